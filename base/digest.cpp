@@ -1,0 +1,44 @@
+#include "base/digest.hpp"
+
+#include <array>
+
+#include <xxhash.h>
+
+namespace troupe {
+
+namespace {
+
+// Keeps key digests and namespace digests of the same bytes apart.
+constexpr std::uint64_t namespace_seed = 0x6e616d6573706163ULL;
+
+} // namespace
+
+std::string to_hex(std::uint64_t hi, std::uint64_t lo) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string out(32, '0');
+  for (std::size_t i = 0; i < 16; ++i) {
+    out[15 - i] = digits[(hi >> (4 * i)) & 15U];
+    out[31 - i] = digits[(lo >> (4 * i)) & 15U];
+  }
+  return out;
+}
+
+key_digest hash_key(std::span<const std::byte> bytes) noexcept {
+  const auto h = XXH3_128bits(bytes.data(), bytes.size());
+  return {h.high64, h.low64};
+}
+
+key_digest chain_key(const key_digest& parent, std::span<const std::byte> content) noexcept {
+  // The parent is both seed and prefix of what is hashed: the content is hashed first, so that it may be of any
+  // length without a copy.
+  const auto h = XXH3_128bits(content.data(), content.size());
+  const std::array<std::uint64_t, 4> link{parent.hi, parent.lo, h.high64, h.low64};
+  return hash_key(std::as_bytes(std::span(link)));
+}
+
+namespace_id hash_namespace(std::string_view canonical_text) noexcept {
+  const auto h = XXH3_128bits_withSeed(canonical_text.data(), canonical_text.size(), namespace_seed);
+  return {h.high64, h.low64};
+}
+
+} // namespace troupe

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/digest.hpp"
+
+namespace troupe {
+
+/// Shape of one rank's share of a block of KV cache.
+struct kv_geometry {
+  std::uint32_t layers = 0;
+  /// 2 where K and V are separate, 1 for MLA.
+  std::uint32_t parts = 2;
+  /// KV heads held by one rank.
+  std::uint32_t heads = 0;
+  std::uint32_t head_size = 0;
+  std::uint32_t element_bytes = 2;
+  std::uint32_t block_tokens = 0;
+
+  friend bool operator==(const kv_geometry&, const kv_geometry&) = default;
+
+  /// Bytes of one token in one part of one layer.
+  std::uint64_t token_bytes() const noexcept {
+    return std::uint64_t{heads} * head_size * element_bytes;
+  }
+
+  /// Bytes of one page: all layers of one block on one rank.
+  std::uint64_t page_bytes() const noexcept { return token_bytes() * block_tokens * parts * layers; }
+};
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, kv_geometry& x) {
+  return f(x.layers, x.parts, x.heads, x.head_size, x.element_bytes, x.block_tokens);
+}
+
+/// Everything that must be equal for the bytes of two pages to be exchangeable. Two models can never share a page,
+/// because the identity is part of every slab file and every page header.
+struct namespace_spec {
+  /// How people and logs call it; not part of the identity.
+  std::string name;
+  std::string model;
+  std::string revision;
+  std::string dtype;
+  /// Order of bytes inside a page; see docs/page-format.md.
+  std::string layout = "layer-part-token-head";
+  std::string salt;
+  std::uint32_t world_size = 1;
+  kv_geometry geometry;
+
+  friend bool operator==(const namespace_spec&, const namespace_spec&) = default;
+
+  /// The fields of the identity as unambiguous text, one `name=length:value` a line.
+  std::string identity_text() const;
+
+  /// Digest of `identity_text`.
+  namespace_id id() const { return hash_namespace(identity_text()); }
+};
+
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, namespace_spec& x) {
+  return f(x.name, x.model, x.revision, x.dtype, x.layout, x.salt, x.world_size, x.geometry);
+}
+
+} // namespace troupe

@@ -1,0 +1,29 @@
+# Third-party libraries, all from the distribution; scripts/bootstrap installs them.
+
+find_package(Threads REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(tl-expected REQUIRED)
+
+function(troupe_find_library target header library)
+  string(MAKE_C_IDENTIFIER "${library}" id)
+  find_path(TROUPE_${id}_INCLUDE_DIR ${header} REQUIRED)
+  find_library(TROUPE_${id}_LIBRARY ${library} REQUIRED)
+  add_library(${target} UNKNOWN IMPORTED GLOBAL)
+  set_target_properties(${target} PROPERTIES
+    IMPORTED_LOCATION "${TROUPE_${id}_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${TROUPE_${id}_INCLUDE_DIR}")
+endfunction()
+
+troupe_find_library(xxhash::xxhash xxhash.h xxhash)
+troupe_find_library(liburing::liburing liburing.h uring)
+
+if(TROUPE_CAF_PARTS)
+  # Debian ships CAF 0.17 without a CMake package.
+  troupe_find_library(CAF::core caf/all.hpp caf_core)
+  troupe_find_library(CAF::io caf/io/all.hpp caf_io)
+  target_link_libraries(CAF::core INTERFACE Threads::Threads)
+  target_link_libraries(CAF::io INTERFACE CAF::core)
+  find_package(CLI11 REQUIRED)
+  find_package(prometheus-cpp REQUIRED COMPONENTS core)
+endif()

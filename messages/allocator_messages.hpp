@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/identifiers.hpp"
+#include "messages/packed.hpp"
+
+/// What registry shards say to the allocator of one (namespace, rank).
+
+namespace troupe {
+
+/// As many slots as can be had now or after eviction, up to what was asked for.
+struct take_reply {
+  packed<slot_ref> slots;
+};
+
+/// A batch of slots to publish (reserved → live), abort (reserved → quarantined → free) or release (live →
+/// quarantined → free).
+struct slot_batch {
+  packed<slot_ref> slots;
+};
+
+/// One code per slot, as `errc`: ok, out_of_range, stale (foreign or already given back).
+struct slot_results {
+  packed<std::uint8_t> results;
+};
+
+/// Slots by state; the four add up to `total` at every quiet moment.
+struct allocator_stats {
+  std::uint64_t total = 0;
+  std::uint64_t free = 0;
+  std::uint64_t reserved = 0;
+  std::uint64_t live = 0;
+  std::uint64_t quarantined = 0;
+  /// Requests that named a slot the caller did not hold.
+  std::uint64_t refused = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/clock.hpp"
+#include "base/identifiers.hpp"
+#include "messages/packed.hpp"
+
+/// What is said to the io worker of one slab file.
+
+namespace troupe {
+
+/// Memory shared between the node and one client, made by the node, sealed against shrinking. A client on the same
+/// host maps it through `/proc/<process>/fd/<descriptor>`.
+struct segment_info {
+  std::uint64_t segment = 0;
+  std::int32_t process = 0;
+  std::int32_t descriptor = -1;
+  std::uint64_t bytes = 0;
+};
+
+/// One page to read or write: slab slot ⇄ bytes of the segment. `length` is a multiple of 4096, as is the offset.
+struct io_item {
+  slot_ref where;
+  std::uint64_t buffer_offset = 0;
+  std::uint64_t length = 0;
+
+  friend bool operator==(const io_item&, const io_item&) = default;
+};
+
+/// Answered when the kernel has finished with every buffer of the batch, not before: after `deadline` what has not
+/// ended is cancelled.
+struct io_batch {
+  std::uint64_t segment = 0;
+  duration deadline{};
+  packed<io_item> items;
+};
+
+/// One code per item, as `errc`.
+struct io_reply {
+  packed<std::uint8_t> results;
+};
+
+struct io_stats {
+  std::uint64_t read_pages = 0;
+  std::uint64_t written_pages = 0;
+  std::uint64_t read_bytes = 0;
+  std::uint64_t written_bytes = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t timed_out = 0;
+  std::uint64_t fenced = 0;
+  std::uint64_t in_flight = 0;
+  std::uint64_t segment_bytes = 0;
+};
+
+} // namespace troupe
