@@ -1,9 +1,9 @@
 #include "base/log.hpp"
 
-#include <mutex>
-
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
+
+#include <mutex>
 
 namespace troupe::log {
 
@@ -16,11 +16,10 @@ std::mutex& registry_mutex() {
 
 std::shared_ptr<spdlog::sinks::sink> stderr_sink() {
   static auto instance = [] {
-    auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-    auto formatter = std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %l %n: %v",
-                                                                 spdlog::pattern_time_type::utc);
-    sink->set_formatter(std::move(formatter));
-    return sink;
+    // A logger that is registered gets spdlog's own format, over what its sink had before: so it is set there.
+    spdlog::set_formatter(
+        std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %l %n: %v", spdlog::pattern_time_type::utc));
+    return std::make_shared<spdlog::sinks::stderr_sink_mt>();
   }();
   return instance;
 }
@@ -34,7 +33,7 @@ logger get(std::string_view component) {
     return existing;
   auto created = std::make_shared<spdlog::logger>(name, stderr_sink());
   created->flush_on(spdlog::level::warn);
-  spdlog::initialize_logger(created); // takes over the level set for all
+  spdlog::initialize_logger(created); // takes over the level and format set for all
   return created;
 }
 
@@ -47,6 +46,8 @@ bool set_level(std::string_view level) {
   return true;
 }
 
-void shutdown() { spdlog::shutdown(); }
+void shutdown() {
+  spdlog::shutdown();
+}
 
 } // namespace troupe::log

@@ -1,0 +1,86 @@
+#include "base/error.hpp"
+#include "tests/catch.hpp"
+
+#include <cerrno>
+#include <set>
+#include <string>
+
+using namespace troupe;
+
+TEST_CASE("the numbers of error codes never change", "[base][error]") {
+  // They are part of the wire: whoever inserts a code in the middle breaks nodes of another version.
+  CHECK(static_cast<int>(errc::ok) == 0);
+  CHECK(static_cast<int>(errc::not_found) == 1);
+  CHECK(static_cast<int>(errc::exists) == 2);
+  CHECK(static_cast<int>(errc::busy) == 3);
+  CHECK(static_cast<int>(errc::full) == 4);
+  CHECK(static_cast<int>(errc::expired) == 5);
+  CHECK(static_cast<int>(errc::not_owner) == 6);
+  CHECK(static_cast<int>(errc::stale) == 7);
+  CHECK(static_cast<int>(errc::out_of_range) == 8);
+  CHECK(static_cast<int>(errc::invalid_argument) == 9);
+  CHECK(static_cast<int>(errc::unknown_namespace) == 10);
+  CHECK(static_cast<int>(errc::identity_mismatch) == 11);
+  CHECK(static_cast<int>(errc::corrupt) == 12);
+  CHECK(static_cast<int>(errc::io_error) == 13);
+  CHECK(static_cast<int>(errc::no_space) == 14);
+  CHECK(static_cast<int>(errc::timeout) == 15);
+  CHECK(static_cast<int>(errc::cancelled) == 16);
+  CHECK(static_cast<int>(errc::unreachable) == 17);
+  CHECK(static_cast<int>(errc::shutting_down) == 18);
+  CHECK(static_cast<int>(errc::limit_exceeded) == 19);
+  CHECK(static_cast<int>(errc::unsupported) == 20);
+  CHECK(static_cast<int>(errc::slab_damaged) == 21);
+  CHECK(static_cast<int>(errc::internal) == 22);
+  CHECK(errc_count == 23);
+}
+
+TEST_CASE("every error code has a name of its own", "[base][error]") {
+  std::set<std::string> names;
+  for (int code = 0; code < errc_count; ++code) {
+    const std::string name(to_string(static_cast<errc>(code)));
+    INFO("code " << code << " is called " << name);
+    CHECK(name != "unknown");
+    CHECK_FALSE(name.empty());
+    CHECK(names.insert(name).second);
+  }
+}
+
+TEST_CASE("a code from nowhere has a name that says so", "[base][error]") {
+  CHECK(to_string(static_cast<errc>(errc_count)) == "unknown");
+  CHECK(to_string(static_cast<errc>(255)) == "unknown");
+}
+
+TEST_CASE("an error prints its code and its sentence", "[base][error]") {
+  CHECK(to_string(error{errc::full, "no slot is free"}) == "full: no slot is free");
+  CHECK(to_string(error{errc::full, ""}) == "full");
+}
+
+TEST_CASE("an error nobody filled in is a defect, not a success", "[base][error]") {
+  CHECK(error{}.code == errc::internal);
+}
+
+TEST_CASE("a result is a value or an error", "[base][error]") {
+  const result<int> good = 7;
+  REQUIRE(good.has_value());
+  CHECK(*good == 7);
+
+  const result<int> bad = fail(errc::timeout, "nobody answered");
+  REQUIRE_FALSE(bad.has_value());
+  CHECK(bad.error().code == errc::timeout);
+  CHECK(bad.error().text == "nobody answered");
+
+  const result<void> failed = fail(errc::busy, "");
+  CHECK_FALSE(failed.has_value());
+}
+
+TEST_CASE("an error of the operating system keeps what was done and why it failed", "[base][error]") {
+  const auto denied = system_error(EACCES, "open /data/slab-0");
+  CHECK(denied.code == errc::io_error);
+  CHECK(denied.text == "open /data/slab-0: Permission denied");
+}
+
+TEST_CASE("a full disk is told apart from other errors", "[base][error]") {
+  CHECK(system_error(ENOSPC, "fallocate").code == errc::no_space);
+  CHECK(system_error(EIO, "write").code == errc::io_error);
+}
