@@ -1,0 +1,42 @@
+#pragma once
+
+#include <mutex>
+#include <span>
+
+#include "io/engine.hpp"
+#include "messages/messages.hpp"
+
+namespace troupe {
+
+/// Carries completions from an engine's thread to an io worker. The engine is made before the actor, so that a node
+/// that cannot start says so before it has actors; the worker steps in when it starts, and out when it ends, which
+/// also cuts the cycle worker → engine → worker. Thread-safe.
+class completion_target {
+public:
+  void set(io_worker_actor worker) {
+    std::lock_guard guard(mutex_);
+    worker_ = std::move(worker);
+  }
+
+  void clear() {
+    io_worker_actor last; // released outside of the lock
+    std::lock_guard guard(mutex_);
+    std::swap(last, worker_);
+  }
+
+  void deliver(std::span<const io::completion> completions) {
+    io_completions out;
+    out.records.items.reserve(completions.size());
+    for (const auto& c : completions)
+      out.records.items.push_back({c.tag, static_cast<std::uint32_t>(c.status), c.system_errno});
+    std::lock_guard guard(mutex_);
+    if (worker_)
+      caf::anon_send(worker_, std::move(out));
+  }
+
+private:
+  std::mutex mutex_;
+  io_worker_actor worker_;
+};
+
+} // namespace troupe

@@ -1,0 +1,62 @@
+#include "actors/metrics/metrics.hpp"
+
+#include "actors/actor_support.hpp"
+
+namespace troupe {
+
+metrics::metrics(caf::actor_config& config, const std::string& node_name)
+    : metrics_actor::base(config), state_(node_name) {}
+
+metrics::behavior_type metrics::make_behavior() {
+  return {
+    [this](const latency_batch& batch) -> caf::result<void> {
+      state_.observe(batch);
+      return caf::unit;
+    },
+    [this](const node_stats& stats) -> caf::result<void> {
+      update(stats);
+      return caf::unit;
+    },
+    [this](render_atom) { return state_.render(); },
+  };
+}
+
+void metrics::update(const node_stats& stats) {
+  const auto number = [](std::uint64_t x) { return static_cast<double>(x); };
+  const auto& r = stats.registry;
+  state_.set("troupe_clients", "Clients attached.", {}, number(stats.clients));
+  state_.set("troupe_keys", "Keys with at least one page.", {}, number(r.keys));
+  state_.set("troupe_complete_keys", "Keys with a page on every rank.", {}, number(r.complete_keys));
+  state_.set("troupe_leases", "Leases held.", {}, number(r.leases));
+  state_.set("troupe_reservations", "Reservations open.", {}, number(r.reservations));
+  state_.set("troupe_evicted_keys", "Keys evicted since the start.", {}, number(r.evicted_keys));
+  state_.set("troupe_invalidated_pages", "Pages found bad since the start.", {}, number(r.invalidated_pages));
+  state_.set("troupe_expired_leases", "Leases that ran out since the start.", {}, number(r.expired_leases));
+  state_.set("troupe_expired_reservations", "Reservations that ran out since the start.", {},
+             number(r.expired_reservations));
+  state_.set("troupe_refused_requests", "Registry requests refused since the start.", {}, number(r.refused));
+  state_.set("troupe_registry_bytes", "Memory of the registry.", {}, number(r.resident_bytes));
+  for (const auto& x : stats.ranks) {
+    const prometheus::Labels rank{{"namespace", x.space_name}, {"rank", std::to_string(x.rank)}};
+    const auto slots = [&](const char* name, std::uint64_t value) {
+      auto labels = rank;
+      labels["state"] = name;
+      state_.set("troupe_slots", "Slots of a slab by state.", labels, number(value));
+    };
+    slots("free", x.slots.free);
+    slots("reserved", x.slots.reserved);
+    slots("live", x.slots.live);
+    slots("quarantined", x.slots.quarantined);
+    state_.set("troupe_refused_slots", "Slots named by somebody who did not hold them.", rank, number(x.slots.refused));
+    state_.set("troupe_read_bytes", "Bytes read since the start.", rank, number(x.io.read_bytes));
+    state_.set("troupe_written_bytes", "Bytes written since the start.", rank, number(x.io.written_bytes));
+    state_.set("troupe_failed_transfers", "Reads and writes that failed.", rank, number(x.io.failed));
+    state_.set("troupe_late_transfers", "Reads and writes past their deadline.", rank, number(x.io.timed_out));
+    state_.set("troupe_fenced_transfers", "Orders of a slot's earlier owner that were refused.", rank,
+               number(x.io.fenced));
+    state_.set("troupe_transfers_in_flight", "Reads and writes under way.", rank, number(x.io.in_flight));
+    state_.set("troupe_segment_bytes", "Memory shared with clients.", rank, number(x.io.segment_bytes));
+  }
+}
+
+} // namespace troupe

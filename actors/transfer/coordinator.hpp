@@ -1,0 +1,135 @@
+#pragma once
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+#include "actors/actor_support.hpp"
+#include "actors/transfer/coordinator_core.hpp"
+
+namespace troupe {
+
+/// What the save and the load coordinator have in common as actors: tasks with their promises, binding to a node, the
+/// timer. `Derived::perform` sends one effect; its answer goes back into the state through `ask`.
+template <class Derived, class State>
+class coordinator : public transfer_actor::base {
+public:
+  coordinator(caf::actor_config& config, const transfer::coordinator_options& options, copy_engine_actor copier,
+              duration request_timeout)
+      : transfer_actor::base(config), state_(options), copier_(std::move(copier)), request_timeout_(request_timeout) {}
+
+  void on_exit() override {
+    state_.unbind(errc::shutting_down);
+    flush();
+    copier_ = nullptr;
+    unbind_handles();
+  }
+
+protected:
+  behavior_type make_behavior() override {
+    return {
+      [this](const transfer_task& work) -> caf::result<transfer_result> {
+        const auto id = state_.start(work, now());
+        if (!id)
+          return to_caf(id.error());
+        auto promise = make_response_promise();
+        promises_.emplace(*id, promise);
+        flush();
+        return promise;
+      },
+      [this](bind_atom, const coordinator_binding& node) -> caf::result<void> {
+        state_.unbind(errc::unreachable);
+        flush();
+        shards_ = node.shards;
+        worker_ = node.worker;
+        state_.bind({node.owner, node.ticket_stream, static_cast<std::uint32_t>(shards_.size()), node.limits.batch_keys,
+                     node.limits.reservation, node.limits.lease, node.segment, node.buffer_offset, node.buffer_count});
+        return caf::unit;
+      },
+      [this](unbind_atom) -> caf::result<void> {
+        state_.unbind(errc::unreachable);
+        flush();
+        unbind_handles();
+        return caf::unit;
+      },
+      [this](caf::tick_atom) {
+        ticking_ = false;
+        state_.on_tick(now());
+        flush();
+      },
+    };
+  }
+
+  timestamp now() const { return clock().now(); }
+
+  /// Sends a request whose answer, of type `Reply`, goes to `(state.*on_reply)(call, answer, now)`.
+  template <class Reply, class Handle, class... Args>
+  void ask(const Handle& to, duration timeout, void (State::*on_reply)(transfer::call_id, result<Reply>, timestamp),
+           transfer::call_id call, Args&&... args) {
+    auto sent = timeout == duration::zero() ? this->request(to, caf::infinite, std::forward<Args>(args)...)
+                                            : this->request(to, timeout, std::forward<Args>(args)...);
+    if constexpr (std::is_void_v<Reply>)
+      sent.then(
+        [this, on_reply, call] {
+          (state_.*on_reply)(call, {}, now());
+          flush();
+        },
+        [this, on_reply, call](const caf::error& e) {
+          (state_.*on_reply)(call, failed<void>(e), now());
+          flush();
+        });
+    else
+      sent.then(
+        [this, on_reply, call](Reply& reply) {
+          (state_.*on_reply)(call, std::move(reply), now());
+          flush();
+        },
+        [this, on_reply, call](const caf::error& e) {
+          (state_.*on_reply)(call, failed<Reply>(e), now());
+          flush();
+        });
+  }
+
+  /// The time limit of requests to the registry, whose loss can be made good by asking again.
+  duration request_timeout() const noexcept { return request_timeout_; }
+
+  /// For requests that keep page buffers in use: those buffers are free again only when the answer is there or the
+  /// node is lost, so waiting has no end of its own. The caller's deadline is kept by the state.
+  static constexpr duration until_answered() noexcept { return duration::zero(); }
+
+  const registry_actor& shard(std::uint32_t i) const { return shards_[i]; }
+  const io_worker_actor& worker() const { return worker_; }
+  const copy_engine_actor& copier() const { return copier_; }
+
+  void perform(transfer::task_finished& ended) {
+    auto node = promises_.extract(ended.task);
+    if (!node.empty())
+      node.mapped().deliver(std::move(ended.result));
+  }
+
+private:
+  void flush() {
+    for (auto& effect : state_.take_outbox())
+      std::visit([this](auto& x) { static_cast<Derived*>(this)->perform(x); }, effect);
+    if (!ticking_ && state_.open_tasks() > 0) {
+      ticking_ = true;
+      delayed_send(this, std::chrono::milliseconds(100), caf::tick_atom_v);
+    }
+  }
+
+  void unbind_handles() {
+    shards_.clear();
+    worker_ = nullptr;
+  }
+
+  State state_;
+  copy_engine_actor copier_;
+  duration request_timeout_;
+  std::vector<registry_actor> shards_;
+  io_worker_actor worker_;
+  std::unordered_map<transfer::task_id, caf::response_promise> promises_;
+  bool ticking_ = false;
+};
+
+} // namespace troupe

@@ -1,0 +1,188 @@
+#include "actors/transfer/coordinator_core.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe::transfer {
+
+timestamp coordinator_core::next_deadline() const noexcept {
+  auto earliest = timestamp::max();
+  for (const auto& [id, t] : tasks_)
+    if (!t.answered)
+      earliest = std::min(earliest, t.deadline);
+  return earliest;
+}
+
+result<coordinator_core::task*> coordinator_core::accept(const transfer_task& work, timestamp now) {
+  if (!bound())
+    return fail(errc::unreachable, "not attached to a node");
+  if (work.keys.size() != work.blocks.size())
+    return fail(errc::invalid_argument, std::to_string(work.keys.size()) + " keys but " +
+                                          std::to_string(work.blocks.size()) + " blocks: there must be one per key");
+  if (work.keys.size() > binding_.batch_keys_max)
+    return fail(errc::limit_exceeded, std::to_string(work.keys.size()) + " keys in one task; the node takes " +
+                                        std::to_string(binding_.batch_keys_max) + ": split the task");
+  if (work.deadline <= duration::zero())
+    return fail(errc::invalid_argument, "a task needs a deadline above zero");
+  if (open_ >= options_.tasks_max)
+    return fail(errc::limit_exceeded, std::to_string(open_) + " tasks are under way, which is the limit: wait for one");
+  auto& t = tasks_[++last_task_];
+  t.id = last_task_;
+  t.token = make_ticket(binding_.owner, binding_.ticket_stream, ++last_ticket_);
+  t.parent = work.parent;
+  t.deadline = now + work.deadline;
+  t.unresolved = work.keys.size();
+  t.pages.resize(work.keys.size());
+  for (std::size_t i = 0; i < t.pages.size(); ++i) {
+    t.pages[i].key = work.keys[i];
+    t.pages[i].block = work.blocks[i];
+  }
+  order_.push_back(t.id);
+  ++open_;
+  return &t;
+}
+
+void coordinator_core::bind_node(const node_binding& binding) {
+  binding_ = binding;
+  free_buffers_.clear();
+  for (std::uint32_t i = binding.buffer_count; i > 0; --i)
+    free_buffers_.push_back(binding.buffer_offset + std::uint64_t{i - 1} * options_.slot_bytes);
+}
+
+call_id coordinator_core::begin_call(task& t, phase part, timestamp now, std::vector<std::uint32_t> positions,
+                                     std::vector<std::uint64_t> buffers, std::uint32_t shard,
+                                     std::uint32_t attempt) {
+  const auto id = ++last_call_;
+  ++t.calls;
+  calls_.emplace(id, call{t.id, part, shard, attempt, now, std::move(positions), std::move(buffers)});
+  return id;
+}
+
+coordinator_core::ended_call coordinator_core::end_call(call_id id, timestamp now) {
+  const auto i = calls_.find(id);
+  if (i == calls_.end())
+    return {};
+  ended_call out{find(i->second.owner), std::move(i->second)};
+  calls_.erase(i);
+  if (out.owner == nullptr)
+    return {};
+  --out.owner->calls;
+  const auto spent = now - out.what.started;
+  auto& timing = out.owner->timing;
+  switch (out.what.part) {
+  case phase::registry:
+    timing.registry += spent;
+    break;
+  case phase::copy:
+    timing.copy += spent;
+    break;
+  case phase::io:
+    timing.io += spent;
+    break;
+  case phase::finish:
+    timing.finish += spent;
+    break;
+  }
+  return out;
+}
+
+void coordinator_core::resolve(task& t, std::uint32_t position, errc status) {
+  auto& p = t.pages[position];
+  if (p.resolved)
+    return;
+  p.resolved = true;
+  p.status = status;
+  --t.unresolved;
+}
+
+void coordinator_core::resolve_unresolved(task& t, errc status) {
+  for (std::uint32_t i = 0; i < t.pages.size(); ++i)
+    resolve(t, i, status);
+}
+
+coordinator_core::batch coordinator_core::next_batch(timestamp now) {
+  for (std::size_t i = 0; i < order_.size();) {
+    auto* t = find(order_[i]);
+    if (t == nullptr) {
+      order_.erase(order_.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
+    if (t->ready.empty()) {
+      ++i;
+      continue;
+    }
+    if (free_buffers_.empty()) {
+      if (t->waiting_since == timestamp::min())
+        t->waiting_since = now;
+      return {};
+    }
+    if (t->waiting_since != timestamp::min()) {
+      t->timing.buffer_wait += now - t->waiting_since;
+      t->waiting_since = timestamp::min();
+    }
+    batch out;
+    out.owner = t;
+    while (!t->ready.empty() && !free_buffers_.empty() && out.positions.size() < options_.batch_pages) {
+      out.positions.push_back(t->ready.front());
+      t->ready.pop_front();
+      out.buffers.push_back(free_buffers_.back());
+      free_buffers_.pop_back();
+    }
+    return out;
+  }
+  return {};
+}
+
+void coordinator_core::give_back_buffers(const std::vector<std::uint64_t>& buffers) {
+  free_buffers_.insert(free_buffers_.end(), buffers.begin(), buffers.end());
+}
+
+void coordinator_core::answer(task& t, std::vector<task_finished>& out) {
+  t.answered = true;
+  --open_;
+  task_finished done;
+  done.task = t.id;
+  done.result.bytes = t.bytes;
+  done.result.timing = t.timing;
+  done.result.results.items.reserve(t.pages.size());
+  for (const auto& p : t.pages)
+    done.result.results.items.push_back(static_cast<std::uint8_t>(p.status));
+  out.push_back(std::move(done));
+}
+
+void coordinator_core::settle(task& t, std::vector<task_finished>& out) {
+  if (!t.answered && t.unresolved == 0)
+    answer(t, out);
+  if (t.answered && t.calls == 0)
+    tasks_.erase(t.id);
+}
+
+void coordinator_core::drop_all(errc status, std::vector<task_finished>& out) {
+  calls_.clear();
+  for (const auto id : ids()) {
+    auto& t = tasks_.at(id);
+    t.calls = 0;
+    resolve_unresolved(t, status);
+    settle(t, out);
+  }
+  tasks_.clear();
+  order_.clear();
+  free_buffers_.clear();
+  binding_ = node_binding{};
+}
+
+coordinator_core::task* coordinator_core::find(task_id id) {
+  const auto i = tasks_.find(id);
+  return i == tasks_.end() ? nullptr : &i->second;
+}
+
+std::vector<task_id> coordinator_core::ids() const {
+  std::vector<task_id> out;
+  out.reserve(tasks_.size());
+  for (const auto& [id, t] : tasks_)
+    out.push_back(id);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+} // namespace troupe::transfer

@@ -1,0 +1,105 @@
+#include "actors/transfer/lookup_coordinator.hpp"
+
+#include "actors/actor_support.hpp"
+#include "actors/registry/stats_sum.hpp"
+
+namespace troupe {
+
+lookup_coordinator::lookup_coordinator(caf::actor_config& config, std::uint32_t lookups_max, duration request_timeout)
+    : lookup_actor::base(config), state_(lookups_max, 3 * request_timeout), request_timeout_(request_timeout) {}
+
+lookup_coordinator::behavior_type lookup_coordinator::make_behavior() {
+  return {
+    [this](const lookup_task& work) -> caf::result<lookup_result> {
+      const auto id = state_.start(work, now());
+      if (!id)
+        return to_caf(id.error());
+      auto promise = make_response_promise();
+      promises_.emplace(*id, promise);
+      flush();
+      return promise;
+    },
+    [this](release_atom, const ticket& lease) -> caf::result<void> {
+      auto released = state_.release(lease, now());
+      flush();
+      return to_caf(released);
+    },
+    [this](bind_atom, const lookup_binding& node) -> caf::result<void> {
+      state_.unbind(errc::unreachable);
+      flush();
+      shards_ = node.shards;
+      state_.bind({node.owner, node.ticket_stream, node.space, static_cast<std::uint32_t>(shards_.size()),
+                   node.limits.batch_keys, node.limits.lease});
+      return caf::unit;
+    },
+    [this](unbind_atom) -> caf::result<void> {
+      state_.unbind(errc::unreachable);
+      flush();
+      shards_.clear();
+      return caf::unit;
+    },
+    [this](stats_atom) { return sum_stats(); },
+    [this](caf::tick_atom) {
+      ticking_ = false;
+      state_.on_tick(now());
+      flush();
+    },
+  };
+}
+
+void lookup_coordinator::on_exit() {
+  state_.unbind(errc::shutting_down);
+  flush();
+  shards_.clear();
+}
+
+caf::result<registry_stats> lookup_coordinator::sum_stats() {
+  if (!state_.bound())
+    return to_caf(error{errc::unreachable, "not attached to a node"});
+  auto promise = make_response_promise();
+  sum_registry_stats(this, shards_, request_timeout_,
+                     [promise](const registry_stats& sum) mutable { promise.deliver(sum); },
+                     [promise](const caf::error& e) mutable { promise.deliver(e); });
+  return promise;
+}
+
+void lookup_coordinator::perform(transfer::lookup_match& x) {
+  const auto call = x.call;
+  request(shards_[x.shard], request_timeout_, std::move(x.request))
+    .then(
+      [this, call](const match_reply& reply) {
+        state_.on_match(call, reply, now());
+        flush();
+      },
+      [this, call](const caf::error& e) {
+        state_.on_match(call, failed<match_reply>(e), now());
+        flush();
+      });
+}
+
+void lookup_coordinator::perform(transfer::lookup_release& x) {
+  // A lease that could not be given back runs out by its own deadline.
+  if (x.shard < shards_.size())
+    request(shards_[x.shard], request_timeout_, std::move(x.request)).then([] {}, [](const caf::error&) {});
+}
+
+void lookup_coordinator::perform(transfer::lookup_finished& x) {
+  auto node = promises_.extract(x.lookup);
+  if (node.empty())
+    return;
+  if (x.answer)
+    node.mapped().deliver(*x.answer);
+  else
+    node.mapped().deliver(to_caf(x.answer.error()));
+}
+
+void lookup_coordinator::flush() {
+  for (auto& effect : state_.take_outbox())
+    std::visit([this](auto& x) { perform(x); }, effect);
+  if (!ticking_ && (state_.under_way() > 0 || state_.held() > 0)) {
+    ticking_ = true;
+    delayed_send(this, std::chrono::milliseconds(100), caf::tick_atom_v);
+  }
+}
+
+} // namespace troupe

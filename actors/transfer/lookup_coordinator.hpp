@@ -1,0 +1,37 @@
+#pragma once
+
+#include <unordered_map>
+
+#include "actors/transfer/lookup_state.hpp"
+#include "messages/messages.hpp"
+
+namespace troupe {
+
+/// Looks up prefixes over all registry shards for one client.
+class lookup_coordinator : public lookup_actor::base {
+public:
+  lookup_coordinator(caf::actor_config& config, std::uint32_t lookups_max, duration request_timeout);
+
+  const char* name() const override { return "lookup_coordinator"; }
+  void on_exit() override;
+
+  void perform(transfer::lookup_match& x);
+  void perform(transfer::lookup_release& x);
+  void perform(transfer::lookup_finished& x);
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  timestamp now() const { return clock().now(); }
+  caf::result<registry_stats> sum_stats();
+  void flush();
+
+  transfer::lookup_state state_;
+  duration request_timeout_;
+  std::vector<registry_actor> shards_;
+  std::unordered_map<transfer::lookup_id, caf::response_promise> promises_;
+  bool ticking_ = false;
+};
+
+} // namespace troupe

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <caf/all.hpp>
+
+#include "messages/caf_error.hpp"
+#include "messages/node_messages.hpp"
+
+/// The one header that every actor includes: all messages, how a serialiser walks them, and their type ids. It has
+/// to be seen wherever a message is made: CAF decides there, per translation unit, whether a type can be serialised.
+
+namespace troupe {
+
+template <class Inspector, class T>
+typename Inspector::result_type inspect(Inspector& f, packed<T>& x) {
+  std::string bytes;
+  if constexpr (Inspector::reads_state)
+    bytes = x.to_bytes();
+  auto load = [&]() -> caf::error {
+    if (x.from_bytes(bytes))
+      return caf::none;
+    return caf::make_error(errc::invalid_argument, std::string("a packed batch that is not a whole number of records"));
+  };
+  return f(bytes, caf::meta::load_callback(load));
+}
+
+#define TROUPE_INSPECT(type, ...)                                                                                      \
+  template <class Inspector>                                                                                           \
+  typename Inspector::result_type inspect(Inspector& f, type& x) {                                                     \
+    return f(caf::meta::type_name("troupe::" #type), __VA_ARGS__);                                                     \
+  }
+
+TROUPE_INSPECT(match_request, x.space, x.lease, x.lease_for, x.keys)
+TROUPE_INSPECT(match_reply, x.matched)
+TROUPE_INSPECT(locate_request, x.space, x.rank, x.lease, x.lease_for, x.keys)
+TROUPE_INSPECT(locate_reply, x.locations)
+TROUPE_INSPECT(release_request, x.space, x.lease, x.keep)
+TROUPE_INSPECT(renew_request, x.space, x.lease, x.lease_for)
+TROUPE_INSPECT(reserve_request, x.space, x.rank, x.token, x.expires_in, x.keys, x.parents)
+TROUPE_INSPECT(reserve_reply, x.results)
+TROUPE_INSPECT(finish_request, x.space, x.rank, x.token, x.pages)
+TROUPE_INSPECT(finish_reply, x.results)
+TROUPE_INSPECT(invalidate_request, x.space, x.rank, x.pages)
+TROUPE_INSPECT(link_request, x.space, x.changes)
+TROUPE_INSPECT(evict_request, x.space, x.rank, x.wanted)
+TROUPE_INSPECT(evict_reply, x.slots, x.more)
+TROUPE_INSPECT(registry_stats, x.keys, x.complete_keys, x.leases, x.reservations, x.evicted_keys, x.invalidated_pages,
+               x.expired_leases, x.expired_reservations, x.refused, x.resident_bytes)
+TROUPE_INSPECT(take_reply, x.slots)
+TROUPE_INSPECT(slot_batch, x.slots)
+TROUPE_INSPECT(slot_results, x.results)
+TROUPE_INSPECT(allocator_stats, x.total, x.free, x.reserved, x.live, x.quarantined, x.refused)
+TROUPE_INSPECT(segment_info, x.segment, x.process, x.descriptor, x.bytes)
+TROUPE_INSPECT(io_batch, x.segment, x.deadline, x.items)
+TROUPE_INSPECT(io_reply, x.results)
+TROUPE_INSPECT(io_stats, x.read_pages, x.written_pages, x.read_bytes, x.written_bytes, x.failed, x.timed_out, x.fenced,
+               x.in_flight, x.segment_bytes)
+TROUPE_INSPECT(io_completions, x.records)
+TROUPE_INSPECT(lookup_task, x.keys, x.lease_for)
+TROUPE_INSPECT(lookup_result, x.matched, x.lease)
+TROUPE_INSPECT(transfer_task, x.keys, x.blocks, x.parent, x.deadline)
+TROUPE_INSPECT(transfer_timing, x.registry, x.copy, x.io, x.finish, x.buffer_wait)
+TROUPE_INSPECT(transfer_result, x.results, x.bytes, x.timing)
+TROUPE_INSPECT(copy_order, x.segment, x.items)
+TROUPE_INSPECT(copy_reply, x.results)
+TROUPE_INSPECT(latency_batch, x.samples)
+TROUPE_INSPECT(client_limits, x.segment_bytes, x.batch_keys, x.batch_pages, x.lease, x.reservation)
+TROUPE_INSPECT(attach_request, x.protocol, x.client_name, x.process, x.space_name)
+TROUPE_INSPECT(rank_endpoint, x.rank, x.slots, x.worker, x.allocator)
+TROUPE_INSPECT(attach_reply, x.owner, x.node_name, x.space, x.limits, x.shards, x.ranks)
+TROUPE_INSPECT(coordinator_binding, x.owner, x.ticket_stream, x.limits, x.shards, x.worker, x.segment, x.buffer_offset,
+               x.buffer_count)
+TROUPE_INSPECT(lookup_binding, x.owner, x.ticket_stream, x.space, x.limits, x.shards)
+TROUPE_INSPECT(registry_peers, x.shards, x.allocators, x.spaces, x.ranks)
+TROUPE_INSPECT(rank_stats, x.space, x.space_name, x.rank, x.slots, x.io)
+TROUPE_INSPECT(node_stats, x.registry, x.ranks, x.clients)
+
+#undef TROUPE_INSPECT
+
+} // namespace troupe
+
+CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id)
+  CAF_ADD_TYPE_ID(troupe, (troupe::ticket))
+  CAF_ADD_TYPE_ID(troupe, (troupe::match_request))
+  CAF_ADD_TYPE_ID(troupe, (troupe::match_reply))
+  CAF_ADD_TYPE_ID(troupe, (troupe::locate_request))
+  CAF_ADD_TYPE_ID(troupe, (troupe::locate_reply))
+  CAF_ADD_TYPE_ID(troupe, (troupe::release_request))
+  CAF_ADD_TYPE_ID(troupe, (troupe::renew_request))
+  CAF_ADD_TYPE_ID(troupe, (troupe::reserve_request))
+  CAF_ADD_TYPE_ID(troupe, (troupe::reserve_reply))
+  CAF_ADD_TYPE_ID(troupe, (troupe::finish_request))
+  CAF_ADD_TYPE_ID(troupe, (troupe::finish_reply))
+  CAF_ADD_TYPE_ID(troupe, (troupe::invalidate_request))
+  CAF_ADD_TYPE_ID(troupe, (troupe::link_request))
+  CAF_ADD_TYPE_ID(troupe, (troupe::evict_request))
+  CAF_ADD_TYPE_ID(troupe, (troupe::evict_reply))
+  CAF_ADD_TYPE_ID(troupe, (troupe::registry_stats))
+  CAF_ADD_TYPE_ID(troupe, (troupe::take_reply))
+  CAF_ADD_TYPE_ID(troupe, (troupe::slot_batch))
+  CAF_ADD_TYPE_ID(troupe, (troupe::slot_results))
+  CAF_ADD_TYPE_ID(troupe, (troupe::allocator_stats))
+  CAF_ADD_TYPE_ID(troupe, (troupe::segment_info))
+  CAF_ADD_TYPE_ID(troupe, (troupe::io_batch))
+  CAF_ADD_TYPE_ID(troupe, (troupe::io_reply))
+  CAF_ADD_TYPE_ID(troupe, (troupe::io_stats))
+  CAF_ADD_TYPE_ID(troupe, (troupe::io_completions))
+  CAF_ADD_TYPE_ID(troupe, (troupe::lookup_task))
+  CAF_ADD_TYPE_ID(troupe, (troupe::lookup_result))
+  CAF_ADD_TYPE_ID(troupe, (troupe::transfer_task))
+  CAF_ADD_TYPE_ID(troupe, (troupe::transfer_result))
+  CAF_ADD_TYPE_ID(troupe, (troupe::copy_order))
+  CAF_ADD_TYPE_ID(troupe, (troupe::copy_reply))
+  CAF_ADD_TYPE_ID(troupe, (troupe::latency_batch))
+  CAF_ADD_TYPE_ID(troupe, (troupe::attach_request))
+  CAF_ADD_TYPE_ID(troupe, (troupe::attach_reply))
+  CAF_ADD_TYPE_ID(troupe, (troupe::coordinator_binding))
+  CAF_ADD_TYPE_ID(troupe, (troupe::lookup_binding))
+  CAF_ADD_TYPE_ID(troupe, (troupe::registry_peers))
+  CAF_ADD_TYPE_ID(troupe, (troupe::node_stats))
+  CAF_ADD_TYPE_ID(troupe, (troupe::registry_actor))
+  CAF_ADD_TYPE_ID(troupe, (troupe::allocator_actor))
+  CAF_ADD_TYPE_ID(troupe, (troupe::io_worker_actor))
+  CAF_ADD_TYPE_ID(troupe, (troupe::copy_engine_actor))
+  CAF_ADD_TYPE_ID(troupe, (troupe::transfer_actor))
+  CAF_ADD_TYPE_ID(troupe, (troupe::lookup_actor))
+  CAF_ADD_TYPE_ID(troupe, (troupe::metrics_actor))
+  CAF_ADD_TYPE_ID(troupe, (troupe::node_actor))
+CAF_END_TYPE_ID_BLOCK(troupe)
+
+namespace troupe {
+
+/// Makes an actor system able to send every message of this folder to another node, and to render our errors.
+void register_messages(caf::actor_system_config& config);
+
+} // namespace troupe

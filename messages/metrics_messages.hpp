@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "messages/packed.hpp"
+
+namespace troupe {
+
+/// What is timed on a node, one histogram each.
+enum class request_kind : std::uint32_t {
+  match,
+  locate,
+  release,
+  reserve,
+  commit,
+  abort,
+  invalidate,
+  evict,
+  read,
+  write,
+};
+
+inline constexpr std::uint32_t request_kind_count = static_cast<std::uint32_t>(request_kind::write) + 1;
+
+/// The name of the kind, as it stands in metrics.
+constexpr std::string_view to_string(request_kind kind) noexcept {
+  switch (kind) {
+  case request_kind::match:
+    return "match";
+  case request_kind::locate:
+    return "locate";
+  case request_kind::release:
+    return "release";
+  case request_kind::reserve:
+    return "reserve";
+  case request_kind::commit:
+    return "commit";
+  case request_kind::abort:
+    return "abort";
+  case request_kind::invalidate:
+    return "invalidate";
+  case request_kind::evict:
+    return "evict";
+  case request_kind::read:
+    return "read";
+  case request_kind::write:
+    return "write";
+  }
+  return "unknown";
+}
+
+/// How long one request took inside its actor, and how many keys or pages it had.
+struct latency_sample {
+  std::uint32_t kind = 0;
+  std::uint32_t items = 0;
+  std::uint64_t nanoseconds = 0;
+
+  friend bool operator==(const latency_sample&, const latency_sample&) = default;
+};
+
+/// Actors collect samples and send them in batches.
+struct latency_batch {
+  packed<latency_sample> samples;
+};
+
+} // namespace troupe

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/identifiers.hpp"
+#include "base/namespace_spec.hpp"
+#include "messages/actors.hpp"
+
+/// How a client finds its way into a node, and how the actors of a node and of a client learn of one another.
+/// These messages carry actor handles.
+
+namespace troupe {
+
+/// Version of everything in messages/. A node refuses clients that speak another one.
+inline constexpr std::uint32_t protocol_version = 1;
+
+struct attach_request {
+  std::uint32_t protocol = protocol_version;
+  std::string client_name;
+  std::int32_t process = 0;
+  /// The namespace the client wants, by name; empty for the node's first.
+  std::string space_name;
+};
+
+/// What serves one rank of the namespace.
+struct rank_endpoint {
+  rank_number rank = 0;
+  std::uint64_t slots = 0;
+  io_worker_actor worker;
+  allocator_actor allocator;
+};
+
+/// What a node allows a client.
+struct client_limits {
+  /// Shared memory per rank.
+  std::uint64_t segment_bytes = 0;
+  std::uint32_t batch_keys = 0;
+  std::uint32_t batch_pages = 0;
+  duration lease{};
+  duration reservation{};
+};
+
+struct attach_reply {
+  owner_id owner = 0;
+  std::string node_name;
+  namespace_spec space;
+  client_limits limits;
+  std::vector<registry_actor> shards;
+  std::vector<rank_endpoint> ranks;
+};
+
+/// What a save or load coordinator needs of the node it works with. Page buffers of this coordinator are
+/// `buffer_count` pieces of a slot's size from `buffer_offset` of the segment.
+struct coordinator_binding {
+  owner_id owner = 0;
+  /// Keeps the tickets of an owner's coordinators apart.
+  std::uint32_t ticket_stream = 0;
+  client_limits limits;
+  std::vector<registry_actor> shards;
+  io_worker_actor worker;
+  std::uint64_t segment = 0;
+  std::uint64_t buffer_offset = 0;
+  std::uint32_t buffer_count = 0;
+};
+
+struct lookup_binding {
+  owner_id owner = 0;
+  std::uint32_t ticket_stream = 0;
+  namespace_id space;
+  client_limits limits;
+  std::vector<registry_actor> shards;
+};
+
+/// Told to each shard and allocator of a node when all have been started.
+struct registry_peers {
+  std::vector<registry_actor> shards;
+  std::vector<allocator_actor> allocators;
+  /// Parallel to `allocators`.
+  std::vector<namespace_id> spaces;
+  std::vector<rank_number> ranks;
+};
+
+struct rank_stats {
+  namespace_id space;
+  std::string space_name;
+  rank_number rank = 0;
+  allocator_stats slots;
+  io_stats io;
+};
+
+struct node_stats {
+  registry_stats registry;
+  std::vector<rank_stats> ranks;
+  std::uint64_t clients = 0;
+};
+
+/// From the engine thread of an io worker to its actor.
+struct io_completion_record {
+  std::uint64_t tag = 0;
+  std::uint32_t status = 0;
+  std::int32_t system_errno = 0;
+
+  friend bool operator==(const io_completion_record&, const io_completion_record&) = default;
+};
+
+struct io_completions {
+  packed<io_completion_record> records;
+};
+
+} // namespace troupe

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/identifiers.hpp"
+#include "messages/packed.hpp"
+
+/// What an engine says to its coordinators, and the coordinators to the copy engine. One set of coordinators serves
+/// one namespace; load and save coordinators also serve one rank.
+
+namespace troupe {
+
+/// Which leading keys of a sequence are complete on all ranks?
+struct lookup_task {
+  packed<key_digest> keys;
+  /// How long the answer must stay true without a word from the client.
+  duration lease_for{};
+};
+
+/// The leading `matched` keys are complete and held by `lease` until it is released or runs out. Nothing is held,
+/// and `lease` is all zero, when nothing matched.
+struct lookup_result {
+  std::uint32_t matched = 0;
+  ticket lease;
+};
+
+/// Move blocks of paged KV cache to storage (save) or back (load): block `blocks[i]` holds the KV of `keys[i]`.
+struct transfer_task {
+  packed<key_digest> keys;
+  packed<std::uint32_t> blocks;
+  /// Save only: the key before `keys[0]`, null for the first block of a sequence.
+  key_digest parent;
+  /// When the answer is due at the latest.
+  duration deadline{};
+};
+
+/// Where the time of a task went, summed over its batches; batches overlap, so the sum may exceed the whole.
+struct transfer_timing {
+  /// Asking the registry for reservations or locations.
+  duration registry{};
+  /// Gather and seal, or verify and scatter.
+  duration copy{};
+  /// Reads or writes.
+  duration io{};
+  /// Commit, or release of the lease.
+  duration finish{};
+  /// Waiting for a free page buffer.
+  duration buffer_wait{};
+};
+
+/// One code per block, as `errc`. Save: ok or exists mean that the page is stored. Load: only ok means that the
+/// block was filled.
+struct transfer_result {
+  packed<std::uint8_t> results;
+  /// Payload bytes moved by this task.
+  std::uint64_t bytes = 0;
+  transfer_timing timing;
+};
+
+/// One page between a block and a page buffer of the segment.
+struct copy_item {
+  key_digest key;
+  slot_ref where;
+  std::uint64_t buffer_offset = 0;
+  std::uint32_t block = 0;
+  std::uint32_t skip_tokens = 0;
+
+  friend bool operator==(const copy_item&, const copy_item&) = default;
+};
+
+/// Gather: block → page buffer, then header and checksum. Scatter: identity and checksum are verified, then page
+/// buffer → block; a page that does not verify is not scattered.
+struct copy_order {
+  std::uint64_t segment = 0;
+  packed<copy_item> items;
+};
+
+/// One code per item, as `errc`.
+struct copy_reply {
+  packed<std::uint8_t> results;
+};
+
+} // namespace troupe
