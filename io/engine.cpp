@@ -1,0 +1,49 @@
+#include "io/engine.hpp"
+
+#include "base/log.hpp"
+#include "io/thread_pool_engine.hpp"
+#include "io/uring_engine.hpp"
+
+#include <utility>
+
+namespace troupe::io {
+
+namespace {
+
+// Bounds of the kernel: entries of a ring (32768, of which some are for cancellations), and places for buffers.
+constexpr std::uint32_t largest_depth = 16384;
+constexpr std::uint32_t most_threads = 1024;
+constexpr std::uint32_t most_files = 32768;
+constexpr std::uint32_t most_buffers = 16384;
+
+result<void> check(const engine_options& options) {
+  const auto within = [](std::string_view name, std::uint32_t value, std::uint32_t most) -> result<void> {
+    if (value >= 1 && value <= most)
+      return {};
+    return fail(errc::invalid_argument, "an io engine needs 1 to " + std::to_string(most) + " " + std::string(name) +
+                                            ", not " + std::to_string(value));
+  };
+  return within("requests in flight (depth)", options.depth, largest_depth)
+      .and_then([&] { return within("threads", options.threads, most_threads); })
+      .and_then([&] { return within("files", options.max_files, most_files); })
+      .and_then([&] { return within("buffers", options.max_buffers, most_buffers); });
+}
+
+} // namespace
+
+engine::~engine() = default;
+
+result<std::unique_ptr<engine>> make_engine(const engine_options& options, completion_sink sink) {
+  if (auto sound = check(options); !sound)
+    return tl::unexpected(sound.error());
+  if (!options.allow_uring)
+    return thread_pool_engine::start(options, std::move(sink));
+  auto made = uring_engine::start(options, sink);
+  if (made || made.error().code != errc::unsupported)
+    return made;
+  log::get("io")->warn("{}: {}; a pool of {} threads takes its place, which costs more CPU and bandwidth", options.name,
+                       made.error().text, options.threads);
+  return thread_pool_engine::start(options, std::move(sink));
+}
+
+} // namespace troupe::io

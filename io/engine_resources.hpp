@@ -1,0 +1,60 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "io/engine.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace troupe::io {
+
+/// The files and buffers an engine was told of, by id. Not thread-safe.
+class engine_resources {
+public:
+  engine_resources(std::uint32_t max_files, std::uint32_t max_buffers);
+
+  result<std::uint32_t> add_file(int descriptor);
+  void remove_file(std::uint32_t file);
+
+  result<std::uint32_t> add_buffer(std::span<std::byte> bytes);
+  void remove_buffer(std::uint32_t buffer);
+
+  /// -1 if there is no such file.
+  int descriptor(std::uint32_t file) const noexcept { return file < files_.size() ? files_[file] : -1; }
+
+  /// Empty if there is no such buffer.
+  std::span<std::byte> buffer(std::uint32_t id) const noexcept {
+    return id < buffers_.size() ? buffers_[id] : std::span<std::byte>{};
+  }
+
+  /// `ok` if the request names a known file and lies within a known buffer and within what a file can be.
+  errc check(const request& what) const noexcept;
+
+private:
+  std::vector<int> files_;
+  std::vector<std::span<std::byte>> buffers_;
+};
+
+/// The code for what the system said about a transfer.
+errc status_of(int system_errno) noexcept;
+
+/// What a finished try of a transfer means; the same rules for every engine.
+struct progress {
+  /// Whether the request is to be tried again, with the rest.
+  bool again = false;
+  errc status = errc::ok;
+  int system_errno = 0;
+};
+
+/// Tries in a row that transfer nothing before a request is failed.
+inline constexpr std::uint32_t max_fruitless_tries = 1000;
+
+/// Judges one outcome of read or write (`outcome`: bytes, or -errno) of `what`, and counts into `done` and `fruitless`.
+progress judge_transfer(const request& what, std::int64_t outcome, std::uint64_t& done, std::uint32_t& fruitless);
+
+/// What a request that ended as `status` is completed with, if it was given up (`given_up` not `ok`) before that.
+errc final_status(errc status, errc given_up) noexcept;
+
+} // namespace troupe::io

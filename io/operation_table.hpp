@@ -1,0 +1,102 @@
+#pragma once
+
+#include "io/engine.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace troupe::io {
+
+/// All requests of an engine that have not been completed: those that wait, in order, and those given to the kernel;
+/// and the deadlines of both. Plain data without threads or clock. Rows are reused; what is taken from a kernel
+/// completion names row and generation, so that a late or wrong one matches nothing.
+///
+/// Adding, starting and removing are O(1), and O(log n) for the deadline, cheap where deadlines come in order.
+class operation_table {
+public:
+  using index = std::uint32_t;
+
+  static constexpr index none = ~index{0};
+
+  enum class state : std::uint8_t { free, waiting, running };
+
+  struct row {
+    request what;
+    /// Bytes already transferred.
+    std::uint64_t done = 0;
+    std::uint32_t generation = 0;
+    /// Tries in a row that transferred nothing.
+    std::uint32_t fruitless = 0;
+    /// Why it was given up while running: what to complete it with. `ok` if it was not.
+    errc given_up = errc::ok;
+    operation_table::state state = operation_table::state::free;
+    // Position in the heap of deadlines, and neighbours in the queue or the free list.
+    index heap_position = none;
+    index previous = none;
+    index next = none;
+  };
+
+  /// A row at one time, in 62 bits: the upper two bits are left to the caller.
+  std::uint64_t handle_of(index at) const noexcept;
+
+  /// Appends the request to those that wait.
+  index add(const request& what);
+
+  /// The row behind a handle; null if the handle is not of a running row's present use.
+  row* find_running(std::uint64_t handle) noexcept;
+
+  static index index_of(std::uint64_t handle) noexcept { return static_cast<index>(handle); }
+
+  row& at(index i) noexcept { return rows_[i]; }
+
+  /// The oldest waiting row becomes running; `none` if none waits.
+  index start_next() noexcept;
+
+  /// Ends the row and its deadline.
+  void remove(index i);
+
+  /// Takes a row whose deadline has passed off the heap of deadlines; `none` if there is none.
+  index take_expired(timestamp now);
+
+  /// Sets or replaces the deadline of a row.
+  void set_deadline(index i, timestamp deadline);
+
+  std::optional<timestamp> next_deadline() const noexcept;
+
+  std::uint32_t waiting() const noexcept { return waiting_; }
+  std::uint32_t running() const noexcept { return running_; }
+  bool empty() const noexcept { return waiting_ + running_ == 0; }
+
+  /// Calls `f(index, row&)` for every row in use; `f` may remove the row it is given.
+  template <class F>
+  void for_each(F f) {
+    for (index i = 0; i < rows_.size(); ++i)
+      if (rows_[i].state != state::free)
+        f(i, rows_[i]);
+  }
+
+private:
+  struct alarm {
+    timestamp deadline;
+    index row;
+  };
+
+  void append(index i) noexcept;
+  void unlink(index i) noexcept;
+  void drop_deadline(index i) noexcept;
+  void sift_up(std::uint32_t position) noexcept;
+  void sift_down(std::uint32_t position) noexcept;
+  void place(std::uint32_t position, const alarm& what) noexcept;
+
+  std::vector<row> rows_;
+  index free_ = none;
+  index first_waiting_ = none;
+  index last_waiting_ = none;
+  std::uint32_t waiting_ = 0;
+  std::uint32_t running_ = 0;
+  /// Binary heap, the earliest deadline first.
+  std::vector<alarm> alarms_;
+};
+
+} // namespace troupe::io

@@ -1,0 +1,134 @@
+#include "io/page.hpp"
+
+#include <xxhash.h>
+
+#include <array>
+#include <bit>
+#include <cassert>
+#include <cstring>
+#include <type_traits>
+
+namespace troupe::io {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "pages are little-endian and written as they lie in memory");
+
+constexpr std::uint64_t page_magic = 0x3145474150505254ULL; // "TRPPAGE1"
+constexpr std::uint32_t page_version = 1;
+
+struct page_header {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t header_bytes;
+  std::uint64_t space_hi;
+  std::uint64_t space_lo;
+  std::uint64_t key_hi;
+  std::uint64_t key_lo;
+  std::uint32_t rank;
+  std::uint32_t slot;
+  std::uint32_t generation;
+  std::uint32_t reserved;
+  std::uint64_t payload_bytes;
+  std::uint64_t payload_hash_lo;
+  std::uint64_t payload_hash_hi;
+  std::array<std::byte, 4000> unused;
+  std::uint64_t header_hash;
+};
+
+static_assert(std::is_trivially_copyable_v<page_header> && std::is_standard_layout_v<page_header>);
+static_assert(sizeof(page_header) == page_header_bytes);
+static_assert(offsetof(page_header, version) == 8);
+static_assert(offsetof(page_header, header_bytes) == 12);
+static_assert(offsetof(page_header, space_hi) == 16);
+static_assert(offsetof(page_header, key_hi) == 32);
+static_assert(offsetof(page_header, rank) == 48);
+static_assert(offsetof(page_header, slot) == 52);
+static_assert(offsetof(page_header, generation) == 56);
+static_assert(offsetof(page_header, reserved) == 60);
+static_assert(offsetof(page_header, payload_bytes) == 64);
+static_assert(offsetof(page_header, payload_hash_lo) == 72);
+static_assert(offsetof(page_header, payload_hash_hi) == 80);
+static_assert(offsetof(page_header, unused) == 88);
+static_assert(offsetof(page_header, header_hash) == 4088);
+
+std::uint64_t hash_of_header(std::span<const std::byte> slot_buffer) {
+  return XXH3_64bits(slot_buffer.data(), offsetof(page_header, header_hash));
+}
+
+// The fixed part only: the unused bytes are covered by the hash and need no copy.
+std::optional<page_header> sound_header(std::span<const std::byte> slot_buffer) {
+  if (slot_buffer.size() < page_header_bytes)
+    return std::nullopt;
+  page_header header;
+  std::memcpy(&header, slot_buffer.data(), offsetof(page_header, unused));
+  std::memcpy(&header.header_hash, slot_buffer.data() + offsetof(page_header, header_hash), sizeof(std::uint64_t));
+  if (header.magic != page_magic || header.header_hash != hash_of_header(slot_buffer))
+    return std::nullopt;
+  return header;
+}
+
+page_identity identity_in(const page_header& header) {
+  return {.space = {header.space_hi, header.space_lo},
+          .key = {header.key_hi, header.key_lo},
+          .rank = header.rank,
+          .where = {header.slot, header.generation},
+          .payload_bytes = header.payload_bytes};
+}
+
+bool payload_is_sound(std::span<const std::byte> slot_buffer, const page_header& header) {
+  if (header.payload_bytes > slot_buffer.size() - page_header_bytes)
+    return false;
+  const auto hash = XXH3_128bits(slot_buffer.data() + page_header_bytes, header.payload_bytes);
+  return hash.low64 == header.payload_hash_lo && hash.high64 == header.payload_hash_hi;
+}
+
+} // namespace
+
+void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity) {
+  assert(slot_buffer.size() >= page_header_bytes && "a slot buffer holds at least a header");
+  assert(identity.payload_bytes <= slot_buffer.size() - page_header_bytes && "the payload must fit into the slot");
+  const auto payload = slot_buffer.subspan(page_header_bytes, identity.payload_bytes);
+  const auto hash = XXH3_128bits(payload.data(), payload.size());
+  page_header header{};
+  header.magic = page_magic;
+  header.version = page_version;
+  header.header_bytes = static_cast<std::uint32_t>(page_header_bytes);
+  header.space_hi = identity.space.hi;
+  header.space_lo = identity.space.lo;
+  header.key_hi = identity.key.hi;
+  header.key_lo = identity.key.lo;
+  header.rank = identity.rank;
+  header.slot = identity.where.slot;
+  header.generation = identity.where.generation;
+  header.payload_bytes = identity.payload_bytes;
+  header.payload_hash_lo = hash.low64;
+  header.payload_hash_hi = hash.high64;
+  std::memcpy(slot_buffer.data(), &header, sizeof header);
+  const auto header_hash = hash_of_header(slot_buffer);
+  std::memcpy(slot_buffer.data() + offsetof(page_header, header_hash), &header_hash, sizeof header_hash);
+  const auto padding = slot_buffer.subspan(page_header_bytes + identity.payload_bytes);
+  if (!padding.empty())
+    std::memset(padding.data(), 0, padding.size());
+}
+
+errc verify_page(std::span<const std::byte> slot_buffer, const page_identity& expected) {
+  const auto header = sound_header(slot_buffer);
+  if (!header)
+    return errc::corrupt;
+  if (header->version != page_version || header->header_bytes != page_header_bytes)
+    return errc::identity_mismatch;
+  // Also where the identity differs: whoever looks for the cause needs to know a torn page from a misdirected one.
+  if (!payload_is_sound(slot_buffer, *header))
+    return errc::corrupt;
+  return identity_in(*header) == expected ? errc::ok : errc::identity_mismatch;
+}
+
+std::optional<page_identity> identity_of(std::span<const std::byte> slot_buffer) {
+  const auto header = sound_header(slot_buffer);
+  if (!header || header->version != page_version)
+    return std::nullopt;
+  return identity_in(*header);
+}
+
+} // namespace troupe::io

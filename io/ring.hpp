@@ -1,0 +1,94 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "io/engine.hpp"
+
+#include <liburing.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe::io {
+
+/// One io_uring with the features this kernel has. To be made, used and destroyed by one thread. What it is given to do
+/// becomes known to the kernel with the next `submit` or `submit_and_wait`.
+class ring {
+public:
+  /// Error: `unsupported`, with the reason: no io_uring in this kernel, forbidden in this container, or too old.
+  static result<std::unique_ptr<ring>> open(const engine_options& options);
+
+  ring(const ring&) = delete;
+  ring& operator=(const ring&) = delete;
+  /// Nothing may be in flight.
+  ~ring();
+
+  /// Registers the file under this id; where that fails, transfers name the descriptor instead.
+  void add_file(std::uint32_t file, int descriptor);
+  void remove_file(std::uint32_t file);
+
+  /// Registers the memory under this id; where that fails, the kernel pins it for each transfer anew.
+  void add_buffer(std::uint32_t buffer, std::span<std::byte> bytes);
+  void remove_buffer(std::uint32_t buffer);
+
+  /// The rest of a request of which `done` bytes are done already.
+  void prepare_transfer(const request& what, std::uint64_t done, int descriptor, std::uint64_t user_data);
+  void prepare_read(int descriptor, std::span<std::byte> into, std::uint64_t user_data);
+  void prepare_cancel(std::uint64_t target, std::uint64_t user_data);
+
+  void submit();
+
+  /// Submits, and waits until there is a completion or, if given, `patience` is over.
+  void submit_and_wait(std::optional<duration> patience);
+
+  /// Calls `f(user_data, outcome)` for each completion there is.
+  template <class F>
+  void reap(F f) {
+    std::array<io_uring_cqe*, 64> batch{};
+    for (;;) {
+      const auto count = io_uring_peek_batch_cqe(&ring_, batch.data(), static_cast<unsigned>(batch.size()));
+      for (unsigned i = 0; i < count; ++i)
+        f(batch[i]->user_data, batch[i]->res);
+      io_uring_cq_advance(&ring_, count);
+      if (count < batch.size())
+        return;
+    }
+  }
+
+  /// "deferred completions, registered files, registered buffers"
+  std::string features() const;
+
+private:
+  // A registered buffer is at most 1 GiB for the kernel, so large memory takes several places of its table.
+  struct registration {
+    std::byte* begin = nullptr;
+    std::vector<std::uint32_t> places;
+  };
+
+  ring() = default;
+
+  int set_up(unsigned entries);
+  void register_tables(const engine_options& options);
+  io_uring_sqe* next_entry();
+  std::optional<std::uint32_t> place_of(const request& what, std::uint64_t done, std::uint64_t length) const;
+  void give_back(registration& used);
+  void say_once(int code, const std::string& what);
+
+  io_uring ring_{};
+  bool open_ = false;
+  bool ring_registered_ = false;
+  unsigned flags_ = 0;
+  bool files_registered_ = false;
+  bool buffers_registered_ = false;
+  bool said_ = false;
+  std::vector<bool> file_is_registered_;
+  std::vector<registration> registrations_;
+  std::vector<std::uint32_t> free_places_;
+};
+
+} // namespace troupe::io

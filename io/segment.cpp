@@ -1,0 +1,96 @@
+#include "io/segment.hpp"
+
+#include "io/page.hpp"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <string>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <utility>
+
+namespace troupe::io {
+
+namespace {
+
+constexpr int required_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+std::string size_text(std::uint64_t bytes) {
+  return "a segment of " + std::to_string(bytes) + " bytes";
+}
+
+// Gets the memory now. Without this the first touch of a page that the host cannot provide is a SIGBUS.
+int populate(std::span<std::byte> bytes, int descriptor) {
+#ifdef MADV_POPULATE_WRITE
+  for (;;) {
+    if (::madvise(bytes.data(), bytes.size(), MADV_POPULATE_WRITE) == 0)
+      return 0;
+    if (errno == EINTR || errno == EAGAIN)
+      continue;
+    if (errno != EINVAL)
+      return errno;
+    break; // a kernel before 5.14
+  }
+#endif
+  return ::fallocate(descriptor, 0, 0, static_cast<off_t>(bytes.size())) == 0 ? 0 : errno;
+}
+
+} // namespace
+
+segment::segment(unique_descriptor descriptor, std::span<std::byte> bytes) noexcept
+    : descriptor_(std::move(descriptor)), bytes_(bytes) {}
+
+segment::~segment() {
+  ::munmap(bytes_.data(), bytes_.size());
+}
+
+result<std::shared_ptr<segment>> segment::adopt(unique_descriptor descriptor, std::uint64_t bytes) {
+  void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
+  if (at == MAP_FAILED)
+    return tl::unexpected(system_error(errno, "cannot map " + size_text(bytes)));
+  // Huge pages make gather, checksum and registration cheaper; without them everything works as well.
+  ::madvise(at, bytes, MADV_HUGEPAGE);
+  return std::shared_ptr<segment>(new segment(std::move(descriptor), {static_cast<std::byte*>(at), bytes}));
+}
+
+result<std::shared_ptr<segment>> segment::create(std::uint64_t bytes) {
+  bytes = (bytes + page_alignment - 1) / page_alignment * page_alignment;
+  if (bytes == 0)
+    return fail(errc::invalid_argument, "a segment needs at least one byte");
+  unique_descriptor made(::memfd_create("troupe-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!made)
+    return tl::unexpected(system_error(errno, "cannot create " + size_text(bytes)));
+  if (::ftruncate(made.get(), static_cast<off_t>(bytes)) != 0 || ::fcntl(made.get(), F_ADD_SEALS, required_seals) != 0)
+    return tl::unexpected(system_error(errno, "cannot size and seal " + size_text(bytes)));
+  const int descriptor = made.get();
+  auto mapped = adopt(std::move(made), bytes);
+  if (!mapped)
+    return mapped;
+  if (const auto code = populate((*mapped)->bytes(), descriptor); code != 0)
+    return fail(errc::limit_exceeded, system_error(code, "the host has no memory for " + size_text(bytes)).text);
+  return mapped;
+}
+
+result<std::shared_ptr<segment>> segment::map(std::int32_t process, std::int32_t descriptor, std::uint64_t bytes) {
+  const auto path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
+  // Not blocking, in case the descriptor has become that of a pipe.
+  unique_descriptor opened(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!opened)
+    return fail(errc::unreachable,
+                system_error(errno, "cannot open the node's memory at " + path).text +
+                    "; a client that transfers pages must run on the node's host, in the same process namespace and as "
+                    "the same user");
+  struct stat status {};
+  const auto seals = ::fcntl(opened.get(), F_GET_SEALS);
+  if (seals == -1 || ::fstat(opened.get(), &status) != 0)
+    return fail(errc::invalid_argument, path + " is not shared memory of a node; the node's identity of process " +
+                                            std::to_string(process) + " belongs to something else here");
+  if ((seals & F_SEAL_SHRINK) == 0)
+    return fail(errc::invalid_argument, path + " could be shrunk while it is mapped; refused");
+  if (static_cast<std::uint64_t>(status.st_size) != bytes || bytes == 0)
+    return fail(errc::invalid_argument,
+                path + " has " + std::to_string(status.st_size) + " bytes, the node said " + std::to_string(bytes));
+  return adopt(std::move(opened), bytes);
+}
+
+} // namespace troupe::io

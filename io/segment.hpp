@@ -1,0 +1,48 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "io/unique_descriptor.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace troupe::io {
+
+/// Memory that a node and one client on the same host share: pages are gathered into it by the one and written to disk
+/// from it by the other without a copy between. Lives as long as anybody maps it; its size is sealed, so neither side
+/// can pull memory away from under the other.
+class segment {
+public:
+  /// New memory of `bytes` (rounded up to `page_alignment`), zeroed and really there: a host short of memory is an
+  /// error here (`limit_exceeded`) and not a signal later. In huge pages where the kernel permits.
+  static result<std::shared_ptr<segment>> create(std::uint64_t bytes);
+
+  /// The segment that process `process` made and holds open as `descriptor`, of exactly `bytes`. The caller must run
+  /// on the same host and be permitted to look into that process, in practice as the same user.
+  ///
+  /// Errors: `unreachable` (no such process or descriptor here, or no permission), `invalid_argument` (something
+  /// else, another size, or memory that can still shrink), `io_error`.
+  static result<std::shared_ptr<segment>> map(std::int32_t process, std::int32_t descriptor, std::uint64_t bytes);
+
+  segment(const segment&) = delete;
+  segment& operator=(const segment&) = delete;
+  ~segment();
+
+  /// Aligned to `page_alignment`. What others write into it appears at any time.
+  std::span<std::byte> bytes() noexcept { return bytes_; }
+
+  /// For the peer's `map`; valid as long as the segment lives.
+  int descriptor() const noexcept { return descriptor_.get(); }
+
+private:
+  segment(unique_descriptor descriptor, std::span<std::byte> bytes) noexcept;
+
+  static result<std::shared_ptr<segment>> adopt(unique_descriptor descriptor, std::uint64_t bytes);
+
+  unique_descriptor descriptor_;
+  std::span<std::byte> bytes_;
+};
+
+} // namespace troupe::io

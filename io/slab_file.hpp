@@ -1,0 +1,74 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "base/identifiers.hpp"
+#include "io/unique_descriptor.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace troupe::io {
+
+/// What a slab file is to be: whose pages it holds and its shape.
+struct slab_spec {
+  std::filesystem::path path;
+  namespace_id space;
+  /// How people call the namespace; stored for messages, not compared.
+  std::string space_name;
+  rank_number rank = 0;
+  /// Bytes of one slot, a multiple of `page_alignment`; see `io::slot_bytes`.
+  std::uint64_t slot_bytes = 0;
+  std::uint64_t slots = 0;
+};
+
+/// The whole file: all slots and the 4 KiB trailer behind the last one.
+std::uint64_t slab_file_bytes(const slab_spec& spec) noexcept;
+
+/// The file with the pages of one rank of one namespace. Slot s lies at s × slot_bytes; a trailer behind the last slot
+/// says what the file is. Owns the descriptor and, while open, an exclusive lock that keeps a second node out.
+/// Not thread-safe, except that any thread may do I/O on the descriptor while the slab is open.
+class slab_file {
+public:
+  /// Opens the slab, making it where there is none.
+  ///
+  /// A new file gets all its disk space at once and appears under its name only when it is complete, also when two
+  /// nodes create it at the same time. An existing one must be exactly what `spec` says, and is never truncated, grown
+  /// or rewritten. With `try_direct` the descriptor is switched to O_DIRECT where the file system can do that.
+  ///
+  /// Errors: `invalid_argument` (no slots, unaligned slot size), `no_space`, `busy` (in use by another node),
+  /// `identity_mismatch` (another namespace, rank or shape), `slab_damaged` (truncated, grown or without its trailer),
+  /// `unsupported` (the file system has no locks), `io_error`.
+  static result<slab_file> open(const slab_spec& spec, bool try_direct = true);
+
+  slab_file(slab_file&&) noexcept = default;
+  slab_file& operator=(slab_file&&) noexcept;
+  ~slab_file();
+
+  const slab_spec& spec() const noexcept { return spec_; }
+
+  /// Whether reads and writes bypass the page cache; buffers, offsets and lengths must then be aligned.
+  bool direct() const noexcept { return direct_; }
+
+  /// Valid as long as the slab is open.
+  int descriptor() const noexcept { return descriptor_.get(); }
+
+  std::uint64_t offset_of(slot_number slot) const noexcept { return slot * spec_.slot_bytes; }
+
+  /// `ok`, or `slab_damaged` when the file was deleted, truncated or grown since it was opened.
+  errc health() const;
+
+  /// What `health` found, as a sentence; empty when the file is as it should be.
+  std::string damage() const;
+
+private:
+  slab_file(slab_spec spec, unique_descriptor descriptor, bool direct);
+
+  void unlock() noexcept;
+
+  slab_spec spec_;
+  unique_descriptor descriptor_;
+  bool direct_ = false;
+};
+
+} // namespace troupe::io

@@ -1,0 +1,87 @@
+#include "io/slab_trailer.hpp"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+namespace troupe::io {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "trailers are little-endian and written as they lie");
+
+constexpr std::uint64_t trailer_magic = 0x3142414c53505254ULL; // "TRPSLAB1"
+constexpr std::uint32_t trailer_version = 1;
+
+struct slab_trailer {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t rank;
+  std::uint64_t space_hi;
+  std::uint64_t space_lo;
+  std::uint64_t slot_bytes;
+  std::uint64_t slots;
+  std::uint32_t name_bytes;
+  std::array<char, 255> name;
+  std::array<std::byte, 3781> unused;
+  std::uint64_t hash;
+};
+
+static_assert(std::is_trivially_copyable_v<slab_trailer> && std::is_standard_layout_v<slab_trailer>);
+static_assert(sizeof(slab_trailer) == slab_trailer_bytes);
+static_assert(offsetof(slab_trailer, version) == 8);
+static_assert(offsetof(slab_trailer, rank) == 12);
+static_assert(offsetof(slab_trailer, space_hi) == 16);
+static_assert(offsetof(slab_trailer, slot_bytes) == 32);
+static_assert(offsetof(slab_trailer, slots) == 40);
+static_assert(offsetof(slab_trailer, name_bytes) == 48);
+static_assert(offsetof(slab_trailer, name) == 52);
+static_assert(offsetof(slab_trailer, hash) == 4088);
+
+std::uint64_t hash_of(const slab_trailer& trailer) {
+  return XXH3_64bits(&trailer, offsetof(slab_trailer, hash));
+}
+
+} // namespace
+
+slab_trailer_block make_slab_trailer(const slab_spec& spec) {
+  slab_trailer trailer{};
+  trailer.magic = trailer_magic;
+  trailer.version = trailer_version;
+  trailer.rank = spec.rank;
+  trailer.space_hi = spec.space.hi;
+  trailer.space_lo = spec.space.lo;
+  trailer.slot_bytes = spec.slot_bytes;
+  trailer.slots = spec.slots;
+  const auto name_bytes = std::min(spec.space_name.size(), trailer.name.size());
+  trailer.name_bytes = static_cast<std::uint32_t>(name_bytes);
+  std::copy_n(spec.space_name.begin(), name_bytes, trailer.name.begin());
+  trailer.hash = hash_of(trailer);
+  return std::bit_cast<slab_trailer_block>(trailer);
+}
+
+std::optional<slab_spec> read_slab_trailer(std::span<const std::byte> block) {
+  if (block.size() < slab_trailer_bytes)
+    return std::nullopt;
+  slab_trailer trailer;
+  std::memcpy(&trailer, block.data(), sizeof trailer);
+  if (trailer.magic != trailer_magic || trailer.version != trailer_version || trailer.hash != hash_of(trailer) ||
+      trailer.name_bytes > trailer.name.size())
+    return std::nullopt;
+  return slab_spec{.path = {},
+                   .space = {trailer.space_hi, trailer.space_lo},
+                   .space_name = std::string(trailer.name.data(), trailer.name_bytes),
+                   .rank = trailer.rank,
+                   .slot_bytes = trailer.slot_bytes,
+                   .slots = trailer.slots};
+}
+
+std::string describe_slab(const slab_spec& spec) {
+  return "rank " + std::to_string(spec.rank) + " of namespace '" + spec.space_name + "' (" + to_string(spec.space) +
+         "), " + std::to_string(spec.slots) + " slots of " + std::to_string(spec.slot_bytes) + " bytes";
+}
+
+} // namespace troupe::io

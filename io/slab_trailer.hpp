@@ -1,0 +1,30 @@
+#pragma once
+
+#include "io/page.hpp"
+#include "io/slab_file.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+/// The last 4 KiB of a slab file, which say what the file is. docs/page-format.md has the layout.
+
+namespace troupe::io {
+
+inline constexpr std::uint64_t slab_trailer_bytes = page_alignment;
+
+using slab_trailer_block = std::array<std::byte, slab_trailer_bytes>;
+
+/// The trailer of the slab; names longer than 255 bytes are cut.
+slab_trailer_block make_slab_trailer(const slab_spec& spec);
+
+/// What the trailer says, without a path; nothing if it is no sound trailer of this version.
+std::optional<slab_spec> read_slab_trailer(std::span<const std::byte> block);
+
+/// "rank 3 of namespace 'llama' (0123…), 1000 slots of 69632 bytes"
+std::string describe_slab(const slab_spec& spec);
+
+} // namespace troupe::io

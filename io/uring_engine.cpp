@@ -1,0 +1,379 @@
+#include "io/uring_engine.hpp"
+
+#include "base/log.hpp"
+#include "io/engine_resources.hpp"
+#include "io/operation_table.hpp"
+#include "io/ring.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <future>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <unordered_set>
+#include <utility>
+
+namespace troupe::io {
+
+namespace {
+
+// The upper two bits of the user data say what completed; below them is the handle of a row.
+enum class kind : std::uint64_t { transfer = 0, cancellation = 1, wake_up = 2 };
+
+constexpr unsigned kind_shift = 62;
+constexpr std::uint64_t handle_mask = (1ULL << kind_shift) - 1;
+
+constexpr std::uint64_t tagged(kind what, std::uint64_t handle) noexcept {
+  return static_cast<std::uint64_t>(what) << kind_shift | handle;
+}
+
+// A cancellation can miss a request that is between two of the kernel's queues, so it is repeated until the end.
+constexpr auto cancel_interval = std::chrono::milliseconds(100);
+
+} // namespace
+
+/// What the ring thread does and owns.
+class uring_engine::loop {
+public:
+  loop(uring_engine& engine, std::unique_ptr<ring> opened)
+      : engine_(engine), ring_(std::move(opened)), resources_(engine.options_.max_files, engine.options_.max_buffers) {}
+
+  void run() {
+    listen();
+    for (;;) {
+      deliver();
+      if (!take_commands())
+        break;
+      obey();
+      expire();
+      start_waiting();
+      sleep();
+      engine_.sleeping_.store(false, std::memory_order_relaxed);
+      reap();
+    }
+    hang_up();
+  }
+
+  ring& kernel() noexcept { return *ring_; }
+  engine_resources& resources() noexcept { return resources_; }
+
+private:
+  using index = operation_table::index;
+
+  // -- callers --
+
+  void listen() {
+    ring_->prepare_read(engine_.wake_up_.get(), std::as_writable_bytes(std::span(&wake_value_, 1)),
+                        tagged(kind::wake_up, 0));
+    listening_ = true;
+  }
+
+  void hang_up() {
+    ring_->prepare_cancel(tagged(kind::wake_up, 0), tagged(kind::cancellation, 0));
+    while (listening_) {
+      ring_->submit_and_wait(std::nullopt);
+      ring_->reap([this](std::uint64_t user_data, std::int32_t) {
+        if (user_data == tagged(kind::wake_up, 0))
+          listening_ = false;
+      });
+    }
+  }
+
+  // False when all is done and nobody can leave commands any more.
+  bool take_commands() {
+    taken_.requests.clear();
+    taken_.cancelled_tags.clear();
+    taken_.calls.clear();
+    std::lock_guard guard(engine_.mutex_);
+    std::swap(taken_.requests, engine_.commands_.requests);
+    std::swap(taken_.cancelled_tags, engine_.commands_.cancelled_tags);
+    std::swap(taken_.calls, engine_.commands_.calls);
+    taken_.stop = engine_.commands_.stop;
+    engine_.sleeping_.store(true, std::memory_order_relaxed);
+    const bool idle = taken_.requests.empty() && taken_.calls.empty() && table_.empty() && done_.empty();
+    engine_.ended_ = taken_.stop && idle;
+    return !engine_.ended_;
+  }
+
+  void obey() {
+    for (const auto& call : taken_.calls)
+      call(*this);
+    for (const auto& what : taken_.requests)
+      accept(what);
+    if (!taken_.cancelled_tags.empty())
+      cancel_tags();
+    if (taken_.stop && !stopping_) {
+      stopping_ = true;
+      table_.for_each([this](index i, const operation_table::row&) { give_up(i, errc::shutting_down); });
+    }
+  }
+
+  void accept(const request& what) {
+    const auto code = stopping_ ? errc::shutting_down : resources_.check(what);
+    if (code == errc::ok)
+      table_.add(what);
+    else
+      done_.push_back({what.tag, code, 0});
+  }
+
+  // One pass for all, however many: a client that dies gives up thousands at once.
+  void cancel_tags() {
+    const std::unordered_set<std::uint64_t> tags(taken_.cancelled_tags.begin(), taken_.cancelled_tags.end());
+    table_.for_each([&](index i, const operation_table::row& r) {
+      if (tags.contains(r.what.tag))
+        give_up(i, errc::cancelled);
+    });
+  }
+
+  // -- requests --
+
+  // One that waits ends now. One that runs ends when the kernel says so, since until then its memory is not ours.
+  void give_up(index i, errc why) {
+    auto& r = table_.at(i);
+    if (r.state == operation_table::state::waiting)
+      return finish(i, why, 0);
+    if (r.given_up == errc::ok)
+      r.given_up = why;
+    const auto handle = table_.handle_of(i);
+    ring_->prepare_cancel(tagged(kind::transfer, handle), tagged(kind::cancellation, handle));
+    table_.set_deadline(i, std::chrono::steady_clock::now() + cancel_interval);
+  }
+
+  void expire() {
+    if (!table_.next_deadline())
+      return;
+    const auto now = std::chrono::steady_clock::now();
+    for (auto i = table_.take_expired(now); i != operation_table::none; i = table_.take_expired(now))
+      give_up(i, errc::timeout);
+  }
+
+  void start_waiting() {
+    while (table_.waiting() > 0 && table_.running() < engine_.options_.depth)
+      transfer(table_.start_next());
+  }
+
+  void transfer(index i) {
+    const auto& r = table_.at(i);
+    ring_->prepare_transfer(r.what, r.done, resources_.descriptor(r.what.file),
+                            tagged(kind::transfer, table_.handle_of(i)));
+  }
+
+  void finish(index i, errc status, int system_errno) {
+    done_.push_back({table_.at(i).what.tag, status, system_errno});
+    table_.remove(i);
+  }
+
+  // -- the kernel --
+
+  void sleep() {
+    if (!done_.empty())
+      return ring_->submit();
+    const auto until = table_.next_deadline();
+    if (until)
+      ring_->submit_and_wait(*until - std::chrono::steady_clock::now());
+    else
+      ring_->submit_and_wait(std::nullopt);
+  }
+
+  void reap() {
+    ring_->reap([this](std::uint64_t user_data, std::int32_t outcome) {
+      switch (static_cast<kind>(user_data >> kind_shift)) {
+      case kind::transfer:
+        return take_outcome(user_data & handle_mask, outcome);
+      case kind::cancellation:
+        return; // the request itself says how it ended
+      case kind::wake_up:
+        return listen();
+      }
+      unmatched(user_data, outcome);
+    });
+  }
+
+  void take_outcome(std::uint64_t handle, std::int32_t outcome) {
+    auto* const r = table_.find_running(handle);
+    if (r == nullptr)
+      return unmatched(handle, outcome);
+    const auto i = operation_table::index_of(handle);
+    const auto judged = judge_transfer(r->what, outcome, r->done, r->fruitless);
+    if (!judged.again)
+      return finish(i, final_status(judged.status, r->given_up), judged.system_errno);
+    if (r->given_up != errc::ok)
+      return finish(i, r->given_up, 0);
+    engine_.continued_.fetch_add(1, std::memory_order_relaxed);
+    transfer(i);
+  }
+
+  void unmatched(std::uint64_t user_data, std::int32_t outcome) {
+    const auto count = engine_.unmatched_.fetch_add(1, std::memory_order_relaxed) + 1;
+    log::get("io")->error("io_uring completed {:#x} with {}, which belongs to no request; {} such so far", user_data,
+                          outcome, count);
+  }
+
+  void deliver() {
+    if (done_.empty())
+      return;
+    engine_.completed_.fetch_add(done_.size(), std::memory_order_relaxed);
+    engine_.sink_(done_);
+    done_.clear();
+  }
+
+  uring_engine& engine_;
+  std::unique_ptr<ring> ring_;
+  engine_resources resources_;
+  operation_table table_;
+  commands taken_;
+  std::vector<completion> done_;
+  std::uint64_t wake_value_ = 0;
+  bool listening_ = false;
+  bool stopping_ = false;
+};
+
+uring_engine::uring_engine(const engine_options& options, completion_sink sink)
+    : options_(options), sink_(std::move(sink)), wake_up_(::eventfd(0, EFD_CLOEXEC)) {}
+
+result<std::unique_ptr<engine>> uring_engine::start(const engine_options& options, completion_sink sink) {
+  std::unique_ptr<uring_engine> made(new uring_engine(options, std::move(sink)));
+  if (!made->wake_up_)
+    return tl::unexpected(system_error(errno, "cannot create an eventfd"));
+  const auto opened = std::make_shared<std::promise<result<void>>>();
+  auto outcome = opened->get_future();
+  try {
+    // The kernel lets only the thread that makes the ring use it.
+    made->thread_ = std::thread([self = made.get(), opened] {
+      ::pthread_setname_np(::pthread_self(), self->options_.name.substr(0, 15).c_str());
+      auto kernel = ring::open(self->options_);
+      if (!kernel) {
+        self->ended_ = true;
+        return opened->set_value(tl::unexpected(kernel.error()));
+      }
+      self->description_ = "io_uring, depth " + std::to_string(self->options_.depth) + ", " + (*kernel)->features();
+      loop running(*self, std::move(*kernel));
+      self->loop_ = &running;
+      opened->set_value({});
+      running.run();
+    });
+  } catch (const std::system_error& e) {
+    made->ended_ = true;
+    return tl::unexpected(system_error(e.code().value(), "cannot start the thread of an io engine"));
+  }
+  made->ring_thread_ = made->thread_.get_id();
+  if (auto ready = outcome.get(); !ready)
+    return tl::unexpected(ready.error());
+  return made;
+}
+
+uring_engine::~uring_engine() {
+  stop();
+}
+
+template <class Append>
+bool uring_engine::leave(Append append) {
+  {
+    std::lock_guard guard(mutex_);
+    if (ended_)
+      return false;
+    append(commands_);
+    if (!sleeping_.exchange(false, std::memory_order_relaxed))
+      return true;
+  }
+  const std::uint64_t one = 1;
+  while (::write(wake_up_.get(), &one, sizeof one) == -1 && errno == EINTR) {
+  }
+  return true;
+}
+
+bool uring_engine::call(const std::function<void(loop&)>& what) {
+  if (std::this_thread::get_id() == ring_thread_) { // from within the sink
+    what(*loop_);
+    return true;
+  }
+  // Shared: the ring thread may still be inside set_value when the wait is over.
+  const auto promise = std::make_shared<std::promise<void>>();
+  auto finished = promise->get_future();
+  const bool left = leave([&](commands& c) {
+    c.calls.emplace_back([&what, promise](loop& l) {
+      what(l);
+      promise->set_value();
+    });
+  });
+  if (left)
+    finished.wait();
+  return left;
+}
+
+result<std::uint32_t> uring_engine::add_file(int descriptor) {
+  result<std::uint32_t> id = fail(errc::shutting_down, "the io engine has been stopped");
+  call([&](loop& l) {
+    id = l.resources().add_file(descriptor);
+    if (id)
+      l.kernel().add_file(*id, descriptor);
+  });
+  return id;
+}
+
+void uring_engine::remove_file(std::uint32_t file) {
+  call([&](loop& l) {
+    if (l.resources().descriptor(file) < 0)
+      return;
+    l.kernel().remove_file(file);
+    l.resources().remove_file(file);
+  });
+}
+
+result<std::uint32_t> uring_engine::add_buffer(std::span<std::byte> bytes) {
+  result<std::uint32_t> id = fail(errc::shutting_down, "the io engine has been stopped");
+  call([&](loop& l) {
+    id = l.resources().add_buffer(bytes);
+    if (id)
+      l.kernel().add_buffer(*id, bytes);
+  });
+  return id;
+}
+
+void uring_engine::remove_buffer(std::uint32_t buffer) {
+  call([&](loop& l) {
+    if (l.resources().buffer(buffer).empty())
+      return;
+    l.kernel().remove_buffer(buffer);
+    l.resources().remove_buffer(buffer);
+  });
+}
+
+void uring_engine::submit(std::span<const request> requests) {
+  if (requests.empty())
+    return;
+  submitted_.fetch_add(requests.size(), std::memory_order_relaxed);
+  const bool left = leave([&](commands& c) { c.requests.insert(c.requests.end(), requests.begin(), requests.end()); });
+  if (left)
+    return;
+  std::vector<completion> refused;
+  for (const auto& what : requests)
+    refused.push_back({what.tag, errc::shutting_down, 0});
+  completed_.fetch_add(refused.size(), std::memory_order_relaxed);
+  sink_(refused);
+}
+
+void uring_engine::cancel(std::uint64_t tag) {
+  leave([&](commands& c) { c.cancelled_tags.push_back(tag); });
+}
+
+void uring_engine::stop() {
+  std::lock_guard guard(stop_mutex_);
+  if (!thread_.joinable())
+    return;
+  leave([](commands& c) { c.stop = true; });
+  thread_.join();
+}
+
+engine_counters uring_engine::counters() const {
+  return {submitted_.load(std::memory_order_relaxed), completed_.load(std::memory_order_relaxed),
+          continued_.load(std::memory_order_relaxed), unmatched_.load(std::memory_order_relaxed)};
+}
+
+std::string uring_engine::describe() const {
+  return description_;
+}
+
+} // namespace troupe::io
