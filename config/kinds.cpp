@@ -1,0 +1,203 @@
+#include "config/kinds.hpp"
+
+#include "config/units.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+
+namespace troupe::config {
+
+namespace {
+
+constexpr std::size_t max_text = 256;
+constexpr std::size_t max_name = 64;
+constexpr std::size_t max_host = 253;
+constexpr std::size_t max_path = 1024;
+
+tl::unexpected<std::string> expected(std::string_view what, const element& x) {
+  return tl::unexpected("expected " + std::string{what} + ", got " + show(x));
+}
+
+std::string range(const std::string& min, const std::string& max) {
+  return min + " to " + max;
+}
+
+template <class Kind, class T>
+reading<T> within(const Kind& kind, T x, const std::string& min, const std::string& max, const element& e) {
+  if (x < kind.min || x > kind.max)
+    return tl::unexpected("must be " + range(min, max) + ", got " + show(e));
+  return x;
+}
+
+bool is_free_text(std::string_view x) {
+  return x.size() <= max_text && is_plain_text(x);
+}
+
+bool is_some_text(std::string_view x) {
+  return !x.empty() && is_free_text(x);
+}
+
+bool is_alphanumeric(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+bool is_plain_name(std::string_view x) {
+  const auto fits = [](char c) { return is_alphanumeric(c) || c == '-' || c == '_' || c == '.'; };
+  return !x.empty() && x.size() <= max_name && is_alphanumeric(x.front()) && std::ranges::all_of(x, fits);
+}
+
+bool is_host_name(std::string_view x) {
+  const auto fits = [](char c) { return is_alphanumeric(c) || c == '-' || c == '.' || c == ':' || c == '%'; };
+  return !x.empty() && x.size() <= max_host && std::ranges::all_of(x, fits);
+}
+
+bool is_path(std::string_view x) {
+  return !x.empty() && x.size() <= max_path && is_plain_text(x);
+}
+
+bool is_path_below(std::string_view x) {
+  if (!is_path(x))
+    return false;
+  const std::filesystem::path p{x};
+  // A ".." inside is refused even where the path comes back: after a symbolic link it would not.
+  return p.is_relative() && std::ranges::none_of(p, [](const auto& part) { return part == ".."; }) &&
+         p.lexically_normal() != ".";
+}
+
+} // namespace
+
+const text free_text{"text", "text of at most 256 bytes", is_free_text};
+const text some_text{"text, not empty", "text of 1 to 256 bytes", is_some_text};
+const text plain_name{"name", "a name of 1 to 64 letters, digits, '-', '_' and '.', a letter or digit first",
+                      is_plain_name};
+const text host_name{"host", "the name or address of a host", is_host_name};
+const text any_path{"path", "a path", is_path};
+const text path_below{"relative path", "a relative path below data_dir, without \"..\"", is_path_below};
+
+reading<bool> read(const flag&, const element& x) {
+  if (const auto* value = std::get_if<bool>(&x.value))
+    return *value;
+  return expected("true or false", x);
+}
+
+reading<std::uint64_t> read(const whole& kind, const element& x) {
+  const auto min = std::to_string(kind.min);
+  const auto max = std::to_string(kind.max);
+  if (const auto* value = std::get_if<std::uint64_t>(&x.value))
+    return within(kind, *value, min, max, x);
+  return expected("a whole number, " + range(min, max), x);
+}
+
+reading<std::uint64_t> read(const size& kind, const element& x) {
+  const auto bytes = [&]() -> std::optional<std::uint64_t> {
+    if (const auto* number = std::get_if<std::uint64_t>(&x.value))
+      return *number;
+    if (const auto* written = std::get_if<std::string>(&x.value))
+      return parse_size(*written);
+    return std::nullopt;
+  }();
+  if (!bytes)
+    return expected("a size such as \"4 MiB\"", x);
+  return within(kind, *bytes, format_size(kind.min), format_size(kind.max), x);
+}
+
+reading<duration> read(const time_span& kind, const element& x) {
+  const auto* written = std::get_if<std::string>(&x.value);
+  const auto time = written != nullptr ? parse_time(*written) : std::nullopt;
+  if (!time)
+    return expected("a time such as \"30 s\"", x);
+  return within(kind, *time, format_time(kind.min), format_time(kind.max), x);
+}
+
+reading<double> read(const fraction& kind, const element& x) {
+  const auto min = write(kind, kind.min);
+  const auto max = write(kind, kind.max);
+  if (const auto* value = std::get_if<double>(&x.value))
+    return within(kind, *value, min, max, x);
+  if (const auto* value = std::get_if<std::uint64_t>(&x.value))
+    return within(kind, static_cast<double>(*value), min, max, x);
+  return expected("a number, " + range(min, max), x);
+}
+
+reading<std::string> read(const choice& kind, const element& x) {
+  const auto* word = std::get_if<std::string>(&x.value);
+  if (word == nullptr || std::ranges::find(kind.words, *word) == kind.words.end())
+    return expected(type_of(kind), x);
+  return *word;
+}
+
+reading<std::string> read(const text& kind, const element& x) {
+  const auto* value = std::get_if<std::string>(&x.value);
+  if (value == nullptr || !kind.accepts(*value))
+    return expected(kind.expected, x);
+  return *value;
+}
+
+std::string write(const flag&, bool x) {
+  return x ? "true" : "false";
+}
+
+std::string write(const whole&, std::uint64_t x) {
+  return std::to_string(x);
+}
+
+std::string write(const size&, std::uint64_t x) {
+  return '"' + format_size(x) + '"';
+}
+
+std::string write(const time_span&, duration x) {
+  // Negative times are never read; a program that set one learns of it by `validate`.
+  return x < duration::zero() ? std::to_string(x.count()) : '"' + format_time(x) + '"';
+}
+
+std::string write(const fraction&, double x) {
+  return nlohmann::json(x).dump();
+}
+
+std::string write(const choice&, std::string_view x) {
+  return nlohmann::json(x).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string write(const text&, std::string_view x) {
+  return nlohmann::json(x).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string type_of(const flag&) {
+  return "true or false";
+}
+
+std::string type_of(const whole& kind) {
+  return "whole number, " + range(std::to_string(kind.min), std::to_string(kind.max));
+}
+
+std::string type_of(const size& kind) {
+  return "size, " + range(format_size(kind.min), format_size(kind.max));
+}
+
+std::string type_of(const time_span& kind) {
+  return "time, " + range(format_time(kind.min), format_time(kind.max));
+}
+
+std::string type_of(const fraction& kind) {
+  return "number, " + range(write(kind, kind.min), write(kind, kind.max));
+}
+
+std::string type_of(const choice& kind) {
+  std::string result;
+  for (std::size_t i = 0; i < kind.words.size(); ++i) {
+    if (i > 0)
+      result += i + 1 == kind.words.size() ? " or " : ", ";
+    result.append("\"").append(kind.words[i]).append("\"");
+  }
+  return result;
+}
+
+std::string type_of(const text& kind) {
+  return std::string{kind.type};
+}
+
+} // namespace troupe::config

@@ -1,0 +1,98 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "config/document.hpp"
+
+#include <tl/expected.hpp>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+/// The kinds of values a key can have. Each kind knows how to read a value, within its bounds, how to write one so
+/// that it reads back equal, and how to describe itself.
+
+namespace troupe::config {
+
+/// A value, or the sentence that says what was expected instead.
+template <class T>
+using reading = tl::expected<T, std::string>;
+
+struct flag {};
+
+/// A whole number; both bounds included.
+struct whole {
+  std::uint64_t min = 0;
+  std::uint64_t max = 0;
+};
+
+/// Bytes.
+struct size {
+  std::uint64_t min = 0;
+  std::uint64_t max = 0;
+};
+
+struct time_span {
+  duration min{};
+  duration max{};
+};
+
+/// A real number; both bounds included.
+struct fraction {
+  double min = 0;
+  double max = 1;
+};
+
+/// One of a few words.
+struct choice {
+  std::span<const std::string_view> words;
+};
+
+/// Text that follows a rule.
+struct text {
+  /// As in the documentation: "name".
+  std::string_view type;
+  /// As in a message: "a name of …".
+  std::string_view expected;
+  bool (*accepts)(std::string_view);
+};
+
+/// Any text up to 256 bytes, also none.
+extern const text free_text;
+/// Text up to 256 bytes, at least one.
+extern const text some_text;
+/// What can be the name of a file and the value of a metric's label.
+extern const text plain_name;
+extern const text host_name;
+extern const text any_path;
+/// A relative path that stays below where it starts.
+extern const text path_below;
+
+reading<bool> read(const flag& kind, const element& x);
+reading<std::uint64_t> read(const whole& kind, const element& x);
+reading<std::uint64_t> read(const size& kind, const element& x);
+reading<duration> read(const time_span& kind, const element& x);
+reading<double> read(const fraction& kind, const element& x);
+reading<std::string> read(const choice& kind, const element& x);
+reading<std::string> read(const text& kind, const element& x);
+
+/// As JSON text.
+std::string write(const flag& kind, bool x);
+std::string write(const whole& kind, std::uint64_t x);
+std::string write(const size& kind, std::uint64_t x);
+std::string write(const time_span& kind, duration x);
+std::string write(const fraction& kind, double x);
+std::string write(const choice& kind, std::string_view x);
+std::string write(const text& kind, std::string_view x);
+
+/// As in the documentation: "whole number, 1 to 256".
+std::string type_of(const flag& kind);
+std::string type_of(const whole& kind);
+std::string type_of(const size& kind);
+std::string type_of(const time_span& kind);
+std::string type_of(const fraction& kind);
+std::string type_of(const choice& kind);
+std::string type_of(const text& kind);
+
+} // namespace troupe::config

@@ -1,0 +1,186 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/namespace_spec.hpp"
+
+#include <tl/expected.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The config of a node: one JSON file, comments allowed. What each key means, its bounds and its place in the file
+/// are in config/schema.hpp and, for readers, in docs/configuration.md. The values below are the defaults.
+
+namespace troupe::config {
+
+using namespace std::chrono_literals;
+
+inline constexpr std::uint64_t kibibyte = 1024;
+inline constexpr std::uint64_t mebibyte = 1024 * kibibyte;
+inline constexpr std::uint64_t gibibyte = 1024 * mebibyte;
+inline constexpr std::uint64_t tebibyte = 1024 * gibibyte;
+
+/// Where other nodes and clients attach.
+struct actors_config {
+  std::string host = "127.0.0.1";
+  /// 0: whichever port is free.
+  std::uint16_t port = 4600;
+  /// The port has no authentication, so a host that others can reach has to be asked for in so many words.
+  bool insecure = false;
+
+  friend bool operator==(const actors_config&, const actors_config&) = default;
+};
+
+/// Reserved for the HTTP interface.
+struct http_config {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 18000;
+
+  friend bool operator==(const http_config&, const http_config&) = default;
+};
+
+struct registry_config {
+  std::uint32_t shards = 4;
+  duration lease_default = 30s;
+  duration lease_max = 10min;
+  duration reservation_deadline = 60s;
+  std::uint32_t max_batch_keys = 4096;
+
+  friend bool operator==(const registry_config&, const registry_config&) = default;
+};
+
+/// The storage of one rank. Each namespace has its own slab file on it.
+struct rank_storage {
+  std::uint64_t slab_bytes = 0;
+  /// Below the node's `data_dir`; not set: in `data_dir` itself.
+  std::optional<std::filesystem::path> directory;
+
+  friend bool operator==(const rank_storage&, const rank_storage&) = default;
+};
+
+struct storage_config {
+  std::vector<rank_storage> ranks;
+  /// Fractions of a rank's slots: eviction starts when fewer than `low_watermark` are free and goes on until
+  /// `high_watermark` are.
+  double low_watermark = 0.05;
+  double high_watermark = 0.10;
+  bool direct = true;
+
+  friend bool operator==(const storage_config&, const storage_config&) = default;
+};
+
+struct io_config {
+  /// "auto", "io_uring" or "threads".
+  std::string engine = "auto";
+  std::uint32_t queue_depth = 64;
+  std::uint32_t threads = 16;
+  duration deadline = 10s;
+  std::uint32_t max_batch_pages = 256;
+  std::uint32_t max_pages_in_flight = 4096;
+  std::uint64_t client_buffer_bytes = 256 * mebibyte;
+  std::uint32_t max_clients = 64;
+
+  friend bool operator==(const io_config&, const io_config&) = default;
+};
+
+struct transfer_config {
+  std::uint64_t buffers_per_rank_bytes = 64 * mebibyte;
+  std::uint32_t batch_pages = 32;
+  std::uint32_t max_tasks = 256;
+  duration task_deadline = 30s;
+
+  friend bool operator==(const transfer_config&, const transfer_config&) = default;
+};
+
+/// How a client keeps in touch with the node it attached to.
+struct attach_config {
+  duration reconnect_backoff_min = 100ms;
+  duration reconnect_backoff_max = 5s;
+  duration request_timeout = 10s;
+
+  friend bool operator==(const attach_config&, const attach_config&) = default;
+};
+
+/// Options of the actor system.
+struct caf_config {
+  /// 0: one per core, at least four.
+  std::uint32_t scheduler_threads = 0;
+  /// "stealing" or "sharing".
+  std::string scheduler_policy = "stealing";
+  std::uint32_t moderate_poll_attempts = 0;
+  std::uint32_t max_throughput = 300;
+  duration heartbeat_interval = 1s;
+  duration connection_timeout = 5s;
+
+  friend bool operator==(const caf_config&, const caf_config&) = default;
+};
+
+struct node_config {
+  std::string node_name = "troupe";
+  /// Everything the node writes lies under it. Relative: to the working directory of the process.
+  std::filesystem::path data_dir = "data";
+  std::string log_level = "info";
+  duration drain_timeout = 30s;
+  /// 0: never.
+  duration statistics_interval = 60s;
+  actors_config actors;
+  http_config http;
+  storage_config storage;
+  std::vector<namespace_spec> namespaces;
+  registry_config registry;
+  io_config io;
+  transfer_config transfer;
+  attach_config attach;
+  caf_config caf;
+
+  friend bool operator==(const node_config&, const node_config&) = default;
+};
+
+/// One thing that is wrong.
+struct problem {
+  /// The place inside the file, as in `storage.ranks[1].slab_bytes`; the name of the file when it is no such place.
+  std::string path;
+  /// A sentence: what was expected, what was found, the way out.
+  std::string text;
+  /// "line 12", "--set", or empty for what is not there.
+  std::string where;
+
+  friend bool operator==(const problem&, const problem&) = default;
+};
+
+/// "path: text (where)"
+std::string to_string(const problem& p);
+
+/// What the config is for. A client that attaches to a node needs neither storage nor namespaces.
+enum class role { server, client };
+
+/// All that is wrong, or the config.
+using load_result = tl::expected<node_config, std::vector<problem>>;
+
+/// Reads a config from JSON text of at most 1 MiB. `origin` is the name of the text in problems. `overrides` are
+/// "PATH=VALUE", as in `actors.port=0`, `storage.ranks[0].slab_bytes=1 GiB` or `namespaces[0].name=chat`: VALUE is
+/// JSON where it is JSON, else text; an index one past the end of a list appends. The later of two wins.
+/// Throws nothing but std::bad_alloc.
+load_result parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides = {},
+                  role purpose = role::server);
+
+/// The same, from a file.
+load_result load(const std::filesystem::path& file, std::span<const std::string> overrides = {},
+                 role purpose = role::server);
+
+/// The effective config as a JSON file that `parse` reads back to an equal one. Sizes and times stand as people
+/// write them. Optional keys that are not set are left out.
+std::string to_json(const node_config& config);
+
+/// What is wrong with a config that was put together by a program: the same bounds and rules as for a file.
+std::vector<problem> validate(const node_config& config, role purpose = role::server);
+
+/// Slots of a slab file that has at most `slab_bytes`, for pages of `page_bytes`.
+std::uint64_t slab_slots(std::uint64_t slab_bytes, std::uint64_t page_bytes) noexcept;
+
+} // namespace troupe::config

@@ -1,0 +1,151 @@
+#include "config/outline.hpp"
+
+#include "config/document.hpp"
+#include "config/schema.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <type_traits>
+
+namespace troupe::config {
+
+namespace {
+
+/// Visits the schema and writes down what it finds.
+class outliner {
+public:
+  explicit outliner(outline_node& node) : node_(node) {}
+
+  template <class T, class Kind>
+  void field(std::string_view key, const T& value, const Kind& kind, std::string_view meaning) {
+    auto& x = add(key, outline_node::shape::value, meaning);
+    x.type = type_of(kind);
+    x.is_text = std::is_same_v<Kind, text> || std::is_same_v<Kind, choice>;
+    x.fallback = fallback(value, kind);
+  }
+
+  template <class T, class Kind>
+  void required(std::string_view key, const T& value, const Kind& kind, std::string_view meaning) {
+    field(key, value, kind, meaning);
+    node_.children.back().is_required = true;
+    node_.children.back().fallback.clear();
+  }
+
+  template <class T>
+  void group(std::string_view key, T& value, std::string_view meaning) {
+    outliner inner{add(key, outline_node::shape::object, meaning)};
+    describe(inner, value);
+  }
+
+  template <class T>
+  void list(std::string_view key, const std::vector<T>&, std::size_t limit, std::string_view meaning) {
+    auto& x = add(key, outline_node::shape::list, meaning);
+    x.limit = limit;
+    outliner inner{x};
+    T item;
+    describe(inner, item);
+  }
+
+private:
+  outline_node& add(std::string_view key, outline_node::shape form, std::string_view meaning) {
+    auto& x = node_.children.emplace_back();
+    x.key = key;
+    x.form = form;
+    x.meaning = meaning;
+    return x;
+  }
+
+  template <class T, class Kind>
+  static std::string fallback(const T& value, const Kind& kind) {
+    return write(kind, value);
+  }
+
+  static std::string fallback(const std::filesystem::path& value, const text& kind) {
+    return write(kind, value.generic_string());
+  }
+
+  static std::string fallback(const std::optional<std::filesystem::path>& value, const text& kind) {
+    return value ? fallback(*value, kind) : "not set";
+  }
+
+  outline_node& node_;
+};
+
+void append_rows(const outline_node& node, const std::string& path, std::vector<documented_key>& rows) {
+  for (const auto& x : node.children) {
+    auto here = join(path, x.key);
+    if (x.form == outline_node::shape::value) {
+      const auto fallback = x.is_required ? "required" : x.fallback == "not set" ? "not set" : "`" + x.fallback + "`";
+      rows.push_back({here, "| `" + here + "` | " + x.type + " | " + fallback + " | " + x.meaning + " |"});
+    } else {
+      append_rows(x, x.form == outline_node::shape::list ? here + "[i]" : here, rows);
+    }
+  }
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    auto diagonal = row[0]++;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const auto replace = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replace, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+/// The name that was probably meant, or nothing.
+std::string_view closest(std::string_view name, const std::vector<std::string_view>& names) {
+  constexpr std::size_t longest_name = 64;
+  std::string_view best;
+  std::size_t best_distance = 3;
+  for (const auto candidate : names) {
+    const auto distance = name.size() > longest_name ? best_distance : edit_distance(name, candidate);
+    if (distance < best_distance && distance < candidate.size()) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+} // namespace
+
+const outline_node* outline_node::find(std::string_view name) const noexcept {
+  const auto found = std::ranges::find(children, name, &outline_node::key);
+  return found == children.end() ? nullptr : &*found;
+}
+
+std::vector<std::string_view> outline_node::names() const {
+  std::vector<std::string_view> result;
+  for (const auto& x : children)
+    result.emplace_back(x.key);
+  return result;
+}
+
+const outline_node& outline() {
+  static const outline_node root = [] {
+    outline_node result;
+    node_config defaults;
+    outliner visitor{result};
+    describe(visitor, defaults);
+    return result;
+  }();
+  return root;
+}
+
+std::vector<documented_key> documented_keys() {
+  std::vector<documented_key> rows;
+  append_rows(outline(), {}, rows);
+  return rows;
+}
+
+std::string no_such_key(std::string_view name, const std::vector<std::string_view>& names) {
+  const auto meant = closest(name, names);
+  return meant.empty() ? "no such key" : "no such key; did you mean \"" + std::string{meant} + "\"?";
+}
+
+} // namespace troupe::config

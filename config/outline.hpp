@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The schema as data: what overrides are checked against and what the documentation lists.
+
+namespace troupe::config {
+
+/// One key, or the whole file (with an empty key).
+struct outline_node {
+  enum class shape { value, object, list };
+
+  std::string key;
+  shape form = shape::object;
+  /// Whether values are text, so that an override need not be quoted whatever it looks like.
+  bool is_text = false;
+  bool is_required = false;
+  /// "size, 64 KiB to 64 TiB"
+  std::string type;
+  /// As JSON text; "not set" for an optional key, empty where there is none.
+  std::string fallback;
+  std::string meaning;
+  /// Of a list.
+  std::size_t limit = 0;
+  /// Of an object, or of each object in a list.
+  std::vector<outline_node> children;
+
+  const outline_node* find(std::string_view name) const noexcept;
+  std::vector<std::string_view> names() const;
+};
+
+/// The whole file.
+const outline_node& outline();
+
+/// One row of the tables in docs/configuration.md.
+struct documented_key {
+  /// With `i` for any index: `storage.ranks[i].slab_bytes`.
+  std::string path;
+  /// `| key | type | default | meaning |`
+  std::string row;
+};
+
+/// All keys that have values, in the order of the file.
+std::vector<documented_key> documented_keys();
+
+/// The sentence for a name that is not among `names`: with the one that was probably meant.
+std::string no_such_key(std::string_view name, const std::vector<std::string_view>& names);
+
+} // namespace troupe::config

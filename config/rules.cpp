@@ -1,0 +1,177 @@
+#include "config/rules.hpp"
+
+#include "base/identifiers.hpp"
+#include "config/document.hpp"
+#include "config/units.hpp"
+#include "io/page.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+
+namespace troupe::config {
+
+namespace {
+
+constexpr std::uint64_t max_page_bytes = 64 * mebibyte;
+
+/// Fewer than this cannot keep a few transfers under way while others are being evicted.
+constexpr std::uint64_t min_slots = 8;
+
+/// Slot numbers have 32 bits.
+constexpr std::uint64_t max_slots = std::numeric_limits<slot_number>::max();
+
+/// Behind the last slot; see io/slab_file.hpp.
+constexpr std::uint64_t slab_trailer_bytes = io::page_alignment;
+
+/// `kv_geometry::page_bytes` without its overflow.
+std::optional<std::uint64_t> checked_page_bytes(const kv_geometry& g) {
+  std::uint64_t product = 1;
+  for (const std::uint64_t factor : {g.layers, g.parts, g.heads, g.head_size, g.element_bytes, g.block_tokens})
+    if (__builtin_mul_overflow(product, factor, &product))
+      return std::nullopt;
+  return product;
+}
+
+std::optional<std::uint32_t> element_bytes_of(std::string_view dtype) {
+  if (dtype == "float32")
+    return 4;
+  if (dtype == "bfloat16" || dtype == "float16")
+    return 2;
+  if (dtype == "fp8_e4m3" || dtype == "fp8_e5m2" || dtype == "int8")
+    return 1;
+  return std::nullopt;
+}
+
+bool is_loopback(std::string_view host) {
+  const auto is_ipv4 = std::ranges::all_of(host, [](char c) { return (c >= '0' && c <= '9') || c == '.'; });
+  return host == "localhost" || host == "::1" || (host.starts_with("127.") && is_ipv4);
+}
+
+class checker {
+public:
+  checker(const node_config& config, std::vector<problem>& problems)
+      : config_(config), problems_(problems), known_(problems.size()) {}
+
+  void check(role purpose) {
+    check_addresses();
+    check_watermarks();
+    check_times();
+    for (std::size_t i = 0; i < config_.namespaces.size(); ++i)
+      check_namespace(i);
+    if (purpose == role::server) {
+      demand(!config_.storage.ranks.empty(), "storage.ranks", "a node needs at least one rank");
+      demand(!config_.namespaces.empty(), "namespaces", "a node needs at least one namespace");
+    }
+  }
+
+private:
+  void check_addresses() {
+    const auto& a = config_.actors;
+    demand(a.insecure || is_loopback(a.host), "actors.host",
+           "\"" + a.host + "\" can be reached by other machines, and the port has no authentication: " +
+               "use \"127.0.0.1\", or set actors.insecure to true on a network where everybody is trusted",
+           {"actors.insecure"});
+  }
+
+  void check_watermarks() {
+    demand(config_.storage.low_watermark <= config_.storage.high_watermark, "storage.low_watermark",
+           "must not be above storage.high_watermark", {"storage.high_watermark"});
+  }
+
+  void check_times() {
+    const auto ordered = [this](duration low, duration high, std::string_view low_path, std::string_view high_path) {
+      demand(low <= high, low_path,
+             format_time(low) + " is more than " + std::string{high_path} + ", " + format_time(high), {high_path});
+    };
+    const auto& c = config_;
+    ordered(c.registry.lease_default, c.registry.lease_max, "registry.lease_default", "registry.lease_max");
+    ordered(c.attach.reconnect_backoff_min, c.attach.reconnect_backoff_max, "attach.reconnect_backoff_min",
+            "attach.reconnect_backoff_max");
+    demand(2 * c.caf.heartbeat_interval <= c.caf.connection_timeout, "caf.connection_timeout",
+           format_time(c.caf.connection_timeout) + " is less than two heartbeats: one late word would cut a connection",
+           {"caf.heartbeat_interval"});
+  }
+
+  void check_namespace(std::size_t i) {
+    const auto& space = config_.namespaces[i];
+    const auto path = join("namespaces", i);
+    for (std::size_t k = 0; k < i; ++k) {
+      const auto& other = config_.namespaces[k];
+      const auto other_path = join("namespaces", k);
+      demand(space.name != other.name, path + ".name", "\"" + space.name + "\" is also the name of " + other_path,
+             {other_path + ".name"});
+      demand(space.name == other.name || space.identity_text() != other.identity_text(), path,
+             "has the identity of " + other_path + ": they differ in nothing but the name", {path + ".", other_path});
+    }
+    const auto element_bytes = element_bytes_of(space.dtype);
+    demand(!element_bytes || space.geometry.element_bytes == *element_bytes, path + ".kv_cache.element_bytes",
+           "an element of " + space.dtype + " has " + std::to_string(element_bytes.value_or(0)) + " bytes, got " +
+               std::to_string(space.geometry.element_bytes),
+           {path + ".dtype"});
+    const auto ranks = config_.storage.ranks.size();
+    demand(ranks >= space.world_size, path + ".world_size",
+           "needs " + std::to_string(space.world_size) + " ranks, storage.ranks has " + std::to_string(ranks),
+           {"storage.ranks"});
+    check_pages(space, path);
+  }
+
+  void check_pages(const namespace_spec& space, const std::string& path) {
+    const auto page = checked_page_bytes(space.geometry);
+    const auto geometry_path = path + ".kv_cache";
+    const auto page_text = page ? format_size(*page) : "more than 16 EiB";
+    demand(page && *page > 0 && *page <= max_page_bytes, geometry_path,
+           "a page would have " + page_text + "; 1 B to " + format_size(max_page_bytes) + " are possible");
+    if (!page || *page == 0 || *page > max_page_bytes)
+      return;
+    const auto slot = io::slot_bytes(*page);
+    const auto for_pages = " of \"" + space.name + "\", " + format_size(slot) + " each";
+    const auto ranks = std::min<std::size_t>(config_.storage.ranks.size(), space.world_size);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const auto slots = slab_slots(config_.storage.ranks[rank].slab_bytes, *page);
+      const auto slab_path = join("storage.ranks", rank) + ".slab_bytes";
+      demand(slots >= min_slots, slab_path,
+             "has room for " + std::to_string(slots) + " slots" + for_pages + "; at least " +
+                 std::to_string(min_slots) + " are needed: " + format_size(min_slots * slot + slab_trailer_bytes),
+             {geometry_path});
+      demand(slots <= max_slots, slab_path,
+             "has room for " + std::to_string(slots) + " slots" + for_pages + "; at most " + std::to_string(max_slots) +
+                 " can be numbered: " + format_size(max_slots * slot + slab_trailer_bytes),
+             {geometry_path});
+    }
+    demand(config_.io.client_buffer_bytes >= slot, "io.client_buffer_bytes",
+           format_size(config_.io.client_buffer_bytes) + " has no room for one slot" + for_pages, {geometry_path});
+    demand(config_.transfer.buffers_per_rank_bytes >= slot, "transfer.buffers_per_rank_bytes",
+           format_size(config_.transfer.buffers_per_rank_bytes) + " has no room for one slot" + for_pages,
+           {geometry_path});
+  }
+
+  /// Reports unless `holds`, or unless a key that the rule is about has a problem of its own.
+  void demand(bool holds, std::string_view path, std::string text,
+              std::initializer_list<std::string_view> others = {}) {
+    const auto is_about = [&](const problem& p) {
+      const auto below = [&](std::string_view x) { return p.path.starts_with(x) || x.starts_with(p.path); };
+      return below(path) || std::ranges::any_of(others, below);
+    };
+    if (!holds && std::none_of(problems_.begin(), problems_.begin() + known_, is_about))
+      problems_.push_back({std::string{path}, std::move(text), {}});
+  }
+
+  const node_config& config_;
+  std::vector<problem>& problems_;
+  /// Problems that were there before the rules.
+  std::ptrdiff_t known_;
+};
+
+} // namespace
+
+std::uint64_t slab_slots(std::uint64_t slab_bytes, std::uint64_t page_bytes) noexcept {
+  return slab_bytes < slab_trailer_bytes ? 0 : (slab_bytes - slab_trailer_bytes) / io::slot_bytes(page_bytes);
+}
+
+void check_rules(const node_config& config, role purpose, std::vector<problem>& problems) {
+  checker{config, problems}.check(purpose);
+}
+
+} // namespace troupe::config

@@ -1,0 +1,172 @@
+#pragma once
+
+#include "config/kinds.hpp"
+#include "config/node_config.hpp"
+
+#include <array>
+#include <limits>
+#include <string_view>
+
+/// The one description of the config: which keys there are, where they stand, of which kind and within which bounds
+/// they are, and what they mean. Reading, writing, overrides and the tables of docs/configuration.md all follow from
+/// it, each as a visitor with these members:
+///
+///     void field(key, value, kind, meaning)       a value that has a default
+///     void required(key, value, kind, meaning)    a value that must be there
+///     void group(key, config, meaning)            an object; describes `config` in turn
+///     void list(key, items, limit, meaning)       a list of objects, `limit` at most
+///
+/// A new key is a member in node_config.hpp, a line here and a row in the documentation; a rule that ties it to other
+/// keys goes to rules.cpp.
+
+namespace troupe::config {
+
+using namespace std::string_view_literals;
+
+inline constexpr std::array log_levels{"trace"sv, "debug"sv, "info"sv, "warn"sv, "error"sv, "off"sv};
+inline constexpr std::array engines{"auto"sv, "io_uring"sv, "threads"sv};
+inline constexpr std::array scheduler_policies{"stealing"sv, "sharing"sv};
+inline constexpr std::array dtypes{"bfloat16"sv, "float16"sv, "float32"sv, "fp8_e4m3"sv, "fp8_e5m2"sv, "int8"sv};
+inline constexpr std::array layouts{"layer-part-token-head"sv};
+
+inline constexpr std::size_t max_namespaces = 64;
+inline constexpr std::size_t max_ranks = 64;
+
+/// Times that bound one request: long enough for a slow disk, short enough to be noticed.
+inline constexpr time_span request_time{1ms, 10min};
+
+template <class Visitor>
+void describe(Visitor& v, actors_config& c) {
+  v.field("host", c.host, host_name, "Address to listen on. One that other machines can reach needs `insecure`.");
+  v.field("port", c.port, whole{0, 65535}, "Port to listen on; 0 takes a free one, see the `ready` line for which.");
+  v.field("insecure", c.insecure, flag{},
+          "Confirms that whoever reaches the port may read, write and evict pages: it has no authentication.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, http_config& c) {
+  v.field("host", c.host, host_name, "Address of the HTTP interface.");
+  v.field("port", c.port, whole{0, 65535}, "Port of the HTTP interface.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, rank_storage& c) {
+  v.required("slab_bytes", c.slab_bytes, size{64 * kibibyte, 64 * tebibyte},
+             "Size of the slab file of each namespace on this rank, allocated at the first start.");
+  v.field("directory", c.directory, path_below,
+          "Where the slab files of this rank lie, below `data_dir`: a mount point of the disk meant for them.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, storage_config& c) {
+  v.list("ranks", c.ranks, max_ranks, "One entry per rank, rank 0 first.");
+  v.field("low_watermark", c.low_watermark, fraction{0, 0.5},
+          "Eviction starts when less than this fraction of a rank's slots is free.");
+  v.field("high_watermark", c.high_watermark, fraction{0, 0.5},
+          "Eviction goes on until this fraction of a rank's slots is free.");
+  v.field("direct", c.direct, flag{},
+          "Whether slab files bypass the page cache (O_DIRECT) where the file system can do that.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, kv_geometry& c) {
+  v.required("layers", c.layers, whole{1, 1024}, "Layers of the model on one rank.");
+  v.field("parts", c.parts, whole{1, 2}, "2 where K and V are separate, 1 for MLA.");
+  v.required("heads", c.heads, whole{1, 1024}, "KV heads on one rank.");
+  v.required("head_size", c.head_size, whole{1, 16384}, "Elements of one head.");
+  v.field("element_bytes", c.element_bytes, whole{1, 4}, "Bytes of one element, as `dtype` has it.");
+  v.required("block_tokens", c.block_tokens, whole{1, 4096}, "Tokens of one block.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, namespace_spec& c) {
+  v.required("name", c.name, plain_name, "How clients, logs and file names call it; unique in this node.");
+  v.required("model", c.model, some_text, "The model. Part of the identity, as is everything below.");
+  v.field("revision", c.revision, free_text, "The revision of the model's weights.");
+  v.required("dtype", c.dtype, choice{dtypes}, "The type of the elements of the KV cache.");
+  v.field("layout", c.layout, choice{layouts}, "The order of bytes inside a page.");
+  v.field("salt", c.salt, free_text, "Sets pages apart that would be equal otherwise, such as those of two tenants.");
+  v.field("world_size", c.world_size, whole{1, max_ranks},
+          "Ranks that must hold a block before it counts as complete; needs as many `storage.ranks`.");
+  v.group("kv_cache", c.geometry, "The shape of one rank's share of a block; all of it multiplied is a page.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, registry_config& c) {
+  v.field("shards", c.shards, whole{1, 256}, "Actors that share the key index.");
+  v.field("lease_default", c.lease_default, time_span{1ms, 24h}, "How long a lease lasts that does not say.");
+  v.field("lease_max", c.lease_max, time_span{1ms, 24h}, "The longest lease that is given; more is cut to it.");
+  v.field("reservation_deadline", c.reservation_deadline, time_span{1ms, 1h},
+          "The longest time between the reservation of a slot and its commit.");
+  v.field("max_batch_keys", c.max_batch_keys, whole{1, 65536}, "Keys in one request; more is refused.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, io_config& c) {
+  v.field("engine", c.engine, choice{engines},
+          "\"auto\" takes io_uring where the kernel offers it, else threads; the others take what they say or fail.");
+  v.field("queue_depth", c.queue_depth, whole{1, 4096}, "Transfers under way at once per slab file.");
+  v.field("threads", c.threads, whole{1, 256}, "Threads per slab file of the engine \"threads\".");
+  v.field("deadline", c.deadline, request_time, "When a transfer that has not ended is cancelled.");
+  v.field("max_batch_pages", c.max_batch_pages, whole{1, 4096}, "Pages in one request to a slab; more is refused.");
+  v.field("max_pages_in_flight", c.max_pages_in_flight, whole{1, 65536},
+          "Pages under way or waiting at once per slab file; more is refused.");
+  v.field("client_buffer_bytes", c.client_buffer_bytes, size{64 * kibibyte, tebibyte},
+          "Memory shared with one client, per rank, at most.");
+  v.field("max_clients", c.max_clients, whole{1, 4096}, "Clients attached at once; more are refused.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, transfer_config& c) {
+  v.field("buffers_per_rank_bytes", c.buffers_per_rank_bytes, size{64 * kibibyte, tebibyte},
+          "Page buffers that this process, as a client, asks the node for, per rank.");
+  v.field("batch_pages", c.batch_pages, whole{1, 4096}, "Pages that move together through registry, copy and disk.");
+  v.field("max_tasks", c.max_tasks, whole{1, 65536},
+          "Tasks that wait or run at once per coordinator; more is refused.");
+  v.field("task_deadline", c.task_deadline, request_time, "When a task that does not say must have been answered.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, attach_config& c) {
+  v.field("reconnect_backoff_min", c.reconnect_backoff_min, request_time,
+          "Pause before the first attempt to reconnect; doubles with each.");
+  v.field("reconnect_backoff_max", c.reconnect_backoff_max, request_time, "The longest pause between attempts.");
+  v.field("request_timeout", c.request_timeout, request_time, "When a request without an answer counts as failed.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, caf_config& c) {
+  v.field("scheduler_threads", c.scheduler_threads, whole{0, 1024}, "Worker threads; 0: one per core, at least four.");
+  v.field("scheduler_policy", c.scheduler_policy, choice{scheduler_policies}, "How workers find actors to run.");
+  v.field("moderate_poll_attempts", c.moderate_poll_attempts, whole{0, 1000000},
+          "How often an idle worker looks for work, with short sleeps, before it waits to be woken.");
+  v.field("max_throughput", c.max_throughput, whole{1, 1000000}, "Messages an actor handles before others get a turn.");
+  v.field("heartbeat_interval", c.heartbeat_interval, time_span{10ms, 1min},
+          "How often connected nodes say something.");
+  v.field("connection_timeout", c.connection_timeout, time_span{50ms, 10min},
+          "When a connected node that says nothing counts as dead.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, node_config& c) {
+  v.field("node_name", c.node_name, plain_name, "How logs, metrics and clients call this node.");
+  v.field("data_dir", c.data_dir, any_path,
+          "Everything the node writes lies under it. Relative: to the working directory of the process.");
+  v.field("log_level", c.log_level, choice{log_levels}, "The least important messages that are logged.");
+  v.field("drain_timeout", c.drain_timeout, time_span{0ms, 1h},
+          "How long a node that stops waits for what is under way before it aborts it.");
+  v.field("statistics_interval", c.statistics_interval, time_span{0s, 24h},
+          "How often the node logs a line of statistics; 0 s: never.");
+  v.group("actors", c.actors, "Where other nodes and clients attach.");
+  v.group("http", c.http, "Reserved for the HTTP interface: checked, but nothing listens there yet.");
+  v.group("storage", c.storage, "The slab files that hold the pages.");
+  v.list("namespaces", c.namespaces, max_namespaces,
+         "What the node stores. Pages of two namespaces never mix: each has an identity and its own slab files.");
+  v.group("registry", c.registry, "The index of keys: leases, reservations, eviction.");
+  v.group("io", c.io, "Reads and writes of slab files.");
+  v.group("transfer", c.transfer, "Save and load tasks of a client.");
+  v.group("attach", c.attach, "How a client keeps in touch with the node it attached to.");
+  v.group("caf", c.caf, "The actor system underneath.");
+}
+
+} // namespace troupe::config

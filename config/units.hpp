@@ -1,0 +1,28 @@
+#pragma once
+
+#include "base/clock.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+/// Sizes and times as people write them: a decimal number, a unit, at most one blank between the two.
+
+namespace troupe::config {
+
+/// Reads "4 MiB" or "1.5 GB"; units: B, KiB, MiB, GiB, TiB (powers of 1024), KB, MB, GB, TB (powers of 1000).
+/// Nothing when the text is no size, is no whole number of bytes, or does not fit 64 bits.
+std::optional<std::uint64_t> parse_size(std::string_view text) noexcept;
+
+/// Reads "30 s" or "0.5 ms"; units: ns, us, ms, s, min, h. Nothing when the text is no time, is no whole number of
+/// nanoseconds, or does not fit `duration`.
+std::optional<duration> parse_time(std::string_view text) noexcept;
+
+/// The largest binary unit that says it in a whole number: "4 MiB", "1000 B". `parse_size` reads it back exactly.
+std::string format_size(std::uint64_t bytes);
+
+/// The largest unit that says it in a whole number: "90 s", "2 min". Not for negative times.
+std::string format_time(duration x);
+
+} // namespace troupe::config

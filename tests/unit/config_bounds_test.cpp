@@ -1,0 +1,108 @@
+#include "config/node_config.hpp"
+#include "config/outline.hpp"
+#include "tests/unit/config_support.hpp"
+
+#include <set>
+
+using namespace troupe;
+using namespace troupe::config;
+
+namespace {
+
+/// The ends of a range and what lies just beyond them; empty: there is no value beyond.
+struct bounds {
+  const char* path;
+  const char* below;
+  const char* least;
+  const char* most;
+  const char* above;
+};
+
+// Written down once more, so that a bound cannot be changed by accident.
+const std::vector<bounds> all_bounds{
+    {"actors.port", "", "0", "65535", "65536"},
+    {"http.port", "", "0", "65535", "65536"},
+    {"drain_timeout", "", "0 s", "1 h", "3600000000001 ns"},
+    {"statistics_interval", "", "0 s", "24 h", "86400000000001 ns"},
+    {"storage.ranks[i].slab_bytes", "65535", "64 KiB", "64 TiB", "70368744177665"},
+    {"storage.low_watermark", "-0.001", "0", "0.5", "0.501"},
+    {"storage.high_watermark", "-0.001", "0", "0.5", "0.501"},
+    {"namespaces[i].world_size", "0", "1", "64", "65"},
+    {"namespaces[i].kv_cache.layers", "0", "1", "1024", "1025"},
+    {"namespaces[i].kv_cache.parts", "0", "1", "2", "3"},
+    {"namespaces[i].kv_cache.heads", "0", "1", "1024", "1025"},
+    {"namespaces[i].kv_cache.head_size", "0", "1", "16384", "16385"},
+    {"namespaces[i].kv_cache.element_bytes", "0", "1", "4", "5"},
+    {"namespaces[i].kv_cache.block_tokens", "0", "1", "4096", "4097"},
+    {"registry.shards", "0", "1", "256", "257"},
+    {"registry.lease_default", "999999 ns", "1 ms", "24 h", "86400000000001 ns"},
+    {"registry.lease_max", "999999 ns", "1 ms", "24 h", "86400000000001 ns"},
+    {"registry.reservation_deadline", "999999 ns", "1 ms", "1 h", "3600000000001 ns"},
+    {"registry.max_batch_keys", "0", "1", "65536", "65537"},
+    {"io.queue_depth", "0", "1", "4096", "4097"},
+    {"io.threads", "0", "1", "256", "257"},
+    {"io.deadline", "999999 ns", "1 ms", "10 min", "600000000001 ns"},
+    {"io.max_batch_pages", "0", "1", "4096", "4097"},
+    {"io.max_pages_in_flight", "0", "1", "65536", "65537"},
+    {"io.client_buffer_bytes", "65535", "64 KiB", "1 TiB", "1099511627777"},
+    {"io.max_clients", "0", "1", "4096", "4097"},
+    {"transfer.buffers_per_rank_bytes", "65535", "64 KiB", "1 TiB", "1099511627777"},
+    {"transfer.batch_pages", "0", "1", "4096", "4097"},
+    {"transfer.max_tasks", "0", "1", "65536", "65537"},
+    {"transfer.task_deadline", "999999 ns", "1 ms", "10 min", "600000000001 ns"},
+    {"attach.reconnect_backoff_min", "999999 ns", "1 ms", "10 min", "600000000001 ns"},
+    {"attach.reconnect_backoff_max", "999999 ns", "1 ms", "10 min", "600000000001 ns"},
+    {"attach.request_timeout", "999999 ns", "1 ms", "10 min", "600000000001 ns"},
+    {"caf.scheduler_threads", "", "0", "1024", "1025"},
+    {"caf.moderate_poll_attempts", "", "0", "1000000", "1000001"},
+    {"caf.max_throughput", "0", "1", "1000000", "1000001"},
+    {"caf.heartbeat_interval", "9999999 ns", "10 ms", "1 min", "60000000001 ns"},
+    {"caf.connection_timeout", "49999999 ns", "50 ms", "10 min", "600000000001 ns"},
+};
+
+std::string concrete(std::string path) {
+  if (const auto at = path.find("[i]"); at != std::string::npos)
+    path.replace(at, 3, "[0]");
+  return path;
+}
+
+/// Whether the value is outside of the key's own bounds; rules that tie it to other keys do not count.
+bool out_of_bounds(const std::string& path, const std::string& value) {
+  const std::vector overrides{path + "=" + value};
+  const auto config = parse(small_config, "test.json", overrides);
+  if (config)
+    return false;
+  return std::ranges::any_of(config.error(), [&](const problem& p) {
+    return p.path == path && (p.text.starts_with("must be ") || p.text.starts_with("expected "));
+  });
+}
+
+} // namespace
+
+TEST_CASE("Every bound is where it is said to be", "[config]") {
+  for (const auto& b : all_bounds) {
+    const auto path = concrete(b.path);
+    INFO(path);
+    CHECK_FALSE(out_of_bounds(path, b.least));
+    CHECK_FALSE(out_of_bounds(path, b.most));
+    CHECK(out_of_bounds(path, b.above));
+    if (*b.below != '\0')
+      CHECK(out_of_bounds(path, b.below));
+    CHECK(out_of_bounds(path, "-1"));
+    CHECK(out_of_bounds(path, "18446744073709551616"));
+    CHECK(out_of_bounds(path, "1e300"));
+    CHECK(out_of_bounds(path, "null"));
+    CHECK(out_of_bounds(path, "[]"));
+  }
+}
+
+TEST_CASE("Every key with bounds has a test of its bounds", "[config]") {
+  std::set<std::string> tested;
+  for (const auto& b : all_bounds)
+    tested.insert(b.path);
+  for (const auto& key : documented_keys())
+    if (contains(key.row, " to ") && (contains(key.row, "| size,") || contains(key.row, "| time,") ||
+                                      contains(key.row, "| whole number,") || contains(key.row, "| number,")))
+      CHECK(tested.erase(key.path) == 1);
+  CHECK(tested.empty());
+}

@@ -1,0 +1,70 @@
+#include "config/node_config.hpp"
+#include "config/outline.hpp"
+#include "tests/unit/config_support.hpp"
+
+#include <fstream>
+#include <iterator>
+
+using namespace troupe;
+using namespace troupe::config;
+
+namespace {
+
+const std::filesystem::path source_dir{TROUPE_SOURCE_DIR};
+
+/// Nothing, with a warning, where the tests run without the sources.
+std::string read_source(const std::filesystem::path& file) {
+  std::ifstream stream{source_dir / file, std::ios::binary};
+  if (!stream) {
+    WARN("skipped: " << (source_dir / file).string() << " is not here");
+    return {};
+  }
+  return {std::istreambuf_iterator<char>{stream}, {}};
+}
+
+} // namespace
+
+TEST_CASE("The documentation has every key, as it is", "[config]") {
+  const auto text = read_source("docs/configuration.md");
+  if (text.empty())
+    return;
+  const auto keys = documented_keys();
+  for (const auto& key : keys) {
+    INFO("docs/configuration.md needs this row:\n" << key.row);
+    CHECK(contains(text, "\n" + key.row + "\n"));
+  }
+  // No more rows than keys: what is documented exists.
+  std::size_t rows = 0;
+  for (auto at = text.find("\n| `"); at != std::string::npos; at = text.find("\n| `", at + 1))
+    ++rows;
+  CHECK(rows == keys.size());
+}
+
+TEST_CASE("The documentation has a section per group, with what the group is", "[config]") {
+  const auto text = read_source("docs/configuration.md");
+  if (text.empty())
+    return;
+  for (const auto& group : outline().children) {
+    if (group.form == outline_node::shape::value)
+      continue;
+    INFO(group.key << ": " << group.meaning);
+    CHECK(contains(text, "\n## " + group.key + "\n\n" + group.meaning));
+  }
+}
+
+TEST_CASE("The config that comes with the program loads", "[config]") {
+  const auto text = read_source("configs/single-node.json");
+  if (text.empty())
+    return;
+  const auto config = good(text);
+  CHECK(config.actors.host == "127.0.0.1");
+  REQUIRE(config.storage.ranks.size() == 2);
+  REQUIRE(config.namespaces.size() == 1);
+  const auto page_bytes = config.namespaces[0].geometry.page_bytes();
+  CHECK(page_bytes == 64 * kibibyte);
+  // The demo's working set, 100 × (20,480 + 20 × 128) tokens, stays clear of the low watermark.
+  const auto slots = slab_slots(config.storage.ranks[0].slab_bytes, page_bytes);
+  CHECK(slots == 46'260);
+  CHECK(static_cast<double>(slots) * (1 - config.storage.high_watermark) > 100.0 * (20'480 + 20 * 128) / 64);
+  CHECK(load(source_dir / "configs" / "single-node.json") == config);
+}

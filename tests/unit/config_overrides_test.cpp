@@ -1,0 +1,92 @@
+#include "config/node_config.hpp"
+#include "tests/unit/config_support.hpp"
+
+using namespace troupe;
+using namespace troupe::config;
+
+TEST_CASE("Overrides win over the file, and the later over the earlier", "[config]") {
+  const auto text = replaced(small_config, R"("data_dir": "data")", R"("data_dir": "data", "actors": { "port": 1 })");
+  CHECK(good(text).actors.port == 1);
+  CHECK(good(text, {"actors.port=2"}).actors.port == 2);
+  CHECK(good(text, {"actors.port=2", "actors.port=0"}).actors.port == 0);
+  CHECK(good(small_config, {"actors.port=3"}).actors.port == 3);
+  CHECK(good(small_config, {"storage.ranks[0].slab_bytes=1 GiB"}).storage.ranks[0].slab_bytes == gibibyte);
+  CHECK(good(small_config, {"storage.ranks[0].slab_bytes=\"1 GiB\""}).storage.ranks[0].slab_bytes == gibibyte);
+  CHECK(good(small_config, {"storage.ranks[0].slab_bytes=1048576"}).storage.ranks[0].slab_bytes == mebibyte);
+  CHECK(good(small_config, {"storage.direct=false"}).storage.direct == false);
+  CHECK(good(small_config, {"storage.ranks[1].directory=disk"}).storage.ranks[1].directory == "disk");
+}
+
+TEST_CASE("An override of text needs no quotes, whatever the text looks like", "[config]") {
+  CHECK(good(small_config, {"namespaces[0].name=x"}).namespaces[0].name == "x");
+  CHECK(good(small_config, {"namespaces[0].revision=7"}).namespaces[0].revision == "7");
+  CHECK(good(small_config, {"namespaces[0].revision=007"}).namespaces[0].revision == "007");
+  CHECK(good(small_config, {"namespaces[0].salt=a=b"}).namespaces[0].salt == "a=b");
+  CHECK(good(small_config, {"namespaces[0].salt={\"a\":1,\"a\":2}"}).namespaces[0].salt == "{\"a\":1,\"a\":2}");
+  CHECK(good(small_config, {"namespaces[0].salt=\"quoted\""}).namespaces[0].salt == "quoted");
+  CHECK(good(small_config, {"namespaces[0].salt="}).namespaces[0].salt.empty());
+  CHECK(good(small_config, {"node_name=true"}).node_name == "true");
+}
+
+TEST_CASE("Lists and objects can be given as a whole, and lists appended to", "[config]") {
+  const auto replaced_list = good(small_config, {R"(storage.ranks=[{"slab_bytes":"1 GiB"},{"slab_bytes":"2 GiB"}])"});
+  CHECK(replaced_list.storage.ranks[1].slab_bytes == 2 * gibibyte);
+  const auto appended = good(small_config, {"storage.ranks[2].slab_bytes=16 MiB", "storage.ranks[2].directory=c",
+                                            "storage.ranks[3].slab_bytes=32 MiB"});
+  REQUIRE(appended.storage.ranks.size() == 4);
+  CHECK(appended.storage.ranks[2] == rank_storage{16 * mebibyte, "c"});
+  CHECK(appended.storage.ranks[3] == rank_storage{32 * mebibyte, {}});
+  CHECK(good(small_config, {R"(actors={"port":9})"}).actors.port == 9);
+  const auto from_nothing =
+      good("{}", {"storage.ranks[0].slab_bytes=64 MiB", "namespaces[0].name=a", "namespaces[0].model=m",
+                  "namespaces[0].dtype=float16", "namespaces[0].kv_cache.layers=1", "namespaces[0].kv_cache.heads=1",
+                  "namespaces[0].kv_cache.head_size=64", "namespaces[0].kv_cache.block_tokens=16"});
+  CHECK(from_nothing.namespaces[0].geometry.page_bytes() == 4096);
+}
+
+TEST_CASE("An override of what does not exist is refused with its path", "[config]") {
+  CHECK(bad(small_config, {"actors.prot=0"}) == "actors.prot: no such key; did you mean \"port\"? (--set)\n");
+  CHECK(bad(small_config, {"nothing.at.all=0"}) == "nothing: no such key (--set)\n");
+  CHECK(bad(small_config, {"actors.port.number=0"}) ==
+        "actors.port.number: \"actors.port\" is a value and has nothing below it (--set)\n");
+  CHECK(bad(small_config, {"actors.port[0]=0"}) == "actors.port[0]: \"actors.port\" is no list (--set)\n");
+  CHECK(bad(small_config, {"actors[0]=0"}) == "actors[0]: \"actors\" is no list (--set)\n");
+  CHECK(bad(small_config, {"storage.ranks[0][0]=0"}) ==
+        "storage.ranks[0][0]: \"storage.ranks[0]\" is no list (--set)\n");
+  CHECK(bad(small_config, {"storage.ranks.slab_bytes=1 GiB"}) ==
+        "storage.ranks.slab_bytes: \"storage.ranks\" is a list: say which entry, as in storage.ranks[0].slab_bytes "
+        "(--set)\n");
+  CHECK(bad(small_config, {"storage.ranks[3].slab_bytes=1 GiB"}) ==
+        "storage.ranks[3]: \"storage.ranks\" has 2 entries, so the next one is storage.ranks[2] (--set)\n");
+  CHECK(bad(small_config, {"storage.ranks[99999999999999999999].slab_bytes=1 GiB"}).starts_with("--set: expected"));
+  CHECK(bad(small_config, {"storage.ranks[0].slab=1 GiB"}) == "storage.ranks[0].slab: no such key (--set)\n");
+}
+
+TEST_CASE("A value of the wrong kind is refused in an override, too", "[config]") {
+  CHECK(bad(small_config, {"actors.port=-1"}) == "actors.port: expected a whole number, 0 to 65535, got -1 (--set)\n");
+  CHECK(bad(small_config, {"storage.ranks[1].slab_bytes=4 MiBB"}) ==
+        "storage.ranks[1].slab_bytes: expected a size such as \"4 MiB\", got \"4 MiBB\" (--set)\n");
+  CHECK(bad(small_config, {"actors=nothing"}) == "actors: expected an object, got \"nothing\" (--set)\n");
+  CHECK(bad(small_config, {"actors={\"port\":1,\"port\":2}"}) ==
+        "actors: port: the key is there twice, first at --set (--set)\n");
+  CHECK(bad(small_config, {"actors={\"prt\":1}"}) == "actors.prt: no such key; did you mean \"port\"? (--set)\n");
+  CHECK(contains(bad(small_config, {"node_name=\xff"}), "node_name: expected a name"));
+  CHECK(contains(bad(small_config, {"namespaces[0].salt=\xff"}), "namespaces[0].salt: expected text"));
+  CHECK(contains(bad(small_config, {"namespaces[2].salt=x"}), "namespaces[2]: \"namespaces\" has 1 entries"));
+}
+
+TEST_CASE("What is no PATH=VALUE is refused", "[config]") {
+  const auto* text = GENERATE("", "=", "=1", "actors.port", "actors..port=1", ".actors.port=1", "actors.port.=1",
+                              "storage.ranks[=1", "storage.ranks[]=1", "storage.ranks[x]=1", "storage.ranks[0=1",
+                              "storage.ranks[-1]=1", "storage.ranks[0]slab_bytes=1", "[0]x=1");
+  INFO(text);
+  CHECK(bad(small_config, {text}).starts_with("--set: expected PATH=VALUE such as actors.port=0, got \""));
+}
+
+TEST_CASE("A file that is wrong where an override goes is reported as such", "[config]") {
+  const auto text = replaced(small_config, R"("data_dir": "data")", R"("actors": 5)");
+  CHECK(bad(text, {"actors.port=0"}) == "actors: expected an object, got 5 (line 2)\n");
+  const auto ranks = replaced(small_config, R"([ { "slab_bytes": "4 MiB" }, { "slab_bytes": "8 MiB" } ])", "{}");
+  CHECK(bad(ranks, {"storage.ranks[0].slab_bytes=1 GiB"}) ==
+        "storage.ranks: expected a list, got an object (line 3)\n");
+}

@@ -1,0 +1,128 @@
+#include "config/node_config.hpp"
+#include "tests/unit/config_support.hpp"
+
+using namespace troupe;
+using namespace troupe::config;
+
+namespace {
+
+using overrides = std::vector<std::string>;
+
+} // namespace
+
+TEST_CASE("A host that others can reach must be confirmed", "[config]") {
+  const std::string host = GENERATE("0.0.0.0", "10.0.0.1", "::", "example.com", "127.evil.com", "1270.0.0.1");
+  INFO(host);
+  CHECK(contains(bad(small_config, {"actors.host=" + host}),
+                 "actors.host: \"" + host + "\" can be reached by other machines, and the port has no authentication"));
+  CHECK(good(small_config, {"actors.host=" + host, "actors.insecure=true"}).actors.host == host);
+}
+
+TEST_CASE("A loopback host needs no confirmation", "[config]") {
+  const std::string host = GENERATE("127.0.0.1", "127.1.2.3", "localhost", "::1");
+  CHECK(good(small_config, {"actors.host=" + host}).actors.host == host);
+}
+
+TEST_CASE("The low watermark is not above the high one", "[config]") {
+  CHECK(bad(small_config, {"storage.low_watermark=0.2"}) ==
+        "storage.low_watermark: must not be above storage.high_watermark\n");
+  good(small_config, {"storage.low_watermark=0.2", "storage.high_watermark=0.2"});
+}
+
+TEST_CASE("Times that depend on one another are ordered", "[config]") {
+  CHECK(bad(small_config, {"registry.lease_default=20 min"}) ==
+        "registry.lease_default: 20 min is more than registry.lease_max, 10 min\n");
+  CHECK(bad(small_config, {"attach.reconnect_backoff_max=1 ms"}) ==
+        "attach.reconnect_backoff_min: 100 ms is more than attach.reconnect_backoff_max, 1 ms\n");
+  CHECK(bad(small_config, {"caf.heartbeat_interval=3 s"}) ==
+        "caf.connection_timeout: 5 s is less than two heartbeats: one late word would cut a connection\n");
+}
+
+TEST_CASE("A namespace needs as many ranks as its world size", "[config]") {
+  CHECK(bad(small_config, {"namespaces[0].world_size=3"}) ==
+        "namespaces[0].world_size: needs 3 ranks, storage.ranks has 2\n");
+  good(small_config, {"namespaces[0].world_size=1"});
+}
+
+TEST_CASE("A slab has room for a few slots", "[config]") {
+  // A slot is the page of 64 KiB and its header of 4 KiB; behind the last slot comes a trailer of 4 KiB.
+  CHECK(bad(small_config, {"storage.ranks[0].slab_bytes=128 KiB"}) ==
+        "storage.ranks[0].slab_bytes: has room for 1 slots of \"chat\", 68 KiB each; at least 8 are needed: 548 KiB\n");
+  CHECK(contains(bad(small_config, {"storage.ranks[1].slab_bytes=561151"}), "storage.ranks[1].slab_bytes: has room"));
+  const auto smallest = good(small_config, {"storage.ranks[1].slab_bytes=548 KiB"});
+  CHECK(slab_slots(smallest.storage.ranks[1].slab_bytes, 64 * kibibyte) == 8);
+  // A rank beyond the world size is not this namespace's concern.
+  good(small_config, {"storage.ranks[1].slab_bytes=128 KiB", "namespaces[0].world_size=1"});
+  // Slots have 32-bit numbers.
+  CHECK(contains(bad(small_config, {"storage.ranks[0].slab_bytes=64 TiB", "namespaces[0].kv_cache.layers=1",
+                                    "namespaces[0].kv_cache.head_size=1", "namespaces[0].kv_cache.block_tokens=1"}),
+                 "storage.ranks[0].slab_bytes: has room for 8589934591 slots of \"chat\", 8 KiB each; at most "
+                 "4294967295 can be numbered: "));
+}
+
+TEST_CASE("Slots of a slab are counted without the trailer", "[config]") {
+  CHECK(slab_slots(0, 1) == 0);
+  CHECK(slab_slots(4096, 1) == 0);
+  CHECK(slab_slots(4096 + 8191, 4096) == 0);
+  CHECK(slab_slots(4096 + 8192, 4096) == 1);
+  CHECK(slab_slots(4096 + 8192, 4097) == 0);
+  CHECK(slab_slots(4096 + 10 * 8192 + 8191, 1) == 10);
+}
+
+TEST_CASE("A page is neither too large nor beyond 64 bits", "[config]") {
+  const auto kv = [](const char* layers, const char* heads, const char* head_size, const char* tokens) {
+    return overrides{std::string{"namespaces[0].kv_cache.layers="} + layers,
+                     std::string{"namespaces[0].kv_cache.heads="} + heads,
+                     std::string{"namespaces[0].kv_cache.head_size="} + head_size,
+                     std::string{"namespaces[0].kv_cache.block_tokens="} + tokens};
+  };
+  CHECK(bad(small_config, kv("80", "8", "128", "4096")) ==
+        "namespaces[0].kv_cache: a page would have 1280 MiB; 1 B to 64 MiB are possible\n");
+  // 1024 × 2 × 1024 × 16384 × 2 × 4096 = 2^48: large, and still counted.
+  auto most = kv("1024", "1024", "16384", "4096");
+  most.insert(most.end(), {"namespaces[0].kv_cache.element_bytes=2"});
+  CHECK(contains(bad(small_config, most), "namespaces[0].kv_cache: a page would have "));
+  auto limit = kv("64", "8", "512", "64");
+  limit.insert(limit.end(), {"storage.ranks[0].slab_bytes=1 GiB", "storage.ranks[1].slab_bytes=1 GiB",
+                             "transfer.buffers_per_rank_bytes=128 MiB"});
+  CHECK(good(small_config, limit).namespaces[0].geometry.page_bytes() == 64 * mebibyte);
+}
+
+TEST_CASE("Elements have the size of their type", "[config]") {
+  CHECK(bad(small_config, {"namespaces[0].kv_cache.element_bytes=1"}) ==
+        "namespaces[0].kv_cache.element_bytes: an element of bfloat16 has 2 bytes, got 1\n");
+  CHECK(bad(small_config, {"namespaces[0].dtype=fp8_e4m3"}) ==
+        "namespaces[0].kv_cache.element_bytes: an element of fp8_e4m3 has 1 bytes, got 2\n");
+  good(small_config, {"namespaces[0].dtype=fp8_e4m3", "namespaces[0].kv_cache.element_bytes=1"});
+  CHECK(contains(bad(small_config, {"namespaces[0].dtype=complex"}), "namespaces[0].dtype: expected \"bfloat16\", "));
+  CHECK(contains(bad(small_config, {"namespaces[0].layout=token-first"}),
+                 "namespaces[0].layout: expected \"layer-part-token-head\", got \"token-first\""));
+}
+
+TEST_CASE("Buffers have room for a page", "[config]") {
+  CHECK(bad(small_config, {"io.client_buffer_bytes=64 KiB"}) ==
+        "io.client_buffer_bytes: 64 KiB has no room for one slot of \"chat\", 68 KiB each\n");
+  CHECK(bad(small_config, {"transfer.buffers_per_rank_bytes=64 KiB"}) ==
+        "transfer.buffers_per_rank_bytes: 64 KiB has no room for one slot of \"chat\", 68 KiB each\n");
+}
+
+TEST_CASE("Two namespaces differ in name and in identity", "[config]") {
+  const std::string other = R"(namespaces[1]={"name":"NAME","model":"MODEL","dtype":"bfloat16","world_size":2,
+      "kv_cache":{"layers":2,"heads":2,"head_size":64,"block_tokens":64}})";
+  const auto second = [&](std::string_view name, std::string_view model) {
+    return overrides{replaced(replaced(other, "NAME", name), "MODEL", model)};
+  };
+  CHECK(good(small_config, second("code", "other/model")).namespaces.size() == 2);
+  CHECK(bad(small_config, second("chat", "other/model")) ==
+        "namespaces[1].name: \"chat\" is also the name of namespaces[0]\n");
+  CHECK(bad(small_config, second("code", "some/model")) ==
+        "namespaces[1]: has the identity of namespaces[0]: they differ in nothing but the name\n");
+}
+
+TEST_CASE("A rule about a key that is wrong already is passed over", "[config]") {
+  CHECK(bad(small_config, {"registry.lease_max=never"}) ==
+        "registry.lease_max: expected a time such as \"30 s\", got \"never\" (--set)\n");
+  CHECK(bad(small_config, {"storage.ranks=7"}) == "storage.ranks: expected a list, got 7 (--set)\n");
+  CHECK(bad(small_config, {"namespaces[0].kv_cache.layers=many"}) ==
+        "namespaces[0].kv_cache.layers: expected a whole number, 1 to 1024, got \"many\" (--set)\n");
+}
