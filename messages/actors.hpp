@@ -52,6 +52,7 @@ struct io_completions;
 struct coordinator_binding;
 struct lookup_binding;
 struct registry_peers;
+struct client_parts;
 
 /// One shard of the metadata registry.
 using registry_actor = caf::typed_actor<
@@ -127,6 +128,18 @@ using node_actor = caf::typed_actor<
   caf::replies_to<caf::leave_atom, owner_id>::with<void>,
   caf::replies_to<stats_atom>::with<node_stats>,
   caf::replies_to<drain_atom>::with<void>,
+  caf::reacts_to<caf::tick_atom>>;
+
+/// A client's tie to a node.
+using link_actor = caf::typed_actor<
+  /// Answers when attached, and all of the client's actors are bound if it has brought them, with what the node said;
+  /// or with the last error after this time.
+  caf::replies_to<wait_attached_atom, duration>::with<attach_reply>,
+  /// The client's actors; answers when all of them are bound to the node, or with the last error after this time.
+  caf::replies_to<bind_atom, client_parts, duration>::with<void>,
+  /// The current attachment, at once: owner 0 when there is none.
+  caf::replies_to<attached_atom>::with<attach_reply>,
+  caf::reacts_to<caf::connect_atom>,
   caf::reacts_to<caf::tick_atom>>;
 
 } // namespace troupe

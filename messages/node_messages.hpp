@@ -73,6 +73,20 @@ struct lookup_binding {
   std::vector<registry_actor> shards;
 };
 
+/// What a client brings for one rank.
+struct client_rank {
+  rank_number rank = 0;
+  copy_engine_actor copier;
+  transfer_actor load;
+  transfer_actor save;
+};
+
+/// All of a client's actors that work with the node.
+struct client_parts {
+  lookup_actor lookup;
+  std::vector<client_rank> ranks;
+};
+
 /// Told to each shard and allocator of a node when all have been started.
 struct registry_peers {
   std::vector<registry_actor> shards;

@@ -40,8 +40,11 @@ struct transfer_task {
 struct transfer_timing {
   /// Asking the registry for reservations or locations.
   duration registry{};
-  /// Gather and seal, or verify and scatter.
+  /// At the copy engine, from order to answer.
   duration copy{};
+  /// Of that: moving bytes, and computing checksums.
+  duration move{};
+  duration check{};
   /// Reads or writes.
   duration io{};
   /// Commit, or release of the lease.
@@ -80,6 +83,9 @@ struct copy_order {
 /// One code per item, as `errc`.
 struct copy_reply {
   packed<std::uint8_t> results;
+  /// What it took to move the bytes, and to seal or verify the pages.
+  duration move{};
+  duration check{};
 };
 
 } // namespace troupe

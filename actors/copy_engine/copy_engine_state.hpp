@@ -33,12 +33,21 @@ public:
   /// From now on, orders name this segment. Replaces the one before, as after a reconnect.
   void bind(std::uint64_t id, std::shared_ptr<io::segment> memory);
 
-  /// Orders of another segment are refused as `expired`: they belong to a node that is gone.
-  result<copy_reply> gather(const copy_order& order);
-  result<copy_reply> scatter(const copy_order& order);
+  /// An answer in which everything is well so far, or why the order is refused as a whole: `expired` for another
+  /// segment, whose node is gone. The steps below add what goes wrong, item by item.
+  result<copy_reply> begin(const copy_order& order) const;
+
+  /// A save: first gather, then seal.
+  void gather(const copy_order& order, copy_reply& reply);
+  void seal(const copy_order& order, copy_reply& reply);
+
+  /// A load: first verify, then scatter what is sound.
+  void verify(const copy_order& order, copy_reply& reply);
+  void scatter(const copy_order& order, copy_reply& reply);
 
 private:
-  result<void> check(const copy_order& order) const;
+  template <class Move>
+  void move_sound(const copy_order& order, copy_reply& reply, Move move);
   /// The bytes of the item's page buffer; empty if they lie outside of the segment.
   std::span<std::byte> buffer(const copy_item& item) const;
   io::page_identity identity(const copy_item& item) const;

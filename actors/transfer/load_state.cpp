@@ -129,6 +129,10 @@ void load_state::on_scatter(call_id id, result<copy_reply> reply, timestamp now)
   if (t == nullptr)
     return;
   give_back_buffers(what.buffers);
+  if (reply) {
+    t->timing.move += reply->move;
+    t->timing.check += reply->check;
+  }
   std::vector<std::uint32_t> bad;
   for (std::size_t i = 0; i < what.positions.size(); ++i) {
     const auto position = what.positions[i];

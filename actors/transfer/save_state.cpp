@@ -100,6 +100,10 @@ void save_state::on_gather(call_id id, result<copy_reply> reply, timestamp now) 
   auto [t, what] = end_call(id, now);
   if (t == nullptr)
     return;
+  if (reply) {
+    t->timing.move += reply->move;
+    t->timing.check += reply->check;
+  }
   std::vector<std::uint32_t> failed;
   std::vector<std::uint32_t> positions;
   std::vector<std::uint64_t> buffers;

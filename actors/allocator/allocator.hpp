@@ -1,0 +1,40 @@
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "actors/allocator/allocator_state.hpp"
+#include "messages/messages.hpp"
+
+namespace troupe {
+
+/// The allocator of one (namespace, rank). Asks the registry shards to evict when slots run low, and its io worker to
+/// fence slots before they are free again.
+class allocator : public allocator_actor::base {
+public:
+  allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space, rank_number rank,
+            io_worker_actor worker);
+
+  const char* name() const override { return "allocator"; }
+  void on_exit() override;
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  timestamp now() const { return clock().now(); }
+  void flush();
+  void evict(std::uint32_t wanted);
+  void fence(std::vector<slot_ref> slots);
+  slot_results codes(const std::vector<errc>& results);
+
+  allocator_state state_;
+  namespace_id space_;
+  rank_number rank_;
+  io_worker_actor worker_;
+  std::vector<registry_actor> shards_;
+  std::unordered_map<std::uint64_t, caf::response_promise> waiting_;
+  std::uint64_t last_request_ = 0;
+};
+
+} // namespace troupe

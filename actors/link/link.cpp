@@ -1,0 +1,285 @@
+#include "actors/link/link.hpp"
+
+#include <unistd.h>
+
+#include <caf/io/all.hpp>
+
+#include "actors/actor_support.hpp"
+#include "base/log.hpp"
+#include "io/page.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// Ticket streams of one client: the lookup has 0, then two per rank.
+constexpr std::uint32_t load_stream(rank_number rank) { return 1 + 2 * rank; }
+constexpr std::uint32_t save_stream(rank_number rank) { return 2 + 2 * rank; }
+
+constexpr auto tick_interval = std::chrono::milliseconds(50);
+
+} // namespace
+
+link::link(caf::actor_config& config, link_options options)
+    : link_actor::base(config), options_(std::move(options)),
+      backoff_(options_.attach.reconnect_backoff_min, options_.attach.reconnect_backoff_max, options_.seed) {
+  set_down_handler([this](caf::down_msg& down) {
+    if (node_ && down.source == node_.address())
+      lost("the node is gone");
+  });
+}
+
+link::behavior_type link::make_behavior() {
+  connect();
+  delayed_send(this, tick_interval, caf::tick_atom_v);
+  return {
+    [this](wait_attached_atom, duration limit) -> caf::result<attach_reply> {
+      if (ready())
+        return reply_;
+      if (refused_)
+        return to_caf(last_error_);
+      auto promise = make_response_promise();
+      waiting_attached_.push_back({promise, now() + limit});
+      return promise;
+    },
+    [this](bind_atom, const client_parts& parts, duration limit) -> caf::result<void> {
+      if (refused_)
+        return to_caf(last_error_);
+      lookup_ = parts.lookup;
+      ranks_ = parts.ranks;
+      auto promise = make_response_promise();
+      waiting_bound_.push_back({promise, now() + limit});
+      if (reply_.owner != 0)
+        bind_all();
+      return promise;
+    },
+    [this](attached_atom) -> caf::result<attach_reply> { return reply_; },
+    [this](caf::connect_atom) { connect(); },
+    [this](caf::tick_atom) {
+      answer_waiting();
+      delayed_send(this, tick_interval, caf::tick_atom_v);
+    },
+  };
+}
+
+void link::connect() {
+  if (reply_.owner != 0 || refused_)
+    return;
+  if (options_.local) {
+    attach(options_.local);
+    return;
+  }
+  // The request to the middleman, unlike the blocking call, ends also when the port accepts and stays silent.
+  request(system().middleman().actor_handle(), options_.attach.request_timeout, caf::connect_atom_v, options_.host,
+          options_.port)
+    .then(
+      [this](const caf::node_id&, caf::strong_actor_ptr& peer, const std::set<std::string>& interfaces) {
+        if (!peer || !system().assignable(interfaces, system().message_types<node_actor>())) {
+          refuse({errc::unsupported, options_.host + ":" + std::to_string(options_.port) +
+                                       " is an actor system, but no Troupe node of this version"});
+          return;
+        }
+        attach(caf::actor_cast<node_actor>(peer));
+      },
+      [this](const caf::error& e) {
+        retry({errc::unreachable, "cannot reach a node at " + options_.host + ":" + std::to_string(options_.port) +
+                                    ": " + system().render(e)});
+      });
+}
+
+void link::attach(const node_actor& to) {
+  attach_request wanted;
+  wanted.client_name = options_.client_name;
+  wanted.process = ::getpid();
+  wanted.space_name = options_.space_name;
+  node_ = to;
+  monitor(node_);
+  request(to, options_.attach.request_timeout, wanted, caf::actor_cast<caf::actor>(this))
+    .then([this](const attach_reply& reply) { attached(reply); },
+          [this, to](const caf::error& e) {
+            if (!node_ || node_.address() != to.address())
+              return; // lost meanwhile, and trying again
+            const auto why = from_caf(e);
+            demonitor(node_.address());
+            node_ = nullptr;
+            if (why.code == errc::unsupported || why.code == errc::unknown_namespace)
+              refuse(why);
+            else
+              retry(why);
+          });
+}
+
+void link::attached(const attach_reply& reply) {
+  if (!node_)
+    return; // lost while the answer was on its way
+  if (!space_.is_null() && space_ != reply.space.id()) {
+    refuse({errc::identity_mismatch, "the node came back with another namespace '" + reply.space.name +
+                                       "': its pages are not exchangeable with ours"});
+    return;
+  }
+  space_ = reply.space.id();
+  reply_ = reply;
+  backoff_.reset();
+  log::get("link")->info("attached to node '{}', namespace '{}', {} ranks, {} shards", reply.node_name,
+                         reply.space.name, reply.ranks.size(), reply.shards.size());
+  if (lookup_) {
+    bind_all();
+    return;
+  }
+  for (auto& x : std::exchange(waiting_attached_, {}))
+    x.promise.deliver(reply_);
+}
+
+void link::bind_all() {
+  const auto epoch = ++epoch_;
+  all_bound_ = false;
+  binding_ = 1 + ranks_.size();
+  request(lookup_, options_.attach.request_timeout, bind_atom_v,
+          lookup_binding{reply_.owner, 0, space_, reply_.limits, reply_.shards})
+    .then([this, epoch] { bound(epoch); }, [this](const caf::error& e) { refuse(from_caf(e)); });
+  for (std::size_t i = 0; i < ranks_.size(); ++i)
+    bind_rank(i, epoch);
+}
+
+void link::bind_rank(std::size_t index, std::uint64_t epoch) {
+  const auto& mine = ranks_[index];
+  const rank_endpoint* theirs = nullptr;
+  for (const auto& x : reply_.ranks)
+    if (x.rank == mine.rank)
+      theirs = &x;
+  if (theirs == nullptr) {
+    refuse({errc::out_of_range, "the node has no rank " + std::to_string(mine.rank)});
+    return;
+  }
+  request(theirs->worker, options_.attach.request_timeout, open_segment_atom_v, reply_.owner, options_.buffer_bytes)
+    .then(
+      [this, index, epoch](const segment_info& segment) {
+        if (epoch != epoch_)
+          return;
+        request(ranks_[index].copier, options_.attach.request_timeout, bind_atom_v, segment)
+          .then([this, index, epoch, segment] { bind_coordinators(index, segment, epoch); },
+                [this, epoch](const caf::error& e) {
+                  if (epoch == epoch_)
+                    refuse(from_caf(e));
+                });
+      },
+      [this, epoch](const caf::error& e) {
+        if (epoch != epoch_)
+          return;
+        if (auto why = from_caf(e); why.code == errc::limit_exceeded || why.code == errc::invalid_argument)
+          refuse(why);
+        else
+          lost("no page buffers: " + to_string(why));
+      });
+}
+
+void link::bind_coordinators(std::size_t index, const segment_info& segment, std::uint64_t epoch) {
+  if (epoch != epoch_)
+    return;
+  const auto& mine = ranks_[index];
+  const auto slot = io::slot_bytes(reply_.space.geometry.page_bytes());
+  const auto buffers = static_cast<std::uint32_t>(segment.bytes / slot);
+  const auto for_loads = buffers / 2;
+  if (for_loads == 0) {
+    refuse({errc::limit_exceeded, "page buffers of " + std::to_string(segment.bytes) +
+                                    " bytes hold no two pages of this namespace: raise "
+                                    "transfer.buffers_per_rank_bytes"});
+    return;
+  }
+  coordinator_binding node{reply_.owner, load_stream(mine.rank), reply_.limits, reply_.shards,
+                           {},           segment.segment,        0,             for_loads};
+  for (const auto& x : reply_.ranks)
+    if (x.rank == mine.rank)
+      node.worker = x.worker;
+  const auto all_set = [this, epoch] { bound(epoch); };
+  const auto failed_to_bind = [this](const caf::error& e) { refuse(from_caf(e)); };
+  request(mine.load, options_.attach.request_timeout, bind_atom_v, node).then([] {}, failed_to_bind);
+  node.ticket_stream = save_stream(mine.rank);
+  node.buffer_offset = std::uint64_t{for_loads} * slot;
+  node.buffer_count = buffers - for_loads;
+  request(mine.save, options_.attach.request_timeout, bind_atom_v, node).then(all_set, failed_to_bind);
+}
+
+void link::bound(std::uint64_t epoch) {
+  if (epoch != epoch_ || --binding_ > 0)
+    return;
+  all_bound_ = true;
+  for (auto& x : std::exchange(waiting_bound_, {}))
+    x.promise.deliver(caf::unit);
+  for (auto& x : std::exchange(waiting_attached_, {}))
+    x.promise.deliver(reply_);
+}
+
+void link::lost(const std::string& why) {
+  if (reply_.owner != 0)
+    log::get("link")->warn("lost node '{}': {}; everything under way ends, trying to come back", reply_.node_name, why);
+  if (node_) {
+    demonitor(node_.address());
+    if (reply_.owner != 0)
+      anon_send(node_, caf::leave_atom_v, reply_.owner); // in case it is there after all
+  }
+  node_ = nullptr;
+  reply_ = attach_reply{};
+  ++epoch_;
+  all_bound_ = false;
+  const auto unbind = [this](const auto& actor) {
+    if (actor)
+      request(actor, options_.attach.request_timeout, unbind_atom_v).then([] {}, [](const caf::error&) {});
+  };
+  unbind(lookup_);
+  for (const auto& x : ranks_) {
+    unbind(x.load);
+    unbind(x.save);
+  }
+  retry({errc::unreachable, why});
+}
+
+void link::retry(const error& why) {
+  last_error_ = why;
+  if (options_.local) {
+    refuse(why); // a node of this process does not come back
+    return;
+  }
+  const auto wait = backoff_.next();
+  log::get("link")->debug("{}; trying again in {} ms", to_string(why),
+                          std::chrono::duration_cast<std::chrono::milliseconds>(wait).count());
+  delayed_send(this, wait, caf::connect_atom_v);
+}
+
+void link::refuse(const error& why) {
+  last_error_ = why;
+  refused_ = true;
+  log::get("link")->error("giving up: {}", to_string(why));
+  for (auto* list : {&waiting_attached_, &waiting_bound_})
+    for (auto& x : std::exchange(*list, {}))
+      x.promise.deliver(to_caf(why));
+}
+
+void link::answer_waiting() {
+  for (auto* list : {&waiting_attached_, &waiting_bound_}) {
+    std::vector<waiting_client> still;
+    for (auto& x : std::exchange(*list, {})) {
+      if (x.until <= now())
+        x.promise.deliver(to_caf(last_error_));
+      else
+        still.push_back(std::move(x));
+    }
+    *list = std::move(still);
+  }
+}
+
+void link::on_exit() {
+  if (node_ && reply_.owner != 0)
+    anon_send(node_, caf::leave_atom_v, reply_.owner);
+  const auto gone = to_caf(error{errc::shutting_down, "the client is ending"});
+  for (auto* list : {&waiting_attached_, &waiting_bound_})
+    for (auto& x : std::exchange(*list, {}))
+      x.promise.deliver(gone);
+  node_ = nullptr;
+  options_.local = nullptr;
+  reply_ = attach_reply{};
+  lookup_ = nullptr;
+  ranks_.clear();
+}
+
+} // namespace troupe

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+
+#include "base/clock.hpp"
+
+namespace troupe {
+
+/// How long to wait before the next try to reach a node: doubled each time between two bounds, with jitter so that
+/// clients that lost the same node do not all come back at once.
+class reconnect_backoff {
+public:
+  reconnect_backoff(duration shortest, duration longest, std::uint64_t seed)
+      : shortest_(shortest), longest_(std::max(shortest, longest)), next_(shortest), random_(seed) {}
+
+  /// The time to wait now: between half of the current step and the whole of it.
+  duration next() {
+    const auto step = next_;
+    next_ = std::min(longest_, 2 * next_);
+    const auto half = step / 2;
+    return half + duration(std::uniform_int_distribution<duration::rep>(0, (step - half).count())(random_));
+  }
+
+  /// After a success.
+  void reset() { next_ = shortest_; }
+
+private:
+  duration shortest_;
+  duration longest_;
+  duration next_;
+  std::mt19937_64 random_;
+};
+
+} // namespace troupe

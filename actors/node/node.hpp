@@ -1,0 +1,65 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "config/node_config.hpp"
+#include "messages/messages.hpp"
+
+namespace troupe {
+
+/// The actors a node consists of.
+struct node_children {
+  std::vector<namespace_spec> spaces;
+  std::vector<registry_actor> shards;
+  /// One per (namespace, rank), with the workers in the same order.
+  std::vector<rank_endpoint> ranks;
+  /// Parallel to `ranks`: index into `spaces`.
+  std::vector<std::size_t> space_of_rank;
+  metrics_actor metrics;
+};
+
+/// The supervisor of a node and the only actor that is published. Lets clients attach and tells everybody when one
+/// of them dies; watches its children, and ends with an error when one of them dies, because a registry shard or a
+/// slab that is gone cannot be replaced while its pages are in use; drains before the node stops.
+class node : public node_actor::base {
+public:
+  node(caf::actor_config& config, std::shared_ptr<const config::node_config> options, node_children children);
+
+  const char* name() const override { return "node"; }
+  void on_exit() override;
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  struct client {
+    caf::actor handle;
+    std::string name;
+    std::size_t space = 0;
+  };
+
+  caf::result<attach_reply> attach(const attach_request& wanted, const caf::actor& link);
+  void client_gone(owner_id owner, const std::string& why);
+  void on_down(const caf::down_msg& down);
+  caf::result<void> drain();
+  caf::result<node_stats> collect();
+  /// Asks all children and calls `on_done` once.
+  void collect_stats(std::function<void(const result<node_stats>&)> on_done);
+  void log_statistics(const node_stats& stats) const;
+  owner_id new_owner();
+
+  std::shared_ptr<const config::node_config> options_;
+  node_children children_;
+  std::unordered_map<owner_id, client> clients_;
+  std::mt19937_64 random_;
+  std::vector<caf::response_promise> drains_;
+  std::size_t draining_workers_ = 0;
+  bool draining_ = false;
+};
+
+} // namespace troupe

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+
+#include "base/error.hpp"
+#include "config/node_config.hpp"
+#include "io/unique_descriptor.hpp"
+#include "messages/messages.hpp"
+
+namespace troupe {
+
+/// A node with all its actors. Ends with `stop`; the directory stays locked until then.
+class running_node {
+public:
+  running_node(node_actor supervisor, io::unique_descriptor directory_lock)
+      : supervisor_(std::move(supervisor)), directory_lock_(std::move(directory_lock)) {}
+
+  const node_actor& supervisor() const noexcept { return supervisor_; }
+
+  /// Drains, within the config's limit, and ends all actors of the node. Blocks; must not be called by an actor.
+  /// The error says what did not come to rest.
+  result<void> stop(caf::actor_system& system, duration drain_timeout);
+
+private:
+  node_actor supervisor_;
+  io::unique_descriptor directory_lock_;
+};
+
+/// Makes everything a node needs, slab files first, and spawns its actors. Nothing keeps running when it fails.
+/// A node starts empty: pages left in slab files by an earlier run are not served, which is logged.
+///
+/// Errors: `busy` (directory or slab in use by another node), those of `io::slab_file::open` and `io::make_engine`.
+result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options);
+
+/// Makes the node attachable for others. The port really taken; `io_error` when it is in use.
+result<std::uint16_t> publish_node(caf::actor_system& system, const running_node& node,
+                                   const config::actors_config& where);
+
+} // namespace troupe
