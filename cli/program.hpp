@@ -1,0 +1,58 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/node_config.hpp"
+
+namespace troupe::cli {
+
+/// What the program ends with.
+enum exit_code : int {
+  /// All went well.
+  exit_ok = 0,
+  /// It ran and something went wrong: the node failed, or a loaded byte was not what was saved.
+  exit_failed = 1,
+  /// The command line or the config is wrong; nothing was started.
+  exit_usage = 2,
+};
+
+/// `troupe serve`
+struct serve_options {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;
+};
+int serve(const serve_options& options);
+
+/// `troupe check-config`
+struct check_config_options {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;
+};
+int check_config(const check_config_options& options);
+
+/// `troupe replay`
+struct replay_options {
+  std::string trace;
+  std::optional<std::filesystem::path> config;
+  std::string attach;
+  std::string space;
+  std::optional<std::size_t> limit;
+  std::uint32_t concurrency = 4;
+  std::optional<std::uint64_t> page_bytes;
+  std::optional<std::uint32_t> ranks;
+  std::optional<std::uint64_t> capacity_pages;
+  std::uint64_t salt = 0;
+  bool json = false;
+  bool quiet = false;
+  std::vector<std::string> overrides;
+};
+int replay(const replay_options& options);
+
+/// Prints what is wrong with a config to stderr, a line each.
+void print_problems(std::span<const config::problem> problems);
+
+} // namespace troupe::cli

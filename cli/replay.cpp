@@ -1,0 +1,355 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <random>
+
+#include "actors/actor_support.hpp"
+#include "actors/copy_engine/copy_engine.hpp"
+#include "actors/link/link.hpp"
+#include "actors/node/node_start.hpp"
+#include "actors/node/system_config.hpp"
+#include "actors/transfer/load_coordinator.hpp"
+#include "actors/transfer/lookup_coordinator.hpp"
+#include "actors/transfer/save_coordinator.hpp"
+#include "base/log.hpp"
+#include "cli/program.hpp"
+#include "cli/replay_node.hpp"
+#include "cli/replay_worker.hpp"
+#include "cli/signals.hpp"
+#include "gpu/host_page_mover.hpp"
+#include "io/page.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+/// How long to wait for a node that does not answer, at the start and when it was lost.
+constexpr auto attach_limit = std::chrono::seconds(20);
+
+int report_failure(const error& e) {
+  std::cerr << "troupe replay: " << to_string(e) << '\n';
+  return e.code == errc::invalid_argument ? exit_usage : exit_failed;
+}
+
+struct endpoint {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
+std::optional<endpoint> parse_endpoint(const std::string& text) {
+  const auto colon = text.rfind(':');
+  endpoint out;
+  if (colon == std::string::npos || colon == 0)
+    return std::nullopt;
+  out.host = text.substr(0, colon);
+  if (out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']')
+    out.host = out.host.substr(1, out.host.size() - 2);
+  const auto* first = text.data() + colon + 1;
+  const auto* last = text.data() + text.size();
+  const auto [end, failure] = std::from_chars(first, last, out.port);
+  if (failure != std::errc{} || end != last || out.port == 0)
+    return std::nullopt;
+  return out;
+}
+
+/// Blocks of the longest request, per request under way.
+std::size_t longest_request(const replay::trace& trace) {
+  std::size_t out = 0;
+  for (const auto& x : trace.requests)
+    out = std::max(out, x.hash_ids.size());
+  return out;
+}
+
+/// Device memory for all workers: it has to fit into half of the machine's.
+result<void> make_devices(replay_job& job, const namespace_spec& space, std::size_t blocks) {
+  const auto bytes = space.geometry.page_bytes() * blocks * space.world_size;
+  const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                      static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
+  if (bytes > memory / 2)
+    return fail(errc::limit_exceeded, "the requests under way would need " + std::to_string(bytes >> 20U) +
+                                        " MiB of KV cache, and this machine has " + std::to_string(memory >> 20U) +
+                                        " MiB: choose a smaller --concurrency or --page-bytes");
+  for (rank_number rank = 0; rank < space.world_size; ++rank) {
+    auto device = replay::device_memory::create(space.geometry, static_cast<std::uint32_t>(std::max<std::size_t>(blocks, 1)),
+                                                {.layout = kv_layout::split, .seed = 1 + rank});
+    if (!device)
+      return tl::unexpected<error>(device.error());
+    job.devices.push_back(std::make_unique<replay::device_memory>(std::move(*device)));
+  }
+  return {};
+}
+
+/// The engine's side of a replay: what an inference engine would run in its process.
+class client {
+public:
+  client(caf::actor_system& system, const config::node_config& options, std::shared_ptr<replay_job> job)
+      : system_(system), options_(options), job_(std::move(job)) {}
+
+  ~client() {
+    caf::scoped_actor self{system_};
+    for (const auto* list : {&job_->load, &job_->save})
+      for (const auto& x : *list)
+        self->send_exit(x, caf::exit_reason::user_shutdown);
+    for (const auto& x : copiers_)
+      self->send_exit(x, caf::exit_reason::user_shutdown);
+    if (job_->lookup)
+      self->send_exit(job_->lookup, caf::exit_reason::user_shutdown);
+    if (job_->link) {
+      self->monitor(job_->link);
+      self->send_exit(job_->link, caf::exit_reason::user_shutdown);
+      self->receive([](const caf::down_msg&) {});
+    }
+    job_->load.clear();
+    job_->save.clear();
+    job_->lookup = nullptr;
+    job_->link = nullptr;
+  }
+
+  /// Attaches, so that the namespace is known.
+  result<attach_reply> attach(link_options where) {
+    std::random_device entropy;
+    where.client_name = "replay";
+    where.buffer_bytes = options_.transfer.buffers_per_rank_bytes;
+    where.attach = options_.attach;
+    where.seed = entropy();
+    job_->link = spawn_actor<link>(system_, std::move(where));
+    result<attach_reply> out = fail(errc::internal, "no answer");
+    caf::scoped_actor self{system_};
+    self->request(job_->link, caf::infinite, wait_attached_atom_v, duration(attach_limit))
+      .receive([&](attach_reply& x) { out = std::move(x); },
+               [&](const caf::error& e) { out = tl::unexpected<error>(from_caf(e)); });
+    return out;
+  }
+
+  /// Spawns the coordinators and copy engines, and waits until they are bound to the node.
+  result<void> start(const attach_reply& node) {
+    const auto& space = node.space;
+    job_->lookup = spawn_actor<lookup_coordinator>(system_, options_.transfer.max_tasks, options_.attach.request_timeout);
+    client_parts parts{job_->lookup, {}};
+    for (rank_number rank = 0; rank < space.world_size; ++rank) {
+      auto mover = make_host_page_mover(job_->devices[rank]->view());
+      if (!mover)
+        return tl::unexpected<error>(mover.error());
+      auto engine = std::make_shared<copy_engine_state>(copy_engine_options{space.id(), rank, 4096}, std::move(*mover));
+      copiers_.push_back(spawn_actor<copy_engine, caf::detached>(system_, std::move(engine)));
+      transfer::coordinator_options how;
+      how.space = space.id();
+      how.rank = rank;
+      how.page_bytes = space.geometry.page_bytes();
+      how.slot_bytes = io::slot_bytes(how.page_bytes);
+      how.batch_pages = std::min(options_.transfer.batch_pages, node.limits.batch_pages);
+      how.tasks_max = options_.transfer.max_tasks;
+      job_->load.push_back(
+        spawn_actor<load_coordinator>(system_, how, copiers_.back(), options_.attach.request_timeout));
+      job_->save.push_back(
+        spawn_actor<save_coordinator>(system_, how, copiers_.back(), options_.attach.request_timeout));
+      parts.ranks.push_back({rank, copiers_.back(), job_->load.back(), job_->save.back()});
+    }
+    result<void> out;
+    caf::scoped_actor self{system_};
+    self->request(job_->link, caf::infinite, bind_atom_v, parts, duration(attach_limit))
+      .receive([] {}, [&](const caf::error& e) { out = tl::unexpected<error>(from_caf(e)); });
+    return out;
+  }
+
+  /// Keys evicted on the node so far; 0 when it cannot be asked.
+  std::uint64_t evicted_keys() {
+    std::uint64_t out = 0;
+    caf::scoped_actor self{system_};
+    self->request(job_->lookup, std::chrono::seconds(10), stats_atom_v)
+      .receive([&](const registry_stats& x) { out = x.evicted_keys; }, [](const caf::error&) {});
+    return out;
+  }
+
+private:
+  caf::actor_system& system_;
+  const config::node_config& options_;
+  std::shared_ptr<replay_job> job_;
+  std::vector<copy_engine_actor> copiers_;
+};
+
+/// Shows how far the replay is: one line that is redrawn on a terminal, else a line now and then.
+class progress_display {
+public:
+  progress_display(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) != 0) {}
+
+  std::chrono::milliseconds interval() const { return std::chrono::milliseconds(terminal_ ? 200 : 500); }
+
+  void update(replay_job& job, timestamp started, bool last) {
+    const auto now = std::chrono::steady_clock::now();
+    if (quiet_ || (!terminal_ && !last && now - shown_ < std::chrono::seconds(5)))
+      return;
+    shown_ = now;
+    replay::replay_progress x;
+    x.requests = job.trace.requests.size();
+    {
+      std::lock_guard guard(job.mutex);
+      x.requests_done = job.report.requests;
+      x.blocks = job.report.blocks;
+      x.hit_blocks = job.report.hit_blocks;
+      x.loaded_bytes = job.report.loaded_bytes;
+      x.saved_bytes = job.report.saved_bytes;
+      x.failures = job.report.verify_failures + job.report.load_failures + job.report.save_failures;
+    }
+    x.elapsed = now - started;
+    if (terminal_)
+      std::cerr << '\r' << replay::progress_line(x) << "\x1b[K" << (last ? "\n" : "") << std::flush;
+    else
+      std::cerr << replay::progress_line(x) << '\n';
+  }
+
+private:
+  bool quiet_;
+  bool terminal_;
+  timestamp shown_ = std::chrono::steady_clock::now();
+};
+
+/// Runs the workers until the trace is through, the node is gone for good, or the user interrupts.
+void play(caf::actor_system& system, const std::shared_ptr<replay_job>& job, const replay_options& options,
+          std::size_t longest, const signal_gate& signals) {
+  caf::scoped_actor self{system};
+  const auto started = std::chrono::steady_clock::now();
+  std::size_t running = 0;
+  for (std::uint32_t i = 0; i < options.concurrency; ++i) {
+    std::vector<std::vector<std::uint32_t>> blocks;
+    for (auto& device : job->devices)
+      blocks.push_back(device->take(longest).value()); // made for exactly this many
+    const auto worker = system.spawn<replay_worker>(job, std::move(blocks));
+    self->monitor(worker);
+    caf::anon_send(worker, caf::ok_atom_v);
+    ++running;
+  }
+  progress_display progress(options.quiet);
+  while (running > 0) {
+    self->receive([&](const caf::down_msg&) { --running; }, caf::after(progress.interval()) >> [] {});
+    progress.update(*job, started, running == 0);
+    if (signals.interrupted()) {
+      job->stop = true;
+      std::lock_guard guard(job->mutex);
+      if (!job->given_up)
+        job->given_up = error{errc::cancelled, "interrupted"};
+    }
+  }
+  const auto ended = std::chrono::steady_clock::now();
+  auto& report = job->report;
+  const auto seconds = [](duration x) { return std::chrono::duration<double>(x).count(); };
+  const auto gbps = [&](std::uint64_t bytes, duration busy) {
+    return busy > duration::zero() ? static_cast<double>(bytes) / 1e9 / seconds(busy) : 0.0;
+  };
+  report.seconds = seconds(ended - started);
+  report.load_gbps = gbps(report.loaded_bytes, job->load_busy.total(ended));
+  report.save_gbps = gbps(report.saved_bytes, job->save_busy.total(ended));
+  report.lookup_us = job->lookup_times.summary();
+  report.load_us = job->load_times.summary();
+  report.save_us = job->save_times.summary();
+}
+
+int print_outcome(const replay_job& job, const replay_options& options) {
+  if (options.json) {
+    std::cout << replay::to_json(job.report) << '\n';
+  } else {
+    std::cout << '\n' << replay::to_table(job.report, job.trace.name) << '\n' << replay::to_table(job.phases);
+  }
+  if (!job.first_wrong.empty())
+    std::cerr << "the first wrong byte: " << job.first_wrong << '\n';
+  if (job.given_up) {
+    std::cerr << "troupe replay: given up after " << job.report.requests << " of " << job.trace.requests.size()
+              << " requests: " << to_string(*job.given_up) << '\n';
+    return exit_failed;
+  }
+  return job.report.verify_failures == 0 ? exit_ok : exit_failed;
+}
+
+} // namespace
+
+int replay(const replay_options& options) {
+  std::optional<own_node> own;
+  config::node_config client_config;
+  std::optional<endpoint> remote;
+  if (options.attach.empty()) {
+    own = make_own_node(options);
+    if (!own)
+      return exit_usage;
+  } else {
+    remote = parse_endpoint(options.attach);
+    if (!remote) {
+      std::cerr << "--attach: expected HOST:PORT, as in 127.0.0.1:4600, got '" << options.attach << "'\n";
+      return exit_usage;
+    }
+    auto loaded = config::parse("{}", "built-in config", options.overrides, config::role::client);
+    if (!loaded) {
+      print_problems(loaded.error());
+      return exit_usage;
+    }
+    client_config = std::move(*loaded);
+    client_config.log_level = "warn";
+  }
+
+  auto job = std::make_shared<replay_job>();
+  job->salt = options.salt;
+  // A generated trace comes in tokens; blocks of 64 are between the 16 of many engines and the 512 of the traces.
+  auto trace = replay::open_trace(options.trace, 64, options.limit);
+  if (!trace) {
+    std::cerr << "--trace: " << trace.error().text << '\n';
+    return trace.error().code == errc::io_error ? exit_failed : exit_usage;
+  }
+  job->trace = std::move(*trace);
+  if (own)
+    give_room(options, job->trace, own->config);
+  const auto& node_config = own ? own->config : client_config;
+  log::set_level(node_config.log_level);
+
+  signal_gate signals;
+  system_config actors(node_config.caf);
+  caf::actor_system system(actors);
+  std::unique_ptr<running_node> node;
+  link_options where;
+  where.space_name = options.space;
+  if (own) {
+    auto started = start_node(system, node_config);
+    if (!started)
+      return report_failure(started.error());
+    node = std::move(*started);
+    where.local = node->supervisor();
+  } else {
+    where.host = remote->host;
+    where.port = remote->port;
+  }
+
+  int code = exit_failed;
+  {
+    client engine(system, node_config, job);
+    const auto run = [&]() -> result<void> {
+      auto attached = engine.attach(std::move(where));
+      if (!attached)
+        return tl::unexpected<error>(attached.error());
+      const auto longest = longest_request(job->trace);
+      job->page_bytes = attached->space.geometry.page_bytes();
+      job->batch_keys = attached->limits.batch_keys;
+      job->lease = std::min(node_config.registry.lease_default, attached->limits.lease);
+      job->task_deadline = node_config.transfer.task_deadline;
+      job->reconnect_limit = attach_limit;
+      if (auto made = make_devices(*job, attached->space, longest * options.concurrency); !made)
+        return made;
+      if (auto bound = engine.start(*attached); !bound)
+        return bound;
+      const auto evicted = engine.evicted_keys();
+      play(system, job, options, longest, signals);
+      const auto evicted_now = engine.evicted_keys();
+      job->report.evicted_keys = evicted_now > evicted ? evicted_now - evicted : 0;
+      return {};
+    };
+    if (const auto done = run(); !done)
+      code = report_failure(done.error());
+    else
+      code = print_outcome(*job, options);
+  }
+  if (node)
+    if (const auto stopped = node->stop(system, node_config.drain_timeout); !stopped)
+      std::cerr << "troupe replay: the node did not come to rest: " << to_string(stopped.error()) << '\n';
+  return code;
+}
+
+} // namespace troupe::cli

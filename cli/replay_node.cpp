@@ -1,0 +1,145 @@
+#include "cli/replay_node.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <system_error>
+#include <unordered_set>
+
+#include "io/page.hpp"
+#include "replay/device_memory.hpp"
+#include "replay/keys.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr std::uint64_t default_page_bytes = 64 * config::kibibyte;
+
+/// Slots until the trace is known; replaced by `give_room`.
+constexpr std::uint64_t provisional_slots = 1024;
+
+std::optional<kv_geometry> geometry_of(std::uint64_t page_bytes) {
+  auto geometry = replay::geometry_for_page_bytes(page_bytes);
+  if (geometry)
+    return *geometry;
+  std::cerr << "--page-bytes: " << geometry.error().text << '\n';
+  return std::nullopt;
+}
+
+config::node_config base_config() {
+  config::node_config out;
+  out.node_name = "replay";
+  out.log_level = "warn";
+  out.statistics_interval = duration::zero();
+  namespace_spec space;
+  space.name = "replay";
+  space.model = "replay";
+  space.revision = "1";
+  space.dtype = "bfloat16";
+  out.namespaces.push_back(space);
+  return out;
+}
+
+/// Beside the working directory and not in /tmp, which is often memory: the pages are to reach a disk.
+std::optional<std::filesystem::path> make_scratch() {
+  std::string name = (std::filesystem::current_path() / "troupe-replay.XXXXXX").string();
+  if (::mkdtemp(name.data()) != nullptr)
+    return name;
+  std::cerr << "cannot make a directory like " << name << ": " << std::generic_category().message(errno)
+            << "; choose a place with --set data_dir=…\n";
+  return std::nullopt;
+}
+
+bool sets_data_dir(const std::vector<std::string>& overrides) {
+  for (const auto& x : overrides)
+    if (x.starts_with("data_dir="))
+      return true;
+  return false;
+}
+
+} // namespace
+
+scratch_directory::~scratch_directory() {
+  if (path_.empty())
+    return;
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::optional<own_node> make_own_node(const replay_options& options) {
+  own_node out;
+  if (options.config) {
+    auto loaded = config::load(*options.config, options.overrides);
+    if (!loaded) {
+      print_problems(loaded.error());
+      return std::nullopt;
+    }
+    out.config = std::move(*loaded);
+  } else {
+    out.config = base_config();
+  }
+  std::size_t space_index = 0;
+  while (space_index < out.config.namespaces.size() && !options.space.empty() &&
+         out.config.namespaces[space_index].name != options.space)
+    ++space_index;
+  if (space_index == out.config.namespaces.size()) {
+    std::cerr << "--namespace: the config has no namespace '" << options.space << "'\n";
+    return std::nullopt;
+  }
+  auto& space = out.config.namespaces[space_index];
+  if (options.page_bytes || !options.config) {
+    const auto geometry = geometry_of(options.page_bytes.value_or(default_page_bytes));
+    if (!geometry)
+      return std::nullopt;
+    space.geometry = *geometry;
+  }
+  const auto slot = io::slot_bytes(space.geometry.page_bytes());
+  if (options.ranks || !options.config)
+    space.world_size = options.ranks.value_or(1);
+  auto& ranks = out.config.storage.ranks;
+  const auto provisional = config::rank_storage{provisional_slots * slot, {}};
+  while (ranks.size() < space.world_size)
+    ranks.push_back(ranks.empty() ? provisional : ranks.back());
+  if (options.capacity_pages)
+    for (auto& x : ranks)
+      x.slab_bytes = *options.capacity_pages * slot;
+  if (!options.config) {
+    if (!sets_data_dir(options.overrides)) {
+      auto scratch = make_scratch();
+      if (!scratch)
+        return std::nullopt;
+      out.config.data_dir = *scratch;
+      out.scratch = scratch_directory(*scratch);
+    }
+    auto effective = config::parse(config::to_json(out.config), "built-in config", options.overrides);
+    if (!effective) {
+      print_problems(effective.error());
+      return std::nullopt;
+    }
+    out.config = std::move(*effective);
+  } else if (const auto problems = config::validate(out.config); !problems.empty()) {
+    print_problems(problems);
+    return std::nullopt;
+  }
+  return out;
+}
+
+void give_room(const replay_options& options, const replay::trace& trace, config::node_config& config) {
+  if (options.config || options.capacity_pages)
+    return;
+  std::unordered_set<key_digest> unique;
+  for (const auto& x : trace.requests)
+    for (const auto& key : replay::chain_keys(x.hash_ids, options.salt))
+      unique.insert(key);
+  // Eviction begins at the low watermark; so much stays free beside what the trace fills.
+  const auto slots = static_cast<std::uint64_t>(static_cast<double>(unique.size() + 256) /
+                                                (1.0 - config.storage.low_watermark)) + 64;
+  const auto slot = io::slot_bytes(config.namespaces.front().geometry.page_bytes());
+  for (auto& x : config.storage.ranks)
+    if (x.slab_bytes == provisional_slots * slot)
+      x.slab_bytes = slots * slot;
+}
+
+} // namespace troupe::cli

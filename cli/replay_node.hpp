@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "cli/program.hpp"
+#include "config/node_config.hpp"
+#include "replay/trace.hpp"
+
+namespace troupe::cli {
+
+/// A directory that is removed with all that is in it when this object ends.
+class scratch_directory {
+public:
+  scratch_directory() = default;
+  explicit scratch_directory(std::filesystem::path path) : path_(std::move(path)) {}
+  scratch_directory(scratch_directory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  scratch_directory& operator=(scratch_directory&& other) noexcept {
+    std::swap(path_, other.path_);
+    return *this;
+  }
+  ~scratch_directory();
+
+private:
+  std::filesystem::path path_;
+};
+
+/// The config of the node that a replay runs for itself.
+struct own_node {
+  config::node_config config;
+  /// Where the node writes, unless the user chose a place.
+  scratch_directory scratch;
+};
+
+/// Puts the config together: the file if there is one, else one namespace with room for everything in the trace; then
+/// `--page-bytes`, `--ranks` and `--capacity-pages`; then `--set`. Prints what is wrong and returns none.
+std::optional<own_node> make_own_node(const replay_options& options);
+
+/// Gives a config that was made for any trace the slots that this one needs, where neither file nor option say.
+void give_room(const replay_options& options, const replay::trace& trace, config::node_config& config);
+
+} // namespace troupe::cli
