@@ -39,6 +39,8 @@ std::string reason(int code) {
   case EPERM:
   case EACCES:
     return "io_uring is forbidden here (by the container's seccomp profile or kernel.io_uring_disabled)";
+  case ENOMEM:
+    return "io_uring may not lock the memory that it needs (raise the limit: ulimit -l, LimitMEMLOCK)";
   default:
     return system_error(code, "io_uring cannot be set up").text;
   }

@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <fstream>
+#include <optional>
 #include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -17,6 +19,22 @@ constexpr int required_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::string size_text(std::uint64_t bytes) {
   return "a segment of " + std::to_string(bytes) + " bytes";
+}
+
+tl::unexpected<error> no_memory(std::uint64_t bytes, int code) {
+  return fail(errc::limit_exceeded, system_error(code, "the host has no memory for " + size_text(bytes)).text);
+}
+
+// What the host can give without swapping or killing, in bytes; nothing if it does not say.
+std::optional<std::uint64_t> available_memory() {
+  std::ifstream info("/proc/meminfo");
+  for (std::string name, rest; info >> name;) {
+    std::uint64_t kilobytes = 0;
+    if (name == "MemAvailable:" && info >> kilobytes)
+      return kilobytes * 1024;
+    std::getline(info, rest);
+  }
+  return std::nullopt;
 }
 
 // Gets the memory now. Without this the first touch of a page that the host cannot provide is a SIGBUS.
@@ -57,17 +75,24 @@ result<std::shared_ptr<segment>> segment::create(std::uint64_t bytes) {
   bytes = (bytes + page_alignment - 1) / page_alignment * page_alignment;
   if (bytes == 0)
     return fail(errc::invalid_argument, "a segment needs at least one byte");
+  // The kernel promises more than it has and kills somebody when the promise is called in.
+  if (const auto available = available_memory(); available && *available < bytes)
+    return fail(errc::limit_exceeded, "the host has no memory for " + size_text(bytes) + ": " +
+                                          std::to_string(*available) + " bytes are available");
   unique_descriptor made(::memfd_create("troupe-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!made)
     return tl::unexpected(system_error(errno, "cannot create " + size_text(bytes)));
-  if (::ftruncate(made.get(), static_cast<off_t>(bytes)) != 0 || ::fcntl(made.get(), F_ADD_SEALS, required_seals) != 0)
-    return tl::unexpected(system_error(errno, "cannot size and seal " + size_text(bytes)));
+  if (::ftruncate(made.get(), static_cast<off_t>(bytes)) != 0)
+    return errno == ENOMEM ? no_memory(bytes, ENOMEM)
+                           : tl::unexpected(system_error(errno, "cannot size " + size_text(bytes)));
+  if (::fcntl(made.get(), F_ADD_SEALS, required_seals) != 0)
+    return tl::unexpected(system_error(errno, "cannot seal " + size_text(bytes)));
   const int descriptor = made.get();
   auto mapped = adopt(std::move(made), bytes);
   if (!mapped)
     return mapped;
   if (const auto code = populate((*mapped)->bytes(), descriptor); code != 0)
-    return fail(errc::limit_exceeded, system_error(code, "the host has no memory for " + size_text(bytes)).text);
+    return no_memory(bytes, code);
   return mapped;
 }
 

@@ -1,0 +1,140 @@
+#include "io/operation_table.hpp"
+#include "tests/catch.hpp"
+
+#include <deque>
+#include <map>
+#include <random>
+#include <set>
+
+using namespace troupe;
+using namespace troupe::io;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr timestamp zero{};
+
+request waiting_request(std::uint64_t tag, timestamp deadline = timestamp::max()) {
+  request out;
+  out.tag = tag;
+  out.deadline = deadline;
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("requests start in the order in which they came", "[io][operation_table]") {
+  operation_table table;
+  for (std::uint64_t tag = 0; tag < 5; ++tag)
+    table.add(waiting_request(tag));
+  CHECK(table.waiting() == 5);
+  for (std::uint64_t tag = 0; tag < 5; ++tag)
+    CHECK(table.at(table.start_next()).what.tag == tag);
+  CHECK(table.running() == 5);
+  CHECK(table.start_next() == operation_table::none);
+}
+
+TEST_CASE("a handle matches only the present use of a running row", "[io][operation_table]") {
+  operation_table table;
+  const auto i = table.add(waiting_request(1));
+  CHECK(table.find_running(table.handle_of(i)) == nullptr); // waits: the kernel does not know it
+  table.start_next();
+  const auto first = table.handle_of(i);
+  REQUIRE(table.find_running(first) != nullptr);
+  CHECK(table.find_running(first)->what.tag == 1);
+  CHECK(table.find_running(first + (1ULL << 32U)) == nullptr); // a generation that is yet to come
+  CHECK(table.find_running(first + 1) == nullptr);             // a row that does not exist
+  table.remove(i);
+  CHECK(table.find_running(first) == nullptr);
+  REQUIRE(table.add(waiting_request(2)) == i); // the row is reused
+  table.start_next();
+  CHECK(table.find_running(first) == nullptr);
+  CHECK(table.handle_of(i) != first);
+  CHECK(table.handle_of(i) >> 62U == 0);
+}
+
+TEST_CASE("deadlines come up in order and only once", "[io][operation_table]") {
+  operation_table table;
+  table.add(waiting_request(30, zero + 30ms));
+  table.add(waiting_request(10, zero + 10ms));
+  table.add(waiting_request(0));
+  table.add(waiting_request(20, zero + 20ms));
+  CHECK(table.next_deadline() == zero + 10ms);
+  CHECK(table.take_expired(zero + 9ms) == operation_table::none);
+  CHECK(table.at(table.take_expired(zero + 20ms)).what.tag == 10);
+  CHECK(table.at(table.take_expired(zero + 20ms)).what.tag == 20);
+  CHECK(table.take_expired(zero + 20ms) == operation_table::none);
+  const auto last = table.take_expired(zero + 1h);
+  CHECK(table.at(last).what.tag == 30);
+  CHECK_FALSE(table.next_deadline().has_value());
+  table.set_deadline(last, zero + 2h);
+  table.set_deadline(last, zero + 3h); // replaces
+  CHECK(table.next_deadline() == zero + 3h);
+  table.remove(last);
+  CHECK_FALSE(table.next_deadline().has_value());
+  CHECK(table.waiting() == 3);
+}
+
+TEST_CASE("the table does as a simple model does", "[io][operation_table]") {
+  const auto seed = GENERATE(range(1, 21));
+  INFO("seed " << seed);
+  std::mt19937_64 random(static_cast<std::uint64_t>(seed));
+  operation_table table;
+  std::map<std::uint64_t, operation_table::index> rows; // by tag
+  std::deque<std::uint64_t> waiting;
+  std::set<std::uint64_t> running;
+  std::set<std::pair<timestamp, std::uint64_t>> alarms;
+  std::uint64_t next_tag = 0;
+  timestamp now = zero;
+
+  const auto forget_alarm = [&](std::uint64_t tag) {
+    std::erase_if(alarms, [&](const auto& a) { return a.second == tag; });
+  };
+  const auto remove = [&](std::uint64_t tag) {
+    table.remove(rows.at(tag));
+    rows.erase(tag);
+    std::erase(waiting, tag);
+    running.erase(tag);
+    forget_alarm(tag);
+  };
+
+  for (int step = 0; step < 2000; ++step) {
+    const auto choice = random() % 10;
+    if (choice < 4) {
+      const auto deadline = random() % 4 == 0 ? timestamp::max() : now + std::chrono::milliseconds(random() % 50);
+      rows[next_tag] = table.add(waiting_request(next_tag, deadline));
+      waiting.push_back(next_tag);
+      if (deadline != timestamp::max())
+        alarms.emplace(deadline, next_tag);
+      ++next_tag;
+    } else if (choice < 7) {
+      const auto i = table.start_next();
+      REQUIRE((i == operation_table::none) == waiting.empty());
+      if (i != operation_table::none) {
+        REQUIRE(table.at(i).what.tag == waiting.front());
+        running.insert(waiting.front());
+        waiting.pop_front();
+      }
+    } else if (choice < 9) {
+      if (!rows.empty()) // one at random, waiting or running
+        remove(std::next(rows.begin(), static_cast<std::ptrdiff_t>(random() % rows.size()))->first);
+    } else {
+      now += 5ms;
+      for (auto i = table.take_expired(now); i != operation_table::none; i = table.take_expired(now)) {
+        REQUIRE_FALSE(alarms.empty());
+        REQUIRE(alarms.begin()->first == table.at(i).what.deadline);
+        REQUIRE(alarms.erase({table.at(i).what.deadline, table.at(i).what.tag}) == 1);
+      }
+      REQUIRE((alarms.empty() || alarms.begin()->first > now));
+    }
+    const auto& agrees = [&] {
+      for (const auto& [tag, i] : rows)
+        if (table.at(i).what.tag != tag || (table.find_running(table.handle_of(i)) != nullptr) != running.contains(tag))
+          return false;
+      return table.waiting() == waiting.size() && table.running() == running.size() && table.empty() == rows.empty() &&
+             table.next_deadline().has_value() == !alarms.empty() &&
+             (alarms.empty() || *table.next_deadline() == alarms.begin()->first);
+    };
+    REQUIRE(agrees());
+  }
+}

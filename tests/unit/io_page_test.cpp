@@ -1,0 +1,220 @@
+#include "io/page.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/io_support.hpp"
+
+#include <xxhash.h>
+
+#include <cstring>
+#include <random>
+
+using namespace troupe;
+using namespace troupe::io;
+using troupe::test::fill_random;
+
+namespace {
+
+page_identity some_identity(std::uint64_t payload_bytes) {
+  return {.space = {0x1111111111111111, 0x2222222222222222},
+          .key = {0x3333333333333333, 0x4444444444444444},
+          .rank = 5,
+          .where = {.slot = 6, .generation = 7},
+          .payload_bytes = payload_bytes};
+}
+
+std::vector<std::byte> sealed_page(const page_identity& identity, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::byte> slot(slot_bytes(identity.payload_bytes));
+  fill_random(slot, random); // as a reused buffer
+  seal_page(slot, identity);
+  return slot;
+}
+
+template <class T>
+T load(std::span<const std::byte> bytes, std::size_t offset) {
+  T out;
+  std::memcpy(&out, bytes.data() + offset, sizeof out);
+  return out;
+}
+
+bool all_zero(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+} // namespace
+
+TEST_CASE("a slot is a header and the payload in whole blocks", "[io][page]") {
+  CHECK(slot_bytes(0) == 4096);
+  CHECK(slot_bytes(1) == 8192);
+  CHECK(slot_bytes(4096) == 8192);
+  CHECK(slot_bytes(4097) == 12288);
+  CHECK(slot_bytes(65536) == 69632);
+}
+
+TEST_CASE("a sealed page is recognised as itself", "[io][page]") {
+  const auto payload_bytes = GENERATE(std::uint64_t{0}, 1, 4095, 4096, 4097, 65536, 100'001);
+  const auto identity = some_identity(payload_bytes);
+  const auto slot = sealed_page(identity, 1);
+  CHECK(verify_page(slot, identity) == errc::ok);
+  CHECK(identity_of(slot) == identity);
+}
+
+TEST_CASE("sealing leaves nothing of what the buffer held before", "[io][page]") {
+  const auto identity = some_identity(5000);
+  const auto slot = sealed_page(identity, 2);
+  const auto bytes = std::span(slot);
+  CHECK(all_zero(bytes.subspan(88, 4000)));
+  CHECK(all_zero(bytes.subspan(page_header_bytes + 5000)));
+}
+
+TEST_CASE("the header has the documented layout", "[io][page]") {
+  std::vector<std::byte> slot(slot_bytes(100), std::byte{0xab});
+  seal_page(slot, some_identity(100));
+  CHECK(std::memcmp(slot.data(), "TRPPAGE1", 8) == 0);
+  CHECK(load<std::uint32_t>(slot, 8) == 1);
+  CHECK(load<std::uint32_t>(slot, 12) == 4096);
+  CHECK(load<std::uint64_t>(slot, 16) == 0x1111111111111111);
+  CHECK(load<std::uint64_t>(slot, 24) == 0x2222222222222222);
+  CHECK(load<std::uint64_t>(slot, 32) == 0x3333333333333333);
+  CHECK(load<std::uint64_t>(slot, 40) == 0x4444444444444444);
+  CHECK(load<std::uint32_t>(slot, 48) == 5);
+  CHECK(load<std::uint32_t>(slot, 52) == 6);
+  CHECK(load<std::uint32_t>(slot, 56) == 7);
+  CHECK(load<std::uint32_t>(slot, 60) == 0);
+  CHECK(load<std::uint64_t>(slot, 64) == 100);
+  const auto payload = XXH3_128bits(slot.data() + 4096, 100);
+  CHECK(load<std::uint64_t>(slot, 72) == payload.low64);
+  CHECK(load<std::uint64_t>(slot, 80) == payload.high64);
+  // Fixed numbers: a page written by one build is read by the next.
+  CHECK(load<std::uint64_t>(slot, 72) == 0x4c64e7609f8e6ef1);
+  CHECK(load<std::uint64_t>(slot, 4088) == 0xaf2e632076ddee8b);
+}
+
+TEST_CASE("any changed bit of the header is found", "[io][page]") {
+  const auto identity = some_identity(600);
+  auto slot = sealed_page(identity, 3);
+  for (std::size_t i = 0; i < page_header_bytes; ++i)
+    for (unsigned bit = 0; bit < 8; ++bit) {
+      slot[i] ^= std::byte{1} << bit;
+      const auto found = verify_page(slot, identity);
+      if (found != errc::corrupt)
+        FAIL("byte " << i << " bit " << bit << ": " << to_string(found));
+      slot[i] ^= std::byte{1} << bit;
+    }
+  CHECK(verify_page(slot, identity) == errc::ok);
+}
+
+TEST_CASE("any changed byte of the payload is found", "[io][page]") {
+  const auto identity = some_identity(70'001);
+  auto slot = sealed_page(identity, 4);
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 3000; ++round) {
+    // The ends always, the rest at random.
+    const auto at = page_header_bytes + (round == 0 ? 0 : round == 1 ? 70'000 : random() % identity.payload_bytes);
+    const auto change = static_cast<std::byte>(random() % 255 + 1);
+    slot[at] ^= change;
+    if (verify_page(slot, identity) != errc::corrupt)
+      FAIL("byte " << at << " of the slot");
+    slot[at] ^= change;
+  }
+  CHECK(verify_page(slot, identity) == errc::ok);
+}
+
+TEST_CASE("a sound page of something else is refused as such", "[io][page]") {
+  const auto written = some_identity(8192);
+  const auto slot = sealed_page(written, 6);
+  auto expected = written;
+  SECTION("namespace, high half") {
+    expected.space.hi ^= 1;
+  }
+  SECTION("namespace, low half") {
+    expected.space.lo ^= 1;
+  }
+  SECTION("key, high half") {
+    expected.key.hi ^= 1;
+  }
+  SECTION("key, low half") {
+    expected.key.lo ^= 1;
+  }
+  SECTION("rank") {
+    expected.rank += 1;
+  }
+  SECTION("slot") {
+    expected.where.slot += 1;
+  }
+  SECTION("a generation older than expected") {
+    expected.where.generation += 1;
+  }
+  SECTION("a generation newer than expected") {
+    expected.where.generation -= 1;
+  }
+  SECTION("length") {
+    expected.payload_bytes -= 1;
+  }
+  CHECK(verify_page(slot, expected) == errc::identity_mismatch);
+}
+
+TEST_CASE("a page of another format version is refused", "[io][page]") {
+  const auto identity = some_identity(512);
+  auto slot = sealed_page(identity, 7);
+  slot[8] = std::byte{2};
+  const auto hash = XXH3_64bits(slot.data(), 4088);
+  std::memcpy(slot.data() + 4088, &hash, sizeof hash);
+  CHECK(verify_page(slot, identity) == errc::identity_mismatch);
+  CHECK_FALSE(identity_of(slot).has_value());
+}
+
+TEST_CASE("a mix of two pages is never taken for either", "[io][page]") {
+  // An overwrite that was cut short by a crash, at any sector, from either end; the older page is that of the same
+  // key at an earlier generation, or of another key.
+  auto older = some_identity(16'000);
+  const auto newer = some_identity(16'000);
+  SECTION("another generation of the slot") {
+    older.where.generation -= 1;
+  }
+  SECTION("another key") {
+    older.key.lo += 1;
+  }
+  const auto old_slot = sealed_page(older, 8);
+  const auto new_slot = sealed_page(newer, 9);
+  // The last block holds the payload's tail; behind it both are zero.
+  for (std::size_t cut = 512; cut <= page_header_bytes + 15'872; cut += 512) {
+    auto front_new = old_slot;
+    std::copy_n(new_slot.begin(), cut, front_new.begin());
+    auto front_old = new_slot;
+    std::copy_n(old_slot.begin(), cut, front_old.begin());
+    INFO("cut at " << cut);
+    for (const auto* mix : {&front_new, &front_old}) {
+      CHECK(verify_page(*mix, newer) == errc::corrupt);
+      CHECK(verify_page(*mix, older) == errc::corrupt);
+    }
+  }
+}
+
+TEST_CASE("a slot without a page is corrupt", "[io][page]") {
+  const auto identity = some_identity(10'000);
+  SECTION("zero") {
+    CHECK(verify_page(std::vector<std::byte>(slot_bytes(10'000)), identity) == errc::corrupt);
+  }
+  SECTION("ones") {
+    CHECK(verify_page(std::vector<std::byte>(slot_bytes(10'000), std::byte{0xff}), identity) == errc::corrupt);
+  }
+  SECTION("empty") {
+    CHECK(verify_page({}, identity) == errc::corrupt);
+  }
+  SECTION("cut short") {
+    const auto slot = sealed_page(identity, 10);
+    for (const std::size_t size : {1, 88, 4095, 4096, 4097, 14'095}) {
+      INFO(size << " bytes");
+      CHECK(verify_page(std::span(slot).first(size), identity) == errc::corrupt);
+    }
+    CHECK(verify_page(std::span(slot).first(14'096), identity) == errc::ok);
+  }
+  SECTION("a length that does not fit, with a sound header") {
+    auto slot = sealed_page(identity, 11);
+    const std::uint64_t huge = ~std::uint64_t{0};
+    std::memcpy(slot.data() + 64, &huge, sizeof huge);
+    const auto hash = XXH3_64bits(slot.data(), 4088);
+    std::memcpy(slot.data() + 4088, &hash, sizeof hash);
+    CHECK(verify_page(slot, identity) == errc::corrupt);
+  }
+}

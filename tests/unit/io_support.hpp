@@ -1,0 +1,157 @@
+#pragma once
+
+#include "io/engine.hpp"
+#include "io/page.hpp"
+#include "io/unique_descriptor.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace troupe::test {
+
+/// A directory of its own that goes with the object.
+class scratch_directory {
+public:
+  scratch_directory() {
+    auto name = (std::filesystem::temp_directory_path() / "troupe-io-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  scratch_directory(const scratch_directory&) = delete;
+  scratch_directory& operator=(const scratch_directory&) = delete;
+  ~scratch_directory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+  const std::filesystem::path& path() const { return path_; }
+
+private:
+  std::filesystem::path path_;
+};
+
+/// Memory aligned for direct I/O.
+class aligned_buffer {
+public:
+  explicit aligned_buffer(std::size_t size)
+      : memory_(static_cast<std::byte*>(std::aligned_alloc(io::page_alignment, size))), size_(size) {
+    std::fill_n(memory_.get(), size, std::byte{0});
+  }
+
+  std::span<std::byte> bytes() { return {memory_.get(), size_}; }
+  std::byte* data() { return memory_.get(); }
+  std::size_t size() const { return size_; }
+
+private:
+  struct releaser {
+    void operator()(std::byte* p) const noexcept { std::free(p); }
+  };
+
+  std::unique_ptr<std::byte, releaser> memory_;
+  std::size_t size_;
+};
+
+inline void fill_random(std::span<std::byte> bytes, std::mt19937_64& random) {
+  for (auto& b : bytes)
+    b = static_cast<std::byte>(random());
+}
+
+/// Takes completions and lets a test wait for them.
+class completion_log {
+public:
+  io::completion_sink sink() {
+    return [this](std::span<const io::completion> batch) {
+      std::lock_guard guard(mutex_);
+      all_.insert(all_.end(), batch.begin(), batch.end());
+      ++batches_;
+      arrived_.notify_all();
+    };
+  }
+
+  /// Waits until `count` completions have arrived in all and returns them; a hanging test is ended by its time limit.
+  std::vector<io::completion> wait_for(std::size_t count) {
+    std::unique_lock guard(mutex_);
+    arrived_.wait(guard, [&] { return all_.size() >= count; });
+    return all_;
+  }
+
+  /// Waits for the completion of this tag.
+  io::completion wait_for_tag(std::uint64_t tag) {
+    std::unique_lock guard(mutex_);
+    std::optional<io::completion> found;
+    arrived_.wait(guard, [&] {
+      const auto at = std::find_if(all_.begin(), all_.end(), [&](const auto& c) { return c.tag == tag; });
+      if (at != all_.end())
+        found = *at;
+      return found.has_value();
+    });
+    return *found;
+  }
+
+  std::vector<io::completion> all() {
+    std::lock_guard guard(mutex_);
+    return all_;
+  }
+
+  /// How often each tag was completed.
+  std::map<std::uint64_t, int> counts() {
+    std::lock_guard guard(mutex_);
+    std::map<std::uint64_t, int> out;
+    for (const auto& c : all_)
+      ++out[c.tag];
+    return out;
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::vector<io::completion> all_;
+  std::size_t batches_ = 0;
+};
+
+/// Empty if `text` contains all parts, else what is missing where: to compare with "".
+inline std::string missing(const std::string& text, std::initializer_list<std::string> parts) {
+  for (const auto& part : parts)
+    if (text.find(part) == std::string::npos)
+      return "'" + part + "' is not in '" + text + "'";
+  return {};
+}
+
+struct pipe_ends {
+  io::unique_descriptor read_end;
+  io::unique_descriptor write_end;
+};
+
+inline pipe_ends make_pipe() {
+  int ends[2] = {-1, -1};
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    std::abort();
+  return {io::unique_descriptor(ends[0]), io::unique_descriptor(ends[1])};
+}
+
+/// A new file of this size.
+inline io::unique_descriptor make_file(const std::filesystem::path& path, std::uint64_t size, int flags = 0) {
+  io::unique_descriptor made(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | flags, 0600));
+  if (!made || ::ftruncate(made.get(), static_cast<off_t>(size)) != 0)
+    std::abort();
+  return made;
+}
+
+} // namespace troupe::test
