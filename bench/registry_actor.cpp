@@ -1,0 +1,243 @@
+// What the actor costs on top of the rules: prefix matches of 512 keys against one registry shard of 10 million keys,
+// on the state alone and through the actor by one client, turn by turn in one run.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "actors/actor_support.hpp"
+#include "actors/allocator/allocator.hpp"
+#include "actors/metrics/metrics.hpp"
+#include "actors/node/system_config.hpp"
+#include "actors/registry/registry.hpp"
+#include "replay/keys.hpp"
+
+namespace {
+
+using namespace troupe;
+using steady = std::chrono::steady_clock;
+
+constexpr std::size_t batch = 512;
+constexpr owner_id owner = 1;
+constexpr auto lease_time = std::chrono::seconds(60);
+
+struct settings {
+  std::size_t keys = 10'000'000;
+  std::size_t matches = 20'000;
+  std::size_t rounds = 5;
+  std::size_t depth = 4;
+};
+
+namespace_spec bench_space() {
+  namespace_spec out;
+  out.name = "bench";
+  out.model = "bench";
+  out.geometry = {1, 1, 1, 1024, 2, 16};
+  return out;
+}
+
+std::vector<std::vector<key_digest>> make_chains(std::size_t keys) {
+  std::vector<std::vector<key_digest>> out(keys / batch);
+  std::vector<std::uint64_t> ids(batch);
+  std::uint64_t next = 0;
+  for (auto& chain : out) {
+    for (auto& id : ids)
+      id = next++;
+    chain = replay::chain_keys(ids);
+  }
+  return out;
+}
+
+reserve_request reserve_of(const std::vector<key_digest>& chain, const namespace_id& space, std::uint64_t n) {
+  return {space, 0, {owner, n}, lease_time, chain, replay::parents_of(chain)};
+}
+
+finish_request commit_of(const reserve_request& reserved, const reserve_reply& reply) {
+  finish_request out{reserved.space, 0, reserved.token, {}};
+  for (std::size_t i = 0; i < reply.results.size(); ++i)
+    out.pages.items.push_back({reserved.keys[i], reply.results[i].where});
+  return out;
+}
+
+void require(bool ok, const char* what) {
+  if (ok)
+    return;
+  std::fprintf(stderr, "registry_actor: %s\n", what);
+  std::exit(1);
+}
+
+void fill(registry_state& state, const std::vector<std::vector<key_digest>>& chains, const namespace_id& space) {
+  slot_number next = 0;
+  std::uint64_t n = 0;
+  for (const auto& chain : chains) {
+    const auto request = reserve_of(chain, space, ++n);
+    const auto plan = state.begin_reserve(request, steady::now());
+    require(plan && plan->slots_needed == batch, "the state refuses a reservation");
+    std::vector<slot_ref> slots(batch);
+    for (auto& x : slots)
+      x = {next++, 1};
+    const auto reply = state.finish_reserve(plan->plan, slots, steady::now());
+    require(reply && state.commit(commit_of(request, *reply), steady::now()), "the state refuses a commit");
+    static_cast<void>(state.take_outbox());
+  }
+}
+
+void fill(caf::scoped_actor& self, const registry_actor& to, const std::vector<std::vector<key_digest>>& chains,
+          const namespace_id& space) {
+  std::uint64_t n = 0;
+  const auto fail_on = [](const caf::error& e) { require(false, to_string(from_caf(e)).c_str()); };
+  for (const auto& chain : chains) {
+    const auto request = reserve_of(chain, space, ++n);
+    reserve_reply reply;
+    self->request(to, caf::infinite, request).receive([&](reserve_reply& x) { reply = std::move(x); }, fail_on);
+    self->request(to, caf::infinite, commit_atom_v, commit_of(request, reply))
+      .receive([](const finish_reply&) {}, fail_on);
+  }
+}
+
+/// Which chains are matched, in what order: the same for both.
+std::vector<std::uint32_t> choose(std::size_t chains, std::size_t matches, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::uint32_t> out(matches);
+  for (auto& x : out)
+    x = static_cast<std::uint32_t>(random() % chains);
+  return out;
+}
+
+double keys_per_second(std::size_t matches, steady::duration taken) {
+  return static_cast<double>(matches * batch) / std::chrono::duration<double>(taken).count();
+}
+
+double run_state(registry_state& state, const std::vector<std::vector<key_digest>>& chains,
+                 const std::vector<std::uint32_t>& order, const namespace_id& space, std::uint64_t& ticket_number) {
+  const auto started = steady::now();
+  for (const auto i : order) {
+    // The keys are copied into the request, as a client does who puts them into a message.
+    const ticket lease{owner, ++ticket_number};
+    const auto found = state.match({space, lease, lease_time, chains[i]}, steady::now());
+    require(found && found->matched == batch, "the state does not find what it has");
+    require(state.release({space, lease, 0}, steady::now()).has_value(), "the state does not release");
+  }
+  return keys_per_second(order.size(), steady::now() - started);
+}
+
+/// One client that keeps `depth` lookups under way: match, then release, then the next.
+class bench_client : public caf::event_based_actor {
+public:
+  bench_client(caf::actor_config& config, registry_actor to, const std::vector<std::vector<key_digest>>* chains,
+               const std::vector<std::uint32_t>* order, namespace_id space, std::size_t depth, std::uint64_t first)
+      : caf::event_based_actor(config), to_(std::move(to)), chains_(chains), order_(order), space_(space),
+        depth_(depth), ticket_number_(first) {}
+
+  caf::behavior make_behavior() override {
+    return {[this](caf::ok_atom) {
+      for (std::size_t i = 0; i < depth_; ++i)
+        next();
+    }};
+  }
+
+private:
+  void next() {
+    if (at_ == order_->size()) {
+      if (done_ == order_->size())
+        quit();
+      return;
+    }
+    const ticket lease{owner, ++ticket_number_};
+    request(to_, std::chrono::seconds(60), match_request{space_, lease, lease_time, (*chains_)[(*order_)[at_++]]})
+      .then(
+        [this, lease](const match_reply& found) {
+          require(found.matched == batch, "the actor does not find what it has");
+          request(to_, std::chrono::seconds(60), release_request{space_, lease, 0})
+            .then(
+              [this] {
+                ++done_;
+                next();
+              },
+              [](const caf::error&) { require(false, "the actor does not release"); });
+        },
+        [](const caf::error& e) { require(false, to_string(from_caf(e)).c_str()); });
+  }
+
+  registry_actor to_;
+  const std::vector<std::vector<key_digest>>* chains_;
+  const std::vector<std::uint32_t>* order_;
+  namespace_id space_;
+  std::size_t depth_;
+  std::uint64_t ticket_number_;
+  std::size_t at_ = 0;
+  std::size_t done_ = 0;
+};
+
+double run_actor(caf::actor_system& system, const registry_actor& to, const std::vector<std::vector<key_digest>>& chains,
+                 const std::vector<std::uint32_t>& order, const namespace_id& space, std::size_t depth,
+                 std::uint64_t& ticket_number) {
+  caf::scoped_actor self{system};
+  const auto client = system.spawn<bench_client>(to, &chains, &order, space, depth, ticket_number);
+  ticket_number += order.size();
+  self->monitor(client);
+  const auto started = steady::now();
+  self->send(client, caf::ok_atom_v);
+  self->receive([](const caf::down_msg&) {});
+  return keys_per_second(order.size(), steady::now() - started);
+}
+
+double median(std::vector<double> x) {
+  std::sort(x.begin(), x.end());
+  return x[x.size() / 2];
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  settings how;
+  CLI::App app("Prefix matches through the registry actor beside the same on its state alone");
+  app.add_option("--keys", how.keys, "Keys in the shard")->capture_default_str();
+  app.add_option("--matches", how.matches, "Matches of 512 keys in one round")->capture_default_str();
+  app.add_option("--rounds", how.rounds, "Rounds; the median counts")->capture_default_str();
+  app.add_option("--depth", how.depth, "Lookups the client keeps under way")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+
+  const auto chains = make_chains(how.keys);
+  const auto space = bench_space();
+  registry_options options;
+  registry_state state(options);
+  require(state.add_namespace(space).has_value(), "no namespace");
+  fill(state, chains, space.id());
+
+  system_config config{config::caf_config{}};
+  caf::actor_system system{config};
+  caf::scoped_actor self{system};
+  allocator_options slots;
+  slots.slots = static_cast<std::uint32_t>(how.keys + 1);
+  const auto meters = spawn_actor<metrics>(system, "bench");
+  const auto slot_owner = spawn_actor<allocator>(system, slots, space.id(), rank_number{0}, io_worker_actor{});
+  const auto shard = spawn_actor<registry>(system, options, std::vector{space}, meters);
+  const registry_peers peers{{shard}, {slot_owner}, {space.id()}, {0}};
+  caf::anon_send(shard, bind_atom_v, peers);
+  caf::anon_send(slot_owner, bind_atom_v, peers);
+  fill(self, shard, chains, space.id());
+
+  std::uint64_t tickets = 1ULL << 40U;
+  std::vector<double> alone;
+  std::vector<double> through;
+  for (std::size_t round = 0; round < how.rounds; ++round) {
+    const auto order = choose(chains.size(), how.matches, round);
+    alone.push_back(run_state(state, chains, order, space.id(), tickets));
+    through.push_back(run_actor(system, shard, chains, order, space.id(), how.depth, tickets));
+  }
+  std::printf("%zu keys in one shard, %zu matches of %zu keys a round, median of %zu rounds\n", how.keys, how.matches,
+              batch, how.rounds);
+  std::printf("  %-34s %10s\n", "", "M keys/s");
+  std::printf("  %-34s %10.2f\n", "state alone", median(alone) / 1e6);
+  std::printf("  %-34s %10.2f\n", "through the actor, one client", median(through) / 1e6);
+  std::printf("  %-34s %9.1f%%\n", "actor / state", 100.0 * median(through) / median(alone));
+  self->send_exit(shard, caf::exit_reason::user_shutdown);
+  self->send_exit(slot_owner, caf::exit_reason::user_shutdown);
+  self->send_exit(meters, caf::exit_reason::user_shutdown);
+  return 0;
+}
