@@ -5,6 +5,7 @@
 
 #include <tl/expected.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -17,8 +18,6 @@
 /// are in config/schema.hpp and, for readers, in docs/configuration.md. The values below are the defaults.
 
 namespace troupe::config {
-
-using namespace std::chrono_literals;
 
 inline constexpr std::uint64_t kibibyte = 1024;
 inline constexpr std::uint64_t mebibyte = 1024 * kibibyte;
@@ -46,9 +45,9 @@ struct http_config {
 
 struct registry_config {
   std::uint32_t shards = 4;
-  duration lease_default = 30s;
-  duration lease_max = 10min;
-  duration reservation_deadline = 60s;
+  duration lease_default = std::chrono::seconds{30};
+  duration lease_max = std::chrono::minutes{10};
+  duration reservation_deadline = std::chrono::seconds{60};
   std::uint32_t max_batch_keys = 4096;
 
   friend bool operator==(const registry_config&, const registry_config&) = default;
@@ -79,7 +78,7 @@ struct io_config {
   std::string engine = "auto";
   std::uint32_t queue_depth = 64;
   std::uint32_t threads = 16;
-  duration deadline = 10s;
+  duration deadline = std::chrono::seconds{10};
   std::uint32_t max_batch_pages = 256;
   std::uint32_t max_pages_in_flight = 4096;
   std::uint64_t client_buffer_bytes = 256 * mebibyte;
@@ -92,16 +91,16 @@ struct transfer_config {
   std::uint64_t buffers_per_rank_bytes = 64 * mebibyte;
   std::uint32_t batch_pages = 32;
   std::uint32_t max_tasks = 256;
-  duration task_deadline = 30s;
+  duration task_deadline = std::chrono::seconds{30};
 
   friend bool operator==(const transfer_config&, const transfer_config&) = default;
 };
 
 /// How a client keeps in touch with the node it attached to.
 struct attach_config {
-  duration reconnect_backoff_min = 100ms;
-  duration reconnect_backoff_max = 5s;
-  duration request_timeout = 10s;
+  duration reconnect_backoff_min = std::chrono::milliseconds{100};
+  duration reconnect_backoff_max = std::chrono::seconds{5};
+  duration request_timeout = std::chrono::seconds{10};
 
   friend bool operator==(const attach_config&, const attach_config&) = default;
 };
@@ -114,8 +113,8 @@ struct caf_config {
   std::string scheduler_policy = "stealing";
   std::uint32_t moderate_poll_attempts = 0;
   std::uint32_t max_throughput = 300;
-  duration heartbeat_interval = 1s;
-  duration connection_timeout = 5s;
+  duration heartbeat_interval = std::chrono::seconds{1};
+  duration connection_timeout = std::chrono::seconds{5};
 
   friend bool operator==(const caf_config&, const caf_config&) = default;
 };
@@ -125,9 +124,9 @@ struct node_config {
   /// Everything the node writes lies under it. Relative: to the working directory of the process.
   std::filesystem::path data_dir = "data";
   std::string log_level = "info";
-  duration drain_timeout = 30s;
+  duration drain_timeout = std::chrono::seconds{30};
   /// 0: never.
-  duration statistics_interval = 60s;
+  duration statistics_interval = std::chrono::seconds{60};
   actors_config actors;
   http_config http;
   storage_config storage;

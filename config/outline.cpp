@@ -75,8 +75,13 @@ void append_rows(const outline_node& node, const std::string& path, std::vector<
   for (const auto& x : node.children) {
     auto here = join(path, x.key);
     if (x.form == outline_node::shape::value) {
-      const auto fallback = x.is_required ? "required" : x.fallback == "not set" ? "not set" : "`" + x.fallback + "`";
-      rows.push_back({here, "| `" + here + "` | " + x.type + " | " + fallback + " | " + x.meaning + " |"});
+      const std::string fallback = x.is_required             ? "required"
+                                   : x.fallback == "not set" ? "not set"
+                                                             : "`" + x.fallback + "`";
+      std::string row = "| `" + here + "`";
+      for (const auto& cell : {x.type, fallback, x.meaning})
+        row.append(" | ").append(cell);
+      rows.push_back({here, row + " |"});
     } else {
       append_rows(x, x.form == outline_node::shape::list ? here + "[i]" : here, rows);
     }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <optional>
 
@@ -52,12 +53,18 @@ bool is_loopback(std::string_view host) {
 class checker {
 public:
   checker(const node_config& config, std::vector<problem>& problems)
-      : config_(config), problems_(problems), known_(problems.size()) {}
+      : config_(config), problems_(problems), known_(std::ssize(problems)) {}
 
   void check(role purpose) {
     check_addresses();
     check_watermarks();
     check_times();
+    demand(config_.transfer.batch_pages <= config_.io.max_batch_pages, "transfer.batch_pages",
+           "must not be above io.max_batch_pages, " + std::to_string(config_.io.max_batch_pages),
+           {"io.max_batch_pages"});
+    demand(config_.io.max_batch_pages <= config_.io.max_pages_in_flight, "io.max_batch_pages",
+           "must not be above io.max_pages_in_flight, " + std::to_string(config_.io.max_pages_in_flight),
+           {"io.max_pages_in_flight"});
     for (std::size_t i = 0; i < config_.namespaces.size(); ++i)
       check_namespace(i);
     if (purpose == role::server) {

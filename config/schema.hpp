@@ -21,19 +21,23 @@
 
 namespace troupe::config {
 
-using namespace std::string_view_literals;
-
-inline constexpr std::array log_levels{"trace"sv, "debug"sv, "info"sv, "warn"sv, "error"sv, "off"sv};
-inline constexpr std::array engines{"auto"sv, "io_uring"sv, "threads"sv};
-inline constexpr std::array scheduler_policies{"stealing"sv, "sharing"sv};
-inline constexpr std::array dtypes{"bfloat16"sv, "float16"sv, "float32"sv, "fp8_e4m3"sv, "fp8_e5m2"sv, "int8"sv};
-inline constexpr std::array layouts{"layer-part-token-head"sv};
+inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
+inline constexpr std::array<std::string_view, 3> engines{"auto", "io_uring", "threads"};
+inline constexpr std::array<std::string_view, 2> scheduler_policies{"stealing", "sharing"};
+inline constexpr std::array<std::string_view, 6> dtypes{"bfloat16", "float16",  "float32",
+                                                        "fp8_e4m3", "fp8_e5m2", "int8"};
+inline constexpr std::array<std::string_view, 1> layouts{"layer-part-token-head"};
 
 inline constexpr std::size_t max_namespaces = 64;
 inline constexpr std::size_t max_ranks = 64;
 
+inline constexpr duration millisecond{1'000'000};
+inline constexpr duration second = 1000 * millisecond;
+inline constexpr duration minute = 60 * second;
+inline constexpr duration hour = 60 * minute;
+
 /// Times that bound one request: long enough for a slow disk, short enough to be noticed.
-inline constexpr time_span request_time{1ms, 10min};
+inline constexpr time_span request_time{1 * millisecond, 10 * minute};
 
 template <class Visitor>
 void describe(Visitor& v, actors_config& c) {
@@ -94,9 +98,11 @@ void describe(Visitor& v, namespace_spec& c) {
 template <class Visitor>
 void describe(Visitor& v, registry_config& c) {
   v.field("shards", c.shards, whole{1, 256}, "Actors that share the key index.");
-  v.field("lease_default", c.lease_default, time_span{1ms, 24h}, "How long a lease lasts that does not say.");
-  v.field("lease_max", c.lease_max, time_span{1ms, 24h}, "The longest lease that is given; more is cut to it.");
-  v.field("reservation_deadline", c.reservation_deadline, time_span{1ms, 1h},
+  v.field("lease_default", c.lease_default, time_span{1 * millisecond, 24 * hour},
+          "How long a lease lasts that does not say.");
+  v.field("lease_max", c.lease_max, time_span{1 * millisecond, 24 * hour},
+          "The longest lease that is given; more is cut to it.");
+  v.field("reservation_deadline", c.reservation_deadline, time_span{1 * millisecond, 1 * hour},
           "The longest time between the reservation of a slot and its commit.");
   v.field("max_batch_keys", c.max_batch_keys, whole{1, 65536}, "Keys in one request; more is refused.");
 }
@@ -141,9 +147,9 @@ void describe(Visitor& v, caf_config& c) {
   v.field("moderate_poll_attempts", c.moderate_poll_attempts, whole{0, 1000000},
           "How often an idle worker looks for work, with short sleeps, before it waits to be woken.");
   v.field("max_throughput", c.max_throughput, whole{1, 1000000}, "Messages an actor handles before others get a turn.");
-  v.field("heartbeat_interval", c.heartbeat_interval, time_span{10ms, 1min},
+  v.field("heartbeat_interval", c.heartbeat_interval, time_span{10 * millisecond, 1 * minute},
           "How often connected nodes say something.");
-  v.field("connection_timeout", c.connection_timeout, time_span{50ms, 10min},
+  v.field("connection_timeout", c.connection_timeout, time_span{50 * millisecond, 10 * minute},
           "When a connected node that says nothing counts as dead.");
 }
 
@@ -153,9 +159,9 @@ void describe(Visitor& v, node_config& c) {
   v.field("data_dir", c.data_dir, any_path,
           "Everything the node writes lies under it. Relative: to the working directory of the process.");
   v.field("log_level", c.log_level, choice{log_levels}, "The least important messages that are logged.");
-  v.field("drain_timeout", c.drain_timeout, time_span{0ms, 1h},
+  v.field("drain_timeout", c.drain_timeout, time_span{0 * millisecond, 1 * hour},
           "How long a node that stops waits for what is under way before it aborts it.");
-  v.field("statistics_interval", c.statistics_interval, time_span{0s, 24h},
+  v.field("statistics_interval", c.statistics_interval, time_span{0 * second, 24 * hour},
           "How often the node logs a line of statistics; 0 s: never.");
   v.group("actors", c.actors, "Where other nodes and clients attach.");
   v.group("http", c.http, "Reserved for the HTTP interface: checked, but nothing listens there yet.");

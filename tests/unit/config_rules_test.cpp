@@ -106,6 +106,13 @@ TEST_CASE("Buffers have room for a page", "[config]") {
         "transfer.buffers_per_rank_bytes: 64 KiB has no room for one slot of \"chat\", 68 KiB each\n");
 }
 
+TEST_CASE("Limits on pages are ordered", "[config]") {
+  CHECK(bad(small_config, {"transfer.batch_pages=257"}) ==
+        "transfer.batch_pages: must not be above io.max_batch_pages, 256\n");
+  CHECK(bad(small_config, {"io.max_pages_in_flight=255"}) ==
+        "io.max_batch_pages: must not be above io.max_pages_in_flight, 255\n");
+}
+
 TEST_CASE("Two namespaces differ in name and in identity", "[config]") {
   const std::string other = R"(namespaces[1]={"name":"NAME","model":"MODEL","dtype":"bfloat16","world_size":2,
       "kv_cache":{"layers":2,"heads":2,"head_size":64,"block_tokens":64}})";
