@@ -1,0 +1,315 @@
+#include "tests/catch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The rules of CONTRIBUTING.md that a program can check, on the sources themselves.
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t max_columns = 120;
+constexpr std::size_t max_lines = 600;
+
+/// Where CAF may be included; elsewhere nothing knows of actors. Files of actors/ that hold rules are told apart by
+/// the library they belong to.
+constexpr std::array caf_folders{"messages/", "actors/", "cli/", "tests/actors/", "tests/integration/", "bench/"};
+
+/// Whose files must not come to include CAF by any chain of headers.
+constexpr std::array plain_folders{"base/", "io/", "gpu/", "config/", "replay/"};
+
+/// Put together here, so that this file does not contain them.
+const std::array unfinished{std::string{"TO"}.append("DO"), std::string{"FIX"}.append("ME")};
+
+/// Path from the root of the sources → text.
+using source_tree = std::map<std::string, std::string>;
+
+std::string concat(std::initializer_list<std::string_view> parts) {
+  std::string result;
+  for (const auto part : parts)
+    result += part;
+  return result;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream{text};
+  for (std::string line; std::getline(stream, line);)
+    lines.push_back(std::move(line));
+  return lines;
+}
+
+/// Code points, which is what an editor shows as columns here.
+std::size_t columns(std::string_view line) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(line, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
+}
+
+bool is_cpp(std::string_view path) {
+  return path.ends_with(".hpp") || path.ends_with(".cpp");
+}
+
+bool in_any(std::string_view path, const auto& folders) {
+  return std::ranges::any_of(folders, [&](std::string_view folder) { return path.starts_with(folder); });
+}
+
+/// The name in `#include "name"` or `#include <name>`, with its delimiters; empty for other lines.
+std::string_view included(std::string_view line) {
+  constexpr std::string_view directive = "#include ";
+  return line.starts_with(directive) ? line.substr(directive.size()) : std::string_view{};
+}
+
+std::vector<std::string> includes_of(const std::string& text) {
+  std::vector<std::string> result;
+  for (const auto& line : lines_of(text))
+    if (const auto name = included(line); name.size() > 2)
+      result.emplace_back(name);
+  return result;
+}
+
+std::vector<std::string> check_layout(const std::string& path, const std::string& text) {
+  std::vector<std::string> complaints;
+  const auto lines = lines_of(text);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto complain = [&](const std::string& what) {
+      complaints.push_back(concat({path, ":", std::to_string(i + 1), ": ", what}));
+    };
+    const auto& line = lines[i];
+    if (columns(line) > max_columns)
+      complain("more than " + std::to_string(max_columns) + " columns");
+    if (line.find('\t') != std::string::npos)
+      complain("a tab");
+    if (line.ends_with(' ') || line.ends_with('\r'))
+      complain("blanks at the end");
+    for (const auto& mark : unfinished)
+      if (line.find(mark) != std::string::npos)
+        complain("unfinished: " + mark);
+  }
+  if (lines.size() > max_lines && is_cpp(path))
+    complaints.push_back(path + ": more than " + std::to_string(max_lines) + " lines");
+  if (!text.empty() && !text.ends_with('\n'))
+    complaints.push_back(path + ": no line feed at the end");
+  return complaints;
+}
+
+std::vector<std::string> check_header(const std::string& path, const std::string& text) {
+  std::vector<std::string> complaints;
+  if (!text.starts_with("#pragma once\n"))
+    complaints.push_back(path + ": does not start with #pragma once");
+  for (const auto& line : lines_of(text))
+    if (const auto first = line.find_first_not_of(' ');
+        first != std::string::npos && std::string_view{line}.substr(first).starts_with("using namespace "))
+      complaints.push_back(concat({path, ": a header that opens a namespace for all who include it: ", line}));
+  return complaints;
+}
+
+/// A source file includes its own header first, which proves that the header stands alone.
+std::vector<std::string> check_own_header(const std::string& path, const source_tree& tree) {
+  auto header = path.substr(0, path.size() - 4) + ".hpp";
+  if (!tree.contains(header))
+    return {};
+  const auto includes = includes_of(tree.at(path));
+  if (!includes.empty() && includes.front() == '"' + header + '"')
+    return {};
+  return {path + ": the first include is not \"" + header + "\""};
+}
+
+/// The files that make up the library of rules: those that the folders of actors/ add to it, and their headers.
+std::set<std::string> rule_files(const source_tree& tree) {
+  constexpr std::string_view command = "target_sources(troupe_states PRIVATE";
+  std::set<std::string> result;
+  for (const auto& [path, text] : tree) {
+    if (!path.starts_with("actors/") || !path.ends_with("CMakeLists.txt"))
+      continue;
+    const auto folder = path.substr(0, path.rfind('/') + 1);
+    for (auto at = text.find(command); at != std::string::npos; at = text.find(command, at + 1)) {
+      const auto begin = at + command.size();
+      std::istringstream names{text.substr(begin, text.find(')', begin) - begin)};
+      for (std::string name; names >> name;)
+        if (name.ends_with(".cpp"))
+          for (const auto& file : {folder + name, folder + name.substr(0, name.size() - 4) + ".hpp"})
+            if (tree.contains(file))
+              result.insert(file);
+    }
+  }
+  for (const auto& [path, text] : tree)
+    if (path.ends_with("_state.hpp") || path.ends_with("_state.cpp"))
+      result.insert(path);
+  return result;
+}
+
+/// The chain of includes from `path` to CAF, or nothing.
+std::string way_to_caf(const std::string& path, const source_tree& tree, std::set<std::string>& seen) {
+  if (!seen.insert(path).second || !tree.contains(path))
+    return {};
+  for (const auto& name : includes_of(tree.at(path))) {
+    if (name.starts_with("<caf/"))
+      return concat({path, " → ", name});
+    if (auto way = way_to_caf(name.substr(1, name.size() - 2), tree, seen); !way.empty())
+      return concat({path, " → ", way});
+  }
+  return {};
+}
+
+std::vector<std::string> check_caf(const source_tree& tree) {
+  std::vector<std::string> complaints;
+  const auto rules = rule_files(tree);
+  for (const auto& [path, text] : tree) {
+    if (!is_cpp(path))
+      continue;
+    if (in_any(path, plain_folders) || rules.contains(path)) {
+      std::set<std::string> seen;
+      if (auto way = way_to_caf(path, tree, seen); !way.empty())
+        complaints.push_back("must not know of actors: " + way);
+    } else if (!in_any(path, caf_folders)) {
+      for (const auto& name : includes_of(text))
+        if (name.starts_with("<caf/"))
+          complaints.push_back(concat({path, ": includes ", name}));
+    }
+  }
+  return complaints;
+}
+
+bool is_checked(const fs::path& file, const std::string& text) {
+  return file.extension() == ".hpp" || file.extension() == ".cpp" || file.extension() == ".cmake" ||
+         file.extension() == ".sh" || file.filename() == "CMakeLists.txt" || text.starts_with("#!");
+}
+
+/// What is built and what is hidden belongs to no source tree.
+bool is_foreign(const fs::path& directory) {
+  const auto name = directory.filename().string();
+  return name.starts_with('.') || name == "build" || fs::exists(directory / "CMakeCache.txt");
+}
+
+const source_tree& sources() {
+  static const source_tree tree = [] {
+    const fs::path root{TROUPE_SOURCE_DIR};
+    source_tree result;
+    std::error_code failure;
+    for (fs::recursive_directory_iterator at{root, failure}, end; !failure && at != end; at.increment(failure)) {
+      if (at->is_directory(failure) && is_foreign(at->path())) {
+        at.disable_recursion_pending();
+      } else if (at->is_regular_file(failure) && at->file_size(failure) < 1'000'000) {
+        std::ifstream stream{at->path(), std::ios::binary};
+        std::string text{std::istreambuf_iterator<char>{stream}, {}};
+        if (is_checked(at->path(), text))
+          result.emplace(at->path().lexically_relative(root).generic_string(), std::move(text));
+      }
+    }
+    return result;
+  }();
+  return tree;
+}
+
+/// False, with a warning, where the tests run without the sources.
+bool have_sources() {
+  if (!fs::exists(fs::path{TROUPE_SOURCE_DIR} / "CMakeLists.txt")) {
+    WARN("skipped: the sources are not at " << TROUPE_SOURCE_DIR);
+    return false;
+  }
+  REQUIRE(sources().contains("tests/unit/style_test.cpp"));
+  return true;
+}
+
+void expect_none(const std::vector<std::string>& complaints) {
+  for (const auto& x : complaints)
+    FAIL_CHECK(x);
+}
+
+} // namespace
+
+TEST_CASE("Every file keeps to the layout", "[style]") {
+  if (!have_sources())
+    return;
+  for (const auto& [path, text] : sources())
+    expect_none(check_layout(path, text));
+  SUCCEED();
+}
+
+TEST_CASE("Every header can be included anywhere, once", "[style]") {
+  if (!have_sources())
+    return;
+  for (const auto& [path, text] : sources())
+    if (path.ends_with(".hpp"))
+      expect_none(check_header(path, text));
+  SUCCEED();
+}
+
+TEST_CASE("Every source file includes its own header first", "[style]") {
+  if (!have_sources())
+    return;
+  for (const auto& [path, text] : sources())
+    if (path.ends_with(".cpp"))
+      expect_none(check_own_header(path, sources()));
+  SUCCEED();
+}
+
+TEST_CASE("Rules, io and config know nothing of actors", "[style]") {
+  if (!have_sources())
+    return;
+  CHECK(rule_files(sources()).size() > 1);
+  expect_none(check_caf(sources()));
+}
+
+TEST_CASE("The style checks find what they look for", "[style]") {
+  CHECK(check_layout("a.cpp", "int x;\n").empty());
+  CHECK(check_layout("a.cpp", std::string(120, 'x') + "\n").empty());
+  CHECK(check_layout("a.cpp", std::string(121, 'x') + "\n") ==
+        std::vector<std::string>{"a.cpp:1: more than 120 columns"});
+  std::string arrows = "// ";
+  for (int i = 0; i < 117; ++i)
+    arrows += "→";
+  CHECK(check_layout("a.cpp", arrows + "\n").empty());
+  CHECK(check_layout("a.sh", "a\n\tb\n") == std::vector<std::string>{"a.sh:2: a tab"});
+  CHECK(check_layout("a.sh", "a \nb\r\n").size() == 2);
+  CHECK(check_layout("a.sh", "a") == std::vector<std::string>{"a.sh: no line feed at the end"});
+  CHECK(check_layout("a.cpp", "// " + unfinished[0] + " later\n").size() == 1);
+  std::string text;
+  for (std::size_t i = 0; i < max_lines; ++i)
+    text += "x\n";
+  CHECK(check_layout("a.cpp", text).empty());
+  CHECK(check_layout("a.cpp", text + "x\n").size() == 1);
+  CHECK(check_header("a.hpp", "#pragma once\n\nint x;\n").empty());
+  CHECK(check_header("a.hpp", "\n#pragma once\n").size() == 1);
+  CHECK(check_header("a.hpp", "#pragma once\n  using namespace caf;\n").size() == 1);
+  CHECK(check_own_header("a/b.cpp", {{"a/b.cpp", "#include \"a/b.hpp\"\n"}, {"a/b.hpp", ""}}).empty());
+  CHECK(check_own_header("a/b.cpp", {{"a/b.cpp", "#include <map>\n"}}).empty());
+  CHECK(check_own_header("a/b.cpp", {{"a/b.cpp", "#include <map>\n#include \"a/b.hpp\"\n"}, {"a/b.hpp", ""}}).size() ==
+        1);
+}
+
+TEST_CASE("CAF is found where it must not be, also behind other headers", "[style]") {
+  const source_tree good{
+      {"messages/m.hpp", "#include <caf/all.hpp>\n"},
+      {"actors/a/CMakeLists.txt", "target_sources(troupe_states PRIVATE\n  rules.cpp)\n"
+                                  "target_sources(troupe_actors PRIVATE a.cpp)\n"},
+      {"actors/a/a.cpp", "#include <caf/all.hpp>\n"},
+      {"actors/a/rules.cpp", "#include \"actors/a/rules.hpp\"\n"},
+      {"actors/a/rules.hpp", "#include <vector>\n"},
+      {"tests/unit/a_test.cpp", "#include \"actors/a/rules.hpp\"\n"},
+  };
+  CHECK(check_caf(good).empty());
+  const auto with = [&](const std::string& path, const std::string& text) {
+    auto tree = good;
+    tree[path] = text;
+    return check_caf(tree);
+  };
+  CHECK(with("actors/a/rules.cpp", "#include \"messages/m.hpp\"\n") ==
+        std::vector<std::string>{"must not know of actors: actors/a/rules.cpp → messages/m.hpp → <caf/all.hpp>"});
+  CHECK(with("actors/a/rules.hpp", "#include <caf/fwd.hpp>\n").size() == 2);
+  CHECK(with("actors/a/b_state.hpp", "#include \"messages/m.hpp\"\n").size() == 1);
+  CHECK(with("io/x.cpp", "#include \"messages/m.hpp\"\n").size() == 1);
+  CHECK(with("tests/unit/a_test.cpp", "#include <caf/all.hpp>\n").size() == 1);
+  CHECK(with("cli/x.cpp", "#include <caf/all.hpp>\n").empty());
+}
