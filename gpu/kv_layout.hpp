@@ -1,0 +1,76 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "base/namespace_spec.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+/// Where the bytes of a paged KV cache lie, as data. A layout is nothing but base pointers and byte strides, so that
+/// an engine with an arrangement of its own needs no new code, and so that a kernel can take the same numbers.
+
+namespace troupe {
+
+/// One layer's KV cache: the content (head size × element bytes, contiguous) of block b, part p, token t and head h
+/// lies at `base + b * block_stride + p * part_stride + t * token_stride + h * head_stride`.
+///
+/// All strides are in bytes. The memory belongs to the engine; a view neither owns nor frees it.
+struct tensor_view {
+  std::byte* base = nullptr;
+  /// Bytes from `base` that may be touched.
+  std::uint64_t bytes = 0;
+  std::uint64_t block_stride = 0;
+  std::uint64_t part_stride = 0;
+  std::uint64_t token_stride = 0;
+  std::uint64_t head_stride = 0;
+
+  friend bool operator==(const tensor_view&, const tensor_view&) = default;
+};
+
+/// The whole paged KV cache of one rank: one tensor per layer, in the order of the model's layers.
+struct kv_cache_view {
+  kv_geometry geometry;
+  /// Blocks in each layer's tensor; block ids run from 0 to `blocks` - 1.
+  std::uint32_t blocks = 0;
+  std::vector<tensor_view> layers;
+
+  friend bool operator==(const kv_cache_view&, const kv_cache_view&) = default;
+};
+
+/// Arrangements that engines use for a layer's tensor. NB blocks, BS tokens a block, H heads, D head size.
+enum class kv_layout : std::uint8_t {
+  /// (2, NB, BS, H, D): all K, then all V.
+  split,
+  /// (NB, 2, BS, H, D)
+  blocks_first,
+  /// (NB, 2, H, BS, D)
+  head_major,
+  /// (NB, H, BS, 2D): K and V of a token side by side.
+  packed,
+  /// (NB, BS, D): one latent vector a token, neither parts nor heads.
+  mla,
+};
+
+std::string_view to_string(kv_layout layout) noexcept;
+
+/// Refuses a geometry with a zero in it, an element size other than 1, 2, 4 or 8, or a page whose size does not fit
+/// in 63 bits (invalid_argument).
+result<void> validate(const kv_geometry& geometry);
+
+/// Bytes of one layer's tensor of `blocks` blocks without padding.
+result<std::uint64_t> layer_bytes(const kv_geometry& geometry, std::uint32_t blocks);
+
+/// The view of tensors that are contiguous in `layout`, one per layer. Checked as by `validate`; invalid_argument also
+/// where layout and geometry disagree (MLA has one part and one head).
+result<kv_cache_view> make_kv_cache_view(kv_layout layout, const kv_geometry& geometry, std::uint32_t blocks,
+                                         std::span<const std::span<std::byte>> tensors);
+
+/// Checks that every address a mover computes from the view stays inside its tensor (else out_of_range), and that the
+/// strides give every element bytes of its own (else invalid_argument: a scatter would overwrite one token by
+/// another). Arithmetic is overflow-checked: the strides may come from another process.
+result<void> validate(const kv_cache_view& view);
+
+} // namespace troupe

@@ -1,0 +1,35 @@
+#include "gpu/page_mover.hpp"
+
+#include <spdlog/fmt/fmt.h>
+
+namespace troupe {
+
+result<void> validate(const kv_cache_view& cache, std::span<const block_move> moves, move_direction direction) {
+  const auto page_bytes = cache.geometry.page_bytes();
+  for (std::size_t i = 0; i < moves.size(); ++i) {
+    const auto& move = moves[i];
+    if (move.block >= cache.blocks)
+      return fail(errc::out_of_range,
+                  fmt::format("entry {} of {} names block {}; the KV cache has {} blocks; nothing was moved", i,
+                              moves.size(), move.block, cache.blocks));
+    if (move.page_bytes != page_bytes)
+      return fail(
+          errc::invalid_argument,
+          fmt::format("entry {} of {} has a page of {} bytes; pages of this KV cache have {}; nothing was moved", i,
+                      moves.size(), move.page_bytes, page_bytes));
+    if (move.page == nullptr)
+      return fail(errc::invalid_argument,
+                  fmt::format("entry {} of {} has a null page; nothing was moved", i, moves.size()));
+    if (move.skip_tokens > cache.geometry.block_tokens)
+      return fail(errc::invalid_argument, fmt::format("entry {} of {} skips {} tokens of a block of {}; nothing was "
+                                                      "moved",
+                                                      i, moves.size(), move.skip_tokens, cache.geometry.block_tokens));
+    if (move.skip_tokens != 0 && direction == move_direction::gather)
+      return fail(errc::invalid_argument,
+                  fmt::format("entry {} of {} skips {} tokens of a gather; a page is always whole; nothing was moved",
+                              i, moves.size(), move.skip_tokens));
+  }
+  return {};
+}
+
+} // namespace troupe

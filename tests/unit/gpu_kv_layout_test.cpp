@@ -1,0 +1,154 @@
+#include "gpu/kv_layout.hpp"
+#include "tests/catch.hpp"
+
+#include <array>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace troupe;
+
+constexpr kv_geometry small{2, 2, 3, 4, 2, 5};
+constexpr std::uint32_t blocks = 7;
+
+/// A valid view over memory that is never touched.
+struct fixture {
+  fixture() {
+    const auto bytes = layer_bytes(small, blocks).value();
+    memory.resize(bytes * small.layers);
+    for (std::size_t layer = 0; layer < small.layers; ++layer)
+      tensors.emplace_back(memory.data() + layer * bytes, bytes);
+    view = make_kv_cache_view(kv_layout::split, small, blocks, tensors).value();
+  }
+
+  errc refusal() const {
+    const auto ok = validate(view);
+    if (ok)
+      return errc::ok;
+    INFO(ok.error().text);
+    CHECK(!ok.error().text.empty());
+    return ok.error().code;
+  }
+
+  std::vector<std::byte> memory;
+  std::vector<std::span<std::byte>> tensors;
+  kv_cache_view view;
+};
+
+} // namespace
+
+TEST_CASE("A geometry with a zero, an odd element size or an impossible page is refused", "[gpu]") {
+  CHECK(validate(small).has_value());
+  for (auto field : {&kv_geometry::layers, &kv_geometry::parts, &kv_geometry::heads, &kv_geometry::head_size,
+                     &kv_geometry::element_bytes, &kv_geometry::block_tokens}) {
+    auto g = small;
+    g.*field = 0;
+    REQUIRE(!validate(g).has_value());
+    CHECK(validate(g).error().code == errc::invalid_argument);
+  }
+  for (std::uint32_t bytes : {3U, 5U, 16U, 256U}) {
+    auto g = small;
+    g.element_bytes = bytes;
+    CHECK(!validate(g).has_value());
+  }
+  constexpr auto huge = std::numeric_limits<std::uint32_t>::max();
+  CHECK(!validate(kv_geometry{huge, 1, huge, 1, 1, 1}).has_value()); // fits in 64 bits, but not in 63
+  CHECK(!validate(kv_geometry{huge, huge, huge, huge, 8, huge}).has_value());
+  CHECK(validate(kv_geometry{1U << 31U, 1, 1U << 31U, 1, 1, 1}).has_value());
+}
+
+TEST_CASE("Bytes of a layer are computed in 64 bits and overflow is refused", "[gpu]") {
+  CHECK(layer_bytes(small, blocks).value() == 2U * 3 * 4 * 2 * 5 * 7);
+  // More than 4 GiB in one layer: 2^32 elements of 2 bytes.
+  CHECK(layer_bytes({1, 2, 8, 128, 2, 16}, 1U << 17U).value() == std::uint64_t{1} << 33U);
+  CHECK(layer_bytes({1, 1, 1U << 31U, 1U << 20U, 1, 1}, 1U << 14U).error().code == errc::invalid_argument);
+}
+
+TEST_CASE("A view is accepted only with every address inside its tensor", "[gpu]") {
+  fixture f;
+  REQUIRE(f.refusal() == errc::ok);
+  const auto layer = GENERATE(std::size_t{0}, std::size_t{1});
+  auto& t = f.view.layers[layer];
+
+  SECTION("exactly the bytes needed are enough, one fewer is not") {
+    t.bytes -= 1;
+    CHECK(f.refusal() == errc::out_of_range);
+  }
+  SECTION("one block more than there is room for") {
+    f.view.blocks += 1;
+    CHECK(f.refusal() != errc::ok);
+  }
+  SECTION("a stride that reaches behind the tensor") {
+    t.part_stride += 1;
+    CHECK(f.refusal() == errc::out_of_range);
+  }
+  SECTION("strides whose sum wraps around") {
+    t.part_stride = std::numeric_limits<std::uint64_t>::max() - 8;
+    CHECK(f.refusal() == errc::out_of_range);
+    t.bytes = std::numeric_limits<std::uint64_t>::max();
+    CHECK(f.refusal() == errc::out_of_range);
+  }
+  SECTION("a product that wraps around to something small") {
+    t.block_stride = (std::uint64_t{1} << 63U);
+    f.view.blocks = 3;
+    t.bytes = std::numeric_limits<std::uint64_t>::max();
+    CHECK(f.refusal() == errc::out_of_range);
+  }
+  SECTION("no memory") {
+    t.base = nullptr;
+    CHECK(f.refusal() == errc::invalid_argument);
+  }
+  SECTION("a layer too few or too many") {
+    f.view.layers.pop_back();
+    CHECK(f.refusal() == errc::invalid_argument);
+    f.view.layers.resize(3, f.view.layers.front());
+    CHECK(f.refusal() == errc::invalid_argument);
+  }
+  SECTION("no blocks") {
+    f.view.blocks = 0;
+    CHECK(f.refusal() == errc::invalid_argument);
+  }
+}
+
+TEST_CASE("Strides that lay elements over each other are refused", "[gpu]") {
+  fixture f;
+  auto& t = f.view.layers[1];
+  SECTION("zero strides") {
+    const auto stride = GENERATE(&tensor_view::block_stride, &tensor_view::part_stride, &tensor_view::token_stride,
+                                 &tensor_view::head_stride);
+    t.*stride = 0;
+    CHECK(f.refusal() == errc::invalid_argument);
+  }
+  SECTION("one byte too short") {
+    const auto stride = GENERATE(&tensor_view::block_stride, &tensor_view::part_stride, &tensor_view::token_stride,
+                                 &tensor_view::head_stride);
+    t.*stride -= 1;
+    CHECK(f.refusal() == errc::invalid_argument);
+  }
+  SECTION("the stride of an axis with one entry does not matter") {
+    kv_geometry g = small;
+    g.parts = 1;
+    f.view.geometry = g;
+    for (auto& layer : f.view.layers)
+      layer.part_stride = 0;
+    CHECK(f.refusal() == errc::ok);
+  }
+}
+
+TEST_CASE("Contiguous layouts need exactly their bytes; MLA has one part and one head", "[gpu]") {
+  fixture f;
+  for (auto layout : {kv_layout::split, kv_layout::blocks_first, kv_layout::head_major, kv_layout::packed}) {
+    INFO(to_string(layout));
+    CHECK(make_kv_cache_view(layout, small, blocks, f.tensors).has_value());
+    auto short_tensors = f.tensors;
+    short_tensors[1] = short_tensors[1].first(short_tensors[1].size() - 1);
+    REQUIRE(!make_kv_cache_view(layout, small, blocks, short_tensors).has_value());
+    CHECK(make_kv_cache_view(layout, small, blocks, short_tensors).error().code == errc::out_of_range);
+  }
+  CHECK(make_kv_cache_view(kv_layout::mla, small, blocks, f.tensors).error().code == errc::invalid_argument);
+  CHECK(make_kv_cache_view(kv_layout::mla, {2, 1, 1, 4, 2, 5}, blocks, f.tensors).has_value());
+  CHECK(make_kv_cache_view(kv_layout::mla, {2, 1, 2, 4, 2, 5}, blocks, f.tensors).error().code ==
+        errc::invalid_argument);
+}

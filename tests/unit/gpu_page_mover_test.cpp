@@ -1,0 +1,378 @@
+#include "gpu/host_page_mover.hpp"
+#include "gpu/page_mover.hpp"
+#include "tests/catch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <sys/mman.h>
+#include <vector>
+
+/// The mover against the plainest possible model: one element at a time, addressed by the index formula of the
+/// layout's array shape instead of strides.
+
+namespace {
+
+using namespace troupe;
+using bytes = std::vector<std::byte>;
+
+constexpr std::byte poison{0xa5};
+
+/// A layout as a shape with an order of its axes, padding included; its own tensors.
+struct model_cache {
+  /// Axes block, part, token, head, outermost first.
+  enum axis : std::size_t { block_axis, part_axis, token_axis, head_axis };
+
+  model_cache(const kv_geometry& geometry, std::uint32_t blocks, std::array<axis, 4> axes, std::uint64_t padding)
+      : g(geometry), order(axes), view{geometry, blocks, {}} {
+    const std::array<std::uint64_t, 4> counts{blocks, g.parts, g.block_tokens, g.heads};
+    content = std::uint64_t{g.head_size} * g.element_bytes;
+    auto size = content;
+    for (auto i = order.size(); i-- > 0;) {
+      // Padding behind the innermost axis and behind each block.
+      if (i == order.size() - 1 || order[i] == block_axis)
+        size += padding;
+      stride[order[i]] = size;
+      size *= counts[order[i]];
+    }
+    tensors.resize(g.layers, bytes(size + 2 * guard, poison));
+    for (auto& tensor : tensors)
+      view.layers.push_back(
+          {tensor.data() + guard, size, stride[block_axis], stride[part_axis], stride[token_axis], stride[head_axis]});
+  }
+
+  std::byte& at(std::uint64_t layer, std::uint64_t block, std::uint64_t part, std::uint64_t token, std::uint64_t head,
+                std::uint64_t byte) {
+    const std::array<std::uint64_t, 4> index{block, part, token, head};
+    std::uint64_t offset = guard + byte;
+    for (std::size_t i = 0; i < 4; ++i)
+      offset += index[i] * stride[i];
+    return tensors[layer].at(offset);
+  }
+
+  /// Calls visit(byte of the cache, offset in the page, token) for every byte of a block.
+  template <class Visit>
+  void for_each_byte(std::uint32_t block, Visit visit) {
+    std::uint64_t offset = 0;
+    for (std::uint32_t layer = 0; layer < g.layers; ++layer)
+      for (std::uint32_t part = 0; part < g.parts; ++part)
+        for (std::uint32_t token = 0; token < g.block_tokens; ++token)
+          for (std::uint32_t head = 0; head < g.heads; ++head)
+            for (std::uint64_t byte = 0; byte < content; ++byte, ++offset)
+              visit(at(layer, block, part, token, head, byte), offset, token);
+  }
+
+  static constexpr std::uint64_t guard = 64;
+
+  kv_geometry g;
+  std::array<axis, 4> order;
+  kv_cache_view view;
+  std::array<std::uint64_t, 4> stride{};
+  std::uint64_t content = 0;
+  std::vector<bytes> tensors;
+};
+
+using axes = std::array<model_cache::axis, 4>;
+
+struct named_layout {
+  const char* name;
+  axes order;
+  std::uint64_t padding;
+};
+
+const std::vector<named_layout>& layouts() {
+  using m = model_cache;
+  static const std::vector<named_layout> all{
+      {"split", {m::part_axis, m::block_axis, m::token_axis, m::head_axis}, 0},
+      {"blocks-first", {m::block_axis, m::part_axis, m::token_axis, m::head_axis}, 0},
+      {"head-major", {m::block_axis, m::part_axis, m::head_axis, m::token_axis}, 0},
+      {"packed", {m::block_axis, m::head_axis, m::token_axis, m::part_axis}, 0},
+      {"tokens outside", {m::token_axis, m::block_axis, m::part_axis, m::head_axis}, 0},
+      {"heads outside", {m::head_axis, m::part_axis, m::token_axis, m::block_axis}, 0},
+      {"split, padded", {m::part_axis, m::block_axis, m::token_axis, m::head_axis}, 24},
+      {"head-major, padded", {m::block_axis, m::part_axis, m::head_axis, m::token_axis}, 40},
+  };
+  return all;
+}
+
+const std::vector<kv_geometry>& geometries() {
+  static const std::vector<kv_geometry> all{
+      {3, 2, 4, 16, 2, 16},  // pieces of 32 bytes
+      {2, 2, 2, 128, 2, 16}, // of 256
+      {2, 2, 2, 64, 1, 32},  // of 64, fp8
+      {2, 2, 3, 32, 4, 16},  // of 128, fp32, odd heads
+      {1, 2, 5, 7, 2, 3},    // nothing is a power of two
+      {4, 1, 1, 72, 2, 64},  // MLA
+      {2, 1, 1, 576, 1, 16}, // MLA, fp8
+      {1, 1, 1, 1, 1, 1},    {2, 2, 1, 128, 2, 1},
+  };
+  return all;
+}
+
+std::unique_ptr<page_mover> mover_of(const kv_cache_view& view) {
+  auto mover = make_host_page_mover(view);
+  REQUIRE(mover.has_value());
+  return std::move(*mover);
+}
+
+bytes random_bytes(std::size_t n, std::mt19937_64& random) {
+  bytes out(n);
+  std::generate(out.begin(), out.end(), [&] { return static_cast<std::byte>(random()); });
+  return out;
+}
+
+/// `count` different blocks in random order.
+std::vector<std::uint32_t> random_blocks(std::uint32_t blocks, std::size_t count, std::mt19937_64& random) {
+  std::vector<std::uint32_t> all(blocks);
+  std::iota(all.begin(), all.end(), 0U);
+  std::shuffle(all.begin(), all.end(), random);
+  all.resize(count);
+  return all;
+}
+
+std::vector<block_move> moves_of(const std::vector<std::uint32_t>& blocks, std::vector<bytes>& pages) {
+  std::vector<block_move> moves;
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    moves.push_back({blocks[i], pages[i].data(), pages[i].size(), 0});
+  return moves;
+}
+
+} // namespace
+
+TEST_CASE("Gather gives what an element-wise reference gives, in every layout", "[gpu]") {
+  const auto seed = GENERATE(range(1, 4));
+  std::mt19937_64 random(static_cast<std::uint64_t>(seed));
+  for (const auto& layout : layouts()) {
+    for (const auto& g : geometries()) {
+      INFO("seed " << seed << ", " << layout.name << ", layers " << g.layers << ", head size " << g.head_size);
+      model_cache cache(g, 11, layout.order, layout.padding);
+      for (auto& tensor : cache.tensors)
+        tensor = random_bytes(tensor.size(), random);
+      // The view still points to the vectors' memory: assignment of equal size may have moved it.
+      for (std::size_t layer = 0; layer < g.layers; ++layer)
+        cache.view.layers[layer].base = cache.tensors[layer].data() + model_cache::guard;
+      const auto before = cache.tensors;
+      const auto blocks = random_blocks(11, 1 + random() % 11, random);
+      std::vector<bytes> pages(blocks.size(), bytes(g.page_bytes(), poison));
+      REQUIRE(mover_of(cache.view)->gather(moves_of(blocks, pages)).has_value());
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        bytes expected(g.page_bytes());
+        cache.for_each_byte(blocks[i],
+                            [&](std::byte& b, std::uint64_t offset, std::uint32_t) { expected[offset] = b; });
+        CHECK(pages[i] == expected);
+      }
+      CHECK(cache.tensors == before);
+    }
+  }
+}
+
+TEST_CASE("Scatter writes its blocks, skips tokens, and touches nothing else", "[gpu]") {
+  const auto seed = GENERATE(range(1, 4));
+  std::mt19937_64 random(static_cast<std::uint64_t>(seed));
+  for (const auto& layout : layouts()) {
+    for (const auto& g : geometries()) {
+      INFO("seed " << seed << ", " << layout.name << ", layers " << g.layers << ", head size " << g.head_size);
+      model_cache cache(g, 9, layout.order, layout.padding);
+      auto expected = cache;
+      const auto blocks = random_blocks(9, 1 + random() % 9, random);
+      std::vector<bytes> pages;
+      for (std::size_t i = 0; i < blocks.size(); ++i)
+        pages.push_back(random_bytes(g.page_bytes(), random));
+      const auto pages_before = pages;
+      auto moves = moves_of(blocks, pages);
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        if (i % 2 == 1)
+          moves[i].skip_tokens = static_cast<std::uint32_t>(random() % (g.block_tokens + 1));
+        expected.for_each_byte(blocks[i], [&](std::byte& b, std::uint64_t offset, std::uint32_t token) {
+          if (token >= moves[i].skip_tokens)
+            b = pages[i][offset];
+        });
+      }
+      REQUIRE(mover_of(cache.view)->scatter(moves).has_value());
+      // Guards, padding and the other blocks are poison in both.
+      CHECK(cache.tensors == expected.tensors);
+      CHECK(pages == pages_before);
+    }
+  }
+}
+
+TEST_CASE("Every number of tokens can be skipped", "[gpu]") {
+  const kv_geometry g{2, 2, 3, 8, 2, 8};
+  for (const auto& layout : layouts()) {
+    for (std::uint32_t skip = 0; skip <= g.block_tokens; ++skip) {
+      INFO(layout.name << ", skip " << skip);
+      model_cache cache(g, 2, layout.order, layout.padding);
+      std::mt19937_64 random(skip);
+      auto page = random_bytes(g.page_bytes(), random);
+      const block_move move{1, page.data(), page.size(), skip};
+      REQUIRE(mover_of(cache.view)->scatter({&move, 1}).has_value());
+      std::size_t wrong = 0;
+      cache.for_each_byte(1, [&](std::byte& b, std::uint64_t offset, std::uint32_t token) {
+        wrong += b != (token < skip ? poison : page[offset]) ? 1 : 0;
+      });
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("Engines of different layouts exchange pages", "[gpu]") {
+  std::mt19937_64 random(7);
+  const kv_geometry g{3, 2, 4, 16, 2, 8};
+  for (const auto& from_layout : layouts()) {
+    for (const auto& to_layout : layouts()) {
+      INFO(from_layout.name << " to " << to_layout.name);
+      model_cache from(g, 5, from_layout.order, from_layout.padding);
+      model_cache to(g, 6, to_layout.order, to_layout.padding);
+      from.for_each_byte(3, [&](std::byte& b, std::uint64_t, std::uint32_t) { b = static_cast<std::byte>(random()); });
+      bytes page(g.page_bytes());
+      const block_move out{3, page.data(), page.size(), 0};
+      const block_move in{5, page.data(), page.size(), 0};
+      REQUIRE(mover_of(from.view)->gather({&out, 1}).has_value());
+      REQUIRE(mover_of(to.view)->scatter({&in, 1}).has_value());
+      std::size_t wrong = 0;
+      from.for_each_byte(3, [&](std::byte& b, std::uint64_t offset, std::uint32_t) { wrong += b != page[offset]; });
+      to.for_each_byte(5, [&](std::byte& b, std::uint64_t offset, std::uint32_t) { wrong += b != page[offset]; });
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("The builders give the strides of the layouts they name", "[gpu]") {
+  const kv_geometry g{1, 2, 3, 8, 2, 4};
+  const std::vector<std::pair<kv_layout, axes>> named{
+      {kv_layout::split, layouts()[0].order},
+      {kv_layout::blocks_first, layouts()[1].order},
+      {kv_layout::head_major, layouts()[2].order},
+      {kv_layout::packed, layouts()[3].order},
+  };
+  for (const auto& [layout, order] : named) {
+    INFO(to_string(layout));
+    model_cache cache(g, 5, order, 0);
+    const std::span<std::byte> tensor(cache.view.layers[0].base, cache.view.layers[0].bytes);
+    CHECK(make_kv_cache_view(layout, g, 5, {&tensor, 1}).value() == cache.view);
+  }
+  model_cache mla({1, 1, 1, 72, 2, 16}, 5, layouts()[1].order, 0);
+  const std::span<std::byte> tensor(mla.view.layers[0].base, mla.view.layers[0].bytes);
+  const auto built = make_kv_cache_view(kv_layout::mla, mla.g, 5, {&tensor, 1}).value();
+  CHECK(built.layers[0].block_stride == mla.view.layers[0].block_stride);
+  CHECK(built.layers[0].token_stride == mla.view.layers[0].token_stride);
+}
+
+TEST_CASE("Layers of one cross-layer tensor are moved rightly, adjacent or not", "[gpu]") {
+  // (NB, L, 2, BS, H, D), with and without a gap between layers.
+  const kv_geometry g{4, 2, 2, 8, 2, 4};
+  const std::uint64_t layer_part = g.page_bytes() / g.layers;
+  const auto gap = GENERATE(std::uint64_t{0}, std::uint64_t{16});
+  const auto block_stride = (layer_part + gap) * g.layers;
+  std::mt19937_64 random(3);
+  auto memory = random_bytes(block_stride * 6, random);
+  kv_cache_view view{g, 6, {}};
+  for (std::uint64_t layer = 0; layer < g.layers; ++layer)
+    view.layers.push_back({memory.data() + layer * (layer_part + gap), memory.size() - layer * (layer_part + gap),
+                           block_stride, layer_part / 2, g.token_bytes(), 16});
+  bytes page(g.page_bytes());
+  const block_move move{4, page.data(), page.size(), 0};
+  const auto mover = mover_of(view);
+  REQUIRE(mover->gather({&move, 1}).has_value());
+  for (std::uint64_t layer = 0; layer < g.layers; ++layer)
+    CHECK(std::equal(page.begin() + static_cast<std::ptrdiff_t>(layer * layer_part),
+                     page.begin() + static_cast<std::ptrdiff_t>((layer + 1) * layer_part),
+                     memory.begin() + static_cast<std::ptrdiff_t>(4 * block_stride + layer * (layer_part + gap))));
+  auto expected = memory;
+  auto other = random_bytes(page.size(), random);
+  for (std::uint64_t layer = 0; layer < g.layers; ++layer)
+    std::copy_n(other.begin() + static_cast<std::ptrdiff_t>(layer * layer_part), layer_part,
+                expected.begin() + static_cast<std::ptrdiff_t>(block_stride + layer * (layer_part + gap)));
+  const block_move back{1, other.data(), other.size(), 0};
+  REQUIRE(mover->scatter({&back, 1}).has_value());
+  CHECK(memory == expected);
+}
+
+TEST_CASE("A bad entry anywhere in the list is refused before anything moves", "[gpu]") {
+  const kv_geometry g{2, 2, 2, 8, 2, 4};
+  model_cache cache(g, 4, layouts()[0].order, 0);
+  const auto mover = mover_of(cache.view);
+  const auto cache_before = cache.tensors;
+  std::vector<bytes> pages(3, bytes(g.page_bytes(), std::byte{1}));
+  const auto pages_before = pages;
+  const auto position = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{2});
+  auto moves = moves_of({0, 1, 2}, pages);
+  auto& bad = moves[position];
+  auto expected = errc::invalid_argument;
+  SECTION("block out of range") {
+    bad.block = GENERATE(4U, 5U, 0x80000000U, 0xffffffffU);
+    expected = errc::out_of_range;
+  }
+  SECTION("page too small") {
+    bad.page_bytes -= 1;
+  }
+  SECTION("page too large") {
+    bad.page_bytes += 1;
+  }
+  SECTION("no page") {
+    bad.page = nullptr;
+  }
+  SECTION("more tokens to skip than there are") {
+    bad.skip_tokens = g.block_tokens + 1;
+  }
+  const auto scattered = mover->scatter(moves);
+  REQUIRE(!scattered.has_value());
+  CHECK(scattered.error().code == expected);
+  CHECK(scattered.error().text.find("entry " + std::to_string(position)) != std::string::npos);
+  const auto gathered = mover->gather(moves);
+  REQUIRE(!gathered.has_value());
+  CHECK(gathered.error().code == expected);
+  CHECK(cache.tensors == cache_before);
+  CHECK(pages == pages_before);
+}
+
+TEST_CASE("Gather refuses to skip tokens; an empty list is fine; a bad view makes no mover", "[gpu]") {
+  const kv_geometry g{1, 2, 2, 8, 2, 4};
+  model_cache cache(g, 4, layouts()[0].order, 0);
+  const auto mover = mover_of(cache.view);
+  bytes page(g.page_bytes(), std::byte{1});
+  const block_move move{0, page.data(), page.size(), 1};
+  CHECK(mover->gather({&move, 1}).error().code == errc::invalid_argument);
+  CHECK(page == bytes(g.page_bytes(), std::byte{1}));
+  CHECK(mover->gather({}).has_value());
+  CHECK(mover->scatter({}).has_value());
+  cache.view.layers[0].bytes -= 1;
+  CHECK(make_host_page_mover(cache.view).error().code == errc::out_of_range);
+}
+
+TEST_CASE("The last entry wins where one block is scattered twice", "[gpu]") {
+  const kv_geometry g{2, 2, 2, 8, 2, 4};
+  model_cache cache(g, 4, layouts()[2].order, 0);
+  std::vector<bytes> pages{bytes(g.page_bytes(), std::byte{1}), bytes(g.page_bytes(), std::byte{2})};
+  REQUIRE(mover_of(cache.view)->scatter(moves_of({3, 3}, pages)).has_value());
+  std::size_t wrong = 0;
+  cache.for_each_byte(3, [&](std::byte& b, std::uint64_t, std::uint32_t) { wrong += b != std::byte{2}; });
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("Offsets beyond 4 GiB inside one layer are exact", "[gpu]") {
+  // Only the pages of memory that are touched exist.
+  const kv_geometry g{1, 2, 8, 128, 2, 16};
+  constexpr std::uint32_t blocks = 100'000;
+  const auto size = layer_bytes(g, blocks).value();
+  REQUIRE(size > (std::uint64_t{6} << 30U));
+  auto* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  const std::span<std::byte> tensor(static_cast<std::byte*>(memory), size);
+  const auto layout = GENERATE(kv_layout::split, kv_layout::head_major);
+  const auto mover = mover_of(make_kv_cache_view(layout, g, blocks, {&tensor, 1}).value());
+  std::mt19937_64 random(1);
+  auto page = random_bytes(g.page_bytes(), random);
+  bytes back(page.size());
+  const block_move in{blocks - 1, page.data(), page.size(), 0};
+  const block_move out{blocks - 1, back.data(), back.size(), 0};
+  REQUIRE(mover->scatter({&in, 1}).has_value());
+  REQUIRE(mover->gather({&out, 1}).has_value());
+  CHECK(back == page);
+  // The last head of the last token of V ends both tensor and page in these layouts.
+  CHECK(std::equal(page.end() - 256, page.end(), tensor.end() - 256));
+  ::munmap(memory, size);
+}
