@@ -1,0 +1,80 @@
+#pragma once
+
+#include "base/error.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::replay {
+
+/// One request to an engine. Two requests whose `hash_ids` start alike share that much of their prompt.
+struct trace_request {
+  /// Milliseconds since the start of the trace. The replay keeps the order of the file and does not wait.
+  std::uint64_t timestamp_ms = 0;
+  /// Tokens.
+  std::uint64_t input_length = 0;
+  std::uint64_t output_length = 0;
+  /// One per full block of the prompt, in prompt order. Empty where the prompt is shorter than a block: such a
+  /// request has nothing to look up, load or save, and counts as a request of 0 blocks.
+  std::vector<std::uint64_t> hash_ids;
+
+  friend bool operator==(const trace_request&, const trace_request&) = default;
+};
+
+struct trace {
+  /// The file's name or the generator's full form, for reports.
+  std::string name;
+  std::vector<trace_request> requests;
+
+  /// Blocks of all requests.
+  std::uint64_t blocks() const noexcept;
+};
+
+/// Reads a trace of JSON lines, in the format of the traces published with Mooncake: each line one object with the
+/// non-negative integers `timestamp`, `input_length`, `output_length` and the array of non-negative integers
+/// `hash_ids`; further fields are ignored. Everything is read before anything is returned, so that a bad line stops a
+/// replay before its first request. With `limit`, lines after the first `limit` requests are not looked at.
+///
+/// Errors: io_error where the file cannot be read; invalid_argument "file:line: what" for a malformed line (an empty
+/// line is one, unless only empty lines follow), or where there is no request at all; limit_exceeded for a line longer
+/// than 16 MiB.
+result<std::vector<trace_request>> read_trace(const std::filesystem::path& file, std::optional<std::size_t> limit);
+
+/// Parameters of the built-in generator: groups of questions about long documents, in the shape of the LooGLE
+/// benchmark. All requests of a group start with the group's document.
+struct loogle_spec {
+  std::uint64_t groups = 100;
+  std::uint64_t prefix_tokens = 20480;
+  std::uint64_t queries = 20;
+  std::uint64_t query_tokens = 128;
+
+  friend bool operator==(const loogle_spec&, const loogle_spec&) = default;
+};
+
+/// Parses `loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS`, of which any trailing part may be left out, as may the
+/// colon. Errors: invalid_argument, showing the form.
+result<loogle_spec> parse_loogle(std::string_view text);
+
+/// Makes the requests of a generated trace. A request's tokens are its group's prefix and then tokens of its own; only
+/// full blocks of `block_tokens` count, and a block that holds a token of the query belongs to that query alone. So a
+/// group's first request finds nothing and each other one finds the prefix's full blocks.
+///
+/// Order: 16 groups are in use at a time. Each next request comes from one of them, chosen by a fixed pseudo-random
+/// sequence; a group whose queries are used up makes room for the next group. So the number of other requests between
+/// two of the same group varies around 16, as it does with users who each ask a few questions about a document of
+/// theirs; the same parameters always give the same trace. With `limit`, the first `limit` requests.
+///
+/// Errors: invalid_argument where no request would have a full block; limit_exceeded above 2^28 blocks in all.
+result<std::vector<trace_request>> make_loogle(const loogle_spec& spec, std::uint32_t block_tokens,
+                                               std::optional<std::size_t> limit);
+
+/// A trace from what stands behind `--trace`: `loogle` or `loogle:…` is the generator, anything else a file (a file of
+/// such a name can be given as `./loogle`). `block_tokens` is used by the generator only: a file comes in blocks.
+result<trace> open_trace(std::string_view spec, std::uint32_t block_tokens, std::optional<std::size_t> limit);
+
+} // namespace troupe::replay
