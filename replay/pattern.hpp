@@ -1,0 +1,40 @@
+#pragma once
+
+#include "base/identifiers.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace troupe::replay {
+
+/// The bytes that the page of one (key, rank) must hold: the little-endian 64-bit words a + i·b (mod 2^64), where i is
+/// the word's position in the canonical page and a and the odd b are mixed from digest and rank.
+///
+/// Cheap enough not to be what a replay measures, and able to tell apart what can go wrong: pages of other keys or
+/// ranks have another a and b; bytes at another position differ, since i·b is different for every i; constant
+/// fillings (zeros, poison) differ from one word to the next. It does not stand for a checksum: whoever knows the
+/// first two words knows the page.
+class page_pattern {
+public:
+  page_pattern(const key_digest& key, rank_number rank) noexcept;
+
+  /// Writes the bytes [offset, offset + out.size()) of the page. Any offset, size and alignment.
+  void fill(std::span<std::byte> out, std::uint64_t offset) const noexcept;
+
+  /// Compares with the bytes [offset, offset + bytes.size()) of the page. The position in the page of the first byte
+  /// that differs, or none.
+  std::optional<std::uint64_t> compare(std::span<const std::byte> bytes, std::uint64_t offset) const noexcept;
+
+  /// The byte at `offset` of the page.
+  std::byte at(std::uint64_t offset) const noexcept;
+
+private:
+  std::uint64_t word(std::uint64_t index) const noexcept { return first_ + index * step_; }
+
+  std::uint64_t first_;
+  std::uint64_t step_;
+};
+
+} // namespace troupe::replay

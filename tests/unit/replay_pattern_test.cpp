@@ -1,0 +1,113 @@
+#include "replay/pattern.hpp"
+#include "tests/catch.hpp"
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::replay;
+using bytes = std::vector<std::byte>;
+
+bytes page_of(const key_digest& key, rank_number rank, std::size_t size) {
+  bytes out(size);
+  page_pattern(key, rank).fill(out, 0);
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("Words of a page follow the formula", "[replay]") {
+  const auto page = page_of({1, 2}, 3, 4096);
+  const auto word = [&](std::size_t i) {
+    std::uint64_t value = 0;
+    for (std::size_t b = 0; b < 8; ++b)
+      value |= std::to_integer<std::uint64_t>(page[8 * i + b]) << (8 * b);
+    return value;
+  };
+  const auto step = word(1) - word(0);
+  CHECK(step % 2 == 1);
+  for (std::size_t i = 0; i < 512; ++i)
+    REQUIRE(word(i) == word(0) + i * step);
+}
+
+TEST_CASE("Any range of a page is filled and compared alike, at any alignment", "[replay]") {
+  const auto seed = GENERATE(range(1, 4));
+  INFO("seed " << seed);
+  std::mt19937_64 random(static_cast<std::uint64_t>(seed));
+  const page_pattern pattern({random(), random()}, 1);
+  bytes page(3000);
+  for (std::size_t i = 0; i < page.size(); ++i)
+    page[i] = pattern.at(i);
+  bytes whole(page.size());
+  pattern.fill(whole, 0);
+  REQUIRE(whole == page);
+  for (int round = 0; round < 2000; ++round) {
+    const auto offset = random() % page.size();
+    const auto size = random() % std::min<std::size_t>(page.size() - offset + 1, 300);
+    const auto shift = random() % 64;
+    bytes buffer(size + 128, std::byte{0x77});
+    const std::span<std::byte> target(buffer.data() + shift, size);
+    pattern.fill(target, offset);
+    REQUIRE(std::equal(target.begin(), target.end(), page.begin() + static_cast<std::ptrdiff_t>(offset)));
+    REQUIRE(std::count(buffer.begin(), buffer.end(), std::byte{0x77}) >= static_cast<std::ptrdiff_t>(128));
+    REQUIRE(buffer[shift + size] == std::byte{0x77});
+    REQUIRE(!pattern.compare(target, offset).has_value());
+    if (size == 0)
+      continue;
+    const auto at = random() % size;
+    target[at] ^= static_cast<std::byte>(1U << (random() % 8));
+    REQUIRE(pattern.compare(target, offset) == offset + at);
+  }
+}
+
+TEST_CASE("Every flipped bit of a page is found, at its place", "[replay]") {
+  const key_digest key{0x1234, 0x5678};
+  auto page = page_of(key, 0, 1031);
+  const page_pattern pattern(key, 0);
+  REQUIRE(!pattern.compare(page, 0).has_value());
+  for (std::size_t i = 0; i < page.size(); ++i) {
+    for (unsigned bit = 0; bit < 8; ++bit) {
+      page[i] ^= static_cast<std::byte>(1U << bit);
+      REQUIRE(pattern.compare(page, 0) == i);
+      page[i] ^= static_cast<std::byte>(1U << bit);
+    }
+  }
+  // The first of several.
+  page[1000] ^= std::byte{1};
+  page[77] ^= std::byte{1};
+  CHECK(pattern.compare(page, 0) == 77U);
+}
+
+TEST_CASE("No other key, rank, position or constant passes, not even for 64 bytes", "[replay]") {
+  std::vector<std::pair<key_digest, rank_number>> names;
+  for (std::uint64_t i = 0; i < 40; ++i)
+    for (rank_number rank = 0; rank < 4; ++rank)
+      for (const auto& key : {key_digest{i, 0}, key_digest{0, i + 1}, key_digest{i + 1, i + 1}})
+        names.emplace_back(key, rank);
+  constexpr std::size_t size = 512;
+  std::vector<bytes> pages;
+  for (const auto& [key, rank] : names)
+    pages.push_back(page_of(key, rank, size));
+  std::size_t passed = 0;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const page_pattern pattern(names[i].first, names[i].second);
+    for (std::size_t j = 0; j < names.size(); ++j)
+      for (std::size_t offset = 0; offset < size && i != j; offset += 64)
+        passed += !pattern.compare(std::span(pages[j]).subspan(offset, 64), offset).has_value() ? 1 : 0;
+    // The right page, shifted.
+    for (std::size_t shift = 1; shift + 64 <= size; ++shift)
+      passed += !pattern.compare(std::span(pages[i]).subspan(shift, 64), 0).has_value() ? 1 : 0;
+    for (const auto constant : {0x00, 0xff, 0xdb, 0xa5})
+      passed += !pattern.compare(bytes(64, static_cast<std::byte>(constant)), 0).has_value() ? 1 : 0;
+  }
+  CHECK(passed == 0);
+}
+
+TEST_CASE("An empty range always agrees", "[replay]") {
+  const page_pattern pattern({1, 1}, 1);
+  pattern.fill({}, 12345);
+  CHECK(!pattern.compare({}, 12345).has_value());
+}
