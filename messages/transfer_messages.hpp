@@ -36,13 +36,14 @@ struct transfer_task {
   duration deadline{};
 };
 
-/// Where the time of a task went, summed over its batches; batches overlap, so the sum may exceed the whole.
+/// Where the time of a task went: how long at least one request of each kind was under way. Kinds overlap, since one
+/// batch is written while the next is gathered, so their sum may exceed the whole.
 struct transfer_timing {
   /// Asking the registry for reservations or locations.
   duration registry{};
   /// At the copy engine, from order to answer.
   duration copy{};
-  /// Of that: moving bytes, and computing checksums.
+  /// Of that: moving bytes, and computing checksums, summed over all batches.
   duration move{};
   duration check{};
   /// Reads or writes.

@@ -22,8 +22,8 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
   if (work.keys.size() > binding_.batch_keys_max)
     return fail(errc::limit_exceeded, std::to_string(work.keys.size()) + " keys in one task; the node takes " +
                                         std::to_string(binding_.batch_keys_max) + ": split the task");
-  if (work.deadline <= duration::zero())
-    return fail(errc::invalid_argument, "a task needs a deadline above zero");
+  if (work.deadline <= duration::zero() || work.deadline > task_time_max)
+    return fail(errc::invalid_argument, "a task needs a deadline above zero and of 24 hours at most");
   if (open_ >= options_.tasks_max)
     return fail(errc::limit_exceeded, std::to_string(open_) + " tasks are under way, which is the limit: wait for one");
   auto& t = tasks_[++last_task_];
@@ -37,7 +37,8 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
     t.pages[i].key = work.keys[i];
     t.pages[i].block = work.blocks[i];
   }
-  order_.push_back(t.id);
+  if (!t.pages.empty())
+    order_.push_back(t.id);
   ++open_;
   return &t;
 }
@@ -45,8 +46,7 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
 void coordinator_core::bind_node(const node_binding& binding) {
   binding_ = binding;
   free_buffers_.clear();
-  for (std::uint32_t i = binding.buffer_count; i > 0; --i)
-    free_buffers_.push_back(binding.buffer_offset + std::uint64_t{i - 1} * options_.slot_bytes);
+  unused_buffers_ = binding.buffer_count;
 }
 
 call_id coordinator_core::begin_call(task& t, phase part, timestamp now, std::vector<std::uint32_t> positions,
@@ -54,7 +54,9 @@ call_id coordinator_core::begin_call(task& t, phase part, timestamp now, std::ve
                                      std::uint32_t attempt) {
   const auto id = ++last_call_;
   ++t.calls;
-  calls_.emplace(id, call{t.id, part, shard, attempt, now, std::move(positions), std::move(buffers)});
+  if (auto& clock = t.clocks[static_cast<std::size_t>(part)]; clock.under_way++ == 0)
+    clock.since = now;
+  calls_.emplace(id, call{t.id, part, shard, attempt, std::move(positions), std::move(buffers)});
   return id;
 }
 
@@ -67,7 +69,10 @@ coordinator_core::ended_call coordinator_core::end_call(call_id id, timestamp no
   if (out.owner == nullptr)
     return {};
   --out.owner->calls;
-  const auto spent = now - out.what.started;
+  auto& clock = out.owner->clocks[static_cast<std::size_t>(out.what.part)];
+  if (--clock.under_way > 0)
+    return out;
+  const auto spent = now - clock.since;
   auto& timing = out.owner->timing;
   switch (out.what.part) {
   case phase::registry:
@@ -97,7 +102,8 @@ void coordinator_core::resolve(task& t, std::uint32_t position, errc status) {
 
 void coordinator_core::resolve_unresolved(task& t, errc status) {
   for (std::uint32_t i = 0; i < t.pages.size(); ++i)
-    resolve(t, i, status);
+    if (!t.pages[i].being_written)
+      resolve(t, i, status);
 }
 
 coordinator_core::batch coordinator_core::next_batch(timestamp now) {
@@ -111,7 +117,7 @@ coordinator_core::batch coordinator_core::next_batch(timestamp now) {
       ++i;
       continue;
     }
-    if (free_buffers_.empty()) {
+    if (free_buffers() == 0) {
       if (t->waiting_since == timestamp::min())
         t->waiting_since = now;
       return {};
@@ -122,19 +128,34 @@ coordinator_core::batch coordinator_core::next_batch(timestamp now) {
     }
     batch out;
     out.owner = t;
-    while (!t->ready.empty() && !free_buffers_.empty() && out.positions.size() < options_.batch_pages) {
+    while (!t->ready.empty() && free_buffers() > 0 && out.positions.size() < options_.batch_pages) {
       out.positions.push_back(t->ready.front());
       t->ready.pop_front();
-      out.buffers.push_back(free_buffers_.back());
-      free_buffers_.pop_back();
+      out.buffers.push_back(take_buffer());
     }
     return out;
   }
   return {};
 }
 
+std::uint64_t coordinator_core::take_buffer() {
+  // The one that was used last is the likeliest to be in a cache.
+  if (!free_buffers_.empty()) {
+    const auto offset = free_buffers_.back();
+    free_buffers_.pop_back();
+    return offset;
+  }
+  return binding_.buffer_offset + std::uint64_t{binding_.buffer_count - unused_buffers_--} * options_.slot_bytes;
+}
+
 void coordinator_core::give_back_buffers(const std::vector<std::uint64_t>& buffers) {
   free_buffers_.insert(free_buffers_.end(), buffers.begin(), buffers.end());
+}
+
+void coordinator_core::add_copy_time(task& t, const call& what, const copy_reply& reply, timestamp now) {
+  const auto most = now - what.started;
+  t.timing.move += std::clamp<duration>(reply.move, duration::zero(), most);
+  t.timing.check += std::clamp<duration>(reply.check, duration::zero(), most);
 }
 
 void coordinator_core::answer(task& t, std::vector<task_finished>& out) {
@@ -158,16 +179,27 @@ void coordinator_core::settle(task& t, std::vector<task_finished>& out) {
 }
 
 void coordinator_core::drop_all(errc status, std::vector<task_finished>& out) {
-  calls_.clear();
+  std::erase_if(calls_, [this](auto& entry) {
+    auto& x = entry.second;
+    auto& t = tasks_.at(x.owner);
+    if (!x.positions.empty() && t.pages[x.positions.front()].being_written) {
+      x.buffers.clear(); // of a segment that is given up
+      return false;
+    }
+    --t.calls;
+    return true;
+  });
   for (const auto id : ids()) {
     auto& t = tasks_.at(id);
-    t.calls = 0;
+    t.node_lost = true;
+    t.ready.clear();
+    t.leased_shards.clear();
     resolve_unresolved(t, status);
     settle(t, out);
   }
-  tasks_.clear();
   order_.clear();
   free_buffers_.clear();
+  unused_buffers_ = 0;
   binding_ = node_binding{};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <unordered_map>
@@ -24,6 +25,9 @@ using task_id = std::uint64_t;
 
 /// One request under way to another actor. Never used twice, so that a late answer finds nothing.
 using call_id = std::uint64_t;
+
+/// A task may not ask for more time.
+inline constexpr duration task_time_max = std::chrono::hours(24);
 
 /// What a coordinator of one rank is made with.
 struct coordinator_options {
@@ -63,6 +67,9 @@ struct task_finished {
 /// A task ends towards its caller when every block has a result, or at its deadline, or when the node is lost. Its
 /// record stays until the last call has come back, because until then its buffers are in use.
 ///
+/// A block that the copy engine may be writing gets its result from the copy engine only, and its task ends when that
+/// is there, be the deadline over or the node lost: the caller gives blocks of a task that has ended to others.
+///
 /// Plain state: no thread, no clock. The actor calls an `on_…` function for each event and then sends what it finds
 /// in the outbox.
 class coordinator_core {
@@ -76,7 +83,9 @@ public:
   std::size_t open_tasks() const noexcept { return open_; }
   /// Calls without an answer; 0 means that nothing of this coordinator is under way anywhere.
   std::size_t calls_under_way() const noexcept { return calls_.size(); }
-  std::uint32_t free_buffers() const noexcept { return static_cast<std::uint32_t>(free_buffers_.size()); }
+  std::uint32_t free_buffers() const noexcept {
+    return static_cast<std::uint32_t>(free_buffers_.size()) + unused_buffers_;
+  }
 
   /// Earliest deadline of an open task, for the actor's timer; `timestamp::max()` when there is none.
   timestamp next_deadline() const noexcept;
@@ -91,6 +100,17 @@ protected:
     std::uint32_t block = 0;
     errc status = unresolved;
     bool resolved = false;
+    /// The copy engine has been told to write the block, and has not answered.
+    bool being_written = false;
+  };
+
+  /// Which part of the work a call belongs to, for the timing.
+  enum class phase : std::uint8_t { registry, copy, io, finish };
+
+  /// The time during which at least one call of a phase was under way.
+  struct phase_clock {
+    std::size_t under_way = 0;
+    timestamp since;
   };
 
   struct task {
@@ -106,20 +126,20 @@ protected:
     timestamp waiting_since = timestamp::min();
     std::uint64_t bytes = 0;
     transfer_timing timing;
+    /// By `phase`.
+    std::array<phase_clock, 4> clocks;
     bool answered = false;
+    /// The node that the task was started with is lost: nothing more is asked of it.
+    bool node_lost = false;
     /// Load: shards that hold a lease of this task, or may hold one.
     std::vector<std::uint32_t> leased_shards;
   };
-
-  /// Which part of the work a call belongs to, for the timing.
-  enum class phase : std::uint8_t { registry, copy, io, finish };
 
   struct call {
     task_id owner = 0;
     phase part = phase::registry;
     std::uint32_t shard = 0;
     std::uint32_t attempt = 0;
-    timestamp started;
     /// Positions in the task, parallel to what was sent.
     std::vector<std::uint32_t> positions;
     /// Offsets of the page buffers in use, parallel to `positions`; empty where the call uses none.
@@ -143,6 +163,7 @@ protected:
   ended_call end_call(call_id id, timestamp now);
 
   void resolve(task& t, std::uint32_t position, errc status);
+  /// All but those that are being written.
   void resolve_unresolved(task& t, errc status);
 
   /// Next pages of the oldest tasks that can have buffers now, at most `batch_pages`; empty when none can.
@@ -155,13 +176,16 @@ protected:
 
   void give_back_buffers(const std::vector<std::uint64_t>& buffers);
 
+  /// Adds what the copy engine says of its time, which cannot be more than passed.
+  static void add_copy_time(task& t, const call& what, const copy_reply& reply, timestamp now);
+
   /// Answers the task if all its pages are resolved; the record goes when no call is left.
   void settle(task& t, std::vector<task_finished>& out);
 
   /// Ends open tasks whose deadline has passed. `on_expired` gets the task and the positions that had a slot but
-  /// were not under way.
+  /// were not under way, and settles the task.
   template <class OnExpired>
-  void expire(timestamp now, std::vector<task_finished>& out, OnExpired on_expired) {
+  void expire(timestamp now, OnExpired on_expired) {
     for (const auto id : ids()) {
       auto* t = find(id);
       if (t == nullptr || t->answered || t->deadline > now)
@@ -170,11 +194,11 @@ protected:
       t->ready.clear();
       resolve_unresolved(*t, errc::timeout);
       on_expired(*t, idle);
-      settle(*t, out);
     }
   }
 
-  /// Ends every task with `status` and forgets all calls: their answers, if any come, find nothing.
+  /// Ends every task with `status` and forgets all calls: their answers, if any come, find nothing. Except those in
+  /// which blocks are being written, and their tasks.
   void drop_all(errc status, std::vector<task_finished>& out);
 
   /// The code of item `i` of an answer; a malformed answer counts as `internal`.
@@ -189,6 +213,7 @@ protected:
 
 private:
   void answer(task& t, std::vector<task_finished>& out);
+  std::uint64_t take_buffer();
 
   coordinator_options options_;
   node_binding binding_;
@@ -196,7 +221,9 @@ private:
   /// Tasks in order of arrival, for fairness; ids that are gone are skipped and dropped.
   std::deque<task_id> order_;
   std::unordered_map<call_id, call> calls_;
+  /// Offsets of page buffers that were given back, and how many were not in use yet.
   std::vector<std::uint64_t> free_buffers_;
+  std::uint32_t unused_buffers_ = 0;
   std::size_t open_ = 0;
   std::uint64_t last_task_ = 0;
   std::uint64_t last_call_ = 0;
