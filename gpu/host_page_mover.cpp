@@ -169,8 +169,6 @@ private:
   /// The tokens from `skip_tokens` on: rare (the first block of a load at most), so merged when needed.
   void scatter_tail(const block_move& move) const noexcept {
     const auto& g = view_.geometry;
-    if (move.skip_tokens == g.block_tokens)
-      return;
     for (std::size_t layer = 0; layer < view_.layers.size(); ++layer)
       for (std::uint32_t part = 0; part < g.parts; ++part)
         copy<move_direction::scatter>(merge(g, view_.layers[layer], layer, {part, 1, move.skip_tokens}), move, nullptr);

@@ -291,6 +291,24 @@ TEST_CASE("Layers of one cross-layer tensor are moved rightly, adjacent or not",
   CHECK(memory == expected);
 }
 
+TEST_CASE("Layers that touch in block 0 only are not taken for one piece", "[gpu]") {
+  // Pieces of one memory: layer 0 has the even ones, layer 1 every second of the odd ones.
+  const kv_geometry g{2, 2, 2, 8, 2, 4};
+  const std::uint64_t piece = g.page_bytes() / g.layers;
+  std::mt19937_64 random(5);
+  auto memory = random_bytes(piece * 10, random);
+  kv_cache_view view{g, 3, {}};
+  view.layers.push_back({memory.data(), 5 * piece, 2 * piece, piece / 2, g.token_bytes(), 16});
+  view.layers.push_back({memory.data() + piece, 9 * piece, 4 * piece, piece / 2, g.token_bytes(), 16});
+  bytes page(g.page_bytes());
+  const block_move move{2, page.data(), page.size(), 0};
+  REQUIRE(mover_of(view)->gather({&move, 1}).has_value());
+  const auto at = [&](std::uint64_t n) { return memory.begin() + static_cast<std::ptrdiff_t>(n * piece); };
+  const auto half = page.begin() + static_cast<std::ptrdiff_t>(piece);
+  CHECK(std::equal(page.begin(), half, at(4)));
+  CHECK(std::equal(half, page.end(), at(9)));
+}
+
 TEST_CASE("A bad entry anywhere in the list is refused before anything moves", "[gpu]") {
   const kv_geometry g{2, 2, 2, 8, 2, 4};
   model_cache cache(g, 4, layouts()[0].order, 0);
