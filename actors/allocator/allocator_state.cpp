@@ -1,0 +1,219 @@
+#include "actors/allocator/allocator_state.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace troupe {
+
+allocator_state::allocator_state(const allocator_options& options)
+    : options_(options), next_free_(options.slots, no_slot), generations_(options.slots, options.first_generation),
+      states_(options.slots, slot_state::free) {
+  options_.low_watermark = std::min(options_.low_watermark, options_.slots);
+  options_.high_watermark = std::clamp(options_.high_watermark, options_.low_watermark, options_.slots);
+  for (slot_number slot = 0; slot < options_.slots; ++slot)
+    push_free(slot);
+}
+
+void allocator_state::push_free(slot_number slot) noexcept {
+  next_free_[slot] = no_slot;
+  if (last_free_ == no_slot)
+    first_free_ = slot;
+  else
+    next_free_[last_free_] = slot;
+  last_free_ = slot;
+  ++count_of(slot_state::free);
+}
+
+slot_ref allocator_state::pop_free() noexcept {
+  const auto slot = first_free_;
+  first_free_ = next_free_[slot];
+  if (first_free_ == no_slot)
+    last_free_ = no_slot;
+  --count_of(slot_state::free);
+  auto& generation = generations_[slot];
+  if (++generation == 0) // 0 is never given out
+    ++generation;
+  states_[slot] = slot_state::reserved;
+  ++count_of(slot_state::reserved);
+  return {slot, generation};
+}
+
+void allocator_state::grant(const parked_request& to, errc code_if_fewer) {
+  const auto n = std::min<std::uint64_t>(to.count, count_of(slot_state::free));
+  take_answer answer;
+  answer.request = to.request;
+  answer.code = n == to.count ? errc::ok : code_if_fewer;
+  answer.reply.slots.items.reserve(n);
+  for (std::uint64_t i = 0; i < n; ++i)
+    answer.reply.slots.items.push_back(pop_free());
+  outbox_.answers.push_back(std::move(answer));
+}
+
+void allocator_state::take(std::uint64_t request, std::uint32_t count, timestamp deadline, timestamp now) {
+  if (count == 0) {
+    outbox_.answers.push_back({request, {}, errc::ok});
+    return;
+  }
+  if (parked_.size() >= options_.max_parked && (!parked_.empty() || count_of(slot_state::free) < count)) {
+    outbox_.answers.push_back({request, {}, errc::limit_exceeded});
+    return;
+  }
+  exhausted_ = false; // a lease or a reservation may have ended since
+  parked_.push_back({request, count, deadline});
+  settle();
+  tick(now);
+}
+
+bool allocator_state::forget(std::uint64_t request) {
+  const auto found = std::find_if(parked_.begin(), parked_.end(), [&](const auto& p) { return p.request == request; });
+  if (found == parked_.end())
+    return false;
+  parked_.erase(found);
+  settle();
+  return true;
+}
+
+void allocator_state::settle() {
+  while (!parked_.empty()) {
+    const auto& head = parked_.front();
+    const bool enough = count_of(slot_state::free) >= head.count;
+    // Nothing more will come: neither by eviction nor out of the quarantine.
+    const bool hopeless = exhausted_ && !evicting_ && count_of(slot_state::quarantined) == 0;
+    if (!enough && !hopeless && count_of(slot_state::free) < options_.slots)
+      break;
+    grant(head, errc::full);
+    parked_.pop_front();
+  }
+  ask_for_eviction();
+}
+
+void allocator_state::ask_for_eviction() {
+  const auto coming = count_of(slot_state::free) + count_of(slot_state::quarantined);
+  if (coming < options_.low_watermark)
+    refilling_ = true;
+  if (coming >= options_.high_watermark)
+    refilling_ = false;
+  std::uint64_t wanted = refilling_ ? options_.high_watermark : 0;
+  std::uint64_t asked_for = 0;
+  for (const auto& p : parked_)
+    asked_for += p.count;
+  wanted = std::min<std::uint64_t>(std::max(wanted, asked_for), options_.slots);
+  if (evicting_ || exhausted_ || wanted <= coming)
+    return;
+  outbox_.evict = static_cast<std::uint32_t>(wanted - coming);
+  evicting_ = true;
+}
+
+void allocator_state::eviction_done(std::uint64_t freed, bool more) {
+  evicting_ = false;
+  exhausted_ = freed == 0 && !more;
+  settle();
+}
+
+std::vector<errc> allocator_state::move_all(std::span<const slot_ref> slots, slot_state from, slot_state to) {
+  std::vector<errc> results;
+  results.reserve(slots.size());
+  for (const auto& where : slots) {
+    if (where.slot >= options_.slots) {
+      results.push_back(errc::out_of_range);
+    } else if (states_[where.slot] != from || generations_[where.slot] != where.generation) {
+      results.push_back(errc::stale);
+    } else {
+      states_[where.slot] = to;
+      --count_of(from);
+      if (to == slot_state::free)
+        push_free(where.slot);
+      else
+        ++count_of(to);
+      if (to == slot_state::quarantined)
+        outbox_.fence.push_back(where);
+      results.push_back(errc::ok);
+      continue;
+    }
+    ++refused_;
+  }
+  settle();
+  return results;
+}
+
+std::vector<errc> allocator_state::publish(std::span<const slot_ref> slots) {
+  return move_all(slots, slot_state::reserved, slot_state::live);
+}
+
+std::vector<errc> allocator_state::abort(std::span<const slot_ref> slots) {
+  return move_all(slots, slot_state::reserved, slot_state::quarantined);
+}
+
+std::vector<errc> allocator_state::release(std::span<const slot_ref> slots) {
+  return move_all(slots, slot_state::live, slot_state::quarantined);
+}
+
+std::vector<errc> allocator_state::fenced(std::span<const slot_ref> slots) {
+  return move_all(slots, slot_state::quarantined, slot_state::free);
+}
+
+void allocator_state::tick(timestamp now) {
+  bool served = false;
+  for (auto p = parked_.begin(); p != parked_.end();) {
+    if (p->deadline > now) {
+      ++p;
+      continue;
+    }
+    grant(*p, errc::timeout);
+    p = parked_.erase(p);
+    served = true;
+  }
+  if (served)
+    settle();
+}
+
+std::optional<timestamp> allocator_state::next_deadline() const {
+  if (parked_.empty())
+    return std::nullopt;
+  return std::min_element(parked_.begin(), parked_.end(),
+                          [](const auto& a, const auto& b) { return a.deadline < b.deadline; })
+      ->deadline;
+}
+
+allocator_stats allocator_state::stats() const noexcept {
+  allocator_stats s;
+  s.total = options_.slots;
+  s.free = count_of(slot_state::free);
+  s.reserved = count_of(slot_state::reserved);
+  s.live = count_of(slot_state::live);
+  s.quarantined = count_of(slot_state::quarantined);
+  s.refused = refused_;
+  return s;
+}
+
+allocator_outbox allocator_state::take_outbox() {
+  return std::exchange(outbox_, {});
+}
+
+std::string allocator_state::check_invariants() const {
+  std::uint64_t counted[4] = {};
+  for (const auto state : states_)
+    ++counted[static_cast<std::size_t>(state)];
+  if (!std::equal(std::begin(counted), std::end(counted), std::begin(counts_)))
+    return "the counts of slots by state are wrong";
+  std::vector<bool> listed(options_.slots, false);
+  std::uint64_t free = 0;
+  auto last = no_slot;
+  for (auto slot = first_free_; slot != no_slot; slot = next_free_[slot]) {
+    if (states_[slot] != slot_state::free || listed[slot])
+      return "slot " + std::to_string(slot) + " is in the free list twice, or is not free";
+    listed[slot] = true;
+    last = slot;
+    ++free;
+  }
+  if (free != count_of(slot_state::free) || last != last_free_)
+    return "the free list has " + std::to_string(free) + " slots, " + std::to_string(count_of(slot_state::free)) +
+           " are free";
+  for (slot_number slot = 0; slot < options_.slots; ++slot)
+    if (states_[slot] != slot_state::free && generations_[slot] == 0)
+      return "slot " + std::to_string(slot) + " was given out with generation 0";
+  return {};
+}
+
+} // namespace troupe

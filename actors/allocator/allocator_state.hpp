@@ -1,0 +1,141 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/identifiers.hpp"
+#include "messages/allocator_messages.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// Of one (namespace, rank).
+struct allocator_options {
+  /// Pages of the rank's slab file.
+  std::uint32_t slots = 0;
+  /// Below this many slots free or on their way to it, shards are asked to evict until there are `high_watermark`.
+  std::uint32_t low_watermark = 0;
+  std::uint32_t high_watermark = 0;
+  /// Requests that wait for slots at one time.
+  std::uint32_t max_parked = 1024;
+  /// Generations begin after this one. Differs between runs over the same slab file, so that a page that an earlier run
+  /// left there is not taken for one of this run.
+  generation_number first_generation = 0;
+};
+
+/// The answer to one `take`.
+struct take_answer {
+  std::uint64_t request = 0;
+  take_reply reply;
+  /// ok: as many as were asked for. full: all that could be had. timeout: all there were when its deadline passed.
+  /// limit_exceeded: none, since too many requests wait already.
+  errc code = errc::ok;
+};
+
+/// What follows from calls, for the actor to send.
+struct allocator_outbox {
+  std::vector<take_answer> answers;
+  /// To the io worker: say when no I/O touches these slots any more, and refuse later I/O with these generations.
+  std::vector<slot_ref> fence;
+  /// If not 0: ask the registry shards to evict so many slots in all, then call `eviction_done` once.
+  std::uint32_t evict = 0;
+
+  bool empty() const noexcept { return answers.empty() && fence.empty() && evict == 0; }
+};
+
+/// The slots of one rank's slab file: which are free, reserved by a writer, live, or quarantined until no I/O touches
+/// them. Plain C++; owned and called by one actor, not thread-safe.
+///
+///     free --take--> reserved --publish--> live --release--> quarantined --fenced--> free
+///                    reserved --abort--> quarantined
+///
+/// Free slots are taken first in, first out: a fresh slab is written from its beginning to its end, slots that were
+/// freed together are used again together, as neighbours in the file, and a slot rests as long as possible, so that a
+/// write which is late against all rules meets a free slot rather than another key's page.
+class allocator_state {
+public:
+  explicit allocator_state(const allocator_options& options);
+
+  /// Asks for `count` slots; the answer comes through the outbox, exactly once unless `forget` comes first. At once if
+  /// there are enough and nobody waits. Else the request waits its turn, until its deadline, or until neither eviction
+  /// nor quarantine can bring more. More slots than exist are never waited for.
+  void take(std::uint64_t request, std::uint32_t count, timestamp deadline, timestamp now);
+
+  /// Whoever asked is gone. False if the request does not wait (any more).
+  bool forget(std::uint64_t request);
+
+  /// One code per slot: ok; out_of_range; stale if the slot is not in the state that the call begins from, or has
+  /// another generation. What is not ok changes nothing and is counted in `allocator_stats::refused`.
+  std::vector<errc> publish(std::span<const slot_ref> slots);
+  std::vector<errc> abort(std::span<const slot_ref> slots);
+  std::vector<errc> release(std::span<const slot_ref> slots);
+  /// The io worker's answer to the outbox's `fence`.
+  std::vector<errc> fenced(std::span<const slot_ref> slots);
+
+  /// The shards' answer to the outbox's `evict`, taken together: how many slots they evicted, and whether any of them
+  /// may have more. To be called after the `release` of these slots.
+  void eviction_done(std::uint64_t freed, bool more);
+
+  /// Answers requests whose deadline has passed, with what is free.
+  void tick(timestamp now);
+
+  /// When `tick` has something to do.
+  std::optional<timestamp> next_deadline() const;
+
+  std::size_t parked() const noexcept { return parked_.size(); }
+  allocator_stats stats() const noexcept;
+  allocator_outbox take_outbox();
+
+  enum class slot_state : std::uint8_t { free, reserved, live, quarantined };
+
+  /// For tests and simulations.
+  slot_state state_of(slot_number slot) const { return states_[slot]; }
+  generation_number generation_of(slot_number slot) const { return generations_[slot]; }
+  /// The first violated invariant in words, or an empty text. A full scan.
+  std::string check_invariants() const;
+
+private:
+  struct parked_request {
+    std::uint64_t request = 0;
+    std::uint32_t count = 0;
+    timestamp deadline;
+  };
+
+  static constexpr slot_number no_slot = 0xffffffff;
+
+  std::vector<errc> move_all(std::span<const slot_ref> slots, slot_state from, slot_state to);
+  std::uint64_t& count_of(slot_state state) noexcept { return counts_[static_cast<std::size_t>(state)]; }
+  std::uint64_t count_of(slot_state state) const noexcept { return counts_[static_cast<std::size_t>(state)]; }
+  void push_free(slot_number slot) noexcept;
+  slot_ref pop_free() noexcept;
+  void grant(const parked_request& to, errc code_if_fewer);
+  /// Serves those who wait, in order, and asks for eviction if need be.
+  void settle();
+  void ask_for_eviction();
+
+  allocator_options options_;
+  // By slot.
+  std::vector<slot_number> next_free_;
+  std::vector<generation_number> generations_;
+  std::vector<slot_state> states_;
+
+  slot_number first_free_ = no_slot;
+  slot_number last_free_ = no_slot;
+  std::uint64_t counts_[4] = {};
+  std::uint64_t refused_ = 0;
+
+  std::deque<parked_request> parked_;
+  allocator_outbox outbox_;
+  bool evicting_ = false;
+  /// Below the low watermark was reached, the high one not yet.
+  bool refilling_ = false;
+  /// The shards said that nothing can be evicted. Asked again when somebody wants slots.
+  bool exhausted_ = false;
+};
+
+} // namespace troupe
