@@ -1,0 +1,72 @@
+#pragma once
+
+#include "actors/registry/deadline_queue.hpp"
+#include "actors/registry/key_index.hpp"
+#include "actors/registry/owner_index.hpp"
+#include "base/clock.hpp"
+#include "base/identifiers.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace troupe {
+
+/// Number of a lease in its table.
+using lease_number = std::uint32_t;
+
+/// A hold on keys of one key space until a deadline. The counts in the entries belong to the key space; here is only
+/// who holds what.
+struct lease {
+  ticket name;
+  std::uint32_t space = 0;
+  timestamp deadline;
+  /// The owner is gone: treated as past its deadline, whatever the clock says.
+  bool doomed = false;
+  /// In the order they were leased, each once.
+  std::vector<entry_index> entries;
+};
+
+/// All leases of a shard: by ticket, by owner, by deadline. Knows no rules.
+class lease_table {
+public:
+  std::optional<lease_number> find(const ticket& name) const;
+
+  /// The ticket must not be in use. Invalidates references to leases.
+  lease_number open(const ticket& name, std::uint32_t space, timestamp deadline);
+
+  /// The entries must have been given back.
+  void close(lease_number number);
+
+  void set_deadline(lease_number number, timestamp deadline);
+
+  /// A lease whose deadline has passed.
+  std::optional<lease_number> due(timestamp now) const { return deadlines_.due(now); }
+  std::optional<timestamp> next_deadline() const { return deadlines_.next(); }
+
+  /// Makes all leases of the owner due.
+  void doom(owner_id owner);
+
+  lease& at(lease_number number) noexcept { return leases_[number]; }
+  const lease& at(lease_number number) const noexcept { return leases_[number]; }
+
+  std::uint64_t size() const noexcept { return by_ticket_.size(); }
+  std::uint64_t count(owner_id owner) const { return owners_.count(owner); }
+  std::uint64_t resident_bytes() const noexcept;
+
+  template <class F>
+  void for_each(F&& f) const {
+    for (const auto& [name, number] : by_ticket_)
+      f(leases_[number]);
+  }
+
+private:
+  std::vector<lease> leases_;
+  std::vector<lease_number> free_;
+  std::unordered_map<ticket, lease_number> by_ticket_;
+  owner_index owners_;
+  deadline_queue deadlines_;
+};
+
+} // namespace troupe

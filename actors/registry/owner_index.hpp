@@ -1,0 +1,42 @@
+#pragma once
+
+#include "base/identifiers.hpp"
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace troupe {
+
+/// Which numbered things (leases, reservations) belong to whom, so that all of a dead owner's are found at once. Lists
+/// linked through an array by number: an owner costs one map entry, a thing 8 bytes.
+class owner_index {
+public:
+  static constexpr std::uint32_t none = 0xffffffff;
+
+  void add(owner_id owner, std::uint32_t id);
+  void remove(owner_id owner, std::uint32_t id);
+
+  /// The first of the owner's, or `none`; `next` gives the others.
+  std::uint32_t first(owner_id owner) const;
+  std::uint32_t next(std::uint32_t id) const noexcept { return links_[id].next; }
+
+  std::uint64_t count(owner_id owner) const;
+  std::uint64_t resident_bytes() const noexcept;
+
+private:
+  struct link {
+    std::uint32_t previous = none;
+    std::uint32_t next = none;
+  };
+
+  struct list {
+    std::uint32_t first = none;
+    std::uint32_t count = 0;
+  };
+
+  std::unordered_map<owner_id, list> owners_;
+  std::vector<link> links_;
+};
+
+} // namespace troupe

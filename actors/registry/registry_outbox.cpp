@@ -1,0 +1,39 @@
+#include "actors/registry/registry_outbox.hpp"
+
+#include <iterator>
+
+namespace troupe {
+
+outbox_collector::outbox_collector(namespace_id space, std::uint32_t world_size, std::uint32_t shard_count)
+    : space_(space), rank_at_(world_size, nowhere), shard_at_(shard_count, nowhere) {}
+
+slots_to_allocator& outbox_collector::of_rank(rank_number rank) {
+  auto& at = rank_at_[rank];
+  if (at == nowhere) {
+    at = static_cast<std::uint32_t>(pending_.slots.size());
+    pending_.slots.push_back({space_, rank, {}, {}, {}});
+  }
+  return pending_.slots[at];
+}
+
+void outbox_collector::link(std::uint32_t shard, child_delta change) {
+  auto& at = shard_at_[shard];
+  if (at == nowhere) {
+    at = static_cast<std::uint32_t>(pending_.links.size());
+    pending_.links.push_back({shard, {space_, {}}});
+  }
+  pending_.links[at].request.changes.items.push_back(change);
+}
+
+void outbox_collector::drain_into(registry_outbox& out) {
+  for (const auto& x : pending_.slots)
+    rank_at_[x.rank] = nowhere;
+  for (const auto& x : pending_.links)
+    shard_at_[x.shard] = nowhere;
+  std::move(pending_.slots.begin(), pending_.slots.end(), std::back_inserter(out.slots));
+  std::move(pending_.links.begin(), pending_.links.end(), std::back_inserter(out.links));
+  pending_.slots.clear();
+  pending_.links.clear();
+}
+
+} // namespace troupe

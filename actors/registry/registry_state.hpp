@@ -1,0 +1,221 @@
+#pragma once
+
+#include "actors/registry/key_space.hpp"
+#include "actors/registry/lease_table.hpp"
+#include "actors/registry/registry_outbox.hpp"
+#include "actors/registry/reservation_table.hpp"
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/namespace_spec.hpp"
+#include "messages/registry_messages.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace troupe {
+
+/// Limits of one registry shard, and its place among the shards.
+struct registry_options {
+  std::uint32_t shard = 0;
+  std::uint32_t shard_count = 1;
+  std::uint32_t max_namespaces = 64;
+  /// Keys or pages of one request.
+  std::uint32_t max_batch = 8192;
+  duration max_lease = std::chrono::minutes(10);
+  duration max_reservation = std::chrono::minutes(10);
+  std::uint32_t max_leases = 1U << 16;
+  std::uint32_t max_leases_per_owner = 1U << 14;
+  /// Keys held by one lease.
+  std::uint32_t max_lease_keys = 1U << 16;
+  /// Pages reserved at one time, by all and by one owner (the latter counts requests).
+  std::uint32_t max_reserved_pages = 1U << 20;
+  std::uint32_t max_reservations_per_owner = 1U << 12;
+  /// Keys looked at by one call of `evict`, whatever is wanted.
+  std::uint32_t max_eviction_looks = 1U << 14;
+  /// Keys and pages given back by one `tick`.
+  std::uint32_t tick_work = 1U << 13;
+  /// Makes the hash of the key index unpredictable. Any value will do in tests.
+  std::uint64_t hash_seed = 0;
+};
+
+/// Names a reservation that waits for slots, from `begin_reserve` to `finish_reserve`.
+using plan_id = std::uint64_t;
+
+/// What `begin_reserve` found.
+struct reserve_plan {
+  enum class kind : std::uint8_t {
+    /// `reply` is the answer.
+    answered,
+    /// Take `slots_needed` slots from the rank's allocator, then call `finish_reserve` exactly once, also when the
+    /// allocator gave nothing or could not be asked.
+    needs_slots,
+    /// The same request is under way: its answer, when `finish_reserve` gives it for `plan`, is this one's too.
+    pending,
+  };
+
+  kind what = kind::answered;
+  plan_id plan = 0;
+  std::uint32_t slots_needed = 0;
+  reserve_reply reply;
+};
+
+/// The rules of one registry shard: which keys exist, where their pages lie, who holds them, what is evicted. Plain
+/// C++; owned and called by one actor, not thread-safe. Time is an argument and must not run backwards.
+///
+/// A call that returns an error has changed nothing (but what had expired by `now` may have been given back), and is
+/// counted in `registry_stats::refused` unless it is a plain not_found. After each call, `take_outbox` has what is to
+/// be sent to allocators and other shards.
+///
+/// Slots belong to the allocators. The registry holds those it was granted: reserved ones until commit or abort, live
+/// ones until eviction or invalidation, and gives back each exactly once.
+class registry_state {
+public:
+  explicit registry_state(const registry_options& options);
+  ~registry_state();
+
+  registry_state(const registry_state&) = delete;
+  registry_state& operator=(const registry_state&) = delete;
+
+  /// Makes the namespace known. The same identity again is fine. identity_mismatch if the name stands for another
+  /// identity, naming each difference.
+  result<void> add_namespace(const namespace_spec& spec);
+
+  /// Leases the leading complete keys. No lease comes into being where nothing matches. A lease that exists is extended
+  /// to the later deadline.
+  result<match_reply> match(const match_request& request, timestamp now);
+
+  /// Leases the keys of which the rank has a live page, complete or not.
+  result<locate_reply> locate(const locate_request& request, timestamp now);
+
+  /// A lease that is gone (released before, expired, or nothing matched) is given back with success: a repeated
+  /// request gets the answer of the first.
+  result<void> release(const release_request& request, timestamp now);
+
+  /// not_found if the lease is gone: what was read under it may have been replaced.
+  result<void> renew(const renew_request& request, timestamp now);
+
+  /// Marks the keys without a page as being written by this token and says how many slots they need. A key that occurs
+  /// twice is busy the second time. Parents, where given, are linked.
+  ///
+  /// The same token and rank again gets the first answer as long as any page of it is reserved: the same slots, exists
+  /// for what was committed meanwhile, expired for what was aborted. With other keys: invalid_argument.
+  result<reserve_plan> begin_reserve(const reserve_request& request, timestamp now);
+
+  /// Hands out the granted slots in prefix order; keys for which there are too few answer full and are free for the
+  /// next writer. The reservation's time starts again. If the reservation has ended meanwhile, all slots go back
+  /// through the outbox and the error is expired.
+  result<reserve_reply> finish_reserve(plan_id plan, std::span<const slot_ref> granted, timestamp now);
+
+  /// Publishes pages. Per page: ok (also when it was committed before); expired when the reservation has ended;
+  /// not_owner when another writer has the page; stale when the slot is not the one that was reserved, or another page
+  /// is live; not_found for what was never reserved under this token.
+  result<finish_reply> commit(const finish_request& request, timestamp now);
+
+  /// Gives up reserved pages; their slots go back by way of the quarantine. A generation of 0 stands for whatever slot
+  /// was reserved, and no pages at all for all of the token's: a writer need not know the lost answer. Per page: ok
+  /// (also when it had ended before); not_owner when it was committed or is another's; stale; not_found.
+  result<finish_reply> abort(const finish_request& request, timestamp now);
+
+  /// Unpublishes live pages that are named exactly. Per page: ok, stale, not_found.
+  result<finish_reply> invalidate(const invalidate_request& request, timestamp now);
+
+  /// Children in other shards came or went.
+  result<void> link(const link_request& request, timestamp now);
+
+  result<evict_reply> evict(const evict_request& request, timestamp now);
+
+  /// Ends all leases and reservations of the owner. Like `tick` it does a bounded part, and returns true if `tick` is
+  /// to be called for the rest.
+  bool owner_died(owner_id owner, timestamp now);
+
+  /// Ends what has expired; a bounded part of it. True if more is left.
+  bool tick(timestamp now);
+
+  /// When `tick` has something to do.
+  std::optional<timestamp> next_deadline() const;
+
+  registry_stats stats() const;
+
+  registry_outbox take_outbox();
+
+  const registry_options& options() const noexcept { return options_; }
+
+  /// Keys with at least one page, in all namespaces.
+  std::uint64_t keys() const;
+  bool is_complete(const namespace_id& space, const key_digest& key) const;
+
+  /// What a slot that is not with its allocator is doing here.
+  enum class page_use : std::uint8_t { reserved, live, withheld };
+
+  /// For tests and simulations: full scans.
+  void for_each_key(const namespace_id& space, const std::function<void(const key_info&)>& f) const;
+  void for_each_slot(const namespace_id& space, const std::function<void(rank_number, slot_ref, page_use)>& f) const;
+  /// The first violated invariant in words, or an empty text.
+  std::string check_invariants() const;
+
+private:
+  tl::unexpected<error> refuse(error why);
+
+  const key_space* find_space(const namespace_id& id) const;
+  result<std::uint32_t> space_number(const namespace_id& id) const;
+  std::optional<error> check_rank(const key_space& space, rank_number rank) const;
+  std::optional<error> check_batch(std::size_t n) const;
+  std::optional<error> check_keys(std::span<const key_digest> keys) const;
+  std::optional<error> check_pages(std::span<const page_ref> pages) const;
+  std::optional<error> check_reserve(const key_space& space, const reserve_request& request) const;
+  std::optional<error> check_same_lease(std::uint32_t space, const ticket& name, timestamp now);
+  std::optional<error> check_reservation_limits(std::uint64_t pages, owner_id owner) const;
+
+  /// The lease if its deadline is not over; one whose deadline is over is ended here.
+  std::optional<lease_number> live_lease(const ticket& name, timestamp now);
+  void end_lease(lease_number number);
+  void expire_lease(lease_number number);
+  /// Leases the entries under the ticket.
+  std::optional<error> take_lease(std::uint32_t space, const ticket& name, duration lease_for,
+                                  std::span<const entry_index> entries, timestamp now);
+
+  std::optional<reservation_number> live_reservation(const reservation_name& name, timestamp now);
+  /// Aborts what is reserved and ends the reservation, or leaves it dropped if slots are on their way to it.
+  void end_reservation(reservation_number number);
+  void expire_reservation(reservation_number number);
+  void abort_page(page_record record, errc answer);
+  void close_if_ended(reservation_number number);
+  result<reserve_plan> repeat_reserve(reservation_number number, const key_digest& fingerprint) const;
+  void mark_keys(key_space& space, const reservation_name& name, const reserve_request& request, timestamp now,
+                 std::vector<location>& answers, std::optional<reservation_number>& number);
+
+  errc commit_page(key_space& space, const reservation_name& name, std::optional<reservation_number> number,
+                   const page_ref& page, entry_index entry);
+  errc abort_one(const key_space& space, const reservation_name& name, std::optional<reservation_number> number,
+                 const page_ref& page, entry_index entry);
+  void find_pages(const key_space& space, std::span<const page_ref> pages);
+
+  std::string check_leases() const;
+  std::string check_reservations() const;
+  std::string check_slots() const;
+
+  registry_options options_;
+  std::vector<std::unique_ptr<key_space>> spaces_;
+  std::unordered_map<namespace_id, std::uint32_t> space_numbers_;
+  lease_table leases_;
+  reservation_table reservations_;
+  std::uint64_t expired_leases_ = 0;
+  std::uint64_t expired_reservations_ = 0;
+  std::uint64_t invalidated_pages_ = 0;
+  std::uint64_t refused_ = 0;
+
+  // Kept between calls for their memory.
+  std::vector<key_digest> keys_;
+  std::vector<entry_index> found_;
+  std::vector<entry_index> used_;
+  std::vector<entry_index> inserted_;
+};
+
+} // namespace troupe

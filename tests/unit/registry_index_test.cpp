@@ -1,0 +1,243 @@
+// The parts the registry is made of: index, arrays, deadlines, owners, recency.
+
+#include "actors/registry/deadline_queue.hpp"
+#include "actors/registry/key_table.hpp"
+#include "actors/registry/owner_index.hpp"
+#include "actors/registry/recency_policy.hpp"
+#include "tests/catch.hpp"
+
+#include <algorithm>
+#include <list>
+#include <map>
+#include <random>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+using namespace troupe;
+
+namespace {
+
+timestamp at(std::int64_t seconds) {
+  return timestamp{std::chrono::seconds(seconds)};
+}
+
+std::vector<entry_index> order_of(const recency_policy& policy) {
+  std::vector<entry_index> out(policy.size());
+  out.resize(policy.candidates(out));
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("a chunked array starts at zero and never moves an element", "[registry]") {
+  chunked_array<std::uint64_t> array;
+  array.grow_to(1);
+  auto* const first = &array[0];
+  *first = 42;
+  const auto many = 3 * chunked_array<std::uint64_t>::per_chunk;
+  array.grow_to(many);
+  CHECK(&array[0] == first);
+  CHECK(array[0] == 42);
+  CHECK(array[many - 1] == 0);
+  array.grow_to(5);
+  CHECK(array.size() == many);
+  CHECK(array.resident_bytes() == 3 * chunk_bytes);
+}
+
+TEST_CASE("the key index finds what was inserted and not what was erased, through splits", "[registry]") {
+  const auto seed = GENERATE(1U, 2U, 3U);
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  key_index index;
+  std::unordered_map<entry_index, std::uint32_t> tags;
+  const auto check_some = [&] {
+    for (int i = 0; i < 1000; ++i) {
+      const auto entry = static_cast<entry_index>(random() % 60000);
+      const auto known = tags.find(entry);
+      const auto tag = known != tags.end() ? known->second : static_cast<std::uint32_t>(random());
+      const auto found = index.find(tag, [&](entry_index e) { return e == entry; });
+      if (found != (known != tags.end() ? entry : no_entry))
+        return false;
+    }
+    return true;
+  };
+  for (entry_index entry = 0; entry < 50000; ++entry) {
+    // Few distinct low bits, so that long runs of neighbours form.
+    const auto tag = static_cast<std::uint32_t>(random()) & 0xffffff3fU;
+    REQUIRE(index.insert(tag, entry));
+    tags[entry] = tag;
+    if (entry % 3 == 2) {
+      const auto victim = static_cast<entry_index>(random() % (entry + 1));
+      if (const auto known = tags.find(victim); known != tags.end()) {
+        index.erase(known->second, victim);
+        tags.erase(known);
+      }
+    }
+    if (entry % 5000 == 0)
+      REQUIRE(check_some());
+  }
+  CHECK(index.segments() > 8);
+  CHECK(index.size() == tags.size());
+  for (const auto& [entry, tag] : tags)
+    REQUIRE(index.find(tag, [wanted = entry](entry_index e) { return e == wanted; }) == entry);
+  for (const auto& [entry, tag] : tags)
+    index.erase(tag, entry);
+  CHECK(index.size() == 0);
+  CHECK(index.candidate(tags.begin()->second) == no_entry);
+}
+
+TEST_CASE("an index that cannot split further refuses, and keeps what it has", "[registry]") {
+  key_index index;
+  entry_index n = 0;
+  while (n < 10000 && index.insert(0xabcd1234, n))
+    ++n;
+  CHECK(n == 4095);
+  CHECK(index.find(0xabcd1234, [](entry_index e) { return e == 4094; }) == 4094);
+  CHECK(index.find(0xabcd1234, [](entry_index e) { return e == 4095; }) == no_entry);
+  CHECK(index.insert(0x1bcd1234, 5000));
+  index.erase(0xabcd1234, 7);
+  CHECK(index.insert(0xabcd1234, 7));
+}
+
+TEST_CASE("numbered keys spread over the index as well as hashed ones", "[registry]") {
+  // Clients may number their keys in either half; were the index's hash weak, segments would split far too often.
+  for (const bool low : {true, false}) {
+    key_table table(1, 11);
+    for (std::uint64_t n = 1; n <= 200000; ++n)
+      REQUIRE(table.create(low ? key_digest{0, n} : key_digest{n, 0}) != no_entry);
+    INFO("numbered in the low half: " << low);
+    // 200,000 keys fill 64 segments of 4,096 slots to 0.76 at most; twice as many if all have just split.
+    CHECK(table.resident_bytes() < 200000 * (32 + 16 + 8) + 128 * 4096 * 8 + 4 * chunk_bytes);
+  }
+}
+
+TEST_CASE("a key table finds keys in batches, and uses again what was erased", "[registry]") {
+  key_table table(2, 5);
+  std::vector<key_digest> keys;
+  std::vector<entry_index> entries;
+  for (std::uint64_t n = 1; n <= 1000; ++n) {
+    keys.push_back({n, ~n});
+    entries.push_back(table.create(keys.back()));
+  }
+  keys.push_back({5000, 5000});
+  entries.push_back(no_entry);
+  std::vector<entry_index> found(keys.size());
+  for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{17}, keys.size()}) {
+    std::fill(found.begin(), found.end(), 77);
+    table.find(std::span(keys).first(n), found);
+    CHECK(std::equal(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(n), found.begin()));
+  }
+  const auto end = table.end();
+  table.erase(entries[3]);
+  CHECK(table.find(keys[3]) == no_entry);
+  CHECK(table.refresh(entries[3], keys[3]) == no_entry);
+  CHECK(table.create({6000, 6000}) == entries[3]);
+  CHECK(table.refresh(entries[3], keys[4]) == entries[4]);
+  CHECK(table.end() == end);
+}
+
+TEST_CASE("deadlines come due in order, move and go", "[registry]") {
+  const auto seed = GENERATE(10U, 11U, 12U, 13U);
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  deadline_queue queue;
+  std::map<std::uint32_t, timestamp> model;
+  for (int step = 0; step < 3000; ++step) {
+    const auto id = static_cast<std::uint32_t>(random() % 60);
+    if (random() % 3 == 0) {
+      queue.erase(id);
+      model.erase(id);
+    } else {
+      const auto when = at(static_cast<std::int64_t>(random() % 500));
+      queue.set(id, when);
+      model[id] = when;
+    }
+    const auto earliest =
+        std::min_element(model.begin(), model.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    REQUIRE(queue.size() == model.size());
+    REQUIRE(queue.next().has_value() == !model.empty());
+    if (model.empty())
+      continue;
+    REQUIRE(*queue.next() == earliest->second);
+    REQUIRE(model.at(queue.due(earliest->second).value()) == earliest->second);
+    REQUIRE_FALSE(queue.due(earliest->second - std::chrono::nanoseconds(1)).has_value());
+  }
+}
+
+TEST_CASE("an owner's things are found, whoever goes first", "[registry]") {
+  owner_index index;
+  for (std::uint32_t id = 0; id < 6; ++id)
+    index.add(id % 2 + 1, id);
+  index.remove(1, 2);
+  index.remove(2, 5);
+  index.remove(2, 1);
+  const auto all = [&](owner_id owner) {
+    std::set<std::uint32_t> out;
+    for (auto id = index.first(owner); id != owner_index::none; id = index.next(id))
+      out.insert(id);
+    return out;
+  };
+  CHECK(all(1) == std::set<std::uint32_t>{0, 4});
+  CHECK(all(2) == std::set<std::uint32_t>{3});
+  CHECK(all(3).empty());
+  CHECK(index.count(1) == 2);
+  index.remove(2, 3);
+  CHECK(index.count(2) == 0);
+  CHECK(index.first(2) == owner_index::none);
+}
+
+TEST_CASE("recency: the later keys of a batch age first, what was touched or postponed goes last", "[registry]") {
+  recency_policy policy;
+  const std::vector<entry_index> first{0, 1, 2};
+  const std::vector<entry_index> second{5, 6};
+  policy.inserted(first);
+  policy.inserted(second);
+  CHECK(order_of(policy) == std::vector<entry_index>{2, 1, 0, 6, 5});
+  policy.touched(std::vector<entry_index>{0, 1});
+  CHECK(order_of(policy) == std::vector<entry_index>{2, 6, 5, 1, 0});
+  policy.touched(std::vector<entry_index>{5, 2, 5});
+  CHECK(order_of(policy) == std::vector<entry_index>{6, 1, 0, 2, 5});
+  policy.postponed(6);
+  policy.removed(0);
+  CHECK(order_of(policy) == std::vector<entry_index>{1, 2, 5, 6});
+  CHECK(policy.size() == 4);
+}
+
+TEST_CASE("recency keeps the order of a plain list", "[registry]") {
+  const auto seed = GENERATE(21U, 22U, 23U);
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  recency_policy policy;
+  std::list<entry_index> model; // oldest first
+  std::set<entry_index> members;
+  for (int step = 0; step < 500; ++step) {
+    std::vector<entry_index> batch;
+    for (auto n = random() % 200; n > 0; --n)
+      batch.push_back(static_cast<entry_index>(random() % 1000));
+    std::vector<entry_index> fresh;
+    std::vector<entry_index> known;
+    for (const auto entry : batch)
+      (members.insert(entry).second ? fresh : known).push_back(entry);
+    policy.inserted(fresh);
+    policy.touched(known);
+    for (auto i = fresh.rbegin(); i != fresh.rend(); ++i)
+      model.push_back(*i);
+    for (auto i = known.rbegin(); i != known.rend(); ++i) {
+      model.remove(*i);
+      model.push_back(*i);
+    }
+    for (auto n = random() % 100; n > 0 && !model.empty(); --n) {
+      const auto victim = model.front();
+      model.pop_front();
+      if (random() % 4 == 0) {
+        policy.postponed(victim);
+        model.push_back(victim);
+      } else {
+        policy.removed(victim);
+        members.erase(victim);
+      }
+    }
+    REQUIRE(order_of(policy) == std::vector<entry_index>(model.begin(), model.end()));
+  }
+}

@@ -1,0 +1,164 @@
+#pragma once
+
+#include "actors/registry/registry_state.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::test {
+
+using keys_t = std::vector<key_digest>;
+
+inline key_digest key_of(std::uint64_t n) {
+  return {n, n * 7919 + 1};
+}
+
+/// The keys first … first + n - 1.
+inline keys_t some_keys(std::uint64_t first, std::uint64_t n) {
+  keys_t keys;
+  for (std::uint64_t i = 0; i < n; ++i)
+    keys.push_back(key_of(first + i));
+  return keys;
+}
+
+/// The parents of a chain that begins with the first key.
+inline keys_t chain_parents(const keys_t& keys) {
+  keys_t parents(keys.size());
+  for (std::size_t i = 1; i < keys.size(); ++i)
+    parents[i] = keys[i - 1];
+  return parents;
+}
+
+inline timestamp at(std::int64_t seconds) {
+  return timestamp{std::chrono::seconds(1000 + seconds)};
+}
+
+inline namespace_spec space_of(std::uint32_t world_size, std::string name = "test") {
+  namespace_spec spec;
+  spec.model = name;
+  spec.name = std::move(name);
+  spec.world_size = world_size;
+  return spec;
+}
+
+inline std::vector<errc> codes(const finish_reply& reply) {
+  std::vector<errc> out;
+  for (const auto code : reply.results)
+    out.push_back(static_cast<errc>(code));
+  return out;
+}
+
+inline std::vector<errc> codes(const packed<location>& locations) {
+  std::vector<errc> out;
+  for (const auto& x : locations)
+    out.push_back(x.code());
+  return out;
+}
+
+/// A registry with one namespace, and a source of slots that never runs dry.
+struct one_registry {
+  explicit one_registry(std::uint32_t world_size = 1, registry_options options = {})
+      : spec(space_of(world_size)), space(spec.id()), state(options) {
+    state.add_namespace(spec).value();
+  }
+
+  std::vector<slot_ref> fresh_slots(std::size_t n) {
+    std::vector<slot_ref> slots;
+    for (std::size_t i = 0; i < n; ++i)
+      slots.push_back({next_slot++, 1});
+    return slots;
+  }
+
+  result<reserve_plan> begin(ticket token, const keys_t& keys, rank_number rank = 0, keys_t parents = {},
+                             std::int64_t now = 0, std::int64_t seconds = 10) {
+    return state.begin_reserve({space, rank, token, std::chrono::seconds(seconds), keys, std::move(parents)}, at(now));
+  }
+
+  /// Begins and finishes.
+  reserve_reply reserve(ticket token, const keys_t& keys, rank_number rank = 0, keys_t parents = {},
+                        std::int64_t now = 0, std::int64_t seconds = 10) {
+    auto plan = begin(token, keys, rank, std::move(parents), now, seconds).value();
+    if (plan.what == reserve_plan::kind::answered)
+      return plan.reply;
+    return state.finish_reserve(plan.plan, fresh_slots(plan.slots_needed), at(now)).value();
+  }
+
+  static std::vector<page_ref> pages(const keys_t& keys, const reserve_reply& reply) {
+    std::vector<page_ref> out;
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      if (reply.results[i].code() == errc::ok)
+        out.push_back({keys[i], reply.results[i].where});
+    return out;
+  }
+
+  std::vector<errc> commit(ticket token, std::vector<page_ref> what, rank_number rank = 0, std::int64_t now = 0) {
+    return codes(state.commit({space, rank, token, std::move(what)}, at(now)).value());
+  }
+
+  std::vector<errc> abort(ticket token, std::vector<page_ref> what, rank_number rank = 0, std::int64_t now = 0) {
+    return codes(state.abort({space, rank, token, std::move(what)}, at(now)).value());
+  }
+
+  /// Reserves and commits on one rank; returns the pages.
+  std::vector<page_ref> save(const keys_t& keys, rank_number rank = 0, keys_t parents = {}, std::int64_t now = 0) {
+    const auto token = next_token();
+    const auto saved = pages(keys, reserve(token, keys, rank, std::move(parents), now));
+    commit(token, saved, rank, now);
+    return saved;
+  }
+
+  std::uint32_t match(ticket lease, const keys_t& keys, std::int64_t now = 0, std::int64_t seconds = 10) {
+    return state.match({space, lease, std::chrono::seconds(seconds), keys}, at(now)).value().matched;
+  }
+
+  /// Matches without leaving a lease behind.
+  std::uint32_t count(const keys_t& keys, std::int64_t now = 0) {
+    const auto lease = next_token();
+    const auto n = match(lease, keys, now);
+    release(lease, 0, now);
+    return n;
+  }
+
+  void release(ticket lease, std::uint32_t keep = 0, std::int64_t now = 0) {
+    state.release({space, lease, keep}, at(now)).value();
+  }
+
+  packed<location> locate(ticket lease, const keys_t& keys, rank_number rank = 0, std::int64_t now = 0) {
+    return state.locate({space, rank, lease, std::chrono::seconds(10), keys}, at(now)).value().locations;
+  }
+
+  evict_reply evict(std::uint32_t wanted, rank_number rank = 0) {
+    return state.evict({space, rank, wanted}, at(0)).value();
+  }
+
+  std::optional<key_info> info(const key_digest& key) const {
+    std::optional<key_info> out;
+    state.for_each_key(space, [&](const key_info& x) {
+      if (x.key == key)
+        out = x;
+    });
+    return out;
+  }
+
+  ticket next_token() { return {99, ++sequence}; }
+
+  /// The part of the outbox that is for one rank; empty if there is none.
+  static slots_to_allocator for_rank(const registry_outbox& out, rank_number rank) {
+    for (const auto& x : out.slots)
+      if (x.rank == rank)
+        return x;
+    return {};
+  }
+
+  namespace_spec spec;
+  namespace_id space;
+  registry_state state;
+  slot_number next_slot = 0;
+  std::uint64_t sequence = 0;
+};
+
+} // namespace troupe::test
