@@ -1,12 +1,14 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <variant>
 
 #include "actors/actor_support.hpp"
 #include "actors/transfer/coordinator_core.hpp"
+#include "io/page.hpp"
 
 namespace troupe {
 
@@ -22,6 +24,10 @@ public:
   void on_exit() override {
     state_.unbind(errc::shutting_down);
     flush();
+    // What is left waits for the copy engine, whose answer would come too late.
+    for (auto& [task, promise] : promises_)
+      promise.deliver(to_caf(error{errc::shutting_down, "the coordinator is ending"}));
+    promises_.clear();
     copier_ = nullptr;
     unbind_handles();
   }
@@ -39,6 +45,8 @@ protected:
         return promise;
       },
       [this](bind_atom, const coordinator_binding& node) -> caf::result<void> {
+        if (auto bad = check(node))
+          return to_caf(*bad);
         state_.unbind(errc::unreachable);
         flush();
         shards_ = node.shards;
@@ -109,6 +117,20 @@ protected:
   }
 
 private:
+  /// What a node cannot have said.
+  std::optional<error> check(const coordinator_binding& node) const {
+    if (node.owner == 0 || node.shards.empty())
+      return error{errc::invalid_argument, "a binding needs an owner and at least one registry shard"};
+    const auto slot = state_.options().slot_bytes;
+    // Segments are made of whole pages.
+    const auto most = std::max(node.limits.segment_bytes, io::slot_bytes(node.limits.segment_bytes) - io::page_header_bytes);
+    if (slot == 0 || node.buffer_offset > most || node.buffer_count > (most - node.buffer_offset) / slot)
+      return error{errc::out_of_range, std::to_string(node.buffer_count) + " page buffers from " +
+                                         std::to_string(node.buffer_offset) + " lie outside of a segment of at most " +
+                                         std::to_string(node.limits.segment_bytes) + " bytes"};
+    return std::nullopt;
+  }
+
   void flush() {
     for (auto& effect : state_.take_outbox())
       std::visit([this](auto& x) { static_cast<Derived*>(this)->perform(x); }, effect);

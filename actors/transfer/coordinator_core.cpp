@@ -56,7 +56,7 @@ call_id coordinator_core::begin_call(task& t, phase part, timestamp now, std::ve
   ++t.calls;
   if (auto& clock = t.clocks[static_cast<std::size_t>(part)]; clock.under_way++ == 0)
     clock.since = now;
-  calls_.emplace(id, call{t.id, part, shard, attempt, std::move(positions), std::move(buffers)});
+  calls_.emplace(id, call{t.id, part, shard, attempt, now, std::move(positions), std::move(buffers)});
   return id;
 }
 
@@ -179,16 +179,17 @@ void coordinator_core::settle(task& t, std::vector<task_finished>& out) {
 }
 
 void coordinator_core::drop_all(errc status, std::vector<task_finished>& out) {
-  std::erase_if(calls_, [this](auto& entry) {
-    auto& x = entry.second;
+  for (auto i = calls_.begin(); i != calls_.end();) {
+    auto& x = i->second;
     auto& t = tasks_.at(x.owner);
     if (!x.positions.empty() && t.pages[x.positions.front()].being_written) {
       x.buffers.clear(); // of a segment that is given up
-      return false;
+      ++i;
+      continue;
     }
     --t.calls;
-    return true;
-  });
+    i = calls_.erase(i);
+  }
   for (const auto id : ids()) {
     auto& t = tasks_.at(id);
     t.node_lost = true;

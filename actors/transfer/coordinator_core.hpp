@@ -140,6 +140,7 @@ protected:
     phase part = phase::registry;
     std::uint32_t shard = 0;
     std::uint32_t attempt = 0;
+    timestamp started;
     /// Positions in the task, parallel to what was sent.
     std::vector<std::uint32_t> positions;
     /// Offsets of the page buffers in use, parallel to `positions`; empty where the call uses none.

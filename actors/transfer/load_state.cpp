@@ -114,7 +114,8 @@ void load_state::on_read(call_id id, result<io_reply> reply, timestamp now) {
   if (!positions.empty()) {
     load_scatter effect{0, {binding().segment, {}}};
     for (std::size_t i = 0; i < positions.size(); ++i) {
-      const auto& p = t->pages[positions[i]];
+      auto& p = t->pages[positions[i]];
+      p.being_written = true;
       effect.order.items.items.push_back(copy_item{p.key, p.where, buffers[i], p.block, 0});
     }
     effect.call = begin_call(*t, phase::copy, now, std::move(positions), std::move(buffers));
@@ -129,21 +130,20 @@ void load_state::on_scatter(call_id id, result<copy_reply> reply, timestamp now)
   if (t == nullptr)
     return;
   give_back_buffers(what.buffers);
-  if (reply) {
-    t->timing.move += reply->move;
-    t->timing.check += reply->check;
-  }
+  if (reply)
+    add_copy_time(*t, what, *reply, now);
   std::vector<std::uint32_t> bad;
   for (std::size_t i = 0; i < what.positions.size(); ++i) {
     const auto position = what.positions[i];
     const auto code = reply ? code_at(reply->results, i) : reply.error().code;
+    t->pages[position].being_written = false;
     if (page_is_bad(code))
       bad.push_back(position);
-    if (code == errc::ok && !t->pages[position].resolved)
+    if (code == errc::ok)
       t->bytes += options().page_bytes;
     resolve(*t, position, code);
   }
-  if (!bad.empty())
+  if (!bad.empty() && !t->node_lost)
     send_invalidate(*t, bad, now);
   conclude(*t, now);
   pump(now);
@@ -192,10 +192,7 @@ void load_state::on_release(call_id id, result<void>, timestamp now) {
 }
 
 void load_state::on_tick(timestamp now) {
-  std::vector<task_finished> done;
-  expire(now, done, [&](task& t, const std::vector<std::uint32_t>&) { conclude(t, now); });
-  for (auto& x : done)
-    outbox_.emplace_back(std::move(x));
+  expire(now, [&](task& t, const std::vector<std::uint32_t>&) { conclude(t, now); });
   pump(now);
 }
 

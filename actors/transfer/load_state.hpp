@@ -40,14 +40,15 @@ using load_effect = std::variant<load_locate, load_read, load_scatter, load_inva
 /// What can go wrong, per block: no page (not_found: a miss), the slot was given away because the lease ran out
 /// (stale), reading failed (io_error, slab_damaged), the page is not what was saved (corrupt, identity_mismatch),
 /// the deadline passed (timeout), the node is gone (unreachable). A block is reported as loaded only when its bytes
-/// were verified and scattered. The lease is kept until the kernel has finished with every read of the task.
+/// were verified and scattered, and as failed only when nobody writes it any more. The lease is kept until the kernel has finished with every read of the task.
 class load_state : public coordinator_core {
 public:
   using coordinator_core::coordinator_core;
 
   void bind(const node_binding& binding) { bind_node(binding); }
 
-  /// The node is lost, or the coordinator ends: every open task ends with `status`.
+  /// The node is lost, or the coordinator ends: every open task ends with `status`, at once or, where blocks are being
+  /// filled, when the copy engine has answered.
   void unbind(errc status);
 
   /// Starts a task; the answer comes as `task_finished`, at once for a task without blocks.

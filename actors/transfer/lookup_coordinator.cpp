@@ -25,6 +25,8 @@ lookup_coordinator::behavior_type lookup_coordinator::make_behavior() {
       return to_caf(released);
     },
     [this](bind_atom, const lookup_binding& node) -> caf::result<void> {
+      if (node.owner == 0 || node.shards.empty())
+        return to_caf(error{errc::invalid_argument, "a binding needs an owner and at least one registry shard"});
       state_.unbind(errc::unreachable);
       flush();
       shards_ = node.shards;

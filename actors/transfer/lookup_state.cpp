@@ -31,7 +31,7 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
   auto& x = lookups_[id];
   x.work = work;
   x.lease = make_ticket(binding_.owner, binding_.ticket_stream, id);
-  x.deadline = now + time_limit_;
+  x.deadline = later(now, time_limit_);
   for (auto& split : split_by_shard(work.keys.items, binding_.shard_count))
     x.parts.push_back(part{split.shard, std::move(split.positions), 0, false});
   x.waiting = x.parts.size();
@@ -88,7 +88,7 @@ void lookup_state::finish(lookup_id id, lookup& x, timestamp now) {
     if (p.matched < p.positions.size())
       matched = std::min(matched, p.positions[p.matched]);
   lease_record record;
-  record.expires = now + x.work.lease_for;
+  record.expires = later(now, x.work.lease_for);
   for (const auto& p : x.parts) {
     const auto keep = static_cast<std::uint32_t>(
       std::lower_bound(p.positions.begin(), p.positions.end(), matched) - p.positions.begin());

@@ -100,10 +100,8 @@ void save_state::on_gather(call_id id, result<copy_reply> reply, timestamp now) 
   auto [t, what] = end_call(id, now);
   if (t == nullptr)
     return;
-  if (reply) {
-    t->timing.move += reply->move;
-    t->timing.check += reply->check;
-  }
+  if (reply)
+    add_copy_time(*t, what, *reply, now);
   std::vector<std::uint32_t> failed;
   std::vector<std::uint32_t> positions;
   std::vector<std::uint64_t> buffers;
@@ -205,14 +203,12 @@ void save_state::on_abort(call_id id, result<finish_reply>, timestamp now) {
 }
 
 void save_state::on_tick(timestamp now) {
-  std::vector<task_finished> done;
   // Reserved, and nothing under way for them: nobody writes these slots.
-  expire(now, done, [&](task& t, const std::vector<std::uint32_t>& idle) {
+  expire(now, [&](task& t, const std::vector<std::uint32_t>& idle) {
     if (!idle.empty())
       send_finish(t, idle, false, now);
+    settle_all(t);
   });
-  for (auto& x : done)
-    outbox_.emplace_back(std::move(x));
   pump(now);
 }
 
