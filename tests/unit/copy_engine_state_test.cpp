@@ -1,0 +1,241 @@
+#include "actors/copy_engine/copy_engine_state.hpp"
+#include "gpu/host_page_mover.hpp"
+#include "replay/device_memory.hpp"
+#include "tests/catch.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace {
+
+using namespace troupe;
+
+constexpr std::uint32_t blocks = 8;
+constexpr std::uint64_t segment_id = 21;
+constexpr rank_number rank = 2;
+constexpr namespace_id space{5, 6};
+
+kv_geometry small_geometry() {
+  // A page that is no multiple of the alignment, so that padding is seen.
+  return {3, 2, 2, 8, 2, 5};
+}
+
+key_digest key(std::uint64_t n) {
+  return hash_key(std::as_bytes(std::span(&n, 1)));
+}
+
+struct device {
+  explicit device(std::uint32_t batch_pages_max = 64)
+      : memory(*replay::device_memory::create(small_geometry(), blocks, {})),
+        state({space, rank, batch_pages_max}, *make_host_page_mover(memory.view())) {
+    for (std::uint32_t i = 0; i < blocks; ++i)
+      memory.fill(i, key(i), rank);
+    segment = *io::segment::create(blocks * slot_bytes);
+    state.bind(segment_id, segment);
+  }
+
+  static inline const std::uint64_t page_bytes = small_geometry().page_bytes();
+  static inline const std::uint64_t slot_bytes = io::slot_bytes(page_bytes);
+
+  static copy_item item(std::uint32_t block, std::uint64_t buffer, std::uint64_t key_number) {
+    return {key(key_number), {40 + block, 3}, buffer * slot_bytes, block, 0};
+  }
+
+  /// All that a save does: the codes, one per item.
+  std::vector<errc> gather(const std::vector<copy_item>& items) {
+    const copy_order order{segment_id, items};
+    auto reply = state.begin(order);
+    REQUIRE(reply);
+    state.gather(order, *reply);
+    state.seal(order, *reply);
+    return codes(*reply);
+  }
+  std::vector<errc> scatter(const std::vector<copy_item>& items) {
+    const copy_order order{segment_id, items};
+    auto reply = state.begin(order);
+    REQUIRE(reply);
+    state.verify(order, *reply);
+    state.scatter(order, *reply);
+    return codes(*reply);
+  }
+  static std::vector<errc> codes(const copy_reply& reply) {
+    std::vector<errc> out;
+    for (const auto code : reply.results)
+      out.push_back(static_cast<errc>(code));
+    return out;
+  }
+
+  std::byte* buffer(std::uint64_t n) { return segment->bytes().data() + n * slot_bytes; }
+
+  bool holds(std::uint32_t block, std::uint64_t key_number) const {
+    return !memory.verify(block, key(key_number), rank).has_value();
+  }
+  void poison_all() {
+    for (std::uint32_t i = 0; i < blocks; ++i)
+      memory.poison(i);
+  }
+
+  replay::device_memory memory;
+  copy_engine_state state;
+  std::shared_ptr<io::segment> segment;
+};
+
+} // namespace
+
+TEST_CASE("copy engine: what was gathered comes back by a scatter, in other blocks, and nothing else is touched",
+          "[copy_engine_state]") {
+  device d;
+  auto items = std::vector{d.item(0, 3, 0), d.item(5, 1, 5), d.item(2, 0, 2)};
+  CHECK(d.gather(items) == std::vector(3, errc::ok));
+  d.poison_all();
+  items[0].block = 7;
+  items[1].block = 4;
+  CHECK(d.scatter(items) == std::vector(3, errc::ok));
+  CHECK(d.holds(7, 0));
+  CHECK(d.holds(4, 5));
+  CHECK(d.holds(2, 2));
+  for (const std::uint32_t block : {0, 1, 3, 5, 6})
+    CHECK(d.memory.is_poisoned(block));
+}
+
+TEST_CASE("copy engine: what is gathered is a sealed page, with nothing of the buffer's past", "[copy_engine_state]") {
+  device d;
+  std::fill(d.segment->bytes().begin(), d.segment->bytes().end(), std::byte{0xee});
+  CHECK(d.gather({d.item(1, 2, 1)}) == std::vector{errc::ok});
+  const std::span page(d.buffer(2), device::slot_bytes);
+  CHECK(io::verify_page(page, {space, key(1), rank, {41, 3}, device::page_bytes}) == errc::ok);
+  CHECK(std::all_of(page.begin() + static_cast<std::ptrdiff_t>(io::page_header_bytes + device::page_bytes), page.end(),
+                    [](std::byte b) { return b == std::byte{0}; }));
+  CHECK(*d.buffer(1) == std::byte{0xee});
+  CHECK(*d.buffer(3) == std::byte{0xee});
+}
+
+TEST_CASE("copy engine: a page of anything else is not scattered, and fails alone", "[copy_engine_state]") {
+  device d;
+  const std::vector items{d.item(0, 0, 0), d.item(1, 1, 1), d.item(2, 2, 2)};
+  REQUIRE(d.gather(items) == std::vector(3, errc::ok));
+  d.poison_all();
+  auto wanted = items;
+  SECTION("another key") {
+    wanted[1].key = key(99);
+  }
+  SECTION("another slot") {
+    ++wanted[1].where.slot;
+  }
+  SECTION("an older generation") {
+    --wanted[1].where.generation;
+  }
+  SECTION("another item's page") {
+    wanted[1].buffer_offset = wanted[0].buffer_offset;
+  }
+  CHECK(d.scatter(wanted) == std::vector{errc::ok, errc::identity_mismatch, errc::ok});
+  CHECK(d.holds(0, 0));
+  CHECK(d.memory.is_poisoned(1));
+  CHECK(d.holds(2, 2));
+}
+
+TEST_CASE("copy engine: a page of another rank or namespace is not scattered", "[copy_engine_state]") {
+  device d;
+  REQUIRE(d.gather({d.item(0, 0, 0)}) == std::vector{errc::ok});
+  d.poison_all();
+  const bool other_rank = GENERATE(false, true);
+  copy_engine_state other({other_rank ? space : namespace_id{5, 7}, other_rank ? rank + 1 : rank, 64},
+                          *make_host_page_mover(d.memory.view()));
+  other.bind(segment_id, d.segment);
+  const copy_order order{segment_id, {{d.item(0, 0, 0)}}};
+  auto reply = other.begin(order);
+  REQUIRE(reply);
+  other.verify(order, *reply);
+  other.scatter(order, *reply);
+  CHECK(device::codes(*reply) == std::vector{errc::identity_mismatch});
+  CHECK(d.memory.is_poisoned(0));
+}
+
+TEST_CASE("copy engine: a flipped, torn or empty page is corrupt and not scattered", "[copy_engine_state]") {
+  device d;
+  const std::vector items{d.item(0, 0, 0), d.item(1, 1, 1)};
+  REQUIRE(d.gather(items) == std::vector(2, errc::ok));
+  d.poison_all();
+  SECTION("a flipped bit at the end") {
+    d.buffer(1)[io::page_header_bytes + device::page_bytes - 1] ^= std::byte{0x10};
+  }
+  SECTION("a flipped bit in the header") {
+    d.buffer(1)[8] ^= std::byte{1};
+  }
+  SECTION("cut short") {
+    std::memset(d.buffer(1) + io::page_header_bytes + 512, 0, device::page_bytes - 512);
+  }
+  SECTION("zeroes") {
+    std::memset(d.buffer(1), 0, device::slot_bytes);
+  }
+  CHECK(d.scatter(items) == std::vector{errc::ok, errc::corrupt});
+  CHECK(d.holds(0, 0));
+  CHECK(d.memory.is_poisoned(1));
+}
+
+TEST_CASE("copy engine: a block or buffer that does not exist fails alone", "[copy_engine_state]") {
+  device d;
+  constexpr std::uint64_t huge = ~std::uint64_t{0};
+  std::vector items{d.item(0, 0, 0), d.item(1, 1, 1), d.item(2, 2, 2)};
+  SECTION("block") {
+    items[1].block = GENERATE(blocks, 0xffffffffU);
+  }
+  SECTION("buffer") {
+    items[1].buffer_offset =
+        GENERATE_COPY(blocks * device::slot_bytes, (blocks - 1) * device::slot_bytes + 4096, 100, huge, huge - 4095);
+  }
+  SECTION("tokens to skip") {
+    items[1].skip_tokens = GENERATE(6U, 0xffffffffU);
+  }
+  const auto expected = items[1].skip_tokens > 0 ? errc::invalid_argument : errc::out_of_range;
+  CHECK(d.gather(items) == std::vector{errc::ok, expected, errc::ok});
+
+  // The same order as a scatter, of pages that are all there.
+  REQUIRE(d.gather({d.item(1, 1, 1)}) == std::vector{errc::ok});
+  d.poison_all();
+  CHECK(d.scatter(items) == std::vector{errc::ok, expected, errc::ok});
+  CHECK(d.holds(0, 0));
+  CHECK(d.memory.is_poisoned(1));
+  CHECK(d.holds(2, 2));
+}
+
+TEST_CASE("copy engine: tokens that the engine has computed itself are not written", "[copy_engine_state]") {
+  device d;
+  REQUIRE(d.gather({d.item(3, 0, 3)}) == std::vector{errc::ok});
+  d.poison_all();
+  auto wanted = d.item(3, 0, 3);
+  wanted.skip_tokens = 2;
+  CHECK(d.scatter({wanted}) == std::vector{errc::ok});
+  CHECK_FALSE(d.memory.verify(3, key(3), rank, 2).has_value());
+  CHECK(d.memory.verify(3, key(3), rank).has_value());
+}
+
+TEST_CASE("copy engine: an order for another segment, or one that is too long, is refused as a whole",
+          "[copy_engine_state]") {
+  device d(4);
+  const auto refused = [&](std::uint64_t segment, std::size_t items) {
+    const auto reply = d.state.begin({segment, std::vector<copy_item>(items, d.item(0, 0, 0))});
+    REQUIRE_FALSE(reply);
+    CHECK_FALSE(reply.error().text.empty());
+    return reply.error().code;
+  };
+  CHECK(refused(segment_id + 1, 1) == errc::expired);
+  CHECK(refused(0, 1) == errc::expired);
+  CHECK(refused(segment_id, 5) == errc::limit_exceeded);
+
+  // After a reconnect, orders of the life before find nothing.
+  d.state.bind(segment_id + 1, *io::segment::create(device::slot_bytes));
+  CHECK(refused(segment_id, 1) == errc::expired);
+  CHECK(d.state.begin({segment_id + 1, {{d.item(0, 0, 0)}}}));
+
+  copy_engine_state unbound({space, rank, 4}, *make_host_page_mover(d.memory.view()));
+  CHECK(unbound.begin({0, {}}).error().code == errc::expired);
+}
+
+TEST_CASE("copy engine: an empty order has an empty answer", "[copy_engine_state]") {
+  device d;
+  CHECK(d.gather({}).empty());
+  CHECK(d.scatter({}).empty());
+}

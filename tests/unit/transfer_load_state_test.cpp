@@ -1,0 +1,476 @@
+#include "actors/transfer/load_state.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/transfer_support.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::transfer;
+using namespace troupe::test;
+
+struct loader {
+  explicit loader(const node_binding& node = test_binding(), const coordinator_options& how = test_options())
+      : state(how), effects(state) {
+    state.bind(node);
+  }
+
+  load_state state;
+  effects_of<load_state, load_effect> effects;
+
+  template <class T>
+  std::vector<T> take() {
+    return effects.take<T>();
+  }
+  template <class T>
+  T one() {
+    auto all = take<T>();
+    REQUIRE(all.size() == 1);
+    return std::move(all.front());
+  }
+
+  void located(const load_locate& x, timestamp now = t0, std::uint32_t first_slot = 0) {
+    state.on_locate(x.call, locate_reply{locations(x.request.keys, first_slot)}, now);
+  }
+  void was_read(const load_read& x, timestamp now = t0) {
+    state.on_read(x.call, io_reply{same_codes(x.batch.items.size())}, now);
+  }
+  void scattered(const load_scatter& x, timestamp now = t0) {
+    state.on_scatter(x.call, copy_reply{same_codes(x.order.items.size()), 2 * ms, 1 * ms}, now);
+  }
+  void released(const load_release& x, timestamp now = t0) { state.on_release(x.call, {}, now); }
+  void release_all(timestamp now = t0) {
+    for (const auto& x : take<load_release>())
+      released(x, now);
+  }
+
+  void check_at_rest(std::uint32_t buffers) {
+    CHECK(state.calls_under_way() == 0);
+    CHECK(state.open_tasks() == 0);
+    CHECK(state.free_buffers() == buffers);
+    CHECK(effects.left() == 0);
+  }
+};
+
+} // namespace
+
+TEST_CASE("load: locate with a lease, read, scatter, release", "[load_state]") {
+  loader s;
+  const auto work = test_task(3);
+  const auto id = s.state.start(work, t0);
+  REQUIRE(id);
+  const auto locate = s.one<load_locate>();
+  CHECK(locate.request.space == test_space);
+  CHECK(locate.request.rank == 3);
+  CHECK(locate.request.lease.owner == 77);
+  CHECK(locate.request.lease_for >= work.deadline);
+  CHECK(locate.request.lease_for <= std::chrono::seconds(60));
+  CHECK(locate.request.keys == work.keys);
+  s.located(locate, t0 + 3 * ms);
+
+  const auto read = s.one<load_read>();
+  CHECK(read.batch.segment == 9);
+  CHECK(read.batch.deadline == work.deadline - 3 * ms);
+  std::set<std::uint64_t> buffers;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    CHECK(read.batch.items[i].where == slot_ref{i, 7});
+    CHECK(read.batch.items[i].length == test_slot_bytes);
+    buffers.insert(read.batch.items[i].buffer_offset);
+  }
+  CHECK(buffers.size() == 3);
+  CHECK(s.state.free_buffers() == 5);
+  s.was_read(read, t0 + 8 * ms);
+
+  const auto scatter = s.one<load_scatter>();
+  CHECK(scatter.order.segment == 9);
+  for (std::uint32_t i = 0; i < 3; ++i)
+    CHECK(scatter.order.items[i] ==
+          copy_item{work.keys[i], {i, 7}, read.batch.items[i].buffer_offset, work.blocks[i], 0});
+  CHECK(s.take<task_finished>().empty());
+  CHECK(s.take<load_release>().empty());
+  CHECK(s.state.free_buffers() == 5);
+  s.scattered(scatter, t0 + 10 * ms);
+
+  const auto done = s.one<task_finished>();
+  CHECK(done.task == *id);
+  CHECK(results_of(done.result) == std::vector(3, errc::ok));
+  CHECK(done.result.bytes == 3 * test_page_bytes);
+  CHECK(done.result.timing.registry == 3 * ms);
+  CHECK(done.result.timing.io == 5 * ms);
+  CHECK(done.result.timing.copy == 2 * ms);
+  CHECK(done.result.timing.move == 2 * ms);
+  CHECK(done.result.timing.check == 1 * ms);
+  const auto release = s.one<load_release>();
+  CHECK(release.request.lease == locate.request.lease);
+  CHECK(release.request.keep == 0);
+  s.released(release);
+  s.check_at_rest(8);
+}
+
+TEST_CASE("load: what has no page is a miss, the rest is loaded", "[load_state]") {
+  loader s;
+  REQUIRE(s.state.start(test_task(3), t0));
+  const auto locate = s.one<load_locate>();
+  locate_reply reply{locations(locate.request.keys)};
+  reply.locations[1] = {{}, static_cast<std::uint32_t>(errc::not_found)};
+  s.state.on_locate(locate.call, reply, t0);
+  s.was_read(s.one<load_read>());
+  s.scattered(s.one<load_scatter>());
+  CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok, errc::not_found, errc::ok});
+  CHECK(s.take<load_invalidate>().empty());
+  s.release_all();
+  s.check_at_rest(8);
+}
+
+TEST_CASE("load: nothing found ends at once, and its lease is given back all the same", "[load_state]") {
+  loader s;
+  REQUIRE(s.state.start(test_task(2), t0));
+  const auto locate = s.one<load_locate>();
+  s.state.on_locate(locate.call, locate_reply{std::vector<location>(2, {{}, 1})}, t0);
+  CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::not_found));
+  CHECK(s.one<load_release>().request.lease == locate.request.lease);
+}
+
+TEST_CASE("load: a task without blocks is answered at once and holds nothing", "[load_state]") {
+  loader s;
+  REQUIRE(s.state.start(test_task(0), t0));
+  CHECK(s.one<task_finished>().result.results.empty());
+  s.check_at_rest(8);
+}
+
+TEST_CASE("load: each shard that was asked has its lease back once, after the last read", "[load_state]") {
+  constexpr std::uint32_t shards = 4;
+  loader s{test_binding(64, shards), test_options(4)};
+  REQUIRE(s.state.start(test_task(40), t0));
+  const auto locates = s.take<load_locate>();
+  REQUIRE(locates.size() == shards);
+  for (const auto& x : locates) {
+    CHECK(x.request.lease == locates[0].request.lease);
+    for (const auto& k : x.request.keys)
+      CHECK(shard_of(k, shards) == x.shard);
+    s.located(x);
+  }
+  auto reads = s.take<load_read>();
+  for (auto& x : reads) {
+    CHECK(x.batch.items.size() <= 4);
+    CHECK(s.take<load_release>().empty());
+    s.was_read(x);
+    CHECK(s.take<load_release>().empty());
+    for (const auto& y : s.take<load_scatter>())
+      s.scattered(y);
+  }
+  const auto releases = s.take<load_release>();
+  std::multiset<std::uint32_t> released;
+  for (const auto& x : releases) {
+    released.insert(x.shard);
+    s.released(x);
+  }
+  CHECK(released == std::multiset<std::uint32_t>{0, 1, 2, 3});
+  CHECK(s.one<task_finished>().result.bytes == 40 * test_page_bytes);
+  s.check_at_rest(64);
+}
+
+TEST_CASE("load: a bad page is unpublished, wherever it was found out", "[load_state]") {
+  loader s;
+  REQUIRE(s.state.start(test_task(6), t0));
+  s.located(s.one<load_locate>());
+  const auto read = s.one<load_read>();
+  s.state.on_read(read.call,
+                  io_reply{codes({errc::ok, errc::io_error, errc::stale, errc::slab_damaged, errc::timeout, errc::ok})},
+                  t0);
+  CHECK(s.state.free_buffers() == 6);
+  const auto after_read = s.one<load_invalidate>();
+  CHECK(after_read.request.space == test_space);
+  CHECK(after_read.request.rank == 3);
+  CHECK(after_read.request.pages.items == std::vector<page_ref>{{key(1), {1, 7}}, {key(3), {3, 7}}});
+
+  const auto scatter = s.one<load_scatter>();
+  REQUIRE(scatter.order.items.size() == 2);
+  s.state.on_scatter(scatter.call, copy_reply{codes({errc::corrupt, errc::identity_mismatch}), {}, {}}, t0);
+  const auto after_scatter = s.one<load_invalidate>();
+  CHECK(after_scatter.request.pages.items == std::vector<page_ref>{{key(0), {0, 7}}, {key(5), {5, 7}}});
+
+  const auto done = s.one<task_finished>();
+  CHECK(results_of(done.result) == std::vector{errc::corrupt, errc::io_error, errc::stale, errc::slab_damaged,
+                                               errc::timeout, errc::identity_mismatch});
+  CHECK(done.result.bytes == 0);
+  // The lease goes when the registry has heard of the bad pages, so that nobody evicts them meanwhile.
+  CHECK(s.take<load_release>().empty());
+  s.state.on_invalidate(after_read.call, finish_reply{same_codes(2)}, t0);
+  CHECK(s.take<load_release>().empty());
+  s.state.on_invalidate(after_scatter.call, no_answer(), t0);
+  s.released(s.one<load_release>());
+  s.check_at_rest(8);
+}
+
+TEST_CASE("load: what is only out of reach is not unpublished", "[load_state]") {
+  const auto code =
+      GENERATE(errc::timeout, errc::cancelled, errc::stale, errc::expired, errc::shutting_down, errc::unreachable,
+               errc::limit_exceeded, errc::internal, errc::out_of_range, errc::invalid_argument);
+  loader s;
+  REQUIRE(s.state.start(test_task(2), t0));
+  s.located(s.one<load_locate>());
+  SECTION("the whole read") {
+    s.state.on_read(s.one<load_read>().call, fail(code, "x"), t0);
+  }
+  SECTION("each read") {
+    s.state.on_read(s.one<load_read>().call, io_reply{same_codes(2, code)}, t0);
+  }
+  SECTION("the whole scatter") {
+    s.was_read(s.one<load_read>());
+    s.state.on_scatter(s.one<load_scatter>().call, fail(code, "x"), t0);
+  }
+  SECTION("each scatter") {
+    s.was_read(s.one<load_read>());
+    s.state.on_scatter(s.one<load_scatter>().call, copy_reply{same_codes(2, code), {}, {}}, t0);
+  }
+  CHECK(s.take<load_invalidate>().empty());
+  CHECK(results_of(s.one<task_finished>().result) == std::vector(2, code));
+  s.release_all();
+  s.check_at_rest(8);
+}
+
+TEST_CASE("load: answers that are too short or have unknown codes count as failures", "[load_state]") {
+  loader s;
+  REQUIRE(s.state.start(test_task(3), t0));
+  const auto locate = s.one<load_locate>();
+  SECTION("locate") {
+    locate_reply reply{locations(locate.request.keys)};
+    reply.locations.items.pop_back();
+    reply.locations[1].status = 77;
+    s.state.on_locate(locate.call, reply, t0);
+    s.was_read(s.one<load_read>());
+    s.scattered(s.one<load_scatter>());
+  }
+  SECTION("read") {
+    s.located(locate);
+    s.state.on_read(s.one<load_read>().call, io_reply{std::vector<std::uint8_t>{0, 255}}, t0);
+    s.scattered(s.one<load_scatter>());
+  }
+  SECTION("scatter") {
+    s.located(locate);
+    s.was_read(s.one<load_read>());
+    s.state.on_scatter(s.one<load_scatter>().call, copy_reply{{std::vector<std::uint8_t>{0, errc_count}}, {}, {}}, t0);
+  }
+  const auto done = s.one<task_finished>();
+  CHECK(results_of(done.result) == std::vector{errc::ok, errc::internal, errc::internal});
+  CHECK(done.result.bytes == test_page_bytes);
+  s.release_all();
+  s.check_at_rest(8);
+}
+
+TEST_CASE("load: a lost answer of the registry is asked for again under the same lease", "[load_state]") {
+  loader s;
+  REQUIRE(s.state.start(test_task(2), t0));
+  const auto first = s.one<load_locate>();
+  s.state.on_locate(first.call, no_answer(), t0 + 300 * ms);
+  const auto second = s.one<load_locate>();
+  CHECK(second.request.lease == first.request.lease);
+  CHECK(second.request.keys == first.request.keys);
+  s.located(first);
+  CHECK(s.take<load_read>().empty());
+  s.located(second, t0 + 400 * ms);
+  s.was_read(s.one<load_read>());
+  s.scattered(s.one<load_scatter>());
+  CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::ok));
+  CHECK(s.take<load_release>().size() == 1);
+}
+
+TEST_CASE("load: other errors of the registry are final", "[load_state]") {
+  loader s{test_binding(8, 2)};
+  REQUIRE(s.state.start(test_task(8), t0));
+  const auto locates = s.take<load_locate>();
+  REQUIRE(locates.size() == 2);
+  s.state.on_locate(locates[0].call, fail(errc::limit_exceeded, "too many leases"), t0);
+  s.located(locates[1]);
+  s.was_read(s.one<load_read>());
+  s.scattered(s.one<load_scatter>());
+  const auto results = results_of(s.one<task_finished>().result);
+  CHECK(static_cast<std::size_t>(std::count(results.begin(), results.end(), errc::limit_exceeded)) ==
+        locates[0].request.keys.size());
+  CHECK(static_cast<std::size_t>(std::count(results.begin(), results.end(), errc::ok)) ==
+        locates[1].request.keys.size());
+  CHECK(s.take<load_release>().size() == 2);
+}
+
+TEST_CASE("load: the deadline ends a task while it locates or reads, the lease lasts until the kernel is done",
+          "[load_state]") {
+  constexpr auto late = t0 + std::chrono::seconds(1);
+  loader s;
+  REQUIRE(s.state.start(test_task(2), t0));
+  const auto locate = s.one<load_locate>();
+  const auto expire = [&] {
+    s.state.on_tick(late - 1 * ms);
+    CHECK(s.take<task_finished>().empty());
+    s.state.on_tick(late);
+    CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::timeout));
+    CHECK(s.take<load_release>().empty());
+    s.state.on_tick(late + 5 * ms);
+  };
+  SECTION("locate, answered late") {
+    expire();
+    s.located(locate, late);
+    CHECK(s.take<load_read>().empty());
+  }
+  SECTION("locate, lost") {
+    expire();
+    s.state.on_locate(locate.call, no_answer(), late);
+    CHECK(s.take<load_locate>().empty());
+  }
+  SECTION("read") {
+    s.located(locate);
+    const auto read = s.one<load_read>();
+    expire();
+    CHECK(s.state.free_buffers() == 6);
+    s.was_read(read, late + 100 * ms);
+    CHECK(s.state.free_buffers() == 8);
+    CHECK(s.take<load_scatter>().empty());
+  }
+  SECTION("read, of a page that turns out to be bad") {
+    s.located(locate);
+    const auto read = s.one<load_read>();
+    expire();
+    s.state.on_read(read.call, io_reply{codes({errc::io_error, errc::timeout})}, late);
+    const auto invalidate = s.one<load_invalidate>();
+    CHECK(invalidate.request.pages.size() == 1);
+    s.state.on_invalidate(invalidate.call, finish_reply{same_codes(1)}, late);
+  }
+  s.released(s.one<load_release>(), late);
+  CHECK(s.take<task_finished>().empty());
+  s.check_at_rest(8);
+}
+
+TEST_CASE("load: a block that is being filled has no result before the copy engine's answer", "[load_state]") {
+  constexpr auto late = t0 + std::chrono::seconds(1);
+  loader s{test_binding(2)};
+  REQUIRE(s.state.start(test_task(3), t0));
+  s.located(s.one<load_locate>());
+  s.was_read(s.one<load_read>());
+  const auto scatter = s.one<load_scatter>();
+  // The third block waits for a buffer; the two others may be written at any moment, so that the caller, who gives
+  // the blocks of a failed load to other sequences, must not hear of them.
+  s.state.on_tick(late);
+  s.state.on_tick(late + 100 * ms);
+  CHECK(s.take<task_finished>().empty());
+  CHECK(s.state.open_tasks() == 1);
+  CHECK(s.take<load_release>().empty());
+  SECTION("it fills them") {
+    s.scattered(scatter, late + 150 * ms);
+    const auto done = s.one<task_finished>();
+    CHECK(results_of(done.result) == std::vector{errc::ok, errc::ok, errc::timeout});
+    CHECK(done.result.bytes == 2 * test_page_bytes);
+  }
+  SECTION("it dies") {
+    s.state.on_scatter(scatter.call, fail(errc::unreachable, "gone"), late + 150 * ms);
+    CHECK(results_of(s.one<task_finished>().result) ==
+          std::vector{errc::unreachable, errc::unreachable, errc::timeout});
+  }
+  s.release_all();
+  s.check_at_rest(2);
+}
+
+TEST_CASE("load: the loss of the node ends all tasks, and late answers find nothing", "[load_state]") {
+  loader s{test_binding(4)};
+  for (std::uint64_t i = 0; i < 3; ++i)
+    REQUIRE(s.state.start(test_task(1, 10 * i), t0));
+  const auto locates = s.take<load_locate>();
+  s.located(locates[1]);
+  s.located(locates[2]);
+  const auto reads = s.take<load_read>();
+  s.state.on_read(reads[1].call, io_reply{codes({errc::io_error})}, t0);
+  const auto invalidate = s.one<load_invalidate>();
+  CHECK(s.one<task_finished>().task == 3);
+
+  s.state.unbind(errc::unreachable);
+  const auto done = s.take<task_finished>();
+  REQUIRE(done.size() == 2);
+  for (const auto& x : done)
+    CHECK(results_of(x.result) == std::vector{errc::unreachable});
+  s.check_at_rest(0);
+
+  auto node = test_binding(1);
+  node.owner = 78;
+  s.state.bind(node);
+  REQUIRE(s.state.start(test_task(1, 500), t0));
+  s.located(locates[0]);
+  s.was_read(reads[0]);
+  s.state.on_invalidate(invalidate.call, finish_reply{same_codes(1)}, t0);
+  CHECK(s.state.free_buffers() == 1);
+  s.located(s.one<load_locate>());
+  s.was_read(s.one<load_read>());
+  s.scattered(s.one<load_scatter>());
+  CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok});
+  s.release_all();
+  s.check_at_rest(1);
+}
+
+TEST_CASE("load: blocks being filled outlive the node, without touching the next one", "[load_state]") {
+  loader s{test_binding(2)};
+  REQUIRE(s.state.start(test_task(3), t0));
+  s.located(s.one<load_locate>());
+  s.was_read(s.one<load_read>());
+  const auto scatter = s.one<load_scatter>();
+  s.state.unbind(errc::unreachable);
+  CHECK(s.take<task_finished>().empty());
+  CHECK(s.state.open_tasks() == 1);
+
+  auto node = test_binding(1);
+  node.owner = 78;
+  s.state.bind(node);
+  const auto code = GENERATE(errc::ok, errc::corrupt);
+  s.state.on_scatter(scatter.call, copy_reply{codes({code, errc::ok}), {}, {}}, t0);
+  const auto done = s.one<task_finished>();
+  CHECK(results_of(done.result) == std::vector{code, errc::ok, errc::unreachable});
+  // Neither its buffers, nor its lease, nor its bad page mean anything to the new node.
+  s.check_at_rest(1);
+}
+
+TEST_CASE("load: the end of the coordinator, twice", "[load_state]") {
+  loader s;
+  REQUIRE(s.state.start(test_task(1), t0));
+  CHECK(s.take<load_locate>().size() == 1);
+  s.state.unbind(errc::shutting_down);
+  s.state.unbind(errc::shutting_down);
+  CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::shutting_down});
+  s.check_at_rest(0);
+}
+
+TEST_CASE("load: an answer that comes twice counts once", "[load_state]") {
+  loader s;
+  REQUIRE(s.state.start(test_task(1), t0));
+  const auto locate = s.one<load_locate>();
+  s.located(locate);
+  s.located(locate);
+  const auto read = s.one<load_read>();
+  s.was_read(read);
+  s.was_read(read);
+  const auto scatter = s.one<load_scatter>();
+  s.scattered(scatter);
+  s.scattered(scatter);
+  const auto release = s.one<load_release>();
+  s.released(release);
+  s.released(release);
+  CHECK(s.take<task_finished>().size() == 1);
+  s.check_at_rest(8);
+}
+
+TEST_CASE("load: more pages than buffers, and a lease that cannot be given back", "[load_state]") {
+  loader s{test_binding(2), test_options(3)};
+  REQUIRE(s.state.start(test_task(7), t0));
+  s.located(s.one<load_locate>());
+  std::size_t loaded = 0;
+  for (int round = 0; round < 20 && s.state.open_tasks() > 0; ++round) {
+    const auto read = s.one<load_read>();
+    CHECK(read.batch.items.size() <= 2);
+    s.was_read(read);
+    const auto scatter = s.one<load_scatter>();
+    loaded += scatter.order.items.size();
+    s.scattered(scatter);
+  }
+  CHECK(loaded == 7);
+  CHECK(results_of(s.one<task_finished>().result) == std::vector(7, errc::ok));
+  s.state.on_release(s.one<load_release>().call, fail(errc::unreachable, "gone"), t0);
+  s.check_at_rest(2);
+}

@@ -1,0 +1,302 @@
+#include "actors/transfer/lookup_state.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/transfer_support.hpp"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::transfer;
+using namespace troupe::test;
+
+constexpr duration time_limit = std::chrono::seconds(3);
+constexpr duration hold = std::chrono::seconds(30);
+
+struct finder {
+  explicit finder(std::uint32_t shards = 1, std::uint32_t lookups_max = 8)
+      : state(lookups_max, time_limit), effects(state) {
+    lookup_state::binding node;
+    node.owner = 77;
+    node.ticket_stream = 2;
+    node.space = test_space;
+    node.shard_count = shards;
+    node.batch_keys_max = 512;
+    node.lease_max = std::chrono::seconds(60);
+    state.bind(node);
+  }
+
+  lookup_state state;
+  effects_of<lookup_state, lookup_effect> effects;
+
+  template <class T>
+  std::vector<T> take() {
+    return effects.take<T>();
+  }
+  template <class T>
+  T one() {
+    auto all = take<T>();
+    REQUIRE(all.size() == 1);
+    return std::move(all.front());
+  }
+  void matched(const lookup_match& x, std::uint32_t count, timestamp now = t0) {
+    state.on_match(x.call, match_reply{count}, now);
+  }
+};
+
+lookup_task find(std::uint32_t count, duration lease_for = hold) {
+  return {test_task(count).keys, lease_for};
+}
+
+} // namespace
+
+TEST_CASE("lookup: one shard answers, and the lease is released once", "[lookup_state]") {
+  finder s;
+  const auto id = s.state.start(find(5), t0);
+  REQUIRE(id);
+  const auto match = s.one<lookup_match>();
+  CHECK(match.request.space == test_space);
+  CHECK(match.request.lease_for == hold);
+  CHECK(match.request.keys == test_task(5).keys);
+  s.matched(match, 3);
+  const auto done = s.one<lookup_finished>();
+  CHECK(done.lookup == *id);
+  REQUIRE(done.answer);
+  CHECK(done.answer->matched == 3);
+  CHECK(done.answer->lease == match.request.lease);
+  CHECK(s.take<lookup_release>().empty());
+  CHECK(s.state.under_way() == 0);
+  CHECK(s.state.held() == 1);
+
+  REQUIRE(s.state.release(done.answer->lease, t0));
+  const auto release = s.one<lookup_release>();
+  CHECK(release.request.lease == done.answer->lease);
+  CHECK(release.request.keep == 0);
+  CHECK(s.state.held() == 0);
+  const auto again = s.state.release(done.answer->lease, t0);
+  REQUIRE_FALSE(again);
+  CHECK(again.error().code == errc::not_found);
+  CHECK(s.effects.left() == 0);
+}
+
+TEST_CASE("lookup: nothing matched holds nothing", "[lookup_state]") {
+  finder s{3};
+  REQUIRE(s.state.start(find(30), t0));
+  for (const auto& x : s.take<lookup_match>())
+    s.matched(x, 0);
+  const auto done = s.one<lookup_finished>();
+  REQUIRE(done.answer);
+  CHECK(done.answer->matched == 0);
+  CHECK(done.answer->lease == ticket{});
+  CHECK(s.state.held() == 0);
+  CHECK(s.effects.left() == 0);
+}
+
+TEST_CASE("lookup: no keys, nothing matched, at once", "[lookup_state]") {
+  finder s{3};
+  REQUIRE(s.state.start(find(0), t0));
+  CHECK(s.one<lookup_finished>().answer->matched == 0);
+  CHECK(s.state.under_way() == 0);
+  CHECK(s.effects.left() == 0);
+}
+
+TEST_CASE("lookup: the prefix ends at the first key that any shard misses, the rest is trimmed", "[lookup_state]") {
+  const auto seed = GENERATE(range(1U, 41U));
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  const auto shards = std::uniform_int_distribution<std::uint32_t>(1, 9)(random);
+  const auto count = std::uniform_int_distribution<std::uint32_t>(1, 60)(random);
+  finder s{shards};
+  REQUIRE(s.state.start(find(count), t0));
+  auto matches = s.take<lookup_match>();
+  std::shuffle(matches.begin(), matches.end(), random);
+
+  // Against a model: which keys are complete, how many of its own leading keys each shard then leases.
+  const auto keys = test_task(count).keys;
+  std::vector<bool> complete(count);
+  for (std::uint32_t i = 0; i < count; ++i)
+    complete[i] = std::uniform_int_distribution<int>(0, 19)(random) != 0;
+  const auto expected =
+      static_cast<std::uint32_t>(std::find(complete.begin(), complete.end(), false) - complete.begin());
+  std::map<std::uint32_t, std::vector<std::uint32_t>> leased; // positions, by shard
+  for (const auto& x : matches) {
+    std::uint32_t matched = 0;
+    for (const auto& k : x.request.keys) {
+      const auto at = static_cast<std::uint32_t>(std::find(keys.begin(), keys.end(), k) - keys.begin());
+      REQUIRE(at < count);
+      if (!complete[at])
+        break;
+      leased[x.shard].push_back(at);
+      ++matched;
+    }
+    s.matched(x, matched);
+  }
+  const auto done = s.one<lookup_finished>();
+  REQUIRE(done.answer);
+  CHECK(done.answer->matched == expected);
+  for (const auto& x : s.take<lookup_release>())
+    leased[x.shard].resize(x.request.keep);
+  std::set<std::uint32_t> held;
+  for (const auto& [shard, positions] : leased)
+    held.insert(positions.begin(), positions.end());
+  std::set<std::uint32_t> wanted;
+  for (std::uint32_t i = 0; i < expected; ++i)
+    wanted.insert(i);
+  CHECK(held == wanted);
+
+  if (expected > 0) {
+    REQUIRE(s.state.release(done.answer->lease, t0));
+    std::set<std::uint32_t> released;
+    for (const auto& x : s.take<lookup_release>()) {
+      CHECK(x.request.keep == 0);
+      CHECK(released.insert(x.shard).second);
+    }
+    for (const auto& [shard, positions] : leased)
+      CHECK(released.contains(shard) == !positions.empty());
+  }
+  CHECK(s.state.held() == 0);
+}
+
+TEST_CASE("lookup: a shard that says more than it was asked is not believed", "[lookup_state]") {
+  finder s;
+  REQUIRE(s.state.start(find(4), t0));
+  s.matched(s.one<lookup_match>(), 0xffffffff);
+  CHECK(s.one<lookup_finished>().answer->matched == 4);
+}
+
+TEST_CASE("lookup: what cannot be a lookup is refused", "[lookup_state]") {
+  finder s{1, 2};
+  const auto refused = [&](const lookup_task& work) {
+    const auto id = s.state.start(work, t0);
+    REQUIRE_FALSE(id);
+    CHECK_FALSE(id.error().text.empty());
+    CHECK(s.effects.left() == 0);
+    return id.error().code;
+  };
+  CHECK(refused(find(513)) == errc::limit_exceeded);
+  CHECK(refused(find(1, duration::zero())) == errc::invalid_argument);
+  CHECK(refused(find(1, duration::min())) == errc::invalid_argument);
+  CHECK(refused(find(1, duration::max())) == errc::invalid_argument);
+  CHECK(refused(find(1, std::chrono::seconds(61))) == errc::invalid_argument);
+  REQUIRE(s.state.start(find(1), t0));
+  REQUIRE(s.state.start(find(1), t0));
+  s.take<lookup_match>();
+  CHECK(refused(find(1)) == errc::limit_exceeded);
+  s.state.unbind(errc::unreachable);
+  CHECK(s.take<lookup_finished>().size() == 2);
+  CHECK(refused(find(1)) == errc::unreachable);
+}
+
+TEST_CASE("lookup: a lost answer is asked for again under the same lease, until the time is over", "[lookup_state]") {
+  finder s;
+  REQUIRE(s.state.start(find(4), t0));
+  const auto first = s.one<lookup_match>();
+  s.state.on_match(first.call, no_answer(), t0 + 1000 * ms);
+  const auto second = s.one<lookup_match>();
+  CHECK(second.request.lease == first.request.lease);
+  CHECK(second.request.keys == first.request.keys);
+  SECTION("and comes") {
+    s.matched(first, 1); // too late
+    CHECK(s.take<lookup_finished>().empty());
+    s.matched(second, 4);
+    CHECK(s.one<lookup_finished>().answer->matched == 4);
+  }
+  SECTION("and does not come") {
+    s.state.on_match(second.call, no_answer(), t0 + time_limit);
+    CHECK(s.take<lookup_match>().empty());
+    const auto done = s.one<lookup_finished>();
+    REQUIRE_FALSE(done.answer);
+    CHECK(done.answer.error().code == errc::timeout);
+    // Nobody knows what the shard leased.
+    const auto release = s.one<lookup_release>();
+    CHECK(release.request.lease == first.request.lease);
+    CHECK(release.request.keep == 0);
+    CHECK(s.state.held() == 0);
+  }
+}
+
+TEST_CASE("lookup: a shard that fails fails the lookup, once, and everything is given back", "[lookup_state]") {
+  finder s{3};
+  REQUIRE(s.state.start(find(30), t0));
+  const auto matches = s.take<lookup_match>();
+  REQUIRE(matches.size() == 3);
+  s.matched(matches[0], 2);
+  s.state.on_match(matches[1].call, fail(errc::limit_exceeded, "too many leases"), t0);
+  CHECK(s.take<lookup_finished>().empty());
+  s.matched(matches[2], 5);
+  const auto done = s.one<lookup_finished>();
+  REQUIRE_FALSE(done.answer);
+  CHECK(done.answer.error().code == errc::limit_exceeded);
+  CHECK(done.answer.error().text == "too many leases");
+  CHECK(s.take<lookup_release>().size() == 3);
+  CHECK(s.state.under_way() == 0);
+  CHECK(s.state.held() == 0);
+}
+
+TEST_CASE("lookup: the time limit ends a lookup, late answers find nothing", "[lookup_state]") {
+  finder s{2};
+  const auto id = s.state.start(find(20), t0);
+  const auto matches = s.take<lookup_match>();
+  s.matched(matches[0], 3);
+  s.state.on_tick(t0 + time_limit - 1 * ms);
+  CHECK(s.effects.left() == 0);
+  s.state.on_tick(t0 + time_limit);
+  const auto done = s.one<lookup_finished>();
+  CHECK(done.lookup == *id);
+  CHECK(done.answer.error().code == errc::timeout);
+  CHECK(s.take<lookup_release>().size() == 2);
+  s.matched(matches[1], 3, t0 + time_limit);
+  s.state.on_tick(t0 + 2 * time_limit);
+  CHECK(s.effects.left() == 0);
+  CHECK(s.state.under_way() == 0);
+  CHECK(s.state.held() == 0);
+}
+
+TEST_CASE("lookup: a lease that runs out is forgotten", "[lookup_state]") {
+  finder s;
+  REQUIRE(s.state.start(find(1), t0));
+  s.matched(s.one<lookup_match>(), 1);
+  const auto lease = s.one<lookup_finished>().answer->lease;
+  s.state.on_tick(t0 + hold - 1 * ms);
+  CHECK(s.state.held() == 1);
+  s.state.on_tick(t0 + hold);
+  CHECK(s.state.held() == 0);
+  CHECK(s.state.release(lease, t0 + hold).error().code == errc::not_found);
+  CHECK(s.effects.left() == 0);
+}
+
+TEST_CASE("lookup: the loss of the node ends lookups and forgets leases", "[lookup_state]") {
+  finder s{2};
+  REQUIRE(s.state.start(find(20), t0));
+  for (const auto& x : s.take<lookup_match>())
+    s.matched(x, 20);
+  const auto held = s.one<lookup_finished>().answer->lease;
+  REQUIRE(s.state.start(find(20), t0));
+  const auto matches = s.take<lookup_match>();
+  s.matched(matches[0], 1);
+  s.state.unbind(errc::unreachable);
+  const auto done = s.one<lookup_finished>();
+  CHECK(done.answer.error().code == errc::unreachable);
+  CHECK(s.state.under_way() == 0);
+  CHECK(s.state.held() == 0);
+  CHECK_FALSE(s.state.bound());
+  s.matched(matches[1], 1);
+  CHECK(s.state.release(held, t0).error().code == errc::not_found);
+  s.state.on_tick(t0 + std::chrono::hours(1));
+  CHECK(s.effects.left() == 0);
+}
+
+TEST_CASE("lookup: a binding without limits on time does not overflow", "[lookup_state]") {
+  finder s;
+  auto node = s.state.current_binding();
+  node.lease_max = duration::max();
+  s.state.bind(node);
+  REQUIRE(s.state.start(find(1, duration::max()), t0));
+  s.matched(s.one<lookup_match>(), 1);
+  CHECK(s.one<lookup_finished>().answer->matched == 1);
+  s.state.on_tick(t0 + std::chrono::hours(1000));
+  CHECK(s.state.held() == 1);
+}

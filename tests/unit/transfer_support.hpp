@@ -1,0 +1,126 @@
+#pragma once
+
+#include "actors/transfer/coordinator_core.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+/// What the tests of the transfer coordinators have in common.
+
+namespace troupe::test {
+
+inline constexpr timestamp t0{std::chrono::hours(1)};
+inline constexpr std::chrono::milliseconds ms{1};
+
+inline constexpr std::uint64_t test_slot_bytes = 8192;
+inline constexpr std::uint64_t test_page_bytes = 4096;
+inline constexpr namespace_id test_space{11, 12};
+
+inline key_digest key(std::uint64_t n) {
+  return hash_key(std::as_bytes(std::span(&n, 1)));
+}
+
+inline transfer::coordinator_options test_options(std::uint32_t batch_pages = 32, std::uint32_t tasks_max = 256) {
+  return {test_space, 3, test_page_bytes, test_slot_bytes, batch_pages, tasks_max};
+}
+
+inline transfer::node_binding test_binding(std::uint32_t buffers = 8, std::uint32_t shards = 1) {
+  transfer::node_binding out;
+  out.owner = 77;
+  out.ticket_stream = 5;
+  out.shard_count = shards;
+  out.batch_keys_max = 64;
+  out.reservation_max = std::chrono::seconds(60);
+  out.lease_max = std::chrono::seconds(60);
+  out.segment = 9;
+  out.buffer_offset = 3 * test_slot_bytes;
+  out.buffer_count = buffers;
+  return out;
+}
+
+/// `count` blocks, keys from `first` on, in blocks from 100 on.
+inline transfer_task test_task(std::uint32_t count, std::uint64_t first = 0,
+                               duration deadline = std::chrono::seconds(1)) {
+  transfer_task out;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    out.keys.items.push_back(key(first + i));
+    out.blocks.items.push_back(100 + i);
+  }
+  out.parent = key(1'000'000 + first);
+  out.deadline = deadline;
+  return out;
+}
+
+/// The effects of a state, taken out of its outbox and kept until the test takes them.
+template <class State, class Effect>
+class effects_of {
+public:
+  explicit effects_of(State& state) : state_(state) {}
+
+  /// All effects of kind T that were not taken yet, in order.
+  template <class T>
+  std::vector<T> take() {
+    for (auto& x : state_.take_outbox())
+      kept_.push_back(std::move(x));
+    std::vector<T> out;
+    std::vector<Effect> rest;
+    for (auto& x : kept_) {
+      if (auto* found = std::get_if<T>(&x))
+        out.push_back(std::move(*found));
+      else
+        rest.push_back(std::move(x));
+    }
+    kept_ = std::move(rest);
+    return out;
+  }
+
+  /// How many effects were not taken.
+  std::size_t left() {
+    for (auto& x : state_.take_outbox())
+      kept_.push_back(std::move(x));
+    return kept_.size();
+  }
+
+private:
+  State& state_;
+  std::vector<Effect> kept_;
+};
+
+template <class Code>
+packed<std::uint8_t> codes(std::initializer_list<Code> list) {
+  packed<std::uint8_t> out;
+  for (const auto code : list)
+    out.items.push_back(static_cast<std::uint8_t>(code));
+  return out;
+}
+
+inline packed<std::uint8_t> same_codes(std::size_t count, errc code = errc::ok) {
+  return std::vector<std::uint8_t>(count, static_cast<std::uint8_t>(code));
+}
+
+inline std::vector<errc> results_of(const transfer_result& x) {
+  std::vector<errc> out;
+  for (const auto code : x.results)
+    out.push_back(static_cast<errc>(code));
+  return out;
+}
+
+/// Slots 0, 1, … of generation 7 for all keys of a request.
+template <class Keys>
+std::vector<location> locations(const Keys& keys, std::uint32_t first_slot = 0) {
+  std::vector<location> out;
+  for (std::uint32_t i = 0; i < keys.size(); ++i)
+    out.push_back({{first_slot + i, 7}, 0});
+  return out;
+}
+
+inline tl::unexpected<error> no_answer() {
+  return fail(errc::timeout, "no answer");
+}
+
+} // namespace troupe::test
