@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/registry/registry_state.hpp"
+#include "tests/catch.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -59,11 +60,17 @@ inline std::vector<errc> codes(const packed<location>& locations) {
   return out;
 }
 
+/// Ends the test if the call failed.
+inline void must(const result<void>& done) {
+  INFO((done ? std::string{} : to_string(done.error())));
+  REQUIRE(done.has_value());
+}
+
 /// A registry with one namespace, and a source of slots that never runs dry.
 struct one_registry {
   explicit one_registry(std::uint32_t world_size = 1, registry_options options = {})
       : spec(space_of(world_size)), space(spec.id()), state(options) {
-    state.add_namespace(spec).value();
+    must(state.add_namespace(spec));
   }
 
   std::vector<slot_ref> fresh_slots(std::size_t n) {
@@ -124,7 +131,7 @@ struct one_registry {
   }
 
   void release(ticket lease, std::uint32_t keep = 0, std::int64_t now = 0) {
-    state.release({space, lease, keep}, at(now)).value();
+    must(state.release({space, lease, keep}, at(now)));
   }
 
   packed<location> locate(ticket lease, const keys_t& keys, rank_number rank = 0, std::int64_t now = 0) {

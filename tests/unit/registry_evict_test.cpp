@@ -1,0 +1,309 @@
+// Eviction, and the parents that it must not take.
+
+#include "tests/catch.hpp"
+#include "tests/unit/registry_support.hpp"
+
+#include <algorithm>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+using codes_t = std::vector<errc>;
+
+constexpr ticket alice{1, 1};
+constexpr ticket bob{2, 1};
+
+/// The keys of `all` that are still there with a page.
+keys_t left_of(const one_registry& r, const keys_t& all) {
+  keys_t out;
+  for (const auto& key : all)
+    if (const auto info = r.info(key); info && info->live > 0)
+      out.push_back(key);
+  return out;
+}
+
+keys_t first_of(const keys_t& keys, std::size_t n) {
+  return {keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(n)};
+}
+
+} // namespace
+
+TEST_CASE("the least recently used goes first, of one batch the last", "[registry]") {
+  one_registry r;
+  const auto a = some_keys(1, 3);
+  const auto b = some_keys(11, 3);
+  r.save(a);
+  r.save(b);
+  const auto reply = r.evict(2);
+  CHECK(reply.slots == 2);
+  CHECK(reply.more);
+  CHECK(left_of(r, a) == first_of(a, 1));
+  r.count(a); // used: b is older now
+  r.evict(3);
+  CHECK(left_of(r, a) == first_of(a, 1));
+  CHECK(left_of(r, b).empty());
+  CHECK(r.state.stats().evicted_keys == 5);
+  CHECK(r.evict(5).slots == 1);
+  CHECK_FALSE(r.evict(1).more);
+  CHECK(r.state.keys() == 0);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("every kind of use counts", "[registry]") {
+  one_registry r(1);
+  const auto keys = some_keys(1, 4);
+  for (const auto& key : keys)
+    r.save({key});
+  const auto oldest_but_one = [&] {
+    r.evict(1);
+    return left_of(r, keys);
+  };
+  SECTION("locate") {
+    r.locate(alice, {keys[0]});
+    r.release(alice);
+  }
+  SECTION("match") {
+    r.count({keys[0]});
+  }
+  SECTION("reserve of what exists") {
+    r.begin(alice, {keys[0]});
+  }
+  CHECK(oldest_but_one() == keys_t{keys[0], keys[2], keys[3]});
+}
+
+TEST_CASE("slots of all ranks are released, after the key is unpublished", "[registry]") {
+  one_registry r(2);
+  const auto keys = some_keys(1, 1);
+  const auto zero = r.save(keys, 0);
+  const auto one = r.save(keys, 1);
+  r.state.take_outbox();
+  CHECK(r.evict(1, 1).slots == 1);
+  const auto out = r.state.take_outbox();
+  CHECK(r.for_rank(out, 0).release.slots.items == std::vector<slot_ref>{zero[0].where});
+  CHECK(r.for_rank(out, 1).release.slots.items == std::vector<slot_ref>{one[0].where});
+  CHECK(codes(r.locate(alice, keys, 0)) == codes_t{errc::not_found});
+}
+
+TEST_CASE("incomplete keys go like others, also where the rank has no page of them", "[registry]") {
+  one_registry r(2);
+  const auto keys = some_keys(1, 2);
+  r.save(keys, 0, chain_parents(keys));
+  r.save({keys[0]}, 1);
+  // The only page of rank 1 lies under a child that has none there: the child has to go.
+  const auto reply = r.evict(1, 1);
+  CHECK(reply.slots == 1);
+  CHECK(r.state.keys() == 0);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("leased and reserved keys stay, and nothing is looked at twice in vain", "[registry]") {
+  one_registry r(2);
+  const auto keys = some_keys(1, 3);
+  r.save(keys, 0);
+  r.match(alice, {keys[0]}); // incomplete: matches nothing
+  r.locate(alice, {keys[0]}, 0);
+  r.begin(bob, {keys[1]}, 1).value();
+  auto reply = r.evict(3);
+  CHECK(reply.slots == 1);
+  CHECK(left_of(r, keys) == first_of(keys, 2));
+  for (int i = 0; i < 3 && reply.more; ++i)
+    reply = r.evict(3);
+  CHECK_FALSE(reply.more);
+  CHECK(r.evict(3).slots == 0);
+  r.release(alice);
+  CHECK(r.evict(3).slots == 1);
+  r.abort(bob, {}, 1);
+  CHECK(r.evict(3).slots == 1);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a round without a victim ends, over several calls, and is not repeated for nothing", "[registry]") {
+  one_registry r;
+  const auto keys = some_keys(1, 1000);
+  r.save(keys);
+  r.match(alice, keys);
+  int calls = 0;
+  for (auto reply = r.evict(1); reply.more; reply = r.evict(1)) {
+    CHECK(reply.slots == 0);
+    REQUIRE(++calls < 20); // 68 keys a call: 15 calls for a round
+  }
+  CHECK(calls == 14);
+  CHECK_FALSE(r.evict(1).more); // known, without looking
+  r.release(alice, 999);
+  auto reply = r.evict(1);
+  for (calls = 0; reply.slots == 0 && calls < 20; ++calls) {
+    CHECK(reply.more);
+    reply = r.evict(1);
+  }
+  CHECK(reply.slots == 1);
+  CHECK(left_of(r, {keys[999]}).empty());
+}
+
+TEST_CASE("a key that becomes free behind the round's back is found by the next", "[registry]") {
+  one_registry r;
+  const auto keys = some_keys(1, 100);
+  r.save(keys);
+  r.match(alice, keys);
+  CHECK(r.evict(1).more); // 68 of 100 looked at, from the last to the first
+  r.release(alice, 99);   // the first that was looked at
+  const auto second = r.evict(1);
+  CHECK(second.slots == 0);
+  CHECK(second.more);
+  CHECK(r.evict(1).slots + r.evict(1).slots == 1);
+}
+
+TEST_CASE("no call evicts without bound", "[registry]") {
+  one_registry r(1, {.max_eviction_looks = 100});
+  r.save(some_keys(1, 500));
+  const auto reply = r.evict(400);
+  CHECK(reply.slots == 100);
+  CHECK(reply.more);
+  CHECK(r.evict(0).slots == 0);
+}
+
+TEST_CASE("a parent never goes before its children", "[registry]") {
+  one_registry r;
+  const auto trunk = some_keys(1, 3);
+  const auto branch = some_keys(11, 2);
+  r.save(trunk, 0, chain_parents(trunk));
+  r.save(branch, 0, {trunk[2], branch[0]});
+  CHECK(r.info(trunk[2])->children == 1);
+  // The branch is used alone, so that the trunk is the oldest.
+  r.count(branch);
+  r.evict(1);
+  CHECK(left_of(r, trunk) == trunk);
+  CHECK(left_of(r, branch) == first_of(branch, 1));
+  r.evict(2);
+  CHECK(left_of(r, branch).empty());
+  CHECK(left_of(r, trunk) == first_of(trunk, 2));
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a leased child holds its parents", "[registry]") {
+  one_registry r;
+  const auto keys = some_keys(1, 4);
+  r.save(keys, 0, chain_parents(keys));
+  r.match(alice, {keys[3]});
+  auto reply = r.evict(4);
+  for (int i = 0; i < 5 && reply.more; ++i)
+    reply = r.evict(4);
+  CHECK(left_of(r, keys) == keys);
+  CHECK_FALSE(reply.more);
+}
+
+TEST_CASE("a parent that comes later finds its children counted", "[registry]") {
+  one_registry r;
+  const auto keys = some_keys(1, 3);
+  r.save({keys[2]}, 0, {keys[1]});
+  auto ghost = r.info(keys[1]);
+  REQUIRE(ghost.has_value());
+  CHECK(ghost->ghost);
+  CHECK(ghost->children == 1);
+  // Neither a key, nor found, nor evicted.
+  CHECK(r.state.keys() == 1);
+  CHECK(r.count({keys[1]}) == 0);
+  CHECK(codes(r.locate(alice, {keys[1]})) == codes_t{errc::not_found});
+  r.save({keys[1]}, 0, {keys[0]});
+  CHECK_FALSE(r.info(keys[1])->ghost);
+  r.count({keys[2]});
+  CHECK(r.evict(1).slots == 1);
+  CHECK(left_of(r, keys) == keys_t{keys[1]});
+  CHECK(r.evict(1).slots == 1);
+  CHECK_FALSE(r.info(keys[0]).has_value()); // the ghost went with its last child
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("an entry without a parent adopts one that is named later, and keeps it", "[registry]") {
+  one_registry r;
+  const auto keys = some_keys(1, 3);
+  r.save(keys);
+  r.begin(alice, {keys[1]}, 0, {keys[0]}).value();
+  CHECK(r.info(keys[0])->children == 1);
+  r.begin(alice, {keys[1]}, 0, {keys[2]}).value();
+  CHECK(r.info(keys[1])->parent == keys[0]);
+  CHECK(r.info(keys[2])->children == 0);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a key that loses its only page under a child becomes a ghost, and lets its parent go", "[registry]") {
+  one_registry r;
+  const auto keys = some_keys(1, 3);
+  const auto saved = r.save(keys, 0, chain_parents(keys));
+  r.state.invalidate({r.space, 0, std::vector{saved[1]}}, at(0)).value();
+  CHECK(r.info(keys[1])->ghost);
+  CHECK(r.info(keys[0])->children == 0);
+  r.save({keys[1]}, 0, {keys[0]});
+  CHECK(r.info(keys[0])->children == 1);
+  CHECK(r.info(keys[1])->children == 1);
+  CHECK(r.count(keys) == 3);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("an aborted child is not counted", "[registry]") {
+  one_registry r;
+  const auto keys = some_keys(1, 2);
+  r.save({keys[0]});
+  r.reserve(alice, {keys[1]}, 0, {keys[0]});
+  CHECK(r.info(keys[0])->children == 1);
+  CHECK(r.evict(1).slots == 0);
+  r.abort(alice, {});
+  CHECK(r.info(keys[0])->children == 0);
+  CHECK(r.evict(1).slots == 1);
+}
+
+TEST_CASE("children in other shards count, in whatever order they are heard of", "[registry]") {
+  one_registry r(1, {.shard = 0, .shard_count = 2});
+  std::uint64_t n = 1;
+  const auto next_of = [&](std::uint32_t shard) {
+    while (shard_of(key_of(n), 2) != shard)
+      ++n;
+    return key_of(n++);
+  };
+  const auto mine = next_of(0);
+  const auto foreign = next_of(1);
+  r.save({mine}, 0, {foreign});
+  auto out = r.state.take_outbox();
+  REQUIRE(out.links.size() == 1);
+  CHECK(out.links[0].shard == 1);
+  CHECK(out.links[0].request.changes.items == std::vector<child_delta>{{foreign, 1}});
+
+  const auto link = [&](const key_digest& key, std::int64_t delta) {
+    return r.state.link({r.space, std::vector<child_delta>{{key, delta}}}, at(0));
+  };
+  CHECK(link(mine, 2).has_value());
+  CHECK(r.evict(1).slots == 0);
+  CHECK(link(mine, -2).has_value());
+  CHECK(r.evict(1).slots == 1);
+  out = r.state.take_outbox();
+  REQUIRE(out.links.size() == 1);
+  CHECK(out.links[0].request.changes.items == std::vector<child_delta>{{foreign, -1}});
+
+  const auto later = next_of(0);
+  CHECK(link(later, -1).has_value());
+  CHECK(r.info(later)->children == -1);
+  r.save({later});
+  CHECK(r.evict(1).slots == 1); // a negative count does not hold it
+  CHECK(link(later, 1).has_value());
+  CHECK_FALSE(r.info(later).has_value());
+  CHECK(r.state.check_invariants() == "");
+
+  CHECK(link({}, 1).error().code == errc::invalid_argument);
+  CHECK(link(later, std::int64_t{1} << 40).error().code == errc::invalid_argument);
+  CHECK(r.state.link({{1, 1}, {}}, at(0)).error().code == errc::unknown_namespace);
+  CHECK(r.state.stats().refused == 3);
+}
+
+TEST_CASE("a whole chain used in order is evicted from its end, each key at the first look", "[registry]") {
+  one_registry r(1, {.max_eviction_looks = 512});
+  for (std::uint64_t chain = 0; chain < 8; ++chain) {
+    const auto keys = some_keys(1 + chain * 1000, 512);
+    r.save(keys, 0, chain_parents(keys));
+  }
+  for (const std::uint64_t chain : {3U, 1U, 7U})
+    r.count(some_keys(1 + chain * 1000, 512));
+  for (int i = 0; i < 8; ++i)
+    CHECK(r.evict(512).slots == 512);
+  CHECK(r.state.keys() == 0);
+}
