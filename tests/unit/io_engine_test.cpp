@@ -350,7 +350,7 @@ TEST_CASE("every request ends exactly once, whoever submits, cancels and stops m
   constexpr std::uint64_t each = 2000;
   scratch_directory scratch;
   const auto opened = make_file(scratch / "file", 64 * block);
-  aligned_buffer memory(64 * block);
+  aligned_buffer memory(writers * each * block);
   completion_log log;
   auto io = start(v, log, 16);
   const auto file = io->add_file(opened.get()).value();
@@ -368,7 +368,7 @@ TEST_CASE("every request ends exactly once, whoever submits, cancels and stops m
           request r{.op = random() % 2 == 0 ? operation::read : operation::write,
                     .file = file,
                     .file_offset = slot * block,
-                    .data = memory.data() + slot * block,
+                    .data = memory.data() + (w * each + i) * block,
                     .length = block,
                     .buffer = buffer,
                     .tag = w * each + i};
