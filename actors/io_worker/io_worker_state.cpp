@@ -1,8 +1,8 @@
 #include "actors/io_worker/io_worker_state.hpp"
 
-#include <algorithm>
-
 #include "io/page.hpp"
+
+#include <algorithm>
 
 namespace troupe {
 
@@ -12,6 +12,8 @@ io_worker_state::io_worker_state(const io_worker_options& options)
 result<void> io_worker_state::may_open_segment(owner_id owner, std::uint64_t bytes) const {
   if (draining_)
     return fail(errc::shutting_down, "the node is draining");
+  if (std::find(dead_owners_.begin(), dead_owners_.end(), owner) != dead_owners_.end())
+    return fail(errc::expired, "the client is gone; attach again");
   if (bytes == 0)
     return fail(errc::invalid_argument, "a segment of no bytes");
   std::uint64_t held = 0;
@@ -23,12 +25,12 @@ result<void> io_worker_state::may_open_segment(owner_id owner, std::uint64_t byt
   }
   if (bytes > options_.segment_bytes_max || held > options_.segment_bytes_max - bytes)
     return fail(errc::limit_exceeded, "a client may share " + std::to_string(options_.segment_bytes_max) +
-                                        " bytes per rank with this node; it holds " + std::to_string(held) +
-                                        " and asks for " + std::to_string(bytes) +
-                                        ": ask for less, or raise io.client_buffer_bytes");
+                                          " bytes per rank with this node; it holds " + std::to_string(held) +
+                                          " and asks for " + std::to_string(bytes) +
+                                          ": ask for less, or raise io.client_buffer_bytes");
   if (open >= options_.segments_max)
     return fail(errc::limit_exceeded, "this rank serves " + std::to_string(options_.segments_max) +
-                                        " segments already: raise io.max_clients");
+                                          " segments already: raise io.max_clients");
   return {};
 }
 
@@ -50,6 +52,9 @@ void io_worker_state::owner_died(owner_id owner) {
   for (auto& [id, s] : segments_)
     if (s.owner == owner)
       s.closed = true;
+  dead_owners_.push_back(owner);
+  if (dead_owners_.size() > dead_owners_max)
+    dead_owners_.pop_front();
 }
 
 std::vector<std::pair<std::uint64_t, std::uint32_t>> io_worker_state::take_idle_segments() {
@@ -86,10 +91,10 @@ result<io_worker_state::batch_id> io_worker_state::begin(io::operation op, const
     return fail(errc::shutting_down, "the node is draining");
   if (work.items.size() > options_.batch_pages_max)
     return fail(errc::limit_exceeded, std::to_string(work.items.size()) + " pages in one batch; at most " +
-                                        std::to_string(options_.batch_pages_max));
+                                          std::to_string(options_.batch_pages_max));
   if (transfers_.size() + work.items.size() > options_.pages_in_flight_max)
     return fail(errc::limit_exceeded, std::to_string(transfers_.size()) + " pages are under way; at most " +
-                                        std::to_string(options_.pages_in_flight_max));
+                                          std::to_string(options_.pages_in_flight_max));
   if (work.deadline <= duration::zero())
     return fail(errc::timeout, "the deadline has passed");
   const auto found = segments_.find(work.segment);

@@ -1,18 +1,19 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <unordered_map>
-#include <utility>
-#include <vector>
-
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "io/engine.hpp"
 #include "messages/io_messages.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -54,7 +55,8 @@ public:
 
   explicit io_worker_state(const io_worker_options& options);
 
-  /// Whether this client may have another segment of this size: limit_exceeded, shutting_down or ok.
+  /// Whether this client may have another segment of this size: limit_exceeded, shutting_down, expired (the client is
+  /// gone: its request was late on its way, and nobody would close the segment) or ok.
   result<void> may_open_segment(owner_id owner, std::uint64_t bytes) const;
 
   /// A segment that was made; `buffer` is its id at the engine.
@@ -63,6 +65,7 @@ public:
   /// No new transfers in it; it appears in `take_idle_segments` when the last has ended. not_found if there is none.
   result<void> close_segment(std::uint64_t segment);
 
+  /// Closes the client's segments and lets it open no others.
   void owner_died(owner_id owner);
 
   /// Segments that are closed and at rest, to be unregistered and freed. Each is returned once.
@@ -124,7 +127,12 @@ private:
   void slot_at_rest(slot_number slot);
   void finish_if_done(batch_id id);
 
+  /// How many of the dead are remembered. Their late requests come within seconds of their death.
+  static constexpr std::size_t dead_owners_max = 1024;
+
   io_worker_options options_;
+  /// Owner ids are not used again. The one that died last is at the end.
+  std::deque<owner_id> dead_owners_;
   /// Per slot: transfers of this generation and older are refused.
   std::vector<generation_number> fenced_generation_;
   std::unordered_map<slot_number, std::uint32_t> busy_slots_;

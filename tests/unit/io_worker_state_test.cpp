@@ -330,6 +330,22 @@ TEST_CASE("io worker: the death of one client leaves the others their segments",
   CHECK(w.results(*id) == std::vector{errc::ok});
 }
 
+TEST_CASE("io worker: a request of a client that is gone opens no segment", "[io_worker_state]") {
+  worker w;
+  w.state.owner_died(7); // its request to open a segment was overtaken by the news of its death
+  const auto late = w.state.may_open_segment(7, slot_bytes);
+  REQUIRE_FALSE(late);
+  CHECK(late.error().code == errc::expired);
+  CHECK(w.state.may_open_segment(8, slot_bytes));
+  // The dead are forgotten in the end, the last ones last.
+  for (owner_id owner = 100; owner < 100 + 1023; ++owner)
+    w.state.owner_died(owner);
+  CHECK_FALSE(w.state.may_open_segment(7, slot_bytes));
+  w.state.owner_died(99);
+  CHECK(w.state.may_open_segment(7, slot_bytes));
+  CHECK_FALSE(w.state.may_open_segment(100, slot_bytes));
+}
+
 TEST_CASE("io worker: a drain refuses batches and lets those under way end", "[io_worker_state]") {
   worker w;
   const auto id = w.begin({w.item(1, 1)});
