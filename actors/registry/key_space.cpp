@@ -85,6 +85,12 @@ entry_index key_space::find_or_create(const key_digest& key, entry_index hint) {
   return found != no_entry ? found : table_.create(key);
 }
 
+void key_space::end_request(std::span<const entry_index> entries) noexcept {
+  for (const auto i : entries)
+    if (i != no_entry)
+      table_.entry(i).marked = false;
+}
+
 void key_space::adopt_parent(entry_index i, const key_digest& parent, entry_index previous) {
   if (!table_.parent(i).is_null())
     return;

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -60,6 +61,10 @@ public:
 
   /// The entry of a key, made if need be; `no_entry` if the index is full.
   entry_index find_or_create(const key_digest& key, entry_index hint);
+
+  /// Marks the entry. False if it was marked before, since the last `end_request`, to which all entries go.
+  bool first_in_request(entry_index i) noexcept { return !std::exchange(table_.entry(i).marked, true); }
+  void end_request(std::span<const entry_index> entries) noexcept;
 
   /// Sets the parent where there is none, and tells the parent's shard. `previous` may be the parent's entry.
   void adopt_parent(entry_index i, const key_digest& parent, entry_index previous);

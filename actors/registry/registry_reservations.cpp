@@ -176,7 +176,10 @@ void registry_state::mark_keys(key_space& space, const reservation_name& name, c
       answers[i] = answer(errc::full);
       continue;
     }
-    if (!request.parents.empty() && !request.parents[i].is_null())
+    found_[i] = entry;
+    // A key that occurs twice is named by its first place: with the second one's parent it would be its own ancestor,
+    // and such keys could never be evicted.
+    if (space.first_in_request(entry) && !request.parents.empty() && !request.parents[i].is_null())
       space.adopt_parent(entry, request.parents[i], previous);
     previous = entry;
     const auto cell = space.table().page(entry, name.rank);
@@ -189,6 +192,7 @@ void registry_state::mark_keys(key_space& space, const reservation_name& name, c
       space.reserve(entry, name.rank, reservations_.add_page(*number, entry, static_cast<std::uint32_t>(i)));
     }
   }
+  space.end_request(found_);
 }
 
 result<reserve_reply> registry_state::finish_reserve(plan_id plan, std::span<const slot_ref> granted, timestamp now) {

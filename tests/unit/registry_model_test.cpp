@@ -341,7 +341,9 @@ private:
     std::uint32_t needed = 0;
     for (std::size_t i = 0; i < keys.size(); ++i) {
       auto& k = model_.keys[keys[i]];
-      if (!parents.empty() && k.parent.is_null())
+      const bool first = std::find(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(i), keys[i]) ==
+                         keys.begin() + static_cast<std::ptrdiff_t>(i);
+      if (first && !parents.empty() && k.parent.is_null())
         k.parent = parents[i];
       auto& p = k.pages[name.second];
       r.answers.push_back({{}, static_cast<std::uint32_t>(p.state == model_page::live ? errc::exists : errc::busy)});
