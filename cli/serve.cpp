@@ -1,12 +1,12 @@
-#include <iostream>
-
-#include <nlohmann/json.hpp>
-
 #include "actors/node/node_start.hpp"
 #include "actors/node/system_config.hpp"
 #include "base/log.hpp"
 #include "cli/program.hpp"
 #include "cli/signals.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <iostream>
 
 namespace troupe::cli {
 
@@ -36,9 +36,10 @@ int serve(const serve_options& options) {
   }
   caf::actor_cast<caf::actor>((*node)->supervisor())->attach_functor([] { signal_gate::node_ended(); });
   logger->info("node '{}' is ready on {}:{}", node_options.node_name, node_options.actors.host, *port);
-  const nlohmann::json ready{{"event", "ready"},
-                             {"node", node_options.node_name},
-                             {"actors", {{"host", node_options.actors.host}, {"port", *port}}}};
+  // Ordered, so that the line reads as it is documented.
+  const nlohmann::ordered_json ready{{"event", "ready"},
+                                     {"node", node_options.node_name},
+                                     {"actors", {{"host", node_options.actors.host}, {"port", *port}}}};
   std::cout << ready.dump() << std::endl;
 
   const auto why = signals.wait();

@@ -1,20 +1,25 @@
 #include "cli/signals.hpp"
 
-#include <pthread.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <ctime>
+#include <pthread.h>
+#include <unistd.h>
 
 namespace troupe::cli {
 
 namespace {
 
-sigset_t waited_for() {
+/// What a user sends to end the program.
+sigset_t interruptions() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  return set;
+}
+
+sigset_t waited_for() {
+  auto set = interruptions();
   sigaddset(&set, SIGUSR1);
   return set;
 }
@@ -22,6 +27,9 @@ sigset_t waited_for() {
 } // namespace
 
 signal_gate::signal_gate() {
+  // A limit on file sizes and a reader that is gone are errors of the write that meets them, and end no node.
+  ::signal(SIGXFSZ, SIG_IGN);
+  ::signal(SIGPIPE, SIG_IGN);
   const auto set = waited_for();
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
@@ -37,18 +45,18 @@ wake_reason signal_gate::wait() const {
 }
 
 bool signal_gate::interrupted() const {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
+  const auto set = interruptions();
   const timespec no_time{0, 0};
   return ::sigtimedwait(&set, nullptr, &no_time) > 0;
 }
 
-void signal_gate::node_ended() { ::kill(::getpid(), SIGUSR1); }
+void signal_gate::node_ended() {
+  ::kill(::getpid(), SIGUSR1);
+}
 
 void signal_gate::open() {
-  const auto set = waited_for();
+  // SIGUSR1 stays blocked: the node's own end sends it, also while it stops as it should.
+  const auto set = interruptions();
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 

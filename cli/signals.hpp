@@ -6,7 +6,7 @@ namespace troupe::cli {
 enum class wake_reason { interrupted, node_ended };
 
 /// Holds back SIGINT, SIGTERM and SIGUSR1 in this thread and those it starts from now on, so that `wait` gets them.
-/// To be made before the first thread.
+/// Ignores SIGPIPE and SIGXFSZ, for the whole process. To be made before the first thread.
 class signal_gate {
 public:
   signal_gate();
