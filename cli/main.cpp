@@ -1,15 +1,16 @@
-#include <exception>
-#include <iostream>
-
-#include <CLI/CLI.hpp>
-
 #include "base/log.hpp"
 #include "cli/program.hpp"
 
+#include <CLI/CLI.hpp>
+
+#include <exception>
+#include <iostream>
+
 namespace {
 
-constexpr const char* set_help = "Override one config value, as in actors.port=0 or storage.ranks[0].slab_bytes=\"1 GiB\"; "
-                                 "may be given several times";
+constexpr const char* set_help =
+    "Override one config value, as in actors.port=0 or storage.ranks[0].slab_bytes=\"1 GiB\"; "
+    "may be given several times";
 
 void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
   command.add_option("--set", overrides, set_help)->type_name("PATH=VALUE")->allow_extra_args(false);
@@ -31,42 +32,56 @@ int run(int argc, char** argv) {
                         "Logs go to stderr. A second signal while draining ends the program at once.");
 
   replay_options replaying;
-  auto* replay_command = app.add_subcommand(
-    "replay", "Replay a request trace: look up, load and check every byte, save what is missing");
+  auto* replay_command =
+      app.add_subcommand("replay", "Replay a request trace: look up, load and check every byte, save what is missing");
   replay_command
-    ->add_option("--trace", replaying.trace,
-                 "A trace file (JSON lines), or the generator loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS")
-    ->required()
-    ->type_name("FILE");
+      ->add_option("--trace", replaying.trace,
+                   "A trace file (JSON lines), or the generator loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS")
+      ->required()
+      ->type_name("FILE");
   auto* config = replay_command->add_option("--config", replaying.config, "Config of the node to run in this process")
-                   ->type_name("FILE");
-  auto* attach = replay_command->add_option("--attach", replaying.attach,
-                                            "Use the node that serves there, on this host, instead of an own one")
-                   ->type_name("HOST:PORT");
+                     ->type_name("FILE");
+  auto* attach = replay_command
+                     ->add_option("--attach", replaying.attach,
+                                  "Use the node that serves there, on this host, instead of an own one")
+                     ->type_name("HOST:PORT");
   config->excludes(attach);
+  replay_command
+      ->add_option_function<std::uint32_t>(
+          "--attach-limit", [&](std::uint32_t seconds) { replaying.attach_limit = std::chrono::seconds(seconds); },
+          "Seconds to wait for a node that does not answer, at the start and when it was lost (20 if not given)")
+      ->check(CLI::Range(1, 86400))
+      ->type_name("N")
+      ->needs(attach);
   replay_command->add_option("--namespace", replaying.space, "Namespace to work in; the node's first if not given")
-    ->type_name("NAME");
-  replay_command->add_option("--limit", replaying.limit, "Replay the first N requests only")->type_name("N");
+      ->type_name("NAME");
+  replay_command->add_option("--limit", replaying.limit, "Replay the first N requests only")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
   replay_command->add_option("--concurrency", replaying.concurrency, "Requests under way at once")
-    ->check(CLI::Range(1, 256))
-    ->type_name("N")
-    ->capture_default_str();
+      ->check(CLI::Range(1, 256))
+      ->type_name("N")
+      ->capture_default_str();
   replay_command->add_option("--page-bytes", replaying.page_bytes, "Bytes of a page on one rank; own node only")
-    ->type_name("N")
-    ->excludes(attach);
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N")
+      ->excludes(attach);
   replay_command->add_option("--ranks", replaying.ranks, "Ranks a key must be on to be complete; own node only")
-    ->check(CLI::Range(1, 64))
-    ->type_name("N")
-    ->excludes(attach);
-  replay_command->add_option("--capacity-pages", replaying.capacity_pages,
-                             "Slots per rank; own node only. As many as the trace needs if neither this nor --config "
-                             "is given")
-    ->check(CLI::Range(std::uint64_t{16}, std::uint64_t{1} << 31))
-    ->type_name("N")
-    ->excludes(attach);
-  replay_command->add_option("--salt", replaying.salt, "Other keys for the same trace, so that a second replay starts "
-                                                       "cold on a node that has seen it")
-    ->type_name("N");
+      ->check(CLI::Range(1, 64))
+      ->type_name("N")
+      ->excludes(attach);
+  replay_command
+      ->add_option("--capacity-pages", replaying.capacity_pages,
+                   "Slots per rank; own node only. As many as the trace needs if neither this nor --config "
+                   "is given")
+      ->check(CLI::Range(std::uint64_t{16}, std::uint64_t{1} << 31))
+      ->type_name("N")
+      ->excludes(attach);
+  replay_command
+      ->add_option("--salt", replaying.salt,
+                   "Other keys for the same trace, so that a second replay starts cold on a node that has seen it")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
   replay_command->add_flag("--json", replaying.json, "Print the report as one JSON object");
   replay_command->add_flag("--quiet", replaying.quiet, "No progress on stderr");
   add_overrides(*replay_command, replaying.overrides);
@@ -74,7 +89,8 @@ int run(int argc, char** argv) {
                          "working directory (or data_dir, with --set) and is removed afterwards.");
 
   check_config_options checking;
-  auto* check_command = app.add_subcommand("check-config", "Say what is wrong with a config, or print the effective one");
+  auto* check_command =
+      app.add_subcommand("check-config", "Say what is wrong with a config, or print the effective one");
   check_command->add_option("FILE", checking.config, "The config file")->required();
   add_overrides(*check_command, checking.overrides);
 

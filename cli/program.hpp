@@ -1,12 +1,13 @@
 #pragma once
 
+#include "config/node_config.hpp"
+
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
-
-#include "config/node_config.hpp"
 
 namespace troupe::cli {
 
@@ -39,6 +40,8 @@ struct replay_options {
   std::string trace;
   std::optional<std::filesystem::path> config;
   std::string attach;
+  /// How long to wait for a node that does not answer, at the start and when it was lost.
+  std::chrono::seconds attach_limit{20};
   std::string space;
   std::optional<std::size_t> limit;
   std::uint32_t concurrency = 4;

@@ -1,10 +1,3 @@
-#include <unistd.h>
-
-#include <algorithm>
-#include <charconv>
-#include <iostream>
-#include <random>
-
 #include "actors/actor_support.hpp"
 #include "actors/copy_engine/copy_engine.hpp"
 #include "actors/link/link.hpp"
@@ -21,12 +14,15 @@
 #include "gpu/host_page_mover.hpp"
 #include "io/page.hpp"
 
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <random>
+#include <unistd.h>
+
 namespace troupe::cli {
 
 namespace {
-
-/// How long to wait for a node that does not answer, at the start and when it was lost.
-constexpr auto attach_limit = std::chrono::seconds(20);
 
 int report_failure(const error& e) {
   std::cerr << "troupe replay: " << to_string(e) << '\n';
@@ -65,15 +61,16 @@ std::size_t longest_request(const replay::trace& trace) {
 /// Device memory for all workers: it has to fit into half of the machine's.
 result<void> make_devices(replay_job& job, const namespace_spec& space, std::size_t blocks) {
   const auto bytes = space.geometry.page_bytes() * blocks * space.world_size;
-  const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-                      static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
+  const auto memory =
+      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
   if (bytes > memory / 2)
     return fail(errc::limit_exceeded, "the requests under way would need " + std::to_string(bytes >> 20U) +
-                                        " MiB of KV cache, and this machine has " + std::to_string(memory >> 20U) +
-                                        " MiB: choose a smaller --concurrency or --page-bytes");
+                                          " MiB of KV cache, and this machine has " + std::to_string(memory >> 20U) +
+                                          " MiB: choose a smaller --concurrency or --page-bytes");
   for (rank_number rank = 0; rank < space.world_size; ++rank) {
-    auto device = replay::device_memory::create(space.geometry, static_cast<std::uint32_t>(std::max<std::size_t>(blocks, 1)),
-                                                {.layout = kv_layout::split, .seed = 1 + rank});
+    auto device =
+        replay::device_memory::create(space.geometry, static_cast<std::uint32_t>(std::max<std::size_t>(blocks, 1)),
+                                      {.layout = kv_layout::split, .seed = 1 + rank});
     if (!device)
       return tl::unexpected<error>(device.error());
     job.devices.push_back(std::make_unique<replay::device_memory>(std::move(*device)));
@@ -108,7 +105,7 @@ public:
   }
 
   /// Attaches, so that the namespace is known.
-  result<attach_reply> attach(link_options where) {
+  result<attach_reply> attach(link_options where, duration limit) {
     std::random_device entropy;
     where.client_name = "replay";
     where.buffer_bytes = options_.transfer.buffers_per_rank_bytes;
@@ -117,16 +114,17 @@ public:
     job_->link = spawn_actor<link>(system_, std::move(where));
     result<attach_reply> out = fail(errc::internal, "no answer");
     caf::scoped_actor self{system_};
-    self->request(job_->link, caf::infinite, wait_attached_atom_v, duration(attach_limit))
-      .receive([&](attach_reply& x) { out = std::move(x); },
-               [&](const caf::error& e) { out = tl::unexpected<error>(from_caf(e)); });
+    self->request(job_->link, caf::infinite, wait_attached_atom_v, limit)
+        .receive([&](attach_reply& x) { out = std::move(x); },
+                 [&](const caf::error& e) { out = tl::unexpected<error>(from_caf(e)); });
     return out;
   }
 
   /// Spawns the coordinators and copy engines, and waits until they are bound to the node.
-  result<void> start(const attach_reply& node) {
+  result<void> start(const attach_reply& node, duration limit) {
     const auto& space = node.space;
-    job_->lookup = spawn_actor<lookup_coordinator>(system_, options_.transfer.max_tasks, options_.attach.request_timeout);
+    job_->lookup =
+        spawn_actor<lookup_coordinator>(system_, options_.transfer.max_tasks, options_.attach.request_timeout);
     client_parts parts{job_->lookup, {}};
     for (rank_number rank = 0; rank < space.world_size; ++rank) {
       auto mover = make_host_page_mover(job_->devices[rank]->view());
@@ -142,15 +140,15 @@ public:
       how.batch_pages = std::min(options_.transfer.batch_pages, node.limits.batch_pages);
       how.tasks_max = options_.transfer.max_tasks;
       job_->load.push_back(
-        spawn_actor<load_coordinator>(system_, how, copiers_.back(), options_.attach.request_timeout));
+          spawn_actor<load_coordinator>(system_, how, copiers_.back(), options_.attach.request_timeout));
       job_->save.push_back(
-        spawn_actor<save_coordinator>(system_, how, copiers_.back(), options_.attach.request_timeout));
+          spawn_actor<save_coordinator>(system_, how, copiers_.back(), options_.attach.request_timeout));
       parts.ranks.push_back({rank, copiers_.back(), job_->load.back(), job_->save.back()});
     }
     result<void> out;
     caf::scoped_actor self{system_};
-    self->request(job_->link, caf::infinite, bind_atom_v, parts, duration(attach_limit))
-      .receive([] {}, [&](const caf::error& e) { out = tl::unexpected<error>(from_caf(e)); });
+    self->request(job_->link, caf::infinite, bind_atom_v, parts, limit)
+        .receive([] {}, [&](const caf::error& e) { out = tl::unexpected<error>(from_caf(e)); });
     return out;
   }
 
@@ -159,7 +157,7 @@ public:
     std::uint64_t out = 0;
     caf::scoped_actor self{system_};
     self->request(job_->lookup, std::chrono::seconds(10), stats_atom_v)
-      .receive([&](const registry_stats& x) { out = x.evicted_keys; }, [](const caf::error&) {});
+        .receive([&](const registry_stats& x) { out = x.evicted_keys; }, [](const caf::error&) {});
     return out;
   }
 
@@ -278,13 +276,12 @@ int replay(const replay_options& options) {
       std::cerr << "--attach: expected HOST:PORT, as in 127.0.0.1:4600, got '" << options.attach << "'\n";
       return exit_usage;
     }
-    auto loaded = config::parse("{}", "built-in config", options.overrides, config::role::client);
+    auto loaded = config::parse(R"({"log_level": "warn"})", "built-in config", options.overrides, config::role::client);
     if (!loaded) {
       print_problems(loaded.error());
       return exit_usage;
     }
     client_config = std::move(*loaded);
-    client_config.log_level = "warn";
   }
 
   auto job = std::make_shared<replay_job>();
@@ -322,7 +319,7 @@ int replay(const replay_options& options) {
   {
     client engine(system, node_config, job);
     const auto run = [&]() -> result<void> {
-      auto attached = engine.attach(std::move(where));
+      auto attached = engine.attach(std::move(where), options.attach_limit);
       if (!attached)
         return tl::unexpected<error>(attached.error());
       const auto longest = longest_request(job->trace);
@@ -330,10 +327,10 @@ int replay(const replay_options& options) {
       job->batch_keys = attached->limits.batch_keys;
       job->lease = std::min(node_config.registry.lease_default, attached->limits.lease);
       job->task_deadline = node_config.transfer.task_deadline;
-      job->reconnect_limit = attach_limit;
+      job->reconnect_limit = options.attach_limit;
       if (auto made = make_devices(*job, attached->space, longest * options.concurrency); !made)
         return made;
-      if (auto bound = engine.start(*attached); !bound)
+      if (auto bound = engine.start(*attached, options.attach_limit); !bound)
         return bound;
       const auto evicted = engine.evicted_keys();
       play(system, job, options, longest, signals);

@@ -1,15 +1,14 @@
 #include "cli/replay_node.hpp"
 
-#include <unistd.h>
+#include "io/page.hpp"
+#include "replay/device_memory.hpp"
+#include "replay/keys.hpp"
 
 #include <cstdlib>
 #include <iostream>
 #include <system_error>
+#include <unistd.h>
 #include <unordered_set>
-
-#include "io/page.hpp"
-#include "replay/device_memory.hpp"
-#include "replay/keys.hpp"
 
 namespace troupe::cli {
 
@@ -19,6 +18,11 @@ constexpr std::uint64_t default_page_bytes = 64 * config::kibibyte;
 
 /// Slots until the trace is known; replaced by `give_room`.
 constexpr std::uint64_t provisional_slots = 1024;
+
+/// The slab with exactly so many slots: they and the trailer, which takes a page of its own.
+std::uint64_t slab_bytes(std::uint64_t slots, std::uint64_t slot_bytes) {
+  return slots * slot_bytes + io::page_alignment;
+}
 
 std::optional<kv_geometry> geometry_of(std::uint64_t page_bytes) {
   auto geometry = replay::geometry_for_page_bytes(page_bytes);
@@ -99,12 +103,12 @@ std::optional<own_node> make_own_node(const replay_options& options) {
   if (options.ranks || !options.config)
     space.world_size = options.ranks.value_or(1);
   auto& ranks = out.config.storage.ranks;
-  const auto provisional = config::rank_storage{provisional_slots * slot, {}};
+  const auto provisional = config::rank_storage{slab_bytes(provisional_slots, slot), {}};
   while (ranks.size() < space.world_size)
     ranks.push_back(ranks.empty() ? provisional : ranks.back());
   if (options.capacity_pages)
     for (auto& x : ranks)
-      x.slab_bytes = *options.capacity_pages * slot;
+      x.slab_bytes = slab_bytes(*options.capacity_pages, slot);
   if (!options.config) {
     if (!sets_data_dir(options.overrides)) {
       auto scratch = make_scratch();
@@ -134,12 +138,12 @@ void give_room(const replay_options& options, const replay::trace& trace, config
     for (const auto& key : replay::chain_keys(x.hash_ids, options.salt))
       unique.insert(key);
   // Eviction begins at the low watermark; so much stays free beside what the trace fills.
-  const auto slots = static_cast<std::uint64_t>(static_cast<double>(unique.size() + 256) /
-                                                (1.0 - config.storage.low_watermark)) + 64;
+  const auto slots =
+      static_cast<std::uint64_t>(static_cast<double>(unique.size() + 256) / (1.0 - config.storage.low_watermark)) + 64;
   const auto slot = io::slot_bytes(config.namespaces.front().geometry.page_bytes());
   for (auto& x : config.storage.ranks)
-    if (x.slab_bytes == provisional_slots * slot)
-      x.slab_bytes = slots * slot;
+    if (x.slab_bytes == slab_bytes(provisional_slots, slot))
+      x.slab_bytes = slab_bytes(slots, slot);
 }
 
 } // namespace troupe::cli
