@@ -1,15 +1,5 @@
 #include "actors/node/node_start.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
-#include <cerrno>
-#include <cmath>
-#include <filesystem>
-#include <random>
-
-#include <caf/io/all.hpp>
-
 #include "actors/actor_support.hpp"
 #include "actors/allocator/allocator.hpp"
 #include "actors/io_worker/io_worker.hpp"
@@ -18,6 +8,18 @@
 #include "actors/registry/registry.hpp"
 #include "base/log.hpp"
 #include "io/page.hpp"
+#include "io/uring_engine.hpp"
+
+#include <caf/io/all.hpp>
+
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <fcntl.h>
+#include <filesystem>
+#include <random>
+#include <sys/file.h>
+#include <thread>
 
 namespace troupe {
 
@@ -52,6 +54,35 @@ struct rank_parts {
   std::shared_ptr<io_worker_parts> worker;
 };
 
+/// How long a slab may stay in use by nobody: its lock ends when the kernel has taken down the rings of a process that
+/// was killed, which is some time after the process itself is gone.
+constexpr auto slab_patience = std::chrono::seconds(5);
+
+result<io::slab_file> open_slab(const io::slab_spec& spec, bool direct) {
+  const auto give_up = std::chrono::steady_clock::now() + slab_patience;
+  auto slab = io::slab_file::open(spec, direct);
+  const auto busy = [&] { return !slab && slab.error().code == errc::busy; };
+  if (busy())
+    log::get("node")->info("{} is in use: waiting, in case its last node has just died", spec.path.string());
+  while (busy() && std::chrono::steady_clock::now() < give_up) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    slab = io::slab_file::open(spec, direct);
+  }
+  return slab;
+}
+
+/// As the config says: "auto" falls back to threads, "io_uring" does not.
+result<std::unique_ptr<io::engine>> make_engine(const io::engine_options& options, std::string_view choice,
+                                                const std::shared_ptr<completion_target>& target) {
+  const auto sink = [target](std::span<const io::completion> done) { target->deliver(done); };
+  if (choice != "io_uring")
+    return io::make_engine(options, sink);
+  auto made = io::uring_engine::start(options, sink);
+  if (!made && made.error().code == errc::unsupported)
+    return fail(errc::unsupported, made.error().text + "; set io.engine to \"auto\" or \"threads\" to do without");
+  return made;
+}
+
 result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank) {
   const auto& space = options.namespaces[space_index];
   const auto& storage = options.storage.ranks[rank];
@@ -64,9 +95,9 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
   spec.space_name = space.name;
   spec.rank = rank;
   spec.slot_bytes = io::slot_bytes(space.geometry.page_bytes());
-  spec.slots = storage.slab_bytes / spec.slot_bytes;
+  spec.slots = config::slab_slots(storage.slab_bytes, space.geometry.page_bytes());
   const bool existed = fs::exists(spec.path);
-  auto slab = io::slab_file::open(spec, options.storage.direct);
+  auto slab = open_slab(spec, options.storage.direct);
   if (!slab)
     return tl::unexpected<error>(slab.error());
   const auto logger = log::get("node");
@@ -82,9 +113,7 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
   engine.depth = options.io.queue_depth;
   engine.threads = options.io.threads;
   engine.allow_uring = options.io.engine != "threads";
-  auto made = io::make_engine(engine, [target = parts.target](std::span<const io::completion> done) {
-    target->deliver(done);
-  });
+  auto made = make_engine(engine, options.io.engine, parts.target);
   if (!made)
     return tl::unexpected<error>(made.error());
   parts.engine = std::move(*made);
@@ -95,7 +124,8 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
   parts.options.slot_bytes = spec.slot_bytes;
   parts.options.file = *file;
   parts.options.deadline_max = options.io.deadline;
-  parts.options.batch_pages_max = options.transfer.batch_pages;
+  parts.options.batch_pages_max = options.io.max_batch_pages;
+  parts.options.pages_in_flight_max = options.io.max_pages_in_flight;
   parts.options.segment_bytes_max = options.io.client_buffer_bytes;
   parts.options.segments_max = options.io.max_clients;
   logger->info("namespace '{}' rank {}: {} slots of {} bytes in {}, {}", space.name, rank, spec.slots, spec.slot_bytes,
@@ -161,7 +191,8 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
     caf::anon_send(x, bind_atom_v, peers);
   for (const auto& x : peers.allocators)
     caf::anon_send(x, bind_atom_v, peers);
-  auto supervisor = spawn_actor<node>(system, std::make_shared<const config::node_config>(options), std::move(children));
+  auto supervisor =
+      spawn_actor<node>(system, std::make_shared<const config::node_config>(options), std::move(children));
   return std::make_unique<running_node>(std::move(supervisor), std::move(*lock));
 }
 
@@ -170,7 +201,7 @@ result<void> running_node::stop(caf::actor_system& system, duration drain_timeou
   caf::scoped_actor self{system};
   self->monitor(supervisor_);
   self->request(supervisor_, drain_timeout + std::chrono::seconds(5), drain_atom_v)
-    .receive([] {}, [&](const caf::error& e) { outcome = tl::unexpected<error>(from_caf(e)); });
+      .receive([] {}, [&](const caf::error& e) { outcome = tl::unexpected<error>(from_caf(e)); });
   self->send_exit(supervisor_, caf::exit_reason::user_shutdown);
   self->receive([](const caf::down_msg&) {});
   supervisor_ = nullptr;
@@ -182,8 +213,8 @@ result<std::uint16_t> publish_node(caf::actor_system& system, const running_node
   auto port = system.middleman().publish(node.supervisor(), where.port, where.host.c_str(), true);
   if (!port)
     return fail(errc::io_error, "cannot listen on " + where.host + ":" + std::to_string(where.port) + " (" +
-                                  from_caf(port.error()).text +
-                                  "): is another process using the port? Choose another actors.port, or 0 for any");
+                                    from_caf(port.error()).text +
+                                    "): is another process using the port? Choose another actors.port, or 0 for any");
   return *port;
 }
 

@@ -27,7 +27,8 @@ private:
 };
 
 /// Makes everything a node needs, slab files first, and spawns its actors. Nothing keeps running when it fails.
-/// A node starts empty: pages left in slab files by an earlier run are not served, which is logged.
+/// A node starts empty: pages left in slab files by an earlier run are not served, which is logged. Blocks, for some
+/// seconds where a slab is still in use.
 ///
 /// Errors: `busy` (directory or slab in use by another node), those of `io::slab_file::open` and `io::make_engine`.
 result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options);
