@@ -1,0 +1,275 @@
+// The coordinators and copy engines of a simulated client, as actors/transfer/*.cpp and
+// actors/copy_engine/copy_engine.cpp run them.
+
+#include "tests/simulation/client.hpp"
+
+#include <utility>
+#include <variant>
+
+namespace troupe::simulation {
+
+using transfer::load_state;
+using transfer::save_state;
+
+// -- engine to coordinators -------------------------------------------------------------------------------------------
+
+void client::lookup(const lookup_task& work, std::function<void(result<lookup_result>)> done) {
+  net_.request<lookup_result>(
+      at(role::engine), at(role::lookup), local, duration::zero(), "lookup",
+      [this, work](const promise<lookup_result>& answer) {
+        const auto id = parts_->lookup->start(work, world_.now());
+        if (!id) {
+          answer.deliver(tl::unexpected<error>(id.error()));
+          return;
+        }
+        parts_->lookups.emplace(*id, answer);
+        flush_lookup();
+      },
+      std::move(done));
+}
+
+void client::release(const ticket& lease) {
+  net_.send(at(role::engine), at(role::lookup), local, "release", [this, lease] {
+    (void)parts_->lookup->release(lease, world_.now());
+    flush_lookup();
+  });
+}
+
+void client::save(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done) {
+  net_.request<transfer_result>(
+      at(role::engine), at(role::save, rank), local, duration::zero(), "save",
+      [this, rank, work](const promise<transfer_result>& answer) {
+        start_task(*parts_->ranks[rank].save, work, answer);
+      },
+      std::move(done));
+}
+
+void client::load(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done) {
+  net_.request<transfer_result>(
+      at(role::engine), at(role::load, rank), local, duration::zero(), "load",
+      [this, rank, work](const promise<transfer_result>& answer) {
+        start_task(*parts_->ranks[rank].load, work, answer);
+      },
+      std::move(done));
+}
+
+// -- load and save ----------------------------------------------------------------------------------------------------
+
+template <class State>
+void client::start_task(coordinator<State>& c, const transfer_task& work, const promise<transfer_result>& answer) {
+  const auto id = c.state.start(work, world_.now());
+  if (!id) {
+    answer.deliver(tl::unexpected<error>(id.error()));
+    return;
+  }
+  c.promises.emplace(*id, answer);
+  flush(c);
+}
+
+template <class State>
+void client::flush(coordinator<State>& c) {
+  for (auto& effect : c.state.take_outbox())
+    std::visit([&](auto& x) { perform(c, x); }, effect);
+  if (c.ticking || c.state.open_tasks() == 0)
+    return;
+  c.ticking = true;
+  net_.after(process_, world_.p.coordinator_tick, [this, &c] {
+    c.ticking = false;
+    c.state.on_tick(world_.now());
+    flush(c);
+  });
+}
+
+template <class State>
+void client::unbind(coordinator<State>& c) {
+  c.state.unbind(errc::unreachable);
+  flush(c);
+  c.via = local;
+}
+
+// The link uses these two.
+template void client::unbind(loads& c);
+template void client::unbind(saves& c);
+
+template <class State, class Reply>
+void client::ask(coordinator<State>& c, const address& to, duration timeout, std::string_view what,
+                 transfer::call_id call, void (State::*on_reply)(transfer::call_id, result<Reply>, timestamp),
+                 std::function<void(const promise<Reply>&)> serve) {
+  const bool remote = to.process != process_;
+  if (remote && c.via == local)
+    world_.fail(c.self.name() + " asks a node that it is not bound to");
+  net_.request<Reply>(c.self, to, remote ? c.via : local, timeout, what, std::move(serve),
+                      [this, &c, call, on_reply](result<Reply> reply) {
+                        (c.state.*on_reply)(call, std::move(reply), world_.now());
+                        flush(c);
+                      });
+}
+
+duration client::io_patience() const {
+  return world_.has(defect::early_buffer) ? world_.p.disk_time / 2 : duration::zero();
+}
+
+void client::perform(loads& c, transfer::load_locate& x) {
+  ask<load_state, locate_reply>(
+      c, node::shard(x.shard), world_.p.request_timeout, "locate", x.call, &load_state::on_locate,
+      [this, i = x.shard, request = x.request](const auto& answer) { node_.locate(i, request, answer); });
+}
+
+void client::perform(loads& c, transfer::load_read& x) {
+  const auto rank = c.self.index;
+  ask<load_state, io_reply>(
+      c, node::worker(rank), io_patience(), "read", x.call, &load_state::on_read,
+      [this, rank, batch = x.batch](const auto& answer) { node_.transfer(rank, io::operation::read, batch, answer); });
+}
+
+void client::perform(loads& c, transfer::load_scatter& x) {
+  const auto rank = c.self.index;
+  const auto work = [this, rank, order = x.order](const auto& answer) { answer.deliver(scatter(rank, order)); };
+  if (!world_.has(defect::late_scatter)) {
+    ask<load_state, copy_reply>(c, at(role::copier, rank), duration::zero(), "scatter", x.call, &load_state::on_scatter,
+                                work);
+    return;
+  }
+  ask<load_state, copy_reply>(c, at(role::copier, rank), 4 * world_.p.local_delay, "scatter", x.call,
+                              &load_state::on_scatter, [this, work](const auto& answer) {
+                                net_.after(process_, random_.time(duration::zero(), 16 * world_.p.local_delay),
+                                           [work, answer] { work(answer); });
+                              });
+}
+
+void client::perform(loads& c, transfer::load_invalidate& x) {
+  ask<load_state, finish_reply>(
+      c, node::shard(x.shard), world_.p.request_timeout, "invalidate", x.call, &load_state::on_invalidate,
+      [this, i = x.shard, request = x.request](const auto& answer) { node_.invalidate(i, request, answer); });
+}
+
+void client::perform(loads& c, transfer::load_release& x) {
+  ask<load_state, void>(
+      c, node::shard(x.shard), world_.p.request_timeout, "release", x.call, &load_state::on_release,
+      [this, i = x.shard, request = x.request](const auto& answer) { node_.release(i, request, answer); });
+}
+
+void client::perform(saves& c, transfer::save_reserve& x) {
+  ask<save_state, reserve_reply>(
+      c, node::shard(x.shard), world_.p.request_timeout, "reserve", x.call, &save_state::on_reserve,
+      [this, i = x.shard, request = x.request](const auto& answer) { node_.reserve(i, request, answer); });
+}
+
+void client::perform(saves& c, transfer::save_gather& x) {
+  const auto rank = c.self.index;
+  ask<save_state, copy_reply>(
+      c, at(role::copier, rank), duration::zero(), "gather", x.call, &save_state::on_gather,
+      [this, rank, order = x.order](const auto& answer) { answer.deliver(gather(rank, order)); });
+}
+
+void client::perform(saves& c, transfer::save_write& x) {
+  const auto rank = c.self.index;
+  const auto call = x.call;
+  const auto pages = x.batch.items.size();
+  ask<save_state, io_reply>(c, node::worker(rank), io_patience(), "write", call, &save_state::on_write,
+                            [this, rank, batch = std::move(x.batch)](const auto& answer) {
+                              node_.transfer(rank, io::operation::write, batch, answer);
+                            });
+  if (world_.has(defect::early_commit))
+    net_.send(c.self, c.self, local, "written, or so it says", [this, &c, call, pages] {
+      c.state.on_write(call, io_reply{std::vector<std::uint8_t>(pages)}, world_.now());
+      flush(c);
+    });
+}
+
+void client::perform(saves& c, transfer::save_commit& x) {
+  ask<save_state, finish_reply>(
+      c, node::shard(x.shard), world_.p.request_timeout, "commit", x.call, &save_state::on_commit,
+      [this, i = x.shard, request = x.request](const auto& answer) { node_.commit(i, request, answer); });
+}
+
+void client::perform(saves& c, transfer::save_abort& x) {
+  ask<save_state, finish_reply>(
+      c, node::shard(x.shard), world_.p.request_timeout, "abort", x.call, &save_state::on_abort,
+      [this, i = x.shard, request = x.request](const auto& answer) { node_.abort(i, request, answer); });
+}
+
+template <class State>
+void client::perform(coordinator<State>& c, transfer::task_finished& x) {
+  const auto waiting = c.promises.extract(x.task);
+  if (waiting.empty())
+    world_.fail(c.self.name() + " answers a task twice");
+  else
+    waiting.mapped().deliver(std::move(x.result));
+}
+
+// -- lookup -----------------------------------------------------------------------------------------------------------
+
+void client::flush_lookup() {
+  for (auto& effect : parts_->lookup->take_outbox())
+    std::visit([this](auto& x) { perform(x); }, effect);
+  if (parts_->lookup_ticking || (parts_->lookup->under_way() == 0 && parts_->lookup->held() == 0))
+    return;
+  parts_->lookup_ticking = true;
+  net_.after(process_, world_.p.coordinator_tick, [this] {
+    parts_->lookup_ticking = false;
+    parts_->lookup->on_tick(world_.now());
+    flush_lookup();
+  });
+}
+
+void client::perform(transfer::lookup_match& x) {
+  net_.request<match_reply>(
+      at(role::lookup), node::shard(x.shard), parts_->lookup_via, world_.p.request_timeout, "match",
+      [this, i = x.shard, request = x.request](const promise<match_reply>& answer) { node_.match(i, request, answer); },
+      [this, call = x.call](result<match_reply> reply) {
+        parts_->lookup->on_match(call, std::move(reply), world_.now());
+        flush_lookup();
+      });
+}
+
+void client::perform(transfer::lookup_release& x) {
+  net_.request<void>(
+      at(role::lookup), node::shard(x.shard), parts_->lookup_via, world_.p.request_timeout, "release",
+      [this, i = x.shard, request = x.request](const promise<void>& answer) { node_.release(i, request, answer); },
+      [](const result<void>&) {});
+}
+
+void client::perform(transfer::lookup_finished& x) {
+  const auto waiting = parts_->lookups.extract(x.lookup);
+  if (waiting.empty())
+    world_.fail("a lookup is answered twice");
+  else
+    waiting.mapped().deliver(std::move(x.answer));
+}
+
+// -- copy engine ------------------------------------------------------------------------------------------------------
+
+void client::check_buffers(rank_number rank, const copy_order& order) {
+  const auto all = parts_->ranks[rank].buffers->bytes();
+  for (const auto& item : order.items)
+    if (item.buffer_offset + slot_bytes_ > all.size())
+      world_.fail(at(role::copier, rank).name() + " is told of a page buffer that does not exist");
+    else if (node_.disk_of(rank).uses(all.subspan(item.buffer_offset, slot_bytes_)))
+      world_.fail(at(role::copier, rank).name() + " moves bytes in a page buffer that the disk transfers");
+}
+
+result<copy_reply> client::gather(rank_number rank, const copy_order& order) {
+  auto& copier = *parts_->ranks[rank].copier;
+  auto reply = copier.begin(order);
+  if (!reply)
+    return reply;
+  check_buffers(rank, order);
+  copier.gather(order, *reply);
+  copier.seal(order, *reply);
+  return reply;
+}
+
+result<copy_reply> client::scatter(rank_number rank, const copy_order& order) {
+  auto& copier = *parts_->ranks[rank].copier;
+  auto reply = copier.begin(order);
+  if (!reply)
+    return reply;
+  check_buffers(rank, order);
+  if (!world_.has(defect::skip_verify))
+    copier.verify(order, *reply);
+  copier.scatter(order, *reply);
+  return reply;
+}
+
+} // namespace troupe::simulation

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace troupe::simulation {
+
+/// Mistakes that can be built into the parts that stand in for actors, to prove that the checks find them.
+enum class defect : std::uint8_t {
+  none,
+  /// An allocator frees slots without waiting for the io worker.
+  skip_fence,
+  /// A coordinator gives up on reads and writes, and so reuses page buffers that are still in use.
+  early_buffer,
+  /// A save commits before its write has ended.
+  early_commit,
+  /// The node does not tell anybody that a client is gone.
+  forget_death,
+  /// The copy engine scatters without looking at the page.
+  skip_verify,
+  /// A shard's word to an allocator that a reservation was given up gets lost.
+  lose_abort,
+  /// The io worker answers a batch, and the answer is lost.
+  lose_reply,
+  /// A shard stops waiting for the slots it has asked for, which then belong to nobody.
+  abandon_slots,
+  /// A shard grants leases and forgets them.
+  forget_lease,
+  /// Messages between a shard and an allocator overtake each other.
+  unordered,
+  /// The copy engine takes its time, and a load ends before it has finished.
+  late_scatter,
+};
+
+inline constexpr std::array<std::pair<std::string_view, defect>, 11> defect_names{{
+    {"skip-fence", defect::skip_fence},
+    {"early-buffer", defect::early_buffer},
+    {"early-commit", defect::early_commit},
+    {"forget-death", defect::forget_death},
+    {"skip-verify", defect::skip_verify},
+    {"lose-abort", defect::lose_abort},
+    {"lose-reply", defect::lose_reply},
+    {"abandon-slots", defect::abandon_slots},
+    {"forget-lease", defect::forget_lease},
+    {"unordered", defect::unordered},
+    {"late-scatter", defect::late_scatter},
+}};
+
+constexpr std::optional<defect> find_defect(std::string_view name) noexcept {
+  for (const auto& [known, which] : defect_names)
+    if (known == name)
+      return which;
+  return std::nullopt;
+}
+
+constexpr std::string_view to_string(defect x) noexcept {
+  for (const auto& [name, which] : defect_names)
+    if (which == x)
+      return name;
+  return "none";
+}
+
+} // namespace troupe::simulation

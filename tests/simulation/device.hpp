@@ -1,0 +1,53 @@
+#pragma once
+
+#include "base/digest.hpp"
+#include "base/identifiers.hpp"
+#include "base/namespace_spec.hpp"
+#include "gpu/page_mover.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// What one rank's page of a key must hold: different for every key and rank.
+std::vector<std::byte> page_of(const key_digest& key, rank_number rank, std::uint64_t bytes);
+
+/// The KV cache of a client on one rank: the real page mover over host memory, and an engine's idea of what its blocks
+/// hold. A block that belongs to no task holds a pattern of its own, so that whoever writes it too late is found out.
+class device {
+public:
+  device(const kv_geometry& geometry, std::uint32_t blocks, rank_number rank);
+
+  /// For the copy engine.
+  std::unique_ptr<page_mover> make_mover() const;
+
+  /// Blocks that no task has, up to `most` of them. Says with `sound` whether nobody has touched them.
+  std::vector<std::uint32_t> take(std::uint32_t most, bool& sound);
+  void give_back(const std::vector<std::uint32_t>& blocks);
+  std::size_t free_blocks() const noexcept { return free_.size(); }
+  bool free_blocks_are_sound();
+
+  void fill(std::uint32_t block, const key_digest& key);
+  bool holds(std::uint32_t block, const key_digest& key);
+
+private:
+  void write(std::uint32_t block, std::vector<std::byte> page);
+  bool equals(std::uint32_t block, const std::vector<std::byte>& page);
+  key_digest mark_of(std::uint32_t block) const noexcept;
+
+  kv_geometry geometry_;
+  rank_number rank_;
+  std::vector<std::vector<std::byte>> tensors_;
+  kv_cache_view view_;
+  std::unique_ptr<page_mover> mover_;
+  std::vector<std::uint32_t> free_;
+  /// Per block, how often it was given back: makes the pattern of a free block a new one each time.
+  std::vector<std::uint64_t> uses_;
+  std::vector<std::byte> scratch_;
+};
+
+} // namespace troupe::simulation

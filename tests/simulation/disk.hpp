@@ -1,0 +1,85 @@
+#pragma once
+
+#include "base/identifiers.hpp"
+#include "io/engine.hpp"
+#include "tests/simulation/environment.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// One slab file and the engine that serves it. Outlives the node's process. Transfers take any time and end in any
+/// order; bytes move at two moments in between, so that a page buffer or a slot that is reused too early does harm.
+///
+/// Checks what no engine could: that nobody writes into a slot that others still transfer, that a slot is transferred
+/// under one generation at a time, and that no page buffer is in two transfers.
+class disk {
+public:
+  using on_complete = std::function<void(const io::completion&)>;
+
+  disk(environment& world, rank_number rank, std::uint64_t slot_bytes);
+
+  void submit(const io::request& what, slot_ref where, on_complete done);
+
+  /// The node's process ends, or the power: what is under way is carried out, or not, or partly, and nobody hears.
+  void crash();
+
+  /// Flips one bit of what is stored.
+  void flip();
+
+  /// Cuts the file off in the middle.
+  void truncate();
+  /// What the io worker finds out by looking at the file now and then.
+  bool damaged() const noexcept { return damaged_; }
+  /// A fresh slab in the place of a damaged one.
+  void replace();
+
+  /// Whether the page was written and the engine said so.
+  bool written(slot_ref where) const noexcept { return written_[where.slot] == where.generation; }
+  /// Whether a transfer uses this memory.
+  bool uses(std::span<const std::byte> memory) const noexcept;
+  std::size_t in_flight() const noexcept { return transfers_.size(); }
+
+private:
+  enum class mishap : std::uint8_t { none, error, lost, misdirected, flipped, hang };
+
+  struct transfer {
+    io::request what;
+    slot_ref where;
+    on_complete done;
+    mishap wrong = mishap::none;
+    /// Write: the bytes as they were when the engine read them.
+    std::vector<std::byte> seen;
+  };
+
+  mishap choose(io::operation op);
+  void check(const io::request& what, slot_ref where);
+  /// The first or the second half of the bytes moves between the buffer and the transfer.
+  void touch(transfer& t, bool second);
+  void end(std::uint64_t tag);
+  errc carry_out(transfer& t);
+  errc read(transfer& t);
+  /// All sectors, or a random part of them.
+  void store(std::span<const std::byte> bytes, std::uint64_t offset, bool torn);
+
+  environment& world_;
+  random_source random_;
+  rank_number rank_;
+  std::uint64_t slot_bytes_;
+  std::vector<std::byte> medium_;
+  /// Bytes of the file.
+  std::uint64_t length_;
+  bool damaged_ = false;
+  /// Counts crashes, so that plans of before come to nothing.
+  std::uint64_t epoch_ = 0;
+  /// By tag.
+  std::unordered_map<std::uint64_t, transfer> transfers_;
+  std::vector<generation_number> written_;
+};
+
+} // namespace troupe::simulation

@@ -1,0 +1,268 @@
+#include "tests/simulation/world.hpp"
+
+#include <atomic>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::simulation;
+
+constexpr std::string_view usage =
+    R"(usage: troupe-simulation [options]
+Runs seeded simulations of a node, its clients, network and disks, and checks the invariants after every step.
+
+  --seed N         the first seed (default 0)
+  --seeds COUNT    how many seeds, one after the other (default 1)
+  --steps M        events before the world winds down (default 1000)
+  --jobs J         seeds at a time (default 1)
+  --verbose        print every event
+  --hash           print the hash of each seed's trace
+  --twice          run each seed twice and fail if the traces differ
+  --coverage       fail if something that is meant to happen never happened
+  --defect NAME    build a mistake into the simulated glue; --defect help lists them
+  --expect-failure succeed if and only if some seed fails
+
+Exit code 0: no invariant was broken. 1: one was; the seed and the way to replay it are printed. 2: wrong usage.
+)";
+
+struct arguments {
+  run_options run;
+  std::uint64_t seeds = 1;
+  std::uint64_t jobs = 1;
+  bool hash = false;
+  bool twice = false;
+  bool coverage = false;
+  bool expect_failure = false;
+};
+
+/// What a range of seeds must have seen to be worth anything.
+constexpr std::string_view must_happen[] = {
+    "attachment",
+    "evicted key",
+    "fault: client leaves",
+    "fault: cut link",
+    "fault: drained node",
+    "fault: flipped bit in a read",
+    "fault: flipped bit on disk",
+    "fault: killed client",
+    "fault: killed node",
+    "fault: lost write",
+    "fault: misdirected write",
+    "fault: paused client",
+    "fault: paused node",
+    "fault: read error",
+    "fault: slow process",
+    "fault: slow transfer",
+    "fault: torn write",
+    "fault: truncated slab",
+    "fault: write error",
+    "fault: write outlives the node",
+    "load: corrupt",
+    "load: identity_mismatch",
+    "load: io_error",
+    "load: not_found",
+    "load: ok",
+    "load: slab_damaged",
+    "load: stale",
+    "load: timeout",
+    "load: unreachable",
+    "lookup: keys found",
+    "lost node",
+    "save: busy",
+    "save: exists",
+    "save: expired",
+    "save: full",
+    "save: io_error",
+    "save: no_space",
+    "save: ok",
+    "save: timeout",
+    "save: unreachable",
+    "slab found damaged",
+    "take: full",
+    "take: limit_exceeded",
+    "take: ok",
+    "take: timeout",
+};
+
+// An assertion of the rules ends the process. Which seed that was must be known then.
+thread_local std::uint64_t current_seed = 0;
+std::uint64_t current_steps = 0;
+
+extern "C" void say_seed(int signal) {
+  char text[160];
+  const auto length =
+      std::snprintf(text, sizeof text,
+                    "\nsignal %d in seed %llu\nreplay: troupe-simulation --seed %llu "
+                    "--steps %llu --verbose\n",
+                    signal, static_cast<unsigned long long>(current_seed),
+                    static_cast<unsigned long long>(current_seed), static_cast<unsigned long long>(current_steps));
+  if (::write(STDERR_FILENO, text, static_cast<std::size_t>(length)) < 0)
+    std::_Exit(1);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+std::optional<std::uint64_t> to_number(std::string_view text) {
+  std::uint64_t out = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (failure != std::errc{} || end != text.data() + text.size())
+    return std::nullopt;
+  return out;
+}
+
+int wrong_usage(const std::string& what) {
+  std::fprintf(stderr, "%s\n%.*s", what.c_str(), static_cast<int>(usage.size()), usage.data());
+  return 2;
+}
+
+/// The exit code if the program is to end.
+std::optional<int> parse(std::vector<std::string_view> args, arguments& out) {
+  const std::pair<std::string_view, bool*> flags[] = {{"--verbose", &out.run.verbose},
+                                                      {"--hash", &out.hash},
+                                                      {"--twice", &out.twice},
+                                                      {"--coverage", &out.coverage},
+                                                      {"--expect-failure", &out.expect_failure}};
+  const std::pair<std::string_view, std::uint64_t*> numbers[] = {
+      {"--seed", &out.run.seed}, {"--seeds", &out.seeds}, {"--steps", &out.run.steps}, {"--jobs", &out.jobs}};
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == "--help") {
+      std::printf("%.*s", static_cast<int>(usage.size()), usage.data());
+      return 0;
+    }
+    bool known = false;
+    for (const auto& [name, flag] : flags)
+      if (args[i] == name)
+        known = *flag = true;
+    if (known)
+      continue;
+    if (i + 1 == args.size())
+      return wrong_usage(std::string(args[i]).append(": not known, or its value is missing"));
+    const auto value = args[i + 1];
+    for (const auto& [name, number] : numbers) {
+      if (args[i] != name)
+        continue;
+      const auto parsed = to_number(value);
+      if (!parsed)
+        return wrong_usage(std::string(name).append(": not a number: ").append(value));
+      *number = *parsed;
+      known = true;
+    }
+    if (args[i] == "--defect") {
+      const auto found = find_defect(value);
+      if (!found) {
+        std::string names = "--defect: one of";
+        for (const auto& [name, which] : defect_names)
+          names.append(" ").append(name);
+        return wrong_usage(names);
+      }
+      out.run.built_in = *found;
+      known = true;
+    }
+    if (!known)
+      return wrong_usage(std::string(args[i]).append(": not known"));
+    ++i;
+  }
+  if (out.jobs == 0 || out.jobs > 256)
+    return wrong_usage("--jobs: from 1 to 256");
+  return std::nullopt;
+}
+
+outcome run_seed(const arguments& args, std::uint64_t seed) {
+  auto options = args.run;
+  options.seed = seed;
+  current_seed = seed;
+  auto first = world(options).run();
+  if (!args.twice)
+    return first;
+  const auto second = world(options).run();
+  if (first.trace_hash != second.trace_hash || first.events != second.events)
+    first.failure = "the same seed took another course the second time";
+  return first;
+}
+
+/// In order of seeds, however many jobs there are. With `expect_failure` it ends soon after the first failure.
+std::vector<outcome> run_all(const arguments& args) {
+  std::vector<outcome> out(args.seeds);
+  std::atomic<std::uint64_t> next = 0;
+  std::atomic<bool> enough = false;
+  const auto work = [&] {
+    for (auto i = next++; i < args.seeds && !enough; i = next++) {
+      out[i] = run_seed(args, args.run.seed + i);
+      if (args.expect_failure && !out[i].failure.empty())
+        enough = true;
+    }
+  };
+  std::vector<std::thread> workers;
+  for (std::uint64_t i = 1; i < args.jobs; ++i)
+    workers.emplace_back(work);
+  work();
+  for (auto& x : workers)
+    x.join();
+  return out;
+}
+
+void print_failure(const arguments& args, const outcome& x) {
+  std::printf("seed %llu failed at event %llu: %s\n  world: %s\n  replay: troupe-simulation --seed %llu --steps %llu",
+              static_cast<unsigned long long>(x.seed), static_cast<unsigned long long>(x.events), x.failure.c_str(),
+              x.parameters.c_str(), static_cast<unsigned long long>(x.seed),
+              static_cast<unsigned long long>(args.run.steps));
+  if (args.run.built_in != defect::none)
+    std::printf(" --defect %s", std::string(to_string(args.run.built_in)).c_str());
+  std::printf(" --verbose\n");
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  arguments args;
+  if (const auto code = parse({argv + 1, argv + argc}, args))
+    return *code;
+  current_steps = args.run.steps;
+  for (const auto signal : {SIGABRT, SIGSEGV, SIGFPE, SIGBUS})
+    std::signal(signal, say_seed);
+  const auto outcomes = run_all(args);
+  tally counts;
+  std::uint64_t events = 0;
+  std::uint64_t ran = 0;
+  std::uint64_t failed = 0;
+  for (const auto& x : outcomes) {
+    if (x.events == 0)
+      continue;
+    ++ran;
+    events += x.events;
+    for (const auto& [what, n] : x.counts)
+      counts[what] += n;
+    if (args.hash)
+      std::printf("seed %llu: %016llx\n", static_cast<unsigned long long>(x.seed),
+                  static_cast<unsigned long long>(x.trace_hash));
+    if (x.failure.empty())
+      continue;
+    ++failed;
+    print_failure(args, x);
+  }
+  bool covered = true;
+  for (const auto what : must_happen)
+    if (args.coverage && !counts.contains(what)) {
+      covered = false;
+      std::printf("never happened: %.*s\n", static_cast<int>(what.size()), what.data());
+    }
+  if (args.seeds > 1 && !args.expect_failure)
+    for (const auto& [what, n] : counts)
+      std::printf("%12llu  %s\n", static_cast<unsigned long long>(n), what.c_str());
+  std::printf("%llu seeds, %llu events, %llu failed\n", static_cast<unsigned long long>(ran),
+              static_cast<unsigned long long>(events), static_cast<unsigned long long>(failed));
+  if (args.expect_failure)
+    return failed > 0 ? 0 : 1;
+  return failed == 0 && covered ? 0 : 1;
+}

@@ -1,0 +1,157 @@
+#include "tests/simulation/parameters.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+namespace troupe::simulation {
+
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace_spec make_space(std::uint32_t ranks) {
+  namespace_spec space;
+  space.name = "simulated";
+  space.model = "model";
+  space.revision = "1";
+  space.dtype = "bfloat16";
+  space.world_size = ranks;
+  space.geometry = {.layers = 2, .parts = 2, .heads = 1, .head_size = 16, .element_bytes = 2, .block_tokens = 4};
+  return space;
+}
+
+void choose_sizes(parameters& p, random_source& random) {
+  p.ranks = random.number(1, 3);
+  p.shards = random.number(1, 4);
+  p.clients = random.number(1, 4);
+  p.space = make_space(p.ranks);
+  p.slots = random.number(8, 64);
+  if (random.one_in(2)) {
+    p.high_watermark = random.number(0, p.slots / 2);
+    p.low_watermark = random.number(0, p.high_watermark);
+  }
+  p.buffers = 2U << random.below(5);
+  p.blocks = random.number(16, 64);
+  p.batch_pages = random.number(1, 8);
+  p.batch_keys = random.number(8, 40);
+  p.sessions = random.number(1, 4);
+  p.branches = random.number(1, 4);
+  p.depth = random.number(4, 24);
+}
+
+/// Small limits, so that they are reached.
+void choose_limits(parameters& p, random_source& random) {
+  if (random.one_in(4))
+    p.tasks_max = random.number(1, 3);
+  if (random.one_in(4))
+    p.lookups_max = random.number(1, 2);
+  if (random.one_in(4))
+    p.pages_in_flight_max = random.number(p.batch_pages, 16);
+  if (random.one_in(4))
+    p.parked_max = random.number(1, 2);
+  if (random.one_in(6))
+    p.leases_max = random.number(1, 8);
+  if (random.one_in(6))
+    p.leases_per_owner = random.number(1, 4);
+  if (random.one_in(6))
+    p.reserved_pages_max = random.number(4, 24);
+  if (random.one_in(3))
+    p.tick_work = random.number(1, 16);
+  if (random.one_in(3))
+    p.eviction_looks = random.number(1, 16);
+}
+
+void choose_times(parameters& p, random_source& random) {
+  p.local_delay = random.skewed_time(microseconds(20), milliseconds(5));
+  p.network_delay = random.skewed_time(microseconds(200), milliseconds(50));
+  p.disk_time = random.skewed_time(microseconds(200), milliseconds(100));
+  p.think_time = random.skewed_time(milliseconds(1), milliseconds(100));
+  p.request_timeout = random.skewed_time(milliseconds(50), seconds(2));
+  p.take_time = random.skewed_time(milliseconds(20), seconds(2));
+  p.io_deadline = random.skewed_time(milliseconds(50), seconds(4));
+  p.hang_time = random.skewed_time(milliseconds(100), seconds(8));
+  p.task_deadline_max = random.skewed_time(milliseconds(50), seconds(5));
+  p.task_deadline_min = std::max<duration>(milliseconds(1), p.task_deadline_max / random.number(1, 50));
+  p.lease_max = random.skewed_time(milliseconds(50), seconds(6));
+  p.reservation_max = random.skewed_time(milliseconds(50), seconds(6));
+  p.notice_min = microseconds(100);
+  p.notice_max = random.skewed_time(milliseconds(1), seconds(2));
+  p.coordinator_tick = random.time(milliseconds(10), milliseconds(100));
+  p.allocator_tick = random.time(milliseconds(10), milliseconds(100));
+  p.registry_tick = random.time(milliseconds(20), milliseconds(200));
+  p.worker_tick = random.time(milliseconds(100), seconds(1));
+  p.nemesis_interval = random.skewed_time(milliseconds(20), seconds(1));
+}
+
+void choose_faults(parameters& p, random_source& random) {
+  if (random.one_in(8))
+    return; // a calm world, in which more can be demanded
+  const auto rate = [&](std::uint64_t rarity, ppm most) -> ppm {
+    return random.one_in(rarity) ? random.number(1'000, most) : 0;
+  };
+  p.disk.read_error = rate(3, 50'000);
+  p.disk.write_error = rate(3, 50'000);
+  p.disk.lost_write = rate(4, 30'000);
+  p.disk.misdirected_write = rate(6, 20'000);
+  p.disk.flipped_read = rate(4, 30'000);
+  p.disk.hang = rate(3, 50'000);
+  auto& n = p.nemesis;
+  for (auto* fault : {&n.cut, &n.slow, &n.pause_client, &n.pause_node, &n.kill_client, &n.leave})
+    *fault = random.one_in(3);
+  for (auto* fault : {&n.kill_node, &n.drain_node, &n.flip, &n.truncate})
+    *fault = random.one_in(5);
+}
+
+} // namespace
+
+bool parameters::bytes_at_risk() const noexcept {
+  return disk.read_error + disk.write_error + disk.lost_write + disk.misdirected_write + disk.flipped_read + disk.hang >
+             0 ||
+         nemesis.flip || nemesis.truncate;
+}
+
+std::string parameters::describe() const {
+  const auto ms = [](duration x) { return std::chrono::duration<double, std::milli>(x).count(); };
+  std::ostringstream out;
+  out << ranks << " ranks, " << shards << " shards, " << clients << " clients of " << sessions << " sessions, " << slots
+      << " slots (low " << low_watermark << ", high " << high_watermark << "), " << buffers << " buffers, " << blocks
+      << " blocks, batches of " << batch_pages << ", tree of depth " << depth << " and " << branches
+      << " branches; delays " << ms(local_delay) << "/" << ms(network_delay) << "/" << ms(disk_time) << " ms, requests "
+      << ms(request_timeout) << " ms, take " << ms(take_time) << " ms, tasks " << ms(task_deadline_min) << "-"
+      << ms(task_deadline_max) << " ms, leases " << ms(lease_max) << " ms, reservations " << ms(reservation_max)
+      << " ms; faults:";
+  const auto rate = [&](const char* name, ppm x) {
+    if (x > 0)
+      out << ' ' << name;
+  };
+  rate("read-error", disk.read_error);
+  rate("write-error", disk.write_error);
+  rate("lost-write", disk.lost_write);
+  rate("misdirected-write", disk.misdirected_write);
+  rate("flipped-read", disk.flipped_read);
+  rate("hang", disk.hang);
+  rate("cut", nemesis.cut);
+  rate("slow", nemesis.slow);
+  rate("pause-client", nemesis.pause_client);
+  rate("pause-node", nemesis.pause_node);
+  rate("kill-client", nemesis.kill_client);
+  rate("leave", nemesis.leave);
+  rate("kill-node", nemesis.kill_node);
+  rate("drain-node", nemesis.drain_node);
+  rate("flip", nemesis.flip);
+  rate("truncate", nemesis.truncate);
+  return out.str();
+}
+
+parameters make_parameters(random_source& random) {
+  parameters p;
+  choose_sizes(p, random);
+  choose_limits(p, random);
+  choose_times(p, random);
+  choose_faults(p, random);
+  return p;
+}
+
+} // namespace troupe::simulation

@@ -1,0 +1,98 @@
+#pragma once
+
+#include "base/namespace_spec.hpp"
+#include "tests/simulation/random.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace troupe::simulation {
+
+/// What a disk does wrong, per transfer.
+struct disk_faults {
+  ppm read_error = 0;
+  ppm write_error = 0;
+  ppm lost_write = 0;
+  ppm misdirected_write = 0;
+  ppm flipped_read = 0;
+  /// Ends long after its deadline.
+  ppm hang = 0;
+};
+
+/// What happens to processes, links and slabs now and then.
+struct nemesis_faults {
+  bool cut = false;
+  bool slow = false;
+  bool pause_client = false;
+  bool pause_node = false;
+  bool kill_client = false;
+  bool leave = false;
+  bool kill_node = false;
+  bool drain_node = false;
+  bool flip = false;
+  bool truncate = false;
+};
+
+/// All that a seed decides before the first step. Each seed switches faults on or off and picks sizes and times, so
+/// that no fault is always masked by another one, and no limit is always out of reach.
+struct parameters {
+  namespace_spec space;
+  std::uint32_t ranks = 1;
+  std::uint32_t shards = 1;
+  std::uint32_t clients = 1;
+  /// Page slots per rank.
+  std::uint32_t slots = 16;
+  std::uint32_t low_watermark = 0;
+  std::uint32_t high_watermark = 0;
+  /// Per client and rank, for loads and saves together.
+  std::uint32_t buffers = 8;
+  /// Of a client's KV cache, per rank.
+  std::uint32_t blocks = 32;
+  std::uint32_t batch_pages = 4;
+  std::uint32_t batch_keys = 32;
+  std::uint32_t tasks_max = 16;
+  std::uint32_t lookups_max = 16;
+  std::uint32_t sessions = 2;
+  std::uint32_t pages_in_flight_max = 4096;
+  std::uint32_t parked_max = 1024;
+  std::uint32_t leases_max = 1U << 16;
+  std::uint32_t leases_per_owner = 1U << 14;
+  std::uint32_t reserved_pages_max = 1U << 20;
+  std::uint32_t tick_work = 1U << 13;
+  std::uint32_t eviction_looks = 1U << 14;
+
+  /// The tree that all sequences of keys are paths of.
+  std::uint32_t branches = 2;
+  std::uint32_t depth = 12;
+
+  duration local_delay{};
+  duration network_delay{};
+  duration disk_time{};
+  duration hang_time{};
+  duration think_time{};
+  duration request_timeout{};
+  duration take_time{};
+  duration io_deadline{};
+  duration task_deadline_min{};
+  duration task_deadline_max{};
+  duration lease_max{};
+  duration reservation_max{};
+  duration notice_min{};
+  duration notice_max{};
+  duration coordinator_tick{};
+  duration allocator_tick{};
+  duration registry_tick{};
+  duration worker_tick{};
+  duration nemesis_interval{};
+
+  disk_faults disk;
+  nemesis_faults nemesis;
+
+  bool bytes_at_risk() const noexcept;
+  /// One line.
+  std::string describe() const;
+};
+
+parameters make_parameters(random_source& random);
+
+} // namespace troupe::simulation
