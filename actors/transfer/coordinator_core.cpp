@@ -47,6 +47,7 @@ void coordinator_core::bind_node(const node_binding& binding) {
   binding_ = binding;
   free_buffers_.clear();
   unused_buffers_ = binding.buffer_count;
+  batches_max_ = unlimited;
 }
 
 call_id coordinator_core::begin_call(task& t, phase part, timestamp now, std::vector<std::uint32_t> positions,
@@ -54,6 +55,7 @@ call_id coordinator_core::begin_call(task& t, phase part, timestamp now, std::ve
                                      std::uint32_t attempt) {
   const auto id = ++last_call_;
   ++t.calls;
+  batches_ += moves_pages(part) ? 1 : 0;
   if (auto& clock = t.clocks[static_cast<std::size_t>(part)]; clock.under_way++ == 0)
     clock.since = now;
   calls_.emplace(id, call{t.id, part, shard, attempt, now, std::move(positions), std::move(buffers)});
@@ -66,6 +68,7 @@ coordinator_core::ended_call coordinator_core::end_call(call_id id, timestamp no
     return {};
   ended_call out{find(i->second.owner), std::move(i->second)};
   calls_.erase(i);
+  batches_ -= moves_pages(out.what.part) ? 1 : 0;
   if (out.owner == nullptr)
     return {};
   --out.owner->calls;
@@ -117,7 +120,7 @@ coordinator_core::batch coordinator_core::next_batch(timestamp now) {
       ++i;
       continue;
     }
-    if (free_buffers() == 0) {
+    if (free_buffers() == 0 || batches_ >= batches_max_) {
       if (t->waiting_since == timestamp::min())
         t->waiting_since = now;
       return {};
@@ -150,6 +153,18 @@ std::uint64_t coordinator_core::take_buffer() {
 
 void coordinator_core::give_back_buffers(const std::vector<std::uint64_t>& buffers) {
   free_buffers_.insert(free_buffers_.end(), buffers.begin(), buffers.end());
+}
+
+void coordinator_core::wait_for_room(task& t, const call& refused) {
+  give_back_buffers(refused.buffers);
+  t.ready.insert(t.ready.end(), refused.positions.begin(), refused.positions.end());
+  std::sort(t.ready.begin(), t.ready.end()); // several may be refused, and the prefix goes first
+  batches_max_ = batches_;
+}
+
+void coordinator_core::found_room() noexcept {
+  if (batches_max_ != unlimited)
+    ++batches_max_;
 }
 
 void coordinator_core::add_copy_time(task& t, const call& what, const copy_reply& reply, timestamp now) {
@@ -188,6 +203,7 @@ void coordinator_core::drop_all(errc status, std::vector<task_finished>& out) {
       continue;
     }
     --t.calls;
+    batches_ -= moves_pages(x.part) ? 1 : 0;
     i = calls_.erase(i);
   }
   for (const auto id : ids()) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <unordered_map>
 #include <vector>
 
@@ -177,6 +179,21 @@ protected:
 
   void give_back_buffers(const std::vector<std::uint64_t>& buffers);
 
+  /// Whether an answer of the io worker says that it has as much to do as it takes, and there is time to ask again.
+  static bool refused_for_now(const task& t, const result<io_reply>& reply, timestamp now) noexcept {
+    return !reply && reply.error().code == errc::limit_exceeded && !t.answered && now < t.deadline;
+  }
+
+  /// After such an answer: the pages wait again, in prefix order, and no more batches go out at once than the node has
+  /// taken, until it takes more.
+  void wait_for_room(task& t, const call& refused);
+
+  /// The node took a batch: one more than before may be under way.
+  void found_room() noexcept;
+
+  /// From the timer: a batch may go out though none is under way whose end would say that there is room.
+  void look_for_room() noexcept { batches_max_ = std::max<std::size_t>(batches_max_, 1); }
+
   /// Adds what the copy engine says of its time, which cannot be more than passed.
   static void add_copy_time(task& t, const call& what, const copy_reply& reply, timestamp now);
 
@@ -215,6 +232,9 @@ protected:
 private:
   void answer(task& t, std::vector<task_finished>& out);
   std::uint64_t take_buffer();
+  static bool moves_pages(phase part) noexcept { return part == phase::copy || part == phase::io; }
+
+  static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
   coordinator_options options_;
   node_binding binding_;
@@ -225,6 +245,10 @@ private:
   /// Offsets of page buffers that were given back, and how many were not in use yet.
   std::vector<std::uint64_t> free_buffers_;
   std::uint32_t unused_buffers_ = 0;
+  /// Calls with page buffers that are under way, and how many may be. Grows by one with each that the node takes, and
+  /// falls to what it has taken when it refuses one.
+  std::size_t batches_ = 0;
+  std::size_t batches_max_ = unlimited;
   std::size_t open_ = 0;
   std::uint64_t last_task_ = 0;
   std::uint64_t last_call_ = 0;

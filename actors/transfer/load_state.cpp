@@ -91,6 +91,13 @@ void load_state::on_read(call_id id, result<io_reply> reply, timestamp now) {
   auto [t, what] = end_call(id, now);
   if (t == nullptr)
     return;
+  if (refused_for_now(*t, reply, now)) {
+    wait_for_room(*t, what);
+    pump(now);
+    return;
+  }
+  if (reply)
+    found_room();
   std::vector<std::uint32_t> bad;
   std::vector<std::uint32_t> positions;
   std::vector<std::uint64_t> buffers;
@@ -193,6 +200,7 @@ void load_state::on_release(call_id id, result<void>, timestamp now) {
 
 void load_state::on_tick(timestamp now) {
   expire(now, [&](task& t, const std::vector<std::uint32_t>&) { conclude(t, now); });
+  look_for_room();
   pump(now);
 }
 

@@ -40,7 +40,8 @@ using load_effect = std::variant<load_locate, load_read, load_scatter, load_inva
 /// What can go wrong, per block: no page (not_found: a miss), the slot was given away because the lease ran out
 /// (stale), reading failed (io_error, slab_damaged), the page is not what was saved (corrupt, identity_mismatch),
 /// the deadline passed (timeout), the node is gone (unreachable). A block is reported as loaded only when its bytes
-/// were verified and scattered, and as failed only when nobody writes it any more. The lease is kept until the kernel has finished with every read of the task.
+/// were verified and scattered, and as failed only when nobody writes it any more. The lease is kept until the kernel
+/// has finished with every read of the task. A node that takes no more reads for now is asked again until the deadline.
 class load_state : public coordinator_core {
 public:
   using coordinator_core::coordinator_core;

@@ -136,6 +136,13 @@ void save_state::on_write(call_id id, result<io_reply> reply, timestamp now) {
   auto [t, what] = end_call(id, now);
   if (t == nullptr)
     return;
+  if (refused_for_now(*t, reply, now)) {
+    wait_for_room(*t, what); // and is gathered again: the caller leaves its blocks alone until the answer
+    pump(now);
+    return;
+  }
+  if (reply)
+    found_room();
   give_back_buffers(what.buffers);
   std::vector<std::uint32_t> written;
   std::vector<std::uint32_t> failed;
@@ -209,6 +216,7 @@ void save_state::on_tick(timestamp now) {
       send_finish(t, idle, false, now);
     settle_all(t);
   });
+  look_for_room();
   pump(now);
 }
 

@@ -40,7 +40,8 @@ using save_effect = std::variant<save_reserve, save_gather, save_write, save_com
 /// What can go wrong, per block: it is already stored (exists), somebody else is writing it (busy), no slot (full),
 /// gather or write failed (that error; the slot is given back), the reservation ran out before the commit (expired),
 /// the deadline passed (timeout), the node is gone (unreachable). Only after a positive answer of the registry to the
-/// commit is a block reported as saved. A lost answer is asked for again with the same ticket until the deadline.
+/// commit is a block reported as saved. A lost answer is asked for again with the same ticket until the deadline, and
+/// so is a node that takes no more writes for now.
 class save_state : public coordinator_core {
 public:
   using coordinator_core::coordinator_core;

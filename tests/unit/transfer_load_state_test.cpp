@@ -206,9 +206,8 @@ TEST_CASE("load: a bad page is unpublished, wherever it was found out", "[load_s
 }
 
 TEST_CASE("load: what is only out of reach is not unpublished", "[load_state]") {
-  const auto code =
-      GENERATE(errc::timeout, errc::cancelled, errc::stale, errc::expired, errc::shutting_down, errc::unreachable,
-               errc::limit_exceeded, errc::internal, errc::out_of_range, errc::invalid_argument);
+  const auto code = GENERATE(errc::timeout, errc::cancelled, errc::stale, errc::expired, errc::shutting_down,
+                             errc::unreachable, errc::internal, errc::out_of_range, errc::invalid_argument);
   loader s;
   REQUIRE(s.state.start(test_task(2), t0));
   s.located(s.one<load_locate>());
@@ -230,6 +229,76 @@ TEST_CASE("load: what is only out of reach is not unpublished", "[load_state]") 
   CHECK(results_of(s.one<task_finished>().result) == std::vector(2, code));
   s.release_all();
   s.check_at_rest(8);
+}
+
+TEST_CASE("load: what the node has no room for is asked for again when there may be some", "[load_state]") {
+  loader s(test_binding(8), test_options(2));
+  REQUIRE(s.state.start(test_task(6), t0));
+  s.located(s.one<load_locate>());
+  const auto no_room = [&](const load_read& x) {
+    s.state.on_read(x.call, fail(errc::limit_exceeded, "4096 pages are under way"), t0);
+  };
+  const auto reads = s.take<load_read>();
+  REQUIRE(reads.size() == 3);
+  SECTION("because others of this coordinator are taken, and end") {
+    no_room(reads[1]);
+    no_room(reads[2]);
+    CHECK(s.take<load_read>().empty()); // asking at once would be asking in vain
+    CHECK(s.state.free_buffers() == 6);
+    s.was_read(reads[0]);
+    // Room for the one that has ended, which is being scattered, and one more.
+    const auto again = s.one<load_read>();
+    CHECK(again.batch.items[0].where == slot_ref{2, 7});
+    CHECK(again.batch.items[1].where == slot_ref{3, 7});
+    s.scattered(s.one<load_scatter>());
+    CHECK(s.take<load_read>().size() == 1);
+    s.was_read(again);
+    s.scattered(s.one<load_scatter>());
+    CHECK(s.take<load_read>().empty());
+  }
+  SECTION("because the timer ticks") {
+    for (const auto& x : reads)
+      no_room(x);
+    CHECK(s.take<load_read>().empty());
+    CHECK(s.state.free_buffers() == 8);
+    for (int round = 0; round < 3; ++round) {
+      s.state.on_tick(t0 + ms);
+      const auto probe = s.one<load_read>();
+      CHECK(probe.batch.items[0].where == slot_ref{0, 7});
+      no_room(probe);
+      CHECK(s.take<load_read>().empty());
+    }
+    s.state.on_tick(t0 + ms);
+    for (std::size_t done = 0; done < 3; ++done) {
+      const auto read = s.take<load_read>();
+      for (const auto& x : read)
+        s.was_read(x);
+      for (const auto& x : s.take<load_scatter>())
+        s.scattered(x);
+    }
+    CHECK(results_of(s.one<task_finished>().result) == std::vector(6, errc::ok));
+    s.release_all();
+    s.check_at_rest(8);
+  }
+  SECTION("but not after the deadline") {
+    for (const auto& x : reads)
+      no_room(x);
+    s.state.on_tick(t0 + std::chrono::seconds(1));
+    CHECK(s.take<load_read>().empty());
+    CHECK(results_of(s.one<task_finished>().result) == std::vector(6, errc::timeout));
+    s.release_all();
+    s.check_at_rest(8);
+  }
+  SECTION("and another node may have more") {
+    for (const auto& x : reads)
+      no_room(x);
+    s.state.unbind(errc::unreachable);
+    CHECK(results_of(s.one<task_finished>().result) == std::vector(6, errc::unreachable));
+    s.state.bind(test_binding(8));
+    REQUIRE(s.state.start(test_task(6), t0));
+    s.located(s.one<load_locate>());
+    CHECK(s.take<load_read>().size() == 3);
+  }
 }
 
 TEST_CASE("load: answers that are too short or have unknown codes count as failures", "[load_state]") {

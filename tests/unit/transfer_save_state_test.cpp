@@ -383,6 +383,45 @@ TEST_CASE("save: an order that is refused as a whole fails all its pages", "[sav
   s.check_at_rest(8);
 }
 
+TEST_CASE("save: what the node has no room for is written when there may be some", "[save_state]") {
+  saver s(test_binding(8), test_options(2));
+  REQUIRE(s.state.start(test_task(4), t0));
+  s.grant(s.one<save_reserve>());
+  const auto gathers = s.take<save_gather>();
+  REQUIRE(gathers.size() == 2);
+  for (const auto& x : gathers)
+    s.gathered(x);
+  const auto writes = s.take<save_write>();
+  REQUIRE(writes.size() == 2);
+  s.state.on_write(writes[1].call, fail(errc::limit_exceeded, "4096 pages are under way"), t0);
+  CHECK(s.take<save_gather>().empty());
+  CHECK(s.take<save_abort>().empty()); // its slots are kept
+  CHECK(s.state.free_buffers() == 6);
+  s.written(writes[0]);
+  const auto again = s.one<save_gather>();
+  CHECK(again.order.items[0].where == slot_ref{2, 7});
+  CHECK(again.order.items[1].where == slot_ref{3, 7});
+  SECTION("in time") {
+    s.gathered(again);
+    s.written(s.one<save_write>());
+    for (const auto& x : s.take<save_commit>())
+      s.committed(x);
+    CHECK(results_of(s.one<task_finished>().result) == std::vector(4, errc::ok));
+  }
+  SECTION("or given up at the deadline, with its slots") {
+    s.gathered(again);
+    const auto late = t0 + std::chrono::seconds(1);
+    s.state.on_write(s.one<save_write>().call, fail(errc::limit_exceeded, "4096 pages are under way"), late);
+    s.committed(s.one<save_commit>());
+    const auto abort = s.one<save_abort>();
+    CHECK(abort.request.pages.size() == 2);
+    s.aborted(abort);
+    CHECK(results_of(s.one<task_finished>().result) ==
+          std::vector{errc::ok, errc::ok, errc::limit_exceeded, errc::limit_exceeded});
+  }
+  s.check_at_rest(8);
+}
+
 TEST_CASE("save: a page is saved only if the commit says so, page by page", "[save_state]") {
   saver s;
   REQUIRE(s.state.start(test_task(3), t0));
