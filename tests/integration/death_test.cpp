@@ -1,0 +1,271 @@
+#include "tests/catch.hpp"
+#include "tests/integration/listener.hpp"
+#include "tests/integration/support.hpp"
+
+#include <csignal>
+
+/// Processes that die, stand still or are not what they seem, on both sides.
+
+using namespace troupe::test;
+using stream = process::stream;
+
+namespace {
+
+/// Does not end before the test does.
+constexpr const char* endless_trace = "loogle:400,20480,20,128";
+/// Long enough to be in the middle of, short enough to wait for its end.
+constexpr const char* long_trace = "loogle:30,4096,20,128";
+constexpr std::uint64_t long_trace_requests = 600;
+
+/// How soon a peer that says nothing counts as dead. Both sides have to be told.
+const arguments quick_timeouts{"--set", "caf.heartbeat_interval=100 ms", "--set", "caf.connection_timeout=500 ms"};
+
+arguments operator+(arguments a, const arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+bool in_the_middle(const node_statistics& x) {
+  return x.clients > 0 && x.keys > 500;
+}
+
+/// What holds for a replay that lost its node and found it, or another one, again.
+void check_survived(const replay_outcome& x, std::uint64_t requests) {
+  INFO(x.err);
+  INFO(x.report.dump());
+  CHECK(x.code == 0);
+  REQUIRE(x.report.is_object());
+  CHECK(x.count("requests") == requests);
+  CHECK(x.count("verify_failures") == 0);
+}
+
+/// Every slot of a node is accounted for once its clients are gone.
+void check_rest(serving_node& node, const node_shape& shape) {
+  const auto rest = node.wait_for_statistics([](const auto& x) { return x.clients == 0 && x.at_rest(); });
+  for (const auto& x : rest.ranks)
+    CHECK(x.free + x.live == shape.slots);
+}
+
+} // namespace
+
+TEST_CASE("a replay whose node is killed for good ends with an error within its limit") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), node_config(scratch.path())));
+  process client(replay_command({"--attach", node.address(), "--trace", endless_trace, "--attach-limit", "2"}));
+  node.wait_for_statistics([](const auto& x) { return x.clients > 0 && x.keys > 100; });
+  node.program().kill();
+  const auto x = result_of(client);
+  INFO(x.err);
+  CHECK(x.code == 1);
+  CHECK(x.err.find("lost node 'tested'") != std::string::npos);
+  CHECK(x.err.find("given up after") != std::string::npos);
+  CHECK(x.err.find(node.address()) != std::string::npos);
+  REQUIRE(x.report.is_object()); // what was done until then
+  CHECK(x.count("verify_failures") == 0);
+}
+
+TEST_CASE("a replay goes on when its node is killed and comes back") {
+  const scratch_directory scratch;
+  const node_shape shape{.ranks = 2};
+  const auto config = write_config(scratch.path(), node_config(scratch.path(), shape));
+  std::optional<serving_node> node(std::in_place, config);
+  const auto port = std::to_string(node->port());
+  const arguments how{"--attach", node->address(), "--trace", long_trace, "--attach-limit", "60"};
+  process client(replay_command(how));
+  for (int round = 0; round < 3; ++round) {
+    INFO("round " << round);
+    node->wait_for_statistics([](const auto& x) { return x.clients > 0 && x.keys > 300; });
+    node->program().kill();
+    node.emplace(config, arguments{"--set", "actors.port=" + port});
+    CHECK(node->log().find("the registry starts empty") != std::string::npos);
+  }
+  check_survived(result_of(client), long_trace_requests);
+  check_rest(*node, shape);
+  // What the last node has is right.
+  const auto after = run_replay(how);
+  check_report(after, shape);
+  CHECK(after.count("load_failures") == 0);
+  CHECK(node->stop() == 0);
+}
+
+TEST_CASE("a node that comes back with another namespace is refused by the client") {
+  const scratch_directory scratch;
+  auto config = node_config(scratch.path());
+  std::optional<serving_node> node(std::in_place, write_config(scratch.path(), config));
+  const auto port = std::to_string(node->port());
+  process client(replay_command({"--attach", node->address(), "--trace", endless_trace, "--attach-limit", "60"}));
+  node->wait_for_statistics([](const auto& x) { return x.clients > 0 && x.keys > 100; });
+  node->program().kill();
+  config["namespaces"][0]["salt"] = "pepper";
+  config["data_dir"] = (scratch / "other").string();
+  node.emplace(write_config(scratch.path(), config), arguments{"--set", "actors.port=" + port});
+  const auto x = result_of(client);
+  INFO(x.err);
+  CHECK(x.code == 1);
+  CHECK(x.err.find("identity_mismatch") != std::string::npos);
+  CHECK(node->statistics().keys == 0);
+  CHECK(node->stop() == 0);
+}
+
+TEST_CASE("a client that is killed in the middle leaves nothing behind") {
+  const scratch_directory scratch;
+  const node_shape shape{.slots = 256};
+  auto config = node_config(scratch.path(), shape);
+  // Only what is needed is evicted, so that a replay can be made to need every slot.
+  config["storage"]["low_watermark"] = 0;
+  config["storage"]["high_watermark"] = 0;
+  serving_node node(write_config(scratch.path(), config));
+  {
+    process client(
+        replay_command({"--attach", node.address(), "--trace", "loogle:400,4096,20,128", "--concurrency", "3"}));
+    node.wait_for_statistics([](const auto& x) { return x.clients == 1 && x.evicted > 0; });
+    // Stopped at a moment when it holds something, which is nearly every moment.
+    client.send(SIGSTOP);
+    auto held = node.statistics();
+    for (int tries = 0; tries < 100 && held.leases == 0 && held.reservations == 0; ++tries) {
+      client.send(SIGCONT);
+      client.send(SIGSTOP);
+      held = node.statistics();
+    }
+    CHECK(held.clients == 1);
+    CHECK(held.leases + held.reservations > 0);
+    client.kill();
+  }
+  node.program().wait_for_line(stream::err, "is gone: its leases and reservations are released");
+  check_rest(node, shape);
+
+  // Needs every slot: a lease or a reservation of the dead would be in the way.
+  const auto trace = write_trace(scratch / "all", {ids(1, shape.slots)});
+  const arguments how{"--attach", node.address(), "--trace", trace, "--concurrency", "1"};
+  const auto x = run_replay(how);
+  check_clean(x, shape);
+  CHECK(x.count("saved_pages") == shape.slots * shape.ranks);
+  const auto again = run_replay(how);
+  check_clean(again, shape);
+  CHECK(again.count("hit_blocks") == shape.slots);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("clients that are killed one after the other do not wear a node out") {
+  const scratch_directory scratch;
+  const node_shape shape{.slots = 256};
+  serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)), {"--set", "io.max_clients=2"});
+  for (int round = 0; round < 8; ++round) {
+    INFO("round " << round);
+    process client(replay_command({"--attach", node.address(), "--trace", endless_trace, "--concurrency", "2"}));
+    const auto written = node.statistics().ranks[0].written;
+    node.wait_for_statistics([&](const auto& x) { return x.clients == 1 && x.ranks[0].written > written + 50; });
+    client.kill();
+    node.wait_for_statistics([](const auto& x) { return x.clients == 0; });
+  }
+  check_rest(node, shape);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("a node that stands still for longer than a client waits is taken up again when it moves") {
+  const scratch_directory scratch;
+  const node_shape shape{};
+  serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)), quick_timeouts);
+  process client(replay_command(arguments{"--attach", node.address(), "--trace", long_trace, "--attach-limit", "60"} +
+                                quick_timeouts));
+  node.wait_for_statistics(in_the_middle);
+  node.program().send(SIGSTOP);
+  client.wait_for_line(stream::err, "lost node 'tested'");
+  node.program().send(SIGCONT);
+  check_survived(result_of(client), long_trace_requests);
+  check_rest(node, shape);
+  CHECK(node.log().find("its leases and reservations are released") != std::string::npos);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("a node that stands still for good is given up") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), node_config(scratch.path())), quick_timeouts);
+  process client(replay_command(arguments{"--attach", node.address(), "--trace", endless_trace, "--attach-limit", "2"} +
+                                quick_timeouts));
+  node.wait_for_statistics([](const auto& x) { return x.clients > 0 && x.keys > 100; });
+  node.program().send(SIGSTOP);
+  const auto x = result_of(client);
+  INFO(x.err);
+  CHECK(x.code == 1);
+  CHECK(x.err.find("given up after") != std::string::npos);
+  node.program().send(SIGCONT);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("a client that stands still loses what it holds, and begins anew when it moves") {
+  const scratch_directory scratch;
+  const node_shape shape{.slots = 512};
+  serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)), quick_timeouts);
+  process client(replay_command(arguments{"--attach", node.address(), "--trace", long_trace, "--attach-limit", "60"} +
+                                quick_timeouts));
+  node.wait_for_statistics([](const auto& x) { return x.clients == 1 && x.keys > 300; });
+  client.send(SIGSTOP);
+  node.program().wait_for_line(stream::err, "is gone: its leases and reservations are released");
+  check_rest(node, shape);
+  // Meanwhile somebody else uses every slot that it had.
+  check_report(run_replay(arguments{"--attach", node.address(), "--trace", "loogle:10,4096,2,128", "--salt", "9"} +
+                          quick_timeouts),
+               shape);
+  client.send(SIGCONT);
+  check_survived(result_of(client), long_trace_requests);
+  check_rest(node, shape);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("attaching to what is no node ends with an error within the limit") {
+  const auto how =
+      GENERATE(listener::manner::silent, listener::manner::closes, listener::manner::garbage, listener::manner::http);
+  listener other(how);
+  const auto x = run_replay({"--attach", "127.0.0.1:" + std::to_string(other.port()), "--trace", "loogle:1,64,1,64",
+                             "--attach-limit", "2", "--set", "attach.request_timeout=1 s"});
+  INFO("manner " << static_cast<int>(how) << ": " << x.err);
+  CHECK(x.code == 1);
+  CHECK(x.report.is_null());
+  CHECK(x.err.find("127.0.0.1:" + std::to_string(other.port())) != std::string::npos);
+  CHECK(other.connections() > 0);
+}
+
+TEST_CASE("attaching to a dead port ends with an error within the limit") {
+  std::uint16_t port = 0;
+  {
+    const listener gone(listener::manner::silent);
+    port = gone.port();
+  }
+  const auto address = "127.0.0.1:" + std::to_string(port);
+  const auto x = run_replay({"--attach", address, "--trace", "loogle:1,64,1,64", "--attach-limit", "1"});
+  INFO(x.err);
+  CHECK(x.code == 1);
+  CHECK(x.report.is_null());
+  CHECK(x.err.find("cannot reach a node at " + address) != std::string::npos);
+}
+
+TEST_CASE("a client waits for a node that is still to be started") {
+  const scratch_directory scratch;
+  std::uint16_t port = 0;
+  {
+    const listener gone(listener::manner::silent);
+    port = gone.port();
+  }
+  process client(replay_command({"--attach", "127.0.0.1:" + std::to_string(port), "--trace", "loogle:2,1024,3,128",
+                                 "--attach-limit", "60", "--set", "log_level=debug"}));
+  client.wait_for_line(stream::err, "cannot reach a node");
+  serving_node node(write_config(scratch.path(), node_config(scratch.path())),
+                    {"--set", "actors.port=" + std::to_string(port)});
+  check_clean(result_of(client), {});
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("garbage on a node's port does not disturb its clients") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), node_config(scratch.path())));
+  process client(replay_command({"--attach", node.address(), "--trace", long_trace, "--concurrency", "2"}));
+  node.wait_for_statistics([](const auto& x) { return x.clients == 1; });
+  for (std::uint32_t seed = 0; seed < 20; ++seed)
+    send_garbage(node.port(), seed);
+  const auto x = result_of(client);
+  check_report(x, {});
+  CHECK(x.code == 0);
+  CHECK(x.count("load_failures") == 0);
+  CHECK(node.stop() == 0);
+}

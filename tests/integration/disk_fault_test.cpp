@@ -1,0 +1,265 @@
+#include "replay/keys.hpp"
+#include "tests/catch.hpp"
+#include "tests/integration/disks.hpp"
+#include "tests/integration/slab_editor.hpp"
+#include "tests/integration/support.hpp"
+
+#include <sys/resource.h>
+
+/// Disks that are full, broken or taken away. Loads and saves that meet them are counted; nothing else happens.
+
+using namespace troupe;
+using namespace troupe::test;
+using stream = process::stream;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::uint64_t block_count = 200;
+
+/// A node and a trace of one request with `block_count` blocks.
+class setting {
+public:
+  explicit setting(const node_shape& shape, const fs::path& data = {})
+      : shape_(shape), config_(node_config(scratch_.path(), shape)),
+        trace_(write_trace(scratch_ / "trace", {ids(1, block_count)})) {
+    if (!data.empty())
+      config_["data_dir"] = data.string();
+    node_.emplace(write_config(scratch_.path(), config_));
+  }
+
+  replay_outcome play(const char* salt = "0", const arguments& more = {}) {
+    arguments how{"--attach", node_->address(), "--trace", trace_, "--concurrency", "1", "--salt", salt};
+    how.insert(how.end(), more.begin(), more.end());
+    return run_replay(how);
+  }
+
+  void play_clean(const char* salt = "0") {
+    const auto x = play(salt);
+    check_clean(x, shape_);
+  }
+
+  void restart() { node_.emplace(scratch_ / "node.json"); }
+
+  /// Every slot is accounted for, and the node ends as it should.
+  void check_end() {
+    const auto rest = node_->wait_for_statistics([](const auto& x) { return x.clients == 0 && x.at_rest(); });
+    for (const auto& x : rest.ranks)
+      CHECK(x.free + x.live == shape_.slots);
+    CHECK(node_->stop() == 0);
+  }
+
+  serving_node& node() { return *node_; }
+  fs::path slab() const { return slab_path(config_); }
+
+private:
+  scratch_directory scratch_;
+  node_shape shape_;
+  nlohmann::json config_;
+  std::string trace_;
+  std::optional<serving_node> node_;
+};
+
+} // namespace
+
+TEST_CASE("a slab that is deleted while in use serves what it has and takes nothing more") {
+  const node_shape shape{};
+  setting s(shape);
+  s.play_clean();
+  fs::remove(s.slab());
+  const auto said = s.node().program().wait_for_line(stream::err, "was deleted while in use");
+  CHECK(said.text.find(" error io: ") != std::string::npos);
+  CHECK(said.text.find(s.slab().string()) != std::string::npos);
+
+  s.play_clean(); // the pages are still there, as long as the node is
+  const auto refused = s.play("1");
+  check_report(refused, shape);
+  CHECK(refused.code == 0);
+  CHECK(refused.count("saved_pages") == 0);
+  CHECK(refused.count("save_failures") == block_count);
+  s.play_clean();
+  s.check_end();
+
+  s.restart(); // as the message says
+  s.play_clean("1");
+  s.check_end();
+}
+
+TEST_CASE("a slab that is truncated while in use loses what was cut off, and takes nothing more") {
+  const node_shape shape{.slots = 256};
+  setting s(shape);
+  s.play_clean();
+  // Slots are used from the first on, so that the pages of half of the blocks are left.
+  const auto left = GENERATE(std::uint64_t{0}, block_count / 2);
+  fs::resize_file(s.slab(), left * slab_editor(s.slab(), shape.page_bytes).slot_bytes());
+  const auto said = s.node().program().wait_for_line(stream::err, "was truncated while in use");
+  CHECK(said.text.find(" error io: ") != std::string::npos);
+
+  const auto found = s.play();
+  check_report(found, shape);
+  CHECK(found.code == 0);
+  CHECK(found.count("hit_blocks") == block_count);
+  CHECK(found.count("loaded_pages") == left);
+  CHECK(found.count("load_failures") == block_count - left);
+  CHECK(found.count("saved_pages") == 0);
+  CHECK(found.count("save_failures") == block_count - left);
+
+  const auto missed = s.play(); // what is gone is a miss from now on
+  check_report(missed, shape);
+  CHECK(missed.count("load_failures") == 0);
+  CHECK(missed.count("loaded_pages") == missed.count("hit_blocks"));
+  CHECK(missed.count("save_failures") == block_count - left);
+  s.check_end();
+
+  process again(program_with({"serve", "--config", s.slab().parent_path().parent_path() / "node.json"}));
+  CHECK(again.wait() == 1);
+  CHECK(again.text(stream::err).find("was truncated or has grown") != std::string::npos);
+}
+
+TEST_CASE("a slab that is truncated in the middle of a replay costs pages and nothing else") {
+  const node_shape shape{.slots = 2048};
+  setting s(shape);
+  process client(
+      replay_command({"--attach", s.node().address(), "--trace", "loogle:40,4096,20,128", "--concurrency", "4"}));
+  s.node().wait_for_statistics([](const auto& x) { return x.keys > 500; });
+  fs::resize_file(s.slab(), fs::file_size(s.slab()) / 8);
+  const auto outcome = result_of(client);
+  check_report(outcome, shape);
+  CHECK(outcome.code == 0);
+  CHECK(outcome.count("requests") == 800);
+  CHECK(outcome.count("save_failures") + outcome.count("load_failures") > 0);
+  s.node().program().wait_for_line(stream::err, "was truncated while in use");
+  s.check_end();
+}
+
+TEST_CASE("a slab for which there is no space is an error at the start, and leaves no part of itself") {
+  const scratch_directory scratch;
+  const node_shape shape{.page_bytes = 1U << 20U, .slots = 16};
+  const auto config = write_config(scratch.path(), node_config(scratch.path(), shape)).string();
+  const auto x = run(program_with({"serve", "--config", config, "--set", "storage.ranks[0].slab_bytes=64 TiB"}));
+  INFO(x.err);
+  CHECK(x.code == 1);
+  CHECK(x.out.empty());
+  CHECK(x.err.find("no_space: ") != std::string::npos);
+  CHECK(x.err.find("bytes of disk space") != std::string::npos);
+  CHECK(entries(scratch / "data") == std::vector<std::string>{"lock"});
+
+  const auto played = run_replay(
+      {"--trace", "loogle:1,512,2,64", "--capacity-pages", "2000000000", "--page-bytes", "4096"}, scratch.path());
+  INFO(played.err);
+  CHECK(played.code == 1);
+  CHECK(played.err.find("no_space: ") != std::string::npos);
+  CHECK(entries(scratch.path()) == std::vector<std::string>{"data", "node.json"});
+}
+
+TEST_CASE("a limit on file sizes is an error at the start") {
+  const scratch_directory scratch;
+  auto command =
+      program_with({"serve", "--config", write_config(scratch.path(), node_config(scratch.path())).string()});
+  command.file_size_limit = 1U << 20U;
+  const auto x = run(command);
+  INFO(x.err);
+  CHECK(x.code == 1);
+  CHECK(x.err.find("space.rank-0.slab") != std::string::npos);
+  CHECK(x.err.find("File too large") != std::string::npos);
+  CHECK(entries(scratch / "data") == std::vector<std::string>{"lock"});
+}
+
+TEST_CASE("a write error while running is a counted failure, and the slots come back") {
+  const node_shape shape{.slots = 256};
+  setting s(shape);
+  // From here on, writes behind the first 50 slots fail.
+  const auto allowed = 50 * slab_editor(s.slab(), shape.page_bytes).slot_bytes();
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit limit{allowed, before.rlim_max};
+  REQUIRE(::prlimit(s.node().program().id(), RLIMIT_FSIZE, &limit, nullptr) == 0);
+  // The limit is on all files, shared memory among them: the client gets along with less of it.
+  const auto x = s.play("0", {"--set", "transfer.buffers_per_rank_bytes=128 KiB"});
+  check_report(x, shape);
+  CHECK(x.code == 0);
+  CHECK(x.count("saved_pages") == 50);
+  CHECK(x.count("save_failures") == block_count - 50);
+  REQUIRE(::prlimit(s.node().program().id(), RLIMIT_FSIZE, &before, nullptr) == 0);
+
+  s.play_clean(); // finds what was saved, saves the rest
+  const auto all = s.play();
+  check_clean(all, shape);
+  CHECK(all.count("hit_blocks") == block_count);
+  s.check_end();
+}
+
+TEST_CASE("a disk that is full while running is a counted failure") {
+  const scratch_directory scratch;
+  const node_shape shape{.slots = 256};
+  try {
+    const small_disk disk(scratch / "disk", std::uint64_t{8} << 20U);
+    {
+      const auto x = run(program_with(
+          {"serve", "--config", write_config(scratch.path(), node_config(scratch.path())).string(), "--set",
+           "data_dir=" + (scratch / "disk/small").string(), "--set", "storage.ranks[0].slab_bytes=16 MiB"}));
+      INFO(x.err);
+      CHECK(x.code == 1);
+      CHECK(x.err.find("no_space: ") != std::string::npos);
+    }
+    setting s(shape, scratch / "disk/data");
+    s.play_clean();
+    disk.fill_up();
+    s.play_clean("1"); // the slab has its space already, also for other pages
+
+    // A slab that has lost its space, which a file system may do to a sparse copy.
+    disk.make_room();
+    slab_editor(s.slab(), shape.page_bytes).punch();
+    disk.fill_up();
+    const auto full = s.play("2");
+    check_report(full, shape);
+    CHECK(full.code == 0);
+    CHECK(full.count("saved_pages") == 0);
+    CHECK(full.count("save_failures") == block_count);
+    const auto zeroes = s.play("1");
+    check_report(zeroes, shape);
+    CHECK(zeroes.count("loaded_pages") == 0);
+
+    disk.make_room();
+    s.play_clean("2");
+    const auto found = s.play("2");
+    check_clean(found, shape);
+    CHECK(found.count("hit_blocks") == block_count);
+    s.check_end();
+  } catch (const disk_unavailable& x) {
+    WARN("skipped: " << x.why);
+  }
+}
+
+TEST_CASE("a part of the disk that fails costs the pages on it") {
+  const scratch_directory scratch;
+  const node_shape shape{.page_bytes = 65536, .slots = 660};
+  constexpr std::uint64_t mebibyte = 1U << 20U;
+  try {
+    // 43.8 of 64 MiB are the slab, of which at least 3.8 MiB lie behind the first 40 MiB and at least 20 MiB before.
+    const breakable_disk disk(scratch / "image", scratch / "disk", 64 * mebibyte);
+    setting s(shape, scratch / "disk/data");
+    const auto trace = write_trace(scratch / "trace", {ids(1, 620)});
+    const arguments how{"--attach", s.node().address(), "--trace", trace, "--concurrency", "1"};
+    check_clean(run_replay(how), shape);
+
+    disk.keep_only(40 * mebibyte);
+    const auto broken = run_replay(how);
+    check_report(broken, shape);
+    CHECK(broken.code == 0);
+    CHECK(broken.count("hit_blocks") == 620);
+    CHECK(broken.count("load_failures") > 0);
+    CHECK(broken.count("loaded_pages") > 0);
+    CHECK(broken.count("saved_pages") + broken.count("save_failures") == broken.count("load_failures"));
+    CHECK(s.node().statistics().ranks[0].failed > 0);
+
+    disk.repair();
+    check_clean(run_replay(how), shape);
+    const auto healed = run_replay(how);
+    check_clean(healed, shape);
+    CHECK(healed.count("hit_blocks") == 620);
+    s.check_end();
+  } catch (const disk_unavailable& x) {
+    WARN("skipped: " << x.why);
+  }
+}

@@ -1,0 +1,147 @@
+#pragma once
+
+#include "replay/expected.hpp"
+#include "replay/trace.hpp"
+#include "tests/integration/process.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The program as its users run it: config files, nodes, replays.
+
+namespace troupe::test {
+
+using arguments = std::vector<std::string>;
+
+/// The program with these arguments.
+launch program_with(arguments what);
+
+/// Runs it to its end.
+struct outcome {
+  int code = 0;
+  std::string out;
+  std::string err;
+};
+outcome run(launch what, std::chrono::milliseconds limit = patience);
+
+// -- config ---------------------------------------------------------------------------------------------------------
+
+struct node_shape {
+  std::uint32_t ranks = 1;
+  std::uint64_t page_bytes = 4096;
+  /// Per rank.
+  std::uint64_t slots = 1024;
+};
+
+/// A node on any free port, with its data in `directory`/data. A test changes it as it likes.
+nlohmann::json node_config(const std::filesystem::path& directory, const node_shape& shape = {});
+
+/// Writes it to `directory`/node.json.
+std::filesystem::path write_config(const std::filesystem::path& directory, const nlohmann::json& config);
+
+/// Where a node with that config keeps the pages of a rank.
+std::filesystem::path slab_path(const nlohmann::json& config, std::uint32_t rank = 0);
+
+// -- nodes ----------------------------------------------------------------------------------------------------------
+
+struct rank_statistics {
+  std::uint64_t free = 0;
+  std::uint64_t reserved = 0;
+  std::uint64_t live = 0;
+  std::uint64_t quarantined = 0;
+  std::uint64_t read = 0;
+  std::uint64_t written = 0;
+  std::uint64_t failed = 0;
+};
+
+/// What a node logs about itself every now and then.
+struct node_statistics {
+  std::uint64_t clients = 0;
+  std::uint64_t keys = 0;
+  std::uint64_t complete = 0;
+  std::uint64_t leases = 0;
+  std::uint64_t reservations = 0;
+  std::uint64_t evicted = 0;
+  std::vector<rank_statistics> ranks;
+
+  /// Nobody holds anything, and nothing is under way: each slot is free or has a page.
+  bool at_rest() const;
+};
+
+/// A node in a process of its own, ready for clients.
+class serving_node {
+public:
+  explicit serving_node(const std::filesystem::path& config, arguments more = {}, launch how = {});
+
+  process& program() noexcept { return program_; }
+  std::uint16_t port() const noexcept { return port_; }
+  /// HOST:PORT
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  const std::string& ready_line() const noexcept { return ready_line_; }
+  std::string log() const { return program_.text(process::stream::err); }
+
+  /// The first of the statistics from now on that `wanted` accepts.
+  node_statistics wait_for_statistics(const std::function<bool(const node_statistics&)>& wanted);
+
+  /// Statistics that were collected after this call.
+  node_statistics statistics();
+
+  /// SIGTERM; the exit code.
+  int stop();
+
+private:
+  /// The statistics whose first line is at or after `from`, which is moved behind them.
+  node_statistics next_statistics(std::size_t& from);
+
+  std::size_t ranks_;
+  process program_;
+  std::string ready_line_;
+  std::uint16_t port_ = 0;
+};
+
+// -- replays --------------------------------------------------------------------------------------------------------
+
+/// `troupe replay --json --quiet` and these arguments.
+launch replay_command(arguments what);
+
+struct replay_outcome {
+  int code = 0;
+  /// Null where none was printed.
+  nlohmann::json report;
+  std::string err;
+
+  std::uint64_t count(const char* key) const { return report.at(key).get<std::uint64_t>(); }
+};
+
+/// Runs a replay to its end; or waits for that of one that runs.
+replay_outcome run_replay(arguments what, const std::filesystem::path& directory = {});
+replay_outcome result_of(process& running);
+
+/// CHECKs what holds for every replay that did not lose its node: the report has the documented keys and no others,
+/// its numbers agree with each other, and no byte was wrong.
+void check_report(const replay_outcome& x, const node_shape& shape);
+
+/// CHECKs that nothing failed either, and the exit code.
+void check_clean(const replay_outcome& x, const node_shape& shape);
+
+/// What the model of the cache says about a trace, given as for `--trace`.
+replay::expected_hits expected(const std::string& trace, std::optional<std::uint64_t> capacity = {},
+                               std::optional<std::size_t> limit = {});
+
+/// One request per list of block ids, as a trace file. Its path.
+std::string write_trace(const std::filesystem::path& file, const std::vector<std::vector<std::uint64_t>>& requests);
+
+/// `count` ids from `first` on.
+std::vector<std::uint64_t> ids(std::uint64_t first, std::uint64_t count);
+
+/// Names of what lies in a directory.
+std::vector<std::string> entries(const std::filesystem::path& directory);
+
+} // namespace troupe::test
