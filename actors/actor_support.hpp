@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 
 #include "messages/messages.hpp"
@@ -17,6 +19,34 @@ auto spawn_actor(System& system, Args&&... args) {
   static_assert(!std::is_aggregate_v<Actor>, "an actor declares its constructors");
   return system.template spawn<Actor, Options>(std::forward<Args>(args)...);
 }
+
+/// Promises whose answers wait for other actors. An actor that ends forgets the handlers of what it has asked for, and
+/// would leave whoever asked it without an answer.
+class open_promises {
+public:
+  using number = std::uint64_t;
+
+  number add(caf::response_promise promise) {
+    promises_.emplace(++last_, std::move(promise));
+    return last_;
+  }
+
+  /// Answers, if nobody has.
+  template <class... Ts>
+  void deliver(number which, Ts&&... answer) {
+    if (auto node = promises_.extract(which); !node.empty())
+      node.mapped().deliver(std::forward<Ts>(answer)...);
+  }
+
+  void fail_all(const error& why) {
+    for (auto& [which, promise] : std::exchange(promises_, {}))
+      promise.deliver(to_caf(why));
+  }
+
+private:
+  std::unordered_map<number, caf::response_promise> promises_;
+  number last_ = 0;
+};
 
 /// The answer to a request that failed, as the state classes take it.
 template <class T>

@@ -25,7 +25,7 @@ allocator::behavior_type allocator::make_behavior() {
       const auto id = ++last_request_;
       auto promise = make_response_promise();
       waiting_.emplace(id, promise);
-      state_.take(id, count, now() + wait, now());
+      state_.take(id, count, later(now(), wait), now());
       flush();
       return promise;
     },

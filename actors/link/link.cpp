@@ -39,7 +39,7 @@ link::behavior_type link::make_behavior() {
       if (refused_)
         return to_caf(last_error_);
       auto promise = make_response_promise();
-      waiting_attached_.push_back({promise, now() + limit});
+      waiting_attached_.push_back({promise, later(now(), limit)});
       return promise;
     },
     [this](bind_atom, const client_parts& parts, duration limit) -> caf::result<void> {
@@ -48,7 +48,7 @@ link::behavior_type link::make_behavior() {
       lookup_ = parts.lookup;
       ranks_ = parts.ranks;
       auto promise = make_response_promise();
-      waiting_bound_.push_back({promise, now() + limit});
+      waiting_bound_.push_back({promise, later(now(), limit)});
       if (reply_.owner != 0)
         bind_all();
       return promise;
@@ -63,7 +63,7 @@ link::behavior_type link::make_behavior() {
 }
 
 void link::connect() {
-  if (reply_.owner != 0 || refused_)
+  if (node_ || refused_)
     return;
   if (options_.local) {
     attach(options_.local);
@@ -113,19 +113,20 @@ void link::attached(const attach_reply& reply) {
   if (!node_)
     return; // lost while the answer was on its way
   if (!space_.is_null() && space_ != reply.space.id()) {
+    anon_send(node_, caf::leave_atom_v, reply.owner);
     refuse({errc::identity_mismatch, "the node came back with another namespace '" + reply.space.name +
                                        "': its pages are not exchangeable with ours"});
     return;
   }
   space_ = reply.space.id();
   reply_ = reply;
-  backoff_.reset();
   log::get("link")->info("attached to node '{}', namespace '{}', {} ranks, {} shards", reply.node_name,
                          reply.space.name, reply.ranks.size(), reply.shards.size());
   if (lookup_) {
     bind_all();
     return;
   }
+  backoff_.reset();
   for (auto& x : std::exchange(waiting_attached_, {}))
     x.promise.deliver(reply_);
 }
@@ -133,11 +134,16 @@ void link::attached(const attach_reply& reply) {
 void link::bind_all() {
   const auto epoch = ++epoch_;
   all_bound_ = false;
+  close_segments();
   binding_ = 1 + ranks_.size();
   request(lookup_, options_.attach.request_timeout, bind_atom_v,
           lookup_binding{reply_.owner, 0, space_, reply_.limits, reply_.shards})
-    .then([this, epoch] { bound(epoch); }, [this](const caf::error& e) { refuse(from_caf(e)); });
-  for (std::size_t i = 0; i < ranks_.size(); ++i)
+    .then([this, epoch] { bound(epoch); },
+          [this, epoch](const caf::error& e) {
+            if (epoch == epoch_)
+              refuse(from_caf(e));
+          });
+  for (std::size_t i = 0; i < ranks_.size() && epoch == epoch_; ++i)
     bind_rank(i, epoch);
 }
 
@@ -153,9 +159,12 @@ void link::bind_rank(std::size_t index, std::uint64_t epoch) {
   }
   request(theirs->worker, options_.attach.request_timeout, open_segment_atom_v, reply_.owner, options_.buffer_bytes)
     .then(
-      [this, index, epoch](const segment_info& segment) {
-        if (epoch != epoch_)
+      [this, index, epoch, worker = theirs->worker](const segment_info& segment) {
+        if (epoch != epoch_) {
+          anon_send(worker, close_segment_atom_v, segment.segment);
           return;
+        }
+        segments_.emplace_back(worker, segment.segment);
         request(ranks_[index].copier, options_.attach.request_timeout, bind_atom_v, segment)
           .then([this, index, epoch, segment] { bind_coordinators(index, segment, epoch); },
                 [this, epoch](const caf::error& e) {
@@ -192,7 +201,10 @@ void link::bind_coordinators(std::size_t index, const segment_info& segment, std
     if (x.rank == mine.rank)
       node.worker = x.worker;
   const auto all_set = [this, epoch] { bound(epoch); };
-  const auto failed_to_bind = [this](const caf::error& e) { refuse(from_caf(e)); };
+  const auto failed_to_bind = [this, epoch](const caf::error& e) {
+    if (epoch == epoch_)
+      refuse(from_caf(e));
+  };
   request(mine.load, options_.attach.request_timeout, bind_atom_v, node).then([] {}, failed_to_bind);
   node.ticket_stream = save_stream(mine.rank);
   node.buffer_offset = std::uint64_t{for_loads} * slot;
@@ -204,6 +216,7 @@ void link::bound(std::uint64_t epoch) {
   if (epoch != epoch_ || --binding_ > 0)
     return;
   all_bound_ = true;
+  backoff_.reset(); // not before: a node that lets us attach and then fails is not to be asked all the time
   for (auto& x : std::exchange(waiting_bound_, {}))
     x.promise.deliver(caf::unit);
   for (auto& x : std::exchange(waiting_attached_, {}))
@@ -213,25 +226,40 @@ void link::bound(std::uint64_t epoch) {
 void link::lost(const std::string& why) {
   if (reply_.owner != 0)
     log::get("link")->warn("lost node '{}': {}; everything under way ends, trying to come back", reply_.node_name, why);
+  leave();
+  if (!refused_)
+    retry({errc::unreachable, why});
+}
+
+void link::leave() {
   if (node_) {
     demonitor(node_.address());
     if (reply_.owner != 0)
-      anon_send(node_, caf::leave_atom_v, reply_.owner); // in case it is there after all
+      anon_send(node_, caf::leave_atom_v, reply_.owner); // also if it seems to be lost: it may be there after all
   }
   node_ = nullptr;
   reply_ = attach_reply{};
   ++epoch_;
   all_bound_ = false;
-  const auto unbind = [this](const auto& actor) {
+  segments_.clear(); // the node closes them
+  unbind_all();
+}
+
+void link::unbind_all() {
+  const auto unbind = [](const auto& actor) {
     if (actor)
-      request(actor, options_.attach.request_timeout, unbind_atom_v).then([] {}, [](const caf::error&) {});
+      caf::anon_send(actor, unbind_atom_v);
   };
   unbind(lookup_);
   for (const auto& x : ranks_) {
     unbind(x.load);
     unbind(x.save);
   }
-  retry({errc::unreachable, why});
+}
+
+void link::close_segments() {
+  for (const auto& [worker, segment] : std::exchange(segments_, {}))
+    anon_send(worker, close_segment_atom_v, segment);
 }
 
 void link::retry(const error& why) {
@@ -250,6 +278,7 @@ void link::refuse(const error& why) {
   last_error_ = why;
   refused_ = true;
   log::get("link")->error("giving up: {}", to_string(why));
+  leave();
   for (auto* list : {&waiting_attached_, &waiting_bound_})
     for (auto& x : std::exchange(*list, {}))
       x.promise.deliver(to_caf(why));
@@ -269,15 +298,12 @@ void link::answer_waiting() {
 }
 
 void link::on_exit() {
-  if (node_ && reply_.owner != 0)
-    anon_send(node_, caf::leave_atom_v, reply_.owner);
+  leave();
   const auto gone = to_caf(error{errc::shutting_down, "the client is ending"});
   for (auto* list : {&waiting_attached_, &waiting_bound_})
     for (auto& x : std::exchange(*list, {}))
       x.promise.deliver(gone);
-  node_ = nullptr;
   options_.local = nullptr;
-  reply_ = attach_reply{};
   lookup_ = nullptr;
   ranks_.clear();
 }

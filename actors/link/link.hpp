@@ -52,6 +52,10 @@ private:
   void lost(const std::string& why);
   void retry(const error& why);
   void refuse(const error& why);
+  /// Forgets the node, and tells it and the client's actors so.
+  void leave();
+  void unbind_all();
+  void close_segments();
   void bind_all();
   void bind_rank(std::size_t index, std::uint64_t epoch);
   void bind_coordinators(std::size_t index, const segment_info& segment, std::uint64_t epoch);
@@ -70,6 +74,8 @@ private:
   /// Counts attachments, so that answers of an earlier one are recognised.
   std::uint64_t epoch_ = 0;
   std::size_t binding_ = 0;
+  /// Page buffers that were opened under the current attachment.
+  std::vector<std::pair<io_worker_actor, std::uint64_t>> segments_;
   error last_error_{errc::unreachable, "not attached yet"};
   bool refused_ = false;
   std::vector<waiting_client> waiting_attached_;

@@ -64,9 +64,6 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
                                              ", this node " + std::to_string(protocol_version)});
   if (!link)
     return to_caf(error{errc::invalid_argument, "a client attaches with a handle to be watched"});
-  if (clients_.size() >= options_->io.max_clients)
-    return to_caf(error{errc::limit_exceeded, std::to_string(clients_.size()) +
-                                                " clients are attached, which is the limit (io.max_clients)"});
   std::size_t space = 0;
   while (space < children_.spaces.size() && !wanted.space_name.empty() &&
          children_.spaces[space].name != wanted.space_name)
@@ -78,6 +75,18 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
     return to_caf(
       error{errc::unknown_namespace, "no namespace '" + wanted.space_name + "' on this node; it has: " + known});
   }
+  // The answer to an earlier request of this link was lost, or took too long.
+  std::vector<owner_id> before;
+  for (const auto& [owner, x] : clients_)
+    if (x.handle == link)
+      before.push_back(owner);
+  for (const auto owner : before) {
+    demonitor(link.address());
+    client_gone(owner, "attaches again");
+  }
+  if (clients_.size() >= options_->io.max_clients)
+    return to_caf(error{errc::limit_exceeded, std::to_string(clients_.size()) +
+                                                " clients are attached, which is the limit (io.max_clients)"});
   const auto owner = new_owner();
   monitor(link);
   clients_.emplace(owner, client{link, wanted.client_name, space});
@@ -85,7 +94,7 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
   reply.owner = owner;
   reply.node_name = options_->node_name;
   reply.space = children_.spaces[space];
-  reply.limits = {options_->io.client_buffer_bytes, options_->registry.max_batch_keys, options_->transfer.batch_pages,
+  reply.limits = {options_->io.client_buffer_bytes, options_->registry.max_batch_keys, options_->io.max_batch_pages,
                   options_->registry.lease_max, options_->registry.reservation_deadline};
   reply.shards = children_.shards;
   for (std::size_t i = 0; i < children_.ranks.size(); ++i)
@@ -132,6 +141,8 @@ void node::on_down(const caf::down_msg& down) {
 }
 
 caf::result<void> node::drain() {
+  if (draining_ && draining_workers_ == 0)
+    return caf::unit;
   auto promise = make_response_promise();
   drains_.push_back(promise);
   if (draining_)
@@ -208,11 +219,12 @@ void node::collect_stats(std::function<void(const result<node_stats>&)> on_done)
 
 caf::result<node_stats> node::collect() {
   auto promise = make_response_promise();
-  collect_stats([promise](const result<node_stats>& stats) mutable {
+  const auto number = counting_.add(promise);
+  collect_stats([this, number](const result<node_stats>& stats) {
     if (stats)
-      promise.deliver(*stats);
+      counting_.deliver(number, *stats);
     else
-      promise.deliver(to_caf(stats.error()));
+      counting_.deliver(number, to_caf(stats.error()));
   });
   return promise;
 }
@@ -230,8 +242,10 @@ void node::log_statistics(const node_stats& stats) const {
 }
 
 void node::on_exit() {
+  const error ended{errc::shutting_down, "the node has ended"};
   for (auto& x : std::exchange(drains_, {}))
-    x.deliver(to_caf(error{errc::shutting_down, "the node has ended"}));
+    x.deliver(to_caf(ended));
+  counting_.fail_all(ended);
   const auto end = [this](const auto& child) {
     demonitor(child.address());
     send_exit(child, caf::exit_reason::user_shutdown);

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "actors/actor_support.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
 
@@ -58,6 +59,7 @@ private:
   std::unordered_map<owner_id, client> clients_;
   std::mt19937_64 random_;
   std::vector<caf::response_promise> drains_;
+  open_promises counting_;
   std::size_t draining_workers_ = 0;
   bool draining_ = false;
 };

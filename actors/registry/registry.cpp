@@ -14,9 +14,6 @@ constexpr auto tick_interval = std::chrono::milliseconds(200);
 /// How long an allocator may wait for evicted slots before a reservation is answered with what there is.
 constexpr auto take_time = std::chrono::seconds(2);
 
-/// Allocators answer in `take_time`; what is beyond that is lost.
-constexpr auto take_timeout = 2 * take_time;
-
 constexpr std::size_t samples_max = 1024;
 
 } // namespace
@@ -39,7 +36,7 @@ auto registry::serve(request_kind kind, std::size_t items, Call call) {
 }
 
 registry::behavior_type registry::make_behavior() {
-  delayed_send(this, tick_interval, caf::tick_atom_v);
+  tick_later();
   return {
     [this](const match_request& x) {
       return serve(request_kind::match, x.keys.size(), [&](timestamp t) { return state_.match(x, t); });
@@ -73,33 +70,46 @@ registry::behavior_type registry::make_behavior() {
     },
     [this](owner_died_atom, owner_id owner) -> caf::result<void> {
       if (state_.owner_died(owner, now()))
-        send(this, caf::tick_atom_v);
+        tick_at_once();
       flush();
       return caf::unit;
     },
     [this](bind_atom, const registry_peers& peers) -> caf::result<void> {
-      bind(peers);
-      return caf::unit;
+      return bind(peers);
     },
     [this](stats_atom) { return state_.stats(); },
     [this](caf::tick_atom) {
+      ticks_ -= ticks_ > 0 ? 1 : 0;
       const bool more = state_.tick(now());
       flush();
       if (!samples_.samples.empty() && metrics_)
         send(metrics_, std::exchange(samples_, {}));
       if (more)
-        send(this, caf::tick_atom_v);
-      else
-        delayed_send(this, tick_interval, caf::tick_atom_v);
+        tick_at_once();
+      else if (ticks_ == 0)
+        tick_later();
     },
   };
 }
 
-void registry::bind(const registry_peers& peers) {
+void registry::tick_at_once() {
+  ++ticks_;
+  send(this, caf::tick_atom_v);
+}
+
+void registry::tick_later() {
+  ++ticks_;
+  delayed_send(this, tick_interval, caf::tick_atom_v);
+}
+
+caf::result<void> registry::bind(const registry_peers& peers) {
+  if (peers.spaces.size() != peers.allocators.size() || peers.ranks.size() != peers.allocators.size())
+    return to_caf(error{errc::invalid_argument, "each allocator needs one namespace and one rank"});
   shards_ = peers.shards;
   allocators_.clear();
   for (std::size_t i = 0; i < peers.allocators.size(); ++i)
     allocators_.emplace(std::pair(peers.spaces[i], peers.ranks[i]), peers.allocators[i]);
+  return caf::unit;
 }
 
 const allocator_actor* registry::allocator_of(const namespace_id& space, rank_number rank) const {
@@ -126,7 +136,9 @@ caf::result<reserve_reply> registry::reserve(const reserve_request& wanted) {
     granted(id, {});
     return promise;
   }
-  request(*slots, take_timeout, take_atom_v, wanted.token, plan->slots_needed, duration(take_time))
+  // Answered within `take_time` or a little more. Not given up before: slots in an answer that nobody takes would be
+  // lost for good.
+  request(*slots, caf::infinite, take_atom_v, wanted.token, plan->slots_needed, duration(take_time))
     .then([this, id](const take_reply& reply) { granted(id, reply.slots.items); },
           [this, id](const caf::error& e) {
             log::get("registry")->warn("no slots from an allocator: {}", to_string(from_caf(e)));

@@ -28,7 +28,9 @@ private:
 
   caf::result<reserve_reply> reserve(const reserve_request& wanted);
   void granted(plan_id plan, const std::vector<slot_ref>& slots);
-  void bind(const registry_peers& peers);
+  caf::result<void> bind(const registry_peers& peers);
+  void tick_at_once();
+  void tick_later();
   /// Sends what the last call left behind; before that call is answered.
   void flush();
   void tell_allocator(const slots_to_allocator& batch);
@@ -46,6 +48,8 @@ private:
   std::unordered_map<plan_id, std::vector<caf::response_promise>> plans_;
   metrics_actor metrics_;
   latency_batch samples_;
+  /// Ticks on their way to this actor; there is always one, and seldom two.
+  std::size_t ticks_ = 0;
 };
 
 } // namespace troupe

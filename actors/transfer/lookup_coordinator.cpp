@@ -1,6 +1,5 @@
 #include "actors/transfer/lookup_coordinator.hpp"
 
-#include "actors/actor_support.hpp"
 #include "actors/registry/stats_sum.hpp"
 
 namespace troupe {
@@ -52,6 +51,7 @@ lookup_coordinator::behavior_type lookup_coordinator::make_behavior() {
 void lookup_coordinator::on_exit() {
   state_.unbind(errc::shutting_down);
   flush();
+  counting_.fail_all({errc::shutting_down, "the coordinator is ending"});
   shards_.clear();
 }
 
@@ -59,9 +59,10 @@ caf::result<registry_stats> lookup_coordinator::sum_stats() {
   if (!state_.bound())
     return to_caf(error{errc::unreachable, "not attached to a node"});
   auto promise = make_response_promise();
+  const auto number = counting_.add(promise);
   sum_registry_stats(this, shards_, request_timeout_,
-                     [promise](const registry_stats& sum) mutable { promise.deliver(sum); },
-                     [promise](const caf::error& e) mutable { promise.deliver(e); });
+                     [this, number](const registry_stats& sum) { counting_.deliver(number, sum); },
+                     [this, number](const caf::error& e) { counting_.deliver(number, e); });
   return promise;
 }
 

@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "actors/actor_support.hpp"
 #include "actors/transfer/lookup_state.hpp"
 #include "messages/messages.hpp"
 
@@ -31,6 +32,7 @@ private:
   duration request_timeout_;
   std::vector<registry_actor> shards_;
   std::unordered_map<transfer::lookup_id, caf::response_promise> promises_;
+  open_promises counting_;
   bool ticking_ = false;
 };
 
