@@ -1,0 +1,63 @@
+#pragma once
+
+#include "actors/transfer/load_coordinator.hpp"
+#include "actors/transfer/lookup_coordinator.hpp"
+#include "actors/transfer/save_coordinator.hpp"
+#include "tests/actors/sim.hpp"
+#include "tests/unit/transfer_support.hpp"
+
+/// A coordinator whose registry shard, io worker and copy engine are probes.
+
+namespace troupe::test {
+
+inline constexpr duration request_timeout = std::chrono::milliseconds(500);
+
+inline client_limits test_limits() {
+  return {1024 * test_slot_bytes, 64, 32, std::chrono::seconds(60), std::chrono::seconds(60)};
+}
+
+struct coordinator_world : sim {
+  probe shard{system()};
+  probe worker{system()};
+  probe copier{system()};
+
+  template <class Coordinator>
+  transfer_actor spawn_coordinator(std::uint32_t tasks_max = 256) {
+    return spawn<Coordinator>(test_options(32, tasks_max), copier.as<copy_engine_actor>(), request_timeout);
+  }
+
+  coordinator_binding binding(owner_id owner = 77) const {
+    return {owner, 5, test_limits(), {shard.as<registry_actor>()}, worker.as<io_worker_actor>(), 9, 0, 8};
+  }
+
+  template <class Coordinator>
+  transfer_actor spawn_bound(std::uint32_t tasks_max = 256) {
+    auto out = spawn_coordinator<Coordinator>(tasks_max);
+    REQUIRE(ask(out, bind_atom_v, binding()).code() == errc::ok);
+    return out;
+  }
+
+  template <class... Reply>
+  void reply(probe& from, const received& to, Reply... content) {
+    from.reply(to, caf::make_message(std::move(content)...));
+    run();
+  }
+
+  void grant(const received& x) { reply(shard, x, reserve_reply{locations(x.get<reserve_request>(0).keys)}); }
+  void locate(const received& x) { reply(shard, x, locate_reply{locations(x.get<locate_request>(0).keys)}); }
+  void copy(const received& x, errc code = errc::ok) {
+    reply(copier, x, copy_reply{same_codes(x.get<copy_order>(1).items.size(), code), {}, {}});
+  }
+  void transfer(const received& x, errc code = errc::ok) {
+    reply(worker, x, io_reply{same_codes(x.get<io_batch>(1).items.size(), code)});
+  }
+  void finish(const received& x, errc code = errc::ok) {
+    reply(shard, x, finish_reply{same_codes(x.get<finish_request>(1).pages.size(), code)});
+  }
+
+  std::vector<errc> results(std::uint64_t number) {
+    return results_of(client().answer_to(number).value<transfer_result>());
+  }
+};
+
+} // namespace troupe::test

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "messages/messages.hpp"
+
+#include <array>
+#include <cstddef>
+#include <tuple>
+
+/// All types that have an id, for tests that go over each of them.
+
+namespace troupe::test {
+
+using registry_types =
+    std::tuple<ticket, match_request, match_reply, locate_request, locate_reply, release_request, renew_request,
+               reserve_request, reserve_reply, finish_request, finish_reply, invalidate_request, link_request,
+               evict_request, evict_reply, registry_stats, take_reply, slot_batch, slot_results, allocator_stats>;
+
+using transfer_types = std::tuple<segment_info, io_batch, io_reply, io_stats, io_completions, lookup_task,
+                                  lookup_result, transfer_task, transfer_result, copy_order, copy_reply, latency_batch>;
+
+using node_types = std::tuple<attach_request, attach_reply, coordinator_binding, lookup_binding, registry_peers,
+                              node_stats, client_parts>;
+
+using handle_types = std::tuple<registry_actor, allocator_actor, io_worker_actor, copy_engine_actor, transfer_actor,
+                                lookup_actor, metrics_actor, node_actor, link_actor>;
+
+using message_types = decltype(std::tuple_cat(registry_types{}, transfer_types{}, node_types{}, handle_types{}));
+
+/// Whether the list above names each id of the block once.
+template <class... Ts>
+constexpr bool is_whole_block(const std::tuple<Ts...>*) {
+  using block = caf::id_block::troupe;
+  std::array<bool, block::end - block::begin> seen{};
+  for (const auto id : {caf::type_id<Ts>::value...}) {
+    if (id < block::begin || id >= block::end || seen[id - block::begin])
+      return false;
+    seen[id - block::begin] = true;
+  }
+  return sizeof...(Ts) == seen.size();
+}
+
+static_assert(is_whole_block(static_cast<const message_types*>(nullptr)),
+              "a type of the block in messages/messages.hpp is not tested: add it to one of the lists above");
+
+} // namespace troupe::test

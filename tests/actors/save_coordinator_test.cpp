@@ -1,0 +1,181 @@
+#include "tests/actors/coordinator_support.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+struct world : coordinator_world {
+  transfer_actor save = spawn_bound<save_coordinator>();
+
+  received reserve() { return shard.take_one<reserve_request>(); }
+  received gather() { return copier.take_one<gather_atom, copy_order>(); }
+  received write() { return worker.take_one<write_atom, io_batch>(); }
+  received commit() { return shard.take_one<commit_atom, finish_request>(); }
+  received abort() { return shard.take_one<abort_atom, finish_request>(); }
+};
+
+} // namespace
+
+TEST_CASE_METHOD(world, "save coordinator: reserve, gather, write, commit, answer", "[save_coordinator]") {
+  const auto number = begin(save, test_task(3));
+  grant(reserve());
+  copy(gather());
+  transfer(write());
+  CHECK_FALSE(client().answer_to(number).came);
+  finish(commit());
+  CHECK(results(number) == std::vector(3, errc::ok));
+}
+
+TEST_CASE_METHOD(world, "save coordinator: a task that is refused is answered with the reason", "[save_coordinator]") {
+  auto uneven = test_task(2);
+  uneven.blocks.items.pop_back();
+  CHECK(ask(save, uneven).code() == errc::invalid_argument);
+  CHECK(ask(save, test_task(65)).code() == errc::limit_exceeded);
+  CHECK(ask(save, test_task(1, 0, duration::max())).code() == errc::invalid_argument);
+  CHECK(ask(save, test_task(0)).value<transfer_result>().results.empty());
+}
+
+TEST_CASE_METHOD(world, "save coordinator: a registry that does not answer is asked again until the deadline",
+                 "[save_coordinator]") {
+  const auto number = begin(save, test_task(1, 0, 1200 * ms));
+  const auto first = reserve();
+  advance(request_timeout);
+  const auto second = reserve();
+  CHECK(second.get<reserve_request>(0).token == first.get<reserve_request>(0).token);
+  grant(first); // nobody waits for this one any more
+  CHECK(copier.take<gather_atom, copy_order>().empty());
+  advance(request_timeout);
+  CHECK(shard.take<reserve_request>().size() == 1);
+  advance(400 * ms);
+  CHECK(results(number) == std::vector{errc::timeout});
+  advance(2000 * ms);
+  CHECK(shard.take<reserve_request>().empty());
+}
+
+TEST_CASE_METHOD(world, "save coordinator: the deadline answers a task whose write hangs, and nothing is committed",
+                 "[save_coordinator]") {
+  const auto number = begin(save, test_task(2));
+  grant(reserve());
+  copy(gather());
+  const auto hanging = write();
+  advance(1200 * ms);
+  CHECK(results(number) == std::vector(2, errc::timeout));
+  advance(60'000 * ms); // as long as the kernel likes
+  transfer(hanging);
+  CHECK(shard.take<commit_atom, finish_request>().empty());
+  CHECK(abort().get<finish_request>(1).pages.size() == 2);
+}
+
+TEST_CASE_METHOD(world, "save coordinator: peers that die in the middle fail the task and not the coordinator",
+                 "[save_coordinator]") {
+  const auto number = begin(save, test_task(1));
+  SECTION("the registry") {
+    shard.reply_error(reserve(), errc::unreachable);
+    run();
+    CHECK(results(number) == std::vector{errc::unreachable});
+  }
+  SECTION("the copy engine") {
+    grant(reserve());
+    copier.reply_error(gather(), errc::unreachable);
+    run();
+    CHECK(results(number) == std::vector{errc::unreachable});
+    finish(abort());
+  }
+  SECTION("the io worker") {
+    grant(reserve());
+    copy(gather());
+    worker.reply_error(write(), errc::shutting_down);
+    run();
+    CHECK(results(number) == std::vector{errc::shutting_down});
+    finish(abort());
+  }
+  // It serves the next.
+  const auto next = begin(save, test_task(1, 50));
+  grant(reserve());
+  copy(gather());
+  transfer(write());
+  finish(commit());
+  CHECK(results(next) == std::vector{errc::ok});
+}
+
+TEST_CASE_METHOD(world, "save coordinator: unbinding answers every task at once, whatever it waits for",
+                 "[save_coordinator]") {
+  std::vector<std::uint64_t> numbers;
+  for (std::uint64_t i = 0; i < 4; ++i)
+    numbers.push_back(begin(save, test_task(1, 10 * i, std::chrono::hours(1))));
+  auto reserves = shard.take<reserve_request>();
+  REQUIRE(reserves.size() == 4);
+  for (std::size_t i = 1; i < 4; ++i)
+    grant(reserves[i]);
+  auto gathers = copier.take<gather_atom, copy_order>();
+  copy(gathers[1]);
+  copy(gathers[2]);
+  auto writes = worker.take<write_atom, io_batch>();
+  transfer(writes[1]);
+  const auto committing = commit();
+
+  const auto how = GENERATE(0, 1, 2);
+  auto expected = errc::unreachable;
+  if (how == 0) {
+    CHECK(ask(save, unbind_atom_v).code() == errc::ok);
+    CHECK(ask(save, test_task(1)).code() == errc::unreachable);
+  } else if (how == 1) {
+    CHECK(ask(save, bind_atom_v, binding(78)).code() == errc::ok);
+  } else {
+    end(save);
+    expected = errc::shutting_down;
+  }
+  for (const auto number : numbers)
+    CHECK(results(number) == std::vector{expected});
+
+  // All that was under way is answered now, to nobody.
+  grant(reserves[0]);
+  copy(gathers[0]);
+  transfer(writes[0]);
+  finish(committing);
+  CHECK(shard.take<commit_atom, finish_request>().empty());
+  CHECK(worker.take<write_atom, io_batch>().empty());
+  CHECK(copier.take<gather_atom, copy_order>().empty());
+  if (how == 1) {
+    const auto next = begin(save, test_task(1));
+    const auto x = reserve();
+    CHECK(x.get<reserve_request>(0).token.owner == 78);
+    grant(x);
+    copy(gather());
+    transfer(write());
+    finish(commit());
+    CHECK(results(next) == std::vector{errc::ok});
+  }
+}
+
+TEST_CASE_METHOD(world, "save coordinator: a binding that cannot be is refused, the one before stays",
+                 "[save_coordinator]") {
+  const auto number = begin(save, test_task(1));
+  auto bad = binding();
+  SECTION("no shards") {
+    bad.shards.clear();
+  }
+  SECTION("nobody's") {
+    bad.owner = 0;
+  }
+  SECTION("more buffers than memory") {
+    bad.buffer_count = 1025;
+  }
+  SECTION("buffers behind the memory") {
+    bad.buffer_offset = ~std::uint64_t{0};
+  }
+  CHECK(ask(save, bind_atom_v, bad).failure.text != "");
+  grant(reserve());
+  copy(gather());
+  transfer(write());
+  finish(commit());
+  CHECK(results(number) == std::vector{errc::ok});
+}
+
+TEST_CASE_METHOD(world, "save coordinator: not bound, everything is answered", "[save_coordinator]") {
+  const auto fresh = spawn_coordinator<save_coordinator>();
+  CHECK(ask(fresh, test_task(1)).code() == errc::unreachable);
+  CHECK(ask(fresh, unbind_atom_v).code() == errc::ok);
+  advance(1000 * ms);
+}
