@@ -79,7 +79,7 @@ void allocator_state::settle() {
     const auto& head = parked_.front();
     const bool enough = count_of(slot_state::free) >= head.count;
     // Nothing more will come: neither by eviction nor out of the quarantine.
-    const bool hopeless = exhausted_ && !evicting_ && count_of(slot_state::quarantined) == 0;
+    const bool hopeless = exhausted_ && count_of(slot_state::quarantined) == 0;
     if (!enough && !hopeless && count_of(slot_state::free) < options_.slots)
       break;
     grant(head, errc::full);
@@ -103,11 +103,13 @@ void allocator_state::ask_for_eviction() {
     return;
   outbox_.evict = static_cast<std::uint32_t>(wanted - coming);
   evicting_ = true;
+  came_back_ = false;
 }
 
 void allocator_state::eviction_done(std::uint64_t freed, bool more) {
   evicting_ = false;
-  exhausted_ = freed == 0 && !more;
+  // What came back meanwhile was evicted for another rank, and may have been what kept its parents from going.
+  exhausted_ = freed == 0 && !more && !came_back_;
   settle();
 }
 
@@ -126,8 +128,10 @@ std::vector<errc> allocator_state::move_all(std::span<const slot_ref> slots, slo
         push_free(where.slot);
       else
         ++count_of(to);
-      if (to == slot_state::quarantined)
+      if (to == slot_state::quarantined) {
         outbox_.fence.push_back(where);
+        came_back_ = true;
+      }
       results.push_back(errc::ok);
       continue;
     }

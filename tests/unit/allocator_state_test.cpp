@@ -214,8 +214,32 @@ TEST_CASE("below the low watermark eviction is asked for, up to the high one", "
   CHECK(state.take_outbox().evict == 1); // one was taken meanwhile
   state.release(std::span(held).subspan(4, 1));
   state.eviction_done(1, true);
-  CHECK(state.take_outbox().evict == 0);
+  out = state.take_outbox();
+  CHECK(out.evict == 0);
+  // Between the two nothing is asked for.
+  state.fenced(held);
+  state.take(4, 3, at(10), at(0));
+  out = state.take_outbox();
+  REQUIRE(out.answers.size() == 1);
+  CHECK(out.evict == 0);
+  state.take(5, 1, at(10), at(0));
+  CHECK(state.take_outbox().evict == 4);
   check_sum(state);
+}
+
+TEST_CASE("what a late request takes may lead below the low watermark", "[allocator]") {
+  allocator_state state({.slots = 4, .low_watermark = 3, .high_watermark = 3});
+  const auto held = take_now(state, 3);
+  state.publish(held);
+  state.release(std::span(held).first(2));
+  state.eviction_done(2, true); // asked for when they were taken
+  state.take(10, 3, at(5), at(0));
+  CHECK(state.take_outbox().evict == 0); // one is free, two are on their way
+  state.tick(at(5));
+  const auto out = state.take_outbox();
+  REQUIRE(out.answers.size() == 1);
+  CHECK(out.answers[0].reply.slots.size() == 1);
+  CHECK(out.evict == 1);
 }
 
 TEST_CASE("too many waiting requests are refused with an answer; one may be forgotten", "[allocator]") {
