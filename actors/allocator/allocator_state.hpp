@@ -132,6 +132,8 @@ private:
   std::deque<parked_request> parked_;
   allocator_outbox outbox_;
   bool evicting_ = false;
+  /// Slots were given back since the shards were asked to evict.
+  bool came_back_ = false;
   /// Below the low watermark was reached, the high one not yet.
   bool refilling_ = false;
   /// The shards said that nothing can be evicted. Asked again when somebody wants slots.
