@@ -1,11 +1,11 @@
 #pragma once
 
+#include "messages/messages.hpp"
+
 #include <cstdint>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
-
-#include "messages/messages.hpp"
 
 /// What all actors of this project share.
 

@@ -1,8 +1,8 @@
 #include "base/digest.hpp"
 
-#include <array>
-
 #include <xxhash.h>
+
+#include <array>
 
 namespace troupe {
 

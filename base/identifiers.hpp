@@ -1,11 +1,11 @@
 #pragma once
 
+#include "base/digest.hpp"
+
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-
-#include "base/digest.hpp"
 
 /// Identifiers that rules, io and messages share. Plain data, free of CAF; `inspect` is a template so that a
 /// serialiser can walk them.

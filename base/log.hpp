@@ -1,11 +1,11 @@
 #pragma once
 
+#include <spdlog/logger.h>
+#include <spdlog/spdlog.h>
+
 #include <memory>
 #include <string>
 #include <string_view>
-
-#include <spdlog/logger.h>
-#include <spdlog/spdlog.h>
 
 namespace troupe::log {
 

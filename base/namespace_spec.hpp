@@ -1,9 +1,9 @@
 #pragma once
 
+#include "base/digest.hpp"
+
 #include <cstdint>
 #include <string>
-
-#include "base/digest.hpp"
 
 namespace troupe {
 
@@ -21,9 +21,7 @@ struct kv_geometry {
   friend bool operator==(const kv_geometry&, const kv_geometry&) = default;
 
   /// Bytes of one token in one part of one layer.
-  std::uint64_t token_bytes() const noexcept {
-    return std::uint64_t{heads} * head_size * element_bytes;
-  }
+  std::uint64_t token_bytes() const noexcept { return std::uint64_t{heads} * head_size * element_bytes; }
 
   /// Bytes of one page: all layers of one block on one rank.
   std::uint64_t page_bytes() const noexcept { return token_bytes() * block_tokens * parts * layers; }

@@ -1,20 +1,20 @@
 // What the actor costs on top of the rules: prefix matches of 512 keys against one registry shard of 10 million keys,
 // on the state alone and through the actor by one client, turn by turn in one run.
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <random>
-#include <vector>
-
-#include <CLI/CLI.hpp>
-
 #include "actors/actor_support.hpp"
 #include "actors/allocator/allocator.hpp"
 #include "actors/metrics/metrics.hpp"
 #include "actors/node/system_config.hpp"
 #include "actors/registry/registry.hpp"
 #include "replay/keys.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <vector>
 
 namespace {
 
@@ -95,7 +95,7 @@ void fill(caf::scoped_actor& self, const registry_actor& to, const std::vector<s
     reserve_reply reply;
     self->request(to, caf::infinite, request).receive([&](reserve_reply& x) { reply = std::move(x); }, fail_on);
     self->request(to, caf::infinite, commit_atom_v, commit_of(request, reply))
-      .receive([](const finish_reply&) {}, fail_on);
+        .receive([](const finish_reply&) {}, fail_on);
   }
 }
 
@@ -149,18 +149,18 @@ private:
     }
     const ticket lease{owner, ++ticket_number_};
     request(to_, std::chrono::seconds(60), match_request{space_, lease, lease_time, (*chains_)[(*order_)[at_++]]})
-      .then(
-        [this, lease](const match_reply& found) {
-          require(found.matched == batch, "the actor does not find what it has");
-          request(to_, std::chrono::seconds(60), release_request{space_, lease, 0})
-            .then(
-              [this] {
-                ++done_;
-                next();
-              },
-              [](const caf::error&) { require(false, "the actor does not release"); });
-        },
-        [](const caf::error& e) { require(false, to_string(from_caf(e)).c_str()); });
+        .then(
+            [this, lease](const match_reply& found) {
+              require(found.matched == batch, "the actor does not find what it has");
+              request(to_, std::chrono::seconds(60), release_request{space_, lease, 0})
+                  .then(
+                      [this] {
+                        ++done_;
+                        next();
+                      },
+                      [](const caf::error&) { require(false, "the actor does not release"); });
+            },
+            [](const caf::error& e) { require(false, to_string(from_caf(e)).c_str()); });
   }
 
   registry_actor to_;
@@ -173,9 +173,9 @@ private:
   std::size_t done_ = 0;
 };
 
-double run_actor(caf::actor_system& system, const registry_actor& to, const std::vector<std::vector<key_digest>>& chains,
-                 const std::vector<std::uint32_t>& order, const namespace_id& space, std::size_t depth,
-                 std::uint64_t& ticket_number) {
+double run_actor(caf::actor_system& system, const registry_actor& to,
+                 const std::vector<std::vector<key_digest>>& chains, const std::vector<std::uint32_t>& order,
+                 const namespace_id& space, std::size_t depth, std::uint64_t& ticket_number) {
   caf::scoped_actor self{system};
   const auto client = system.spawn<bench_client>(to, &chains, &order, space, depth, ticket_number);
   ticket_number += order.size();

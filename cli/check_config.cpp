@@ -1,6 +1,6 @@
-#include <iostream>
-
 #include "cli/program.hpp"
+
+#include <iostream>
 
 namespace troupe::cli {
 

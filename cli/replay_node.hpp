@@ -1,15 +1,15 @@
 #pragma once
 
+#include "base/error.hpp"
+#include "cli/program.hpp"
+#include "config/node_config.hpp"
+#include "replay/trace.hpp"
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "base/error.hpp"
-#include "cli/program.hpp"
-#include "config/node_config.hpp"
-#include "replay/trace.hpp"
 
 namespace troupe::cli {
 

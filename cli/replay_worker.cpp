@@ -1,9 +1,9 @@
 #include "cli/replay_worker.hpp"
 
-#include <algorithm>
-
 #include "actors/actor_support.hpp"
 #include "replay/keys.hpp"
+
+#include <algorithm>
 
 namespace troupe::cli {
 
@@ -15,7 +15,7 @@ replay_worker::replay_worker(caf::actor_config& config, std::shared_ptr<replay_j
 
 caf::behavior replay_worker::make_behavior() {
   return {
-    [this](caf::ok_atom) { next_request(); },
+      [this](caf::ok_atom) { next_request(); },
   };
 }
 
@@ -38,16 +38,16 @@ void replay_worker::begin_request() {
   }
   const auto started = now();
   request(job_->lookup, caf::infinite, lookup_task{keys_, job_->lease})
-    .then(
-      [this, started](const lookup_result& found) {
-        {
-          std::lock_guard guard(job_->mutex);
-          job_->lookup_times.record(now() - started);
-          job_->phases.add(phase::lookup, now() - started);
-        }
-        looked_up(found);
-      },
-      [this](const caf::error& e) { node_lost(from_caf(e)); });
+      .then(
+          [this, started](const lookup_result& found) {
+            {
+              std::lock_guard guard(job_->mutex);
+              job_->lookup_times.record(now() - started);
+              job_->phases.add(phase::lookup, now() - started);
+            }
+            looked_up(found);
+          },
+          [this](const caf::error& e) { node_lost(from_caf(e)); });
 }
 
 void replay_worker::looked_up(const lookup_result& found) {
@@ -80,10 +80,10 @@ void replay_worker::load() {
       }
       ++waiting_;
       request(job_->load[rank], caf::infinite, std::move(task))
-        .then([this, rank, first, started](const transfer_result& x) { loaded(rank, first, x, started); },
-              [this, rank, first, started](const caf::error& e) {
-                loaded(rank, first, failed<transfer_result>(e), started);
-              });
+          .then([this, rank, first, started](const transfer_result& x) { loaded(rank, first, x, started); },
+                [this, rank, first, started](const caf::error& e) {
+                  loaded(rank, first, failed<transfer_result>(e), started);
+                });
     }
   }
 }
@@ -191,8 +191,8 @@ void replay_worker::save_run(rank_number rank, std::size_t first, std::size_t la
   ++waiting_;
   const auto count = last - first;
   request(job_->save[rank], caf::infinite, std::move(task))
-    .then([this, count, started](const transfer_result& x) { saved(count, x, started); },
-          [this, count, started](const caf::error& e) { saved(count, failed<transfer_result>(e), started); });
+      .then([this, count, started](const transfer_result& x) { saved(count, x, started); },
+            [this, count, started](const caf::error& e) { saved(count, failed<transfer_result>(e), started); });
 }
 
 void replay_worker::saved(std::size_t count, const result<transfer_result>& outcome, timestamp started) {
@@ -233,9 +233,11 @@ void replay_worker::saved(std::size_t count, const result<transfer_result>& outc
 
 void replay_worker::finish_request() {
   if (lease_.owner != 0)
-    request(job_->lookup, caf::infinite, release_atom_v, lease_).then([] {}, [](const caf::error&) {
-      // it has run out, which a long request may see
-    });
+    request(job_->lookup, caf::infinite, release_atom_v, lease_)
+        .then([] {},
+              [](const caf::error&) {
+                // it has run out, which a long request may see
+              });
   {
     std::lock_guard guard(job_->mutex);
     ++job_->report.requests;
@@ -254,8 +256,8 @@ void replay_worker::node_lost(const error& why) {
   }
   // The request begins anew when the node is back: it is empty then, so nothing is counted twice as a hit.
   request(job_->link, caf::infinite, wait_attached_atom_v, job_->reconnect_limit)
-    .then([this](const attach_reply&) { job_->stop ? quit() : begin_request(); },
-          [this](const caf::error& e) { give_up(from_caf(e)); });
+      .then([this](const attach_reply&) { job_->stop ? quit() : begin_request(); },
+            [this](const caf::error& e) { give_up(from_caf(e)); });
 }
 
 void replay_worker::give_up(const error& why) {

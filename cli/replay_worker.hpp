@@ -1,5 +1,11 @@
 #pragma once
 
+#include "messages/messages.hpp"
+#include "replay/device_memory.hpp"
+#include "replay/latency.hpp"
+#include "replay/report.hpp"
+#include "replay/trace.hpp"
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -7,12 +13,6 @@
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "messages/messages.hpp"
-#include "replay/device_memory.hpp"
-#include "replay/latency.hpp"
-#include "replay/report.hpp"
-#include "replay/trace.hpp"
 
 namespace troupe::cli {
 

@@ -1,16 +1,16 @@
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include <caf/all.hpp>
-
 #include "base/namespace_spec.hpp"
 #include "messages/allocator_messages.hpp"
 #include "messages/io_messages.hpp"
 #include "messages/metrics_messages.hpp"
 #include "messages/registry_messages.hpp"
 #include "messages/transfer_messages.hpp"
+
+#include <caf/all.hpp>
+
+#include <string>
+#include <vector>
 
 /// The typed interfaces of all actors. Every handler answers; one that has nothing to say answers with an empty
 /// acknowledgement, so that a sender can bound what it has under way. Requests are told apart by the type of their
@@ -20,27 +20,27 @@
 /// messages/caf_error.hpp.
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe_atoms, caf::first_custom_type_id)
-  CAF_ADD_ATOM(troupe_atoms, troupe, commit_atom, "commit")
-  CAF_ADD_ATOM(troupe_atoms, troupe, abort_atom, "abort")
-  CAF_ADD_ATOM(troupe_atoms, troupe, release_atom, "release")
-  CAF_ADD_ATOM(troupe_atoms, troupe, publish_page_atom, "pub_page")
-  CAF_ADD_ATOM(troupe_atoms, troupe, take_atom, "take")
-  CAF_ADD_ATOM(troupe_atoms, troupe, evicted_atom, "evicted")
-  CAF_ADD_ATOM(troupe_atoms, troupe, fence_atom, "fence")
-  CAF_ADD_ATOM(troupe_atoms, troupe, read_atom, "read")
-  CAF_ADD_ATOM(troupe_atoms, troupe, write_atom, "write")
-  CAF_ADD_ATOM(troupe_atoms, troupe, open_segment_atom, "open_seg")
-  CAF_ADD_ATOM(troupe_atoms, troupe, close_segment_atom, "close_seg")
-  CAF_ADD_ATOM(troupe_atoms, troupe, gather_atom, "gather")
-  CAF_ADD_ATOM(troupe_atoms, troupe, scatter_atom, "scatter")
-  CAF_ADD_ATOM(troupe_atoms, troupe, bind_atom, "bind")
-  CAF_ADD_ATOM(troupe_atoms, troupe, unbind_atom, "unbind")
-  CAF_ADD_ATOM(troupe_atoms, troupe, owner_died_atom, "owner_died")
-  CAF_ADD_ATOM(troupe_atoms, troupe, stats_atom, "stats")
-  CAF_ADD_ATOM(troupe_atoms, troupe, render_atom, "render")
-  CAF_ADD_ATOM(troupe_atoms, troupe, drain_atom, "drain")
-  CAF_ADD_ATOM(troupe_atoms, troupe, attached_atom, "attached")
-  CAF_ADD_ATOM(troupe_atoms, troupe, wait_attached_atom, "wait_att")
+CAF_ADD_ATOM(troupe_atoms, troupe, commit_atom, "commit")
+CAF_ADD_ATOM(troupe_atoms, troupe, abort_atom, "abort")
+CAF_ADD_ATOM(troupe_atoms, troupe, release_atom, "release")
+CAF_ADD_ATOM(troupe_atoms, troupe, publish_page_atom, "pub_page")
+CAF_ADD_ATOM(troupe_atoms, troupe, take_atom, "take")
+CAF_ADD_ATOM(troupe_atoms, troupe, evicted_atom, "evicted")
+CAF_ADD_ATOM(troupe_atoms, troupe, fence_atom, "fence")
+CAF_ADD_ATOM(troupe_atoms, troupe, read_atom, "read")
+CAF_ADD_ATOM(troupe_atoms, troupe, write_atom, "write")
+CAF_ADD_ATOM(troupe_atoms, troupe, open_segment_atom, "open_seg")
+CAF_ADD_ATOM(troupe_atoms, troupe, close_segment_atom, "close_seg")
+CAF_ADD_ATOM(troupe_atoms, troupe, gather_atom, "gather")
+CAF_ADD_ATOM(troupe_atoms, troupe, scatter_atom, "scatter")
+CAF_ADD_ATOM(troupe_atoms, troupe, bind_atom, "bind")
+CAF_ADD_ATOM(troupe_atoms, troupe, unbind_atom, "unbind")
+CAF_ADD_ATOM(troupe_atoms, troupe, owner_died_atom, "owner_died")
+CAF_ADD_ATOM(troupe_atoms, troupe, stats_atom, "stats")
+CAF_ADD_ATOM(troupe_atoms, troupe, render_atom, "render")
+CAF_ADD_ATOM(troupe_atoms, troupe, drain_atom, "drain")
+CAF_ADD_ATOM(troupe_atoms, troupe, attached_atom, "attached")
+CAF_ADD_ATOM(troupe_atoms, troupe, wait_attached_atom, "wait_att")
 CAF_END_TYPE_ID_BLOCK(troupe_atoms)
 
 namespace troupe {
@@ -55,91 +55,73 @@ struct registry_peers;
 struct client_parts;
 
 /// One shard of the metadata registry.
-using registry_actor = caf::typed_actor<
-  caf::replies_to<match_request>::with<match_reply>,
-  caf::replies_to<locate_request>::with<locate_reply>,
-  caf::replies_to<release_request>::with<void>,
-  caf::replies_to<renew_request>::with<void>,
-  caf::replies_to<reserve_request>::with<reserve_reply>,
-  caf::replies_to<commit_atom, finish_request>::with<finish_reply>,
-  caf::replies_to<abort_atom, finish_request>::with<finish_reply>,
-  caf::replies_to<invalidate_request>::with<finish_reply>,
-  caf::replies_to<link_request>::with<void>,
-  caf::replies_to<evict_request>::with<evict_reply>,
-  caf::replies_to<owner_died_atom, owner_id>::with<void>,
-  caf::replies_to<bind_atom, registry_peers>::with<void>,
-  caf::replies_to<stats_atom>::with<registry_stats>,
-  caf::reacts_to<caf::tick_atom>>;
+using registry_actor =
+    caf::typed_actor<caf::replies_to<match_request>::with<match_reply>,
+                     caf::replies_to<locate_request>::with<locate_reply>, caf::replies_to<release_request>::with<void>,
+                     caf::replies_to<renew_request>::with<void>, caf::replies_to<reserve_request>::with<reserve_reply>,
+                     caf::replies_to<commit_atom, finish_request>::with<finish_reply>,
+                     caf::replies_to<abort_atom, finish_request>::with<finish_reply>,
+                     caf::replies_to<invalidate_request>::with<finish_reply>, caf::replies_to<link_request>::with<void>,
+                     caf::replies_to<evict_request>::with<evict_reply>,
+                     caf::replies_to<owner_died_atom, owner_id>::with<void>,
+                     caf::replies_to<bind_atom, registry_peers>::with<void>,
+                     caf::replies_to<stats_atom>::with<registry_stats>, caf::reacts_to<caf::tick_atom>>;
 
 /// The allocator of one (namespace, rank).
-using allocator_actor = caf::typed_actor<
-  caf::replies_to<take_atom, ticket, std::uint32_t, duration>::with<take_reply>,
-  caf::replies_to<publish_page_atom, slot_batch>::with<slot_results>,
-  caf::replies_to<abort_atom, slot_batch>::with<slot_results>,
-  caf::replies_to<release_atom, slot_batch>::with<slot_results>,
-  caf::replies_to<bind_atom, registry_peers>::with<void>,
-  caf::replies_to<stats_atom>::with<allocator_stats>,
-  caf::reacts_to<caf::tick_atom>>;
+using allocator_actor =
+    caf::typed_actor<caf::replies_to<take_atom, ticket, std::uint32_t, duration>::with<take_reply>,
+                     caf::replies_to<publish_page_atom, slot_batch>::with<slot_results>,
+                     caf::replies_to<abort_atom, slot_batch>::with<slot_results>,
+                     caf::replies_to<release_atom, slot_batch>::with<slot_results>,
+                     caf::replies_to<bind_atom, registry_peers>::with<void>,
+                     caf::replies_to<stats_atom>::with<allocator_stats>, caf::reacts_to<caf::tick_atom>>;
 
 /// The io worker of one slab file.
 using io_worker_actor = caf::typed_actor<
-  caf::replies_to<open_segment_atom, owner_id, std::uint64_t>::with<segment_info>,
-  caf::replies_to<close_segment_atom, std::uint64_t>::with<void>,
-  caf::replies_to<read_atom, io_batch>::with<io_reply>,
-  caf::replies_to<write_atom, io_batch>::with<io_reply>,
-  caf::replies_to<fence_atom, slot_batch>::with<void>,
-  caf::replies_to<owner_died_atom, owner_id>::with<void>,
-  caf::replies_to<drain_atom>::with<void>,
-  caf::replies_to<stats_atom>::with<io_stats>,
-  caf::reacts_to<io_completions>,
-  caf::reacts_to<caf::tick_atom>>;
+    caf::replies_to<open_segment_atom, owner_id, std::uint64_t>::with<segment_info>,
+    caf::replies_to<close_segment_atom, std::uint64_t>::with<void>,
+    caf::replies_to<read_atom, io_batch>::with<io_reply>, caf::replies_to<write_atom, io_batch>::with<io_reply>,
+    caf::replies_to<fence_atom, slot_batch>::with<void>, caf::replies_to<owner_died_atom, owner_id>::with<void>,
+    caf::replies_to<drain_atom>::with<void>, caf::replies_to<stats_atom>::with<io_stats>,
+    caf::reacts_to<io_completions>, caf::reacts_to<caf::tick_atom>>;
 
 /// One per device: moves bytes between its paged KV cache and page buffers.
-using copy_engine_actor = caf::typed_actor<
-  caf::replies_to<bind_atom, segment_info>::with<void>,
-  caf::replies_to<gather_atom, copy_order>::with<copy_reply>,
-  caf::replies_to<scatter_atom, copy_order>::with<copy_reply>>;
+using copy_engine_actor = caf::typed_actor<caf::replies_to<bind_atom, segment_info>::with<void>,
+                                           caf::replies_to<gather_atom, copy_order>::with<copy_reply>,
+                                           caf::replies_to<scatter_atom, copy_order>::with<copy_reply>>;
 
 /// Saves or loads blocks of one rank; the two have the same interface.
-using transfer_actor = caf::typed_actor<
-  caf::replies_to<transfer_task>::with<transfer_result>,
-  caf::replies_to<bind_atom, coordinator_binding>::with<void>,
-  caf::replies_to<unbind_atom>::with<void>,
-  caf::reacts_to<caf::tick_atom>>;
+using transfer_actor = caf::typed_actor<caf::replies_to<transfer_task>::with<transfer_result>,
+                                        caf::replies_to<bind_atom, coordinator_binding>::with<void>,
+                                        caf::replies_to<unbind_atom>::with<void>, caf::reacts_to<caf::tick_atom>>;
 
 /// Finds the longest complete prefix over all shards and holds it.
-using lookup_actor = caf::typed_actor<
-  caf::replies_to<lookup_task>::with<lookup_result>,
-  caf::replies_to<release_atom, ticket>::with<void>,
-  caf::replies_to<bind_atom, lookup_binding>::with<void>,
-  caf::replies_to<unbind_atom>::with<void>,
-  caf::replies_to<stats_atom>::with<registry_stats>,
-  caf::reacts_to<caf::tick_atom>>;
+using lookup_actor =
+    caf::typed_actor<caf::replies_to<lookup_task>::with<lookup_result>,
+                     caf::replies_to<release_atom, ticket>::with<void>,
+                     caf::replies_to<bind_atom, lookup_binding>::with<void>, caf::replies_to<unbind_atom>::with<void>,
+                     caf::replies_to<stats_atom>::with<registry_stats>, caf::reacts_to<caf::tick_atom>>;
 
 /// Counters and histograms of a node.
-using metrics_actor = caf::typed_actor<
-  caf::replies_to<latency_batch>::with<void>,
-  caf::replies_to<node_stats>::with<void>,
-  caf::replies_to<render_atom>::with<std::string>>;
+using metrics_actor =
+    caf::typed_actor<caf::replies_to<latency_batch>::with<void>, caf::replies_to<node_stats>::with<void>,
+                     caf::replies_to<render_atom>::with<std::string>>;
 
 /// The supervisor of a node; published for clients to attach to.
-using node_actor = caf::typed_actor<
-  caf::replies_to<attach_request, caf::actor>::with<attach_reply>,
-  caf::replies_to<caf::leave_atom, owner_id>::with<void>,
-  caf::replies_to<stats_atom>::with<node_stats>,
-  caf::replies_to<drain_atom>::with<void>,
-  caf::reacts_to<caf::tick_atom>>;
+using node_actor = caf::typed_actor<caf::replies_to<attach_request, caf::actor>::with<attach_reply>,
+                                    caf::replies_to<caf::leave_atom, owner_id>::with<void>,
+                                    caf::replies_to<stats_atom>::with<node_stats>,
+                                    caf::replies_to<drain_atom>::with<void>, caf::reacts_to<caf::tick_atom>>;
 
 /// A client's tie to a node.
 using link_actor = caf::typed_actor<
-  /// Answers when attached, and all of the client's actors are bound if it has brought them, with what the node said;
-  /// or with the last error after this time.
-  caf::replies_to<wait_attached_atom, duration>::with<attach_reply>,
-  /// The client's actors; answers when all of them are bound to the node, or with the last error after this time.
-  caf::replies_to<bind_atom, client_parts, duration>::with<void>,
-  /// The current attachment, at once: owner 0 when there is none.
-  caf::replies_to<attached_atom>::with<attach_reply>,
-  caf::reacts_to<caf::connect_atom>,
-  caf::reacts_to<caf::tick_atom>>;
+    /// Answers when attached, and all of the client's actors are bound if it has brought them, with what the node said;
+    /// or with the last error after this time.
+    caf::replies_to<wait_attached_atom, duration>::with<attach_reply>,
+    /// The client's actors; answers when all of them are bound to the node, or with the last error after this time.
+    caf::replies_to<bind_atom, client_parts, duration>::with<void>,
+    /// The current attachment, at once: owner 0 when there is none.
+    caf::replies_to<attached_atom>::with<attach_reply>, caf::reacts_to<caf::connect_atom>,
+    caf::reacts_to<caf::tick_atom>>;
 
 } // namespace troupe

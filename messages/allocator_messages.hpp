@@ -1,9 +1,9 @@
 #pragma once
 
-#include <cstdint>
-
 #include "base/identifiers.hpp"
 #include "messages/packed.hpp"
+
+#include <cstdint>
 
 /// What registry shards say to the allocator of one (namespace, rank).
 

@@ -1,17 +1,19 @@
 #pragma once
 
-#include <string>
+#include "base/error.hpp"
 
 #include <caf/all.hpp>
 
-#include "base/error.hpp"
+#include <string>
 
 CAF_ERROR_CODE_ENUM(troupe::errc, "troupe")
 
 namespace troupe {
 
 /// An error of ours as CAF carries it.
-inline caf::error to_caf(const error& e) { return caf::make_error(e.code, e.text); }
+inline caf::error to_caf(const error& e) {
+  return caf::make_error(e.code, e.text);
+}
 
 /// What a request handler got back: our own code where it is ours; what CAF reports of dead or unreachable actors
 /// becomes `unreachable`, a request time-out `timeout`, anything else `internal`. Safe for the empty error.

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cstdint>
-
 #include "base/clock.hpp"
 #include "base/identifiers.hpp"
 #include "messages/packed.hpp"
+
+#include <cstdint>
 
 /// What is said to the io worker of one slab file.
 

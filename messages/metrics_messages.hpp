@@ -1,9 +1,9 @@
 #pragma once
 
+#include "messages/packed.hpp"
+
 #include <cstdint>
 #include <string_view>
-
-#include "messages/packed.hpp"
 
 namespace troupe {
 

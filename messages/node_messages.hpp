@@ -1,12 +1,12 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "base/identifiers.hpp"
 #include "base/namespace_spec.hpp"
 #include "messages/actors.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 /// How a client finds its way into a node, and how the actors of a node and of a client learn of one another.
 /// These messages carry actor handles.

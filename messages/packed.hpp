@@ -1,13 +1,13 @@
 #pragma once
 
+#include "base/error.hpp"
+
 #include <bit>
 #include <cstring>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
-
-#include "base/error.hpp"
 
 namespace troupe {
 

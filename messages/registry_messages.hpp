@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cstdint>
-
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "messages/packed.hpp"
+
+#include <cstdint>
 
 /// What is said to a registry shard. A client splits its batch of keys over the shards (`shard_of`), keeping the
 /// order, so that every message carries the shard's part of one batch.

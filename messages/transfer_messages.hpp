@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cstdint>
-
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "messages/packed.hpp"
+
+#include <cstdint>
 
 /// What an engine says to its coordinators, and the coordinators to the copy engine. One set of coordinators serves
 /// one namespace; load and save coordinators also serve one rank.

@@ -1,10 +1,10 @@
 #include "actors/allocator/allocator.hpp"
 
-#include <algorithm>
-#include <memory>
-
 #include "actors/actor_support.hpp"
 #include "base/log.hpp"
+
+#include <algorithm>
+#include <memory>
 
 namespace troupe {
 
@@ -21,39 +21,39 @@ allocator::allocator(caf::actor_config& config, const allocator_options& options
 allocator::behavior_type allocator::make_behavior() {
   delayed_send(this, tick_interval, caf::tick_atom_v);
   return {
-    [this](take_atom, const ticket&, std::uint32_t count, duration wait) -> caf::result<take_reply> {
-      const auto id = ++last_request_;
-      auto promise = make_response_promise();
-      waiting_.emplace(id, promise);
-      state_.take(id, count, later(now(), wait), now());
-      flush();
-      return promise;
-    },
-    [this](publish_page_atom, const slot_batch& x) {
-      auto out = codes(state_.publish(x.slots.items));
-      flush();
-      return out;
-    },
-    [this](abort_atom, const slot_batch& x) {
-      auto out = codes(state_.abort(x.slots.items));
-      flush();
-      return out;
-    },
-    [this](release_atom, const slot_batch& x) {
-      auto out = codes(state_.release(x.slots.items));
-      flush();
-      return out;
-    },
-    [this](bind_atom, const registry_peers& peers) -> caf::result<void> {
-      shards_ = peers.shards;
-      return caf::unit;
-    },
-    [this](stats_atom) { return state_.stats(); },
-    [this](caf::tick_atom) {
-      state_.tick(now());
-      flush();
-      delayed_send(this, tick_interval, caf::tick_atom_v);
-    },
+      [this](take_atom, const ticket&, std::uint32_t count, duration wait) -> caf::result<take_reply> {
+        const auto id = ++last_request_;
+        auto promise = make_response_promise();
+        waiting_.emplace(id, promise);
+        state_.take(id, count, later(now(), wait), now());
+        flush();
+        return promise;
+      },
+      [this](publish_page_atom, const slot_batch& x) {
+        auto out = codes(state_.publish(x.slots.items));
+        flush();
+        return out;
+      },
+      [this](abort_atom, const slot_batch& x) {
+        auto out = codes(state_.abort(x.slots.items));
+        flush();
+        return out;
+      },
+      [this](release_atom, const slot_batch& x) {
+        auto out = codes(state_.release(x.slots.items));
+        flush();
+        return out;
+      },
+      [this](bind_atom, const registry_peers& peers) -> caf::result<void> {
+        shards_ = peers.shards;
+        return caf::unit;
+      },
+      [this](stats_atom) { return state_.stats(); },
+      [this](caf::tick_atom) {
+        state_.tick(now());
+        flush();
+        delayed_send(this, tick_interval, caf::tick_atom_v);
+      },
   };
 }
 
@@ -82,16 +82,17 @@ void allocator::fence(std::vector<slot_ref> slots) {
   // Waits as long as the kernel holds on to a transfer: a slot is not free before. A worker that has died takes the
   // node with it.
   request(worker_, caf::infinite, fence_atom_v, slot_batch{slots})
-    .then(
-      [this, slots] {
-        for (const auto code : state_.fenced(slots))
-          if (code != errc::ok)
-            log::get("allocator")->error("rank {}: a fenced slot was not in quarantine: {}", rank_, to_string(code));
-        flush();
-      },
-      [this](const caf::error& e) {
-        log::get("allocator")->error("rank {}: slots stay in quarantine: {}", rank_, to_string(from_caf(e)));
-      });
+      .then(
+          [this, slots] {
+            for (const auto code : state_.fenced(slots))
+              if (code != errc::ok)
+                log::get("allocator")
+                    ->error("rank {}: a fenced slot was not in quarantine: {}", rank_, to_string(code));
+            flush();
+          },
+          [this](const caf::error& e) {
+            log::get("allocator")->error("rank {}: slots stay in quarantine: {}", rank_, to_string(from_caf(e)));
+          });
 }
 
 void allocator::evict(std::uint32_t wanted) {
@@ -117,16 +118,16 @@ void allocator::evict(std::uint32_t wanted) {
   const evict_request share{space_, rank_, (wanted + shards - 1) / shards};
   for (const auto& shard : shards_)
     request(shard, caf::infinite, share)
-      .then(
-        [shared, arrived](const evict_reply& reply) {
-          shared->freed += reply.slots;
-          shared->more = shared->more || reply.more;
-          arrived();
-        },
-        [arrived](const caf::error& e) {
-          log::get("allocator")->error("a shard could not evict: {}", to_string(from_caf(e)));
-          arrived();
-        });
+        .then(
+            [shared, arrived](const evict_reply& reply) {
+              shared->freed += reply.slots;
+              shared->more = shared->more || reply.more;
+              arrived();
+            },
+            [arrived](const caf::error& e) {
+              log::get("allocator")->error("a shard could not evict: {}", to_string(from_caf(e)));
+              arrived();
+            });
 }
 
 void allocator::on_exit() {

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <unordered_map>
-#include <vector>
-
 #include "actors/allocator/allocator_state.hpp"
 #include "messages/messages.hpp"
+
+#include <unordered_map>
+#include <vector>
 
 namespace troupe {
 

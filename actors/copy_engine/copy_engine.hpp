@@ -1,9 +1,9 @@
 #pragma once
 
-#include <memory>
-
 #include "actors/copy_engine/copy_engine_state.hpp"
 #include "messages/messages.hpp"
+
+#include <memory>
 
 namespace troupe {
 

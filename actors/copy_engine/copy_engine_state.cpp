@@ -18,7 +18,7 @@ result<copy_reply> copy_engine_state::begin(const copy_order& order) const {
     return fail(errc::expired, "the order names page buffers of another segment");
   if (order.items.size() > options_.batch_pages_max)
     return fail(errc::limit_exceeded, std::to_string(order.items.size()) + " pages in one order; at most " +
-                                        std::to_string(options_.batch_pages_max));
+                                          std::to_string(options_.batch_pages_max));
   copy_reply reply;
   reply.results.items.resize(order.items.size(), static_cast<std::uint8_t>(errc::ok));
   for (std::size_t i = 0; i < order.items.size(); ++i)

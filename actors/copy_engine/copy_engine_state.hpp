@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <vector>
-
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "gpu/page_mover.hpp"
@@ -12,6 +7,11 @@
 #include "io/segment.hpp"
 #include "messages/io_messages.hpp"
 #include "messages/transfer_messages.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
 
 namespace troupe {
 

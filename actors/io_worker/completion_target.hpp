@@ -1,10 +1,10 @@
 #pragma once
 
-#include <mutex>
-#include <span>
-
 #include "io/engine.hpp"
 #include "messages/messages.hpp"
+
+#include <mutex>
+#include <span>
 
 namespace troupe {
 

@@ -1,9 +1,9 @@
 #include "actors/io_worker/io_worker.hpp"
 
-#include <unistd.h>
-
 #include "actors/actor_support.hpp"
 #include "base/log.hpp"
+
+#include <unistd.h>
 
 namespace troupe {
 
@@ -16,55 +16,57 @@ constexpr auto tick_interval = std::chrono::seconds(1);
 io_worker::io_worker(caf::actor_config& config, std::shared_ptr<io_worker_parts> parts)
     : io_worker_actor::base(config), parts_(std::move(parts)), state_(parts_->options) {}
 
-timestamp io_worker::now() const { return clock().now(); }
+timestamp io_worker::now() const {
+  return clock().now();
+}
 
 io_worker::behavior_type io_worker::make_behavior() {
   parts_->target->set(caf::actor_cast<io_worker_actor>(this));
   delayed_send(this, tick_interval, caf::tick_atom_v);
   return {
-    [this](open_segment_atom, owner_id owner, std::uint64_t bytes) { return open_segment(owner, bytes); },
-    [this](close_segment_atom, std::uint64_t segment) -> caf::result<void> {
-      auto closed = state_.close_segment(segment);
-      flush();
-      return to_caf(closed);
-    },
-    [this](read_atom, const io_batch& batch) { return begin(io::operation::read, batch); },
-    [this](write_atom, const io_batch& batch) { return begin(io::operation::write, batch); },
-    [this](fence_atom, const slot_batch& batch) -> caf::result<void> {
-      auto promise = make_response_promise();
-      fences_.emplace(state_.fence(batch.slots.items), promise);
-      flush();
-      return promise;
-    },
-    [this](owner_died_atom, owner_id owner) -> caf::result<void> {
-      state_.owner_died(owner);
-      flush();
-      return caf::unit;
-    },
-    [this](drain_atom) -> caf::result<void> {
-      state_.drain();
-      auto promise = make_response_promise();
-      drains_.push_back(promise);
-      flush();
-      return promise;
-    },
-    [this](stats_atom) { return state_.stats(); },
-    [this](const io_completions& batch) {
-      std::vector<io::completion> completions;
-      completions.reserve(batch.records.size());
-      for (const auto& x : batch.records)
-        completions.push_back(
-          {x.tag, x.status < errc_count ? static_cast<errc>(x.status) : errc::internal, x.system_errno});
-      state_.complete(completions);
-      flush();
-    },
-    [this](caf::tick_atom) {
-      check_slab();
-      flush();
-      if (!samples_.samples.empty() && parts_->metrics)
-        send(parts_->metrics, std::exchange(samples_, {}));
-      delayed_send(this, tick_interval, caf::tick_atom_v);
-    },
+      [this](open_segment_atom, owner_id owner, std::uint64_t bytes) { return open_segment(owner, bytes); },
+      [this](close_segment_atom, std::uint64_t segment) -> caf::result<void> {
+        auto closed = state_.close_segment(segment);
+        flush();
+        return to_caf(closed);
+      },
+      [this](read_atom, const io_batch& batch) { return begin(io::operation::read, batch); },
+      [this](write_atom, const io_batch& batch) { return begin(io::operation::write, batch); },
+      [this](fence_atom, const slot_batch& batch) -> caf::result<void> {
+        auto promise = make_response_promise();
+        fences_.emplace(state_.fence(batch.slots.items), promise);
+        flush();
+        return promise;
+      },
+      [this](owner_died_atom, owner_id owner) -> caf::result<void> {
+        state_.owner_died(owner);
+        flush();
+        return caf::unit;
+      },
+      [this](drain_atom) -> caf::result<void> {
+        state_.drain();
+        auto promise = make_response_promise();
+        drains_.push_back(promise);
+        flush();
+        return promise;
+      },
+      [this](stats_atom) { return state_.stats(); },
+      [this](const io_completions& batch) {
+        std::vector<io::completion> completions;
+        completions.reserve(batch.records.size());
+        for (const auto& x : batch.records)
+          completions.push_back(
+              {x.tag, x.status < errc_count ? static_cast<errc>(x.status) : errc::internal, x.system_errno});
+        state_.complete(completions);
+        flush();
+      },
+      [this](caf::tick_atom) {
+        check_slab();
+        flush();
+        if (!samples_.samples.empty() && parts_->metrics)
+          send(parts_->metrics, std::exchange(samples_, {}));
+        delayed_send(this, tick_interval, caf::tick_atom_v);
+      },
   };
 }
 
@@ -102,8 +104,8 @@ void io_worker::flush() {
     auto node = batches_.extract(ended.batch);
     auto& waiting = node.mapped();
     samples_.samples.items.push_back(
-      {static_cast<std::uint32_t>(waiting.kind), waiting.pages,
-       static_cast<std::uint64_t>(std::chrono::nanoseconds(now() - waiting.started).count())});
+        {static_cast<std::uint32_t>(waiting.kind), waiting.pages,
+         static_cast<std::uint64_t>(std::chrono::nanoseconds(now() - waiting.started).count())});
     waiting.promise.deliver(std::move(ended.reply));
   }
   for (const auto id : state_.take_fenced())

@@ -1,13 +1,13 @@
 #pragma once
 
-#include <memory>
-
 #include "actors/io_worker/completion_target.hpp"
 #include "actors/io_worker/io_worker_state.hpp"
 #include "io/engine.hpp"
 #include "io/segment.hpp"
 #include "io/slab_file.hpp"
 #include "messages/messages.hpp"
+
+#include <memory>
 
 namespace troupe {
 

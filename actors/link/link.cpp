@@ -1,20 +1,24 @@
 #include "actors/link/link.hpp"
 
-#include <unistd.h>
-
-#include <caf/io/all.hpp>
-
 #include "actors/actor_support.hpp"
 #include "base/log.hpp"
 #include "io/page.hpp"
+
+#include <caf/io/all.hpp>
+
+#include <unistd.h>
 
 namespace troupe {
 
 namespace {
 
 /// Ticket streams of one client: the lookup has 0, then two per rank.
-constexpr std::uint32_t load_stream(rank_number rank) { return 1 + 2 * rank; }
-constexpr std::uint32_t save_stream(rank_number rank) { return 2 + 2 * rank; }
+constexpr std::uint32_t load_stream(rank_number rank) {
+  return 1 + 2 * rank;
+}
+constexpr std::uint32_t save_stream(rank_number rank) {
+  return 2 + 2 * rank;
+}
 
 constexpr auto tick_interval = std::chrono::milliseconds(50);
 
@@ -33,32 +37,32 @@ link::behavior_type link::make_behavior() {
   connect();
   delayed_send(this, tick_interval, caf::tick_atom_v);
   return {
-    [this](wait_attached_atom, duration limit) -> caf::result<attach_reply> {
-      if (ready())
-        return reply_;
-      if (refused_)
-        return to_caf(last_error_);
-      auto promise = make_response_promise();
-      waiting_attached_.push_back({promise, later(now(), limit)});
-      return promise;
-    },
-    [this](bind_atom, const client_parts& parts, duration limit) -> caf::result<void> {
-      if (refused_)
-        return to_caf(last_error_);
-      lookup_ = parts.lookup;
-      ranks_ = parts.ranks;
-      auto promise = make_response_promise();
-      waiting_bound_.push_back({promise, later(now(), limit)});
-      if (reply_.owner != 0)
-        bind_all();
-      return promise;
-    },
-    [this](attached_atom) -> caf::result<attach_reply> { return reply_; },
-    [this](caf::connect_atom) { connect(); },
-    [this](caf::tick_atom) {
-      answer_waiting();
-      delayed_send(this, tick_interval, caf::tick_atom_v);
-    },
+      [this](wait_attached_atom, duration limit) -> caf::result<attach_reply> {
+        if (ready())
+          return reply_;
+        if (refused_)
+          return to_caf(last_error_);
+        auto promise = make_response_promise();
+        waiting_attached_.push_back({promise, later(now(), limit)});
+        return promise;
+      },
+      [this](bind_atom, const client_parts& parts, duration limit) -> caf::result<void> {
+        if (refused_)
+          return to_caf(last_error_);
+        lookup_ = parts.lookup;
+        ranks_ = parts.ranks;
+        auto promise = make_response_promise();
+        waiting_bound_.push_back({promise, later(now(), limit)});
+        if (reply_.owner != 0)
+          bind_all();
+        return promise;
+      },
+      [this](attached_atom) -> caf::result<attach_reply> { return reply_; },
+      [this](caf::connect_atom) { connect(); },
+      [this](caf::tick_atom) {
+        answer_waiting();
+        delayed_send(this, tick_interval, caf::tick_atom_v);
+      },
   };
 }
 
@@ -72,19 +76,19 @@ void link::connect() {
   // The request to the middleman, unlike the blocking call, ends also when the port accepts and stays silent.
   request(system().middleman().actor_handle(), options_.attach.request_timeout, caf::connect_atom_v, options_.host,
           options_.port)
-    .then(
-      [this](const caf::node_id&, caf::strong_actor_ptr& peer, const std::set<std::string>& interfaces) {
-        if (!peer || !system().assignable(interfaces, system().message_types<node_actor>())) {
-          refuse({errc::unsupported, options_.host + ":" + std::to_string(options_.port) +
-                                       " is an actor system, but no Troupe node of this version"});
-          return;
-        }
-        attach(caf::actor_cast<node_actor>(peer));
-      },
-      [this](const caf::error& e) {
-        retry({errc::unreachable, "cannot reach a node at " + options_.host + ":" + std::to_string(options_.port) +
-                                    ": " + system().render(e)});
-      });
+      .then(
+          [this](const caf::node_id&, caf::strong_actor_ptr& peer, const std::set<std::string>& interfaces) {
+            if (!peer || !system().assignable(interfaces, system().message_types<node_actor>())) {
+              refuse({errc::unsupported, options_.host + ":" + std::to_string(options_.port) +
+                                             " is an actor system, but no Troupe node of this version"});
+              return;
+            }
+            attach(caf::actor_cast<node_actor>(peer));
+          },
+          [this](const caf::error& e) {
+            retry({errc::unreachable, "cannot reach a node at " + options_.host + ":" + std::to_string(options_.port) +
+                                          ": " + system().render(e)});
+          });
 }
 
 void link::attach(const node_actor& to) {
@@ -95,18 +99,18 @@ void link::attach(const node_actor& to) {
   node_ = to;
   monitor(node_);
   request(to, options_.attach.request_timeout, wanted, caf::actor_cast<caf::actor>(this))
-    .then([this](const attach_reply& reply) { attached(reply); },
-          [this, to](const caf::error& e) {
-            if (!node_ || node_.address() != to.address())
-              return; // lost meanwhile, and trying again
-            const auto why = from_caf(e);
-            demonitor(node_.address());
-            node_ = nullptr;
-            if (why.code == errc::unsupported || why.code == errc::unknown_namespace)
-              refuse(why);
-            else
-              retry(why);
-          });
+      .then([this](const attach_reply& reply) { attached(reply); },
+            [this, to](const caf::error& e) {
+              if (!node_ || node_.address() != to.address())
+                return; // lost meanwhile, and trying again
+              const auto why = from_caf(e);
+              demonitor(node_.address());
+              node_ = nullptr;
+              if (why.code == errc::unsupported || why.code == errc::unknown_namespace)
+                refuse(why);
+              else
+                retry(why);
+            });
 }
 
 void link::attached(const attach_reply& reply) {
@@ -115,7 +119,7 @@ void link::attached(const attach_reply& reply) {
   if (!space_.is_null() && space_ != reply.space.id()) {
     anon_send(node_, caf::leave_atom_v, reply.owner);
     refuse({errc::identity_mismatch, "the node came back with another namespace '" + reply.space.name +
-                                       "': its pages are not exchangeable with ours"});
+                                         "': its pages are not exchangeable with ours"});
     return;
   }
   space_ = reply.space.id();
@@ -138,11 +142,11 @@ void link::bind_all() {
   binding_ = 1 + ranks_.size();
   request(lookup_, options_.attach.request_timeout, bind_atom_v,
           lookup_binding{reply_.owner, 0, space_, reply_.limits, reply_.shards})
-    .then([this, epoch] { bound(epoch); },
-          [this, epoch](const caf::error& e) {
-            if (epoch == epoch_)
-              refuse(from_caf(e));
-          });
+      .then([this, epoch] { bound(epoch); },
+            [this, epoch](const caf::error& e) {
+              if (epoch == epoch_)
+                refuse(from_caf(e));
+            });
   for (std::size_t i = 0; i < ranks_.size() && epoch == epoch_; ++i)
     bind_rank(i, epoch);
 }
@@ -158,28 +162,28 @@ void link::bind_rank(std::size_t index, std::uint64_t epoch) {
     return;
   }
   request(theirs->worker, options_.attach.request_timeout, open_segment_atom_v, reply_.owner, options_.buffer_bytes)
-    .then(
-      [this, index, epoch, worker = theirs->worker](const segment_info& segment) {
-        if (epoch != epoch_) {
-          anon_send(worker, close_segment_atom_v, segment.segment);
-          return;
-        }
-        segments_.emplace_back(worker, segment.segment);
-        request(ranks_[index].copier, options_.attach.request_timeout, bind_atom_v, segment)
-          .then([this, index, epoch, segment] { bind_coordinators(index, segment, epoch); },
-                [this, epoch](const caf::error& e) {
-                  if (epoch == epoch_)
-                    refuse(from_caf(e));
-                });
-      },
-      [this, epoch](const caf::error& e) {
-        if (epoch != epoch_)
-          return;
-        if (auto why = from_caf(e); why.code == errc::limit_exceeded || why.code == errc::invalid_argument)
-          refuse(why);
-        else
-          lost("no page buffers: " + to_string(why));
-      });
+      .then(
+          [this, index, epoch, worker = theirs->worker](const segment_info& segment) {
+            if (epoch != epoch_) {
+              anon_send(worker, close_segment_atom_v, segment.segment);
+              return;
+            }
+            segments_.emplace_back(worker, segment.segment);
+            request(ranks_[index].copier, options_.attach.request_timeout, bind_atom_v, segment)
+                .then([this, index, epoch, segment] { bind_coordinators(index, segment, epoch); },
+                      [this, epoch](const caf::error& e) {
+                        if (epoch == epoch_)
+                          refuse(from_caf(e));
+                      });
+          },
+          [this, epoch](const caf::error& e) {
+            if (epoch != epoch_)
+              return;
+            if (auto why = from_caf(e); why.code == errc::limit_exceeded || why.code == errc::invalid_argument)
+              refuse(why);
+            else
+              lost("no page buffers: " + to_string(why));
+          });
 }
 
 void link::bind_coordinators(std::size_t index, const segment_info& segment, std::uint64_t epoch) {
@@ -191,12 +195,12 @@ void link::bind_coordinators(std::size_t index, const segment_info& segment, std
   const auto for_loads = buffers / 2;
   if (for_loads == 0) {
     refuse({errc::limit_exceeded, "page buffers of " + std::to_string(segment.bytes) +
-                                    " bytes hold no two pages of this namespace: raise "
-                                    "transfer.buffers_per_rank_bytes"});
+                                      " bytes hold no two pages of this namespace: raise "
+                                      "transfer.buffers_per_rank_bytes"});
     return;
   }
-  coordinator_binding node{reply_.owner, load_stream(mine.rank), reply_.limits, reply_.shards,
-                           {},           segment.segment,        0,             for_loads};
+  coordinator_binding node{reply_.owner, load_stream(mine.rank), reply_.limits, reply_.shards, {}, segment.segment, 0,
+                           for_loads};
   for (const auto& x : reply_.ranks)
     if (x.rank == mine.rank)
       node.worker = x.worker;

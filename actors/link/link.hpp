@@ -1,12 +1,12 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "actors/link/reconnect_backoff.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 namespace troupe {
 

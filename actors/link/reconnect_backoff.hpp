@@ -1,10 +1,10 @@
 #pragma once
 
+#include "base/clock.hpp"
+
 #include <algorithm>
 #include <cstdint>
 #include <random>
-
-#include "base/clock.hpp"
 
 namespace troupe {
 

@@ -9,15 +9,15 @@ metrics::metrics(caf::actor_config& config, const std::string& node_name)
 
 metrics::behavior_type metrics::make_behavior() {
   return {
-    [this](const latency_batch& batch) -> caf::result<void> {
-      state_.observe(batch);
-      return caf::unit;
-    },
-    [this](const node_stats& stats) -> caf::result<void> {
-      update(stats);
-      return caf::unit;
-    },
-    [this](render_atom) { return state_.render(); },
+      [this](const latency_batch& batch) -> caf::result<void> {
+        state_.observe(batch);
+        return caf::unit;
+      },
+      [this](const node_stats& stats) -> caf::result<void> {
+        update(stats);
+        return caf::unit;
+      },
+      [this](render_atom) { return state_.render(); },
   };
 }
 

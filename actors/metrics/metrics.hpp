@@ -1,9 +1,9 @@
 #pragma once
 
-#include <string>
-
 #include "actors/metrics/metrics_state.hpp"
 #include "messages/messages.hpp"
+
+#include <string>
 
 namespace troupe {
 

@@ -1,8 +1,8 @@
 #include "actors/metrics/metrics_state.hpp"
 
-#include <sstream>
-
 #include <prometheus/text_serializer.h>
+
+#include <sstream>
 
 namespace troupe {
 
@@ -21,26 +21,26 @@ prometheus::Histogram::BucketBoundaries latency_buckets() {
 metrics_state::metrics_state(const std::string& node_name)
     : registry_(std::make_shared<prometheus::Registry>()), node_labels_{{"node", node_name}} {
   auto& latency = prometheus::BuildHistogram()
-                    .Name("troupe_request_seconds")
-                    .Help("Time of a request inside the node, from its arrival at the actor to the answer.")
+                      .Name("troupe_request_seconds")
+                      .Help("Time of a request inside the node, from its arrival at the actor to the answer.")
+                      .Labels(node_labels_)
+                      .Register(*registry_);
+  auto& items = prometheus::BuildCounter()
+                    .Name("troupe_request_items_total")
+                    .Help("Keys or pages in those requests.")
                     .Labels(node_labels_)
                     .Register(*registry_);
-  auto& items = prometheus::BuildCounter()
-                  .Name("troupe_request_items_total")
-                  .Help("Keys or pages in those requests.")
-                  .Labels(node_labels_)
-                  .Register(*registry_);
   for (std::uint32_t i = 0; i < request_kind_count; ++i) {
     const std::map<std::string, std::string> labels{{"kind", std::string(to_string(static_cast<request_kind>(i)))}};
     latency_.push_back(&latency.Add(labels, latency_buckets()));
     items_.push_back(&items.Add(labels));
   }
   unknown_ = &prometheus::BuildCounter()
-                .Name("troupe_unknown_samples_total")
-                .Help("Latency samples of a kind this version does not know.")
-                .Labels(node_labels_)
-                .Register(*registry_)
-                .Add({});
+                  .Name("troupe_unknown_samples_total")
+                  .Help("Latency samples of a kind this version does not know.")
+                  .Labels(node_labels_)
+                  .Register(*registry_)
+                  .Add({});
 }
 
 void metrics_state::observe(const latency_batch& batch) {

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <memory>
-#include <string>
-#include <vector>
+#include "messages/metrics_messages.hpp"
 
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
@@ -10,7 +8,9 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
-#include "messages/metrics_messages.hpp"
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace troupe {
 

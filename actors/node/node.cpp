@@ -29,24 +29,24 @@ node::behavior_type node::make_behavior() {
   if (options_->statistics_interval > duration::zero())
     delayed_send(this, options_->statistics_interval, caf::tick_atom_v);
   return {
-    [this](const attach_request& wanted, const caf::actor& link) { return attach(wanted, link); },
-    [this](caf::leave_atom, owner_id owner) -> caf::result<void> {
-      const auto i = clients_.find(owner);
-      if (i == clients_.end())
-        return to_caf(error{errc::not_found, "no client with this owner id is attached"});
-      demonitor(i->second.handle.address());
-      client_gone(owner, "left");
-      return caf::unit;
-    },
-    [this](stats_atom) { return collect(); },
-    [this](drain_atom) { return drain(); },
-    [this](caf::tick_atom) {
-      collect_stats([this](const result<node_stats>& stats) {
-        if (stats)
-          log_statistics(*stats);
-      });
-      delayed_send(this, options_->statistics_interval, caf::tick_atom_v);
-    },
+      [this](const attach_request& wanted, const caf::actor& link) { return attach(wanted, link); },
+      [this](caf::leave_atom, owner_id owner) -> caf::result<void> {
+        const auto i = clients_.find(owner);
+        if (i == clients_.end())
+          return to_caf(error{errc::not_found, "no client with this owner id is attached"});
+        demonitor(i->second.handle.address());
+        client_gone(owner, "left");
+        return caf::unit;
+      },
+      [this](stats_atom) { return collect(); },
+      [this](drain_atom) { return drain(); },
+      [this](caf::tick_atom) {
+        collect_stats([this](const result<node_stats>& stats) {
+          if (stats)
+            log_statistics(*stats);
+        });
+        delayed_send(this, options_->statistics_interval, caf::tick_atom_v);
+      },
   };
 }
 
@@ -61,7 +61,7 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
     return to_caf(error{errc::shutting_down, "the node is draining"});
   if (wanted.protocol != protocol_version)
     return to_caf(error{errc::unsupported, "the client speaks protocol " + std::to_string(wanted.protocol) +
-                                             ", this node " + std::to_string(protocol_version)});
+                                               ", this node " + std::to_string(protocol_version)});
   if (!link)
     return to_caf(error{errc::invalid_argument, "a client attaches with a handle to be watched"});
   std::size_t space = 0;
@@ -73,7 +73,7 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
     for (const auto& x : children_.spaces)
       known.append(known.empty() ? "" : ", ").append(x.name);
     return to_caf(
-      error{errc::unknown_namespace, "no namespace '" + wanted.space_name + "' on this node; it has: " + known});
+        error{errc::unknown_namespace, "no namespace '" + wanted.space_name + "' on this node; it has: " + known});
   }
   // The answer to an earlier request of this link was lost, or took too long.
   std::vector<owner_id> before;
@@ -86,7 +86,7 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
   }
   if (clients_.size() >= options_->io.max_clients)
     return to_caf(error{errc::limit_exceeded, std::to_string(clients_.size()) +
-                                                " clients are attached, which is the limit (io.max_clients)"});
+                                                  " clients are attached, which is the limit (io.max_clients)"});
   const auto owner = new_owner();
   monitor(link);
   clients_.emplace(owner, client{link, wanted.client_name, space});
@@ -158,10 +158,10 @@ caf::result<void> node::drain() {
   };
   for (const auto& x : children_.ranks)
     request(x.worker, options_->drain_timeout, drain_atom_v)
-      .then(one_done, [one_done, rank = x.rank](const caf::error& e) {
-        log::get("node")->warn("rank {} did not come to rest: {}", rank, to_string(from_caf(e)));
-        one_done();
-      });
+        .then(one_done, [one_done, rank = x.rank](const caf::error& e) {
+          log::get("node")->warn("rank {} did not come to rest: {}", rank, to_string(from_caf(e)));
+          one_done();
+        });
   if (children_.ranks.empty())
     for (auto& x : std::exchange(drains_, {}))
       x.deliver(caf::unit);
@@ -196,19 +196,19 @@ void node::collect_stats(std::function<void(const result<node_stats>&)> on_done)
   };
   for (std::size_t i = 0; i < children_.ranks.size(); ++i) {
     request(children_.ranks[i].allocator, stats_timeout, stats_atom_v)
-      .then(
-        [shared, i, arrived](const allocator_stats& x) {
-          shared->stats.ranks[i].slots = x;
-          arrived();
-        },
-        failed_once);
+        .then(
+            [shared, i, arrived](const allocator_stats& x) {
+              shared->stats.ranks[i].slots = x;
+              arrived();
+            },
+            failed_once);
     request(children_.ranks[i].worker, stats_timeout, stats_atom_v)
-      .then(
-        [shared, i, arrived](const io_stats& x) {
-          shared->stats.ranks[i].io = x;
-          arrived();
-        },
-        failed_once);
+        .then(
+            [shared, i, arrived](const io_stats& x) {
+              shared->stats.ranks[i].io = x;
+              arrived();
+            },
+            failed_once);
   }
   const auto summed = [shared, arrived](const registry_stats& sum) {
     shared->stats.registry = sum;

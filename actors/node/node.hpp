@@ -1,15 +1,15 @@
 #pragma once
 
+#include "actors/actor_support.hpp"
+#include "config/node_config.hpp"
+#include "messages/messages.hpp"
+
 #include <functional>
 #include <memory>
 #include <random>
 #include <string>
 #include <unordered_map>
 #include <vector>
-
-#include "actors/actor_support.hpp"
-#include "config/node_config.hpp"
-#include "messages/messages.hpp"
 
 namespace troupe {
 

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <memory>
-
 #include "base/error.hpp"
 #include "config/node_config.hpp"
 #include "io/unique_descriptor.hpp"
 #include "messages/messages.hpp"
+
+#include <memory>
 
 namespace troupe {
 

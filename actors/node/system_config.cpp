@@ -1,14 +1,16 @@
 #include "actors/node/system_config.hpp"
 
-#include <caf/io/all.hpp>
-
 #include "messages/messages.hpp"
+
+#include <caf/io/all.hpp>
 
 namespace troupe {
 
 namespace {
 
-caf::timespan span(duration x) { return std::chrono::duration_cast<caf::timespan>(x); }
+caf::timespan span(duration x) {
+  return std::chrono::duration_cast<caf::timespan>(x);
+}
 
 } // namespace
 

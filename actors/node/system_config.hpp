@@ -1,8 +1,8 @@
 #pragma once
 
-#include <caf/all.hpp>
-
 #include "config/node_config.hpp"
+
+#include <caf/all.hpp>
 
 namespace troupe {
 

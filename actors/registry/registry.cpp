@@ -1,9 +1,9 @@
 #include "actors/registry/registry.hpp"
 
-#include <chrono>
-
 #include "actors/actor_support.hpp"
 #include "base/log.hpp"
+
+#include <chrono>
 
 namespace troupe {
 
@@ -18,8 +18,8 @@ constexpr std::size_t samples_max = 1024;
 
 } // namespace
 
-registry::registry(caf::actor_config& config, const registry_options& options, const std::vector<namespace_spec>& spaces,
-                   metrics_actor metrics)
+registry::registry(caf::actor_config& config, const registry_options& options,
+                   const std::vector<namespace_spec>& spaces, metrics_actor metrics)
     : registry_actor::base(config), state_(options), metrics_(std::move(metrics)) {
   for (const auto& spec : spaces)
     if (auto added = state_.add_namespace(spec); !added)
@@ -38,57 +38,55 @@ auto registry::serve(request_kind kind, std::size_t items, Call call) {
 registry::behavior_type registry::make_behavior() {
   tick_later();
   return {
-    [this](const match_request& x) {
-      return serve(request_kind::match, x.keys.size(), [&](timestamp t) { return state_.match(x, t); });
-    },
-    [this](const locate_request& x) {
-      return serve(request_kind::locate, x.keys.size(), [&](timestamp t) { return state_.locate(x, t); });
-    },
-    [this](const release_request& x) {
-      return serve(request_kind::release, 1, [&](timestamp t) { return state_.release(x, t); });
-    },
-    [this](const renew_request& x) {
-      return serve(request_kind::release, 1, [&](timestamp t) { return state_.renew(x, t); });
-    },
-    [this](const reserve_request& x) { return reserve(x); },
-    [this](commit_atom, const finish_request& x) {
-      return serve(request_kind::commit, x.pages.size(), [&](timestamp t) { return state_.commit(x, t); });
-    },
-    [this](abort_atom, const finish_request& x) {
-      return serve(request_kind::abort, x.pages.size(), [&](timestamp t) { return state_.abort(x, t); });
-    },
-    [this](const invalidate_request& x) {
-      return serve(request_kind::invalidate, x.pages.size(), [&](timestamp t) { return state_.invalidate(x, t); });
-    },
-    [this](const link_request& x) -> caf::result<void> {
-      const auto linked = state_.link(x, now());
-      flush();
-      return to_caf(linked);
-    },
-    [this](const evict_request& x) {
-      return serve(request_kind::evict, x.wanted, [&](timestamp t) { return state_.evict(x, t); });
-    },
-    [this](owner_died_atom, owner_id owner) -> caf::result<void> {
-      if (state_.owner_died(owner, now()))
-        tick_at_once();
-      flush();
-      return caf::unit;
-    },
-    [this](bind_atom, const registry_peers& peers) -> caf::result<void> {
-      return bind(peers);
-    },
-    [this](stats_atom) { return state_.stats(); },
-    [this](caf::tick_atom) {
-      ticks_ -= ticks_ > 0 ? 1 : 0;
-      const bool more = state_.tick(now());
-      flush();
-      if (!samples_.samples.empty() && metrics_)
-        send(metrics_, std::exchange(samples_, {}));
-      if (more)
-        tick_at_once();
-      else if (ticks_ == 0)
-        tick_later();
-    },
+      [this](const match_request& x) {
+        return serve(request_kind::match, x.keys.size(), [&](timestamp t) { return state_.match(x, t); });
+      },
+      [this](const locate_request& x) {
+        return serve(request_kind::locate, x.keys.size(), [&](timestamp t) { return state_.locate(x, t); });
+      },
+      [this](const release_request& x) {
+        return serve(request_kind::release, 1, [&](timestamp t) { return state_.release(x, t); });
+      },
+      [this](const renew_request& x) {
+        return serve(request_kind::release, 1, [&](timestamp t) { return state_.renew(x, t); });
+      },
+      [this](const reserve_request& x) { return reserve(x); },
+      [this](commit_atom, const finish_request& x) {
+        return serve(request_kind::commit, x.pages.size(), [&](timestamp t) { return state_.commit(x, t); });
+      },
+      [this](abort_atom, const finish_request& x) {
+        return serve(request_kind::abort, x.pages.size(), [&](timestamp t) { return state_.abort(x, t); });
+      },
+      [this](const invalidate_request& x) {
+        return serve(request_kind::invalidate, x.pages.size(), [&](timestamp t) { return state_.invalidate(x, t); });
+      },
+      [this](const link_request& x) -> caf::result<void> {
+        const auto linked = state_.link(x, now());
+        flush();
+        return to_caf(linked);
+      },
+      [this](const evict_request& x) {
+        return serve(request_kind::evict, x.wanted, [&](timestamp t) { return state_.evict(x, t); });
+      },
+      [this](owner_died_atom, owner_id owner) -> caf::result<void> {
+        if (state_.owner_died(owner, now()))
+          tick_at_once();
+        flush();
+        return caf::unit;
+      },
+      [this](bind_atom, const registry_peers& peers) -> caf::result<void> { return bind(peers); },
+      [this](stats_atom) { return state_.stats(); },
+      [this](caf::tick_atom) {
+        ticks_ -= ticks_ > 0 ? 1 : 0;
+        const bool more = state_.tick(now());
+        flush();
+        if (!samples_.samples.empty() && metrics_)
+          send(metrics_, std::exchange(samples_, {}));
+        if (more)
+          tick_at_once();
+        else if (ticks_ == 0)
+          tick_later();
+      },
   };
 }
 
@@ -139,11 +137,11 @@ caf::result<reserve_reply> registry::reserve(const reserve_request& wanted) {
   // Answered within `take_time` or a little more. Not given up before: slots in an answer that nobody takes would be
   // lost for good.
   request(*slots, caf::infinite, take_atom_v, wanted.token, plan->slots_needed, duration(take_time))
-    .then([this, id](const take_reply& reply) { granted(id, reply.slots.items); },
-          [this, id](const caf::error& e) {
-            log::get("registry")->warn("no slots from an allocator: {}", to_string(from_caf(e)));
-            granted(id, {});
-          });
+      .then([this, id](const take_reply& reply) { granted(id, reply.slots.items); },
+            [this, id](const caf::error& e) {
+              log::get("registry")->warn("no slots from an allocator: {}", to_string(from_caf(e)));
+              granted(id, {});
+            });
   return promise;
 }
 
@@ -163,13 +161,17 @@ void registry::granted(plan_id plan, const std::vector<slot_ref>& slots) {
 
 void registry::flush() {
   auto out = state_.take_outbox();
-  for (const auto& batch : out.slots)
-    tell_allocator(batch);
+  // Before the slots: an allocator that has a slot back may ask the other shards for more, and they must know by then
+  // which of their keys have no children any more.
   for (auto& links : out.links)
     if (links.shard < shards_.size())
-      request(shards_[links.shard], caf::infinite, std::move(links.request)).then([] {}, [](const caf::error& e) {
-        log::get("registry")->error("another shard did not take child links: {}", to_string(from_caf(e)));
-      });
+      request(shards_[links.shard], caf::infinite, std::move(links.request))
+          .then([] {},
+                [](const caf::error& e) {
+                  log::get("registry")->error("another shard did not take child links: {}", to_string(from_caf(e)));
+                });
+  for (const auto& batch : out.slots)
+    tell_allocator(batch);
 }
 
 void registry::tell_allocator(const slots_to_allocator& batch) {
@@ -178,15 +180,15 @@ void registry::tell_allocator(const slots_to_allocator& batch) {
     return;
   const auto check = [](const char* verb) {
     return std::pair(
-      [verb](const slot_results& reply) {
-        for (const auto code : reply.results)
-          if (code != 0)
-            log::get("registry")->error("an allocator refused to {} a slot: {}", verb,
-                                        to_string(static_cast<errc>(code)));
-      },
-      [verb](const caf::error& e) {
-        log::get("registry")->error("an allocator could not {} slots: {}", verb, to_string(from_caf(e)));
-      });
+        [verb](const slot_results& reply) {
+          for (const auto code : reply.results)
+            if (code != 0)
+              log::get("registry")
+                  ->error("an allocator refused to {} a slot: {}", verb, to_string(static_cast<errc>(code)));
+        },
+        [verb](const caf::error& e) {
+          log::get("registry")->error("an allocator could not {} slots: {}", verb, to_string(from_caf(e)));
+        });
   };
   if (!batch.publish.slots.empty()) {
     const auto [ok, bad] = check("publish");

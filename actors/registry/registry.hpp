@@ -1,11 +1,11 @@
 #pragma once
 
+#include "actors/registry/registry_state.hpp"
+#include "messages/messages.hpp"
+
 #include <map>
 #include <unordered_map>
 #include <vector>
-
-#include "actors/registry/registry_state.hpp"
-#include "messages/messages.hpp"
 
 namespace troupe {
 

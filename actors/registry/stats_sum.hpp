@@ -1,9 +1,9 @@
 #pragma once
 
+#include "messages/messages.hpp"
+
 #include <memory>
 #include <vector>
-
-#include "messages/messages.hpp"
 
 namespace troupe {
 
@@ -34,16 +34,16 @@ void sum_registry_stats(Self* self, const std::vector<registry_actor>& shards, d
   shared->waiting = shards.size();
   for (const auto& shard : shards)
     self->request(shard, timeout, stats_atom_v)
-      .then(
-        [shared, on_sum](const registry_stats& x) mutable {
-          shared->sum += x;
-          if (--shared->waiting == 0 && !shared->failed)
-            on_sum(shared->sum);
-        },
-        [shared, on_error](const caf::error& e) mutable {
-          if (!std::exchange(shared->failed, true))
-            on_error(e);
-        });
+        .then(
+            [shared, on_sum](const registry_stats& x) mutable {
+              shared->sum += x;
+              if (--shared->waiting == 0 && !shared->failed)
+                on_sum(shared->sum);
+            },
+            [shared, on_error](const caf::error& e) mutable {
+              if (!std::exchange(shared->failed, true))
+                on_error(e);
+            });
 }
 
 } // namespace troupe

@@ -1,14 +1,14 @@
 #pragma once
 
+#include "actors/actor_support.hpp"
+#include "actors/transfer/coordinator_core.hpp"
+#include "io/page.hpp"
+
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 #include <variant>
-
-#include "actors/actor_support.hpp"
-#include "actors/transfer/coordinator_core.hpp"
-#include "io/page.hpp"
 
 namespace troupe {
 
@@ -35,37 +35,38 @@ public:
 protected:
   behavior_type make_behavior() override {
     return {
-      [this](const transfer_task& work) -> caf::result<transfer_result> {
-        const auto id = state_.start(work, now());
-        if (!id)
-          return to_caf(id.error());
-        auto promise = make_response_promise();
-        promises_.emplace(*id, promise);
-        flush();
-        return promise;
-      },
-      [this](bind_atom, const coordinator_binding& node) -> caf::result<void> {
-        if (auto bad = check(node))
-          return to_caf(*bad);
-        state_.unbind(errc::unreachable);
-        flush();
-        shards_ = node.shards;
-        worker_ = node.worker;
-        state_.bind({node.owner, node.ticket_stream, static_cast<std::uint32_t>(shards_.size()), node.limits.batch_keys,
-                     node.limits.reservation, node.limits.lease, node.segment, node.buffer_offset, node.buffer_count});
-        return caf::unit;
-      },
-      [this](unbind_atom) -> caf::result<void> {
-        state_.unbind(errc::unreachable);
-        flush();
-        unbind_handles();
-        return caf::unit;
-      },
-      [this](caf::tick_atom) {
-        ticking_ = false;
-        state_.on_tick(now());
-        flush();
-      },
+        [this](const transfer_task& work) -> caf::result<transfer_result> {
+          const auto id = state_.start(work, now());
+          if (!id)
+            return to_caf(id.error());
+          auto promise = make_response_promise();
+          promises_.emplace(*id, promise);
+          flush();
+          return promise;
+        },
+        [this](bind_atom, const coordinator_binding& node) -> caf::result<void> {
+          if (auto bad = check(node))
+            return to_caf(*bad);
+          state_.unbind(errc::unreachable);
+          flush();
+          shards_ = node.shards;
+          worker_ = node.worker;
+          state_.bind({node.owner, node.ticket_stream, static_cast<std::uint32_t>(shards_.size()),
+                       node.limits.batch_keys, node.limits.reservation, node.limits.lease, node.segment,
+                       node.buffer_offset, node.buffer_count});
+          return caf::unit;
+        },
+        [this](unbind_atom) -> caf::result<void> {
+          state_.unbind(errc::unreachable);
+          flush();
+          unbind_handles();
+          return caf::unit;
+        },
+        [this](caf::tick_atom) {
+          ticking_ = false;
+          state_.on_tick(now());
+          flush();
+        },
     };
   }
 
@@ -79,24 +80,24 @@ protected:
                                             : this->request(to, timeout, std::forward<Args>(args)...);
     if constexpr (std::is_void_v<Reply>)
       sent.then(
-        [this, on_reply, call] {
-          (state_.*on_reply)(call, {}, now());
-          flush();
-        },
-        [this, on_reply, call](const caf::error& e) {
-          (state_.*on_reply)(call, failed<void>(e), now());
-          flush();
-        });
+          [this, on_reply, call] {
+            (state_.*on_reply)(call, {}, now());
+            flush();
+          },
+          [this, on_reply, call](const caf::error& e) {
+            (state_.*on_reply)(call, failed<void>(e), now());
+            flush();
+          });
     else
       sent.then(
-        [this, on_reply, call](Reply& reply) {
-          (state_.*on_reply)(call, std::move(reply), now());
-          flush();
-        },
-        [this, on_reply, call](const caf::error& e) {
-          (state_.*on_reply)(call, failed<Reply>(e), now());
-          flush();
-        });
+          [this, on_reply, call](Reply& reply) {
+            (state_.*on_reply)(call, std::move(reply), now());
+            flush();
+          },
+          [this, on_reply, call](const caf::error& e) {
+            (state_.*on_reply)(call, failed<Reply>(e), now());
+            flush();
+          });
   }
 
   /// The time limit of requests to the registry, whose loss can be made good by asking again.
@@ -123,11 +124,12 @@ private:
       return error{errc::invalid_argument, "a binding needs an owner and at least one registry shard"};
     const auto slot = state_.options().slot_bytes;
     // Segments are made of whole pages.
-    const auto most = std::max(node.limits.segment_bytes, io::slot_bytes(node.limits.segment_bytes) - io::page_header_bytes);
+    const auto most =
+        std::max(node.limits.segment_bytes, io::slot_bytes(node.limits.segment_bytes) - io::page_header_bytes);
     if (slot == 0 || node.buffer_offset > most || node.buffer_count > (most - node.buffer_offset) / slot)
-      return error{errc::out_of_range, std::to_string(node.buffer_count) + " page buffers from " +
-                                         std::to_string(node.buffer_offset) + " lie outside of a segment of at most " +
-                                         std::to_string(node.limits.segment_bytes) + " bytes"};
+      return error{errc::out_of_range,
+                   std::to_string(node.buffer_count) + " page buffers from " + std::to_string(node.buffer_offset) +
+                       " lie outside of a segment of at most " + std::to_string(node.limits.segment_bytes) + " bytes"};
     return std::nullopt;
   }
 

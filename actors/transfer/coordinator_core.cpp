@@ -18,10 +18,10 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
     return fail(errc::unreachable, "not attached to a node");
   if (work.keys.size() != work.blocks.size())
     return fail(errc::invalid_argument, std::to_string(work.keys.size()) + " keys but " +
-                                          std::to_string(work.blocks.size()) + " blocks: there must be one per key");
+                                            std::to_string(work.blocks.size()) + " blocks: there must be one per key");
   if (work.keys.size() > binding_.batch_keys_max)
     return fail(errc::limit_exceeded, std::to_string(work.keys.size()) + " keys in one task; the node takes " +
-                                        std::to_string(binding_.batch_keys_max) + ": split the task");
+                                          std::to_string(binding_.batch_keys_max) + ": split the task");
   if (work.deadline <= duration::zero() || work.deadline > task_time_max)
     return fail(errc::invalid_argument, "a task needs a deadline above zero and of 24 hours at most");
   if (open_ >= options_.tasks_max)
@@ -51,8 +51,7 @@ void coordinator_core::bind_node(const node_binding& binding) {
 }
 
 call_id coordinator_core::begin_call(task& t, phase part, timestamp now, std::vector<std::uint32_t> positions,
-                                     std::vector<std::uint64_t> buffers, std::uint32_t shard,
-                                     std::uint32_t attempt) {
+                                     std::vector<std::uint64_t> buffers, std::uint32_t shard, std::uint32_t attempt) {
   const auto id = ++last_call_;
   ++t.calls;
   batches_ += moves_pages(part) ? 1 : 0;

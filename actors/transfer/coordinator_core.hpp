@@ -1,13 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <deque>
-#include <limits>
-#include <unordered_map>
-#include <vector>
-
 #include "actors/transfer/shard_batches.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -15,6 +7,14 @@
 #include "messages/io_messages.hpp"
 #include "messages/registry_messages.hpp"
 #include "messages/transfer_messages.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <unordered_map>
+#include <vector>
 
 namespace troupe::transfer {
 
@@ -155,8 +155,7 @@ protected:
   void bind_node(const node_binding& binding);
 
   call_id begin_call(task& t, phase part, timestamp now, std::vector<std::uint32_t> positions,
-                     std::vector<std::uint64_t> buffers = {}, std::uint32_t shard = 0,
-                     std::uint32_t attempt = 0);
+                     std::vector<std::uint64_t> buffers = {}, std::uint32_t shard = 0, std::uint32_t attempt = 0);
 
   /// Takes the call out of the table, adds its time to the task's; null task if it is unknown (late, after unbind).
   struct ended_call {

@@ -81,7 +81,7 @@ void load_state::pump(timestamp now) {
     load_read effect{0, {binding().segment, std::max<duration>(t.deadline - now, std::chrono::milliseconds(1)), {}}};
     for (std::size_t i = 0; i < next.positions.size(); ++i)
       effect.batch.items.items.push_back(
-        io_item{t.pages[next.positions[i]].where, next.buffers[i], options().slot_bytes});
+          io_item{t.pages[next.positions[i]].where, next.buffers[i], options().slot_bytes});
     effect.call = begin_call(t, phase::io, now, std::move(next.positions), std::move(next.buffers));
     outbox_.emplace_back(std::move(effect));
   }
@@ -204,6 +204,8 @@ void load_state::on_tick(timestamp now) {
   pump(now);
 }
 
-std::vector<load_effect> load_state::take_outbox() { return std::exchange(outbox_, {}); }
+std::vector<load_effect> load_state::take_outbox() {
+  return std::exchange(outbox_, {});
+}
 
 } // namespace troupe::transfer

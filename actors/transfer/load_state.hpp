@@ -1,8 +1,8 @@
 #pragma once
 
-#include <variant>
-
 #include "actors/transfer/coordinator_core.hpp"
+
+#include <variant>
 
 namespace troupe::transfer {
 

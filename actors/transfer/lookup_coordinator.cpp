@@ -9,42 +9,42 @@ lookup_coordinator::lookup_coordinator(caf::actor_config& config, std::uint32_t 
 
 lookup_coordinator::behavior_type lookup_coordinator::make_behavior() {
   return {
-    [this](const lookup_task& work) -> caf::result<lookup_result> {
-      const auto id = state_.start(work, now());
-      if (!id)
-        return to_caf(id.error());
-      auto promise = make_response_promise();
-      promises_.emplace(*id, promise);
-      flush();
-      return promise;
-    },
-    [this](release_atom, const ticket& lease) -> caf::result<void> {
-      auto released = state_.release(lease, now());
-      flush();
-      return to_caf(released);
-    },
-    [this](bind_atom, const lookup_binding& node) -> caf::result<void> {
-      if (node.owner == 0 || node.shards.empty())
-        return to_caf(error{errc::invalid_argument, "a binding needs an owner and at least one registry shard"});
-      state_.unbind(errc::unreachable);
-      flush();
-      shards_ = node.shards;
-      state_.bind({node.owner, node.ticket_stream, node.space, static_cast<std::uint32_t>(shards_.size()),
-                   node.limits.batch_keys, node.limits.lease});
-      return caf::unit;
-    },
-    [this](unbind_atom) -> caf::result<void> {
-      state_.unbind(errc::unreachable);
-      flush();
-      shards_.clear();
-      return caf::unit;
-    },
-    [this](stats_atom) { return sum_stats(); },
-    [this](caf::tick_atom) {
-      ticking_ = false;
-      state_.on_tick(now());
-      flush();
-    },
+      [this](const lookup_task& work) -> caf::result<lookup_result> {
+        const auto id = state_.start(work, now());
+        if (!id)
+          return to_caf(id.error());
+        auto promise = make_response_promise();
+        promises_.emplace(*id, promise);
+        flush();
+        return promise;
+      },
+      [this](release_atom, const ticket& lease) -> caf::result<void> {
+        auto released = state_.release(lease, now());
+        flush();
+        return to_caf(released);
+      },
+      [this](bind_atom, const lookup_binding& node) -> caf::result<void> {
+        if (node.owner == 0 || node.shards.empty())
+          return to_caf(error{errc::invalid_argument, "a binding needs an owner and at least one registry shard"});
+        state_.unbind(errc::unreachable);
+        flush();
+        shards_ = node.shards;
+        state_.bind({node.owner, node.ticket_stream, node.space, static_cast<std::uint32_t>(shards_.size()),
+                     node.limits.batch_keys, node.limits.lease});
+        return caf::unit;
+      },
+      [this](unbind_atom) -> caf::result<void> {
+        state_.unbind(errc::unreachable);
+        flush();
+        shards_.clear();
+        return caf::unit;
+      },
+      [this](stats_atom) { return sum_stats(); },
+      [this](caf::tick_atom) {
+        ticking_ = false;
+        state_.on_tick(now());
+        flush();
+      },
   };
 }
 
@@ -60,24 +60,24 @@ caf::result<registry_stats> lookup_coordinator::sum_stats() {
     return to_caf(error{errc::unreachable, "not attached to a node"});
   auto promise = make_response_promise();
   const auto number = counting_.add(promise);
-  sum_registry_stats(this, shards_, request_timeout_,
-                     [this, number](const registry_stats& sum) { counting_.deliver(number, sum); },
-                     [this, number](const caf::error& e) { counting_.deliver(number, e); });
+  sum_registry_stats(
+      this, shards_, request_timeout_, [this, number](const registry_stats& sum) { counting_.deliver(number, sum); },
+      [this, number](const caf::error& e) { counting_.deliver(number, e); });
   return promise;
 }
 
 void lookup_coordinator::perform(transfer::lookup_match& x) {
   const auto call = x.call;
   request(shards_[x.shard], request_timeout_, std::move(x.request))
-    .then(
-      [this, call](const match_reply& reply) {
-        state_.on_match(call, reply, now());
-        flush();
-      },
-      [this, call](const caf::error& e) {
-        state_.on_match(call, failed<match_reply>(e), now());
-        flush();
-      });
+      .then(
+          [this, call](const match_reply& reply) {
+            state_.on_match(call, reply, now());
+            flush();
+          },
+          [this, call](const caf::error& e) {
+            state_.on_match(call, failed<match_reply>(e), now());
+            flush();
+          });
 }
 
 void lookup_coordinator::perform(transfer::lookup_release& x) {

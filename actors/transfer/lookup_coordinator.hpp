@@ -1,10 +1,10 @@
 #pragma once
 
-#include <unordered_map>
-
 #include "actors/actor_support.hpp"
 #include "actors/transfer/lookup_state.hpp"
 #include "messages/messages.hpp"
+
+#include <unordered_map>
 
 namespace troupe {
 

@@ -1,9 +1,9 @@
 #include "actors/transfer/lookup_state.hpp"
 
+#include "actors/transfer/coordinator_core.hpp"
+
 #include <algorithm>
 #include <utility>
-
-#include "actors/transfer/coordinator_core.hpp"
 
 namespace troupe::transfer {
 
@@ -21,7 +21,7 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
     return fail(errc::unreachable, "not attached to a node");
   if (work.keys.size() > binding_.batch_keys_max)
     return fail(errc::limit_exceeded, std::to_string(work.keys.size()) + " keys in one lookup; the node takes " +
-                                        std::to_string(binding_.batch_keys_max));
+                                          std::to_string(binding_.batch_keys_max));
   if (work.lease_for <= duration::zero() || work.lease_for > binding_.lease_max)
     return fail(errc::invalid_argument, "a lookup must hold its answer for more than zero and at most the node's "
                                         "longest lease");
@@ -90,8 +90,8 @@ void lookup_state::finish(lookup_id id, lookup& x, timestamp now) {
   lease_record record;
   record.expires = later(now, x.work.lease_for);
   for (const auto& p : x.parts) {
-    const auto keep = static_cast<std::uint32_t>(
-      std::lower_bound(p.positions.begin(), p.positions.end(), matched) - p.positions.begin());
+    const auto keep = static_cast<std::uint32_t>(std::lower_bound(p.positions.begin(), p.positions.end(), matched) -
+                                                 p.positions.begin());
     if (p.matched > keep)
       outbox_.emplace_back(lookup_release{0, p.shard, {binding_.space, x.lease, keep}});
     if (keep > 0)
@@ -137,6 +137,8 @@ void lookup_state::on_tick(timestamp now) {
     i = i->second.expires <= now ? held_.erase(i) : std::next(i);
 }
 
-std::vector<lookup_effect> lookup_state::take_outbox() { return std::exchange(outbox_, {}); }
+std::vector<lookup_effect> lookup_state::take_outbox() {
+  return std::exchange(outbox_, {});
+}
 
 } // namespace troupe::transfer

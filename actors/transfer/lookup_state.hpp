@@ -1,15 +1,15 @@
 #pragma once
 
-#include <cstdint>
-#include <unordered_map>
-#include <variant>
-#include <vector>
-
 #include "actors/transfer/shard_batches.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "messages/registry_messages.hpp"
 #include "messages/transfer_messages.hpp"
+
+#include <cstdint>
+#include <unordered_map>
+#include <variant>
+#include <vector>
 
 namespace troupe::transfer {
 

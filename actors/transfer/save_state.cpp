@@ -31,8 +31,8 @@ result<task_id> save_state::start(const transfer_task& work, timestamp now) {
   return id;
 }
 
-void save_state::send_reserve(task& t, std::vector<std::uint32_t> positions, std::uint32_t shard,
-                              std::uint32_t attempt, timestamp now) {
+void save_state::send_reserve(task& t, std::vector<std::uint32_t> positions, std::uint32_t shard, std::uint32_t attempt,
+                              timestamp now) {
   // A little longer than the task may take, so that an abandoned reservation does not live much longer than that.
   const auto expires = std::min(binding().reservation_max, (t.deadline - now) + std::chrono::seconds(5));
   save_reserve effect{0, shard, {options().space, options().rank, t.token, expires, {}, {}}};
@@ -220,6 +220,8 @@ void save_state::on_tick(timestamp now) {
   pump(now);
 }
 
-std::vector<save_effect> save_state::take_outbox() { return std::exchange(outbox_, {}); }
+std::vector<save_effect> save_state::take_outbox() {
+  return std::exchange(outbox_, {});
+}
 
 } // namespace troupe::transfer

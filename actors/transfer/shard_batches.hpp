@@ -1,10 +1,10 @@
 #pragma once
 
+#include "base/identifiers.hpp"
+
 #include <cstdint>
 #include <span>
 #include <vector>
-
-#include "base/identifiers.hpp"
 
 namespace troupe::transfer {
 

@@ -7,8 +7,8 @@
 
 namespace troupe::test {
 
-inline std::shared_ptr<config::node_config> node_options() {
-  auto out = std::make_shared<config::node_config>();
+inline std::shared_ptr<::troupe::config::node_config> node_options() {
+  auto out = std::make_shared<::troupe::config::node_config>();
   out->node_name = "test node";
   out->statistics_interval = duration::zero();
   out->drain_timeout = std::chrono::seconds(3);
@@ -25,7 +25,7 @@ struct node_world : sim {
   probe worker0{system()};
   probe worker1{system()};
   probe metrics{system()};
-  std::shared_ptr<config::node_config> options = node_options();
+  std::shared_ptr<::troupe::config::node_config> options = node_options();
   node_actor supervisor;
 
   node_world() { start(); }
