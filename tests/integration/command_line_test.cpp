@@ -112,7 +112,7 @@ TEST_CASE("check-config accepts the configs that come with the program") {
   }
 }
 
-TEST_CASE("--set overrides one value, and the later of two wins") {
+TEST_CASE("the option --set overrides one value, and the later of two wins") {
   const scratch_directory scratch;
   const auto file = write_config(scratch.path(), node_config(scratch.path())).string();
   const auto x = run(program_with({"check-config", file, "--set", "actors.port=4711", "--set", "io.engine=threads",
@@ -176,7 +176,7 @@ TEST_CASE("a config that is no JSON is refused with its line") {
   CHECK(contains(x.err, "line 4"));
 }
 
-TEST_CASE("--set is checked like the file") {
+TEST_CASE("the option --set is checked like the file") {
   const scratch_directory scratch;
   const auto file = write_config(scratch.path(), node_config(scratch.path())).string();
   for (const auto* wrong : {"actors.port=high", "no.such=1", "actors.port", "=1", "storage.ranks[7].slab_bytes=1 GiB",

@@ -1,0 +1,236 @@
+#include "tests/unit/transfer_saver.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::transfer;
+using namespace troupe::test;
+
+} // namespace
+
+TEST_CASE("save: a lost answer of the registry is asked for again, with the same ticket", "[save_state]") {
+  saver s;
+  REQUIRE(s.state.start(test_task(2), t0));
+  const auto first = s.one<save_reserve>();
+  s.state.on_reserve(first.call, no_answer(), t0 + 300 * ms);
+  const auto second = s.one<save_reserve>();
+  CHECK(second.call != first.call);
+  CHECK(second.shard == first.shard);
+  CHECK(second.request.token == first.request.token);
+  CHECK(second.request.keys == first.request.keys);
+  CHECK(second.request.parents == first.request.parents);
+  s.grant(first); // the first answer after all: too late, the second one counts
+  CHECK(s.take<save_gather>().empty());
+  s.grant(second, t0 + 400 * ms);
+  s.gathered(s.one<save_gather>(), t0 + 400 * ms);
+  s.written(s.one<save_write>(), t0 + 400 * ms);
+
+  const auto commit = s.one<save_commit>();
+  s.state.on_commit(commit.call, no_answer(), t0 + 600 * ms);
+  const auto again = s.one<save_commit>();
+  CHECK(again.request.token == commit.request.token);
+  CHECK(again.request.pages == commit.request.pages);
+  CHECK(s.take<task_finished>().empty());
+  s.committed(again, t0 + 700 * ms);
+  CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::ok));
+  s.check_at_rest(8);
+}
+
+TEST_CASE("save: the registry is not asked again after the deadline", "[save_state]") {
+  saver s;
+  REQUIRE(s.state.start(test_task(1), t0));
+  SECTION("reserve") {
+    s.state.on_reserve(s.one<save_reserve>().call, no_answer(), t0 + 1000 * ms);
+  }
+  SECTION("commit") {
+    s.grant(s.one<save_reserve>());
+    s.gathered(s.one<save_gather>());
+    s.written(s.one<save_write>());
+    s.state.on_commit(s.one<save_commit>().call, no_answer(), t0 + 1000 * ms);
+  }
+  CHECK(s.take<save_reserve>().empty());
+  CHECK(s.take<save_commit>().empty());
+  CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::timeout});
+  s.check_at_rest(8);
+}
+
+TEST_CASE("save: the deadline ends a task in each phase, and its slots are given back", "[save_state]") {
+  constexpr auto late = t0 + std::chrono::seconds(1);
+  saver s;
+  REQUIRE(s.state.start(test_task(2), t0));
+  const auto reserve = s.one<save_reserve>();
+  const auto expire = [&] {
+    s.state.on_tick(late - 1 * ms);
+    CHECK(s.take<task_finished>().empty());
+    s.state.on_tick(late);
+    CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::timeout));
+    CHECK(s.state.open_tasks() == 0);
+    s.state.on_tick(late + 1 * ms);
+    CHECK(s.take<task_finished>().empty());
+  };
+
+  SECTION("while it reserves: the late grant is aborted") {
+    expire();
+    s.grant(reserve, late);
+    CHECK(s.take<save_gather>().empty());
+    const auto abort = s.one<save_abort>();
+    CHECK(abort.request.token == reserve.request.token);
+    CHECK(abort.request.pages.items == std::vector<page_ref>{{key(0), {0, 7}}, {key(1), {1, 7}}});
+    s.aborted(abort);
+  }
+  SECTION("while it reserves, and the answer is lost") {
+    expire();
+    s.state.on_reserve(reserve.call, no_answer(), late);
+    CHECK(s.effects.left() == 0);
+  }
+  SECTION("while it gathers: nothing is written") {
+    s.grant(reserve);
+    const auto gather = s.one<save_gather>();
+    expire();
+    CHECK(s.state.free_buffers() == 6);
+    CHECK(s.take<save_abort>().empty()); // the buffers are in use, and the slots as good as
+    s.gathered(gather, late);
+    CHECK(s.take<save_write>().empty());
+    const auto abort = s.one<save_abort>();
+    CHECK(abort.request.pages.size() == 2);
+    s.aborted(abort, late);
+  }
+  SECTION("while it writes: nothing is committed, and the buffers wait for the kernel") {
+    s.grant(reserve);
+    s.gathered(s.one<save_gather>());
+    const auto write = s.one<save_write>();
+    expire();
+    CHECK(s.state.free_buffers() == 6);
+    CHECK(s.take<save_abort>().empty());
+    s.written(write, late + 500 * ms);
+    CHECK(s.state.free_buffers() == 8);
+    CHECK(s.take<save_commit>().empty());
+    s.aborted(s.one<save_abort>());
+  }
+  SECTION("while it commits: the answer comes too late") {
+    s.grant(reserve);
+    s.gathered(s.one<save_gather>());
+    s.written(s.one<save_write>());
+    const auto commit = s.one<save_commit>();
+    expire();
+    s.committed(commit, late);
+    CHECK(s.take<save_abort>().empty());
+  }
+  CHECK(s.take<task_finished>().empty());
+  s.check_at_rest(8);
+}
+
+TEST_CASE("save: pages that wait for a buffer at the deadline are aborted at once", "[save_state]") {
+  saver s{test_binding(1)};
+  REQUIRE(s.state.start(test_task(3), t0));
+  s.grant(s.one<save_reserve>());
+  const auto gather = s.one<save_gather>();
+  s.state.on_tick(t0 + std::chrono::seconds(1));
+  const auto waiting = s.one<save_abort>();
+  CHECK(waiting.request.pages.items == std::vector<page_ref>{{key(1), {1, 7}}, {key(2), {2, 7}}});
+  CHECK(results_of(s.one<task_finished>().result) == std::vector(3, errc::timeout));
+  s.aborted(waiting);
+  s.gathered(gather, t0 + std::chrono::seconds(2));
+  const auto gathered = s.one<save_abort>();
+  CHECK(gathered.request.pages.items == std::vector<page_ref>{{key(0), {0, 7}}});
+  s.aborted(gathered);
+  s.check_at_rest(1);
+}
+
+TEST_CASE("save: buffers that an expired task gives back go to the tasks that wait", "[save_state]") {
+  saver s{test_binding(2)};
+  REQUIRE(s.state.start(test_task(2), t0));
+  REQUIRE(s.state.start(test_task(1, 50, std::chrono::seconds(10)), t0));
+  for (const auto& x : s.take<save_reserve>())
+    s.grant(x);
+  s.gathered(s.one<save_gather>());
+  const auto write = s.one<save_write>();
+  s.state.on_tick(t0 + std::chrono::seconds(1));
+  CHECK(s.one<task_finished>().task == 1);
+  CHECK(s.take<save_gather>().empty());
+  s.written(write, t0 + std::chrono::seconds(3));
+  const auto next = s.one<save_gather>();
+  CHECK(next.order.items[0].key == key(50));
+}
+
+TEST_CASE("save: the loss of the node ends all tasks, and late answers find nothing", "[save_state]") {
+  saver s{test_binding(4)};
+  // One task in each phase.
+  for (std::uint64_t i = 0; i < 4; ++i)
+    REQUIRE(s.state.start(test_task(1, 10 * i), t0));
+  const auto reserves = s.take<save_reserve>();
+  for (std::size_t i = 1; i < 4; ++i)
+    s.grant(reserves[i], t0, static_cast<std::uint32_t>(i));
+  const auto gathers = s.take<save_gather>();
+  s.gathered(gathers[1]);
+  s.gathered(gathers[2]);
+  const auto writes = s.take<save_write>();
+  s.written(writes[1]);
+  const auto commit = s.one<save_commit>();
+
+  s.state.unbind(errc::unreachable);
+  const auto done = s.take<task_finished>();
+  REQUIRE(done.size() == 4);
+  std::set<task_id> ended;
+  for (const auto& x : done) {
+    ended.insert(x.task);
+    CHECK(results_of(x.result) == std::vector{errc::unreachable});
+  }
+  CHECK(ended.size() == 4);
+  CHECK_FALSE(s.state.bound());
+  s.check_at_rest(0);
+
+  // Attached again: buffers are those of the new segment, and nothing of the old life touches them.
+  auto node = test_binding(2);
+  node.owner = 78;
+  node.segment = 10;
+  s.state.bind(node);
+  REQUIRE(s.state.start(test_task(2, 500), t0));
+  const auto reserve = s.one<save_reserve>();
+  CHECK(reserve.request.token.owner == 78);
+  s.grant(reserves[0]);
+  s.gathered(gathers[0]);
+  s.written(writes[0]);
+  s.committed(commit);
+  s.state.on_abort(commit.call, finish_reply{}, t0);
+  CHECK(s.effects.left() == 0);
+  CHECK(s.state.free_buffers() == 2);
+  s.grant(reserve);
+  const auto gather = s.one<save_gather>();
+  CHECK(gather.order.segment == 10);
+  s.gathered(gather);
+  s.written(s.one<save_write>());
+  s.committed(s.one<save_commit>());
+  CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::ok));
+  s.check_at_rest(2);
+}
+
+TEST_CASE("save: an answer that comes twice counts once", "[save_state]") {
+  saver s;
+  REQUIRE(s.state.start(test_task(1), t0));
+  const auto reserve = s.one<save_reserve>();
+  s.grant(reserve);
+  s.grant(reserve, t0, 40);
+  const auto gather = s.one<save_gather>();
+  CHECK(gather.order.items[0].where == slot_ref{0, 7});
+  s.gathered(gather);
+  s.gathered(gather);
+  const auto write = s.one<save_write>();
+  s.written(write);
+  s.written(write);
+  CHECK(s.state.free_buffers() == 8);
+  const auto commit = s.one<save_commit>();
+  s.committed(commit);
+  s.committed(commit);
+  CHECK(s.take<task_finished>().size() == 1);
+  s.check_at_rest(8);
+}
+
+TEST_CASE("save: tickets of two streams and of two tasks differ", "[save_state]") {
+  CHECK(make_ticket(1, 1, 5) != make_ticket(1, 2, 5));
+  CHECK(make_ticket(1, 1, 5) != make_ticket(1, 1, 6));
+  CHECK(make_ticket(1, 1, 5) != make_ticket(2, 1, 5));
+}
