@@ -171,7 +171,7 @@ private:
 /// Shows how far the replay is: one line that is redrawn on a terminal, else a line now and then.
 class progress_display {
 public:
-  progress_display(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) != 0) {}
+  explicit progress_display(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) != 0) {}
 
   std::chrono::milliseconds interval() const { return std::chrono::milliseconds(terminal_ ? 200 : 500); }
 

@@ -7,7 +7,7 @@ error from_caf(const caf::error& e) {
     return {errc::internal, "an error without a code"};
   if (e.category() == caf::atom("troupe")) {
     std::string text;
-    caf::message context = e.context();
+    const auto& context = e.context();
     if (context.match_elements<std::string>())
       text = context.get_as<std::string>(0);
     return {e.code() < errc_count ? static_cast<errc>(e.code()) : errc::internal, std::move(text)};

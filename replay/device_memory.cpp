@@ -217,7 +217,7 @@ result<kv_geometry> geometry_for_page_bytes(std::uint64_t page_bytes) {
   auto heads = page_bytes / (std::uint64_t{g.parts} * g.element_bytes * g.block_tokens * g.head_size);
   // What remains is the product of layers and heads: more layers than heads, as models have it.
   g.heads = 8;
-  while (g.heads > 1 && (heads % g.heads != 0 || heads / g.heads < 2 * g.heads))
+  while (g.heads > 1 && (heads % g.heads != 0 || heads / g.heads < std::uint64_t{2} * g.heads))
     g.heads /= 2;
   auto layers = heads / g.heads;
   for (; layers > 128 && layers % 2 == 0 && g.block_tokens < 512; layers /= 2)
