@@ -36,7 +36,6 @@ struct replay_job {
   /// Next request nobody has begun; requests are begun in order.
   std::atomic<std::size_t> next{0};
   std::atomic<bool> stop{false};
-  std::atomic<std::uint64_t> requests_done{0};
 
   std::mutex mutex; // guards the rest
   replay::replay_report report;
