@@ -214,6 +214,13 @@ protected:
     }
   }
 
+  /// Hands answers on as effects of the coordinator.
+  template <class Effect>
+  static void report(std::vector<task_finished> done, std::vector<Effect>& outbox) {
+    for (auto& x : done)
+      outbox.emplace_back(std::move(x));
+  }
+
   /// Ends every task with `status` and forgets all calls: their answers, if any come, find nothing. Except those in
   /// which blocks are being written, and their tasks.
   void drop_all(errc status, std::vector<task_finished>& out);

@@ -18,8 +18,7 @@ bool page_is_bad(errc code) noexcept {
 void load_state::unbind(errc status) {
   std::vector<task_finished> done;
   drop_all(status, done);
-  for (auto& x : done)
-    outbox_.emplace_back(std::move(x));
+  report(std::move(done), outbox_);
 }
 
 result<task_id> load_state::start(const transfer_task& work, timestamp now) {
@@ -181,8 +180,7 @@ void load_state::conclude(task& t, timestamp now) {
     }
   std::vector<task_finished> done;
   settle(t, done);
-  for (auto& x : done)
-    outbox_.emplace_back(std::move(x));
+  report(std::move(done), outbox_);
 }
 
 void load_state::on_invalidate(call_id id, result<finish_reply>, timestamp now) {

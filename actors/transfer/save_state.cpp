@@ -8,15 +8,13 @@ namespace troupe::transfer {
 void save_state::unbind(errc status) {
   std::vector<task_finished> done;
   drop_all(status, done);
-  for (auto& x : done)
-    outbox_.emplace_back(std::move(x));
+  report(std::move(done), outbox_);
 }
 
 void save_state::settle_all(task& t) {
   std::vector<task_finished> done;
   settle(t, done);
-  for (auto& x : done)
-    outbox_.emplace_back(std::move(x));
+  report(std::move(done), outbox_);
 }
 
 result<task_id> save_state::start(const transfer_task& work, timestamp now) {
