@@ -1,0 +1,336 @@
+#include "store/records.hpp"
+
+#include <algorithm>
+#include <random>
+
+namespace troupe::store {
+
+namespace {
+
+constexpr std::uint8_t identity_version = 1;
+constexpr std::uint8_t namespace_version = 1;
+
+constexpr std::size_t digest_bytes = 16;
+constexpr std::size_t namespace_key_bytes = 1 + digest_bytes;
+constexpr std::size_t rank_key_bytes = namespace_key_bytes + 4;
+constexpr std::size_t page_key_bytes = namespace_key_bytes + digest_bytes + 4;
+constexpr std::size_t page_value_bytes = 8;
+constexpr std::size_t page_with_parent_bytes = page_value_bytes + digest_bytes;
+
+// More characters of a malformed key help nobody.
+constexpr std::size_t most_hex = 128;
+
+char to_char(std::uint64_t x) {
+  return static_cast<char>(static_cast<unsigned char>(x & 0xffU));
+}
+
+std::uint8_t to_byte(char c) {
+  return static_cast<std::uint8_t>(c);
+}
+
+template <class T>
+void append_big(std::string& out, T x) {
+  for (unsigned i = sizeof(T); i-- > 0;)
+    out.push_back(to_char(std::uint64_t{x} >> (8 * i)));
+}
+
+template <class T>
+void append_little(std::string& out, T x) {
+  for (unsigned i = 0; i < sizeof(T); ++i)
+    out.push_back(to_char(std::uint64_t{x} >> (8 * i)));
+}
+
+void append_text(std::string& out, std::string_view text) {
+  append_little(out, static_cast<std::uint32_t>(text.size()));
+  out.append(text);
+}
+
+template <class Tag>
+void append_big_digest(std::string& out, const digest128<Tag>& x) {
+  append_big(out, x.hi);
+  append_big(out, x.lo);
+}
+
+/// Takes values off the front of some bytes. Once too few are left, everything is zero and `sound` says so.
+class byte_reader {
+public:
+  explicit byte_reader(std::string_view bytes) noexcept : rest_(bytes) {}
+
+  template <class T>
+  T big() noexcept {
+    std::uint64_t x = 0;
+    for (const char c : take(sizeof(T)))
+      x = (x << 8) | to_byte(c);
+    return static_cast<T>(x);
+  }
+
+  template <class T>
+  T little() noexcept {
+    const auto bytes = take(sizeof(T));
+    std::uint64_t x = 0;
+    for (auto at = bytes.rbegin(); at != bytes.rend(); ++at)
+      x = (x << 8) | to_byte(*at);
+    return static_cast<T>(x);
+  }
+
+  template <class Digest>
+  Digest big_digest() noexcept {
+    Digest x;
+    x.hi = big<std::uint64_t>();
+    x.lo = big<std::uint64_t>();
+    return x;
+  }
+
+  std::string text() { return std::string(take(little<std::uint32_t>())); }
+
+  std::string_view take(std::size_t n) noexcept {
+    if (n > rest_.size()) {
+      sound_ = false;
+      rest_ = {};
+      return {};
+    }
+    const auto taken = rest_.substr(0, n);
+    rest_.remove_prefix(n);
+    return taken;
+  }
+
+  /// Everything that was asked for was there, and nothing more.
+  bool ended_well() const noexcept { return sound_ && rest_.empty(); }
+
+private:
+  std::string_view rest_;
+  bool sound_ = true;
+};
+
+bool is_key_of(std::string_view key, table which, std::size_t size) {
+  return key.size() == size && to_byte(key.front()) == static_cast<std::uint8_t>(which);
+}
+
+tl::unexpected<error> corrupt(std::string_view key, std::string_view what) {
+  return fail(errc::corrupt, "the record '" + describe_key(key) + "' " + std::string(what));
+}
+
+tl::unexpected<error> wrong_key(std::string_view key) {
+  return corrupt(key, "has a key that does not belong into its table");
+}
+
+tl::unexpected<error> wrong_value(std::string_view key, std::string_view value) {
+  return corrupt(key, "has a value of " + std::to_string(value.size()) + " bytes that is none of its kind");
+}
+
+tl::unexpected<error> wrong_version(std::string_view key, std::uint8_t found, std::uint8_t known) {
+  return corrupt(key, "has version " + std::to_string(found) + ", this build reads version " + std::to_string(known));
+}
+
+void append_geometry(std::string& out, const kv_geometry& x) {
+  for (const auto field : {x.layers, x.parts, x.heads, x.head_size, x.element_bytes, x.block_tokens})
+    append_little(out, field);
+}
+
+kv_geometry read_geometry(byte_reader& in) {
+  kv_geometry x;
+  for (auto* const field : {&x.layers, &x.parts, &x.heads, &x.head_size, &x.element_bytes, &x.block_tokens})
+    *field = in.little<std::uint32_t>();
+  return x;
+}
+
+} // namespace
+
+node_identity first_identity() {
+  node_identity made;
+  made.run = 1;
+  std::random_device entropy;
+  for (auto& b : made.secret)
+    b = static_cast<std::byte>(entropy() & 0xffU);
+  return made;
+}
+
+void append_identity_key(std::string& out) {
+  out.append(first_of(table::identity));
+}
+
+void append_namespace_key(std::string& out, const namespace_id& space) {
+  out.push_back(static_cast<char>(table::namespaces));
+  append_big_digest(out, space);
+}
+
+void append_rank_prefix(std::string& out, const namespace_id& space) {
+  out.push_back(static_cast<char>(table::ranks));
+  append_big_digest(out, space);
+}
+
+void append_page_prefix(std::string& out, const namespace_id& space) {
+  out.push_back(static_cast<char>(table::pages));
+  append_big_digest(out, space);
+}
+
+void append_rank_key(std::string& out, const namespace_id& space, rank_number rank) {
+  append_rank_prefix(out, space);
+  append_big(out, rank);
+}
+
+void append_page_key(std::string& out, const namespace_id& space, const key_digest& key, rank_number rank) {
+  append_page_prefix(out, space);
+  append_big_digest(out, key);
+  append_big(out, rank);
+}
+
+void append_value(std::string& out, const node_identity& record) {
+  append_little(out, identity_version);
+  append_little(out, record.run);
+  for (const auto b : record.secret)
+    out.push_back(to_char(std::to_integer<std::uint64_t>(b)));
+}
+
+void append_value(std::string& out, const namespace_record& record) {
+  append_little(out, namespace_version);
+  append_little(out, static_cast<std::uint8_t>(record.mode));
+  append_little(out, static_cast<std::uint8_t>(record.slot_index ? 1 : 0));
+  append_little(out, record.max_ranks);
+  append_little(out, static_cast<std::uint64_t>(record.created.time_since_epoch().count()));
+  const auto& spec = record.spec;
+  for (const auto* const text : {&spec.name, &spec.model, &spec.revision, &spec.dtype, &spec.layout, &spec.salt})
+    append_text(out, *text);
+  append_little(out, spec.world_size);
+  append_geometry(out, spec.geometry);
+}
+
+void append_value(std::string& out, const rank_record& record) {
+  append_little(out, record.slots);
+}
+
+void append_value(std::string& out, const page_record& record) {
+  append_little(out, record.where.slot);
+  append_little(out, record.where.generation);
+  if (!record.parent.is_null()) {
+    append_little(out, record.parent.hi);
+    append_little(out, record.parent.lo);
+  }
+}
+
+result<node_identity> decode_identity(std::string_view key, std::string_view value) {
+  if (!is_key_of(key, table::identity, 1))
+    return wrong_key(key);
+  byte_reader in(value);
+  if (const auto version = in.little<std::uint8_t>(); version != identity_version && !value.empty())
+    return wrong_version(key, version, identity_version);
+  node_identity record;
+  record.run = in.little<std::uint64_t>();
+  const auto secret = in.take(record.secret.size());
+  if (!in.ended_well())
+    return wrong_value(key, value);
+  std::ranges::transform(secret, record.secret.begin(), [](char c) { return static_cast<std::byte>(to_byte(c)); });
+  return record;
+}
+
+result<namespace_record> decode_namespace(std::string_view key, std::string_view value) {
+  if (!is_key_of(key, table::namespaces, namespace_key_bytes))
+    return wrong_key(key);
+  namespace_record record;
+  record.id = byte_reader(key.substr(1)).big_digest<namespace_id>();
+  byte_reader in(value);
+  if (const auto version = in.little<std::uint8_t>(); version != namespace_version && !value.empty())
+    return wrong_version(key, version, namespace_version);
+  const auto mode = in.little<std::uint8_t>();
+  record.mode = static_cast<world_size_mode>(mode);
+  const auto slot_index = in.little<std::uint8_t>();
+  record.slot_index = slot_index != 0;
+  record.max_ranks = in.little<std::uint32_t>();
+  using seconds = std::chrono::sys_seconds::duration;
+  record.created = std::chrono::sys_seconds(seconds(static_cast<std::int64_t>(in.little<std::uint64_t>())));
+  auto& spec = record.spec;
+  for (auto* const text : {&spec.name, &spec.model, &spec.revision, &spec.dtype, &spec.layout, &spec.salt})
+    *text = in.text();
+  spec.world_size = in.little<std::uint32_t>();
+  spec.geometry = read_geometry(in);
+  if (!in.ended_well() || mode > static_cast<std::uint8_t>(world_size_mode::automatic) || slot_index > 1)
+    return wrong_value(key, value);
+  return record;
+}
+
+result<rank_record> decode_rank(std::string_view key, std::string_view value) {
+  if (!is_key_of(key, table::ranks, rank_key_bytes))
+    return wrong_key(key);
+  byte_reader name(key.substr(1));
+  rank_record record;
+  record.space = name.big_digest<namespace_id>();
+  record.rank = name.big<rank_number>();
+  byte_reader in(value);
+  record.slots = in.little<std::uint64_t>();
+  if (!in.ended_well())
+    return wrong_value(key, value);
+  return record;
+}
+
+result<page_record> decode_page(std::string_view key, std::string_view value) {
+  if (!is_key_of(key, table::pages, page_key_bytes))
+    return wrong_key(key);
+  if (value.size() != page_value_bytes && value.size() != page_with_parent_bytes)
+    return wrong_value(key, value);
+  byte_reader name(key.substr(1));
+  byte_reader in(value);
+  page_record record;
+  record.space = name.big_digest<namespace_id>();
+  record.key = name.big_digest<key_digest>();
+  record.rank = name.big<rank_number>();
+  record.where.slot = in.little<slot_number>();
+  record.where.generation = in.little<generation_number>();
+  if (value.size() == page_with_parent_bytes) {
+    record.parent.hi = in.little<std::uint64_t>();
+    record.parent.lo = in.little<std::uint64_t>();
+  }
+  return record;
+}
+
+std::string describe_key(std::string_view key) {
+  byte_reader in(key.substr(std::min<std::size_t>(key.size(), 1)));
+  if (is_key_of(key, table::identity, 1))
+    return "identity of the node";
+  if (is_key_of(key, table::namespaces, namespace_key_bytes))
+    return "namespace " + to_string(in.big_digest<namespace_id>());
+  if (is_key_of(key, table::ranks, rank_key_bytes)) {
+    const auto space = to_string(in.big_digest<namespace_id>());
+    return "rank " + std::to_string(in.big<rank_number>()) + " of namespace " + space;
+  }
+  if (is_key_of(key, table::pages, page_key_bytes)) {
+    const auto space = to_string(in.big_digest<namespace_id>());
+    const auto digest = to_string(in.big_digest<key_digest>());
+    return "page of key " + digest + " and rank " + std::to_string(in.big<rank_number>()) + " in namespace " + space;
+  }
+  if (is_key_of(key, table::ranks, namespace_key_bytes))
+    return "ranks of namespace " + to_string(in.big_digest<namespace_id>());
+  if (is_key_of(key, table::pages, namespace_key_bytes))
+    return "pages of namespace " + to_string(in.big_digest<namespace_id>());
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string out = "0x";
+  for (const char c : key.substr(0, most_hex / 2)) {
+    out.push_back(digits[to_byte(c) >> 4U]);
+    out.push_back(digits[to_byte(c) & 0xfU]);
+  }
+  return key.size() > most_hex / 2 ? out + "…" : out;
+}
+
+std::string pages_from(const namespace_id& space, std::uint64_t digest_hi) {
+  std::string out = first_of(table::pages);
+  append_big_digest(out, space);
+  append_big(out, digest_hi);
+  return out;
+}
+
+std::string first_of(table which) {
+  return std::string(1, static_cast<char>(which));
+}
+
+std::string end_of_prefix(std::string_view prefix) {
+  std::string out(prefix);
+  while (static_cast<unsigned char>(out.back()) == 0xff)
+    out.pop_back();
+  out.back() = to_char(std::uint64_t{static_cast<unsigned char>(out.back())} + 1);
+  return out;
+}
+
+std::string end_of(table which) {
+  return std::string(1, static_cast<char>(static_cast<std::uint8_t>(which) + 1));
+}
+
+} // namespace troupe::store

@@ -1,0 +1,91 @@
+#include "store/rocksdb_options.hpp"
+
+#include <rocksdb/env.h>
+#include <rocksdb/table.h>
+
+#include <cstddef>
+
+namespace troupe::store {
+
+namespace {
+
+constexpr std::size_t kibibyte = 1024;
+constexpr std::size_t mebibyte = 1024 * kibibyte;
+
+// Everything is written in small pieces, overwritten or deleted later, and read once, in order, by a whole scan.
+rocksdb::BlockBasedTableOptions table_options() {
+  rocksdb::BlockBasedTableOptions table;
+  // A scan reads each block once: a cache would be memory for nothing.
+  table.no_block_cache = true;
+  // Large, because nobody looks for single keys: a smaller index, and less per record.
+  table.block_size = 32 * kibibyte;
+  // Keys share the namespace and, with several ranks, the digest; fewer full keys are fewer bytes.
+  table.block_restart_interval = 64;
+  // No filter: there are no point lookups to spare.
+  table.filter_policy = nullptr;
+  table.format_version = 5;
+  return table;
+}
+
+} // namespace
+
+rocksdb::Options database_options(const rocksdb_store_options& wanted) {
+  rocksdb::Options o;
+  o.create_if_missing = true;
+  if (wanted.env != nullptr)
+    o.env = wanted.env;
+
+  // The log. After a loss of power it may end in anything; what is before that is a state that was once true. Damage in
+  // the middle looks the same, so it takes back what came after it, but never leaves a gap.
+  o.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
+  // Logs whose records are all in table files go; this bounds the rest, and with it the time to open.
+  o.max_total_wal_size = 128 * mebibyte;
+  // With relaxed: keeps the kernel writing, so that a sync finds little to do.
+  o.wal_bytes_per_sync = wanted.level == durability::relaxed ? mebibyte : 0;
+
+  // Memory for what is in no table file yet: at most three times this.
+  o.write_buffer_size = 32 * mebibyte;
+  o.max_write_buffer_number = 3;
+  // One thread writes, so there is nothing to be concurrent with.
+  o.allow_concurrent_memtable_write = false;
+  o.enable_write_thread_adaptive_yield = false;
+
+  // Table files. Two threads for flushing and compacting: the node's cores are for pages.
+  o.max_background_jobs = 2;
+  o.max_subcompactions = 1;
+  // Deletes and overwritten records go soon, and take little space until then.
+  o.level_compaction_dynamic_level_bytes = true;
+  // Digests are random and stay as they are, at next to no cost; with several ranks, repeated parents shrink to
+  // nothing.
+  o.compression = rocksdb::kLZ4Compression;
+  o.bytes_per_sync = mebibyte;
+  o.compaction_readahead_size = 2 * mebibyte;
+  o.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table_options()));
+  // A thousand keys take 60 kB: even a billion keys are below the usual limit of descriptors.
+  o.max_open_files = 512;
+  o.max_file_opening_threads = 2;
+
+  // A background error stops the store; going on by itself would hide it.
+  o.max_bgerror_resume_count = 0;
+  o.paranoid_checks = true;
+
+  // RocksDB's own log: enough to see what happened, in bounds. No threads that write statistics.
+  o.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
+  o.max_log_file_size = mebibyte;
+  o.keep_log_file_num = 4;
+  o.stats_dump_period_sec = 0;
+  o.stats_persist_period_sec = 0;
+  o.max_manifest_file_size = 16 * mebibyte;
+  return o;
+}
+
+rocksdb::ReadOptions scan_options() {
+  rocksdb::ReadOptions o;
+  o.fill_cache = false;
+  o.readahead_size = 2 * mebibyte;
+  // Measured: no difference to a scan without. What it finds would be a page that belongs to another key.
+  o.verify_checksums = true;
+  return o;
+}
+
+} // namespace troupe::store

@@ -1,0 +1,401 @@
+#include "store/rocksdb_store.hpp"
+
+#include "base/log.hpp"
+#include "store/commit_queue.hpp"
+#include "store/rocksdb_options.hpp"
+#include "store/store_directory.hpp"
+
+#include <rocksdb/db.h>
+#include <rocksdb/utilities/checkpoint.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace troupe::store {
+
+namespace {
+
+/// Pages that a visitor gets at once.
+constexpr std::size_t pages_per_call = 1024;
+constexpr std::uint64_t pages_per_progress = 1ULL << 17U;
+/// Into so many parts are the pages of a namespace cut when several threads read.
+constexpr std::uint64_t parts_per_namespace = 16;
+
+rocksdb::Slice to_slice(std::string_view bytes) {
+  return {bytes.data(), bytes.size()};
+}
+
+std::string_view to_view(const rocksdb::Slice& bytes) {
+  return {bytes.data(), bytes.size()};
+}
+
+errc to_code(const rocksdb::Status& status) {
+  // Above all: it comes as an IO error, and as others once RocksDB has stopped because of it.
+  if (status.subcode() == rocksdb::Status::kNoSpace)
+    return errc::no_space;
+  if (status.IsCorruption())
+    return errc::corrupt;
+  if (status.IsIOError())
+    return errc::io_error;
+  if (status.IsBusy())
+    return errc::busy;
+  if (status.IsInvalidArgument())
+    return errc::invalid_argument;
+  return errc::io_error;
+}
+
+tl::unexpected<error> failed(const rocksdb::Status& status, const std::string& what) {
+  return fail(to_code(status), what + ": " + status.ToString());
+}
+
+result<void> check(const rocksdb_store_options& options) {
+  if (options.level == durability::none)
+    return fail(errc::invalid_argument, "a store that keeps nothing needs no directory; use a memory_store");
+  if (options.max_queued_batches == 0 || options.max_queued_bytes == 0)
+    return fail(errc::invalid_argument, "a metadata store that may queue nothing can take nothing");
+  if (options.sync_interval < duration::zero())
+    return fail(errc::invalid_argument, "the sync interval of a metadata store cannot be negative");
+  return {};
+}
+
+/// What of the keys is to be read: from the first up to, and without, the second.
+struct key_range {
+  std::string from;
+  std::string to;
+};
+
+/// One scan over a database, and the order to stop that its threads share.
+class scan {
+public:
+  scan(rocksdb::DB& database, load_visitor& visitor)
+      : database_(database), visitor_(visitor), snapshot_(database.GetSnapshot()) {
+    database_.GetIntProperty(rocksdb::DB::Properties::kEstimateNumKeys, &expected_);
+  }
+  scan(const scan&) = delete;
+  scan& operator=(const scan&) = delete;
+  ~scan() { database_.ReleaseSnapshot(snapshot_); }
+
+  result<load_summary> run(unsigned threads) {
+    if (auto read = read_few(); !read)
+      return tl::unexpected(std::move(read).error());
+    const auto parts = cut_pages(threads);
+    std::vector<std::thread> helpers;
+    for (unsigned i = 1; i < threads && i < parts.size(); ++i) {
+      try {
+        helpers.emplace_back([&] { read_parts(parts); });
+      } catch (const std::system_error&) {
+        break; // those that there are do all of it
+      }
+    }
+    read_parts(parts);
+    for (auto& helper : helpers)
+      helper.join();
+    if (failure_)
+      return tl::unexpected(std::move(*failure_));
+    summary_.pages = pages_;
+    visitor_.on_progress(pages_, pages_);
+    return summary_;
+  }
+
+private:
+  template <class F>
+  result<void> for_each(const key_range& range, F&& f) {
+    auto options = scan_options();
+    const auto end = to_slice(range.to);
+    options.snapshot = snapshot_;
+    options.iterate_upper_bound = &end;
+    const std::unique_ptr<rocksdb::Iterator> at(database_.NewIterator(options));
+    for (at->Seek(range.from); at->Valid(); at->Next())
+      if (auto done = f(to_view(at->key()), to_view(at->value())); !done)
+        return done;
+    if (!at->status().ok())
+      return failed(at->status(), "cannot read the metadata store");
+    return {};
+  }
+
+  result<void> read_few() {
+    // From the very beginning, so that a record of no known table is found and not overlooked.
+    return for_each({{}, first_of(table::pages)}, [&](std::string_view key, std::string_view value) -> result<void> {
+      if (key.starts_with(first_of(table::namespaces)))
+        return hand_on(decode_namespace(key, value), [&](const auto& record) {
+          ++summary_.namespaces;
+          spaces_.push_back(record.id);
+          return visitor_.on_namespace(record);
+        });
+      if (key.starts_with(first_of(table::ranks)))
+        return hand_on(decode_rank(key, value), [&](const auto& record) {
+          ++summary_.ranks;
+          return visitor_.on_rank(record);
+        });
+      return hand_on(decode_identity(key, value), [](const auto&) { return result<void>{}; });
+    });
+  }
+
+  template <class Record, class F>
+  static result<void> hand_on(result<Record> record, F&& f) {
+    return record ? f(*record) : result<void>(tl::unexpected(std::move(record).error()));
+  }
+
+  // All that is not read by `read_few`, whatever namespaces there are. Keys are spread evenly where digests are.
+  std::vector<key_range> cut_pages(unsigned threads) const {
+    std::vector<std::string> cuts{first_of(table::pages)};
+    if (threads > 1)
+      for (const auto& space : spaces_)
+        for (std::uint64_t i = 0; i < parts_per_namespace; ++i)
+          cuts.push_back(pages_from(space, i << 60U));
+    std::vector<key_range> parts;
+    for (std::size_t i = 0; i < cuts.size(); ++i)
+      parts.push_back({cuts[i], i + 1 < cuts.size() ? cuts[i + 1] : std::string(8, '\xff')});
+    return parts;
+  }
+
+  void read_parts(const std::vector<key_range>& parts) {
+    while (!stopped_) {
+      const auto i = next_part_.fetch_add(1);
+      if (i >= parts.size())
+        return;
+      if (auto read = read_part(parts[i]); !read) {
+        const std::lock_guard guard(mutex_);
+        if (!failure_)
+          failure_ = std::move(read).error();
+        stopped_ = true;
+      }
+    }
+  }
+
+  result<void> read_part(const key_range& part) {
+    std::vector<page_record> pages;
+    pages.reserve(pages_per_call);
+    auto read = for_each(part, [&](std::string_view key, std::string_view value) -> result<void> {
+      auto page = decode_page(key, value);
+      if (!page)
+        return tl::unexpected(std::move(page).error());
+      pages.push_back(*page);
+      return pages.size() < pages_per_call ? result<void>{} : deliver(pages);
+    });
+    return read ? deliver(pages) : read;
+  }
+
+  result<void> deliver(std::vector<page_record>& pages) {
+    if (pages.empty() || stopped_)
+      return {};
+    if (auto taken = visitor_.on_pages(pages); !taken)
+      return taken;
+    const auto before = pages_.fetch_add(pages.size());
+    const auto now = before + pages.size();
+    pages.clear();
+    if (before / pages_per_progress != now / pages_per_progress) {
+      const std::lock_guard guard(mutex_);
+      visitor_.on_progress(now, std::max(now, expected_));
+    }
+    return {};
+  }
+
+  rocksdb::DB& database_;
+  load_visitor& visitor_;
+  const rocksdb::Snapshot* const snapshot_;
+  std::uint64_t expected_ = 0;
+  load_summary summary_;
+  std::vector<namespace_id> spaces_;
+  std::atomic<std::size_t> next_part_ = 0;
+  std::atomic<std::uint64_t> pages_ = 0;
+  std::atomic<bool> stopped_ = false;
+  std::mutex mutex_;
+  std::optional<error> failure_;
+};
+
+} // namespace
+
+/// Everything that knows RocksDB, and the log that the commit queue writes to.
+class rocksdb_store::database final : public group_writer {
+public:
+  explicit database(store_directory directory) : directory_(std::move(directory)) {}
+
+  result<void> open(const rocksdb_store_options& wanted) {
+    rocksdb::DB* opened = nullptr;
+    const auto status = rocksdb::DB::Open(database_options(wanted), directory_.path().string(), &opened);
+    if (!status.ok())
+      return failed(status, "cannot open the metadata store in '" + directory_.path().string() +
+                                "'; if it is damaged, restore a checkpoint, or delete the directory to start with an "
+                                "empty cache");
+    db_.reset(opened);
+    if (auto counted = count_run(); !counted)
+      return counted;
+    commit_queue_options limits;
+    limits.level = wanted.level;
+    limits.sync_interval = wanted.sync_interval;
+    limits.max_batches = wanted.max_queued_batches;
+    limits.max_bytes = wanted.max_queued_bytes;
+    auto started = commit_queue::start(limits, *this);
+    if (!started)
+      return tl::unexpected(std::move(started).error());
+    queue_ = std::move(*started);
+    return {};
+  }
+
+  result<void> write(std::span<const write_batch> group) override {
+    group_.Clear();
+    for (const auto& batch : group)
+      batch.for_each([&](const write_batch::change& change) {
+        const auto added = add_to_group(change);
+        added.PermitUncheckedError(); // fails only where a batch has a limit, and this one has none
+      });
+    const auto status = db_->Write(rocksdb::WriteOptions(), &group_);
+    if (group_.GetDataSize() > most_kept_bytes)
+      group_ = rocksdb::WriteBatch();
+    if (!status.ok())
+      return failed(status, "cannot write to the log of the metadata store in '" + directory_.path().string() + "'");
+    return {};
+  }
+
+  rocksdb::Status add_to_group(const write_batch::change& change) {
+    using kind = write_batch::change::kind;
+    if (change.what == kind::put)
+      return group_.Put(to_slice(change.key), to_slice(change.value));
+    if (change.what == kind::erase)
+      return group_.Delete(to_slice(change.key));
+    return group_.DeleteRange(to_slice(change.key), end_of_prefix(change.key));
+  }
+
+  result<void> sync() override {
+    if (const auto status = db_->SyncWAL(); !status.ok())
+      return failed(status, "cannot sync the log of the metadata store in '" + directory_.path().string() + "'");
+    return {};
+  }
+
+  result<load_summary> load(load_visitor& visitor, unsigned threads) {
+    if (!db_)
+      return closed();
+    return scan(*db_, visitor).run(threads);
+  }
+
+  result<void> checkpoint(const std::filesystem::path& directory) {
+    if (!db_)
+      return closed();
+    std::error_code code;
+    const auto full = std::filesystem::absolute(directory, code).lexically_normal();
+    if (std::filesystem::exists(full, code))
+      return fail(errc::exists, "'" + full.string() + "' exists; a checkpoint makes a directory of its own");
+    rocksdb::Checkpoint* made = nullptr;
+    auto status = rocksdb::Checkpoint::Create(db_.get(), &made);
+    const std::unique_ptr<rocksdb::Checkpoint> maker(made);
+    if (status.ok())
+      status = maker->CreateCheckpoint(full.string());
+    if (!status.ok())
+      return failed(status, "cannot make a checkpoint of the metadata store in '" + full.string() + "'");
+    return store_directory::mark(full);
+  }
+
+  result<void> close() {
+    const std::lock_guard guard(close_mutex_);
+    if (!db_)
+      return outcome_;
+    outcome_ = queue_ ? queue_->close() : result<void>{};
+    // Leaves nothing in the log, so that the next start need not read it again.
+    rocksdb::Status status;
+    if (outcome_)
+      status = db_->Flush(rocksdb::FlushOptions());
+    const auto closed = db_->Close();
+    db_.reset();
+    if (outcome_ && (!status.ok() || !closed.ok()))
+      outcome_ = failed(status.ok() ? closed : status,
+                        "cannot close the metadata store in '" + directory_.path().string() + "' in good order");
+    return outcome_;
+  }
+
+  commit_queue& queue() noexcept { return *queue_; }
+  const node_identity& identity() const noexcept { return identity_; }
+
+private:
+  /// A group that was larger gives its memory back.
+  static constexpr std::size_t most_kept_bytes = std::size_t{8} << 20U;
+
+  static tl::unexpected<error> closed() { return fail(errc::shutting_down, "the metadata store is closed"); }
+
+  result<void> count_run() {
+    std::string key;
+    append_identity_key(key);
+    std::string value;
+    const auto status = db_->Get(rocksdb::ReadOptions(), key, &value);
+    if (status.IsNotFound()) {
+      identity_ = first_identity();
+    } else if (!status.ok()) {
+      return failed(status, "cannot read the identity of the node");
+    } else {
+      auto found = decode_identity(key, value);
+      if (!found)
+        return tl::unexpected(std::move(found).error());
+      identity_ = *found;
+      ++identity_.run;
+    }
+    value.clear();
+    append_value(value, identity_);
+    rocksdb::WriteOptions synced;
+    synced.sync = true;
+    if (const auto written = db_->Put(synced, key, value); !written.ok())
+      return failed(written, "cannot write to the metadata store in '" + directory_.path().string() + "'");
+    return {};
+  }
+
+  /// First in, last out: the lock goes when the database is closed.
+  store_directory directory_;
+  node_identity identity_;
+  std::unique_ptr<rocksdb::DB> db_;
+  std::unique_ptr<commit_queue> queue_;
+  /// Of the queue's thread; kept for its memory.
+  rocksdb::WriteBatch group_;
+  std::mutex close_mutex_;
+  result<void> outcome_;
+};
+
+rocksdb_store::rocksdb_store(std::unique_ptr<database> opened) : database_(std::move(opened)) {}
+
+rocksdb_store::~rocksdb_store() {
+  if (const auto closed = database_->close(); !closed)
+    log::get("store")->error("{}", closed.error().text);
+}
+
+result<std::unique_ptr<rocksdb_store>> rocksdb_store::open(const rocksdb_store_options& options) {
+  if (auto sound = check(options); !sound)
+    return tl::unexpected(std::move(sound).error());
+  auto directory = store_directory::open(options.directory);
+  if (!directory)
+    return tl::unexpected(std::move(directory).error());
+  auto opened = std::make_unique<database>(std::move(*directory));
+  if (auto ready = opened->open(options); !ready)
+    return tl::unexpected(std::move(ready).error());
+  return std::unique_ptr<rocksdb_store>(new rocksdb_store(std::move(opened)));
+}
+
+const node_identity& rocksdb_store::identity() const noexcept {
+  return database_->identity();
+}
+
+result<void> rocksdb_store::commit(write_batch&& batch, commit_callback done) {
+  return database_->queue().commit(std::move(batch), std::move(done));
+}
+
+result<load_summary> rocksdb_store::load(load_visitor& visitor, unsigned threads) {
+  return database_->load(visitor, threads);
+}
+
+result<void> rocksdb_store::checkpoint(const std::filesystem::path& directory) {
+  return database_->checkpoint(directory);
+}
+
+result<void> rocksdb_store::close() {
+  return database_->close();
+}
+
+store_stats rocksdb_store::stats() const {
+  return database_->queue().stats();
+}
+
+} // namespace troupe::store

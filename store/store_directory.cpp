@@ -1,0 +1,182 @@
+#include "store/store_directory.hpp"
+
+#include "store/records.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <fcntl.h>
+#include <string>
+#include <string_view>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+namespace troupe::store {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view marker_name = "TROUPE";
+constexpr std::string_view first_line = "troupe metadata store\n";
+/// Names the current manifest of the database: without it there is no database.
+constexpr std::string_view current_name = "CURRENT";
+
+std::string marker_text() {
+  return std::string(first_line) + "schema " + std::to_string(schema_version) + "\n";
+}
+
+std::string quoted(const fs::path& path) {
+  return "'" + path.string() + "'";
+}
+
+tl::unexpected<error> failed(int code, const std::string& what) {
+  return tl::unexpected(system_error(code, what));
+}
+
+/// Owns a descriptor until it is released.
+class descriptor {
+public:
+  explicit descriptor(int number) noexcept : number_(number) {}
+  descriptor(const descriptor&) = delete;
+  descriptor& operator=(const descriptor&) = delete;
+  ~descriptor() {
+    if (number_ >= 0)
+      ::close(number_);
+  }
+
+  int get() const noexcept { return number_; }
+  int release() noexcept { return std::exchange(number_, -1); }
+
+private:
+  int number_;
+};
+
+result<void> sync_directory(const fs::path& path) {
+  const descriptor opened(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.get() < 0 || ::fsync(opened.get()) != 0)
+    return failed(errno, "cannot sync the directory " + quoted(path));
+  return {};
+}
+
+// The entry of a directory lives in the one above.
+result<void> make_directories(const fs::path& path) {
+  std::error_code code;
+  if (fs::create_directories(path, code); code)
+    return failed(code.value(), "cannot make the directory " + quoted(path) + " of the metadata store");
+  return sync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
+}
+
+result<std::string> read_marker(int marker, const fs::path& path) {
+  std::array<char, 128> text{};
+  const auto got = ::pread(marker, text.data(), text.size(), 0);
+  if (got < 0)
+    return failed(errno, "cannot read " + quoted(path / marker_name));
+  return std::string(text.data(), static_cast<std::size_t>(got));
+}
+
+result<void> write_marker(int marker, const fs::path& path) {
+  const auto text = marker_text();
+  const auto written = ::pwrite(marker, text.data(), text.size(), 0);
+  if (written != static_cast<ssize_t>(text.size()))
+    return failed(written < 0 ? errno : EIO, "cannot write " + quoted(path / marker_name));
+  if (::fsync(marker) != 0)
+    return failed(errno, "cannot sync " + quoted(path / marker_name));
+  return sync_directory(path);
+}
+
+tl::unexpected<error> not_ours(const fs::path& path) {
+  return fail(errc::identity_mismatch, quoted(path) + " has files in it but no metadata store of Troupe; name an empty "
+                                                      "directory, or one that does not exist yet");
+}
+
+bool is_data_file(const fs::path& name) {
+  const auto stem = name.stem().string();
+  return (name.extension() == ".sst" || name.extension() == ".log") && !stem.empty() &&
+         std::ranges::all_of(stem, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// A database that has lost the name of its manifest would be made anew, and its files deleted as unknown.
+result<void> check_files(const fs::path& path) {
+  std::error_code code;
+  if (fs::exists(path / current_name, code))
+    return {};
+  for (fs::directory_iterator at(path, code), end; !code && at != end; at.increment(code))
+    if (is_data_file(at->path().filename()))
+      return fail(errc::corrupt, quoted(path) + " has data in it but no file " + std::string(current_name) +
+                                     "; restore a checkpoint, or delete the directory to start with an empty cache");
+  if (code)
+    return failed(code.value(), "cannot list the directory " + quoted(path));
+  return {};
+}
+
+result<void> judge_marker(int marker, const fs::path& path) {
+  const auto found = read_marker(marker, path);
+  if (!found)
+    return tl::unexpected(found.error());
+  if (*found == marker_text())
+    return {};
+  std::error_code code;
+  // Whoever made the directory did not come to the end.
+  if (marker_text().starts_with(*found) && !fs::exists(path / current_name, code))
+    return write_marker(marker, path);
+  if (!found->starts_with(first_line))
+    return not_ours(path);
+  auto theirs = found->substr(first_line.size());
+  theirs.erase(std::min(theirs.find('\n'), theirs.size()));
+  return fail(errc::identity_mismatch, "the metadata store in " + quoted(path) + " has " + theirs +
+                                           ", this build reads and writes schema " + std::to_string(schema_version) +
+                                           "; run the build that made it, or delete the directory to start with an "
+                                           "empty cache");
+}
+
+} // namespace
+
+store_directory::store_directory(fs::path path, int marker) noexcept : path_(std::move(path)), marker_(marker) {}
+
+store_directory::store_directory(store_directory&& other) noexcept
+    : path_(std::move(other.path_)), marker_(std::exchange(other.marker_, -1)) {}
+
+store_directory::~store_directory() {
+  if (marker_ >= 0)
+    ::close(marker_);
+}
+
+result<store_directory> store_directory::open(const fs::path& path) {
+  std::error_code code;
+  const auto full = fs::absolute(path, code).lexically_normal();
+  if (code || path.empty())
+    return fail(errc::invalid_argument, quoted(path) + " cannot be the directory of a metadata store");
+  if (auto made = make_directories(full); !made)
+    return tl::unexpected(std::move(made).error());
+  if (!fs::exists(full / marker_name, code) && !code && !fs::is_empty(full, code) && !code)
+    return not_ours(full);
+  if (code)
+    return failed(code.value(), "cannot look into the directory " + quoted(full));
+  descriptor marker(::open((full / marker_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
+  if (marker.get() < 0)
+    return failed(errno, "cannot open " + quoted(full / marker_name));
+  if (::flock(marker.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK)
+      return fail(errc::busy, "the metadata store in " + quoted(full) +
+                                  " is open already; stop the node that uses it, or give this one another directory");
+    return failed(errno, "cannot lock " + quoted(full / marker_name));
+  }
+  if (auto ours = judge_marker(marker.get(), full); !ours)
+    return tl::unexpected(std::move(ours).error());
+  if (auto sound = check_files(full); !sound)
+    return tl::unexpected(std::move(sound).error());
+  return store_directory(full, marker.release());
+}
+
+result<void> store_directory::mark(const fs::path& path) {
+  const descriptor marker(::open((path / marker_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
+  if (marker.get() < 0)
+    return failed(errno, "cannot make " + quoted(path / marker_name));
+  return write_marker(marker.get(), path);
+}
+
+} // namespace troupe::store

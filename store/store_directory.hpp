@@ -1,0 +1,35 @@
+#pragma once
+
+#include "base/error.hpp"
+
+#include <filesystem>
+
+namespace troupe::store {
+
+/// The directory of a store, held by this process. A file `TROUPE` in it says that it is one, and which schema it has;
+/// the lock of that file says that it is in use. So a directory that is not ours is never opened as a database.
+class store_directory {
+public:
+  /// Makes the directory if there is none. Errors: busy if another process (or this one) has it open;
+  /// identity_mismatch if it has another schema, or is neither ours nor empty; corrupt if files are missing; io_error,
+  /// no_space.
+  static result<store_directory> open(const std::filesystem::path& path);
+
+  /// Marks a directory, which a copy of a store was just made in, as ours.
+  static result<void> mark(const std::filesystem::path& path);
+
+  store_directory(store_directory&& other) noexcept;
+  store_directory& operator=(store_directory&&) = delete;
+  /// Gives the lock back.
+  ~store_directory();
+
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+private:
+  store_directory(std::filesystem::path path, int marker) noexcept;
+
+  std::filesystem::path path_;
+  int marker_ = -1;
+};
+
+} // namespace troupe::store

@@ -1,0 +1,140 @@
+#include "store/memory_store.hpp"
+#include "store/rocksdb_store.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/store_support.hpp"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+// What every store promises to who commits, whether it keeps anything or not.
+
+using namespace troupe;
+using namespace troupe::store;
+using namespace troupe::test;
+
+namespace {
+
+std::unique_ptr<metadata_store> make(durability level, const scratch_directory& directory) {
+  if (level == durability::none)
+    return std::make_unique<memory_store>();
+  return open_store(options_for(directory.path(), level));
+}
+
+} // namespace
+
+TEST_CASE("any store answers each batch once, in order", "[store][contract]") {
+  const auto level = GENERATE(durability::none, durability::relaxed, durability::strict);
+  scratch_directory directory;
+  answer_log answers;
+  const auto store = make(level, directory);
+  std::uint64_t bytes = 0;
+  for (std::uint64_t n = 0; n < 50; ++n) {
+    write_batch batch;
+    if (n % 5 != 0) // an empty one is answered as well
+      batch.put(page_number(n));
+    if (n % 7 == 0)
+      batch.erase_page(space_number(1), key_number(n / 2), 0);
+    bytes += batch.bytes();
+    REQUIRE(store->commit(std::move(batch), answers.expect(n)));
+  }
+  const auto all = answers.wait_for(50);
+  for (std::uint64_t n = 0; n < 50; ++n)
+    CHECK(all[n] == std::pair(n, errc::ok));
+  REQUIRE(store->close());
+  const auto stats = store->stats();
+  CHECK(answers.all().size() == 50);
+  CHECK(stats.batches == 50);
+  CHECK(stats.records == 48);
+  CHECK(stats.bytes == bytes);
+  CHECK(stats.queued_batches == 0);
+  CHECK(stats.queued_bytes == 0);
+  CHECK_FALSE(stats.failure.has_value());
+}
+
+TEST_CASE("any store takes a batch over when it accepts it", "[store][contract]") {
+  const auto level = GENERATE(durability::none, durability::relaxed, durability::strict);
+  scratch_directory directory;
+  answer_log answers;
+  const auto store = make(level, directory);
+  write_batch batch;
+  batch.erase_page(space_number(1), key_number(1), 0);
+  REQUIRE(store->commit(std::move(batch), answers.expect(1)));
+  CHECK(batch.empty());
+  CHECK(batch.bytes() == 0);
+  CHECK_FALSE(batch.must_sync());
+  answers.wait_for(1);
+}
+
+TEST_CASE("any store that is closed takes nothing and says so", "[store][contract]") {
+  const auto level = GENERATE(durability::none, durability::relaxed, durability::strict);
+  scratch_directory directory;
+  answer_log answers;
+  const auto store = make(level, directory);
+  REQUIRE(store->close());
+  REQUIRE(store->close());
+  write_batch batch;
+  batch.put(page_number(1));
+  const auto refused = store->commit(std::move(batch), answers.expect(1));
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == errc::shutting_down);
+  CHECK(batch.records() == 1);
+  CHECK(answers.all().empty());
+  CHECK(store->stats().refused == 1);
+  loaded nothing;
+  CHECK(store->load(nothing).error().code == errc::shutting_down);
+}
+
+TEST_CASE("any store can be used by many threads", "[store][contract]") {
+  const auto level = GENERATE(durability::none, durability::relaxed, durability::strict);
+  scratch_directory directory;
+  constexpr std::uint64_t threads = 4;
+  constexpr std::uint64_t batches = 100;
+  std::array<answer_log, threads> answers;
+  const auto store = make(level, directory);
+  std::vector<std::thread> workers;
+  for (std::uint64_t t = 0; t < threads; ++t)
+    workers.emplace_back([&, t] {
+      for (std::uint64_t i = 0; i < batches; ++i) {
+        write_batch batch;
+        batch.put(page_number(t * batches + i));
+        while (!store->commit(std::move(batch), answers[t].expect(i)))
+          std::this_thread::yield();
+        (void)store->stats();
+      }
+      answers[t].wait_for(batches);
+    });
+  for (auto& worker : workers)
+    worker.join();
+  for (auto& log : answers) {
+    const auto all = log.all();
+    REQUIRE(all.size() == batches);
+    for (std::uint64_t i = 0; i < batches; ++i)
+      CHECK(all[i] == std::pair(i, errc::ok));
+  }
+  CHECK(store->stats().records == threads * batches);
+}
+
+TEST_CASE("any store has an identity with a secret", "[store][contract]") {
+  const auto level = GENERATE(durability::none, durability::relaxed, durability::strict);
+  scratch_directory directory;
+  const auto store = make(level, directory);
+  CHECK(store->identity().run == 1);
+  CHECK(store->identity().secret != node_identity{}.secret);
+}
+
+TEST_CASE("a store in memory keeps nothing", "[store][contract]") {
+  memory_store store;
+  write_batch batch;
+  batch.put(sample_namespace(1));
+  REQUIRE(commit_now(store, std::move(batch)));
+  loaded found;
+  const auto read = store.load(found);
+  REQUIRE(read.has_value());
+  CHECK(read->namespaces == 0);
+  CHECK(found.spaces.empty());
+  CHECK(store.checkpoint("/nowhere").error().code == errc::unsupported);
+}

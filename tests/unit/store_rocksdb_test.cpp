@@ -1,0 +1,417 @@
+#include "store/rocksdb_store.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/store_support.hpp"
+
+#include <rocksdb/db.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::store;
+using namespace troupe::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+void write_file(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+
+/// Puts a record into the database of a store past the store.
+void plant(const fs::path& directory, const std::string& key, const std::string& value) {
+  rocksdb::DB* opened = nullptr;
+  REQUIRE(rocksdb::DB::Open(rocksdb::Options(), directory.string(), &opened).ok());
+  const std::unique_ptr<rocksdb::DB> database(opened);
+  REQUIRE(database->Put(rocksdb::WriteOptions(), key, value).ok());
+  REQUIRE(database->Close().ok());
+}
+
+error error_of_open(const rocksdb_store_options& options) {
+  const auto opened = rocksdb_store::open(options);
+  REQUIRE_FALSE(opened.has_value());
+  return opened.error();
+}
+
+} // namespace
+
+TEST_CASE("all pages and ranks of a namespace go, those put later and those of others stay", "[store][rocksdb]") {
+  scratch_directory directory;
+  // Neighbours in the order of keys, one of which ends where the prefix of the other carries over.
+  const namespace_id gone{7, 0xffff'ffff'ffff'ffffULL};
+  const namespace_id before{7, 0xffff'ffff'ffff'fffeULL};
+  const namespace_id after{8, 0};
+  const auto page = [](const namespace_id& space, std::uint64_t n) {
+    return page_record{space, key_number(n), 0, {static_cast<slot_number>(n), 1}, {}};
+  };
+  {
+    const auto store = open_store(options_for(directory.path(), durability::strict));
+    write_batch batch;
+    for (const auto& space : {before, gone, after}) {
+      batch.put(rank_record{space, 0, 100});
+      for (std::uint64_t n = 0; n < 20; ++n)
+        batch.put(page(space, n));
+    }
+    REQUIRE(commit_now(*store, std::move(batch)));
+    write_batch changes;
+    changes.put(page(gone, 50)); // in the same batch, but before
+    changes.erase_pages(gone);
+    changes.erase_ranks(gone);
+    changes.put(rank_record{gone, 0, 7});
+    changes.put(page(gone, 3));
+    REQUIRE(commit_now(*store, std::move(changes)));
+  }
+  const auto store = open_store(options_for(directory.path(), durability::strict));
+  loaded found;
+  load_all(*store, found);
+  CHECK(found.pages.size() == 41);
+  CHECK(std::count(found.pages.begin(), found.pages.end(), page(gone, 3)) == 1);
+  CHECK(std::count_if(found.pages.begin(), found.pages.end(), [&](const auto& x) { return x.space == gone; }) == 1);
+  CHECK(found.ranks.size() == 3);
+  CHECK(std::count(found.ranks.begin(), found.ranks.end(), rank_record{gone, 0, 7}) == 1);
+}
+
+TEST_CASE("a store opened again has exactly what was put and not erased", "[store][rocksdb]") {
+  const auto level = GENERATE(durability::relaxed, durability::strict);
+  scratch_directory directory;
+  {
+    const auto store = open_store(options_for(directory.path(), level));
+    write_batch batch;
+    batch.put(sample_namespace(1));
+    batch.put(sample_namespace(2));
+    batch.put(sample_namespace(3));
+    batch.put(rank_record{space_number(1), 0, 1000});
+    batch.put(rank_record{space_number(1), 1, 1000});
+    for (std::uint64_t n = 0; n < 100; ++n)
+      for (const rank_number rank : {0U, 1U})
+        batch.put(page_number(n, rank));
+    REQUIRE(commit_now(*store, std::move(batch)));
+    write_batch changes;
+    changes.erase_namespace(space_number(3));
+    changes.erase_rank(space_number(1), 1);
+    changes.put(rank_record{space_number(1), 0, 2000});
+    for (std::uint64_t n = 0; n < 50; ++n)
+      changes.erase_page(space_number(1), key_number(n), 1);
+    changes.put(page_number(60, 0, {99, 5}));
+    changes.erase_page(space_number(1), key_number(61), 0);
+    changes.put(page_number(61, 0, {98, 6}));
+    changes.put(page_number(62, 0, {97, 7}));
+    changes.erase_page(space_number(1), key_number(62), 0);
+    changes.erase_page(space_number(1), key_number(12345), 0); // was never there
+    REQUIRE(commit_now(*store, std::move(changes)));
+    if (level == durability::strict)
+      REQUIRE(store->close()); // the other one is closed by its end
+  }
+  const auto store = open_store(options_for(directory.path(), level));
+  loaded found;
+  load_all(*store, found);
+  CHECK(found.spaces == std::vector<namespace_record>{sample_namespace(1), sample_namespace(2)});
+  CHECK(found.ranks == std::vector<rank_record>{{space_number(1), 0, 2000}});
+  CHECK(in_order(found.pages));
+  CHECK(found.pages.size() == 100 + 50 - 1);
+  for (std::uint64_t n = 0; n < 100; ++n) {
+    const auto* const page = found.find(key_number(n), 0);
+    if (n == 62) {
+      CHECK(page == nullptr);
+      continue;
+    }
+    REQUIRE(page != nullptr);
+    const auto where = n == 60 ? slot_ref{99, 5} : n == 61 ? slot_ref{98, 6} : slot_ref{7, 1};
+    CHECK(*page == page_number(n, 0, where));
+    CHECK((found.find(key_number(n), 1) != nullptr) == (n >= 50));
+  }
+}
+
+TEST_CASE("a node keeps its secret and counts its runs", "[store][rocksdb]") {
+  scratch_directory directory;
+  const auto first = open_store(directory.path())->identity();
+  CHECK(first.run == 1);
+  for (std::uint64_t run = 2; run < 5; ++run) {
+    const auto again = open_store(directory.path())->identity();
+    CHECK(again.run == run);
+    CHECK(again.secret == first.secret);
+  }
+}
+
+TEST_CASE("what is stored does not depend on the number of shards", "[store][rocksdb]") {
+  constexpr std::uint64_t keys = 500;
+  std::vector<page_record> first;
+  for (const std::uint32_t shards : {1U, 3U, 8U}) {
+    scratch_directory directory;
+    const auto store = open_store(options_for(directory.path(), durability::relaxed));
+    std::vector<write_batch> batches(shards);
+    for (std::uint64_t n = 0; n < keys; ++n)
+      batches[shard_of(key_number(n), shards)].put(page_number(n));
+    for (auto& batch : batches)
+      REQUIRE(commit_now(*store, std::move(batch)));
+    loaded found;
+    load_all(*store, found);
+    CHECK(found.pages.size() == keys);
+    if (first.empty())
+      first = found.pages;
+    CHECK(found.pages == first);
+  }
+}
+
+TEST_CASE("several threads read what one reads", "[store][rocksdb]") {
+  scratch_directory directory;
+  const auto store = open_store(options_for(directory.path(), durability::relaxed));
+  constexpr std::uint64_t keys = 5000;
+  write_batch batch;
+  // Two namespaces, pages without a namespace before, between and after them, and digests at the ends.
+  batch.put(sample_namespace(10));
+  batch.put(sample_namespace(20));
+  for (const std::uint64_t space : {5U, 10U, 15U, 20U, 25U}) {
+    for (std::uint64_t n = 0; n < keys; ++n) {
+      auto page = page_number(n);
+      page.space = space_number(space);
+      batch.put(page);
+    }
+    for (const key_digest key : {key_digest{0, 1}, key_digest{1ULL << 60U, 0}, key_digest{~0ULL, ~0ULL}})
+      batch.put(page_record{space_number(space), key, 0, {1, 1}, {}});
+  }
+  const auto records = batch.records();
+  REQUIRE(commit_now(*store, std::move(batch)));
+  loaded one;
+  load_all(*store, one);
+  REQUIRE(one.pages.size() == records - 2);
+  REQUIRE(in_order(one.pages));
+  for (const unsigned threads : {2U, 5U, 64U}) {
+    loaded many;
+    load_all(*store, many, threads);
+    std::ranges::sort(many.pages, {}, [](const page_record& p) { return std::tuple(p.space, p.key, p.rank); });
+    CHECK(many.pages == one.pages);
+    REQUIRE_FALSE(many.progress.empty());
+    CHECK(many.progress.back().first == one.pages.size());
+  }
+}
+
+TEST_CASE("an error of who reads ends the load", "[store][rocksdb]") {
+  class picky : public loaded {
+  public:
+    result<void> on_pages(std::span<const page_record>) override { return fail(errc::full, "enough"); }
+  };
+  scratch_directory directory;
+  const auto store = open_store(directory.path());
+  write_batch batch;
+  batch.put(page_number(1));
+  REQUIRE(commit_now(*store, std::move(batch)));
+  for (const unsigned threads : {1U, 4U}) {
+    picky visitor;
+    const auto read = store->load(visitor, threads);
+    REQUIRE_FALSE(read.has_value());
+    CHECK(read.error().code == errc::full);
+  }
+}
+
+TEST_CASE("a record that is none is named, whatever table it is in", "[store][rocksdb]") {
+  scratch_directory directory;
+  {
+    const auto store = open_store(directory.path());
+    write_batch batch;
+    batch.put(sample_namespace(1));
+    batch.put(page_number(1));
+    REQUIRE(commit_now(*store, std::move(batch)));
+  }
+  std::string key;
+  std::string name;
+  switch (GENERATE(range(0, 5))) {
+  case 0:
+    append_page_key(key, space_number(1), key_number(77), 3);
+    name = to_string(key_number(77)) + " and rank 3";
+    break;
+  case 1:
+    append_rank_key(key, space_number(1), 5);
+    name = "rank 5";
+    break;
+  case 2:
+    append_namespace_key(key, space_number(9));
+    name = to_string(space_number(9));
+    break;
+  case 3:
+    key = std::string("\0 before all", 12);
+    name = "0x00206265";
+    break;
+  default:
+    key = "\x7f after all";
+    name = "0x7f206166";
+  }
+  plant(directory.path(), key, "xyz");
+  const auto store = open_store(directory.path());
+  loaded found;
+  const auto read = store->load(found);
+  REQUIRE_FALSE(read.has_value());
+  CHECK(read.error().code == errc::corrupt);
+  CHECK(missing(read.error().text, {name}).empty());
+}
+
+TEST_CASE("a damaged table file is an error and not a wrong page", "[store][rocksdb]") {
+  scratch_directory directory;
+  {
+    const auto store = open_store(directory.path());
+    write_batch batch;
+    for (std::uint64_t n = 0; n < 3000; ++n)
+      batch.put(page_number(n));
+    REQUIRE(commit_now(*store, std::move(batch)));
+  }
+  int tables = 0;
+  for (const auto& entry : fs::directory_iterator(directory.path()))
+    if (entry.path().extension() == ".sst" && fs::file_size(entry) > 50'000) {
+      auto text = read_file(entry.path());
+      text[40'000] = static_cast<char>(text[40'000] ^ 1);
+      write_file(entry.path(), text);
+      ++tables;
+    }
+  REQUIRE(tables > 0);
+  const auto opened = rocksdb_store::open(options_for(directory.path()));
+  if (!opened) {
+    CHECK(opened.error().code == errc::corrupt);
+    return;
+  }
+  loaded found;
+  const auto read = (*opened)->load(found);
+  REQUIRE_FALSE(read.has_value());
+  CHECK(read.error().code == errc::corrupt);
+}
+
+TEST_CASE("a store is opened once", "[store][rocksdb]") {
+  scratch_directory directory;
+  auto store = open_store(directory.path());
+  const auto refused = error_of_open(options_for(directory.path()));
+  CHECK(refused.code == errc::busy);
+  CHECK(missing(refused.text, {directory.path().string(), "stop the node"}).empty());
+  store.reset();
+  store = open_store(directory.path());
+  CHECK(store->identity().run == 2);
+}
+
+TEST_CASE("a directory that is not a store is left alone", "[store][rocksdb]") {
+  scratch_directory directory;
+  write_file(directory / "thesis.txt", "do not lose");
+  const auto refused = error_of_open(options_for(directory.path()));
+  CHECK(refused.code == errc::identity_mismatch);
+  CHECK(missing(refused.text, {directory.path().string(), "empty directory"}).empty());
+  CHECK(std::distance(fs::directory_iterator(directory.path()), {}) == 1);
+}
+
+TEST_CASE("a database of somebody else is left alone", "[store][rocksdb]") {
+  scratch_directory directory;
+  {
+    rocksdb::Options options;
+    options.create_if_missing = true;
+    rocksdb::DB* opened = nullptr;
+    REQUIRE(rocksdb::DB::Open(options, directory.path().string(), &opened).ok());
+    delete opened;
+  }
+  const auto before = std::distance(fs::directory_iterator(directory.path()), {});
+  CHECK(error_of_open(options_for(directory.path())).code == errc::identity_mismatch);
+  CHECK(std::distance(fs::directory_iterator(directory.path()), {}) == before);
+}
+
+TEST_CASE("a store with another schema is refused with the way out", "[store][rocksdb]") {
+  scratch_directory directory;
+  open_store(directory.path());
+  write_file(directory / "TROUPE", "troupe metadata store\nschema 12\n");
+  const auto refused = error_of_open(options_for(directory.path()));
+  CHECK(refused.code == errc::identity_mismatch);
+  CHECK(missing(refused.text, {"schema 12", "schema 1;", "delete the directory"}).empty());
+  write_file(directory / "TROUPE", "something else\n");
+  CHECK(error_of_open(options_for(directory.path())).code == errc::identity_mismatch);
+  write_file(directory / "TROUPE", "");
+  CHECK(error_of_open(options_for(directory.path())).code == errc::identity_mismatch);
+}
+
+TEST_CASE("a crash while a store is made does not block the next start", "[store][rocksdb]") {
+  scratch_directory directory;
+  const auto text = GENERATE(as<std::string>(), "", "troupe meta", "troupe metadata store\nschema 1\n");
+  write_file(directory / "TROUPE", text);
+  write_file(directory / "LOCK", "");
+  write_file(directory / "MANIFEST-000001", "half");
+  write_file(directory / "000001.dbtmp", "MANIF");
+  CHECK(open_store(directory.path())->identity().run == 1);
+  CHECK(read_file(directory / "TROUPE") == "troupe metadata store\nschema 1\n");
+}
+
+TEST_CASE("data without the name of its manifest is kept and refused", "[store][rocksdb]") {
+  scratch_directory directory;
+  {
+    const auto store = open_store(directory.path());
+    write_batch batch;
+    batch.put(page_number(1));
+    REQUIRE(commit_now(*store, std::move(batch)));
+  }
+  fs::remove(directory / "CURRENT");
+  const auto before = std::distance(fs::directory_iterator(directory.path()), {});
+  const auto refused = error_of_open(options_for(directory.path()));
+  CHECK(refused.code == errc::corrupt);
+  CHECK(missing(refused.text, {"CURRENT", "checkpoint"}).empty());
+  CHECK(std::distance(fs::directory_iterator(directory.path()), {}) == before);
+}
+
+TEST_CASE("options that make no sense are refused", "[store][rocksdb]") {
+  scratch_directory directory;
+  auto options = options_for(directory.path());
+  options.level = durability::none;
+  CHECK(error_of_open(options).code == errc::invalid_argument);
+  options = options_for(directory.path());
+  options.max_queued_batches = 0;
+  CHECK(error_of_open(options).code == errc::invalid_argument);
+  options = options_for(directory.path());
+  options.sync_interval = std::chrono::seconds(-1);
+  CHECK(error_of_open(options).code == errc::invalid_argument);
+  CHECK(error_of_open(options_for("")).code == errc::invalid_argument);
+  write_file(directory / "file", "");
+  CHECK(error_of_open(options_for(directory / "file")).code == errc::io_error);
+}
+
+TEST_CASE("a checkpoint is a store with what was answered before it", "[store][rocksdb]") {
+  scratch_directory directory;
+  const auto store = open_store(options_for(directory / "live", durability::relaxed));
+  for (std::uint64_t n = 0; n < 20; ++n) {
+    write_batch batch;
+    batch.put(page_number(n));
+    REQUIRE(commit_now(*store, std::move(batch)));
+    if (n == 9)
+      REQUIRE(store->checkpoint(directory / "copy"));
+  }
+  const auto again = store->checkpoint(directory / "copy");
+  REQUIRE_FALSE(again);
+  CHECK(again.error().code == errc::exists);
+  const auto copy = open_store(directory / "copy");
+  loaded found;
+  load_all(*copy, found);
+  CHECK(found.pages.size() == 10);
+  CHECK(copy->identity().secret == store->identity().secret);
+  CHECK(copy->identity().run == 2);
+  loaded live;
+  load_all(*store, live);
+  CHECK(live.pages.size() == 20);
+}
+
+TEST_CASE("closing in good order leaves nothing in the log", "[store][rocksdb]") {
+  scratch_directory directory;
+  {
+    const auto store = open_store(directory.path());
+    write_batch batch;
+    for (std::uint64_t n = 0; n < 1000; ++n)
+      batch.put(page_number(n));
+    REQUIRE(commit_now(*store, std::move(batch)));
+    REQUIRE(store->close());
+    loaded nothing;
+    CHECK(store->checkpoint(directory / "copy").error().code == errc::shutting_down);
+  }
+  for (const auto& entry : fs::directory_iterator(directory.path()))
+    if (entry.path().extension() == ".log")
+      CHECK(fs::file_size(entry) == 0);
+}
