@@ -40,6 +40,9 @@ CAF_ADD_ATOM(troupe_atoms, troupe, render_atom, "render")
 CAF_ADD_ATOM(troupe_atoms, troupe, drain_atom, "drain")
 CAF_ADD_ATOM(troupe_atoms, troupe, attached_atom, "attached")
 CAF_ADD_ATOM(troupe_atoms, troupe, wait_attached_atom, "wait_att")
+CAF_ADD_ATOM(troupe_atoms, troupe, restore_atom, "restore")
+CAF_ADD_ATOM(troupe_atoms, troupe, restored_atom, "restored")
+CAF_ADD_ATOM(troupe_atoms, troupe, written_atom, "written")
 CAF_END_TYPE_ID_BLOCK(troupe_atoms)
 
 namespace troupe {
@@ -52,19 +55,30 @@ struct coordinator_binding;
 struct lookup_binding;
 struct registry_peers;
 struct client_parts;
+struct add_rank_request;
+struct register_rank_request;
 
 /// One shard of the metadata registry.
-using registry_actor =
-    caf::typed_actor<caf::replies_to<match_request>::with<match_reply>,
-                     caf::replies_to<locate_request>::with<locate_reply>, caf::replies_to<release_request>::with<void>,
-                     caf::replies_to<renew_request>::with<void>, caf::replies_to<reserve_request>::with<reserve_reply>,
-                     caf::replies_to<commit_atom, finish_request>::with<finish_reply>,
-                     caf::replies_to<abort_atom, finish_request>::with<finish_reply>,
-                     caf::replies_to<invalidate_request>::with<finish_reply>, caf::replies_to<link_request>::with<void>,
-                     caf::replies_to<evict_request>::with<evict_reply>,
-                     caf::replies_to<owner_died_atom, owner_id>::with<void>,
-                     caf::replies_to<bind_atom, registry_peers>::with<void>,
-                     caf::replies_to<stats_atom>::with<registry_stats>, caf::reacts_to<caf::tick_atom>>;
+using registry_actor = caf::typed_actor<
+    caf::replies_to<match_request>::with<match_reply>, caf::replies_to<locate_request>::with<locate_reply>,
+    caf::replies_to<release_request>::with<void>, caf::replies_to<renew_request>::with<void>,
+    caf::replies_to<reserve_request>::with<reserve_reply>,
+    caf::replies_to<commit_atom, finish_request>::with<finish_reply>,
+    caf::replies_to<abort_atom, finish_request>::with<finish_reply>,
+    caf::replies_to<invalidate_request>::with<finish_reply>, caf::replies_to<link_request>::with<void>,
+    caf::replies_to<evict_request>::with<evict_reply>, caf::replies_to<owner_died_atom, owner_id>::with<void>,
+    caf::replies_to<bind_atom, registry_peers>::with<void>, caf::replies_to<stats_atom>::with<registry_stats>,
+    caf::reacts_to<caf::tick_atom>, caf::replies_to<exists_request>::with<result_codes>,
+    caf::replies_to<protect_request>::with<locate_reply>, caf::replies_to<allocate_request>::with<reserve_reply>,
+    caf::replies_to<confirm_request>::with<result_codes>, caf::replies_to<reclaim_request>::with<result_codes>,
+    caf::replies_to<erase_request>::with<result_codes>, caf::replies_to<clear_request>::with<clear_reply>,
+    caf::replies_to<add_namespace_request>::with<void>,
+    caf::replies_to<remove_namespace_request>::with<remove_namespace_reply>,
+    caf::replies_to<add_rank_request>::with<void>, caf::replies_to<describe_request>::with<describe_reply>,
+    caf::replies_to<key_request>::with<key_reply>, caf::replies_to<restore_request>::with<result_codes>,
+    caf::replies_to<drop_restored_request>::with<result_codes>, caf::replies_to<restored_atom>::with<restore_report>,
+    /// From the shard's store, through the shard itself: a batch of changes is durable, or cannot be made so.
+    caf::reacts_to<written_atom, std::uint8_t, std::string>>;
 
 /// The allocator of one (namespace, rank).
 using allocator_actor =
@@ -73,7 +87,9 @@ using allocator_actor =
                      caf::replies_to<abort_atom, slot_batch>::with<slot_results>,
                      caf::replies_to<release_atom, slot_batch>::with<slot_results>,
                      caf::replies_to<bind_atom, registry_peers>::with<void>,
-                     caf::replies_to<stats_atom>::with<allocator_stats>, caf::reacts_to<caf::tick_atom>>;
+                     caf::replies_to<stats_atom>::with<allocator_stats>, caf::reacts_to<caf::tick_atom>,
+                     caf::replies_to<restore_atom, slot_batch>::with<slot_results>,
+                     caf::replies_to<restored_atom>::with<slot_batch>>;
 
 /// The io worker of one slab file.
 using io_worker_actor = caf::typed_actor<
@@ -111,6 +127,15 @@ using node_actor = caf::typed_actor<caf::replies_to<attach_request, caf::actor>:
                                     caf::replies_to<caf::leave_atom, owner_id>::with<void>,
                                     caf::replies_to<stats_atom>::with<node_stats>,
                                     caf::replies_to<drain_atom>::with<void>, caf::reacts_to<caf::tick_atom>>;
+
+/// Namespaces and ranks that come and go while the node runs: keeps all shards alike.
+using namespaces_actor = caf::typed_actor<
+    /// Answers when all shards know the namespace.
+    caf::replies_to<add_namespace_request>::with<void>,
+    /// Answers when no shard knows it any more.
+    caf::replies_to<remove_namespace_request>::with<void>,
+    /// Answers when all shards know the rank, and it has an allocator.
+    caf::replies_to<register_rank_request>::with<void>>;
 
 /// A client's tie to a node.
 using link_actor = caf::typed_actor<

@@ -14,7 +14,7 @@
 namespace troupe {
 
 /// Version of everything in messages/. A node refuses clients that speak another one.
-inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::uint32_t protocol_version = 2;
 
 struct attach_request {
   std::uint32_t protocol = protocol_version;
@@ -94,6 +94,24 @@ struct registry_peers {
   /// Parallel to `allocators`.
   std::vector<namespace_id> spaces;
   std::vector<rank_number> ranks;
+};
+
+/// Registers a rank of a namespace, with its slots and who owns them. The same number of slots again is fine, and names
+/// the allocator anew; another number is identity_mismatch, naming both. out_of_range if the namespace has no such
+/// rank.
+struct add_rank_request {
+  namespace_id space;
+  rank_number rank = 0;
+  std::uint32_t slots = 0;
+  allocator_actor allocator;
+};
+
+/// A rank whose slab file is its client's: the node only says which slot belongs to which key. Registered again with
+/// the same number of slots: fine; with another: identity_mismatch, naming both.
+struct register_rank_request {
+  namespace_id space;
+  rank_number rank = 0;
+  std::uint32_t slots = 0;
 };
 
 struct rank_stats {

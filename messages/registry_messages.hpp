@@ -3,9 +3,11 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "base/namespace_spec.hpp"
 #include "messages/packed.hpp"
 
 #include <cstdint>
+#include <vector>
 
 /// What is said to a registry shard. A client splits its batch of keys over the shards (`shard_of`), keeping the
 /// order, so that every message carries the shard's part of one batch.
@@ -130,6 +132,267 @@ struct evict_reply {
   bool more = false;
 };
 
+// -- for clients that know a page by key and slot number only
+// -----------------------------------------------------------
+//
+// They have no owner id, no tokens, leases or generations, and read and write slab files themselves. What keeps their
+// slots from being reused under them is time: see docs/decisions/0006-clients-without-tokens.md. Each request is one
+// message per shard with the shard's part of the keys, except where slots alone are named.
+
+/// In place of a rank: all ranks of the namespace.
+inline constexpr rank_number all_ranks = 0xffffffff;
+
+/// One code per item of the request, in its order, as `errc`.
+struct result_codes {
+  packed<std::uint8_t> results;
+};
+
+/// Which keys are complete, or, with a rank, of which it has a live page. One code per key: ok or not_found. Nothing is
+/// held and nothing counts as use.
+struct exists_request {
+  namespace_id space;
+  rank_number rank = all_ranks;
+  packed<key_digest> keys;
+};
+
+/// Where the pages of one rank lie. Until `protect_for` from now has passed, keys that are found are not evicted, and
+/// slots told are not reused even if their pages are unpublished. Counts as use. Answered with `locate_reply`.
+struct protect_request {
+  namespace_id space;
+  rank_number rank = 0;
+  /// Find complete keys only; else whatever has a live page of the rank.
+  bool complete_only = false;
+  duration protect_for{};
+  packed<key_digest> keys;
+};
+
+/// Asks for slots to write pages of one rank. While a page is reserved, whoever asks for it gets the same slot, and the
+/// time starts again. Answered with `reserve_reply`, one per key, equal for equal keys:
+///   ok      write to `where`, then confirm
+///   exists  the page is live at `where`, and protected as long as a reservation would last: it may be written again
+///   busy    a writer with a token is at it, or slots for it are being asked for
+///   full    no slot could be had
+/// `parents` as in `reserve_request`; a key that is given as its own parent has none.
+struct allocate_request {
+  namespace_id space;
+  rank_number rank = 0;
+  duration expires_in{};
+  packed<key_digest> keys;
+  packed<key_digest> parents;
+};
+
+/// Says that pages were written to the slots that `allocate_request` gave. Generations are 0, for whatever it is, or
+/// must agree. Answered with `result_codes`:
+///   ok            the page is live there, now or since before
+///   expired       too late: the slot was taken back
+///   stale         the key has another slot
+///   not_owner     a writer with a token is at it
+///   not_found     nothing is reserved, nor live, for the key and rank
+///   out_of_range  the rank has no such slot
+struct confirm_request {
+  namespace_id space;
+  rank_number rank = 0;
+  packed<page_ref> pages;
+};
+
+/// Gives slots back whose writing failed. Slots name no shard: every shard is asked, and `reclaim_sum` makes one answer
+/// of all, which is one of `result_codes`:
+///   ok            what was reserved can be reserved anew, with another slot; a live page is unpublished, its bytes
+///   being
+///                 suspect. The slot follows when neither lease, protection nor the time of the reservation hold it:
+///                 the number may be late, and meant for who had the slot before
+///   busy          another writer was given the same slot: it stays reserved until confirmed, or for its time
+///   not_owner     a writer with a token has it
+///   not_found     no key has this slot: it is free, on its way to it, or was never given out
+///   out_of_range  the rank has no such slot
+/// unsupported as a whole unless the namespace has a `slot_index`.
+struct reclaim_request {
+  namespace_id space;
+  rank_number rank = 0;
+  packed<slot_number> slots;
+};
+
+/// One shard at most knows a slot; those that do not, say not_found.
+constexpr errc reclaim_sum(errc a, errc b) noexcept {
+  return a == errc::not_found ? b : a;
+}
+
+/// Unpublishes the pages of the keys, on one rank or on all; children stay. One code per key in `result_codes`: ok, or
+/// not_found where nothing was live. What is being written stays reserved. Slots that leases or protection hold follow
+/// when these end.
+struct erase_request {
+  namespace_id space;
+  rank_number rank = all_ranks;
+  packed<key_digest> keys;
+};
+
+/// Erases all keys of this shard, on one rank or on all, a bounded number per call: to be asked again with `from` =
+/// `clear_reply::next` while there is `more`. Pages that are published meanwhile may go or stay. Ranks stay registered.
+struct clear_request {
+  namespace_id space;
+  rank_number rank = all_ranks;
+  std::uint32_t from = 0;
+};
+
+struct clear_reply {
+  /// Unpublished by this call.
+  std::uint64_t pages = 0;
+  std::uint32_t next = 0;
+  bool more = false;
+};
+
+// -- namespaces and ranks at run time
+// -----------------------------------------------------------------------------------
+
+/// How a shard keeps a namespace; not part of its identity.
+struct namespace_options {
+  /// Ranks are registered at run time, and a key is complete when every rank that is registered now has its page. The
+  /// spec's world_size is 0 then. Otherwise ranks are 0 to world_size - 1.
+  bool automatic = false;
+  /// Remembers which key has a slot, for `reclaim_request`: 4 bytes a slot.
+  bool slot_index = false;
+  /// With `automatic`: ranks are below it.
+  std::uint32_t max_ranks = 64;
+
+  friend bool operator==(const namespace_options&, const namespace_options&) = default;
+};
+
+/// Makes a namespace known. The same again is fine. identity_mismatch, naming each difference, if the name or the
+/// identity is known with something else; busy while it is being removed.
+struct add_namespace_request {
+  namespace_spec spec;
+  namespace_options options;
+};
+
+/// Forgets a namespace with its keys, a bounded number per call: to be repeated while there is `more`. From the first
+/// call on the namespace is unknown to all other requests. Without `force`: busy while leases or reservations are open;
+/// with it, these end.
+struct remove_namespace_request {
+  namespace_id space;
+  bool force = false;
+};
+
+struct remove_namespace_reply {
+  bool more = false;
+};
+
+/// One rank of a namespace. Fields are u64 for want of padding.
+struct rank_info {
+  std::uint64_t rank = 0;
+  /// 0 if unknown.
+  std::uint64_t slots = 0;
+  /// Live pages.
+  std::uint64_t pages = 0;
+  /// Pages somebody is about to write.
+  std::uint64_t reserved = 0;
+  /// Slots that have no page any more and that leases, protection or promised time still hold.
+  std::uint64_t withheld = 0;
+
+  friend bool operator==(const rank_info&, const rank_info&) = default;
+};
+
+/// One namespace in one shard. Bytes are pages × bytes of a page, which foreign clients alone know.
+struct namespace_info {
+  namespace_spec spec;
+  namespace_options options;
+  /// With at least one live page; with one of every rank.
+  std::uint64_t keys = 0;
+  std::uint64_t complete_keys = 0;
+  std::uint64_t evicted_keys = 0;
+  /// Requests, and pages.
+  std::uint64_t leases = 0;
+  std::uint64_t reservations = 0;
+  packed<rank_info> ranks;
+};
+
+/// One namespace, or all for the null id.
+struct describe_request {
+  namespace_id space;
+};
+
+struct describe_reply {
+  std::vector<namespace_info> spaces;
+};
+
+/// All that is known of one key, without any effect. not_found if there is no such key.
+struct key_request {
+  namespace_id space;
+  key_digest key;
+};
+
+/// What one rank has of a key.
+struct key_page {
+  enum class use : std::uint32_t {
+    live = 1,
+    /// By a writer with a token; generation 0 while there is no slot.
+    reserved = 2,
+    /// By one without; and given to more than one.
+    allocated = 3,
+    shared = 4,
+  };
+
+  rank_number rank = 0;
+  use state = use::live;
+  slot_ref where;
+
+  friend bool operator==(const key_page&, const key_page&) = default;
+};
+
+struct key_reply {
+  key_digest parent;
+  std::int32_t children = 0;
+  std::uint32_t leases = 0;
+  bool complete = false;
+  /// 0 if it is not.
+  duration protected_for{};
+  packed<key_page> pages;
+};
+
+// -- what survives a restart
+// --------------------------------------------------------------------------------------------
+
+/// A live page as it was stored.
+struct stored_page {
+  namespace_id space;
+  key_digest key;
+  /// Null if there is none, or none was known when the page was published.
+  key_digest parent;
+  slot_ref where;
+  rank_number rank = 0;
+  std::uint32_t unused = 0;
+
+  friend bool operator==(const stored_page&, const stored_page&) = default;
+};
+
+/// Before service begins: pages that an earlier run stored. Namespaces and ranks come first. One code per page in
+/// `result_codes`:
+///   ok                 it is live; also when it was restored before
+///   stale              another key has the slot with the same or a later generation; with the same, that one goes too
+///   exists             the rank has another page of this key
+///   out_of_range       no such rank, or no such slot
+///   unknown_namespace  no such namespace
+///   invalid_argument   null key, generation 0, or another shard's key
+struct restore_request {
+  packed<stored_page> pages;
+};
+
+/// Still before service begins: pages that were restored, but to whose slots pages of another shard have the better
+/// claim, by what the rank's allocator heard. One code per slot in `result_codes`: ok or not_found.
+struct drop_restored_request {
+  namespace_id space;
+  rank_number rank = 0;
+  packed<slot_ref> slots;
+};
+
+/// What came of all restoring.
+struct restore_report {
+  std::uint64_t pages = 0;
+  std::uint64_t keys = 0;
+  /// Pages that are not there for the sake of another one's claim on the slot, and all others that were not taken.
+  std::uint64_t displaced = 0;
+  std::uint64_t refused = 0;
+};
+
 struct registry_stats {
   std::uint64_t keys = 0;
   std::uint64_t complete_keys = 0;
@@ -141,6 +404,11 @@ struct registry_stats {
   std::uint64_t expired_reservations = 0;
   std::uint64_t refused = 0;
   std::uint64_t resident_bytes = 0;
+  /// Pages that foreign writers gave back while live; pages erased or cleared.
+  std::uint64_t reclaimed_pages = 0;
+  std::uint64_t erased_pages = 0;
+  /// Slots that have no page any more and that leases, protection or promised time still hold.
+  std::uint64_t withheld_slots = 0;
 };
 
 } // namespace troupe

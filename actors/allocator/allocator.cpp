@@ -4,7 +4,9 @@
 #include "base/log.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
+#include <random>
 
 namespace troupe {
 
@@ -14,9 +16,23 @@ constexpr auto tick_interval = std::chrono::milliseconds(100);
 
 } // namespace
 
+allocator_options options_for_slots(std::uint32_t slots, double low_watermark, double high_watermark) {
+  const auto share = [&](double fraction) {
+    return static_cast<std::uint32_t>(std::ceil(fraction * static_cast<double>(slots)));
+  };
+  allocator_options out;
+  out.slots = slots;
+  out.low_watermark = share(low_watermark);
+  out.high_watermark = share(high_watermark);
+  // Small enough never to wrap around within the life of a disk.
+  out.first_generation = std::random_device{}() & 0x3fffffffU;
+  return out;
+}
+
 allocator::allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space,
                      rank_number rank, io_worker_actor worker)
-    : allocator_actor::base(config), state_(options), space_(space), rank_(rank), worker_(std::move(worker)) {}
+    : allocator_actor::base(config), state_(options), rest_(options.rest), space_(space), rank_(rank),
+      worker_(std::move(worker)) {}
 
 allocator::behavior_type allocator::make_behavior() {
   delayed_send(this, tick_interval, caf::tick_atom_v);
@@ -48,8 +64,15 @@ allocator::behavior_type allocator::make_behavior() {
         shards_ = peers.shards;
         return caf::unit;
       },
+      [this](restore_atom, const slot_batch& x) { return codes(state_.restore(x.slots.items)); },
+      [this](restored_atom) {
+        slot_batch lost{state_.restored()};
+        flush();
+        return lost;
+      },
       [this](stats_atom) { return state_.stats(); },
       [this](caf::tick_atom) {
+        end_rest();
         state_.tick(now());
         flush();
         delayed_send(this, tick_interval, caf::tick_atom_v);
@@ -79,20 +102,33 @@ void allocator::flush() {
 }
 
 void allocator::fence(std::vector<slot_ref> slots) {
+  if (!worker_) {
+    resting_.push_back({later(now(), rest_), std::move(slots)});
+    return;
+  }
   // Waits as long as the kernel holds on to a transfer: a slot is not free before. A worker that has died takes the
   // node with it.
   request(worker_, caf::infinite, fence_atom_v, slot_batch{slots})
       .then(
           [this, slots] {
-            for (const auto code : state_.fenced(slots))
-              if (code != errc::ok)
-                log::get("allocator")
-                    ->error("rank {}: a fenced slot was not in quarantine: {}", rank_, to_string(code));
+            fenced(slots);
             flush();
           },
           [this](const caf::error& e) {
             log::get("allocator")->error("rank {}: slots stay in quarantine: {}", rank_, to_string(from_caf(e)));
           });
+}
+
+void allocator::fenced(const std::vector<slot_ref>& slots) {
+  for (const auto code : state_.fenced(slots))
+    if (code != errc::ok)
+      log::get("allocator")->error("rank {}: a fenced slot was not in quarantine: {}", rank_, to_string(code));
+}
+
+void allocator::end_rest() {
+  // In the order in which they came, since all rest equally long.
+  for (const auto t = now(); !resting_.empty() && resting_.front().until <= t; resting_.pop_front())
+    fenced(resting_.front().slots);
 }
 
 void allocator::evict(std::uint32_t wanted) {

@@ -15,6 +15,61 @@ allocator_state::allocator_state(const allocator_options& options)
     push_free(slot);
 }
 
+std::vector<errc> allocator_state::restore(std::span<const slot_ref> slots) {
+  if (!restoring_ && !in_service_) {
+    restoring_ = true;
+    first_free_ = last_free_ = no_slot;
+    count_of(slot_state::free) = 0;
+  }
+  std::vector<errc> results;
+  results.reserve(slots.size());
+  for (const auto& where : slots)
+    results.push_back(restore_one(where));
+  return results;
+}
+
+errc allocator_state::restore_one(slot_ref where) {
+  if (!restoring_ || where.generation == 0)
+    return errc::invalid_argument;
+  if (where.slot >= options_.slots)
+    return errc::out_of_range;
+  auto& state = states_[where.slot];
+  auto& generation = generations_[where.slot];
+  const auto dispute = disputed_.find(where.slot);
+  if (dispute != disputed_.end() && dispute->second >= where.generation)
+    return errc::stale;
+  if (state == slot_state::live) {
+    if (generation > where.generation)
+      return errc::stale;
+    lost_claims_.push_back({where.slot, generation});
+    if (generation == where.generation) {
+      // One of the two is wrong, and nothing says which.
+      disputed_[where.slot] = where.generation;
+      state = slot_state::free;
+      generation = std::max(options_.first_generation, where.generation);
+      --count_of(slot_state::live);
+      return errc::stale;
+    }
+    --count_of(slot_state::live);
+  }
+  state = slot_state::live;
+  generation = where.generation;
+  ++count_of(slot_state::live);
+  return errc::ok;
+}
+
+std::vector<slot_ref> allocator_state::restored() {
+  if (std::exchange(restoring_, false)) {
+    for (slot_number slot = 0; slot < options_.slots; ++slot)
+      if (states_[slot] == slot_state::free)
+        push_free(slot);
+    disputed_.clear();
+    settle();
+  }
+  in_service_ = true;
+  return std::exchange(lost_claims_, {});
+}
+
 void allocator_state::push_free(slot_number slot) noexcept {
   next_free_[slot] = no_slot;
   if (last_free_ == no_slot)
@@ -26,6 +81,7 @@ void allocator_state::push_free(slot_number slot) noexcept {
 }
 
 slot_ref allocator_state::pop_free() noexcept {
+  in_service_ = true;
   const auto slot = first_free_;
   first_free_ = next_free_[slot];
   if (first_free_ == no_slot)
@@ -75,6 +131,8 @@ bool allocator_state::forget(std::uint64_t request) {
 }
 
 void allocator_state::settle() {
+  if (restoring_)
+    return;
   while (!parked_.empty()) {
     const auto& head = parked_.front();
     const bool enough = count_of(slot_state::free) >= head.count;
@@ -196,6 +254,8 @@ allocator_outbox allocator_state::take_outbox() {
 }
 
 std::string allocator_state::check_invariants() const {
+  if (restoring_)
+    return {};
   std::uint64_t counted[4] = {};
   for (const auto state : states_)
     ++counted[static_cast<std::size_t>(state)];

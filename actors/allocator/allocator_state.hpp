@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace troupe {
@@ -26,6 +27,9 @@ struct allocator_options {
   /// Generations begin after this one. Differs between runs over the same slab file, so that a page that an earlier run
   /// left there is not taken for one of this run.
   generation_number first_generation = 0;
+  /// How long slots rest in quarantine where no io worker can say that nobody writes them any more: in slab files that
+  /// engines write themselves. For the actor.
+  duration rest = std::chrono::seconds(10);
 };
 
 /// The answer to one `take`.
@@ -60,6 +64,16 @@ struct allocator_outbox {
 class allocator_state {
 public:
   explicit allocator_state(const allocator_options& options);
+
+  /// Before anything else: these slots are live, as an earlier run left them, in any order and any number of calls.
+  /// From the first call on no slot is given out, and requests wait, until `restored`. One code per slot: ok; stale if
+  /// the slot is claimed with the same generation or a later one; out_of_range; invalid_argument for generation 0, or
+  /// when slots were taken before.
+  std::vector<errc> restore(std::span<const slot_ref> slots);
+
+  /// All slots that nobody claimed are free. Returns claims that were ok and then lost to a later generation, or to
+  /// their like: their pages are to be dropped.
+  std::vector<slot_ref> restored();
 
   /// Asks for `count` slots; the answer comes through the outbox, exactly once unless `forget` comes first. At once if
   /// there are enough and nobody waits. Else the request waits its turn, until its deadline, or until neither eviction
@@ -111,6 +125,7 @@ private:
   std::vector<errc> move_all(std::span<const slot_ref> slots, slot_state from, slot_state to);
   std::uint64_t& count_of(slot_state state) noexcept { return counts_[static_cast<std::size_t>(state)]; }
   std::uint64_t count_of(slot_state state) const noexcept { return counts_[static_cast<std::size_t>(state)]; }
+  errc restore_one(slot_ref where);
   void push_free(slot_number slot) noexcept;
   slot_ref pop_free() noexcept;
   void grant(const parked_request& to, errc code_if_fewer);
@@ -138,6 +153,14 @@ private:
   bool refilling_ = false;
   /// The shards said that nothing can be evicted. Asked again when somebody wants slots.
   bool exhausted_ = false;
+
+  /// Claims are being taken.
+  bool restoring_ = false;
+  /// Slots have been given out.
+  bool in_service_ = false;
+  std::vector<slot_ref> lost_claims_;
+  /// Slots that two claimed with the same generation.
+  std::unordered_map<slot_number, generation_number> disputed_;
 };
 
 } // namespace troupe

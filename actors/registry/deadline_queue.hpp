@@ -18,6 +18,8 @@ public:
   /// Does nothing if there is no such deadline.
   void erase(std::uint32_t id);
 
+  bool contains(std::uint32_t id) const noexcept { return id < places_.size() && places_[id] != 0; }
+
   /// The earliest, if it is at or before `now`.
   std::optional<std::uint32_t> due(timestamp now) const;
 

@@ -15,11 +15,46 @@ namespace {
 constexpr std::size_t group_keys = 64;
 constexpr std::size_t prefetch_distance = 16;
 
+/// Ranks of the namespace are below it.
+std::uint32_t limit_of(const key_space::settings& how) {
+  return how.options.automatic ? how.options.max_ranks : how.spec.world_size;
+}
+
 } // namespace
 
-key_space::key_space(namespace_spec spec, std::uint32_t shard, std::uint32_t shard_count, std::uint64_t seed)
-    : spec_(std::move(spec)), id_(spec_.id()), shard_(shard), shard_count_(shard_count), table_(spec_.world_size, seed),
-      policy_(std::make_unique<recency_policy>()), outbox_(id_, spec_.world_size, shard_count) {}
+key_space::key_space(const settings& how)
+    : spec_(std::make_shared<const namespace_spec>(how.spec)), options_(how.options), id_(spec_->id()),
+      shard_(how.shard), shard_count_(how.shard_count), table_(limit_of(how), how.hash_seed),
+      policy_(std::make_unique<recency_policy>()), outbox_(id_, limit_of(how), shard_count_, how.change_feed) {
+  const auto limit = limit_of(how);
+  ranks_ = std::make_unique<rank_state[]>(limit);
+  keys_by_live_.assign(std::size_t{limit} + 1, 0);
+  outbox_.change(namespace_added{spec_, options_});
+  if (!options_.automatic)
+    for (rank_number rank = 0; rank < limit; ++rank) {
+      ranks_[rank].registered = true;
+      table_.add_rank(rank);
+    }
+  if (!ranks().empty())
+    complete_at_ = static_cast<std::uint32_t>(ranks().size());
+}
+
+void key_space::add_rank(rank_number rank, std::uint32_t slots) {
+  auto& r = ranks_[rank];
+  if (r.registered && r.slots == slots)
+    return;
+  r.slots = slots;
+  outbox_.change(rank_added{id_, rank, slots});
+  if (std::exchange(r.registered, true))
+    return;
+  table_.add_rank(rank);
+  complete_at_ = static_cast<std::uint32_t>(ranks().size());
+}
+
+rank_info key_space::info_of(rank_number rank) const {
+  const auto& r = ranks_[rank];
+  return {rank, r.slots, r.pages, r.reserved, r.withheld};
+}
 
 void key_space::append_leading_complete(std::span<const key_digest> keys, std::vector<entry_index>& found) const {
   std::array<entry_index, 512> group;
@@ -128,68 +163,172 @@ bool key_space::add_children(const key_digest& key, std::int64_t delta) {
   return fits;
 }
 
-void key_space::reserve(entry_index i, rank_number rank, std::uint32_t record) {
+void key_space::reserve(entry_index i, rank_number rank, page_cell by) {
   auto& cell = table_.page(i, rank);
-  assert(!cell.live() && !cell.reserved());
-  cell = page_cell::reserved_by(record);
+  assert(!cell.live() && !cell.reserved() && by.reserved());
+  cell = by;
   ++table_.entry(i).reserved;
+  ++ranks_[rank].reserved;
 }
 
-void key_space::unreserve(entry_index i, rank_number rank, slot_ref where) {
+void key_space::assign_slot(entry_index i, rank_number rank, slot_number slot) {
+  if (!options_.slot_index || !has_slot(rank, slot))
+    return;
+  auto& assigned = ranks_[rank].assigned;
+  assigned.grow_to(std::uint64_t{slot} + 1);
+  assigned[slot] = i + 1;
+}
+
+entry_index key_space::assigned_to(rank_number rank, slot_number slot) const noexcept {
+  const auto& assigned = ranks_[rank].assigned;
+  return slot < assigned.size() && assigned[slot] != 0 ? assigned[slot] - 1 : no_entry;
+}
+
+void key_space::unreserve(entry_index i, rank_number rank, slot_ref where, coarse_time until) {
   auto& cell = table_.page(i, rank);
   assert(cell.reserved());
   cell = {};
   --table_.entry(i).reserved;
-  if (where.generation != 0)
+  --ranks_[rank].reserved;
+  if (where.generation != 0 && until > 0) {
+    ++ranks_[rank].withheld;
+    withhold_until({until, rank, where, false});
+  } else if (where.generation != 0) {
     outbox_.abort(rank, where);
+  }
   chance_ = true;
   settle(i);
 }
 
-bool key_space::publish(entry_index i, rank_number rank, slot_ref where) {
-  auto& cell = table_.page(i, rank);
+bool key_space::make_live(entry_index i, rank_number rank, slot_ref where) {
   auto& e = table_.entry(i);
-  assert(cell.reserved() && where.generation != 0);
-  cell = page_cell::live_at(where);
-  --e.reserved;
-  ++e.live;
-  if (e.live == spec_.world_size)
-    ++complete_keys_;
-  outbox_.publish(rank, where);
+  assert(where.generation != 0);
+  table_.page(i, rank) = page_cell::live_at(where);
+  if (e.live > 0)
+    --keys_by_live_[e.live];
+  ++keys_by_live_[++e.live];
+  ++ranks_[rank].pages;
+  assign_slot(i, rank, where.slot);
   chance_ = true;
   return e.live == 1;
+}
+
+bool key_space::publish(entry_index i, rank_number rank, slot_ref where) {
+  auto& e = table_.entry(i);
+  assert(table_.page(i, rank).reserved());
+  --e.reserved;
+  --ranks_[rank].reserved;
+  const bool first = make_live(i, rank, where);
+  outbox_.publish(rank, where);
+  if (outbox_.feeds())
+    outbox_.change(page_published{{id_, e.key, table_.parent(i), where, rank}});
+  return first;
+}
+
+bool key_space::restore(entry_index i, rank_number rank, slot_ref where) {
+  assert(!table_.page(i, rank).live() && !table_.page(i, rank).reserved());
+  return make_live(i, rank, where);
 }
 
 void key_space::unpublish(entry_index i, rank_number rank) {
   auto& e = table_.entry(i);
   assert(table_.page(i, rank).live() && e.live > 0);
-  if (e.live == spec_.world_size)
-    --complete_keys_;
   table_.page(i, rank) = {};
+  --ranks_[rank].pages;
+  --keys_by_live_[e.live];
   if (--e.live == 0)
     policy_->removed(i);
+  else
+    ++keys_by_live_[e.live];
+  if (outbox_.feeds())
+    outbox_.change(page_unpublished{id_, e.key, rank});
 }
 
-void key_space::invalidate(entry_index i, rank_number rank) {
+void key_space::invalidate(entry_index i, rank_number rank, coarse_time now) {
   const auto where = table_.page(i, rank).where();
   unpublish(i, rank);
   auto& e = table_.entry(i);
-  if (e.leases == 0) {
-    outbox_.release(rank, where);
-  } else {
+  const coarse_time until = e.is_protected(now) ? e.protected_until : 0;
+  const withheld_slot slot{until, rank, where, true};
+  if (e.leases > 0) {
     e.withheld = true;
-    withheld_[i].push_back({rank, where});
+    withheld_[i].push_back(slot);
+    ++ranks_[rank].withheld;
+  } else if (slot.until > 0) {
+    ++ranks_[rank].withheld;
+    withhold_until(slot);
+  } else {
+    outbox_.release(rank, where);
   }
   settle(i);
+}
+
+void key_space::drop(entry_index i, rank_number rank) {
+  unpublish(i, rank);
+  settle(i);
+}
+
+entry_index key_space::clear(rank_number rank, entry_index from, std::uint32_t most, coarse_time now,
+                             std::uint64_t& pages) {
+  auto i = from;
+  for (std::uint32_t looks = 0; looks < most && i < table_.end(); ++looks, ++i)
+    for (const auto r : ranks())
+      if ((rank == all_ranks || rank == r) && table_.page(i, r).live()) {
+        invalidate(i, r, now);
+        ++pages;
+      }
+  return std::min(i, table_.end());
+}
+
+void key_space::withhold_until(const withheld_slot& what) {
+  timed_.push_back(what);
+  std::push_heap(timed_.begin(), timed_.end(), later);
+}
+
+void key_space::give_back_slot(const withheld_slot& what) {
+  --ranks_[what.rank].withheld;
+  if (what.was_live)
+    outbox_.release(what.rank, what.where);
+  else
+    outbox_.abort(what.rank, what.where);
 }
 
 void key_space::release_withheld(entry_index i) {
   const auto found = withheld_.find(i);
   assert(found != withheld_.end());
-  for (const auto& slot : found->second)
-    outbox_.release(slot.rank, slot.where);
+  for (const auto& slot : found->second) {
+    if (slot.until > 0) {
+      withhold_until(slot); // known to be over or not when time is looked at again
+      continue;
+    }
+    give_back_slot(slot);
+  }
   withheld_.erase(found);
   table_.entry(i).withheld = false;
+}
+
+std::size_t key_space::release_due(coarse_time now, std::size_t most) {
+  std::size_t n = 0;
+  for (; n < most && !timed_.empty() && timed_.front().until <= now; ++n) {
+    std::pop_heap(timed_.begin(), timed_.end(), later);
+    const auto slot = timed_.back();
+    timed_.pop_back();
+    give_back_slot(slot);
+  }
+  return n;
+}
+
+std::optional<coarse_time> key_space::next_release() const noexcept {
+  if (timed_.empty())
+    return std::nullopt;
+  return timed_.front().until;
+}
+
+std::uint64_t key_space::withheld_slots() const noexcept {
+  std::uint64_t n = 0;
+  for (const auto rank : ranks())
+    n += ranks_[rank].withheld;
+  return n;
 }
 
 void key_space::settle(entry_index i) {
@@ -202,14 +341,14 @@ void key_space::settle(entry_index i) {
     table_.erase(i);
 }
 
-bool key_space::evictable(entry_index i) const noexcept {
+bool key_space::evictable(entry_index i, coarse_time now) const noexcept {
   const auto& e = table_.entry(i);
-  return e.children <= 0 && e.leases == 0 && e.reserved == 0;
+  return e.children <= 0 && e.leases == 0 && e.reserved == 0 && !e.is_protected(now);
 }
 
 std::uint32_t key_space::remove_key(entry_index i, rank_number wanted_rank) {
   std::uint32_t freed = 0;
-  for (rank_number rank = 0; rank < spec_.world_size; ++rank) {
+  for (const auto rank : ranks()) {
     const auto cell = table_.page(i, rank);
     if (!cell.live())
       continue;
@@ -240,11 +379,11 @@ void key_space::prefetch_for_removal(std::span<const entry_index> entries) const
       table_.prefetch_entry_of(parent);
 }
 
-evict_reply key_space::evict(rank_number rank, std::uint32_t wanted, std::uint32_t most_looks) {
+evict_reply key_space::evict(rank_number rank, std::uint32_t wanted, std::uint32_t most_looks, coarse_time now) {
   evict_reply reply;
   if (policy_->size() == 0)
     return reply;
-  if (exhausted_ && !chance_)
+  if (exhausted_ && !chance_ && now < first_unprotected_)
     return reply;
   exhausted_ = false;
   reply.more = true;
@@ -258,20 +397,24 @@ evict_reply key_space::evict(rank_number rank, std::uint32_t wanted, std::uint32
     }
     prefetch_for_removal(std::span(group).first(n));
     for (std::size_t c = 0; c < n; ++c, ++looks) {
-      if (evictable(group[c])) {
+      if (evictable(group[c], now)) {
         reply.slots += remove_key(group[c], rank);
         looked_in_vain_ = 0;
         continue;
       }
       policy_->postponed(group[c]);
-      if (looked_in_vain_ == 0)
+      if (looked_in_vain_ == 0) {
         chance_ = false;
+        first_unprotected_ = coarse_never;
+      }
+      if (const auto& e = table_.entry(group[c]); e.is_protected(now))
+        first_unprotected_ = std::min<coarse_time>(first_unprotected_, e.protected_until);
       if (++looked_in_vain_ < policy_->size())
         continue;
       // Every key was looked at. If one of them may have become evictable meanwhile, another round is due.
       looked_in_vain_ = 0;
       exhausted_ = !chance_;
-      reply.more = chance_;
+      reply.more = chance_ || first_unprotected_ <= now;
       return reply;
     }
   }
@@ -281,8 +424,11 @@ evict_reply key_space::evict(rank_number rank, std::uint32_t wanted, std::uint32
 }
 
 std::uint64_t key_space::resident_bytes() const noexcept {
-  return table_.resident_bytes() + policy_->resident_bytes() +
-         withheld_.size() * (sizeof(entry_index) + sizeof(std::vector<withheld_slot>) + 4 * sizeof(void*));
+  auto bytes = table_.resident_bytes() + policy_->resident_bytes() + timed_.capacity() * sizeof(withheld_slot) +
+               withheld_.size() * (sizeof(entry_index) + sizeof(std::vector<withheld_slot>) + 4 * sizeof(void*));
+  for (const auto rank : ranks())
+    bytes += ranks_[rank].assigned.resident_bytes();
+  return bytes;
 }
 
 } // namespace troupe

@@ -16,8 +16,15 @@ constexpr std::size_t group_keys = 64;
 
 } // namespace
 
-key_table::key_table(std::uint32_t world_size, std::uint64_t seed)
-    : world_size_(world_size), seed_hi_(mix(seed, 1) | 1), seed_lo_(mix(seed, 2)) {}
+key_table::key_table(std::uint32_t max_ranks, std::uint64_t seed)
+    : seed_hi_(mix(seed, 1) | 1), seed_lo_(mix(seed, 2)),
+      pages_(std::make_unique<chunked_array<page_cell>[]>(max_ranks)) {}
+
+void key_table::add_rank(rank_number rank) {
+  assert(!std::binary_search(ranks_.begin(), ranks_.end(), rank));
+  pages_[rank].grow_to(end_);
+  ranks_.insert(std::lower_bound(ranks_.begin(), ranks_.end(), rank), rank);
+}
 
 std::uint32_t key_table::tag_of(const key_digest& key) const noexcept {
   const auto product = uint128{key.hi ^ seed_hi_} * (key.lo ^ seed_lo_);
@@ -63,7 +70,8 @@ entry_index key_table::create(const key_digest& key) {
   if (fresh) {
     entries_.grow_to(std::uint64_t{at} + 1);
     parents_.grow_to(std::uint64_t{at} + 1);
-    pages_.grow_to((std::uint64_t{at} + 1) * world_size_);
+    for (const auto rank : ranks_)
+      pages_[rank].grow_to(std::uint64_t{at} + 1);
   }
   if (!index_.insert(tag_of(key), at))
     return no_entry;
@@ -87,8 +95,8 @@ void key_table::erase(entry_index entry) {
 
 void key_table::prefetch_details(entry_index i) const noexcept {
   parents_.prefetch(i);
-  for (std::uint32_t rank = 0; rank < world_size_; rank += 8)
-    pages_.prefetch(std::uint64_t{i} * world_size_ + rank);
+  for (const auto rank : ranks_)
+    pages_[rank].prefetch(i);
 }
 
 void key_table::prefetch_entry_of(const key_digest& key) const noexcept {
@@ -97,7 +105,10 @@ void key_table::prefetch_entry_of(const key_digest& key) const noexcept {
 }
 
 std::uint64_t key_table::resident_bytes() const noexcept {
-  return index_.resident_bytes() + entries_.resident_bytes() + parents_.resident_bytes() + pages_.resident_bytes();
+  auto bytes = index_.resident_bytes() + entries_.resident_bytes() + parents_.resident_bytes();
+  for (const auto rank : ranks_)
+    bytes += pages_[rank].resident_bytes();
+  return bytes;
 }
 
 } // namespace troupe

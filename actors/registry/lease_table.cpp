@@ -33,6 +33,9 @@ lease_number lease_table::open(const ticket& name, std::uint32_t space, timestam
   l.doomed = false;
   by_ticket_.emplace(name, number);
   owners_.add(name.owner, number);
+  if (space >= in_space_.size())
+    in_space_.resize(std::size_t{space} + 1, 0);
+  ++in_space_[space];
   set_deadline(number, deadline);
   return number;
 }
@@ -45,6 +48,7 @@ void lease_table::close(lease_number number) {
   by_ticket_.erase(l.name);
   owners_.remove(l.name.owner, number);
   deadlines_.erase(number);
+  --in_space_[l.space];
   l.name = {};
   free_.push_back(number);
 }
@@ -59,6 +63,14 @@ void lease_table::doom(owner_id owner) {
     leases_[number].doomed = true;
     set_deadline(number, timestamp::min());
   }
+}
+
+void lease_table::doom_space(std::uint32_t space) {
+  for (const auto& [name, number] : by_ticket_)
+    if (leases_[number].space == space) {
+      leases_[number].doomed = true;
+      set_deadline(number, timestamp::min());
+    }
 }
 
 std::uint64_t lease_table::resident_bytes() const noexcept {

@@ -45,14 +45,16 @@ public:
   std::optional<lease_number> due(timestamp now) const { return deadlines_.due(now); }
   std::optional<timestamp> next_deadline() const { return deadlines_.next(); }
 
-  /// Makes all leases of the owner due.
+  /// Makes all leases of the owner, or of the namespace, due.
   void doom(owner_id owner);
+  void doom_space(std::uint32_t space);
 
   lease& at(lease_number number) noexcept { return leases_[number]; }
   const lease& at(lease_number number) const noexcept { return leases_[number]; }
 
   std::uint64_t size() const noexcept { return by_ticket_.size(); }
   std::uint64_t count(owner_id owner) const { return owners_.count(owner); }
+  std::uint64_t count_in(std::uint32_t space) const noexcept { return space < in_space_.size() ? in_space_[space] : 0; }
   std::uint64_t resident_bytes() const noexcept;
 
   template <class F>
@@ -67,6 +69,8 @@ private:
   std::unordered_map<ticket, lease_number> by_ticket_;
   owner_index owners_;
   deadline_queue deadlines_;
+  /// Leases by namespace.
+  std::vector<std::uint64_t> in_space_;
 };
 
 } // namespace troupe

@@ -14,13 +14,26 @@ constexpr auto tick_interval = std::chrono::milliseconds(200);
 /// How long an allocator may wait for evicted slots before a reservation is answered with what there is.
 constexpr auto take_time = std::chrono::seconds(2);
 
+/// For how many others, one after the other, a request without a token waits before keys under way are busy.
+constexpr int max_waits = 4;
+
 constexpr std::size_t samples_max = 1024;
+
+/// Answers that wait for the store at one time. Beyond it, changes are refused until the disk has caught up.
+constexpr std::size_t max_waiting_for_store = 1U << 16U;
+
+std::chrono::sys_seconds today() {
+  return std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
+}
 
 } // namespace
 
 registry::registry(caf::actor_config& config, const registry_options& options,
-                   const std::vector<namespace_spec>& spaces, metrics_actor metrics)
-    : registry_actor::base(config), state_(options), metrics_(std::move(metrics)) {
+                   const std::vector<namespace_spec>& spaces, metrics_actor metrics,
+                   std::shared_ptr<store::metadata_store> store)
+    : registry_actor::base(config), state_(options), store_(std::move(store)), metrics_(std::move(metrics)) {
+  if (store_)
+    journal_.emplace();
   for (const auto& spec : spaces)
     if (auto added = state_.add_namespace(spec); !added)
       log::get("registry")->error("namespace '{}' is not served: {}", spec.name, to_string(added.error()));
@@ -35,8 +48,36 @@ auto registry::serve(request_kind kind, std::size_t items, Call call) {
   return to_caf(std::move(answer));
 }
 
+template <class Call>
+auto registry::serve_change(request_kind kind, std::size_t items, Call call) {
+  using answer_type = decltype(call(now()));
+  using returned = decltype(to_caf(std::declval<answer_type>()));
+  if (journal_ && journal_->waiting() >= max_waiting_for_store)
+    return returned(to_caf(answer_type(tl::unexpected<error>(
+        error{errc::limit_exceeded, "the disk of the index does not keep up; try again in a moment"}))));
+  const auto started = now();
+  auto answer = call(started);
+  flush();
+  sample(kind, items, started);
+  if (!journal_ || journal_->durable())
+    return to_caf(std::move(answer));
+  auto promise = make_response_promise();
+  journal_->when_durable([promise, answer = std::move(answer)](const error* failed) mutable {
+    if (failed != nullptr)
+      promise.deliver(to_caf(*failed));
+    else if (!answer)
+      promise.deliver(to_caf(answer.error()));
+    else if constexpr (std::is_void_v<typename answer_type::value_type>)
+      promise.deliver(caf::unit);
+    else
+      promise.deliver(std::move(*answer));
+  });
+  return returned(promise);
+}
+
 registry::behavior_type registry::make_behavior() {
   tick_later();
+  flush(); // the namespaces that were there from the beginning
   return {
       [this](const match_request& x) {
         return serve(request_kind::match, x.keys.size(), [&](timestamp t) { return state_.match(x, t); });
@@ -52,13 +93,14 @@ registry::behavior_type registry::make_behavior() {
       },
       [this](const reserve_request& x) { return reserve(x); },
       [this](commit_atom, const finish_request& x) {
-        return serve(request_kind::commit, x.pages.size(), [&](timestamp t) { return state_.commit(x, t); });
+        return serve_change(request_kind::commit, x.pages.size(), [&](timestamp t) { return state_.commit(x, t); });
       },
       [this](abort_atom, const finish_request& x) {
-        return serve(request_kind::abort, x.pages.size(), [&](timestamp t) { return state_.abort(x, t); });
+        return serve_change(request_kind::abort, x.pages.size(), [&](timestamp t) { return state_.abort(x, t); });
       },
       [this](const invalidate_request& x) {
-        return serve(request_kind::invalidate, x.pages.size(), [&](timestamp t) { return state_.invalidate(x, t); });
+        return serve_change(request_kind::invalidate, x.pages.size(),
+                            [&](timestamp t) { return state_.invalidate(x, t); });
       },
       [this](const link_request& x) -> caf::result<void> {
         const auto linked = state_.link(x, now());
@@ -66,7 +108,7 @@ registry::behavior_type registry::make_behavior() {
         return to_caf(linked);
       },
       [this](const evict_request& x) {
-        return serve(request_kind::evict, x.wanted, [&](timestamp t) { return state_.evict(x, t); });
+        return serve_change(request_kind::evict, x.wanted, [&](timestamp t) { return state_.evict(x, t); });
       },
       [this](owner_died_atom, owner_id owner) -> caf::result<void> {
         if (state_.owner_died(owner, now()))
@@ -76,10 +118,67 @@ registry::behavior_type registry::make_behavior() {
       },
       [this](bind_atom, const registry_peers& peers) -> caf::result<void> { return bind(peers); },
       [this](stats_atom) { return state_.stats(); },
+      [this](const exists_request& x) {
+        return serve(request_kind::match, x.keys.size(), [&](timestamp) { return state_.exists(x); });
+      },
+      [this](const protect_request& x) {
+        return serve(request_kind::locate, x.keys.size(), [&](timestamp t) { return state_.protect(x, t); });
+      },
+      [this](const allocate_request& x) { return allocate(x); },
+      [this](const confirm_request& x) {
+        return serve_change(request_kind::commit, x.pages.size(), [&](timestamp t) { return state_.confirm(x, t); });
+      },
+      [this](const reclaim_request& x) {
+        return serve_change(request_kind::abort, x.slots.size(), [&](timestamp t) { return state_.reclaim(x, t); });
+      },
+      [this](const erase_request& x) {
+        return serve_change(request_kind::invalidate, x.keys.size(), [&](timestamp t) { return state_.erase(x, t); });
+      },
+      [this](const clear_request& x) {
+        return serve_change(request_kind::invalidate, 1, [&](timestamp t) { return state_.clear(x, t); });
+      },
+      [this](const add_namespace_request& x) {
+        return serve_change(request_kind::invalidate, 1,
+                            [&](timestamp) { return state_.add_namespace(x.spec, x.options); });
+      },
+      [this](const remove_namespace_request& x) {
+        return serve_change(request_kind::invalidate, 1, [&](timestamp t) { return state_.remove_namespace(x, t); });
+      },
+      [this](const add_rank_request& x) {
+        return serve_change(request_kind::invalidate, 1, [&](timestamp) { return add_rank(x); });
+      },
+      [this](const describe_request& x) { return to_caf(state_.describe(x)); },
+      [this](const key_request& x) { return to_caf(state_.look_up(x, now())); },
+      [this](const restore_request& x) {
+        auto restored = state_.restore(x.pages.items);
+        flush();
+        return to_caf(std::move(restored));
+      },
+      [this](const drop_restored_request& x) {
+        auto dropped = state_.drop_restored(x.space, x.rank, x.slots.items);
+        flush();
+        return to_caf(std::move(dropped));
+      },
+      [this](restored_atom) {
+        auto report = state_.restored();
+        flush();
+        return to_caf(std::move(report));
+      },
+      [this](written_atom, std::uint8_t code, const std::string& text) {
+        if (!journal_)
+          return;
+        if (code != static_cast<std::uint8_t>(errc::ok))
+          return store_failed({code < errc_count ? static_cast<errc>(code) : errc::internal, text});
+        journal_->written();
+        journal_->serve();
+        write_changes();
+      },
       [this](caf::tick_atom) {
         ticks_ -= ticks_ > 0 ? 1 : 0;
         const bool more = state_.tick(now());
         flush();
+        if (journal_)
+          write_changes();
         if (!samples_.samples.empty() && metrics_)
           send(metrics_, std::exchange(samples_, {}));
         if (more)
@@ -126,37 +225,79 @@ caf::result<reserve_reply> registry::reserve(const reserve_request& wanted) {
     return std::move(plan->reply);
   auto promise = make_response_promise();
   plans_[plan->plan].push_back(promise);
-  if (plan->what == reserve_plan::kind::pending)
-    return promise;
-  const auto id = plan->plan;
-  const auto* slots = allocator_of(wanted.space, wanted.rank);
+  if (plan->what == reserve_plan::kind::needs_slots)
+    take_slots(plan->plan, wanted.space, wanted.rank, wanted.token, plan->slots_needed);
+  return promise;
+}
+
+caf::result<reserve_reply> registry::allocate(const allocate_request& wanted) {
+  const auto started = now();
+  auto plan = state_.begin_allocate(wanted, started, true);
+  flush();
+  sample(request_kind::reserve, wanted.keys.size(), started);
+  if (plan && plan->what == reserve_plan::kind::answered)
+    return std::move(plan->reply);
+  auto promise = make_response_promise();
+  go_on(wanted, std::move(plan), promise, max_waits);
+  return promise;
+}
+
+void registry::go_on(const allocate_request& wanted, result<reserve_plan> plan, caf::response_promise promise,
+                     int waits) {
+  if (!plan)
+    promise.deliver(to_caf(plan.error()));
+  else if (plan->what == reserve_plan::kind::answered)
+    promise.deliver(std::move(plan->reply));
+  else if (plan->what == reserve_plan::kind::wait)
+    waiting_[plan->plan].push_back({wanted, std::move(promise), waits - 1});
+  else {
+    plans_[plan->plan].push_back(std::move(promise));
+    take_slots(plan->plan, wanted.space, wanted.rank, {}, plan->slots_needed);
+  }
+}
+
+void registry::take_slots(plan_id plan, const namespace_id& space, rank_number rank, const ticket& token,
+                          std::uint32_t count) {
+  const auto* slots = allocator_of(space, rank);
   if (slots == nullptr) {
-    granted(id, {});
-    return promise;
+    granted(plan, {});
+    return;
   }
   // Answered within `take_time` or a little more. Not given up before: slots in an answer that nobody takes would be
   // lost for good.
-  request(*slots, caf::infinite, take_atom_v, wanted.token, plan->slots_needed, duration(take_time))
-      .then([this, id](const take_reply& reply) { granted(id, reply.slots.items); },
-            [this, id](const caf::error& e) {
+  request(*slots, caf::infinite, take_atom_v, token, count, duration(take_time))
+      .then([this, plan](const take_reply& reply) { granted(plan, reply.slots.items); },
+            [this, plan](const caf::error& e) {
               log::get("registry")->warn("no slots from an allocator: {}", to_string(from_caf(e)));
-              granted(id, {});
+              granted(plan, {});
             });
-  return promise;
 }
 
 void registry::granted(plan_id plan, const std::vector<slot_ref>& slots) {
   const auto reply = state_.finish_reserve(plan, slots, now());
   flush();
-  auto waiting = plans_.extract(plan);
-  if (waiting.empty())
+  if (auto asked = plans_.extract(plan); !asked.empty())
+    for (auto& promise : asked.mapped()) {
+      if (reply)
+        promise.deliver(*reply);
+      else
+        promise.deliver(to_caf(reply.error()));
+    }
+  auto waited = waiting_.extract(plan);
+  if (waited.empty())
     return;
-  for (auto& promise : waiting.mapped()) {
-    if (reply)
-      promise.deliver(*reply);
-    else
-      promise.deliver(to_caf(reply.error()));
+  for (auto& x : waited.mapped()) {
+    auto next = state_.begin_allocate(x.wanted, now(), x.waits > 0);
+    flush();
+    go_on(x.wanted, std::move(next), std::move(x.promise), x.waits);
   }
+}
+
+result<void> registry::add_rank(const add_rank_request& x) {
+  auto added = state_.add_rank(x.space, x.rank, x.slots);
+  if (added && x.allocator)
+    allocators_[{x.space, x.rank}] = x.allocator;
+  return added;
 }
 
 void registry::flush() {
@@ -170,8 +311,43 @@ void registry::flush() {
                 [](const caf::error& e) {
                   log::get("registry")->error("another shard did not take child links: {}", to_string(from_caf(e)));
                 });
-  for (const auto& batch : out.slots)
-    tell_allocator(batch);
+  if (!journal_) {
+    for (const auto& batch : out.slots)
+      tell_allocator(batch);
+    return;
+  }
+  journal_->append(out.changes, out.sequence, today());
+  write_changes();
+  if (!out.slots.empty())
+    journal_->when_durable([this, slots = std::move(out.slots)](const error* failed) {
+      if (failed == nullptr)
+        for (const auto& batch : slots)
+          tell_allocator(batch);
+    });
+}
+
+void registry::write_changes() {
+  auto batch = journal_->begin_write();
+  if (!batch)
+    return;
+  const auto taken = store_->commit(std::move(*batch), [self = caf::actor_cast<registry_actor>(this)](auto outcome) {
+    if (outcome)
+      caf::anon_send(self, written_atom_v, static_cast<std::uint8_t>(errc::ok), std::string());
+    else
+      caf::anon_send(self, written_atom_v, static_cast<std::uint8_t>(outcome.error().code), outcome.error().text);
+  });
+  if (taken)
+    return;
+  if (taken.error().code == errc::limit_exceeded)
+    journal_->refused(std::move(*batch)); // the tick tries again
+  else
+    store_failed(taken.error());
+}
+
+void registry::store_failed(const error& why) {
+  log::get("registry")->critical("the index can no longer be made durable, so the node ends: {}", to_string(why));
+  journal_->fail(why);
+  quit(to_caf(why));
 }
 
 void registry::tell_allocator(const slots_to_allocator& batch) {
@@ -218,6 +394,12 @@ void registry::on_exit() {
     for (auto& promise : waiting)
       promise.deliver(gone);
   plans_.clear();
+  for (auto& [plan, waiting] : waiting_)
+    for (auto& x : waiting)
+      x.promise.deliver(gone);
+  waiting_.clear();
+  if (journal_)
+    journal_->fail({errc::shutting_down, "the registry is ending"});
   shards_.clear();
   allocators_.clear();
   metrics_ = nullptr;

@@ -4,8 +4,8 @@
 
 namespace troupe {
 
-outbox_collector::outbox_collector(namespace_id space, std::uint32_t world_size, std::uint32_t shard_count)
-    : space_(space), rank_at_(world_size, nowhere), shard_at_(shard_count, nowhere) {}
+outbox_collector::outbox_collector(namespace_id space, std::uint32_t max_ranks, std::uint32_t shard_count, bool feed)
+    : space_(space), feed_(feed), rank_at_(max_ranks, nowhere), shard_at_(shard_count, nowhere) {}
 
 slots_to_allocator& outbox_collector::of_rank(rank_number rank) {
   auto& at = rank_at_[rank];
@@ -17,6 +17,8 @@ slots_to_allocator& outbox_collector::of_rank(rank_number rank) {
 }
 
 void outbox_collector::link(std::uint32_t shard, child_delta change) {
+  if (!links_)
+    return;
   auto& at = shard_at_[shard];
   if (at == nowhere) {
     at = static_cast<std::uint32_t>(pending_.links.size());
@@ -32,8 +34,10 @@ void outbox_collector::drain_into(registry_outbox& out) {
     shard_at_[x.shard] = nowhere;
   std::move(pending_.slots.begin(), pending_.slots.end(), std::back_inserter(out.slots));
   std::move(pending_.links.begin(), pending_.links.end(), std::back_inserter(out.links));
+  std::move(pending_.changes.begin(), pending_.changes.end(), std::back_inserter(out.changes));
   pending_.slots.clear();
   pending_.links.clear();
+  pending_.changes.clear();
 }
 
 } // namespace troupe

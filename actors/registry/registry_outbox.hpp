@@ -4,6 +4,9 @@
 #include "messages/registry_messages.hpp"
 
 #include <cstdint>
+#include <memory>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace troupe {
@@ -24,24 +27,75 @@ struct links_to_shard {
   link_request request;
 };
 
+struct namespace_added {
+  std::shared_ptr<const namespace_spec> spec;
+  namespace_options options;
+};
+
+/// With all its ranks and pages; of these nothing more is said.
+struct namespace_removed {
+  namespace_id space;
+};
+
+struct rank_added {
+  namespace_id space;
+  rank_number rank = 0;
+  std::uint32_t slots = 0;
+};
+
+struct page_published {
+  stored_page page;
+};
+
+struct page_unpublished {
+  namespace_id space;
+  key_digest key;
+  rank_number rank = 0;
+};
+
+/// What has to survive a restart, in the order it happened.
+using registry_change = std::variant<namespace_added, namespace_removed, rank_added, page_published, page_unpublished>;
+
 /// What follows from calls to a registry's state, for its actor to send, before it answers the call: an allocator that
 /// hears how many slots an eviction freed must have heard of the slots.
+///
+/// With `registry_options::change_feed`, `slots` and the answers of calls that change something wait until all changes
+/// up to `sequence` are durable: of what was published, so that nobody relies on it too early, of what was unpublished,
+/// so that its slot is not written again while a crash could bring it back. `sequence` also covers earlier calls, whose
+/// changes may be on their way: a slot that was withheld is released long after its page was unpublished. So outboxes
+/// wait in the order in which they were taken. Links wait for nothing; they are not stored.
 struct registry_outbox {
   std::vector<slots_to_allocator> slots;
   std::vector<links_to_shard> links;
+  std::vector<registry_change> changes;
+  /// Number of the last change so far, in this or an earlier outbox; changes are counted from 1.
+  std::uint64_t sequence = 0;
 
-  bool empty() const noexcept { return slots.empty() && links.empty(); }
+  bool empty() const noexcept { return slots.empty() && links.empty() && changes.empty(); }
 };
 
 /// Collects the outbox of one namespace.
 class outbox_collector {
 public:
-  outbox_collector(namespace_id space, std::uint32_t world_size, std::uint32_t shard_count);
+  /// Without `feed`, changes are forgotten.
+  outbox_collector(namespace_id space, std::uint32_t max_ranks, std::uint32_t shard_count, bool feed);
 
   void publish(rank_number rank, slot_ref where) { of_rank(rank).publish.slots.items.push_back(where); }
   void abort(rank_number rank, slot_ref where) { of_rank(rank).abort.slots.items.push_back(where); }
   void release(rank_number rank, slot_ref where) { of_rank(rank).release.slots.items.push_back(where); }
   void link(std::uint32_t shard, child_delta change);
+
+  bool feeds() const noexcept { return feed_; }
+  void change(registry_change what) {
+    if (feed_)
+      pending_.changes.push_back(std::move(what));
+  }
+
+  /// The namespace ends: slots go back, but nobody is told of changes and children any more.
+  void end_changes() noexcept {
+    feed_ = false;
+    links_ = false;
+  }
 
   /// Appends what was collected, and forgets it.
   void drain_into(registry_outbox& out);
@@ -52,6 +106,8 @@ private:
   static constexpr std::uint32_t nowhere = 0xffffffff;
 
   namespace_id space_;
+  bool feed_;
+  bool links_ = true;
   registry_outbox pending_;
   /// By rank and by shard: where in `pending_` its part stands.
   std::vector<std::uint32_t> rank_at_;

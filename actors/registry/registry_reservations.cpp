@@ -64,35 +64,40 @@ void registry_state::expire_reservation(reservation_number number) {
 
 // -- reserve --------------------------------------------------------------------------------------------------------
 
+std::optional<error> registry_state::check_new_keys(std::span<const key_digest> keys,
+                                                    std::span<const key_digest> parents) const {
+  if (auto bad = check_keys(keys))
+    return bad;
+  if (!parents.empty() && parents.size() != keys.size())
+    return error{errc::invalid_argument, std::to_string(parents.size()) + " parents for " +
+                                             std::to_string(keys.size()) + " keys; give one each, or none"};
+  if (options_.shard_count == 1)
+    return std::nullopt;
+  for (const auto& key : keys)
+    if (const auto owner = shard_of(key, options_.shard_count); owner != options_.shard)
+      return error{errc::invalid_argument, "key " + to_string(key) + " belongs to shard " + std::to_string(owner) +
+                                               " of " + std::to_string(options_.shard_count) + ", and this is shard " +
+                                               std::to_string(options_.shard)};
+  return std::nullopt;
+}
+
 std::optional<error> registry_state::check_reserve(const key_space& space, const reserve_request& request) const {
   if (auto bad = check_rank(space, request.rank))
     return bad;
   if (request.token.owner == 0)
     return error{errc::invalid_argument, "the token's owner is 0, which stands for nobody; use the client's own id"};
-  if (request.expires_in <= duration::zero() || request.expires_in > options_.max_reservation)
-    return error{errc::invalid_argument, "expires_in must be more than 0 and at most " +
-                                             std::to_string(options_.max_reservation.count()) + " ns, and is " +
-                                             std::to_string(request.expires_in.count())};
-  if (auto bad = check_keys(request.keys.items))
+  if (auto bad = check_duration(request.expires_in, options_.max_reservation, "expires_in"))
     return bad;
-  if (!request.parents.empty() && request.parents.size() != request.keys.size())
-    return error{errc::invalid_argument, std::to_string(request.parents.size()) + " parents for " +
-                                             std::to_string(request.keys.size()) + " keys; give one each, or none"};
-  for (std::size_t i = 0; i < request.keys.size(); ++i) {
-    const auto& key = request.keys[i];
-    if (options_.shard_count > 1 && shard_of(key, options_.shard_count) != options_.shard)
-      return error{errc::invalid_argument, "key " + to_string(key) + " belongs to shard " +
-                                               std::to_string(shard_of(key, options_.shard_count)) + " of " +
-                                               std::to_string(options_.shard_count) + ", and this is shard " +
-                                               std::to_string(options_.shard)};
-    if (!request.parents.empty() && request.parents[i] == key)
-      return error{errc::invalid_argument, "key " + to_string(key) + " is given as its own parent"};
-  }
+  if (auto bad = check_new_keys(request.keys.items, request.parents.items))
+    return bad;
+  for (std::size_t i = 0; i < request.parents.size(); ++i)
+    if (request.parents[i] == request.keys[i])
+      return error{errc::invalid_argument, "key " + to_string(request.keys[i]) + " is given as its own parent"};
   return std::nullopt;
 }
 
 std::optional<error> registry_state::check_reservation_limits(std::uint64_t pages, owner_id owner) const {
-  if (reservations_.pages() + pages > options_.max_reserved_pages ||
+  if (reservations_.pages() + anonymous_.pages() + pages > options_.max_reserved_pages ||
       reservations_.size() >= options_.max_reserved_pages)
     return error{errc::limit_exceeded, "more than " + std::to_string(options_.max_reserved_pages) +
                                            " pages would be reserved at one time; commit or abort some first"};
@@ -189,13 +194,27 @@ void registry_state::mark_keys(key_space& space, const reservation_name& name, c
     } else if (!cell.reserved()) {
       if (!number)
         number = reservations_.open(name, now + request.expires_in);
-      space.reserve(entry, name.rank, reservations_.add_page(*number, entry, static_cast<std::uint32_t>(i)));
+      const auto record = reservations_.add_page(*number, entry, static_cast<std::uint32_t>(i));
+      space.reserve(entry, name.rank, page_cell::reserved_by(record));
     }
   }
   space.end_request(found_);
 }
 
+slot_ref registry_state::next_granted(std::span<const slot_ref>& granted) {
+  while (!granted.empty()) {
+    const auto where = granted.front();
+    granted = granted.subspan(1);
+    if (where.generation != 0)
+      return where;
+    ++refused_; // never given out by an allocator
+  }
+  return {};
+}
+
 result<reserve_reply> registry_state::finish_reserve(plan_id plan, std::span<const slot_ref> granted, timestamp now) {
+  if ((plan & anonymous_table::plan_bit) != 0)
+    return finish_allocate(plan, granted, now);
   const auto number = reservations_.find_plan(plan);
   if (!number)
     return refuse({errc::internal, "no reservation waits for slots under plan " + std::to_string(plan)});
@@ -204,28 +223,21 @@ result<reserve_reply> registry_state::finish_reserve(plan_id plan, std::span<con
 
   auto& r = reservations_.at(*number);
   auto& space = *spaces_[r.name.space];
-  auto next = granted.begin();
-  const auto next_slot = [&]() -> slot_ref {
-    while (next != granted.end() && next->generation == 0) {
-      ++refused_; // never given out by an allocator
-      ++next;
-    }
-    return next != granted.end() ? *next++ : slot_ref{};
-  };
   const bool dropped = r.state == reservation::phase::dropped;
   for (std::size_t i = 0; !dropped && i < r.pages.size(); ++i) {
     if (r.pages[i] == no_record)
       continue;
-    const auto where = next_slot();
+    const auto where = next_granted(granted);
     if (where.generation == 0) {
       abort_page(r.pages[i], errc::full);
       continue;
     }
     auto& page = reservations_.page(r.pages[i]);
     page.where = where;
+    space.assign_slot(page.entry, r.name.rank, where.slot);
     r.answers[page.answer] = answer(errc::ok, where);
   }
-  for (auto left = next_slot(); left.generation != 0; left = next_slot())
+  for (auto left = next_granted(granted); left.generation != 0; left = next_granted(granted))
     space.outbox().abort(r.name.rank, left);
   if (dropped) {
     reservations_.close(*number);
@@ -241,7 +253,7 @@ result<reserve_reply> registry_state::finish_reserve(plan_id plan, std::span<con
 
 // -- commit, abort, invalidate --------------------------------------------------------------------------------------
 
-void registry_state::find_pages(const key_space& space, std::span<const page_ref> pages) {
+void registry_state::find_entries(const key_space& space, std::span<const page_ref> pages) {
   keys_.clear();
   for (const auto& page : pages)
     keys_.push_back(page.key);
@@ -264,6 +276,8 @@ errc registry_state::commit_page(key_space& space, const reservation_name& name,
     return ended ? errc::expired : errc::stale;
   if (!cell.reserved())
     return gone;
+  if (!cell.has_token())
+    return ended ? errc::expired : errc::not_owner;
   const auto& reserved = reservations_.page(cell.record());
   if (!number || reserved.owner != *number)
     return ended ? errc::expired : errc::not_owner;
@@ -276,27 +290,33 @@ errc registry_state::commit_page(key_space& space, const reservation_name& name,
   return errc::ok;
 }
 
-result<finish_reply> registry_state::commit(const finish_request& request, timestamp now) {
-  const auto space_at = space_number(request.space);
-  if (!space_at)
-    return refuse(space_at.error());
-  auto& space = *spaces_[*space_at];
-  auto bad = check_rank(space, request.rank);
-  if (!bad)
-    bad = check_pages(request.pages.items);
-  if (bad)
+result<registry_state::checked_space> registry_state::find_written(const namespace_id& id, rank_number rank,
+                                                                   std::span<const page_ref> pages) {
+  auto space = find_rank(id, rank);
+  if (!space)
+    return refuse(space.error());
+  if (auto bad = check_pages(pages))
     return refuse(std::move(*bad));
-  const reservation_name name{request.token, *space_at, request.rank};
+  find_entries(space->keys, pages);
+  return space;
+}
+
+result<finish_reply> registry_state::commit(const finish_request& request, timestamp now) {
+  const auto space = find_written(request.space, request.rank, request.pages.items);
+  if (!space)
+    return tl::unexpected<error>(space.error());
+  const reservation_name name{request.token, space->number, request.rank};
   const auto number = live_reservation(name, now);
-  find_pages(space, request.pages.items);
   used_.clear();
   inserted_.clear();
   finish_reply reply;
   reply.results.items.reserve(request.pages.size());
-  for (std::size_t i = 0; i < request.pages.size(); ++i)
-    reply.results.items.push_back(code_of(commit_page(space, name, number, request.pages[i], found_[i])));
-  space.inserted(inserted_);
-  space.touch(used_);
+  for (std::size_t i = 0; i < request.pages.size(); ++i) {
+    const auto entry = space->keys.table().refresh(found_[i], request.pages[i].key);
+    reply.results.items.push_back(code_of(commit_page(space->keys, name, number, request.pages[i], entry)));
+  }
+  space->keys.inserted(inserted_);
+  space->keys.touch(used_);
   if (number)
     close_if_ended(*number);
   return reply;
@@ -306,7 +326,7 @@ errc registry_state::abort_one(const key_space& space, const reservation_name& n
                                std::optional<reservation_number> number, const page_ref& page, entry_index entry) {
   const bool known = number || reservations_.recently_ended(name);
   const auto cell = entry != no_entry ? space.table().page(entry, name.rank) : page_cell{};
-  if (cell.reserved() && number) {
+  if (cell.has_token() && number) {
     const auto& reserved = reservations_.page(cell.record());
     if (reserved.owner == *number) {
       if (page.where.generation != 0 && page.where != reserved.where)
@@ -323,16 +343,10 @@ errc registry_state::abort_one(const key_space& space, const reservation_name& n
 }
 
 result<finish_reply> registry_state::abort(const finish_request& request, timestamp now) {
-  const auto space_at = space_number(request.space);
-  if (!space_at)
-    return refuse(space_at.error());
-  auto& space = *spaces_[*space_at];
-  auto bad = check_rank(space, request.rank);
-  if (!bad)
-    bad = check_pages(request.pages.items);
-  if (bad)
-    return refuse(std::move(*bad));
-  const reservation_name name{request.token, *space_at, request.rank};
+  const auto space = find_written(request.space, request.rank, request.pages.items);
+  if (!space)
+    return tl::unexpected<error>(space.error());
+  const reservation_name name{request.token, space->number, request.rank};
   const auto number = live_reservation(name, now);
   finish_reply reply;
   if (request.pages.empty()) {
@@ -340,29 +354,22 @@ result<finish_reply> registry_state::abort(const finish_request& request, timest
       end_reservation(*number);
     return reply;
   }
-  find_pages(space, request.pages.items);
   reply.results.items.reserve(request.pages.size());
   for (std::size_t i = 0; i < request.pages.size(); ++i) {
     const auto& page = request.pages[i];
-    const auto entry = space.table().refresh(found_[i], page.key);
-    reply.results.items.push_back(code_of(abort_one(space, name, number, page, entry)));
+    const auto entry = space->keys.table().refresh(found_[i], page.key);
+    reply.results.items.push_back(code_of(abort_one(space->keys, name, number, page, entry)));
   }
   if (number)
     close_if_ended(*number);
   return reply;
 }
 
-result<finish_reply> registry_state::invalidate(const invalidate_request& request, timestamp) {
-  const auto space_at = space_number(request.space);
-  if (!space_at)
-    return refuse(space_at.error());
-  auto& space = *spaces_[*space_at];
-  auto bad = check_rank(space, request.rank);
-  if (!bad)
-    bad = check_pages(request.pages.items);
-  if (bad)
-    return refuse(std::move(*bad));
-  find_pages(space, request.pages.items);
+result<finish_reply> registry_state::invalidate(const invalidate_request& request, timestamp now) {
+  const auto found = find_written(request.space, request.rank, request.pages.items);
+  if (!found)
+    return tl::unexpected<error>(found.error());
+  auto& space = found->keys;
   finish_reply reply;
   reply.results.items.reserve(request.pages.size());
   for (std::size_t i = 0; i < request.pages.size(); ++i) {
@@ -371,7 +378,7 @@ result<finish_reply> registry_state::invalidate(const invalidate_request& reques
     const auto cell = entry != no_entry ? space.table().page(entry, request.rank) : page_cell{};
     auto code = errc::not_found;
     if (cell.live() && cell.where() == page.where) {
-      space.invalidate(entry, request.rank);
+      space.invalidate(entry, request.rank, clock_.now(now));
       ++invalidated_pages_;
       code = errc::ok;
     } else if (cell.live() || cell.reserved()) {

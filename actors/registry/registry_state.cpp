@@ -2,19 +2,11 @@
 
 #include <algorithm>
 #include <cassert>
-#include <limits>
 #include <utility>
 
 namespace troupe {
 
 namespace {
-
-std::optional<error> check_duration(duration x, duration most, std::string_view what) {
-  if (x > duration::zero() && x <= most)
-    return std::nullopt;
-  return error{errc::invalid_argument, std::string(what) + " must be more than 0 and at most " +
-                                           std::to_string(most.count()) + " ns, and is " + std::to_string(x.count())};
-}
 
 std::optional<error> check_ticket(const ticket& x) {
   if (x.owner != 0)
@@ -22,75 +14,20 @@ std::optional<error> check_ticket(const ticket& x) {
   return error{errc::invalid_argument, "the ticket's owner is 0, which stands for nobody; use the client's own id"};
 }
 
-template <class T>
-void append_difference(std::string& out, std::string_view field, const T& ours, const T& theirs) {
-  if (ours == theirs)
-    return;
-  if (!out.empty())
-    out.append(", ");
-  if constexpr (std::is_same_v<T, std::string>)
-    out.append(field).append(" \"").append(ours).append("\" is not \"").append(theirs).append("\"");
-  else
-    out.append(field).append(" ").append(std::to_string(ours)).append(" is not ").append(std::to_string(theirs));
-}
-
-/// Which fields of the identity differ, and how.
-std::string differences(const namespace_spec& ours, const namespace_spec& theirs) {
-  std::string out;
-  append_difference(out, "model", ours.model, theirs.model);
-  append_difference(out, "revision", ours.revision, theirs.revision);
-  append_difference(out, "dtype", ours.dtype, theirs.dtype);
-  append_difference(out, "layout", ours.layout, theirs.layout);
-  append_difference(out, "salt", ours.salt, theirs.salt);
-  append_difference(out, "world_size", ours.world_size, theirs.world_size);
-  append_difference(out, "layers", ours.geometry.layers, theirs.geometry.layers);
-  append_difference(out, "parts", ours.geometry.parts, theirs.geometry.parts);
-  append_difference(out, "heads", ours.geometry.heads, theirs.geometry.heads);
-  append_difference(out, "head_size", ours.geometry.head_size, theirs.geometry.head_size);
-  append_difference(out, "element_bytes", ours.geometry.element_bytes, theirs.geometry.element_bytes);
-  append_difference(out, "block_tokens", ours.geometry.block_tokens, theirs.geometry.block_tokens);
-  return out;
-}
-
 } // namespace
-
-registry_state::registry_state(const registry_options& options) : options_(options) {
-  assert(options_.shard < options_.shard_count);
-}
-
-registry_state::~registry_state() = default;
 
 tl::unexpected<error> registry_state::refuse(error why) {
   ++refused_;
   return tl::unexpected<error>(std::move(why));
 }
 
-// -- namespaces and checks ------------------------------------------------------------------------------------------
+// -- checks -----------------------------------------------------------------------------------------------------------
 
-result<void> registry_state::add_namespace(const namespace_spec& spec) {
-  constexpr auto most_ranks = std::numeric_limits<std::uint16_t>::max();
-  if (spec.world_size == 0 || spec.world_size > most_ranks)
-    return refuse({errc::invalid_argument, "namespace \"" + spec.name + "\": world_size is " +
-                                               std::to_string(spec.world_size) + ", and must be from 1 to " +
-                                               std::to_string(most_ranks)});
-  const auto id = spec.id();
-  for (const auto& space : spaces_) {
-    const auto& known = space->spec();
-    if (space->id() != id && known.name != spec.name)
-      continue;
-    const auto different = differences(known, spec);
-    if (!different.empty())
-      return refuse({errc::identity_mismatch, "namespace \"" + spec.name + "\" is known as another one: " + different +
-                                                  "; give it another name, or use the same settings"});
-    if (space->id() == id)
-      return {};
-  }
-  if (spaces_.size() >= options_.max_namespaces)
-    return refuse({errc::limit_exceeded, "namespace \"" + spec.name + "\" would be one more than the " +
-                                             std::to_string(options_.max_namespaces) + " that are allowed"});
-  space_numbers_.emplace(id, static_cast<std::uint32_t>(spaces_.size()));
-  spaces_.push_back(std::make_unique<key_space>(spec, options_.shard, options_.shard_count, options_.hash_seed));
-  return {};
+std::optional<error> registry_state::check_duration(duration x, duration most, std::string_view what) {
+  if (x > duration::zero() && x <= most)
+    return std::nullopt;
+  return error{errc::invalid_argument, std::string(what) + " must be more than 0 and at most " +
+                                           std::to_string(most.count()) + " ns, and is " + std::to_string(x.count())};
 }
 
 const key_space* registry_state::find_space(const namespace_id& id) const {
@@ -105,11 +42,24 @@ result<std::uint32_t> registry_state::space_number(const namespace_id& id) const
   return found->second;
 }
 
+result<registry_state::checked_space> registry_state::find_rank(const namespace_id& id, rank_number rank) const {
+  const auto number = space_number(id);
+  if (!number)
+    return tl::unexpected<error>(number.error());
+  auto& space = *spaces_[*number];
+  if (auto bad = check_rank(space, rank))
+    return tl::unexpected<error>(std::move(*bad));
+  return checked_space{*number, space};
+}
+
 std::optional<error> registry_state::check_rank(const key_space& space, rank_number rank) const {
-  if (rank < space.spec().world_size)
+  if (space.has_rank(rank))
     return std::nullopt;
-  return error{errc::out_of_range, "rank " + std::to_string(rank) + ": namespace \"" + space.spec().name +
-                                       "\" has ranks 0 to " + std::to_string(space.spec().world_size - 1)};
+  const auto prefix = "rank " + std::to_string(rank) + ": namespace \"" + space.spec().name + "\" has ";
+  if (space.options().automatic)
+    return error{errc::out_of_range, prefix + std::to_string(space.ranks().size()) +
+                                         " ranks, and this one is not among them; register it first"};
+  return error{errc::out_of_range, prefix + "ranks 0 to " + std::to_string(space.spec().world_size - 1)};
 }
 
 std::optional<error> registry_state::check_batch(std::size_t n) const {
@@ -194,18 +144,23 @@ std::optional<error> registry_state::take_lease(std::uint32_t space, const ticke
   return std::nullopt;
 }
 
+std::optional<error> registry_state::check_lookup(std::uint32_t space, const ticket& lease, duration lease_for,
+                                                  std::span<const key_digest> keys, timestamp now) {
+  auto bad = check_ticket(lease);
+  if (!bad)
+    bad = check_duration(lease_for, options_.max_lease, "lease_for");
+  if (!bad)
+    bad = check_keys(keys);
+  if (!bad)
+    bad = check_same_lease(space, lease, now);
+  return bad;
+}
+
 result<match_reply> registry_state::match(const match_request& request, timestamp now) {
   const auto space = space_number(request.space);
   if (!space)
     return refuse(space.error());
-  auto bad = check_ticket(request.lease);
-  if (!bad)
-    bad = check_duration(request.lease_for, options_.max_lease, "lease_for");
-  if (!bad)
-    bad = check_keys(request.keys.items);
-  if (!bad)
-    bad = check_same_lease(*space, request.lease, now);
-  if (bad)
+  if (auto bad = check_lookup(*space, request.lease, request.lease_for, request.keys.items, now))
     return refuse(std::move(*bad));
   used_.clear();
   spaces_[*space]->append_leading_complete(request.keys.items, used_);
@@ -215,42 +170,37 @@ result<match_reply> registry_state::match(const match_request& request, timestam
   return match_reply{static_cast<std::uint32_t>(used_.size())};
 }
 
-result<locate_reply> registry_state::locate(const locate_request& request, timestamp now) {
-  const auto number = space_number(request.space);
-  if (!number)
-    return refuse(number.error());
-  auto& space = *spaces_[*number];
-  auto bad = check_rank(space, request.rank);
-  if (!bad)
-    bad = check_ticket(request.lease);
-  if (!bad)
-    bad = check_duration(request.lease_for, options_.max_lease, "lease_for");
-  if (!bad)
-    bad = check_keys(request.keys.items);
-  if (!bad)
-    bad = check_same_lease(*number, request.lease, now);
-  if (bad)
-    return refuse(std::move(*bad));
-  const auto& keys = request.keys.items;
+packed<location> registry_state::find_pages(const key_space& space, rank_number rank, std::span<const key_digest> keys,
+                                            bool complete_only) {
   found_.resize(keys.size());
   space.table().find(keys, found_);
-  locate_reply reply;
-  reply.locations.items.resize(keys.size());
+  packed<location> locations;
+  locations.items.resize(keys.size());
   used_.clear();
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    auto& out = reply.locations[i];
+    auto& out = locations[i];
     out.status = static_cast<std::uint32_t>(errc::not_found);
-    if (found_[i] == no_entry)
+    if (found_[i] == no_entry || (complete_only && !space.complete(found_[i])))
       continue;
-    const auto cell = space.table().page(found_[i], request.rank);
+    const auto cell = space.table().page(found_[i], rank);
     if (!cell.live())
       continue;
     out = {cell.where(), static_cast<std::uint32_t>(errc::ok)};
     used_.push_back(found_[i]);
   }
-  if (auto full = take_lease(*number, request.lease, request.lease_for, used_, now))
+  return locations;
+}
+
+result<locate_reply> registry_state::locate(const locate_request& request, timestamp now) {
+  const auto space = find_rank(request.space, request.rank);
+  if (!space)
+    return refuse(space.error());
+  if (auto bad = check_lookup(space->number, request.lease, request.lease_for, request.keys.items, now))
+    return refuse(std::move(*bad));
+  locate_reply reply{find_pages(space->keys, request.rank, request.keys.items, false)};
+  if (auto full = take_lease(space->number, request.lease, request.lease_for, used_, now))
     return refuse(std::move(*full));
-  space.touch(used_);
+  space->keys.touch(used_);
   return reply;
 }
 
@@ -300,6 +250,8 @@ result<void> registry_state::renew(const renew_request& request, timestamp now) 
 // -- eviction, links, time ------------------------------------------------------------------------------------------
 
 result<void> registry_state::link(const link_request& request, timestamp) {
+  if (removals_.contains(request.space))
+    return {};
   const auto space = space_number(request.space);
   if (!space)
     return refuse(space.error());
@@ -311,15 +263,12 @@ result<void> registry_state::link(const link_request& request, timestamp) {
   return {};
 }
 
-result<evict_reply> registry_state::evict(const evict_request& request, timestamp) {
-  const auto number = space_number(request.space);
-  if (!number)
-    return refuse(number.error());
-  auto& space = *spaces_[*number];
-  if (auto bad = check_rank(space, request.rank))
-    return refuse(std::move(*bad));
+result<evict_reply> registry_state::evict(const evict_request& request, timestamp now) {
+  const auto space = find_rank(request.space, request.rank);
+  if (!space)
+    return refuse(space.error());
   const auto looks = std::min<std::uint64_t>(std::uint64_t{4} * request.wanted + 64, options_.max_eviction_looks);
-  return space.evict(request.rank, request.wanted, static_cast<std::uint32_t>(looks));
+  return space->keys.evict(request.rank, request.wanted, static_cast<std::uint32_t>(looks), clock_.now(now));
 }
 
 bool registry_state::owner_died(owner_id owner, timestamp now) {
@@ -352,46 +301,70 @@ bool registry_state::tick(timestamp now) {
     left -= std::min<std::size_t>(left, std::max<std::size_t>(1, reservations_.at(*number).pages.size()));
     expire_reservation(*number);
   }
-  return leases_.due(now).has_value() || reservations_.due(now).has_value();
+  for (; left > 0 && anonymous_.due(now); --left)
+    expire_anonymous(*anonymous_.due(now));
+  bool more = leases_.due(now) || reservations_.due(now) || anonymous_.due(now);
+  const auto coarse = clock_.now(now);
+  for (const auto& space : spaces_)
+    if (space) {
+      left -= space->release_due(coarse, left);
+      more = more || space->next_release().value_or(coarse_never) <= coarse;
+    }
+  return more;
 }
 
 std::optional<timestamp> registry_state::next_deadline() const {
-  const auto a = leases_.next_deadline();
-  const auto b = reservations_.next_deadline();
-  if (a && b)
-    return std::min(*a, *b);
-  return a ? a : b;
+  std::optional<timestamp> first;
+  const auto consider = [&](std::optional<timestamp> at) {
+    if (at && (!first || *at < *first))
+      first = at;
+  };
+  consider(leases_.next_deadline());
+  consider(reservations_.next_deadline());
+  consider(anonymous_.next_deadline());
+  for (const auto& space : spaces_)
+    if (const auto next = space ? space->next_release() : std::nullopt)
+      consider(clock_.begin(*next));
+  return first;
 }
 
 registry_outbox registry_state::take_outbox() {
-  registry_outbox out;
+  auto out = std::exchange(left_over_, {});
   for (const auto& space : spaces_)
-    space->outbox().drain_into(out);
+    if (space)
+      space->outbox().drain_into(out);
+  changes_ += out.changes.size();
+  out.sequence = changes_;
   return out;
 }
 
 registry_stats registry_state::stats() const {
   registry_stats s;
   for (const auto& space : spaces_) {
+    if (!space)
+      continue;
     s.keys += space->keys();
     s.complete_keys += space->complete_keys();
     s.evicted_keys += space->evicted_keys();
+    s.withheld_slots += space->withheld_slots();
     s.resident_bytes += space->resident_bytes();
   }
   s.leases = leases_.size();
-  s.reservations = reservations_.pages();
+  s.reservations = reservations_.pages() + anonymous_.pages();
   s.invalidated_pages = invalidated_pages_;
+  s.reclaimed_pages = reclaimed_pages_;
+  s.erased_pages = erased_pages_;
   s.expired_leases = expired_leases_;
   s.expired_reservations = expired_reservations_;
   s.refused = refused_;
-  s.resident_bytes += leases_.resident_bytes() + reservations_.resident_bytes();
+  s.resident_bytes += leases_.resident_bytes() + reservations_.resident_bytes() + anonymous_.resident_bytes();
   return s;
 }
 
 std::uint64_t registry_state::keys() const {
   std::uint64_t n = 0;
   for (const auto& space : spaces_)
-    n += space->keys();
+    n += space ? space->keys() : 0;
   return n;
 }
 

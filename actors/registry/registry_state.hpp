@@ -1,5 +1,7 @@
 #pragma once
 
+#include "actors/registry/anonymous_table.hpp"
+#include "actors/registry/coarse_clock.hpp"
 #include "actors/registry/key_space.hpp"
 #include "actors/registry/lease_table.hpp"
 #include "actors/registry/registry_outbox.hpp"
@@ -30,17 +32,26 @@ struct registry_options {
   std::uint32_t max_batch = 8192;
   duration max_lease = std::chrono::minutes(10);
   duration max_reservation = std::chrono::minutes(10);
+  /// Of keys that are located without a lease.
+  duration max_protection = std::chrono::minutes(10);
   std::uint32_t max_leases = 1U << 16;
   std::uint32_t max_leases_per_owner = 1U << 14;
   /// Keys held by one lease.
   std::uint32_t max_lease_keys = 1U << 16;
-  /// Pages reserved at one time, by all and by one owner (the latter counts requests).
+  /// Pages reserved at one time, by all and by one owner (the latter counts requests). Those of writers without tokens
+  /// count among all.
   std::uint32_t max_reserved_pages = 1U << 20;
   std::uint32_t max_reservations_per_owner = 1U << 12;
   /// Keys looked at by one call of `evict`, whatever is wanted.
   std::uint32_t max_eviction_looks = 1U << 14;
   /// Keys and pages given back by one `tick`.
   std::uint32_t tick_work = 1U << 13;
+  /// Ranks that a namespace may allow itself when they are registered at run time.
+  std::uint32_t max_ranks = 1024;
+  /// Keys looked at by one call of `clear` or `remove_namespace`.
+  std::uint32_t max_clear_looks = 1U << 13;
+  /// Report in the outbox what has to survive a restart.
+  bool change_feed = false;
   /// Makes the hash of the key index unpredictable. Any value will do in tests.
   std::uint64_t hash_seed = 0;
 };
@@ -48,7 +59,7 @@ struct registry_options {
 /// Names a reservation that waits for slots, from `begin_reserve` to `finish_reserve`.
 using plan_id = std::uint64_t;
 
-/// What `begin_reserve` found.
+/// What `begin_reserve` or `begin_allocate` found.
 struct reserve_plan {
   enum class kind : std::uint8_t {
     /// `reply` is the answer.
@@ -58,6 +69,9 @@ struct reserve_plan {
     needs_slots,
     /// The same request is under way: its answer, when `finish_reserve` gives it for `plan`, is this one's too.
     pending,
+    /// Slots for some of the keys are being asked for under `plan`, by another request. Nothing has changed: ask again
+    /// after `finish_reserve` for `plan`.
+    wait,
   };
 
   kind what = kind::answered;
@@ -83,9 +97,23 @@ public:
   registry_state(const registry_state&) = delete;
   registry_state& operator=(const registry_state&) = delete;
 
+  // -- namespaces and ranks
+
   /// Makes the namespace known. The same identity again is fine. identity_mismatch if the name stands for another
-  /// identity, naming each difference.
-  result<void> add_namespace(const namespace_spec& spec);
+  /// identity, or has other options, naming each difference; busy while the namespace is being removed.
+  result<void> add_namespace(const namespace_spec& spec, const namespace_options& options = {});
+
+  /// As `add_rank_request` says, but for the allocator, of which the actor knows.
+  result<void> add_rank(const namespace_id& space, rank_number rank, std::uint32_t slots);
+
+  /// As `remove_namespace_request` says. Slots go back through the outbox, withheld ones too. `tick` ends leases and
+  /// reservations; there is `more` as long as any are left, slots on their way to a reservation included.
+  result<remove_namespace_reply> remove_namespace(const remove_namespace_request& request, timestamp now);
+
+  result<describe_reply> describe(const describe_request& request) const;
+  result<key_reply> look_up(const key_request& request, timestamp now);
+
+  // -- for clients that hold leases and tokens
 
   /// Leases the leading complete keys. No lease comes into being where nothing matches. A lease that exists is extended
   /// to the later deadline.
@@ -126,6 +154,38 @@ public:
   /// Unpublishes live pages that are named exactly. Per page: ok, stale, not_found.
   result<finish_reply> invalidate(const invalidate_request& request, timestamp now);
 
+  // -- for clients without; messages/registry_messages.hpp says what each code means
+
+  result<result_codes> exists(const exists_request& request);
+  result<locate_reply> protect(const protect_request& request, timestamp now);
+
+  /// Finds or reserves a slot for each key. With `may_wait`, a request that touches keys for which slots are being
+  /// asked for is told to `wait`; otherwise these keys are busy. A plan is finished by `finish_reserve`, as all are.
+  result<reserve_plan> begin_allocate(const allocate_request& request, timestamp now, bool may_wait);
+  result<result_codes> confirm(const confirm_request& request, timestamp now);
+  result<result_codes> reclaim(const reclaim_request& request, timestamp now);
+
+  // -- for administrators
+
+  result<result_codes> erase(const erase_request& request, timestamp now);
+  result<clear_reply> clear(const clear_request& request, timestamp now);
+
+  // -- restoring; before anything else but namespaces and ranks are added
+
+  /// Takes pages that an earlier run stored, in any order, in any number of calls; one code each, see
+  /// `restore_request`. Child counts follow, those of other shards through the outbox. What is not taken is reported as
+  /// unpublished, so that it is not stored any more. invalid_argument after `restored`.
+  result<result_codes> restore(std::span<const stored_page> pages);
+
+  /// Drops pages that were restored: the allocator has heard a better claim on their slots from another shard. Codes
+  /// are ok and not_found.
+  result<result_codes> drop_restored(const namespace_id& space, rank_number rank, std::span<const slot_ref> slots);
+
+  /// Ends restoring.
+  result<restore_report> restored();
+
+  // -- what other parts of a node tell
+
   /// Children in other shards came or went.
   result<void> link(const link_request& request, timestamp now);
 
@@ -151,7 +211,7 @@ public:
   std::uint64_t keys() const;
   bool is_complete(const namespace_id& space, const key_digest& key) const;
 
-  /// What a slot that is not with its allocator is doing here.
+  /// What a slot that is not with its allocator is doing here; reserved is with or without a token.
   enum class page_use : std::uint8_t { reserved, live, withheld };
 
   /// For tests and simulations: full scans.
@@ -161,17 +221,43 @@ public:
   std::string check_invariants() const;
 
 private:
+  struct checked_space {
+    std::uint32_t number = 0;
+    key_space& keys;
+  };
+
+  /// A namespace that answers nobody any more, and how far it is cleared.
+  struct removal {
+    std::uint32_t space = 0;
+    entry_index from = 0;
+  };
+
+  struct restoring;
+
   tl::unexpected<error> refuse(error why);
 
   const key_space* find_space(const namespace_id& id) const;
   result<std::uint32_t> space_number(const namespace_id& id) const;
+  std::uint32_t free_space_number() const;
+  /// The namespace, if it and the rank exist.
+  result<checked_space> find_rank(const namespace_id& id, rank_number rank) const;
+  /// The same, and where the keys of the pages are: one entry each in `found_`. Refuses what makes no sense.
+  result<checked_space> find_written(const namespace_id& id, rank_number rank, std::span<const page_ref> pages);
   std::optional<error> check_rank(const key_space& space, rank_number rank) const;
+  static std::optional<error> check_duration(duration x, duration most, std::string_view what);
   std::optional<error> check_batch(std::size_t n) const;
   std::optional<error> check_keys(std::span<const key_digest> keys) const;
   std::optional<error> check_pages(std::span<const page_ref> pages) const;
+  std::optional<error> check_new_keys(std::span<const key_digest> keys, std::span<const key_digest> parents) const;
   std::optional<error> check_reserve(const key_space& space, const reserve_request& request) const;
+  std::optional<error> check_lookup(std::uint32_t space, const ticket& lease, duration lease_for,
+                                    std::span<const key_digest> keys, timestamp now);
   std::optional<error> check_same_lease(std::uint32_t space, const ticket& name, timestamp now);
   std::optional<error> check_reservation_limits(std::uint64_t pages, owner_id owner) const;
+
+  /// Where the rank's pages lie, one answer per key; `used_` are the entries that were found.
+  packed<location> find_pages(const key_space& space, rank_number rank, std::span<const key_digest> keys,
+                              bool complete_only);
 
   /// The lease if its deadline is not over; one whose deadline is over is ended here.
   std::optional<lease_number> live_lease(const ticket& name, timestamp now);
@@ -195,20 +281,52 @@ private:
                    const page_ref& page, entry_index entry);
   errc abort_one(const key_space& space, const reservation_name& name, std::optional<reservation_number> number,
                  const page_ref& page, entry_index entry);
-  void find_pages(const key_space& space, std::span<const page_ref> pages);
+  void find_entries(const key_space& space, std::span<const page_ref> pages);
+  /// The next slot that can be one; generation 0 when there are no more.
+  slot_ref next_granted(std::span<const slot_ref>& granted);
+
+  void expire_anonymous(anonymous_number number);
+  /// The slot goes back, not before `until`.
+  void end_anonymous(anonymous_number number, coarse_time until = 0);
+  std::optional<plan_id> prepare_allocate(const key_space& space, rank_number rank, std::span<const key_digest> keys,
+                                          timestamp now, bool may_wait);
+  void mark_anonymous(const checked_space& space, const allocate_request& request, timestamp now, reserve_plan& plan);
+  location promise_again(key_space& space, const anonymous_plan& plan, const key_digest& key, slot_ref where,
+                         timestamp now);
+  result<reserve_reply> finish_allocate(plan_id plan, std::span<const slot_ref> granted, timestamp now);
+  errc confirm_page(key_space& space, rank_number rank, const page_ref& page, entry_index entry, timestamp now);
+  errc reclaim_slot(key_space& space, rank_number rank, slot_number slot, timestamp now);
+
+  errc restore_page(const stored_page& page, entry_index hint);
+  bool removed(std::uint32_t space) const;
+  bool finish_removal(const removal& what);
 
   std::string check_leases() const;
   std::string check_reservations() const;
+  std::string check_anonymous() const;
   std::string check_slots() const;
 
   registry_options options_;
+  coarse_clock clock_;
+  /// Null where a namespace was removed.
   std::vector<std::unique_ptr<key_space>> spaces_;
+  /// Without those that are being removed.
   std::unordered_map<namespace_id, std::uint32_t> space_numbers_;
+  std::unordered_map<namespace_id, removal> removals_;
   lease_table leases_;
   reservation_table reservations_;
+  anonymous_table anonymous_;
+  /// Null once service has begun.
+  std::unique_ptr<restoring> restoring_;
+  restore_report restored_;
+  /// Of namespaces that are gone.
+  registry_outbox left_over_;
+  std::uint64_t changes_ = 0;
   std::uint64_t expired_leases_ = 0;
   std::uint64_t expired_reservations_ = 0;
   std::uint64_t invalidated_pages_ = 0;
+  std::uint64_t reclaimed_pages_ = 0;
+  std::uint64_t erased_pages_ = 0;
   std::uint64_t refused_ = 0;
 
   // Kept between calls for their memory.

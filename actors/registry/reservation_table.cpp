@@ -27,6 +27,9 @@ reservation_number reservation_table::open(const reservation_name& name, timesta
   ++r.incarnation;
   by_name_.emplace(name, number);
   owners_.add(name.token.owner, number);
+  if (name.space >= in_space_.size())
+    in_space_.resize(std::size_t{name.space} + 1, 0);
+  ++in_space_[name.space];
   set_deadline(number, deadline);
   return number;
 }
@@ -58,6 +61,7 @@ void reservation_table::close(reservation_number number) {
   assert(r.open_pages == 0);
   if (r.state != reservation::phase::dropped)
     drop(number);
+  --in_space_[r.name.space];
   r.answers.clear();
   r.pages.clear();
   ++r.incarnation;
@@ -101,8 +105,17 @@ void reservation_table::doom(owner_id owner) {
   }
 }
 
+void reservation_table::doom_space(std::uint32_t space) {
+  for (const auto& [name, number] : by_name_)
+    if (name.space == space) {
+      reservations_[number].doomed = true;
+      set_deadline(number, timestamp::min());
+    }
+}
+
 std::uint64_t reservation_table::plan_id(reservation_number number) const noexcept {
-  return (std::uint64_t{reservations_[number].incarnation} << 32) | number;
+  // The highest bit tells plans of writers without tokens apart.
+  return (std::uint64_t{reservations_[number].incarnation & 0x7fffffffU} << 32U) | number;
 }
 
 std::optional<reservation_number> reservation_table::find_plan(std::uint64_t plan) const noexcept {

@@ -98,8 +98,9 @@ public:
   std::optional<reservation_number> due(timestamp now) const { return deadlines_.due(now); }
   std::optional<timestamp> next_deadline() const { return deadlines_.next(); }
 
-  /// Makes all reservations of the owner due.
+  /// Makes all reservations of the owner, or in the namespace, due.
   void doom(owner_id owner);
+  void doom_space(std::uint32_t space);
 
   reservation& at(reservation_number number) noexcept { return reservations_[number]; }
   const reservation& at(reservation_number number) const noexcept { return reservations_[number]; }
@@ -114,6 +115,8 @@ public:
   std::uint64_t pages() const noexcept { return pages_.size() - free_pages_.size(); }
   /// Requests, dropped ones included.
   std::uint64_t size() const noexcept { return reservations_.size() - free_.size(); }
+  /// Requests in one namespace, dropped ones included.
+  std::uint64_t count_in(std::uint32_t space) const noexcept { return space < in_space_.size() ? in_space_[space] : 0; }
   /// Requests of one owner, without dropped ones.
   std::uint64_t count(owner_id owner) const { return owners_.count(owner); }
   std::uint64_t resident_bytes() const noexcept;
@@ -142,6 +145,8 @@ private:
   std::unordered_map<reservation_name, reservation_number, hash_name> by_name_;
   owner_index owners_;
   deadline_queue deadlines_;
+  /// Requests by namespace.
+  std::vector<std::uint64_t> in_space_;
   std::unordered_set<reservation_name, hash_name> ended_;
   /// The names in `ended_`, each once; a ring, the oldest is overwritten first.
   std::vector<reservation_name> ended_order_;

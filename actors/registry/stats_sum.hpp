@@ -18,6 +18,9 @@ inline registry_stats& operator+=(registry_stats& a, const registry_stats& b) {
   a.expired_reservations += b.expired_reservations;
   a.refused += b.refused;
   a.resident_bytes += b.resident_bytes;
+  a.reclaimed_pages += b.reclaimed_pages;
+  a.erased_pages += b.erased_pages;
+  a.withheld_slots += b.withheld_slots;
   return a;
 }
 

@@ -104,6 +104,7 @@ TEST_CASE("numbered keys spread over the index as well as hashed ones", "[regist
   // Clients may number their keys in either half; were the index's hash weak, segments would split far too often.
   for (const bool low : {true, false}) {
     key_table table(1, 11);
+    table.add_rank(0);
     std::vector<key_digest> keys;
     std::vector<entry_index> entries;
     for (std::uint64_t n = 1; n <= 200000; ++n) {

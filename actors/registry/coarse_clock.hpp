@@ -1,0 +1,52 @@
+#pragma once
+
+#include "base/clock.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+namespace troupe {
+
+/// Quarters of a second since a shard's first request, beginning with 1, in 30 bits: enough for eight years, after
+/// which nothing counts as protected any more. 0 is before all of them.
+using coarse_time = std::uint32_t;
+
+/// After every time that there can be.
+inline constexpr coarse_time coarse_never = 0xffffffff;
+
+/// Turns time into coarse time. The first time it is asked for is its beginning.
+class coarse_clock {
+public:
+  static constexpr duration tick = std::chrono::milliseconds(250);
+  static constexpr coarse_time last = (coarse_time{1} << 30U) - 1;
+
+  /// The tick that `t` lies in.
+  coarse_time now(timestamp t) { return number(t, duration::zero()); }
+
+  /// The first tick that begins when `by` has passed since `t`, or later.
+  coarse_time after(timestamp t, duration by) {
+    now(t); // time may begin here, not when `by` has passed
+    return number(later(t, by), tick - duration(1));
+  }
+
+  /// When the tick begins.
+  timestamp begin(coarse_time x) const {
+    return beginning_ && x > 0 ? later(*beginning_, tick * (x - 1)) : timestamp::min();
+  }
+
+private:
+  coarse_time number(timestamp t, duration round) {
+    if (!beginning_)
+      beginning_ = t;
+    if (t <= *beginning_)
+      return 1;
+    const auto ticks = (duration(t - *beginning_) / tick) + (duration(t - *beginning_) % tick + round) / tick;
+    return static_cast<coarse_time>(std::min<std::int64_t>(ticks + 1, last));
+  }
+
+  std::optional<timestamp> beginning_;
+};
+
+} // namespace troupe

@@ -1,0 +1,200 @@
+#include "tests/actors/registry_support.hpp"
+
+#include <deque>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// A store that writes when the test says so.
+class patient_store final : public store::metadata_store {
+public:
+  const store::node_identity& identity() const noexcept override { return identity_; }
+
+  result<void> commit(store::write_batch&& batch, store::commit_callback done) override {
+    if (refuse.code != errc::ok)
+      return tl::unexpected<error>(refuse);
+    waiting.emplace_back(std::move(batch), std::move(done));
+    return {};
+  }
+  result<store::load_summary> load(store::load_visitor&, unsigned) override { return store::load_summary{}; }
+  result<void> checkpoint(const std::filesystem::path&) override { return {}; }
+  result<void> close() override { return {}; }
+  store::store_stats stats() const override { return {}; }
+
+  /// Ends the write that is under way; how many records it had.
+  std::size_t write(const result<void>& outcome = {}) {
+    REQUIRE(waiting.size() == 1); // one at a time
+    auto [batch, done] = std::move(waiting.front());
+    waiting.pop_front();
+    done(outcome);
+    return batch.records();
+  }
+
+  std::deque<std::pair<store::write_batch, store::commit_callback>> waiting;
+  error refuse{errc::ok, {}};
+
+private:
+  store::node_identity identity_;
+};
+
+/// One shard with a store, and a probe for its allocator.
+struct durable_world : sim {
+  namespace_spec space = small_space();
+  probe slots{system()};
+  probe metrics{system()};
+  std::shared_ptr<patient_store> disk = std::make_shared<patient_store>();
+  registry_actor shard;
+
+  durable_world() {
+    registry_options how;
+    how.change_feed = true;
+    shard = spawn<registry>(how, std::vector{space}, metrics.as<metrics_actor>(), disk);
+    const registry_peers peers{{shard}, {slots.as<allocator_actor>()}, {space.id()}, {0}};
+    REQUIRE(ask(shard, bind_atom_v, peers).code() == errc::ok);
+    disk->write(); // the namespace
+    run();
+  }
+
+  /// Reserves one key at a slot.
+  finish_request reserve(std::uint64_t n, slot_number slot) {
+    const reserve_request wanted{space.id(),          0, {7, n}, std::chrono::seconds(30), test_task(1, n).keys,
+                                 packed<key_digest>{}};
+    const auto number = begin(shard, wanted);
+    const auto asked = slots.take_one<take_atom, ticket, std::uint32_t, duration>();
+    slots.reply(asked, caf::make_message(take_reply{std::vector{slot_ref{slot, 5}}}));
+    run();
+    const auto granted = client().answer_to(number).value<reserve_reply>();
+    REQUIRE(granted.results[0].code() == errc::ok);
+    return {space.id(), 0, {7, n}, std::vector{page_ref{wanted.keys[0], granted.results[0].where}}};
+  }
+
+  bool complete(std::uint64_t n) {
+    const exists_request asked{space.id(), all_ranks, test_task(1, n).keys};
+    return ask(shard, asked).value<result_codes>().results[0] == 0;
+  }
+};
+
+} // namespace
+
+TEST_CASE_METHOD(durable_world, "durable registry: a commit is answered when it is written, and not before",
+                 "[registry_durable]") {
+  const auto page = reserve(1, 3);
+  const auto number = begin(shard, commit_atom_v, page);
+  CHECK_FALSE(client().answer_to(number).came);
+  CHECK(slots.take<publish_page_atom, slot_batch>().empty());
+  CHECK(complete(1)); // who reads now and finds it gone after a crash has a miss
+  CHECK(disk->write() == 1);
+  run();
+  CHECK(client().answer_to(number).value<finish_reply>().results[0] == 0);
+  CHECK(slots.take<publish_page_atom, slot_batch>().size() == 1);
+}
+
+TEST_CASE_METHOD(durable_world, "durable registry: a slot goes back when the page that it had is gone from the store",
+                 "[registry_durable]") {
+  const auto page = reserve(1, 3);
+  const auto committed = begin(shard, commit_atom_v, page);
+  disk->write();
+  run();
+  REQUIRE(client().answer_to(committed).code() == errc::ok);
+  const auto number = begin(shard, invalidate_request{space.id(), 0, page.pages});
+  CHECK_FALSE(complete(1));
+  CHECK(slots.take<release_atom, slot_batch>().empty());
+  CHECK_FALSE(client().answer_to(number).came);
+  disk->write();
+  run();
+  CHECK(slots.take<release_atom, slot_batch>().size() == 1);
+  CHECK(client().answer_to(number).code() == errc::ok);
+}
+
+TEST_CASE_METHOD(durable_world, "durable registry: an eviction is answered after the slots have gone back",
+                 "[registry_durable]") {
+  const auto committed = begin(shard, commit_atom_v, reserve(1, 3));
+  disk->write();
+  run();
+  REQUIRE(client().answer_to(committed).code() == errc::ok);
+  const auto number = begin(shard, evict_request{space.id(), 0, 1});
+  CHECK_FALSE(client().answer_to(number).came);
+  disk->write();
+  run();
+  CHECK(slots.take<release_atom, slot_batch>().size() == 1);
+  CHECK(client().answer_to(number).value<evict_reply>().slots == 1);
+}
+
+TEST_CASE_METHOD(durable_world, "durable registry: what changes during a write goes into the next, in order",
+                 "[registry_durable]") {
+  std::vector<finish_request> pages;
+  for (std::uint64_t n = 1; n <= 5; ++n)
+    pages.push_back(reserve(n, static_cast<slot_number>(n)));
+  std::vector<std::uint64_t> numbers;
+  for (const auto& x : pages)
+    numbers.push_back(begin(shard, commit_atom_v, x));
+  CHECK(disk->write() == 1);
+  run();
+  CHECK(client().answer_to(numbers[0]).code() == errc::ok);
+  for (std::size_t i = 1; i < numbers.size(); ++i)
+    CHECK_FALSE(client().answer_to(numbers[i]).came);
+  CHECK(disk->write() == 4);
+  run();
+  for (std::size_t i = 1; i < numbers.size(); ++i)
+    CHECK(client().answer_to(numbers[i]).code() == errc::ok);
+  CHECK(disk->waiting.empty());
+}
+
+TEST_CASE_METHOD(durable_world, "durable registry: reads and refusals wait for nothing", "[registry_durable]") {
+  const auto hanging = begin(shard, commit_atom_v, reserve(1, 3));
+  const auto keys = test_task(1, 1).keys;
+  CHECK(ask(shard, match_request{space.id(), {7, 90}, std::chrono::seconds(1), keys}).code() == errc::ok);
+  CHECK(ask(shard, stats_atom_v).code() == errc::ok);
+  disk->write();
+  run();
+  CHECK(client().answer_to(hanging).code() == errc::ok);
+  CHECK(ask(shard, commit_atom_v, finish_request{space.id(), 9, {7, 1}, {}}).code() == errc::out_of_range);
+}
+
+TEST_CASE_METHOD(durable_world, "durable registry: a store that has too much to do gets the batch later",
+                 "[registry_durable]") {
+  const auto page = reserve(1, 3);
+  disk->refuse = {errc::limit_exceeded, "too much"};
+  const auto number = begin(shard, commit_atom_v, page);
+  CHECK(disk->waiting.empty());
+  disk->refuse = {errc::ok, {}};
+  advance(std::chrono::seconds(1));
+  CHECK(disk->write() == 1);
+  run();
+  CHECK(client().answer_to(number).code() == errc::ok);
+}
+
+TEST_CASE_METHOD(durable_world, "durable registry: when the store fails, nobody is told that all is well, and it ends",
+                 "[registry_durable]") {
+  const auto first = reserve(1, 3);
+  const auto second = reserve(2, 4);
+  const auto a = begin(shard, commit_atom_v, first);
+  const auto b = begin(shard, commit_atom_v, second);
+  SECTION("while it writes") {
+    disk->write(tl::unexpected<error>(error{errc::no_space, "the disk is full"}));
+    run();
+  }
+  SECTION("when it is given something") {
+    disk->refuse = {errc::io_error, "an earlier write failed"};
+    disk->write();
+    run();
+    CHECK(client().answer_to(a).code() == errc::ok);
+    CHECK(client().answer_to(b).code() == errc::io_error);
+    CHECK(ask(shard, stats_atom_v).code() == errc::unreachable);
+    return;
+  }
+  CHECK(client().answer_to(a).code() == errc::no_space);
+  CHECK(client().answer_to(b).code() == errc::no_space);
+  CHECK(slots.take<publish_page_atom, slot_batch>().empty());
+  CHECK(ask(shard, stats_atom_v).code() == errc::unreachable);
+}
+
+TEST_CASE_METHOD(durable_world, "durable registry: its end answers who waits for the store", "[registry_durable]") {
+  const auto number = begin(shard, commit_atom_v, reserve(1, 3));
+  end(shard);
+  CHECK(client().answer_to(number).code() == errc::shutting_down);
+  disk->write(); // late, and to nobody
+  run();
+}

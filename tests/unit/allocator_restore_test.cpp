@@ -1,0 +1,120 @@
+// Slots that an earlier run left live.
+
+#include "actors/allocator/allocator_state.hpp"
+#include "tests/catch.hpp"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+using namespace troupe;
+
+namespace {
+
+using codes_t = std::vector<errc>;
+using slots_t = std::vector<slot_ref>;
+using slot_state = allocator_state::slot_state;
+
+const timestamp now{std::chrono::seconds(1)};
+
+slots_t take(allocator_state& a, std::uint32_t n) {
+  a.take(1, n, now + std::chrono::seconds(1), now);
+  auto out = a.take_outbox();
+  return out.answers.empty() ? slots_t{} : out.answers[0].reply.slots.items;
+}
+
+} // namespace
+
+TEST_CASE("restored slots are live, all others free with fresh generations", "[allocator]") {
+  allocator_state a({.slots = 6, .first_generation = 100});
+  CHECK(a.restore(slots_t{{1, 7}, {4, 9}}) == codes_t{errc::ok, errc::ok});
+  CHECK(a.restore(slots_t{{6, 1}, {2, 0}}) == codes_t{errc::out_of_range, errc::invalid_argument});
+  CHECK(a.restored().empty());
+  CHECK(a.stats().live == 2);
+  CHECK(a.stats().free == 4);
+  CHECK(a.check_invariants() == "");
+  CHECK(take(a, 4) == slots_t{{0, 101}, {2, 101}, {3, 101}, {5, 101}});
+  CHECK(a.release(slots_t{{1, 8}, {1, 7}}) == codes_t{errc::stale, errc::ok});
+  CHECK(a.fenced(slots_t{{1, 7}}) == codes_t{errc::ok});
+  CHECK(take(a, 1) == slots_t{{1, 8}});
+  CHECK(a.check_invariants() == "");
+}
+
+TEST_CASE("of two claims the later generation stays; equal ones cancel each other out", "[allocator]") {
+  allocator_state a({.slots = 4, .first_generation = 100});
+  CHECK(a.restore(slots_t{{0, 5}, {0, 6}, {0, 4}}) == codes_t{errc::ok, errc::ok, errc::stale});
+  CHECK(a.restore(slots_t{{1, 5}, {1, 5}, {1, 5}, {1, 4}}) == codes_t{errc::ok, errc::stale, errc::stale, errc::stale});
+  CHECK(a.restore(slots_t{{2, 200}, {2, 200}, {2, 201}}) == codes_t{errc::ok, errc::stale, errc::ok});
+  CHECK(a.restore(slots_t{{3, 200}, {3, 200}}) == codes_t{errc::ok, errc::stale});
+  CHECK(a.restored() == slots_t{{0, 5}, {1, 5}, {2, 200}, {3, 200}});
+  CHECK(a.restored().empty());
+  CHECK(a.state_of(0) == slot_state::live);
+  CHECK(a.generation_of(0) == 6);
+  CHECK(a.state_of(2) == slot_state::live);
+  CHECK(a.generation_of(2) == 201);
+  CHECK(take(a, 2) == slots_t{{1, 101}, {3, 201}}); // never again a generation that was claimed
+  CHECK(a.check_invariants() == "");
+}
+
+TEST_CASE("nothing is given out while slots are being restored, and who waits is served then", "[allocator]") {
+  allocator_state a({.slots = 4, .low_watermark = 1, .high_watermark = 2, .first_generation = 0});
+  CHECK(a.restore(slots_t{{0, 1}}) == codes_t{errc::ok});
+  a.take(9, 2, now + std::chrono::seconds(5), now);
+  CHECK(a.take_outbox().empty()); // no eviction is asked for either
+  CHECK(a.restore(slots_t{{1, 1}}) == codes_t{errc::ok});
+  a.restored();
+  const auto out = a.take_outbox();
+  REQUIRE(out.answers.size() == 1);
+  CHECK(out.answers[0].reply.slots.items == slots_t{{2, 1}, {3, 1}});
+}
+
+TEST_CASE("slots in service are not restored", "[allocator]") {
+  SECTION("after restoring") {
+    allocator_state a({.slots = 2});
+    a.restored();
+    CHECK(a.restore(slots_t{{0, 1}}) == codes_t{errc::invalid_argument});
+    CHECK(take(a, 2).size() == 2);
+  }
+  SECTION("after slots were given out") {
+    allocator_state a({.slots = 2});
+    CHECK(take(a, 1).size() == 1);
+    CHECK(a.restore(slots_t{{1, 1}}) == codes_t{errc::invalid_argument});
+    CHECK(a.check_invariants() == "");
+  }
+}
+
+TEST_CASE("claims in any order leave the same slots", "[allocator]") {
+  const auto seed = GENERATE(range(0U, 20U));
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  constexpr std::uint32_t n = 30;
+  slots_t claims;
+  for (int i = 0; i < 60; ++i)
+    claims.push_back({static_cast<slot_number>(random() % n), 1 + static_cast<generation_number>(random() % 4)});
+  // The best claim on each slot, if it is the only one of its kind.
+  std::map<slot_number, std::map<generation_number, int>> wanted;
+  for (const auto& c : claims)
+    ++wanted[c.slot][c.generation];
+  allocator_state a({.slots = n, .first_generation = 10});
+  const auto results = a.restore(claims);
+  std::multiset<slot_ref> held;
+  for (std::size_t i = 0; i < claims.size(); ++i)
+    if (results[i] == errc::ok)
+      held.insert(claims[i]);
+  for (const auto& lost : a.restored())
+    REQUIRE(held.erase(lost) == 1);
+  for (slot_number slot = 0; slot < n; ++slot) {
+    INFO("slot " << slot);
+    const auto found = wanted.find(slot);
+    const bool live = found != wanted.end() && found->second.rbegin()->second == 1;
+    REQUIRE((a.state_of(slot) == slot_state::live) == live);
+    if (live) {
+      REQUIRE(a.generation_of(slot) == found->second.rbegin()->first);
+      REQUIRE(held.count({slot, a.generation_of(slot)}) == 1);
+      held.erase({slot, a.generation_of(slot)});
+    }
+  }
+  REQUIRE(held.empty()); // what was said to be ok and not lost is live
+  REQUIRE(a.check_invariants() == "");
+}

@@ -1,0 +1,574 @@
+// Random requests of clients without tokens, among some with tokens and leases, to one shard of a namespace whose ranks
+// come one by one. Each answer and the whole state are compared with a naive model made of maps, and so is what the
+// feed of changes says must survive.
+
+#include "tests/catch.hpp"
+#include "tests/unit/registry_foreign_model.hpp"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <tuple>
+#include <type_traits>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+class comparison : private foreign_model {
+public:
+  explicit comparison(std::uint32_t seed)
+      : random_(seed), spec_(space_of(0)), space_(spec_.id()),
+        real_({.tick_work = 5, .max_clear_looks = 4, .change_feed = true, .hash_seed = seed}) {
+    must(real_.add_namespace(spec_, {true, true, most_ranks}));
+    real_.tick(now()); // time begins
+    add_rank();
+  }
+
+  void step() {
+    switch (below(24)) {
+    case 0:
+      return below(12) == 0 ? add_rank() : exists();
+    case 1:
+    case 2:
+      return protect();
+    case 3:
+    case 4:
+    case 5:
+    case 6:
+    case 7:
+      return allocate();
+    case 8:
+    case 9:
+    case 10:
+    case 11:
+      return finish();
+    case 12:
+    case 13:
+    case 14:
+    case 15:
+      return confirm();
+    case 16:
+      return reclaim();
+    case 17:
+      return erase();
+    case 18:
+      return lease();
+    case 19:
+      return release();
+    case 20:
+      return reserve_with_token();
+    case 21:
+      return end_token();
+    case 22:
+      return below(60) == 0 ? clear() : evict();
+    default:
+      return pass_time();
+    }
+  }
+
+  void compare() {
+    settle();
+    collect_outbox();
+    REQUIRE(real_told_ == told_);
+    REQUIRE(real_.check_invariants() == "");
+    std::map<key_digest, key_info> real;
+    real_.for_each_key(space_, [&](const key_info& info) { real[info.key] = info; });
+    std::map<std::pair<key_digest, rank_number>, slot_ref> live;
+    std::uint64_t complete = 0;
+    for (std::uint64_t n = 1; n <= universe; ++n) {
+      const auto key = key_of(n);
+      const bool known = keys_.contains(key);
+      INFO("key " << n);
+      REQUIRE(real.contains(key) == (known || children(key) > 0));
+      if (!real.contains(key))
+        continue;
+      const auto& info = real[key];
+      REQUIRE(info.ghost != known);
+      REQUIRE(info.children == children(key));
+      REQUIRE(info.leases == leases_on(key));
+      REQUIRE(info.live == count(key, model_page::live));
+      REQUIRE(info.reserved ==
+              count(key, model_page::waiting) + count(key, model_page::allocated) + count(key, model_page::token));
+      REQUIRE(info.parent == (known ? keys_[key].parent : key_digest{}));
+      REQUIRE(info.protected_until == (protected_.contains(key) ? protected_[key] + 1 : 0));
+      complete += is_complete(key) ? 1 : 0;
+      for (rank_number rank = 0; known && rank < most_ranks; ++rank)
+        if (keys_[key].pages[rank].state == model_page::live)
+          live[{key, rank}] = keys_[key].pages[rank].where;
+    }
+    REQUIRE(stored_ == live);
+    const auto stats = real_.stats();
+    REQUIRE(stats.complete_keys == complete);
+    REQUIRE(stats.withheld_slots == withheld_.size());
+    REQUIRE(stats.leases == leases_.size());
+  }
+
+  /// A new run over what the feed has said.
+  void restore() {
+    registry_state next({.hash_seed = 5});
+    must(next.add_namespace(spec_, {true, true, most_ranks}));
+    for (const auto rank : ranks_)
+      must(next.add_rank(space_, rank, slots_per_rank));
+    std::vector<stored_page> pages;
+    for (const auto& [name, where] : stored_)
+      pages.push_back({space_, name.first, parents_stored_[name], where, name.second, 0});
+    std::shuffle(pages.begin(), pages.end(), random_);
+    REQUIRE(codes(next.restore(pages).value()) == codes_t(pages.size(), errc::ok));
+    REQUIRE(next.restored().value().pages == pages.size());
+    REQUIRE(next.check_invariants() == "");
+    REQUIRE(next.stats().complete_keys == real_.stats().complete_keys);
+    for (const auto& [name, where] : stored_) {
+      const auto found = next.protect({space_, name.second, false, span_of(1), keys_t{name.first}}, now()).value();
+      REQUIRE(found.locations[0] == answer(errc::ok, where));
+    }
+  }
+
+  std::uint64_t published() const noexcept { return published_; }
+  std::uint64_t met_others() const noexcept { return met_others_; }
+
+private:
+  std::uint64_t below(std::uint64_t n) { return random_() % n; }
+  timestamp now() const { return at(0) + span_of(time_); }
+  rank_number some_rank() { return *std::next(ranks_.begin(), static_cast<std::ptrdiff_t>(below(ranks_.size()))); }
+  ticks some_time() { return 1 + static_cast<ticks>(below(30)); }
+
+  /// A path of the tree n → n / 2 with some key of it twice now and then.
+  keys_t some_path() {
+    keys_t keys;
+    for (auto n = 1 + below(universe); n > 0 && keys.size() < 4; n /= 2)
+      keys.insert(keys.begin(), key_of(n));
+    if (below(4) == 0)
+      keys.insert(keys.begin() + static_cast<std::ptrdiff_t>(below(keys.size() + 1)), keys[below(keys.size())]);
+    return keys;
+  }
+
+  std::vector<slot_ref> some_slots(rank_number rank, std::uint64_t n) {
+    std::vector<slot_ref> slots;
+    for (slot_number slot = 0; slot < slots_per_rank && slots.size() < n; ++slot)
+      if (held_[rank].insert(slot).second)
+        slots.push_back({slot, ++generations_[rank][slot]});
+    return slots;
+  }
+
+  // -- requests
+
+  void add_rank() {
+    const auto rank = static_cast<rank_number>(below(most_ranks));
+    must(real_.add_rank(space_, rank, slots_per_rank));
+    ranks_.insert(rank);
+  }
+
+  void exists() {
+    const auto keys = some_path();
+    const auto rank = below(2) == 0 ? all_ranks : some_rank();
+    codes_t expected;
+    for (const auto& key : keys) {
+      const bool there = rank == all_ranks ? is_complete(key) : state(key, rank) == model_page::live;
+      expected.push_back(there ? errc::ok : errc::not_found);
+    }
+    REQUIRE(codes(real_.exists({space_, rank, keys}).value()) == expected);
+  }
+
+  void protect() {
+    const auto keys = some_path();
+    const auto rank = some_rank();
+    const auto lasts = some_time();
+    const bool complete_only = below(2) == 0;
+    const auto reply = real_.protect({space_, rank, complete_only, span_of(lasts), keys}, now()).value();
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (state(keys[i], rank) != model_page::live || (complete_only && !is_complete(keys[i]))) {
+        REQUIRE(reply.locations[i].code() == errc::not_found);
+        continue;
+      }
+      REQUIRE(reply.locations[i] == answer(errc::ok, page(keys[i], rank)->where));
+      protect_until(keys[i], time_ + lasts);
+    }
+  }
+
+  void allocate() {
+    const auto keys = some_path();
+    const auto rank = some_rank();
+    const auto lasts = some_time();
+    const bool may_wait = below(3) > 0;
+    keys_t parents;
+    if (below(3) > 0)
+      for (const auto& key : keys)
+        parents.push_back(key.hi > 1 && below(5) > 0 ? key_of(key.hi / 2) : key_digest{});
+    const auto plan = real_.begin_allocate({space_, rank, span_of(lasts), keys, parents}, now(), may_wait).value();
+    for (const auto& key : keys) {
+      const auto* p = page(key, rank);
+      if (p != nullptr && p->state == model_page::waiting && may_wait) {
+        ++met_others_;
+        REQUIRE(plan.what == reserve_plan::kind::wait);
+        REQUIRE(plan.plan == p->plan);
+        return;
+      }
+      if (p != nullptr && p->state == model_page::allocated && p->deadline <= time_)
+        give_up(key, rank);
+    }
+    model_plan expected{rank, lasts, keys, {}};
+    std::set<key_digest> mine;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      auto& k = keys_[keys[i]];
+      const bool first = std::find(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(i), keys[i]) ==
+                         keys.begin() + static_cast<std::ptrdiff_t>(i);
+      if (first && !parents.empty() && k.parent.is_null())
+        k.parent = parents[i];
+      auto& p = k.pages[rank];
+      expected.answers.push_back(answer(errc::busy));
+      if (p.state == model_page::live) {
+        expected.answers.back() = answer(errc::exists, p.where);
+        protect_until(keys[i], time_ + lasts);
+      } else if (p.state == model_page::allocated) {
+        ++met_others_;
+        p.shared = true;
+        p.deadline = std::max(p.deadline, time_ + lasts);
+        expected.answers.back() = answer(errc::ok, p.where);
+      } else if (p.state == model_page::none) {
+        p = {model_page::waiting, {}, false, 0, plan.plan};
+        mine.insert(keys[i]);
+      }
+    }
+    REQUIRE(plan.slots_needed == mine.size());
+    if (mine.empty()) {
+      REQUIRE(plan.what == reserve_plan::kind::answered);
+      REQUIRE(plan.reply.results.items == expected.answers);
+    } else {
+      REQUIRE(plan.what == reserve_plan::kind::needs_slots);
+      plans_[plan.plan] = expected;
+    }
+  }
+
+  void finish() {
+    if (plans_.empty())
+      return;
+    const auto chosen = std::next(plans_.begin(), static_cast<std::ptrdiff_t>(below(plans_.size())));
+    const auto id = chosen->first;
+    auto plan = chosen->second;
+    plans_.erase(chosen);
+    const auto slots = some_slots(plan.rank, below(5));
+    const auto reply = real_.finish_reserve(id, slots, now()).value();
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < plan.keys.size(); ++i)
+      if (plan.answers[i].where.generation != 0)
+        plan.answers[i] = promise_again(plan, plan.keys[i], plan.answers[i].where);
+    for (std::size_t i = 0; i < plan.keys.size(); ++i) {
+      auto* const found = page(plan.keys[i], plan.rank);
+      if (found == nullptr || found->plan != id || plan.answers[i].code() != errc::busy)
+        continue;
+      auto& p = *found;
+      if (p.state == model_page::waiting && next < slots.size()) {
+        p.state = model_page::allocated;
+        p.where = slots[next++];
+        p.deadline = time_ + plan.lasts;
+      }
+      plan.answers[i] = p.state == model_page::allocated ? answer(errc::ok, p.where) : answer(errc::full);
+    }
+    for (const auto& key : plan.keys)
+      if (state(key, plan.rank) == model_page::waiting && page(key, plan.rank)->plan == id)
+        give_up(key, plan.rank);
+    for (; next < slots.size(); ++next)
+      told_.abort.insert({plan.rank, slots[next]});
+    REQUIRE(reply.results.items == plan.answers);
+  }
+
+  location promise_again(const model_plan& plan, const key_digest& key, slot_ref where) {
+    auto* const p = page(key, plan.rank);
+    if (p == nullptr || p->where != where)
+      return answer(errc::busy);
+    if (p->state == model_page::live) {
+      protect_until(key, time_ + plan.lasts);
+      return answer(errc::exists, where);
+    }
+    if (p->state != model_page::allocated || p->deadline <= time_)
+      return answer(errc::busy);
+    p->deadline = std::max(p->deadline, time_ + plan.lasts);
+    return answer(errc::ok, where);
+  }
+
+  void confirm() {
+    const auto keys = some_path();
+    const auto rank = some_rank();
+    confirm_request request{space_, rank, {}};
+    for (const auto& key : keys) {
+      const auto* p = page(key, rank);
+      auto slot = p != nullptr ? p->where.slot : 0;
+      if (below(10) == 0)
+        slot = static_cast<slot_number>(below(slots_per_rank + 2));
+      request.pages.items.push_back({key, {slot, 0}});
+    }
+    const auto real = codes(real_.confirm(request, now()).value());
+    codes_t expected;
+    for (const auto& [key, where] : request.pages)
+      expected.push_back(confirm_one(key, rank, where.slot));
+    REQUIRE(real == expected);
+  }
+
+  errc confirm_one(const key_digest& key, rank_number rank, slot_number slot) {
+    if (slot >= slots_per_rank)
+      return errc::out_of_range;
+    const auto* p = page(key, rank);
+    switch (state(key, rank)) {
+    case model_page::none:
+      return errc::not_found;
+    case model_page::waiting:
+      return errc::stale;
+    case model_page::token:
+      return errc::not_owner;
+    case model_page::live:
+      return p->where.slot == slot ? errc::ok : errc::stale;
+    default:
+      break;
+    }
+    if (p->where.slot != slot)
+      return errc::stale;
+    if (p->deadline <= time_) {
+      give_up(key, rank);
+      return errc::expired;
+    }
+    if (p->shared)
+      protect_until(key, p->deadline);
+    publish(key, rank);
+    return errc::ok;
+  }
+
+  void reclaim() {
+    const auto rank = some_rank();
+    slots_t slots;
+    for (auto n = below(4); n > 0; --n)
+      slots.push_back(static_cast<slot_number>(below(slots_per_rank + 2)));
+    const auto real = codes(real_.reclaim({space_, rank, slots}, now()).value());
+    codes_t expected;
+    for (const auto slot : slots)
+      expected.push_back(reclaim_one(rank, slot));
+    REQUIRE(real == expected);
+  }
+
+  errc reclaim_one(rank_number rank, slot_number slot) {
+    if (slot >= slots_per_rank)
+      return errc::out_of_range;
+    for (auto& [key, k] : keys_) {
+      auto& p = k.pages[rank];
+      if (p.where.generation == 0 || p.where.slot != slot)
+        continue;
+      if (p.state == model_page::token)
+        return errc::not_owner;
+      if (p.state == model_page::live)
+        unpublish(key_digest(key), rank);
+      else if (p.deadline <= time_)
+        give_up(key_digest(key), rank);
+      else if (p.shared)
+        return errc::busy;
+      else
+        give_up_later(key_digest(key), rank);
+      return errc::ok;
+    }
+    return errc::not_found;
+  }
+
+  std::uint64_t erase_one(const key_digest& key, rank_number rank) {
+    std::uint64_t pages = 0;
+    for (rank_number r = 0; r < most_ranks; ++r)
+      if ((rank == all_ranks || rank == r) && state(key, r) == model_page::live) {
+        unpublish(key, r);
+        ++pages;
+      }
+    return pages;
+  }
+
+  void erase() {
+    const auto keys = some_path();
+    const auto rank = below(2) == 0 ? all_ranks : some_rank();
+    const auto real = codes(real_.erase({space_, rank, keys}, now()).value());
+    codes_t expected;
+    for (const auto& key : keys)
+      expected.push_back(erase_one(key, rank) > 0 ? errc::ok : errc::not_found);
+    REQUIRE(real == expected);
+  }
+
+  void clear() {
+    const auto rank = below(2) == 0 ? all_ranks : some_rank();
+    std::uint64_t real = 0;
+    clear_reply part;
+    do {
+      part = real_.clear({space_, rank, part.next}, now()).value();
+      real += part.pages;
+    } while (part.more);
+    std::uint64_t expected = 0;
+    for (std::uint64_t n = 1; n <= universe; ++n)
+      expected += erase_one(key_of(n), rank);
+    REQUIRE(real == expected);
+  }
+
+  void lease() {
+    const ticket name{1, 1 + below(3)};
+    const auto keys = some_path();
+    const auto rank = some_rank();
+    const auto lasts = some_time();
+    REQUIRE(real_.locate({space_, rank, name, span_of(lasts), keys}, now()).has_value());
+    if (leases_.contains(name) && leases_[name].deadline <= time_) {
+      leases_.erase(name);
+      settle();
+    }
+    keys_t found;
+    for (const auto& key : keys)
+      if (state(key, rank) == model_page::live)
+        found.push_back(key);
+    if (found.empty() && !leases_.contains(name))
+      return;
+    auto& l = leases_[name];
+    l.deadline = std::max(l.deadline, time_ + lasts);
+    l.keys.insert(found.begin(), found.end());
+  }
+
+  void release() {
+    const ticket name{1, 1 + below(3)};
+    must(real_.release({space_, name, 0}, now()));
+    leases_.erase(name);
+    settle();
+  }
+
+  /// One key, whose slot comes at once.
+  void reserve_with_token() {
+    const auto key = key_of(1 + below(universe));
+    const auto rank = some_rank();
+    const auto lasts = some_time();
+    const ticket name{2, ++tickets_};
+    const auto plan = real_.begin_reserve({space_, rank, name, span_of(lasts), keys_t{key}, {}}, now()).value();
+    if (state(key, rank) != model_page::none) {
+      REQUIRE(plan.what == reserve_plan::kind::answered);
+      REQUIRE(plan.reply.results[0].code() == (state(key, rank) == model_page::live ? errc::exists : errc::busy));
+      return;
+    }
+    const auto slots = some_slots(rank, 1);
+    REQUIRE(real_.finish_reserve(plan.plan, slots, now()).has_value());
+    if (slots.empty())
+      return;
+    keys_[key].pages[rank] = {model_page::token, slots[0], false, time_ + lasts, 0};
+    tokens_[name] = {key, rank};
+  }
+
+  void end_token() {
+    if (tokens_.empty())
+      return;
+    const auto [name, what] = *tokens_.begin();
+    tokens_.erase(name);
+    const auto [key, rank] = what;
+    auto& p = *page(key, rank);
+    const finish_request request{space_, rank, name, std::vector<page_ref>{{key, p.where}}};
+    const bool late = p.deadline <= time_;
+    if (below(2) == 0) {
+      REQUIRE(codes(real_.commit(request, now()).value()) == codes_t{late ? errc::expired : errc::ok});
+      if (!late)
+        return publish(key, rank);
+    } else {
+      REQUIRE(codes(real_.abort(request, now()).value()) == codes_t{errc::ok});
+    }
+    give_up(key, rank);
+  }
+
+  void evict() {
+    const auto rank = some_rank();
+    const auto wanted = static_cast<std::uint32_t>(below(4));
+    std::set<key_digest> gone;
+    for (const auto& [key, k] : keys_)
+      if (count(key, model_page::live) > 0)
+        gone.insert(key);
+    const auto reply = real_.evict({space_, rank, wanted}, now()).value();
+    real_.for_each_key(space_, [&](const key_info& info) {
+      if (info.live > 0)
+        gone.erase(info.key);
+    });
+    std::uint32_t slots = 0;
+    while (!gone.empty()) {
+      const auto victim = std::find_if(gone.begin(), gone.end(), [&](const auto& key) { return evictable(key); });
+      REQUIRE(victim != gone.end()); // children first, and nothing that is held
+      slots += state(*victim, rank) == model_page::live ? 1 : 0;
+      erase_one(*victim, all_ranks);
+      gone.erase(victim);
+    }
+    REQUIRE(reply.slots == slots);
+    if (!reply.more && slots < wanted)
+      for (const auto& [key, k] : keys_)
+        REQUIRE_FALSE(evictable(key));
+  }
+
+  /// Without a tick now and then: what is over is noticed by whoever meets it.
+  void pass_time() {
+    time_ += static_cast<ticks>(below(12));
+    if (below(3) == 0)
+      return;
+    for (int i = 0; real_.tick(now()); ++i)
+      REQUIRE(i < 1000);
+    std::erase_if(leases_, [&](const auto& l) { return l.second.deadline <= time_; });
+    settle();
+    for (std::uint64_t n = 1; n <= universe; ++n)
+      for (rank_number rank = 0; rank < most_ranks; ++rank)
+        if (const auto* p = page(key_of(n), rank); p != nullptr && p->deadline <= time_)
+          if (p->state == model_page::allocated || p->state == model_page::token)
+            give_up(key_of(n), rank);
+    std::erase_if(tokens_, [&](const auto& t) { return state(t.second.first, t.second.second) != model_page::token; });
+    std::erase_if(withheld_, [&](const model_withheld& w) {
+      const bool over = !w.leased && w.until <= time_;
+      if (over)
+        (w.was_live ? told_.release : told_.abort).insert({w.rank, w.where});
+      return over;
+    });
+  }
+
+  void collect_outbox() {
+    const auto out = real_.take_outbox();
+    REQUIRE(out.links.empty());
+    for (const auto& part : out.slots) {
+      for (const auto& where : part.publish.slots)
+        real_told_.publish.insert({part.rank, where});
+      for (const auto* batch : {&part.abort, &part.release})
+        for (const auto& where : batch->slots) {
+          (batch == &part.abort ? real_told_.abort : real_told_.release).insert({part.rank, where});
+          REQUIRE(held_[part.rank].erase(where.slot) == 1);
+        }
+    }
+    sequence_ += out.changes.size();
+    REQUIRE(out.sequence == sequence_);
+    for (const auto& change : out.changes)
+      if (const auto* put = std::get_if<page_published>(&change)) {
+        REQUIRE(stored_.insert({{put->page.key, put->page.rank}, put->page.where}).second);
+        parents_stored_[{put->page.key, put->page.rank}] = put->page.parent;
+      } else if (const auto* gone = std::get_if<page_unpublished>(&change)) {
+        REQUIRE(stored_.erase({gone->key, gone->rank}) == 1);
+      }
+  }
+
+  std::mt19937_64 random_;
+  namespace_spec spec_;
+  namespace_id space_;
+  registry_state real_;
+  told real_told_;
+  std::map<std::pair<key_digest, rank_number>, slot_ref> stored_;
+  std::map<std::pair<key_digest, rank_number>, key_digest> parents_stored_;
+  std::uint64_t sequence_ = 0;
+
+  std::uint64_t tickets_ = 0;
+  std::uint64_t met_others_ = 0;
+  std::set<slot_number> held_[most_ranks];
+  std::map<slot_number, generation_number> generations_[most_ranks];
+};
+
+} // namespace
+
+TEST_CASE("a shard answers foreign clients as a naive model does", "[registry]") {
+  const auto seed = GENERATE(range(0U, 60U));
+  INFO("seed " << seed);
+  comparison c(seed);
+  for (int step = 0; step < 1000; ++step) {
+    INFO("step " << step);
+    c.step();
+    c.compare();
+  }
+  CHECK(c.published() > 30);
+  CHECK(c.met_others() > 5);
+  c.restore();
+}

@@ -1,0 +1,476 @@
+// Clients without tokens, leases and generations: exists, protect, allocate, confirm, reclaim.
+
+#include "tests/catch.hpp"
+#include "tests/unit/registry_foreign_support.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+using kind = reserve_plan::kind;
+
+constexpr ticket alice{1, 1};
+
+errc code_of(const auto& reply) {
+  return reply ? errc::ok : reply.error().code;
+}
+
+} // namespace
+
+TEST_CASE("exists tells what is complete or what one rank has, and has no effect", "[registry]") {
+  foreign_registry r(2);
+  const auto keys = some_keys(1, 3);
+  r.save({keys[0], keys[1]}, 0);
+  r.save({keys[0]}, 1);
+  CHECK(r.exists(keys) == codes_t{errc::ok, errc::not_found, errc::not_found});
+  CHECK(r.exists(keys, 0) == codes_t{errc::ok, errc::ok, errc::not_found});
+  CHECK(r.exists(keys, 1) == codes_t{errc::ok, errc::not_found, errc::not_found});
+  CHECK(r.exists({}) == codes_t{});
+  // It counts as no use: what was asked for is evicted as if it had not been.
+  r.save({keys[2]}, 0);
+  r.exists({keys[1]});
+  r.evict(1);
+  CHECK(r.exists(keys, 0) == codes_t{errc::ok, errc::not_found, errc::ok});
+  CHECK(r.state.stats().leases == 0);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("what is only reserved does not exist", "[registry]") {
+  foreign_registry r;
+  const auto keys = some_keys(1, 1);
+  r.allocate(keys);
+  CHECK(r.exists(keys) == codes_t{errc::not_found});
+  CHECK(r.exists(keys, 0) == codes_t{errc::not_found});
+  CHECK(codes(r.protect(keys)) == codes_t{errc::not_found});
+  r.tick(100);
+  CHECK(r.exists(keys) == codes_t{errc::not_found});
+}
+
+TEST_CASE("protect tells where pages lie, of complete keys only if so asked", "[registry]") {
+  foreign_registry r(2);
+  const auto keys = some_keys(1, 3);
+  const auto slots = r.save({keys[0], keys[1]}, 0);
+  r.save({keys[0]}, 1);
+  const auto all = r.protect(keys);
+  CHECK(codes(all) == codes_t{errc::ok, errc::ok, errc::not_found});
+  CHECK(all[1].where == slot_ref{slots[1], 7});
+  CHECK(codes(r.protect(keys, 0, 1000, 0, true)) == codes_t{errc::ok, errc::not_found, errc::not_found});
+  CHECK(r.look_up(keys[0]).leases == 0);
+  CHECK(r.look_up(keys[0]).protected_for == std::chrono::seconds(10));
+}
+
+TEST_CASE("a protected key is not evicted before its time, and then is", "[registry]") {
+  foreign_registry r;
+  const auto keys = some_keys(1, 3);
+  r.save(keys);
+  r.protect({keys[0], keys[1]}, 0, 5000);
+  r.protect({keys[1]}, 0, 1000); // the later time counts
+  CHECK(r.evict(3) == 1);
+  CHECK(r.exists(keys) == codes_t{errc::ok, errc::ok, errc::not_found});
+  while (r.state.evict({r.space, 0, 3}, at(4)).value().more) {
+  }
+  CHECK(r.state.keys() == 2);
+  CHECK(r.state.stats().evicted_keys == 1);
+  // Nothing but time has passed since nothing could be evicted.
+  CHECK(r.evict(3, 5) == 2);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("protection rounds up to whole ticks, never down", "[registry]") {
+  foreign_registry r;
+  const auto keys = some_keys(1, 1);
+  r.save(keys);
+  r.tick(0); // time begins
+  REQUIRE(r.state.protect({r.space, 0, false, std::chrono::nanoseconds(1), keys}, at_ms(249)).has_value());
+  CHECK(r.state.evict({r.space, 0, 1}, at_ms(249)).value().slots == 0);
+  CHECK(r.state.evict({r.space, 0, 1}, at_ms(250)).value().slots == 1);
+}
+
+TEST_CASE("the slot of a page that is unpublished while protected comes back when the time is over", "[registry]") {
+  foreign_registry r;
+  const auto keys = some_keys(1, 2);
+  const auto slots = r.save(keys);
+  r.protect({keys[0]}, 0, 5000);
+  r.given_back();
+  CHECK(r.reclaim(slots) == codes_t{errc::ok, errc::ok});
+  CHECK(r.exists(keys) == codes_t{errc::not_found, errc::not_found});
+  CHECK(r.given_back() == slots_t{slots[1]});
+  CHECK(r.state.stats().withheld_slots == 1);
+  CHECK_FALSE(r.knows(keys[0]));
+  CHECK(r.state.next_deadline() == at(5));
+  // Protection asked for later is about the new page.
+  const auto again = r.save({keys[0]}, 0, 1);
+  CHECK(again[0] != slots[0]);
+  r.protect({keys[0]}, 1, 60'000);
+  r.tick(4);
+  CHECK(r.given_back().empty());
+  CHECK(r.state.check_invariants() == "");
+  r.tick(5);
+  CHECK(r.given_back() == slots_t{slots[0]});
+  CHECK(r.state.stats().withheld_slots == 0);
+  CHECK(r.exists({keys[0]}) == codes_t{errc::ok});
+}
+
+TEST_CASE("a slot that both a lease and protection hold comes back when both are over", "[registry]") {
+  const bool lease_first = GENERATE(true, false);
+  foreign_registry r;
+  const auto keys = some_keys(1, 1);
+  const auto slots = r.save(keys);
+  r.protect(keys, 0, 5000);
+  r.state.match({r.space, alice, std::chrono::seconds(lease_first ? 2 : 8), keys}, at(0)).value();
+  r.given_back();
+  r.erase(keys);
+  r.tick(4);
+  CHECK(r.given_back().empty());
+  CHECK(r.state.check_invariants() == "");
+  r.tick(6);
+  CHECK(r.given_back() == (lease_first ? slots : slots_t{}));
+  r.tick(9);
+  CHECK(r.given_back() == (lease_first ? slots_t{} : slots));
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a tick gives back a bounded number of withheld slots", "[registry]") {
+  foreign_registry r(1, {.tick_work = 10});
+  const auto keys = some_keys(1, 25);
+  r.save(keys);
+  r.protect(keys, 0, 1000);
+  r.erase(keys);
+  r.given_back();
+  CHECK(r.state.tick(at(2)));
+  CHECK(r.given_back().size() == 10);
+  CHECK(r.state.tick(at(2)));
+  CHECK_FALSE(r.state.tick(at(2)));
+  CHECK(r.given_back().size() == 15);
+}
+
+TEST_CASE("whoever asks for a page that is being written gets the same slot", "[registry]") {
+  foreign_registry r(2);
+  const auto k = some_keys(1, 3);
+  const auto first = r.allocate({k[0], k[1], k[0]});
+  CHECK(codes(first) == codes_t(3, errc::ok));
+  CHECK(first[0] == first[2]);
+  CHECK(first[0].where != first[1].where);
+  CHECK(r.look_up(k[0]).pages[0].state == key_page::use::allocated); // one writer that named it twice
+  const auto second = r.allocate({k[1], k[2]}, 0, 3);
+  CHECK(second[0] == first[1]);
+  CHECK(second[1].where.slot != first[0].where.slot);
+  CHECK(r.look_up(k[1]).pages[0].state == key_page::use::shared);
+  // Another rank is another page.
+  CHECK(r.allocate({k[1]}, 1)[0].code() == errc::ok);
+  CHECK(r.look_up(k[1]).pages.size() == 2);
+  CHECK(r.state.stats().reservations == 4);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("asked again, the time to write starts again, and never ends earlier", "[registry]") {
+  foreign_registry r;
+  const auto k = some_keys(1, 2);
+  const auto given = r.allocate(k, 0, 0, 10);
+  r.allocate({k[0]}, 0, 8, 10);
+  r.allocate({k[1]}, 0, 1, 2);
+  r.tick(9);
+  CHECK(r.state.stats().reservations == 2);
+  r.tick(10);
+  CHECK(r.state.stats().reservations == 1);
+  CHECK(r.confirm({{k[0], given[0].where.slot}}, 0, 17) == codes_t{errc::ok});
+  CHECK(r.state.stats().expired_reservations == 1);
+}
+
+TEST_CASE("a page that is live is named and protected, since it may be written again in place", "[registry]") {
+  foreign_registry r(2);
+  const auto k = some_keys(1, 2);
+  const auto slots = r.save(k);
+  r.given_back();
+  const auto again = r.allocate(k, 0, 0, 10);
+  CHECK(codes(again) == codes_t(2, errc::exists));
+  CHECK(again[1].where == slot_ref{slots[1], 7});
+  CHECK(r.evict(2, 9) == 0);
+  // The writer's bytes are suspect: nobody reads them any more, and its slot waits for what else may be writing.
+  CHECK(r.reclaim({slots[0]}, 0, 3) == codes_t{errc::ok});
+  CHECK(r.given_back().empty());
+  r.tick(10);
+  CHECK(r.given_back() == slots_t{slots[0]});
+  CHECK(r.state.stats().reclaimed_pages == 1);
+}
+
+TEST_CASE("a request that meets one under way waits for it, or is told that the key is busy", "[registry]") {
+  foreign_registry r;
+  const auto k = some_keys(1, 3);
+  const auto first = r.begin({k[0], k[1]}).value();
+  REQUIRE(first.what == kind::needs_slots);
+  const auto second = r.begin({k[1], k[2]}).value();
+  CHECK(second.what == kind::wait);
+  CHECK(second.plan == first.plan);
+  CHECK_FALSE(r.knows(k[2])); // nothing has changed
+  const auto hasty = r.begin({k[1], k[2]}, 0, 0, 10, false).value();
+  REQUIRE(hasty.what == kind::needs_slots);
+  CHECK(hasty.slots_needed == 1);
+  const auto given = r.state.finish_reserve(first.plan, r.fresh_slots(2), at(0)).value().results;
+  CHECK(codes(given) == codes_t(2, errc::ok));
+  CHECK(codes(r.state.finish_reserve(hasty.plan, r.fresh_slots(1), at(0)).value().results) ==
+        codes_t{errc::busy, errc::ok});
+  const auto after = r.begin({k[1], k[2]}).value();
+  CHECK(after.what == kind::answered);
+  CHECK(after.reply.results[0] == given[1]);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("with too few slots later keys are full, duplicates alike, and free for the next", "[registry]") {
+  foreign_registry r;
+  const auto k = some_keys(1, 3);
+  const auto plan = r.begin({k[0], k[1], k[1], k[2]}).value();
+  CHECK(plan.slots_needed == 3);
+  const auto given = r.state.finish_reserve(plan.plan, r.fresh_slots(1), at(0)).value().results;
+  CHECK(codes(given) == codes_t{errc::ok, errc::full, errc::full, errc::full});
+  CHECK(r.state.stats().reservations == 1);
+  CHECK_FALSE(r.knows(k[1]));
+  CHECK(r.state.finish_reserve(plan.plan, {}, at(0)).error().code == errc::internal); // exactly once
+  CHECK(codes(r.allocate({k[1]})) == codes_t{errc::ok});
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("time is promised from the answer on, and only for what is still there", "[registry]") {
+  foreign_registry r;
+  const auto k = some_keys(1, 4);
+  const auto live = r.save({k[0]});
+  const auto given = r.allocate({k[1], k[2]}, 0, 0, 5);
+  const auto plan = r.begin(k, 0, 1, 5).value();
+  REQUIRE(plan.slots_needed == 1);
+  CHECK(r.confirm({{k[1], given[0].where.slot}}) == codes_t{errc::ok});
+  std::int64_t now = 4;
+  SECTION("all of it") {
+    const auto answers = r.state.finish_reserve(plan.plan, r.fresh_slots(1), at(now)).value().results;
+    CHECK(codes(answers) == codes_t{errc::exists, errc::exists, errc::ok, errc::ok});
+    CHECK(answers[2] == given[1]);
+    while (r.state.evict({r.space, 0, 4}, at(8)).value().more) {
+    }
+    r.tick(8);
+    CHECK(r.state.keys() == 2);
+    CHECK(r.state.stats().reservations == 2);
+  }
+  SECTION("nothing") {
+    now = 6; // the promises of the beginning are over
+    CHECK(r.reclaim(live) == codes_t{errc::ok});
+    r.save({k[0]}, 0, now); // in another slot
+    const auto answers = r.state.finish_reserve(plan.plan, r.fresh_slots(1), at(now)).value().results;
+    CHECK(codes(answers) == codes_t{errc::busy, errc::exists, errc::busy, errc::ok});
+  }
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("slots that nobody needs go back", "[registry]") {
+  foreign_registry r;
+  const auto plan = r.begin(some_keys(1, 1)).value();
+  const std::vector<slot_ref> too_many{{1, 0}, {2, 1}, {3, 1}};
+  CHECK(r.state.finish_reserve(plan.plan, too_many, at(0)).value().results[0].where == slot_ref{2, 1});
+  CHECK(r.given_back() == slots_t{3});
+  CHECK(r.state.stats().refused == 1);
+}
+
+TEST_CASE("writers with and without tokens keep off each other's pages", "[registry]") {
+  foreign_registry r;
+  const auto k = some_keys(1, 2);
+  const auto theirs = r.allocate({k[0]});
+  const reserve_request request{r.space, 0, alice, std::chrono::seconds(10), k, {}};
+  const auto plan = r.state.begin_reserve(request, at(0)).value();
+  CHECK(plan.slots_needed == 1);
+  const auto mine = r.state.finish_reserve(plan.plan, r.fresh_slots(1), at(0)).value();
+  CHECK(codes(mine.results) == codes_t{errc::busy, errc::ok});
+  CHECK(codes(r.allocate(k)) == codes_t{errc::ok, errc::busy});
+  const auto slot = mine.results[1].where.slot;
+  CHECK(r.confirm({{k[1], slot}}) == codes_t{errc::not_owner});
+  CHECK(r.reclaim({slot}) == codes_t{errc::not_owner});
+  const auto finish = [&](const key_digest& key, slot_ref where) {
+    return finish_request{r.space, 0, alice, std::vector<page_ref>{{key, where}}};
+  };
+  CHECK(codes(r.state.commit(finish(k[0], theirs[0].where), at(0)).value()) == codes_t{errc::not_owner});
+  CHECK(codes(r.state.abort(finish(k[0], theirs[0].where), at(0)).value()) == codes_t{errc::ok}); // none of it is hers
+  CHECK(r.look_up(k[0]).pages.size() == 1);
+  r.state.owner_died(alice.owner, at(0));
+  CHECK(codes(r.allocate(k)) == codes_t{errc::ok, errc::ok});
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("only what was reserved for the key, the rank and the slot is confirmed", "[registry]") {
+  foreign_registry r(2, {}, {true, true, 4}, 100);
+  const auto k = some_keys(1, 4);
+  const auto given = r.allocate({k[0], k[1]});
+  const auto a = given[0].where.slot;
+  const auto b = given[1].where.slot;
+  CHECK(r.confirm({{k[0], b}, {k[1], a}, {k[2], a}, {k[0], 100}}) ==
+        codes_t{errc::stale, errc::stale, errc::not_found, errc::out_of_range});
+  CHECK(r.confirm({{k[0], a}}, 1) == codes_t{errc::not_found});
+  const auto waiting = r.begin({k[3]}).value();
+  CHECK(r.confirm({{k[3], 0}}) == codes_t{errc::stale}); // no slot has been told yet
+  CHECK(r.state.keys() == 0);
+  CHECK(r.confirm({{k[0], a}, {k[0], a}}) == codes_t{errc::ok, errc::ok});
+  CHECK(r.confirm({{k[0], a}, {k[0], b}}) == codes_t{errc::ok, errc::stale});
+  const auto exactly = [&](generation_number generation) {
+    return codes(r.state.confirm({r.space, 0, std::vector<page_ref>{{k[1], {b, generation}}}}, at(0)).value());
+  };
+  CHECK(exactly(6) == codes_t{errc::stale});
+  CHECK(exactly(7) == codes_t{errc::ok});
+  r.state.finish_reserve(waiting.plan, {}, at(0)).value();
+  const auto out = one_registry::for_rank(r.state.take_outbox(), 0);
+  CHECK(out.publish.slots.items == std::vector<slot_ref>{{a, 7}, {b, 7}});
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a confirmation that is too late publishes nothing", "[registry]") {
+  foreign_registry r;
+  const auto k = some_keys(1, 1);
+  const auto slot = r.allocate(k, 0, 0, 10)[0].where.slot;
+  SECTION("noticed by the confirmation") {
+    CHECK(r.confirm({{k[0], slot}, {k[0], slot}}, 0, 10) == codes_t{errc::expired, errc::not_found});
+  }
+  SECTION("noticed by the tick") {
+    r.tick(10);
+    CHECK(r.confirm({{k[0], slot}}, 0, 10) == codes_t{errc::not_found});
+  }
+  SECTION("noticed by the next writer, who gets another slot") {
+    const auto next = r.allocate(k, 0, 10)[0].where.slot;
+    CHECK(next != slot);
+    CHECK(r.confirm({{k[0], slot}}, 0, 10) == codes_t{errc::stale});
+  }
+  CHECK(r.given_back() == slots_t{slot});
+  CHECK(r.state.keys() == 0);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("one of two writers cannot free the slot under the other", "[registry]") {
+  foreign_registry r;
+  const auto k = some_keys(1, 1);
+  const auto slot = r.allocate(k, 0, 0, 10)[0].where.slot;
+  r.allocate(k, 0, 5, 10);
+  CHECK(r.reclaim({slot}, 0, 6) == codes_t{errc::busy});
+  CHECK(r.given_back().empty());
+  SECTION("the other one confirms") {
+    CHECK(r.confirm({{k[0], slot}}, 0, 6) == codes_t{errc::ok});
+    // The first may write on: neither eviction nor a second thought frees the slot before its time.
+    CHECK(r.evict(1, 14) == 0);
+    CHECK(r.reclaim({slot}, 0, 14) == codes_t{errc::ok});
+    CHECK(r.exists(k) == codes_t{errc::not_found});
+    r.tick(14);
+  }
+  SECTION("nobody confirms") {
+    r.tick(14);
+    CHECK(r.state.stats().reservations == 1);
+  }
+  CHECK(r.given_back().empty());
+  r.tick(15);
+  CHECK(r.given_back() == slots_t{slot});
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a page that one writer had to itself is evicted as any other", "[registry]") {
+  foreign_registry r;
+  r.save(some_keys(1, 1));
+  CHECK(r.evict(1) == 1);
+}
+
+TEST_CASE("slots are given back by their number alone, once", "[registry]") {
+  foreign_registry r(2, {}, {true, true, 4}, 100);
+  const auto k = some_keys(1, 4);
+  const auto live = r.save({k[0]});
+  const auto reserved = r.allocate({k[1], k[2]});
+  const auto waiting = r.begin({k[3]}).value();
+  r.given_back();
+  const auto a = live[0];
+  const auto b = reserved[0].where.slot;
+  CHECK(r.reclaim({a, b, a, b, 50, 100, 0xffffffff}) == codes_t{errc::ok, errc::ok, errc::not_found, errc::not_found,
+                                                                errc::not_found, errc::out_of_range,
+                                                                errc::out_of_range});
+  CHECK(r.given_back() == slots_t{a});
+  CHECK(r.reclaim({reserved[1].where.slot}, 1) == codes_t{errc::not_found}); // of another rank
+  CHECK_FALSE(r.knows(k[0]));
+  CHECK_FALSE(r.knows(k[1]));
+  CHECK(r.knows(k[2]));
+  CHECK(r.look_up(k[3]).pages[0].where.generation == 0);
+  // The entries of the keys are used again, for others; what the index remembers of them does no harm.
+  r.save(some_keys(50, 4));
+  CHECK(r.reclaim({a, b}) == codes_t{errc::not_found, errc::not_found});
+  CHECK(r.exists(some_keys(50, 4), 0) == codes_t(4, errc::ok));
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a late number does not take the slot from under who has it now", "[registry]") {
+  foreign_registry r;
+  const auto k = some_keys(1, 2);
+  const auto slot = r.allocate({k[0]}, 0, 0, 5)[0].where.slot;
+  r.tick(5);
+  CHECK(r.given_back() == slots_t{slot});
+  const auto plan = r.begin({k[1]}, 0, 6, 5).value();
+  const std::vector<slot_ref> again{{slot, 8}};
+  r.state.finish_reserve(plan.plan, again, at(6)).value();
+  // The first writer, at last. Nothing tells its number from the second one's.
+  CHECK(r.reclaim({slot}, 0, 7) == codes_t{errc::ok});
+  CHECK(r.reclaim({slot}, 0, 7) == codes_t{errc::not_found});
+  CHECK(r.given_back().empty());
+  CHECK(r.confirm({{k[1], slot}}, 0, 7) == codes_t{errc::not_found});
+  CHECK(codes(r.allocate({k[1]}, 0, 7)) == codes_t{errc::ok}); // another slot
+  CHECK(r.info().ranks[0].withheld == 1);
+  r.tick(10);
+  CHECK(r.given_back().empty());
+  r.tick(11);
+  const auto out = one_registry::for_rank(r.state.take_outbox(), 0);
+  CHECK(out.abort.slots.items == again);
+  CHECK(out.release.slots.empty());
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("the answers of all shards make one", "[registry]") {
+  CHECK(reclaim_sum(errc::not_found, errc::ok) == errc::ok);
+  CHECK(reclaim_sum(errc::busy, errc::not_found) == errc::busy);
+  CHECK(reclaim_sum(errc::not_found, errc::not_found) == errc::not_found);
+  CHECK(reclaim_sum(errc::out_of_range, errc::out_of_range) == errc::out_of_range);
+}
+
+TEST_CASE("a page evicted and written again elsewhere is not reclaimed by its old slot", "[registry]") {
+  foreign_registry r;
+  const auto k = some_keys(1, 1);
+  const auto before = r.save(k);
+  CHECK(r.evict(1) == 1);
+  const auto after = r.save(k);
+  CHECK(r.reclaim(before) == codes_t{errc::not_found});
+  CHECK(r.exists(k) == codes_t{errc::ok});
+  CHECK(r.reclaim(after) == codes_t{errc::ok});
+}
+
+TEST_CASE("what foreign clients ask without sense is refused, counted, and changes nothing", "[registry]") {
+  foreign_registry r(1, {.max_batch = 3, .max_protection = std::chrono::seconds(60), .max_reserved_pages = 4});
+  const auto k = some_keys(1, 3);
+  const namespace_id unknown{1, 1};
+  const duration second = std::chrono::seconds(1);
+  CHECK(code_of(r.state.exists({unknown, all_ranks, k})) == errc::unknown_namespace);
+  CHECK(code_of(r.state.exists({r.space, 3, k})) == errc::out_of_range);
+  CHECK(code_of(r.state.exists({r.space, all_ranks, some_keys(1, 4)})) == errc::limit_exceeded);
+  CHECK(code_of(r.state.protect({r.space, 1, false, second, k}, at(0))) == errc::out_of_range);
+  CHECK(code_of(r.state.protect({r.space, 0, false, duration(0), k}, at(0))) == errc::invalid_argument);
+  CHECK(code_of(r.state.protect({r.space, 0, false, 61 * second, k}, at(0))) == errc::invalid_argument);
+  CHECK(code_of(r.begin({k[0], {}})) == errc::invalid_argument);
+  CHECK(code_of(r.begin(k, 0, 0, 0)) == errc::invalid_argument);
+  CHECK(code_of(r.begin(k, 0, 0, 10, true, {k[0]})) == errc::invalid_argument);
+  CHECK(code_of(r.begin(k, 7)) == errc::out_of_range);
+  CHECK(code_of(r.state.confirm({r.space, 0, std::vector<page_ref>(4)}, at(0))) == errc::limit_exceeded);
+  CHECK(code_of(r.state.reclaim({r.space, 0, slots_t(4)}, at(0))) == errc::limit_exceeded);
+  CHECK(code_of(r.state.erase({r.space, 9, k}, at(0))) == errc::out_of_range);
+  CHECK(code_of(r.state.clear({r.space, 9, 0}, at(0))) == errc::out_of_range);
+  CHECK(r.state.stats().refused == 14);
+  CHECK_FALSE(r.knows(k[0]));
+  // A parent that is the key itself is none; that is no reason to refuse a foreign client's batch.
+  CHECK(codes(r.allocate(k, 0, 0, 10, {k[0], k[0], k[1]})) == codes_t(3, errc::ok));
+  CHECK(r.look_up(k[0]).parent.is_null());
+  CHECK(r.look_up(k[2]).parent == k[1]);
+  CHECK(code_of(r.begin(some_keys(10, 2))) == errc::limit_exceeded); // five pages
+  CHECK(codes(r.allocate(some_keys(10, 1))) == codes_t{errc::ok});
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("slots by number need a namespace that remembers them", "[registry]") {
+  foreign_registry r(1, {}, {true, false, 4});
+  const auto slots = r.save(some_keys(1, 1));
+  CHECK(code_of(r.state.reclaim({r.space, 0, slots}, at(0))) == errc::unsupported);
+  CHECK(r.exists(some_keys(1, 1)) == codes_t{errc::ok});
+}

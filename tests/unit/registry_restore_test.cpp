@@ -1,0 +1,245 @@
+// What must survive a restart: the feed of changes, and coming back from it.
+
+#include "tests/catch.hpp"
+#include "tests/unit/registry_foreign_support.hpp"
+
+#include <algorithm>
+#include <random>
+#include <tuple>
+#include <type_traits>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr ticket alice{1, 1};
+
+/// The changes in words, so that they can be compared.
+std::vector<std::string> words(const registry_outbox& out) {
+  std::vector<std::string> lines;
+  const auto n = [](std::uint64_t x) { return std::to_string(x); };
+  for (const auto& change : out.changes)
+    lines.push_back(std::visit(
+        [&](const auto& x) -> std::string {
+          using kind = std::decay_t<decltype(x)>;
+          if constexpr (std::is_same_v<kind, namespace_added>)
+            return "namespace " + x.spec->name + (x.options.automatic ? " automatic" : " fixed");
+          else if constexpr (std::is_same_v<kind, namespace_removed>)
+            return "no namespace";
+          else if constexpr (std::is_same_v<kind, rank_added>)
+            return "rank " + n(x.rank) + " of " + n(x.slots);
+          else if constexpr (std::is_same_v<kind, page_published>)
+            return "page " + n(x.page.key.hi) + " after " + n(x.page.parent.hi) + " rank " + n(x.page.rank) + " at " +
+                   n(x.page.where.slot) + "/" + n(x.page.where.generation);
+          else
+            return "no page " + n(x.key.hi) + " rank " + n(x.rank);
+        },
+        change));
+  return lines;
+}
+
+using lines_t = std::vector<std::string>;
+
+stored_page page_of(const foreign_registry& r, std::uint64_t key, slot_ref where, rank_number rank = 0,
+                    std::uint64_t parent = 0) {
+  return {r.space, key_of(key), parent == 0 ? key_digest{} : key_of(parent), where, rank, 0};
+}
+
+codes_t restore(foreign_registry& r, const std::vector<stored_page>& pages) {
+  return codes(r.state.restore(pages).value());
+}
+
+} // namespace
+
+TEST_CASE("the feed tells what must survive, in order", "[registry]") {
+  foreign_registry r(1, {.change_feed = true});
+  auto out = r.state.take_outbox();
+  CHECK(words(out) == lines_t{"namespace test automatic", "rank 0 of 1000"});
+  CHECK(out.sequence == 2);
+  const auto k = some_keys(1, 2);
+  const auto given = r.allocate(k, 0, 0, 10, chain_parents(k));
+  out = r.state.take_outbox();
+  CHECK(out.changes.empty()); // a reservation does not survive
+  CHECK(out.sequence == 2);
+  r.confirm({{k[0], given[0].where.slot}, {k[1], given[1].where.slot}});
+  out = r.state.take_outbox();
+  CHECK(words(out) == lines_t{"page 1 after 0 rank 0 at 0/7", "page 2 after 1 rank 0 at 1/7"});
+  CHECK(out.sequence == 4);
+  r.confirm({{k[0], given[0].where.slot}});
+  CHECK(r.state.take_outbox().changes.empty());
+  r.evict(1);
+  r.erase({k[0]});
+  out = r.state.take_outbox();
+  CHECK(words(out) == lines_t{"no page 2 rank 0", "no page 1 rank 0"});
+  CHECK(out.slots.at(0).release.slots.size() == 2);
+  CHECK(out.sequence == 6);
+  must(r.state.add_rank(r.space, 0, 1000));
+  must(r.state.add_namespace(r.spec, {true, true, 4}));
+  CHECK(r.state.take_outbox().changes.empty()); // known already
+}
+
+TEST_CASE("a slot that is released late is covered by the number of an earlier change", "[registry]") {
+  foreign_registry r(1, {.change_feed = true});
+  const auto k = some_keys(1, 1);
+  r.save(k);
+  r.protect(k, 0, 1000);
+  r.erase(k);
+  auto out = r.state.take_outbox();
+  const auto erased = out.sequence;
+  CHECK(words(out).back() == "no page 1 rank 0");
+  CHECK(one_registry::for_rank(out, 0).release.slots.empty());
+  r.tick(2);
+  out = r.state.take_outbox();
+  CHECK(out.changes.empty());
+  CHECK(out.slots.size() == 1);
+  CHECK(out.sequence == erased);
+}
+
+TEST_CASE("the end of a namespace is one change, and comes first", "[registry]") {
+  foreign_registry r(1, {.max_clear_looks = 2, .change_feed = true});
+  r.save(some_keys(1, 5));
+  r.state.take_outbox();
+  CHECK(r.state.remove_namespace({r.space, true}, at(0)).value().more);
+  CHECK(words(r.state.take_outbox()) == lines_t{"no namespace"});
+  while (r.state.remove_namespace({r.space, true}, at(0)).value().more) {
+  }
+  CHECK(r.state.take_outbox().changes.empty());
+}
+
+TEST_CASE("without the feed nothing is told", "[registry]") {
+  foreign_registry r;
+  r.erase({key_of(1)});
+  r.save(some_keys(1, 2));
+  r.evict(1);
+  const auto out = r.state.take_outbox();
+  CHECK(out.changes.empty());
+  CHECK(out.sequence == 0);
+}
+
+TEST_CASE("pages come back in any order, with their children counted", "[registry]") {
+  foreign_registry r(2);
+  std::vector<stored_page> pages;
+  for (std::uint64_t n = 1; n <= 20; ++n)
+    for (rank_number rank = 0; rank < 2; ++rank)
+      pages.push_back(page_of(r, n, {static_cast<slot_number>(n), 5}, rank, n - 1));
+  const auto seed = GENERATE(range(0U, 5U));
+  INFO("seed " << seed);
+  std::shuffle(pages.begin(), pages.end(), std::mt19937(seed));
+  CHECK(restore(r, {pages.begin(), pages.begin() + 7}) == codes_t(7, errc::ok));
+  CHECK(restore(r, {pages.begin() + 5, pages.end()}) == codes_t(35, errc::ok)); // two of them again
+  const auto report = r.state.restored().value();
+  CHECK(report.pages == 40);
+  CHECK(report.keys == 20);
+  CHECK(report.displaced + report.refused == 0);
+  CHECK(r.exists(some_keys(1, 20)) == codes_t(20, errc::ok));
+  CHECK(r.look_up(key_of(1)).parent.is_null());
+  CHECK(r.look_up(key_of(9)).parent == key_of(8));
+  CHECK(r.look_up(key_of(9)).children == 1);
+  CHECK(r.look_up(key_of(20)).children == 0);
+  CHECK(r.state.check_invariants() == "");
+  CHECK(r.given_back().empty());
+  // The chain is evicted from its end, and slots are known by number.
+  CHECK(r.evict(1) == 1);
+  CHECK(r.exists({key_of(20)}, 0) == codes_t{errc::not_found});
+  CHECK(r.reclaim({3}) == codes_t{errc::ok});
+  CHECK(r.exists({key_of(3)}, 0) == codes_t{errc::not_found});
+}
+
+TEST_CASE("children in other shards are told of", "[registry]") {
+  foreign_registry r(1, {.shard = 0, .shard_count = 2});
+  std::uint64_t mine = 1;
+  while (shard_of(key_of(mine), 2) != 0)
+    ++mine;
+  std::uint64_t foreign = 1;
+  while (shard_of(key_of(foreign), 2) != 1)
+    ++foreign;
+  CHECK(restore(r, {page_of(r, mine, {1, 1}, 0, foreign), page_of(r, foreign, {2, 1})}) ==
+        codes_t{errc::ok, errc::invalid_argument});
+  const auto out = r.state.take_outbox();
+  REQUIRE(out.links.size() == 1);
+  CHECK(out.links[0].request.changes.items == std::vector<child_delta>{{key_of(foreign), 1}});
+}
+
+TEST_CASE("of two keys that claim one slot the later generation has it, whoever comes first", "[registry]") {
+  foreign_registry r(1, {.change_feed = true});
+  r.state.take_outbox();
+  const auto older = page_of(r, 1, {4, 5}, 0, 9);
+  const auto newer = page_of(r, 2, {4, 6}, 0, 1);
+  SECTION("the older one first") {
+    CHECK(restore(r, {older, newer}) == codes_t{errc::ok, errc::ok});
+    CHECK(r.state.restored().value().displaced == 1);
+  }
+  SECTION("the newer one first") {
+    CHECK(restore(r, {newer, older}) == codes_t{errc::ok, errc::stale});
+    CHECK(r.state.restored().value().refused == 1);
+  }
+  CHECK_FALSE(r.knows(key_of(1)));
+  CHECK(r.exists({key_of(2)}) == codes_t{errc::ok});
+  const auto out = r.state.take_outbox();
+  CHECK(words(out) == lines_t{"no page 1 rank 0"}); // to be forgotten by the store as well
+  CHECK(out.slots.empty());                         // the slot is not this page's to give back
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("when two claim a slot with the same generation nobody is believed, however many come", "[registry]") {
+  foreign_registry r(1, {.change_feed = true});
+  r.state.take_outbox();
+  CHECK(restore(r, {page_of(r, 1, {4, 5}), page_of(r, 2, {4, 5}), page_of(r, 3, {4, 5}), page_of(r, 4, {4, 4})}) ==
+        codes_t{errc::ok, errc::stale, errc::stale, errc::stale});
+  CHECK(r.state.keys() == 0);
+  CHECK(words(r.state.take_outbox()) ==
+        lines_t{"no page 1 rank 0", "no page 2 rank 0", "no page 3 rank 0", "no page 4 rank 0"});
+  CHECK(restore(r, {page_of(r, 5, {4, 6})}) == codes_t{errc::ok});
+  const auto report = r.state.restored().value();
+  CHECK(report.pages == 1);
+  CHECK(report.displaced == 1);
+  CHECK(report.refused == 3);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("what cannot be right is not restored", "[registry]") {
+  foreign_registry r(1, {}, {true, true, 4}, 10);
+  auto elsewhere = page_of(r, 1, {1, 1});
+  elsewhere.space = {7, 7};
+  CHECK(restore(r, {page_of(r, 1, {10, 1}), page_of(r, 1, {1, 1}, 3), page_of(r, 8, {1, 1}), page_of(r, 1, {2, 0}),
+                    elsewhere}) ==
+        codes_t{errc::out_of_range, errc::out_of_range, errc::ok, errc::invalid_argument, errc::unknown_namespace});
+  auto null = page_of(r, 1, {2, 1});
+  null.key = {};
+  CHECK(restore(r, {null}) == codes_t{errc::invalid_argument});
+  CHECK(restore(r, {page_of(r, 5, {5, 1}), page_of(r, 5, {6, 1}), page_of(r, 5, {5, 2})}) ==
+        codes_t{errc::ok, errc::exists, errc::exists});
+  CHECK(r.state.restored().value().pages == 2);
+  CHECK(r.state.restored().error().code == errc::invalid_argument);
+  CHECK(r.state.restore({}).error().code == errc::invalid_argument);
+  CHECK(r.state.drop_restored(r.space, 0, {}).error().code == errc::invalid_argument);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a page that loses its slot to another shard is dropped", "[registry]") {
+  foreign_registry r(1, {.change_feed = true});
+  restore(r, {page_of(r, 1, {4, 5}), page_of(r, 2, {5, 5}, 0, 1)});
+  r.state.take_outbox();
+  const std::vector<slot_ref> lost{{5, 5}, {4, 4}, {5, 5}, {6, 1}, {100000, 1}};
+  CHECK(codes(r.state.drop_restored(r.space, 0, lost).value()) ==
+        codes_t{errc::ok, errc::not_found, errc::not_found, errc::not_found, errc::not_found});
+  CHECK(r.exists(some_keys(1, 2)) == codes_t{errc::ok, errc::not_found});
+  CHECK(r.look_up(key_of(1)).children == 0);
+  CHECK(words(r.state.take_outbox()) == lines_t{"no page 2 rank 0"});
+  // Nobody gets the slot with this generation any more.
+  CHECK(restore(r, {page_of(r, 3, {5, 5})}) == codes_t{errc::stale});
+  CHECK(r.state.restored().value().displaced == 1);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a shard that was restored serves as any other", "[registry]") {
+  foreign_registry r;
+  r.granted[0] = 500;
+  restore(r, {page_of(r, 1, {4, 5}), page_of(r, 2, {5, 5}, 0, 1)});
+  r.state.restored().value();
+  CHECK(codes(r.allocate(some_keys(1, 3))) == codes_t{errc::exists, errc::exists, errc::ok});
+  CHECK(r.state.match({r.space, alice, std::chrono::seconds(1), some_keys(1, 3)}, at(0)).value().matched == 2);
+  CHECK(r.erase({key_of(1)}) == codes_t{errc::ok});
+  CHECK(r.state.check_invariants() == "");
+}
