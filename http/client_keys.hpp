@@ -1,0 +1,35 @@
+#pragma once
+
+#include "base/digest.hpp"
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+namespace troupe::http {
+
+/// Turns the key strings of foreign clients, which may be anything, into digests: XXH3-128, keyed. Thread-safe.
+///
+/// What that guarantees: a digest depends on every byte of the string and on the key; two different strings out of n
+/// have the same digest with a chance of about n² / 2^129, whatever the strings are, as long as who chooses them knows
+/// neither the key nor digests made with it. Digests are shown to administrators only. It is no cryptographic
+/// authentication: XXH3 has withstood no attack by somebody who sees digests.
+///
+/// The key has to be kept as long as what is stored under its digests: with another one, nothing is found.
+class client_keys {
+public:
+  /// Random bytes, from which the 192 that XXH3 works with are derived.
+  using secret = std::array<std::byte, 32>;
+
+  explicit client_keys(const secret& random_bytes);
+
+  /// Never the null digest.
+  key_digest digest(std::string_view key) const noexcept;
+
+private:
+  static constexpr std::size_t working_bytes = 192;
+
+  std::array<unsigned char, working_bytes> working_secret_;
+};
+
+} // namespace troupe::http

@@ -1,0 +1,119 @@
+#include "http/server.hpp"
+
+#include "http/listener.hpp"
+#include "http/shared_state.hpp"
+#include "http/worker.hpp"
+
+#include <boost/asio/post.hpp>
+#include <csignal>
+#include <exception>
+#include <mutex>
+#include <pthread.h>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace troupe::http {
+
+namespace asio = boost::asio;
+
+namespace {
+
+/// Starts a thread that leaves signals to others.
+template <class F>
+std::thread start_thread(F f) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread result{std::move(f)};
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return result;
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+}
+
+} // namespace
+
+struct server::implementation {
+  implementation(const config::http_config& config, router routes, observer* watcher)
+      : shared(config, std::move(routes), watcher) {
+    for (std::uint32_t i = 0; i < config.threads; ++i)
+      workers.push_back(std::make_unique<worker>(shared));
+    accepting = std::make_unique<listener>(shared, workers);
+  }
+
+  void start() {
+    asio::post(workers.front()->context(), [this] { accepting->start(); });
+    for (auto& x : workers)
+      threads.push_back(start_thread([&w = *x] { w.run(); }));
+  }
+
+  void stop(duration patience) {
+    const std::lock_guard guard{stopping};
+    if (is_stopped)
+      return;
+    is_stopped = true;
+    const auto deadline = later(std::chrono::steady_clock::now(), patience);
+    asio::post(workers.front()->context(), [this, deadline] {
+      accepting->close();
+      // Behind the connections that were handed over, so none of them comes after it.
+      for (auto& x : workers)
+        asio::post(x->context(), [&w = *x, deadline] { w.drain(deadline); });
+    });
+    for (auto& x : threads)
+      x.join();
+    threads.clear();
+  }
+
+  shared_state shared;
+  std::vector<std::unique_ptr<worker>> workers;
+  std::unique_ptr<listener> accepting;
+  std::vector<std::thread> threads;
+  std::mutex stopping;
+  bool is_stopped = false;
+};
+
+server::server(std::unique_ptr<implementation> x) : implementation_(std::move(x)) {}
+
+server::~server() {
+  stop(duration::zero());
+}
+
+result<std::unique_ptr<server>> server::start(const config::http_config& config, router routes, observer* watcher) {
+  if (const auto& sound = routes.check(); !sound)
+    return tl::unexpected(sound.error());
+  try {
+    auto x = std::make_unique<implementation>(config, std::move(routes), watcher);
+    if (const auto loaded = x->shared.keys.reload(); !loaded)
+      return tl::unexpected(loaded.error());
+    if (const auto opened = x->accepting->open(); !opened)
+      return tl::unexpected(opened.error());
+    if (config.tokens_file && !config.tls.certificate)
+      x->shared.log->info("tokens are sent without TLS: whoever can listen on the way can use them");
+    std::unique_ptr<server> started{new server{std::move(x)}};
+    // If a thread cannot be started, the destructor stops those that were.
+    started->implementation_->start();
+    return started;
+  } catch (const std::system_error& e) {
+    return fail(errc::io_error, std::string{"the HTTP server cannot be started: "} + e.what());
+  }
+}
+
+std::uint16_t server::port() const noexcept {
+  return implementation_->accepting->port();
+}
+
+result<void> server::reload_tokens() {
+  return implementation_->shared.keys.reload();
+}
+
+void server::stop(duration patience) {
+  implementation_->stop(patience);
+}
+
+} // namespace troupe::http

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "config/node_config.hpp"
+#include "http/observer.hpp"
+#include "http/router.hpp"
+
+#include <cstdint>
+#include <memory>
+
+namespace troupe::http {
+
+/// An HTTP/1.1 server with routes, roles, TLS, and a limit for everything. All functions may be called from any thread
+/// but the io threads, that is, not from handlers or observers.
+///
+/// One thread accepts connections and gives each to the io thread that has the fewest; there it stays. Letting the
+/// kernel spread them (SO_REUSEPORT) would spare that step, which a connection makes once, but spreads by a hash:
+/// engines keep a handful of connections open for days, and two busy ones on one thread would stay there.
+///
+/// A connection has one request under way at a time; those that it sends ahead wait, and their answers leave together.
+/// Beyond `limits.connections`, a connection gets 503 and is closed; with TLS it is closed without a handshake.
+class server {
+public:
+  /// Listens and serves; or says what is wrong: a port in use, a certificate that does not load, a tokens file that
+  /// others can read, a router with a defect. `config` has been validated. `watcher` may be null.
+  static result<std::unique_ptr<server>> start(const config::http_config& config, router routes,
+                                               observer* watcher = nullptr);
+
+  /// Stops as `stop(0)` does.
+  ~server();
+  server(const server&) = delete;
+  server& operator=(const server&) = delete;
+
+  /// The port it listens on, also where the config has 0.
+  std::uint16_t port() const noexcept;
+
+  /// Reads the tokens file and the certificates again. Requests that begin after this returns are held to the new
+  /// tokens, and connections to the new certificates; what is open stays open. With an error, all stays as it was.
+  /// Without tokens file and TLS, there is nothing to do.
+  result<void> reload_tokens();
+
+  /// Stops listening, closes idle connections, and waits for requests under way to be answered, `patience` at most;
+  /// then closes what is left. Handlers that are still running are waited for without a limit. The first call decides.
+  void stop(duration patience);
+
+private:
+  struct implementation;
+  explicit server(std::unique_ptr<implementation> x);
+
+  std::unique_ptr<implementation> implementation_;
+};
+
+} // namespace troupe::http

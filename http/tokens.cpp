@@ -1,0 +1,174 @@
+#include "http/tokens.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <memory>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace troupe::http {
+
+namespace {
+
+constexpr std::size_t max_file_bytes = std::size_t{1024} * 1024;
+constexpr std::size_t max_tokens = 1024;
+constexpr std::size_t min_token_bytes = 16;
+constexpr std::size_t max_token_bytes = 512;
+
+/// What the scheme "Bearer" can carry, see RFC 6750.
+bool is_token(std::string_view x) noexcept {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view{"-._~+/="}.find(c) != std::string_view::npos;
+  };
+  return x.size() >= min_token_bytes && x.size() <= max_token_bytes && std::ranges::all_of(x, fits);
+}
+
+/// The next word of the line; empty at its end.
+std::string_view take_word(std::string_view& line) noexcept {
+  constexpr std::string_view blanks = " \t\r";
+  line.remove_prefix(std::min(line.find_first_not_of(blanks), line.size()));
+  const auto word = line.substr(0, line.find_first_of(blanks));
+  line.remove_prefix(word.size());
+  return word;
+}
+
+class descriptor {
+public:
+  explicit descriptor(int fd) noexcept : fd_(fd) {}
+  descriptor(const descriptor&) = delete;
+  descriptor& operator=(const descriptor&) = delete;
+  ~descriptor() {
+    if (fd_ >= 0)
+      ::close(fd_);
+  }
+  int get() const noexcept { return fd_; }
+
+private:
+  int fd_;
+};
+
+result<std::string> read_private_file(const std::filesystem::path& file) {
+  const auto name = "tokens file \"" + file.string() + "\"";
+  const descriptor fd{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
+  struct stat info {};
+  if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0)
+    return tl::unexpected(system_error(errno, name));
+  if (!S_ISREG(info.st_mode))
+    return fail(errc::invalid_argument, name + " is not a file");
+  if ((info.st_mode & S_IRWXO) != 0)
+    return fail(errc::invalid_argument,
+                name + " can be used by everybody on this machine: chmod o= it, and consider its tokens known");
+  std::string text(max_file_bytes + 1, '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    const auto n = ::read(fd.get(), text.data() + size, text.size() - size);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      return tl::unexpected(system_error(errno, name));
+    if (n == 0)
+      break;
+    size += static_cast<std::size_t>(n);
+  }
+  if (size > max_file_bytes)
+    return fail(errc::limit_exceeded, name + " has more than 1 MiB");
+  text.resize(size);
+  return text;
+}
+
+/// One context per thread, since making one and looking up the algorithm takes longer than the digest of a token.
+class hasher {
+public:
+  hasher() : algorithm_(EVP_MD_fetch(nullptr, "SHA256", nullptr), EVP_MD_free), context_(EVP_MD_CTX_new(), free) {}
+
+  bool digest(std::string_view text, unsigned char* out) const noexcept {
+    return algorithm_ && context_ && EVP_DigestInit_ex2(context_.get(), algorithm_.get(), nullptr) == 1 &&
+           EVP_DigestUpdate(context_.get(), text.data(), text.size()) == 1 &&
+           EVP_DigestFinal_ex(context_.get(), out, nullptr) == 1;
+  }
+
+private:
+  static void free(EVP_MD_CTX* x) noexcept { EVP_MD_CTX_free(x); }
+
+  std::unique_ptr<EVP_MD, void (*)(EVP_MD*)> algorithm_;
+  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
+};
+
+} // namespace
+
+result<token_table::digest> token_table::digest_of(std::string_view token) {
+  thread_local const hasher sha256;
+  digest x{};
+  if (!sha256.digest(token, x.data()))
+    return fail(errc::internal, "OpenSSL has no SHA-256");
+  return x;
+}
+
+result<token_table> token_table::parse(std::string_view text, std::string_view origin) {
+  token_table table;
+  std::size_t number = 0;
+  while (!text.empty()) {
+    auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    ++number;
+    const auto refuse = [&](std::string_view what) {
+      return fail(errc::invalid_argument,
+                  std::string{origin} + ", line " + std::to_string(number) + ": " + std::string{what});
+    };
+    const auto name = take_word(line);
+    if (name.empty() || name.starts_with('#'))
+      continue;
+    const auto token = take_word(line);
+    const auto grants = role_from(name);
+    if (!grants)
+      return refuse("expected a role, \"read\", \"write\" or \"admin\", and a token");
+    if (!is_token(token))
+      return refuse("the token must have 16 to 512 letters, digits and -._~+/=; `openssl rand -hex 32` makes one");
+    if (!take_word(line).empty())
+      return refuse("there is more than a role and a token");
+    if (table.entries_.size() == max_tokens)
+      return refuse("there are more than 1024 tokens");
+    const auto sha256 = digest_of(token);
+    if (!sha256)
+      return tl::unexpected(sha256.error());
+    if (std::ranges::find(table.entries_, *sha256, &entry::sha256) != table.entries_.end())
+      return refuse("this token is there already");
+    table.entries_.push_back({*sha256, *grants});
+  }
+  if (table.entries_.empty())
+    return fail(errc::invalid_argument, std::string{origin} + " has no token, so nobody could do anything; add a " +
+                                            "line like \"admin TOKEN\", or leave out http.tokens_file");
+  return table;
+}
+
+result<token_table> token_table::load(const std::filesystem::path& file) {
+  auto text = read_private_file(file);
+  if (!text)
+    return tl::unexpected(text.error());
+  auto table = parse(*text, "tokens file \"" + file.string() + "\"");
+  OPENSSL_cleanse(text->data(), text->size());
+  return table;
+}
+
+role token_table::find(std::string_view token) const {
+  // A token that cannot be is not hashed: its length says nothing of those that can.
+  if (token.size() < min_token_bytes || token.size() > max_token_bytes)
+    return role::none;
+  const auto sha256 = digest_of(token);
+  if (!sha256)
+    return role::none;
+  unsigned found = 0;
+  for (const auto& x : entries_) {
+    // No branch and no early end: the time says nothing of which token was near.
+    const auto is_equal = static_cast<unsigned>(CRYPTO_memcmp(x.sha256.data(), sha256->data(), digest_bytes) == 0);
+    found |= (0U - is_equal) & static_cast<unsigned>(x.grants);
+  }
+  return static_cast<role>(found);
+}
+
+} // namespace troupe::http

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "tests/unit/http_support.hpp"
+
+#include <memory>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <string>
+#include <string_view>
+
+/// Certificates made on the spot, and a client that speaks TLS.
+
+namespace troupe::http {
+
+struct pem {
+  std::string certificate;
+  std::string key;
+};
+
+/// An authority, or who it vouches for.
+class identity {
+public:
+  /// An authority of its own.
+  explicit identity(std::string_view name);
+  /// Signed by `issuer`.
+  identity(std::string_view name, const identity& issuer);
+
+  std::string certificate() const;
+  std::string key() const;
+
+private:
+  void fill(std::string_view name, const identity* issuer);
+
+  std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)> key_;
+  std::unique_ptr<X509, void (*)(X509*)> certificate_;
+};
+
+/// What a client trusts and shows.
+struct tls_client_options {
+  std::string trusted_pem;
+  /// Empty: none.
+  std::string certificate_pem = {};
+  std::string key_pem = {};
+  int max_version = TLS1_3_VERSION;
+};
+
+class tls_client final : public client {
+public:
+  tls_client(std::uint16_t port, const tls_client_options& options);
+  ~tls_client() override;
+
+  /// Whether the handshake succeeded, as far as this side can tell.
+  bool is_connected() const { return is_connected_; }
+  bool send(std::string_view bytes) override;
+  /// Says goodbye as TLS has it.
+  void shut_down();
+
+protected:
+  std::size_t receive(std::span<char> space) override;
+
+private:
+  std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context_;
+  std::unique_ptr<SSL, void (*)(SSL*)> ssl_;
+  bool is_connected_ = false;
+};
+
+} // namespace troupe::http

@@ -1,0 +1,102 @@
+#include "http/tokens.hpp"
+#include "tests/unit/http_support.hpp"
+
+#include <random>
+
+using namespace troupe;
+using namespace troupe::http;
+
+namespace {
+
+const std::string a = "aaaaaaaaaaaaaaaa";
+const std::string b = "bbbbbbbbbbbbbbbb";
+const std::string c = "cccccccccccccccc.-_~+/=";
+
+std::string refusal(std::string_view text) {
+  const auto x = token_table::parse(text, "tokens");
+  return x ? std::string{} : x.error().text;
+}
+
+} // namespace
+
+TEST_CASE("Each token has the role of its line", "[http]") {
+  const auto table =
+      token_table::parse("# comment\n\n read  " + a + "\r\nwrite\t" + b + "  \n#admin x\nadmin " + c, "tokens");
+  REQUIRE(table);
+  CHECK(table->find(a) == role::read);
+  CHECK(table->find(b) == role::write);
+  CHECK(table->find(c) == role::admin);
+  CHECK(table->find("dddddddddddddddd") == role::none);
+  CHECK(table->find("") == role::none);
+  CHECK(table->find(a + "a") == role::none);
+  CHECK(table->find(a.substr(1)) == role::none);
+  CHECK(table->find(std::string(100'000, 'a')) == role::none);
+}
+
+TEST_CASE("A role can have several tokens, a token one role", "[http]") {
+  const auto table = token_table::parse("read " + a + "\nread " + b + "\n", "tokens");
+  REQUIRE(table);
+  CHECK(table->find(a) == role::read);
+  CHECK(table->find(b) == role::read);
+  CHECK(refusal("read " + a + "\nadmin " + a + "\n") == "tokens, line 2: this token is there already");
+}
+
+TEST_CASE("Lines that are no tokens are refused, without showing them", "[http]") {
+  CHECK(refusal("root " + a).starts_with("tokens, line 1: expected a role"));
+  CHECK(refusal("none " + a).starts_with("tokens, line 1: expected a role"));
+  CHECK(refusal(a).starts_with("tokens, line 1: expected a role"));
+  CHECK(refusal("read " + a + "\n\nwrite").starts_with("tokens, line 3: the token must have 16"));
+  CHECK(refusal("read short").starts_with("tokens, line 1: the token must have 16"));
+  CHECK(refusal("read " + std::string(513, 'x')).starts_with("tokens, line 1: the token must have 16"));
+  CHECK(refusal("read aaaaaaaaaaaaaaaa\xc3\xa9").starts_with("tokens, line 1: the token must have 16"));
+  CHECK(refusal("read " + a + " " + b) == "tokens, line 1: there is more than a role and a token");
+  CHECK(refusal("# nobody\n").starts_with("tokens has no token"));
+  CHECK(refusal("").starts_with("tokens has no token"));
+  for (const auto& text : {"root " + a, "read " + a + "\nread " + a, "read " + a + " " + b})
+    CHECK(refusal(text).find(a) == std::string::npos);
+}
+
+TEST_CASE("A tokens file that everybody can use is refused", "[http]") {
+  const scratch_directory directory;
+  const auto file = directory.write("tokens", "admin " + a + "\n");
+  const auto load = [&] { return token_table::load(file); };
+  REQUIRE(load());
+  CHECK(load()->find(a) == role::admin);
+  using std::filesystem::perms;
+  std::filesystem::permissions(file, perms::owner_read | perms::group_read);
+  CHECK(load());
+  for (const auto others : {perms::others_read, perms::others_write, perms::others_exec}) {
+    std::filesystem::permissions(file, perms::owner_read | others);
+    const auto refused = load();
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().text.find("chmod o=") != std::string::npos);
+  }
+  std::filesystem::permissions(file, perms::owner_read | perms::owner_write);
+  directory.write("tokens", std::string(1024 * 1024 + 1, '#'));
+  CHECK(load().error().code == errc::limit_exceeded);
+  CHECK(token_table::load(file.parent_path()).error().code == errc::invalid_argument);
+  CHECK(token_table::load(file.string() + ".none").error().code == errc::io_error);
+}
+
+TEST_CASE("Random tokens are known by nothing but themselves", "[http]") {
+  const auto seed = GENERATE(51U, 52U);
+  INFO("seed " << seed);
+  std::mt19937 random{seed};
+  const std::string letters = "abcdefghijklmnopqrstuvwxyz0123456789-._~+/=";
+  std::vector<std::string> tokens;
+  std::string text;
+  for (int i = 0; i < 100; ++i) {
+    auto& x = tokens.emplace_back();
+    for (std::size_t n = 16 + random() % 50; n > 0; --n)
+      x += letters[random() % letters.size()];
+    text += std::string{to_string(static_cast<role>(1 + i % 3))} + " " + x + "\n";
+  }
+  const auto table = token_table::parse(text, "tokens");
+  REQUIRE(table);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    CHECK(table->find(tokens[i]) == static_cast<role>(1 + i % 3));
+    auto changed = tokens[i];
+    changed[random() % changed.size()] ^= 1;
+    CHECK(table->find(changed) == role::none);
+  }
+}
