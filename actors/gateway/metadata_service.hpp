@@ -1,0 +1,86 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "messages/messages.hpp"
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+/// Asks the registry on behalf of threads that are no actors, such as those of the HTTP server: each call is split over
+/// the shards, one message per shard, and the answers are joined in the order of the request.
+///
+/// Thread-safe. Nothing waits: `then` is called exactly once, in the thread of the actor that answers last (or of the
+/// caller, where nobody has to be asked). It must be short and must not throw. An error means that at least one shard
+/// did not do its part; what the others did stays done.
+///
+/// What is under way needs the actor system and the shards, not this object.
+class metadata_service {
+public:
+  template <class T>
+  using callback = std::function<void(result<T>)>;
+
+  using codes = std::vector<std::uint8_t>;
+  using locations = std::vector<location>;
+
+  metadata_service(caf::actor_system& system, std::vector<registry_actor> shards, namespaces_actor namespaces);
+
+  std::uint32_t shard_count() const noexcept { return static_cast<std::uint32_t>(shards_->size()); }
+
+  // Each is explained with its message in messages/registry_messages.hpp. One answer per item.
+
+  void exists(const namespace_id& space, rank_number rank, std::vector<key_digest> keys, callback<codes> then) const;
+  void protect(const namespace_id& space, rank_number rank, bool complete_only, duration protect_for,
+               std::vector<key_digest> keys, callback<locations> then) const;
+  /// `parents` is empty or parallel to `keys`.
+  void allocate(const namespace_id& space, rank_number rank, duration expires_in, std::vector<key_digest> keys,
+                std::vector<key_digest> parents, callback<locations> then) const;
+  void confirm(const namespace_id& space, rank_number rank, std::vector<page_ref> pages, callback<codes> then) const;
+  void reclaim(const namespace_id& space, rank_number rank, std::vector<slot_number> slots, callback<codes> then) const;
+  void erase(const namespace_id& space, rank_number rank, std::vector<key_digest> keys, callback<codes> then) const;
+
+  /// Erases everything, call by call; answers how many pages were live.
+  void clear(const namespace_id& space, rank_number rank, callback<std::uint64_t> then) const;
+
+  // With tokens and leases.
+
+  void locate(const namespace_id& space, rank_number rank, const ticket& lease, duration lease_for,
+              std::vector<key_digest> keys, callback<locations> then) const;
+  /// Gives a lease back on all shards.
+  void release(const namespace_id& space, const ticket& lease, callback<void> then) const;
+  void renew(const namespace_id& space, const ticket& lease, duration lease_for, callback<void> then) const;
+  void reserve(const namespace_id& space, rank_number rank, const ticket& token, duration expires_in,
+               std::vector<key_digest> keys, std::vector<key_digest> parents, callback<locations> then) const;
+  void commit(const namespace_id& space, rank_number rank, const ticket& token, std::vector<page_ref> pages,
+              callback<codes> then) const;
+  void abort(const namespace_id& space, rank_number rank, const ticket& token, std::vector<page_ref> pages,
+             callback<codes> then) const;
+
+  /// The longest prefix that is complete on all shards, held by the lease; what was leased beyond it is given back.
+  void match(const namespace_id& space, const ticket& lease, duration lease_for, std::vector<key_digest> keys,
+             callback<std::uint32_t> then) const;
+
+  // Namespaces and ranks at run time.
+
+  void add_namespace(const namespace_spec& spec, const namespace_options& options, callback<void> then) const;
+  /// Answers when it is gone from all shards, with its keys.
+  void remove_namespace(const namespace_id& space, bool force, callback<void> then) const;
+  void register_rank(const namespace_id& space, rank_number rank, std::uint32_t slots, callback<void> then) const;
+
+  // For people.
+
+  /// One namespace, or all for the null id: numbers are summed over the shards.
+  void describe(const namespace_id& space, callback<std::vector<namespace_info>> then) const;
+  void look_up(const namespace_id& space, const key_digest& key, callback<key_reply> then) const;
+  void stats(callback<registry_stats> then) const;
+
+private:
+  caf::actor_system& system_;
+  /// Shared with what is under way, which may end after this object.
+  std::shared_ptr<const std::vector<registry_actor>> shards_;
+  namespaces_actor namespaces_;
+};
+
+} // namespace troupe

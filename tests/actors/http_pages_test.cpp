@@ -1,0 +1,134 @@
+#include "actors/metrics/metrics.hpp"
+#include "actors/metrics/pages.hpp"
+#include "http/admin.hpp"
+#include "http/apis/native.hpp"
+#include "tests/actors/http_world.hpp"
+#include "tests/actors/sim.hpp"
+
+#include <set>
+#include <sstream>
+
+using namespace troupe;
+using namespace troupe::test;
+using nlohmann::json;
+
+namespace {
+
+bool has_line(const std::string& page, const std::string& line) {
+  return ("\n" + page).find("\n" + line + "\n") != std::string::npos;
+}
+
+namespace_info info(const std::string& name, std::vector<rank_info> ranks = {}) {
+  namespace_info out;
+  out.spec.name = name;
+  out.spec.geometry = {1, 1, 1, 10, 1, 1};
+  out.keys = 1;
+  out.ranks = std::move(ranks);
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("Namespaces are shown with their ranks and the states of slots", "[http][metrics]") {
+  auto x = info("a", {{0, 100, 20, 3, 4}, {7, 5, 5, 1, 0}});
+  x.keys = 30;
+  x.complete_keys = 19;
+  x.evicted_keys = 5;
+  x.leases = 6;
+  x.reservations = 2;
+  const auto page = namespaces_text({x, info("b")}, {});
+  INFO(page);
+  for (const auto* line :
+       {R"(troupe_namespace_keys{namespace="a"} 30)", R"(troupe_namespace_keys{namespace="b"} 1)",
+        R"(troupe_namespace_complete_keys{namespace="a"} 19)",
+        R"(troupe_namespace_evicted_keys_total{namespace="a"} 5)", R"(troupe_namespace_leases{namespace="a"} 6)",
+        R"(troupe_namespace_reservations{namespace="a"} 2)",
+        R"(troupe_namespace_slots{namespace="a",rank="0",state="live"} 20)",
+        R"(troupe_namespace_slots{namespace="a",rank="0",state="reserved"} 3)",
+        R"(troupe_namespace_slots{namespace="a",rank="0",state="withheld"} 4)",
+        R"(troupe_namespace_slots{namespace="a",rank="0",state="free"} 73)",
+        // Numbers of different moments never show less than nothing.
+        R"(troupe_namespace_slots{namespace="a",rank="7",state="free"} 0)",
+        R"(troupe_namespace_live_bytes{namespace="a",rank="0"} 200)",
+        "# TYPE troupe_namespace_evicted_keys_total counter"}) {
+    INFO(line);
+    CHECK(has_line(page, line));
+  }
+}
+
+TEST_CASE("However many namespaces and ranks clients make, the page stays bounded", "[http][metrics]") {
+  std::vector<namespace_info> all;
+  for (int i = 0; i < 30; ++i) {
+    std::vector<rank_info> ranks;
+    for (std::uint64_t rank = 0; rank < 10; ++rank)
+      ranks.push_back({rank, 4, 1, 0, 0});
+    all.push_back(info("space " + std::to_string(100 + i), std::move(ranks)));
+  }
+  const auto page = namespaces_text(all, {5, 12});
+  INFO(page);
+  CHECK(has_line(page, R"(troupe_namespace_keys{namespace="space 104"} 1)"));
+  CHECK(has_line(page, R"(troupe_namespace_keys{namespace="other"} 25)"));
+  CHECK(has_line(page, R"(troupe_namespace_slots{namespace="space 101",rank="1",state="live"} 1)"));
+  CHECK(has_line(page, R"(troupe_namespace_slots{namespace="space 101",rank="other",state="live"} 8)"));
+  CHECK(has_line(page, R"(troupe_namespace_slots{namespace="other",rank="other",state="live"} 250)"));
+  std::set<std::string> series;
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);)
+    if (!line.starts_with("#"))
+      CHECK(series.insert(line.substr(0, line.rfind(' '))).second);
+  // 6 names with 5 series each; 12 ranks of their own and 5 "other" with 5 each.
+  CHECK(series.size() == 6 * 5 + 17 * 5);
+}
+
+TEST_CASE("The metrics actor is told the statistics of now before it is asked", "[http][metrics]") {
+  sim s;
+  const auto actor = s.spawn<metrics>("n");
+  probe node{s.system()};
+  std::vector<result<std::string>> pages;
+  const auto ask_page = [&](const metrics_page& page) {
+    page([&](result<std::string> x) { pages.push_back(std::move(x)); });
+    s.run();
+  };
+  ask_page(actors_page(s.system(), node.as<node_actor>(), actor));
+  CHECK(pages.empty());
+  const auto asked = node.take_one<stats_atom>();
+  node_stats now;
+  now.registry.withheld_slots = 77;
+  REQUIRE(s.ask(actor, now).code() == errc::ok);
+  node.reply(asked, caf::make_message(now));
+  s.run();
+  REQUIRE(pages.size() == 1);
+  REQUIRE(pages[0]);
+  CHECK(pages[0]->find("troupe_withheld_slots{node=\"n\"} 77") != std::string::npos);
+
+  // A node that fails to count does not hide what is known.
+  ask_page(actors_page(s.system(), node.as<node_actor>(), actor));
+  node.reply_error(node.take_one<stats_atom>(), errc::timeout);
+  s.run();
+  REQUIRE(pages.size() == 2);
+  CHECK(pages[1]);
+  ask_page(actors_page(s.system(), {}, actor));
+  REQUIRE(pages.size() == 3);
+  CHECK(pages[2]);
+  ask_page(actors_page(s.system(), {}, {}));
+  REQUIRE(pages.size() == 4);
+  CHECK_FALSE(pages[3]);
+}
+
+TEST_CASE("Namespaces made at run time are at /metrics while they are there", "[http][metrics]") {
+  const http_world w([](http::router& r, const std::shared_ptr<const metadata_service>& service) {
+    http::add_native_routes(r, service, {});
+    http::admin_options options;
+    options.metrics.push_back(namespaces_page(service));
+    http::add_admin_routes(r, options);
+  });
+  REQUIRE(w.post("/v1/namespaces", {{"name", "a"}, {"model", "m"}}).code == 201);
+  REQUIRE(w.post("/v1/namespaces/a/ranks", {{"rank", 0}, {"slots", 8}}).code == 204);
+  REQUIRE(w.post("/v1/namespaces/a/reserve", {{"rank", 0}, {"keys", {"k", "l"}}}).code == 200);
+  auto page = w.get("/metrics").text;
+  INFO(page);
+  CHECK(has_line(page, R"(troupe_namespace_slots{namespace="a",rank="0",state="reserved"} 2)"));
+  CHECK(has_line(page, R"(troupe_namespace_slots{namespace="a",rank="0",state="free"} 6)"));
+  REQUIRE(w.call("DELETE", "/v1/namespaces/a?force=true").code == 204);
+  CHECK(w.get("/metrics").text.find("namespace=\"a\"") == std::string::npos);
+}
