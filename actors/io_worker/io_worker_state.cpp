@@ -7,7 +7,7 @@
 namespace troupe {
 
 io_worker_state::io_worker_state(const io_worker_options& options)
-    : options_(options), fenced_generation_(options.slots, 0) {}
+    : options_(options), fenced_generation_(options.slots, 0), last_segment_(options.first_segment) {}
 
 result<void> io_worker_state::may_open_segment(owner_id owner, std::uint64_t bytes) const {
   if (draining_)

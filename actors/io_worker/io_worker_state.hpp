@@ -30,6 +30,9 @@ struct io_worker_options {
   /// Per client.
   std::uint64_t segment_bytes_max = 0;
   std::uint32_t segments_max = 64;
+  /// Segments are numbered from the one after this. Differs between runs and workers, so that an order for a segment of
+  /// an earlier run finds none.
+  std::uint64_t first_segment = 0;
 };
 
 /// The rules of the io worker of one slab: what may be read and written, by whom, and when a slot is at rest.
@@ -145,7 +148,7 @@ private:
   std::vector<finished_batch> finished_;
   std::vector<fence_id> fenced_;
   io_stats stats_;
-  std::uint64_t last_segment_ = 0;
+  std::uint64_t last_segment_;
   std::uint64_t last_tag_ = 0;
   batch_id last_batch_ = 0;
   fence_id last_fence_ = 0;

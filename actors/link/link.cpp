@@ -2,6 +2,7 @@
 
 #include "actors/actor_support.hpp"
 #include "base/log.hpp"
+#include "gpu/kv_layout.hpp"
 #include "io/page.hpp"
 
 #include <caf/io/all.hpp>
@@ -122,6 +123,15 @@ void link::attached(const attach_reply& reply) {
                                          "': its pages are not exchangeable with ours"});
     return;
   }
+  auto sound = validate(reply.space.geometry); // what follows divides by the size of a page
+  if (reply.owner == 0)
+    sound = fail(errc::invalid_argument, "it gave no owner id");
+  if (!sound) {
+    anon_send(node_, caf::leave_atom_v, reply.owner);
+    refuse({errc::invalid_argument, "the node lets this client attach to namespace '" + reply.space.name +
+                                        "' in a way that cannot be: " + sound.error().text});
+    return;
+  }
   space_ = reply.space.id();
   reply_ = reply;
   log::get("link")->info("attached to node '{}', namespace '{}', {} ranks, {} shards", reply.node_name,
@@ -139,7 +149,7 @@ void link::bind_all() {
   const auto epoch = ++epoch_;
   all_bound_ = false;
   close_segments();
-  binding_ = 1 + ranks_.size();
+  binding_ = 1 + 2 * ranks_.size();
   request(lookup_, options_.attach.request_timeout, bind_atom_v,
           lookup_binding{reply_.owner, 0, space_, reply_.limits, reply_.shards})
       .then([this, epoch] { bound(epoch); },
@@ -204,16 +214,16 @@ void link::bind_coordinators(std::size_t index, const segment_info& segment, std
   for (const auto& x : reply_.ranks)
     if (x.rank == mine.rank)
       node.worker = x.worker;
-  const auto all_set = [this, epoch] { bound(epoch); };
+  const auto one_more = [this, epoch] { bound(epoch); };
   const auto failed_to_bind = [this, epoch](const caf::error& e) {
     if (epoch == epoch_)
       refuse(from_caf(e));
   };
-  request(mine.load, options_.attach.request_timeout, bind_atom_v, node).then([] {}, failed_to_bind);
+  request(mine.load, options_.attach.request_timeout, bind_atom_v, node).then(one_more, failed_to_bind);
   node.ticket_stream = save_stream(mine.rank);
   node.buffer_offset = std::uint64_t{for_loads} * slot;
   node.buffer_count = buffers - for_loads;
-  request(mine.save, options_.attach.request_timeout, bind_atom_v, node).then(all_set, failed_to_bind);
+  request(mine.save, options_.attach.request_timeout, bind_atom_v, node).then(one_more, failed_to_bind);
 }
 
 void link::bound(std::uint64_t epoch) {

@@ -73,6 +73,7 @@ private:
   lookup_actor lookup_;
   /// Counts attachments, so that answers of an earlier one are recognised.
   std::uint64_t epoch_ = 0;
+  /// Coordinators that are not bound yet.
   std::size_t binding_ = 0;
   /// Page buffers that were opened under the current attachment.
   std::vector<std::pair<io_worker_actor, std::uint64_t>> segments_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/actor_support.hpp"
+#include "actors/request_deadlines.hpp"
 #include "actors/transfer/coordinator_core.hpp"
 #include "io/page.hpp"
 
@@ -19,7 +20,7 @@ class coordinator : public transfer_actor::base {
 public:
   coordinator(caf::actor_config& config, const transfer::coordinator_options& options, copy_engine_actor copier,
               duration request_timeout)
-      : transfer_actor::base(config), state_(options), copier_(std::move(copier)), request_timeout_(request_timeout) {}
+      : transfer_actor::base(config), state_(options), copier_(std::move(copier)), deadlines_(request_timeout) {}
 
   void on_exit() override {
     state_.unbind(errc::shutting_down);
@@ -64,6 +65,7 @@ protected:
         },
         [this](caf::tick_atom) {
           ticking_ = false;
+          deadlines_.expire(*this, now());
           state_.on_tick(now());
           flush();
         },
@@ -72,12 +74,21 @@ protected:
 
   timestamp now() const { return clock().now(); }
 
+  enum class patience : std::uint8_t {
+    /// For requests to the registry, whose loss can be made good by asking again.
+    limited,
+    /// For requests that keep page buffers in use: those buffers are free again only when the answer is there or the
+    /// node is lost, so waiting has no end of its own. The caller's deadline is kept by the state.
+    until_answered,
+  };
+
   /// Sends a request whose answer, of type `Reply`, goes to `(state.*on_reply)(call, answer, now)`.
   template <class Reply, class Handle, class... Args>
-  void ask(const Handle& to, duration timeout, void (State::*on_reply)(transfer::call_id, result<Reply>, timestamp),
+  void ask(const Handle& to, patience how, void (State::*on_reply)(transfer::call_id, result<Reply>, timestamp),
            transfer::call_id call, Args&&... args) {
-    auto sent = timeout == duration::zero() ? this->request(to, caf::infinite, std::forward<Args>(args)...)
-                                            : this->request(to, timeout, std::forward<Args>(args)...);
+    auto sent = this->request(to, caf::infinite, std::forward<Args>(args)...);
+    if (how == patience::limited)
+      deadlines_.watch(sent, now());
     if constexpr (std::is_void_v<Reply>)
       sent.then(
           [this, on_reply, call] {
@@ -99,13 +110,6 @@ protected:
             flush();
           });
   }
-
-  /// The time limit of requests to the registry, whose loss can be made good by asking again.
-  duration request_timeout() const noexcept { return request_timeout_; }
-
-  /// For requests that keep page buffers in use: those buffers are free again only when the answer is there or the
-  /// node is lost, so waiting has no end of its own. The caller's deadline is kept by the state.
-  static constexpr duration until_answered() noexcept { return duration::zero(); }
 
   const registry_actor& shard(std::uint32_t i) const { return shards_[i]; }
   const io_worker_actor& worker() const { return worker_; }
@@ -136,7 +140,7 @@ private:
   void flush() {
     for (auto& effect : state_.take_outbox())
       std::visit([this](auto& x) { static_cast<Derived*>(this)->perform(x); }, effect);
-    if (!ticking_ && state_.open_tasks() > 0) {
+    if (!ticking_ && (state_.open_tasks() > 0 || !deadlines_.empty())) {
       ticking_ = true;
       delayed_send(this, std::chrono::milliseconds(100), caf::tick_atom_v);
     }
@@ -149,7 +153,7 @@ private:
 
   State state_;
   copy_engine_actor copier_;
-  duration request_timeout_;
+  request_deadlines deadlines_;
   std::vector<registry_actor> shards_;
   io_worker_actor worker_;
   std::unordered_map<transfer::task_id, caf::response_promise> promises_;

@@ -5,7 +5,7 @@
 namespace troupe {
 
 lookup_coordinator::lookup_coordinator(caf::actor_config& config, std::uint32_t lookups_max, duration request_timeout)
-    : lookup_actor::base(config), state_(lookups_max, 3 * request_timeout), request_timeout_(request_timeout) {}
+    : lookup_actor::base(config), state_(lookups_max, 3 * request_timeout), deadlines_(request_timeout) {}
 
 lookup_coordinator::behavior_type lookup_coordinator::make_behavior() {
   return {
@@ -42,6 +42,7 @@ lookup_coordinator::behavior_type lookup_coordinator::make_behavior() {
       [this](stats_atom) { return sum_stats(); },
       [this](caf::tick_atom) {
         ticking_ = false;
+        deadlines_.expire(*this, now());
         state_.on_tick(now());
         flush();
       },
@@ -61,14 +62,14 @@ caf::result<registry_stats> lookup_coordinator::sum_stats() {
   auto promise = make_response_promise();
   const auto number = counting_.add(promise);
   sum_registry_stats(
-      this, shards_, request_timeout_, [this, number](const registry_stats& sum) { counting_.deliver(number, sum); },
+      this, shards_, deadlines_.limit(), [this, number](const registry_stats& sum) { counting_.deliver(number, sum); },
       [this, number](const caf::error& e) { counting_.deliver(number, e); });
   return promise;
 }
 
 void lookup_coordinator::perform(transfer::lookup_match& x) {
   const auto call = x.call;
-  request(shards_[x.shard], request_timeout_, std::move(x.request))
+  deadlines_.watch(request(shards_[x.shard], caf::infinite, std::move(x.request)), now())
       .then(
           [this, call](const match_reply& reply) {
             state_.on_match(call, reply, now());
@@ -83,7 +84,8 @@ void lookup_coordinator::perform(transfer::lookup_match& x) {
 void lookup_coordinator::perform(transfer::lookup_release& x) {
   // A lease that could not be given back runs out by its own deadline.
   if (x.shard < shards_.size())
-    request(shards_[x.shard], request_timeout_, std::move(x.request)).then([] {}, [](const caf::error&) {});
+    deadlines_.watch(request(shards_[x.shard], caf::infinite, std::move(x.request)), now())
+        .then([] {}, [](const caf::error&) {});
 }
 
 void lookup_coordinator::perform(transfer::lookup_finished& x) {
@@ -99,7 +101,7 @@ void lookup_coordinator::perform(transfer::lookup_finished& x) {
 void lookup_coordinator::flush() {
   for (auto& effect : state_.take_outbox())
     std::visit([this](auto& x) { perform(x); }, effect);
-  if (!ticking_ && (state_.under_way() > 0 || state_.held() > 0)) {
+  if (!ticking_ && (state_.under_way() > 0 || state_.held() > 0 || !deadlines_.empty())) {
     ticking_ = true;
     delayed_send(this, std::chrono::milliseconds(100), caf::tick_atom_v);
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/actor_support.hpp"
+#include "actors/request_deadlines.hpp"
 #include "actors/transfer/lookup_state.hpp"
 #include "messages/messages.hpp"
 
@@ -29,7 +30,7 @@ private:
   void flush();
 
   transfer::lookup_state state_;
-  duration request_timeout_;
+  request_deadlines deadlines_;
   std::vector<registry_actor> shards_;
   std::unordered_map<transfer::lookup_id, caf::response_promise> promises_;
   open_promises counting_;

@@ -83,15 +83,11 @@ void lookup_state::finish(lookup_id id, lookup& x, timestamp now) {
     lookups_.erase(id);
     return;
   }
-  auto matched = static_cast<std::uint32_t>(x.work.keys.size());
-  for (const auto& p : x.parts)
-    if (p.matched < p.positions.size())
-      matched = std::min(matched, p.positions[p.matched]);
+  const auto matched = matched_prefix(x.parts, x.work.keys.size());
   lease_record record;
   record.expires = later(now, x.work.lease_for);
   for (const auto& p : x.parts) {
-    const auto keep = static_cast<std::uint32_t>(std::lower_bound(p.positions.begin(), p.positions.end(), matched) -
-                                                 p.positions.begin());
+    const auto keep = positions_within(p.positions, matched);
     if (p.matched > keep)
       outbox_.emplace_back(lookup_release{0, p.shard, {binding_.space, x.lease, keep}});
     if (keep > 0)

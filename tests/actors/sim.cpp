@@ -1,5 +1,7 @@
 #include "tests/actors/sim.hpp"
 
+#include <algorithm>
+
 namespace troupe::test {
 
 namespace {
@@ -58,6 +60,13 @@ answer probe::answer_to(std::uint64_t number) {
   return out;
 }
 
+std::size_t probe::answers_left() {
+  std::lock_guard guard(actor().mutex_);
+  const auto& inbox = actor().inbox_;
+  return static_cast<std::size_t>(
+      std::count_if(inbox.begin(), inbox.end(), [](const auto& x) { return x.id.is_response(); }));
+}
+
 std::vector<received> probe::take_if(bool (*wanted)(const caf::message&)) {
   std::vector<received> out;
   std::vector<received> rest;
@@ -88,13 +97,16 @@ void probe::die() {
 }
 
 struct sim::config : caf::actor_system_config {
-  config() {
+  explicit config(void (*adjust)(caf::actor_system_config&)) {
     register_messages(*this);
     set("scheduler.policy", caf::atom("testing"));
+    if (adjust != nullptr)
+      adjust(*this);
   }
 };
 
-sim::sim() : config_(std::make_unique<config>()), system_(std::make_unique<caf::actor_system>(*config_)) {
+sim::sim(void (*adjust)(caf::actor_system_config&))
+    : config_(std::make_unique<config>(adjust)), system_(std::make_unique<caf::actor_system>(*config_)) {
   scheduler_ = dynamic_cast<caf::scheduler::test_coordinator*>(&system_->scheduler());
   REQUIRE(scheduler_ != nullptr);
   client_ = std::make_unique<probe>(*system_);

@@ -89,6 +89,9 @@ public:
   /// The answer to a request of this probe, which is taken out; `came` is false if there is none.
   answer answer_to(std::uint64_t number);
 
+  /// How many answers were not taken out: those to requests that were answered twice, if all others were taken.
+  std::size_t answers_left();
+
   /// Takes all messages of these types out of the inbox, answers aside.
   template <class... Ts>
   std::vector<received> take() {
@@ -119,7 +122,8 @@ private:
 /// The actor system of a test.
 class sim {
 public:
-  sim();
+  /// `adjust` may change the options of the actor system.
+  explicit sim(void (*adjust)(caf::actor_system_config&) = nullptr);
   sim(const sim&) = delete;
   sim& operator=(const sim&) = delete;
   /// Ends all actors and checks that none is left.

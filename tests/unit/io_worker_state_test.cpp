@@ -368,6 +368,16 @@ TEST_CASE("io worker: a damaged slab is read, not written", "[io_worker_state]")
   CHECK(w.results(id) == std::vector{errc::ok});
 }
 
+TEST_CASE("io worker: an order for a segment of another run is refused", "[io_worker_state]") {
+  auto options = test_options();
+  options.first_segment = 1000;
+  worker w(options);
+  CHECK(w.segment == 1001);
+  auto stale = w.batch({worker::item(0, 1)});
+  stale.segment = 1;
+  CHECK(w.state.begin(io::operation::write, stale, t0).error().code == errc::expired);
+}
+
 TEST_CASE("io worker: random batches, fences, deaths: all that began ends once, slots are at rest when fenced",
           "[io_worker_state]") {
   const auto seed = GENERATE(range(1U, 31U));

@@ -1,0 +1,143 @@
+#pragma once
+
+#include "actors/link/link.hpp"
+#include "io/page.hpp"
+#include "tests/actors/registry_support.hpp"
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+/// A link between probes: a node with two ranks on one side, a client's actors for both on the other.
+
+namespace troupe::test {
+
+/// What a client has for one rank, and what the node has for it.
+struct linked_rank {
+  explicit linked_rank(caf::actor_system& system) : copier(system), load(system), save(system), worker(system) {}
+  probe copier;
+  probe load;
+  probe save;
+  probe worker;
+};
+
+struct link_world : sim {
+  static constexpr owner_id owner = 4711;
+  static constexpr std::uint64_t slot = 8192;
+  static constexpr auto limit = std::chrono::seconds(30);
+  static constexpr auto timeout = std::chrono::seconds(2);
+
+  probe node{system()};
+  probe shard{system()};
+  probe lookup{system()};
+  std::vector<std::unique_ptr<linked_rank>> ranks;
+  link_actor tie;
+
+  link_world() {
+    for (int i = 0; i < 2; ++i)
+      ranks.push_back(std::make_unique<linked_rank>(system()));
+    tie = spawn<troupe::link>(options());
+  }
+
+  link_options options() const {
+    link_options out;
+    out.local = node.as<node_actor>();
+    out.client_name = "an engine";
+    out.space_name = "small";
+    out.buffer_bytes = 5 * slot;
+    out.attach.request_timeout = timeout;
+    return out;
+  }
+
+  attach_reply welcome() const {
+    attach_reply out;
+    out.owner = owner;
+    out.node_name = "test node";
+    out.space = small_space(2);
+    out.limits = {64 * slot, 64, 32, std::chrono::seconds(60), std::chrono::seconds(50)};
+    out.shards = {shard.as<registry_actor>()};
+    for (rank_number rank = 0; rank < ranks.size(); ++rank)
+      out.ranks.push_back({rank, 10, ranks[rank]->worker.as<io_worker_actor>(), {}});
+    return out;
+  }
+
+  client_parts parts() const {
+    client_parts out{lookup.as<lookup_actor>(), {}};
+    for (rank_number rank = 0; rank < ranks.size(); ++rank) {
+      const auto& x = *ranks[rank];
+      out.ranks.push_back(
+          {rank, x.copier.as<copy_engine_actor>(), x.load.as<transfer_actor>(), x.save.as<transfer_actor>()});
+    }
+    return out;
+  }
+
+  static segment_info memory(std::uint64_t id, std::uint64_t bytes = 5 * slot) { return {id, 1, 3, bytes}; }
+
+  std::uint64_t wait(duration time = limit) { return begin(tie, wait_attached_atom_v, time); }
+  std::uint64_t bind(duration time = limit) { return begin(tie, bind_atom_v, parts(), time); }
+  bool came(std::uint64_t number) { return client().answer_to(number).came; }
+  owner_id attached_as() { return ask(tie, attached_atom_v).value<attach_reply>().owner; }
+
+  received attaching() { return node.take_one<attach_request, caf::actor>(); }
+  void attach(const attach_reply& as) {
+    node.reply(attaching(), caf::make_message(as));
+    run();
+  }
+  void attach() { attach(welcome()); }
+
+  received opening(std::size_t rank) {
+    return ranks[rank]->worker.take_one<open_segment_atom, owner_id, std::uint64_t>();
+  }
+  received mapping(std::size_t rank) { return ranks[rank]->copier.take_one<bind_atom, segment_info>(); }
+  received binding_lookup() { return lookup.take_one<bind_atom, lookup_binding>(); }
+  static received binding(probe& coordinator) { return coordinator.take_one<bind_atom, coordinator_binding>(); }
+
+  template <class... Ts>
+  void answer(probe& from, const received& to, Ts... xs) {
+    from.reply(to, caf::make_message(std::move(xs)...));
+    run();
+  }
+
+  /// Lets one rank come to its binding, with this segment.
+  void bind_rank(std::size_t rank, std::uint64_t segment) {
+    auto& x = *ranks[rank];
+    answer(x.worker, opening(rank), memory(segment));
+    answer(x.copier, mapping(rank));
+    answer(x.load, binding(x.load));
+    answer(x.save, binding(x.save));
+  }
+  void bind_all(std::uint64_t first_segment = 70) {
+    answer(lookup, binding_lookup());
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+      bind_rank(rank, first_segment + rank);
+  }
+  /// From nothing to work.
+  void work() {
+    attach();
+    const auto number = bind();
+    bind_all();
+    REQUIRE(client().answer_to(number).code() == errc::ok);
+    check_unbound(false);
+  }
+
+  /// Whether all of the client's actors, or none of them, were told that there is no node any more since the last call.
+  void check_unbound(bool told = true) {
+    const auto was_told = [](probe& x) { return !x.take<unbind_atom>().empty(); };
+    CHECK(was_told(lookup) == told);
+    for (const auto& x : ranks) {
+      CHECK(was_told(x->load) == told);
+      CHECK(was_told(x->save) == told);
+    }
+  }
+  /// Whether the node was told that the client leaves, once.
+  void check_left() { CHECK(node.take_one<caf::leave_atom, owner_id>().get<owner_id>(1) == owner); }
+
+  std::vector<std::uint64_t> closed(std::size_t rank) {
+    std::vector<std::uint64_t> out;
+    for (const auto& x : ranks[rank]->worker.take<close_segment_atom, std::uint64_t>())
+      out.push_back(x.get<std::uint64_t>(1));
+    return out;
+  }
+};
+
+} // namespace troupe::test

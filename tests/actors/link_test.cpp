@@ -1,0 +1,423 @@
+#include "tests/actors/link_support.hpp"
+
+#include <caf/io/all.hpp>
+#include <caf/io/network/test_multiplexer.hpp>
+
+#include <unistd.h>
+
+using namespace troupe;
+using namespace troupe::test;
+
+TEST_CASE_METHOD(link_world, "link: attaches with its protocol, name, process and namespace, and can be watched",
+                 "[link]") {
+  const auto x = attaching();
+  const auto& wanted = x.get<attach_request>(0);
+  CHECK(wanted.protocol == protocol_version);
+  CHECK(wanted.client_name == "an engine");
+  CHECK(wanted.process == ::getpid());
+  CHECK(wanted.space_name == "small");
+  CHECK(x.get<caf::actor>(1) == caf::actor_cast<caf::actor>(tie));
+}
+
+TEST_CASE_METHOD(link_world, "link: waits are answered when it is attached, and at once from then on", "[link]") {
+  const auto first = wait();
+  const auto second = wait();
+  CHECK(attached_as() == 0);
+  CHECK_FALSE(came(first));
+  attach();
+  const auto reply = client().answer_to(first).value<attach_reply>();
+  CHECK(reply.owner == owner);
+  CHECK(reply.space == small_space(2));
+  CHECK(reply.ranks.size() == 2);
+  CHECK(client().answer_to(second).code() == errc::ok);
+  CHECK(client().answer_to(wait(duration::zero())).value<attach_reply>().owner == owner);
+  CHECK(attached_as() == owner);
+}
+
+TEST_CASE_METHOD(link_world, "link: a wait ends after its limit with the last error, the others go on", "[link]") {
+  const auto short_wait = wait(std::chrono::milliseconds(300));
+  const auto short_bind = bind(std::chrono::milliseconds(300));
+  const auto long_wait = wait(std::chrono::hours(1));
+  const auto endless = wait(duration::max());
+  const auto none = wait(duration::zero());
+  const auto before = wait(duration::min());
+  advance(std::chrono::milliseconds(100));
+  CHECK(client().answer_to(none).code() == errc::unreachable);
+  CHECK(client().answer_to(before).code() == errc::unreachable);
+  CHECK_FALSE(came(short_wait));
+  advance(std::chrono::milliseconds(250));
+  const auto ended = client().answer_to(short_wait);
+  CHECK(ended.code() == errc::unreachable);
+  CHECK_FALSE(ended.failure.text.empty());
+  CHECK(client().answer_to(short_bind).code() == errc::unreachable);
+  attach();
+  CHECK_FALSE(came(long_wait));
+  bind_all();
+  CHECK(client().answer_to(long_wait).code() == errc::ok);
+  CHECK(client().answer_to(endless).code() == errc::ok);
+}
+
+TEST_CASE_METHOD(link_world, "link: a node of this process that refuses is not asked again", "[link]") {
+  const auto waiting = wait();
+  const auto binding = bind();
+  auto expected = GENERATE(errc::unsupported, errc::unknown_namespace, errc::limit_exceeded, errc::timeout);
+  const auto asked = attaching();
+  if (expected == errc::timeout)
+    advance(timeout + std::chrono::milliseconds(20));
+  else
+    node.reply_error(asked, expected);
+  run();
+  CHECK(client().answer_to(waiting).code() == expected);
+  CHECK(client().answer_to(binding).code() == expected);
+  CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == expected);
+  CHECK(ask(tie, bind_atom_v, parts(), duration(limit)).code() == expected);
+  answer(node, asked, welcome()); // too late
+  CHECK(attached_as() == 0);
+  advance(std::chrono::minutes(1));
+  CHECK(node.take<attach_request, caf::actor>().empty());
+  CHECK(lookup.take<bind_atom, lookup_binding>().empty());
+}
+
+TEST_CASE_METHOD(link_world, "link: a node that dies before it answers answers nobody's wait by itself", "[link]") {
+  const auto waiting = wait();
+  node.die();
+  run();
+  CHECK(client().answer_to(waiting).code() == errc::unreachable);
+  CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == errc::unreachable);
+}
+
+TEST_CASE_METHOD(link_world, "link: binds everything with streams and buffers of its own", "[link]") {
+  const auto bound = bind();
+  attach();
+  const auto looking = binding_lookup();
+  const auto& seen = looking.get<lookup_binding>(1);
+  CHECK(seen.owner == owner);
+  CHECK(seen.ticket_stream == 0);
+  CHECK(seen.space == small_space(2).id());
+  CHECK(seen.limits.lease == std::chrono::seconds(60));
+  CHECK(seen.shards == std::vector{shard.as<registry_actor>()});
+  answer(lookup, looking);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    auto& x = *ranks[rank];
+    const auto open = opening(rank);
+    CHECK(open.get<owner_id>(1) == owner);
+    CHECK(open.get<std::uint64_t>(2) == 5 * slot);
+    CHECK(x.copier.take<bind_atom, segment_info>().empty());
+    // A node may give more than was asked for; what is no whole page buffer is not used.
+    answer(x.worker, open, memory(70 + rank, 5 * slot + 4096));
+    const auto map = mapping(rank);
+    CHECK(map.get<segment_info>(1).segment == 70 + rank);
+    CHECK(map.get<segment_info>(1).bytes == 5 * slot + 4096);
+    CHECK(x.load.take<bind_atom, coordinator_binding>().empty());
+    answer(x.copier, map);
+    const auto load = binding(x.load);
+    const auto save = binding(x.save);
+    for (const auto* one : {&load, &save}) {
+      const auto& node_side = one->get<coordinator_binding>(1);
+      CHECK(node_side.owner == owner);
+      CHECK(node_side.shards == std::vector{shard.as<registry_actor>()});
+      CHECK(node_side.worker == x.worker.as<io_worker_actor>());
+      CHECK(node_side.segment == 70 + rank);
+      CHECK(node_side.limits.reservation == std::chrono::seconds(50));
+    }
+    CHECK(load.get<coordinator_binding>(1).ticket_stream == 1 + 2 * rank);
+    CHECK(load.get<coordinator_binding>(1).buffer_offset == 0);
+    CHECK(load.get<coordinator_binding>(1).buffer_count == 2);
+    CHECK(save.get<coordinator_binding>(1).ticket_stream == 2 + 2 * rank);
+    CHECK(save.get<coordinator_binding>(1).buffer_offset == 2 * slot);
+    CHECK(save.get<coordinator_binding>(1).buffer_count == 3);
+    CHECK_FALSE(came(bound));
+    answer(x.load, load);
+    answer(x.save, save);
+  }
+  CHECK(client().answer_to(bound).code() == errc::ok);
+}
+
+TEST_CASE_METHOD(link_world, "link: no wait is answered before the last of the client's actors is bound", "[link]") {
+  attach();
+  const auto bound = bind();
+  const auto waiting = wait();
+  std::vector<std::pair<probe*, received>> asked{{&lookup, binding_lookup()}};
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    auto& x = *ranks[rank];
+    answer(x.worker, opening(rank), memory(70 + rank));
+    answer(x.copier, mapping(rank));
+    asked.emplace_back(&x.load, binding(x.load));
+    asked.emplace_back(&x.save, binding(x.save));
+  }
+  const auto last = GENERATE(0U, 1U, 2U, 3U, 4U);
+  for (std::size_t i = 0; i < asked.size(); ++i)
+    if (i != last)
+      answer(*asked[i].first, asked[i].second);
+  CHECK_FALSE(came(bound));
+  CHECK_FALSE(came(waiting));
+  answer(*asked[last].first, asked[last].second);
+  CHECK(client().answer_to(bound).code() == errc::ok);
+  CHECK(client().answer_to(waiting).code() == errc::ok);
+}
+
+TEST_CASE_METHOD(link_world, "link: an actor that cannot be bound ends the attachment, with its reason", "[link]") {
+  attach();
+  const auto bound = bind();
+  const auto waiting = wait();
+  const auto which = GENERATE(0, 1, 2, 3);
+  auto& x = *ranks[1];
+  const auto fail_with = [&](probe& from, const received& to) {
+    from.reply_error(to, errc::identity_mismatch);
+    run();
+  };
+  if (which == 0)
+    fail_with(lookup, binding_lookup());
+  else
+    answer(lookup, binding_lookup());
+  if (which > 0) {
+    bind_rank(0, 70);
+    answer(x.worker, opening(1), memory(71));
+    if (which == 1)
+      fail_with(x.copier, mapping(1));
+    else
+      answer(x.copier, mapping(1));
+  }
+  if (which == 2)
+    fail_with(x.load, binding(x.load));
+  if (which == 3) {
+    answer(x.load, binding(x.load));
+    fail_with(x.save, binding(x.save));
+  }
+  CHECK(client().answer_to(bound).code() == errc::identity_mismatch);
+  CHECK(client().answer_to(waiting).code() == errc::identity_mismatch);
+  CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == errc::identity_mismatch);
+  check_left();
+  check_unbound();
+  CHECK(attached_as() == 0);
+}
+
+TEST_CASE_METHOD(link_world, "link: memory for less than a page each way is refused, with the way out", "[link]") {
+  attach();
+  const auto bound = bind();
+  answer(ranks[0]->worker, opening(0), memory(70, 2 * slot - 4096));
+  answer(ranks[0]->copier, mapping(0));
+  const auto refused = client().answer_to(bound);
+  CHECK(refused.code() == errc::limit_exceeded);
+  CHECK(refused.failure.text.find("transfer.buffers_per_rank_bytes") != std::string::npos);
+  CHECK(ranks[0]->load.take<bind_atom, coordinator_binding>().empty());
+  check_left();
+}
+
+TEST_CASE_METHOD(link_world, "link: a namespace whose pages have no size that can be counted is refused", "[link]") {
+  auto strange = welcome();
+  // Together these make a page of 2^64 - 4096 bytes, and a slot of none.
+  SECTION("too big") {
+    strange.space.geometry = {4096, 3 * 5 * 53, 157, 1613, 2731, 8191};
+  }
+  SECTION("nothing") {
+    strange.space.geometry = {};
+  }
+  const auto waiting = wait();
+  attach(strange);
+  CHECK(client().answer_to(waiting).code() == errc::invalid_argument);
+  check_left();
+  CHECK(attached_as() == 0);
+}
+
+TEST_CASE_METHOD(link_world, "link: a rank that the node does not have is refused; what was opened is closed",
+                 "[link]") {
+  auto one_rank = welcome();
+  one_rank.ranks.pop_back();
+  attach(one_rank);
+  const auto bound = bind();
+  const auto refused = client().answer_to(bound);
+  CHECK(refused.code() == errc::out_of_range);
+  CHECK(refused.failure.text.find("rank 1") != std::string::npos);
+  check_left();
+  answer(ranks[0]->worker, opening(0), memory(70));
+  CHECK(closed(0) == std::vector<std::uint64_t>{70});
+  CHECK(ranks[0]->copier.take<bind_atom, segment_info>().empty());
+}
+
+TEST_CASE_METHOD(link_world, "link: without page buffers there is no attachment", "[link]") {
+  attach();
+  const auto bound = bind();
+  answer(lookup, binding_lookup());
+  const auto open = opening(1);
+  const auto code = GENERATE(errc::limit_exceeded, errc::invalid_argument, errc::expired, errc::timeout);
+  if (code == errc::timeout)
+    advance(timeout + std::chrono::milliseconds(20));
+  else
+    ranks[1]->worker.reply_error(open, code);
+  run();
+  const bool for_good = code == errc::limit_exceeded || code == errc::invalid_argument;
+  const auto failed_bind = client().answer_to(bound);
+  CHECK(failed_bind.code() == (for_good ? code : errc::unreachable));
+  if (!for_good)
+    CHECK(failed_bind.failure.text.find("no page buffers") != std::string::npos);
+  check_left();
+  check_unbound();
+}
+
+TEST_CASE_METHOD(link_world, "link: the death of the node unbinds everything at once", "[link]") {
+  work();
+  node.die();
+  run();
+  check_unbound();
+  CHECK(attached_as() == 0);
+  CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == errc::unreachable);
+  CHECK(ask(tie, bind_atom_v, parts(), duration(limit)).code() == errc::unreachable);
+  CHECK(closed(0).empty()); // the memory goes with the node
+}
+
+TEST_CASE_METHOD(link_world,
+                 "link: a node that dies in the middle of binding answers who waits, later answers are "
+                 "ignored",
+                 "[link]") {
+  attach();
+  const auto bound = bind();
+  const auto waiting = wait();
+  answer(ranks[0]->worker, opening(0), memory(70));
+  const auto map = mapping(0);
+  const auto open = opening(1);
+  const auto looking = binding_lookup();
+  node.die();
+  run();
+  CHECK(client().answer_to(bound).code() == errc::unreachable);
+  CHECK(client().answer_to(waiting).code() == errc::unreachable);
+  check_unbound();
+  answer(ranks[0]->copier, map);
+  answer(ranks[1]->worker, open, memory(71));
+  answer(lookup, looking);
+  CHECK(closed(1) == std::vector<std::uint64_t>{71});
+  CHECK(ranks[1]->copier.take<bind_atom, segment_info>().empty());
+  CHECK(ranks[0]->load.take<bind_atom, coordinator_binding>().empty());
+  CHECK(attached_as() == 0);
+}
+
+TEST_CASE_METHOD(link_world, "link: bound anew, the page buffers of before are closed", "[link]") {
+  work();
+  const auto again = bind();
+  CHECK(closed(0) == std::vector<std::uint64_t>{70});
+  CHECK(closed(1) == std::vector<std::uint64_t>{71});
+  const auto waiting = wait();
+  CHECK_FALSE(came(waiting));
+  bind_all(80);
+  CHECK(client().answer_to(again).code() == errc::ok);
+  CHECK(client().answer_to(waiting).code() == errc::ok);
+  CHECK(closed(0).empty());
+}
+
+TEST_CASE_METHOD(link_world, "link: answers to an earlier binding bind nothing and answer nobody", "[link]") {
+  attach();
+  const auto first = bind();
+  const auto old_lookup = binding_lookup();
+  answer(ranks[0]->worker, opening(0), memory(70));
+  const auto old_map = mapping(0);
+  const auto old_open = opening(1);
+
+  const auto second = bind();
+  CHECK(closed(0) == std::vector<std::uint64_t>{70});
+  answer(ranks[1]->worker, old_open, memory(71));
+  CHECK(closed(1) == std::vector<std::uint64_t>{71});
+  SECTION("late success") {
+    answer(ranks[0]->copier, old_map);
+    answer(lookup, old_lookup);
+    CHECK(ranks[0]->load.take<bind_atom, coordinator_binding>().empty());
+  }
+  SECTION("late failure") {
+    ranks[0]->copier.reply_error(old_map, errc::unreachable);
+    lookup.reply_error(old_lookup, errc::internal);
+    run();
+  }
+  CHECK_FALSE(came(first));
+  CHECK_FALSE(came(second));
+  answer(lookup, binding_lookup());
+  bind_rank(0, 80);
+  answer(ranks[1]->worker, opening(1), memory(81));
+  answer(ranks[1]->copier, mapping(1));
+  answer(ranks[1]->load, binding(ranks[1]->load));
+  CHECK_FALSE(came(second)); // the last one is missing, and none of before stands for it
+  answer(ranks[1]->save, binding(ranks[1]->save));
+  CHECK(client().answer_to(first).code() == errc::ok);
+  CHECK(client().answer_to(second).code() == errc::ok);
+}
+
+TEST_CASE_METHOD(link_world, "link: its end answers everybody, unbinds the client and leaves the node", "[link]") {
+  attach();
+  const auto bound = bind();
+  const auto waiting = wait();
+  answer(ranks[0]->worker, opening(0), memory(70));
+  end(tie);
+  CHECK(client().answer_to(bound).code() == errc::shutting_down);
+  CHECK(client().answer_to(waiting).code() == errc::shutting_down);
+  check_unbound();
+  check_left();
+}
+
+namespace {
+
+/// A link to a host on a network of which nothing answers unless a test says so.
+struct far_world : sim {
+  far_world()
+      : sim([](caf::actor_system_config& how) {
+          how.load<caf::io::middleman, caf::io::network::test_multiplexer>();
+          how.set("middleman.attach-utility-actors", true);
+          how.set("middleman.manual-multiplexing", true);
+        }) {
+    link_options how;
+    how.host = "mars";
+    how.port = 4600;
+    how.attach.reconnect_backoff_min = std::chrono::milliseconds(200);
+    how.attach.reconnect_backoff_max = std::chrono::milliseconds(1600);
+    how.attach.request_timeout = std::chrono::seconds(2);
+    tie = spawn<troupe::link>(how);
+  }
+
+  caf::io::network::test_multiplexer& network() {
+    return dynamic_cast<caf::io::network::test_multiplexer&>(system().middleman().backend());
+  }
+
+  link_actor tie;
+};
+
+} // namespace
+
+TEST_CASE("link: a node that cannot be reached is tried again after a pause that grows", "[link]") {
+  // How many pauses of failed tries there are before the time is over, told by the try that finds a listener there.
+  const auto first_try_after = [](duration silent) {
+    far_world w;
+    w.advance(silent);
+    w.network().provide_scribe("mars", 4600, caf::io::connection_handle::from_int(1));
+    duration waited{};
+    for (; w.network().has_pending_scribe("mars", 4600) && waited < std::chrono::seconds(10);
+         waited += std::chrono::milliseconds(10))
+      w.advance(std::chrono::milliseconds(10));
+    return waited;
+  };
+  // Pauses are between half of their step and the whole: 0.2, 0.4, 0.8, 1.6, 1.6 … s.
+  const auto early = first_try_after(duration::zero());
+  CHECK(early >= std::chrono::milliseconds(100));
+  CHECK(early <= std::chrono::milliseconds(220));
+  CHECK(first_try_after(std::chrono::seconds(60)) <= std::chrono::milliseconds(1620));
+  // At any moment of a minute of failures somebody tries within the longest pause, and mostly later than at first.
+  duration longest{};
+  for (int i = 0; i < 8; ++i)
+    longest = std::max(longest, first_try_after(std::chrono::seconds(10) + i * std::chrono::milliseconds(217)));
+  CHECK(longest > std::chrono::milliseconds(400));
+  CHECK(longest <= std::chrono::milliseconds(1620));
+}
+
+TEST_CASE_METHOD(far_world,
+                 "link: who waits for a node that cannot be reached hears which one, and it is tried "
+                 "again and again",
+                 "[link]") {
+  const auto waiting = begin(tie, wait_attached_atom_v, duration(std::chrono::seconds(5)));
+  const auto longer = begin(tie, wait_attached_atom_v, duration(std::chrono::hours(1)));
+  advance(std::chrono::seconds(5) + std::chrono::milliseconds(100));
+  const auto ended = client().answer_to(waiting);
+  CHECK(ended.code() == errc::unreachable);
+  CHECK(ended.failure.text.find("mars:4600") != std::string::npos);
+  CHECK_FALSE(client().answer_to(longer).came);
+  advance(std::chrono::minutes(10));
+  // Neither tries nor their time limits pile up.
+  CHECK(pending_timeouts() < 5);
+  end(tie);
+  CHECK(client().answer_to(longer).code() == errc::shutting_down);
+}
