@@ -15,7 +15,7 @@ int check_config(const check_config_options& options) {
     print_problems(loaded.error());
     return exit_usage;
   }
-  std::cout << config::to_json(*loaded) << '\n';
+  std::cout << config::to_json(*loaded);
   return exit_ok;
 }
 

@@ -3,12 +3,75 @@
 #include "base/log.hpp"
 #include "cli/program.hpp"
 #include "cli/signals.hpp"
+#include "http/apis/node_http.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <iostream>
+#include <memory>
+#include <utility>
 
 namespace troupe::cli {
+
+namespace {
+
+/// A node that others can reach.
+struct served_node {
+  std::unique_ptr<running_node> node;
+  /// Null if the config wants no HTTP. Ends before the node.
+  std::unique_ptr<http::node_http> http;
+  std::uint16_t actors_port = 0;
+};
+
+result<served_node> start(caf::actor_system& system, const config::node_config& options) {
+  served_node out;
+  auto node = start_node(system, options);
+  if (!node)
+    return tl::unexpected<error>(node.error());
+  out.node = std::move(*node);
+  const auto give_up = [&](const error& why) {
+    if (out.http)
+      out.http->stop(duration::zero());
+    static_cast<void>(out.node->stop(system, options.drain_timeout));
+    return tl::unexpected<error>(why);
+  };
+  const auto port = publish_node(system, *out.node, options.actors);
+  if (!port)
+    return give_up(port.error());
+  out.actors_port = *port;
+  if (options.http.enabled) {
+    auto http = http::node_http::start(system, out.node->services(), options, TROUPE_VERSION);
+    if (!http)
+      return give_up(http.error());
+    out.http = std::move(*http);
+  }
+  return out;
+}
+
+/// One line of JSON on stdout, in the order that is documented.
+void say_ready(const served_node& x, const config::node_config& options) {
+  nlohmann::ordered_json ready{{"event", "ready"},
+                               {"node", options.node_name},
+                               {"actors", {{"host", options.actors.host}, {"port", x.actors_port}}}};
+  const auto logger = log::get("node");
+  logger->info("node '{}' is ready on {}:{}", options.node_name, options.actors.host, x.actors_port);
+  if (x.http) {
+    ready["http"] = {{"host", options.http.host}, {"port", x.http->port()}};
+    logger->info("HTTP is served on {}:{}", options.http.host, x.http->port());
+  }
+  std::cout << ready.dump() << std::endl;
+}
+
+void reload(const served_node& x) {
+  if (!x.http)
+    return;
+  if (const auto reloaded = x.http->reload(); reloaded)
+    log::get("http")->info("tokens and certificates were read again");
+  else
+    log::get("http")->error("tokens and certificates stay as they were: {}", to_string(reloaded.error()));
+}
+
+} // namespace
 
 int serve(const serve_options& options) {
   const auto loaded = config::load(options.config, options.overrides);
@@ -20,36 +83,30 @@ int serve(const serve_options& options) {
   log::set_level(node_options.log_level);
   const auto logger = log::get("node");
 
-  signal_gate signals;
+  signal_gate signals(hangup::wakes);
   system_config actors(node_options.caf);
   caf::actor_system system(actors);
-  auto node = start_node(system, node_options);
-  if (!node) {
-    logger->critical("{}", to_string(node.error()));
+  auto served = start(system, node_options);
+  if (!served) {
+    logger->critical("{}", to_string(served.error()));
     return exit_failed;
   }
-  const auto port = publish_node(system, **node, node_options.actors);
-  if (!port) {
-    logger->critical("{}", to_string(port.error()));
-    static_cast<void>((*node)->stop(system, node_options.drain_timeout));
-    return exit_failed;
-  }
-  caf::actor_cast<caf::actor>((*node)->supervisor())->attach_functor([] { signal_gate::node_ended(); });
-  logger->info("node '{}' is ready on {}:{}", node_options.node_name, node_options.actors.host, *port);
-  // Ordered, so that the line reads as it is documented.
-  const nlohmann::ordered_json ready{{"event", "ready"},
-                                     {"node", node_options.node_name},
-                                     {"actors", {{"host", node_options.actors.host}, {"port", *port}}}};
-  std::cout << ready.dump() << std::endl;
+  caf::actor_cast<caf::actor>(served->node->supervisor())->attach_functor([] { signal_gate::node_ended(); });
+  say_ready(*served, node_options);
 
-  const auto why = signals.wait();
+  auto why = signals.wait();
+  for (; why == wake_reason::reload; why = signals.wait())
+    reload(*served);
   if (why == wake_reason::node_ended) {
     logger->critical("the node has ended by itself");
     return exit_failed;
   }
   logger->info("stopping");
   signals.open();
-  if (const auto stopped = (*node)->stop(system, node_options.drain_timeout); !stopped) {
+  // First those who ask, so that what they ask is still answered.
+  if (served->http)
+    served->http->stop(node_options.drain_timeout);
+  if (const auto stopped = served->node->stop(system, node_options.drain_timeout); !stopped) {
     logger->error("stopped, but not at rest: {}", to_string(stopped.error()));
     return exit_failed;
   }

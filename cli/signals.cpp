@@ -18,28 +18,32 @@ sigset_t interruptions() {
   return set;
 }
 
-sigset_t waited_for() {
+sigset_t waited_for(hangup on_hangup) {
   auto set = interruptions();
   sigaddset(&set, SIGUSR1);
+  if (on_hangup == hangup::wakes)
+    sigaddset(&set, SIGHUP);
   return set;
 }
 
 } // namespace
 
-signal_gate::signal_gate() {
+signal_gate::signal_gate(hangup on_hangup) : on_hangup_(on_hangup) {
   // A limit on file sizes and a reader that is gone are errors of the write that meets them, and end no node.
   ::signal(SIGXFSZ, SIG_IGN);
   ::signal(SIGPIPE, SIG_IGN);
-  const auto set = waited_for();
+  const auto set = waited_for(on_hangup_);
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
 wake_reason signal_gate::wait() const {
-  const auto set = waited_for();
+  const auto set = waited_for(on_hangup_);
   for (;;) {
     int number = 0;
     if (::sigwait(&set, &number) != 0)
       continue;
+    if (number == SIGHUP)
+      return wake_reason::reload;
     return number == SIGUSR1 ? wake_reason::node_ended : wake_reason::interrupted;
   }
 }

@@ -92,6 +92,15 @@ reading<std::uint64_t> read(const whole& kind, const element& x) {
   return expected("a whole number, " + range(min, max), x);
 }
 
+reading<std::uint64_t> read(const whole_or_auto& kind, const element& x) {
+  if (const auto* word = std::get_if<std::string>(&x.value); word != nullptr && *word == "auto")
+    return std::uint64_t{0};
+  const auto max = std::to_string(kind.max);
+  if (const auto* value = std::get_if<std::uint64_t>(&x.value); value != nullptr && *value >= 1 && *value <= kind.max)
+    return *value;
+  return expected("\"auto\" or a whole number, " + range("1", max), x);
+}
+
 reading<std::uint64_t> read(const size& kind, const element& x) {
   const auto bytes = [&]() -> std::optional<std::uint64_t> {
     if (const auto* number = std::get_if<std::uint64_t>(&x.value))
@@ -145,6 +154,10 @@ std::string write(const whole&, std::uint64_t x) {
   return std::to_string(x);
 }
 
+std::string write(const whole_or_auto&, std::uint64_t x) {
+  return x == 0 ? "\"auto\"" : std::to_string(x);
+}
+
 std::string write(const size&, std::uint64_t x) {
   return '"' + format_size(x) + '"';
 }
@@ -172,6 +185,10 @@ std::string type_of(const flag&) {
 
 std::string type_of(const whole& kind) {
   return "whole number, " + range(std::to_string(kind.min), std::to_string(kind.max));
+}
+
+std::string type_of(const whole_or_auto& kind) {
+  return "\"auto\" or whole number, " + range("1", std::to_string(kind.max));
 }
 
 std::string type_of(const size& kind) {

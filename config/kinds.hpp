@@ -27,6 +27,11 @@ struct whole {
   std::uint64_t max = 0;
 };
 
+/// A whole number from 1 on, or "auto", which is 0 in the program.
+struct whole_or_auto {
+  std::uint64_t max = 0;
+};
+
 /// Bytes.
 struct size {
   std::uint64_t min = 0;
@@ -71,6 +76,7 @@ extern const text path_below;
 
 reading<bool> read(const flag& kind, const element& x);
 reading<std::uint64_t> read(const whole& kind, const element& x);
+reading<std::uint64_t> read(const whole_or_auto& kind, const element& x);
 reading<std::uint64_t> read(const size& kind, const element& x);
 reading<duration> read(const time_span& kind, const element& x);
 reading<double> read(const fraction& kind, const element& x);
@@ -80,6 +86,7 @@ reading<std::string> read(const text& kind, const element& x);
 /// As JSON text.
 std::string write(const flag& kind, bool x);
 std::string write(const whole& kind, std::uint64_t x);
+std::string write(const whole_or_auto& kind, std::uint64_t x);
 std::string write(const size& kind, std::uint64_t x);
 std::string write(const time_span& kind, duration x);
 std::string write(const fraction& kind, double x);
@@ -89,6 +96,7 @@ std::string write(const text& kind, std::string_view x);
 /// As in the documentation: "whole number, 1 to 256".
 std::string type_of(const flag& kind);
 std::string type_of(const whole& kind);
+std::string type_of(const whole_or_auto& kind);
 std::string type_of(const size& kind);
 std::string type_of(const time_span& kind);
 std::string type_of(const fraction& kind);

@@ -35,10 +35,43 @@ struct actors_config {
   friend bool operator==(const actors_config&, const actors_config&) = default;
 };
 
-/// Reserved for the HTTP interface.
+/// TLS of the HTTP server: on where there is a certificate.
+struct http_tls_config {
+  /// PEM files. The certificate's file has the chain behind it.
+  std::optional<std::filesystem::path> certificate;
+  std::optional<std::filesystem::path> key;
+  /// Whose certificates clients must show; not set: they need none.
+  std::optional<std::filesystem::path> client_ca;
+
+  friend bool operator==(const http_tls_config&, const http_tls_config&) = default;
+};
+
+/// What one client, or all of them, can ask of the HTTP server.
+struct http_limits {
+  std::uint64_t header_bytes = 16 * kibibyte;
+  std::uint64_t body_bytes = 16 * mebibyte;
+  std::uint32_t connections = 1024;
+  std::uint32_t keys = 65536;
+  duration idle_time = std::chrono::minutes{5};
+  duration receive_time = std::chrono::seconds{30};
+  duration answer_time = std::chrono::seconds{30};
+  duration write_time = std::chrono::seconds{30};
+
+  friend bool operator==(const http_limits&, const http_limits&) = default;
+};
+
+/// The HTTP server.
 struct http_config {
+  bool enabled = false;
   std::string host = "127.0.0.1";
+  /// 0: whichever port is free.
   std::uint16_t port = 18000;
+  std::uint32_t threads = 2;
+  /// Others can reach the host, and there are neither tokens nor client certificates: has to be asked for.
+  bool insecure = false;
+  std::optional<std::filesystem::path> tokens_file;
+  http_tls_config tls;
+  http_limits limits;
 
   friend bool operator==(const http_config&, const http_config&) = default;
 };
@@ -49,8 +82,29 @@ struct registry_config {
   duration lease_max = std::chrono::minutes{10};
   duration reservation_deadline = std::chrono::seconds{60};
   std::uint32_t max_batch_keys = 4096;
+  /// "none", "relaxed" or "strict".
+  std::string durability = "none";
+  /// With "relaxed": how much of the newest a loss of power may take.
+  duration sync_interval = std::chrono::seconds{1};
 
   friend bool operator==(const registry_config&, const registry_config&) = default;
+};
+
+/// What engines use that keep slab files of their own: the metadata services of vLLM's HF3FS connector and of SGLang.
+struct hf3fs_config {
+  bool vllm = false;
+  bool sglang = false;
+  /// vLLM's wire knows no namespaces: all its keys are in this one.
+  std::string space = "hf3fs";
+  /// Ranks of vLLM's namespace; 0: those that are registered.
+  std::uint32_t world_size = 0;
+  duration protect_locations = std::chrono::seconds{10};
+  duration reservation_deadline = std::chrono::seconds{60};
+  /// Namespaces that SGLang's clients may bring into being.
+  std::uint32_t max_namespaces = 16;
+  std::uint32_t max_pages_per_rank = 1U << 26;
+
+  friend bool operator==(const hf3fs_config&, const hf3fs_config&) = default;
 };
 
 /// The storage of one rank. Each namespace has its own slab file on it.
@@ -129,6 +183,7 @@ struct node_config {
   duration statistics_interval = std::chrono::seconds{60};
   actors_config actors;
   http_config http;
+  hf3fs_config hf3fs;
   storage_config storage;
   std::vector<namespace_spec> namespaces;
   registry_config registry;

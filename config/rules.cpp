@@ -68,8 +68,11 @@ public:
     for (std::size_t i = 0; i < config_.namespaces.size(); ++i)
       check_namespace(i);
     if (purpose == role::server) {
-      demand(!config_.storage.ranks.empty(), "storage.ranks", "a node needs at least one rank");
-      demand(!config_.namespaces.empty(), "namespaces", "a node needs at least one namespace");
+      // One that serves HTTP alone gets its namespaces and ranks from its clients.
+      demand(config_.http.enabled || !config_.storage.ranks.empty(), "storage.ranks",
+             "a node without HTTP needs at least one rank", {"http.enabled"});
+      demand(config_.http.enabled || !config_.namespaces.empty(), "namespaces",
+             "a node without HTTP needs at least one namespace", {"http.enabled"});
     }
   }
 
@@ -80,6 +83,34 @@ private:
            "\"" + a.host + "\" can be reached by other machines, and the port has no authentication: " +
                "use \"127.0.0.1\", or set actors.insecure to true on a network where everybody is trusted",
            {"actors.insecure"});
+    check_http();
+  }
+
+  void check_http() {
+    const auto& h = config_.http;
+    demand(h.tls.certificate.has_value() == h.tls.key.has_value(), h.tls.key ? "http.tls.certificate" : "http.tls.key",
+           "is missing: a certificate is of use only with its key", {"http.tls.certificate", "http.tls.key"});
+    demand(!h.tls.client_ca || h.tls.certificate, "http.tls.client_ca",
+           "clients show certificates only to a server that has one: set http.tls.certificate and http.tls.key",
+           {"http.tls.certificate"});
+    demand(!h.enabled || h.insecure || h.tokens_file || h.tls.client_ca || is_loopback(h.host), "http.host",
+           "\"" + h.host +
+               "\" can be reached by other machines, and nobody is asked who they are: use \"127.0.0.1\", " +
+               "or set http.tokens_file or http.tls.client_ca, or set http.insecure to true on a network where " +
+               "everybody is trusted",
+           {"http.enabled", "http.insecure", "http.tokens_file", "http.tls.client_ca"});
+    check_hf3fs();
+  }
+
+  void check_hf3fs() {
+    const auto& wires = config_.hf3fs;
+    demand(config_.http.enabled || !(wires.vllm || wires.sglang), wires.vllm ? "hf3fs.vllm" : "hf3fs.sglang",
+           "is served over HTTP: set http.enabled to true", {"http.enabled"});
+    for (std::size_t i = 0; i < config_.namespaces.size(); ++i)
+      demand(!wires.vllm || config_.namespaces[i].name != wires.space, "hf3fs.namespace",
+             "\"" + wires.space + "\" is also the name of " + join("namespaces", i) +
+                 ", whose pages are the node's own",
+             {join("namespaces", i) + ".name"});
   }
 
   void check_watermarks() {

@@ -23,6 +23,7 @@ namespace troupe::config {
 
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
 inline constexpr std::array<std::string_view, 3> engines{"auto", "io_uring", "threads"};
+inline constexpr std::array<std::string_view, 3> durabilities{"none", "relaxed", "strict"};
 inline constexpr std::array<std::string_view, 2> scheduler_policies{"stealing", "sharing"};
 inline constexpr std::array<std::string_view, 6> dtypes{"bfloat16", "float16",  "float32",
                                                         "fp8_e4m3", "fp8_e5m2", "int8"};
@@ -39,6 +40,9 @@ inline constexpr duration hour = 60 * minute;
 /// Times that bound one request: long enough for a slow disk, short enough to be noticed.
 inline constexpr time_span request_time{1 * millisecond, 10 * minute};
 
+/// Times that bound what a client may take: from what tests need to a day.
+inline constexpr time_span http_time{1 * millisecond, 24 * hour};
+
 template <class Visitor>
 void describe(Visitor& v, actors_config& c) {
   v.field("host", c.host, host_name, "Address to listen on. One that other machines can reach needs `insecure`.");
@@ -48,9 +52,61 @@ void describe(Visitor& v, actors_config& c) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, http_tls_config& c) {
+  v.field("certificate", c.certificate, any_path,
+          "PEM file with the certificate and the chain behind it; with it, the port speaks TLS 1.2 or newer only.");
+  v.field("key", c.key, any_path, "PEM file with the key of the certificate.");
+  v.field("client_ca", c.client_ca, any_path,
+          "PEM file with authorities: every client must show a certificate of one of them.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, http_limits& c) {
+  v.field("header_bytes", c.header_bytes, size{1 * kibibyte, 1 * mebibyte},
+          "Request line and headers of one request; more is refused.");
+  v.field("body_bytes", c.body_bytes, size{1 * kibibyte, 1 * gibibyte}, "Body of one request; more is refused.");
+  v.field("connections", c.connections, whole{1, 65536}, "Connections open at once; more are refused.");
+  v.field("keys", c.keys, whole{1, 1048576}, "Keys in one request; more is refused.");
+  v.field("idle_time", c.idle_time, http_time, "When a connection without a request is closed.");
+  v.field("receive_time", c.receive_time, http_time,
+          "When a request must have arrived, from its first byte to its last; also a TLS handshake.");
+  v.field("answer_time", c.answer_time, http_time, "When a request must have been answered; else the client gets 504.");
+  v.field("write_time", c.write_time, http_time,
+          "When a client must have taken an answer; else its connection is closed.");
+}
+
+template <class Visitor>
 void describe(Visitor& v, http_config& c) {
-  v.field("host", c.host, host_name, "Address of the HTTP interface.");
-  v.field("port", c.port, whole{0, 65535}, "Port of the HTTP interface.");
+  v.field("enabled", c.enabled, flag{}, "Whether the node serves HTTP.");
+  v.field("host", c.host, host_name,
+          "Address to listen on. One that other machines can reach needs `tokens_file` or `tls.client_ca`.");
+  v.field("port", c.port, whole{0, 65535}, "Port to listen on; 0 takes a free one.");
+  v.field("threads", c.threads, whole{1, 64}, "Threads that serve connections.");
+  v.field("insecure", c.insecure, flag{},
+          "Confirms that whoever reaches the port may do everything, where there are neither tokens nor client "
+          "certificates.");
+  v.field("tokens_file", c.tokens_file, any_path,
+          "File with the tokens that clients must send, a role and a token per line; not set: none are needed.");
+  v.group("tls", c.tls, "Encryption, and certificates of clients.");
+  v.group("limits", c.limits, "What one client, or all of them, can ask of the server.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, hf3fs_config& c) {
+  v.field("vllm", c.vllm, flag{}, "Whether to serve vLLM's HF3FS connector, under `/rank`, `/keys` and `/clear`.");
+  v.field("sglang", c.sglang, flag{}, "Whether to serve SGLang's HF3FS backend, under `/{rank}`.");
+  v.field("namespace", c.space, plain_name, "The namespace of all keys that come over vLLM's wire.");
+  v.field("world_size", c.world_size, whole_or_auto{max_ranks},
+          "Ranks that make a key of vLLM's complete; \"auto\": all that are registered.");
+  v.field(
+      "protect_locations", c.protect_locations, time_span{1 * millisecond, 1 * hour},
+      "How long a page is kept whose location a client was told, and how long a slot rests before it is used again.");
+  v.field("reservation_deadline", c.reservation_deadline, time_span{1 * millisecond, 1 * hour},
+          "How long a client has to write a page that it was given; then the page is given to others.");
+  v.field("max_namespaces", c.max_namespaces, whole{1, max_namespaces},
+          "Namespaces that SGLang's clients may bring into being; more are refused.");
+  v.field("max_pages_per_rank", c.max_pages_per_rank, whole{1, 1U << 30U},
+          "Pages that a rank may register with; each takes some 13 bytes of memory.");
 }
 
 template <class Visitor>
@@ -105,6 +161,11 @@ void describe(Visitor& v, registry_config& c) {
   v.field("reservation_deadline", c.reservation_deadline, time_span{1 * millisecond, 1 * hour},
           "The longest time between the reservation of a slot and its commit.");
   v.field("max_batch_keys", c.max_batch_keys, whole{1, 65536}, "Keys in one request; more is refused.");
+  v.field(
+      "durability", c.durability, choice{durabilities},
+      "What of the index survives: nothing; all but the last moments before a loss of power; all that was answered.");
+  v.field("sync_interval", c.sync_interval, time_span{1 * millisecond, 1 * minute},
+          "With durability \"relaxed\": how long what was answered may stay unsynced.");
 }
 
 template <class Visitor>
@@ -164,7 +225,8 @@ void describe(Visitor& v, node_config& c) {
   v.field("statistics_interval", c.statistics_interval, time_span{0 * second, 24 * hour},
           "How often the node logs a line of statistics; 0 s: never.");
   v.group("actors", c.actors, "Where other nodes and clients attach.");
-  v.group("http", c.http, "Reserved for the HTTP interface: checked, but nothing listens there yet.");
+  v.group("http", c.http, "The HTTP server, which clients on any host can reach if they are let in.");
+  v.group("hf3fs", c.hf3fs, "Metadata service for engines that keep slab files of their own, over HTTP.");
   v.group("storage", c.storage, "The slab files that hold the pages.");
   v.list("namespaces", c.namespaces, max_namespaces,
          "What the node stores. Pages of two namespaces never mix: each has an identity and its own slab files.");

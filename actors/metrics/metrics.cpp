@@ -35,6 +35,11 @@ void metrics::update(const node_stats& stats) {
   state_.set("troupe_expired_reservations", "Reservations that ran out since the start.", {},
              number(r.expired_reservations));
   state_.set("troupe_refused_requests", "Registry requests refused since the start.", {}, number(r.refused));
+  state_.set("troupe_reclaimed_pages", "Live pages that their writers gave back since the start.", {},
+             number(r.reclaimed_pages));
+  state_.set("troupe_erased_pages", "Pages that were erased or cleared since the start.", {}, number(r.erased_pages));
+  state_.set("troupe_withheld_slots", "Slots of unpublished pages that leases or protection still hold.", {},
+             number(r.withheld_slots));
   state_.set("troupe_registry_bytes", "Memory of the registry.", {}, number(r.resident_bytes));
   for (const auto& x : stats.ranks) {
     const prometheus::Labels rank{{"namespace", x.space_name}, {"rank", std::to_string(x.rank)}};

@@ -26,6 +26,7 @@ node::behavior_type node::make_behavior() {
     monitor(x.allocator);
   }
   monitor(children_.metrics);
+  monitor(children_.namespaces);
   if (options_->statistics_interval > duration::zero())
     delayed_send(this, options_->statistics_interval, caf::tick_atom_v);
   return {
@@ -64,6 +65,9 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
                                                ", this node " + std::to_string(protocol_version)});
   if (!link)
     return to_caf(error{errc::invalid_argument, "a client attaches with a handle to be watched"});
+  // Its death would count as that of a client, and its leaving would end the watch.
+  if (is_child(link.address()))
+    return to_caf(error{errc::invalid_argument, "a client attaches with a handle of its own, not one of the node's"});
   std::size_t space = 0;
   while (space < children_.spaces.size() && !wanted.space_name.empty() &&
          children_.spaces[space].name != wanted.space_name)
@@ -115,6 +119,16 @@ void node::client_gone(owner_id owner, const std::string& why) {
     request(x.worker, caf::infinite, owner_died_atom_v, owner).then([] {}, [](const caf::error&) {});
 }
 
+bool node::is_child(const caf::actor_addr& who) const {
+  for (const auto& x : children_.shards)
+    if (x.address() == who)
+      return true;
+  for (const auto& x : children_.ranks)
+    if (x.worker.address() == who || x.allocator.address() == who)
+      return true;
+  return children_.metrics.address() == who || children_.namespaces.address() == who;
+}
+
 void node::on_down(const caf::down_msg& down) {
   std::vector<owner_id> gone;
   for (const auto& [owner, x] : clients_)
@@ -124,16 +138,7 @@ void node::on_down(const caf::down_msg& down) {
     client_gone(owner, "is gone");
   if (!gone.empty())
     return;
-  const auto is_child = [&] {
-    for (const auto& x : children_.shards)
-      if (x.address() == down.source)
-        return true;
-    for (const auto& x : children_.ranks)
-      if (x.worker.address() == down.source || x.allocator.address() == down.source)
-        return true;
-    return children_.metrics.address() == down.source;
-  }();
-  if (!is_child)
+  if (!is_child(down.source))
     return;
   log::get("node")->critical("an actor of this node has died ({}): stopping, since its state cannot be replaced",
                              system().render(down.reason));
@@ -257,6 +262,7 @@ void node::on_exit() {
     end(x.worker);
   }
   end(children_.metrics);
+  end(children_.namespaces);
   children_ = node_children{};
   clients_.clear();
 }

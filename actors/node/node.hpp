@@ -22,6 +22,7 @@ struct node_children {
   /// Parallel to `ranks`: index into `spaces`.
   std::vector<std::size_t> space_of_rank;
   metrics_actor metrics;
+  namespaces_actor namespaces;
 };
 
 /// The supervisor of a node and the only actor that is published. Lets clients attach and tells everybody when one
@@ -45,6 +46,7 @@ private:
   };
 
   caf::result<attach_reply> attach(const attach_request& wanted, const caf::actor& link);
+  bool is_child(const caf::actor_addr& who) const;
   void client_gone(owner_id owner, const std::string& why);
   void on_down(const caf::down_msg& down);
   caf::result<void> drain();

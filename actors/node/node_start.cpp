@@ -4,22 +4,24 @@
 #include "actors/allocator/allocator.hpp"
 #include "actors/io_worker/io_worker.hpp"
 #include "actors/metrics/metrics.hpp"
+#include "actors/namespaces/namespaces.hpp"
+#include "actors/node/index_restore.hpp"
 #include "actors/node/node.hpp"
+#include "actors/node/rank_parts.hpp"
 #include "actors/registry/registry.hpp"
 #include "base/log.hpp"
-#include "io/page.hpp"
-#include "io/uring_engine.hpp"
 
 #include <caf/io/all.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <fcntl.h>
 #include <filesystem>
+#include <map>
 #include <random>
 #include <sys/file.h>
-#include <thread>
+#include <utility>
 
 namespace troupe {
 
@@ -46,91 +48,62 @@ result<io::unique_descriptor> lock_directory(const fs::path& directory) {
   return lock;
 }
 
-/// What a slab will be, and what serves it.
-struct rank_parts {
-  std::size_t space = 0;
-  rank_number rank = 0;
-  std::uint64_t slots = 0;
-  std::shared_ptr<io_worker_parts> worker;
-};
-
-/// How long a slab may stay in use by nobody: its lock ends when the kernel has taken down the rings of a process that
-/// was killed, which is some time after the process itself is gone.
-constexpr auto slab_patience = std::chrono::seconds(5);
-
-result<io::slab_file> open_slab(const io::slab_spec& spec, bool direct) {
-  const auto give_up = std::chrono::steady_clock::now() + slab_patience;
-  auto slab = io::slab_file::open(spec, direct);
-  const auto busy = [&] { return !slab && slab.error().code == errc::busy; };
-  if (busy())
-    log::get("node")->info("{} is in use: waiting, in case its last node has just died", spec.path.string());
-  while (busy() && std::chrono::steady_clock::now() < give_up) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    slab = io::slab_file::open(spec, direct);
+std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config::node_config& options,
+                                         const metrics_actor& meters,
+                                         const std::shared_ptr<store::metadata_store>& store) {
+  // Unpredictable, so that nobody can choose keys that all fall on one place of the index.
+  std::random_device entropy;
+  const auto seed = (std::uint64_t{entropy()} << 32U) | entropy();
+  std::vector<registry_actor> out;
+  for (std::uint32_t shard = 0; shard < options.registry.shards; ++shard) {
+    registry_options wanted;
+    wanted.shard = shard;
+    wanted.shard_count = options.registry.shards;
+    wanted.max_lease = options.registry.lease_max;
+    wanted.max_reservation = std::max(options.registry.reservation_deadline, options.hf3fs.reservation_deadline);
+    wanted.max_protection = std::max(wanted.max_reservation, options.hf3fs.protect_locations);
+    wanted.max_batch = std::max(options.registry.max_batch_keys, options.http.limits.keys);
+    wanted.change_feed = store != nullptr;
+    wanted.hash_seed = seed;
+    out.push_back(spawn_actor<registry>(system, wanted, options.namespaces, meters, store));
   }
-  return slab;
-}
-
-/// As the config says: "auto" falls back to threads, "io_uring" does not.
-result<std::unique_ptr<io::engine>> make_engine(const io::engine_options& options, std::string_view choice,
-                                                const std::shared_ptr<completion_target>& target) {
-  const auto sink = [target](std::span<const io::completion> done) { target->deliver(done); };
-  if (choice != "io_uring")
-    return io::make_engine(options, sink);
-  auto made = io::uring_engine::start(options, sink);
-  if (!made && made.error().code == errc::unsupported)
-    return fail(errc::unsupported, made.error().text + "; set io.engine to \"auto\" or \"threads\" to do without");
-  return made;
-}
-
-result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank) {
-  const auto& space = options.namespaces[space_index];
-  const auto& storage = options.storage.ranks[rank];
-  auto directory = options.data_dir;
-  if (storage.directory)
-    directory /= *storage.directory;
-  io::slab_spec spec;
-  spec.path = directory / (space.name + ".rank-" + std::to_string(rank) + ".slab");
-  spec.space = space.id();
-  spec.space_name = space.name;
-  spec.rank = rank;
-  spec.slot_bytes = io::slot_bytes(space.geometry.page_bytes());
-  spec.slots = config::slab_slots(storage.slab_bytes, space.geometry.page_bytes());
-  const bool existed = fs::exists(spec.path);
-  auto slab = open_slab(spec, options.storage.direct);
-  if (!slab)
-    return tl::unexpected<error>(slab.error());
-  const auto logger = log::get("node");
-  if (existed)
-    logger->warn("{} holds pages of an earlier run; the registry starts empty, so none of them is served",
-                 spec.path.string());
-  rank_parts out{space_index, rank, spec.slots, std::make_shared<io_worker_parts>()};
-  auto& parts = *out.worker;
-  parts.slab = std::make_shared<io::slab_file>(std::move(*slab));
-  parts.target = std::make_shared<completion_target>();
-  io::engine_options engine;
-  engine.name = "io-" + std::to_string(space_index) + "-" + std::to_string(rank);
-  engine.depth = options.io.queue_depth;
-  engine.threads = options.io.threads;
-  engine.allow_uring = options.io.engine != "threads";
-  auto made = make_engine(engine, options.io.engine, parts.target);
-  if (!made)
-    return tl::unexpected<error>(made.error());
-  parts.engine = std::move(*made);
-  const auto file = parts.engine->add_file(parts.slab->descriptor());
-  if (!file)
-    return tl::unexpected<error>(file.error());
-  parts.options.slots = spec.slots;
-  parts.options.slot_bytes = spec.slot_bytes;
-  parts.options.file = *file;
-  parts.options.deadline_max = options.io.deadline;
-  parts.options.batch_pages_max = options.io.max_batch_pages;
-  parts.options.pages_in_flight_max = options.io.max_pages_in_flight;
-  parts.options.segment_bytes_max = options.io.client_buffer_bytes;
-  parts.options.segments_max = options.io.max_clients;
-  logger->info("namespace '{}' rank {}: {} slots of {} bytes in {}, {}", space.name, rank, spec.slots, spec.slot_bytes,
-               spec.path.string(), parts.engine->describe());
   return out;
+}
+
+allocator_actor spawn_allocator(caf::actor_system& system, const config::node_config& options, const rank_parts& rank,
+                                const io_worker_actor& worker) {
+  const auto wanted = options_for_slots(static_cast<slot_number>(rank.slots), options.storage.low_watermark,
+                                        options.storage.high_watermark);
+  return spawn_actor<allocator>(system, wanted, options.namespaces[rank.space].id(), rank.rank, worker);
+}
+
+namespaces_config config_of_namespaces(const config::node_config& options, const node_children& children) {
+  namespaces_config out;
+  out.shards = children.shards;
+  out.max_slots = options.hf3fs.max_pages_per_rank;
+  out.low_watermark = options.storage.low_watermark;
+  out.high_watermark = options.storage.high_watermark;
+  // Whoever was told a location may be reading there for so long.
+  out.rest = options.hf3fs.protect_locations;
+  return out;
+}
+
+/// Ends what was spawned before something failed.
+void end_all(const node_children& children) {
+  const auto end = [](const auto& actor) { caf::anon_send_exit(actor, caf::exit_reason::user_shutdown); };
+  for (const auto& x : children.shards)
+    end(x);
+  for (const auto& x : children.ranks) {
+    end(x.allocator);
+    end(x.worker);
+  }
+  end(children.metrics);
+}
+
+/// A secret that hashes the keys of HTTP clients: of the store, so that keys are found again after a restart, or for
+/// this run alone.
+std::array<std::byte, 32> key_secret(const std::shared_ptr<store::metadata_store>& store) {
+  return store ? store->identity().secret : store::first_identity().secret;
 }
 
 } // namespace
@@ -147,53 +120,51 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
         return tl::unexpected<error>(opened.error());
       ranks.push_back(std::move(*opened));
     }
+  auto store = open_index(options);
+  if (!store)
+    return tl::unexpected<error>(store.error());
 
   node_children children;
   children.spaces = options.namespaces;
   children.metrics = spawn_actor<metrics>(system, options.node_name);
+  children.shards = spawn_shards(system, options, children.metrics, *store);
   registry_peers peers;
-  // Unpredictable, so that nobody can choose keys that all fall on one place of the index.
-  std::random_device entropy;
-  const auto seed = (std::uint64_t{entropy()} << 32U) | entropy();
-  for (std::uint32_t shard = 0; shard < options.registry.shards; ++shard) {
-    registry_options shard_options;
-    shard_options.shard = shard;
-    shard_options.shard_count = options.registry.shards;
-    shard_options.max_lease = options.registry.lease_max;
-    shard_options.max_reservation = options.registry.reservation_deadline;
-    shard_options.max_batch = options.registry.max_batch_keys;
-    shard_options.hash_seed = seed;
-    children.shards.push_back(spawn_actor<registry>(system, shard_options, options.namespaces, children.metrics));
-  }
+  peers.shards = children.shards;
+  std::vector<known_rank> own_ranks;
   for (auto& x : ranks) {
     x.worker->metrics = children.metrics;
-    allocator_options slots;
-    slots.slots = static_cast<slot_number>(x.slots);
-    const auto fraction = [&](double share) {
-      return static_cast<std::uint32_t>(std::ceil(share * static_cast<double>(x.slots)));
-    };
-    slots.low_watermark = fraction(options.storage.low_watermark);
-    slots.high_watermark = fraction(options.storage.high_watermark);
-    // Small enough never to wrap around within the life of a disk.
-    slots.first_generation = entropy() & 0x3fffffffU;
     const auto worker = spawn_actor<io_worker>(system, x.worker);
-    const auto& space = options.namespaces[x.space];
-    const auto slot_owner = spawn_actor<allocator>(system, slots, space.id(), x.rank, worker);
+    const auto slot_owner = spawn_allocator(system, options, x, worker);
     children.ranks.push_back({x.rank, x.slots, worker, slot_owner});
     children.space_of_rank.push_back(x.space);
     peers.allocators.push_back(slot_owner);
-    peers.spaces.push_back(space.id());
+    peers.spaces.push_back(options.namespaces[x.space].id());
     peers.ranks.push_back(x.rank);
+    own_ranks.push_back({peers.spaces.back(), x.rank, static_cast<slot_number>(x.slots), slot_owner});
   }
-  peers.shards = children.shards;
   // Sent before anybody else knows these actors, so it is the first message each of them gets.
   for (const auto& x : children.shards)
     caf::anon_send(x, bind_atom_v, peers);
   for (const auto& x : peers.allocators)
     caf::anon_send(x, bind_atom_v, peers);
+
+  const auto run_time = config_of_namespaces(options, children);
+  known_namespaces known;
+  if (*store) {
+    auto restored = restore_index(system, **store, run_time, options.namespaces, own_ranks);
+    if (!restored) {
+      end_all(children);
+      return tl::unexpected<error>(restored.error());
+    }
+    known = std::move(*restored);
+  }
+  children.namespaces = spawn_actor<namespaces>(system, run_time, known.spaces, known.ranks);
+  node_services services{{}, children.shards, children.namespaces, children.metrics, key_secret(*store)};
   auto supervisor =
       spawn_actor<node>(system, std::make_shared<const config::node_config>(options), std::move(children));
-  return std::make_unique<running_node>(std::move(supervisor), std::move(*lock));
+  services.node = supervisor;
+  return std::make_unique<running_node>(std::move(supervisor), std::move(services), std::move(*store),
+                                        std::move(*lock));
 }
 
 result<void> running_node::stop(caf::actor_system& system, duration drain_timeout) {
@@ -205,6 +176,10 @@ result<void> running_node::stop(caf::actor_system& system, duration drain_timeou
   self->send_exit(supervisor_, caf::exit_reason::user_shutdown);
   self->receive([](const caf::down_msg&) {});
   supervisor_ = nullptr;
+  services_ = node_services{};
+  if (store_)
+    if (auto closed = store_->close(); !closed && outcome)
+      outcome = closed;
   return outcome;
 }
 

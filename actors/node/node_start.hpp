@@ -4,18 +4,36 @@
 #include "config/node_config.hpp"
 #include "io/unique_descriptor.hpp"
 #include "messages/messages.hpp"
+#include "store/metadata_store.hpp"
 
+#include <array>
+#include <cstddef>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace troupe {
+
+/// What an interface to the node that is no client of CAF needs, such as HTTP.
+struct node_services {
+  node_actor node;
+  std::vector<registry_actor> shards;
+  namespaces_actor namespaces;
+  metrics_actor metrics;
+  /// Hashes keys that are text. Stays the same as long as the index does.
+  std::array<std::byte, 32> key_secret{};
+};
 
 /// A node with all its actors. Ends with `stop`; the directory stays locked until then.
 class running_node {
 public:
-  running_node(node_actor supervisor, io::unique_descriptor directory_lock)
-      : supervisor_(std::move(supervisor)), directory_lock_(std::move(directory_lock)) {}
+  running_node(node_actor supervisor, node_services services, std::shared_ptr<store::metadata_store> store,
+               io::unique_descriptor directory_lock)
+      : supervisor_(std::move(supervisor)), services_(std::move(services)), store_(std::move(store)),
+        directory_lock_(std::move(directory_lock)) {}
 
   const node_actor& supervisor() const noexcept { return supervisor_; }
+  const node_services& services() const noexcept { return services_; }
 
   /// Drains, within the config's limit, and ends all actors of the node. Blocks; must not be called by an actor.
   /// The error says what did not come to rest.
@@ -23,12 +41,15 @@ public:
 
 private:
   node_actor supervisor_;
+  node_services services_;
+  /// Null if the index is not durable.
+  std::shared_ptr<store::metadata_store> store_;
   io::unique_descriptor directory_lock_;
 };
 
 /// Makes everything a node needs, slab files first, and spawns its actors. Nothing keeps running when it fails.
-/// A node starts empty: pages left in slab files by an earlier run are not served, which is logged. Blocks, for some
-/// seconds where a slab is still in use.
+/// With `registry.durability`, it starts with the index of the run before; else empty: pages left in slab files by an
+/// earlier run are not served, which is logged. Blocks, for some seconds where a slab is still in use.
 ///
 /// Errors: `busy` (directory or slab in use by another node), those of `io::slab_file::open` and `io::make_engine`.
 result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options);

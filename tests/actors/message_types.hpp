@@ -15,16 +15,23 @@ using registry_types =
                reserve_request, reserve_reply, finish_request, finish_reply, invalidate_request, link_request,
                evict_request, evict_reply, registry_stats, take_reply, slot_batch, slot_results, allocator_stats>;
 
+using foreign_types =
+    std::tuple<result_codes, exists_request, protect_request, allocate_request, confirm_request, reclaim_request,
+               erase_request, clear_request, clear_reply, add_namespace_request, remove_namespace_request,
+               remove_namespace_reply, add_rank_request, describe_request, describe_reply, key_request, key_reply,
+               restore_request, restore_report, drop_restored_request>;
+
 using transfer_types = std::tuple<segment_info, io_batch, io_reply, io_stats, io_completions, lookup_task,
                                   lookup_result, transfer_task, transfer_result, copy_order, copy_reply, latency_batch>;
 
 using node_types = std::tuple<attach_request, attach_reply, coordinator_binding, lookup_binding, registry_peers,
-                              node_stats, client_parts>;
+                              node_stats, client_parts, register_rank_request>;
 
 using handle_types = std::tuple<registry_actor, allocator_actor, io_worker_actor, copy_engine_actor, transfer_actor,
-                                lookup_actor, metrics_actor, node_actor, link_actor>;
+                                lookup_actor, metrics_actor, node_actor, link_actor, namespaces_actor>;
 
-using message_types = decltype(std::tuple_cat(registry_types{}, transfer_types{}, node_types{}, handle_types{}));
+using message_types =
+    decltype(std::tuple_cat(registry_types{}, foreign_types{}, transfer_types{}, node_types{}, handle_types{}));
 
 /// Whether the list above names each id of the block once.
 template <class... Ts>

@@ -25,6 +25,7 @@ struct node_world : sim {
   probe worker0{system()};
   probe worker1{system()};
   probe metrics{system()};
+  probe namespaces{system()};
   std::shared_ptr<::troupe::config::node_config> options = node_options();
   node_actor supervisor;
 
@@ -38,6 +39,7 @@ struct node_world : sim {
                       {1, 10, worker1.as<io_worker_actor>(), allocator1.as<allocator_actor>()}};
     children.space_of_rank = {0, 0};
     children.metrics = metrics.as<metrics_actor>();
+    children.namespaces = namespaces.as<namespaces_actor>();
     supervisor = spawn<node>(options, std::move(children));
   }
 

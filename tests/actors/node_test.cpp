@@ -43,6 +43,15 @@ TEST_CASE_METHOD(node_world, "node: another protocol is refused, as is a client 
   CHECK(dead().empty());
 }
 
+TEST_CASE_METHOD(node_world, "node: nobody attaches with an actor of the node", "[node]") {
+  for (auto* child : {&shard, &worker0, &allocator1, &metrics, &namespaces})
+    CHECK(ask(supervisor, request(), child->as<caf::actor>()).code() == errc::invalid_argument);
+  CHECK(dead().empty());
+  worker0.die(); // still watched
+  run();
+  CHECK(ask(supervisor, stats_atom_v).code() == errc::unreachable);
+}
+
 TEST_CASE_METHOD(node_world, "node: so many clients and no more, until one leaves or dies", "[node]") {
   probe a(system());
   probe b(system());

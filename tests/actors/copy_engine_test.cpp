@@ -1,0 +1,205 @@
+#include "actors/copy_engine/copy_engine.hpp"
+#include "gpu/host_page_mover.hpp"
+#include "io/page.hpp"
+#include "io/segment.hpp"
+#include "replay/device_memory.hpp"
+#include "tests/actors/registry_support.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <unistd.h>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr rank_number rank = 3;
+constexpr std::uint32_t blocks = 8;
+constexpr std::uint32_t batch_pages_max = 6;
+
+/// A copy engine for a device in host memory, and the node's side of the memory that they share.
+struct world : sim {
+  const namespace_spec space = small_space();
+  const std::uint64_t slot = io::slot_bytes(space.geometry.page_bytes());
+  replay::device_memory device = *replay::device_memory::create(space.geometry, blocks, {});
+  std::vector<std::shared_ptr<io::segment>> memory;
+  copy_engine_actor engine = spawn<copy_engine>(std::make_shared<copy_engine_state>(
+      copy_engine_options{space.id(), rank, batch_pages_max}, *make_host_page_mover(device.view())));
+
+  segment_info share(std::uint64_t id, std::uint64_t pages = 4) {
+    memory.push_back(*io::segment::create(pages * slot));
+    return {id, ::getpid(), memory.back()->descriptor(), pages * slot};
+  }
+  void bind(const segment_info& to) { REQUIRE(ask(engine, bind_atom_v, to).code() == errc::ok); }
+
+  copy_item item(std::uint32_t block, std::uint64_t buffer, std::uint64_t key_number) const {
+    return {key(key_number), {20 + block, 9}, buffer * slot, block, 0};
+  }
+
+  std::span<std::byte> page(std::uint64_t buffer, std::size_t of = 0) {
+    return memory[of]->bytes().subspan(buffer * slot, slot);
+  }
+  errc verify(std::uint64_t buffer, const copy_item& what, std::size_t of = 0) {
+    return io::verify_page(page(buffer, of), {space.id(), what.key, rank, what.where, space.geometry.page_bytes()});
+  }
+
+  std::vector<errc> gather(std::uint64_t segment, std::vector<copy_item> items) {
+    return codes_of(ask(engine, gather_atom_v, copy_order{segment, std::move(items)}));
+  }
+  std::vector<errc> scatter(std::uint64_t segment, std::vector<copy_item> items) {
+    return codes_of(ask(engine, scatter_atom_v, copy_order{segment, std::move(items)}));
+  }
+  static std::vector<errc> codes_of(const answer& x) {
+    std::vector<errc> out;
+    for (const auto code : x.value<copy_reply>().results)
+      out.push_back(static_cast<errc>(code));
+    return out;
+  }
+
+  void fill_all() {
+    for (std::uint32_t i = 0; i < blocks; ++i)
+      device.fill(i, key(i), rank);
+  }
+  void poison_all() {
+    for (std::uint32_t i = 0; i < blocks; ++i)
+      device.poison(i);
+  }
+  bool holds(std::uint32_t block, std::uint64_t key_number) const {
+    return !device.verify(block, key(key_number), rank).has_value();
+  }
+};
+
+} // namespace
+
+TEST_CASE_METHOD(world, "copy engine actor: gathered through one mapping, sound in the other, and scattered back",
+                 "[copy_engine]") {
+  bind(share(5));
+  fill_all();
+  const std::vector items{item(1, 2, 1), item(6, 0, 6)};
+  CHECK(gather(5, items) == std::vector(2, errc::ok));
+  CHECK(verify(2, items[0]) == errc::ok);
+  CHECK(verify(0, items[1]) == errc::ok);
+  CHECK(std::ranges::all_of(page(1), [](std::byte x) { return x == std::byte{0}; }));
+  poison_all();
+  // To other blocks, as a load does.
+  auto back = items;
+  back[0].block = 4;
+  CHECK(scatter(5, back) == std::vector(2, errc::ok));
+  CHECK(holds(4, 1));
+  CHECK(holds(6, 6));
+  for (const auto untouched : {0U, 1U, 2U, 3U, 5U, 7U})
+    CHECK(device.is_poisoned(untouched));
+}
+
+TEST_CASE_METHOD(world, "copy engine actor: a page that the node changed is not scattered", "[copy_engine]") {
+  bind(share(5));
+  fill_all();
+  CHECK(gather(5, {item(0, 0, 0), item(1, 1, 1)}) == std::vector(2, errc::ok));
+  page(1)[io::page_header_bytes + 100] ^= std::byte{1};
+  poison_all();
+  CHECK(scatter(5, {item(0, 0, 0), item(1, 1, 1), item(2, 0, 2)}) ==
+        std::vector{errc::ok, errc::corrupt, errc::identity_mismatch});
+  CHECK(holds(0, 0));
+  CHECK(device.is_poisoned(1));
+  CHECK(device.is_poisoned(2));
+}
+
+TEST_CASE_METHOD(world, "copy engine actor: orders it cannot carry out are refused with a reason", "[copy_engine]") {
+  fill_all();
+  const auto refused = [&](std::uint64_t segment, std::vector<copy_item> items) {
+    const copy_order order{segment, std::move(items)};
+    const auto gathering = ask(engine, gather_atom_v, order);
+    const auto scattering = ask(engine, scatter_atom_v, order);
+    CHECK(gathering.code() == scattering.code());
+    CHECK_FALSE(gathering.failure.text.empty());
+    CHECK_FALSE(scattering.failure.text.empty());
+    return gathering.code();
+  };
+  SECTION("before there is any segment, whatever its number") {
+    CHECK(refused(5, {item(0, 0, 0)}) == errc::expired);
+    CHECK(refused(0, {item(0, 0, 0)}) == errc::expired);
+    CHECK(refused(0, {}) == errc::expired);
+  }
+  SECTION("of another segment") {
+    bind(share(5));
+    CHECK(refused(4, {item(0, 0, 0)}) == errc::expired);
+  }
+  SECTION("of more pages than its limit") {
+    bind(share(5));
+    CHECK(refused(5, std::vector(batch_pages_max + 1, item(0, 0, 0))) == errc::limit_exceeded);
+    CHECK(gather(5, std::vector(batch_pages_max, item(0, 0, 0))) == std::vector(batch_pages_max, errc::ok));
+  }
+}
+
+TEST_CASE_METHOD(world, "copy engine actor: an item outside of memory or cache fails alone", "[copy_engine]") {
+  bind(share(5));
+  fill_all();
+  auto unaligned = item(3, 1, 3);
+  unaligned.buffer_offset += 512;
+  auto far = item(3, 1, 3);
+  far.buffer_offset = ~std::uint64_t{0} - 4095;
+  CHECK(
+      gather(5, {item(0, 0, 0), item(1, 4, 1), unaligned, far, item(blocks, 1, 2), item(7, 3, 7)}) ==
+      std::vector{errc::ok, errc::out_of_range, errc::out_of_range, errc::out_of_range, errc::out_of_range, errc::ok});
+  CHECK(verify(0, item(0, 0, 0)) == errc::ok);
+  CHECK(verify(3, item(7, 3, 7)) == errc::ok);
+  CHECK(verify(1, item(blocks, 1, 2)) != errc::ok);
+}
+
+TEST_CASE_METHOD(world, "copy engine actor: memory that cannot be mapped is refused, the one before stays",
+                 "[copy_engine]") {
+  const auto good = share(5);
+  bind(good);
+  fill_all();
+  auto bad = share(6);
+  auto expected = errc::invalid_argument;
+  SECTION("of another size") {
+    bad.bytes += slot;
+  }
+  SECTION("of no size") {
+    bad.bytes = 0;
+  }
+  SECTION("of a process that is not there") {
+    bad.process = -1;
+    expected = errc::unreachable;
+  }
+  SECTION("with a descriptor that is not open") {
+    bad.descriptor = -1;
+    expected = errc::unreachable;
+  }
+  const auto refused = ask(engine, bind_atom_v, bad);
+  CHECK(refused.code() == expected);
+  CHECK_FALSE(refused.failure.text.empty());
+  CHECK(ask(engine, gather_atom_v, copy_order{6, {}}).code() == errc::expired);
+  CHECK(gather(5, {item(0, 0, 0)}) == std::vector{errc::ok});
+}
+
+TEST_CASE_METHOD(world, "copy engine actor: bound anew, the memory of before is left alone", "[copy_engine]") {
+  bind(share(5));
+  bind(share(6, 2));
+  fill_all();
+  CHECK(ask(engine, gather_atom_v, copy_order{5, std::vector{item(0, 0, 0)}}).code() == errc::expired);
+  CHECK(gather(6, {item(0, 1, 0), item(1, 3, 1)}) == std::vector{errc::ok, errc::out_of_range});
+  CHECK(verify(1, item(0, 1, 0), 1) == errc::ok);
+  for (std::uint64_t buffer = 0; buffer < 4; ++buffer)
+    CHECK(std::ranges::all_of(page(buffer), [](std::byte x) { return x == std::byte{0}; }));
+  // The same number again, after a node that counts from the start: its memory and no other.
+  bind(share(6, 1));
+  CHECK(gather(6, {item(2, 0, 2)}) == std::vector{errc::ok});
+  CHECK(verify(0, item(2, 0, 2), 2) == errc::ok);
+  CHECK(verify(0, item(2, 0, 2), 1) != errc::ok);
+}
+
+TEST_CASE_METHOD(world, "copy engine actor: memory of a node that is gone stays usable until the next",
+                 "[copy_engine]") {
+  bind(share(5));
+  fill_all();
+  memory.clear();
+  CHECK(gather(5, {item(0, 0, 0)}) == std::vector{errc::ok});
+  poison_all();
+  CHECK(scatter(5, {item(0, 0, 0)}) == std::vector{errc::ok});
+  CHECK(holds(0, 0));
+}

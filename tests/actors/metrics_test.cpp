@@ -1,0 +1,147 @@
+#include "actors/metrics/metrics.hpp"
+#include "tests/actors/sim.hpp"
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+struct world : sim {
+  metrics_actor actor = spawn<metrics>("the node");
+
+  void tell(const node_stats& stats) { CHECK(ask(actor, stats).code() == errc::ok); }
+  void tell(const latency_batch& batch) { CHECK(ask(actor, batch).code() == errc::ok); }
+
+  std::string page() { return ask(actor, render_atom_v).value<std::string>(); }
+
+  /// The value of the one series that has all of these labels, as in `kind="match"`; none if there is none or several.
+  std::optional<double> value(const std::string& name, const std::vector<std::string>& labels = {}) {
+    std::istringstream lines(page());
+    std::optional<double> out;
+    for (std::string line; std::getline(lines, line);) {
+      const auto end = line.find_first_of("{ ");
+      if (line.starts_with('#') || line.substr(0, end) != name)
+        continue;
+      bool all = line.find("node=\"the node\"") != std::string::npos;
+      for (const auto& x : labels)
+        all = all && line.find(x) != std::string::npos;
+      if (!all)
+        continue;
+      if (out)
+        return std::nullopt;
+      out = std::strtod(line.c_str() + line.rfind(' '), nullptr);
+    }
+    return out;
+  }
+};
+
+latency_sample sample(request_kind kind, std::uint32_t items, std::uint64_t nanoseconds) {
+  return {static_cast<std::uint32_t>(kind), items, nanoseconds};
+}
+
+/// Different numbers everywhere.
+node_stats some_stats() {
+  node_stats out;
+  out.clients = 1;
+  out.registry = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  out.ranks.push_back({{1, 1}, "a", 0, {100, 20, 30, 40, 10, 12}, {13, 14, 15, 16, 17, 18, 19, 21, 22}});
+  out.ranks.push_back({{1, 1}, "a", 1, {200, 50, 60, 70, 20, 23}, {24, 25, 26, 27, 28, 29, 31, 32, 33}});
+  return out;
+}
+
+} // namespace
+
+TEST_CASE_METHOD(world, "metrics actor: what the node counts is on the page, each under its own name", "[metrics]") {
+  CHECK_FALSE(value("troupe_clients"));
+  tell(some_stats());
+  const std::pair<const char*, double> of_node[] = {
+      {"troupe_clients", 1},
+      {"troupe_keys", 2},
+      {"troupe_complete_keys", 3},
+      {"troupe_leases", 4},
+      {"troupe_reservations", 5},
+      {"troupe_evicted_keys", 6},
+      {"troupe_invalidated_pages", 7},
+      {"troupe_expired_leases", 8},
+      {"troupe_expired_reservations", 9},
+      {"troupe_refused_requests", 10},
+      {"troupe_registry_bytes", 11},
+  };
+  for (const auto& [name, expected] : of_node) {
+    INFO(name);
+    CHECK(value(name) == expected);
+  }
+  const std::vector<std::string> first{"namespace=\"a\"", "rank=\"0\""};
+  const std::vector<std::string> second{"namespace=\"a\"", "rank=\"1\""};
+  const auto with_state = [](std::vector<std::string> labels, const std::string& state) {
+    labels.push_back("state=\"" + state + "\"");
+    return labels;
+  };
+  CHECK(value("troupe_slots", with_state(first, "free")) == 20);
+  CHECK(value("troupe_slots", with_state(first, "reserved")) == 30);
+  CHECK(value("troupe_slots", with_state(first, "live")) == 40);
+  CHECK(value("troupe_slots", with_state(first, "quarantined")) == 10);
+  CHECK(value("troupe_slots", with_state(second, "live")) == 70);
+  CHECK(value("troupe_refused_slots", second) == 23);
+  CHECK(value("troupe_read_bytes", first) == 15);
+  CHECK(value("troupe_written_bytes", first) == 16);
+  CHECK(value("troupe_failed_transfers", first) == 17);
+  CHECK(value("troupe_late_transfers", first) == 18);
+  CHECK(value("troupe_fenced_transfers", first) == 19);
+  CHECK(value("troupe_transfers_in_flight", first) == 21);
+  CHECK(value("troupe_segment_bytes", first) == 22);
+  CHECK(value("troupe_segment_bytes", second) == 33);
+}
+
+TEST_CASE_METHOD(world, "metrics actor: newer counts replace older ones", "[metrics]") {
+  tell(some_stats());
+  auto later_stats = some_stats();
+  later_stats.clients = 0;
+  later_stats.ranks[1].slots.live = 69;
+  later_stats.ranks.erase(later_stats.ranks.begin());
+  tell(later_stats);
+  CHECK(value("troupe_clients") == 0);
+  CHECK(value("troupe_slots", {"rank=\"1\"", "state=\"live\""}) == 69);
+  CHECK(value("troupe_slots", {"rank=\"0\"", "state=\"live\""}) == 40);
+}
+
+TEST_CASE_METHOD(world, "metrics actor: samples of each kind are counted and timed, strange ones apart", "[metrics]") {
+  for (std::uint32_t i = 0; i < request_kind_count; ++i)
+    tell(latency_batch{std::vector(i + 1, sample(static_cast<request_kind>(i), 10, 1'500'000))});
+  tell(latency_batch{});
+  for (std::uint32_t i = 0; i < request_kind_count; ++i) {
+    const std::vector kind{"kind=\"" + std::string(to_string(static_cast<request_kind>(i))) + "\""};
+    INFO(kind.front());
+    CHECK(value("troupe_request_seconds_count", kind) == i + 1.0);
+    CHECK(value("troupe_request_items_total", kind) == 10 * (i + 1.0));
+    const auto sum = value("troupe_request_seconds_sum", kind);
+    REQUIRE(sum);
+    CHECK(std::abs(*sum - 0.0015 * (i + 1)) < 1e-9);
+  }
+  CHECK(value("troupe_unknown_samples_total") == 0);
+  constexpr auto most = std::numeric_limits<std::uint32_t>::max();
+  tell(latency_batch{std::vector<latency_sample>{{request_kind_count, 1, 1}, {most, most, ~std::uint64_t{0}}}});
+  CHECK(value("troupe_unknown_samples_total") == 2);
+  CHECK(value("troupe_request_items_total", {"kind=\"write\""}) == 10.0 * request_kind_count);
+}
+
+TEST_CASE_METHOD(world, "metrics actor: the largest numbers and the strangest names do not end it", "[metrics]") {
+  constexpr auto most = std::numeric_limits<std::uint64_t>::max();
+  tell(latency_batch{std::vector{sample(request_kind::read, ~0U, most), sample(request_kind::read, 0, 0)}});
+  CHECK(value("troupe_request_seconds_count", {"kind=\"read\""}) == 2);
+  node_stats strange;
+  strange.registry.keys = most;
+  for (const auto& name : {std::string(), std::string("a\"b\\c\nd"), std::string("\0\xff\xfe", 3), std::string("a")})
+    strange.ranks.push_back({{}, name, ~0U, {most, most, most, most, most, most}, {}});
+  tell(strange);
+  CHECK(value("troupe_keys").value_or(0) > 1.8e19);
+  CHECK(value("troupe_refused_slots", {"namespace=\"a\"", "rank=\"4294967295\""}).value_or(0) > 1.8e19);
+}

@@ -1,0 +1,76 @@
+#include "tests/integration/support.hpp"
+
+#include <nlohmann/json.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+nlohmann::json durable_config(const std::filesystem::path& directory, const std::string& durability) {
+  auto config = node_config(directory, {2, 4096, 512});
+  config["registry"]["durability"] = durability;
+  return config;
+}
+
+std::vector<std::string> replay_of(const serving_node& node, const std::string& concurrency = "2") {
+  return {"--attach", node.address(), "--trace", "loogle:4,2048,3,128", "--concurrency", concurrency};
+}
+
+} // namespace
+
+TEST_CASE("a node with a durable index serves after kill -9 what was saved before, bit for bit", "[durable]") {
+  const auto durability = GENERATE(as<std::string>{}, "strict", "relaxed");
+  scratch_directory directory;
+  const auto config = write_config(directory.path(), durable_config(directory.path(), durability));
+  std::uint64_t blocks = 0;
+  for (int round = 0; round < 3; ++round) {
+    serving_node node(config);
+    const auto outcome = run_replay(replay_of(node));
+    CHECK(outcome.count("verify_failures") == 0);
+    CHECK(outcome.count("load_failures") == 0);
+    blocks = outcome.count("blocks");
+    if (round == 0) {
+      CHECK(outcome.count("saved_pages") > 0);
+    } else {
+      CHECK(outcome.count("hit_blocks") == blocks);
+      CHECK(outcome.count("saved_pages") == 0);
+    }
+    node.program().kill();
+  }
+}
+
+TEST_CASE("a node with a durable index stops in good order and comes back with it", "[durable]") {
+  scratch_directory directory;
+  const auto config = write_config(directory.path(), durable_config(directory.path(), "relaxed"));
+  {
+    serving_node node(config);
+    CHECK(run_replay(replay_of(node)).count("saved_pages") > 0);
+    CHECK(node.stop() == 0);
+  }
+  serving_node node(config);
+  const auto outcome = run_replay(replay_of(node));
+  CHECK(outcome.count("saved_pages") == 0);
+  CHECK(outcome.count("verify_failures") == 0);
+}
+
+TEST_CASE("pages of a durable index whose slab is gone are misses, and saved again", "[durable]") {
+  scratch_directory directory;
+  const auto config = durable_config(directory.path(), "strict");
+  const auto file = write_config(directory.path(), config);
+  {
+    serving_node node(file);
+    CHECK(run_replay(replay_of(node)).count("saved_pages") > 0);
+    node.program().kill();
+  }
+  std::filesystem::remove(slab_path(config, 1));
+  serving_node node(file);
+  // One request at a time loads all that it finds, so that every bad page is found at once.
+  const auto outcome = run_replay(replay_of(node, "1"));
+  CHECK(outcome.count("verify_failures") == 0);
+  CHECK(outcome.count("load_failures") > 0); // counted, and saved again
+  CHECK(outcome.count("saved_pages") > 0);
+  const auto again = run_replay(replay_of(node, "1"));
+  CHECK(again.count("load_failures") == 0);
+  CHECK(again.count("saved_pages") == 0);
+}
