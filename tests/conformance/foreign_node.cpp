@@ -1,0 +1,90 @@
+#include "tests/conformance/foreign_node.hpp"
+
+#include "actors/actor_support.hpp"
+#include "actors/namespaces/namespaces.hpp"
+#include "actors/node/system_config.hpp"
+#include "actors/registry/registry.hpp"
+
+#include <future>
+#include <utility>
+
+namespace troupe::test {
+
+namespace {
+
+config::caf_config quiet_caf() {
+  config::caf_config c;
+  c.scheduler_threads = 2;
+  return c;
+}
+
+} // namespace
+
+struct foreign_node::implementation {
+  explicit implementation(const foreign_node_options& options) {
+    registry_peers peers;
+    for (std::uint32_t shard = 0; shard < options.shards; ++shard) {
+      registry_options how;
+      how.shard = shard;
+      how.shard_count = options.shards;
+      how.hash_seed = 0x5eed;
+      peers.shards.push_back(spawn_actor<registry>(system, how, std::vector<namespace_spec>{}, metrics_actor{}));
+    }
+    shards = peers.shards;
+    for (const auto& shard : shards)
+      caf::anon_send(shard, bind_atom_v, peers);
+    namespaces_config how;
+    how.shards = shards;
+    how.rest = options.rest;
+    spaces = spawn_actor<namespaces>(system, how, std::vector<add_namespace_request>{}, std::vector<known_rank>{});
+    service = std::make_shared<const metadata_service>(system, shards, spaces);
+  }
+
+  ~implementation() {
+    server.reset();
+    service.reset();
+    // The actors that hold on to others end first.
+    caf::anon_send_exit(spaces, caf::exit_reason::user_shutdown);
+    for (const auto& shard : shards)
+      caf::anon_send_exit(shard, caf::exit_reason::user_shutdown);
+  }
+
+  system_config config{quiet_caf()};
+  caf::actor_system system{config};
+  std::vector<registry_actor> shards;
+  namespaces_actor spaces;
+  std::shared_ptr<const metadata_service> service;
+  std::unique_ptr<http::server> server;
+};
+
+result<std::unique_ptr<foreign_node>> foreign_node::start(const foreign_node_options& options) {
+  auto parts = std::make_unique<implementation>(options);
+  http::router routes;
+  http::add_hf3fs_routes(routes, parts->service, options.hf3fs);
+  http::add_sglang_routes(routes, parts->service, options.sglang);
+  auto server = http::server::start(options.http, std::move(routes));
+  if (!server)
+    return tl::unexpected<error>(server.error());
+  parts->server = std::move(*server);
+  return std::unique_ptr<foreign_node>(new foreign_node(std::move(parts)));
+}
+
+foreign_node::foreign_node(std::unique_ptr<implementation> x) : implementation_(std::move(x)) {}
+foreign_node::~foreign_node() = default;
+
+std::uint16_t foreign_node::port() const noexcept {
+  return implementation_->server->port();
+}
+
+const metadata_service& foreign_node::service() const noexcept {
+  return *implementation_->service;
+}
+
+std::vector<namespace_info> foreign_node::describe() const {
+  std::promise<std::vector<namespace_info>> answer;
+  auto coming = answer.get_future();
+  service().describe({}, [&](result<std::vector<namespace_info>> x) { answer.set_value(std::move(x).value()); });
+  return coming.get();
+}
+
+} // namespace troupe::test

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "actors/gateway/metadata_service.hpp"
+#include "base/error.hpp"
+#include "config/node_config.hpp"
+#include "http/apis/hf3fs.hpp"
+#include "http/apis/sglang.hpp"
+#include "http/server.hpp"
+
+#include <cstdint>
+#include <memory>
+
+namespace troupe::test {
+
+/// How a `foreign_node` is set up.
+struct foreign_node_options {
+  std::uint32_t shards = 1;
+  http::hf3fs_options hf3fs;
+  http::sglang_options sglang;
+  /// How long slots rest before they are free again.
+  duration rest = std::chrono::seconds{10};
+  config::http_config http = any_port();
+
+  static config::http_config any_port() {
+    config::http_config c;
+    c.enabled = true;
+    c.port = 0;
+    return c;
+  }
+};
+
+/// The part of a node that serves engines with slab files of their own: registry shards, their allocators, and both
+/// foreign wires over HTTP on the loopback interface. In this process, on threads and clocks as they are in service.
+class foreign_node {
+public:
+  static result<std::unique_ptr<foreign_node>> start(const foreign_node_options& options = {});
+  ~foreign_node();
+  foreign_node(const foreign_node&) = delete;
+  foreign_node& operator=(const foreign_node&) = delete;
+
+  std::uint16_t port() const noexcept;
+  const metadata_service& service() const noexcept;
+
+  /// What the registry knows of all namespaces. Waits for the answer.
+  std::vector<namespace_info> describe() const;
+
+private:
+  struct implementation;
+  explicit foreign_node(std::unique_ptr<implementation> x);
+
+  std::unique_ptr<implementation> implementation_;
+};
+
+} // namespace troupe::test

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "tests/conformance/foreign_node.hpp"
+#include "tests/unit/http_support.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace troupe::test {
+
+inline std::unique_ptr<foreign_node> started_node(const foreign_node_options& options = {}) {
+  auto node = foreign_node::start(options);
+  INFO((node ? std::string{} : node.error().text));
+  REQUIRE(node);
+  return std::move(*node);
+}
+
+/// One line of a conversation: what is posted where, and what has to come back, byte for byte.
+struct exchange {
+  std::string_view path;
+  std::string_view body;
+  int code = 200;
+  std::string_view answer = {};
+};
+
+/// Has a conversation; what is refused is checked by its code and by being `{"detail":"…"}`.
+inline void talk(http::client& to, std::initializer_list<exchange> lines) {
+  for (const auto& x : lines) {
+    INFO(x.path << " " << x.body);
+    const auto got = to.call(http::post(x.path, x.body));
+    CHECK(got.code == x.code);
+    if (x.code < 400)
+      CHECK(got.body == x.answer);
+    else
+      CHECK(got.body.starts_with(R"({"detail":")"));
+  }
+}
+
+/// All that the registry knows, as text that can be compared.
+inline std::string contents(const foreign_node& node) {
+  auto spaces = node.describe();
+  std::ranges::sort(spaces, {}, [](const namespace_info& x) { return x.spec.name; });
+  std::ostringstream out;
+  for (const auto& x : spaces) {
+    out << x.spec.name << ": " << x.keys << " keys, " << x.complete_keys << " complete, " << x.evicted_keys
+        << " evicted, " << x.leases << " leases, " << x.reservations << " reservations;";
+    for (const auto& rank : x.ranks)
+      out << " rank " << rank.rank << " of " << rank.slots << ": " << rank.pages << " pages, " << rank.reserved
+          << " reserved, " << rank.withheld << " withheld;";
+    out << '\n';
+  }
+  return out.str();
+}
+
+} // namespace troupe::test
