@@ -5,6 +5,9 @@ find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(tl-expected REQUIRED)
 find_package(prometheus-cpp REQUIRED COMPONENTS core)
+find_package(Boost 1.81 REQUIRED) # headers only: asio, beast
+find_package(OpenSSL 3.0 REQUIRED)
+find_package(simdjson REQUIRED)
 
 # troupe_find_library(TARGET HEADER LIBRARY [ROOT]): imports a library that comes without a CMake package, from below
 # ROOT if that is given and not empty, else from the system.
@@ -24,6 +27,7 @@ endfunction()
 
 troupe_find_library(xxhash::xxhash xxhash.h xxhash)
 troupe_find_library(liburing::liburing liburing.h uring)
+troupe_find_library(rocksdb::rocksdb rocksdb/db.h rocksdb)
 
 if(TROUPE_CAF_PARTS)
   # Debian ships CAF 0.17 without a CMake package.

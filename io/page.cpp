@@ -1,6 +1,10 @@
 #include "io/page.hpp"
 
 #include <xxhash.h>
+#ifdef __x86_64__
+// Replaces the functions of xxhash.h by such as choose the widest vectors of the machine at run time.
+#include <xxh_x86dispatch.h>
+#endif
 
 #include <array>
 #include <bit>
