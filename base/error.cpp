@@ -53,6 +53,8 @@ std::string_view to_string(errc code) noexcept {
     return "slab_damaged";
   case errc::internal:
     return "internal";
+  case errc::device_error:
+    return "device_error";
   }
   return "unknown";
 }

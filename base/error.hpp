@@ -57,10 +57,12 @@ enum class errc : std::uint8_t {
   slab_damaged,
   /// A defect of Troupe itself.
   internal,
+  /// A GPU or its driver reported an error.
+  device_error,
 };
 
 /// Number of codes; anything at or above it that arrives in a message is malformed.
-inline constexpr std::uint8_t errc_count = static_cast<std::uint8_t>(errc::internal) + 1;
+inline constexpr std::uint8_t errc_count = static_cast<std::uint8_t>(errc::device_error) + 1;
 
 /// The name of the code, as it stands in logs and reports.
 std::string_view to_string(errc code) noexcept;

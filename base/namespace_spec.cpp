@@ -12,6 +12,27 @@ void append(std::string& out, std::string_view name, std::string_view value) {
 
 } // namespace
 
+std::vector<kv_layer_shape> kv_geometry::shapes() const {
+  std::vector<kv_layer_shape> out(layers, first_shape());
+  for (const auto& group : further)
+    out.insert(out.end(), group.layers, group.shape);
+  return out;
+}
+
+std::uint64_t kv_geometry::layer_count() const noexcept {
+  std::uint64_t out = layers;
+  for (const auto& group : further)
+    out += group.layers;
+  return out;
+}
+
+std::uint64_t kv_geometry::page_bytes() const noexcept {
+  auto token = first_shape().token_bytes() * layers;
+  for (const auto& group : further)
+    token += group.shape.token_bytes() * group.layers;
+  return token * block_tokens;
+}
+
 std::string namespace_spec::identity_text() const {
   std::string out = "troupe namespace 1\n";
   append(out, "model", model);
@@ -26,6 +47,13 @@ std::string namespace_spec::identity_text() const {
   append(out, "head_size", std::to_string(geometry.head_size));
   append(out, "element_bytes", std::to_string(geometry.element_bytes));
   append(out, "block_tokens", std::to_string(geometry.block_tokens));
+  for (const auto& group : geometry.further) {
+    append(out, "further_layers", std::to_string(group.layers));
+    append(out, "parts", std::to_string(group.shape.parts));
+    append(out, "heads", std::to_string(group.shape.heads));
+    append(out, "head_size", std::to_string(group.shape.head_size));
+    append(out, "element_bytes", std::to_string(group.shape.element_bytes));
+  }
   return out;
 }
 

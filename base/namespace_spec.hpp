@@ -4,32 +4,70 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
-/// Shape of one rank's share of a block of KV cache.
-struct kv_geometry {
-  std::uint32_t layers = 0;
+/// Shape of one layer's share of a block on one rank.
+struct kv_layer_shape {
   /// 2 where K and V are separate, 1 for MLA.
   std::uint32_t parts = 2;
   /// KV heads held by one rank.
   std::uint32_t heads = 0;
   std::uint32_t head_size = 0;
   std::uint32_t element_bytes = 2;
+
+  friend bool operator==(const kv_layer_shape&, const kv_layer_shape&) = default;
+
+  /// Bytes of one head of one token in one part: what is contiguous in any layout.
+  std::uint64_t content_bytes() const noexcept { return std::uint64_t{head_size} * element_bytes; }
+
+  /// Bytes of one token, all parts and heads.
+  std::uint64_t token_bytes() const noexcept { return content_bytes() * heads * parts; }
+};
+
+/// Layers of one shape that follow each other.
+struct kv_layer_group {
+  std::uint32_t layers = 0;
+  kv_layer_shape shape;
+
+  friend bool operator==(const kv_layer_group&, const kv_layer_group&) = default;
+};
+
+/// Shape of one rank's share of a block of KV cache. All layers of most models have one shape; where some have another
+/// (an indexer's cache beside MLA, a draft model), those follow in `further`.
+struct kv_geometry {
+  std::uint32_t layers = 0;
+  std::uint32_t parts = 2;
+  std::uint32_t heads = 0;
+  std::uint32_t head_size = 0;
+  std::uint32_t element_bytes = 2;
   std::uint32_t block_tokens = 0;
+  std::vector<kv_layer_group> further{};
 
   friend bool operator==(const kv_geometry&, const kv_geometry&) = default;
 
-  /// Bytes of one token in one part of one layer.
-  std::uint64_t token_bytes() const noexcept { return std::uint64_t{heads} * head_size * element_bytes; }
+  /// Of the first `layers`.
+  kv_layer_shape first_shape() const noexcept { return {parts, heads, head_size, element_bytes}; }
 
-  /// Bytes of one page: all layers of one block on one rank.
-  std::uint64_t page_bytes() const noexcept { return token_bytes() * block_tokens * parts * layers; }
+  /// The shape of each layer, in the model's order.
+  std::vector<kv_layer_shape> shapes() const;
+
+  /// All layers, `further` included.
+  std::uint64_t layer_count() const noexcept;
+
+  /// Bytes of one page: all layers of one block on one rank. The caller knows that it does not overflow.
+  std::uint64_t page_bytes() const noexcept;
 };
 
 template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, kv_layer_group& x) {
+  return f(x.layers, x.shape.parts, x.shape.heads, x.shape.head_size, x.shape.element_bytes);
+}
+
+template <class Inspector>
 typename Inspector::result_type inspect(Inspector& f, kv_geometry& x) {
-  return f(x.layers, x.parts, x.heads, x.head_size, x.element_bytes, x.block_tokens);
+  return f(x.layers, x.parts, x.heads, x.head_size, x.element_bytes, x.block_tokens, x.further);
 }
 
 /// Everything that must be equal for the bytes of two pages to be exchangeable. Two models can never share a page,
@@ -41,7 +79,7 @@ struct namespace_spec {
   std::string revision;
   std::string dtype;
   /// Order of bytes inside a page; see docs/page-format.md.
-  std::string layout = "layer-part-token-head";
+  std::string layout = "layer-part-head-token";
   std::string salt;
   std::uint32_t world_size = 1;
   kv_geometry geometry;

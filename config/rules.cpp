@@ -6,6 +6,7 @@
 #include "io/page.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <initializer_list>
 #include <iterator>
 #include <limits>
@@ -26,13 +27,26 @@ constexpr std::uint64_t max_slots = std::numeric_limits<slot_number>::max();
 /// Behind the last slot; see io/slab_file.hpp.
 constexpr std::uint64_t slab_trailer_bytes = io::page_alignment;
 
-/// `kv_geometry::page_bytes` without its overflow.
-std::optional<std::uint64_t> checked_page_bytes(const kv_geometry& g) {
+/// The product of some numbers, unless it overflows.
+std::optional<std::uint64_t> checked_product(std::initializer_list<std::uint64_t> factors) {
   std::uint64_t product = 1;
-  for (const std::uint64_t factor : {g.layers, g.parts, g.heads, g.head_size, g.element_bytes, g.block_tokens})
+  for (const auto factor : factors)
     if (__builtin_mul_overflow(product, factor, &product))
       return std::nullopt;
   return product;
+}
+
+/// `kv_geometry::page_bytes` without its overflow.
+std::optional<std::uint64_t> checked_page_bytes(const kv_geometry& g) {
+  std::uint64_t page = 0;
+  const auto add = [&](std::uint32_t layers, const kv_layer_shape& x) {
+    const auto bytes = checked_product({layers, x.parts, x.heads, x.head_size, x.element_bytes, g.block_tokens});
+    return bytes && !__builtin_add_overflow(page, *bytes, &page);
+  };
+  const auto adds = [&](const kv_layer_group& group) { return add(group.layers, group.shape); };
+  if (!add(g.layers, g.first_shape()) || !std::ranges::all_of(g.further, adds))
+    return std::nullopt;
+  return page;
 }
 
 std::optional<std::uint32_t> element_bytes_of(std::string_view dtype) {
@@ -148,6 +162,12 @@ private:
            "an element of " + space.dtype + " has " + std::to_string(element_bytes.value_or(0)) + " bytes, got " +
                std::to_string(space.geometry.element_bytes),
            {path + ".dtype"});
+    // One dtype cannot speak for an indexer's keys and their scales as well, so these need not agree with it.
+    for (std::size_t k = 0; k < space.geometry.further.size(); ++k) {
+      const auto bytes = space.geometry.further[k].shape.element_bytes;
+      demand(std::has_single_bit(bytes), join(path + ".kv_cache.further_layers", k) + ".element_bytes",
+             "an element has 1, 2 or 4 bytes, got " + std::to_string(bytes));
+    }
     const auto ranks = config_.storage.ranks.size();
     demand(ranks >= space.world_size, path + ".world_size",
            "needs " + std::to_string(space.world_size) + " ranks, storage.ranks has " + std::to_string(ranks),

@@ -27,10 +27,20 @@ inline constexpr std::array<std::string_view, 3> durabilities{"none", "relaxed",
 inline constexpr std::array<std::string_view, 2> scheduler_policies{"stealing", "sharing"};
 inline constexpr std::array<std::string_view, 6> dtypes{"bfloat16", "float16",  "float32",
                                                         "fp8_e4m3", "fp8_e5m2", "int8"};
-inline constexpr std::array<std::string_view, 1> layouts{"layer-part-token-head"};
+inline constexpr std::array<std::string_view, 1> layouts{"layer-part-head-token"};
 
 inline constexpr std::size_t max_namespaces = 64;
 inline constexpr std::size_t max_ranks = 64;
+/// Groups of layers behind the first ones: models have one or two.
+inline constexpr std::size_t max_further_layers = 64;
+
+// One layer's shape has the same bounds wherever it stands. The HTTP API has them as well.
+inline constexpr whole group_layers{1, 1024};
+inline constexpr whole layer_parts{1, 2};
+inline constexpr whole layer_heads{1, 1024};
+inline constexpr whole layer_head_size{1, 16384};
+inline constexpr whole layer_element_bytes{1, 4};
+inline constexpr whole page_tokens{1, 4096};
 
 inline constexpr duration millisecond{1'000'000};
 inline constexpr duration second = 1000 * millisecond;
@@ -98,9 +108,9 @@ void describe(Visitor& v, hf3fs_config& c) {
   v.field("namespace", c.space, plain_name, "The namespace of all keys that come over vLLM's wire.");
   v.field("world_size", c.world_size, whole_or_auto{max_ranks},
           "Ranks that make a key of vLLM's complete; \"auto\": all that are registered.");
-  v.field(
-      "protect_locations", c.protect_locations, time_span{1 * millisecond, 1 * hour},
-      "How long a page is kept whose location a client was told, and how long a slot rests before it is used again.");
+  v.field("protect_locations", c.protect_locations, time_span{1 * millisecond, 1 * hour},
+          "How long a page is kept whose location a client was told, and how long a slot rests whose writer may be "
+          "late.");
   v.field("reservation_deadline", c.reservation_deadline, time_span{1 * millisecond, 1 * hour},
           "How long a client has to write a page that it was given; then the page is given to others.");
   v.field("max_namespaces", c.max_namespaces, whole{1, max_namespaces},
@@ -129,13 +139,24 @@ void describe(Visitor& v, storage_config& c) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, kv_layer_group& c) {
+  v.required("layers", c.layers, group_layers, "Layers of this shape on one rank.");
+  v.field("parts", c.shape.parts, layer_parts, "2 where K and V are separate, 1 for MLA.");
+  v.required("heads", c.shape.heads, layer_heads, "KV heads on one rank.");
+  v.required("head_size", c.shape.head_size, layer_head_size, "Elements of one head.");
+  v.field("element_bytes", c.shape.element_bytes, layer_element_bytes,
+          "1, 2 or 4, whatever `dtype` says: that is the type of the first layers.");
+}
+
+template <class Visitor>
 void describe(Visitor& v, kv_geometry& c) {
-  v.required("layers", c.layers, whole{1, 1024}, "Layers of the model on one rank.");
-  v.field("parts", c.parts, whole{1, 2}, "2 where K and V are separate, 1 for MLA.");
-  v.required("heads", c.heads, whole{1, 1024}, "KV heads on one rank.");
-  v.required("head_size", c.head_size, whole{1, 16384}, "Elements of one head.");
-  v.field("element_bytes", c.element_bytes, whole{1, 4}, "Bytes of one element, as `dtype` has it.");
-  v.required("block_tokens", c.block_tokens, whole{1, 4096}, "Tokens of one block.");
+  v.required("layers", c.layers, group_layers, "Layers of the model on one rank; where shapes differ, the first ones.");
+  v.field("parts", c.parts, layer_parts, "2 where K and V are separate, 1 for MLA.");
+  v.required("heads", c.heads, layer_heads, "KV heads on one rank.");
+  v.required("head_size", c.head_size, layer_head_size, "Elements of one head.");
+  v.field("element_bytes", c.element_bytes, layer_element_bytes, "Bytes of one element, as `dtype` has it.");
+  v.required("block_tokens", c.block_tokens, page_tokens, "Tokens of one block, in all layers.");
+  v.list("further_layers", c.further, max_further_layers, "Layers of other shapes that follow the first ones.");
 }
 
 template <class Visitor>
@@ -148,7 +169,7 @@ void describe(Visitor& v, namespace_spec& c) {
   v.field("salt", c.salt, free_text, "Sets pages apart that would be equal otherwise, such as those of two tenants.");
   v.field("world_size", c.world_size, whole{1, max_ranks},
           "Ranks that must hold a block before it counts as complete; needs as many `storage.ranks`.");
-  v.group("kv_cache", c.geometry, "The shape of one rank's share of a block; all of it multiplied is a page.");
+  v.group("kv_cache", c.geometry, "The shape of one rank's share of a block, which is a page.");
 }
 
 template <class Visitor>

@@ -38,20 +38,19 @@ struct axis {
   std::uint64_t stride;
 };
 
-result<void> validate_layer(const kv_cache_view& view, std::size_t layer) {
-  const auto& g = view.geometry;
+result<void> validate_layer(const kv_cache_view& view, std::size_t layer, const kv_layer_shape& shape) {
   const auto& t = view.layers[layer];
   if (t.base == nullptr)
     return fail(errc::invalid_argument, fmt::format("layer {} has no memory (null base)", layer));
   std::array<axis, 4> axes{{{"block", view.blocks, t.block_stride},
-                            {"part", g.parts, t.part_stride},
-                            {"token", g.block_tokens, t.token_stride},
-                            {"head", g.heads, t.head_stride}}};
+                            {"part", shape.parts, t.part_stride},
+                            {"token", view.tokens_per_block(), t.token_stride},
+                            {"head", shape.heads, t.head_stride}}};
   std::sort(axes.begin(), axes.end(), [](const axis& a, const axis& b) { return a.stride < b.stride; });
   // From the innermost axis outwards: `reach` is the distance from the first byte to behind the last one of
   // everything inside. An axis whose stride is shorter would lay elements over each other.
   checked math;
-  std::uint64_t reach = std::uint64_t{g.head_size} * g.element_bytes;
+  std::uint64_t reach = shape.content_bytes();
   for (const auto& a : axes) {
     if (a.count == 1)
       continue;
@@ -71,10 +70,11 @@ result<void> validate_layer(const kv_cache_view& view, std::size_t layer) {
 }
 
 /// Byte strides of a contiguous tensor in `layout`.
-tensor_view contiguous_strides(kv_layout layout, const kv_geometry& g, std::uint32_t blocks) {
-  const std::uint64_t content = std::uint64_t{g.head_size} * g.element_bytes;
-  const std::uint64_t token = g.token_bytes();
-  const std::uint64_t part = token * g.block_tokens;
+tensor_view contiguous_strides(kv_layout layout, const kv_layer_shape& shape, std::uint32_t tokens,
+                               std::uint32_t blocks) {
+  const std::uint64_t content = shape.content_bytes();
+  const std::uint64_t token = content * shape.heads;
+  const std::uint64_t part = token * tokens;
   tensor_view t;
   switch (layout) {
   case kv_layout::split:
@@ -88,19 +88,19 @@ tensor_view contiguous_strides(kv_layout layout, const kv_geometry& g, std::uint
     t.head_stride = content;
     t.token_stride = token;
     t.part_stride = part;
-    t.block_stride = part * g.parts;
+    t.block_stride = part * shape.parts;
     break;
   case kv_layout::head_major:
     t.token_stride = content;
-    t.head_stride = content * g.block_tokens;
+    t.head_stride = content * tokens;
     t.part_stride = part;
-    t.block_stride = part * g.parts;
+    t.block_stride = part * shape.parts;
     break;
   case kv_layout::packed:
     t.part_stride = content;
-    t.token_stride = content * g.parts;
-    t.head_stride = content * g.parts * g.block_tokens;
-    t.block_stride = part * g.parts;
+    t.token_stride = content * shape.parts;
+    t.head_stride = content * shape.parts * tokens;
+    t.block_stride = part * shape.parts;
     break;
   }
   return t;
@@ -124,53 +124,108 @@ std::string_view to_string(kv_layout layout) noexcept {
   return "unknown";
 }
 
-result<void> validate(const kv_geometry& g) {
-  const std::array<axis, 5> counts{{{"layers", g.layers, 0},
-                                    {"parts", g.parts, 0},
-                                    {"heads", g.heads, 0},
-                                    {"head_size", g.head_size, 0},
-                                    {"block_tokens", g.block_tokens, 0}}};
-  checked math;
-  std::uint64_t page = g.element_bytes;
+namespace {
+
+/// A geometry can come from another process, and everything that handles layers one by one allocates for each.
+constexpr std::uint64_t most_layers = 65'536;
+
+/// Adds a group's bytes of a token.
+result<void> add_group(checked& math, std::uint64_t& token_bytes, std::string_view where, std::uint64_t layers,
+                       const kv_layer_shape& shape) {
+  const std::array<axis, 4> counts{
+      {{"layers", layers, 0}, {"parts", shape.parts, 0}, {"heads", shape.heads, 0}, {"head_size", shape.head_size, 0}}};
+  std::uint64_t bytes = shape.element_bytes;
   for (const auto& c : counts) {
     if (c.count == 0)
-      return fail(errc::invalid_argument, fmt::format("geometry: {} is 0", c.name));
-    page = math.mul(page, c.count);
+      return fail(errc::invalid_argument, fmt::format("geometry: {}{} is 0", where, c.name));
+    bytes = math.mul(bytes, c.count);
   }
-  if (g.element_bytes != 1 && g.element_bytes != 2 && g.element_bytes != 4 && g.element_bytes != 8)
+  if (const auto e = shape.element_bytes; e != 1 && e != 2 && e != 4 && e != 8)
     return fail(errc::invalid_argument,
-                fmt::format("geometry: element_bytes is {}, but elements have 1, 2, 4 or 8 bytes", g.element_bytes));
+                fmt::format("geometry: {}element_bytes is {}, but elements have 1, 2, 4 or 8 bytes", where, e));
+  token_bytes = math.add(token_bytes, bytes);
+  return {};
+}
+
+} // namespace
+
+result<void> validate(const kv_geometry& g) {
+  checked math;
+  std::uint64_t token_bytes = 0;
+  if (auto ok = add_group(math, token_bytes, "", g.layers, g.first_shape()); !ok)
+    return ok;
+  for (std::size_t i = 0; i < g.further.size(); ++i)
+    if (auto ok = add_group(math, token_bytes, fmt::format("further[{}].", i), g.further[i].layers, g.further[i].shape);
+        !ok)
+      return ok;
+  if (g.block_tokens == 0)
+    return fail(errc::invalid_argument, "geometry: block_tokens is 0");
+  if (g.layer_count() > most_layers)
+    return fail(errc::invalid_argument,
+                fmt::format("geometry: {} layers, but at most {} make sense", g.layer_count(), most_layers));
+  const auto page = math.mul(token_bytes, g.block_tokens);
   if (math.overflowed() || page > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
     return fail(errc::invalid_argument, "geometry: the page would be larger than 2^63 bytes");
   return {};
 }
 
-result<std::uint64_t> layer_bytes(const kv_geometry& geometry, std::uint32_t blocks) {
-  if (auto ok = validate(geometry); !ok)
-    return tl::unexpected(ok.error());
+namespace {
+
+result<std::uint64_t> tensor_bytes(const kv_layer_shape& shape, std::uint32_t tokens, std::uint32_t blocks) {
   checked math;
-  const auto bytes = math.mul(geometry.page_bytes() / geometry.layers, blocks);
+  const auto block = shape.token_bytes() * tokens;
+  const auto bytes = math.mul(block, blocks);
   if (math.overflowed())
-    return fail(errc::invalid_argument, fmt::format("{} blocks of {} bytes a layer are more than 2^64 bytes", blocks,
-                                                    geometry.page_bytes() / geometry.layers));
+    return fail(errc::invalid_argument,
+                fmt::format("{} blocks of {} bytes a layer are more than 2^64 bytes", blocks, block));
   return bytes;
 }
 
+} // namespace
+
+result<std::uint64_t> layer_bytes(const kv_geometry& geometry, std::uint32_t blocks) {
+  if (auto ok = validate(geometry); !ok)
+    return tl::unexpected(ok.error());
+  return tensor_bytes(geometry.first_shape(), geometry.block_tokens, blocks);
+}
+
+result<std::vector<std::uint64_t>> all_layer_bytes(const kv_geometry& geometry, std::uint32_t blocks) {
+  if (auto ok = validate(geometry); !ok)
+    return tl::unexpected(ok.error());
+  std::vector<std::uint64_t> out;
+  for (const auto& shape : geometry.shapes()) {
+    auto bytes = tensor_bytes(shape, geometry.block_tokens, blocks);
+    if (!bytes)
+      return tl::unexpected(bytes.error());
+    out.push_back(*bytes);
+  }
+  return out;
+}
+
 result<kv_cache_view> make_kv_cache_view(kv_layout layout, const kv_geometry& geometry, std::uint32_t blocks,
-                                         std::span<const std::span<std::byte>> tensors) {
+                                         std::span<const std::span<std::byte>> tensors, std::uint32_t blocks_per_page) {
+  if (auto ok = validate(geometry); !ok)
+    return tl::unexpected(ok.error());
+  if (tensors.size() != geometry.layer_count())
+    return fail(errc::invalid_argument,
+                fmt::format("{} tensors for a geometry of {} layers", tensors.size(), geometry.layer_count()));
   // Before any stride is computed: proves that none of the products below can overflow.
-  if (auto bytes = layer_bytes(geometry, blocks); !bytes)
+  if (auto bytes = all_layer_bytes(geometry, blocks); !bytes)
     return tl::unexpected(bytes.error());
-  if (layout == kv_layout::mla && (geometry.parts != 1 || geometry.heads != 1))
-    return fail(errc::invalid_argument, fmt::format("an MLA cache has 1 part and 1 head, this geometry has {} and {}",
-                                                    geometry.parts, geometry.heads));
-  kv_cache_view view{geometry, blocks, {}};
+  kv_cache_view view{geometry, blocks, {}, blocks_per_page};
+  if (blocks_per_page == 0 || geometry.block_tokens % blocks_per_page != 0)
+    return fail(errc::invalid_argument, fmt::format("pages of {} tokens cannot be made of {} blocks each",
+                                                    geometry.block_tokens, blocks_per_page));
+  const auto shapes = geometry.shapes();
   view.layers.reserve(tensors.size());
-  const auto strides = contiguous_strides(layout, geometry, blocks);
-  for (const auto& tensor : tensors) {
-    auto& t = view.layers.emplace_back(strides);
-    t.base = tensor.data();
-    t.bytes = tensor.size();
+  for (std::size_t layer = 0; layer < shapes.size(); ++layer) {
+    const auto& shape = shapes[layer];
+    if (layout == kv_layout::mla && (shape.parts != 1 || shape.heads != 1))
+      return fail(errc::invalid_argument, fmt::format("an MLA cache has 1 part and 1 head, this geometry has {} and {}",
+                                                      shape.parts, shape.heads));
+    auto& t = view.layers.emplace_back(contiguous_strides(layout, shape, view.tokens_per_block(), blocks));
+    t.base = tensors[layer].data();
+    t.bytes = tensors[layer].size();
   }
   if (auto ok = validate(view); !ok)
     return tl::unexpected(ok.error());
@@ -182,11 +237,15 @@ result<void> validate(const kv_cache_view& view) {
     return ok;
   if (view.blocks == 0)
     return fail(errc::invalid_argument, "a KV cache of 0 blocks");
-  if (view.layers.size() != view.geometry.layers)
+  if (view.blocks_per_page == 0 || view.geometry.block_tokens % view.blocks_per_page != 0)
+    return fail(errc::invalid_argument, fmt::format("pages of {} tokens cannot be made of {} blocks each",
+                                                    view.geometry.block_tokens, view.blocks_per_page));
+  if (view.layers.size() != view.geometry.layer_count())
     return fail(errc::invalid_argument,
-                fmt::format("{} tensors for a geometry of {} layers", view.layers.size(), view.geometry.layers));
+                fmt::format("{} tensors for a geometry of {} layers", view.layers.size(), view.geometry.layer_count()));
+  const auto shapes = view.geometry.shapes();
   for (std::size_t layer = 0; layer < view.layers.size(); ++layer)
-    if (auto ok = validate_layer(view, layer); !ok)
+    if (auto ok = validate_layer(view, layer, shapes[layer]); !ok)
       return ok;
   return {};
 }

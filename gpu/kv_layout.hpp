@@ -31,11 +31,18 @@ struct tensor_view {
 };
 
 /// The whole paged KV cache of one rank: one tensor per layer, in the order of the model's layers.
+///
+/// A block of the engine is a block of the geometry, or a part of it: where pages are chunks of several of the engine's
+/// blocks, `blocks_per_page` of them make one page, each with its share of the geometry's `block_tokens`.
 struct kv_cache_view {
   kv_geometry geometry;
   /// Blocks in each layer's tensor; block ids run from 0 to `blocks` - 1.
   std::uint32_t blocks = 0;
   std::vector<tensor_view> layers;
+  std::uint32_t blocks_per_page = 1;
+
+  /// Tokens of one of the engine's blocks.
+  std::uint32_t tokens_per_block() const noexcept { return geometry.block_tokens / blocks_per_page; }
 
   friend bool operator==(const kv_cache_view&, const kv_cache_view&) = default;
 };
@@ -56,17 +63,22 @@ enum class kv_layout : std::uint8_t {
 
 std::string_view to_string(kv_layout layout) noexcept;
 
-/// Refuses a geometry with a zero in it, an element size other than 1, 2, 4 or 8, or a page whose size does not fit
-/// in 63 bits (invalid_argument).
+/// Refuses a geometry with a zero in it, an element size other than 1, 2, 4 or 8, more than 65,536 layers, or a page
+/// whose size does not fit in 63 bits (invalid_argument).
 result<void> validate(const kv_geometry& geometry);
 
-/// Bytes of one layer's tensor of `blocks` blocks without padding.
+/// Bytes of one of the first layers' tensor of `blocks` blocks without padding.
 result<std::uint64_t> layer_bytes(const kv_geometry& geometry, std::uint32_t blocks);
 
+/// Bytes of each layer's tensor of `blocks` blocks without padding.
+result<std::vector<std::uint64_t>> all_layer_bytes(const kv_geometry& geometry, std::uint32_t blocks);
+
 /// The view of tensors that are contiguous in `layout`, one per layer. Checked as by `validate`; invalid_argument also
-/// where layout and geometry disagree (MLA has one part and one head).
+/// where layout and geometry disagree (MLA has one part and one head), or blocks and pages (`blocks_per_page` must
+/// divide the tokens of a page).
 result<kv_cache_view> make_kv_cache_view(kv_layout layout, const kv_geometry& geometry, std::uint32_t blocks,
-                                         std::span<const std::span<std::byte>> tensors);
+                                         std::span<const std::span<std::byte>> tensors,
+                                         std::uint32_t blocks_per_page = 1);
 
 /// Checks that every address a mover computes from the view stays inside its tensor (else out_of_range), and that the
 /// strides give every element bytes of its own (else invalid_argument: a scatter would overwrite one token by

@@ -8,10 +8,15 @@ result<void> validate(const kv_cache_view& cache, std::span<const block_move> mo
   const auto page_bytes = cache.geometry.page_bytes();
   for (std::size_t i = 0; i < moves.size(); ++i) {
     const auto& move = moves[i];
-    if (move.block >= cache.blocks)
-      return fail(errc::out_of_range,
-                  fmt::format("entry {} of {} names block {}; the KV cache has {} blocks; nothing was moved", i,
-                              moves.size(), move.block, cache.blocks));
+    if (move.further_blocks.size() + 1 != cache.blocks_per_page)
+      return fail(errc::invalid_argument,
+                  fmt::format("entry {} of {} names {} blocks; a page of this KV cache has {}; nothing was moved", i,
+                              moves.size(), move.further_blocks.size() + 1, cache.blocks_per_page));
+    for (std::size_t b = 0; b < cache.blocks_per_page; ++b)
+      if (const auto block = move.block_at(b); block >= cache.blocks && block != null_block)
+        return fail(errc::out_of_range,
+                    fmt::format("entry {} of {} names block {}; the KV cache has {} blocks; nothing was moved", i,
+                                moves.size(), block, cache.blocks));
     if (move.page_bytes != page_bytes)
       return fail(
           errc::invalid_argument,
@@ -21,7 +26,7 @@ result<void> validate(const kv_cache_view& cache, std::span<const block_move> mo
       return fail(errc::invalid_argument,
                   fmt::format("entry {} of {} has a null page; nothing was moved", i, moves.size()));
     if (move.skip_tokens > cache.geometry.block_tokens)
-      return fail(errc::invalid_argument, fmt::format("entry {} of {} skips {} tokens of a block of {}; nothing was "
+      return fail(errc::invalid_argument, fmt::format("entry {} of {} skips {} tokens of a page of {}; nothing was "
                                                       "moved",
                                                       i, moves.size(), move.skip_tokens, cache.geometry.block_tokens));
     if (move.skip_tokens != 0 && direction == move_direction::gather)

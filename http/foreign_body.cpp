@@ -151,11 +151,16 @@ accepted<wanted_pages> read_wanted(const json_list& list, std::string_view name,
   const auto all = for_each(list, [&](const auto& x, std::size_t i) -> accepted<void> {
     const auto pair = pair_of(x);
     std::string_view key;
+    std::string_view parent;
     if (!pair || pair->first.get_string().get(key) != simdjson::SUCCESS ||
-        !(pair->second.is_string() || pair->second.is_null()))
+        !(pair->second.get_string().get(parent) == simdjson::SUCCESS || pair->second.is_null()))
       return unprocessable(item_name(name, i) + ": expected a pair of a key and the key before it");
     const auto known = out.keys.size();
     out.places.push_back(seen.find_or_add(rules.keys.digest(key), out.keys));
+    if (!parent.empty() && out.keys.size() > known) {
+      out.parents.resize(out.keys.size());
+      out.parents.back() = rules.keys.digest(parent);
+    }
     if (keep_text && out.keys.size() > known) {
       append_json(out.text, key);
       out.text_ends.push_back(out.text.size());
@@ -164,6 +169,8 @@ accepted<wanted_pages> read_wanted(const json_list& list, std::string_view name,
   });
   if (!all)
     return tl::unexpected(all.error());
+  if (!out.parents.empty())
+    out.parents.resize(out.keys.size());
   return out;
 }
 

@@ -44,6 +44,8 @@ accepted<std::vector<key_digest>> read_keys(const json_list& list, std::string_v
 struct wanted_pages {
   /// Each once, in the order in which they first occur.
   std::vector<key_digest> keys;
+  /// Per key: the key before it, null where none was named. Empty if none was for any.
+  std::vector<key_digest> parents;
   /// Per key of the request: its place in `keys`.
   std::vector<std::uint32_t> places;
   /// With `keep_text`, the strings of `keys` as JSON, one behind the other; and where each ends.
@@ -51,8 +53,9 @@ struct wanted_pages {
   std::vector<std::size_t> text_ends;
 };
 
-/// Pairs of a key and the key before it. The latter is empty in what these clients send, and is not used: nothing says
-/// that it is true, and a page whose parent is wrong might never be evicted. 422 if one is no such pair.
+/// Pairs of a key and the key before it, which may be empty or null, as it is in what vLLM sends. Nothing says that it
+/// is true, and the registry does not rely on it. Where a key occurs twice, the first pair counts. 422 if one is no
+/// such pair.
 accepted<wanted_pages> read_wanted(const json_list& list, std::string_view name, const body_rules& rules,
                                    bool keep_text);
 

@@ -91,6 +91,7 @@ status status_of(errc code) noexcept {
   case errc::io_error:
   case errc::slab_damaged:
   case errc::internal:
+  case errc::device_error:
     return status::internal_server_error;
   }
   return status::internal_server_error;

@@ -1,10 +1,6 @@
 #include "io/page.hpp"
 
 #include <xxhash.h>
-#ifdef __x86_64__
-// Replaces the functions of xxhash.h by such as choose the widest vectors of the machine at run time.
-#include <xxh_x86dispatch.h>
-#endif
 
 #include <array>
 #include <bit>
@@ -19,7 +15,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "pages are little-endian and written as they lie in memory");
 
 constexpr std::uint64_t page_magic = 0x3145474150505254ULL; // "TRPPAGE1"
-constexpr std::uint32_t page_version = 1;
+constexpr std::uint32_t page_version = 2;
 
 struct page_header {
   std::uint64_t magic;
@@ -34,8 +30,8 @@ struct page_header {
   std::uint32_t generation;
   std::uint32_t reserved;
   std::uint64_t payload_bytes;
-  std::uint64_t payload_hash_lo;
-  std::uint64_t payload_hash_hi;
+  std::uint64_t payload_checksum_low;
+  std::uint64_t payload_checksum_high;
   std::array<std::byte, 4000> unused;
   std::uint64_t header_hash;
 };
@@ -51,8 +47,8 @@ static_assert(offsetof(page_header, slot) == 52);
 static_assert(offsetof(page_header, generation) == 56);
 static_assert(offsetof(page_header, reserved) == 60);
 static_assert(offsetof(page_header, payload_bytes) == 64);
-static_assert(offsetof(page_header, payload_hash_lo) == 72);
-static_assert(offsetof(page_header, payload_hash_hi) == 80);
+static_assert(offsetof(page_header, payload_checksum_low) == 72);
+static_assert(offsetof(page_header, payload_checksum_high) == 80);
 static_assert(offsetof(page_header, unused) == 88);
 static_assert(offsetof(page_header, header_hash) == 4088);
 
@@ -80,20 +76,26 @@ page_identity identity_in(const page_header& header) {
           .payload_bytes = header.payload_bytes};
 }
 
+page_checksum payload_checksum_in(const page_header& header) {
+  return {header.payload_checksum_low, header.payload_checksum_high};
+}
+
 bool payload_is_sound(std::span<const std::byte> slot_buffer, const page_header& header) {
   if (header.payload_bytes > slot_buffer.size() - page_header_bytes)
     return false;
-  const auto hash = XXH3_128bits(slot_buffer.data() + page_header_bytes, header.payload_bytes);
-  return hash.low64 == header.payload_hash_lo && hash.high64 == header.payload_hash_hi;
+  return checksum_of(slot_buffer.subspan(page_header_bytes, header.payload_bytes)) == payload_checksum_in(header);
 }
 
 } // namespace
 
 void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity) {
+  assert(slot_buffer.size() >= page_header_bytes + identity.payload_bytes && "the payload must fit into the slot");
+  seal_page(slot_buffer, identity, checksum_of(slot_buffer.subspan(page_header_bytes, identity.payload_bytes)));
+}
+
+void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity, const page_checksum& payload) {
   assert(slot_buffer.size() >= page_header_bytes && "a slot buffer holds at least a header");
   assert(identity.payload_bytes <= slot_buffer.size() - page_header_bytes && "the payload must fit into the slot");
-  const auto payload = slot_buffer.subspan(page_header_bytes, identity.payload_bytes);
-  const auto hash = XXH3_128bits(payload.data(), payload.size());
   page_header header{};
   header.magic = page_magic;
   header.version = page_version;
@@ -106,8 +108,8 @@ void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity) 
   header.slot = identity.where.slot;
   header.generation = identity.where.generation;
   header.payload_bytes = identity.payload_bytes;
-  header.payload_hash_lo = hash.low64;
-  header.payload_hash_hi = hash.high64;
+  header.payload_checksum_low = payload.low;
+  header.payload_checksum_high = payload.high;
   std::memcpy(slot_buffer.data(), &header, sizeof header);
   const auto header_hash = hash_of_header(slot_buffer);
   std::memcpy(slot_buffer.data() + offsetof(page_header, header_hash), &header_hash, sizeof header_hash);
@@ -126,6 +128,19 @@ errc verify_page(std::span<const std::byte> slot_buffer, const page_identity& ex
   if (!payload_is_sound(slot_buffer, *header))
     return errc::corrupt;
   return identity_in(*header) == expected ? errc::ok : errc::identity_mismatch;
+}
+
+tl::expected<page_checksum, errc> expected_checksum(std::span<const std::byte> slot_buffer,
+                                                    const page_identity& expected) {
+  const auto header = sound_header(slot_buffer);
+  if (!header)
+    return tl::unexpected(errc::corrupt);
+  const bool as_written = header->version == page_version && header->header_bytes == page_header_bytes;
+  if (!as_written || identity_in(*header) != expected)
+    return tl::unexpected(verify_page(slot_buffer, expected));
+  if (header->payload_bytes > slot_buffer.size() - page_header_bytes)
+    return tl::unexpected(errc::corrupt);
+  return payload_checksum_in(*header);
 }
 
 std::optional<page_identity> identity_of(std::span<const std::byte> slot_buffer) {

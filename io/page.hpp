@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "io/page_checksum.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -40,12 +41,21 @@ constexpr std::uint64_t slot_bytes(std::uint64_t page_bytes) noexcept {
 /// The buffer must hold at least `slot_bytes(identity.payload_bytes)`.
 void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity);
 
+/// The same for whoever moved the payload there and computed its checksum on the way. A wrong checksum makes a page
+/// that no load will accept.
+void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity, const page_checksum& payload);
+
 /// Whether the slot holds exactly the page `expected`, whole:
 /// - `ok`: it does, and every byte of header and payload is as sealed;
 /// - `identity_mismatch`: a sound page of something else (foreign, stale, written to the wrong slot, other version);
 /// - `corrupt`: no sound page at all (torn, cut short, zero, flipped).
 /// The padding behind the payload is not looked at: it is never handed out.
 errc verify_page(std::span<const std::byte> slot_buffer, const page_identity& expected);
+
+/// The checksum that the payload must have, if the header is sound and that of the page `expected`: for whoever moves
+/// the payload on and checks it on the way. Else what `verify_page` says of the slot.
+tl::expected<page_checksum, errc> expected_checksum(std::span<const std::byte> slot_buffer,
+                                                    const page_identity& expected);
 
 /// What the header says the page is, if the header is sound; for messages about a page that is not the expected one.
 std::optional<page_identity> identity_of(std::span<const std::byte> slot_buffer);

@@ -93,7 +93,7 @@ using allocator_actor =
 
 /// The io worker of one slab file.
 using io_worker_actor = caf::typed_actor<
-    caf::replies_to<open_segment_atom, owner_id, std::uint64_t>::with<segment_info>,
+    caf::replies_to<open_segment_atom, owner_id, std::uint64_t, std::int32_t>::with<segment_info>,
     caf::replies_to<close_segment_atom, std::uint64_t>::with<void>,
     caf::replies_to<read_atom, io_batch>::with<io_reply>, caf::replies_to<write_atom, io_batch>::with<io_reply>,
     caf::replies_to<fence_atom, slot_batch>::with<void>, caf::replies_to<owner_died_atom, owner_id>::with<void>,

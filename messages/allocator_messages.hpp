@@ -18,6 +18,9 @@ struct take_reply {
 /// quarantined → free).
 struct slot_batch {
   packed<slot_ref> slots;
+  /// When they are aborted or released: their writers may go on beyond the time that they were promised. Counts where
+  /// no io worker can say that they do not; there, slots that need no rest are free at once.
+  bool rest = true;
 };
 
 /// One code per slot, as `errc`: ok, out_of_range, stale (foreign or already given back).

@@ -14,7 +14,7 @@
 namespace troupe {
 
 /// Version of everything in messages/. A node refuses clients that speak another one.
-inline constexpr std::uint32_t protocol_version = 2;
+inline constexpr std::uint32_t protocol_version = 3;
 
 struct attach_request {
   std::uint32_t protocol = protocol_version;
@@ -79,6 +79,8 @@ struct client_rank {
   copy_engine_actor copier;
   transfer_actor load;
   transfer_actor save;
+  /// The NUMA node of the memory next to the device, where its page buffers should lie; -1 if that does not matter.
+  std::int32_t memory_node = -1;
 };
 
 /// All of a client's actors that work with the node.

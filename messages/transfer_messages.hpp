@@ -43,9 +43,8 @@ struct transfer_timing {
   duration registry{};
   /// At the copy engine, from order to answer.
   duration copy{};
-  /// Of that: moving bytes, and computing checksums, summed over all batches.
+  /// Of that: moving bytes and checking them, summed over all batches.
   duration move{};
-  duration check{};
   /// Reads or writes.
   duration io{};
   /// Commit, or release of the lease.
@@ -84,9 +83,8 @@ struct copy_order {
 /// One code per item, as `errc`.
 struct copy_reply {
   packed<std::uint8_t> results;
-  /// What it took to move the bytes, and to seal or verify the pages.
+  /// What it took to move the bytes, and to seal or check the pages.
   duration move{};
-  duration check{};
 };
 
 } // namespace troupe

@@ -32,32 +32,119 @@ void device_memory::unmap::operator()(std::byte* p) const noexcept {
   ::munmap(p, bytes);
 }
 
-result<device_memory> device_memory::create(const kv_geometry& geometry, std::uint32_t blocks, const options& how) {
-  const auto bytes = layer_bytes(geometry, blocks);
-  if (!bytes)
-    return tl::unexpected(bytes.error());
-  device_memory out;
+/// A block as the host can touch it. On a GPU, a copy of the bytes that the block has in each layer: one span of the
+/// tensor, or one for each part where the parts lie apart.
+class device_memory::window {
+public:
+  window(const device_memory& memory, std::uint32_t block) : memory_(memory), block_(block) {
+    if (!memory.gpu_)
+      return;
+    // Kept for the next block of this thread.
+    static thread_local std::vector<std::byte> copy;
+    copy.resize(memory.view_.geometry.page_bytes());
+    std::size_t used = 0;
+    for (std::uint32_t layer = 0; layer < memory.shapes_.size(); ++layer) {
+      const auto& shape = memory.shapes_[layer];
+      const auto block_bytes = shape.token_bytes() * memory.view_.geometry.block_tokens;
+      const std::uint32_t spans = memory.layout_ == kv_layout::split ? shape.parts : 1;
+      first_span_.push_back(pieces_.size());
+      for (std::uint32_t part = 0; part < spans; ++part) {
+        const auto* begin = memory.address(layer, block, part, 0, 0);
+        pieces_.push_back({static_cast<std::uint64_t>(begin - memory.gpu_->data()),
+                           std::span(copy).subspan(used, block_bytes / spans)});
+        used += block_bytes / spans;
+      }
+    }
+  }
+
+  /// Where the host finds that head of that token.
+  std::byte* address(std::uint32_t layer, std::uint32_t part, std::uint32_t token, std::uint32_t head) const noexcept {
+    auto* there = memory_.address(layer, block_, part, token, head);
+    if (pieces_.empty())
+      return there;
+    const auto& piece = pieces_[first_span_[layer] + (memory_.layout_ == kv_layout::split ? part : 0)];
+    return piece.host.data() + (static_cast<std::uint64_t>(there - memory_.gpu_->data()) - piece.offset);
+  }
+
+  /// From the GPU, and back to it.
+  result<void> read() const { return pieces_.empty() ? result<void>{} : memory_.gpu_->read(pieces_); }
+  result<void> write(gpu_memory* to) const { return pieces_.empty() ? result<void>{} : to->write(pieces_); }
+
+private:
+  const device_memory& memory_;
+  std::uint32_t block_;
+  std::vector<gpu_memory::piece> pieces_;
+  std::vector<std::size_t> first_span_;
+};
+
+void device_memory::note(const result<void>& done) const {
+  if (done)
+    return;
+  std::lock_guard guard(failure_->mutex);
+  if (!failure_->first)
+    failure_->first = done.error();
+}
+
+std::optional<error> device_memory::failure() const {
+  std::lock_guard guard(failure_->mutex);
+  return failure_->first;
+}
+
+result<std::vector<std::span<std::byte>>> device_memory::allocate(std::span<const std::uint64_t> layer_bytes,
+                                                                  const options& how) {
   std::vector<std::span<std::byte>> spans;
-  for (std::uint32_t layer = 0; layer < geometry.layers && *bytes != 0; ++layer) {
-    auto* memory = ::mmap(nullptr, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (how.gpu) {
+    constexpr std::uint64_t alignment = 4096;
+    std::uint64_t all = 0;
+    for (const auto bytes : layer_bytes)
+      all += (bytes + alignment - 1) / alignment * alignment;
+    auto memory = gpu_memory::allocate(*how.gpu, all);
+    if (!memory)
+      return tl::unexpected(std::move(memory.error()));
+    if (auto ok = memory->fill(poison_byte); !ok)
+      return tl::unexpected(std::move(ok.error()));
+    gpu_ = std::move(*memory);
+    auto* at = gpu_->data();
+    for (const auto bytes : layer_bytes) {
+      spans.emplace_back(at, bytes);
+      at += (bytes + alignment - 1) / alignment * alignment;
+    }
+    return spans;
+  }
+  for (const auto bytes : layer_bytes) {
+    auto* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
       return fail(
           errc::limit_exceeded,
           fmt::format("the KV cache model needs {} layers of {} bytes, and layer {} could not be allocated: {}; "
                       "use fewer blocks or smaller pages",
-                      geometry.layers, *bytes, layer, system_error(errno, "mmap").text));
-    if (*bytes >= huge_page_bytes)
-      ::madvise(memory, *bytes, MADV_HUGEPAGE); // only makes it faster: a refusal changes nothing
-    out.tensors_.emplace_back(static_cast<std::byte*>(memory), unmap{*bytes});
-    spans.emplace_back(static_cast<std::byte*>(memory), *bytes);
+                      layer_bytes.size(), bytes, spans.size(), system_error(errno, "mmap").text));
+    if (bytes >= huge_page_bytes)
+      ::madvise(memory, bytes, MADV_HUGEPAGE); // only makes it faster: a refusal changes nothing
+    tensors_.emplace_back(static_cast<std::byte*>(memory), unmap{bytes});
+    spans.emplace_back(static_cast<std::byte*>(memory), bytes);
+    std::memset(memory, std::to_integer<int>(poison_byte), bytes);
   }
+  return spans;
+}
+
+result<device_memory> device_memory::create(const kv_geometry& geometry, std::uint32_t blocks, const options& how) {
+  const auto bytes = all_layer_bytes(geometry, blocks);
+  if (!bytes)
+    return tl::unexpected(bytes.error());
+  if (blocks == 0)
+    return fail(errc::invalid_argument, "a KV cache of 0 blocks");
+  device_memory out;
+  auto allocated = out.allocate(*bytes, how);
+  if (!allocated)
+    return tl::unexpected(std::move(allocated.error()));
+  const auto& spans = *allocated;
   auto view = make_kv_cache_view(how.layout, geometry, blocks, spans);
   if (!view)
     return tl::unexpected(std::move(view.error()));
-  for (const auto& span : spans)
-    std::memset(span.data(), std::to_integer<int>(poison_byte), span.size());
   out.layout_ = how.layout;
   out.view_ = std::move(*view);
+  out.shapes_ = geometry.shapes();
   out.taken_.resize(blocks, false);
   out.free_.resize(blocks);
   std::iota(out.free_.begin(), out.free_.end(), 0U);
@@ -96,67 +183,76 @@ result<void> device_memory::give_back(std::span<const std::uint32_t> blocks) {
 
 std::byte* device_memory::address(std::uint32_t layer, std::uint32_t block, std::uint32_t part, std::uint32_t token,
                                   std::uint32_t head) const noexcept {
-  const auto& g = view_.geometry;
+  const auto& g = shapes_[layer];
+  const auto tokens = view_.geometry.block_tokens;
   // Index of the head's content, as in a C array of the layout's shape.
   std::uint64_t index = 0;
   switch (layout_) {
   case kv_layout::split: // [part][block][token][head]
-    index = ((std::uint64_t{part} * view_.blocks + block) * g.block_tokens + token) * g.heads + head;
+    index = ((std::uint64_t{part} * view_.blocks + block) * tokens + token) * g.heads + head;
     break;
   case kv_layout::blocks_first: // [block][part][token][head]
-    index = ((std::uint64_t{block} * g.parts + part) * g.block_tokens + token) * g.heads + head;
+    index = ((std::uint64_t{block} * g.parts + part) * tokens + token) * g.heads + head;
     break;
   case kv_layout::head_major: // [block][part][head][token]
-    index = ((std::uint64_t{block} * g.parts + part) * g.heads + head) * g.block_tokens + token;
+    index = ((std::uint64_t{block} * g.parts + part) * g.heads + head) * tokens + token;
     break;
   case kv_layout::packed: // [block][head][token][part]
-    index = ((std::uint64_t{block} * g.heads + head) * g.block_tokens + token) * g.parts + part;
+    index = ((std::uint64_t{block} * g.heads + head) * tokens + token) * g.parts + part;
     break;
   case kv_layout::mla: // [block][token]
-    index = std::uint64_t{block} * g.block_tokens + token;
+    index = std::uint64_t{block} * tokens + token;
     break;
   }
-  return tensors_[layer].get() + index * g.head_size * g.element_bytes;
+  return view_.layers[layer].base + index * g.content_bytes();
 }
 
 template <class Visit>
-void device_memory::for_each_piece(std::uint32_t block, std::uint32_t first_token, Visit visit) const {
-  const auto& g = view_.geometry;
-  const std::uint64_t content = std::uint64_t{g.head_size} * g.element_bytes;
-  const std::uint64_t token_bytes = g.heads * content;
-  const bool heads_follow = layout_ != kv_layout::head_major && layout_ != kv_layout::packed;
-  first_token = std::min(first_token, g.block_tokens);
-  for (std::uint32_t layer = 0; layer < g.layers; ++layer) {
-    for (std::uint32_t part = 0; part < g.parts; ++part) {
-      const auto part_offset = (std::uint64_t{layer} * g.parts + part) * g.block_tokens * token_bytes;
-      if (heads_follow) {
-        if (!visit(std::span(address(layer, block, part, first_token, 0), (g.block_tokens - first_token) * token_bytes),
-                   part_offset + first_token * token_bytes))
-          return;
-        continue;
-      }
-      for (std::uint32_t token = first_token; token < g.block_tokens; ++token)
-        for (std::uint32_t head = 0; head < g.heads; ++head)
-          if (!visit(std::span(address(layer, block, part, token, head), content),
-                     part_offset + token * token_bytes + head * content))
+void device_memory::for_each_piece(const window& block, std::uint32_t first_token, Visit visit) const {
+  const auto tokens = view_.geometry.block_tokens;
+  first_token = std::min(first_token, tokens);
+  std::uint64_t page_offset = 0;
+  for (std::uint32_t layer = 0; layer < shapes_.size(); ++layer) {
+    const auto& shape = shapes_[layer];
+    const auto content = shape.content_bytes();
+    const bool tokens_follow =
+        layout_ == kv_layout::head_major || (shape.heads == 1 && (layout_ != kv_layout::packed || shape.parts == 1));
+    for (std::uint32_t part = 0; part < shape.parts; ++part) {
+      for (std::uint32_t head = 0; head < shape.heads; ++head, page_offset += tokens * content) {
+        if (tokens_follow) {
+          if (!visit(std::span(block.address(layer, part, first_token, head), (tokens - first_token) * content),
+                     page_offset + first_token * content))
             return;
+          continue;
+        }
+        for (std::uint32_t token = first_token; token < tokens; ++token)
+          if (!visit(std::span(block.address(layer, part, token, head), content), page_offset + token * content))
+            return;
+      }
     }
   }
 }
 
 void device_memory::fill(std::uint32_t block, const key_digest& key, rank_number rank) {
   const page_pattern pattern(key, rank);
-  for_each_piece(block, 0, [&](std::span<std::byte> bytes, std::uint64_t page_offset) {
+  const window seen(*this, block);
+  for_each_piece(seen, 0, [&](std::span<std::byte> bytes, std::uint64_t page_offset) {
     pattern.fill(bytes, page_offset);
     return true;
   });
+  note(seen.write(gpu_ ? &*gpu_ : nullptr));
 }
 
 std::optional<wrong_byte> device_memory::verify(std::uint32_t block, const key_digest& key, rank_number rank,
                                                 std::uint32_t skip_tokens) const {
   const page_pattern pattern(key, rank);
+  const window seen(*this, block);
+  if (const auto read = seen.read(); !read) {
+    note(read);
+    return wrong_byte{};
+  }
   std::optional<wrong_byte> wrong;
-  for_each_piece(block, skip_tokens, [&](std::span<const std::byte> bytes, std::uint64_t page_offset) {
+  for_each_piece(seen, skip_tokens, [&](std::span<const std::byte> bytes, std::uint64_t page_offset) {
     if (const auto at = pattern.compare(bytes, page_offset)) {
       wrong = locate(*at);
       wrong->expected = pattern.at(*at);
@@ -168,37 +264,43 @@ std::optional<wrong_byte> device_memory::verify(std::uint32_t block, const key_d
 }
 
 void device_memory::poison(std::uint32_t block) {
-  for_each_piece(block, 0, [](std::span<std::byte> bytes, std::uint64_t) {
+  const window seen(*this, block);
+  for_each_piece(seen, 0, [](std::span<std::byte> bytes, std::uint64_t) {
     std::memset(bytes.data(), std::to_integer<int>(poison_byte), bytes.size());
     return true;
   });
+  note(seen.write(gpu_ ? &*gpu_ : nullptr));
 }
 
 bool device_memory::is_poisoned(std::uint32_t block) const {
-  bool poisoned = true;
-  for_each_piece(block, 0, [&](std::span<const std::byte> bytes, std::uint64_t) {
-    poisoned = std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == poison_byte; });
+  const window seen(*this, block);
+  const auto read = seen.read();
+  note(read);
+  bool poisoned = read.has_value();
+  for_each_piece(seen, 0, [&](std::span<const std::byte> bytes, std::uint64_t) {
+    poisoned = poisoned && std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == poison_byte; });
     return poisoned;
   });
   return poisoned;
 }
 
 wrong_byte device_memory::locate(std::uint64_t page_offset) const noexcept {
-  const auto& g = view_.geometry;
-  const std::uint64_t content = std::uint64_t{g.head_size} * g.element_bytes;
+  const auto tokens = view_.geometry.block_tokens;
   wrong_byte at;
   at.page_offset = page_offset;
-  at.content_offset = page_offset % content;
-  auto index = page_offset / content;
+  for (at.layer = 0; page_offset >= shapes_[at.layer].token_bytes() * tokens; ++at.layer)
+    page_offset -= shapes_[at.layer].token_bytes() * tokens;
+  const auto& shape = shapes_[at.layer];
+  at.content_offset = page_offset % shape.content_bytes();
+  auto index = page_offset / shape.content_bytes();
   const auto next = [&](std::uint32_t count) {
     const auto digit = static_cast<std::uint32_t>(index % count);
     index /= count;
     return digit;
   };
-  at.head = next(g.heads);
-  at.token = next(g.block_tokens);
-  at.part = next(g.parts);
-  at.layer = next(g.layers);
+  at.token = next(tokens);
+  at.head = next(shape.heads);
+  at.part = next(shape.parts);
   return at;
 }
 

@@ -2,12 +2,14 @@
 
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "gpu/gpu_memory.hpp"
 #include "gpu/kv_layout.hpp"
 #include "replay/pattern.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,7 +34,7 @@ struct wrong_byte {
 /// "layer 3, V, token 7, head 0, byte 12 (page offset 4108): 0x3f, must be 0x80"
 std::string to_string(const wrong_byte& wrong);
 
-/// What the GPU memory of one rank is to a replay: a paged KV cache in host memory, with blocks handed out in
+/// The paged KV cache of one rank of a replay, in host memory or in the memory of a GPU, with blocks handed out in
 /// scattered order, poisoned where nothing was loaded, and able to say what every byte of a block must be.
 ///
 /// Addresses are computed here from the layout's index formula, not by the code that moves pages, so that a mistake
@@ -45,10 +47,12 @@ public:
     kv_layout layout = kv_layout::split;
     /// Of the order in which blocks are handed out.
     std::uint64_t seed = 1;
+    /// The GPU that the tensors lie on; host memory if not given.
+    std::optional<int> gpu{};
   };
 
-  /// Allocates and poisons the tensors. Errors: those of `make_kv_cache_view`; limit_exceeded where the system does not
-  /// give as much memory.
+  /// Allocates and poisons the tensors. Errors: those of `make_kv_cache_view` and `gpu_memory::allocate`;
+  /// limit_exceeded where the system does not give as much memory.
   static result<device_memory> create(const kv_geometry& geometry, std::uint32_t blocks, const options& how);
 
   /// The tensors, for a page mover. Valid as long as this object or the one it was moved to.
@@ -76,6 +80,10 @@ public:
   /// Whether every byte of the block is poison.
   bool is_poisoned(std::uint32_t block) const;
 
+  /// Why the GPU could not be written or read, if that has happened: nothing that this object says counts then. A block
+  /// that cannot be read never passes as right.
+  std::optional<error> failure() const;
+
 private:
   struct unmap {
     std::size_t bytes = 0;
@@ -85,20 +93,34 @@ private:
 
   device_memory() = default;
 
+  result<std::vector<std::span<std::byte>>> allocate(std::span<const std::uint64_t> layer_bytes, const options& how);
+
   /// Where the content of one head, or of all heads and tokens that follow in memory, begins.
   std::byte* address(std::uint32_t layer, std::uint32_t block, std::uint32_t part, std::uint32_t token,
                      std::uint32_t head) const noexcept;
 
+  /// Memory of the host through which a block is seen: the block itself, or a copy of it.
+  class window;
+
   /// Calls visit(bytes, page offset) for the pieces of a block in page order, from `first_token` on in each part, until
   /// it returns false.
   template <class Visit>
-  void for_each_piece(std::uint32_t block, std::uint32_t first_token, Visit visit) const;
+  void for_each_piece(const window& block, std::uint32_t first_token, Visit visit) const;
+  void note(const result<void>& done) const;
 
   wrong_byte locate(std::uint64_t page_offset) const noexcept;
 
   kv_layout layout_ = kv_layout::split;
   kv_cache_view view_;
+  /// Of each layer.
+  std::vector<kv_layer_shape> shapes_;
   std::vector<tensor> tensors_;
+  std::optional<gpu_memory> gpu_;
+  struct failure_note {
+    std::mutex mutex;
+    std::optional<error> first;
+  };
+  std::unique_ptr<failure_note> failure_ = std::make_unique<failure_note>();
   std::vector<std::uint32_t> free_;
   std::vector<bool> taken_;
 };

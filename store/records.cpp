@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <random>
+#include <vector>
 
 namespace troupe::store {
 
 namespace {
 
 constexpr std::uint8_t identity_version = 1;
-constexpr std::uint8_t namespace_version = 1;
+// A namespace is written as the oldest version that can say it, so that it is lost to as few older builds as can be.
+constexpr std::uint8_t uniform_namespace = 1;
+/// Layers have several shapes.
+constexpr std::uint8_t mixed_namespace = 2;
 
 constexpr std::size_t digest_bytes = 16;
 constexpr std::size_t namespace_key_bytes = 1 + digest_bytes;
@@ -94,7 +98,10 @@ public:
     return taken;
   }
 
-  /// Everything that was asked for was there, and nothing more.
+  /// Everything that was asked for was there.
+  bool sound() const noexcept { return sound_; }
+
+  /// The same, and nothing more.
   bool ended_well() const noexcept { return sound_ && rest_.empty(); }
 
 private:
@@ -119,7 +126,9 @@ tl::unexpected<error> wrong_value(std::string_view key, std::string_view value) 
 }
 
 tl::unexpected<error> wrong_version(std::string_view key, std::uint8_t found, std::uint8_t known) {
-  return corrupt(key, "has version " + std::to_string(found) + ", this build reads version " + std::to_string(known));
+  const std::string up_to = known > 1 ? "s 1 to " : " ";
+  return corrupt(key,
+                 "has version " + std::to_string(found) + ", this build reads version" + up_to + std::to_string(known));
 }
 
 void append_geometry(std::string& out, const kv_geometry& x) {
@@ -127,11 +136,31 @@ void append_geometry(std::string& out, const kv_geometry& x) {
     append_little(out, field);
 }
 
+void append_further(std::string& out, const std::vector<kv_layer_group>& groups) {
+  append_little(out, static_cast<std::uint32_t>(groups.size()));
+  for (const auto& x : groups)
+    for (const auto field : {x.layers, x.shape.parts, x.shape.heads, x.shape.head_size, x.shape.element_bytes})
+      append_little(out, field);
+}
+
 kv_geometry read_geometry(byte_reader& in) {
   kv_geometry x;
   for (auto* const field : {&x.layers, &x.parts, &x.heads, &x.head_size, &x.element_bytes, &x.block_tokens})
     *field = in.little<std::uint32_t>();
   return x;
+}
+
+std::vector<kv_layer_group> read_further(byte_reader& in) {
+  std::vector<kv_layer_group> out;
+  const auto count = in.little<std::uint32_t>();
+  // A count that is wrong comes to the end of the bytes, and takes no more memory than there are.
+  for (std::uint32_t i = 0; i < count && in.sound(); ++i) {
+    auto& x = out.emplace_back();
+    auto& shape = x.shape;
+    for (auto* const field : {&x.layers, &shape.parts, &shape.heads, &shape.head_size, &shape.element_bytes})
+      *field = in.little<std::uint32_t>();
+  }
+  return out;
 }
 
 } // namespace
@@ -183,7 +212,8 @@ void append_value(std::string& out, const node_identity& record) {
 }
 
 void append_value(std::string& out, const namespace_record& record) {
-  append_little(out, namespace_version);
+  const auto& further = record.spec.geometry.further;
+  append_little(out, further.empty() ? uniform_namespace : mixed_namespace);
   append_little(out, static_cast<std::uint8_t>(record.mode));
   append_little(out, static_cast<std::uint8_t>(record.slot_index ? 1 : 0));
   append_little(out, record.max_ranks);
@@ -193,6 +223,8 @@ void append_value(std::string& out, const namespace_record& record) {
     append_text(out, *text);
   append_little(out, spec.world_size);
   append_geometry(out, spec.geometry);
+  if (!further.empty())
+    append_further(out, further);
 }
 
 void append_value(std::string& out, const rank_record& record) {
@@ -229,8 +261,9 @@ result<namespace_record> decode_namespace(std::string_view key, std::string_view
   namespace_record record;
   record.id = byte_reader(key.substr(1)).big_digest<namespace_id>();
   byte_reader in(value);
-  if (const auto version = in.little<std::uint8_t>(); version != namespace_version && !value.empty())
-    return wrong_version(key, version, namespace_version);
+  const auto version = in.little<std::uint8_t>();
+  if (version != uniform_namespace && version != mixed_namespace && !value.empty())
+    return wrong_version(key, version, mixed_namespace);
   const auto mode = in.little<std::uint8_t>();
   record.mode = static_cast<world_size_mode>(mode);
   const auto slot_index = in.little<std::uint8_t>();
@@ -243,6 +276,8 @@ result<namespace_record> decode_namespace(std::string_view key, std::string_view
     *text = in.text();
   spec.world_size = in.little<std::uint32_t>();
   spec.geometry = read_geometry(in);
+  if (version == mixed_namespace)
+    spec.geometry.further = read_further(in);
   if (!in.ended_well() || mode > static_cast<std::uint8_t>(world_size_mode::automatic) || slot_index > 1)
     return wrong_value(key, value);
   return record;

@@ -48,7 +48,8 @@ public:
       return refuse(std::move(reply), !space ? space.error() : wanted.error());
     auto& pages = wanted->wanted;
     auto keys = std::move(pages.keys);
-    service_->allocate((*space)->id, wanted->rank, options_.reservation_deadline, std::move(keys), {},
+    auto parents = std::move(pages.parents);
+    service_->allocate((*space)->id, wanted->rank, options_.reservation_deadline, std::move(keys), std::move(parents),
                        [to = share(std::move(reply)), space = *space, rank = wanted->rank, text = std::move(pages.text),
                         ends = std::move(pages.text_ends)](result<std::vector<location>> given) {
                          if (!given)

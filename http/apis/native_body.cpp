@@ -1,10 +1,12 @@
 #include "http/apis/native_body.hpp"
 
 #include "config/kinds.hpp"
+#include "config/schema.hpp"
 #include "http/text.hpp"
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <limits>
 #include <span>
 #include <string>
@@ -194,7 +196,52 @@ accepted<void> into(std::string& out, const object& x, std::string_view name, co
   return {};
 }
 
+/// A number of a KV cache's shape: as in the config.
+struct shape_member {
+  std::string_view name;
+  std::uint32_t& value;
+  config::whole bounds;
+  bool required = false;
+};
+
 /// The bounds keep the bytes of a page within 64 bits.
+accepted<void> into(std::initializer_list<shape_member> members, const object& x, std::string_view where) {
+  for (const auto& m : members) {
+    auto read = into(m.value, x, m.name, m.bounds.min, m.bounds.max);
+    if (read && m.required && m.value == 0)
+      read = refuse(m.name, "is missing");
+    if (!read)
+      return tl::unexpected(rejection{read.error().code, std::string{where}.append(".").append(read.error().detail)});
+  }
+  return {};
+}
+
+accepted<void> into(std::vector<kv_layer_group>& out, const object& x) {
+  simdjson::dom::element found;
+  if (x.at_key("further_layers").get(found) != simdjson::SUCCESS || found.is_null())
+    return {};
+  const auto items = as_array(found, "kv_cache.further_layers", config::max_further_layers);
+  if (!items)
+    return hand_on(items);
+  for (const auto item : *items) {
+    const auto where = place("kv_cache.further_layers", out.size());
+    const auto members = as_object(item, where);
+    if (!members)
+      return hand_on(members);
+    auto& group = out.emplace_back();
+    auto& shape = group.shape;
+    if (auto read = into({{"layers", group.layers, config::group_layers, true},
+                          {"parts", shape.parts, config::layer_parts},
+                          {"heads", shape.heads, config::layer_heads, true},
+                          {"head_size", shape.head_size, config::layer_head_size, true},
+                          {"element_bytes", shape.element_bytes, config::layer_element_bytes}},
+                         *members, where);
+        !read)
+      return hand_on(read);
+  }
+  return {};
+}
+
 accepted<void> into(kv_geometry& out, const object& x) {
   simdjson::dom::element found;
   if (x.at_key("kv_cache").get(found) != simdjson::SUCCESS || found.is_null())
@@ -202,17 +249,16 @@ accepted<void> into(kv_geometry& out, const object& x) {
   const auto shape = as_object(found, "kv_cache");
   if (!shape)
     return hand_on(shape);
-  struct part {
-    std::string_view name;
-    std::uint32_t& value;
-    std::uint64_t max;
-  };
-  for (const auto& p : {part{"layers", out.layers, 1024}, part{"parts", out.parts, 2}, part{"heads", out.heads, 1024},
-                        part{"head_size", out.head_size, 16384}, part{"element_bytes", out.element_bytes, 4},
-                        part{"block_tokens", out.block_tokens, 4096}})
-    if (auto read = into(p.value, *shape, p.name, 1, p.max); !read)
-      return tl::unexpected(rejection{read.error().code, "kv_cache." + read.error().detail});
-  return {};
+  if (auto read = into({{"layers", out.layers, config::group_layers},
+                        {"parts", out.parts, config::layer_parts},
+                        {"heads", out.heads, config::layer_heads},
+                        {"head_size", out.head_size, config::layer_head_size},
+                        {"element_bytes", out.element_bytes, config::layer_element_bytes},
+                        {"block_tokens", out.block_tokens, config::page_tokens}},
+                       *shape, "kv_cache");
+      !read)
+    return hand_on(read);
+  return into(out.further, *shape);
 }
 
 accepted<page_ref> as_page(const simdjson::dom::element& item, std::string_view where, bool needs_slot,

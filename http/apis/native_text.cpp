@@ -56,7 +56,13 @@ std::string_view name_of(key_page::use x) noexcept {
 void append_geometry(std::string& out, const kv_geometry& x) {
   members m(out);
   m.add("layers", x.layers).add("parts", x.parts).add("heads", x.heads).add("head_size", x.head_size);
-  m.add("element_bytes", x.element_bytes).add("block_tokens", x.block_tokens).end();
+  m.add("element_bytes", x.element_bytes).add("block_tokens", x.block_tokens);
+  append_list(m.key("further_layers"), x.further, [&](const kv_layer_group& group) {
+    members g(out);
+    g.add("layers", group.layers).add("parts", group.shape.parts).add("heads", group.shape.heads);
+    g.add("head_size", group.shape.head_size).add("element_bytes", group.shape.element_bytes).end();
+  });
+  m.end();
 }
 
 void append_namespace(std::string& out, const namespace_info& x) {

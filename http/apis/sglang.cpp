@@ -56,9 +56,10 @@ public:
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
     const auto space = space_of(wanted->space);
-    service_->allocate(space->id, *rank, options_.reservation_deadline, std::move(wanted->wanted.keys), {},
+    auto& pages = wanted->wanted;
+    service_->allocate(space->id, *rank, options_.reservation_deadline, std::move(pages.keys), std::move(pages.parents),
                        [to = share(std::move(reply)), space, rank = *rank,
-                        places = std::move(wanted->wanted.places)](result<std::vector<location>> given) {
+                        places = std::move(pages.places)](result<std::vector<location>> given) {
                          if (!given)
                            return fail_call(to, given.error(), space, rank);
                          std::move(*to).send(response::json(reserved(places, *given)));

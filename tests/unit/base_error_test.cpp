@@ -32,7 +32,8 @@ TEST_CASE("the numbers of error codes never change", "[base][error]") {
   CHECK(static_cast<int>(errc::unsupported) == 20);
   CHECK(static_cast<int>(errc::slab_damaged) == 21);
   CHECK(static_cast<int>(errc::internal) == 22);
-  CHECK(errc_count == 23);
+  CHECK(static_cast<int>(errc::device_error) == 23);
+  CHECK(errc_count == 24);
 }
 
 TEST_CASE("every error code has a name of its own", "[base][error]") {

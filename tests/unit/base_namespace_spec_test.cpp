@@ -42,14 +42,15 @@ std::string nasty_string(std::mt19937& random) {
 
 TEST_CASE("a page has the bytes of its geometry", "[base][namespace_spec]") {
   const auto geometry = llama().geometry;
-  CHECK(geometry.token_bytes() == 4 * 128 * 2);
+  CHECK(geometry.first_shape().content_bytes() == 128 * 2);
+  CHECK(geometry.first_shape().token_bytes() == 4 * 128 * 2 * 2);
   CHECK(geometry.page_bytes() == std::uint64_t{4} * 128 * 2 * 16 * 2 * 32);
 }
 
 TEST_CASE("the bytes of a page do not overflow 32 bits", "[base][namespace_spec]") {
   const kv_geometry huge{
       .layers = 128, .parts = 2, .heads = 128, .head_size = 256, .element_bytes = 4, .block_tokens = 256};
-  CHECK(huge.token_bytes() == 131'072);
+  CHECK(huge.first_shape().token_bytes() == 262'144);
   CHECK(huge.page_bytes() == 8'589'934'592ULL);
   const kv_geometry wide{
       .layers = 1, .parts = 1, .heads = 65'536, .head_size = 65'536, .element_bytes = 1, .block_tokens = 1};
@@ -61,7 +62,7 @@ TEST_CASE("the identity is the same in every version", "[base][namespace_spec]")
                                    "model=23:meta-llama/Llama-3.1-8B\n"
                                    "revision=4:main\n"
                                    "dtype=8:bfloat16\n"
-                                   "layout=21:layer-part-token-head\n"
+                                   "layout=21:layer-part-head-token\n"
                                    "salt=0:\n"
                                    "world_size=1:2\n"
                                    "layers=2:32\n"
@@ -71,7 +72,7 @@ TEST_CASE("the identity is the same in every version", "[base][namespace_spec]")
                                    "element_bytes=1:2\n"
                                    "block_tokens=2:16\n");
   CHECK(llama().id() == hash_namespace(llama().identity_text()));
-  CHECK(to_string(llama().id()) == "c2b7624f2ca820e61b7696d027aabde2");
+  CHECK(to_string(llama().id()) == "12d96a2ca583a5f8b3bd21ec50ea3d42");
 }
 
 TEST_CASE("everything that makes pages differ makes the identity differ", "[base][namespace_spec]") {
@@ -88,6 +89,10 @@ TEST_CASE("everything that makes pages differ makes the identity differ", "[base
       {"head_size", [](namespace_spec& x) { x.geometry.head_size = 64; }},
       {"element_bytes", [](namespace_spec& x) { x.geometry.element_bytes = 1; }},
       {"block_tokens", [](namespace_spec& x) { x.geometry.block_tokens = 32; }},
+      {"further",
+       [](namespace_spec& x) {
+         x.geometry.further = {{1, {2, 4, 128, 2}}};
+       }},
   };
   for (const auto& [what, change] : changes) {
     INFO(what);
@@ -95,6 +100,40 @@ TEST_CASE("everything that makes pages differ makes the identity differ", "[base
     change(changed);
     CHECK(changed.id() != llama().id());
   }
+}
+
+TEST_CASE("everything of further layers makes the identity differ", "[base][namespace_spec]") {
+  const auto with = [](std::vector<kv_layer_group> further) {
+    auto spec = llama();
+    spec.geometry.further = std::move(further);
+    return spec.identity_text();
+  };
+  const kv_layer_group group{3, {1, 2, 64, 2}};
+  CHECK(with({group}) == llama().identity_text() + "further_layers=1:3\nparts=1:1\nheads=1:2\nhead_size=2:64\n"
+                                                   "element_bytes=1:2\n");
+  const std::vector<std::vector<kv_layer_group>> all{{},
+                                                     {group},
+                                                     {group, group},
+                                                     {{4, {1, 2, 64, 2}}},
+                                                     {{3, {2, 2, 64, 2}}},
+                                                     {{3, {1, 4, 64, 2}}},
+                                                     {{3, {1, 2, 32, 2}}},
+                                                     {{3, {1, 2, 64, 1}}},
+                                                     {{3, {1, 2, 64, 1}}, group},
+                                                     {group, {3, {1, 2, 64, 1}}}};
+  for (const auto& a : all)
+    for (const auto& b : all)
+      CHECK((with(a) == with(b)) == (a == b));
+}
+
+TEST_CASE("layers of several shapes add up, in their order", "[base][namespace_spec]") {
+  kv_geometry geometry{2, 2, 4, 16, 2, 8};
+  geometry.further = {{3, {1, 1, 132, 1}}, {1, {2, 2, 16, 4}}};
+  CHECK(geometry.layer_count() == 6);
+  const kv_layer_shape indexer{1, 1, 132, 1};
+  CHECK(geometry.shapes() ==
+        std::vector<kv_layer_shape>{{2, 4, 16, 2}, {2, 4, 16, 2}, indexer, indexer, indexer, {2, 2, 16, 4}});
+  CHECK(geometry.page_bytes() == 8 * (2 * 2 * 4 * 16 * 2 + 3 * 132 + 2 * 2 * 16 * 4));
 }
 
 TEST_CASE("the name of a namespace is not part of its identity", "[base][namespace_spec]") {

@@ -43,6 +43,11 @@ const std::vector<bounds> all_bounds{
     {"namespaces[i].kv_cache.head_size", "0", "1", "16384", "16385"},
     {"namespaces[i].kv_cache.element_bytes", "0", "1", "4", "5"},
     {"namespaces[i].kv_cache.block_tokens", "0", "1", "4096", "4097"},
+    {"namespaces[i].kv_cache.further_layers[i].layers", "0", "1", "1024", "1025"},
+    {"namespaces[i].kv_cache.further_layers[i].parts", "0", "1", "2", "3"},
+    {"namespaces[i].kv_cache.further_layers[i].heads", "0", "1", "1024", "1025"},
+    {"namespaces[i].kv_cache.further_layers[i].head_size", "0", "1", "16384", "16385"},
+    {"namespaces[i].kv_cache.further_layers[i].element_bytes", "0", "1", "4", "5"},
     {"registry.shards", "0", "1", "256", "257"},
     {"registry.lease_default", "999999 ns", "1 ms", "24 h", "86400000000001 ns"},
     {"registry.lease_max", "999999 ns", "1 ms", "24 h", "86400000000001 ns"},
@@ -76,7 +81,7 @@ const std::vector<bounds> all_bounds{
 };
 
 std::string concrete(std::string path) {
-  if (const auto at = path.find("[i]"); at != std::string::npos)
+  for (auto at = path.find("[i]"); at != std::string::npos; at = path.find("[i]"))
     path.replace(at, 3, "[0]");
   return path;
 }

@@ -119,7 +119,9 @@ std::string mutate_tokens(std::string text, generator& random) {
 } // namespace
 
 TEST_CASE("A config that was damaged at random loads or says what is wrong", "[config]") {
-  const auto valid = to_json(good(small_config));
+  auto whole = good(small_config);
+  whole.namespaces[0].geometry.further = {{1, {1, 1, 132, 1}}, {1, {2, 2, 64, 2}}};
+  const auto valid = to_json(whole);
   const auto first_seed = std::random_device{}();
   std::size_t loaded = 0;
   for (std::uint64_t i = 0; i < 4000; ++i) {
@@ -154,7 +156,7 @@ TEST_CASE("Overrides that were damaged at random are applied or refused", "[conf
     generator random{seed};
     const auto keys = documented_keys();
     auto text = keys[below(random, keys.size())].path + "=" + mutate_tokens("1 \"4 MiB\"", random);
-    if (const auto index = text.find("[i]"); index != std::string::npos)
+    for (auto index = text.find("[i]"); index != std::string::npos; index = text.find("[i]"))
       text[index + 1] = static_cast<char>('0' + below(random, 4));
     if (below(random, 2) == 0)
       text = mutate_bytes(text, random);

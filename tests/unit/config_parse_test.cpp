@@ -29,7 +29,7 @@ TEST_CASE("A config says what it says and leaves the rest at its defaults", "[co
   CHECK_FALSE(config.storage.ranks[1].directory);
   REQUIRE(config.namespaces.size() == 1);
   CHECK(config.namespaces[0].name == "chat");
-  CHECK(config.namespaces[0].layout == "layer-part-token-head");
+  CHECK(config.namespaces[0].layout == "layer-part-head-token");
   CHECK(config.namespaces[0].geometry.parts == 2);
   CHECK(config.namespaces[0].geometry.page_bytes() == 64 * kibibyte);
   CHECK(config.registry == registry_config{});
@@ -218,6 +218,7 @@ TEST_CASE("The effective config loads back as it was", "[config]") {
   other.storage.high_watermark = 0.4;
   other.storage.direct = false;
   other.namespaces[0].salt = "tenant 7";
+  other.namespaces[0].geometry.further = {{2, {1, 1, 132, 1}}, {1, {2, 1, 64, 2}}};
   other.io.engine = "threads";
   other.caf.scheduler_policy = "sharing";
   round_trip(other, role::server);

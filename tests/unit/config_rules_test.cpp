@@ -131,7 +131,66 @@ TEST_CASE("Elements have the size of their type", "[config]") {
   good(small_config, {"namespaces[0].dtype=fp8_e4m3", "namespaces[0].kv_cache.element_bytes=1"});
   CHECK(contains(bad(small_config, {"namespaces[0].dtype=complex"}), "namespaces[0].dtype: expected \"bfloat16\", "));
   CHECK(contains(bad(small_config, {"namespaces[0].layout=token-first"}),
-                 "namespaces[0].layout: expected \"layer-part-token-head\", got \"token-first\""));
+                 "namespaces[0].layout: expected \"layer-part-head-token\", got \"token-first\""));
+}
+
+TEST_CASE("Layers of other shapes follow the first ones, and add to the page", "[config]") {
+  const std::string path = "namespaces[0].kv_cache.further_layers";
+  const auto mixed = good(small_config, {path + R"(=[{"layers":3,"parts":1,"heads":1,"head_size":132,"element_bytes":1},
+                                                      {"layers":1,"heads":2,"head_size":8}])"})
+                         .namespaces[0]
+                         .geometry;
+  CHECK(mixed.further == std::vector<kv_layer_group>{{3, {1, 1, 132, 1}}, {1, {2, 2, 8, 2}}});
+  CHECK(mixed.page_bytes() == 64 * kibibyte + 64 * (3 * 132 + 2 * 2 * 8 * 2));
+  // One by one, as in other lists.
+  const overrides first{path + "[0].layers=1", path + "[0].heads=1", path + "[0].head_size=8"};
+  CHECK(good(small_config, first).namespaces[0].geometry.further == std::vector<kv_layer_group>{{1, {2, 1, 8, 2}}});
+  const auto with = [](overrides some, overrides more) {
+    some.insert(some.end(), more.begin(), more.end());
+    return some;
+  };
+  CHECK(bad(small_config, with(first, {path + "[2].layers=1"})) ==
+        path + "[2]: \"" + path + "\" has 1 entries, so the next one is " + path + "[1] (--set)\n");
+  CHECK(bad(small_config, {path + "=[{\"layers\":1,\"heads\":1}]"}) ==
+        path + "[0].head_size: is missing: Elements of one head. (--set)\n");
+  CHECK(bad(small_config, with(first, {path + "[0].block_tokens=16"})) ==
+        path + "[0].block_tokens: no such key (--set)\n");
+
+  // A type of their own, but one that there is.
+  for (const auto* bytes : {"1", "2", "4"})
+    good(small_config, with(first, {path + "[0].element_bytes=" + bytes}));
+  CHECK(bad(small_config, with(first, {path + "[0].element_bytes=3"})) ==
+        path + "[0].element_bytes: an element has 1, 2 or 4 bytes, got 3\n");
+
+  // Their bytes count.
+  CHECK(bad(small_config, with(first, {path + "[0].layers=1024", path + "[0].head_size=512"})) ==
+        "namespaces[0].kv_cache: a page would have 131136 KiB; 1 B to 64 MiB are possible\n");
+  CHECK(contains(bad(small_config, with(first, {"storage.ranks[0].slab_bytes=548 KiB"})), "has room for 7 slots"));
+  const overrides other{R"(namespaces[1]={"name":"code","model":"some/model","dtype":"bfloat16","world_size":2,
+      "kv_cache":{"layers":2,"heads":2,"head_size":64,"block_tokens":64}})"};
+  CHECK(good(small_config, with(first, other)).namespaces.size() == 2);
+}
+
+TEST_CASE("There are 64 groups of further layers at most", "[config]") {
+  auto config = good(small_config);
+  auto space = config.namespaces[0];
+  space.geometry.further.resize(64, {1, {1, 1, 1, 1}});
+  config.namespaces[0] = space;
+  CHECK(validate(config).empty());
+  // The largest config that there can be is still read back.
+  for (std::size_t i = 1; i < 64; ++i) {
+    config.namespaces.push_back(space);
+    config.namespaces.back().name += std::to_string(i);
+    config.namespaces.back().salt = std::to_string(i);
+  }
+  CHECK(good(to_json(config)) == config);
+  config.namespaces.resize(1);
+  auto& groups = config.namespaces[0].geometry.further;
+  groups.resize(65, {1, {1, 1, 1, 1}});
+  CHECK(contains(lines(validate(config)), "kv_cache.further_layers: 65 entries, at most 64 are allowed"));
+  groups.assign(64, {1024, {2, 1024, 16384, 4}});
+  config.namespaces[0].geometry.block_tokens = 4096;
+  CHECK(contains(lines(validate(config)), "namespaces[0].kv_cache: a page would have "));
 }
 
 TEST_CASE("Buffers have room for a page", "[config]") {

@@ -54,9 +54,13 @@ TEST_CASE("A geometry with a zero, an odd element size or an impossible page is 
     CHECK(!validate(g).has_value());
   }
   constexpr auto huge = std::numeric_limits<std::uint32_t>::max();
-  CHECK(!validate(kv_geometry{huge, 1, huge, 1, 1, 1}).has_value()); // fits in 64 bits, but not in 63
+  CHECK(!validate(kv_geometry{1, 1, huge, 1, 1, huge}).has_value()); // fits in 64 bits, but not in 63
   CHECK(!validate(kv_geometry{huge, huge, huge, huge, 8, huge}).has_value());
-  CHECK(validate(kv_geometry{1U << 31U, 1, 1U << 31U, 1, 1, 1}).has_value());
+  CHECK(validate(kv_geometry{1, 1, 1U << 31U, 1, 1, 1U << 31U}).has_value());
+  // Whoever handles layers one by one would need memory for each.
+  CHECK(validate(kv_geometry{65'536, 1, 1, 1, 1, 1}).has_value());
+  CHECK(!validate(kv_geometry{65'537, 1, 1, 1, 1, 1}).has_value());
+  CHECK(!validate(kv_geometry{65'535, 1, 1, 1, 1, 1, {{1, {1, 1, 1, 1}}, {1, {1, 1, 1, 1}}}}).has_value());
 }
 
 TEST_CASE("Bytes of a layer are computed in 64 bits and overflow is refused", "[gpu]") {
@@ -151,4 +155,101 @@ TEST_CASE("Contiguous layouts need exactly their bytes; MLA has one part and one
   CHECK(make_kv_cache_view(kv_layout::mla, {2, 1, 1, 4, 2, 5}, blocks, f.tensors).has_value());
   CHECK(make_kv_cache_view(kv_layout::mla, {2, 1, 2, 4, 2, 5}, blocks, f.tensors).error().code ==
         errc::invalid_argument);
+}
+
+TEST_CASE("Further layers are held to the same rules as the first ones", "[gpu]") {
+  auto mixed = small;
+  mixed.further = {{1, {1, 1, 132, 1}}, {2, {2, 2, 8, 4}}};
+  CHECK(validate(mixed).has_value());
+  for (std::size_t i = 0; i < mixed.further.size(); ++i) {
+    const auto refusal = [&](auto change) {
+      auto g = mixed;
+      change(g.further[i]);
+      const auto ok = validate(g);
+      REQUIRE_FALSE(ok.has_value());
+      CHECK(ok.error().code == errc::invalid_argument);
+      return ok.error().text;
+    };
+    const auto at = "further[" + std::to_string(i) + "].";
+    CHECK(refusal([](kv_layer_group& x) { x.layers = 0; }) == "geometry: " + at + "layers is 0");
+    CHECK(refusal([](kv_layer_group& x) { x.shape.parts = 0; }) == "geometry: " + at + "parts is 0");
+    CHECK(refusal([](kv_layer_group& x) { x.shape.heads = 0; }) == "geometry: " + at + "heads is 0");
+    CHECK(refusal([](kv_layer_group& x) { x.shape.head_size = 0; }) == "geometry: " + at + "head_size is 0");
+    for (const std::uint32_t bytes : {0U, 3U, 16U})
+      CHECK(refusal([&](kv_layer_group& x) { x.shape.element_bytes = bytes; }).starts_with("geometry: " + at + "elem"));
+  }
+}
+
+TEST_CASE("Bytes of all layers together must fit", "[gpu]") {
+  constexpr auto half = 1U << 31U;
+  const kv_layer_group quarter{half, {1, half, 1, 1}}; // 2^62 bytes
+  kv_geometry g{1, 1, 1, 1, 1, 1};
+  g.further = {quarter};
+  CHECK(validate(g).has_value());
+  g.further = {quarter, quarter};
+  CHECK(validate(g).error().code == errc::invalid_argument); // 2^63
+  g.further = {quarter, quarter, quarter, quarter};
+  CHECK(validate(g).error().code == errc::invalid_argument); // 2^64
+  g.further = {{half, {half, half, half, 8}}};
+  CHECK(validate(g).error().code == errc::invalid_argument);
+  g.further = {{1, {1, half, 1, 1}}};
+  g.block_tokens = half;
+  CHECK(validate(g).has_value());
+  g.further[0].shape.parts = 2;
+  CHECK(validate(g).error().code == errc::invalid_argument);
+}
+
+TEST_CASE("Each layer's tensor has the bytes of its own shape", "[gpu]") {
+  kv_geometry g{2, 2, 3, 4, 2, 6};
+  g.further = {{1, {1, 1, 132, 1}}, {1, {2, 1, 8, 4}}};
+  const auto sizes = all_layer_bytes(g, 10).value();
+  CHECK(sizes == std::vector<std::uint64_t>{60U * 48, 60U * 48, 60U * 132, 60U * 64});
+  CHECK(layer_bytes(g, 10).value() == 60U * 48);
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<std::span<std::byte>> tensors;
+  for (const auto size : sizes)
+    tensors.emplace_back(memory.emplace_back(size));
+  for (const auto layout : {kv_layout::split, kv_layout::blocks_first, kv_layout::head_major, kv_layout::packed})
+    for (const std::uint32_t per_page : {1U, 2U, 3U, 6U}) {
+      INFO(to_string(layout) << ", " << per_page << " blocks a page");
+      // The same memory has more blocks where these are smaller.
+      const auto made = make_kv_cache_view(layout, g, 10 * per_page, tensors, per_page);
+      REQUIRE(made.has_value());
+      CHECK(made->tokens_per_block() == 6 / per_page);
+      CHECK(make_kv_cache_view(layout, g, 10 * per_page + 1, tensors, per_page).error().code == errc::out_of_range);
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        auto shorter = tensors;
+        shorter[i] = shorter[i].first(shorter[i].size() - 1);
+        CHECK(make_kv_cache_view(layout, g, 10 * per_page, shorter, per_page).error().code == errc::out_of_range);
+      }
+    }
+  // Tensors of another layer's size do not pass in its place.
+  std::swap(tensors[1], tensors[3]);
+  CHECK(make_kv_cache_view(kv_layout::split, g, 10, tensors).has_value() == false);
+  tensors.pop_back();
+  CHECK(make_kv_cache_view(kv_layout::split, g, 10, tensors).error().code == errc::invalid_argument);
+}
+
+TEST_CASE("An MLA cache has one part and one head in all its layers", "[gpu]") {
+  kv_geometry g{1, 1, 1, 576, 2, 4};
+  std::vector<std::byte> memory(100'000);
+  const std::vector<std::span<std::byte>> tensors(2, memory);
+  g.further = {{1, {1, 1, 132, 1}}};
+  CHECK(make_kv_cache_view(kv_layout::mla, g, 2, tensors).has_value());
+  g.further = {{1, {2, 1, 132, 1}}};
+  CHECK(make_kv_cache_view(kv_layout::mla, g, 2, tensors).error().code == errc::invalid_argument);
+  g.further = {{1, {1, 2, 132, 1}}};
+  CHECK(make_kv_cache_view(kv_layout::mla, g, 2, tensors).error().code == errc::invalid_argument);
+}
+
+TEST_CASE("The blocks of a page share its tokens equally", "[gpu]") {
+  fixture f; // pages of 5 tokens
+  for (const std::uint32_t per_page : {0U, 2U, 3U, 4U, 6U, 10U}) {
+    INFO(per_page);
+    CHECK(make_kv_cache_view(kv_layout::split, small, blocks, f.tensors, per_page).error().code ==
+          errc::invalid_argument);
+    f.view.blocks_per_page = per_page;
+    CHECK(f.refusal() == errc::invalid_argument);
+  }
+  CHECK(make_kv_cache_view(kv_layout::split, small, blocks, f.tensors, 5).has_value());
 }

@@ -59,8 +59,8 @@ struct model_cache {
     std::uint64_t offset = 0;
     for (std::uint32_t layer = 0; layer < g.layers; ++layer)
       for (std::uint32_t part = 0; part < g.parts; ++part)
-        for (std::uint32_t token = 0; token < g.block_tokens; ++token)
-          for (std::uint32_t head = 0; head < g.heads; ++head)
+        for (std::uint32_t head = 0; head < g.heads; ++head)
+          for (std::uint32_t token = 0; token < g.block_tokens; ++token)
             for (std::uint64_t byte = 0; byte < content; ++byte, ++offset)
               visit(at(layer, block, part, token, head, byte), offset, token);
   }
@@ -157,7 +157,8 @@ TEST_CASE("Gather gives what an element-wise reference gives, in every layout", 
       const auto before = cache.tensors;
       const auto blocks = random_blocks(11, 1 + random() % 11, random);
       std::vector<bytes> pages(blocks.size(), bytes(g.page_bytes(), poison));
-      REQUIRE(mover_of(cache.view)->gather(moves_of(blocks, pages)).has_value());
+      auto moves = moves_of(blocks, pages);
+      REQUIRE(mover_of(cache.view)->gather(moves).has_value());
       for (std::size_t i = 0; i < blocks.size(); ++i) {
         bytes expected(g.page_bytes());
         cache.for_each_byte(blocks[i],
@@ -207,7 +208,7 @@ TEST_CASE("Every number of tokens can be skipped", "[gpu]") {
       model_cache cache(g, 2, layout.order, layout.padding);
       std::mt19937_64 random(skip);
       auto page = random_bytes(g.page_bytes(), random);
-      const block_move move{1, page.data(), page.size(), skip};
+      block_move move{1, page.data(), page.size(), skip};
       REQUIRE(mover_of(cache.view)->scatter({&move, 1}).has_value());
       std::size_t wrong = 0;
       cache.for_each_byte(1, [&](std::byte& b, std::uint64_t offset, std::uint32_t token) {
@@ -228,8 +229,8 @@ TEST_CASE("Engines of different layouts exchange pages", "[gpu]") {
       model_cache to(g, 6, to_layout.order, to_layout.padding);
       from.for_each_byte(3, [&](std::byte& b, std::uint64_t, std::uint32_t) { b = static_cast<std::byte>(random()); });
       bytes page(g.page_bytes());
-      const block_move out{3, page.data(), page.size(), 0};
-      const block_move in{5, page.data(), page.size(), 0};
+      block_move out{3, page.data(), page.size(), 0};
+      block_move in{5, page.data(), page.size(), 0};
       REQUIRE(mover_of(from.view)->gather({&out, 1}).has_value());
       REQUIRE(mover_of(to.view)->scatter({&in, 1}).has_value());
       std::size_t wrong = 0;
@@ -272,9 +273,9 @@ TEST_CASE("Layers of one cross-layer tensor are moved rightly, adjacent or not",
   kv_cache_view view{g, 6, {}};
   for (std::uint64_t layer = 0; layer < g.layers; ++layer)
     view.layers.push_back({memory.data() + layer * (layer_part + gap), memory.size() - layer * (layer_part + gap),
-                           block_stride, layer_part / 2, g.token_bytes(), 16});
+                           block_stride, layer_part / 2, 16, 64});
   bytes page(g.page_bytes());
-  const block_move move{4, page.data(), page.size(), 0};
+  block_move move{4, page.data(), page.size(), 0};
   const auto mover = mover_of(view);
   REQUIRE(mover->gather({&move, 1}).has_value());
   for (std::uint64_t layer = 0; layer < g.layers; ++layer)
@@ -286,7 +287,7 @@ TEST_CASE("Layers of one cross-layer tensor are moved rightly, adjacent or not",
   for (std::uint64_t layer = 0; layer < g.layers; ++layer)
     std::copy_n(other.begin() + static_cast<std::ptrdiff_t>(layer * layer_part), layer_part,
                 expected.begin() + static_cast<std::ptrdiff_t>(block_stride + layer * (layer_part + gap)));
-  const block_move back{1, other.data(), other.size(), 0};
+  block_move back{1, other.data(), other.size(), 0};
   REQUIRE(mover->scatter({&back, 1}).has_value());
   CHECK(memory == expected);
 }
@@ -298,10 +299,10 @@ TEST_CASE("Layers that touch in block 0 only are not taken for one piece", "[gpu
   std::mt19937_64 random(5);
   auto memory = random_bytes(piece * 10, random);
   kv_cache_view view{g, 3, {}};
-  view.layers.push_back({memory.data(), 5 * piece, 2 * piece, piece / 2, g.token_bytes(), 16});
-  view.layers.push_back({memory.data() + piece, 9 * piece, 4 * piece, piece / 2, g.token_bytes(), 16});
+  view.layers.push_back({memory.data(), 5 * piece, 2 * piece, piece / 2, 16, 64});
+  view.layers.push_back({memory.data() + piece, 9 * piece, 4 * piece, piece / 2, 16, 64});
   bytes page(g.page_bytes());
-  const block_move move{2, page.data(), page.size(), 0};
+  block_move move{2, page.data(), page.size(), 0};
   REQUIRE(mover_of(view)->gather({&move, 1}).has_value());
   const auto at = [&](std::uint64_t n) { return memory.begin() + static_cast<std::ptrdiff_t>(n * piece); };
   const auto half = page.begin() + static_cast<std::ptrdiff_t>(piece);
@@ -321,7 +322,7 @@ TEST_CASE("A bad entry anywhere in the list is refused before anything moves", "
   auto& bad = moves[position];
   auto expected = errc::invalid_argument;
   SECTION("block out of range") {
-    bad.block = GENERATE(4U, 5U, 0x80000000U, 0xffffffffU);
+    bad.block = GENERATE(4U, 5U, 0x80000000U, 0xfffffffeU);
     expected = errc::out_of_range;
   }
   SECTION("page too small") {
@@ -352,7 +353,7 @@ TEST_CASE("Gather refuses to skip tokens; an empty list is fine; a bad view make
   model_cache cache(g, 4, layouts()[0].order, 0);
   const auto mover = mover_of(cache.view);
   bytes page(g.page_bytes(), std::byte{1});
-  const block_move move{0, page.data(), page.size(), 1};
+  block_move move{0, page.data(), page.size(), 1};
   CHECK(mover->gather({&move, 1}).error().code == errc::invalid_argument);
   CHECK(page == bytes(g.page_bytes(), std::byte{1}));
   CHECK(mover->gather({}).has_value());
@@ -365,7 +366,8 @@ TEST_CASE("The last entry wins where one block is scattered twice", "[gpu]") {
   const kv_geometry g{2, 2, 2, 8, 2, 4};
   model_cache cache(g, 4, layouts()[2].order, 0);
   std::vector<bytes> pages{bytes(g.page_bytes(), std::byte{1}), bytes(g.page_bytes(), std::byte{2})};
-  REQUIRE(mover_of(cache.view)->scatter(moves_of({3, 3}, pages)).has_value());
+  auto moves = moves_of({3, 3}, pages);
+  REQUIRE(mover_of(cache.view)->scatter(moves).has_value());
   std::size_t wrong = 0;
   cache.for_each_byte(3, [&](std::byte& b, std::uint64_t, std::uint32_t) { wrong += b != std::byte{2}; });
   CHECK(wrong == 0);
@@ -385,8 +387,8 @@ TEST_CASE("Offsets beyond 4 GiB inside one layer are exact", "[gpu]") {
   std::mt19937_64 random(1);
   auto page = random_bytes(g.page_bytes(), random);
   bytes back(page.size());
-  const block_move in{blocks - 1, page.data(), page.size(), 0};
-  const block_move out{blocks - 1, back.data(), back.size(), 0};
+  block_move in{blocks - 1, page.data(), page.size(), 0};
+  block_move out{blocks - 1, back.data(), back.size(), 0};
   REQUIRE(mover->scatter({&in, 1}).has_value());
   REQUIRE(mover->gather({&out, 1}).has_value());
   CHECK(back == page);

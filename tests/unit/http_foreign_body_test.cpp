@@ -125,8 +125,21 @@ TEST_CASE("Keys of an allocation are kept once, in the order in which they come"
   CHECK(x->rank == 3);
   CHECK(x->wanted.keys == std::vector{some_keys.digest("b"), some_keys.digest("a"), some_keys.digest("c")});
   CHECK(x->wanted.places == std::vector<std::uint32_t>{0, 1, 0, 1, 2});
+  CHECK(x->wanted.parents == std::vector{key_digest{}, some_keys.digest("b"), key_digest{}});
   CHECK(x->wanted.text == R"("b""a""c")");
   CHECK(x->wanted.text_ends == std::vector<std::size_t>{3, 6, 9});
+}
+
+TEST_CASE("The key before a key is known if any is named, and by the first pair", "[http][foreign]") {
+  const auto parents = [](const char* keys) {
+    return read_sglang_reserve(padded{std::string{R"({"keys":)"} + keys + "}"}, some_rules)->wanted.parents;
+  };
+  const auto a = some_keys.digest("a");
+  CHECK(parents("[]").empty());
+  CHECK(parents(R"([["a",""],["b",null],["b","a"]])").empty());
+  CHECK(parents(R"([["x","a"],["b",""],["b","x"]])") == std::vector{a, key_digest{}});
+  CHECK(parents(R"([["x",""],["b","a"],["x","b"],["c",""]])") == std::vector{key_digest{}, a, key_digest{}});
+  CHECK_FALSE(read_sglang_reserve(padded{R"({"keys":[["a",1]]})"}, some_rules));
 }
 
 TEST_CASE("Of pages, those that cannot be are counted and left out", "[http][foreign]") {

@@ -131,8 +131,8 @@ TEST_CASE("A server may be stopped while clients come and go and answers are giv
     std::vector<std::thread> threads;
     std::atomic<int> answered{0};
     for (int i = 0; i < 3; ++i)
-      threads.emplace_back([&] {
-        const auto fd = std::make_unique<client>(listening);
+      // Connected from here: a thread might not get its turn before the others have had their answers and all stops.
+      threads.emplace_back([&answered, fd = std::make_unique<client>(listening)] {
         while (fd->send(post("/held", "x")) && fd->read())
           ++answered;
       });

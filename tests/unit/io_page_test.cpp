@@ -70,7 +70,7 @@ TEST_CASE("the header has the documented layout", "[io][page]") {
   std::vector<std::byte> slot(slot_bytes(100), std::byte{0xab});
   seal_page(slot, some_identity(100));
   CHECK(std::memcmp(slot.data(), "TRPPAGE1", 8) == 0);
-  CHECK(load<std::uint32_t>(slot, 8) == 1);
+  CHECK(load<std::uint32_t>(slot, 8) == 2);
   CHECK(load<std::uint32_t>(slot, 12) == 4096);
   CHECK(load<std::uint64_t>(slot, 16) == 0x1111111111111111);
   CHECK(load<std::uint64_t>(slot, 24) == 0x2222222222222222);
@@ -81,12 +81,13 @@ TEST_CASE("the header has the documented layout", "[io][page]") {
   CHECK(load<std::uint32_t>(slot, 56) == 7);
   CHECK(load<std::uint32_t>(slot, 60) == 0);
   CHECK(load<std::uint64_t>(slot, 64) == 100);
-  const auto payload = XXH3_128bits(slot.data() + 4096, 100);
-  CHECK(load<std::uint64_t>(slot, 72) == payload.low64);
-  CHECK(load<std::uint64_t>(slot, 80) == payload.high64);
+  const auto payload = checksum_of(std::span(slot).subspan(4096, 100));
+  CHECK(load<std::uint64_t>(slot, 72) == payload.low);
+  CHECK(load<std::uint64_t>(slot, 80) == payload.high);
   // Fixed numbers: a page written by one build is read by the next.
-  CHECK(load<std::uint64_t>(slot, 72) == 0x4c64e7609f8e6ef1);
-  CHECK(load<std::uint64_t>(slot, 4088) == 0xaf2e632076ddee8b);
+  CHECK(load<std::uint64_t>(slot, 72) == 0x264b441d279bce53);
+  CHECK(load<std::uint64_t>(slot, 80) == 0xc2f252a15b10ddd2);
+  CHECK(load<std::uint64_t>(slot, 4088) == 0x36dd4eca1b69445f);
 }
 
 TEST_CASE("any changed bit of the header is found", "[io][page]") {
@@ -156,11 +157,44 @@ TEST_CASE("a sound page of something else is refused as such", "[io][page]") {
 TEST_CASE("a page of another format version is refused", "[io][page]") {
   const auto identity = some_identity(512);
   auto slot = sealed_page(identity, 7);
-  slot[8] = std::byte{2};
+  slot[8] = GENERATE(std::byte{1}, std::byte{3});
   const auto hash = XXH3_64bits(slot.data(), 4088);
   std::memcpy(slot.data() + 4088, &hash, sizeof hash);
   CHECK(verify_page(slot, identity) == errc::identity_mismatch);
   CHECK_FALSE(identity_of(slot).has_value());
+  CHECK(expected_checksum(slot, identity).error() == errc::identity_mismatch);
+}
+
+TEST_CASE("whoever has the checksum of a payload seals with it, and checks by it", "[io][page]") {
+  const auto identity = some_identity(5000);
+  const auto sealed = sealed_page(identity, 12);
+  const auto payload = std::span(sealed).subspan(page_header_bytes, 5000);
+  auto slot = sealed;
+  std::fill(slot.begin(), slot.begin() + page_header_bytes, std::byte{0x77});
+  seal_page(slot, identity, checksum_of(payload));
+  CHECK(slot == sealed);
+  CHECK(expected_checksum(slot, identity) == checksum_of(payload));
+  // It is the header that is looked at, and not the payload.
+  slot[page_header_bytes + 17] ^= std::byte{1};
+  CHECK(expected_checksum(slot, identity) == checksum_of(payload));
+  CHECK(verify_page(slot, identity) == errc::corrupt);
+  seal_page(slot, identity, checksum_of(payload));
+  CHECK(verify_page(slot, identity) == errc::corrupt);
+}
+
+TEST_CASE("a header that is not the expected one says no checksum, but what the slot is", "[io][page]") {
+  const auto identity = some_identity(5000);
+  auto slot = sealed_page(identity, 13);
+  auto other = identity;
+  other.where.generation += 1;
+  CHECK(expected_checksum(slot, other).error() == errc::identity_mismatch);
+  CHECK(expected_checksum(std::span(slot).first(9000), identity).error() == errc::corrupt);
+  CHECK(expected_checksum(std::span(slot).first(100), identity).error() == errc::corrupt);
+  CHECK(expected_checksum({}, identity).error() == errc::corrupt);
+  slot[page_header_bytes] ^= std::byte{1};
+  CHECK(expected_checksum(slot, other).error() == errc::corrupt);
+  slot[40] ^= std::byte{1};
+  CHECK(expected_checksum(slot, identity).error() == errc::corrupt);
 }
 
 TEST_CASE("a mix of two pages is never taken for either", "[io][page]") {

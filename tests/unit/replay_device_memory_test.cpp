@@ -32,7 +32,7 @@ bytes page_of(const kv_geometry& g, const key_digest& key, rank_number rank) {
 void move(device_memory& memory, std::uint32_t block, bytes& page, move_direction direction, std::uint32_t skip = 0) {
   const auto mover = make_host_page_mover(memory.view());
   REQUIRE(mover.has_value());
-  const block_move one{block, page.data(), page.size(), skip};
+  block_move one{block, page.data(), page.size(), skip};
   const auto ok = direction == move_direction::gather ? (*mover)->gather({&one, 1}) : (*mover)->scatter({&one, 1});
   REQUIRE(ok.has_value());
 }
@@ -93,13 +93,63 @@ TEST_CASE("Every single flipped byte of a block is found, and named", "[replay]"
       REQUIRE(wrong->found == page[at]);
       const auto content = std::uint64_t{g.head_size} * g.element_bytes;
       const auto index =
-          ((std::uint64_t{wrong->layer} * g.parts + wrong->part) * g.block_tokens + wrong->token) * g.heads +
-          wrong->head;
+          ((std::uint64_t{wrong->layer} * g.parts + wrong->part) * g.heads + wrong->head) * g.block_tokens +
+          wrong->token;
       REQUIRE(index * content + wrong->content_offset == at);
     }
   }
   CHECK(to_string(wrong_byte{3, 1, 7, 0, 12, 4108, std::byte{0x80}, std::byte{0x3f}}) ==
         "layer 3, V, token 7, head 0, byte 12 (page offset 4108): 0x3f, must be 0x80");
+}
+
+TEST_CASE("Layers of several shapes hold what the mover moves, and every flipped byte is named", "[replay]") {
+  kv_geometry mixed{2, 2, 2, 8, 2, 4};
+  mixed.further = {{2, {1, 1, 33, 1}}, {1, {2, 3, 4, 4}}};
+  auto mixed_mla = small_mla;
+  mixed_mla.further = {{2, {1, 1, 132, 1}}};
+  for (const auto layout : all_layouts) {
+    INFO(to_string(layout));
+    const auto& g = layout == kv_layout::mla ? mixed_mla : mixed;
+    auto memory = device_memory::create(g, 6, {layout, 1}).value();
+    memory.fill(2, {3, 4}, 1);
+    bytes gathered(g.page_bytes());
+    move(memory, 2, gathered, move_direction::gather);
+    CHECK(gathered == page_of(g, {3, 4}, 1));
+    CHECK(!memory.verify(2, {3, 4}, 1).has_value());
+    for (std::uint32_t block = 0; block < 6; ++block)
+      CHECK(memory.is_poisoned(block) == (block != 2));
+    const auto shapes = g.shapes();
+    const auto right = page_of(g, {9, 9}, 2);
+    for (std::size_t at = 0; at < right.size(); ++at) {
+      auto page = right;
+      page[at] ^= std::byte{0x10};
+      move(memory, 3, page, move_direction::scatter);
+      const auto wrong = memory.verify(3, {9, 9}, 2);
+      REQUIRE(wrong.has_value());
+      REQUIRE(wrong->page_offset == at);
+      REQUIRE(wrong->found == page[at]);
+      std::uint64_t offset = 0;
+      for (std::uint32_t layer = 0; layer < wrong->layer; ++layer)
+        offset += shapes[layer].token_bytes() * g.block_tokens;
+      const auto& shape = shapes[wrong->layer];
+      const auto index = (wrong->part * shape.heads + wrong->head) * g.block_tokens + wrong->token;
+      REQUIRE(wrong->token < g.block_tokens);
+      REQUIRE(wrong->head < shape.heads);
+      REQUIRE(wrong->part < shape.parts);
+      REQUIRE(offset + index * shape.content_bytes() + wrong->content_offset == at);
+      // Where a token is not looked at, neither are its bytes.
+      REQUIRE(memory.verify(3, {9, 9}, 2, wrong->token).has_value());
+      REQUIRE(!memory.verify(3, {9, 9}, 2, wrong->token + 1).has_value());
+    }
+    auto page = right;
+    for (std::uint32_t skip = 1; skip <= g.block_tokens; ++skip) {
+      memory.poison(3);
+      move(memory, 3, page, move_direction::scatter, skip);
+      CHECK(!memory.verify(3, {9, 9}, 2, skip).has_value());
+      CHECK(memory.verify(3, {9, 9}, 2, skip - 1).has_value());
+    }
+  }
+  CHECK(device_memory::create(mixed, 4, {kv_layout::mla, 1}).error().code == errc::invalid_argument);
 }
 
 TEST_CASE("Skipped tokens are not looked at, the others are", "[replay]") {

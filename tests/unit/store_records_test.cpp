@@ -46,6 +46,13 @@ std::string key_of(const node_identity&) {
   return out;
 }
 
+/// With layers of several shapes.
+namespace_record mixed_namespace() {
+  auto record = sample_namespace(1);
+  record.spec.geometry.further = {{61, {1, 1, 132, 1}}, {1, {2, 8, 128, 2}}};
+  return record;
+}
+
 std::string bytes(std::initializer_list<int> values) {
   std::string out;
   for (const int x : values)
@@ -93,7 +100,40 @@ TEST_CASE("stored records come back as they were", "[store]") {
   before_1970.created = std::chrono::sys_seconds(std::chrono::seconds(-5));
   before_1970.spec.model = std::string(100'000, 'm');
   check_round_trip(before_1970, decode_namespace);
+  check_round_trip(mixed_namespace(), decode_namespace);
+  auto many = mixed_namespace();
+  many.spec.geometry.further.resize(1000, {most, {most, most, most, most}});
+  check_round_trip(many, decode_namespace);
   check_round_trip(first_identity(), decode_identity);
+}
+
+TEST_CASE("a stored namespace without further layers is one that older builds read", "[store]") {
+  CHECK(value_of(sample_namespace(1)).front() == 1);
+  CHECK(value_of(mixed_namespace()).front() == 2);
+  // What version 1 has for a geometry stands at the end of it.
+  const auto value = value_of(sample_namespace(1));
+  CHECK(value.substr(value.size() - 24) ==
+        bytes({61, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0x40, 2, 0, 0, 2, 0, 0, 0, 64, 0, 0, 0}));
+  const auto mixed = value_of(mixed_namespace());
+  CHECK(mixed.substr(1, value.size() - 1) == value.substr(1));
+  CHECK(mixed.substr(value.size()) ==
+        bytes({2,      0, 0, 0, /**/ 61, 0, 0, 0, 1, 0, 0, 0, 1,   0, 0, 0, 132, 0, 0, 0, 1, 0, 0, 0,
+               /**/ 1, 0, 0, 0, 2,       0, 0, 0, 8, 0, 0, 0, 128, 0, 0, 0, 2,   0, 0, 0}));
+}
+
+TEST_CASE("a stored number of further layers takes no more memory than the record has bytes", "[store]") {
+  const auto record = mixed_namespace();
+  const auto sound = value_of(record);
+  const auto at = value_of(sample_namespace(1)).size();
+  for (const std::uint32_t count : {0U, 1U, 3U, 0x7fffffffU, 0xffffffffU}) {
+    INFO(count);
+    auto value = sound;
+    for (unsigned i = 0; i < 4; ++i)
+      value[at + i] = static_cast<char>(static_cast<unsigned char>(count >> (8 * i)));
+    const auto refused = decode_namespace(key_of(record), value);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == errc::corrupt);
+  }
 }
 
 TEST_CASE("the bytes of a page are the ones that schema 1 says", "[store]") {
@@ -117,17 +157,21 @@ TEST_CASE("stored records with bytes too few or too many are refused", "[store]"
   check_lengths(page_number(0), decode_page);
   check_lengths(rank_record{{1, 2}, 3, 4}, decode_rank);
   check_lengths(sample_namespace(1), decode_namespace);
+  check_lengths(mixed_namespace(), decode_namespace);
   check_lengths(first_identity(), decode_identity);
 }
 
 TEST_CASE("a stored record of a later version is refused with its name", "[store]") {
   const auto record = sample_namespace(1);
   auto value = value_of(record);
-  value[0] = 2;
+  value[0] = 3;
   const auto refused = decode_namespace(key_of(record), value);
   REQUIRE_FALSE(refused.has_value());
   CHECK(refused.error().code == errc::corrupt);
-  CHECK(missing(refused.error().text, {to_string(record.id), "version 2", "version 1"}).empty());
+  CHECK(missing(refused.error().text, {to_string(record.id), "version 3", "versions 1 to 2"}).empty());
+  auto identity = value_of(first_identity());
+  identity[0] = 2;
+  CHECK(missing(decode_identity(key_of(node_identity{}), identity).error().text, {"version 2", "version 1"}).empty());
   value = value_of(record);
   value[1] = 2; // a mode that there is not
   CHECK_FALSE(decode_namespace(key_of(record), value).has_value());
@@ -172,6 +216,7 @@ TEST_CASE("whatever bytes a store reads, they are a record or an error", "[store
       {key_of(page_number(1)), value_of(page_number(1))},
       {key_of(rank_record{{1, 2}, 3, 4}), value_of(rank_record{{1, 2}, 3, 4})},
       {key_of(sample_namespace(1)), value_of(sample_namespace(1))},
+      {key_of(mixed_namespace()), value_of(mixed_namespace())},
       {key_of(node_identity{}), value_of(first_identity())}};
   const auto spoil = [&](std::string& text) {
     const auto n = random() % 4;

@@ -1,0 +1,59 @@
+#include "gpu/cuda_page_mover.hpp"
+#include "gpu/gpu_memory.hpp"
+
+#include <utility>
+
+// Stands for gpu/cuda/ in a build without CUDA.
+
+namespace troupe {
+
+namespace {
+
+tl::unexpected<error> no_cuda() {
+  return fail(errc::unsupported,
+              "Troupe was built without CUDA; configure with -DTROUPE_CUDA=ON on a machine with nvcc");
+}
+
+} // namespace
+
+result<std::vector<cuda_device>> cuda_devices() {
+  return no_cuda();
+}
+
+result<std::unique_ptr<page_mover>> make_cuda_page_mover(kv_cache_view, const cuda_mover_options&) {
+  return no_cuda();
+}
+
+// There is never an object of it.
+struct gpu_memory::parts {};
+
+gpu_memory::gpu_memory(std::unique_ptr<parts> own) noexcept : own_(std::move(own)) {}
+gpu_memory::gpu_memory(gpu_memory&&) noexcept = default;
+gpu_memory& gpu_memory::operator=(gpu_memory&&) noexcept = default;
+gpu_memory::~gpu_memory() = default;
+
+result<gpu_memory> gpu_memory::allocate(int, std::uint64_t) {
+  return no_cuda();
+}
+
+std::byte* gpu_memory::data() const noexcept {
+  return nullptr;
+}
+
+std::uint64_t gpu_memory::size() const noexcept {
+  return 0;
+}
+
+result<void> gpu_memory::write(std::span<const piece>) {
+  return no_cuda();
+}
+
+result<void> gpu_memory::read(std::span<const piece>) const {
+  return no_cuda();
+}
+
+result<void> gpu_memory::fill(std::byte) {
+  return no_cuda();
+}
+
+} // namespace troupe
