@@ -14,6 +14,11 @@ namespace {
 
 constexpr auto tick_interval = std::chrono::milliseconds(100);
 
+allocator_options with_fence(allocator_options options, bool fenced) {
+  options.fenced = fenced;
+  return options;
+}
+
 } // namespace
 
 allocator_options options_for_slots(std::uint32_t slots, double low_watermark, double high_watermark) {
@@ -31,7 +36,7 @@ allocator_options options_for_slots(std::uint32_t slots, double low_watermark, d
 
 allocator::allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space,
                      rank_number rank, io_worker_actor worker)
-    : allocator_actor::base(config), state_(options), rest_(options.rest), space_(space), rank_(rank),
+    : allocator_actor::base(config), state_(with_fence(options, static_cast<bool>(worker))), space_(space), rank_(rank),
       worker_(std::move(worker)) {}
 
 allocator::behavior_type allocator::make_behavior() {
@@ -51,12 +56,12 @@ allocator::behavior_type allocator::make_behavior() {
         return out;
       },
       [this](abort_atom, const slot_batch& x) {
-        auto out = codes(state_.abort(x.slots.items));
+        auto out = codes(state_.abort(x.slots.items, x.rest, now()));
         flush();
         return out;
       },
       [this](release_atom, const slot_batch& x) {
-        auto out = codes(state_.release(x.slots.items));
+        auto out = codes(state_.release(x.slots.items, x.rest, now()));
         flush();
         return out;
       },
@@ -72,7 +77,6 @@ allocator::behavior_type allocator::make_behavior() {
       },
       [this](stats_atom) { return state_.stats(); },
       [this](caf::tick_atom) {
-        end_rest();
         state_.tick(now());
         flush();
         delayed_send(this, tick_interval, caf::tick_atom_v);
@@ -102,10 +106,6 @@ void allocator::flush() {
 }
 
 void allocator::fence(std::vector<slot_ref> slots) {
-  if (!worker_) {
-    resting_.push_back({later(now(), rest_), std::move(slots)});
-    return;
-  }
   // Waits as long as the kernel holds on to a transfer: a slot is not free before. A worker that has died takes the
   // node with it.
   request(worker_, caf::infinite, fence_atom_v, slot_batch{slots})
@@ -123,12 +123,6 @@ void allocator::fenced(const std::vector<slot_ref>& slots) {
   for (const auto code : state_.fenced(slots))
     if (code != errc::ok)
       log::get("allocator")->error("rank {}: a fenced slot was not in quarantine: {}", rank_, to_string(code));
-}
-
-void allocator::end_rest() {
-  // In the order in which they came, since all rest equally long.
-  for (const auto t = now(); !resting_.empty() && resting_.front().until <= t; resting_.pop_front())
-    fenced(resting_.front().slots);
 }
 
 void allocator::evict(std::uint32_t wanted) {

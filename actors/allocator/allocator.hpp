@@ -3,7 +3,6 @@
 #include "actors/allocator/allocator_state.hpp"
 #include "messages/messages.hpp"
 
-#include <deque>
 #include <unordered_map>
 #include <vector>
 
@@ -14,7 +13,7 @@ allocator_options options_for_slots(std::uint32_t slots, double low_watermark, d
 
 /// The allocator of one (namespace, rank). Asks the registry shards to evict when slots run low, and its io worker to
 /// fence slots before they are free again. Without an io worker nobody can: engines write the slab themselves, and
-/// slots rest for `allocator_options::rest` instead.
+/// `allocator_options::fenced` is false whatever the options say.
 class allocator : public allocator_actor::base {
 public:
   allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space, rank_number rank,
@@ -32,17 +31,9 @@ private:
   void evict(std::uint32_t wanted);
   void fence(std::vector<slot_ref> slots);
   void fenced(const std::vector<slot_ref>& slots);
-  void end_rest();
   slot_results codes(const std::vector<errc>& results);
 
-  struct resting {
-    timestamp until;
-    std::vector<slot_ref> slots;
-  };
-
   allocator_state state_;
-  duration rest_;
-  std::deque<resting> resting_;
   namespace_id space_;
   rank_number rank_;
   io_worker_actor worker_;

@@ -136,8 +136,8 @@ void allocator_state::settle() {
   while (!parked_.empty()) {
     const auto& head = parked_.front();
     const bool enough = count_of(slot_state::free) >= head.count;
-    // Nothing more will come: neither by eviction nor out of the quarantine.
-    const bool hopeless = exhausted_ && count_of(slot_state::quarantined) == 0;
+    // Nothing more will come: neither by eviction nor, in time, out of the quarantine.
+    const bool hopeless = exhausted_ && coming_until(head.deadline) == 0;
     if (!enough && !hopeless && count_of(slot_state::free) < options_.slots)
       break;
     grant(head, errc::full);
@@ -152,14 +152,22 @@ void allocator_state::ask_for_eviction() {
     refilling_ = true;
   if (coming >= options_.high_watermark)
     refilling_ = false;
-  std::uint64_t wanted = refilling_ ? options_.high_watermark : 0;
+  const auto missing = [&](std::uint64_t wanted, std::uint64_t there) {
+    wanted = std::min<std::uint64_t>(wanted, options_.slots);
+    return wanted > there ? wanted - there : 0;
+  };
   std::uint64_t asked_for = 0;
-  for (const auto& p : parked_)
+  auto last_deadline = timestamp::min();
+  for (const auto& p : parked_) {
     asked_for += p.count;
-  wanted = std::min<std::uint64_t>(std::max(wanted, asked_for), options_.slots);
-  if (evicting_ || exhausted_ || wanted <= coming)
+    last_deadline = std::max(last_deadline, p.deadline);
+  }
+  // Whoever waits is not helped by what rests for longer.
+  const auto in_time = count_of(slot_state::free) + coming_until(last_deadline);
+  const auto evict = std::max(missing(refilling_ ? options_.high_watermark : 0, coming), missing(asked_for, in_time));
+  if (evicting_ || exhausted_ || evict == 0)
     return;
-  outbox_.evict = static_cast<std::uint32_t>(wanted - coming);
+  outbox_.evict = static_cast<std::uint32_t>(evict);
   evicting_ = true;
   came_back_ = false;
 }
@@ -171,7 +179,8 @@ void allocator_state::eviction_done(std::uint64_t freed, bool more) {
   settle();
 }
 
-std::vector<errc> allocator_state::move_all(std::span<const slot_ref> slots, slot_state from, slot_state to) {
+std::vector<errc> allocator_state::move_all(std::span<const slot_ref> slots, slot_state from, slot_state to,
+                                            std::vector<slot_ref>* moved) {
   std::vector<errc> results;
   results.reserve(slots.size());
   for (const auto& where : slots) {
@@ -186,36 +195,72 @@ std::vector<errc> allocator_state::move_all(std::span<const slot_ref> slots, slo
         push_free(where.slot);
       else
         ++count_of(to);
-      if (to == slot_state::quarantined) {
-        outbox_.fence.push_back(where);
-        came_back_ = true;
-      }
+      if (moved != nullptr)
+        moved->push_back(where);
       results.push_back(errc::ok);
       continue;
     }
     ++refused_;
   }
+  return results;
+}
+
+std::vector<errc> allocator_state::give_back(std::span<const slot_ref> slots, slot_state from, bool rest,
+                                             timestamp now) {
+  const bool at_once = !options_.fenced && !rest;
+  std::vector<slot_ref> moved;
+  auto results = move_all(slots, from, at_once ? slot_state::free : slot_state::quarantined, &moved);
+  came_back_ = came_back_ || !moved.empty();
+  if (options_.fenced)
+    outbox_.fence.insert(outbox_.fence.end(), moved.begin(), moved.end());
+  else if (rest && !moved.empty()) // in the order of time, since all rest equally long
+    resting_.push_back({later(now, options_.rest), std::move(moved)});
   settle();
   return results;
 }
 
+void allocator_state::end_rest(timestamp now) {
+  for (; !resting_.empty() && resting_.front().until <= now; resting_.pop_front())
+    move_all(resting_.front().slots, slot_state::quarantined, slot_state::free);
+}
+
+std::uint64_t allocator_state::coming_until(timestamp when) const noexcept {
+  if (options_.fenced) // a fence takes no longer than the I/O that it waits for
+    return count_of(slot_state::quarantined);
+  std::uint64_t n = 0;
+  for (const auto& x : resting_) {
+    if (x.until > when)
+      break;
+    n += x.slots.size();
+  }
+  return n;
+}
+
 std::vector<errc> allocator_state::publish(std::span<const slot_ref> slots) {
-  return move_all(slots, slot_state::reserved, slot_state::live);
+  auto results = move_all(slots, slot_state::reserved, slot_state::live);
+  settle();
+  return results;
 }
 
-std::vector<errc> allocator_state::abort(std::span<const slot_ref> slots) {
-  return move_all(slots, slot_state::reserved, slot_state::quarantined);
+std::vector<errc> allocator_state::abort(std::span<const slot_ref> slots, bool rest, timestamp now) {
+  return give_back(slots, slot_state::reserved, rest, now);
 }
 
-std::vector<errc> allocator_state::release(std::span<const slot_ref> slots) {
-  return move_all(slots, slot_state::live, slot_state::quarantined);
+std::vector<errc> allocator_state::release(std::span<const slot_ref> slots, bool rest, timestamp now) {
+  return give_back(slots, slot_state::live, rest, now);
 }
 
 std::vector<errc> allocator_state::fenced(std::span<const slot_ref> slots) {
-  return move_all(slots, slot_state::quarantined, slot_state::free);
+  auto results = move_all(slots, slot_state::quarantined, slot_state::free);
+  settle();
+  return results;
 }
 
 void allocator_state::tick(timestamp now) {
+  const auto resting = resting_.size();
+  end_rest(now);
+  if (resting_.size() < resting)
+    settle();
   bool served = false;
   for (auto p = parked_.begin(); p != parked_.end();) {
     if (p->deadline > now) {
@@ -231,11 +276,13 @@ void allocator_state::tick(timestamp now) {
 }
 
 std::optional<timestamp> allocator_state::next_deadline() const {
-  if (parked_.empty())
-    return std::nullopt;
-  return std::min_element(parked_.begin(), parked_.end(),
-                          [](const auto& a, const auto& b) { return a.deadline < b.deadline; })
-      ->deadline;
+  std::optional<timestamp> first;
+  if (!resting_.empty())
+    first = resting_.front().until;
+  for (const auto& x : parked_)
+    if (!first || x.deadline < *first)
+      first = x.deadline;
+  return first;
 }
 
 allocator_stats allocator_state::stats() const noexcept {
@@ -274,6 +321,16 @@ std::string allocator_state::check_invariants() const {
   if (free != count_of(slot_state::free) || last != last_free_)
     return "the free list has " + std::to_string(free) + " slots, " + std::to_string(count_of(slot_state::free)) +
            " are free";
+  std::uint64_t resting = 0;
+  for (const auto& x : resting_)
+    for (const auto& where : x.slots) {
+      ++resting;
+      if (states_[where.slot] != slot_state::quarantined || generations_[where.slot] != where.generation)
+        return "slot " + std::to_string(where.slot) + " rests and is not in quarantine";
+    }
+  if (!options_.fenced && resting != count_of(slot_state::quarantined))
+    return std::to_string(resting) + " slots rest, " + std::to_string(count_of(slot_state::quarantined)) +
+           " are in quarantine";
   for (slot_number slot = 0; slot < options_.slots; ++slot)
     if (states_[slot] != slot_state::free && generations_[slot] == 0)
       return "slot " + std::to_string(slot) + " was given out with generation 0";

@@ -27,8 +27,10 @@ struct allocator_options {
   /// Generations begin after this one. Differs between runs over the same slab file, so that a page that an earlier run
   /// left there is not taken for one of this run.
   generation_number first_generation = 0;
-  /// How long slots rest in quarantine where no io worker can say that nobody writes them any more: in slab files that
-  /// engines write themselves. For the actor.
+  /// An io worker says when nobody writes a slot any more. Otherwise nobody can, since engines write the slab file
+  /// themselves, and time has to do.
+  bool fenced = true;
+  /// Without a fence: how long a slot rests in quarantine whose writer may be late.
   duration rest = std::chrono::seconds(10);
 };
 
@@ -58,6 +60,9 @@ struct allocator_outbox {
 ///     free --take--> reserved --publish--> live --release--> quarantined --fenced--> free
 ///                    reserved --abort--> quarantined
 ///
+/// Without a fence, those who give a slot back say whether it has to `rest`, which ends the quarantine by time; if it
+/// does not, it is free at once.
+///
 /// Free slots are taken first in, first out: a fresh slab is written from its beginning to its end, slots that were
 /// freed together are used again together, as neighbours in the file, and a slot rests as long as possible, so that a
 /// write which is late against all rules meets a free slot rather than another key's page.
@@ -77,7 +82,7 @@ public:
 
   /// Asks for `count` slots; the answer comes through the outbox, exactly once unless `forget` comes first. At once if
   /// there are enough and nobody waits. Else the request waits its turn, until its deadline, or until neither eviction
-  /// nor quarantine can bring more. More slots than exist are never waited for.
+  /// nor quarantine can bring more in time. More slots than exist are never waited for.
   void take(std::uint64_t request, std::uint32_t count, timestamp deadline, timestamp now);
 
   /// Whoever asked is gone. False if the request does not wait (any more).
@@ -85,9 +90,10 @@ public:
 
   /// One code per slot: ok; out_of_range; stale if the slot is not in the state that the call begins from, or has
   /// another generation. What is not ok changes nothing and is counted in `allocator_stats::refused`.
+  /// `rest` and `now` count only where there is no fence.
   std::vector<errc> publish(std::span<const slot_ref> slots);
-  std::vector<errc> abort(std::span<const slot_ref> slots);
-  std::vector<errc> release(std::span<const slot_ref> slots);
+  std::vector<errc> abort(std::span<const slot_ref> slots, bool rest = true, timestamp now = timestamp::max());
+  std::vector<errc> release(std::span<const slot_ref> slots, bool rest = true, timestamp now = timestamp::max());
   /// The io worker's answer to the outbox's `fence`.
   std::vector<errc> fenced(std::span<const slot_ref> slots);
 
@@ -95,7 +101,7 @@ public:
   /// may have more. To be called after the `release` of these slots.
   void eviction_done(std::uint64_t freed, bool more);
 
-  /// Answers requests whose deadline has passed, with what is free.
+  /// Frees what has rested, and answers requests whose deadline has passed, with what is free.
   void tick(timestamp now);
 
   /// When `tick` has something to do.
@@ -120,9 +126,20 @@ private:
     timestamp deadline;
   };
 
+  struct resting_slots {
+    timestamp until;
+    std::vector<slot_ref> slots;
+  };
+
   static constexpr slot_number no_slot = 0xffffffff;
 
-  std::vector<errc> move_all(std::span<const slot_ref> slots, slot_state from, slot_state to);
+  /// `moved` gets those that are ok.
+  std::vector<errc> move_all(std::span<const slot_ref> slots, slot_state from, slot_state to,
+                             std::vector<slot_ref>* moved = nullptr);
+  std::vector<errc> give_back(std::span<const slot_ref> slots, slot_state from, bool rest, timestamp now);
+  void end_rest(timestamp now);
+  /// Slots in quarantine that are free at that time, as far as is known.
+  std::uint64_t coming_until(timestamp when) const noexcept;
   std::uint64_t& count_of(slot_state state) noexcept { return counts_[static_cast<std::size_t>(state)]; }
   std::uint64_t count_of(slot_state state) const noexcept { return counts_[static_cast<std::size_t>(state)]; }
   errc restore_one(slot_ref where);
@@ -145,6 +162,8 @@ private:
   std::uint64_t refused_ = 0;
 
   std::deque<parked_request> parked_;
+  /// In the order of time.
+  std::deque<resting_slots> resting_;
   allocator_outbox outbox_;
   bool evicting_ = false;
   /// Slots were given back since the shards were asked to evict.

@@ -63,6 +63,7 @@ std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config
     wanted.max_reservation = std::max(options.registry.reservation_deadline, options.hf3fs.reservation_deadline);
     wanted.max_protection = std::max(wanted.max_reservation, options.hf3fs.protect_locations);
     wanted.max_batch = std::max(options.registry.max_batch_keys, options.http.limits.keys);
+    wanted.promised = std::max(options.hf3fs.protect_locations, options.hf3fs.reservation_deadline);
     wanted.change_feed = store != nullptr;
     wanted.hash_seed = seed;
     out.push_back(spawn_actor<registry>(system, wanted, options.namespaces, meters, store));
@@ -83,7 +84,7 @@ namespaces_config config_of_namespaces(const config::node_config& options, const
   out.max_slots = options.hf3fs.max_pages_per_rank;
   out.low_watermark = options.storage.low_watermark;
   out.high_watermark = options.storage.high_watermark;
-  // Whoever was told a location may be reading there for so long.
+  // A writer that is late is not expected to be later than a reader.
   out.rest = options.hf3fs.protect_locations;
   return out;
 }

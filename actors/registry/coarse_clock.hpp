@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Quarters of a second since a shard's first request, beginning with 1, in 30 bits: enough for eight years, after
+/// Quarters of a second since a shard's first request, beginning with 1, in 29 bits: enough for four years, after
 /// which nothing counts as protected any more. 0 is before all of them.
 using coarse_time = std::uint32_t;
 
@@ -20,7 +20,7 @@ inline constexpr coarse_time coarse_never = 0xffffffff;
 class coarse_clock {
 public:
   static constexpr duration tick = std::chrono::milliseconds(250);
-  static constexpr coarse_time last = (coarse_time{1} << 30U) - 1;
+  static constexpr coarse_time last = (coarse_time{1} << 29U) - 1;
 
   /// The tick that `t` lies in.
   coarse_time now(timestamp t) { return number(t, duration::zero()); }
@@ -29,6 +29,12 @@ public:
   coarse_time after(timestamp t, duration by) {
     now(t); // time may begin here, not when `by` has passed
     return number(later(t, by), tick - duration(1));
+  }
+
+  /// The first tick that begins when `by` has passed since the clock's beginning, which may lie ahead.
+  static coarse_time since_beginning(duration by) {
+    const auto ticks = by / tick + (by % tick > duration::zero() ? 1 : 0);
+    return static_cast<coarse_time>(std::min<std::int64_t>(ticks + 1, last));
   }
 
   /// When the tick begins.

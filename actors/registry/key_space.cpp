@@ -24,7 +24,8 @@ std::uint32_t limit_of(const key_space::settings& how) {
 
 key_space::key_space(const settings& how)
     : spec_(std::make_shared<const namespace_spec>(how.spec)), options_(how.options), id_(spec_->id()),
-      shard_(how.shard), shard_count_(how.shard_count), table_(limit_of(how), how.hash_seed),
+      shard_(how.shard), shard_count_(how.shard_count),
+      children_hold_(coarse_clock::since_beginning(how.children_hold)), table_(limit_of(how), how.hash_seed),
       policy_(std::make_unique<recency_policy>()), outbox_(id_, limit_of(how), shard_count_, how.change_feed) {
   const auto limit = limit_of(how);
   ranks_ = std::make_unique<rank_state[]>(limit);
@@ -85,6 +86,7 @@ bool key_space::lease(std::span<const entry_index> entries, std::vector<entry_in
       break;
     }
     e.marked = true;
+    e.held_back = false;
     ++e.leases;
     held.push_back(i);
   }
@@ -192,7 +194,7 @@ void key_space::unreserve(entry_index i, rank_number rank, slot_ref where, coars
   --ranks_[rank].reserved;
   if (where.generation != 0 && until > 0) {
     ++ranks_[rank].withheld;
-    withhold_until({until, rank, where, false});
+    withhold_until({until, rank, where, false, false});
   } else if (where.generation != 0) {
     outbox_.abort(rank, where);
   }
@@ -236,20 +238,22 @@ void key_space::unpublish(entry_index i, rank_number rank) {
   table_.page(i, rank) = {};
   --ranks_[rank].pages;
   --keys_by_live_[e.live];
-  if (--e.live == 0)
+  if (--e.live == 0) {
     policy_->removed(i);
-  else
+    e.held_back = false;
+  } else {
     ++keys_by_live_[e.live];
+  }
   if (outbox_.feeds())
     outbox_.change(page_unpublished{id_, e.key, rank});
 }
 
-void key_space::invalidate(entry_index i, rank_number rank, coarse_time now) {
+void key_space::invalidate(entry_index i, rank_number rank, coarse_time now, bool suspect) {
   const auto where = table_.page(i, rank).where();
   unpublish(i, rank);
   auto& e = table_.entry(i);
   const coarse_time until = e.is_protected(now) ? e.protected_until : 0;
-  const withheld_slot slot{until, rank, where, true};
+  const withheld_slot slot{until, rank, where, true, suspect};
   if (e.leases > 0) {
     e.withheld = true;
     withheld_[i].push_back(slot);
@@ -258,7 +262,7 @@ void key_space::invalidate(entry_index i, rank_number rank, coarse_time now) {
     ++ranks_[rank].withheld;
     withhold_until(slot);
   } else {
-    outbox_.release(rank, where);
+    tell_allocator(slot);
   }
   settle(i);
 }
@@ -274,7 +278,7 @@ entry_index key_space::clear(rank_number rank, entry_index from, std::uint32_t m
   for (std::uint32_t looks = 0; looks < most && i < table_.end(); ++looks, ++i)
     for (const auto r : ranks())
       if ((rank == all_ranks || rank == r) && table_.page(i, r).live()) {
-        invalidate(i, r, now);
+        invalidate(i, r, now, false);
         ++pages;
       }
   return std::min(i, table_.end());
@@ -285,12 +289,13 @@ void key_space::withhold_until(const withheld_slot& what) {
   std::push_heap(timed_.begin(), timed_.end(), later);
 }
 
-void key_space::give_back_slot(const withheld_slot& what) {
-  --ranks_[what.rank].withheld;
-  if (what.was_live)
-    outbox_.release(what.rank, what.where);
-  else
+void key_space::tell_allocator(const withheld_slot& what) {
+  if (!what.was_live)
     outbox_.abort(what.rank, what.where);
+  else if (what.suspect)
+    outbox_.suspect(what.rank, what.where);
+  else
+    outbox_.release(what.rank, what.where);
 }
 
 void key_space::release_withheld(entry_index i) {
@@ -301,7 +306,8 @@ void key_space::release_withheld(entry_index i) {
       withhold_until(slot); // known to be over or not when time is looked at again
       continue;
     }
-    give_back_slot(slot);
+    --ranks_[slot.rank].withheld;
+    tell_allocator(slot);
   }
   withheld_.erase(found);
   table_.entry(i).withheld = false;
@@ -313,7 +319,8 @@ std::size_t key_space::release_due(coarse_time now, std::size_t most) {
     std::pop_heap(timed_.begin(), timed_.end(), later);
     const auto slot = timed_.back();
     timed_.pop_back();
-    give_back_slot(slot);
+    --ranks_[slot.rank].withheld;
+    tell_allocator(slot);
   }
   return n;
 }
@@ -341,9 +348,28 @@ void key_space::settle(entry_index i) {
     table_.erase(i);
 }
 
-bool key_space::evictable(entry_index i, coarse_time now) const noexcept {
+key_space::hold key_space::held_by(entry_index i, coarse_time now) const noexcept {
   const auto& e = table_.entry(i);
-  return e.children <= 0 && e.leases == 0 && e.reserved == 0 && !e.is_protected(now);
+  if (e.leases > 0 || e.reserved > 0 || e.is_protected(now))
+    return hold::other;
+  // Parents are what clients say they are, and nothing keeps keys from naming each other in a ring, across shards and
+  // requests. So children are a reason to wait, and not for ever.
+  const bool in_vain = e.held_back && now - e.protected_until >= children_hold_;
+  return e.children > 0 && !in_vain ? hold::children : hold::none;
+}
+
+void key_space::hold_back(entry_index i, hold by, coarse_time now) noexcept {
+  auto& e = table_.entry(i);
+  if (by == hold::children) {
+    if (!e.held_back)
+      e.protected_until = now & coarse_clock::last;
+    e.held_back = true;
+    first_unprotected_ = std::min<coarse_time>(first_unprotected_, e.protected_until + children_hold_);
+    return;
+  }
+  e.held_back = false;
+  if (e.is_protected(now))
+    first_unprotected_ = std::min<coarse_time>(first_unprotected_, e.protected_until);
 }
 
 std::uint32_t key_space::remove_key(entry_index i, rank_number wanted_rank) {
@@ -353,6 +379,7 @@ std::uint32_t key_space::remove_key(entry_index i, rank_number wanted_rank) {
     if (!cell.live())
       continue;
     unpublish(i, rank);
+    // Needs no rest: the key is not protected, so that whoever was told the slot has had the time that was promised.
     outbox_.release(rank, cell.where());
     if (rank == wanted_rank)
       ++freed;
@@ -397,7 +424,8 @@ evict_reply key_space::evict(rank_number rank, std::uint32_t wanted, std::uint32
     }
     prefetch_for_removal(std::span(group).first(n));
     for (std::size_t c = 0; c < n; ++c, ++looks) {
-      if (evictable(group[c], now)) {
+      const auto held = held_by(group[c], now);
+      if (held == hold::none) {
         reply.slots += remove_key(group[c], rank);
         looked_in_vain_ = 0;
         continue;
@@ -407,8 +435,7 @@ evict_reply key_space::evict(rank_number rank, std::uint32_t wanted, std::uint32
         chance_ = false;
         first_unprotected_ = coarse_never;
       }
-      if (const auto& e = table_.entry(group[c]); e.is_protected(now))
-        first_unprotected_ = std::min<coarse_time>(first_unprotected_, e.protected_until);
+      hold_back(group[c], held, now);
       if (++looked_in_vain_ < policy_->size())
         continue;
       // Every key was looked at. If one of them may have become evictable meanwhile, another round is due.

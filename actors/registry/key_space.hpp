@@ -27,6 +27,7 @@ struct key_info {
   std::uint32_t reserved = 0;
   bool complete = false;
   bool ghost = false;
+  /// 0 also if it is known to be over.
   coarse_time protected_until = 0;
 };
 
@@ -47,6 +48,8 @@ public:
     std::uint64_t hash_seed = 0;
     /// Report what has to survive a restart.
     bool change_feed = false;
+    /// How long children keep a key that would be evicted else.
+    duration children_hold = std::chrono::minutes(10);
   };
 
   explicit key_space(const settings& how);
@@ -121,7 +124,8 @@ public:
   void inserted(std::span<const entry_index> entries) { policy_->inserted(entries); }
 
   /// Unpublishes a live page. Its slot is released once the key has no lease, and the protection it has now is over.
-  void invalidate(entry_index i, rank_number rank, coarse_time now);
+  /// `suspect`: because of its bytes, so that somebody may be writing there of whom nothing is known.
+  void invalidate(entry_index i, rank_number rank, coarse_time now, bool suspect);
 
   /// Publishes a page that an earlier run stored; the cell must be empty. True if it is the first of the key, which
   /// then is to be given to `inserted`.
@@ -173,6 +177,7 @@ private:
     slot_ref where;
     /// Of a page that was live; else it was reserved.
     bool was_live = true;
+    bool suspect = false;
   };
 
   struct rank_state {
@@ -187,13 +192,18 @@ private:
 
   static bool later(const withheld_slot& a, const withheld_slot& b) noexcept { return a.until > b.until; }
 
-  bool evictable(entry_index i, coarse_time now) const noexcept;
+  /// What keeps the entry from being evicted: nothing, children alone, or something else.
+  enum class hold : std::uint8_t { none, children, other };
+
+  hold held_by(entry_index i, coarse_time now) const noexcept;
+  /// Notes when the entry was held back, and when another look at it may have another outcome.
+  void hold_back(entry_index i, hold by, coarse_time now) noexcept;
   bool make_live(entry_index i, rank_number rank, slot_ref where);
   std::uint32_t remove_key(entry_index i, rank_number rank);
   void unpublish(entry_index i, rank_number rank);
   void release_withheld(entry_index i);
   void withhold_until(const withheld_slot& what);
-  void give_back_slot(const withheld_slot& what);
+  void tell_allocator(const withheld_slot& what);
   /// Makes a ghost of an entry that nothing holds, and removes it if it has no children either.
   void settle(entry_index i);
   void change_children(const key_digest& parent, std::int64_t delta);
@@ -207,6 +217,7 @@ private:
   namespace_id id_;
   std::uint32_t shard_;
   std::uint32_t shard_count_;
+  coarse_time children_hold_;
   key_table table_;
   std::unique_ptr<eviction_policy> policy_;
   outbox_collector outbox_;
@@ -226,7 +237,7 @@ private:
   std::uint64_t looked_in_vain_ = 0;
   bool chance_ = true;
   bool exhausted_ = false;
-  /// When the first of them is not protected any more.
+  /// When the first of them is not protected any more, nor held by its children.
   coarse_time first_unprotected_ = coarse_never;
 };
 

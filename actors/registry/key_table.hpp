@@ -29,8 +29,10 @@ struct key_entry {
   std::uint16_t live = 0;
   /// Ranks whose page somebody is about to write.
   std::uint16_t reserved = 0;
-  /// Until then the key is not evicted, and slots of pages that are unpublished are not given back.
-  coarse_time protected_until : 30 = 0;
+  /// Until then the key is not evicted, and slots of pages that are unpublished are not given back. With `held_back` a
+  /// time that is over: since then nothing but children has kept the key.
+  coarse_time protected_until : 29 = 0;
+  bool held_back : 1 = false;
   /// Used inside one call, to see which entries a lease holds already.
   bool marked : 1 = false;
   /// Slots of unpublished pages wait for the last lease.
@@ -42,8 +44,10 @@ struct key_entry {
 
   bool is_protected(coarse_time now) const noexcept { return protected_until > now; }
   void protect(coarse_time until) noexcept {
-    if (until > protected_until)
-      protected_until = until & coarse_clock::last;
+    if (until <= protected_until)
+      return;
+    protected_until = until & coarse_clock::last;
+    held_back = false;
   }
 };
 

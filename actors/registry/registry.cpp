@@ -370,14 +370,16 @@ void registry::tell_allocator(const slots_to_allocator& batch) {
     const auto [ok, bad] = check("publish");
     request(*to, caf::infinite, publish_page_atom_v, batch.publish).then(ok, bad);
   }
-  if (!batch.abort.slots.empty()) {
-    const auto [ok, bad] = check("abort");
-    request(*to, caf::infinite, abort_atom_v, batch.abort).then(ok, bad);
-  }
-  if (!batch.release.slots.empty()) {
-    const auto [ok, bad] = check("release");
-    request(*to, caf::infinite, release_atom_v, batch.release).then(ok, bad);
-  }
+  for (const auto* part : {&batch.abort, &batch.unused})
+    if (!part->slots.empty()) {
+      const auto [ok, bad] = check("abort");
+      request(*to, caf::infinite, abort_atom_v, *part).then(ok, bad);
+    }
+  for (const auto* part : {&batch.release, &batch.suspect})
+    if (!part->slots.empty()) {
+      const auto [ok, bad] = check("release");
+      request(*to, caf::infinite, release_atom_v, *part).then(ok, bad);
+    }
 }
 
 void registry::sample(request_kind kind, std::size_t items, timestamp started) {

@@ -230,7 +230,7 @@ result<reserve_reply> registry_state::finish_allocate(plan_id id, std::span<cons
     if (page != no_anonymous && anonymous_.at(page).entry != no_entry && anonymous_.at(page).where.generation == 0)
       end_anonymous(page);
   for (auto left = next_granted(granted); left.generation != 0; left = next_granted(granted))
-    space.outbox().abort(plan.rank, left);
+    space.outbox().unused(plan.rank, left);
   reserve_reply reply{std::move(plan.answers)};
   anonymous_.close_plan(*number);
   if (gone)
@@ -271,8 +271,9 @@ errc registry_state::confirm_page(key_space& space, rank_number rank, const page
   // Another writer may go on writing, with the same bytes, for as long as it was promised.
   if (written.shared)
     space.protect(entry, clock_.after(now, written.deadline - now));
-  auto& list = space.publish(entry, rank, written.where) ? inserted_ : used_;
-  list.push_back(entry);
+  if (space.publish(entry, rank, written.where))
+    inserted_.push_back(entry);
+  used_.push_back(entry);
   return errc::ok;
 }
 
@@ -288,8 +289,7 @@ result<result_codes> registry_state::confirm(const confirm_request& request, tim
     const auto entry = space->keys.table().refresh(found_[i], request.pages[i].key);
     reply.results.items.push_back(code_of(confirm_page(space->keys, request.rank, request.pages[i], entry, now)));
   }
-  space->keys.inserted(inserted_);
-  space->keys.touch(used_);
+  note_written(space->keys);
   return reply;
 }
 
@@ -300,7 +300,7 @@ errc registry_state::reclaim_slot(key_space& space, rank_number rank, slot_numbe
   const auto entry = space.assigned_to(rank, slot);
   const auto cell = entry != no_entry ? space.table().page(entry, rank) : page_cell{};
   if (cell.live() && cell.where().slot == slot) {
-    space.invalidate(entry, rank, clock_.now(now));
+    space.invalidate(entry, rank, clock_.now(now), true);
     ++reclaimed_pages_;
     return errc::ok;
   }

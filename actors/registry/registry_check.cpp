@@ -28,7 +28,8 @@ void key_space::for_each_key(const std::function<void(const key_info&)>& f) cons
   for (entry_index i = 0; i < table_.end(); ++i) {
     const auto& e = table_.entry(i);
     if (e.in_use())
-      f({e.key, table_.parent(i), e.children, e.leases, e.live, e.reserved, complete(i), e.ghost(), e.protected_until});
+      f({e.key, table_.parent(i), e.children, e.leases, e.live, e.reserved, complete(i), e.ghost(),
+         e.held_back ? coarse_time{0} : coarse_time{e.protected_until}});
   }
 }
 

@@ -24,6 +24,21 @@ void append_difference(std::string& out, std::string_view field, const T& ours, 
     out.append(field).append(" ").append(std::to_string(ours)).append(" is not ").append(std::to_string(theirs));
 }
 
+/// How the first groups that are not equal differ.
+void append_difference(std::string& out, const std::vector<kv_layer_group>& ours,
+                       const std::vector<kv_layer_group>& theirs) {
+  append_difference(out, "number of further_layers", ours.size(), theirs.size());
+  const auto [our, their] = std::ranges::mismatch(ours, theirs);
+  if (our == ours.end() || their == theirs.end())
+    return;
+  const auto at = "further_layers[" + std::to_string(our - ours.begin()) + "].";
+  append_difference(out, at + "layers", our->layers, their->layers);
+  append_difference(out, at + "parts", our->shape.parts, their->shape.parts);
+  append_difference(out, at + "heads", our->shape.heads, their->shape.heads);
+  append_difference(out, at + "head_size", our->shape.head_size, their->shape.head_size);
+  append_difference(out, at + "element_bytes", our->shape.element_bytes, their->shape.element_bytes);
+}
+
 /// Which fields of the identity differ, and how.
 std::string differences(const namespace_spec& ours, const namespace_spec& theirs) {
   std::string out;
@@ -39,6 +54,7 @@ std::string differences(const namespace_spec& ours, const namespace_spec& theirs
   append_difference(out, "head_size", ours.geometry.head_size, theirs.geometry.head_size);
   append_difference(out, "element_bytes", ours.geometry.element_bytes, theirs.geometry.element_bytes);
   append_difference(out, "block_tokens", ours.geometry.block_tokens, theirs.geometry.block_tokens);
+  append_difference(out, ours.geometry.further, theirs.geometry.further);
   return out;
 }
 
@@ -113,7 +129,8 @@ result<void> registry_state::add_namespace(const namespace_spec& spec, const nam
   if (number == spaces_.size())
     spaces_.emplace_back();
   spaces_[number] = std::make_unique<key_space>(key_space::settings{spec, options, options_.shard, options_.shard_count,
-                                                                    options_.hash_seed, options_.change_feed});
+                                                                    options_.hash_seed, options_.change_feed,
+                                                                    options_.children_hold});
   space_numbers_.emplace(id, number);
   return {};
 }

@@ -11,7 +11,9 @@ slots_to_allocator& outbox_collector::of_rank(rank_number rank) {
   auto& at = rank_at_[rank];
   if (at == nowhere) {
     at = static_cast<std::uint32_t>(pending_.slots.size());
-    pending_.slots.push_back({space_, rank, {}, {}, {}});
+    auto& added = pending_.slots.emplace_back();
+    added.space = space_;
+    added.rank = rank;
   }
   return pending_.slots[at];
 }

@@ -11,13 +11,19 @@
 
 namespace troupe {
 
-/// What the allocator of one (namespace, rank) is to be told. To be sent in the order of the members.
+/// What the allocator of one (namespace, rank) is to be told. To be sent in the order of the members. What rests and
+/// what does not: docs/decisions/0006-clients-without-tokens.md.
 struct slots_to_allocator {
   namespace_id space;
   rank_number rank = 0;
   slot_batch publish;
+  /// Reserved slots that a writer was told; and those that nobody was.
   slot_batch abort;
-  slot_batch release;
+  slot_batch unused{{}, false};
+  /// Live slots whose pages were removed when every promise about them was over; and those of pages that somebody found
+  /// or made bad, who may not be the only one.
+  slot_batch release{{}, false};
+  slot_batch suspect;
 };
 
 /// What another shard is to be told. Deltas between two shards should arrive in the order they were sent; if they do
@@ -82,7 +88,9 @@ public:
 
   void publish(rank_number rank, slot_ref where) { of_rank(rank).publish.slots.items.push_back(where); }
   void abort(rank_number rank, slot_ref where) { of_rank(rank).abort.slots.items.push_back(where); }
+  void unused(rank_number rank, slot_ref where) { of_rank(rank).unused.slots.items.push_back(where); }
   void release(rank_number rank, slot_ref where) { of_rank(rank).release.slots.items.push_back(where); }
+  void suspect(rank_number rank, slot_ref where) { of_rank(rank).suspect.slots.items.push_back(where); }
   void link(std::uint32_t shard, child_delta change);
 
   bool feeds() const noexcept { return feed_; }

@@ -238,7 +238,7 @@ result<reserve_reply> registry_state::finish_reserve(plan_id plan, std::span<con
     r.answers[page.answer] = answer(errc::ok, where);
   }
   for (auto left = next_granted(granted); left.generation != 0; left = next_granted(granted))
-    space.outbox().abort(r.name.rank, left);
+    space.outbox().unused(r.name.rank, left);
   if (dropped) {
     reservations_.close(*number);
     return fail(errc::expired, "the reservation expired or was given up before there were slots for it");
@@ -285,9 +285,17 @@ errc registry_state::commit_page(key_space& space, const reservation_name& name,
     return errc::stale;
   reservations_.at(*number).answers[reserved.answer] = answer(errc::exists);
   reservations_.remove_page(cell.record());
-  auto& list = space.publish(entry, name.rank, page.where) ? inserted_ : used_;
-  list.push_back(entry);
+  if (space.publish(entry, name.rank, page.where))
+    inserted_.push_back(entry);
+  used_.push_back(entry);
   return errc::ok;
+}
+
+void registry_state::note_written(key_space& space) {
+  space.inserted(inserted_);
+  // Keys that were there before stand among new ones: all together are in prefix order only if all are moved.
+  if (inserted_.size() < used_.size())
+    space.touch(used_);
 }
 
 result<registry_state::checked_space> registry_state::find_written(const namespace_id& id, rank_number rank,
@@ -315,8 +323,7 @@ result<finish_reply> registry_state::commit(const finish_request& request, times
     const auto entry = space->keys.table().refresh(found_[i], request.pages[i].key);
     reply.results.items.push_back(code_of(commit_page(space->keys, name, number, request.pages[i], entry)));
   }
-  space->keys.inserted(inserted_);
-  space->keys.touch(used_);
+  note_written(space->keys);
   if (number)
     close_if_ended(*number);
   return reply;
@@ -378,7 +385,7 @@ result<finish_reply> registry_state::invalidate(const invalidate_request& reques
     const auto cell = entry != no_entry ? space.table().page(entry, request.rank) : page_cell{};
     auto code = errc::not_found;
     if (cell.live() && cell.where() == page.where) {
-      space.invalidate(entry, request.rank, clock_.now(now));
+      space.invalidate(entry, request.rank, clock_.now(now), true);
       ++invalidated_pages_;
       code = errc::ok;
     } else if (cell.live() || cell.reserved()) {

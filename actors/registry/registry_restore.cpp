@@ -79,6 +79,8 @@ errc registry_state::restore_page(const stored_page& page, entry_index hint) {
   if (space.restore(entry, page.rank, page.where))
     space.inserted({&entry, 1});
   claim.entry_plus_one = entry + 1;
+  if (space.options().slot_index && options_.promised > duration::zero())
+    space.protect(entry, coarse_clock::since_beginning(options_.promised));
   if (!page.parent.is_null() && page.parent != page.key)
     space.adopt_parent(entry, page.parent, no_entry);
   ++restored_.pages;

@@ -34,6 +34,9 @@ struct registry_options {
   duration max_reservation = std::chrono::minutes(10);
   /// Of keys that are located without a lease.
   duration max_protection = std::chrono::minutes(10);
+  /// The longest time that clients without tokens may have been promised before a restart, which forgets them. Keys
+  /// that are restored are protected for as long, where slots are known by number.
+  duration promised{};
   std::uint32_t max_leases = 1U << 16;
   std::uint32_t max_leases_per_owner = 1U << 14;
   /// Keys held by one lease.
@@ -42,6 +45,9 @@ struct registry_options {
   /// count among all.
   std::uint32_t max_reserved_pages = 1U << 20;
   std::uint32_t max_reservations_per_owner = 1U << 12;
+  /// A key whose turn it is to be evicted is kept by its children for so long; then it goes before them. What clients
+  /// say of parents may be untrue, and they might name each other in a ring.
+  duration children_hold = std::chrono::minutes(10);
   /// Keys looked at by one call of `evict`, whatever is wanted.
   std::uint32_t max_eviction_looks = 1U << 14;
   /// Keys and pages given back by one `tick`.
@@ -282,6 +288,8 @@ private:
   errc abort_one(const key_space& space, const reservation_name& name, std::optional<reservation_number> number,
                  const page_ref& page, entry_index entry);
   void find_entries(const key_space& space, std::span<const page_ref> pages);
+  /// `inserted_` got their first page, and all of `used_` were written, in prefix order.
+  void note_written(key_space& space);
   /// The next slot that can be one; generation 0 when there are no more.
   slot_ref next_granted(std::span<const slot_ref>& granted);
 

@@ -17,7 +17,7 @@ struct foreign_node_options {
   std::uint32_t shards = 1;
   http::hf3fs_options hf3fs;
   http::sglang_options sglang;
-  /// How long slots rest before they are free again.
+  /// How long slots rest whose writer may be late.
   duration rest = std::chrono::seconds{10};
   config::http_config http = any_port();
 

@@ -157,3 +157,24 @@ TEST_CASE("The two wires live on one port and do not take each other's requests"
            {"/0/exists", R"({"keys":["a"]})", 200, R"({"exists":[true]})"},
        });
 }
+
+TEST_CASE("SGLang's keys make room before the key that they name as the one before them", "[sglang]") {
+  const auto node = started_node();
+  http::client client{node->port()};
+  const auto page = GENERATE(0, 1);
+  // The second is younger, and only its parent tells that it has to go first.
+  const std::string parent = page == 0 ? "" : "a";
+  talk(client,
+       {
+           {"/0/initialize", R"({"num_pages":2})", 204},
+           {"/0/reserve_and_allocate_page_indices", R"({"keys":[["a",""]]})", 200, R"({"indices":[[false,0]]})"},
+           {"/0/confirm_write", R"({"written_keys_to_confirm":[["a",0]]})", 204},
+           {"/0/reserve_and_allocate_page_indices", R"({"keys":[["b",")" + parent + R"("]]})", 200,
+            R"({"indices":[[false,1]]})"},
+           {"/0/confirm_write", R"({"written_keys_to_confirm":[["b",1]]})", 204},
+           {"/0/reserve_and_allocate_page_indices", R"({"keys":[["c",""]]})", 200,
+            R"({"indices":[[false,)" + std::to_string(page) + "]]}"},
+           {"/0/exists", R"({"keys":["a","b"]})", 200,
+            page == 0 ? R"({"exists":[false,true]})" : R"({"exists":[true,false]})"},
+       });
+}

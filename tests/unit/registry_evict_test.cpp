@@ -338,3 +338,95 @@ TEST_CASE("a whole chain used in order is evicted from its end, each key at the 
     CHECK(r.evict(512).slots == 512);
   CHECK(r.state.keys() == 0);
 }
+
+TEST_CASE("keys that name each other as parents are evicted in the end", "[registry]") {
+  one_registry r(1, {.children_hold = std::chrono::seconds(20)});
+  const auto ring = some_keys(1, 3);
+  const auto others = some_keys(11, 2);
+  SECTION("named in one request") {
+    r.save(ring, 0, {ring[2], ring[0], ring[1]});
+  }
+  SECTION("named in several, also by keys that were there before") {
+    r.save({ring[0]}, 0, {ring[2]});
+    r.save({ring[1], ring[2]});
+    r.begin(alice, {ring[1], ring[2]}, 0, {ring[0], ring[1]}).value();
+  }
+  CHECK(r.info(ring[0])->children == 1);
+  r.save(others);
+  const auto evict = [&](std::uint32_t wanted, std::int64_t now) {
+    evict_reply reply;
+    do
+      reply = r.state.evict({r.space, 0, wanted}, at(now)).value();
+    while (reply.slots == 0 && reply.more);
+    return reply.slots;
+  };
+  // Others go first, and the time counts from the moment when it would have been the ring's turn.
+  CHECK(evict(1, 100) == 1);
+  CHECK(left_of(r, ring) == ring);
+  CHECK(evict(1, 110) == 1);
+  CHECK(left_of(r, others).empty());
+  CHECK(evict(3, 119) == 0);
+  CHECK(left_of(r, ring) == ring);
+  CHECK(evict(3, 121) == 3);
+  CHECK(r.state.keys() == 0);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("how long children hold a key begins anew when it was used", "[registry]") {
+  one_registry r(1, {.children_hold = std::chrono::seconds(20)});
+  const auto keys = some_keys(1, 2);
+  r.save(keys, 0, chain_parents(keys));
+  const auto evict = [&](std::int64_t now) { return r.state.evict({r.space, 0, 2}, at(now)).value().slots; };
+  const auto hold_child = [&](std::int64_t now) {
+    REQUIRE(r.state.locate({r.space, 0, bob, std::chrono::seconds(500), keys_t{keys[1]}}, at(now)).has_value());
+  };
+  hold_child(0);
+  CHECK(evict(10) == 0); // it would be the parent's turn
+  SECTION("under a lease") {
+    REQUIRE(r.state.locate({r.space, 0, alice, std::chrono::seconds(5), keys_t{keys[0]}}, at(25)).has_value());
+    r.state.tick(at(30));
+  }
+  SECTION("under protection") {
+    r.state.protect({r.space, 0, false, std::chrono::seconds(5), keys_t{keys[0]}}, at(25)).value();
+  }
+  CHECK(evict(35) == 0);
+  CHECK(evict(54) == 0);
+  CHECK(evict(56) == 1);
+  CHECK(left_of(r, keys) == keys_t{keys[1]});
+  r.release(bob);
+  CHECK(evict(57) == 1);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a ring over two shards is evicted in the end", "[registry]") {
+  one_registry r(1, {.shard = 0, .shard_count = 2, .children_hold = std::chrono::seconds(20)});
+  std::uint64_t n = 1;
+  while (shard_of(key_of(n), 2) != 0)
+    ++n;
+  const auto mine = key_of(n);
+  while (shard_of(key_of(n), 2) != 1)
+    ++n;
+  const auto theirs = key_of(n);
+  r.save({mine}, 0, {theirs});
+  must(r.state.link({r.space, std::vector<child_delta>{{theirs, 0}, {mine, 1}}}, at(0)));
+  r.state.take_outbox();
+  CHECK(r.state.evict({r.space, 0, 1}, at(100)).value().slots == 0);
+  CHECK(r.state.evict({r.space, 0, 1}, at(121)).value().slots == 1);
+  // The other shard hears of it, and has a key without children.
+  const auto out = r.state.take_outbox();
+  REQUIRE(out.links.size() == 1);
+  CHECK(out.links[0].request.changes.items == std::vector<child_delta>{{theirs, -1}});
+}
+
+TEST_CASE("of keys written together the last goes first, also if some were there before", "[registry]") {
+  one_registry r(2);
+  const auto keys = some_keys(1, 4);
+  r.save({keys[1], keys[3]}, 0); // by another rank
+  r.save(keys, 1);
+  r.evict(1, 1);
+  CHECK(left_of(r, keys) == first_of(keys, 3));
+  r.evict(1, 1);
+  CHECK(left_of(r, keys) == first_of(keys, 2));
+  r.evict(1, 1);
+  CHECK(left_of(r, keys) == first_of(keys, 1));
+}

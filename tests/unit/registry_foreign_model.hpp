@@ -51,6 +51,7 @@ struct model_withheld {
   ticks until = 0; // 0: not protected
   bool leased = false;
   bool was_live = true;
+  bool suspect = false;
 };
 
 struct model_plan {
@@ -61,7 +62,7 @@ struct model_plan {
 };
 
 struct told {
-  std::multiset<std::tuple<rank_number, slot_ref>> publish, abort, release;
+  std::multiset<std::tuple<rank_number, slot_ref>> publish, abort, unused, release, suspect;
   bool operator==(const told&) const = default;
 };
 
@@ -112,7 +113,7 @@ public:
       if (w.leased && leases_on(w.key) == 0) {
         w.leased = false;
         if (w.until == 0) {
-          told_.release.insert({w.rank, w.where});
+          (w.suspect ? told_.suspect : told_.release).insert({w.rank, w.where});
           continue;
         }
       }
@@ -136,18 +137,19 @@ public:
   /// The slot of a reservation that is given back by number: not before its time.
   void give_up_later(const key_digest& key, rank_number rank) {
     auto& p = *page(key, rank);
-    withheld_.push_back({key, rank, p.where, p.deadline, false, false});
+    withheld_.push_back({key, rank, p.where, p.deadline, false, false, false});
     p = {};
     settle();
   }
 
-  void unpublish(const key_digest& key, rank_number rank) {
+  void unpublish(const key_digest& key, rank_number rank, bool suspect) {
     auto& p = *page(key, rank);
-    const model_withheld w{key, rank, p.where, is_protected(key) ? protected_[key] : 0, leases_on(key) > 0};
+    const model_withheld w{key,  rank,   p.where, is_protected(key) ? protected_[key] : 0, leases_on(key) > 0,
+                           true, suspect};
     if (w.leased || w.until > 0)
       withheld_.push_back(w);
     else
-      told_.release.insert({rank, p.where});
+      (suspect ? told_.suspect : told_.release).insert({rank, p.where});
     p = {};
     settle();
   }

@@ -93,7 +93,9 @@ public:
       REQUIRE(info.reserved ==
               count(key, model_page::waiting) + count(key, model_page::allocated) + count(key, model_page::token));
       REQUIRE(info.parent == (known ? keys_[key].parent : key_digest{}));
-      REQUIRE(info.protected_until == (protected_.contains(key) ? protected_[key] + 1 : 0));
+      const auto begun = static_cast<coarse_time>(time_ + 1);
+      REQUIRE(std::max(info.protected_until, begun) ==
+              std::max(static_cast<coarse_time>(protected_.contains(key) ? protected_[key] + 1 : 0), begun));
       complete += is_complete(key) ? 1 : 0;
       for (rank_number rank = 0; known && rank < most_ranks; ++rank)
         if (keys_[key].pages[rank].state == model_page::live)
@@ -128,6 +130,7 @@ public:
 
   std::uint64_t published() const noexcept { return published_; }
   std::uint64_t met_others() const noexcept { return met_others_; }
+  std::uint64_t at_once() const noexcept { return at_once_; }
 
 private:
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
@@ -186,6 +189,16 @@ private:
       REQUIRE(reply.locations[i] == answer(errc::ok, page(keys[i], rank)->where));
       protect_until(keys[i], time_ + lasts);
     }
+    promise(rank, reply.locations.items, lasts);
+  }
+
+  /// Somebody was told these slots, for so long.
+  void promise(rank_number rank, const std::vector<location>& told, ticks lasts) {
+    for (const auto& x : told)
+      if (x.where.generation != 0) {
+        auto& until = promised_[{rank, x.where}];
+        until = std::max(until, time_ + lasts);
+      }
   }
 
   void allocate() {
@@ -236,6 +249,7 @@ private:
     if (mine.empty()) {
       REQUIRE(plan.what == reserve_plan::kind::answered);
       REQUIRE(plan.reply.results.items == expected.answers);
+      promise(rank, expected.answers, lasts);
     } else {
       REQUIRE(plan.what == reserve_plan::kind::needs_slots);
       plans_[plan.plan] = expected;
@@ -271,8 +285,9 @@ private:
       if (state(key, plan.rank) == model_page::waiting && page(key, plan.rank)->plan == id)
         give_up(key, plan.rank);
     for (; next < slots.size(); ++next)
-      told_.abort.insert({plan.rank, slots[next]});
+      told_.unused.insert({plan.rank, slots[next]});
     REQUIRE(reply.results.items == plan.answers);
+    promise(plan.rank, plan.answers, plan.lasts);
   }
 
   location promise_again(const model_plan& plan, const key_digest& key, slot_ref where) {
@@ -331,6 +346,8 @@ private:
     }
     if (p->shared)
       protect_until(key, p->deadline);
+    else // the only writer says that it has ended
+      promised_.erase({rank, p->where});
     publish(key, rank);
     return errc::ok;
   }
@@ -357,7 +374,7 @@ private:
       if (p.state == model_page::token)
         return errc::not_owner;
       if (p.state == model_page::live)
-        unpublish(key_digest(key), rank);
+        unpublish(key_digest(key), rank, true);
       else if (p.deadline <= time_)
         give_up(key_digest(key), rank);
       else if (p.shared)
@@ -373,7 +390,7 @@ private:
     std::uint64_t pages = 0;
     for (rank_number r = 0; r < most_ranks; ++r)
       if ((rank == all_ranks || rank == r) && state(key, r) == model_page::live) {
-        unpublish(key, r);
+        unpublish(key, r, false);
         ++pages;
       }
     return pages;
@@ -514,7 +531,7 @@ private:
     std::erase_if(withheld_, [&](const model_withheld& w) {
       const bool over = !w.leased && w.until <= time_;
       if (over)
-        (w.was_live ? told_.release : told_.abort).insert({w.rank, w.where});
+        (!w.was_live ? told_.abort : w.suspect ? told_.suspect : told_.release).insert({w.rank, w.where});
       return over;
     });
   }
@@ -525,10 +542,16 @@ private:
     for (const auto& part : out.slots) {
       for (const auto& where : part.publish.slots)
         real_told_.publish.insert({part.rank, where});
-      for (const auto* batch : {&part.abort, &part.release})
+      for (const auto& [batch, to] :
+           {std::pair{&part.abort, &real_told_.abort}, std::pair{&part.unused, &real_told_.unused},
+            std::pair{&part.release, &real_told_.release}, std::pair{&part.suspect, &real_told_.suspect}})
         for (const auto& where : batch->slots) {
-          (batch == &part.abort ? real_told_.abort : real_told_.release).insert({part.rank, where});
+          to->insert({part.rank, where});
           REQUIRE(held_[part.rank].erase(where.slot) == 1);
+          // Free at once: so nobody may have been promised more time.
+          if (!batch->rest)
+            REQUIRE(promised_[{part.rank, where}] <= time_);
+          at_once_ += batch->rest ? 0 : 1;
         }
     }
     sequence_ += out.changes.size();
@@ -553,6 +576,8 @@ private:
 
   std::uint64_t tickets_ = 0;
   std::uint64_t met_others_ = 0;
+  std::uint64_t at_once_ = 0;
+  std::map<std::pair<rank_number, slot_ref>, ticks> promised_;
   std::set<slot_number> held_[most_ranks];
   std::map<slot_number, generation_number> generations_[most_ranks];
 };
@@ -570,5 +595,6 @@ TEST_CASE("a shard answers foreign clients as a naive model does", "[registry]")
   }
   CHECK(c.published() > 30);
   CHECK(c.met_others() > 5);
+  CHECK(c.at_once() > 5);
   c.restore();
 }

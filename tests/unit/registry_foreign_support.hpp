@@ -103,10 +103,19 @@ struct foreign_registry {
   slots_t given_back(rank_number rank = 0) {
     const auto out = one_registry::for_rank(state.take_outbox(), rank);
     slots_t slots;
-    for (const auto& where : out.abort.slots)
-      slots.push_back(where.slot);
-    for (const auto& where : out.release.slots)
-      slots.push_back(where.slot);
+    for (const auto* part : {&out.abort, &out.unused, &out.release, &out.suspect})
+      for (const auto& where : part->slots)
+        slots.push_back(where.slot);
+    return slots;
+  }
+
+  /// The same, as those that have to rest, and those that need not.
+  std::pair<slots_t, slots_t> rest_and_free(rank_number rank = 0) {
+    const auto out = one_registry::for_rank(state.take_outbox(), rank);
+    std::pair<slots_t, slots_t> slots;
+    for (const auto* part : {&out.abort, &out.unused, &out.release, &out.suspect})
+      for (const auto& where : part->slots)
+        (part->rest ? slots.first : slots.second).push_back(where.slot);
     return slots;
   }
 

@@ -370,6 +370,108 @@ TEST_CASE("a page that one writer had to itself is evicted as any other", "[regi
   CHECK(r.evict(1) == 1);
 }
 
+TEST_CASE("a slot rests only if its writer may be late", "[registry]") {
+  foreign_registry r;
+  const auto k = some_keys(1, 2);
+  using slots = std::pair<slots_t, slots_t>; // that rest, and that are free at once
+  SECTION("evicted after its only writer confirmed it") {
+    const auto a = r.save(k);
+    CHECK(r.evict(1) == 1);
+    CHECK(r.rest_and_free() == slots{{}, {a[1]}});
+  }
+  SECTION("evicted when nobody may read it any more who was told where it is") {
+    const auto a = r.save(k);
+    r.protect(k, 1, 4000);
+    r.protect({k[0]}, 2, 1000);
+    CHECK(r.evict(2, 4) == 0);
+    CHECK(r.evict(2, 5) == 2);
+    CHECK(r.rest_and_free() == slots{{}, {a[1], a[0]}});
+  }
+  SECTION("erased, when those who were told have had their time") {
+    const auto a = r.save(k);
+    r.protect({k[0]}, 1, 4000);
+    CHECK(r.erase(k, all_ranks, 2) == codes_t(2, errc::ok));
+    CHECK(r.rest_and_free() == slots{{}, {a[1]}});
+    r.tick(4);
+    CHECK(r.rest_and_free() == slots{});
+    r.tick(5);
+    CHECK(r.rest_and_free() == slots{{}, {a[0]}});
+  }
+  SECTION("evicted after the time of a second writer") {
+    const auto a = r.allocate({k[0]}, 0, 0, 10)[0].where.slot;
+    r.allocate({k[0]}, 0, 3, 10);
+    CHECK(r.confirm({{k[0], a}}, 0, 4) == codes_t{errc::ok});
+    CHECK(r.evict(1, 12) == 0);
+    CHECK(r.evict(1, 13) == 1);
+    CHECK(r.rest_and_free() == slots{{}, {a}});
+  }
+  SECTION("never confirmed") {
+    const auto a = r.allocate({k[0]}, 0, 0, 10)[0].where.slot;
+    r.tick(10);
+    CHECK(r.rest_and_free() == slots{{a}, {}});
+  }
+  SECTION("given back before it was confirmed") {
+    const auto a = r.allocate({k[0]}, 0, 0, 10)[0].where.slot;
+    CHECK(r.reclaim({a}, 0, 1) == codes_t{errc::ok});
+    CHECK(r.rest_and_free() == slots{});
+    r.tick(10);
+    CHECK(r.rest_and_free() == slots{{a}, {}});
+  }
+  SECTION("given back when it was live: whoever failed to write it again may go on") {
+    const auto a = r.save(k);
+    CHECK(r.reclaim({a[0]}, 0, 1) == codes_t{errc::ok});
+    CHECK(r.rest_and_free() == slots{{a[0]}, {}});
+    r.protect({k[1]}, 1, 1000);
+    CHECK(r.reclaim({a[1]}, 0, 1) == codes_t{errc::ok});
+    r.tick(2);
+    CHECK(r.rest_and_free() == slots{{a[1]}, {}});
+  }
+  SECTION("held by a lease when it was given back") {
+    const auto a = r.save(k);
+    const locate_request lease{r.space, 0, alice, std::chrono::seconds(5), k};
+    REQUIRE(r.state.locate(lease, at(0)).has_value());
+    CHECK(r.reclaim({a[0]}, 0, 1) == codes_t{errc::ok});
+    CHECK(r.erase({k[1]}, all_ranks, 1) == codes_t{errc::ok});
+    CHECK(r.rest_and_free() == slots{});
+    r.tick(5);
+    CHECK(r.rest_and_free() == slots{{a[0]}, {a[1]}});
+  }
+  SECTION("granted and told to nobody") {
+    const auto plan = r.begin({k[0]}).value();
+    const std::vector<slot_ref> granted{{5, 7}, {6, 7}};
+    r.state.finish_reserve(plan.plan, granted, at(0)).value();
+    CHECK(r.rest_and_free() == slots{{}, {6}});
+  }
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("of keys confirmed or told together the last goes first", "[registry]") {
+  foreign_registry r(2);
+  const auto k = some_keys(1, 4);
+  const auto left = [&] {
+    keys_t out;
+    for (const auto& key : k)
+      if (r.exists({key}, 1) == codes_t{errc::ok})
+        out.push_back(key);
+    return out;
+  };
+  r.save({k[1], k[3]}, 0);
+  r.save(k, 1);
+  SECTION("confirmed") {}
+  SECTION("told where they are") {
+    r.protect({k[2], k[3]}, 0, 1000, 1);
+    r.protect(k, 0, 1000, 1);
+  }
+  SECTION("found when they were to be written again") {
+    r.protect({k[2], k[3]}, 0, 1000, 1);
+    r.allocate(k, 1, 0, 1);
+  }
+  for (std::ptrdiff_t n = 4; n-- > 0;) {
+    CHECK(r.evict(1, 20, 1) == 1);
+    CHECK(left() == keys_t{k.begin(), k.begin() + n});
+  }
+}
+
 TEST_CASE("slots are given back by their number alone, once", "[registry]") {
   foreign_registry r(2, {}, {true, true, 4}, 100);
   const auto k = some_keys(1, 4);

@@ -27,11 +27,41 @@ TEST_CASE("a namespace is known once, and by one identity", "[registry]") {
   CHECK(refused.error().text.find("model \"test\" is not \"another\"") != std::string::npos);
   CHECK(refused.error().text.find("layers 0 is not 3") != std::string::npos);
   CHECK(refused.error().text.find("revision") == std::string::npos);
+  CHECK(refused.error().text.find("further_layers") == std::string::npos);
   other.name = "other";
   CHECK(r.state.add_namespace(other).has_value());
   CHECK(r.state.add_namespace(space_of(0, "none")).error().code == errc::invalid_argument);
   CHECK(r.state.add_namespace(space_of(70000, "all")).error().code == errc::invalid_argument);
   CHECK(r.state.stats().refused == 3);
+}
+
+TEST_CASE("layers of other shapes make a namespace another one, and the first that differ are told", "[registry]") {
+  one_registry r;
+  auto mixed = r.spec;
+  mixed.name = mixed.model = "mixed";
+  mixed.geometry.further = {{2, {1, 1, 132, 1}}, {1, {2, 8, 128, 2}}};
+  REQUIRE(r.state.add_namespace(mixed).has_value());
+  CHECK(r.state.add_namespace(mixed).has_value());
+  const auto refusal = [&](std::vector<kv_layer_group> further) {
+    auto other = mixed;
+    other.geometry.further = std::move(further);
+    const auto refused = r.state.add_namespace(other);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == errc::identity_mismatch);
+    return refused.error().text;
+  };
+  const auto says = [](const std::string& text, const std::string& part) {
+    INFO(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  says(refusal({}), "number of further_layers 2 is not 0");
+  says(refusal({{2, {1, 1, 132, 1}}}), "number of further_layers 2 is not 1");
+  says(refusal({{2, {1, 1, 132, 1}}, {3, {1, 4, 64, 4}}}),
+       "further_layers[1].layers 1 is not 3, further_layers[1].parts 2 is not 1, further_layers[1].heads 8 is not 4, "
+       "further_layers[1].head_size 128 is not 64, further_layers[1].element_bytes 2 is not 4");
+  const auto both = refusal({{2, {1, 1, 128, 1}}, {1, {2, 4, 128, 2}}, {1, {1, 1, 1, 1}}});
+  says(both, "number of further_layers 2 is not 3, further_layers[0].head_size 132 is not 128");
+  CHECK(both.find("further_layers[1]") == std::string::npos);
 }
 
 TEST_CASE("there are only so many namespaces", "[registry]") {

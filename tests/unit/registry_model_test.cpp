@@ -549,9 +549,10 @@ private:
     for (const auto& part : out.slots) {
       for (const auto& where : part.publish.slots)
         told_.publish.insert({part.rank, where});
-      for (const auto* batch : {&part.abort, &part.release})
+      for (const auto* batch : {&part.abort, &part.unused, &part.release, &part.suspect})
         for (const auto& where : batch->slots) {
-          (batch == &part.abort ? told_.abort : told_.release).insert({part.rank, where});
+          const bool reserved = batch == &part.abort || batch == &part.unused;
+          (reserved ? told_.abort : told_.release).insert({part.rank, where});
           REQUIRE(held_[part.rank].erase(where.slot) == 1);
         }
     }

@@ -96,7 +96,7 @@ TEST_CASE("slots beyond what is needed go back, and such as were never given out
   const auto plan = r.begin(alice, keys).value();
   const auto reply = r.state.finish_reserve(plan.plan, slots_t{{1, 1}, {9, 0}, {2, 1}, {3, 1}, {4, 0}}, at(0)).value();
   CHECK(reply.results[1].where == slot_ref{2, 1});
-  CHECK(r.for_rank(r.state.take_outbox(), 0).abort.slots.items == slots_t{{3, 1}});
+  CHECK(r.for_rank(r.state.take_outbox(), 0).unused.slots.items == slots_t{{3, 1}});
   CHECK(r.state.stats().refused == 2);
 }
 
@@ -228,7 +228,7 @@ TEST_CASE("slots for a reservation that has ended meanwhile go straight back", "
   const auto late = r.state.finish_reserve(plan.plan, slots_t{{3, 1}, {4, 1}}, at(now));
   REQUIRE_FALSE(late.has_value());
   CHECK(late.error().code == errc::expired);
-  CHECK(r.for_rank(r.state.take_outbox(), 0).abort.slots.items == slots_t{{3, 1}, {4, 1}});
+  CHECK(r.for_rank(r.state.take_outbox(), 0).unused.slots.items == slots_t{{3, 1}, {4, 1}});
   CHECK(r.state.finish_reserve(plan.plan, {}, at(now)).error().code == errc::internal);
   CHECK_FALSE(r.info(keys[0]).has_value());
   CHECK(r.state.check_invariants() == "");
@@ -242,7 +242,7 @@ TEST_CASE("part of a reservation that waits is aborted: the others get their slo
   const auto reply = r.state.finish_reserve(plan.plan, slots_t{{3, 1}, {4, 1}, {5, 1}}, at(0)).value();
   CHECK(codes(reply.results) == codes_t{errc::expired, errc::ok, errc::ok});
   CHECK(reply.results[1].where == slot_ref{3, 1});
-  CHECK(r.for_rank(r.state.take_outbox(), 0).abort.slots.items == slots_t{{5, 1}});
+  CHECK(r.for_rank(r.state.take_outbox(), 0).unused.slots.items == slots_t{{5, 1}});
 }
 
 TEST_CASE("an abort gives back what is the caller's, once", "[registry]") {
@@ -282,7 +282,7 @@ TEST_CASE("an invalid page is unpublished if it is named exactly", "[registry]")
   CHECK(invalidate(0, {wrong, one[0], {key_of(9), {1, 1}}}) == codes_t{errc::stale, errc::stale, errc::not_found});
   CHECK(r.count(keys) == 2);
   CHECK(invalidate(0, {zero[0], zero[0]}) == codes_t{errc::ok, errc::not_found});
-  CHECK(r.for_rank(r.state.take_outbox(), 0).release.slots.items == slots_t{zero[0].where});
+  CHECK(r.for_rank(r.state.take_outbox(), 0).suspect.slots.items == slots_t{zero[0].where});
   CHECK(r.count(keys) == 0);
   CHECK(r.count({keys[1]}) == 1);
   CHECK(r.state.stats().invalidated_pages == 1);
@@ -312,7 +312,7 @@ TEST_CASE("the slot of an invalid page is withheld until the last lease on the k
   CHECK(r.state.take_outbox().empty());
   CHECK(r.state.check_invariants() == "");
   r.state.tick(at(10)); // bob's lease expires
-  CHECK(r.for_rank(r.state.take_outbox(), 0).release.slots.items == slots_t{saved[0].where, again[0].where});
+  CHECK(r.for_rank(r.state.take_outbox(), 0).suspect.slots.items == slots_t{saved[0].where, again[0].where});
   CHECK_FALSE(r.info(keys[0]).has_value());
   CHECK(r.state.check_invariants() == "");
 }

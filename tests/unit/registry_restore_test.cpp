@@ -79,6 +79,27 @@ TEST_CASE("the feed tells what must survive, in order", "[registry]") {
   CHECK(r.state.take_outbox().changes.empty()); // known already
 }
 
+TEST_CASE("restored pages are protected as long as anybody may have been promised", "[registry]") {
+  const auto k = some_keys(1, 1);
+  const auto restored = [&](foreign_registry& r) {
+    const std::vector<stored_page> stored{{r.space, k[0], {}, {3, 5}, 0, 0}};
+    REQUIRE(codes(r.state.restore(stored).value()) == codes_t{errc::ok});
+    REQUIRE(r.state.restored().has_value());
+    r.tick(100);
+  };
+  SECTION("where engines own the slab") {
+    foreign_registry r(1, {.promised = std::chrono::milliseconds(4900)});
+    restored(r);
+    CHECK(r.evict(1, 104) == 0);
+    CHECK(r.evict(1, 105) == 1);
+  }
+  SECTION("not where an io worker fences") {
+    foreign_registry r(1, {.promised = std::chrono::seconds(5)}, {true, false, 4});
+    restored(r);
+    CHECK(r.evict(1, 100) == 1);
+  }
+}
+
 TEST_CASE("a slot that is released late is covered by the number of an earlier change", "[registry]") {
   foreign_registry r(1, {.change_feed = true});
   const auto k = some_keys(1, 1);

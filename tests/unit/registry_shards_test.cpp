@@ -407,7 +407,8 @@ private:
       send(party(0, s), party(100, part.rank), [this, part] {
         auto& allocator = *allocators_[part.rank];
         for (const auto& codes : {allocator.publish(part.publish.slots.items), allocator.abort(part.abort.slots.items),
-                                  allocator.release(part.release.slots.items)})
+                                  allocator.abort(part.unused.slots.items), allocator.release(part.release.slots.items),
+                                  allocator.release(part.suspect.slots.items)})
           for (const auto code : codes)
             REQUIRE(code == errc::ok);
         flush_allocator(part.rank);
