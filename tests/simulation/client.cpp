@@ -152,7 +152,8 @@ void client::open_segment(rank_number rank, std::uint64_t epoch) {
                 auto& r = parts_->ranks[rank];
                 r.segment = segment.segment;
                 r.buffers = segment.memory;
-                r.copier->bind(segment.segment, segment.memory);
+                if (!r.copier->bind(segment.segment, segment.memory))
+                  world_.fail("memory of the host is refused by the copy engine");
                 answer.deliver({});
               },
               [this, rank, epoch, segment = *segment](const result<void>&) {

@@ -250,25 +250,20 @@ void client::check_buffers(rank_number rank, const copy_order& order) {
 }
 
 result<copy_reply> client::gather(rank_number rank, const copy_order& order) {
-  auto& copier = *parts_->ranks[rank].copier;
-  auto reply = copier.begin(order);
-  if (!reply)
-    return reply;
   check_buffers(rank, order);
-  copier.gather(order, *reply);
-  copier.seal(order, *reply);
-  return reply;
+  return parts_->ranks[rank].copier->gather(order);
 }
 
 result<copy_reply> client::scatter(rank_number rank, const copy_order& order) {
-  auto& copier = *parts_->ranks[rank].copier;
-  auto reply = copier.begin(order);
-  if (!reply)
-    return reply;
   check_buffers(rank, order);
   if (!world_.has(defect::skip_verify))
-    copier.verify(order, *reply);
-  copier.scatter(order, *reply);
+    return parts_->ranks[rank].copier->scatter(order);
+  copy_reply reply;
+  for (const auto& item : order.items) {
+    const auto* page = parts_->ranks[rank].buffers->bytes().data() + item.buffer_offset + io::page_header_bytes;
+    device_of(rank).write(item.block, {page, page + world_.p.space.geometry.page_bytes()});
+    reply.results.items.push_back(static_cast<std::uint8_t>(errc::ok));
+  }
   return reply;
 }
 

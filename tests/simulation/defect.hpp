@@ -33,9 +33,24 @@ enum class defect : std::uint8_t {
   unordered,
   /// The copy engine takes its time, and a load ends before it has finished.
   late_scatter,
+
+  // In worlds of clients without tokens:
+
+  /// An allocator frees slots at once whose writers may be late.
+  forget_rest,
+  /// A page whose location was told is not kept.
+  forget_protection,
+  /// A restart forgets that anybody was promised anything.
+  forget_promises,
+  /// Slots are given back before the store has forgotten their pages.
+  early_reuse,
+  /// A confirmation is answered before the store has it.
+  early_answer,
+  /// Children hold a key for ever.
+  endless_children,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 11> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 17> defect_names{{
     {"skip-fence", defect::skip_fence},
     {"early-buffer", defect::early_buffer},
     {"early-commit", defect::early_commit},
@@ -47,6 +62,12 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 11> defect_name
     {"forget-lease", defect::forget_lease},
     {"unordered", defect::unordered},
     {"late-scatter", defect::late_scatter},
+    {"forget-rest", defect::forget_rest},
+    {"forget-protection", defect::forget_protection},
+    {"forget-promises", defect::forget_promises},
+    {"early-reuse", defect::early_reuse},
+    {"early-answer", defect::early_answer},
+    {"endless-children", defect::endless_children},
 }};
 
 constexpr std::optional<defect> find_defect(std::string_view name) noexcept {

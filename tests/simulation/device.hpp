@@ -34,8 +34,10 @@ public:
   void fill(std::uint32_t block, const key_digest& key);
   bool holds(std::uint32_t block, const key_digest& key);
 
-private:
+  /// Writes the block as a load without any check would.
   void write(std::uint32_t block, std::vector<std::byte> page);
+
+private:
   bool equals(std::uint32_t block, const std::vector<std::byte>& page);
   key_digest mark_of(std::uint32_t block) const noexcept;
 

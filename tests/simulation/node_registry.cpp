@@ -172,8 +172,10 @@ void node::flush_shard(std::uint32_t i) {
 
 void node::tell_allocator(std::uint32_t i, const slots_to_allocator& batch) {
   say(i, batch.rank, slot_word::publish, batch.publish.slots.items);
-  say(i, batch.rank, slot_word::abort, batch.abort.slots.items);
-  say(i, batch.rank, slot_word::release, batch.release.slots.items);
+  for (const auto* part : {&batch.abort, &batch.unused})
+    say(i, batch.rank, slot_word::abort, part->slots.items);
+  for (const auto* part : {&batch.release, &batch.suspect})
+    say(i, batch.rank, slot_word::release, part->slots.items);
 }
 
 void node::say(std::uint32_t i, rank_number rank, slot_word word, const std::vector<slot_ref>& slots) {

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "base/namespace_spec.hpp"
+#include "tests/simulation/random.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace troupe::simulation {
+
+/// What a seed decides for a world of clients without tokens. Small pools and short promises, so that slots are used
+/// again all the time.
+struct foreign_parameters {
+  namespace_spec space;
+  std::uint32_t ranks = 1;
+  std::uint32_t shards = 1;
+  std::uint32_t clients = 1;
+  std::uint32_t sessions = 1;
+  std::uint32_t slots = 8;
+  std::uint32_t low_watermark = 0;
+  std::uint32_t high_watermark = 0;
+  std::uint32_t branches = 2;
+  std::uint32_t depth = 6;
+
+  duration protect{};
+  duration reservation{};
+  duration rest{};
+  duration children_hold{};
+  duration take_time{};
+  duration sync_time{};
+  duration io_time{};
+  duration think_time{};
+  duration request_timeout{};
+  duration tick{};
+  duration nemesis_interval{};
+
+  bool untrue_parents = false;
+  bool late_writers = false;
+  bool failing_writes = false;
+  bool erasing = false;
+  bool cut = false;
+  bool kill_client = false;
+  bool kill_node = false;
+
+  /// The longest time that anybody is promised.
+  duration promised() const noexcept { return protect > reservation ? protect : reservation; }
+  /// One line.
+  std::string describe() const;
+};
+
+foreign_parameters make_foreign_parameters(random_source random);
+
+} // namespace troupe::simulation
