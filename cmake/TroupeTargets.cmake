@@ -11,22 +11,25 @@ endif()
 
 add_library(troupe_options INTERFACE)
 target_include_directories(troupe_options INTERFACE "${PROJECT_SOURCE_DIR}")
-target_compile_options(troupe_options INTERFACE
+set(TROUPE_WARNINGS
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wold-style-cast -Woverloaded-virtual -Wnon-virtual-dtor
   $<$<BOOL:${TROUPE_WERROR}>:-Werror>
   # Lets ccache see which precompiled header an object was built with.
   $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+target_compile_options(troupe_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:${TROUPE_WARNINGS}>
+  $<$<COMPILE_LANGUAGE:CUDA>:$<$<BOOL:${TROUPE_WERROR}>:-Werror=all-warnings>>)
 
 # What test programs run with; the sanitizers read it.
 set(TROUPE_TEST_ENVIRONMENT "")
 if(TROUPE_SANITIZE)
   target_compile_options(troupe_options INTERFACE
-    -fsanitize=${TROUPE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TROUPE_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>)
   target_link_options(troupe_options INTERFACE -fsanitize=${TROUPE_SANITIZE})
   if(TROUPE_SANITIZE MATCHES "undefined")
     # CAF's headers bind a null reference in known places, which ubsan.supp names. A suppression works only where the
     # check may continue; halt_on_error makes everything else end the program all the same.
-    target_compile_options(troupe_options INTERFACE -fsanitize-recover=null)
+    target_compile_options(troupe_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize-recover=null>)
     set(TROUPE_TEST_ENVIRONMENT
       "UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:suppressions=${PROJECT_SOURCE_DIR}/ubsan.supp")
   endif()

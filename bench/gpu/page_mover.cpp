@@ -1,0 +1,313 @@
+// How close moving pages between a GPU and the host comes to the bus: the page mover beside the plain copy of locked
+// memory, and beside what one would write first, a copy for every piece.
+
+#include "gpu/cuda/cuda_handles.hpp"
+#include "gpu/cuda/page_kernels.hpp"
+#include "gpu/cuda_page_mover.hpp"
+#include "io/page.hpp"
+#include "replay/text_table.hpp"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::replay;
+
+constexpr int rounds = 15;
+
+void must(cudaError_t code) {
+  if (code == cudaSuccess)
+    return;
+  std::fprintf(stderr, "%s: %s\n", cudaGetErrorName(code), cudaGetErrorString(code));
+  std::exit(1);
+}
+
+template <class T>
+T must(result<T> x) {
+  if (x) {
+    if constexpr (std::is_void_v<T>)
+      return;
+    else
+      return std::move(*x);
+  }
+  std::fprintf(stderr, "%s\n", to_string(x.error()).c_str());
+  std::exit(1);
+}
+
+/// The middle of some rounds, in seconds; the first is not counted.
+double seconds_of(const std::function<void()>& work) {
+  std::vector<double> all;
+  work();
+  for (int i = 0; i < rounds; ++i) {
+    const auto started = std::chrono::steady_clock::now();
+    work();
+    all.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
+  }
+  std::sort(all.begin(), all.end());
+  return all[all.size() / 2];
+}
+
+double gigabytes(std::uint64_t bytes, double seconds) {
+  return static_cast<double>(bytes) / 1e9 / seconds;
+}
+
+struct subject {
+  const char* name;
+  kv_geometry geometry;
+  kv_layout layout;
+  std::uint32_t pages;
+  /// Contiguous bytes of a block in the KV cache.
+  std::uint64_t piece;
+};
+
+const std::vector<subject>& subjects() {
+  static const std::vector<subject> all{
+      {"64 x 32 KiB, token-major", {32, 2, 8, 128, 2, 16}, kv_layout::split, 256, 32768},
+      {"64 x 32 KiB, head-major", {32, 2, 8, 128, 2, 16}, kv_layout::head_major, 256, 32768},
+      {"64 x 4 KiB (1 head)", {32, 2, 1, 128, 2, 16}, kv_layout::split, 256, 4096},
+      {"61 x 18 KiB (MLA)", {61, 1, 1, 576, 2, 16}, kv_layout::mla, 256, 18432},
+      {"160 x 8 KiB, token-major", {80, 2, 2, 128, 2, 16}, kv_layout::split, 256, 8192},
+      {"160 x 8 KiB, head-major", {80, 2, 2, 128, 2, 16}, kv_layout::head_major, 256, 8192},
+      {"64 x 32 KiB, packed", {32, 2, 8, 128, 2, 16}, kv_layout::packed, 256, 65536},
+  };
+  return all;
+}
+
+/// A KV cache on the GPU, and pages in locked memory, with headers between them as in page buffers.
+struct world {
+  /// `headers`: pages lie in page buffers, with room for headers between them; else one behind the other.
+  explicit world(const subject& s, bool headers = true, const cuda_mover_options& options = {}, std::uint32_t spare = 2)
+      : page(s.geometry.page_bytes()), slot(headers ? io::slot_bytes(page) : page), blocks(s.pages * spare) {
+    std::vector<std::span<std::byte>> spans;
+    for (const auto size : must(all_layer_bytes(s.geometry, blocks))) {
+      tensors.push_back(must(cuda::allocate_device<std::byte>(size)));
+      spans.emplace_back(tensors.back().get(), size);
+    }
+    view = must(make_kv_cache_view(s.layout, s.geometry, blocks, spans));
+    mover = must(make_cuda_page_mover(view, options));
+    memory.reset(static_cast<std::byte*>(std::aligned_alloc(4096, slot * s.pages)));
+    std::fill_n(memory.get(), slot * s.pages, std::byte{1});
+    must(mover->prepare({memory.get(), slot * s.pages}));
+    std::vector<std::uint32_t> order(blocks);
+    std::iota(order.begin(), order.end(), 0U);
+    std::shuffle(order.begin(), order.end(), std::mt19937(1));
+    for (std::uint32_t i = 0; i < s.pages; ++i) {
+      auto& move = moves.emplace_back();
+      move.block = order[i];
+      move.page = memory.get() + i * slot + (slot - page);
+      move.page_bytes = page;
+      move.spare_before = slot - page;
+    }
+  }
+
+  struct release {
+    void operator()(std::byte* p) const noexcept { std::free(p); }
+  };
+
+  std::uint64_t page;
+  std::uint64_t slot;
+  std::uint32_t blocks;
+  std::vector<cuda::device_memory<std::byte>> tensors;
+  kv_cache_view view;
+  std::unique_ptr<std::byte, release> memory;
+  std::unique_ptr<page_mover> mover;
+  std::vector<block_move> moves;
+};
+
+/// One plain copy of locked memory, for as many bytes as the pages have.
+double plain_copy(std::uint64_t bytes, cudaMemcpyKind kind) {
+  auto host = must(cuda::allocate_pinned<std::byte>(bytes));
+  auto device = must(cuda::allocate_device<std::byte>(bytes));
+  auto stream = must(cuda::make_stream(cuda::priority::high));
+  return gigabytes(bytes, seconds_of([&] {
+                     if (kind == cudaMemcpyDeviceToHost)
+                       must(cudaMemcpyAsync(host.get(), device.get(), bytes, kind, stream.get()));
+                     else
+                       must(cudaMemcpyAsync(device.get(), host.get(), bytes, kind, stream.get()));
+                     must(cudaStreamSynchronize(stream.get()));
+                   }));
+}
+
+/// What one would write first.
+double copy_per_piece(world& w, std::uint64_t piece) {
+  auto stream = must(cuda::make_stream(cuda::priority::high));
+  const auto pages = std::min<std::size_t>(w.moves.size(), 32);
+  return gigabytes(pages * w.page, seconds_of([&] {
+                     for (std::size_t i = 0; i < pages; ++i)
+                       for (std::uint64_t at = 0; at < w.page; at += piece)
+                         must(cudaMemcpyAsync(w.moves[i].page + at,
+                                              w.view.layers[at / piece % w.view.layers.size()].base +
+                                                  w.moves[i].block * w.view.layers[0].block_stride,
+                                              piece, cudaMemcpyDeviceToHost, stream.get()));
+                     must(cudaStreamSynchronize(stream.get()));
+                   }));
+}
+
+std::string with_ratio(double value, double limit) {
+  return fmt::format("{:.1f} ({:.3f})", value, value / limit);
+}
+
+void bench_bus() {
+  std::vector<std::pair<subject, bool>> cases;
+  for (const bool headers : {false, true})
+    for (const auto& s : subjects())
+      cases.emplace_back(s, headers);
+  text_table table({"pages over the bus, GB/s", "headers", "all bytes", "copy to host", "gather", "copy to device",
+                    "scatter", "a copy per piece"});
+  for (const auto& [s, headers] : cases) {
+    world w(s, headers);
+    const auto bytes = w.page * s.pages;
+    const auto to_host = plain_copy(bytes, cudaMemcpyDeviceToHost);
+    const auto gather = gigabytes(bytes, seconds_of([&] { must(w.mover->gather(w.moves)); }));
+    const auto to_device = plain_copy(bytes, cudaMemcpyHostToDevice);
+    const auto scatter = gigabytes(bytes, seconds_of([&] { must(w.mover->scatter(w.moves)); }));
+    for (const auto& move : w.moves)
+      if (move.verdict != errc::ok) {
+        std::printf("a page does not have the checksum it was gathered with; the numbers mean nothing\n");
+        std::exit(1);
+      }
+    table.row({s.name, headers ? "between" : "none", human_bytes(bytes), fmt::format("{:.1f}", to_host),
+               with_ratio(gather, to_host), fmt::format("{:.1f}", to_device), with_ratio(scatter, to_device),
+               fmt::format("{:.1f}", copy_per_piece(w, s.piece))});
+  }
+  std::printf("%s\n", table.str().c_str());
+}
+
+/// The kernels alone, from device memory to device memory.
+void bench_device() {
+  text_table table({"in device memory, GB/s read and written", "copy", "gather", "check and scatter"});
+  for (const auto& s : subjects()) {
+    auto large = s;
+    large.pages = static_cast<std::uint32_t>((std::uint64_t{2} << 30U) / s.geometry.page_bytes());
+    world w(large, true, {}, 1);
+    auto plan = must(cuda::make_page_plan(w.view));
+    const auto upload = [](const auto& list) {
+      using item = typename std::decay_t<decltype(list)>::value_type;
+      auto out = must(cuda::allocate_device<item>(std::max<std::size_t>(list.size(), 1)));
+      must(cudaMemcpy(out.get(), list.data(), list.size() * sizeof(item), cudaMemcpyHostToDevice));
+      return out;
+    };
+    const auto layers = upload(plan.layers);
+    const auto tiles = upload(plan.tiles);
+    const auto bytes = w.page * large.pages;
+    auto pages = must(cuda::allocate_device<std::byte>(bytes));
+    auto copy = must(cuda::allocate_device<std::byte>(bytes));
+    auto progress = must(cuda::allocate_device<cuda::page_progress>(cuda::launch::most_pages));
+    auto verdicts = must(cuda::allocate_device<std::uint32_t>(cuda::launch::most_pages));
+    auto sums = must(cuda::allocate_pinned<io::page_checksum>(cuda::launch::most_pages));
+    auto stream = must(cuda::make_stream(cuda::priority::high));
+    const auto all = [&](bool gather) {
+      for (std::uint32_t first = 0; first < large.pages; first += cuda::launch::most_pages) {
+        cuda::launch what;
+        what.plan.layers = layers.get();
+        what.plan.tiles = tiles.get();
+        what.plan.tile_count = static_cast<std::uint32_t>(plan.tiles.size());
+        what.plan.unit = plan.unit;
+        what.plan.block_tokens = plan.block_tokens;
+        what.plan.page_bytes = plan.page_bytes;
+        what.progress = progress.get();
+        what.verdicts = verdicts.get();
+        what.sums = sums.get();
+        what.pages = std::min<std::uint32_t>(cuda::launch::most_pages, large.pages - first);
+        std::vector<cuda::page_job> jobs(what.pages);
+        std::vector<std::uint32_t> blocks;
+        for (std::uint32_t i = 0; i < what.pages; ++i) {
+          jobs[i].page = pages.get() + (first + i) * w.page;
+          jobs[i].checked = 1;
+          blocks.push_back(w.moves[first + i].block);
+        }
+        what.jobs = jobs.data();
+        what.blocks = blocks.data();
+        if (gather) {
+          must(cuda::launch_gather(what, stream.get()));
+        } else {
+          must(cuda::launch_check(what, stream.get()));
+          // The sums are not those of the pages; scattered all the same.
+          must(cudaMemsetAsync(verdicts.get(), 0, sizeof(std::uint32_t) * what.pages, stream.get()));
+          must(cuda::launch_scatter(what, stream.get()));
+        }
+      }
+      must(cudaStreamSynchronize(stream.get()));
+    };
+    const auto plain =
+        gigabytes(2 * bytes, seconds_of([&] {
+                    must(cudaMemcpyAsync(copy.get(), pages.get(), bytes, cudaMemcpyDeviceToDevice, stream.get()));
+                    must(cudaStreamSynchronize(stream.get()));
+                  }));
+    const auto gather = gigabytes(2 * bytes, seconds_of([&] { all(true); }));
+    const auto scatter = gigabytes(2 * bytes, seconds_of([&] { all(false); }));
+    table.row({s.name, fmt::format("{:.0f}", plain), with_ratio(gather, plain), with_ratio(scatter, plain)});
+  }
+  std::printf("%s\n", table.str().c_str());
+}
+
+/// Few pages: beside the bytes at the bus' pace and one launch.
+void bench_latency() {
+  constexpr auto launch_us = 5.0;
+  const auto& s = subjects().front();
+  world direct(s, true, {.direct_bytes = std::uint64_t{1} << 40U});
+  world staged(s, true, {.direct_bytes = 0});
+  world usual(s);
+  const auto bus = plain_copy(std::uint64_t{512} << 20U, cudaMemcpyDeviceToHost);
+  text_table table({"few pages of 2 MiB, us", "ideal", "gather", "straight", "staged", "scatter"});
+  for (const std::size_t count : {1U, 2U, 4U, 8U, 16U, 32U}) {
+    const auto us = [&](world& w, bool gather) {
+      const auto moves = std::span(w.moves).first(count);
+      return 1e6 * seconds_of([&] { must(gather ? w.mover->gather(moves) : w.mover->scatter(moves)); });
+    };
+    const auto ideal = static_cast<double>(count * usual.page) / bus / 1e3 + launch_us;
+    const auto cell = [&](double x) { return fmt::format("{:.0f} ({:.2f})", x, ideal / x); };
+    const auto gather = us(usual, true);
+    table.row({fmt::format("{}", count), fmt::format("{:.0f}", ideal), cell(gather), cell(us(direct, true)),
+               cell(us(staged, true)), cell(us(usual, false))});
+  }
+  std::printf("%s\n", table.str().c_str());
+}
+
+/// How many pages are in staging memory at once.
+void bench_parts() {
+  text_table table({"part", "gather, GB/s", "scatter, GB/s"});
+  const auto& s = subjects().front();
+  for (const std::uint64_t mib : {4U, 8U, 16U, 32U, 64U}) {
+    world w(s, true, {.part_bytes = mib << 20U});
+    const auto bytes = w.page * s.pages;
+    const auto gather = gigabytes(bytes, seconds_of([&] { must(w.mover->gather(w.moves)); }));
+    const auto scatter = gigabytes(bytes, seconds_of([&] { must(w.mover->scatter(w.moves)); }));
+    table.row({fmt::format("{} MiB", mib), fmt::format("{:.1f}", gather), fmt::format("{:.1f}", scatter)});
+  }
+  std::printf("%s\n", table.str().c_str());
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::pair<std::string, void (*)()>> tables{
+      {"bus", bench_bus}, {"device", bench_device}, {"latency", bench_latency}, {"parts", bench_parts}};
+  const std::vector<std::string> wanted(argv + 1, argv + argc);
+  for (const auto& name : wanted)
+    if (std::none_of(tables.begin(), tables.end(), [&](const auto& x) { return x.first == name; })) {
+      std::printf("usage: %s [bus] [device] [latency] [parts]: the tables to print, all of them without a name\n",
+                  argv[0]);
+      return name == "--help" ? 0 : 2;
+    }
+  const auto devices = cuda_devices();
+  if (!devices) {
+    std::printf("no GPU: %s\n", to_string(devices.error()).c_str());
+    return 0;
+  }
+  std::printf("%s\n\n", devices->front().name.c_str());
+  for (const auto& [name, run] : tables)
+    if (wanted.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end())
+      run();
+}

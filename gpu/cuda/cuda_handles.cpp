@@ -1,0 +1,46 @@
+#include "gpu/cuda/cuda_handles.hpp"
+
+#include <spdlog/fmt/fmt.h>
+
+namespace troupe::cuda {
+
+error to_error(cudaError_t code, std::string_view what) {
+  const auto kind = code == cudaErrorMemoryAllocation ? errc::limit_exceeded
+                    : code == cudaErrorNoDevice || code == cudaErrorInvalidDevice || code == cudaErrorInsufficientDriver
+                        ? errc::unsupported
+                        : errc::device_error;
+  return {kind, fmt::format("{}: {}: {}", what, cudaGetErrorName(code), cudaGetErrorString(code))};
+}
+
+result<void> check(cudaError_t code, std::string_view what) {
+  if (code == cudaSuccess)
+    return {};
+  // Else an error that concerned this call only would be reported by the next launch once more.
+  static_cast<void>(cudaGetLastError());
+  return tl::unexpected(to_error(code, what));
+}
+
+result<stream> make_stream(priority which) {
+  int lowest = 0;
+  int highest = 0;
+  if (auto ok = check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "asking for stream priorities"); !ok)
+    return tl::unexpected(ok.error());
+  cudaStream_t out = nullptr;
+  if (auto ok =
+          check(cudaStreamCreateWithPriority(&out, cudaStreamNonBlocking, which == priority::high ? highest : lowest),
+                "creating a stream");
+      !ok)
+    return tl::unexpected(ok.error());
+  return stream(out);
+}
+
+result<event> make_event() {
+  cudaEvent_t out = nullptr;
+  if (auto ok =
+          check(cudaEventCreateWithFlags(&out, cudaEventBlockingSync | cudaEventDisableTiming), "creating an event");
+      !ok)
+    return tl::unexpected(ok.error());
+  return event(out);
+}
+
+} // namespace troupe::cuda

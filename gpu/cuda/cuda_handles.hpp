@@ -1,0 +1,75 @@
+#pragma once
+
+#include "base/error.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+
+/// CUDA's handles as owners, and its errors as ours.
+
+namespace troupe::cuda {
+
+/// "what: name of the error: its text", as `device_error`; `limit_exceeded` where memory is short.
+error to_error(cudaError_t code, std::string_view what);
+
+/// Success, or what went wrong.
+result<void> check(cudaError_t code, std::string_view what);
+
+struct free_device {
+  void operator()(void* p) const noexcept { cudaFree(p); }
+};
+struct free_host {
+  void operator()(void* p) const noexcept { cudaFreeHost(p); }
+};
+struct destroy_stream {
+  using pointer = cudaStream_t;
+  void operator()(cudaStream_t x) const noexcept { cudaStreamDestroy(x); }
+};
+struct destroy_event {
+  using pointer = cudaEvent_t;
+  void operator()(cudaEvent_t x) const noexcept { cudaEventDestroy(x); }
+};
+
+template <class T>
+using device_memory = std::unique_ptr<T[], free_device>;
+/// Locked, and readable by the device at the same address.
+template <class T>
+using pinned_memory = std::unique_ptr<T[], free_host>;
+using stream = std::unique_ptr<cudaStream_t, destroy_stream>;
+using event = std::unique_ptr<cudaEvent_t, destroy_event>;
+
+/// Zeroed memory of the current device.
+template <class T>
+result<device_memory<T>> allocate_device(std::size_t count) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  void* out = nullptr;
+  if (auto ok = check(cudaMalloc(&out, count * sizeof(T)), "allocating device memory"); !ok)
+    return tl::unexpected(ok.error());
+  device_memory<T> owner(static_cast<T*>(out));
+  if (auto ok = check(cudaMemset(out, 0, count * sizeof(T)), "zeroing device memory"); !ok)
+    return tl::unexpected(ok.error());
+  return owner;
+}
+
+template <class T>
+result<pinned_memory<T>> allocate_pinned(std::size_t count) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  void* out = nullptr;
+  if (auto ok = check(cudaHostAlloc(&out, count * sizeof(T), cudaHostAllocPortable | cudaHostAllocMapped),
+                      "allocating locked memory");
+      !ok)
+    return tl::unexpected(ok.error());
+  return pinned_memory<T>(static_cast<T*>(out));
+}
+
+/// Of the highest priority that the device has, or of the lowest.
+enum class priority : std::uint8_t { high, low };
+result<stream> make_stream(priority which);
+/// Waiting for it puts the thread to sleep.
+result<event> make_event();
+
+} // namespace troupe::cuda

@@ -1,0 +1,255 @@
+#include "gpu/cuda_page_mover.hpp"
+
+#include "gpu/cuda/cuda_handles.hpp"
+#include "gpu/cuda/page_kernels.hpp"
+#include "gpu/cuda/page_lane.hpp"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+using namespace cuda;
+
+/// Uploads what the kernels follow.
+template <class T>
+result<device_memory<T>> upload(const std::vector<T>& list) {
+  auto out = allocate_device<T>(std::max<std::size_t>(list.size(), 1));
+  if (out && !list.empty())
+    if (auto ok = check(cudaMemcpy(out->get(), list.data(), list.size() * sizeof(T), cudaMemcpyHostToDevice),
+                        "uploading the layout of the KV cache");
+        !ok)
+      return tl::unexpected(ok.error());
+  return out;
+}
+
+/// The tensors must be memory of this device: a kernel that is handed anything else ends the whole process' use of it.
+result<void> check_tensors(const kv_cache_view& view, int device) {
+  for (std::size_t layer = 0; layer < view.layers.size(); ++layer) {
+    const auto& tensor = view.layers[layer];
+    for (const auto* at : {tensor.base, tensor.base + tensor.bytes - 1}) {
+      cudaPointerAttributes where{};
+      if (auto ok = check(cudaPointerGetAttributes(&where, at), "asking where a tensor lies"); !ok)
+        return ok;
+      if (where.type != cudaMemoryTypeDevice || where.device != device)
+        return fail(errc::invalid_argument,
+                    fmt::format("layer {} does not lie in the memory of GPU {}", layer, device));
+    }
+  }
+  return {};
+}
+
+/// Lanes of one direction; a call takes one for itself.
+class lane_pool {
+public:
+  void add(std::unique_ptr<page_lane> lane) { free_.push_back(std::move(lane)); }
+
+  std::unique_ptr<page_lane> take() {
+    std::unique_lock guard(mutex_);
+    came_back_.wait(guard, [this] { return !free_.empty(); });
+    auto lane = std::move(free_.back());
+    free_.pop_back();
+    return lane;
+  }
+
+  void give_back(std::unique_ptr<page_lane> lane) {
+    {
+      std::lock_guard guard(mutex_);
+      free_.push_back(std::move(lane));
+    }
+    came_back_.notify_one();
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable came_back_;
+  std::vector<std::unique_ptr<page_lane>> free_;
+};
+
+class cuda_page_mover final : public page_mover {
+public:
+  cuda_page_mover(kv_cache_view view, const cuda_mover_options& options) : view_(std::move(view)), options_(options) {}
+
+  ~cuda_page_mover() override {
+    for (const auto& range : prepared_)
+      static_cast<void>(cudaHostUnregister(range.host));
+  }
+
+  result<void> start() {
+    if (auto ok = check(cudaSetDevice(options_.device), fmt::format("using GPU {}", options_.device)); !ok)
+      return ok;
+    if (auto ok = check_tensors(view_, options_.device); !ok)
+      return ok;
+    auto plan = make_page_plan(view_);
+    if (!plan)
+      return tl::unexpected(plan.error());
+    auto layers = upload(plan->layers);
+    auto tiles = upload(plan->tiles);
+    auto general = upload(plan->general);
+    for (const auto* failed :
+         {layers ? nullptr : &layers.error(), tiles ? nullptr : &tiles.error(), general ? nullptr : &general.error()})
+      if (failed != nullptr)
+        return tl::unexpected(*failed);
+    layers_ = std::move(*layers);
+    tiles_ = std::move(*tiles);
+    general_ = std::move(*general);
+    plan_.layers = layers_.get();
+    plan_.tiles = tiles_.get();
+    plan_.general = general_.get();
+    plan_.tile_count = static_cast<std::uint32_t>(plan->tiles.size());
+    plan_.layer_count = static_cast<std::uint32_t>(view_.layers.size());
+    plan_.unit = plan->unit;
+    plan_.block_tokens = plan->block_tokens;
+    plan_.blocks_per_page = plan->blocks_per_page;
+    plan_.page_bytes = plan->page_bytes;
+    for (std::uint32_t i = 0; i < std::max(options_.lanes, 1U); ++i)
+      for (const auto direction : {move_direction::gather, move_direction::scatter}) {
+        auto lane = page_lane::create(plan_, direction, options_.part_bytes);
+        if (!lane)
+          return tl::unexpected(lane.error());
+        pool(direction).add(std::move(*lane));
+      }
+    // Zeroing and uploading is done before any stream of a lane begins.
+    return check(cudaDeviceSynchronize(), "preparing the device");
+  }
+
+  const kv_cache_view& cache() const noexcept override { return view_; }
+
+  result<void> prepare(std::span<std::byte> memory) override {
+    if (memory.empty())
+      return {};
+    if (auto ok = check(cudaSetDevice(options_.device), "using the GPU"); !ok)
+      return ok;
+    if (auto ok =
+            check(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable | cudaHostRegisterMapped),
+                  fmt::format("locking {} MiB of page buffers for the GPU (the limit of locked memory, ulimit -l, "
+                              "must allow it)",
+                              memory.size() >> 20U));
+        !ok)
+      return ok;
+    void* device = nullptr;
+    if (auto ok = check(cudaHostGetDevicePointer(&device, memory.data(), 0), "mapping page buffers for the GPU"); !ok) {
+      static_cast<void>(cudaHostUnregister(memory.data()));
+      return ok;
+    }
+    std::lock_guard guard(mutex_);
+    prepared_.push_back({memory.data(), memory.size(), static_cast<std::byte*>(device)});
+    return {};
+  }
+
+  void forget(std::span<std::byte> memory) override {
+    std::lock_guard guard(mutex_);
+    const auto at = std::find_if(prepared_.begin(), prepared_.end(),
+                                 [&](const locked_range& range) { return range.host == memory.data(); });
+    if (at == prepared_.end())
+      return;
+    static_cast<void>(cudaHostUnregister(at->host));
+    static_cast<void>(cudaGetLastError());
+    prepared_.erase(at);
+  }
+
+  std::optional<error> failure() const override {
+    std::lock_guard guard(mutex_);
+    return failure_;
+  }
+
+private:
+  lane_pool& pool(move_direction direction) { return direction == move_direction::gather ? gathering_ : scattering_; }
+
+  result<void> do_gather(std::span<block_move> moves, const device_events& events) override {
+    return run(move_direction::gather, moves, events);
+  }
+
+  result<void> do_scatter(std::span<block_move> moves, const device_events& events) override {
+    return run(move_direction::scatter, moves, events);
+  }
+
+  result<void> run(move_direction direction, std::span<block_move> moves, const device_events& events) {
+    if (auto ok = validate(view_, moves, direction); !ok)
+      return ok;
+    if (auto broken = failure())
+      return tl::unexpected(std::move(*broken));
+    if (auto ok = check(cudaSetDevice(options_.device), "using the GPU"); !ok)
+      return ok;
+    std::vector<locked_range> locked;
+    {
+      std::lock_guard guard(mutex_);
+      locked = prepared_;
+    }
+    auto lane = pool(direction).take();
+    auto done = lane->run(moves, locked, options_.direct_bytes, events);
+    if (!done)
+      note(done.error());
+    pool(direction).give_back(std::move(lane));
+    return done;
+  }
+
+  /// Keeps the error if the device can do nothing more after it.
+  void note(const error& e) {
+    if (cudaDeviceSynchronize() == cudaSuccess)
+      return;
+    std::lock_guard guard(mutex_);
+    if (!failure_)
+      failure_ = e;
+  }
+
+  kv_cache_view view_;
+  cuda_mover_options options_;
+  device_plan plan_;
+  device_memory<layer_plan> layers_;
+  device_memory<tile> tiles_;
+  device_memory<general_layer> general_;
+  lane_pool gathering_;
+  lane_pool scattering_;
+  mutable std::mutex mutex_;
+  std::vector<locked_range> prepared_;
+  std::optional<error> failure_;
+};
+
+int numa_node_of(int device) {
+  char id[32]{};
+  if (cudaDeviceGetPCIBusId(id, sizeof id, device) != cudaSuccess)
+    return -1;
+  std::string text(id);
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::ifstream file("/sys/bus/pci/devices/" + text + "/numa_node");
+  int node = -1;
+  return file >> node ? node : -1;
+}
+
+} // namespace
+
+result<std::vector<cuda_device>> cuda_devices() {
+  int count = 0;
+  if (auto ok = check(cudaGetDeviceCount(&count), "looking for GPUs"); !ok)
+    return fail(errc::unsupported, ok.error().text);
+  std::vector<cuda_device> out;
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties{};
+    if (auto ok = check(cudaGetDeviceProperties(&properties, i), "asking for a GPU's properties"); !ok)
+      return tl::unexpected(ok.error());
+    out.push_back({properties.name, properties.totalGlobalMem, numa_node_of(i)});
+  }
+  if (out.empty())
+    return fail(errc::unsupported, "this machine has no GPU that CUDA can use");
+  return out;
+}
+
+result<std::unique_ptr<page_mover>> make_cuda_page_mover(kv_cache_view view, const cuda_mover_options& options) {
+  if (auto ok = validate(view); !ok)
+    return tl::unexpected(ok.error());
+  auto mover = std::make_unique<cuda_page_mover>(std::move(view), options);
+  if (auto ok = mover->start(); !ok)
+    return tl::unexpected(ok.error());
+  return mover;
+}
+
+} // namespace troupe
