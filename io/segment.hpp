@@ -17,7 +17,10 @@ class segment {
 public:
   /// New memory of `bytes` (rounded up to `page_alignment`), zeroed and really there: a host short of memory is an
   /// error here (`limit_exceeded`) and not a signal later. In huge pages where the kernel permits.
-  static result<std::shared_ptr<segment>> create(std::uint64_t bytes);
+  ///
+  /// `memory_node`: the NUMA node that the memory should come from, that of the device which will read and write it, or
+  /// -1. Where that node has no memory left, or does not exist, another one's is as good.
+  static result<std::shared_ptr<segment>> create(std::uint64_t bytes, std::int32_t memory_node = -1);
 
   /// The segment that process `process` made and holds open as `descriptor`, of exactly `bytes`. The caller must run
   /// on the same host and be permitted to look into that process, in practice as the same user.

@@ -1,44 +1,46 @@
 #include "actors/copy_engine/copy_engine.hpp"
 
 #include "actors/actor_support.hpp"
+#include "actors/copy_engine/copy_lane.hpp"
+#include "base/log.hpp"
+
+#include <algorithm>
+#include <utility>
 
 namespace troupe {
 
-copy_engine::copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state)
-    : copy_engine_actor::base(config), state_(std::move(state)) {}
+copy_engine::copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state, std::size_t lanes)
+    : copy_engine_actor::base(config), state_(std::move(state)), lane_count_(std::max<std::size_t>(lanes, 1)) {}
+
+void copy_engine::on_exit() {
+  for (auto* lanes : {&gathering_, &scattering_})
+    for (const auto& lane : std::exchange(*lanes, {}))
+      send_exit(lane, caf::exit_reason::user_shutdown);
+  state_.reset();
+}
+
+void copy_engine::lane_ended(const caf::down_msg& down) {
+  if (const auto failure = state_->failure())
+    log::get("copy_engine")->error("the device can no longer be used: {}", to_string(*failure));
+  quit(down.reason);
+}
 
 copy_engine::behavior_type copy_engine::make_behavior() {
+  set_down_handler([this](const caf::down_msg& down) { lane_ended(down); });
+  for (auto* lanes : {&gathering_, &scattering_})
+    for (std::size_t i = 0; i < lane_count_; ++i) {
+      lanes->push_back(spawn_actor<copy_lane, caf::detached>(system(), state_));
+      monitor(lanes->back());
+    }
   return {
-      [this](bind_atom, const segment_info& info) -> caf::result<void> {
-        auto memory = io::segment::map(info.process, info.descriptor, info.bytes);
-        if (!memory)
-          return to_caf(memory.error());
-        state_->bind(info.segment, std::move(*memory));
-        return caf::unit;
+      // Locking memory for a device takes as long as a large order does. The orders that follow a bind are sent when it
+      // is answered, so it does not matter that other lanes overtake it.
+      [this](bind_atom x, const segment_info& info) { return delegate(scattering_.front(), x, info); },
+      [this](gather_atom x, const copy_order& order) {
+        return delegate(gathering_[gathers_++ % gathering_.size()], x, order);
       },
-      [this](gather_atom, const copy_order& order) -> caf::result<copy_reply> {
-        auto reply = state_->begin(order);
-        if (!reply)
-          return to_caf(reply.error());
-        const auto started = clock().now();
-        state_->gather(order, *reply);
-        const auto gathered = clock().now();
-        state_->seal(order, *reply);
-        reply->move = gathered - started;
-        reply->check = clock().now() - gathered;
-        return std::move(*reply);
-      },
-      [this](scatter_atom, const copy_order& order) -> caf::result<copy_reply> {
-        auto reply = state_->begin(order);
-        if (!reply)
-          return to_caf(reply.error());
-        const auto started = clock().now();
-        state_->verify(order, *reply);
-        const auto verified = clock().now();
-        state_->scatter(order, *reply);
-        reply->check = verified - started;
-        reply->move = clock().now() - verified;
-        return std::move(*reply);
+      [this](scatter_atom x, const copy_order& order) {
+        return delegate(scattering_[scatters_++ % scattering_.size()], x, order);
       },
   };
 }

@@ -10,6 +10,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,42 +24,79 @@ struct copy_engine_options {
   std::uint32_t batch_pages_max = 4096;
 };
 
-/// The rules of the copy engine of one device: gather blocks into page buffers and seal them, verify page buffers and
+/// The rules of the copy engine of one device: gather blocks into page buffers and seal them, check page buffers and
 /// scatter them into blocks. The last one to see the bytes of a page before an engine does, so the check is made
 /// here, after every copy but the last.
+///
+/// The calls of several threads at once are safe: orders of both directions are carried out side by side.
 class copy_engine_state {
 public:
   /// `mover` must be made for the geometry of the namespace.
-  copy_engine_state(const copy_engine_options& options, std::unique_ptr<page_mover> mover);
+  copy_engine_state(const copy_engine_options& options, std::shared_ptr<page_mover> mover);
 
-  /// From now on, orders name this segment. Replaces the one before, as after a reconnect.
-  void bind(std::uint64_t id, std::shared_ptr<io::segment> memory);
+  /// From now on, orders name this segment. Replaces the one before, as after a reconnect; orders under way keep the
+  /// memory they began with. Takes as long as locking the memory for the device does. Errors: those of
+  /// `page_mover::prepare`; then no segment is bound.
+  result<void> bind(std::uint64_t id, std::shared_ptr<io::segment> memory);
 
-  /// An answer in which everything is well so far, or why the order is refused as a whole: `expired` for another
-  /// segment, whose node is gone. The steps below add what goes wrong, item by item.
-  result<copy_reply> begin(const copy_order& order) const;
+  /// A save: gathers blocks into page buffers, and seals those. An item that names no block is out_of_range: a stored
+  /// page is always whole.
+  ///
+  /// One code per item; or why the order failed as a whole: `expired` for another segment, whose node is gone,
+  /// `limit_exceeded`, or what the device reports.
+  result<copy_reply> gather(const copy_order& order);
 
-  /// A save: first gather, then seal.
-  void gather(const copy_order& order, copy_reply& reply);
-  void seal(const copy_order& order, copy_reply& reply);
+  /// A load: scatters the page buffers whose header is that of the item and whose payload is as sealed. Errors as
+  /// above.
+  result<copy_reply> scatter(const copy_order& order);
 
-  /// A load: first verify, then scatter what is sound.
-  void verify(const copy_order& order, copy_reply& reply);
-  void scatter(const copy_order& order, copy_reply& reply);
+  /// What has made the device unusable for good.
+  std::optional<error> failure() const { return mover_->failure(); }
 
 private:
-  template <class Move>
-  void move_sound(const copy_order& order, copy_reply& reply, Move move);
+  /// A segment, prepared for the mover as long as an order uses it.
+  class binding {
+  public:
+    static result<std::shared_ptr<binding>> make(std::uint64_t id, std::shared_ptr<io::segment> memory,
+                                                 std::shared_ptr<page_mover> mover);
+    binding(const binding&) = delete;
+    binding& operator=(const binding&) = delete;
+    ~binding() { mover_->forget(memory_->bytes()); }
+
+    std::uint64_t id() const noexcept { return id_; }
+    std::span<std::byte> bytes() const noexcept { return memory_->bytes(); }
+
+  private:
+    binding(std::uint64_t id, std::shared_ptr<io::segment> memory, std::shared_ptr<page_mover> mover) noexcept;
+
+    std::uint64_t id_;
+    std::shared_ptr<io::segment> memory_;
+    std::shared_ptr<page_mover> mover_;
+  };
+
+  /// An order, as far as it is carried out.
+  struct work {
+    std::shared_ptr<binding> memory;
+    copy_reply reply;
+    std::vector<block_move> moves;
+    /// Of each move, in the order.
+    std::vector<std::size_t> positions;
+  };
+
+  result<work> begin(const copy_order& order) const;
+  result<void> carry_out(work& job, move_direction direction);
+  result<void> move(std::span<block_move> moves, move_direction direction);
+  void add_move(work& job, const copy_order& order, std::size_t position) const;
   /// The bytes of the item's page buffer; empty if they lie outside of the segment.
-  std::span<std::byte> buffer(const copy_item& item) const;
+  std::span<std::byte> buffer(const work& job, const copy_item& item) const;
   io::page_identity identity(const copy_item& item) const;
 
   copy_engine_options options_;
-  std::unique_ptr<page_mover> mover_;
+  std::shared_ptr<page_mover> mover_;
   std::uint64_t page_bytes_ = 0;
   std::uint64_t slot_bytes_ = 0;
-  std::uint64_t segment_id_ = 0;
-  std::shared_ptr<io::segment> segment_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<binding> binding_;
 };
 
 } // namespace troupe

@@ -24,7 +24,9 @@ io_worker::behavior_type io_worker::make_behavior() {
   parts_->target->set(caf::actor_cast<io_worker_actor>(this));
   delayed_send(this, tick_interval, caf::tick_atom_v);
   return {
-      [this](open_segment_atom, owner_id owner, std::uint64_t bytes) { return open_segment(owner, bytes); },
+      [this](open_segment_atom, owner_id owner, std::uint64_t bytes, std::int32_t memory_node) {
+        return open_segment(owner, bytes, memory_node);
+      },
       [this](close_segment_atom, std::uint64_t segment) -> caf::result<void> {
         auto closed = state_.close_segment(segment);
         flush();
@@ -70,10 +72,10 @@ io_worker::behavior_type io_worker::make_behavior() {
   };
 }
 
-caf::result<segment_info> io_worker::open_segment(owner_id owner, std::uint64_t bytes) {
+caf::result<segment_info> io_worker::open_segment(owner_id owner, std::uint64_t bytes, std::int32_t memory_node) {
   if (auto allowed = state_.may_open_segment(owner, bytes); !allowed)
     return to_caf(allowed.error());
-  auto memory = io::segment::create(bytes);
+  auto memory = io::segment::create(bytes, memory_node);
   if (!memory)
     return to_caf(memory.error());
   const auto buffer = parts_->engine->add_buffer((*memory)->bytes());

@@ -42,7 +42,7 @@ private:
   };
 
   timestamp now() const;
-  caf::result<segment_info> open_segment(owner_id owner, std::uint64_t bytes);
+  caf::result<segment_info> open_segment(owner_id owner, std::uint64_t bytes, std::int32_t memory_node);
   caf::result<io_reply> begin(io::operation op, const io_batch& batch);
   void flush();
   void check_slab();

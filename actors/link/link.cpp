@@ -171,7 +171,8 @@ void link::bind_rank(std::size_t index, std::uint64_t epoch) {
     refuse({errc::out_of_range, "the node has no rank " + std::to_string(mine.rank)});
     return;
   }
-  request(theirs->worker, options_.attach.request_timeout, open_segment_atom_v, reply_.owner, options_.buffer_bytes)
+  request(theirs->worker, options_.attach.request_timeout, open_segment_atom_v, reply_.owner, options_.buffer_bytes,
+          mine.memory_node)
       .then(
           [this, index, epoch, worker = theirs->worker](const segment_info& segment) {
             if (epoch != epoch_) {

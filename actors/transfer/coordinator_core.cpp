@@ -169,7 +169,6 @@ void coordinator_core::found_room() noexcept {
 void coordinator_core::add_copy_time(task& t, const call& what, const copy_reply& reply, timestamp now) {
   const auto most = now - what.started;
   t.timing.move += std::clamp<duration>(reply.move, duration::zero(), most);
-  t.timing.check += std::clamp<duration>(reply.check, duration::zero(), most);
 }
 
 void coordinator_core::answer(task& t, std::vector<task_finished>& out) {

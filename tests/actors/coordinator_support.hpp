@@ -46,7 +46,7 @@ struct coordinator_world : sim {
   void grant(const received& x) { reply(shard, x, reserve_reply{locations(x.get<reserve_request>(0).keys)}); }
   void locate(const received& x) { reply(shard, x, locate_reply{locations(x.get<locate_request>(0).keys)}); }
   void copy(const received& x, errc code = errc::ok) {
-    reply(copier, x, copy_reply{same_codes(x.get<copy_order>(1).items.size(), code), {}, {}});
+    reply(copier, x, copy_reply{same_codes(x.get<copy_order>(1).items.size(), code), {}});
   }
   void transfer(const received& x, errc code = errc::ok) {
     reply(worker, x, io_reply{same_codes(x.get<io_batch>(1).items.size(), code)});

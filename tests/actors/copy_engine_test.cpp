@@ -1,4 +1,4 @@
-#include "actors/copy_engine/copy_engine.hpp"
+#include "actors/copy_engine/copy_lane.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/page.hpp"
 #include "io/segment.hpp"
@@ -26,7 +26,7 @@ struct world : sim {
   const std::uint64_t slot = io::slot_bytes(space.geometry.page_bytes());
   replay::device_memory device = *replay::device_memory::create(space.geometry, blocks, {});
   std::vector<std::shared_ptr<io::segment>> memory;
-  copy_engine_actor engine = spawn<copy_engine>(std::make_shared<copy_engine_state>(
+  copy_engine_actor engine = spawn<copy_lane>(std::make_shared<copy_engine_state>(
       copy_engine_options{space.id(), rank, batch_pages_max}, *make_host_page_mover(device.view())));
 
   segment_info share(std::uint64_t id, std::uint64_t pages = 4) {

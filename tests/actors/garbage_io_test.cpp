@@ -1,4 +1,4 @@
-#include "actors/copy_engine/copy_engine.hpp"
+#include "actors/copy_engine/copy_lane.hpp"
 #include "actors/metrics/metrics.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "replay/device_memory.hpp"
@@ -114,7 +114,7 @@ TEST_CASE("garbage: an io worker answers everything once the disk has let go", "
         break;
       case 5:
         asks.ask(w.worker, open_segment_atom_v, make.make<owner_id>(),
-                 make.one_in(2) ? make.make<std::uint64_t>() : std::uint64_t{4096});
+                 make.one_in(2) ? make.make<std::uint64_t>() : std::uint64_t{4096}, make.make<std::int32_t>());
         break;
       case 6:
         asks.ask(w.worker, close_segment_atom_v, make.one_in(2) ? make.make<std::uint64_t>() : 1 + make.below(12));
@@ -147,7 +147,7 @@ struct copy_world : sim {
   const namespace_spec space = small_space();
   replay::device_memory device = *replay::device_memory::create(space.geometry, 8, {});
   std::shared_ptr<io::segment> memory = *io::segment::create(4 * 8192);
-  copy_engine_actor engine = spawn<copy_engine>(std::make_shared<copy_engine_state>(
+  copy_engine_actor engine = spawn<copy_lane>(std::make_shared<copy_engine_state>(
       copy_engine_options{space.id(), 0, 64}, *make_host_page_mover(device.view())));
 
   segment_info good(std::uint64_t id) const { return {id, ::getpid(), memory->descriptor(), 4 * 8192}; }

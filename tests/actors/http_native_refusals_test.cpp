@@ -34,6 +34,13 @@ TEST_CASE("What is wrong with a request is said, with its place", "[http][native
   json too_many = json::array();
   for (int i = 0; i < 101; ++i)
     too_many.push_back("k");
+  const auto shaped = [](const std::string& groups) {
+    return R"({"name":"x","model":"m","kv_cache":{"layers":1,"further_layers":)" + groups + "}}";
+  };
+  const std::string group = R"({"layers":1,"heads":1,"head_size":1})";
+  json too_many_groups = json::array();
+  for (int i = 0; i < 65; ++i)
+    too_many_groups.push_back(json::parse(group));
   const std::vector<refused_request> all{
       {"/v1/namespaces", "", 400, "the body is empty"},
       {"/v1/namespaces", "{", 400, "the body is not JSON"},
@@ -47,6 +54,21 @@ TEST_CASE("What is wrong with a request is said, with its place", "[http][native
       {"/v1/namespaces", R"({"name":"x","model":"m","automatic":true,"world_size":2})", 422, "world_size: "},
       {"/v1/namespaces", R"({"name":"x","model":"m","kv_cache":{"layers":0}})", 422, "kv_cache.layers: "},
       {"/v1/namespaces", R"({"name":"x","model":"m","kv_cache":3})", 422, "kv_cache: "},
+      {"/v1/namespaces", shaped("7"), 422, "kv_cache.further_layers: expected an array"},
+      {"/v1/namespaces", shaped("[[]]"), 422, "kv_cache.further_layers[0]: expected an object"},
+      {"/v1/namespaces", shaped(R"([{"heads":1,"head_size":1}])"), 422,
+       "kv_cache.further_layers[0].layers: is missing"},
+      {"/v1/namespaces", shaped("[" + group + R"(,{"layers":1,"head_size":1}])"), 422,
+       "kv_cache.further_layers[1].heads: is missing"},
+      {"/v1/namespaces", shaped(R"([{"layers":1,"heads":1,"head_size":null}])"), 422,
+       "kv_cache.further_layers[0].head_size: is missing"},
+      {"/v1/namespaces", shaped(R"([{"layers":1025,"heads":1,"head_size":1}])"), 422,
+       "kv_cache.further_layers[0].layers: "},
+      {"/v1/namespaces", shaped(R"([{"layers":1,"parts":3,"heads":1,"head_size":1}])"), 422,
+       "kv_cache.further_layers[0].parts: "},
+      {"/v1/namespaces", shaped(R"([{"layers":1,"heads":1,"head_size":1,"element_bytes":5}])"), 422,
+       "kv_cache.further_layers[0].element_bytes: "},
+      {"/v1/namespaces", shaped(too_many_groups.dump()), 413, "kv_cache.further_layers: at most 64"},
       {a + "ranks", R"({"rank":0})", 422, "slots: is missing"},
       {a + "ranks", R"({"rank":0,"slots":0})", 422, "slots: expected a whole number, 1 to "},
       {a + "ranks", R"({"rank":4294967295,"slots":1})", 422, "rank: "},

@@ -119,6 +119,56 @@ TEST_CASE("Namespaces are made, shown and removed over HTTP", "[http][native]") 
   CHECK(w.get("/v1/namespaces").body.at("namespaces").size() == 1);
 }
 
+TEST_CASE("A namespace over HTTP can have layers of several shapes", "[http][native]") {
+  const native_world w;
+  const json indexer{{"layers", 2}, {"parts", 1}, {"heads", 1}, {"head_size", 132}, {"element_bytes", 1}};
+  const json draft{{"layers", 1}, {"heads", 2}, {"head_size", 8}};
+  json wanted{{"name", "a"},
+              {"model", "m"},
+              {"kv_cache",
+               {{"layers", 2},
+                {"parts", 1},
+                {"heads", 1},
+                {"head_size", 576},
+                {"block_tokens", 4},
+                {"further_layers", {indexer, draft}}}}};
+  REQUIRE(w.post("/v1/namespaces", wanted).code == 201);
+  CHECK(w.post("/v1/namespaces", wanted).code == 201);
+  const auto made = w.get("/v1/namespaces/a").body;
+  // What was left out has its default.
+  auto shown = draft;
+  shown["parts"] = 2;
+  shown["element_bytes"] = 2;
+  CHECK(made.at("kv_cache").at("further_layers") == json{indexer, shown});
+  CHECK(made.at("page_bytes") == 4 * (2 * 576 * 2 + 2 * 132 + 2 * 2 * 8 * 2));
+
+  auto& groups = wanted["kv_cache"]["further_layers"];
+  groups[0]["head_size"] = 128;
+  auto refused = w.post("/v1/namespaces", wanted);
+  CHECK(refused.code == 409);
+  CHECK(refused.detail().find("further_layers[0].head_size 132 is not 128") != std::string::npos);
+  groups = {indexer};
+  refused = w.post("/v1/namespaces", wanted);
+  CHECK(refused.code == 409);
+  CHECK(refused.detail().find("number of further_layers 2 is not 1") != std::string::npos);
+  groups = nullptr;
+  CHECK(w.post("/v1/namespaces", wanted).code == 409);
+  // None is the same as not saying so.
+  wanted["name"] = "b";
+  REQUIRE(w.post("/v1/namespaces", wanted).code == 201);
+  groups = json::array();
+  CHECK(w.post("/v1/namespaces", wanted).code == 201);
+  CHECK(w.get("/v1/namespaces/b").body.at("kv_cache").at("further_layers") == json::array());
+  // As many and as large as there can be.
+  wanted["name"] = "c";
+  wanted["kv_cache"]["block_tokens"] = 4096;
+  for (int i = 0; i < 64; ++i)
+    groups.push_back({{"layers", 1024}, {"heads", 1024}, {"head_size", 16384}, {"element_bytes", 4}});
+  REQUIRE(w.post("/v1/namespaces", wanted).code == 201);
+  CHECK(w.get("/v1/namespaces/c").body.at("page_bytes").get<std::uint64_t>() ==
+        (std::uint64_t{1} << 55U) + 4096 * 2304);
+}
+
 TEST_CASE("A namespace in use is removed by force only", "[http][native]") {
   const native_world w;
   w.make();

@@ -178,7 +178,10 @@ TEST_CASE("Answers have the shape that the description gives them", "[http][open
   CHECK(check("get /metrics", "/metrics") == 200);
   CHECK(check("get /openapi.json", "/openapi.json") == 200);
   CHECK(check("post /v1/namespaces", "/v1/namespaces",
-              {{"name", "a"}, {"model", "m"}, {"kv_cache", {{"layers", 1}}}}) == 201);
+              {{"name", "a"},
+               {"model", "m"},
+               {"kv_cache",
+                {{"layers", 1}, {"further_layers", {{{"layers", 1}, {"heads", 1}, {"head_size", 132}}}}}}}) == 201);
   CHECK(check("post /v1/namespaces", "/v1/namespaces", {{"name", "a"}, {"model", "n"}}) == 409);
   CHECK(check("post /v1/namespaces", "/v1/namespaces", json::object()) == 422);
   CHECK(check("post " + a + "/ranks", at + "/ranks", {{"rank", 0}, {"slots", 4}}) == 204);

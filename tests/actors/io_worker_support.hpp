@@ -44,7 +44,7 @@ struct io_worker_world : sim {
   std::filesystem::path slab_path() const { return directory / "small.slab"; }
 
   segment_info open(owner_id owner = 1, std::uint64_t bytes = 8 * slot_size) {
-    const auto info = ask(worker, open_segment_atom_v, owner, bytes).value<segment_info>();
+    const auto info = ask(worker, open_segment_atom_v, owner, bytes, std::int32_t{-1}).value<segment_info>();
     auto memory = io::segment::map(info.process, info.descriptor, info.bytes);
     REQUIRE(memory);
     mapped[info.segment] = *memory;

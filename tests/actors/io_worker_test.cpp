@@ -89,9 +89,11 @@ TEST_CASE_METHOD(world, "io worker: the memory of a dead client goes when the ke
 
 TEST_CASE_METHOD(world, "io worker: segments are limited, closed once, and cannot be used after", "[io_worker]") {
   const auto info = open();
-  CHECK(ask(worker, open_segment_atom_v, owner_id{1}, 9 * slot_size).code() == errc::limit_exceeded);
-  CHECK(ask(worker, open_segment_atom_v, owner_id{1}, ~std::uint64_t{0}).code() == errc::limit_exceeded);
-  CHECK(ask(worker, open_segment_atom_v, owner_id{1}, std::uint64_t{0}).code() == errc::invalid_argument);
+  CHECK(ask(worker, open_segment_atom_v, owner_id{1}, 9 * slot_size, std::int32_t{-1}).code() == errc::limit_exceeded);
+  CHECK(ask(worker, open_segment_atom_v, owner_id{1}, ~std::uint64_t{0}, std::int32_t{-1}).code() ==
+        errc::limit_exceeded);
+  CHECK(ask(worker, open_segment_atom_v, owner_id{1}, std::uint64_t{0}, std::int32_t{-1}).code() ==
+        errc::invalid_argument);
   CHECK(ask(worker, close_segment_atom_v, info.segment).code() == errc::ok);
   CHECK(ask(worker, close_segment_atom_v, info.segment).code() == errc::not_found);
   CHECK(ask(worker, write_atom_v, batch(info.segment, {item(0, 0)})).code() == errc::expired);
@@ -105,7 +107,7 @@ TEST_CASE_METHOD(world, "io worker: a drain waits for what is under way, and ref
   const auto first = begin(worker, drain_atom_v);
   const auto second = begin(worker, drain_atom_v);
   CHECK(ask(worker, write_atom_v, batch(segment, {item(3, 0)})).code() == errc::shutting_down);
-  CHECK(ask(worker, open_segment_atom_v, owner_id{5}, slot_size).code() == errc::shutting_down);
+  CHECK(ask(worker, open_segment_atom_v, owner_id{5}, slot_size, std::int32_t{-1}).code() == errc::shutting_down);
   CHECK_FALSE(client().answer_to(first).came);
   release_all();
   CHECK(codes_of(client().answer_to(writing)) == std::vector{errc::ok});

@@ -86,7 +86,7 @@ struct link_world : sim {
   void attach() { attach(welcome()); }
 
   received opening(std::size_t rank) {
-    return ranks[rank]->worker.take_one<open_segment_atom, owner_id, std::uint64_t>();
+    return ranks[rank]->worker.take_one<open_segment_atom, owner_id, std::uint64_t, std::int32_t>();
   }
   received mapping(std::size_t rank) { return ranks[rank]->copier.take_one<bind_atom, segment_info>(); }
   received binding_lookup() { return lookup.take_one<bind_atom, lookup_binding>(); }

@@ -34,7 +34,7 @@ TEST_CASE_METHOD(world, "load coordinator: a bad page is reported and unpublishe
   const auto number = begin(load, test_task(2));
   locate(locate_one());
   transfer(read());
-  reply(copier, scatter(), copy_reply{codes({errc::corrupt, errc::ok}), {}, {}});
+  reply(copier, scatter(), copy_reply{codes({errc::corrupt, errc::ok}), {}});
   CHECK(results(number) == std::vector{errc::corrupt, errc::ok});
   const auto bad = invalidate();
   CHECK(bad.get<invalidate_request>(0).pages.items == std::vector<page_ref>{{key(0), {0, 7}}});

@@ -3,7 +3,10 @@
 #include "tests/unit/io_support.hpp"
 
 #include <cerrno>
+#include <limits>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 using namespace troupe;
@@ -18,6 +21,25 @@ TEST_CASE("a segment is zeroed, aligned and rounded up", "[io][segment]") {
   CHECK(reinterpret_cast<std::uintptr_t>(bytes.data()) % page_alignment == 0);
   CHECK(std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; }));
   CHECK(segment::create(0).error().code == errc::invalid_argument);
+}
+
+TEST_CASE("a segment asks for memory of a node, and takes any other", "[io][segment]") {
+  for (const std::int32_t node : {0, 1, 1023, 1024, -5, std::numeric_limits<std::int32_t>::max()}) {
+    INFO(node);
+    auto made = segment::create(1 << 16, node);
+    REQUIRE(made.has_value());
+    (*made)->bytes().back() = std::byte{1};
+  }
+  // What the kernel was asked for: mode and node of the mapping.
+  auto made = segment::create(1 << 16, 0);
+  int mode = -1;
+  unsigned long nodes[16]{};
+  if (::syscall(SYS_get_mempolicy, &mode, nodes, 8 * sizeof nodes, (*made)->bytes().data(), MPOL_F_ADDR) != 0) {
+    WARN("this machine has no memory policies");
+    return;
+  }
+  CHECK(mode == MPOL_PREFERRED);
+  CHECK(nodes[0] == 1);
 }
 
 TEST_CASE("what another process writes into a segment arrives", "[io][segment]") {

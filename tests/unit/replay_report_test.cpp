@@ -72,6 +72,14 @@ TEST_CASE("The JSON report has exactly the keys that are promised", "[replay]") 
   CHECK(!contains(to_json(example()), "\n"));
 }
 
+TEST_CASE("A report of a transfer without comparison says so, and claims nothing about bytes", "[replay]") {
+  auto r = example();
+  r.compared = false;
+  CHECK(nlohmann::json::parse(to_json(r))["compared"] == false);
+  CHECK(!contains(verdict(r), "Every byte was right"));
+  CHECK(contains(verdict(r), "not compared"));
+}
+
 TEST_CASE("A report of nothing, or of nonsense times, is still valid JSON with numbers", "[replay]") {
   replay_report r;
   r.load_gbps = std::numeric_limits<double>::infinity();

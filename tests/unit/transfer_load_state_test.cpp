@@ -38,7 +38,7 @@ struct loader {
     state.on_read(x.call, io_reply{same_codes(x.batch.items.size())}, now);
   }
   void scattered(const load_scatter& x, timestamp now = t0) {
-    state.on_scatter(x.call, copy_reply{same_codes(x.order.items.size()), 2 * ms, 1 * ms}, now);
+    state.on_scatter(x.call, copy_reply{same_codes(x.order.items.size()), 2 * ms}, now);
   }
   void released(const load_release& x, timestamp now = t0) { state.on_release(x.call, {}, now); }
   void release_all(timestamp now = t0) {
@@ -101,7 +101,6 @@ TEST_CASE("load: locate with a lease, read, scatter, release", "[load_state]") {
   CHECK(done.result.timing.io == 5 * ms);
   CHECK(done.result.timing.copy == 2 * ms);
   CHECK(done.result.timing.move == 2 * ms);
-  CHECK(done.result.timing.check == 1 * ms);
   const auto release = s.one<load_release>();
   CHECK(release.request.lease == locate.request.lease);
   CHECK(release.request.keep == 0);
@@ -188,7 +187,7 @@ TEST_CASE("load: a bad page is unpublished, wherever it was found out", "[load_s
 
   const auto scatter = s.one<load_scatter>();
   REQUIRE(scatter.order.items.size() == 2);
-  s.state.on_scatter(scatter.call, copy_reply{codes({errc::corrupt, errc::identity_mismatch}), {}, {}}, t0);
+  s.state.on_scatter(scatter.call, copy_reply{codes({errc::corrupt, errc::identity_mismatch}), {}}, t0);
   const auto after_scatter = s.one<load_invalidate>();
   CHECK(after_scatter.request.pages.items == std::vector<page_ref>{{key(0), {0, 7}}, {key(5), {5, 7}}});
 
@@ -223,7 +222,7 @@ TEST_CASE("load: what is only out of reach is not unpublished", "[load_state]") 
   }
   SECTION("each scatter") {
     s.was_read(s.one<load_read>());
-    s.state.on_scatter(s.one<load_scatter>().call, copy_reply{same_codes(2, code), {}, {}}, t0);
+    s.state.on_scatter(s.one<load_scatter>().call, copy_reply{same_codes(2, code), {}}, t0);
   }
   CHECK(s.take<load_invalidate>().empty());
   CHECK(results_of(s.one<task_finished>().result) == std::vector(2, code));
@@ -321,7 +320,7 @@ TEST_CASE("load: answers that are too short or have unknown codes count as failu
   SECTION("scatter") {
     s.located(locate);
     s.was_read(s.one<load_read>());
-    s.state.on_scatter(s.one<load_scatter>().call, copy_reply{{std::vector<std::uint8_t>{0, errc_count}}, {}, {}}, t0);
+    s.state.on_scatter(s.one<load_scatter>().call, copy_reply{{std::vector<std::uint8_t>{0, errc_count}}, {}}, t0);
   }
   const auto done = s.one<task_finished>();
   CHECK(results_of(done.result) == std::vector{errc::ok, errc::internal, errc::internal});
@@ -489,7 +488,7 @@ TEST_CASE("load: blocks being filled outlive the node, without touching the next
   node.owner = 78;
   s.state.bind(node);
   const auto code = GENERATE(errc::ok, errc::corrupt);
-  s.state.on_scatter(scatter.call, copy_reply{codes({code, errc::ok}), {}, {}}, t0);
+  s.state.on_scatter(scatter.call, copy_reply{codes({code, errc::ok}), {}}, t0);
   const auto done = s.one<task_finished>();
   CHECK(results_of(done.result) == std::vector{code, errc::ok, errc::unreachable});
   // Neither its buffers, nor its lease, nor its bad page mean anything to the new node.

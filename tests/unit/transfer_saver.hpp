@@ -35,7 +35,7 @@ struct saver {
     state.on_reserve(x.call, reserve_reply{locations(x.request.keys, first_slot)}, now);
   }
   void gathered(const transfer::save_gather& x, timestamp now = t0) {
-    state.on_gather(x.call, copy_reply{same_codes(x.order.items.size()), 2 * ms, 1 * ms}, now);
+    state.on_gather(x.call, copy_reply{same_codes(x.order.items.size()), 2 * ms}, now);
   }
   void written(const transfer::save_write& x, timestamp now = t0) {
     state.on_write(x.call, io_reply{same_codes(x.batch.items.size())}, now);

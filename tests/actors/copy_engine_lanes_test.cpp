@@ -1,0 +1,168 @@
+#include "actors/copy_engine/copy_engine.hpp"
+#include "actors/node/system_config.hpp"
+#include "gpu/host_page_mover.hpp"
+#include "io/page.hpp"
+#include "io/segment.hpp"
+#include "replay/device_memory.hpp"
+#include "tests/actors/registry_support.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unistd.h>
+
+using namespace troupe;
+using namespace troupe::test;
+
+/// The copy engine with its lanes, on threads.
+
+namespace {
+
+constexpr auto patience = std::chrono::seconds(60);
+constexpr std::uint32_t blocks = 4;
+
+/// A device whose gathers wait for a sign, and which can break.
+class test_device final : public page_mover {
+public:
+  explicit test_device(const kv_cache_view& view) : host_(*make_host_page_mover(view)) {}
+
+  void let_gathers_go() {
+    {
+      std::lock_guard guard(mutex_);
+      open_ = true;
+    }
+    opened_.notify_all();
+  }
+  void break_down() { broken_ = true; }
+  int waiting() const { return waiting_; }
+
+  const kv_cache_view& cache() const noexcept override { return host_->cache(); }
+  result<void> prepare(std::span<std::byte> memory) override {
+    ++prepared_;
+    return host_->prepare(memory);
+  }
+  void forget(std::span<std::byte>) override { --prepared_; }
+  int prepared() const { return prepared_; }
+  std::optional<error> failure() const override {
+    return broken_ ? std::optional(error{errc::device_error, "the device is on fire"}) : std::nullopt;
+  }
+
+private:
+  result<void> do_gather(std::span<block_move> moves, const device_events& events) override {
+    if (auto broken = failure())
+      return tl::unexpected(*broken);
+    std::unique_lock guard(mutex_);
+    ++waiting_;
+    opened_.wait_for(guard, patience, [this] { return open_; });
+    guard.unlock();
+    return host_->gather(moves, events);
+  }
+  result<void> do_scatter(std::span<block_move> moves, const device_events& events) override {
+    if (auto broken = failure())
+      return tl::unexpected(*broken);
+    return host_->scatter(moves, events);
+  }
+
+  std::unique_ptr<page_mover> host_;
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool open_ = false;
+  std::atomic<int> waiting_{0};
+  std::atomic<int> prepared_{0};
+  std::atomic<bool> broken_{false};
+};
+
+struct world {
+  explicit world(std::size_t lanes = 1) {
+    engine = spawn_actor<copy_engine>(
+        system, std::make_shared<copy_engine_state>(copy_engine_options{space.id(), 0, 16}, device), lanes);
+    REQUIRE(bind(1) == errc::ok);
+  }
+  ~world() {
+    device->let_gathers_go();
+    self->send_exit(engine, caf::exit_reason::user_shutdown);
+    engine = nullptr;
+  }
+
+  errc bind(std::uint64_t id) {
+    memory = *io::segment::create(blocks * slot);
+    errc out = errc::internal;
+    self->request(engine, patience, bind_atom_v, segment_info{id, ::getpid(), memory->descriptor(), blocks * slot})
+        .receive([&] { out = errc::ok; }, [&](const caf::error& e) { out = from_caf(e).code; });
+    return out;
+  }
+
+  copy_order order(std::uint32_t block, std::uint64_t segment = 1) const {
+    return {segment, {{copy_item{key(block), {block, 1}, block * slot, block, 0}}}};
+  }
+
+  template <class Atom>
+  error ask(Atom verb, const copy_order& what) {
+    error out{errc::ok, {}};
+    self->request(engine, patience, verb, what)
+        .receive([&](const copy_reply& x) { out.code = static_cast<errc>(x.results[0]); },
+                 [&](const caf::error& e) { out = from_caf(e); });
+    return out;
+  }
+
+  const namespace_spec space = small_space();
+  const std::uint64_t slot = io::slot_bytes(space.geometry.page_bytes());
+  replay::device_memory cache = *replay::device_memory::create(space.geometry, blocks, {});
+  std::shared_ptr<test_device> device = std::make_shared<test_device>(cache.view());
+  system_config config{{}};
+  caf::actor_system system{config};
+  caf::scoped_actor self{system};
+  copy_engine_actor engine;
+  std::shared_ptr<io::segment> memory;
+};
+
+} // namespace
+
+TEST_CASE("copy engine: a load does not wait for a save", "[copy_engine]") {
+  world w;
+  // A save that does not end, and a load beside it, of a page that nobody has saved.
+  auto save = w.self->request(w.engine, patience, gather_atom_v, w.order(0));
+  while (w.device->waiting() == 0)
+    std::this_thread::yield();
+  CHECK(w.ask(scatter_atom_v, w.order(1)).code == errc::corrupt);
+  w.device->let_gathers_go();
+  save.receive([](const copy_reply& x) { CHECK(x.results[0] == static_cast<std::uint8_t>(errc::ok)); },
+               [](const caf::error& e) { FAIL(from_caf(e).text); });
+}
+
+TEST_CASE("copy engine: as many orders of one direction are under way as it has lanes", "[copy_engine]") {
+  world w(3);
+  for (std::uint32_t i = 0; i < 3; ++i)
+    w.self->send(w.engine, gather_atom_v, w.order(i));
+  const auto give_up = std::chrono::steady_clock::now() + patience;
+  while (w.device->waiting() < 3 && std::chrono::steady_clock::now() < give_up)
+    std::this_thread::yield();
+  CHECK(w.device->waiting() == 3);
+}
+
+TEST_CASE("copy engine: memory is prepared for the device while it is bound, and no longer", "[copy_engine]") {
+  world w;
+  CHECK(w.device->prepared() == 1);
+  REQUIRE(w.bind(2) == errc::ok);
+  CHECK(w.device->prepared() == 1);
+  CHECK(w.ask(scatter_atom_v, w.order(0, 1)).code == errc::expired);
+  CHECK(w.ask(scatter_atom_v, w.order(0, 2)).code == errc::corrupt);
+}
+
+TEST_CASE("copy engine: a device that breaks ends the engine, and every order with its text", "[copy_engine]") {
+  world w(2);
+  w.device->let_gathers_go();
+  w.self->monitor(w.engine);
+  w.device->break_down();
+  const auto told = w.ask(gather_atom_v, w.order(0));
+  CHECK(told.code == errc::device_error);
+  CHECK(told.text.find("on fire") != std::string::npos);
+  caf::error reason;
+  w.self->receive([&](const caf::down_msg& down) { reason = down.reason; },
+                  caf::after(patience) >> [] { FAIL("the engine lives on"); });
+  CHECK(from_caf(reason).code == errc::device_error);
+  // Nothing is lost silently afterwards either.
+  CHECK(w.ask(gather_atom_v, w.order(0)).code != errc::ok);
+}
