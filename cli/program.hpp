@@ -49,6 +49,10 @@ struct replay_options {
   std::optional<std::uint32_t> ranks;
   std::optional<std::uint64_t> capacity_pages;
   std::uint64_t salt = 0;
+  /// The GPU that holds the KV cache; host memory if not given.
+  std::optional<int> gpu;
+  /// Neither fill blocks nor compare them: what is measured is the transfer alone.
+  bool transfer_only = false;
   bool json = false;
   bool quiet = false;
   std::vector<std::string> overrides;

@@ -11,6 +11,7 @@
 #include "cli/replay_node.hpp"
 #include "cli/replay_worker.hpp"
 #include "cli/signals.hpp"
+#include "gpu/cuda_page_mover.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/page.hpp"
 
@@ -18,6 +19,7 @@
 #include <charconv>
 #include <iostream>
 #include <random>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace troupe::cli {
@@ -50,6 +52,27 @@ std::optional<endpoint> parse_endpoint(const std::string& text) {
   return out;
 }
 
+/// Orders of one direction that a GPU has at once.
+constexpr std::size_t gpu_lanes = cuda_mover_options{}.lanes;
+
+/// Where page buffers of that device should lie.
+std::int32_t memory_node_of(std::optional<int> gpu) {
+  const auto devices = gpu ? cuda_devices() : result<std::vector<cuda_device>>{};
+  return gpu && devices && static_cast<std::size_t>(*gpu) < devices->size()
+             ? devices->at(static_cast<std::size_t>(*gpu)).numa_node
+             : -1;
+}
+
+/// What this process has used of processors.
+double processor_seconds() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& x) {
+    return static_cast<double>(x.tv_sec) + static_cast<double>(x.tv_usec) / 1e6;
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
 /// Blocks of the longest request, per request under way.
 std::size_t longest_request(const replay::trace& trace) {
   std::size_t out = 0;
@@ -58,19 +81,19 @@ std::size_t longest_request(const replay::trace& trace) {
   return out;
 }
 
-/// Device memory for all workers: it has to fit into half of the machine's.
-result<void> make_devices(replay_job& job, const namespace_spec& space, std::size_t blocks) {
+/// Device memory for all workers: where that is the host's, it has to fit into half of it.
+result<void> make_devices(replay_job& job, const namespace_spec& space, std::size_t blocks, std::optional<int> gpu) {
   const auto bytes = space.geometry.page_bytes() * blocks * space.world_size;
   const auto memory =
       static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
-  if (bytes > memory / 2)
+  if (!gpu && bytes > memory / 2)
     return fail(errc::limit_exceeded, "the requests under way would need " + std::to_string(bytes >> 20U) +
                                           " MiB of KV cache, and this machine has " + std::to_string(memory >> 20U) +
                                           " MiB: choose a smaller --concurrency or --page-bytes");
   for (rank_number rank = 0; rank < space.world_size; ++rank) {
     auto device =
         replay::device_memory::create(space.geometry, static_cast<std::uint32_t>(std::max<std::size_t>(blocks, 1)),
-                                      {.layout = kv_layout::split, .seed = 1 + rank});
+                                      {.layout = kv_layout::split, .seed = 1 + rank, .gpu = gpu});
     if (!device)
       return tl::unexpected<error>(device.error());
     job.devices.push_back(std::make_unique<replay::device_memory>(std::move(*device)));
@@ -121,17 +144,19 @@ public:
   }
 
   /// Spawns the coordinators and copy engines, and waits until they are bound to the node.
-  result<void> start(const attach_reply& node, duration limit) {
+  result<void> start(const attach_reply& node, std::optional<int> gpu, duration limit) {
     const auto& space = node.space;
     job_->lookup =
         spawn_actor<lookup_coordinator>(system_, options_.transfer.max_tasks, options_.attach.request_timeout);
     client_parts parts{job_->lookup, {}};
+    const auto memory_node = memory_node_of(gpu);
     for (rank_number rank = 0; rank < space.world_size; ++rank) {
-      auto mover = make_host_page_mover(job_->devices[rank]->view());
+      const auto& cache = job_->devices[rank]->view();
+      auto mover = gpu ? make_cuda_page_mover(cache, {.device = *gpu}) : make_host_page_mover(cache);
       if (!mover)
         return tl::unexpected<error>(mover.error());
       auto engine = std::make_shared<copy_engine_state>(copy_engine_options{space.id(), rank, 4096}, std::move(*mover));
-      copiers_.push_back(spawn_actor<copy_engine, caf::detached>(system_, std::move(engine)));
+      copiers_.push_back(spawn_actor<copy_engine>(system_, std::move(engine), gpu ? gpu_lanes : 1));
       transfer::coordinator_options how;
       how.space = space.id();
       how.rank = rank;
@@ -143,7 +168,7 @@ public:
           spawn_actor<load_coordinator>(system_, how, copiers_.back(), options_.attach.request_timeout));
       job_->save.push_back(
           spawn_actor<save_coordinator>(system_, how, copiers_.back(), options_.attach.request_timeout));
-      parts.ranks.push_back({rank, copiers_.back(), job_->load.back(), job_->save.back()});
+      parts.ranks.push_back({rank, copiers_.back(), job_->load.back(), job_->save.back(), memory_node});
     }
     result<void> out;
     caf::scoped_actor self{system_};
@@ -209,6 +234,7 @@ void play(caf::actor_system& system, const std::shared_ptr<replay_job>& job, con
           std::size_t longest, const signal_gate& signals) {
   caf::scoped_actor self{system};
   const auto started = std::chrono::steady_clock::now();
+  const auto busy_before = processor_seconds();
   std::size_t running = 0;
   for (std::uint32_t i = 0; i < options.concurrency; ++i) {
     std::vector<std::vector<std::uint32_t>> blocks;
@@ -237,6 +263,7 @@ void play(caf::actor_system& system, const std::shared_ptr<replay_job>& job, con
     return busy > duration::zero() ? static_cast<double>(bytes) / 1e9 / seconds(busy) : 0.0;
   };
   report.seconds = seconds(ended - started);
+  report.cores = report.seconds > 0 ? (processor_seconds() - busy_before) / report.seconds : 0.0;
   report.load_gbps = gbps(report.loaded_bytes, job->load_busy.total(ended));
   report.save_gbps = gbps(report.saved_bytes, job->save_busy.total(ended));
   report.lookup_us = job->lookup_times.summary();
@@ -286,6 +313,7 @@ int replay(const replay_options& options) {
 
   auto job = std::make_shared<replay_job>();
   job->salt = options.salt;
+  job->report.compared = !options.transfer_only;
   // A generated trace comes in tokens; blocks of 64 are between the 16 of many engines and the 512 of the traces.
   auto trace = replay::open_trace(options.trace, 64, options.limit);
   if (!trace) {
@@ -328,12 +356,15 @@ int replay(const replay_options& options) {
       job->lease = std::min(node_config.registry.lease_default, attached->limits.lease);
       job->task_deadline = node_config.transfer.task_deadline;
       job->reconnect_limit = options.attach_limit;
-      if (auto made = make_devices(*job, attached->space, longest * options.concurrency); !made)
+      if (auto made = make_devices(*job, attached->space, longest * options.concurrency, options.gpu); !made)
         return made;
-      if (auto bound = engine.start(*attached, options.attach_limit); !bound)
+      if (auto bound = engine.start(*attached, options.gpu, options.attach_limit); !bound)
         return bound;
       const auto evicted = engine.evicted_keys();
       play(system, job, options, longest, signals);
+      for (const auto& device : job->devices)
+        if (const auto failure = device->failure())
+          return tl::unexpected<error>(*failure);
       const auto evicted_now = engine.evicted_keys();
       job->report.evicted_keys = evicted_now > evicted ? evicted_now - evicted : 0;
       return {};

@@ -61,7 +61,7 @@ void replay_worker::looked_up(const lookup_result& found) {
 }
 
 void replay_worker::load() {
-  for (rank_number rank = 0; rank < blocks_.size(); ++rank)
+  for (rank_number rank = 0; rank < blocks_.size() && job_->report.compared; ++rank)
     for (std::size_t i = 0; i < matched_; ++i)
       job_->devices[rank]->poison(blocks_[rank][i]);
   for (rank_number rank = 0; rank < blocks_.size(); ++rank) {
@@ -106,7 +106,8 @@ void replay_worker::loaded(rank_number rank, std::size_t first, const result<tra
         continue;
       }
       const auto block = first + i;
-      if (const auto bad = job_->devices[rank]->verify(blocks_[rank][block], keys_[block], rank)) {
+      if (const auto bad = job_->report.compared ? job_->devices[rank]->verify(blocks_[rank][block], keys_[block], rank)
+                                                 : std::nullopt) {
         ++wrong;
         if (first_wrong.empty())
           first_wrong = "request " + std::to_string(request_) + ", block " + std::to_string(block) + ", rank " +
@@ -134,7 +135,6 @@ void replay_worker::loaded(rank_number rank, std::size_t first, const result<tra
     if (outcome) {
       job_->phases.add(phase::locate, outcome->timing.registry);
       job_->phases.add(phase::read, outcome->timing.io, outcome->bytes);
-      job_->phases.add(phase::verify, outcome->timing.check, outcome->bytes);
       job_->phases.add(phase::scatter, outcome->timing.move, outcome->bytes);
     }
   }
@@ -149,7 +149,8 @@ void replay_worker::save() {
     for (std::size_t i = 0; i < keys_.size(); ++i) {
       if (i < matched_ && good_[rank][i])
         continue;
-      job_->devices[rank]->fill(blocks_[rank][i], keys_[i], rank);
+      if (job_->report.compared)
+        job_->devices[rank]->fill(blocks_[rank][i], keys_[i], rank);
       ++produced;
     }
   if (produced > 0) {
@@ -222,7 +223,6 @@ void replay_worker::saved(std::size_t count, const result<transfer_result>& outc
     if (outcome) {
       job_->phases.add(phase::reserve, outcome->timing.registry);
       job_->phases.add(phase::gather, outcome->timing.move, outcome->bytes);
-      job_->phases.add(phase::checksum, outcome->timing.check, outcome->bytes);
       job_->phases.add(phase::write, outcome->timing.io, outcome->bytes);
       job_->phases.add(phase::commit, outcome->timing.finish);
     }

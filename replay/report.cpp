@@ -49,7 +49,7 @@ double replay_report::hit_ratio() const noexcept {
 }
 
 std::string to_json(const replay_report& r) {
-  const nlohmann::ordered_json object{
+  nlohmann::ordered_json object{
       {"requests", r.requests},
       {"blocks", r.blocks},
       {"hit_blocks", r.hit_blocks},
@@ -69,15 +69,19 @@ std::string to_json(const replay_report& r) {
       {"load_us", to_object(r.load_us)},
       {"save_us", to_object(r.save_us)},
   };
+  // Only where it is not what a replay is for.
+  if (!r.compared)
+    object["compared"] = false;
   return object.dump();
 }
 
 std::string verdict(const replay_report& r) {
   if (r.verify_failures != 0)
     return fmt::format("WRONG BYTES in {} of {} loaded.", human_count(r.verify_failures), pages(r.loaded_pages));
-  std::string out = r.loaded_pages == 0 ? "Nothing was loaded, so no byte was compared."
-                                        : fmt::format("Every byte was right: {} loaded and compared, {} in all.",
-                                                      pages(r.loaded_pages), human_bytes(r.loaded_bytes));
+  std::string out = !r.compared           ? std::string("Bytes were moved and checked, but not compared.")
+                    : r.loaded_pages == 0 ? "Nothing was loaded, so no byte was compared."
+                                          : fmt::format("Every byte was right: {} loaded and compared, {} in all.",
+                                                        pages(r.loaded_pages), human_bytes(r.loaded_bytes));
   if (r.load_failures != 0)
     out += fmt::format(" {} could not be loaded and counted as missing.", pages(r.load_failures));
   if (r.save_failures != 0)
@@ -86,8 +90,8 @@ std::string verdict(const replay_report& r) {
 }
 
 std::string to_table(const replay_report& r, std::string_view title) {
-  auto out =
-      fmt::format("{}: {} requests in {}\n\n", title, human_count(r.requests), human_time(from_seconds(r.seconds)));
+  auto out = fmt::format("{}: {} requests in {}, {:.1f} cores busy\n\n", title, human_count(r.requests),
+                         human_time(from_seconds(r.seconds)), finite(r.cores));
   out += fmt::format("  {} of {} blocks were found ({})", human_count(r.hit_blocks), human_count(r.blocks),
                      human_percent(r.hit_ratio()));
   out += r.evicted_keys == 0 ? "; nothing was evicted\n\n"
@@ -130,9 +134,8 @@ std::string progress_line(const replay_progress& p) {
 }
 
 std::string_view to_string(phase p) noexcept {
-  constexpr std::array<std::string_view, phase_count> names{"lookup",  "locate",  "read",    "verify", "scatter",
-                                                            "compare", "produce", "reserve", "gather", "checksum",
-                                                            "write",   "commit",  "release"};
+  constexpr std::array<std::string_view, phase_count> names{
+      "lookup", "locate", "read", "scatter", "compare", "produce", "reserve", "gather", "write", "commit", "release"};
   return names[static_cast<std::size_t>(p)];
 }
 

@@ -29,7 +29,11 @@ struct replay_report {
   std::uint64_t load_failures = 0;
   std::uint64_t save_failures = 0;
   std::uint64_t evicted_keys = 0;
+  /// False where blocks were neither filled nor compared.
+  bool compared = true;
   double seconds = 0;
+  /// Processor seconds of this process per second, its own node included.
+  double cores = 0;
   /// 10^9 bytes per second, over the time during which at least one load (save) was under way.
   double load_gbps = 0;
   double save_gbps = 0;
@@ -78,9 +82,7 @@ enum class phase : std::uint8_t {
   locate,
   /// Slab → memory.
   read,
-  /// Identity and checksum of what was read.
-  verify,
-  /// Page → KV cache.
+  /// Page → KV cache, identity and checksum checked.
   scatter,
   /// Every byte of the KV cache against what the key must hold.
   compare,
@@ -88,10 +90,8 @@ enum class phase : std::uint8_t {
   produce,
   /// Slots to write to.
   reserve,
-  /// KV cache → page.
+  /// KV cache → page, header and checksum made.
   gather,
-  /// Header and checksum of what is to be written.
-  checksum,
   /// Memory → slab.
   write,
   commit,
