@@ -204,3 +204,37 @@ TEST_CASE("a replay prints a table unless told to print JSON, and progress unles
   CHECK(x.out.find("Every byte was right") != std::string::npos);
   CHECK(x.err.find("2 of 2 requests") != std::string::npos);
 }
+
+TEST_CASE("a replay that only transfers says that it compared nothing") {
+  const scratch_directory scratch;
+  const auto x = run_replay({"--trace", small_trace, "--page-bytes", "4096", "--transfer-only"}, scratch.path());
+  INFO(x.err);
+  CHECK(x.code == 0);
+  REQUIRE(x.report.is_object());
+  CHECK(x.report.at("compared") == false);
+  CHECK(x.count("loaded_pages") > 0);
+  CHECK(x.count("saved_pages") > 0);
+}
+
+TEST_CASE("a replay runs on a GPU, or says why not, and leaves nothing behind") {
+  const scratch_directory scratch;
+  const auto x = run_replay({"--trace", small_trace, "--page-bytes", "4096", "--device", "cuda"}, scratch.path());
+  INFO(x.err);
+  if (x.code == 0) {
+    check_clean(x, {});
+  } else {
+    CHECK(x.code == 1);
+    CHECK(x.err.find("unsupported: ") != std::string::npos);
+    CHECK((x.err.find("CUDA") != std::string::npos || x.err.find("GPU") != std::string::npos));
+  }
+  CHECK(entries(scratch.path()).empty());
+}
+
+TEST_CASE("a device that is none is refused before anything starts") {
+  const scratch_directory scratch;
+  const auto* device = GENERATE("gpu", "cuda:", "cuda:x", "cuda:1234", "");
+  const auto x = run_replay({"--trace", small_trace, "--device", device}, scratch.path());
+  INFO(x.err);
+  CHECK(x.code == 2);
+  CHECK(entries(scratch.path()).empty());
+}

@@ -182,7 +182,7 @@ TEST_CASE("Further layers are held to the same rules as the first ones", "[gpu]"
 
 TEST_CASE("Bytes of all layers together must fit", "[gpu]") {
   constexpr auto half = 1U << 31U;
-  const kv_layer_group quarter{half, {1, half, 1, 1}}; // 2^62 bytes
+  const kv_layer_group quarter{1, {half, half, 1, 1}}; // 2^62 bytes
   kv_geometry g{1, 1, 1, 1, 1, 1};
   g.further = {quarter};
   CHECK(validate(g).has_value());
