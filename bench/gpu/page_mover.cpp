@@ -10,6 +10,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -203,12 +204,22 @@ void bench_device() {
     const auto bytes = w.page * large.pages;
     auto pages = must(cuda::allocate_device<std::byte>(bytes));
     auto copy = must(cuda::allocate_device<std::byte>(bytes));
-    auto progress = must(cuda::allocate_device<cuda::page_progress>(cuda::launch::most_pages));
-    auto verdicts = must(cuda::allocate_device<std::uint32_t>(cuda::launch::most_pages));
-    auto sums = must(cuda::allocate_pinned<io::page_checksum>(cuda::launch::most_pages));
-    auto stream = must(cuda::make_stream(cuda::priority::high));
+    // Two streams in turn, as the mover has them: the end of one launch overlaps with the beginning of the next.
+    struct half {
+      cuda::device_memory<cuda::page_progress> progress =
+          must(cuda::allocate_device<cuda::page_progress>(cuda::launch::most_pages));
+      cuda::device_memory<std::uint32_t> verdicts =
+          must(cuda::allocate_device<std::uint32_t>(cuda::launch::most_pages));
+      cuda::pinned_memory<io::page_checksum> sums =
+          must(cuda::allocate_pinned<io::page_checksum>(cuda::launch::most_pages));
+      cuda::stream stream = must(cuda::make_stream(cuda::priority::high));
+    };
+    std::array<half, 2> halves;
+    auto& stream = halves[0].stream;
     const auto all = [&](bool gather) {
+      std::size_t turn = 0;
       for (std::uint32_t first = 0; first < large.pages; first += cuda::launch::most_pages) {
+        auto& with = halves[turn++ % halves.size()];
         cuda::launch what;
         what.plan.layers = layers.get();
         what.plan.tiles = tiles.get();
@@ -216,9 +227,9 @@ void bench_device() {
         what.plan.unit = plan.unit;
         what.plan.block_tokens = plan.block_tokens;
         what.plan.page_bytes = plan.page_bytes;
-        what.progress = progress.get();
-        what.verdicts = verdicts.get();
-        what.sums = sums.get();
+        what.progress = with.progress.get();
+        what.verdicts = with.verdicts.get();
+        what.sums = with.sums.get();
         what.pages = std::min<std::uint32_t>(cuda::launch::most_pages, large.pages - first);
         std::vector<cuda::page_job> jobs(what.pages);
         std::vector<std::uint32_t> blocks;
@@ -230,15 +241,16 @@ void bench_device() {
         what.jobs = jobs.data();
         what.blocks = blocks.data();
         if (gather) {
-          must(cuda::launch_gather(what, stream.get()));
+          must(cuda::launch_gather(what, with.stream.get()));
         } else {
-          must(cuda::launch_check(what, stream.get()));
+          must(cuda::launch_check(what, with.stream.get()));
           // The sums are not those of the pages; scattered all the same.
-          must(cudaMemsetAsync(verdicts.get(), 0, sizeof(std::uint32_t) * what.pages, stream.get()));
-          must(cuda::launch_scatter(what, stream.get()));
+          must(cudaMemsetAsync(with.verdicts.get(), 0, sizeof(std::uint32_t) * what.pages, with.stream.get()));
+          must(cuda::launch_scatter(what, with.stream.get()));
         }
       }
-      must(cudaStreamSynchronize(stream.get()));
+      for (auto& x : halves)
+        must(cudaStreamSynchronize(x.stream.get()));
     };
     const auto plain =
         gigabytes(2 * bytes, seconds_of([&] {

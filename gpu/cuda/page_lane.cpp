@@ -93,8 +93,8 @@ result<std::unique_ptr<page_lane>> page_lane::create(const device_plan& plan, mo
 std::uint64_t page_lane::part_bytes_for(std::size_t number, std::uint64_t bytes_left) const noexcept {
   // While a part is copied, the kernel of one that is four times as large is done long before. Few parts, because each
   // copy takes the bus a while to begin.
-  const auto wanted = direction_ == move_direction::gather ? least_part_bytes << std::min<std::size_t>(2 * number, 20)
-                                                           : bytes_left / 4 * 3;
+  const auto wanted = direction_ == move_direction::gather ? least_part_bytes << std::min<std::size_t>(2 * number, 30)
+                                                           : bytes_left / 8 * 7;
   return std::clamp(wanted, std::min(least_part_bytes, staging_bytes_), staging_bytes_);
 }
 
@@ -186,6 +186,10 @@ result<void> page_lane::submit(std::span<block_move> moves, std::span<const lock
 
 result<void> page_lane::submit_part(half& with, const part& next, std::size_t first,
                                     std::span<const locked_range> locked, bool direct) {
+  // The bus first: what a kernel is told can be put together while it is busy.
+  if (direction_ == move_direction::scatter)
+    if (auto ok = copy_pages(with, next); !ok)
+      return ok;
   std::vector<page_job> jobs(next.moves.size());
   std::vector<std::uint32_t> blocks;
   for (std::size_t i = 0; i < next.moves.size(); ++i) {
@@ -213,8 +217,6 @@ result<void> page_lane::submit_part(half& with, const part& next, std::size_t fi
       if (auto ok = copy_pages(with, next); !ok)
         return ok;
   } else {
-    if (auto ok = copy_pages(with, next); !ok)
-      return ok;
     if (auto ok = check(launch_check(what, queue), "launching the check of pages"); !ok)
       return ok;
     if (auto ok = check(launch_scatter(what, queue), "launching a scatter"); !ok)
@@ -260,12 +262,12 @@ result<void> page_lane::wait() {
   };
   if (will_be_long_)
     note(cudaEventSynchronize(nearly_done_.get()));
-  auto* const queue = halves_[last_].queue.get();
+  const auto is_busy = [](const half& x) { return cudaStreamQuery(x.queue.get()) == cudaErrorNotReady; };
   const auto give_up = std::chrono::steady_clock::now() + longest_spin;
-  while (cudaStreamQuery(queue) == cudaErrorNotReady && std::chrono::steady_clock::now() < give_up)
+  while (std::any_of(halves_.begin(), halves_.end(), is_busy) && std::chrono::steady_clock::now() < give_up)
     continue;
   static_cast<void>(cudaGetLastError());
-  // If the submission failed half-way there is no event behind the last part, so the streams themselves.
+  // Not an event: if the submission failed half-way there is none behind the last part.
   for (auto& x : halves_)
     note(cudaStreamSynchronize(x.queue.get()));
   return out;

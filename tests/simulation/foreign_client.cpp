@@ -343,31 +343,29 @@ void foreign_client::fill(std::uint32_t count, duration limit, std::function<voi
   s->rank = count % p_.ranks;
   s->what = {new_key()};
   filled_.insert(s->what[0]);
-  const auto until = world_.now() + limit;
-  auto again = std::make_shared<std::function<void()>>();
-  *again = [this, s, until, again, count, limit, done] {
-    allocate(s, [this, s, until, again, count, limit, done](bool answered) {
-      if (answered && s->given[0].code() == errc::ok) {
-        const page_ref page{s->what[0], {s->given[0].where.slot, 0}};
-        const auto end = world_.now() + microseconds(10);
-        traffic_.write({page.key, s->rank, page.where.slot}, world_.now(), end, true, [=, this](bool) {
-          confirm(s, {page}, [=, this](const std::vector<std::uint8_t>& codes) {
-            if (codes.empty() || codes[0] != 0)
-              world_.fail("at the end: a page in time is not confirmed");
-            *again = {};
-            fill(count - 1, limit, done);
-          });
+  fill_one(s, world_.now() + limit, [this, count, limit, done = std::move(done)] { fill(count - 1, limit, done); });
+}
+
+void foreign_client::fill_one(const save_ptr& s, timestamp until, std::function<void()> done) {
+  allocate(s, [this, s, until, done = std::move(done)](bool answered) {
+    if (answered && s->given[0].code() == errc::ok) {
+      const page_ref page{s->what[0], {s->given[0].where.slot, 0}};
+      const auto end = world_.now() + microseconds(10);
+      traffic_.write({page.key, s->rank, page.where.slot}, world_.now(), end, true, [this, s, page, done](bool) {
+        confirm(s, {page}, [this, done](const std::vector<std::uint8_t>& codes) {
+          if (codes.empty() || codes[0] != 0)
+            world_.fail("at the end: a page in time is not confirmed");
+          done();
         });
-        return;
-      }
-      if (world_.now() >= until) {
-        world_.fail("at the end: there is no room for new keys, though nobody holds any");
-        return;
-      }
-      net_.after(process_, milliseconds(50), [again] { (*again)(); });
-    });
-  };
-  (*again)();
+      });
+      return;
+    }
+    if (world_.now() >= until) {
+      world_.fail("at the end: there is no room for new keys, though nobody holds any");
+      return;
+    }
+    net_.after(process_, milliseconds(50), [this, s, until, done] { fill_one(s, until, done); });
+  });
 }
 
 } // namespace troupe::simulation

@@ -49,6 +49,9 @@ private:
   };
   using save_ptr = std::shared_ptr<save>;
 
+  /// Tries until it has saved that key.
+  void fill_one(const save_ptr& s, timestamp until, std::function<void()> done);
+
   address self() const { return {process_, role::engine, 0}; }
   void next();
   keys make_path();
