@@ -161,6 +161,10 @@ void world::dismiss_clients() {
 void world::use_every_slot() {
   if (env_.failed())
     return;
+  // Told, gathered, written, answered, committed: where reservations end sooner than that may take, no key is ever
+  // stored, and rightly so.
+  if (env_.p.reservation_max < 4 * env_.p.network_delay + env_.p.disk_time)
+    return;
   // A damaged slab is replaced when the node starts, and not before.
   bool damaged = false;
   for (rank_number rank = 0; rank < env_.p.ranks; ++rank)
