@@ -14,6 +14,22 @@ accepted<std::vector<key_digest>> keys_member(const simdjson::dom::object& body,
   return read_keys(*list, "keys", rules);
 }
 
+/// What a rank says of itself comes with its number.
+struct body_of_rank {
+  simdjson::dom::object members;
+  rank_number rank = 0;
+};
+
+accepted<body_of_rank> read_body_of_rank(std::string_view text) {
+  const auto body = parse_json_object(text);
+  if (!body)
+    return tl::unexpected(body.error());
+  const auto rank = rank_member(*body);
+  if (!rank)
+    return tl::unexpected(rank.error());
+  return body_of_rank{*body, *rank};
+}
+
 } // namespace
 
 accepted<hf3fs_initialize> read_hf3fs_initialize(std::string_view text) {
@@ -35,32 +51,26 @@ accepted<hf3fs_initialize> read_hf3fs_initialize(std::string_view text) {
 }
 
 accepted<hf3fs_allocate> read_hf3fs_allocate(std::string_view text, const body_rules& rules) {
-  const auto body = parse_json_object(text);
+  const auto body = read_body_of_rank(text);
   if (!body)
     return tl::unexpected(body.error());
-  const auto rank = rank_member(*body);
-  if (!rank)
-    return tl::unexpected(rank.error());
-  const auto list = list_member(*body, "keys", rules.max_keys);
+  const auto list = list_member(body->members, "keys", rules.max_keys);
   if (!list)
     return tl::unexpected(list.error());
   auto wanted = read_wanted(*list, "keys", rules, true);
   if (!wanted)
     return tl::unexpected(wanted.error());
-  return hf3fs_allocate{*rank, std::move(*wanted)};
+  return hf3fs_allocate{body->rank, std::move(*wanted)};
 }
 
 accepted<hf3fs_confirm> read_hf3fs_confirm(std::string_view text, const body_rules& rules) {
-  const auto body = parse_json_object(text);
+  const auto body = read_body_of_rank(text);
   if (!body)
     return tl::unexpected(body.error());
-  const auto rank = rank_member(*body);
-  if (!rank)
-    return tl::unexpected(rank.error());
-  auto pages = read_written(*body, "confirmations", "pages_to_release", rules);
+  auto pages = read_written(body->members, "confirmations", "pages_to_release", rules);
   if (!pages)
     return tl::unexpected(pages.error());
-  return hf3fs_confirm{*rank, std::move(*pages)};
+  return hf3fs_confirm{body->rank, std::move(*pages)};
 }
 
 accepted<std::vector<key_digest>> read_hf3fs_exists(std::string_view text, const body_rules& rules) {
@@ -71,16 +81,13 @@ accepted<std::vector<key_digest>> read_hf3fs_exists(std::string_view text, const
 }
 
 accepted<hf3fs_locate> read_hf3fs_locate(std::string_view text, const body_rules& rules) {
-  const auto body = parse_json_object(text);
+  const auto body = read_body_of_rank(text);
   if (!body)
     return tl::unexpected(body.error());
-  const auto rank = rank_member(*body);
-  if (!rank)
-    return tl::unexpected(rank.error());
-  auto keys = keys_member(*body, rules);
+  auto keys = keys_member(body->members, rules);
   if (!keys)
     return tl::unexpected(keys.error());
-  return hf3fs_locate{*rank, std::move(*keys)};
+  return hf3fs_locate{body->rank, std::move(*keys)};
 }
 
 } // namespace troupe::http

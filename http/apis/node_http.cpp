@@ -34,23 +34,9 @@ native_options options_of_native(const config::node_config& config, const client
   return out;
 }
 
-hf3fs_options options_of_hf3fs(const config::node_config& config, const client_keys::secret& secret,
-                               const std::shared_ptr<item_counts>& counts) {
-  hf3fs_options out;
-  out.space = config.hf3fs.space;
-  out.world_size = config.hf3fs.world_size;
-  out.max_namespaces = config.hf3fs.max_namespaces;
-  out.protect_for = config.hf3fs.protect_locations;
-  out.reservation_deadline = config.hf3fs.reservation_deadline;
-  out.max_keys = config.http.limits.keys;
-  out.key_secret = secret;
-  out.count_refused = [counts](errc why, std::uint64_t count) { counts->add(why, count); };
-  return out;
-}
-
-sglang_options options_of_sglang(const config::node_config& config, const client_keys::secret& secret,
-                                 const std::shared_ptr<item_counts>& counts) {
-  sglang_options out;
+foreign_options options_of_foreign(const config::node_config& config, const client_keys::secret& secret,
+                                   const std::shared_ptr<item_counts>& counts) {
+  foreign_options out;
   out.max_namespaces = config.hf3fs.max_namespaces;
   out.protect_for = config.hf3fs.protect_locations;
   out.reservation_deadline = config.hf3fs.reservation_deadline;
@@ -81,11 +67,12 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
   admin.metrics = {source_of(*out->metrics_), actors_page(system, services.node, services.metrics),
                    namespaces_page(service)};
   add_admin_routes(routes, std::move(admin));
+  const auto foreign = options_of_foreign(config, services.key_secret, out->metrics_->shared_items());
   add_native_routes(routes, service, options_of_native(config, services.key_secret, out->metrics_->shared_items()));
   if (config.hf3fs.vllm)
-    add_hf3fs_routes(routes, service, options_of_hf3fs(config, services.key_secret, out->metrics_->shared_items()));
+    add_hf3fs_routes(routes, service, {foreign, config.hf3fs.space, config.hf3fs.world_size});
   if (config.hf3fs.sglang)
-    add_sglang_routes(routes, service, options_of_sglang(config, services.key_secret, out->metrics_->shared_items()));
+    add_sglang_routes(routes, service, {foreign});
 
   auto started = server::start(config.http, std::move(routes), out->metrics_.get());
   if (!started)

@@ -1,12 +1,8 @@
 #pragma once
 
-#include "base/clock.hpp"
-#include "http/client_keys.hpp"
-#include "http/refusals.hpp"
+#include "http/apis/foreign_options.hpp"
 #include "http/router.hpp"
 
-#include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -17,20 +13,9 @@ class metadata_service;
 namespace troupe::http {
 
 /// The metadata service of SGLang's HF3FS backend.
-struct sglang_options {
+struct sglang_options : foreign_options {
   /// A client's namespace "kv" is the registry's "sglang-kv".
   std::string prefix = "sglang-";
-  /// Namespaces that clients may bring into being.
-  std::uint32_t max_namespaces = 16;
-  /// How long a page is kept whose location was told.
-  duration protect_for = std::chrono::seconds{10};
-  /// How long a client has to write a page that it was given.
-  duration reservation_deadline = std::chrono::seconds{60};
-  /// Items of one list of a request.
-  std::size_t max_keys = 65536;
-  client_keys::secret key_secret{};
-  /// For items of confirm_write, whose answer has no room for them. May be empty.
-  refusal_counter count_refused;
 };
 
 /// Adds POST /{rank}/initialize, exists, reserve_and_allocate_page_indices, confirm_write, get_page_indices,
