@@ -183,12 +183,6 @@ result<std::uint64_t> tensor_bytes(const kv_layer_shape& shape, std::uint32_t to
 
 } // namespace
 
-result<std::uint64_t> layer_bytes(const kv_geometry& geometry, std::uint32_t blocks) {
-  if (auto ok = validate(geometry); !ok)
-    return tl::unexpected(ok.error());
-  return tensor_bytes(geometry.first_shape(), geometry.block_tokens, blocks);
-}
-
 result<std::vector<std::uint64_t>> all_layer_bytes(const kv_geometry& geometry, std::uint32_t blocks) {
   if (auto ok = validate(geometry); !ok)
     return tl::unexpected(ok.error());

@@ -67,9 +67,6 @@ std::string_view to_string(kv_layout layout) noexcept;
 /// whose size does not fit in 63 bits (invalid_argument).
 result<void> validate(const kv_geometry& geometry);
 
-/// Bytes of one of the first layers' tensor of `blocks` blocks without padding.
-result<std::uint64_t> layer_bytes(const kv_geometry& geometry, std::uint32_t blocks);
-
 /// Bytes of each layer's tensor of `blocks` blocks without padding.
 result<std::vector<std::uint64_t>> all_layer_bytes(const kv_geometry& geometry, std::uint32_t blocks);
 

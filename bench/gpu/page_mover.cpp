@@ -3,6 +3,7 @@
 
 #include "gpu/cuda/cuda_handles.hpp"
 #include "gpu/cuda/page_kernels.hpp"
+#include "gpu/cuda/resident_plan.hpp"
 #include "gpu/cuda_page_mover.hpp"
 #include "io/page.hpp"
 #include "replay/text_table.hpp"
@@ -192,15 +193,7 @@ void bench_device() {
     auto large = s;
     large.pages = static_cast<std::uint32_t>((std::uint64_t{2} << 30U) / s.geometry.page_bytes());
     world w(large, true, {}, 1);
-    auto plan = must(cuda::make_page_plan(w.view));
-    const auto upload = [](const auto& list) {
-      using item = typename std::decay_t<decltype(list)>::value_type;
-      auto out = must(cuda::allocate_device<item>(std::max<std::size_t>(list.size(), 1)));
-      must(cudaMemcpy(out.get(), list.data(), list.size() * sizeof(item), cudaMemcpyHostToDevice));
-      return out;
-    };
-    const auto layers = upload(plan.layers);
-    const auto tiles = upload(plan.tiles);
+    const auto plan = must(cuda::resident_plan::create(must(cuda::make_page_plan(w.view))));
     const auto bytes = w.page * large.pages;
     auto pages = must(cuda::allocate_device<std::byte>(bytes));
     auto copy = must(cuda::allocate_device<std::byte>(bytes));
@@ -221,12 +214,7 @@ void bench_device() {
       for (std::uint32_t first = 0; first < large.pages; first += cuda::launch::most_pages) {
         auto& with = halves[turn++ % halves.size()];
         cuda::launch what;
-        what.plan.layers = layers.get();
-        what.plan.tiles = tiles.get();
-        what.plan.tile_count = static_cast<std::uint32_t>(plan.tiles.size());
-        what.plan.unit = plan.unit;
-        what.plan.block_tokens = plan.block_tokens;
-        what.plan.page_bytes = plan.page_bytes;
+        what.plan = plan.view();
         what.progress = with.progress.get();
         what.verdicts = with.verdicts.get();
         what.sums = with.sums.get();

@@ -3,6 +3,7 @@
 #include "gpu/cuda/cuda_handles.hpp"
 #include "gpu/cuda/page_kernels.hpp"
 #include "gpu/cuda/page_lane.hpp"
+#include "gpu/cuda/resident_plan.hpp"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -18,18 +19,6 @@ namespace troupe {
 namespace {
 
 using namespace cuda;
-
-/// Uploads what the kernels follow.
-template <class T>
-result<device_memory<T>> upload(const std::vector<T>& list) {
-  auto out = allocate_device<T>(std::max<std::size_t>(list.size(), 1));
-  if (out && !list.empty())
-    if (auto ok = check(cudaMemcpy(out->get(), list.data(), list.size() * sizeof(T), cudaMemcpyHostToDevice),
-                        "uploading the layout of the KV cache");
-        !ok)
-      return tl::unexpected(ok.error());
-  return out;
-}
 
 /// The tensors must be memory of this device: a kernel that is handed anything else ends the whole process' use of it.
 result<void> check_tensors(const kv_cache_view& view, int device) {
@@ -91,28 +80,13 @@ public:
     auto plan = make_page_plan(view_);
     if (!plan)
       return tl::unexpected(plan.error());
-    auto layers = upload(plan->layers);
-    auto tiles = upload(plan->tiles);
-    auto general = upload(plan->general);
-    for (const auto* failed :
-         {layers ? nullptr : &layers.error(), tiles ? nullptr : &tiles.error(), general ? nullptr : &general.error()})
-      if (failed != nullptr)
-        return tl::unexpected(*failed);
-    layers_ = std::move(*layers);
-    tiles_ = std::move(*tiles);
-    general_ = std::move(*general);
-    plan_.layers = layers_.get();
-    plan_.tiles = tiles_.get();
-    plan_.general = general_.get();
-    plan_.tile_count = static_cast<std::uint32_t>(plan->tiles.size());
-    plan_.layer_count = static_cast<std::uint32_t>(view_.layers.size());
-    plan_.unit = plan->unit;
-    plan_.block_tokens = plan->block_tokens;
-    plan_.blocks_per_page = plan->blocks_per_page;
-    plan_.page_bytes = plan->page_bytes;
+    auto resident = resident_plan::create(*plan);
+    if (!resident)
+      return tl::unexpected(resident.error());
+    plan_ = std::move(*resident);
     for (std::uint32_t i = 0; i < std::max(options_.lanes, 1U); ++i)
       for (const auto direction : {move_direction::gather, move_direction::scatter}) {
-        auto lane = page_lane::create(plan_, direction, options_.part_bytes);
+        auto lane = page_lane::create(plan_.view(), direction, options_.part_bytes);
         if (!lane)
           return tl::unexpected(lane.error());
         pool(direction).add(std::move(*lane));
@@ -203,10 +177,7 @@ private:
 
   kv_cache_view view_;
   cuda_mover_options options_;
-  device_plan plan_;
-  device_memory<layer_plan> layers_;
-  device_memory<tile> tiles_;
-  device_memory<general_layer> general_;
+  resident_plan plan_;
   lane_pool gathering_;
   lane_pool scattering_;
   mutable std::mutex mutex_;

@@ -41,42 +41,35 @@ namespace {
 /// The stream of this thread: the copies of one do not wait for those of another.
 const cudaStream_t own_stream = cudaStreamPerThread;
 
-result<void> check_piece(const gpu_memory& memory, const gpu_memory::piece& piece) {
-  if (piece.offset <= memory.size() && piece.host.size() <= memory.size() - piece.offset)
-    return {};
-  return fail(errc::out_of_range,
-              fmt::format("{} bytes at {} of {} bytes of GPU memory", piece.host.size(), piece.offset, memory.size()));
+result<void> copy_pieces(int device, const gpu_memory& memory, std::span<const gpu_memory::piece> pieces,
+                         cudaMemcpyKind kind, std::string_view what) {
+  auto done = cuda::check(cudaSetDevice(device), "using the GPU");
+  for (std::size_t i = 0; i < pieces.size() && done; ++i) {
+    const auto& x = pieces[i];
+    const auto bytes = x.host.size();
+    if (x.offset > memory.size() || bytes > memory.size() - x.offset) {
+      done = fail(errc::out_of_range,
+                  fmt::format("{} bytes at {} of {} bytes of GPU memory", bytes, x.offset, memory.size()));
+      continue;
+    }
+    auto* there = memory.data() + x.offset;
+    const bool to_gpu = kind == cudaMemcpyHostToDevice;
+    done = cuda::check(
+        cudaMemcpyAsync(to_gpu ? there : x.host.data(), to_gpu ? x.host.data() : there, bytes, kind, own_stream), what);
+  }
+  // Also after an error: the caller's memory may be gone when this has returned.
+  auto waited = cuda::check(cudaStreamSynchronize(own_stream), what);
+  return done ? waited : done;
 }
 
 } // namespace
 
 result<void> gpu_memory::write(std::span<const piece> pieces) {
-  auto done = cuda::check(cudaSetDevice(own_->device), "using the GPU");
-  for (std::size_t i = 0; i < pieces.size() && done; ++i) {
-    const auto& x = pieces[i];
-    done = check_piece(*this, x);
-    if (done)
-      done = cuda::check(
-          cudaMemcpyAsync(data() + x.offset, x.host.data(), x.host.size(), cudaMemcpyHostToDevice, own_stream),
-          "writing GPU memory");
-  }
-  // Also after an error: the caller's memory may be gone when this has returned.
-  auto waited = cuda::check(cudaStreamSynchronize(own_stream), "writing GPU memory");
-  return done ? waited : done;
+  return copy_pieces(own_->device, *this, pieces, cudaMemcpyHostToDevice, "writing GPU memory");
 }
 
 result<void> gpu_memory::read(std::span<const piece> pieces) const {
-  auto done = cuda::check(cudaSetDevice(own_->device), "using the GPU");
-  for (std::size_t i = 0; i < pieces.size() && done; ++i) {
-    const auto& x = pieces[i];
-    done = check_piece(*this, x);
-    if (done)
-      done = cuda::check(
-          cudaMemcpyAsync(x.host.data(), data() + x.offset, x.host.size(), cudaMemcpyDeviceToHost, own_stream),
-          "reading GPU memory");
-  }
-  auto waited = cuda::check(cudaStreamSynchronize(own_stream), "reading GPU memory");
-  return done ? waited : done;
+  return copy_pieces(own_->device, *this, pieces, cudaMemcpyDeviceToHost, "reading GPU memory");
 }
 
 result<void> gpu_memory::fill(std::byte value) {

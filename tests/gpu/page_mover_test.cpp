@@ -242,7 +242,7 @@ TEST_CASE("gpu: offsets beyond 4 GiB inside one layer are exact", "[gpu]") {
   // 6 GiB in one layer; two blocks at its ends are looked at.
   const kv_geometry g{1, 2, 8, 128, 2, 16};
   constexpr std::uint32_t blocks = 100'000;
-  const auto size = layer_bytes(g, blocks).value();
+  const auto size = all_layer_bytes(g, blocks).value().front();
   REQUIRE(size > (std::uint64_t{6} << 30U));
   auto memory = cuda::allocate_device<std::byte>(size);
   REQUIRE(memory.has_value());

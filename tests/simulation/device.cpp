@@ -14,8 +14,9 @@ namespace {
 kv_cache_view make_view(const kv_geometry& geometry, std::uint32_t blocks,
                         std::vector<std::vector<std::byte>>& tensors) {
   std::vector<std::span<std::byte>> spans;
-  for (std::uint32_t layer = 0; layer < geometry.layers; ++layer)
-    tensors.emplace_back(*layer_bytes(geometry, blocks));
+  const auto sizes = *all_layer_bytes(geometry, blocks);
+  for (const auto bytes : sizes)
+    tensors.emplace_back(bytes);
   for (auto& x : tensors)
     spans.emplace_back(x);
   return *make_kv_cache_view(kv_layout::split, geometry, blocks, spans);

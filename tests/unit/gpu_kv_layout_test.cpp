@@ -16,7 +16,7 @@ constexpr std::uint32_t blocks = 7;
 /// A valid view over memory that is never touched.
 struct fixture {
   fixture() {
-    const auto bytes = layer_bytes(small, blocks).value();
+    const auto bytes = all_layer_bytes(small, blocks).value().front();
     memory.resize(bytes * small.layers);
     for (std::size_t layer = 0; layer < small.layers; ++layer)
       tensors.emplace_back(memory.data() + layer * bytes, bytes);
@@ -64,10 +64,10 @@ TEST_CASE("A geometry with a zero, an odd element size or an impossible page is 
 }
 
 TEST_CASE("Bytes of a layer are computed in 64 bits and overflow is refused", "[gpu]") {
-  CHECK(layer_bytes(small, blocks).value() == 2U * 3 * 4 * 2 * 5 * 7);
+  CHECK(all_layer_bytes(small, blocks).value().front() == 2U * 3 * 4 * 2 * 5 * 7);
   // More than 4 GiB in one layer: 2^32 elements of 2 bytes.
-  CHECK(layer_bytes({1, 2, 8, 128, 2, 16}, 1U << 17U).value() == std::uint64_t{1} << 33U);
-  CHECK(layer_bytes({1, 1, 1U << 31U, 1U << 20U, 1, 1}, 1U << 14U).error().code == errc::invalid_argument);
+  CHECK(all_layer_bytes({1, 2, 8, 128, 2, 16}, 1U << 17U).value().front() == std::uint64_t{1} << 33U);
+  CHECK(all_layer_bytes({1, 1, 1U << 31U, 1U << 20U, 1, 1}, 1U << 14U).error().code == errc::invalid_argument);
 }
 
 TEST_CASE("A view is accepted only with every address inside its tensor", "[gpu]") {
@@ -204,7 +204,7 @@ TEST_CASE("Each layer's tensor has the bytes of its own shape", "[gpu]") {
   g.further = {{1, {1, 1, 132, 1}}, {1, {2, 1, 8, 4}}};
   const auto sizes = all_layer_bytes(g, 10).value();
   CHECK(sizes == std::vector<std::uint64_t>{60U * 48, 60U * 48, 60U * 132, 60U * 64});
-  CHECK(layer_bytes(g, 10).value() == 60U * 48);
+  CHECK(all_layer_bytes(g, 10).value().front() == 60U * 48);
   std::vector<std::vector<std::byte>> memory;
   std::vector<std::span<std::byte>> tensors;
   for (const auto size : sizes)

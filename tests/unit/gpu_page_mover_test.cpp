@@ -377,7 +377,7 @@ TEST_CASE("Offsets beyond 4 GiB inside one layer are exact", "[gpu]") {
   // Only the pages of memory that are touched exist.
   const kv_geometry g{1, 2, 8, 128, 2, 16};
   constexpr std::uint32_t blocks = 100'000;
-  const auto size = layer_bytes(g, blocks).value();
+  const auto size = all_layer_bytes(g, blocks).value().front();
   REQUIRE(size > (std::uint64_t{6} << 30U));
   auto* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   REQUIRE(memory != MAP_FAILED);
