@@ -32,6 +32,8 @@ if(TROUPE_SANITIZE)
     target_compile_options(troupe_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize-recover=null>)
     set(TROUPE_TEST_ENVIRONMENT
       "UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:suppressions=${PROJECT_SOURCE_DIR}/ubsan.supp")
+  elseif(TROUPE_SANITIZE MATCHES "thread")
+    set(TROUPE_TEST_ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tsan.supp")
   endif()
 endif()
 
