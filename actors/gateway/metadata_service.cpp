@@ -1,6 +1,6 @@
 #include "actors/gateway/metadata_service.hpp"
 
-#include "actors/gateway/ask.hpp"
+#include "actors/ask.hpp"
 #include "actors/gateway/joined_answer.hpp"
 #include "actors/registry/stats_sum.hpp"
 #include "actors/transfer/shard_batches.hpp"

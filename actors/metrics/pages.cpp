@@ -1,6 +1,6 @@
 #include "actors/metrics/pages.hpp"
 
-#include "actors/gateway/ask.hpp"
+#include "actors/ask.hpp"
 #include "actors/gateway/metadata_service.hpp"
 
 #include <prometheus/metric_family.h>

@@ -1,6 +1,6 @@
 #include "actors/node/index_restore.hpp"
 
-#include "actors/gateway/ask.hpp"
+#include "actors/ask.hpp"
 #include "base/log.hpp"
 #include "store/rocksdb_store.hpp"
 
