@@ -21,6 +21,10 @@ using slot_number = std::uint32_t;
 /// Counts how often a slot was given to a key. 0 is never given out.
 using generation_number = std::uint32_t;
 
+/// Stands for a block of KV cache that does not exist: the engine has dropped it, or the page is only partly filled. In
+/// a gather its tokens are zeroes in the page; a scatter writes nothing for it.
+inline constexpr std::uint32_t null_block = ~std::uint32_t{0};
+
 /// Who holds reservations and leases: one per attached client, random, 0 is nobody.
 using owner_id = std::uint64_t;
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/identifiers.hpp"
 #include "gpu/kv_layout.hpp"
 #include "io/page_checksum.hpp"
 
@@ -10,10 +11,6 @@
 #include <span>
 
 namespace troupe {
-
-/// Stands for a block that does not exist: the engine has dropped it, or the page is only partly filled. In a gather
-/// its tokens are zeroes in the page; a scatter writes nothing for it.
-inline constexpr std::uint32_t null_block = ~std::uint32_t{0};
 
 /// A page and the block, or blocks, it goes to or comes from.
 struct block_move {

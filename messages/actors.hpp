@@ -43,6 +43,7 @@ CAF_ADD_ATOM(troupe_atoms, troupe, wait_attached_atom, "wait_att")
 CAF_ADD_ATOM(troupe_atoms, troupe, restore_atom, "restore")
 CAF_ADD_ATOM(troupe_atoms, troupe, restored_atom, "restored")
 CAF_ADD_ATOM(troupe_atoms, troupe, written_atom, "written")
+CAF_ADD_ATOM(troupe_atoms, troupe, cancel_atom, "cancel")
 CAF_END_TYPE_ID_BLOCK(troupe_atoms)
 
 namespace troupe {
@@ -106,9 +107,15 @@ using copy_engine_actor = caf::typed_actor<caf::replies_to<bind_atom, segment_in
                                            caf::replies_to<scatter_atom, copy_order>::with<copy_reply>>;
 
 /// Saves or loads blocks of one rank; the two have the same interface.
-using transfer_actor = caf::typed_actor<caf::replies_to<transfer_task>::with<transfer_result>,
-                                        caf::replies_to<bind_atom, coordinator_binding>::with<void>,
-                                        caf::replies_to<unbind_atom>::with<void>, caf::reacts_to<caf::tick_atom>>;
+using transfer_actor =
+    caf::typed_actor<caf::replies_to<transfer_task>::with<transfer_result>,
+                     /// Gives up the tasks with these tags, as far as they have not come too far. A save: what is not
+                     /// in page buffers completely when this is answered is never published. A load: no block is
+                     /// written but those that are being written when this is answered. Tasks are answered as ever,
+                     /// with `cancelled` for the blocks that were given up. Tags that no task has are ignored.
+                     caf::replies_to<cancel_atom, packed<std::uint64_t>>::with<void>,
+                     caf::replies_to<bind_atom, coordinator_binding>::with<void>,
+                     caf::replies_to<unbind_atom>::with<void>, caf::reacts_to<caf::tick_atom>>;
 
 /// Finds the longest complete prefix over all shards and holds it.
 using lookup_actor =

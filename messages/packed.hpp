@@ -22,6 +22,9 @@ template <class T>
 struct packed {
   static_assert(std::is_trivially_copyable_v<T> && std::has_unique_object_representations_v<T>);
 
+  /// Asked for by CAF where a batch is a message by itself.
+  using value_type = T;
+
   std::vector<T> items;
 
   packed() = default;

@@ -26,14 +26,21 @@ struct lookup_result {
   ticket lease;
 };
 
-/// Move blocks of paged KV cache to storage (save) or back (load): block `blocks[i]` holds the KV of `keys[i]`.
+/// Move blocks of paged KV cache to storage (save) or back (load).
 struct transfer_task {
   packed<key_digest> keys;
+  /// The blocks that hold the KV of `keys[0]`, those of `keys[1]`, and so on: for each key as many as make a page. A
+  /// load may name `null_block`, in any place, for what must not be written.
   packed<std::uint32_t> blocks;
   /// Save only: the key before `keys[0]`, null for the first block of a sequence.
   key_digest parent;
   /// When the answer is due at the latest.
   duration deadline{};
+  /// By what the sender cancels the task; tasks may share one. 0: not at all.
+  std::uint64_t tag = 0;
+  /// What has to happen on the device before blocks are read or written: a number from the `device_event_table` that
+  /// the copy engine of the rank knows, in the same process. 0: nothing.
+  std::uint64_t ready_event = 0;
 };
 
 /// Where the time of a task went: how long at least one request of each kind was under way. Kinds overlap, since one
@@ -78,6 +85,11 @@ struct copy_item {
 struct copy_order {
   std::uint64_t segment = 0;
   packed<copy_item> items;
+  /// Where pages are made of several blocks: those behind `copy_item::block`, equally many for each item, in the order
+  /// of the items. Empty where a page is one block.
+  packed<std::uint32_t> further_blocks{};
+  /// As in `transfer_task`.
+  std::uint64_t ready_event = 0;
 };
 
 /// One code per item, as `errc`.

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "gpu/device_event_table.hpp"
 #include "gpu/page_mover.hpp"
 #include "io/page.hpp"
 #include "io/segment.hpp"
@@ -31,23 +32,25 @@ struct copy_engine_options {
 /// The calls of several threads at once are safe: orders of both directions are carried out side by side.
 class copy_engine_state {
 public:
-  /// `mover` must be made for the geometry of the namespace.
-  copy_engine_state(const copy_engine_options& options, std::shared_ptr<page_mover> mover);
+  /// `mover` must be made for the geometry of the namespace. `events`: those that orders may wait for; none if null.
+  copy_engine_state(const copy_engine_options& options, std::shared_ptr<page_mover> mover,
+                    std::shared_ptr<const device_event_table> events = nullptr);
 
   /// From now on, orders name this segment. Replaces the one before, as after a reconnect; orders under way keep the
   /// memory they began with. Takes as long as locking the memory for the device does. Errors: those of
   /// `page_mover::prepare`; then no segment is bound.
   result<void> bind(std::uint64_t id, std::shared_ptr<io::segment> memory);
 
-  /// A save: gathers blocks into page buffers, and seals those. An item that names no block is out_of_range: a stored
-  /// page is always whole.
+  /// A save: gathers blocks into page buffers, and seals those. An item in which a block is missing (`null_block`) is
+  /// out_of_range: a stored page is always whole.
   ///
   /// One code per item; or why the order failed as a whole: `expired` for another segment, whose node is gone,
-  /// `limit_exceeded`, or what the device reports.
+  /// `limit_exceeded`, `invalid_argument` for another number of further blocks than the items have and for an event
+  /// that is not known, or what the device reports.
   result<copy_reply> gather(const copy_order& order);
 
-  /// A load: scatters the page buffers whose header is that of the item and whose payload is as sealed. Errors as
-  /// above.
+  /// A load: scatters the page buffers whose header is that of the item and whose payload is as sealed; what belongs to
+  /// a block that is missing is checked like the rest, and not written. Errors as above.
   result<copy_reply> scatter(const copy_order& order);
 
   /// What has made the device unusable for good.
@@ -77,6 +80,7 @@ private:
   /// An order, as far as it is carried out.
   struct work {
     std::shared_ptr<binding> memory;
+    device_events events;
     copy_reply reply;
     std::vector<block_move> moves;
     /// Of each move, in the order.
@@ -85,14 +89,18 @@ private:
 
   result<work> begin(const copy_order& order) const;
   result<void> carry_out(work& job, move_direction direction);
-  result<void> move(std::span<block_move> moves, move_direction direction);
+  result<void> move(const work& job, std::span<block_move> moves, move_direction direction);
   void add_move(work& job, const copy_order& order, std::size_t position) const;
   /// The bytes of the item's page buffer; empty if they lie outside of the segment.
   std::span<std::byte> buffer(const work& job, const copy_item& item) const;
+  /// The blocks of an item behind the first, in an order with the right number of them.
+  std::span<const std::uint32_t> further_blocks(const copy_order& order, std::size_t position) const;
   io::page_identity identity(const copy_item& item) const;
 
   copy_engine_options options_;
   std::shared_ptr<page_mover> mover_;
+  std::shared_ptr<const device_event_table> events_;
+  std::uint32_t blocks_per_page_ = 1;
   std::uint64_t page_bytes_ = 0;
   std::uint64_t slot_bytes_ = 0;
   mutable std::mutex mutex_;

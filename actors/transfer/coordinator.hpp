@@ -45,6 +45,11 @@ protected:
           flush();
           return promise;
         },
+        [this](cancel_atom, const packed<std::uint64_t>& tags) -> caf::result<void> {
+          state_.cancel(tags.items, now());
+          flush();
+          return caf::unit;
+        },
         [this](bind_atom, const coordinator_binding& node) -> caf::result<void> {
           if (auto bad = check(node))
             return to_caf(*bad);

@@ -16,9 +16,10 @@ timestamp coordinator_core::next_deadline() const noexcept {
 result<coordinator_core::task*> coordinator_core::accept(const transfer_task& work, timestamp now) {
   if (!bound())
     return fail(errc::unreachable, "not attached to a node");
-  if (work.keys.size() != work.blocks.size())
+  if (work.blocks.size() != work.keys.size() * options_.blocks_per_page)
     return fail(errc::invalid_argument, std::to_string(work.keys.size()) + " keys but " +
-                                            std::to_string(work.blocks.size()) + " blocks: there must be one per key");
+                                            std::to_string(work.blocks.size()) + " blocks: there must be " +
+                                            std::to_string(options_.blocks_per_page) + " per key");
   if (work.keys.size() > binding_.batch_keys_max)
     return fail(errc::limit_exceeded, std::to_string(work.keys.size()) + " keys in one task; the node takes " +
                                           std::to_string(binding_.batch_keys_max) + ": split the task");
@@ -30,13 +31,14 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
   t.id = last_task_;
   t.token = make_ticket(binding_.owner, binding_.ticket_stream, ++last_ticket_);
   t.parent = work.parent;
+  t.tag = work.tag;
+  t.ready_event = work.ready_event;
+  t.blocks = work.blocks.items;
   t.deadline = now + work.deadline;
   t.unresolved = work.keys.size();
   t.pages.resize(work.keys.size());
-  for (std::size_t i = 0; i < t.pages.size(); ++i) {
+  for (std::size_t i = 0; i < t.pages.size(); ++i)
     t.pages[i].key = work.keys[i];
-    t.pages[i].block = work.blocks[i];
-  }
   if (!t.pages.empty())
     order_.push_back(t.id);
   ++open_;
@@ -154,11 +156,37 @@ void coordinator_core::give_back_buffers(const std::vector<std::uint64_t>& buffe
   free_buffers_.insert(free_buffers_.end(), buffers.begin(), buffers.end());
 }
 
-void coordinator_core::wait_for_room(task& t, const call& refused) {
+copy_order coordinator_core::make_copy_order(const task& t, std::span<const std::uint32_t> positions,
+                                             std::span<const std::uint64_t> buffers) const {
+  const std::size_t each = options_.blocks_per_page;
+  copy_order out;
+  out.segment = binding_.segment;
+  out.ready_event = t.ready_event;
+  out.items.items.reserve(positions.size());
+  out.further_blocks.items.reserve(positions.size() * (each - 1));
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    const auto& p = t.pages[positions[i]];
+    const auto blocks = std::span(t.blocks).subspan(positions[i] * each, each);
+    out.items.items.push_back(copy_item{p.key, p.where, buffers[i], blocks.front(), 0});
+    out.further_blocks.items.insert(out.further_blocks.items.end(), blocks.begin() + 1, blocks.end());
+  }
+  return out;
+}
+
+bool coordinator_core::wait_for_room(task& t, const call& refused) {
   give_back_buffers(refused.buffers);
-  t.ready.insert(t.ready.end(), refused.positions.begin(), refused.positions.end());
-  std::sort(t.ready.begin(), t.ready.end()); // several may be refused, and the prefix goes first
   batches_max_ = batches_;
+  if (t.cancelled) {
+    for (const auto i : refused.positions)
+      resolve(t, i, errc::cancelled);
+    return false;
+  }
+  for (const auto i : refused.positions) {
+    t.pages[i].gathered = false;
+    t.ready.push_back(i);
+  }
+  std::sort(t.ready.begin(), t.ready.end()); // several may be refused, and the prefix goes first
+  return true;
 }
 
 void coordinator_core::found_room() noexcept {
@@ -221,6 +249,17 @@ void coordinator_core::drop_all(errc status, std::vector<task_finished>& out) {
 coordinator_core::task* coordinator_core::find(task_id id) {
   const auto i = tasks_.find(id);
   return i == tasks_.end() ? nullptr : &i->second;
+}
+
+std::vector<task_id> coordinator_core::ids_tagged(std::span<const std::uint64_t> tags) const {
+  std::vector<std::uint64_t> wanted(tags.begin(), tags.end());
+  std::sort(wanted.begin(), wanted.end());
+  auto out = ids();
+  std::erase_if(out, [&](task_id id) {
+    const auto& t = tasks_.at(id);
+    return t.answered || t.tag == 0 || !std::binary_search(wanted.begin(), wanted.end(), t.tag);
+  });
+  return out;
 }
 
 std::vector<task_id> coordinator_core::ids() const {

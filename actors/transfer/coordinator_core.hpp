@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -41,6 +42,8 @@ struct coordinator_options {
   std::uint32_t batch_pages = 32;
   /// Tasks under way at once; one more is refused.
   std::uint32_t tasks_max = 256;
+  /// How many of the engine's blocks make a page; at least 1.
+  std::uint32_t blocks_per_page = 1;
 };
 
 /// What a coordinator learns when its client attaches to a node; see `coordinator_binding` for the message.
@@ -72,11 +75,16 @@ struct task_finished {
 /// A block that the copy engine may be writing gets its result from the copy engine only, and its task ends when that
 /// is there, be the deadline over or the node lost: the caller gives blocks of a task that has ended to others.
 ///
+/// A task that is cancelled ends as at its deadline, but that what has come so far that its blocks do not matter any
+/// more goes on, and ends as it would have.
+///
 /// Plain state: no thread, no clock. The actor calls an `on_…` function for each event and then sends what it finds
 /// in the outbox.
 class coordinator_core {
 public:
-  explicit coordinator_core(const coordinator_options& options) : options_(options) {}
+  explicit coordinator_core(const coordinator_options& options) : options_(options) {
+    options_.blocks_per_page = std::max(options_.blocks_per_page, 1U);
+  }
 
   bool bound() const noexcept { return binding_.owner != 0; }
   const coordinator_options& options() const noexcept { return options_; }
@@ -99,11 +107,12 @@ protected:
   struct page {
     key_digest key;
     slot_ref where;
-    std::uint32_t block = 0;
     errc status = unresolved;
     bool resolved = false;
-    /// The copy engine has been told to write the block, and has not answered.
+    /// The copy engine has been told to write the blocks, and has not answered.
     bool being_written = false;
+    /// Save: all bytes are in a page buffer, or further. The blocks are not read again.
+    bool gathered = false;
   };
 
   /// Which part of the work a call belongs to, for the timing.
@@ -119,7 +128,11 @@ protected:
     task_id id = 0;
     ticket token;
     key_digest parent;
+    std::uint64_t tag = 0;
+    std::uint64_t ready_event = 0;
     std::vector<page> pages;
+    /// Of all pages, one after the other: `blocks_per_page` of each.
+    std::vector<std::uint32_t> blocks;
     /// Positions that have a slot and wait for a buffer.
     std::deque<std::uint32_t> ready;
     std::size_t unresolved = 0;
@@ -131,6 +144,8 @@ protected:
     /// By `phase`.
     std::array<phase_clock, 4> clocks;
     bool answered = false;
+    /// No page starts to be gathered, read or scattered any more.
+    bool cancelled = false;
     /// The node that the task was started with is lost: nothing more is asked of it.
     bool node_lost = false;
     /// Load: shards that hold a lease of this task, or may hold one.
@@ -178,14 +193,18 @@ protected:
 
   void give_back_buffers(const std::vector<std::uint64_t>& buffers);
 
+  /// What the copy engine is to do for these pages, each in the buffer at the same place.
+  copy_order make_copy_order(const task& t, std::span<const std::uint32_t> positions,
+                             std::span<const std::uint64_t> buffers) const;
+
   /// Whether an answer of the io worker says that it has as much to do as it takes, and there is time to ask again.
   static bool refused_for_now(const task& t, const result<io_reply>& reply, timestamp now) noexcept {
     return !reply && reply.error().code == errc::limit_exceeded && !t.answered && now < t.deadline;
   }
 
   /// After such an answer: the pages wait again, in prefix order, and no more batches go out at once than the node has
-  /// taken, until it takes more.
-  void wait_for_room(task& t, const call& refused);
+  /// taken, until it takes more. False if the task was cancelled: then the pages are, and do not wait.
+  bool wait_for_room(task& t, const call& refused);
 
   /// The node took a batch: one more than before may be under way.
   void found_room() noexcept;
@@ -214,6 +233,22 @@ protected:
     }
   }
 
+  /// From the caller: gives up what has not come too far of the tasks with these tags. `on_cancelled` gets each of them
+  /// and the positions that had a slot but were not under way, and settles the task.
+  template <class OnCancelled>
+  void cancel_tasks(std::span<const std::uint64_t> tags, OnCancelled on_cancelled) {
+    for (const auto id : ids_tagged(tags)) {
+      auto& t = *find(id);
+      t.cancelled = true;
+      const std::vector<std::uint32_t> idle(t.ready.begin(), t.ready.end());
+      t.ready.clear();
+      for (std::uint32_t i = 0; i < t.pages.size(); ++i)
+        if (!t.pages[i].being_written && !t.pages[i].gathered)
+          resolve(t, i, errc::cancelled);
+      on_cancelled(t, idle);
+    }
+  }
+
   /// Hands answers on as effects of the coordinator.
   template <class Effect>
   static void report(std::vector<task_finished> done, std::vector<Effect>& outbox) {
@@ -238,6 +273,8 @@ protected:
 private:
   void answer(task& t, std::vector<task_finished>& out);
   std::uint64_t take_buffer();
+  /// Open tasks with one of these tags, each once.
+  std::vector<task_id> ids_tagged(std::span<const std::uint64_t> tags) const;
   static bool moves_pages(phase part) noexcept { return part == phase::copy || part == phase::io; }
 
   static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();

@@ -49,7 +49,7 @@ void load_state::on_locate(call_id id, result<locate_reply> reply, timestamp now
   auto [t, what] = end_call(id, now);
   if (t == nullptr)
     return;
-  if (!reply && reply.error().code == errc::timeout && !t->answered && now < t->deadline) {
+  if (!reply && reply.error().code == errc::timeout && !t->answered && !t->cancelled && now < t->deadline) {
     send_locate(*t, std::move(what.positions), what.shard, what.attempt + 1, now);
     return;
   }
@@ -91,7 +91,8 @@ void load_state::on_read(call_id id, result<io_reply> reply, timestamp now) {
   if (t == nullptr)
     return;
   if (refused_for_now(*t, reply, now)) {
-    wait_for_room(*t, what);
+    (void)wait_for_room(*t, what); // holds no slot: what does not wait has its result
+    conclude(*t, now);
     pump(now);
     return;
   }
@@ -118,12 +119,9 @@ void load_state::on_read(call_id id, result<io_reply> reply, timestamp now) {
   if (!bad.empty())
     send_invalidate(*t, bad, now);
   if (!positions.empty()) {
-    load_scatter effect{0, {binding().segment, {}}};
-    for (std::size_t i = 0; i < positions.size(); ++i) {
-      auto& p = t->pages[positions[i]];
-      p.being_written = true;
-      effect.order.items.items.push_back(copy_item{p.key, p.where, buffers[i], p.block, 0});
-    }
+    load_scatter effect{0, make_copy_order(*t, positions, buffers)};
+    for (const auto i : positions)
+      t->pages[i].being_written = true;
     effect.call = begin_call(*t, phase::copy, now, std::move(positions), std::move(buffers));
     outbox_.emplace_back(std::move(effect));
   }
@@ -200,6 +198,10 @@ void load_state::on_tick(timestamp now) {
   expire(now, [&](task& t, const std::vector<std::uint32_t>&) { conclude(t, now); });
   look_for_room();
   pump(now);
+}
+
+void load_state::cancel(std::span<const std::uint64_t> tags, timestamp now) {
+  cancel_tasks(tags, [&](task& t, const std::vector<std::uint32_t>&) { conclude(t, now); });
 }
 
 std::vector<load_effect> load_state::take_outbox() {

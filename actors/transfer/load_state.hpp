@@ -42,6 +42,7 @@ using load_effect = std::variant<load_locate, load_read, load_scatter, load_inva
 /// the deadline passed (timeout), the node is gone (unreachable). A block is reported as loaded only when its bytes
 /// were verified and scattered, and as failed only when nobody writes it any more. The lease is kept until the kernel
 /// has finished with every read of the task. A node that takes no more reads for now is asked again until the deadline.
+/// When a task is cancelled, only what is being scattered still gets a result of its own.
 class load_state : public coordinator_core {
 public:
   using coordinator_core::coordinator_core;
@@ -61,6 +62,10 @@ public:
   void on_invalidate(call_id id, result<finish_reply> reply, timestamp now);
   void on_release(call_id id, result<void> reply, timestamp now);
   void on_tick(timestamp now);
+
+  /// Gives up the tasks with these tags. Every page that is not being scattered has ended as `cancelled`, and its
+  /// blocks are not written. Tags that no task has are ignored.
+  void cancel(std::span<const std::uint64_t> tags, timestamp now);
 
   std::vector<load_effect> take_outbox();
 

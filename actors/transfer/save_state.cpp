@@ -47,8 +47,9 @@ void save_state::on_reserve(call_id id, result<reserve_reply> reply, timestamp n
   if (t == nullptr)
     return;
   if (!reply) {
-    // The registry remembers what it answered to this ticket: asking again is safe.
-    if (reply.error().code == errc::timeout && !t->answered && now < t->deadline) {
+    // The registry remembers what it answered to this ticket: asking again is safe. Also for a task that was cancelled:
+    // others want to save these keys soon, and should not have to wait for slots that nobody writes.
+    if (reply.error().code == errc::timeout && (!t->answered || t->cancelled) && now < t->deadline) {
       send_reserve(*t, std::move(what.positions), what.shard, what.attempt + 1, now);
       return;
     }
@@ -66,7 +67,7 @@ void save_state::on_reserve(call_id id, result<reserve_reply> reply, timestamp n
       }
       p.where = reply->results[i].where;
       if (p.resolved)
-        unwanted.push_back(position); // the deadline passed meanwhile
+        unwanted.push_back(position); // cancelled meanwhile, or the deadline passed
       else
         t->ready.push_back(position);
     }
@@ -84,11 +85,7 @@ void save_state::pump(timestamp now) {
     auto next = next_batch(now);
     if (next.owner == nullptr)
       return;
-    save_gather effect{0, {binding().segment, {}}};
-    for (std::size_t i = 0; i < next.positions.size(); ++i) {
-      const auto& p = next.owner->pages[next.positions[i]];
-      effect.order.items.items.push_back(copy_item{p.key, p.where, next.buffers[i], p.block, 0});
-    }
+    save_gather effect{0, make_copy_order(*next.owner, next.positions, next.buffers)};
     effect.call = begin_call(*next.owner, phase::copy, now, std::move(next.positions), std::move(next.buffers));
     outbox_.emplace_back(std::move(effect));
   }
@@ -108,6 +105,7 @@ void save_state::on_gather(call_id id, result<copy_reply> reply, timestamp now) 
     const auto position = what.positions[i];
     const auto code = reply ? code_at(reply->results, i) : reply.error().code;
     if (code == errc::ok && !t->pages[position].resolved) {
+      t->pages[position].gathered = true;
       positions.push_back(position);
       buffers.push_back(what.buffers[i]);
       continue;
@@ -135,7 +133,9 @@ void save_state::on_write(call_id id, result<io_reply> reply, timestamp now) {
   if (t == nullptr)
     return;
   if (refused_for_now(*t, reply, now)) {
-    wait_for_room(*t, what); // and is gathered again: the caller leaves its blocks alone until the answer
+    // What waits is gathered again: the caller leaves its blocks alone until the answer, or cancels.
+    if (!wait_for_room(*t, what))
+      give_up(*t, what.positions, now);
     pump(now);
     return;
   }
@@ -209,13 +209,19 @@ void save_state::on_abort(call_id id, result<finish_reply>, timestamp now) {
 
 void save_state::on_tick(timestamp now) {
   // Reserved, and nothing under way for them: nobody writes these slots.
-  expire(now, [&](task& t, const std::vector<std::uint32_t>& idle) {
-    if (!idle.empty())
-      send_finish(t, idle, false, now);
-    settle_all(t);
-  });
+  expire(now, [&](task& t, const std::vector<std::uint32_t>& idle) { give_up(t, idle, now); });
   look_for_room();
   pump(now);
+}
+
+void save_state::cancel(std::span<const std::uint64_t> tags, timestamp now) {
+  cancel_tasks(tags, [&](task& t, const std::vector<std::uint32_t>& idle) { give_up(t, idle, now); });
+}
+
+void save_state::give_up(task& t, const std::vector<std::uint32_t>& positions, timestamp now) {
+  if (!positions.empty())
+    send_finish(t, positions, false, now);
+  settle_all(t);
 }
 
 std::vector<save_effect> save_state::take_outbox() {

@@ -42,6 +42,9 @@ using save_effect = std::variant<save_reserve, save_gather, save_write, save_com
 /// the deadline passed (timeout), the node is gone (unreachable). Only after a positive answer of the registry to the
 /// commit is a block reported as saved. A lost answer is asked for again with the same ticket until the deadline, and
 /// so is a node that takes no more writes for now.
+///
+/// A task may be cancelled, because its blocks will hold something else: what is not in page buffers by then is never
+/// published. What is goes on to its own result.
 class save_state : public coordinator_core {
 public:
   using coordinator_core::coordinator_core;
@@ -61,6 +64,10 @@ public:
   void on_abort(call_id id, result<finish_reply> reply, timestamp now);
   void on_tick(timestamp now);
 
+  /// Gives up the tasks with these tags. Every page that was not gathered completely has ended as `cancelled`, and its
+  /// slot is given back as soon as nothing is under way for it. Tags that no task has are ignored.
+  void cancel(std::span<const std::uint64_t> tags, timestamp now);
+
   std::vector<save_effect> take_outbox();
 
 private:
@@ -70,6 +77,8 @@ private:
                    std::uint32_t attempt = 0);
   /// Starts gathering as many ready pages as there are buffers.
   void pump(timestamp now);
+  /// For pages that have a slot, and nothing under way.
+  void give_up(task& t, const std::vector<std::uint32_t>& positions, timestamp now);
   void settle_all(task& t);
 
   std::vector<save_effect> outbox_;

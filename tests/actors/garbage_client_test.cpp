@@ -144,11 +144,14 @@ void check_garbage(std::uint64_t seed) {
   questioner asks(w);
   unsound_peers peers(w, make);
   for (int i = 0; i < 300; ++i) {
-    const auto kind = make.below(12);
+    const auto kind = make.below(13);
     if (kind < 3)
       asks.ask(to, make.make<transfer_task>());
+    else if (kind == 12)
+      asks.ask(to, cancel_atom_v, make.make<packed<std::uint64_t>>());
     else if (kind < 8)
-      asks.ask(to, test_task(static_cast<std::uint32_t>(make.below(12)), make.below(100), std::chrono::seconds(1)));
+      asks.ask(to, tagged(make.below(4), test_task(static_cast<std::uint32_t>(make.below(12)), make.below(100),
+                                                   std::chrono::seconds(1))));
     else if (kind == 8 && make.one_in(3))
       asks.ask(to, bind_atom_v, make.make<coordinator_binding>());
     else if (kind == 9 && make.one_in(3))

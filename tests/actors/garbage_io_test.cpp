@@ -166,6 +166,10 @@ TEST_CASE_METHOD(copy_world, "garbage: a copy engine answers any order, each ite
       auto order = make.make<copy_order>();
       if (!make.one_in(4))
         order.segment = 3;
+      if (!make.one_in(4))
+        order.further_blocks.items.clear();
+      if (!make.one_in(4))
+        order.ready_event = 0;
       if (make.one_in(5)) {
         asks.ask(engine, bind_atom_v, make.one_in(2) ? make.make<segment_info>() : good(3));
       } else if (order.segment != 3 || order.items.size() > 64) {
@@ -179,7 +183,7 @@ TEST_CASE_METHOD(copy_world, "garbage: a copy engine answers any order, each ite
             for (const auto code : reply.results)
               CHECK(code < errc_count);
           } else {
-            CHECK(answered.code() == errc::expired);
+            CHECK((answered.code() == errc::expired || answered.code() == errc::invalid_argument));
           }
       }
     }

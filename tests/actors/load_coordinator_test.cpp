@@ -70,6 +70,26 @@ TEST_CASE_METHOD(world, "load coordinator: a registry that does not answer is as
   CHECK(results(number) == std::vector{errc::ok});
 }
 
+TEST_CASE_METHOD(world, "load coordinator: what is cancelled writes no block, but for those being written",
+                 "[load_coordinator][cancel]") {
+  const auto first = begin(load, tagged(1, test_task(2)));
+  locate(locate_one());
+  transfer(read());
+  const auto filling = scatter();
+  const auto second = begin(load, tagged(1, test_task(2, 10)));
+  locate(locate_one());
+  const auto reading = read();
+  CHECK(ask(load, cancel_atom_v, packed<std::uint64_t>(std::vector<std::uint64_t>{1, 9})).code() == errc::ok);
+  CHECK(results(second) == std::vector(2, errc::cancelled));
+  CHECK_FALSE(client().answer_to(first).came);
+  transfer(reading);
+  CHECK(copier.take<scatter_atom, copy_order>().empty());
+  reply(shard, release());
+  copy(filling);
+  CHECK(results(first) == std::vector(2, errc::ok));
+  reply(shard, release());
+}
+
 TEST_CASE_METHOD(world, "load coordinator: unbinding answers every task", "[load_coordinator]") {
   std::vector<std::uint64_t> numbers;
   for (std::uint64_t i = 0; i < 3; ++i)

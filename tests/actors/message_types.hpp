@@ -21,8 +21,9 @@ using foreign_types =
                remove_namespace_reply, add_rank_request, describe_request, describe_reply, key_request, key_reply,
                restore_request, restore_report, drop_restored_request>;
 
-using transfer_types = std::tuple<segment_info, io_batch, io_reply, io_stats, io_completions, lookup_task,
-                                  lookup_result, transfer_task, transfer_result, copy_order, copy_reply, latency_batch>;
+using transfer_types =
+    std::tuple<segment_info, io_batch, io_reply, io_stats, io_completions, lookup_task, lookup_result, transfer_task,
+               transfer_result, copy_order, copy_reply, latency_batch, packed<std::uint64_t>>;
 
 using node_types = std::tuple<attach_request, attach_reply, coordinator_binding, lookup_binding, registry_peers,
                               node_stats, client_parts, register_rank_request>;

@@ -59,6 +59,7 @@ TEST_CASE("messages: a batch that is no whole number of records is an error", "[
   check_packed<latency_sample>(s.system());
   check_packed<io_completion_record>(s.system());
   check_packed<std::uint32_t>(s.system());
+  check_packed<std::uint64_t>(s.system());
   check_packed<std::uint8_t>(s.system());
 }
 

@@ -99,6 +99,54 @@ TEST_CASE_METHOD(world, "save coordinator: peers that die in the middle fail the
   CHECK(results(next) == std::vector{errc::ok});
 }
 
+TEST_CASE_METHOD(world, "save coordinator: what is cancelled before it is gathered is not written, the rest is saved",
+                 "[save_coordinator][cancel]") {
+  const auto first = begin(save, tagged(1, test_task(2)));
+  grant(reserve());
+  copy(gather());
+  const auto writing = write();
+  const auto second = begin(save, tagged(2, test_task(2, 10)));
+  grant(reserve());
+  const auto gathering = gather();
+  const auto third = begin(save, tagged(2, test_task(1, 20)));
+  const auto reserving = reserve();
+
+  const packed<std::uint64_t> tags(std::vector<std::uint64_t>{1, 2, 3});
+  CHECK(ask(save, cancel_atom_v, tags).code() == errc::ok);
+  CHECK(results(second) == std::vector(2, errc::cancelled));
+  CHECK(results(third) == std::vector{errc::cancelled});
+  CHECK_FALSE(client().answer_to(first).came);
+  // From here on the blocks may hold anything.
+  copy(gathering);
+  CHECK(worker.take<write_atom, io_batch>().empty());
+  finish(abort());
+  grant(reserving);
+  CHECK(copier.take<gather_atom, copy_order>().empty());
+  finish(abort());
+  transfer(writing);
+  finish(commit());
+  CHECK(results(first) == std::vector(2, errc::ok));
+
+  CHECK(ask(save, cancel_atom_v, tags).code() == errc::ok);
+  CHECK(ask(save, cancel_atom_v, packed<std::uint64_t>{}).code() == errc::ok);
+  CHECK(shard.take<abort_atom, finish_request>().empty());
+}
+
+TEST_CASE_METHOD(world, "save coordinator: a write that finds no room after a cancel is given up",
+                 "[save_coordinator][cancel]") {
+  const auto number = begin(save, tagged(1, test_task(1)));
+  grant(reserve());
+  copy(gather());
+  const auto writing = write();
+  CHECK(ask(save, cancel_atom_v, packed<std::uint64_t>(std::vector<std::uint64_t>{1})).code() == errc::ok);
+  worker.reply_error(writing, errc::limit_exceeded);
+  run();
+  CHECK(results(number) == std::vector{errc::cancelled});
+  finish(abort());
+  advance(5000 * ms);
+  CHECK(copier.take<gather_atom, copy_order>().empty());
+}
+
 TEST_CASE_METHOD(world, "save coordinator: unbinding answers every task at once, whatever it waits for",
                  "[save_coordinator]") {
   std::vector<std::uint64_t> numbers;
@@ -177,5 +225,6 @@ TEST_CASE_METHOD(world, "save coordinator: not bound, everything is answered", "
   const auto fresh = spawn_coordinator<save_coordinator>();
   CHECK(ask(fresh, test_task(1)).code() == errc::unreachable);
   CHECK(ask(fresh, unbind_atom_v).code() == errc::ok);
+  CHECK(ask(fresh, cancel_atom_v, packed<std::uint64_t>(std::vector<std::uint64_t>{1})).code() == errc::ok);
   advance(1000 * ms);
 }

@@ -45,6 +45,9 @@ public:
   void release(const ticket& lease);
   void save(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done);
   void load(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done);
+  /// Gives up the saves, or loads, with this tag.
+  void cancel_save(rank_number rank, std::uint64_t tag, std::function<void()> done);
+  void cancel_load(rank_number rank, std::uint64_t tag, std::function<void()> done);
 
   /// Cheap; after every step.
   std::string check_counts() const;
@@ -100,6 +103,8 @@ private:
 
   template <class State>
   void start_task(coordinator<State>& c, const transfer_task& work, const promise<transfer_result>& answer);
+  template <class State>
+  void cancel(coordinator<State>& c, std::uint64_t tag, std::function<void()> done);
   template <class State>
   void flush(coordinator<State>& c);
   template <class State>

@@ -3,6 +3,7 @@
 
 #include "tests/simulation/client.hpp"
 
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -53,6 +54,14 @@ void client::load(rank_number rank, const transfer_task& work, std::function<voi
       std::move(done));
 }
 
+void client::cancel_save(rank_number rank, std::uint64_t tag, std::function<void()> done) {
+  cancel(*parts_->ranks[rank].save, tag, std::move(done));
+}
+
+void client::cancel_load(rank_number rank, std::uint64_t tag, std::function<void()> done) {
+  cancel(*parts_->ranks[rank].load, tag, std::move(done));
+}
+
 // -- load and save ----------------------------------------------------------------------------------------------------
 
 template <class State>
@@ -64,6 +73,19 @@ void client::start_task(coordinator<State>& c, const transfer_task& work, const 
   }
   c.promises.emplace(*id, answer);
   flush(c);
+}
+
+template <class State>
+void client::cancel(coordinator<State>& c, std::uint64_t tag, std::function<void()> done) {
+  net_.request<void>(
+      at(role::engine), c.self, local, duration::zero(), "cancel",
+      [this, &c, tag](const promise<void>& answer) {
+        if (!std::is_same_v<State, save_state> || !world_.has(defect::ignore_cancel))
+          c.state.cancel({&tag, 1}, world_.now());
+        flush(c);
+        answer.deliver({});
+      },
+      [done = std::move(done)](const result<void>&) { done(); });
 }
 
 template <class State>

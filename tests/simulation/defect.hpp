@@ -33,6 +33,8 @@ enum class defect : std::uint8_t {
   unordered,
   /// The copy engine takes its time, and a load ends before it has finished.
   late_scatter,
+  /// A save coordinator answers a cancel, and goes on as before.
+  ignore_cancel,
 
   // In worlds of clients without tokens:
 
@@ -50,7 +52,7 @@ enum class defect : std::uint8_t {
   endless_children,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 17> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 18> defect_names{{
     {"skip-fence", defect::skip_fence},
     {"early-buffer", defect::early_buffer},
     {"early-commit", defect::early_commit},
@@ -62,6 +64,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 17> defect_name
     {"forget-lease", defect::forget_lease},
     {"unordered", defect::unordered},
     {"late-scatter", defect::late_scatter},
+    {"ignore-cancel", defect::ignore_cancel},
     {"forget-rest", defect::forget_rest},
     {"forget-protection", defect::forget_protection},
     {"forget-promises", defect::forget_promises},

@@ -53,6 +53,7 @@ struct arguments {
 /// What a range of seeds must have seen to be worth anything.
 constexpr std::string_view must_happen[] = {
     "attachment",
+    "cancel: blocks hold something else",
     "evicted key",
     "fault: client leaves",
     "fault: cut link",
@@ -72,6 +73,7 @@ constexpr std::string_view must_happen[] = {
     "fault: truncated slab",
     "fault: write error",
     "fault: write outlives the node",
+    "load: cancelled",
     "load: corrupt",
     "load: identity_mismatch",
     "load: io_error",
@@ -84,6 +86,7 @@ constexpr std::string_view must_happen[] = {
     "lookup: keys found",
     "lost node",
     "save: busy",
+    "save: cancelled",
     "save: exists",
     "save: expired",
     "save: full",

@@ -121,7 +121,7 @@ std::string parameters::describe() const {
       << " branches; delays " << ms(local_delay) << "/" << ms(network_delay) << "/" << ms(disk_time) << " ms, requests "
       << ms(request_timeout) << " ms, take " << ms(take_time) << " ms, tasks " << ms(task_deadline_min) << "-"
       << ms(task_deadline_max) << " ms, leases " << ms(lease_max) << " ms, reservations " << ms(reservation_max)
-      << " ms; faults:";
+      << " ms" << (cancels ? ", tasks are cancelled" : "") << "; faults:";
   const auto rate = [&](const char* name, ppm x) {
     if (x > 0)
       out << ' ' << name;
@@ -151,6 +151,7 @@ parameters make_parameters(random_source& random) {
   choose_limits(p, random);
   choose_times(p, random);
   choose_faults(p, random);
+  p.cancels = random.one_in(2);
   return p;
 }
 

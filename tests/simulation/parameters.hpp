@@ -65,6 +65,9 @@ struct parameters {
   std::uint32_t branches = 2;
   std::uint32_t depth = 12;
 
+  /// Engines give up saves and loads now and then.
+  bool cancels = false;
+
   duration local_delay{};
   duration network_delay{};
   duration disk_time{};

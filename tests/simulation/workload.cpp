@@ -31,6 +31,11 @@ key_digest child_of(const key_digest& parent, std::uint64_t branch) {
   return chain_key(parent, std::as_bytes(std::span(&branch, 1)));
 }
 
+/// What an engine puts into the blocks of a save that it has cancelled: no key of the tree.
+key_digest content_after_cancel(const transfer_task& work) {
+  return {~std::uint64_t{0}, work.tag};
+}
+
 } // namespace
 
 workload::workload(environment& world, network& net, client& by)
@@ -177,25 +182,43 @@ std::vector<std::uint32_t> workload::take_blocks(rank_number rank, keys& what) {
   return blocks;
 }
 
+std::shared_ptr<workload::under_way> workload::watch(transfer_task& work) {
+  work.tag = ++last_tag_;
+  return std::make_shared<under_way>();
+}
+
+void workload::cancel_some_time(const std::shared_ptr<under_way>& x, std::function<void()> cancel) {
+  if (!world_.p.cancels || !random_.one_in(4))
+    return;
+  const auto most = std::min<duration>(world_.p.task_deadline_max, 16 * (world_.p.disk_time + world_.p.network_delay));
+  net_.after(client_.process(), random_.skewed_time(std::chrono::microseconds(10), most),
+             [x, cancel = std::move(cancel)] {
+               x->cancelled = true; // be it over or not
+               cancel();
+             });
+}
+
 void workload::load(rank_number rank, keys what, timestamp held_until, std::uint64_t epoch, then done) {
   transfer_task work;
   work.blocks = take_blocks(rank, what);
   work.keys = std::move(what);
   work.deadline = make_deadline();
+  const auto how = watch(work);
   const auto started = world_.now();
   const auto paused = net_.paused(client_.process());
   ++waiting_;
   client_.load(rank, work,
-               [this, rank, work, held_until, epoch, started, paused, done](const result<transfer_result>& got) {
+               [this, rank, work, how, held_until, epoch, started, paused, done](const result<transfer_result>& got) {
                  --waiting_;
                  check_time(started, work.deadline, paused, "load");
                  if (got)
-                   check_load(rank, work, *got, epoch == client_.epoch() && world_.now() < held_until);
+                   check_load(rank, work, *got, epoch == client_.epoch() && world_.now() < held_until, *how);
                  else if (work.keys.size() <= world_.p.batch_keys || got.error().code != errc::limit_exceeded)
                    check_refusal(got.error(), "load");
                  client_.device_of(rank).give_back(work.blocks.items);
                  done();
                });
+  cancel_some_time(how, [this, rank, tag = work.tag] { client_.cancel_load(rank, tag, [] {}); });
 }
 
 void workload::save(rank_number rank, keys what, const key_digest& parent, then done) {
@@ -206,18 +229,31 @@ void workload::save(rank_number rank, keys what, const key_digest& parent, then 
   work.deadline = make_deadline();
   for (std::size_t i = 0; i < work.keys.size(); ++i)
     client_.device_of(rank).fill(work.blocks[i], work.keys[i]);
+  const auto how = watch(work);
   const auto started = world_.now();
   const auto paused = net_.paused(client_.process());
   ++waiting_;
-  client_.save(rank, work, [this, rank, work, started, paused, done](const result<transfer_result>& got) {
+  client_.save(rank, work, [this, rank, work, how, started, paused, done](const result<transfer_result>& got) {
     --waiting_;
+    how->ended = true;
     check_time(started, work.deadline, paused, "save");
     if (got)
-      check_save(rank, work, *got);
+      check_save(rank, work, *got, *how);
     else
       check_refusal(got.error(), "save");
     client_.device_of(rank).give_back(work.blocks.items);
     done();
+  });
+  cancel_some_time(how, [this, rank, work, how] {
+    client_.cancel_save(rank, work.tag, [this, rank, work, how] {
+      if (how->ended)
+        return;
+      // The answer means that the blocks may be used for something else, also while the rest is written.
+      how->overwritten = true;
+      world_.count("cancel: blocks hold something else");
+      for (const auto block : work.blocks)
+        client_.device_of(rank).fill(block, content_after_cancel(work));
+    });
   });
 }
 
@@ -236,7 +272,8 @@ void workload::check_refusal(const error& why, const char* what) {
     world_.fail(std::string("a ") + what + " is refused: " + to_string(why));
 }
 
-void workload::check_load(rank_number rank, const transfer_task& work, const transfer_result& got, bool held) {
+void workload::check_load(rank_number rank, const transfer_task& work, const transfer_result& got, bool held,
+                          const under_way& how) {
   if (got.results.size() != work.keys.size()) {
     world_.fail("a load answers for another number of blocks");
     return;
@@ -245,7 +282,8 @@ void workload::check_load(rank_number rank, const transfer_task& work, const tra
     const auto code = static_cast<errc>(got.results[i]);
     const auto name = "load of " + to_string(work.keys[i]) + " on rank " + std::to_string(rank);
     world_.count("load", code);
-    if (!is_one_of(code, load_codes) || (!world_.p.bytes_at_risk() && is_one_of(code, disk_codes)))
+    if ((!is_one_of(code, load_codes) && !(how.cancelled && code == errc::cancelled)) ||
+        (!world_.p.bytes_at_risk() && is_one_of(code, disk_codes)))
       world_.fail(name + " ends with what cannot be: " + std::string(to_string(code)));
     if (code == errc::ok && !client_.device_of(rank).holds(work.blocks[i], work.keys[i]))
       world_.fail(name + " is said to be fine, and the bytes are not what was saved");
@@ -254,7 +292,8 @@ void workload::check_load(rank_number rank, const transfer_task& work, const tra
   }
 }
 
-void workload::check_save(rank_number rank, const transfer_task& work, const transfer_result& got) {
+void workload::check_save(rank_number rank, const transfer_task& work, const transfer_result& got,
+                          const under_way& how) {
   if (got.results.size() != work.keys.size()) {
     world_.fail("a save answers for another number of blocks");
     return;
@@ -263,9 +302,10 @@ void workload::check_save(rank_number rank, const transfer_task& work, const tra
     const auto code = static_cast<errc>(got.results[i]);
     const auto name = "save of " + to_string(work.keys[i]) + " on rank " + std::to_string(rank);
     world_.count("save", code);
-    if (!is_one_of(code, save_codes) || (!world_.p.bytes_at_risk() && is_one_of(code, disk_codes)))
+    if ((!is_one_of(code, save_codes) && !(how.cancelled && code == errc::cancelled)) ||
+        (!world_.p.bytes_at_risk() && is_one_of(code, disk_codes)))
       world_.fail(name + " ends with what cannot be: " + std::string(to_string(code)));
-    if (!client_.device_of(rank).holds(work.blocks[i], work.keys[i]))
+    if (!client_.device_of(rank).holds(work.blocks[i], how.overwritten ? content_after_cancel(work) : work.keys[i]))
       world_.fail(name + " has changed the block");
   }
 }

@@ -42,6 +42,14 @@ private:
     std::uint32_t left = 0;
   };
 
+  /// A load or save, for whoever cancels it.
+  struct under_way {
+    bool cancelled = false;
+    bool ended = false;
+    /// A save's blocks hold something else since the cancel was answered.
+    bool overwritten = false;
+  };
+
   keys make_path();
   duration make_deadline();
   void next();
@@ -52,14 +60,17 @@ private:
   void save_something();
   void load_something();
 
+  std::shared_ptr<under_way> watch(transfer_task& work);
+  void cancel_some_time(const std::shared_ptr<under_way>& x, std::function<void()> cancel);
   void load(rank_number rank, keys what, timestamp held_until, std::uint64_t epoch, then done);
   void save(rank_number rank, keys what, const key_digest& parent, then done);
   std::vector<std::uint32_t> take_blocks(rank_number rank, keys& what);
 
   void check_time(timestamp started, duration limit, duration paused_before, const char* what);
   void check_refusal(const error& why, const char* what);
-  void check_load(rank_number rank, const transfer_task& work, const transfer_result& got, bool held);
-  void check_save(rank_number rank, const transfer_task& work, const transfer_result& got);
+  void check_load(rank_number rank, const transfer_task& work, const transfer_result& got, bool held,
+                  const under_way& how);
+  void check_save(rank_number rank, const transfer_task& work, const transfer_result& got, const under_way& how);
   void fill_next(rank_number rank, std::uint32_t first, std::uint32_t tries, std::function<void(bool)> done);
 
   environment& world_;
@@ -67,6 +78,7 @@ private:
   client& client_;
   random_source random_;
   std::uint64_t waiting_ = 0;
+  std::uint64_t last_tag_ = 0;
 };
 
 } // namespace troupe::simulation

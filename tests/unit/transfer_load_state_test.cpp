@@ -1,6 +1,4 @@
-#include "actors/transfer/load_state.hpp"
-#include "tests/catch.hpp"
-#include "tests/unit/transfer_support.hpp"
+#include "tests/unit/transfer_loader.hpp"
 
 #include <algorithm>
 #include <set>
@@ -10,49 +8,6 @@ namespace {
 using namespace troupe;
 using namespace troupe::transfer;
 using namespace troupe::test;
-
-struct loader {
-  explicit loader(const node_binding& node = test_binding(), const coordinator_options& how = test_options())
-      : state(how), effects(state) {
-    state.bind(node);
-  }
-
-  load_state state;
-  effects_of<load_state, load_effect> effects;
-
-  template <class T>
-  std::vector<T> take() {
-    return effects.take<T>();
-  }
-  template <class T>
-  T one() {
-    auto all = take<T>();
-    REQUIRE(all.size() == 1);
-    return std::move(all.front());
-  }
-
-  void located(const load_locate& x, timestamp now = t0, std::uint32_t first_slot = 0) {
-    state.on_locate(x.call, locate_reply{locations(x.request.keys, first_slot)}, now);
-  }
-  void was_read(const load_read& x, timestamp now = t0) {
-    state.on_read(x.call, io_reply{same_codes(x.batch.items.size())}, now);
-  }
-  void scattered(const load_scatter& x, timestamp now = t0) {
-    state.on_scatter(x.call, copy_reply{same_codes(x.order.items.size()), 2 * ms}, now);
-  }
-  void released(const load_release& x, timestamp now = t0) { state.on_release(x.call, {}, now); }
-  void release_all(timestamp now = t0) {
-    for (const auto& x : take<load_release>())
-      released(x, now);
-  }
-
-  void check_at_rest(std::uint32_t buffers) {
-    CHECK(state.calls_under_way() == 0);
-    CHECK(state.open_tasks() == 0);
-    CHECK(state.free_buffers() == buffers);
-    CHECK(effects.left() == 0);
-  }
-};
 
 } // namespace
 

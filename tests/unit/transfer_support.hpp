@@ -56,6 +56,11 @@ inline transfer_task test_task(std::uint32_t count, std::uint64_t first = 0,
   return out;
 }
 
+inline transfer_task tagged(std::uint64_t tag, transfer_task work) {
+  work.tag = tag;
+  return work;
+}
+
 /// The effects of a state, taken out of its outbox and kept until the test takes them.
 template <class State, class Effect>
 class effects_of {

@@ -1,0 +1,251 @@
+#include "tests/unit/transfer_saver.hpp"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+/// Saves that are cancelled at random moments, while everything that they wait for ends in any order and any way.
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::transfer;
+using namespace troupe::test;
+
+class random_saves {
+public:
+  explicit random_saves(std::uint64_t seed)
+      : random_(seed), buffers_(1 + below(6)),
+        saver_(test_binding(buffers_, 1 + below(3)), test_options(1 + below(3))) {}
+
+  void run() {
+    for (int i = 0; i < 150; ++i)
+      step(true);
+    for (int i = 0; i < 5000 && (saver_.state.calls_under_way() > 0 || saver_.state.open_tasks() > 0); ++i)
+      step(false);
+    saver_.check_at_rest(buffers_);
+    CHECK(answered_.size() == tasks_.size());
+    for (const auto& [where, slot] : slots_) {
+      INFO("slot " << where);
+      CHECK(slot.committed != slot.aborted);
+    }
+  }
+
+  std::uint64_t cancelled_pages = 0;
+  std::uint64_t saved_pages = 0;
+
+private:
+  struct slot_fate {
+    bool committed = false;
+    bool aborted = false;
+  };
+  struct started_task {
+    std::uint64_t tag = 0;
+    bool cancelled = false;
+    /// By key; those whose gather ended well after the cancel, or was begun again.
+    std::set<key_digest> unsafe;
+    std::set<key_digest> committed;
+    std::vector<key_digest> keys;
+  };
+  /// The states number their tickets as they number their tasks.
+  started_task& task_of(const ticket& token) { return tasks_.at(token.sequence); }
+
+  std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
+  bool one_in(std::uint32_t n) { return below(n) == 0; }
+
+  void step(bool more) {
+    if (more && one_in(6))
+      start();
+    else if (more && one_in(8))
+      cancel();
+    else if (one_in(8))
+      saver_.state.on_tick(t0);
+    else
+      answer_something(!more);
+    look_around();
+  }
+
+  void start() {
+    auto work = tagged(1 + below(6), test_task(1 + below(6), 100 * ++started_));
+    const auto id = saver_.state.start(work, t0);
+    REQUIRE(id);
+    // A reservation names the ticket of its task; so does all that follows.
+    auto reserves = saver_.take<save_reserve>();
+    REQUIRE_FALSE(reserves.empty());
+    auto& t = tasks_[reserves.front().request.token.sequence];
+    t.tag = work.tag;
+    t.keys = work.keys.items;
+    by_id_[*id] = reserves.front().request.token.sequence;
+    for (auto& x : reserves)
+      reserves_.push_back(std::move(x));
+    for (const auto& key : t.keys)
+      owner_of_[key] = reserves.front().request.token.sequence;
+  }
+
+  void cancel() {
+    const std::uint64_t tag = 1 + below(6);
+    saver_.state.cancel(std::vector{tag, std::uint64_t{77}}, t0);
+    for (auto& [token, t] : tasks_)
+      t.cancelled |= t.tag == tag && !answered_.contains(token);
+  }
+
+  /// Takes what the state has to say, and checks what can be checked at once.
+  void look_around() {
+    for (auto& x : saver_.take<save_reserve>())
+      reserves_.push_back(std::move(x));
+    for (auto& x : saver_.take<save_gather>()) {
+      for (const auto& item : x.order.items)
+        CHECK_FALSE(tasks_.at(owner_of_.at(item.key)).cancelled);
+      gathers_.push_back(std::move(x));
+    }
+    for (auto& x : saver_.take<save_write>())
+      writes_.push_back(std::move(x));
+    for (auto& x : saver_.take<save_commit>()) {
+      auto& t = task_of(x.request.token);
+      for (const auto& page : x.request.pages) {
+        CHECK_FALSE(t.unsafe.contains(page.key));
+        CHECK_FALSE(slots_.at(page.where.slot).aborted);
+        slots_.at(page.where.slot).committed = true;
+      }
+      commits_.push_back(std::move(x));
+    }
+    for (auto& x : saver_.take<save_abort>()) {
+      for (const auto& page : x.request.pages) {
+        CHECK_FALSE(slots_.at(page.where.slot).aborted);
+        CHECK_FALSE(slots_.at(page.where.slot).committed);
+        slots_.at(page.where.slot).aborted = true;
+      }
+      aborts_.push_back(std::move(x));
+    }
+    for (const auto& x : saver_.take<task_finished>()) {
+      const auto token = by_id_.at(x.task);
+      CHECK(answered_.insert(token).second);
+      const auto& t = tasks_.at(token);
+      const auto codes = results_of(x.result);
+      REQUIRE(codes.size() == t.keys.size());
+      for (std::size_t i = 0; i < codes.size(); ++i) {
+        CHECK((codes[i] == errc::ok) == t.committed.contains(t.keys[i]));
+        CHECK((codes[i] != errc::cancelled || t.cancelled));
+        cancelled_pages += codes[i] == errc::cancelled ? 1 : 0;
+        saved_pages += codes[i] == errc::ok ? 1 : 0;
+      }
+    }
+  }
+
+  template <class T>
+  T take_one_of(std::vector<T>& from) {
+    std::swap(from[below(static_cast<std::uint32_t>(from.size()))], from.back());
+    auto out = std::move(from.back());
+    from.pop_back();
+    return out;
+  }
+
+  void answer_something(bool soundly) {
+    const auto kind = below(5);
+    if (kind == 0 && !reserves_.empty())
+      answer(take_one_of(reserves_), soundly);
+    else if (kind == 1 && !gathers_.empty())
+      answer(take_one_of(gathers_), soundly);
+    else if (kind == 2 && !writes_.empty())
+      answer(take_one_of(writes_), soundly);
+    else if (kind == 3 && !commits_.empty())
+      answer(take_one_of(commits_), soundly);
+    else if (kind == 4 && !aborts_.empty())
+      saver_.aborted(take_one_of(aborts_));
+  }
+
+  void answer(const save_reserve& x, bool soundly) {
+    const bool lost = !soundly && one_in(4);
+    if (lost && one_in(2)) {
+      saver_.state.on_reserve(x.call, no_answer(), t0); // the request was
+      return;
+    }
+    reserve_reply reply;
+    for (const auto& key : x.request.keys) {
+      // The same ticket gets the first answer.
+      auto known = grants_.find({x.request.token, key});
+      if (known == grants_.end()) {
+        location granted{{static_cast<slot_number>(slots_.size()), 7}, 0};
+        if (one_in(10))
+          granted = {{}, static_cast<std::uint32_t>(errc::busy)};
+        else
+          slots_[granted.where.slot] = {};
+        known = grants_.emplace(std::pair(x.request.token, key), granted).first;
+      }
+      reply.results.items.push_back(known->second);
+    }
+    if (lost)
+      saver_.state.on_reserve(x.call, no_answer(), t0);
+    else
+      saver_.state.on_reserve(x.call, std::move(reply), t0);
+  }
+
+  void answer(const save_gather& x, bool soundly) {
+    for (const auto& item : x.order.items)
+      if (auto& t = tasks_.at(owner_of_.at(item.key)); t.cancelled)
+        t.unsafe.insert(item.key);
+    if (!soundly && one_in(10)) {
+      saver_.state.on_gather(x.call, fail(errc::device_error, "?"), t0);
+      return;
+    }
+    copy_reply reply{same_codes(x.order.items.size()), {}};
+    if (!soundly && one_in(6))
+      reply.results.items.back() = static_cast<std::uint8_t>(errc::out_of_range);
+    saver_.state.on_gather(x.call, std::move(reply), t0);
+  }
+
+  void answer(const save_write& x, bool soundly) {
+    if (!soundly && one_in(3)) {
+      saver_.state.on_write(x.call, fail(errc::limit_exceeded, "busy"), t0);
+      return;
+    }
+    io_reply reply{same_codes(x.batch.items.size())};
+    if (!soundly && one_in(6))
+      reply.results.items.front() = static_cast<std::uint8_t>(errc::io_error);
+    saver_.state.on_write(x.call, std::move(reply), t0);
+  }
+
+  void answer(const save_commit& x, bool soundly) {
+    if (!soundly && one_in(3)) {
+      saver_.state.on_commit(x.call, no_answer(), t0);
+      return;
+    }
+    for (const auto& page : x.request.pages)
+      task_of(x.request.token).committed.insert(page.key);
+    saver_.committed(x);
+  }
+
+  std::mt19937_64 random_;
+  std::uint32_t buffers_;
+  saver saver_;
+  std::uint64_t started_ = 0;
+  std::map<std::uint64_t, started_task> tasks_;
+  std::map<task_id, std::uint64_t> by_id_;
+  std::map<key_digest, std::uint64_t> owner_of_;
+  std::map<std::pair<ticket, key_digest>, location> grants_;
+  std::map<slot_number, slot_fate> slots_;
+  std::set<std::uint64_t> answered_;
+  std::vector<save_reserve> reserves_;
+  std::vector<save_gather> gathers_;
+  std::vector<save_write> writes_;
+  std::vector<save_commit> commits_;
+  std::vector<save_abort> aborts_;
+};
+
+} // namespace
+
+TEST_CASE("save: whatever is cancelled at whatever moment, each slot ends once, and nothing late is published",
+          "[save_state][cancel]") {
+  std::uint64_t cancelled = 0;
+  std::uint64_t saved = 0;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    INFO("seed " << seed);
+    random_saves world(seed);
+    world.run();
+    cancelled += world.cancelled_pages;
+    saved += world.saved_pages;
+  }
+  CHECK(cancelled > 1000);
+  CHECK(saved > 1000);
+}

@@ -1,0 +1,153 @@
+#include "tests/unit/transfer_loader.hpp"
+
+#include <array>
+
+/// A load that is cancelled, in each phase. No block is written but those that are being written, and neither a lease
+/// nor a buffer is left.
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::transfer;
+using namespace troupe::test;
+
+constexpr std::array<std::uint64_t, 1> tag{5};
+
+struct cancelled_loader : loader {
+  using loader::loader;
+
+  void start(std::uint32_t count) { REQUIRE(state.start(tagged(tag[0], test_task(count)), t0)); }
+  void cancel() { state.cancel(tag, t0); }
+  void finished(const std::vector<errc>& expected) { CHECK(results_of(one<task_finished>().result) == expected); }
+};
+
+} // namespace
+
+TEST_CASE("load: cancelled while it looks for pages, it gives the lease back", "[load_state][cancel]") {
+  cancelled_loader s;
+  s.start(2);
+  const auto locate = s.one<load_locate>();
+  s.cancel();
+  s.finished({errc::cancelled, errc::cancelled});
+  CHECK(s.take<load_release>().empty()); // the lease may not be there yet
+  SECTION("and finds them") {
+    s.located(locate);
+  }
+  SECTION("and gets no answer") {
+    s.state.on_locate(locate.call, no_answer(), t0);
+    CHECK(s.take<load_locate>().empty());
+  }
+  CHECK(s.take<load_read>().empty());
+  s.released(s.one<load_release>());
+  s.check_at_rest(8);
+}
+
+TEST_CASE("load: cancelled while it reads, it scatters nothing", "[load_state][cancel]") {
+  cancelled_loader s{test_binding(2)};
+  s.start(3);
+  s.located(s.one<load_locate>());
+  const auto read = s.one<load_read>();
+  s.cancel();
+  s.finished(std::vector(3, errc::cancelled));
+  CHECK(s.take<load_release>().empty());
+  CHECK(s.state.free_buffers() == 0); // the kernel writes to them
+  SECTION("and has read") {
+    s.was_read(read);
+  }
+  SECTION("and the node has no room") {
+    s.state.on_read(read.call, fail(errc::limit_exceeded, "busy"), t0);
+  }
+  SECTION("and finds a page that is bad, which is bad for others as well") {
+    s.state.on_read(read.call, io_reply{codes({errc::ok, errc::io_error})}, t0);
+    const auto bad = s.one<load_invalidate>();
+    CHECK(bad.request.pages.items == std::vector<page_ref>{{key(1), {1, 7}}});
+    s.state.on_invalidate(bad.call, finish_reply{same_codes(1)}, t0);
+  }
+  CHECK(s.take<load_scatter>().empty());
+  CHECK(s.take<load_read>().empty());
+  s.released(s.one<load_release>());
+  s.check_at_rest(2);
+}
+
+TEST_CASE("load: cancelled while it scatters, those blocks keep the copy engine's verdict", "[load_state][cancel]") {
+  cancelled_loader s{test_binding(4), test_options(2)};
+  s.start(5);
+  s.located(s.one<load_locate>());
+  const auto reads = s.take<load_read>();
+  REQUIRE(reads.size() == 2);
+  s.was_read(reads[0]);
+  const auto scatter = s.one<load_scatter>();
+  s.cancel();
+  CHECK(s.take<task_finished>().empty());
+  SECTION("and the other read ends") {
+    s.was_read(reads[1]);
+  }
+  SECTION("and the node has no room for the other read") {
+    s.state.on_read(reads[1].call, fail(errc::limit_exceeded, "busy"), t0);
+    s.state.on_tick(t0);
+  }
+  CHECK(s.take<load_scatter>().empty());
+  CHECK(s.take<load_read>().empty());
+  s.state.on_scatter(scatter.call, copy_reply{codes({errc::ok, errc::corrupt}), {}}, t0);
+  s.finished({errc::ok, errc::corrupt, errc::cancelled, errc::cancelled, errc::cancelled});
+  const auto bad = s.one<load_invalidate>();
+  s.state.on_invalidate(bad.call, finish_reply{same_codes(1)}, t0);
+  s.released(s.one<load_release>());
+  s.check_at_rest(4);
+}
+
+TEST_CASE("load: cancelled while the registry and the copy engine work for it, it asks the registry no more",
+          "[load_state][cancel]") {
+  cancelled_loader s{test_binding(8, 2)};
+  s.start(8);
+  const auto locates = s.take<load_locate>();
+  REQUIRE(locates.size() == 2);
+  s.located(locates[0]);
+  s.was_read(s.one<load_read>());
+  const auto scatter = s.one<load_scatter>();
+  s.cancel();
+  s.state.on_locate(locates[1].call, no_answer(), t0);
+  CHECK(s.take<load_locate>().empty());
+  s.scattered(scatter);
+  const auto done = results_of(s.one<task_finished>().result);
+  CHECK(static_cast<std::size_t>(std::count(done.begin(), done.end(), errc::ok)) == scatter.order.items.size());
+  CHECK(static_cast<std::size_t>(std::count(done.begin(), done.end(), errc::cancelled)) ==
+        locates[1].request.keys.size());
+  // Of both shards: what the second one was asked may have arrived.
+  CHECK(s.effects.left() == 2);
+  s.release_all();
+  s.check_at_rest(8);
+}
+
+TEST_CASE("load: a cancel that comes too late, or for nobody, changes nothing", "[load_state][cancel]") {
+  cancelled_loader s;
+  s.cancel();
+  s.start(1);
+  s.state.cancel(std::vector<std::uint64_t>{0, 4, 6}, t0);
+  s.located(s.one<load_locate>());
+  s.was_read(s.one<load_read>());
+  const auto scatter = s.one<load_scatter>();
+  s.cancel();
+  s.cancel();
+  s.scattered(scatter);
+  s.finished({errc::ok});
+  s.cancel();
+  s.released(s.one<load_release>());
+  s.cancel();
+  s.check_at_rest(8);
+}
+
+TEST_CASE("load: blocks being filled when it was cancelled outlive the node", "[load_state][cancel]") {
+  cancelled_loader s{test_binding(1)};
+  s.start(2);
+  s.located(s.one<load_locate>());
+  s.was_read(s.one<load_read>());
+  const auto scatter = s.one<load_scatter>();
+  s.cancel();
+  s.state.unbind(errc::unreachable);
+  s.cancel();
+  CHECK(s.take<task_finished>().empty());
+  s.scattered(scatter);
+  s.finished({errc::ok, errc::cancelled});
+  s.check_at_rest(0);
+}
