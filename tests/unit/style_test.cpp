@@ -27,7 +27,8 @@ constexpr std::size_t max_lines = 600;
 constexpr std::array caf_folders{"messages/", "actors/", "cli/", "tests/actors/", "tests/integration/", "bench/"};
 
 /// Whose files must not come to include CAF by any chain of headers.
-constexpr std::array plain_folders{"base/", "io/", "gpu/", "config/", "http/", "client/", "replay/", "store/"};
+constexpr std::array plain_folders{"base/",   "io/",        "gpu/",          "config/", "http/",
+                                   "client/", "connector/", "engine_model/", "replay/", "store/"};
 
 /// Below those: what asks actors, which is a library of its own.
 constexpr std::array bridge_folders{"http/apis/"};

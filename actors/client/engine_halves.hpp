@@ -1,0 +1,31 @@
+#pragma once
+
+#include "actors/client/node_client.hpp"
+#include "connector/runtime.hpp"
+
+#include <memory>
+#include <optional>
+
+namespace troupe::connector {
+
+/// How halves reach their node; see `runtime`, which is made of these.
+struct half_connection {
+  /// Whose page buffers and time limits are filled in by `client`.
+  link_options where;
+  node_client::options client;
+  duration attach_limit = std::chrono::seconds(30);
+};
+
+/// Whether an engine fits the namespace; how many of its blocks make one page.
+result<std::uint32_t> blocks_per_page(const namespace_spec& space, const engine_options& engine);
+
+/// As `runtime::make_scheduler_half`.
+result<std::unique_ptr<scheduler_half>> make_scheduler_half(caf::actor_system& system, const half_connection& node,
+                                                            const engine_options& engine);
+
+/// As `runtime::make_worker_half`.
+result<std::unique_ptr<worker_half>> make_worker_half(caf::actor_system& system, const half_connection& node,
+                                                      const engine_options& engine, std::uint32_t worker,
+                                                      std::optional<int> gpu);
+
+} // namespace troupe::connector

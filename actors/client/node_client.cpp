@@ -1,0 +1,104 @@
+#include "actors/client/node_client.hpp"
+
+#include "actors/actor_support.hpp"
+#include "actors/copy_engine/copy_engine.hpp"
+#include "actors/transfer/load_coordinator.hpp"
+#include "actors/transfer/lookup_coordinator.hpp"
+#include "actors/transfer/save_coordinator.hpp"
+#include "io/page.hpp"
+
+#include <algorithm>
+#include <random>
+#include <thread>
+
+namespace troupe {
+
+node_client::node_client(caf::actor_system& system, options how) : system_(system), options_(std::move(how)) {}
+
+node_client::~node_client() {
+  // Who wants to know whether it came to rest has called `stop`.
+  static_cast<void>(stop(std::chrono::seconds(10)));
+}
+
+result<attach_reply> node_client::attach(link_options where, duration limit) {
+  std::random_device entropy;
+  where.buffer_bytes = options_.transfer.buffers_per_rank_bytes;
+  where.attach = options_.attach;
+  where.seed = entropy();
+  link_ = spawn_actor<link>(system_, std::move(where));
+  result<attach_reply> out = fail(errc::internal, "no answer");
+  caf::scoped_actor self{system_};
+  self->request(link_, caf::infinite, wait_attached_atom_v, limit)
+      .receive([&](attach_reply& x) { out = std::move(x); },
+               [&](const caf::error& e) { out = tl::unexpected<error>(from_caf(e)); });
+  if (!out)
+    return out;
+  node_ = *out;
+  parts_.lookup =
+      spawn_actor<lookup_coordinator>(system_, options_.transfer.max_tasks, options_.attach.request_timeout);
+  return out;
+}
+
+void node_client::add_rank(rank_memory memory) {
+  const auto& space = node_.space;
+  transfer::coordinator_options how;
+  how.space = space.id();
+  how.rank = memory.rank;
+  how.page_bytes = space.geometry.page_bytes();
+  how.slot_bytes = io::slot_bytes(how.page_bytes);
+  how.blocks_per_page = memory.mover->cache().blocks_per_page;
+  how.batch_pages = std::min(options_.transfer.batch_pages, node_.limits.batch_pages);
+  how.tasks_max = options_.transfer.max_tasks;
+  auto state = std::make_shared<copy_engine_state>(copy_engine_options{how.space, how.rank, 4096},
+                                                   std::move(memory.mover), std::move(memory.events));
+  movers_.push_back(state);
+  const auto copier = spawn_actor<copy_engine>(system_, std::move(state), memory.lanes);
+  const auto timeout = options_.attach.request_timeout;
+  parts_.ranks.push_back({memory.rank, copier, spawn_actor<load_coordinator>(system_, how, copier, timeout),
+                          spawn_actor<save_coordinator>(system_, how, copier, timeout), memory.memory_node});
+}
+
+result<void> node_client::bind(duration limit) {
+  result<void> out;
+  caf::scoped_actor self{system_};
+  self->request(link_, caf::infinite, bind_atom_v, parts_, limit)
+      .receive([] {}, [&](const caf::error& e) { out = tl::unexpected<error>(from_caf(e)); });
+  return out;
+}
+
+result<void> node_client::stop(duration limit) {
+  if (!link_)
+    return {};
+  {
+    caf::scoped_actor self{system_};
+    const auto end = [&](const auto& x) {
+      if (x)
+        self->send_exit(x, caf::exit_reason::user_shutdown);
+    };
+    for (const auto& x : parts_.ranks) {
+      end(x.load);
+      end(x.save);
+      end(x.copier);
+    }
+    end(parts_.lookup);
+    self->monitor(link_);
+    end(link_);
+    self->receive([](const caf::down_msg&) {});
+  }
+  link_ = nullptr;
+  parts_ = {};
+  // A copy that is under way ends before the lane that makes it does, and keeps its mover so long.
+  const auto until = std::chrono::steady_clock::now() + limit;
+  const auto busy = [&] {
+    return std::any_of(movers_.begin(), movers_.end(), [](const auto& x) { return !x.expired(); });
+  };
+  while (busy()) {
+    if (std::chrono::steady_clock::now() >= until)
+      return fail(errc::timeout, "a copy between page buffers and the KV cache has not ended");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  movers_.clear();
+  return {};
+}
+
+} // namespace troupe

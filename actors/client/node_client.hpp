@@ -1,0 +1,72 @@
+#pragma once
+
+#include "actors/link/link.hpp"
+#include "config/node_config.hpp"
+#include "gpu/device_event_table.hpp"
+#include "gpu/page_mover.hpp"
+#include "messages/messages.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+class copy_engine_state;
+
+/// What a process that works with a node runs: the link, a lookup coordinator, and for each rank it serves a copy
+/// engine with its coordinators. For threads that are no actors; every call blocks.
+class node_client {
+public:
+  struct options {
+    config::transfer_config transfer;
+    config::attach_config attach;
+  };
+
+  /// A rank, and the memory its pages come from and go to.
+  struct rank_memory {
+    rank_number rank = 0;
+    std::unique_ptr<page_mover> mover;
+    /// Events that tasks may name; null if none do.
+    std::shared_ptr<device_event_table> events{};
+    /// Orders of one direction that the mover carries out at once.
+    std::size_t lanes = 1;
+    /// Where its page buffers should lie; -1 if that does not matter.
+    std::int32_t memory_node = -1;
+  };
+
+  node_client(caf::actor_system& system, options how);
+  node_client(const node_client&) = delete;
+  node_client& operator=(const node_client&) = delete;
+  /// As `stop`.
+  ~node_client();
+
+  /// Attaches, so that the namespace is known. Errors: those of the link, within `limit`.
+  result<attach_reply> attach(link_options where, duration limit);
+
+  /// Spawns what serves a rank; between `attach` and `bind`.
+  void add_rank(rank_memory memory);
+
+  /// Waits until all actors are bound to the node. When it is lost later, they are bound again as it comes back.
+  result<void> bind(duration limit);
+
+  /// Ends everything, and returns when nothing touches the memory of the ranks any more, or after `limit`: timeout.
+  result<void> stop(duration limit);
+
+  const lookup_actor& lookup() const noexcept { return parts_.lookup; }
+  const link_actor& tie() const noexcept { return link_; }
+  /// In the order of `add_rank`.
+  const transfer_actor& load(std::size_t i) const noexcept { return parts_.ranks[i].load; }
+  const transfer_actor& save(std::size_t i) const noexcept { return parts_.ranks[i].save; }
+
+private:
+  caf::actor_system& system_;
+  options options_;
+  attach_reply node_;
+  link_actor link_;
+  client_parts parts_;
+  std::vector<std::weak_ptr<copy_engine_state>> movers_;
+};
+
+} // namespace troupe

@@ -1,0 +1,157 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "connector/stats.hpp"
+#include "connector/types.hpp"
+#include "messages/transfer_messages.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe::connector {
+
+struct worker_options {
+  std::uint32_t blocks_per_chunk = 1;
+  /// Tokens of one block, for statistics.
+  std::uint32_t block_tokens = 16;
+  /// Whether this worker saves: of several with the same KV, one does.
+  bool writer = true;
+  /// Keys in one task; a longer op becomes several.
+  std::uint32_t task_keys_max = 4096;
+  /// Tasks of each kind that are handed on at once.
+  std::uint32_t tasks_max = 64;
+  duration task_deadline = std::chrono::seconds(30);
+};
+
+/// Names a task towards its coordinator: `transfer_task::tag`.
+using task_tag = std::uint64_t;
+
+struct submit_load {
+  task_tag tag = 0;
+  transfer_task work;
+};
+struct submit_save {
+  task_tag tag = 0;
+  transfer_task work;
+};
+/// Give up these saves: what has not been copied out of its blocks yet must never be published, from the moment of the
+/// answer (`on_cancelled`) on.
+struct cancel_saves {
+  std::vector<task_tag> tags;
+};
+
+using worker_effect = std::variant<submit_load, submit_save, cancel_saves>;
+
+/// The rules of a connector's worker half: ops become tasks for the load and the save coordinator, and their results
+/// become reports. `worker_half` describes the hooks.
+///
+/// Every task that is handed on ends through `on_task`, once: coordinators promise that. Outstanding tasks are counted
+/// per session. Loads go before saves: while a load waits for its turn, no save is handed on.
+///
+/// Plain state: after each call the owner carries out what it finds in the outbox.
+class worker_state {
+public:
+  /// Durations of each kind that the statistics keep until they are taken; those of more tasks are only counted.
+  static constexpr std::size_t samples_max = 65536;
+
+  explicit worker_state(const worker_options& options) : options_(options) {}
+
+  void bind(connector_metadata metadata);
+  void clear() { bound_ = {}; }
+
+  /// Gives up saves of preempted requests. `start_load_kv` does the same if this was not called, as in a step without a
+  /// forward pass.
+  void handle_preemptions(timestamp now);
+  /// Whether blocks of preempted requests may still be copied and published. No load is handed on until that is over.
+  bool preempting() const noexcept { return cancels_under_way_ > 0; }
+  void on_cancelled(timestamp now);
+
+  /// `ready_event` goes on with the tasks, see `transfer_task`.
+  void start_load_kv(timestamp now, std::uint64_t ready_event = 0);
+  void wait_for_save(timestamp now, std::uint64_t ready_event = 0);
+  finished_requests get_finished();
+  std::vector<block_id> take_load_errors() { return std::exchange(load_errors_, {}); }
+  std::vector<store_outcome> take_store_outcomes() { return std::exchange(outcomes_, {}); }
+  connector_stats take_stats();
+
+  /// The answer to `submit_load` or `submit_save`.
+  void on_task(task_tag tag, const result<transfer_result>& outcome, timestamp now);
+
+  /// Nothing new is taken, and what was not handed on yet has failed.
+  void close(timestamp now);
+  bool closed() const noexcept { return closed_; }
+
+  /// Tasks waiting or handed on.
+  std::size_t tasks_outstanding() const noexcept { return tasks_.size(); }
+
+  std::vector<worker_effect> take_outbox() { return std::exchange(outbox_, {}); }
+
+private:
+  struct session {
+    std::string request;
+    std::uint32_t loads = 0;
+    std::uint32_t saves = 0;
+    /// Blocks that the load has not filled so far.
+    std::vector<block_id> errors;
+    /// The engine waits for the request to be named as sent.
+    bool leaving = false;
+  };
+  struct task {
+    session_id owner = 0;
+    bool load = false;
+    bool handed_on = false;
+    timestamp since;
+    /// Save: which part of which store.
+    store_id store = 0;
+    std::size_t first = 0;
+    transfer_task work;
+  };
+  struct open_store {
+    std::vector<std::uint8_t> stored;
+    std::size_t tasks_left = 0;
+  };
+
+  /// Splits an op into tasks, and says into how many.
+  std::uint32_t add_tasks(session_id owner, bool load, store_id store, const std::vector<key_digest>& keys,
+                          const std::vector<block_id>& blocks, key_digest parent, std::uint64_t ready_event,
+                          timestamp now);
+  void pump(timestamp now);
+  void hand_on(task_tag tag, timestamp now);
+  void end_task(task_tag tag, const result<transfer_result>& outcome, timestamp now);
+  void end_load(const task& t, const result<transfer_result>& outcome, timestamp now);
+  void end_save(const task& t, const result<transfer_result>& outcome, timestamp now);
+  /// Ends a task that no coordinator has heard of.
+  void drop_waiting(task_tag tag, errc why, timestamp now);
+  session& session_of(session_id id, const std::string& request);
+  /// Reports what is over, and forgets a session without tasks.
+  void settle(session_id id, bool load_ended);
+
+  worker_options options_;
+  connector_metadata bound_;
+  std::vector<session_id> preempted_;
+  std::unordered_map<session_id, session> sessions_;
+  std::unordered_map<task_tag, task> tasks_;
+  std::unordered_map<store_id, open_store> stores_;
+  std::deque<task_tag> waiting_loads_;
+  std::deque<task_tag> waiting_saves_;
+  std::uint32_t loads_handed_on_ = 0;
+  std::uint32_t saves_handed_on_ = 0;
+  std::uint32_t cancels_under_way_ = 0;
+  finished_requests reports_;
+  std::vector<block_id> load_errors_;
+  std::vector<store_outcome> outcomes_;
+  connector_stats stats_;
+  std::vector<worker_effect> outbox_;
+  task_tag last_tag_ = 0;
+  bool closed_ = false;
+};
+
+} // namespace troupe::connector

@@ -1,0 +1,329 @@
+#include "connector/block_keys.hpp"
+
+#include "base/log.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <initializer_list>
+#include <limits>
+#include <openssl/evp.h>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+namespace troupe::connector {
+
+namespace {
+
+using digest256 = std::array<std::byte, 32>;
+using byte_view = std::span<const std::byte>;
+
+/// Parent of a request's first chunk. As long as any other parent, so that where it ends in what is hashed does not
+/// depend on the chunk.
+constexpr digest256 rolling_root{};
+
+/// One algorithm of OpenSSL with its context. One per thread, since making them takes longer than hashing a block.
+class hasher {
+public:
+  explicit hasher(const char* algorithm)
+      : algorithm_(EVP_MD_fetch(nullptr, algorithm, nullptr), EVP_MD_free), context_(EVP_MD_CTX_new(), free) {
+    if (!algorithm_ || !context_)
+      log::get("connector")->error("OpenSSL has no {}: no keys are made, so nothing is loaded or saved", algorithm);
+  }
+
+  bool begin() noexcept {
+    return algorithm_ && context_ && EVP_DigestInit_ex2(context_.get(), algorithm_.get(), nullptr) == 1;
+  }
+
+  bool add(byte_view bytes) noexcept { return EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1; }
+
+  /// `out` has room for the algorithm's digest.
+  bool end(std::span<std::byte> out) noexcept {
+    return EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(out.data()), nullptr) == 1;
+  }
+
+  bool digest(std::initializer_list<byte_view> parts, std::span<std::byte> out) noexcept {
+    return begin() && std::ranges::all_of(parts, [this](byte_view part) { return add(part); }) && end(out);
+  }
+
+private:
+  static void free(EVP_MD_CTX* x) noexcept { EVP_MD_CTX_free(x); }
+
+  std::unique_ptr<EVP_MD, void (*)(EVP_MD*)> algorithm_;
+  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
+};
+
+hasher& sha256() {
+  thread_local hasher x{"SHA256"};
+  return x;
+}
+
+hasher& md5() {
+  thread_local hasher x{"MD5"};
+  return x;
+}
+
+byte_view bytes_of(std::string_view text) noexcept {
+  return std::as_bytes(std::span(text));
+}
+
+/// Most significant byte first.
+template <class Integer>
+void put(Integer value, std::byte* out) noexcept {
+  for (std::size_t i = 0; i < sizeof(Integer); ++i)
+    out[i] = static_cast<std::byte>(value >> (8 * (sizeof(Integer) - 1 - i)));
+}
+
+std::uint64_t get(const std::byte* in) noexcept {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < sizeof(value); ++i)
+    value = (value << 8U) | std::to_integer<std::uint64_t>(in[i]);
+  return value;
+}
+
+bool roll(byte_view parent, std::span<const token_id> tokens, digest256& out) {
+  auto& hash = sha256();
+  if (!hash.begin() || !hash.add(parent))
+    return false;
+  std::array<std::byte, 1024> piece;
+  constexpr auto piece_tokens = piece.size() / sizeof(token_id);
+  while (!tokens.empty()) {
+    const auto count = std::min(tokens.size(), piece_tokens);
+    for (std::size_t i = 0; i < count; ++i)
+      put(tokens[i], piece.data() + i * sizeof(token_id));
+    if (!hash.add(byte_view(piece).first(count * sizeof(token_id))))
+      return false;
+    tokens = tokens.subspan(count);
+  }
+  return hash.end(out);
+}
+
+/// `text` is room to work in. `out` are 32 hexadecimal digits.
+bool chain_md5(std::string_view parent, std::span<const token_id> tokens, std::string& text, digest256& out) {
+  text.assign(parent).append("_[");
+  std::array<char, std::numeric_limits<token_id>::digits10 + 1> digits;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0)
+      text.append(", ");
+    text.append(digits.data(), std::to_chars(digits.begin(), digits.end(), tokens[i]).ptr);
+  }
+  text.push_back(']');
+  std::array<std::byte, 16> digest;
+  if (!md5().digest({bytes_of(text)}, digest))
+    return false;
+  constexpr std::string_view hexadecimal = "0123456789abcdef";
+  for (std::size_t i = 0; i < digest.size(); ++i) {
+    const auto byte = std::to_integer<std::size_t>(digest[i]);
+    out[2 * i] = static_cast<std::byte>(hexadecimal[byte >> 4U]);
+    out[2 * i + 1] = static_cast<std::byte>(hexadecimal[byte & 15U]);
+  }
+  return true;
+}
+
+std::string_view text_of(const digest256& x) noexcept {
+  return {reinterpret_cast<const char*>(x.data()), x.size()};
+}
+
+void append(std::string& out, std::string_view name, std::string_view value) {
+  out.append(name).append("=").append(std::to_string(value.size())).append(":").append(value).append("\n");
+}
+
+/// Unambiguous, whatever the values contain. Keys outlive the process: another text makes everything a miss.
+std::string scope_text(key_source source, const key_scope& scope) {
+  std::string out = "troupe key scope 1\n";
+  append(out, "source", to_string(source));
+  append(out, "namespace", to_string(scope.space));
+  append(out, "lora", scope.lora);
+  append(out, "cache_salt", scope.cache_salt);
+  append(out, "epoch", std::to_string(scope.epoch));
+  return out;
+}
+
+/// The scope of all chunks that end behind `first_token`, up to the next item.
+struct item_scope {
+  std::uint32_t first_token = 0;
+  digest256 scope{};
+};
+
+/// Folds the items into the scope one after the other, by position in the request: then the scope at a token depends on
+/// nothing but the items before it, neither on what follows nor on how many tokens a chunk has.
+bool fold(const digest256& scope, std::span<const multimodal_item> items, std::vector<item_scope>& out) {
+  std::vector<multimodal_item> sorted(items.begin(), items.end());
+  std::ranges::sort(sorted, {}, [](const multimodal_item& x) { return std::tie(x.first_token, x.tokens, x.hash); });
+  out.reserve(sorted.size());
+  auto last = scope;
+  for (const auto& item : sorted) {
+    std::array<std::byte, 16> shape;
+    put(item.first_token, shape.data());
+    put(item.tokens, shape.data() + 4);
+    put(std::uint64_t{item.hash.size()}, shape.data() + 8);
+    if (!sha256().digest({last, shape, bytes_of(item.hash)}, last))
+      return false;
+    out.push_back({item.first_token, last});
+  }
+  return true;
+}
+
+/// How much of a range of `size` from `first` on is known already. None where there is a gap, or where the range does
+/// not end within 32 bits.
+std::optional<std::size_t> overlap(std::uint32_t first, std::size_t size, std::uint32_t known) noexcept {
+  if (first > known || size > std::numeric_limits<std::uint32_t>::max() - first)
+    return std::nullopt;
+  return std::min<std::size_t>(known - first, size);
+}
+
+} // namespace
+
+std::string_view to_string(key_source source) noexcept {
+  switch (source) {
+  case key_source::engine_hashes:
+    return "engine_hashes";
+  case key_source::md5_chain:
+    return "md5_chain";
+  case key_source::rolling_chunk_hash:
+    return "rolling_chunk_hash";
+  }
+  return "unknown";
+}
+
+std::string md5_block_hash(std::string_view parent, std::span<const token_id> tokens) {
+  std::string text;
+  digest256 out{};
+  return chain_md5(parent, tokens, text, out) ? std::string{text_of(out)} : std::string{};
+}
+
+std::array<std::byte, 32> rolling_hash(std::span<const std::byte> parent, std::span<const token_id> tokens) {
+  digest256 out{};
+  return roll(parent, tokens, out) ? out : digest256{};
+}
+
+/// A link is one step of the hash chain: a chunk with `rolling_chunk_hash`, a block with the others.
+struct key_chain::state {
+  state(const key_chain_options& options, const key_scope& key_scope, std::span<const multimodal_item> items)
+      : source(options.source) {
+    const std::uint64_t block_tokens = std::max(options.block_tokens, 1U);
+    const std::uint64_t blocks_per_chunk = std::max(options.blocks_per_chunk, 1U);
+    chunk_tokens = block_tokens * blocks_per_chunk;
+    const auto rolling = source == key_source::rolling_chunk_hash;
+    link_tokens = rolling ? chunk_tokens : block_tokens;
+    links_per_chunk = rolling ? 1 : blocks_per_chunk;
+    usable = sha256().digest({bytes_of(scope_text(source, key_scope))}, scope) && fold(scope, items, items_ahead);
+  }
+
+  void take_tokens(std::span<const token_id> tokens) {
+    if (!partial.empty()) {
+      const auto count = std::min<std::uint64_t>(link_tokens - partial.size(), tokens.size());
+      const auto head = tokens.first(count);
+      partial.insert(partial.end(), head.begin(), head.end());
+      tokens = tokens.subspan(count);
+      if (partial.size() < link_tokens)
+        return;
+      take_link(partial);
+    }
+    while (tokens.size() >= link_tokens) {
+      take_link(tokens.first(link_tokens));
+      tokens = tokens.subspan(link_tokens);
+    }
+    partial.assign(tokens.begin(), tokens.end());
+  }
+
+  void take_link(std::span<const token_id> tokens) {
+    const auto parent = links == 0 ? std::string_view{} : text_of(hash);
+    usable = usable && (source == key_source::md5_chain ? chain_md5(parent, tokens, text, hash)
+                                                        : roll(links == 0 ? rolling_root : hash, tokens, hash));
+    ++links;
+    end_link();
+  }
+
+  void take_hashes(std::span<const block_hash> hashes) {
+    for (const auto& x : hashes) {
+      hash = x;
+      ++links;
+      end_link();
+    }
+  }
+
+  void end_link() {
+    // Without a hash there is no key, and none of the chunks behind has one.
+    if (usable && links % links_per_chunk == 0)
+      add_key();
+  }
+
+  void add_key() {
+    const auto end = chunk_tokens * (keys.size() + 1);
+    for (; items_folded < items_ahead.size() && items_ahead[items_folded].first_token < end; ++items_folded)
+      scope = items_ahead[items_folded].scope;
+    digest256 out;
+    usable = sha256().digest({scope, hash}, out);
+    if (!usable)
+      return;
+    key_digest key{get(out.data()), get(out.data() + 8)};
+    // Null stands for no key. One in 2^128 has to give way.
+    if (key.is_null())
+      key.lo = 1;
+    keys.push_back(key);
+  }
+
+  key_source source;
+  bool usable = true;
+  std::uint64_t chunk_tokens = 0;
+  std::uint64_t link_tokens = 0;
+  std::uint64_t links_per_chunk = 0;
+
+  /// Of the last full chunk.
+  digest256 scope{};
+  std::vector<item_scope> items_ahead;
+  std::size_t items_folded = 0;
+
+  /// Of the last full link.
+  digest256 hash{};
+  std::uint64_t links = 0;
+  /// Tokens of the link that is not full.
+  std::vector<token_id> partial;
+  std::string text;
+  std::uint32_t known_tokens = 0;
+  std::uint32_t known_hashes = 0;
+  std::vector<key_digest> keys;
+};
+
+key_chain::key_chain(const key_chain_options& options, const key_scope& scope, std::span<const multimodal_item> items)
+    : state_(std::make_unique<state>(options, scope, items)) {}
+
+key_chain::key_chain(key_chain&&) noexcept = default;
+
+key_chain& key_chain::operator=(key_chain&&) noexcept = default;
+
+key_chain::~key_chain() = default;
+
+bool key_chain::add_tokens(const token_range& tokens) {
+  const auto known = overlap(tokens.first, tokens.tokens.size(), state_->known_tokens);
+  if (!known)
+    return false;
+  const auto added = tokens.tokens.subspan(*known);
+  if (state_->source != key_source::engine_hashes)
+    state_->take_tokens(added);
+  state_->known_tokens += static_cast<std::uint32_t>(added.size());
+  return true;
+}
+
+bool key_chain::add_hashes(const hash_range& hashes) {
+  if (state_->source != key_source::engine_hashes)
+    return true;
+  const auto known = overlap(hashes.first, hashes.hashes.size(), state_->known_hashes);
+  if (!known)
+    return false;
+  const auto added = hashes.hashes.subspan(*known);
+  state_->take_hashes(added);
+  state_->known_hashes += static_cast<std::uint32_t>(added.size());
+  return true;
+}
+
+std::uint32_t key_chain::known_tokens() const noexcept {
+  return state_->known_tokens;
+}
+
+std::span<const key_digest> key_chain::keys() const noexcept {
+  return state_->keys;
+}
+
+} // namespace troupe::connector

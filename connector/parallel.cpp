@@ -1,0 +1,74 @@
+#include "connector/parallel.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+namespace troupe::connector {
+
+namespace {
+
+/// The first so many tensor-parallel ranks of a stage hold different KV; rank r holds what r modulo this number holds.
+std::uint32_t different_per_stage(const parallel_layout& layout) noexcept {
+  return layout.kv_replicated ? layout.context_parallel : layout.tensor_parallel;
+}
+
+} // namespace
+
+result<void> validate(const parallel_layout& layout) {
+  const auto invalid = [](std::string text) { return fail(errc::invalid_argument, std::move(text)); };
+  if (layout.tensor_parallel == 0 || layout.pipeline_parallel == 0 || layout.context_parallel == 0)
+    return invalid("tensor, pipeline and context parallelism are 1 or more");
+  if (layout.tensor_parallel % layout.context_parallel != 0)
+    return invalid("context parallelism " + std::to_string(layout.context_parallel) +
+                   " does not divide tensor parallelism " + std::to_string(layout.tensor_parallel));
+  const auto workers = std::uint64_t{layout.tensor_parallel} * layout.pipeline_parallel;
+  if (workers > std::numeric_limits<std::uint16_t>::max())
+    return invalid("tensor times pipeline parallelism is " + std::to_string(workers) + ", more than 65535 workers");
+  return {};
+}
+
+std::uint32_t worker_count(const parallel_layout& layout) noexcept {
+  return layout.tensor_parallel * layout.pipeline_parallel;
+}
+
+std::uint32_t kv_world_size(const parallel_layout& layout) noexcept {
+  return layout.pipeline_parallel * different_per_stage(layout);
+}
+
+rank_number kv_rank(const parallel_layout& layout, std::uint32_t worker) noexcept {
+  const auto stage = worker / layout.tensor_parallel;
+  const auto tensor_rank = worker % layout.tensor_parallel;
+  return stage * different_per_stage(layout) + tensor_rank % different_per_stage(layout);
+}
+
+bool is_kv_writer(const parallel_layout& layout, std::uint32_t worker) noexcept {
+  return worker % layout.tensor_parallel < different_per_stage(layout);
+}
+
+std::uint32_t kv_writer_count(const parallel_layout& layout) noexcept {
+  return kv_world_size(layout);
+}
+
+std::uint32_t readers_per_page(const parallel_layout& layout) noexcept {
+  return layout.tensor_parallel / different_per_stage(layout);
+}
+
+std::vector<std::uint32_t> readers_of(const parallel_layout& layout, rank_number rank) {
+  std::vector<std::uint32_t> readers;
+  if (rank >= kv_world_size(layout))
+    return readers;
+  const auto stage = rank / different_per_stage(layout);
+  const auto first = stage * layout.tensor_parallel + rank % different_per_stage(layout);
+  readers.reserve(readers_per_page(layout));
+  for (std::uint32_t i = 0; i < readers_per_page(layout); ++i)
+    readers.push_back(first + i * different_per_stage(layout));
+  return readers;
+}
+
+std::uint32_t scheduler_block_tokens(const parallel_layout& layout, std::uint32_t tensor_block_tokens) noexcept {
+  const auto tokens = std::uint64_t{layout.context_parallel} * tensor_block_tokens;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(tokens, std::numeric_limits<std::uint32_t>::max()));
+}
+
+} // namespace troupe::connector

@@ -1,0 +1,80 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "connector/block_keys.hpp"
+#include "connector/parallel.hpp"
+#include "connector/scheduler_half.hpp"
+#include "connector/worker_half.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace troupe::connector {
+
+/// Where the node is, and what this process gives it.
+struct runtime_options {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;
+  /// The node's first, if empty.
+  std::string space_name{};
+  /// How the node's log calls this process.
+  std::string client_name = "engine";
+  /// Of actors; 0: one per core, at least four.
+  std::uint32_t threads = 0;
+  /// Page buffers per rank, in memory shared with the node; half for loads, half for saves.
+  std::uint64_t buffer_bytes = std::uint64_t{64} << 20U;
+  /// Pages that move together through registry, copy and disk.
+  std::uint32_t batch_pages = 32;
+  /// How long to wait for the node at the start.
+  duration attach_limit = std::chrono::seconds(30);
+  duration request_timeout = std::chrono::seconds(10);
+};
+
+/// What both halves of one engine must agree on.
+struct engine_options {
+  parallel_layout parallel;
+  /// Tokens of a block, as one worker's tensors hold them. A page of the namespace is a whole number of blocks: that
+  /// many make one chunk, which is what has a key.
+  std::uint32_t block_tokens = 16;
+  key_source keys = key_source::rolling_chunk_hash;
+  /// Whether tokens that the model has generated are saved, and not only those of prompts.
+  bool save_generated = true;
+  /// How long what a lookup has found must stay there.
+  duration lease = std::chrono::seconds(30);
+  /// A lookup that takes longer counts as a miss.
+  duration lookup_patience = std::chrono::seconds(5);
+  /// When a load or save must have ended.
+  duration task_deadline = std::chrono::seconds(30);
+};
+
+/// Threads and connections behind connector halves. One per process is enough for any number of halves; it must outlive
+/// them. Thread-safe.
+class runtime {
+public:
+  static result<std::unique_ptr<runtime>> create(const runtime_options& options);
+  runtime(const runtime&) = delete;
+  runtime& operator=(const runtime&) = delete;
+  ~runtime();
+
+  /// Attaches to the node and makes the half for an engine's scheduler. When the node is lost later, lookups find
+  /// nothing until it is back.
+  ///
+  /// Errors: unreachable within `attach_limit`; unknown_namespace; identity_mismatch where the namespace has another
+  /// world size than the engine, naming both; invalid_argument where pages are no whole number of blocks.
+  result<std::unique_ptr<scheduler_half>> make_scheduler_half(const engine_options& engine);
+
+  /// The half for worker `worker` of the engine (see `parallel_layout` for the order), with its KV cache on GPU `gpu`,
+  /// or in host memory. Connects in `register_kv_caches`.
+  result<std::unique_ptr<worker_half>> make_worker_half(const engine_options& engine, std::uint32_t worker,
+                                                        std::optional<int> gpu = {});
+
+private:
+  class parts;
+  explicit runtime(std::unique_ptr<parts> made);
+  std::unique_ptr<parts> parts_;
+};
+
+} // namespace troupe::connector

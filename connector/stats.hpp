@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace troupe::connector {
+
+/// What a worker did since it was last asked. Names and meaning of the first five members are those of vLLM's
+/// `HF3FSKVConnectorStats`, so that dashboards go on working; the rest is Troupe's.
+///
+/// A transfer task is one load or store op on one worker. Its duration runs from the moment it is handed to a
+/// coordinator until all its blocks have their results; waiting before that is `queue_wait`.
+struct connector_stats {
+  /// Seconds, one per task that succeeded; the first 65,536 where nobody asks for longer.
+  std::vector<double> save_duration;
+  std::vector<double> load_duration;
+  std::uint64_t num_failed_save = 0;
+  std::uint64_t num_failed_load = 0;
+  /// Tasks that have ended, well or not.
+  std::uint64_t num_transfer_task = 0;
+
+  /// Payload bytes.
+  std::uint64_t saved_bytes = 0;
+  std::uint64_t loaded_bytes = 0;
+  /// Chunks that were in the cache already when they were to be saved.
+  std::uint64_t skipped_chunks = 0;
+  /// Tokens that were loaded.
+  std::uint64_t hit_tokens = 0;
+  /// Seconds that tasks waited before they were handed on, one per task.
+  std::vector<double> queue_wait;
+  /// Seconds that tasks spent asking the registry, one per task.
+  std::vector<double> metadata_duration;
+  /// Tasks waiting or under way when the statistics were taken; of joined statistics, the sum.
+  std::uint64_t queue_depth = 0;
+
+  friend bool operator==(const connector_stats&, const connector_stats&) = default;
+
+  /// Whether no task has ended.
+  bool is_empty() const noexcept { return num_transfer_task == 0; }
+
+  /// Adds another worker's.
+  void aggregate(const connector_stats& other);
+
+  /// What vLLM prints as "KV Transfer metrics: …": the keys of its HF3FS connector ("Num transfers task", "P90 save
+  /// duration (ms)", …) and then Troupe's ("Saved bytes", "Avg queue wait (ms)", …), always the same in the same order.
+  /// Durations in milliseconds with 3 decimals, 0 where there is none; percentiles are linear between ranks, as numpy's
+  /// default.
+  std::vector<std::pair<std::string, double>> reduce() const;
+
+  /// The statistics so far, and a new beginning.
+  connector_stats clone_and_reset();
+};
+
+/// Percentile of `samples` in any order, linear between ranks; 0 where there are none. `percent` below 0 counts as 0,
+/// above 100 as 100.
+double percentile(std::vector<double> samples, double percent);
+
+/// How a member of `connector_stats` is exported to Prometheus.
+struct metric_description {
+  enum class kind : std::uint8_t { histogram, counter, gauge };
+  /// `vllm:hf3fs_save_duration_seconds`, …; counters without the `_total` that clients of Prometheus add.
+  std::string_view name;
+  kind what = kind::counter;
+  std::string_view help;
+  /// Of a histogram: upper bounds.
+  std::vector<double> buckets;
+  /// The member's name.
+  std::string_view member;
+};
+
+/// All metrics, one for each member of `connector_stats`: the four of vLLM's HF3FS connector under their names, and the
+/// rest as `vllm:troupe_…`. Histograms observe each number of a list; counters and the gauge are integers.
+const std::vector<metric_description>& metric_descriptions();
+
+} // namespace troupe::connector

@@ -1,0 +1,197 @@
+#pragma once
+
+#include "base/digest.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What an inference engine and the two halves of its connector say to each other. Plain data, free of CAF: views where
+/// the engine speaks (they are read during the call and not kept), values where the connector does. The hooks and their
+/// meaning are those of vLLM's `KVConnectorBase_V1`; see docs/engine-connector.md.
+
+namespace troupe::connector {
+
+using token_id = std::uint32_t;
+
+/// A block of the engine's paged KV cache.
+using block_id = std::uint32_t;
+
+/// The engine's own content address of a full block, chained over the prefix; shorter hashes are padded with zeroes.
+using block_hash = std::array<std::byte, 32>;
+
+/// Tokens of a request from position `first` on. A connector takes what it does not know yet, so an engine may name all
+/// of a request's tokens each time (which copies nothing), or only what has come since. Only tokens that are certain:
+/// no drafts, and no placeholders for outputs that are still being computed.
+struct token_range {
+  std::uint32_t first = 0;
+  std::span<const token_id> tokens{};
+};
+
+/// Hashes of a request's full blocks from block `first` on, in the same manner.
+struct hash_range {
+  std::uint32_t first = 0;
+  std::span<const block_hash> hashes{};
+};
+
+/// Tokens that stand for an image or other input: equal tokens with different hashes have different KV.
+struct multimodal_item {
+  std::uint32_t first_token = 0;
+  std::uint32_t tokens = 0;
+  std::string_view hash;
+};
+
+/// A request as the engine's scheduler knows it.
+struct engine_request {
+  std::string_view id;
+  token_range tokens;
+  /// Where keys come from the engine's hashes.
+  hash_range hashes{};
+  /// Name of the adapter; empty for the base model.
+  std::string_view lora{};
+  /// Requests with different salts share nothing.
+  std::string_view cache_salt{};
+  std::span<const multimodal_item> multimodal{};
+  /// False where tokens do not say what the KV is, as with prompts given as embeddings: nothing is loaded or saved.
+  bool cacheable = true;
+};
+
+/// Answer to "how much of this request is in the cache?".
+struct matched_tokens {
+  /// Tokens beyond those that the engine has computed already. None: not known yet, ask again in a later step.
+  std::optional<std::uint32_t> tokens;
+  /// The tokens will be loaded between steps; the request waits until `get_finished` of all workers has named it.
+  bool asynchronous = false;
+
+  friend bool operator==(const matched_tokens&, const matched_tokens&) = default;
+};
+
+/// One request's part in a step.
+struct scheduled_request {
+  std::string_view id;
+  /// Tokens whose KV is there before the step, wherever it came from.
+  std::uint32_t computed_tokens = 0;
+  /// Tokens that the step computes.
+  std::uint32_t scheduled_tokens = 0;
+  /// New and resumed requests: all blocks. Others: those that were added in this step.
+  std::span<const block_id> blocks{};
+  /// Comes back after a preemption: `blocks` replaces what the connector knew.
+  bool resumed = false;
+  token_range tokens{};
+  hash_range hashes{};
+};
+
+/// What the engine's scheduler has decided for a step. Not modified.
+struct scheduler_output {
+  std::span<const scheduled_request> new_requests{};
+  /// Requests that ran before.
+  std::span<const scheduled_request> cached_requests{};
+  /// Preempted while this step was scheduled: their blocks may belong to others already.
+  std::span<const std::string_view> preempted{};
+};
+
+/// Names a request's life inside the connector: unlike the engine's ids, never used twice.
+using session_id = std::uint64_t;
+
+/// Names one store op, to tell what became of it.
+using store_id = std::uint64_t;
+
+/// Fill blocks from the cache, before the engine schedules the request.
+struct load_op {
+  session_id session = 0;
+  std::string request;
+  /// One per chunk.
+  std::vector<key_digest> keys;
+  /// `blocks_per_chunk` for each key. `null_block` where nothing may be written, because the engine has computed those
+  /// tokens itself and other requests may be reading them.
+  std::vector<block_id> blocks;
+
+  friend bool operator==(const load_op&, const load_op&) = default;
+};
+
+/// Copy blocks to the cache, when the step has computed them.
+struct store_op {
+  store_id id = 0;
+  session_id session = 0;
+  std::string request;
+  /// Position of `keys[0]` in the request, in chunks.
+  std::uint32_t first_chunk = 0;
+  /// The key before `keys[0]`; null for the first chunk.
+  key_digest parent;
+  std::vector<key_digest> keys;
+  /// `blocks_per_chunk` for each key.
+  std::vector<block_id> blocks;
+
+  friend bool operator==(const store_op&, const store_op&) = default;
+};
+
+/// A request has left the engine, which keeps its blocks until every worker has said that it needs them no more.
+struct finish_op {
+  session_id session = 0;
+  std::string request;
+  /// In which list of `finished_requests` the engine waits for the id: a request that leaves during its load is still
+  /// named as received, and not as sent besides.
+  bool received = false;
+
+  friend bool operator==(const finish_op&, const finish_op&) = default;
+};
+
+/// From the scheduler half to every worker half, with each step.
+struct connector_metadata {
+  std::vector<load_op> loads;
+  std::vector<store_op> stores;
+  /// Sessions whose blocks others may overwrite from this step on.
+  std::vector<session_id> preempted;
+  std::vector<finish_op> finished;
+
+  bool empty() const noexcept { return loads.empty() && stores.empty() && preempted.empty() && finished.empty(); }
+  friend bool operator==(const connector_metadata&, const connector_metadata&) = default;
+};
+
+/// Ids of requests whose transfers are over. Each id stands in one of the lists at most once per load, and once after
+/// it has finished.
+struct finished_requests {
+  /// Finished requests whose blocks may be freed.
+  std::vector<std::string> sent;
+  /// Requests whose load has ended, well or not; see `get_block_ids_with_load_errors`.
+  std::vector<std::string> received;
+};
+
+/// What became of a store, chunk by chunk, on one worker.
+struct store_outcome {
+  store_id id = 0;
+  /// 1 where the chunk is in the cache: written now, or there already.
+  std::vector<std::uint8_t> stored;
+
+  friend bool operator==(const store_outcome&, const store_outcome&) = default;
+};
+
+/// From the workers to the scheduler half after each step, of one worker or of several joined by `output_aggregator`.
+struct worker_output {
+  std::vector<std::string> sent{};
+  std::vector<std::string> received{};
+  /// Blocks that a load should have filled, and did not.
+  std::vector<block_id> load_errors{};
+  std::vector<store_outcome> stores{};
+};
+
+/// A chunk has come into the cache, or is there no more, as far as this engine knows. For `take_events`.
+struct cache_event {
+  enum class kind : std::uint8_t { stored, removed, all_cleared };
+  kind what = kind::stored;
+  std::string request;
+  std::vector<key_digest> keys;
+  /// Of the first key.
+  key_digest parent;
+  /// Tokens of one key.
+  std::uint32_t chunk_tokens = 0;
+
+  friend bool operator==(const cache_event&, const cache_event&) = default;
+};
+
+} // namespace troupe::connector

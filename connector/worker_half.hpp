@@ -1,0 +1,80 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "connector/stats.hpp"
+#include "connector/types.hpp"
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+struct kv_cache_view;
+}
+
+namespace troupe::connector {
+
+/// The connector inside one worker of an engine: carries out what the scheduler half has decided, and reports back.
+///
+/// Order of calls in a step: `bind_connector_metadata`, `handle_preemptions`, `start_load_kv`, the forward pass with
+/// `wait_for_layer_load` and `save_kv_layer`, `wait_for_save`, `get_finished`, `get_block_ids_with_load_errors`,
+/// `build_connector_worker_meta`, `clear_connector_metadata`. A step without a forward pass leaves out `wait_for_save`
+/// and what stands before it up to `start_load_kv`. Called by one thread at a time.
+class worker_half {
+public:
+  worker_half() = default;
+  worker_half(const worker_half&) = delete;
+  worker_half& operator=(const worker_half&) = delete;
+  virtual ~worker_half() = default;
+
+  /// The worker's KV cache, once, before the first step. Memory stays the engine's, and must outlive this object.
+  /// Errors: identity_mismatch where its pages are not those of the namespace; unreachable, timeout.
+  virtual result<void> register_kv_caches(const kv_cache_view& cache) = 0;
+
+  virtual void bind_connector_metadata(connector_metadata metadata) = 0;
+  virtual void clear_connector_metadata() = 0;
+
+  /// Returns when blocks of preempted requests may be overwritten: what had not been copied out of them completely is
+  /// given up, and never published, even where a copy is still reading. Waits for no copy and no disk.
+  virtual void handle_preemptions() = 0;
+
+  /// Begins the loads of the bound metadata. Does not wait.
+  ///
+  /// `ready`, where the KV cache is on a GPU: an event (`cudaEvent_t`) behind all work that may still touch blocks
+  /// which are allocated now, such as a step that is under way; no block is written before it has happened. Null: that
+  /// work has been completed. The event may be recorded again for later work of the same stream, which then is waited
+  /// for too, and must exist until `shutdown`.
+  virtual void start_load_kv(void* ready = nullptr) = 0;
+
+  /// Loads end between steps, before their requests are scheduled: nothing to wait for.
+  virtual void wait_for_layer_load(std::string_view layer) = 0;
+
+  /// Blocks are saved when the step is over: nothing to do.
+  virtual void save_kv_layer(std::string_view layer) = 0;
+
+  /// Begins the saves of the bound metadata. `ready` is an event as for `start_load_kv`, behind the step's work that
+  /// writes these blocks; null where that has been completed. Does not wait: full blocks are not written again while
+  /// their request keeps them, a request that finishes keeps them until it is named as sent, and `handle_preemptions`
+  /// waits for the rest.
+  virtual void wait_for_save(void* ready = nullptr) = 0;
+
+  /// Requests whose loads are over or, once finished, whose saves are. `finished` are the engine's ids of requests that
+  /// have finished; which of them are waited for is in the bound metadata.
+  virtual finished_requests get_finished(std::span<const std::string_view> finished) = 0;
+
+  /// Blocks that loads of the requests just named as received, or of earlier ones, did not fill. Once each.
+  virtual std::vector<block_id> get_block_ids_with_load_errors() = 0;
+
+  /// What became of stores since the last call, for the scheduler half.
+  virtual std::vector<store_outcome> build_connector_worker_meta() = 0;
+
+  /// Since the last call.
+  virtual connector_stats get_kv_connector_stats() = 0;
+
+  /// Takes nothing more, lets what is under way end, for a bounded time, then lets go of the cache's memory. What could
+  /// not end is given up and counted. Later calls of any hook do nothing.
+  virtual void shutdown() = 0;
+};
+
+} // namespace troupe::connector

@@ -1,0 +1,181 @@
+#include "tests/catch.hpp"
+#include "tests/unit/connector_support.hpp"
+
+/// The worked examples of LMCache's tracker, with blocks of 16 tokens and chunks of 256: what is told to the engine,
+/// what is loaded, and what is stored.
+
+namespace troupe::test {
+
+namespace {
+
+struct load_case {
+  const char* name;
+  /// Blocks that the engine has in its own prefix cache, and leading blocks that are in the store.
+  std::uint32_t computed_blocks;
+  std::uint32_t found_blocks;
+  /// Tokens told to the engine.
+  std::uint32_t told;
+  /// Blocks that are loaded, from the beginning of a chunk on; and tokens at its beginning that are not written.
+  std::uint32_t first;
+  std::uint32_t last;
+  std::uint32_t skip;
+};
+
+constexpr load_case load_cases[] = {
+    {"cold prefix cache", 0, 48, 768, 0, 48, 0},      {"unaligned prefix cache", 20, 48, 448, 16, 48, 64},
+    {"aligned prefix cache", 32, 48, 256, 32, 48, 0}, {"equal", 48, 48, 0, 0, 0, 0},
+    {"prefix cache longer", 50, 48, 0, 0, 0, 0},      {"prefix cache inside the first chunk", 5, 16, 176, 0, 16, 80},
+};
+
+} // namespace
+
+TEST_CASE("worked examples: what is loaded for each combination of prefix cache and store", "[connector]") {
+  for (const auto& x : load_cases) {
+    INFO(x.name);
+    scheduler_desk desk(lmcache_options());
+    const auto tokens = tokens_from(1, 1000);
+    CHECK_FALSE(desk.ask("r", tokens, x.computed_blocks * 16).tokens.has_value());
+    desk.answer(x.found_blocks / 16);
+    const auto told = desk.ask("r", tokens, x.computed_blocks * 16);
+    CHECK(told == matched_tokens{x.told, x.told > 0});
+
+    const auto blocks = blocks_from(100, 63);
+    desk.allocate("r", blocks, x.told);
+    // Every lease that was taken has gone back, or belongs to the one load.
+    CHECK(desk.state.leases_held() + desk.released.size() == 1);
+    const auto meta = desk.build();
+    if (x.last == 0) {
+      CHECK(meta.loads.empty());
+      CHECK(desk.state.leases_held() == 0);
+      continue;
+    }
+    REQUIRE(meta.loads.size() == 1);
+    const auto& load = meta.loads.front();
+    CHECK(load.keys.size() == (x.last - x.first) / 16);
+    REQUIRE(load.blocks.size() == x.last - x.first);
+    for (std::uint32_t i = 0; i < load.blocks.size(); ++i)
+      CHECK(load.blocks[i] == (i * 16 < x.skip ? null_block : blocks[x.first + i]));
+    const auto all = desk.state.find("r")->keys();
+    CHECK(std::equal(load.keys.begin(), load.keys.end(), all.begin() + x.first / 16));
+    CHECK(desk.state.leases_held() == 1);
+    desk.report({.received = {"r"}});
+    CHECK(desk.state.leases_held() == 0);
+    CHECK(desk.released.size() == 1);
+  }
+}
+
+TEST_CASE("worked examples: a prompt without hits is stored up to its last full chunk", "[connector]") {
+  scheduler_desk desk(lmcache_options());
+  const auto tokens = tokens_from(1, 1000);
+  desk.ask("r", tokens);
+  desk.answer(0);
+  CHECK(desk.ask("r", tokens) == matched_tokens{0, false});
+  const auto blocks = blocks_from(0, 63);
+  desk.allocate("r", blocks, 0);
+  const auto meta = desk.run_new("r", blocks, 0, 1000);
+  REQUIRE(meta.stores.size() == 1);
+  CHECK(meta.stores[0].first_chunk == 0);
+  CHECK(meta.stores[0].keys.size() == 3);
+  CHECK(meta.stores[0].blocks == blocks_from(0, 48));
+  CHECK(meta.stores[0].parent.is_null());
+  // Nothing new is full.
+  CHECK(desk.run_on("r", {}, 1000, 1).stores.empty());
+}
+
+TEST_CASE("worked examples: a prompt in pieces is stored piece by piece", "[connector]") {
+  scheduler_desk desk(lmcache_options());
+  const auto tokens = tokens_from(1, 2000);
+  desk.ask("r", tokens);
+  desk.answer(0);
+  desk.ask("r", tokens);
+  desk.allocate("r", blocks_from(0, 40), 0);
+  auto meta = desk.run_new("r", blocks_from(0, 40), 0, 640);
+  REQUIRE(meta.stores.size() == 1);
+  CHECK(meta.stores[0].blocks == blocks_from(0, 32));
+  meta = desk.run_on("r", blocks_from(40, 40), 640, 640);
+  REQUIRE(meta.stores.size() == 1);
+  CHECK(meta.stores[0].first_chunk == 2);
+  CHECK(meta.stores[0].blocks == blocks_from(32, 48));
+  CHECK(meta.stores[0].parent == desk.state.find("r")->keys()[1]);
+}
+
+TEST_CASE("worked examples: generated tokens are stored a chunk every 256", "[connector]") {
+  scheduler_desk desk(lmcache_options());
+  auto tokens = tokens_from(1, 200);
+  desk.ask("r", tokens); // nothing to look up: no full chunk
+  CHECK(desk.lookups.empty());
+  desk.allocate("r", blocks_from(0, 13), 0);
+  desk.run_new("r", blocks_from(0, 13), 0, 200);
+  std::vector<std::uint32_t> stored_at;
+  std::uint32_t blocks = 13;
+  for (std::uint32_t computed = 200; computed < 1000; ++computed) {
+    tokens.push_back(computed);
+    std::vector<block_id> added;
+    if (computed / 16 >= blocks)
+      added.push_back(blocks++);
+    const auto meta = desk.run_on("r", added, computed, 1, {computed, std::span(tokens).subspan(computed)});
+    for (const auto& x : meta.stores) {
+      CHECK(x.keys.size() == 1);
+      stored_at.push_back(computed + 1);
+    }
+  }
+  CHECK(stored_at == std::vector<std::uint32_t>{256, 512, 768});
+}
+
+TEST_CASE("a chunk is stored when its last token is computed, not when its blocks are allocated", "[connector]") {
+  // 512 tokens and then 248: 760 are computed, and 48 blocks, which is 768 tokens, are allocated.
+  scheduler_desk desk(lmcache_options());
+  const auto tokens = tokens_from(1, 2000);
+  desk.ask("r", tokens);
+  desk.answer(0);
+  desk.ask("r", tokens);
+  desk.allocate("r", blocks_from(0, 32), 0);
+  CHECK(desk.run_new("r", blocks_from(0, 32), 0, 512).stores.at(0).keys.size() == 2);
+  CHECK(desk.run_on("r", blocks_from(32, 16), 512, 248).stores.empty());
+  const auto meta = desk.run_on("r", blocks_from(48, 1), 760, 8);
+  REQUIRE(meta.stores.size() == 1);
+  CHECK(meta.stores[0].first_chunk == 2);
+}
+
+TEST_CASE("the first step after a hit stores all that it completes", "[connector]") {
+  // A prompt of 4096 tokens, of which 768 are found: the rest is computed in one step, and a request that ends after
+  // it has no other step.
+  scheduler_desk desk(lmcache_options());
+  const auto tokens = tokens_from(1, 4096);
+  const auto blocks = blocks_from(0, 256);
+  desk.begin_load("r", tokens, 0, 3, blocks);
+  desk.report({.received = {"r"}});
+  desk.allocate("r", blocks, 0);
+  const auto meta = desk.run_new("r", blocks, 768, 3328);
+  REQUIRE(meta.stores.size() == 1);
+  CHECK(meta.stores[0].first_chunk == 3);
+  CHECK(meta.stores[0].keys.size() == 13);
+}
+
+TEST_CASE("one block per chunk is the same machine", "[connector]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  const auto blocks = blocks_from(50, 7);
+  const auto load = desk.begin_load("r", tokens, 32, 5, blocks);
+  CHECK(load.keys.size() == 3);
+  CHECK(load.blocks == std::vector<block_id>{52, 53, 54});
+  desk.report({.received = {"r"}});
+  desk.allocate("r", blocks, 0);
+  const auto meta = desk.run_new("r", blocks, 80, 20);
+  REQUIRE(meta.stores.size() == 1);
+  CHECK(meta.stores[0].first_chunk == 5);
+  CHECK(meta.stores[0].blocks == std::vector<block_id>{55});
+}
+
+TEST_CASE("the last token is never looked up, so that the engine has something to compute", "[connector]") {
+  scheduler_desk desk(hf3fs_options());
+  desk.ask("full", tokens_from(1, 64));
+  CHECK(desk.lookups.at(0).work.keys.size() == 3);
+  desk.ask("one more", tokens_from(1, 65));
+  CHECK(desk.lookups.at(1).work.keys.size() == 4);
+  CHECK(desk.ask("short", tokens_from(1, 16)) == matched_tokens{0, false});
+  CHECK(desk.ask("nothing", {}) == matched_tokens{0, false});
+  CHECK(desk.lookups.size() == 2);
+}
+
+} // namespace troupe::test

@@ -1,0 +1,447 @@
+#include "tests/catch.hpp"
+#include "tests/unit/connector_support.hpp"
+
+#include <algorithm>
+#include <set>
+
+/// One test for each hazard of the connectors that Troupe replaces and that the scheduler half has to rule out: H-… are
+/// those of LMCache's multi-process connector, C-… those of vLLM's HF3FS connector. docs/engine-connector-hazards.md
+/// has the whole list.
+
+namespace troupe::test {
+
+namespace {
+
+/// A request of 100 tokens in blocks of 16 that runs, with nothing found: 6 full blocks.
+void run_cold(scheduler_desk& desk, std::string_view id, const std::vector<block_id>& blocks,
+              std::uint32_t scheduled = 100) {
+  const auto tokens = tokens_from(1, 100);
+  desk.ask(id, tokens);
+  desk.answer(0);
+  desk.ask(id, tokens);
+  desk.allocate(id, blocks, 0);
+  desk.all_stored(desk.run_new(id, blocks, 0, scheduled).stores);
+}
+
+bool has_finish(const connector_metadata& meta, std::string_view id) {
+  return std::ranges::any_of(meta.finished, [&](const auto& x) { return x.request == id; });
+}
+
+} // namespace
+
+TEST_CASE("H1 a preempted request is named to the workers while its stores are open", "[connector][hazards]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  desk.ask("r", tokens);
+  desk.answer(0);
+  desk.ask("r", tokens);
+  desk.allocate("r", blocks_from(0, 7), 0);
+  const auto running = desk.run_new("r", blocks_from(0, 7), 0, 100);
+  REQUIRE(running.stores.size() == 1);
+  const auto meta = desk.preempt("r");
+  CHECK(meta.preempted == std::vector<session_id>{running.stores[0].session});
+  // With all stores reported there is nothing to wait for.
+  desk.all_stored(running.stores);
+  desk.resume("r", blocks_from(20, 7), 0, 100);
+  CHECK(desk.preempt("r").preempted.empty());
+}
+
+TEST_CASE("H2 a request that comes back knows what the prefix cache has", "[connector][hazards]") {
+  scheduler_desk desk(hf3fs_options());
+  run_cold(desk, "r", blocks_from(0, 7));
+  desk.preempt("r");
+  const auto tokens = tokens_from(1, 100);
+  // The engine has three blocks of its own still, the store has all six.
+  CHECK_FALSE(desk.ask("r", tokens, 48).tokens.has_value());
+  desk.answer(6);
+  CHECK(desk.ask("r", tokens, 48) == matched_tokens{48, true});
+  desk.allocate("r", blocks_from(30, 7), 48);
+  const auto loads = desk.build().loads;
+  REQUIRE(loads.size() == 1);
+  CHECK(loads[0].blocks == std::vector<block_id>{33, 34, 35});
+}
+
+TEST_CASE("H3 a request that comes back loads what the store has", "[connector][hazards]") {
+  scheduler_desk desk(hf3fs_options());
+  run_cold(desk, "r", blocks_from(0, 7));
+  desk.preempt("r");
+  const auto tokens = tokens_from(1, 150); // with what it has generated
+  CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
+  CHECK(desk.lookups.at(0).work.keys.size() == 9);
+  desk.answer(6);
+  CHECK(desk.ask("r", tokens) == matched_tokens{96, true});
+}
+
+TEST_CASE("H4 a lease that nobody uses is given back, however the request leaves", "[connector][hazards]") {
+  const auto tokens = tokens_from(1, 100);
+  const auto all_given_back = [](const scheduler_desk& desk) {
+    std::set<std::uint64_t> released;
+    for (const auto& x : desk.released)
+      CHECK(released.insert(x.sequence).second); // once each
+    return released.size() == desk.leases_given && desk.state.leases_held() == 0;
+  };
+  SECTION("finished before it was allocated") {
+    scheduler_desk desk(hf3fs_options());
+    desk.ask("r", tokens);
+    desk.answer(4);
+    CHECK_FALSE(desk.finish("r"));
+    CHECK(all_given_back(desk));
+  }
+  SECTION("finished before the answer") {
+    scheduler_desk desk(hf3fs_options());
+    desk.ask("r", tokens);
+    CHECK_FALSE(desk.finish("r"));
+    desk.answer(4);
+    CHECK(all_given_back(desk));
+    CHECK(desk.state.tracked_requests() == 0);
+  }
+  SECTION("the answer comes too late") {
+    scheduler_desk desk(hf3fs_options());
+    desk.ask("r", tokens);
+    desk.now += std::chrono::seconds(6);
+    CHECK(desk.ask("r", tokens) == matched_tokens{0, false});
+    desk.answer(4);
+    CHECK(all_given_back(desk));
+    CHECK(desk.ask("r", tokens) == matched_tokens{0, false});
+  }
+  SECTION("the engine has as much itself") {
+    scheduler_desk desk(hf3fs_options());
+    desk.ask("r", tokens, 64);
+    desk.answer(4);
+    CHECK(desk.ask("r", tokens, 64) == matched_tokens{0, false});
+    desk.allocate("r", blocks_from(0, 7), 0);
+    CHECK(all_given_back(desk));
+  }
+  SECTION("the engine cannot take the load") {
+    scheduler_desk desk(hf3fs_options());
+    desk.ask("r", tokens);
+    desk.answer(4);
+    desk.ask("r", tokens);
+    desk.allocate("r", blocks_from(0, 7), 0);
+    CHECK(all_given_back(desk));
+    CHECK(desk.build().loads.empty());
+  }
+  SECTION("aborted between allocation and the step") {
+    scheduler_desk desk(hf3fs_options());
+    desk.ask("r", tokens);
+    desk.answer(4);
+    desk.ask("r", tokens);
+    desk.allocate("r", blocks_from(0, 4), 64);
+    CHECK_FALSE(desk.finish("r"));
+    CHECK(all_given_back(desk));
+    CHECK(desk.build().empty());
+  }
+  SECTION("aborted during the load") {
+    scheduler_desk desk(hf3fs_options());
+    desk.begin_load("r", tokens, 0, 4, blocks_from(0, 4));
+    CHECK(desk.finish("r"));
+    CHECK(desk.state.leases_held() == 1); // workers read what it holds
+    desk.report({.received = {"r"}});
+    CHECK(all_given_back(desk));
+  }
+  SECTION("about to run out") {
+    scheduler_desk desk(hf3fs_options());
+    desk.ask("r", tokens);
+    desk.answer(4);
+    CHECK(desk.ask("r", tokens).tokens == 64);
+    desk.now += std::chrono::seconds(25);
+    CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
+    CHECK(all_given_back(desk));
+    desk.answer(4);
+    CHECK(desk.ask("r", tokens).tokens == 64);
+  }
+}
+
+TEST_CASE("H7 asking again and again changes nothing", "[connector][hazards]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  for (int i = 0; i < 10; ++i)
+    CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
+  CHECK(desk.lookups_sent == 1);
+  desk.answer(4);
+  for (int i = 0; i < 10; ++i)
+    CHECK(desk.ask("r", tokens) == matched_tokens{64, true});
+  desk.allocate("r", blocks_from(0, 7), 64);
+  REQUIRE(desk.build().loads.size() == 1);
+  desk.report({.received = {"r"}});
+  desk.allocate("r", blocks_from(0, 7), 0);
+  // The chunks behind the hit are stored, from where the hit ends.
+  const auto meta = desk.run_new("r", blocks_from(0, 7), 64, 36);
+  REQUIRE(meta.stores.size() == 1);
+  CHECK(meta.stores[0].first_chunk == 4);
+  CHECK(meta.stores[0].keys.size() == 2);
+}
+
+TEST_CASE("H8, C-8 a request that is aborted during its load is named once, as received", "[connector][hazards]") {
+  scheduler_desk desk(hf3fs_options());
+  desk.begin_load("r", tokens_from(1, 100), 0, 4, blocks_from(0, 4));
+  CHECK(desk.finish("r")); // its blocks are being written
+  const auto meta = desk.build();
+  REQUIRE(meta.finished.size() == 1);
+  CHECK(meta.finished[0].received);
+  CHECK(desk.state.tracked_requests() == 1);
+  desk.report({.received = {"r"}});
+  CHECK(desk.state.tracked_requests() == 0);
+  CHECK_FALSE(has_finish(desk.build(), "r"));
+}
+
+TEST_CASE("C-2 requests share keys only if all that decides about their KV is the same", "[connector][hazards]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  const multimodal_item cat{20, 10, "cat"};
+  const multimodal_item dog{20, 10, "dog"};
+  const engine_request plain{.id = "plain", .tokens = {0, tokens}};
+  auto with = [&](std::string_view id, auto change) {
+    auto x = plain;
+    x.id = id;
+    change(x);
+    desk.state.get_num_new_matched_tokens(x, 0, desk.now);
+    return std::vector<key_digest>(desk.state.find(id)->keys().begin(), desk.state.find(id)->keys().end());
+  };
+  const auto base = with("plain", [](engine_request&) {});
+  CHECK(with("again", [](engine_request&) {}) == base);
+  CHECK(with("lora", [](engine_request& x) { x.lora = "adapter"; }).front() != base.front());
+  CHECK(with("salt", [](engine_request& x) { x.cache_salt = "tenant"; }).front() != base.front());
+  const auto with_cat = with("cat", [&](engine_request& x) { x.multimodal = {&cat, 1}; });
+  const auto with_dog = with("dog", [&](engine_request& x) { x.multimodal = {&dog, 1}; });
+  CHECK(with_cat[0] == with_dog[0]); // before the picture
+  for (std::size_t i = 1; i < with_cat.size(); ++i)
+    CHECK(with_cat[i] != with_dog[i]);
+  auto elsewhere = hf3fs_options();
+  elsewhere.space = namespace_id{3, 4};
+  scheduler_desk other(elsewhere);
+  other.state.get_num_new_matched_tokens(plain, 0, other.now);
+  CHECK(other.state.find("plain")->keys().front() != base.front());
+}
+
+TEST_CASE("C-6 the blocks of a request that comes back replace the old ones", "[connector][hazards]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  desk.ask("r", tokens);
+  desk.answer(0);
+  desk.ask("r", tokens);
+  desk.allocate("r", blocks_from(0, 3), 0);
+  desk.all_stored(desk.run_new("r", blocks_from(0, 3), 0, 48).stores);
+  desk.preempt("r");
+  desk.ask("r", tokens);
+  desk.answer(0);
+  desk.ask("r", tokens);
+  desk.allocate("r", blocks_from(40, 7), 0);
+  const auto meta = desk.resume("r", blocks_from(40, 7), 0, 100);
+  CHECK(std::ranges::equal(desk.state.find("r")->blocks(), blocks_from(40, 7)));
+  REQUIRE(meta.stores.size() == 1);
+  CHECK(meta.stores[0].first_chunk == 3);
+  CHECK(meta.stores[0].blocks == std::vector<block_id>{43, 44, 45});
+  // Also after a load, which had begun with fewer blocks.
+  desk.all_stored(meta.stores);
+  desk.preempt("r");
+  const auto load = desk.begin_load("r", tokens, 0, 6, blocks_from(60, 6));
+  CHECK(load.blocks == blocks_from(60, 6));
+  desk.report({.received = {"r"}});
+  desk.allocate("r", blocks_from(60, 7), 0);
+  desk.resume("r", blocks_from(60, 7), 96, 4);
+  CHECK(std::ranges::equal(desk.state.find("r")->blocks(), blocks_from(60, 7)));
+}
+
+TEST_CASE("C-10 a chunk that could not be stored is tried again, and not for ever", "[connector][hazards]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  desk.ask("r", tokens);
+  desk.answer(0);
+  desk.ask("r", tokens);
+  desk.allocate("r", blocks_from(0, 7), 0);
+  auto meta = desk.run_new("r", blocks_from(0, 7), 0, 100);
+  REQUIRE(meta.stores.size() == 1);
+  desk.report({.stores = {{meta.stores[0].id, {1, 0, 1, 1, 0, 0}}}});
+  // What is there is known to be there; of the holes, those that follow each other go together.
+  meta = desk.run_on("r", {}, 100, 1);
+  REQUIRE(meta.stores.size() == 2);
+  CHECK(meta.stores[0].first_chunk == 1);
+  CHECK(meta.stores[0].blocks == std::vector<block_id>{1});
+  CHECK(meta.stores[0].parent == desk.state.find("r")->keys()[0]);
+  CHECK(meta.stores[1].first_chunk == 4);
+  CHECK(meta.stores[1].keys.size() == 2);
+  // While they are under way, they are not begun again.
+  CHECK(desk.run_on("r", {}, 101, 1).stores.empty());
+  desk.report({.stores = {{meta.stores[0].id, {1}}, {meta.stores[1].id, {0, 0}}}});
+  meta = desk.run_on("r", {}, 102, 1);
+  REQUIRE(meta.stores.size() == 1);
+  desk.report({.stores = {{meta.stores[0].id, {0, 0}}}});
+  CHECK(desk.run_on("r", {}, 103, 1).stores.empty());
+  CHECK_FALSE(desk.finish("r"));
+
+  // Blocks that only the engine's prefix cache had are stored like those that were computed.
+  desk.ask("shared", tokens, 96);
+  desk.answer(2);
+  desk.ask("shared", tokens, 96);
+  desk.allocate("shared", blocks_from(0, 7), 0);
+  meta = desk.run_new("shared", blocks_from(0, 7), 96, 4);
+  REQUIRE(meta.stores.size() == 1);
+  CHECK(meta.stores[0].first_chunk == 2);
+  CHECK(meta.stores[0].keys.size() == 4);
+}
+
+TEST_CASE("C-10 a page that could not be loaded is stored again", "[connector][hazards]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  desk.begin_load("r", tokens, 0, 5, blocks_from(0, 5));
+  // One worker says so before the other has ended.
+  desk.report({.load_errors = {3}});
+  desk.report({.received = {"r"}});
+  const auto events = desk.state.take_events();
+  REQUIRE(events.size() == 1);
+  CHECK(events[0].what == cache_event::kind::removed);
+  CHECK(events[0].keys == std::vector<key_digest>{desk.state.find("r")->keys()[3]});
+  desk.allocate("r", blocks_from(0, 7), 0);
+  const auto meta = desk.run_new("r", blocks_from(0, 7), 48, 52);
+  REQUIRE(meta.stores.size() == 2);
+  CHECK(meta.stores[0].first_chunk == 3);
+  CHECK(meta.stores[0].keys.size() == 1);
+  CHECK(meta.stores[1].first_chunk == 5);
+}
+
+TEST_CASE("a load that failed from its first block on is not tried for ever", "[connector][hazards]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  desk.begin_load("r", tokens, 0, 5, blocks_from(0, 5));
+  desk.report({.received = {"r"}, .load_errors = blocks_from(0, 5)});
+  // The engine has nothing of it, and asks again.
+  CHECK(desk.ask("r", tokens) == matched_tokens{0, false});
+  CHECK(desk.lookups.empty());
+  desk.allocate("r", blocks_from(10, 7), 0);
+  const auto meta = desk.run_new("r", blocks_from(10, 7), 0, 100);
+  CHECK(meta.loads.empty());
+  REQUIRE(meta.stores.size() == 1);
+  CHECK(meta.stores[0].blocks == blocks_from(10, 6));
+}
+
+TEST_CASE("C-11 a hook waits for nothing, and each request is asked for once", "[connector][hazards]") {
+  auto options = hf3fs_options();
+  options.lookups_max = 2;
+  options.lookup_keys_max = 4;
+  scheduler_desk desk(options);
+  const auto tokens = tokens_from(1, 200); // 12 chunks to look up, in three parts
+  for (const auto* id : {"a", "b", "c"})
+    for (int i = 0; i < 3; ++i)
+      CHECK_FALSE(desk.ask(id, tokens).tokens.has_value());
+  CHECK(desk.lookups_sent == 2); // the third waits for room
+  desk.answer(4);                // a: more may follow
+  REQUIRE(desk.lookups.size() == 2);
+  CHECK_FALSE(desk.ask("a", tokens).tokens.has_value());
+  desk.answer(1); // b: no more
+  CHECK(desk.ask("b", tokens) == matched_tokens{16, true});
+  CHECK_FALSE(desk.ask("c", tokens).tokens.has_value());
+  desk.answer(4);                 // a
+  desk.refuse(errc::unreachable); // c
+  CHECK(desk.ask("c", tokens) == matched_tokens{0, false});
+  desk.answer(0); // a: what was found in the parts before counts
+  CHECK(desk.ask("a", tokens) == matched_tokens{128, true});
+  CHECK(desk.state.leases_held() == 3);
+}
+
+TEST_CASE("C-12 a request whose tokens do not say what its KV is takes no part", "[connector][hazards]") {
+  scheduler_desk desk(hf3fs_options());
+  CHECK(desk.state.get_num_new_matched_tokens({.id = "r", .tokens = {}, .cacheable = false}, 0, desk.now) ==
+        matched_tokens{0, false});
+  desk.allocate("r", blocks_from(0, 7), 0);
+  CHECK(desk.run_new("r", blocks_from(0, 7), 0, 100).empty());
+  CHECK_FALSE(desk.finish("r"));
+  CHECK(desk.state.tracked_requests() == 0);
+}
+
+TEST_CASE("C-22 what the store has is not stored again", "[connector][hazards]") {
+  scheduler_desk desk(hf3fs_options());
+  desk.begin_load("r", tokens_from(1, 100), 32, 6, blocks_from(0, 7));
+  desk.report({.received = {"r"}});
+  desk.allocate("r", blocks_from(0, 7), 0);
+  CHECK(desk.run_new("r", blocks_from(0, 7), 96, 4).stores.empty());
+}
+
+TEST_CASE("a request keeps its blocks until all of its stores are reported", "[connector]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  desk.ask("r", tokens);
+  desk.answer(0);
+  desk.ask("r", tokens);
+  desk.allocate("r", blocks_from(0, 7), 0);
+  const auto first = desk.run_new("r", blocks_from(0, 7), 0, 64);
+  const auto second = desk.run_on("r", {}, 64, 36);
+  desk.all_stored(first.stores);
+  CHECK(desk.finish("r")); // the second is under way
+  const auto meta = desk.build();
+  REQUIRE(meta.finished.size() == 1);
+  CHECK_FALSE(meta.finished[0].received);
+  desk.all_stored(second.stores);
+  CHECK(desk.state.tracked_requests() == 1);
+  desk.report({.sent = {"r"}});
+  CHECK(desk.state.tracked_requests() == 0);
+}
+
+TEST_CASE("with several workers a chunk is stored when all of them have stored it", "[connector]") {
+  auto options = hf3fs_options();
+  options.workers = 4;
+  options.writers = 3;
+  scheduler_desk desk(options);
+  const auto tokens = tokens_from(1, 60);
+  desk.ask("r", tokens);
+  desk.answer(0);
+  desk.ask("r", tokens);
+  desk.allocate("r", blocks_from(0, 4), 0);
+  const auto id = desk.run_new("r", blocks_from(0, 4), 0, 60).stores.at(0).id;
+  desk.report({.stores = {{id, {1, 1, 1}}, {id, {1, 0, 1}}}});
+  CHECK(desk.state.take_events().empty());
+  desk.report({.stores = {{id, {1, 1, 1}}}});
+  const auto events = desk.state.take_events();
+  REQUIRE(events.size() == 2);
+  CHECK(events[0].what == cache_event::kind::stored);
+  CHECK(events[0].keys.size() == 1);
+  CHECK(events[1].parent == desk.state.find("r")->keys()[1]);
+  const auto again = desk.run_on("r", {}, 60, 1);
+  REQUIRE(again.stores.size() == 1);
+  CHECK(again.stores[0].first_chunk == 1);
+}
+
+TEST_CASE("after a reset nothing of before is found, and what runs is not saved", "[connector]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  desk.ask("old", tokens);
+  desk.answer(4);
+  const auto before = desk.state.find("old")->keys()[0];
+  CHECK(desk.state.reset_cache());
+  CHECK(desk.ask("old", tokens) == matched_tokens{0, false});
+  CHECK(desk.released.size() == 1);
+  desk.allocate("old", blocks_from(0, 7), 0);
+  CHECK(desk.run_new("old", blocks_from(0, 7), 0, 100).stores.empty());
+  desk.ask("new", tokens);
+  CHECK(desk.state.find("new")->keys()[0] != before);
+  CHECK(desk.state.take_events().at(0).what == cache_event::kind::all_cleared);
+  CHECK_FALSE(desk.finish("old"));
+}
+
+TEST_CASE("tokens that do not follow each other make a request that takes no part", "[connector]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  desk.ask("r", tokens);
+  desk.answer(0);
+  desk.ask("r", tokens);
+  desk.allocate("r", blocks_from(0, 20), 0);
+  const auto later_tokens = tokens_from(200, 50);
+  CHECK(desk.run_on("r", {}, 0, 200, {150, later_tokens}).stores.empty());
+  CHECK_FALSE(desk.state.find("r")->usable());
+}
+
+TEST_CASE("prompts only: what the model has generated is not stored", "[connector]") {
+  auto options = hf3fs_options();
+  options.save_generated = false;
+  scheduler_desk desk(options);
+  const auto tokens = tokens_from(1, 100);
+  desk.ask("r", tokens);
+  desk.answer(0);
+  desk.ask("r", tokens);
+  desk.allocate("r", blocks_from(0, 7), 0);
+  CHECK(desk.run_new("r", blocks_from(0, 7), 0, 100).stores.at(0).keys.size() == 6);
+  const auto more = tokens_from(101, 100);
+  CHECK(desk.run_on("r", blocks_from(7, 6), 100, 100, {100, more}).stores.empty());
+}
+
+} // namespace troupe::test

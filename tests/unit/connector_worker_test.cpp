@@ -1,0 +1,394 @@
+#include "actors/worker/worker_state.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/connector_support.hpp"
+
+#include <algorithm>
+#include <map>
+
+/// Hazards are named as in connector_hazards_test.cpp.
+
+namespace troupe::test {
+
+namespace {
+
+using connector::cancel_saves;
+using connector::submit_load;
+using connector::submit_save;
+using connector::task_tag;
+using connector::worker_options;
+using connector::worker_state;
+
+key_digest key_number(std::uint64_t n) {
+  return {1, n};
+}
+
+std::vector<key_digest> keys_from(std::uint64_t first, std::uint32_t count) {
+  std::vector<key_digest> out;
+  for (std::uint32_t i = 0; i < count; ++i)
+    out.push_back(key_number(first + i));
+  return out;
+}
+
+load_op make_load(session_id session, std::string request, std::uint32_t count, block_id first_block) {
+  return {session, std::move(request), keys_from(session * 100, count), blocks_from(first_block, count)};
+}
+
+store_op make_store(store_id id, session_id session, std::string request, std::uint32_t count, block_id first_block) {
+  return {id, session, std::move(request), 0, {}, keys_from(session * 100, count), blocks_from(first_block, count)};
+}
+
+/// A worker half, with a person in the place of coordinators and engine.
+class worker_desk {
+public:
+  explicit worker_desk(const worker_options& options = {}) : state(options) {}
+
+  void bind(connector_metadata meta) { state.bind(std::move(meta)); }
+
+  void step(connector_metadata meta) {
+    state.bind(std::move(meta));
+    state.handle_preemptions(now);
+    collect();
+    state.start_load_kv(now);
+    collect();
+    state.wait_for_save(now);
+    collect();
+  }
+
+  finished_requests finished() { return state.get_finished(); }
+
+  /// All blocks of a task have the same result.
+  void end(task_tag tag, errc code) { end(tag, std::vector<errc>(tasks.at(tag).keys.size(), code)); }
+
+  void end(task_tag tag, const std::vector<errc>& codes) {
+    transfer_result done;
+    for (const auto x : codes)
+      done.results.items.push_back(static_cast<std::uint8_t>(x));
+    done.bytes = 100 * static_cast<std::uint64_t>(std::ranges::count(codes, errc::ok));
+    tasks.erase(tag);
+    state.on_task(tag, done, now);
+    collect();
+  }
+
+  void fail_task(task_tag tag, errc why) {
+    tasks.erase(tag);
+    state.on_task(tag, fail(why, "as the test wants it"), now);
+    collect();
+  }
+
+  void cancelled() {
+    state.on_cancelled(now);
+    collect();
+  }
+
+  void collect() {
+    for (auto& x : state.take_outbox()) {
+      if (auto* load = std::get_if<submit_load>(&x)) {
+        loads.push_back(load->tag);
+        tasks.emplace(load->tag, std::move(load->work));
+      } else if (auto* save = std::get_if<submit_save>(&x)) {
+        saves.push_back(save->tag);
+        tasks.emplace(save->tag, std::move(save->work));
+      } else {
+        cancels.push_back(std::get<cancel_saves>(x).tags);
+      }
+    }
+  }
+
+  worker_state state;
+  timestamp now = start_time;
+  std::vector<task_tag> loads;
+  std::vector<task_tag> saves;
+  std::map<task_tag, transfer_task> tasks;
+  std::vector<std::vector<task_tag>> cancels;
+};
+
+using names = std::vector<std::string>;
+
+} // namespace
+
+TEST_CASE("a load and a store on their way through a worker", "[connector]") {
+  worker_desk desk;
+  auto store = make_store(1, 8, "b", 2, 20);
+  store.first_chunk = 3;
+  store.parent = key_number(799);
+  desk.step({.loads = {make_load(7, "a", 3, 10)}, .stores = {store}, .preempted = {}, .finished = {}});
+  REQUIRE(desk.loads.size() == 1);
+  REQUIRE(desk.saves.size() == 1);
+  const auto& load = desk.tasks.at(desk.loads[0]);
+  CHECK(load.keys.items == keys_from(700, 3));
+  CHECK(load.blocks.items == blocks_from(10, 3));
+  CHECK(load.tag == desk.loads[0]);
+  CHECK(load.deadline == std::chrono::seconds(30));
+  CHECK(desk.tasks.at(desk.saves[0]).parent == key_number(799));
+  CHECK(desk.finished().received.empty());
+
+  desk.now += std::chrono::milliseconds(5);
+  desk.end(desk.loads[0], errc::ok);
+  desk.end(desk.saves[0], {errc::ok, errc::exists});
+  const auto done = desk.finished();
+  CHECK(done.received == names{"a"});
+  CHECK(done.sent.empty()); // it has not finished
+  CHECK(desk.state.take_load_errors().empty());
+  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{1, {1, 1}}});
+  CHECK(desk.finished().received.empty());
+  const auto stats = desk.state.take_stats();
+  CHECK(stats.num_transfer_task == 2);
+  CHECK(stats.load_duration == std::vector<double>{0.005});
+  CHECK(stats.hit_tokens == 48);
+  CHECK(stats.loaded_bytes == 300);
+  CHECK(stats.saved_bytes == 100);
+  CHECK(stats.skipped_chunks == 1);
+  CHECK(desk.state.take_stats().is_empty());
+}
+
+TEST_CASE("C-1 a failed load is named with its blocks, in the same pass as its request", "[connector][hazards]") {
+  worker_desk desk;
+  desk.step(
+      {.loads = {make_load(7, "a", 3, 10), make_load(8, "b", 2, 20)}, .stores = {}, .preempted = {}, .finished = {}});
+  desk.end(desk.loads[0], {errc::ok, errc::corrupt, errc::not_found});
+  desk.fail_task(desk.loads[1], errc::unreachable);
+  CHECK(desk.finished().received == names{"a", "b"});
+  CHECK(desk.state.take_load_errors() == std::vector<block_id>{11, 12, 20, 21});
+  CHECK(desk.state.take_load_errors().empty());
+  CHECK(desk.state.take_stats().num_failed_load == 2);
+}
+
+TEST_CASE("C-1 the errors of a load come when its last task does, not before and not after", "[connector][hazards]") {
+  worker_options options;
+  options.task_keys_max = 2;
+  worker_desk desk(options);
+  desk.step({.loads = {make_load(7, "a", 5, 10)}, .stores = {}, .preempted = {}, .finished = {}});
+  REQUIRE(desk.loads.size() == 3);
+  desk.end(desk.loads[0], {errc::ok, errc::timeout});
+  CHECK(desk.finished().received.empty());
+  CHECK(desk.state.take_load_errors().empty());
+  desk.end(desk.loads[2], errc::ok);
+  desk.end(desk.loads[1], errc::ok);
+  CHECK(desk.finished().received == names{"a"});
+  CHECK(desk.state.take_load_errors() == std::vector<block_id>{11});
+}
+
+TEST_CASE("blocks that are not to be written are no errors", "[connector]") {
+  worker_options options;
+  options.blocks_per_chunk = 2;
+  worker_desk desk(options);
+  load_op load{7, "a", keys_from(1, 2), {null_block, 11, 12, 13}};
+  desk.step({.loads = {load}, .stores = {}, .preempted = {}, .finished = {}});
+  desk.end(desk.loads[0], {errc::corrupt, errc::ok});
+  desk.finished();
+  CHECK(desk.state.take_load_errors() == std::vector<block_id>{11});
+  CHECK(desk.state.take_stats().hit_tokens == 32);
+}
+
+TEST_CASE("H1, C-7 no block of a preempted request is published once others may write it", "[connector][hazards]") {
+  worker_options options;
+  options.tasks_max = 1;
+  worker_desk desk(options);
+  desk.step({.loads = {},
+             .stores = {make_store(1, 7, "a", 2, 10), make_store(2, 7, "a", 2, 12), make_store(3, 8, "b", 1, 20)},
+             .preempted = {},
+             .finished = {}});
+  REQUIRE(desk.saves.size() == 1); // the others wait
+  desk.step({.loads = {make_load(9, "c", 1, 10)}, .stores = {}, .preempted = {7}, .finished = {}});
+  CHECK(desk.cancels == std::vector<std::vector<task_tag>>{{desk.saves[0]}});
+  CHECK(desk.state.preempting());
+  // What waited is given up without a word to anybody; the load into those blocks waits for the answer.
+  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{2, {0, 0}}});
+  CHECK(desk.loads.empty());
+  desk.cancelled();
+  CHECK_FALSE(desk.state.preempting());
+  CHECK(desk.loads.size() == 1);
+  desk.end(desk.saves[0], {errc::ok, errc::cancelled});
+  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{1, {1, 0}}});
+  // Those of others go on.
+  REQUIRE(desk.saves.size() == 2);
+  CHECK(desk.tasks.at(desk.saves[1]).blocks.items == std::vector<std::uint32_t>{20});
+}
+
+TEST_CASE("H1 a step without a forward pass gives up the saves of preempted requests too", "[connector][hazards]") {
+  worker_desk desk;
+  desk.step({.loads = {}, .stores = {make_store(1, 7, "a", 2, 10)}, .preempted = {}, .finished = {}});
+  desk.bind({.loads = {make_load(9, "c", 1, 10)}, .stores = {}, .preempted = {7}, .finished = {}});
+  desk.state.start_load_kv(desk.now);
+  desk.collect();
+  CHECK(desk.cancels.size() == 1);
+  CHECK(desk.loads.empty());
+  desk.cancelled();
+  CHECK(desk.loads.size() == 1);
+}
+
+TEST_CASE("a finished request is named as sent when its last save has ended", "[connector]") {
+  worker_desk desk;
+  desk.step({.loads = {},
+             .stores = {make_store(1, 7, "a", 1, 10), make_store(2, 7, "a", 1, 11)},
+             .preempted = {},
+             .finished = {}});
+  desk.end(desk.saves[0], errc::ok);
+  desk.bind({.loads = {}, .stores = {}, .preempted = {}, .finished = {{7, "a", false}, {8, "b", false}}});
+  CHECK(desk.finished().sent == names{"b"}); // nothing of b is under way here
+  CHECK(desk.finished().sent.empty());
+  desk.end(desk.saves[1], errc::io_error);
+  CHECK(desk.finished().sent == names{"a"});
+  CHECK(desk.finished().sent.empty());
+}
+
+TEST_CASE("H8, C-8 a request that leaves during its load is named as received, and only so", "[connector][hazards]") {
+  worker_desk desk;
+  desk.step(
+      {.loads = {make_load(7, "a", 1, 10), make_load(8, "b", 1, 11)}, .stores = {}, .preempted = {}, .finished = {}});
+  desk.end(desk.loads[1], errc::ok);
+  CHECK(desk.finished().received == names{"b"});
+  // The scheduler did not know yet that b had been loaded.
+  desk.bind({.loads = {}, .stores = {}, .preempted = {}, .finished = {{7, "a", true}, {8, "b", true}}});
+  auto done = desk.finished();
+  CHECK(done.sent.empty());
+  CHECK(done.received.empty());
+  desk.end(desk.loads[0], errc::ok);
+  done = desk.finished();
+  CHECK(done.sent.empty());
+  CHECK(done.received == names{"a"});
+}
+
+TEST_CASE("C-14 at shutdown nothing that waits is lost without a word", "[connector][hazards]") {
+  worker_options options;
+  options.tasks_max = 1;
+  worker_desk desk(options);
+  desk.step({.loads = {make_load(7, "a", 1, 10), make_load(8, "b", 1, 11)},
+             .stores = {make_store(1, 9, "c", 1, 20)},
+             .preempted = {},
+             .finished = {}});
+  desk.state.close(desk.now);
+  desk.collect();
+  CHECK(desk.saves.empty());
+  CHECK(desk.finished().received == names{"b"});
+  CHECK(desk.state.take_load_errors() == std::vector<block_id>{11});
+  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{1, {0}}});
+  CHECK(desk.state.tasks_outstanding() == 1);
+  desk.end(desk.loads[0], errc::ok);
+  CHECK(desk.finished().received == names{"a"});
+  // And nothing new is begun.
+  desk.step({.loads = {make_load(10, "d", 1, 30)},
+             .stores = {make_store(2, 11, "e", 1, 31)},
+             .preempted = {},
+             .finished = {}});
+  CHECK(desk.loads.size() == 1);
+  CHECK(desk.finished().received == names{"d"});
+  CHECK(desk.state.take_load_errors() == std::vector<block_id>{30});
+  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{2, {0}}});
+  CHECK(desk.state.tasks_outstanding() == 0);
+}
+
+TEST_CASE("C-16 while a load waits, no save begins", "[connector][hazards]") {
+  worker_options options;
+  options.tasks_max = 2;
+  worker_desk desk(options);
+  desk.step({.loads = {make_load(1, "a", 1, 1), make_load(2, "b", 1, 2), make_load(3, "c", 1, 3)},
+             .stores = {make_store(1, 4, "d", 1, 4)},
+             .preempted = {},
+             .finished = {}});
+  CHECK(desk.loads.size() == 2);
+  CHECK(desk.saves.empty());
+  desk.end(desk.loads[0], errc::ok);
+  CHECK(desk.loads.size() == 3);
+  CHECK(desk.saves.size() == 1);
+}
+
+TEST_CASE("C-23 an op that makes no sense fails alone", "[connector][hazards]") {
+  worker_desk desk;
+  auto bad_load = make_load(1, "a", 2, 1);
+  bad_load.blocks.pop_back();
+  auto bad_store = make_store(1, 2, "b", 2, 5);
+  bad_store.blocks.push_back(9);
+  desk.step({.loads = {bad_load, make_load(3, "c", 1, 7)},
+             .stores = {bad_store, make_store(2, 4, "d", 1, 8), make_store(3, 5, "e", 0, 0)},
+             .preempted = {},
+             .finished = {}});
+  CHECK(desk.loads.size() == 1);
+  CHECK(desk.saves.size() == 1);
+  CHECK(desk.finished().received == names{"a"});
+  CHECK(desk.state.take_load_errors() == std::vector<block_id>{1});
+  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{1, {0, 0}}, {3, {}}});
+}
+
+TEST_CASE("C-24 the failure of any part of a long load counts", "[connector][hazards]") {
+  worker_options options;
+  options.task_keys_max = 128;
+  worker_desk desk(options);
+  desk.step({.loads = {make_load(7, "a", 300, 1000)}, .stores = {}, .preempted = {}, .finished = {}});
+  REQUIRE(desk.loads.size() == 3);
+  desk.fail_task(desk.loads[0], errc::io_error);
+  desk.end(desk.loads[1], errc::ok);
+  desk.end(desk.loads[2], errc::ok);
+  CHECK(desk.finished().received == names{"a"});
+  CHECK(desk.state.take_load_errors() == blocks_from(1000, 128));
+}
+
+TEST_CASE("C-30 each block has its own result", "[connector][hazards]") {
+  worker_options options;
+  options.task_keys_max = 2;
+  worker_desk desk(options);
+  desk.step(
+      {.loads = {make_load(1, "a", 3, 10)}, .stores = {make_store(5, 2, "b", 3, 20)}, .preempted = {}, .finished = {}});
+  // In whatever order the parts end.
+  desk.end(desk.loads[1], errc::corrupt);
+  desk.end(desk.loads[0], {errc::not_found, errc::ok});
+  desk.end(desk.saves[1], errc::ok);
+  desk.end(desk.saves[0], {errc::full, errc::ok});
+  desk.finished();
+  auto errors = desk.state.take_load_errors();
+  std::ranges::sort(errors);
+  CHECK(errors == std::vector<block_id>{10, 12});
+  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{5, {0, 1, 1}}});
+}
+
+TEST_CASE("parts of a store know the key before them", "[connector]") {
+  worker_options options;
+  options.task_keys_max = 2;
+  worker_desk desk(options);
+  auto store = make_store(1, 7, "a", 5, 10);
+  store.parent = key_number(1);
+  desk.step({.loads = {}, .stores = {store}, .preempted = {}, .finished = {}});
+  REQUIRE(desk.saves.size() == 3);
+  CHECK(desk.tasks.at(desk.saves[0]).parent == key_number(1));
+  CHECK(desk.tasks.at(desk.saves[1]).parent == store.keys[1]);
+  CHECK(desk.tasks.at(desk.saves[2]).parent == store.keys[3]);
+}
+
+TEST_CASE("of workers with the same KV one saves, and all load", "[connector]") {
+  worker_options options;
+  options.writer = false;
+  worker_desk desk(options);
+  desk.step({.loads = {make_load(1, "a", 1, 10)},
+             .stores = {make_store(1, 2, "b", 1, 20)},
+             .preempted = {},
+             .finished = {{2, "b", false}}});
+  CHECK(desk.saves.empty());
+  CHECK(desk.loads.size() == 1);
+  CHECK(desk.finished().sent == names{"b"});
+  CHECK(desk.state.take_store_outcomes().empty());
+}
+
+TEST_CASE("C-9 loads and saves name the event that they wait for", "[connector][hazards]") {
+  worker_desk desk;
+  desk.bind({.loads = {make_load(1, "a", 1, 10)},
+             .stores = {make_store(1, 2, "b", 1, 20)},
+             .preempted = {},
+             .finished = {}});
+  desk.state.start_load_kv(desk.now, 5);
+  desk.state.wait_for_save(desk.now, 6);
+  desk.collect();
+  CHECK(desk.tasks.at(desk.loads.at(0)).ready_event == 5);
+  CHECK(desk.tasks.at(desk.saves.at(0)).ready_event == 6);
+}
+
+TEST_CASE("an answer that is short, or that nobody asked for, is a failure of its own", "[connector]") {
+  worker_desk desk;
+  desk.step({.loads = {make_load(1, "a", 3, 10)}, .stores = {}, .preempted = {}, .finished = {}});
+  desk.state.on_task(999, transfer_result{}, desk.now);
+  desk.end(desk.loads[0], std::vector<errc>{errc::ok});
+  desk.state.on_task(desk.loads[0], transfer_result{}, desk.now); // once more
+  CHECK(desk.finished().received == names{"a"});
+  CHECK(desk.state.take_load_errors() == std::vector<block_id>{11, 12});
+}
+
+} // namespace troupe::test
