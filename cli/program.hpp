@@ -53,6 +53,13 @@ struct replay_options {
   std::optional<int> gpu;
   /// Neither fill blocks nor compare them: what is measured is the transfer alone.
   bool transfer_only = false;
+  /// Play the trace on a model of an engine, through both halves of its connector.
+  bool engine = false;
+  /// With it: blocks of KV cache on each worker (enough for all requests under way if not given), blocks that make one
+  /// page, and the seed of faults to inject.
+  std::optional<std::uint32_t> kv_blocks;
+  std::uint32_t blocks_per_page = 1;
+  std::optional<std::uint64_t> faults;
   bool json = false;
   bool quiet = false;
   std::vector<std::string> overrides;

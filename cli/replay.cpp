@@ -1,25 +1,20 @@
 #include "actors/actor_support.hpp"
-#include "actors/copy_engine/copy_engine.hpp"
-#include "actors/link/link.hpp"
+#include "actors/client/node_client.hpp"
 #include "actors/node/node_start.hpp"
 #include "actors/node/system_config.hpp"
-#include "actors/transfer/load_coordinator.hpp"
-#include "actors/transfer/lookup_coordinator.hpp"
-#include "actors/transfer/save_coordinator.hpp"
 #include "base/log.hpp"
 #include "cli/program.hpp"
+#include "cli/progress.hpp"
+#include "cli/replay_engine.hpp"
 #include "cli/replay_node.hpp"
 #include "cli/replay_worker.hpp"
 #include "cli/signals.hpp"
 #include "gpu/cuda_page_mover.hpp"
 #include "gpu/host_page_mover.hpp"
-#include "io/page.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <iostream>
-#include <random>
-#include <sys/resource.h>
 #include <unistd.h>
 
 namespace troupe::cli {
@@ -63,16 +58,6 @@ std::int32_t memory_node_of(std::optional<int> gpu) {
              : -1;
 }
 
-/// What this process has used of processors.
-double processor_seconds() {
-  rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& x) {
-    return static_cast<double>(x.tv_sec) + static_cast<double>(x.tv_usec) / 1e6;
-  };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
-
 /// Blocks of the longest request, per request under way.
 std::size_t longest_request(const replay::trace& trace) {
   std::size_t out = 0;
@@ -101,133 +86,48 @@ result<void> make_devices(replay_job& job, const namespace_spec& space, std::siz
   return {};
 }
 
-/// The engine's side of a replay: what an inference engine would run in its process.
-class client {
-public:
-  client(caf::actor_system& system, const config::node_config& options, std::shared_ptr<replay_job> job)
-      : system_(system), options_(options), job_(std::move(job)) {}
-
-  ~client() {
-    caf::scoped_actor self{system_};
-    for (const auto* list : {&job_->load, &job_->save})
-      for (const auto& x : *list)
-        self->send_exit(x, caf::exit_reason::user_shutdown);
-    for (const auto& x : copiers_)
-      self->send_exit(x, caf::exit_reason::user_shutdown);
-    if (job_->lookup)
-      self->send_exit(job_->lookup, caf::exit_reason::user_shutdown);
-    if (job_->link) {
-      self->monitor(job_->link);
-      self->send_exit(job_->link, caf::exit_reason::user_shutdown);
-      self->receive([](const caf::down_msg&) {});
-    }
-    job_->load.clear();
-    job_->save.clear();
-    job_->lookup = nullptr;
-    job_->link = nullptr;
+/// Serves each rank's device memory, waits until all is bound to the node, and tells the workers whom to ask.
+result<void> start_ranks(node_client& client, replay_job& job, std::optional<int> gpu, duration limit) {
+  for (rank_number rank = 0; rank < job.devices.size(); ++rank) {
+    const auto& cache = job.devices[rank]->view();
+    auto mover = gpu ? make_cuda_page_mover(cache, {.device = *gpu}) : make_host_page_mover(cache);
+    if (!mover)
+      return tl::unexpected<error>(mover.error());
+    client.add_rank({rank, std::move(*mover), {}, gpu ? gpu_lanes : 1, memory_node_of(gpu)});
   }
-
-  /// Attaches, so that the namespace is known.
-  result<attach_reply> attach(link_options where, duration limit) {
-    std::random_device entropy;
-    where.client_name = "replay";
-    where.buffer_bytes = options_.transfer.buffers_per_rank_bytes;
-    where.attach = options_.attach;
-    where.seed = entropy();
-    job_->link = spawn_actor<link>(system_, std::move(where));
-    result<attach_reply> out = fail(errc::internal, "no answer");
-    caf::scoped_actor self{system_};
-    self->request(job_->link, caf::infinite, wait_attached_atom_v, limit)
-        .receive([&](attach_reply& x) { out = std::move(x); },
-                 [&](const caf::error& e) { out = tl::unexpected<error>(from_caf(e)); });
-    return out;
+  if (auto bound = client.bind(limit); !bound)
+    return bound;
+  job.lookup = client.lookup();
+  job.link = client.tie();
+  for (std::size_t i = 0; i < job.devices.size(); ++i) {
+    job.load.push_back(client.load(i));
+    job.save.push_back(client.save(i));
   }
+  return {};
+}
 
-  /// Spawns the coordinators and copy engines, and waits until they are bound to the node.
-  result<void> start(const attach_reply& node, std::optional<int> gpu, duration limit) {
-    const auto& space = node.space;
-    job_->lookup =
-        spawn_actor<lookup_coordinator>(system_, options_.transfer.max_tasks, options_.attach.request_timeout);
-    client_parts parts{job_->lookup, {}};
-    const auto memory_node = memory_node_of(gpu);
-    for (rank_number rank = 0; rank < space.world_size; ++rank) {
-      const auto& cache = job_->devices[rank]->view();
-      auto mover = gpu ? make_cuda_page_mover(cache, {.device = *gpu}) : make_host_page_mover(cache);
-      if (!mover)
-        return tl::unexpected<error>(mover.error());
-      auto engine = std::make_shared<copy_engine_state>(copy_engine_options{space.id(), rank, 4096}, std::move(*mover));
-      copiers_.push_back(spawn_actor<copy_engine>(system_, std::move(engine), gpu ? gpu_lanes : 1));
-      transfer::coordinator_options how;
-      how.space = space.id();
-      how.rank = rank;
-      how.page_bytes = space.geometry.page_bytes();
-      how.slot_bytes = io::slot_bytes(how.page_bytes);
-      how.batch_pages = std::min(options_.transfer.batch_pages, node.limits.batch_pages);
-      how.tasks_max = options_.transfer.max_tasks;
-      job_->load.push_back(
-          spawn_actor<load_coordinator>(system_, how, copiers_.back(), options_.attach.request_timeout));
-      job_->save.push_back(
-          spawn_actor<save_coordinator>(system_, how, copiers_.back(), options_.attach.request_timeout));
-      parts.ranks.push_back({rank, copiers_.back(), job_->load.back(), job_->save.back(), memory_node});
-    }
-    result<void> out;
-    caf::scoped_actor self{system_};
-    self->request(job_->link, caf::infinite, bind_atom_v, parts, limit)
-        .receive([] {}, [&](const caf::error& e) { out = tl::unexpected<error>(from_caf(e)); });
-    return out;
-  }
+/// Keys evicted on the node so far; 0 when it cannot be asked.
+std::uint64_t evicted_keys(caf::actor_system& system, const lookup_actor& lookup) {
+  std::uint64_t out = 0;
+  caf::scoped_actor self{system};
+  self->request(lookup, std::chrono::seconds(10), stats_atom_v)
+      .receive([&](const registry_stats& x) { out = x.evicted_keys; }, [](const caf::error&) {});
+  return out;
+}
 
-  /// Keys evicted on the node so far; 0 when it cannot be asked.
-  std::uint64_t evicted_keys() {
-    std::uint64_t out = 0;
-    caf::scoped_actor self{system_};
-    self->request(job_->lookup, std::chrono::seconds(10), stats_atom_v)
-        .receive([&](const registry_stats& x) { out = x.evicted_keys; }, [](const caf::error&) {});
-    return out;
-  }
-
-private:
-  caf::actor_system& system_;
-  const config::node_config& options_;
-  std::shared_ptr<replay_job> job_;
-  std::vector<copy_engine_actor> copiers_;
-};
-
-/// Shows how far the replay is: one line that is redrawn on a terminal, else a line now and then.
-class progress_display {
-public:
-  explicit progress_display(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) != 0) {}
-
-  std::chrono::milliseconds interval() const { return std::chrono::milliseconds(terminal_ ? 200 : 500); }
-
-  void update(replay_job& job, timestamp started, bool last) {
-    const auto now = std::chrono::steady_clock::now();
-    if (quiet_ || (!terminal_ && !last && now - shown_ < std::chrono::seconds(5)))
-      return;
-    shown_ = now;
-    replay::replay_progress x;
-    x.requests = job.trace.requests.size();
-    {
-      std::lock_guard guard(job.mutex);
-      x.requests_done = job.report.requests;
-      x.blocks = job.report.blocks;
-      x.hit_blocks = job.report.hit_blocks;
-      x.loaded_bytes = job.report.loaded_bytes;
-      x.saved_bytes = job.report.saved_bytes;
-      x.failures = job.report.verify_failures + job.report.load_failures + job.report.save_failures;
-    }
-    x.elapsed = now - started;
-    if (terminal_)
-      std::cerr << '\r' << replay::progress_line(x) << "\x1b[K" << (last ? "\n" : "") << std::flush;
-    else
-      std::cerr << replay::progress_line(x) << '\n';
-  }
-
-private:
-  bool quiet_;
-  bool terminal_;
-  timestamp shown_ = std::chrono::steady_clock::now();
-};
+replay::replay_progress progress_of(replay_job& job, duration elapsed) {
+  replay::replay_progress x;
+  x.requests = job.trace.requests.size();
+  x.elapsed = elapsed;
+  std::lock_guard guard(job.mutex);
+  x.requests_done = job.report.requests;
+  x.blocks = job.report.blocks;
+  x.hit_blocks = job.report.hit_blocks;
+  x.loaded_bytes = job.report.loaded_bytes;
+  x.saved_bytes = job.report.saved_bytes;
+  x.failures = job.report.verify_failures + job.report.load_failures + job.report.save_failures;
+  return x;
+}
 
 /// Runs the workers until the trace is through, the node is gone for good, or the user interrupts.
 void play(caf::actor_system& system, const std::shared_ptr<replay_job>& job, const replay_options& options,
@@ -248,7 +148,7 @@ void play(caf::actor_system& system, const std::shared_ptr<replay_job>& job, con
   progress_display progress(options.quiet);
   while (running > 0) {
     self->receive([&](const caf::down_msg&) { --running; }, caf::after(progress.interval()) >> [] {});
-    progress.update(*job, started, running == 0);
+    progress.update(progress_of(*job, std::chrono::steady_clock::now() - started), running == 0);
     if (signals.interrupted()) {
       job->stop = true;
       std::lock_guard guard(job->mutex);
@@ -344,10 +244,13 @@ int replay(const replay_options& options) {
   }
 
   int code = exit_failed;
-  {
-    client engine(system, node_config, job);
+  if (options.engine) {
+    code = replay_through_engine(system, where, node_config, job->trace, options, signals);
+  } else {
+    node_client client(system, {node_config.transfer, node_config.attach});
     const auto run = [&]() -> result<void> {
-      auto attached = engine.attach(std::move(where), options.attach_limit);
+      where.client_name = "replay";
+      auto attached = client.attach(std::move(where), options.attach_limit);
       if (!attached)
         return tl::unexpected<error>(attached.error());
       const auto longest = longest_request(job->trace);
@@ -358,14 +261,14 @@ int replay(const replay_options& options) {
       job->reconnect_limit = options.attach_limit;
       if (auto made = make_devices(*job, attached->space, longest * options.concurrency, options.gpu); !made)
         return made;
-      if (auto bound = engine.start(*attached, options.gpu, options.attach_limit); !bound)
-        return bound;
-      const auto evicted = engine.evicted_keys();
+      if (auto started = start_ranks(client, *job, options.gpu, options.attach_limit); !started)
+        return started;
+      const auto evicted = evicted_keys(system, client.lookup());
       play(system, job, options, longest, signals);
       for (const auto& device : job->devices)
         if (const auto failure = device->failure())
           return tl::unexpected<error>(*failure);
-      const auto evicted_now = engine.evicted_keys();
+      const auto evicted_now = evicted_keys(system, client.lookup());
       job->report.evicted_keys = evicted_now > evicted ? evicted_now - evicted : 0;
       return {};
     };
@@ -373,6 +276,10 @@ int replay(const replay_options& options) {
       code = report_failure(done.error());
     else
       code = print_outcome(*job, options);
+    job->load.clear();
+    job->save.clear();
+    job->lookup = nullptr;
+    job->link = nullptr;
   }
   if (node)
     if (const auto stopped = node->stop(system, node_config.drain_timeout); !stopped)

@@ -1,0 +1,199 @@
+#include "actors/scheduler/scheduler_state.hpp"
+#include "replay/text_table.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <iostream>
+#include <new>
+#include <numeric>
+#include <string>
+#include <vector>
+
+/// What a connector's scheduler half takes of a step of the engine: the first question of each request, which hashes
+/// its tokens, and then every step in which it waits.
+
+namespace {
+
+std::atomic<std::uint64_t> allocations{0};
+std::atomic<std::uint64_t> allocated_bytes{0};
+
+} // namespace
+
+void* operator new(std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  allocated_bytes.fetch_add(size, std::memory_order_relaxed);
+  if (void* p = std::malloc(size == 0 ? 1 : size))
+    return p;
+  throw std::bad_alloc();
+}
+
+void operator delete(void* p) noexcept {
+  std::free(p);
+}
+
+void operator delete(void* p, std::size_t) noexcept {
+  std::free(p);
+}
+
+namespace troupe::connector {
+
+namespace {
+
+constexpr std::uint32_t prompt_tokens = 32'768;
+constexpr std::uint32_t block_tokens = 16;
+constexpr int steps = 2001;
+
+double microseconds(duration x) {
+  return std::chrono::duration<double, std::micro>(x).count();
+}
+
+std::string format(double x) {
+  auto out = std::to_string(x);
+  return out.substr(0, out.find('.') + 2);
+}
+
+struct measured {
+  double median = 0;
+  double p99 = 0;
+  double allocations = 0;
+  double bytes = 0;
+};
+
+/// Calls f() `steps` times.
+template <class F>
+measured measure(F f) {
+  std::vector<double> times;
+  times.reserve(steps);
+  const auto allocations_before = allocations.load();
+  const auto bytes_before = allocated_bytes.load();
+  for (int i = 0; i < steps; ++i) {
+    const auto started = std::chrono::steady_clock::now();
+    f();
+    times.push_back(microseconds(std::chrono::steady_clock::now() - started));
+  }
+  measured out;
+  out.allocations = static_cast<double>(allocations.load() - allocations_before) / steps;
+  out.bytes = static_cast<double>(allocated_bytes.load() - bytes_before) / steps;
+  std::sort(times.begin(), times.end());
+  out.median = times[steps / 2];
+  out.p99 = times[steps * 99 / 100];
+  return out;
+}
+
+/// As engines name them.
+std::string name_of(std::size_t i) {
+  return "chatcmpl-5f2c9d0e1b7a4c3f8e6d" + std::to_string(1'000'000 + i);
+}
+
+class hooks {
+public:
+  hooks(key_source source, std::uint32_t blocks_per_chunk, std::size_t waiting, std::size_t running)
+      : state_(options(source, blocks_per_chunk)), tokens_(prompt_tokens), hashes_(prompt_tokens / block_tokens),
+        waiting_(waiting) {
+    std::iota(tokens_.begin(), tokens_.end(), token_id{1});
+    for (std::size_t i = 0; i < hashes_.size(); ++i)
+      hashes_[i].fill(static_cast<std::byte>(i * 31));
+    for (std::size_t i = 0; i < waiting + running; ++i)
+      names_.push_back(name_of(i));
+  }
+
+  engine_request request(std::size_t i) const {
+    return {.id = names_[i], .tokens = {0, tokens_}, .hashes = {0, hashes_}};
+  }
+
+  /// The hooks read the clock each time.
+  void ask(std::size_t i) { state_.get_num_new_matched_tokens(request(i), 0, std::chrono::steady_clock::now()); }
+
+  void ask_all() {
+    for (std::size_t i = 0; i < waiting_; ++i)
+      ask(i);
+  }
+
+  void answer_all() {
+    for (auto& x : state_.take_outbox())
+      if (const auto* sent = std::get_if<lookup_submit>(&x))
+        state_.on_lookup(sent->lookup, lookup_result{1, ticket{1, sent->lookup}}, std::chrono::steady_clock::now());
+  }
+
+  /// Requests that run and produce a token each.
+  void start_running() {
+    std::vector<block_id> blocks(hashes_.size() + 64);
+    std::iota(blocks.begin(), blocks.end(), block_id{1});
+    for (auto i = waiting_; i < names_.size(); ++i) {
+      ask(i);
+      answer_all();
+      state_.update_state_after_alloc(names_[i], blocks, 0);
+      const scheduled_request part{
+          .id = names_[i], .computed_tokens = 0, .scheduled_tokens = prompt_tokens, .blocks = blocks};
+      state_.build_connector_meta({.new_requests = {&part, 1}}, std::chrono::steady_clock::now());
+      running_.push_back({.id = names_[i], .computed_tokens = prompt_tokens, .scheduled_tokens = 1});
+    }
+  }
+
+  void build() { state_.build_connector_meta({.cached_requests = running_}, std::chrono::steady_clock::now()); }
+
+private:
+  static scheduler_options options(key_source source, std::uint32_t blocks_per_chunk) {
+    scheduler_options out;
+    out.space = namespace_id{1, 2};
+    out.keys = {source, block_tokens, blocks_per_chunk};
+    out.lookups_max = 100'000;
+    out.lease = std::chrono::hours(1);
+    out.lookup_patience = std::chrono::hours(1);
+    return out;
+  }
+
+  scheduler_state state_;
+  std::vector<token_id> tokens_;
+  std::vector<block_hash> hashes_;
+  std::size_t waiting_;
+  std::vector<std::string> names_;
+  std::vector<scheduled_request> running_;
+};
+
+void print_first_calls() {
+  replay::text_table table({"first question of a request of 32,768 tokens", "keys", "µs", "KiB allocated"});
+  for (const auto source : {key_source::engine_hashes, key_source::rolling_chunk_hash, key_source::md5_chain})
+    for (const std::uint32_t blocks : {1U, 16U}) {
+      hooks x(source, blocks, steps, 0);
+      std::size_t next = 0;
+      const auto m = measure([&] { x.ask(next++); });
+      table.row({std::string(to_string(source)), std::to_string(prompt_tokens / block_tokens / blocks),
+                 format(m.median), format(m.bytes / 1024)});
+    }
+  std::cout << table.str() << '\n';
+}
+
+void print_steps() {
+  replay::text_table table({"all hooks of a step", "µs", "p99", "allocations"});
+  const auto row = [&](const char* name, const measured& m) {
+    table.row({name, format(m.median), format(m.p99), format(m.allocations)});
+  };
+  hooks x(key_source::engine_hashes, 1, 256, 256);
+  x.start_running();
+  x.ask_all();
+  row("256 wait for answers, none runs", measure([&] {
+        x.ask_all();
+        // Nothing is scheduled.
+      }));
+  row("256 wait for answers, 256 run", measure([&] {
+        x.ask_all();
+        x.build();
+      }));
+  x.answer_all();
+  row("256 have answers and wait for blocks, 256 run", measure([&] {
+        x.ask_all();
+        x.build();
+      }));
+  std::cout << table.str();
+}
+
+} // namespace
+
+} // namespace troupe::connector
+
+int main() {
+  troupe::connector::print_first_calls();
+  troupe::connector::print_steps();
+}

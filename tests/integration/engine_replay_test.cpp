@@ -1,0 +1,184 @@
+#include "tests/catch.hpp"
+#include "tests/integration/support.hpp"
+
+#include <csignal>
+
+/// The connector as an engine drives it: `troupe replay --engine`, and the example of the documentation.
+
+using namespace troupe::test;
+using stream = process::stream;
+
+namespace {
+
+constexpr const char* small_trace = "loogle:10,1024,8,128";
+/// Long enough to be in the middle of.
+constexpr const char* long_trace = "loogle:60,4096,20,128";
+
+arguments operator+(arguments a, const arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+outcome run_example(const arguments& what) {
+  launch how;
+  how.arguments = arguments{TROUPE_EXAMPLE_ENGINE} + what;
+  return run(how);
+}
+
+/// What must hold for every engine, whatever happened to its node and its requests.
+void check_right(const replay_outcome& x) {
+  INFO(x.err);
+  REQUIRE(x.report.is_object());
+  INFO(x.report.dump());
+  CHECK(x.code == 0);
+  CHECK(x.count("wrong_tokens") == 0);
+  CHECK(x.report.at("violations").empty());
+  CHECK(x.count("compared_tokens") > 0);
+}
+
+} // namespace
+
+TEST_CASE("an engine loads through its connector what it has saved, whatever a page is made of") {
+  const scratch_directory scratch;
+  const auto ranks = GENERATE(1U, 2U, 3U);
+  const auto* blocks_per_page = GENERATE("1", "4");
+  INFO(ranks << " ranks, " << blocks_per_page << " blocks a page");
+  const auto x = run_replay({"--engine", "--trace", small_trace, "--page-bytes", "65536", "--ranks",
+                             std::to_string(ranks), "--blocks-per-page", blocks_per_page},
+                            scratch.path());
+  check_right(x);
+  CHECK(x.count("requests") == 80);
+  CHECK(x.count("external_tokens") > 0);
+  CHECK(x.count("loads_failed") == 0);
+  CHECK(x.count("failed_save_tasks") == 0);
+  CHECK(x.count("loaded_bytes") >= x.count("loads") * ranks * 65536);
+  CHECK(entries(scratch.path()).empty());
+}
+
+TEST_CASE("a second engine finds all that the first one has saved, and leaves nothing behind") {
+  const scratch_directory scratch;
+  const node_shape shape{.ranks = 2, .slots = 2048};
+  serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)));
+  const arguments how{"--engine", "--attach", node.address(), "--trace", small_trace};
+  check_right(run_replay(how));
+  const auto after_first = node.wait_for_statistics([](const auto& x) { return x.clients == 0 && x.at_rest(); });
+  CHECK(after_first.leases == 0);
+  CHECK(after_first.reservations == 0);
+  const auto second = run_replay(how);
+  check_right(second);
+  // All full pages of all prompts come from the one cache or the other; what is computed is the last token of each
+  // prompt, and outputs.
+  CHECK(second.count("external_tokens") + second.count("prefix_cache_tokens") ==
+        second.count("prompt_tokens") - second.count("requests"));
+  const auto rest = node.wait_for_statistics([](const auto& x) { return x.clients == 0 && x.at_rest(); });
+  CHECK(rest.leases == 0);
+  CHECK(rest.keys >= after_first.keys);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("engine faults: aborts, preemptions and damaged pages cost work and nothing else") {
+  const scratch_directory scratch;
+  const auto* seed = GENERATE("1", "2");
+  const auto* blocks_per_page = GENERATE("1", "2");
+  INFO("seed " << seed);
+  const auto x = run_replay({"--engine", "--inject-faults", seed, "--trace", "loogle:40,2048,15,128", "--page-bytes",
+                             "16384", "--ranks", "2", "--concurrency", "8", "--blocks-per-page", blocks_per_page},
+                            scratch.path());
+  check_right(x);
+  CHECK(x.count("requests") == 600);
+  CHECK(x.count("requests_aborted") > 0);
+  CHECK(x.count("preemptions") > 0);
+  CHECK(x.count("damaged_pages") > 0);
+  CHECK(x.count("loads_failed") > 0);
+}
+
+TEST_CASE("engine faults: a node that is killed and comes back costs an engine hits and nothing else") {
+  const scratch_directory scratch;
+  const node_shape shape{.ranks = 2, .slots = 4096};
+  const auto config = write_config(scratch.path(), node_config(scratch.path(), shape));
+  std::optional<serving_node> node(std::in_place, config);
+  const auto port = std::to_string(node->port());
+  const arguments how{"--engine", "--inject-faults", "7", "--attach", node->address(), "--trace", long_trace};
+  process client(replay_command(how));
+  for (int round = 0; round < 3; ++round) {
+    INFO("round " << round);
+    node->wait_for_statistics([](const auto& x) { return x.clients > 0 && x.keys > 100; });
+    node->program().kill();
+    node.emplace(config, arguments{"--set", "actors.port=" + port});
+  }
+  const auto x = result_of(client);
+  check_right(x);
+  CHECK(x.count("requests") == 1200);
+  const auto rest = node->wait_for_statistics([](const auto& y) { return y.clients == 0 && y.at_rest(); });
+  CHECK(rest.leases == 0);
+  CHECK(node->stop() == 0);
+}
+
+TEST_CASE("engine faults: without its node an engine computes everything itself") {
+  const scratch_directory scratch;
+  std::optional<serving_node> node(std::in_place, write_config(scratch.path(), node_config(scratch.path())));
+  process client(replay_command({"--engine", "--attach", node->address(), "--trace", long_trace}));
+  node->wait_for_statistics([](const auto& x) { return x.clients > 0 && x.keys > 100; });
+  node->program().kill();
+  const auto x = result_of(client);
+  check_right(x);
+  CHECK(x.count("requests") == 1200);
+}
+
+TEST_CASE("C-3 an engine talks to the node that it is told, and an error says which that was", "[hazards]") {
+  const auto x = run_replay({"--engine", "--attach", "127.0.0.1:1", "--attach-limit", "1", "--trace", small_trace});
+  CHECK(x.code == 1);
+  CHECK(x.err.find("127.0.0.1:1") != std::string::npos);
+}
+
+TEST_CASE("C-13 SIGINT ends a replay through an engine in good order", "[hazards]") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), node_config(scratch.path(), {.slots = 8192})));
+  process client(replay_command({"--engine", "--attach", node.address(), "--trace", "loogle:400,20480,20,128"}));
+  node.wait_for_statistics([](const auto& x) { return x.clients > 0 && x.keys > 100; });
+  client.send(SIGINT);
+  const auto x = result_of(client);
+  INFO(x.err);
+  CHECK(x.code == 1);
+  CHECK(x.err.find("interrupted after") != std::string::npos);
+  CHECK(x.count("wrong_tokens") == 0);
+  CHECK(x.report.at("violations").empty());
+  const auto rest = node.wait_for_statistics([](const auto& y) { return y.clients == 0 && y.at_rest(); });
+  CHECK(rest.leases == 0);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("options of an engine replay that cannot be are refused") {
+  const scratch_directory scratch;
+  const arguments how{"--engine", "--trace", small_trace, "--page-bytes", "4096"};
+  const auto refused = [&](const arguments& more, const char* text) {
+    const auto x = run_replay(how + more, scratch.path());
+    INFO(x.err);
+    CHECK(x.code == 2);
+    CHECK(x.err.find(text) != std::string::npos);
+  };
+  refused({"--blocks-per-page", "3"}, "--blocks-per-page");
+  refused({"--kv-blocks", "2"}, "--kv-blocks");
+  refused({"--device", "cuda"}, "--device");
+  const auto alone = run_replay({"--trace", small_trace, "--kv-blocks", "100"}, scratch.path());
+  CHECK(alone.code == 2);
+  CHECK(alone.err.find("--engine") != std::string::npos);
+}
+
+TEST_CASE("the engine of the documentation saves and loads, and everything it is given is right") {
+  const scratch_directory scratch;
+  auto config = node_config(scratch.path(), {.ranks = 2, .page_bytes = 65536, .slots = 64});
+  config["namespaces"][0]["kv_cache"] = {{"layers", 2},     {"parts", 2},         {"heads", 2},
+                                         {"head_size", 64}, {"element_bytes", 2}, {"block_tokens", 64}};
+  serving_node node(write_config(scratch.path(), config));
+  for (int i = 0; i < 2; ++i) {
+    const auto x = run_example({"127.0.0.1", std::to_string(node.port())});
+    INFO(x.out << x.err);
+    CHECK(x.code == 0);
+    CHECK(x.out.find("second: 256 of 266 tokens are in the cache") != std::string::npos);
+    CHECK(x.out.find("every byte is right") != std::string::npos);
+  }
+  CHECK(node.stop() == 0);
+  const auto without = run_example({});
+  CHECK(without.code == 2);
+}
