@@ -48,7 +48,7 @@ connector::worker_output engine_model::execute(std::uint32_t worker, const sched
   auto& half = *workers_[worker];
   half.bind_connector_metadata(step.metadata);
   const auto runs = step.total_tokens > 0;
-  if (runs || step.preempted)
+  if (runs || (step.preempted && options().preemptions_without_forward))
     half.handle_preemptions();
   half.start_load_kv();
   if (runs) {

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -121,7 +120,6 @@ private:
   std::vector<connector::scheduled_request> new_requests_;
   std::vector<connector::scheduled_request> cached_requests_;
   std::vector<std::string_view> preempted_ids_;
-  std::string key_;
 };
 
 } // namespace troupe::engine

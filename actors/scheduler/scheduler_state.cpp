@@ -89,7 +89,8 @@ void scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answ
   if (found != lookups_.end())
     lookups_.erase(found);
   if (session == sessions_.end() || session->second->presence != stay::present ||
-      session->second->search().now != status::under_way || session->second->search().id != lookup) {
+      !session->second->may_load() || session->second->search().now != status::under_way ||
+      session->second->search().id != lookup) {
     if (answer && answer->matched > 0)
       outbox_.emplace_back(lookup_release{answer->lease}); // nobody waits for it any more
     return;

@@ -91,6 +91,8 @@ public:
 
   /// Tasks waiting or handed on.
   std::size_t tasks_outstanding() const noexcept { return tasks_.size(); }
+  /// Requests with such tasks.
+  std::size_t sessions() const noexcept { return sessions_.size(); }
 
   std::vector<worker_effect> take_outbox() { return std::exchange(outbox_, {}); }
 

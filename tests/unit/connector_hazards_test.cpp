@@ -104,6 +104,14 @@ TEST_CASE("H4 a lease that nobody uses is given back, however the request leaves
     CHECK(all_given_back(desk));
     CHECK(desk.ask("r", tokens) == matched_tokens{0, false});
   }
+  SECTION("the engine runs the request without waiting for the answer") {
+    scheduler_desk desk(hf3fs_options());
+    desk.ask("r", tokens);
+    desk.allocate("r", blocks_from(0, 7), 0);
+    desk.run_new("r", blocks_from(0, 7), 0, 100);
+    desk.answer(4);
+    CHECK(all_given_back(desk));
+  }
   SECTION("the engine has as much itself") {
     scheduler_desk desk(hf3fs_options());
     desk.ask("r", tokens, 64);

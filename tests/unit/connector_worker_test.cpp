@@ -370,10 +370,8 @@ TEST_CASE("of workers with the same KV one saves, and all load", "[connector]") 
 
 TEST_CASE("C-9 loads and saves name the event that they wait for", "[connector][hazards]") {
   worker_desk desk;
-  desk.bind({.loads = {make_load(1, "a", 1, 10)},
-             .stores = {make_store(1, 2, "b", 1, 20)},
-             .preempted = {},
-             .finished = {}});
+  desk.bind(
+      {.loads = {make_load(1, "a", 1, 10)}, .stores = {make_store(1, 2, "b", 1, 20)}, .preempted = {}, .finished = {}});
   desk.state.start_load_kv(desk.now, 5);
   desk.state.wait_for_save(desk.now, 6);
   desk.collect();

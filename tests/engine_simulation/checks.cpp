@@ -1,0 +1,291 @@
+#include "tests/engine_simulation/checks.hpp"
+
+#include <algorithm>
+
+namespace troupe::engine_simulation {
+
+using engine::request_status;
+
+checks::checks(world& w, cache& c, const memory& m, const engine::engine_model& e, const sim_scheduler_half& half)
+    : world_(w), cache_(c), memory_(m), engine_(e), half_(half) {}
+
+void checks::fail(std::string_view property, const std::string& request, const std::string& text) {
+  world_.fail(property, request + ": " + text);
+}
+
+std::span<const engine::content> checks::chunk_of(const engine::request& r, std::uint32_t chunk) const {
+  const auto tokens = world_.p.chunk_tokens();
+  return std::span(r.truth.contents).subspan(std::size_t{chunk} * tokens, tokens);
+}
+
+void checks::scheduled(const connector::scheduler_output& step, const connector::connector_metadata& said) {
+  world_.count(seen::preemption, step.preempted.size());
+  if (!said.preempted.empty())
+    world_.count(seen::preemption_with_store, said.preempted.size());
+  for (const auto& x : said.loads)
+    check_load(x);
+  for (const auto& x : said.stores)
+    check_store(x, step);
+  for (std::size_t i = 1; i < said.stores.size(); ++i) {
+    const auto& before = said.stores[i - 1];
+    if (said.stores[i].session == before.session &&
+        said.stores[i].first_chunk < before.first_chunk + before.keys.size())
+      fail("P1b", before.request, "chunks are not stored in order");
+  }
+  for (const auto& list : {step.new_requests, step.cached_requests})
+    for (const auto& x : list)
+      check_nothing_forgotten(x);
+  check_blocks();
+}
+
+void checks::check_store(const connector::store_op& op, const connector::scheduler_output& step) {
+  const auto* r = engine_.find(op.request);
+  if (r == nullptr || r->status != request_status::running)
+    return fail("P1a", op.request, "blocks are to be stored that the engine does not have");
+  const auto per_chunk = world_.p.worker.blocks_per_chunk;
+  const auto count = static_cast<std::uint32_t>(op.keys.size());
+  const auto last = op.first_chunk + count;
+  if (count == 0 || op.blocks.size() != std::size_t{count} * per_chunk)
+    return fail("P1b", op.request, "a store that is not a multiple of a chunk");
+  if (std::size_t{last} * per_chunk > r->blocks.size() ||
+      std::size_t{last} * world_.p.chunk_tokens() > r->truth.contents.size())
+    return fail("P1a", op.request, "a store goes beyond the blocks of the request");
+  if (!std::equal(op.blocks.begin(), op.blocks.end(), r->blocks.begin() + std::ptrdiff_t{op.first_chunk} * per_chunk))
+    fail("P1a", op.request,
+         "a store of chunks from " + std::to_string(op.first_chunk) + " names other blocks than the request has there");
+  std::uint32_t computed = 0;
+  for (const auto& list : {step.new_requests, step.cached_requests})
+    for (const auto& x : list)
+      if (x.id == op.request)
+        computed = std::min(x.computed_tokens + x.scheduled_tokens, r->num_tokens);
+  if (last * world_.p.chunk_tokens() > computed)
+    fail("P1b", op.request,
+         "a store ends at token " + std::to_string(last * world_.p.chunk_tokens()) + ", and " +
+             std::to_string(computed) + " are there after the step");
+  for (const auto& [id, x] : stores_)
+    if (x.session == op.session && x.first < last && op.first_chunk < x.last)
+      fail("P1b", op.request,
+           "chunks from " + std::to_string(op.first_chunk) +
+               " are to be stored, and a store of some of them is under way");
+  const auto* known = half_.state().find(op.request);
+  if (known == nullptr || last > known->keys().size() ||
+      !std::equal(op.keys.begin(), op.keys.end(), known->keys().begin() + op.first_chunk) ||
+      op.parent != (op.first_chunk == 0 ? key_digest{} : known->keys()[op.first_chunk - 1]))
+    return fail("P1b", op.request, "keys of a store are not those of its chunks, or its parent is another one");
+  stores_.emplace(op.id,
+                  open_store{op.session, op.first_chunk, last, world_.p.ranks, std::vector<std::uint8_t>(count, 1)});
+  check_chunks(op, *r);
+}
+
+void checks::check_chunks(const connector::store_op& op, const engine::request& r) {
+  auto& chunks = sessions_[op.session].chunks;
+  chunks.resize(std::max(chunks.size(), op.first_chunk + op.keys.size()));
+  for (std::uint32_t i = 0; i < op.keys.size(); ++i) {
+    const auto number = op.first_chunk + i;
+    auto& x = chunks[number];
+    if (!x.load_failed && (x.now == chunk_state::stored || x.now == chunk_state::loaded))
+      fail("P1b", op.request, "chunk " + std::to_string(number) + " is in the cache, and is to be stored again");
+    if (!x.load_failed && x.now == chunk_state::failed && x.attempts >= world_.p.scheduler.store_attempts_max)
+      fail("P1b", op.request, "chunk " + std::to_string(number) + " is tried too often");
+    if (x.attempts++ > 0)
+      world_.count(seen::store_retried);
+    x.now = chunk_state::storing;
+    x.load_failed = false;
+    const auto parent = i == 0 ? op.parent : op.keys[i - 1];
+    if (!cache_.expect(op.keys[i], parent, chunk_of(r, number), half_.epoch()))
+      fail("P3", op.request, "chunk " + std::to_string(number) + " has the key of other tokens");
+  }
+}
+
+/// Whatever can be stored is, or was, or need not be.
+void checks::check_nothing_forgotten(const connector::scheduled_request& part) {
+  const auto* known = half_.state().find(part.id);
+  const auto* r = engine_.find(part.id);
+  if (known == nullptr || r == nullptr || !known->usable())
+    return;
+  auto end = std::min(part.computed_tokens + part.scheduled_tokens, r->num_tokens);
+  if (!world_.p.scheduler.save_generated)
+    end = std::min(end, known->prompt_tokens());
+  auto& chunks = sessions_[known->session()].chunks;
+  const auto count = std::min<std::size_t>(end / world_.p.chunk_tokens(), known->keys().size());
+  chunks.resize(std::max(chunks.size(), count));
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& x = chunks[i];
+    if (x.now == chunk_state::unknown || x.now == chunk_state::lost ||
+        (x.now == chunk_state::failed && x.attempts < world_.p.scheduler.store_attempts_max))
+      return fail("P1b", r->spec.id, "chunk " + std::to_string(i) + " could be stored, and is not");
+  }
+}
+
+void checks::allocating(std::string_view request, std::uint32_t chunks_found) {
+  const auto* known = half_.state().find(request);
+  auto& chunks = sessions_[known->session()].chunks;
+  chunks.resize(std::max<std::size_t>(chunks.size(), chunks_found));
+  for (std::size_t i = 0; i < chunks_found; ++i) {
+    if (!cache_.was_found(known->keys()[i]))
+      return fail("P1b", known->name(), "chunk " + std::to_string(i) + " was never found in the cache");
+    chunks[i].load_failed = false;
+    if (chunks[i].now != chunk_state::storing)
+      chunks[i].now = chunk_state::stored;
+  }
+}
+
+void checks::matched(const connector::engine_request& request, const connector::matched_tokens& answer, bool asked) {
+  const auto* known = half_.state().find(request.id);
+  const auto* r = engine_.find(request.id);
+  if (known == nullptr || r == nullptr || !known->usable())
+    return;
+  auto& x = sessions_[known->session()];
+  if (asked)
+    x.asked = r->num_preemptions;
+  if (answer.tokens && known->chunks_to_look_up() > 0 && x.asked != r->num_preemptions)
+    fail("P5", r->spec.id, "gets an answer, and the cache was not asked");
+  if (answer.tokens.value_or(0) == 0 || cache_.was_killed())
+    return;
+  for (const auto& key : known->keys().first(known->search().matched))
+    if (!cache_.is_held(key))
+      fail("leases", r->spec.id, "is told of tokens that nothing holds in the cache any more");
+}
+
+void checks::check_load(const connector::load_op& op) {
+  const auto* r = engine_.find(op.request);
+  if (r == nullptr || r->status != request_status::waiting_for_remote_kvs)
+    return fail("P1c", op.request, "a load for a request that waits for none");
+  auto& session = sessions_[op.session];
+  if (session.loaded == r->num_preemptions)
+    fail("P1c", op.request, "a second load without a preemption");
+  if (session.loaded != ~std::uint32_t{0})
+    world_.count(seen::load_again);
+  session.loaded = r->num_preemptions;
+  const auto per_chunk = world_.p.worker.blocks_per_chunk;
+  const auto block_tokens = world_.p.engine.block_tokens;
+  const auto first = r->num_local_tokens / world_.p.chunk_tokens();
+  const auto end = r->num_local_tokens + r->num_external_tokens;
+  if (end != (first + op.keys.size()) * world_.p.chunk_tokens() || op.blocks.size() != op.keys.size() * per_chunk)
+    return fail("P1c", op.request,
+                "a load of " + std::to_string(op.keys.size()) + " chunks, and the engine waits for " +
+                    std::to_string(r->num_external_tokens) + " tokens behind " + std::to_string(r->num_local_tokens));
+  if (r->num_local_tokens % world_.p.chunk_tokens() != 0)
+    world_.count(seen::load_of_computed_chunk);
+  for (std::size_t i = 0; i < op.blocks.size(); ++i) {
+    const auto position = std::size_t{first} * per_chunk + i;
+    const auto computed = position * block_tokens < r->num_local_tokens;
+    if (computed && op.blocks[i] != null_block)
+      fail("P1c", op.request,
+           "block " + std::to_string(op.blocks[i]) + " would be loaded, which the engine has computed itself");
+    if (!computed && op.blocks[i] != r->blocks[position])
+      fail("P1a", op.request,
+           "a load names another block than the request has at position " + std::to_string(position));
+  }
+  for (std::uint32_t i = 0; i < op.keys.size(); ++i) {
+    const auto* right = cache_.expected(op.keys[i]);
+    const auto wanted = chunk_of(*r, first + i);
+    if (right == nullptr || !std::equal(wanted.begin(), wanted.end(), right->contents.begin()))
+      fail("P3", op.request, "chunk " + std::to_string(first + i) + " is loaded by the key of other tokens");
+    else if (right->epoch != half_.epoch())
+      return fail("P3", op.request, "a chunk is loaded from before the cache was reset");
+  }
+  session.chunks.resize(std::max(session.chunks.size(), first + op.keys.size()));
+  for (std::size_t i = first; i < first + op.keys.size(); ++i)
+    if (session.chunks[i].now != chunk_state::storing)
+      session.chunks[i].now = chunk_state::loaded;
+}
+
+/// P1d.
+void checks::check_blocks() {
+  for (const auto& [id, r] : engine_.schedule().requests()) {
+    if (r->status != request_status::running && (r->status != request_status::waiting_for_remote_kvs || r->received))
+      continue;
+    const auto* known = half_.state().find(id);
+    if (known == nullptr) {
+      if (r->spec.cacheable && world_.p.connector)
+        fail("P1d", id, "the connector does not know the request");
+      continue;
+    }
+    const auto blocks = known->blocks();
+    if (!std::equal(blocks.begin(), blocks.end(), r->blocks.begin(), r->blocks.end()))
+      fail("P1d", id, "the connector's list of blocks is not the engine's");
+    if (r->status == request_status::running && !known->search().leases.empty())
+      fail("leases", id, "runs, and still holds what a lookup has found");
+  }
+}
+
+void checks::reported(const connector::worker_output& output) {
+  for (const auto& x : output.stores) {
+    const auto i = stores_.find(x.id);
+    if (i == stores_.end()) {
+      world_.fail("reports", "a store is reported that there is not");
+      continue;
+    }
+    auto& open = i->second;
+    for (std::size_t k = 0; k < open.stored.size(); ++k)
+      if (k >= x.stored.size() || x.stored[k] == 0)
+        open.stored[k] = 0;
+    if (--open.reports_missing > 0)
+      continue;
+    auto& chunks = sessions_[open.session].chunks;
+    for (std::size_t k = 0; k < open.stored.size(); ++k)
+      chunks[open.first + k].now = open.stored[k] != 0 ? chunk_state::stored : chunk_state::failed;
+    stores_.erase(i);
+  }
+  if (output.load_errors.empty())
+    return;
+  for (const auto& [id, r] : engine_.schedule().requests()) {
+    const auto* known = half_.state().find(id);
+    if (known == nullptr || r->status != request_status::waiting_for_remote_kvs)
+      continue;
+    auto& chunks = sessions_[known->session()].chunks;
+    for (std::size_t p = 0; p < r->blocks.size(); ++p) {
+      const auto number = p / world_.p.worker.blocks_per_chunk;
+      if (number >= chunks.size() ||
+          !std::binary_search(output.load_errors.begin(), output.load_errors.end(), r->blocks[p]))
+        continue;
+      chunks[number].load_failed = true;
+      if (chunks[number].now != chunk_state::storing)
+        chunks[number].now = chunk_state::lost;
+    }
+  }
+}
+
+/// What is told of the cache's contents can be true: those keys were to be saved, behind that parent.
+void checks::check_events(const std::vector<connector::cache_event>& events) {
+  for (const auto& x : events) {
+    if (x.what == connector::cache_event::kind::all_cleared)
+      continue;
+    const auto known = [&](const key_digest& key) { return cache_.expected(key) != nullptr; };
+    if (x.chunk_tokens != world_.p.chunk_tokens() || x.keys.empty() ||
+        !std::all_of(x.keys.begin(), x.keys.end(), known))
+      fail("events", x.request, "an event tells of keys that nobody has saved");
+  }
+}
+
+void checks::quiet_moment() {
+  if (auto wrong = engine_.check_pool(); !wrong.empty())
+    world_.fail("pool", std::move(wrong));
+  for (const auto& x : engine_.found())
+    world_.fail(x.property, x.text);
+  if (cache_.leases_known() > half_.state().leases_held() + half_.inbox())
+    world_.fail("leases", "the cache holds keys for " + std::to_string(cache_.leases_known()) +
+                              " leases, and the connector knows of " + std::to_string(half_.state().leases_held()));
+  check_loading();
+}
+
+/// P2: whatever is being loaded belongs to one request, and that one waits for it or has left.
+void checks::check_loading() {
+  for (std::uint32_t worker = 0; worker < world_.p.workers(); ++worker)
+    for (connector::block_id x = 1; x < engine_.pool().size(); ++x)
+      if (memory_.is_loading(worker, x) && engine_.pool().references(x) != 1)
+        return world_.fail("P2", "block " + std::to_string(x) + " is being loaded, and " +
+                                     std::to_string(engine_.pool().references(x)) + " requests have it");
+  for (const auto& [id, r] : engine_.schedule().requests()) {
+    const auto may = r->finished() || (r->status == request_status::waiting_for_remote_kvs && !r->received);
+    if (may)
+      continue;
+    for (const auto x : r->blocks)
+      for (std::uint32_t worker = 0; worker < world_.p.workers(); ++worker)
+        if (memory_.is_loading(worker, x))
+          return fail("P2", id, "has block " + std::to_string(x) + ", which is being loaded for another request");
+  }
+}
+
+} // namespace troupe::engine_simulation

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "engine_model/device.hpp"
+#include "tests/engine_simulation/world.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troupe::engine_simulation {
+
+/// KV cache of all workers, and who is at which block at the moment. Property P2 is checked here: a block that is to be
+/// copied into the cache is not written, and a block that is being loaded is written by its load only.
+class memory final : public engine::device {
+public:
+  explicit memory(world& w);
+
+  void write_tokens(std::uint32_t worker, connector::block_id block, std::uint32_t first,
+                    std::span<const engine::content> contents) override;
+  bool holds(std::uint32_t worker, connector::block_id block, std::uint32_t first,
+             std::span<const engine::content> contents) override;
+
+  /// What a worker's KV of these tokens looks like: workers of different ranks hold different parts.
+  engine::content as_held(std::uint32_t worker, engine::content x) const noexcept {
+    return x ^ (worker / world_.p.workers_per_rank + 1) * 0x9e3779b97f4a7c15ULL;
+  }
+
+  /// A save of these blocks is handed on; it is copied, or will not be published any more.
+  void begin_save(std::uint32_t worker, std::span<const connector::block_id> blocks);
+  void end_save(std::uint32_t worker, std::span<const connector::block_id> blocks);
+  void begin_load(std::uint32_t worker, std::span<const connector::block_id> blocks);
+  void end_load(std::uint32_t worker, std::span<const connector::block_id> blocks);
+  bool is_loading(std::uint32_t worker, connector::block_id block) const { return at(worker, block).loads > 0; }
+
+  /// The copy engine's part: whole blocks, as they are held.
+  std::span<const engine::content> block(std::uint32_t worker, connector::block_id which) const;
+  void scatter(std::uint32_t worker, connector::block_id which, std::span<const engine::content> held);
+
+private:
+  struct use {
+    std::uint16_t saves = 0;
+    std::uint16_t loads = 0;
+  };
+
+  std::size_t index(std::uint32_t worker, connector::block_id block) const noexcept {
+    return std::size_t{worker} * blocks_ + block;
+  }
+  const use& at(std::uint32_t worker, connector::block_id block) const { return uses_[index(worker, block)]; }
+
+  world& world_;
+  std::size_t blocks_;
+  std::size_t block_tokens_;
+  std::vector<engine::content> slots_;
+  std::vector<use> uses_;
+};
+
+} // namespace troupe::engine_simulation
