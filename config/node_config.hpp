@@ -66,7 +66,8 @@ struct http_config {
   std::string host = "127.0.0.1";
   /// 0: whichever port is free.
   std::uint16_t port = 18000;
-  std::uint32_t threads = 2;
+  /// 0: one for every two cores, from one to four.
+  std::uint32_t threads = 0;
   /// Others can reach the host, and there are neither tokens nor client certificates: has to be asked for.
   bool insecure = false;
   std::optional<std::filesystem::path> tokens_file;

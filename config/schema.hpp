@@ -91,7 +91,8 @@ void describe(Visitor& v, http_config& c) {
   v.field("host", c.host, host_name,
           "Address to listen on. One that other machines can reach needs `tokens_file` or `tls.client_ca`.");
   v.field("port", c.port, whole{0, 65535}, "Port to listen on; 0 takes a free one.");
-  v.field("threads", c.threads, whole{1, 64}, "Threads that serve connections.");
+  v.field("threads", c.threads, whole{0, 64},
+          "Threads that serve connections; 0: one for every two cores, from one to four.");
   v.field("insecure", c.insecure, flag{},
           "Confirms that whoever reaches the port may do everything, where there are neither tokens nor client "
           "certificates.");

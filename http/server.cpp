@@ -4,6 +4,7 @@
 #include "http/shared_state.hpp"
 #include "http/worker.hpp"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <csignal>
 #include <exception>
@@ -19,6 +20,11 @@ namespace troupe::http {
 namespace asio = boost::asio;
 
 namespace {
+
+/// What the config says; else so many that they leave room for whom they ask.
+std::uint32_t threads_of(const config::http_config& config) {
+  return config.threads > 0 ? config.threads : std::clamp(std::thread::hardware_concurrency() / 2, 1U, 4U);
+}
 
 /// Starts a thread that leaves signals to others.
 template <class F>
@@ -42,7 +48,7 @@ std::thread start_thread(F f) {
 struct server::implementation {
   implementation(const config::http_config& config, router routes, observer* watcher)
       : shared(config, std::move(routes), watcher) {
-    for (std::uint32_t i = 0; i < config.threads; ++i)
+    for (std::uint32_t i = 0; i < threads_of(config); ++i)
       workers.push_back(std::make_unique<worker>(shared));
     accepting = std::make_unique<listener>(shared, workers);
   }

@@ -137,6 +137,7 @@ metadata_service::metadata_service(caf::actor_system& system, std::vector<regist
 
 void metadata_service::exists(const namespace_id& space, rank_number rank, std::vector<key_digest> keys,
                               callback<codes> then) const {
+  const lent_thread::offer to_shards(system_);
   split<result_codes>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
     return exists_request{space, rank, std::move(part)};
   });
@@ -144,6 +145,7 @@ void metadata_service::exists(const namespace_id& space, rank_number rank, std::
 
 void metadata_service::protect(const namespace_id& space, rank_number rank, bool complete_only, duration protect_for,
                                std::vector<key_digest> keys, callback<locations> then) const {
+  const lent_thread::offer to_shards(system_);
   split<locate_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
     return protect_request{space, rank, complete_only, protect_for, std::move(part)};
   });
@@ -222,6 +224,7 @@ void metadata_service::clear(const namespace_id& space, rank_number rank, callba
 
 void metadata_service::locate(const namespace_id& space, rank_number rank, const ticket& lease, duration lease_for,
                               std::vector<key_digest> keys, callback<locations> then) const {
+  const lent_thread::offer to_shards(system_);
   split<locate_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
     return locate_request{space, rank, lease, lease_for, std::move(part)};
   });
@@ -331,6 +334,7 @@ void metadata_service::match(const namespace_id& space, const ticket& lease, dur
             trim(x.shard, keep);
         then(matched);
       });
+  const lent_thread::offer to_shards(system_);
   // Once all are asked, the joined value may be gone at any moment: nothing here reads it.
   for (std::size_t i = 0; i < batches.size(); ++i) {
     const auto asked = static_cast<std::uint32_t>(batches[i].items.size());

@@ -22,7 +22,7 @@ struct bounds {
 const std::vector<bounds> all_bounds{
     {"actors.port", "", "0", "65535", "65536"},
     {"http.port", "", "0", "65535", "65536"},
-    {"http.threads", "0", "1", "64", "65"},
+    {"http.threads", "", "0", "64", "65"},
     {"http.limits.header_bytes", "1023", "1 KiB", "1 MiB", "1048577"},
     {"http.limits.body_bytes", "1023", "1 KiB", "1 GiB", "1073741825"},
     {"http.limits.connections", "0", "1", "65536", "65537"},
