@@ -88,9 +88,8 @@ void scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answ
   const auto session = found == lookups_.end() ? sessions_.end() : sessions_.find(found->second);
   if (found != lookups_.end())
     lookups_.erase(found);
-  if (session == sessions_.end() || session->second->presence != stay::present ||
-      !session->second->may_load() || session->second->search().now != status::under_way ||
-      session->second->search().id != lookup) {
+  if (session == sessions_.end() || session->second->presence != stay::present || !session->second->may_load() ||
+      session->second->search().now != status::under_way || session->second->search().id != lookup) {
     if (answer && answer->matched > 0)
       outbox_.emplace_back(lookup_release{answer->lease}); // nobody waits for it any more
     return;
