@@ -236,28 +236,26 @@ void scheduler_state::update_connector_output(const worker_output& output) {
       sessions_.at(session)->mark_failed(errors);
   }
   for (const auto& name : output.received) {
-    if (auto* x = tracker(name)) {
+    if (auto* x = tracker(name))
       finish_load(*x);
-      continue;
-    }
-    const auto i = leaving_.find(name);
-    if (i == leaving_.end())
-      continue;
-    const auto session = i->second;
-    finish_load(*sessions_.at(session));
-    leaving_.erase(i);
-    sessions_.at(session)->presence = stay::gone;
-    drop_if_over(session);
+    else
+      let_go(name);
   }
-  for (const auto& name : output.sent) {
-    const auto i = leaving_.find(name);
-    if (i == leaving_.end())
-      continue;
-    const auto session = i->second;
-    leaving_.erase(i);
-    sessions_.at(session)->presence = stay::gone;
-    drop_if_over(session);
-  }
+  for (const auto& name : output.sent)
+    let_go(name);
+}
+
+void scheduler_state::let_go(const std::string& name) {
+  const auto i = leaving_.find(name);
+  if (i == leaving_.end())
+    return;
+  const auto session = i->second;
+  leaving_.erase(i);
+  auto& x = *sessions_.at(session);
+  // Also where it is named in the wrong list: workers are other processes.
+  finish_load(x);
+  x.presence = stay::gone;
+  drop_if_over(session);
 }
 
 void scheduler_state::finish_load(request_tracker& x) {

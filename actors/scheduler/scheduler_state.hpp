@@ -123,6 +123,8 @@ private:
   void emit_stores(request_tracker& x, const scheduled_request& part, connector_metadata& out);
   void finish_store(const open_store& done);
   void finish_load(request_tracker& x);
+  /// The engine has been told that it may free the blocks of a finished request.
+  void let_go(const std::string& name);
   void add_event(cache_event::kind what, const request_tracker& x, const chunk_range& range);
   std::uint32_t chunk_tokens() const noexcept { return options_.keys.block_tokens * options_.keys.blocks_per_chunk; }
   /// Forgets a session that has nothing under way and that the engine does not have any more.

@@ -385,6 +385,23 @@ TEST_CASE("a request keeps its blocks until all of its stores are reported", "[c
   CHECK(desk.state.tracked_requests() == 0);
 }
 
+TEST_CASE("reports that make no sense change nothing, and end nothing", "[connector]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  desk.begin_load("r", tokens, 0, 4, blocks_from(0, 4));
+  desk.begin_load("other", tokens, 0, 4, blocks_from(10, 4));
+  CHECK(desk.finish("r"));
+  desk.report({.sent = {"r"}}); // in the wrong list
+  desk.report({.sent = {"r"}, .received = {"r"}});
+  desk.report({.sent = {"nobody"}, .received = {"nobody"}, .load_errors = {0, 11, 99}, .stores = {{77, {1}}}});
+  CHECK(desk.state.tracked_requests() == 1);
+  desk.report({.received = {"other"}});
+  desk.report({.received = {"other"}});
+  CHECK_FALSE(desk.finish("other"));
+  CHECK(desk.state.tracked_requests() == 0);
+  CHECK(desk.state.leases_held() == 0);
+}
+
 TEST_CASE("with several workers a chunk is stored when all of them have stored it", "[connector]") {
   auto options = hf3fs_options();
   options.workers = 4;
