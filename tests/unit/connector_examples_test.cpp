@@ -67,11 +67,8 @@ TEST_CASE("worked examples: what is loaded for each combination of prefix cache 
 TEST_CASE("worked examples: a prompt without hits is stored up to its last full chunk", "[connector]") {
   scheduler_desk desk(lmcache_options());
   const auto tokens = tokens_from(1, 1000);
-  desk.ask("r", tokens);
-  desk.answer(0);
-  CHECK(desk.ask("r", tokens) == matched_tokens{0, false});
   const auto blocks = blocks_from(0, 63);
-  desk.allocate("r", blocks, 0);
+  desk.admit("r", tokens, blocks);
   const auto meta = desk.run_new("r", blocks, 0, 1000);
   REQUIRE(meta.stores.size() == 1);
   CHECK(meta.stores[0].first_chunk == 0);
@@ -85,10 +82,7 @@ TEST_CASE("worked examples: a prompt without hits is stored up to its last full 
 TEST_CASE("worked examples: a prompt in pieces is stored piece by piece", "[connector]") {
   scheduler_desk desk(lmcache_options());
   const auto tokens = tokens_from(1, 2000);
-  desk.ask("r", tokens);
-  desk.answer(0);
-  desk.ask("r", tokens);
-  desk.allocate("r", blocks_from(0, 40), 0);
+  desk.admit("r", tokens, blocks_from(0, 40));
   auto meta = desk.run_new("r", blocks_from(0, 40), 0, 640);
   REQUIRE(meta.stores.size() == 1);
   CHECK(meta.stores[0].blocks == blocks_from(0, 32));
@@ -126,10 +120,7 @@ TEST_CASE("a chunk is stored when its last token is computed, not when its block
   // 512 tokens and then 248: 760 are computed, and 48 blocks, which is 768 tokens, are allocated.
   scheduler_desk desk(lmcache_options());
   const auto tokens = tokens_from(1, 2000);
-  desk.ask("r", tokens);
-  desk.answer(0);
-  desk.ask("r", tokens);
-  desk.allocate("r", blocks_from(0, 32), 0);
+  desk.admit("r", tokens, blocks_from(0, 32));
   CHECK(desk.run_new("r", blocks_from(0, 32), 0, 512).stores.at(0).keys.size() == 2);
   CHECK(desk.run_on("r", blocks_from(32, 16), 512, 248).stores.empty());
   const auto meta = desk.run_on("r", blocks_from(48, 1), 760, 8);

@@ -16,10 +16,7 @@ namespace {
 void run_cold(scheduler_desk& desk, std::string_view id, const std::vector<block_id>& blocks,
               std::uint32_t scheduled = 100) {
   const auto tokens = tokens_from(1, 100);
-  desk.ask(id, tokens);
-  desk.answer(0);
-  desk.ask(id, tokens);
-  desk.allocate(id, blocks, 0);
+  desk.admit(id, tokens, blocks);
   desk.all_stored(desk.run_new(id, blocks, 0, scheduled).stores);
 }
 
@@ -32,10 +29,7 @@ bool has_finish(const connector_metadata& meta, std::string_view id) {
 TEST_CASE("H1 a preempted request is named to the workers while its stores are open", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
-  desk.ask("r", tokens);
-  desk.answer(0);
-  desk.ask("r", tokens);
-  desk.allocate("r", blocks_from(0, 7), 0);
+  desk.admit("r", tokens, blocks_from(0, 7));
   const auto running = desk.run_new("r", blocks_from(0, 7), 0, 100);
   REQUIRE(running.stores.size() == 1);
   const auto meta = desk.preempt("r");
@@ -225,16 +219,10 @@ TEST_CASE("C-2 requests share keys only if all that decides about their KV is th
 TEST_CASE("C-6 the blocks of a request that comes back replace the old ones", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
-  desk.ask("r", tokens);
-  desk.answer(0);
-  desk.ask("r", tokens);
-  desk.allocate("r", blocks_from(0, 3), 0);
+  desk.admit("r", tokens, blocks_from(0, 3));
   desk.all_stored(desk.run_new("r", blocks_from(0, 3), 0, 48).stores);
   desk.preempt("r");
-  desk.ask("r", tokens);
-  desk.answer(0);
-  desk.ask("r", tokens);
-  desk.allocate("r", blocks_from(40, 7), 0);
+  desk.admit("r", tokens, blocks_from(40, 7));
   const auto meta = desk.resume("r", blocks_from(40, 7), 0, 100);
   CHECK(std::ranges::equal(desk.state.find("r")->blocks(), blocks_from(40, 7)));
   REQUIRE(meta.stores.size() == 1);
@@ -254,10 +242,7 @@ TEST_CASE("C-6 the blocks of a request that comes back replace the old ones", "[
 TEST_CASE("C-10 a chunk that could not be stored is tried again, and not for ever", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
-  desk.ask("r", tokens);
-  desk.answer(0);
-  desk.ask("r", tokens);
-  desk.allocate("r", blocks_from(0, 7), 0);
+  desk.admit("r", tokens, blocks_from(0, 7));
   auto meta = desk.run_new("r", blocks_from(0, 7), 0, 100);
   REQUIRE(meta.stores.size() == 1);
   desk.report({.stores = {{meta.stores[0].id, {1, 0, 1, 1, 0, 0}}}});
@@ -368,10 +353,7 @@ TEST_CASE("C-22 what the store has is not stored again", "[connector][hazards]")
 TEST_CASE("a request keeps its blocks until all of its stores are reported", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
-  desk.ask("r", tokens);
-  desk.answer(0);
-  desk.ask("r", tokens);
-  desk.allocate("r", blocks_from(0, 7), 0);
+  desk.admit("r", tokens, blocks_from(0, 7));
   const auto first = desk.run_new("r", blocks_from(0, 7), 0, 64);
   const auto second = desk.run_on("r", {}, 64, 36);
   desk.all_stored(first.stores);
@@ -408,10 +390,7 @@ TEST_CASE("with several workers a chunk is stored when all of them have stored i
   options.writers = 3;
   scheduler_desk desk(options);
   const auto tokens = tokens_from(1, 60);
-  desk.ask("r", tokens);
-  desk.answer(0);
-  desk.ask("r", tokens);
-  desk.allocate("r", blocks_from(0, 4), 0);
+  desk.admit("r", tokens, blocks_from(0, 4));
   const auto id = desk.run_new("r", blocks_from(0, 4), 0, 60).stores.at(0).id;
   desk.report({.stores = {{id, {1, 1, 1}}, {id, {1, 0, 1}}}});
   CHECK(desk.state.take_events().empty());
@@ -446,10 +425,7 @@ TEST_CASE("after a reset nothing of before is found, and what runs is not saved"
 TEST_CASE("tokens that do not follow each other make a request that takes no part", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
-  desk.ask("r", tokens);
-  desk.answer(0);
-  desk.ask("r", tokens);
-  desk.allocate("r", blocks_from(0, 20), 0);
+  desk.admit("r", tokens, blocks_from(0, 20));
   const auto later_tokens = tokens_from(200, 50);
   CHECK(desk.run_on("r", {}, 0, 200, {150, later_tokens}).stores.empty());
   CHECK_FALSE(desk.state.find("r")->usable());
@@ -460,10 +436,7 @@ TEST_CASE("prompts only: what the model has generated is not stored", "[connecto
   options.save_generated = false;
   scheduler_desk desk(options);
   const auto tokens = tokens_from(1, 100);
-  desk.ask("r", tokens);
-  desk.answer(0);
-  desk.ask("r", tokens);
-  desk.allocate("r", blocks_from(0, 7), 0);
+  desk.admit("r", tokens, blocks_from(0, 7));
   CHECK(desk.run_new("r", blocks_from(0, 7), 0, 100).stores.at(0).keys.size() == 6);
   const auto more = tokens_from(101, 100);
   CHECK(desk.run_on("r", blocks_from(7, 6), 100, 100, {100, more}).stores.empty());

@@ -149,6 +149,14 @@ public:
     report(out);
   }
 
+  /// From the first question, of which nothing is found, to a request that is about to run.
+  void admit(std::string_view id, const std::vector<token_id>& tokens, const std::vector<block_id>& blocks) {
+    ask(id, tokens);
+    answer(0);
+    CHECK(ask(id, tokens) == matched_tokens{0, false});
+    allocate(id, blocks, 0);
+  }
+
   /// From the first question to a request that waits for its load; the load.
   load_op begin_load(std::string_view id, const std::vector<token_id>& tokens, std::uint32_t computed,
                      std::uint32_t matched, const std::vector<block_id>& blocks) {
