@@ -114,6 +114,25 @@ TEST_CASE("engine faults: a node that is killed and comes back costs an engine h
   CHECK(node->stop() == 0);
 }
 
+TEST_CASE("engine faults: an engine that is killed leaves nothing behind, and the next one is right") {
+  const scratch_directory scratch;
+  const node_shape shape{.ranks = 2, .slots = 4096};
+  serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)));
+  const arguments how{"--engine", "--attach", node.address(), "--trace", long_trace};
+  for (const auto keys : {100U, 300U, 600U}) {
+    process client(replay_command(how));
+    node.wait_for_statistics([keys](const auto& x) { return x.clients > 0 && x.keys > keys; });
+    client.kill();
+    const auto rest = node.wait_for_statistics([](const auto& x) { return x.clients == 0 && x.at_rest(); });
+    CHECK(rest.leases == 0);
+    CHECK(rest.reservations == 0);
+  }
+  const auto x = run_replay(how);
+  check_right(x);
+  CHECK(x.count("requests") == 1200);
+  CHECK(node.stop() == 0);
+}
+
 TEST_CASE("engine faults: without its node an engine computes everything itself") {
   const scratch_directory scratch;
   std::optional<serving_node> node(std::in_place, write_config(scratch.path(), node_config(scratch.path())));
