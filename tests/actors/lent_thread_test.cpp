@@ -1,6 +1,7 @@
 #include "actors/ask.hpp"
 #include "tests/actors/registry_support.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <future>
@@ -62,12 +63,24 @@ struct threads_world {
 
 constexpr auto patience = std::chrono::seconds(60);
 
-/// A new actor is run once before it can be asked like one that waits.
-void settle(threads_world& world, const echo_actor& x) {
-  const auto answer = std::make_shared<std::promise<std::uint64_t>>();
-  world.ask_for(x, 0, answer);
-  REQUIRE(answer->get_future().wait_for(patience) == std::future_status::ready);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20)); // until its thread has let go of it
+/// An actor counts as at work for a moment after its last answer, so it may take several attempts until it works here.
+/// Whether one succeeded: then its answer was there at once.
+bool worked_here(threads_world& world, const echo_actor& actor, std::uint64_t x) {
+  for (int attempt = 0; attempt < 10'000; ++attempt) {
+    const auto answer = std::make_shared<std::promise<std::uint64_t>>();
+    auto future = answer->get_future();
+    {
+      const lent_thread::offer to_it(world.system);
+      world.ask_for(actor, x, answer);
+    }
+    const bool at_once = future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    REQUIRE(future.wait_for(patience) == std::future_status::ready);
+    CHECK(future.get() == x + 1);
+    if (at_once && world.seen->last() == std::this_thread::get_id())
+      return true;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return false;
 }
 
 } // namespace
@@ -75,22 +88,11 @@ void settle(threads_world& world, const echo_actor& x) {
 TEST_CASE("lent thread: an actor with nothing to do works on the thread that asks it") {
   threads_world world;
   const auto actor = world.spawn();
-  settle(world, actor);
-  const auto answer = std::make_shared<std::promise<std::uint64_t>>();
-  auto future = answer->get_future();
-  {
-    const lent_thread::offer to_it(world.system);
-    world.ask_for(actor, 41, answer);
-    CHECK(future.wait_for(std::chrono::seconds(0)) == std::future_status::timeout); // not while it is being asked
-  }
-  REQUIRE(future.wait_for(std::chrono::seconds(0)) == std::future_status::ready);
-  CHECK(future.get() == 42);
-  CHECK(world.seen->last() == std::this_thread::get_id());
-
+  CHECK(worked_here(world, actor, 41));
   // And on a thread of the scheduler where nothing is lent.
-  const auto later_answer = std::make_shared<std::promise<std::uint64_t>>();
-  world.ask_for(actor, 1, later_answer);
-  REQUIRE(later_answer->get_future().wait_for(patience) == std::future_status::ready);
+  const auto answer = std::make_shared<std::promise<std::uint64_t>>();
+  world.ask_for(actor, 1, answer);
+  REQUIRE(answer->get_future().wait_for(patience) == std::future_status::ready);
   CHECK(world.seen->last() != std::this_thread::get_id());
   threads_world::end(actor);
 }
@@ -106,7 +108,6 @@ TEST_CASE("lent thread: an actor that is at work goes on where it is") {
     begun.set_value();
     may_go_on.wait();
   });
-  settle(world, actor);
   const auto first = std::make_shared<std::promise<std::uint64_t>>();
   world.ask_for(actor, 1, first);
   REQUIRE(begun.get_future().wait_for(patience) == std::future_status::ready);
@@ -126,30 +127,30 @@ TEST_CASE("lent thread: an actor that is at work goes on where it is") {
 
 TEST_CASE("lent thread: what an actor asks others while it runs here goes to the scheduler") {
   threads_world world;
-  const auto other = world.spawn();
-  settle(world, other);
-  const auto of_other = std::make_shared<std::promise<std::uint64_t>>();
-  const auto actor = world.spawn([&world, other, of_other](std::uint64_t x) {
-    if (x != 1)
-      return;
-    const lent_thread::offer inside(world.system); // lends nothing: the thread is at work
-    world.ask_for(other, 10, of_other);
+  const auto seen_by_other = std::make_shared<trace>();
+  const auto other =
+      world.system.spawn([seen_by_other](echo_actor::pointer self) { return echo(self, seen_by_other, {}); });
+  std::atomic<std::uint64_t> asked{0};
+  const auto actor = world.spawn([&world, &asked, other](std::uint64_t) {
+    ++asked;
+    const lent_thread::offer inside(world.system); // lends nothing where the thread is at work already
+    ask<std::uint64_t>(
+        world.system, other, [](const result<std::uint64_t>&) {}, std::uint64_t{10});
   });
-  settle(world, actor);
-  const auto answer = std::make_shared<std::promise<std::uint64_t>>();
-  auto future = answer->get_future();
+  const auto here = std::this_thread::get_id();
   {
-    const lent_thread::offer to_it(world.system);
-    {
-      const lent_thread::offer again(world.system); // nor does a second offer take it
-    }
-    world.ask_for(actor, 1, answer);
+    const lent_thread::offer outer(world.system);
+    const lent_thread::offer again(world.system); // nor does a second offer take it
   }
-  CHECK(future.wait_for(std::chrono::seconds(0)) == std::future_status::ready);
-  auto future_of_other = of_other->get_future();
-  REQUIRE(future_of_other.wait_for(patience) == std::future_status::ready);
-  CHECK(future_of_other.get() == 11);
-  CHECK(world.seen->last() != std::this_thread::get_id());
+  CHECK(worked_here(world, actor, 1));
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (seen_by_other->handled < asked && std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();
+  CHECK(seen_by_other->handled == asked);
+  {
+    std::lock_guard guard(seen_by_other->mutex);
+    CHECK(std::ranges::count(seen_by_other->threads, here) == 0);
+  }
   threads_world::end(actor);
   threads_world::end(other);
 }
@@ -157,9 +158,12 @@ TEST_CASE("lent thread: what an actor asks others while it runs here goes to the
 TEST_CASE("lent thread: an actor that is gone answers that it is") {
   threads_world world;
   const auto actor = world.spawn();
-  settle(world, actor);
-  threads_world::end(actor);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  {
+    caf::scoped_actor self{world.system};
+    self->monitor(actor);
+    threads_world::end(actor);
+    self->receive([](const caf::down_msg&) {});
+  }
   std::promise<errc> promise;
   {
     const lent_thread::offer to_it(world.system);
