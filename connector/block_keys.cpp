@@ -1,12 +1,12 @@
 #include "connector/block_keys.hpp"
 
 #include "base/log.hpp"
+#include "base/message_digest.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
 #include <limits>
-#include <openssl/evp.h>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -22,44 +22,21 @@ using byte_view = std::span<const std::byte>;
 /// depend on the chunk.
 constexpr digest256 rolling_root{};
 
-/// One algorithm of OpenSSL with its context. One per thread, since making them takes longer than hashing a block.
-class hasher {
-public:
-  explicit hasher(const char* algorithm)
-      : algorithm_(EVP_MD_fetch(nullptr, algorithm, nullptr), EVP_MD_free), context_(EVP_MD_CTX_new(), free) {
-    if (!algorithm_ || !context_)
-      log::get("connector")->error("OpenSSL has no {}: no keys are made, so nothing is loaded or saved", algorithm);
-  }
+/// The thread's own; says once where OpenSSL lacks it.
+message_digest make_digest(const char* algorithm) {
+  message_digest out{algorithm};
+  if (!out.available())
+    log::get("connector")->error("OpenSSL has no {}: no keys are made, so nothing is loaded or saved", algorithm);
+  return out;
+}
 
-  bool begin() noexcept {
-    return algorithm_ && context_ && EVP_DigestInit_ex2(context_.get(), algorithm_.get(), nullptr) == 1;
-  }
-
-  bool add(byte_view bytes) noexcept { return EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1; }
-
-  /// `out` has room for the algorithm's digest.
-  bool end(std::span<std::byte> out) noexcept {
-    return EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(out.data()), nullptr) == 1;
-  }
-
-  bool digest(std::initializer_list<byte_view> parts, std::span<std::byte> out) noexcept {
-    return begin() && std::ranges::all_of(parts, [this](byte_view part) { return add(part); }) && end(out);
-  }
-
-private:
-  static void free(EVP_MD_CTX* x) noexcept { EVP_MD_CTX_free(x); }
-
-  std::unique_ptr<EVP_MD, void (*)(EVP_MD*)> algorithm_;
-  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
-};
-
-hasher& sha256() {
-  thread_local hasher x{"SHA256"};
+message_digest& sha256() {
+  thread_local message_digest x = make_digest("SHA256");
   return x;
 }
 
-hasher& md5() {
-  thread_local hasher x{"MD5"};
+message_digest& md5() {
+  thread_local message_digest x = make_digest("MD5");
   return x;
 }
 

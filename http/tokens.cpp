@@ -1,11 +1,12 @@
 #include "http/tokens.hpp"
 
+#include "base/message_digest.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
-#include <memory>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
+#include <span>
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -81,30 +82,12 @@ result<std::string> read_private_file(const std::filesystem::path& file) {
   return text;
 }
 
-/// One context per thread, since making one and looking up the algorithm takes longer than the digest of a token.
-class hasher {
-public:
-  hasher() : algorithm_(EVP_MD_fetch(nullptr, "SHA256", nullptr), EVP_MD_free), context_(EVP_MD_CTX_new(), free) {}
-
-  bool digest(std::string_view text, unsigned char* out) const noexcept {
-    return algorithm_ && context_ && EVP_DigestInit_ex2(context_.get(), algorithm_.get(), nullptr) == 1 &&
-           EVP_DigestUpdate(context_.get(), text.data(), text.size()) == 1 &&
-           EVP_DigestFinal_ex(context_.get(), out, nullptr) == 1;
-  }
-
-private:
-  static void free(EVP_MD_CTX* x) noexcept { EVP_MD_CTX_free(x); }
-
-  std::unique_ptr<EVP_MD, void (*)(EVP_MD*)> algorithm_;
-  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
-};
-
 } // namespace
 
 result<token_table::digest> token_table::digest_of(std::string_view token) {
-  thread_local const hasher sha256;
+  thread_local message_digest sha256{"SHA256"};
   digest x{};
-  if (!sha256.digest(token, x.data()))
+  if (!sha256.digest({std::as_bytes(std::span(token))}, std::as_writable_bytes(std::span(x))))
     return fail(errc::internal, "OpenSSL has no SHA-256");
   return x;
 }
