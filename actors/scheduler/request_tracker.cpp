@@ -38,7 +38,6 @@ bool request_tracker::allocated(std::span<const block_id> blocks, std::uint32_t 
       chunks_[i] = chunk::stored;
   if (external_tokens == 0 || !may_load())
     return false;
-  load_spent_ = true;
   load_first_ = computed_;
   load_last_ = computed_ + external_tokens;
   load_failed_.clear();
@@ -110,7 +109,6 @@ void request_tracker::preempt() {
   phase_ = phase::asking;
   ++generation_;
   open_stores_ = 0;
-  load_spent_ = false;
   lookup_ = {};
   blocks_.clear();
 }

@@ -75,8 +75,9 @@ public:
   };
   lookup& search() noexcept { return lookup_; }
   const lookup& search() const noexcept { return lookup_; }
-  /// A request loads at most once between two preemptions, so that a page that cannot be loaded is not tried for ever.
-  bool may_load() const noexcept { return usable_ && phase_ == phase::asking && !load_spent_; }
+  /// Only a request that asks: it does so once, and again after a preemption, so that a page that cannot be loaded is
+  /// not tried for ever.
+  bool may_load() const noexcept { return usable_ && phase_ == phase::asking; }
 
   // Blocks.
 
@@ -139,7 +140,6 @@ private:
   std::uint32_t prompt_tokens_;
   phase phase_ = phase::asking;
   bool usable_ = true;
-  bool load_spent_ = false;
   std::uint32_t generation_ = 0;
   lookup lookup_;
   /// What the engine had computed itself when it asked last.
