@@ -9,8 +9,6 @@
 #include "cli/replay_node.hpp"
 #include "cli/replay_worker.hpp"
 #include "cli/signals.hpp"
-#include "gpu/cuda_page_mover.hpp"
-#include "gpu/host_page_mover.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -47,17 +45,6 @@ std::optional<endpoint> parse_endpoint(const std::string& text) {
   return out;
 }
 
-/// Orders of one direction that a GPU has at once.
-constexpr std::size_t gpu_lanes = cuda_mover_options{}.lanes;
-
-/// Where page buffers of that device should lie.
-std::int32_t memory_node_of(std::optional<int> gpu) {
-  const auto devices = gpu ? cuda_devices() : result<std::vector<cuda_device>>{};
-  return gpu && devices && static_cast<std::size_t>(*gpu) < devices->size()
-             ? devices->at(static_cast<std::size_t>(*gpu)).numa_node
-             : -1;
-}
-
 /// Blocks of the longest request, per request under way.
 std::size_t longest_request(const replay::trace& trace) {
   std::size_t out = 0;
@@ -69,12 +56,9 @@ std::size_t longest_request(const replay::trace& trace) {
 /// Device memory for all workers: where that is the host's, it has to fit into half of it.
 result<void> make_devices(replay_job& job, const namespace_spec& space, std::size_t blocks, std::optional<int> gpu) {
   const auto bytes = space.geometry.page_bytes() * blocks * space.world_size;
-  const auto memory =
-      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
-  if (!gpu && bytes > memory / 2)
-    return fail(errc::limit_exceeded, "the requests under way would need " + std::to_string(bytes >> 20U) +
-                                          " MiB of KV cache, and this machine has " + std::to_string(memory >> 20U) +
-                                          " MiB: choose a smaller --concurrency or --page-bytes");
+  if (auto room = gpu ? result<void>{} : check_memory(bytes, "the requests under way", "--concurrency or --page-bytes");
+      !room)
+    return room;
   for (rank_number rank = 0; rank < space.world_size; ++rank) {
     auto device =
         replay::device_memory::create(space.geometry, static_cast<std::uint32_t>(std::max<std::size_t>(blocks, 1)),
@@ -89,11 +73,10 @@ result<void> make_devices(replay_job& job, const namespace_spec& space, std::siz
 /// Serves each rank's device memory, waits until all is bound to the node, and tells the workers whom to ask.
 result<void> start_ranks(node_client& client, replay_job& job, std::optional<int> gpu, duration limit) {
   for (rank_number rank = 0; rank < job.devices.size(); ++rank) {
-    const auto& cache = job.devices[rank]->view();
-    auto mover = gpu ? make_cuda_page_mover(cache, {.device = *gpu}) : make_host_page_mover(cache);
-    if (!mover)
-      return tl::unexpected<error>(mover.error());
-    client.add_rank({rank, std::move(*mover), {}, gpu ? gpu_lanes : 1, memory_node_of(gpu)});
+    auto memory = node_client::rank_memory::of(rank, job.devices[rank]->view(), gpu);
+    if (!memory)
+      return tl::unexpected<error>(memory.error());
+    client.add_rank(std::move(*memory));
   }
   if (auto bound = client.bind(limit); !bound)
     return bound;

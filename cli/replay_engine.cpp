@@ -1,7 +1,9 @@
 #include "cli/replay_engine.hpp"
 
 #include "actors/client/engine_halves.hpp"
+#include "actors/node/rank_parts.hpp"
 #include "cli/progress.hpp"
+#include "cli/replay_node.hpp"
 #include "engine_model/engine_model.hpp"
 #include "io/page.hpp"
 #include "io/unique_descriptor.hpp"
@@ -54,10 +56,8 @@ engine::request_spec spec_of(const replay::trace_request& x, std::size_t number,
 class slab_damage {
 public:
   slab_damage(const config::node_config& config, const namespace_spec& space) {
-    for (rank_number rank = 0; rank < space.world_size; ++rank) {
-      const auto file = config.data_dir / (space.name + ".rank-" + std::to_string(rank) + ".slab");
-      files_.emplace_back(::open(file.c_str(), O_RDWR | O_CLOEXEC));
-    }
+    for (rank_number rank = 0; rank < space.world_size; ++rank)
+      files_.emplace_back(::open(slab_path(config, space, rank).c_str(), O_RDWR | O_CLOEXEC));
   }
 
   /// One byte somewhere in what has been written. False if there is nothing yet.
@@ -221,12 +221,8 @@ private:
                            const connector::parallel_layout& layout) {
     const auto workers = worker_count(layout);
     const auto bytes = geometry.page_bytes() / options_.blocks_per_page * blocks * workers;
-    const auto machine =
-        static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
-    if (bytes > machine / 2)
-      return fail(errc::limit_exceeded, "the engine would need " + std::to_string(bytes >> 20U) +
-                                            " MiB of KV cache, and this machine has " + std::to_string(machine >> 20U) +
-                                            " MiB: choose a smaller --concurrency, --kv-blocks or --page-bytes");
+    if (auto room = check_memory(bytes, "the engine", "--concurrency, --kv-blocks or --page-bytes"); !room)
+      return room;
     std::vector<rank_number> ranks;
     for (std::uint32_t i = 0; i < workers; ++i)
       ranks.push_back(kv_rank(layout, i));

@@ -130,6 +130,16 @@ std::optional<own_node> make_own_node(const replay_options& options) {
   return out;
 }
 
+result<void> check_memory(std::uint64_t bytes, std::string_view who, std::string_view options) {
+  const auto memory =
+      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
+  if (bytes > memory / 2)
+    return fail(errc::limit_exceeded, std::string(who) + " would need " + std::to_string(bytes >> 20U) +
+                                          " MiB of KV cache, and this machine has " + std::to_string(memory >> 20U) +
+                                          " MiB: choose a smaller " + std::string(options));
+  return {};
+}
+
 void give_room(const replay_options& options, const replay::trace& trace, config::node_config& config) {
   if (options.config || options.capacity_pages)
     return;

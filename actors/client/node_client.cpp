@@ -5,6 +5,8 @@
 #include "actors/transfer/load_coordinator.hpp"
 #include "actors/transfer/lookup_coordinator.hpp"
 #include "actors/transfer/save_coordinator.hpp"
+#include "gpu/cuda_page_mover.hpp"
+#include "gpu/host_page_mover.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>
@@ -12,6 +14,33 @@
 #include <thread>
 
 namespace troupe {
+
+namespace {
+
+/// Where page buffers of that GPU should lie.
+std::int32_t memory_node_of(int gpu) {
+  const auto devices = cuda_devices();
+  return devices && static_cast<std::size_t>(gpu) < devices->size()
+             ? devices->at(static_cast<std::size_t>(gpu)).numa_node
+             : -1;
+}
+
+} // namespace
+
+result<node_client::rank_memory> node_client::rank_memory::of(rank_number rank, const kv_cache_view& cache,
+                                                              std::optional<int> gpu) {
+  auto mover = gpu ? make_cuda_page_mover(cache, {.device = *gpu}) : make_host_page_mover(cache);
+  if (!mover)
+    return tl::unexpected(std::move(mover.error()));
+  rank_memory out;
+  out.rank = rank;
+  out.mover = std::move(*mover);
+  if (gpu) {
+    out.lanes = cuda_mover_options{}.lanes;
+    out.memory_node = memory_node_of(*gpu);
+  }
+  return out;
+}
 
 node_client::node_client(caf::actor_system& system, options how) : system_(system), options_(std::move(how)) {}
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace troupe {
@@ -34,6 +35,10 @@ public:
     std::size_t lanes = 1;
     /// Where its page buffers should lie; -1 if that does not matter.
     std::int32_t memory_node = -1;
+
+    /// With the mover, the lanes and the memory node that suit a KV cache on GPU `gpu`, or in host memory. Errors:
+    /// those of the mover.
+    static result<rank_memory> of(rank_number rank, const kv_cache_view& cache, std::optional<int> gpu);
   };
 
   node_client(caf::actor_system& system, options how);

@@ -48,14 +48,18 @@ result<std::unique_ptr<io::engine>> make_engine(const io::engine_options& option
 
 } // namespace
 
+std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& space, rank_number rank) {
+  auto directory = options.data_dir;
+  if (const auto& storage = options.storage.ranks[rank]; storage.directory)
+    directory /= *storage.directory;
+  return directory / (space.name + ".rank-" + std::to_string(rank) + ".slab");
+}
+
 result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank) {
   const auto& space = options.namespaces[space_index];
   const auto& storage = options.storage.ranks[rank];
-  auto directory = options.data_dir;
-  if (storage.directory)
-    directory /= *storage.directory;
   io::slab_spec spec;
-  spec.path = directory / (space.name + ".rank-" + std::to_string(rank) + ".slab");
+  spec.path = slab_path(options, space, rank);
   spec.space = space.id();
   spec.space_name = space.name;
   spec.rank = rank;

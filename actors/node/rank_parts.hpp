@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 
 namespace troupe {
@@ -19,6 +20,9 @@ struct rank_parts {
   std::uint64_t slots = 0;
   std::shared_ptr<io_worker_parts> worker;
 };
+
+/// Where the slab file of that rank lies.
+std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& space, rank_number rank);
 
 /// Opens the slab file, or makes it, and starts its io engine. Blocks, for some seconds where the slab is in use.
 result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank);

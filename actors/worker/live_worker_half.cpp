@@ -2,8 +2,6 @@
 #include "actors/client/engine_halves.hpp"
 #include "actors/worker/worker_state.hpp"
 #include "base/log.hpp"
-#include "gpu/cuda_page_mover.hpp"
-#include "gpu/host_page_mover.hpp"
 
 #include <condition_variable>
 #include <mutex>
@@ -129,11 +127,11 @@ public:
                       " bytes in " + std::to_string(*blocks) + " blocks; those of worker " + std::to_string(worker_) +
                       " have " + std::to_string(cache.geometry.page_bytes()) + " bytes in " +
                       std::to_string(cache.blocks_per_page) + " blocks, or another shape");
-    auto mover = gpu_ ? make_cuda_page_mover(cache, {.device = *gpu_}) : make_host_page_mover(cache);
-    if (!mover)
-      return tl::unexpected(std::move(mover.error()));
-    const auto rank = kv_rank(engine_.parallel, worker_);
-    client->add_rank({rank, std::move(*mover), events_, gpu_ ? cuda_mover_options{}.lanes : 1, memory_node(gpu_)});
+    auto memory = node_client::rank_memory::of(kv_rank(engine_.parallel, worker_), cache, gpu_);
+    if (!memory)
+      return tl::unexpected(std::move(memory.error()));
+    memory->events = events_;
+    client->add_rank(std::move(*memory));
     if (auto bound = client->bind(node_.attach_limit); !bound)
       return bound;
     worker_options options;
@@ -221,13 +219,6 @@ private:
     if (added)
       entry->second = events_->add(event);
     return entry->second;
-  }
-
-  static std::int32_t memory_node(std::optional<int> gpu) {
-    const auto devices = gpu ? cuda_devices() : result<std::vector<cuda_device>>{};
-    return gpu && devices && static_cast<std::size_t>(*gpu) < devices->size()
-               ? devices->at(static_cast<std::size_t>(*gpu)).numa_node
-               : -1;
   }
 
   caf::actor_system& system_;
