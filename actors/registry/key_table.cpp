@@ -13,6 +13,10 @@ __extension__ using uint128 = unsigned __int128;
 /// Keys whose memory accesses are under way at the same time: enough to hide the latency of memory behind the work on
 /// the group, few enough that its lines stay in the first-level cache.
 constexpr std::size_t group_keys = 64;
+/// Of a batch, so many are looked up before it is tried whether the rest lies behind them.
+constexpr std::size_t first_keys = 16;
+/// Entries that are fetched ahead of the one that is compared: processors stop fetching ahead at each 4 KiB.
+constexpr entry_index prefetch_distance = 16;
 
 } // namespace
 
@@ -32,24 +36,42 @@ std::uint32_t key_table::tag_of(const key_digest& key) const noexcept {
   return static_cast<std::uint32_t>(folded ^ (folded >> 32));
 }
 
+void key_table::search(std::span<const key_digest> keys, entry_index* found) const {
+  std::array<std::uint32_t, group_keys> tags;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    tags[i] = tag_of(keys[i]);
+    index_.prefetch(tags[i]);
+  }
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    found[i] = index_.candidate(tags[i]);
+    if (found[i] != no_entry)
+      entries_.prefetch(found[i]);
+  }
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    if (found[i] != no_entry && entries_[found[i]].key != keys[i])
+      found[i] = index_.find(tags[i], [&](entry_index e) { return entries_[e].key == keys[i]; });
+}
+
+std::size_t key_table::follow(entry_index next, std::span<const key_digest> keys, entry_index* found) const {
+  std::size_t n = 0;
+  // An unused entry has the null key.
+  for (; n < keys.size() && next < end_ && entries_[next].key == keys[n] && !keys[n].is_null(); ++n, ++next) {
+    if (next + prefetch_distance < end_)
+      entries_.prefetch(next + prefetch_distance);
+    found[n] = next;
+  }
+  return n;
+}
+
 void key_table::find(std::span<const key_digest> keys, std::span<entry_index> found) const {
   assert(found.size() >= keys.size());
-  std::array<std::uint32_t, group_keys> tags;
-  for (std::size_t begin = 0; begin < keys.size(); begin += group_keys) {
-    const auto group = keys.subspan(begin, std::min(group_keys, keys.size() - begin));
-    auto* const out = found.data() + begin;
-    for (std::size_t i = 0; i < group.size(); ++i) {
-      tags[i] = tag_of(group[i]);
-      index_.prefetch(tags[i]);
-    }
-    for (std::size_t i = 0; i < group.size(); ++i) {
-      out[i] = index_.candidate(tags[i]);
-      if (out[i] != no_entry)
-        entries_.prefetch(out[i]);
-    }
-    for (std::size_t i = 0; i < group.size(); ++i)
-      if (out[i] != no_entry && entries_[out[i]].key != group[i])
-        out[i] = index_.find(tags[i], [&](entry_index e) { return entries_[e].key == group[i]; });
+  for (std::size_t at = 0, size = first_keys; at < keys.size(); size = group_keys) {
+    const auto n = std::min(size, keys.size() - at);
+    search(keys.subspan(at, n), &found[at]);
+    at += n;
+    // Keys that came in one batch mostly lie one behind the other.
+    if (at < keys.size() && n > 1 && found[at - 1] != no_entry && found[at - 1] == found[at - 2] + 1)
+      at += follow(found[at - 1] + 1, keys.subspan(at), &found[at]);
   }
 }
 

@@ -92,7 +92,7 @@ public:
   std::span<const rank_number> ranks() const noexcept { return ranks_; }
 
   /// One per key: its entry (ghosts included), or `no_entry`. All memory accesses of a group of keys are under way at
-  /// the same time.
+  /// the same time; entries in the order of their keys, as one batch makes them, are found without the index.
   void find(std::span<const key_digest> keys, std::span<entry_index> found) const;
   entry_index find(const key_digest& key) const;
 
@@ -128,6 +128,11 @@ public:
 
 private:
   std::uint32_t tag_of(const key_digest& key) const noexcept;
+
+  /// Finds a group of keys by the index.
+  void search(std::span<const key_digest> keys, entry_index* found) const;
+  /// Finds leading keys whose entries are `next` and those behind it, without the index; returns how many.
+  std::size_t follow(entry_index next, std::span<const key_digest> keys, entry_index* found) const;
 
   std::vector<rank_number> ranks_;
   std::uint64_t seed_hi_;

@@ -26,8 +26,13 @@ private:
     std::uint32_t older;
   };
 
+  static std::uint32_t position(entry_index entry) noexcept { return entry + 1; }
+
   void unlink(std::uint32_t at) noexcept;
   void link_youngest(std::uint32_t at) noexcept;
+  /// Moves what lies between two positions, both included, without changing the order in between.
+  void make_youngest(std::uint32_t first, std::uint32_t last) noexcept;
+  void prefetch_moves(std::span<const entry_index> group) const noexcept;
 
   chunked_array<node> nodes_;
   std::uint64_t size_ = 0;

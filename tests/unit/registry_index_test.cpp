@@ -11,6 +11,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -248,5 +249,103 @@ TEST_CASE("recency keeps the order of a plain list", "[registry]") {
       }
     }
     REQUIRE(order_of(policy) == std::vector<entry_index>(model.begin(), model.end()));
+  }
+}
+
+TEST_CASE("recency moves what is together as it moves what is not", "[registry]") {
+  const auto seed = GENERATE(31U, 32U, 33U, 34U);
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  const auto size = seed % 2 == 0 ? std::size_t{300} : std::size_t{12};
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  recency_policy policy;
+  std::vector<entry_index> entries(size);
+  for (std::size_t i = 0; i < size; ++i)
+    entries[i] = static_cast<entry_index>((i * 7) % size * 3); // gaps, and no neighbour in memory is one in the list
+  policy.inserted(entries);
+  std::list<entry_index> model(entries.rbegin(), entries.rend()); // oldest first
+  const auto touch = [&](const std::vector<entry_index>& batch) {
+    policy.touched(batch);
+    for (auto i = batch.rbegin(); i != batch.rend(); ++i) {
+      model.remove(*i);
+      model.push_back(*i);
+    }
+    REQUIRE(order_of(policy) == std::vector<entry_index>(model.begin(), model.end()));
+    if (batch.empty())
+      return;
+    // The order is read in one direction; to take an entry out needs the links of the other.
+    const auto moved = batch[below(batch.size())];
+    policy.removed(moved);
+    policy.inserted(std::span(&moved, 1));
+    model.remove(moved);
+    model.push_back(moved);
+    REQUIRE(order_of(policy) == std::vector<entry_index>(model.begin(), model.end()));
+  };
+  touch({});
+  touch({model.back()});
+  touch({model.front()});
+  touch({model.rbegin(), model.rend()}); // all, as they lie
+  touch({model.begin(), model.end()});   // all, the other way round
+  touch({model.back(), model.back()});
+  touch({model.front(), model.back(), model.front()});
+  for (int step = 0; step < 600; ++step) {
+    const std::vector<entry_index> order(model.rbegin(), model.rend()); // youngest first, as batches are
+    std::vector<entry_index> batch;
+    for (auto pieces = 1 + below(4); pieces > 0; --pieces) {
+      const auto begin = step % 3 == 0 ? 0 : below(size); // often from the youngest end on
+      const auto end = begin + 1 + below(step % 5 == 0 ? size - begin : std::min<std::size_t>(size - begin, 6));
+      const auto at = batch.size();
+      batch.insert(batch.end(), order.begin() + static_cast<std::ptrdiff_t>(begin),
+                   order.begin() + static_cast<std::ptrdiff_t>(end));
+      const auto piece = std::span(batch).subspan(at);
+      switch (random() % 6) {
+      case 0:
+        std::reverse(piece.begin(), piece.end());
+        break;
+      case 1:
+        batch.push_back(piece.front()); // twice
+        break;
+      case 2:
+        std::swap(batch[at + below(batch.size() - at)], batch[below(batch.size())]);
+        break;
+      default:
+        break;
+      }
+    }
+    touch(batch);
+  }
+}
+
+TEST_CASE("a key table finds in batches what it finds one by one", "[registry]") {
+  const auto seed = GENERATE(41U, 42U, 43U);
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  key_table table(1, seed);
+  table.add_rank(0);
+  std::vector<key_digest> keys; // in the order in which they got their entries, with some that have none
+  for (std::uint64_t n = 1; n <= 3000; ++n)
+    keys.push_back({n, random()});
+  for (const auto& key : keys)
+    table.create(key);
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    if (random() % 100 == 0)
+      table.erase(table.find(keys[i]));
+  keys.push_back({5000, 1});
+  for (int step = 0; step < 400; ++step) {
+    std::vector<key_digest> batch;
+    for (auto pieces = 1 + random() % 5; pieces > 0; --pieces) {
+      const auto begin = random() % keys.size();
+      const auto end = std::min<std::size_t>(keys.size(), begin + 1 + random() % (step % 2 == 0 ? 300 : 5));
+      batch.insert(batch.end(), keys.begin() + static_cast<std::ptrdiff_t>(begin),
+                   keys.begin() + static_cast<std::ptrdiff_t>(end));
+    }
+    if (random() % 4 == 0)
+      batch[random() % batch.size()] = {}; // nobody's key, also where an unused entry follows
+    std::vector<entry_index> found(batch.size(), 77);
+    table.find(batch, found);
+    std::vector<entry_index> expected;
+    for (const auto& key : batch)
+      expected.push_back(table.find(key));
+    REQUIRE(found == expected);
   }
 }
