@@ -1,5 +1,7 @@
 #include "http/client_keys.hpp"
 
+// Keys are short: calling the library would take about as long as hashing them.
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>

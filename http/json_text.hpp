@@ -1,6 +1,10 @@
 #pragma once
 
+#include <charconv>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -30,6 +34,40 @@ void append_list(std::string& out, const Items& items, Append append) {
     append(x);
   }
   out += ']';
+}
+
+/// Bytes that `write_json` may use, whatever it writes.
+inline constexpr std::size_t short_json_bytes = std::numeric_limits<std::uint32_t>::digits10 + 1;
+
+// Write what `append_json` would append, to where there is room for it; return where it ends.
+inline char* write_json(char* to, std::uint32_t number) noexcept {
+  return std::to_chars(to, to + short_json_bytes, number).ptr;
+}
+inline char* write_json(char* to, bool value) noexcept {
+  std::memcpy(to, value ? "true" : "false", 5);
+  return to + (value ? 4 : 5);
+}
+inline char* write_json(char* to, std::nullptr_t) noexcept {
+  std::memcpy(to, "null", 4);
+  return to + 4;
+}
+
+/// As `append_list`, for many short items: room is made once, while items that are appended each ask for it.
+/// `write(to, item)` writes an item, of at most `short_json_bytes`, and returns where it ends.
+template <class Items, class Write>
+void append_short_items(std::string& out, const Items& items, Write write) {
+  const auto before = out.size();
+  out.resize(before + items.size() * (short_json_bytes + 1) + 2);
+  auto* to = out.data() + before;
+  *to++ = '[';
+  for (const auto& x : items) {
+    to = write(to, x);
+    *to++ = ',';
+  }
+  // In place of the last comma, if there is one.
+  to -= items.empty() ? 0 : 1;
+  *to++ = ']';
+  out.resize(static_cast<std::size_t>(to - out.data()));
 }
 
 } // namespace troupe::http

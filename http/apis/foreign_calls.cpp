@@ -47,15 +47,13 @@ void register_foreign_rank(const service_ptr& service, const space_ptr& space, r
 }
 
 void append_found(std::string& out, const std::vector<std::uint8_t>& codes) {
-  append_list(out, codes, [&](std::uint8_t x) { append_json(out, x == static_cast<std::uint8_t>(errc::ok)); });
+  append_short_items(out, codes,
+                     [](char* to, std::uint8_t x) { return write_json(to, x == static_cast<std::uint8_t>(errc::ok)); });
 }
 
 void append_slots(std::string& out, const std::vector<location>& found) {
-  append_list(out, found, [&](const location& x) {
-    if (x.code() == errc::ok)
-      append_json(out, std::uint64_t{x.where.slot});
-    else
-      out += "null";
+  append_short_items(out, found, [](char* to, const location& x) {
+    return x.code() == errc::ok ? write_json(to, x.where.slot) : write_json(to, nullptr);
   });
 }
 

@@ -148,14 +148,12 @@ private:
 
   static std::string existing(const std::vector<std::uint8_t>& codes) {
     std::string out = R"({"exists":)";
-    out.reserve(out.size() + 6 * codes.size() + 2);
     append_found(out, codes);
     return out += '}';
   }
 
   static std::string located(const std::vector<location>& found) {
     std::string out = R"({"locations":)";
-    out.reserve(out.size() + 11 * found.size() + 2);
     append_slots(out, found);
     return out += '}';
   }

@@ -2,9 +2,12 @@
 #include "http/json_text.hpp"
 #include "tests/catch.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <cmath>
 #include <limits>
 #include <random>
+#include <vector>
 
 using namespace troupe;
 using namespace troupe::http;
@@ -99,6 +102,49 @@ TEST_CASE("Random bytes are written as JSON, and UTF-8 comes back as it was", "[
     REQUIRE(root);
     if (is_ascii)
       CHECK(as_string(*root, "x") == text);
+  }
+}
+
+TEST_CASE("Random text is written as another library writes it", "[http][json]") {
+  const auto seed = GENERATE(14U, 15U, 16U);
+  INFO("seed " << seed);
+  std::mt19937 random{seed};
+  // But for \b and \f, for which there are shorter escapes.
+  const std::vector<std::string> rare{"\"", "\\", "\n", "\r",     "\t",     std::string(1, '\0'), "\x1f", "\x7f", "/",
+                                      "é",  "€",  "😀",  "\u0080", "\uffff", "\U0010ffff"};
+  for (int i = 0; i < 3000; ++i) {
+    std::string text;
+    for (auto n = random() % 70; n > 0; --n)
+      text +=
+          random() % 20 == 0 ? rare[random() % rare.size()] : std::string(1, static_cast<char>('0' + random() % 64));
+    CHECK(as_json(text) == nlohmann::json(text).dump());
+  }
+}
+
+TEST_CASE("Many short items are written as another library writes them", "[http][json]") {
+  const auto seed = GENERATE(17U, 18U, 19U);
+  INFO("seed " << seed);
+  std::mt19937 random{seed};
+  for (const std::size_t size : {0U, 1U, 2U, 3U, 100U, 5000U}) {
+    std::vector<std::uint32_t> numbers(size);
+    for (auto& x : numbers)
+      x = size < 4 ? std::numeric_limits<std::uint32_t>::max() : static_cast<std::uint32_t>(random() >> random() % 32);
+    const auto is_none = [](std::uint32_t x) { return x % 8 == 1; };
+    const auto is_large = [](std::uint32_t x) { return x >= 1000; };
+    auto as_numbers = nlohmann::json::array();
+    auto as_bools = nlohmann::json::array();
+    for (const auto x : numbers) {
+      as_numbers.push_back(is_none(x) ? nlohmann::json{} : nlohmann::json(x));
+      as_bools.push_back(is_large(x));
+    }
+    std::string out = "before";
+    append_short_items(out, numbers, [&](char* to, std::uint32_t x) {
+      return is_none(x) ? write_json(to, nullptr) : write_json(to, x);
+    });
+    CHECK(out == "before" + as_numbers.dump());
+    out.clear();
+    append_short_items(out, numbers, [&](char* to, std::uint32_t x) { return write_json(to, is_large(x)); });
+    CHECK(out == as_bools.dump());
   }
 }
 
