@@ -44,6 +44,8 @@ private:
     std::vector<location> given;
     std::vector<page_ref> written;
     std::vector<slot_number> failed;
+    /// Requests that have confirmed something of it, repeated ones included.
+    std::size_t confirmations = 0;
     std::size_t left = 0;
     std::function<void()> done;
   };
