@@ -1,8 +1,9 @@
 // Bandwidth of the io engine beside that of fio: the same file, the same memory, the same request sizes and depth,
-// random places, direct I/O, registered buffers and files on both sides; alternating short rounds, since a disk's
-// bandwidth drifts. The memory matters: on virtual machines some pages are two to three times as fast to read into as
-// others.
+// random places, direct I/O where there is, registered buffers and files on both sides; alternating short rounds, since
+// a disk's bandwidth drifts. The memory matters: on virtual machines some pages are two to three times as fast to read
+// into as others.
 
+#include "io/backing.hpp"
 #include "io/engine.hpp"
 #include "io/page.hpp"
 #include "io/unique_descriptor.hpp"
@@ -47,7 +48,19 @@ struct settings {
   std::uint32_t depth = 32;
   bool json = false;
   bool without_uring = false;
+  bool buffered = false;
+  bool alone = false;
+  bool both = false;
+  std::uint32_t kernel_workers = default_kernel_workers();
 };
+
+/// What the requests of a row are; `both`: each is a read or a write, by chance.
+enum class direction : std::uint8_t { read, write, both };
+
+const char* name_of(direction what) {
+  constexpr std::array names{"read", "write", "both"};
+  return names[static_cast<std::size_t>(what)];
+}
 
 struct measurement {
   double gigabytes_per_second = 0;
@@ -113,11 +126,12 @@ private:
 /// A file of random bytes with all of its blocks written, removed at the end.
 class test_file {
 public:
-  test_file(const std::filesystem::path& directory, std::uint64_t size)
+  test_file(const std::filesystem::path& directory, std::uint64_t size, bool try_direct)
       : path_(directory / fmt::format("troupe-bench-io-{}.tmp", ::getpid())),
-        descriptor_(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_DIRECT, 0600)) {
+        descriptor_(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) {
     if (!descriptor_)
       die(system_error(errno, "cannot create " + path_.string()).text);
+    direct_ = try_direct && ::fcntl(descriptor_.get(), F_SETFL, O_DIRECT) == 0;
     if (const auto code = ::posix_fallocate(descriptor_.get(), 0, static_cast<off_t>(size)); code != 0)
       die(system_error(code, "cannot allocate " + path_.string()).text);
     constexpr std::uint64_t chunk = 2 << 20;
@@ -133,22 +147,29 @@ public:
 
   const std::filesystem::path& path() const { return path_; }
   int descriptor() const { return descriptor_.get(); }
+  bool direct() const { return direct_; }
+  const char* kind() const {
+    return backing_of(descriptor()) == backing::device ? "direct I/O" : "through the page cache";
+  }
 
 private:
   std::filesystem::path path_;
   unique_descriptor descriptor_;
+  bool direct_ = false;
 };
 
 /// Keeps `depth` random requests of one size under way for a while. What completes is replaced from within the sink, in
 /// batches, as an io worker with enough to do would.
 class load {
 public:
-  load(const settings& how, const test_file& file, const shared_memory& memory, operation op, std::uint64_t page_bytes)
-      : how_(how), op_(op), page_bytes_(page_bytes), memory_(memory.bytes()) {
+  load(const settings& how, const test_file& file, const shared_memory& memory, direction what,
+       std::uint64_t page_bytes)
+      : how_(how), what_(what), page_bytes_(page_bytes), memory_(memory.bytes()) {
     engine_options options;
     options.depth = how.depth;
     options.threads = how.depth;
     options.allow_uring = !how.without_uring;
+    options.kernel_workers = how.kernel_workers;
     engine_ = value_or_die(make_engine(options, [this](std::span<const completion> batch) { take(batch); }));
     file_ = value_or_die(engine_->add_file(file.descriptor()));
     buffer_ = value_or_die(engine_->add_buffer(memory_));
@@ -173,8 +194,14 @@ public:
   std::string describe() const { return engine_->describe(); }
 
 private:
+  operation next_operation() {
+    if (what_ == direction::both)
+      return random_() % 2 == 0 ? operation::read : operation::write;
+    return what_ == direction::read ? operation::read : operation::write;
+  }
+
   request random_request(std::uint64_t tag) {
-    return {.op = op_,
+    return {.op = next_operation(),
             .file = file_,
             .file_offset = random_() % (how_.size / page_bytes_) * page_bytes_,
             .data = memory_.data() + tag * page_bytes_,
@@ -202,7 +229,7 @@ private:
   }
 
   const settings& how_;
-  const operation op_;
+  const direction what_;
   const std::uint64_t page_bytes_;
   const std::span<std::byte> memory_;
   std::uint32_t file_ = 0;
@@ -221,15 +248,14 @@ bool have_fio() {
   return std::system("command -v fio >/dev/null 2>&1") == 0;
 }
 
-measurement run_fio(const settings& how, const test_file& file, const shared_memory& memory, operation op,
+measurement run_fio(const settings& how, const test_file& file, const shared_memory& memory, direction what,
                     std::uint64_t page_bytes) {
-  const auto* const direction = op == operation::read ? "read" : "write";
   const auto command = fmt::format(
-      "fio --name=troupe --filename='{}' --size={} --ioengine=io_uring --direct=1 --iodepth={} --rw=rand{} --bs={} "
+      "fio --name=troupe --filename='{}' --size={} --ioengine=io_uring --direct={} --iodepth={} --rw=rand{} --bs={} "
       "--fixedbufs=1 --registerfiles=1 --norandommap --randrepeat=0 --fallocate=posix --overwrite=1 --time_based "
       "--runtime={}ms --thread --iomem=mmapshared:{} --output-format=json",
-      file.path().string(), how.size, how.depth, direction, page_bytes, static_cast<int>(how.seconds_per_round * 1000),
-      memory.name());
+      file.path().string(), how.size, file.direct() ? 1 : 0, how.depth, what == direction::both ? "rw" : name_of(what),
+      page_bytes, static_cast<int>(how.seconds_per_round * 1000), memory.name());
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> output(::popen(command.c_str(), "r"), ::pclose);
   if (!output)
     die("cannot start fio");
@@ -241,13 +267,13 @@ measurement run_fio(const settings& how, const test_file& file, const shared_mem
   if (report.is_discarded() || report["jobs"][0]["error"] != 0)
     die("fio failed: " + text);
   const auto& job = report["jobs"][0];
-  return {job[direction]["bw_bytes"].get<double>() / 1e9,
+  return {(job["read"]["bw_bytes"].get<double>() + job["write"]["bw_bytes"].get<double>()) / 1e9,
           (job["usr_cpu"].get<double>() + job["sys_cpu"].get<double>()) / 100};
 }
 
 struct row {
   std::uint64_t page_bytes = 0;
-  operation op = operation::read;
+  direction what = direction::read;
   std::vector<measurement> ours;
   std::vector<measurement> fio;
 
@@ -271,25 +297,25 @@ struct row {
   double fio_cores() const { return middle(fio, &measurement::cores); }
 };
 
-row measure(const settings& how, const test_file& file, operation op, std::uint64_t page_bytes, bool with_fio) {
-  row out{page_bytes, op, {}, {}};
+row measure(const settings& how, const test_file& file, direction what, std::uint64_t page_bytes, bool with_fio) {
+  row out{page_bytes, what, {}, {}};
   const shared_memory memory(how.depth * page_bytes);
-  load our_load(how, file, memory, op, page_bytes);
+  load our_load(how, file, memory, what, page_bytes);
   for (int round = 0; round < how.rounds; ++round) {
     // Who is first changes, so that a steady drift favours nobody.
     const bool fio_first = round % 2 == 0;
     if (with_fio && fio_first)
-      out.fio.push_back(run_fio(how, file, memory, op, page_bytes));
+      out.fio.push_back(run_fio(how, file, memory, what, page_bytes));
     out.ours.push_back(our_load.run());
     if (with_fio && !fio_first)
-      out.fio.push_back(run_fio(how, file, memory, op, page_bytes));
+      out.fio.push_back(run_fio(how, file, memory, what, page_bytes));
   }
   return out;
 }
 
 nlohmann::json to_json(const row& r) {
   nlohmann::json out{{"page_bytes", r.page_bytes},
-                     {"operation", r.op == operation::read ? "read" : "write"},
+                     {"operation", name_of(r.what)},
                      {"gbps", r.our_bandwidth()},
                      {"cores", r.our_cores()},
                      {"gbps_of_rounds", r.bandwidths(r.ours)}};
@@ -303,8 +329,8 @@ nlohmann::json to_json(const row& r) {
 }
 
 void print_row(const row& r) {
-  const auto* const op = r.op == operation::read ? "read" : "write";
-  fmt::print("{:>6} KiB  {:<5}  {:>6.3f} GB/s  {:>5.2f}", r.page_bytes >> 10U, op, r.our_bandwidth(), r.our_cores());
+  fmt::print("{:>6} KiB  {:<5}  {:>6.3f} GB/s  {:>5.2f}", r.page_bytes >> 10U, name_of(r.what), r.our_bandwidth(),
+             r.our_cores());
   if (!r.fio.empty())
     fmt::print("  {:>6.3f} GB/s  {:>5.2f}  {:>6.3f}", r.fio_bandwidth(), r.fio_cores(),
                r.our_bandwidth() / r.fio_bandwidth());
@@ -313,20 +339,22 @@ void print_row(const row& r) {
 }
 
 int run(const settings& how) {
-  const bool with_fio = have_fio();
-  const test_file file(how.directory, how.size);
+  const bool with_fio = !how.alone && have_fio();
+  const test_file file(how.directory, how.size, !how.buffered);
   nlohmann::json rows = nlohmann::json::array();
   if (!how.json) {
     const shared_memory memory(how.depth * page_alignment);
-    const load probe(how, file, memory, operation::read, page_alignment);
-    fmt::print("io engine: {}\nfile: {} MiB in {}; depth {}; medians of {} rounds of {} s{}\n\n", probe.describe(),
-               how.size >> 20U, std::filesystem::absolute(how.directory).string(), how.depth, how.rounds,
-               how.seconds_per_round, with_fio ? ", alternating with fio" : "; fio is not installed");
+    const load probe(how, file, memory, direction::read, page_alignment);
+    fmt::print("io engine: {}\nfile: {} MiB in {}, {}; depth {}; medians of {} rounds of {} s{}\n\n", probe.describe(),
+               how.size >> 20U, std::filesystem::absolute(how.directory).string(), file.kind(), how.depth, how.rounds,
+               how.seconds_per_round, with_fio ? ", alternating with fio" : "; without fio");
     fmt::print("      page  op          engine  cores{}\n", with_fio ? "          fio  cores   ratio" : "");
   }
   for (const auto page_bytes : how.page_sizes)
-    for (const auto op : {operation::read, operation::write}) {
-      const auto measured = measure(how, file, op, page_bytes, with_fio);
+    for (const auto what : {direction::read, direction::write, direction::both}) {
+      if (what == direction::both && !how.both)
+        continue;
+      const auto measured = measure(how, file, what, page_bytes, with_fio);
       if (how.json)
         rows.push_back(to_json(measured));
       else
@@ -350,6 +378,11 @@ int main(int argc, char** argv) {
   app.add_option("--depth", how.depth, "Requests under way")->check(CLI::Range(1, 4096));
   app.add_option("--page-bytes", how.page_sizes, "Request sizes")->transform(CLI::AsSizeValue(false));
   app.add_flag("--json", how.json, "Print JSON instead of a table");
+  app.add_flag("--buffered", how.buffered, "Go through the page cache also where direct I/O is possible");
+  app.add_flag("--alone", how.alone, "Leave fio out");
+  app.add_flag("--both", how.both, "Measure reads and writes at once as well");
+  app.add_option("--kernel-workers", how.kernel_workers,
+                 "Threads of the kernel that copy for cached files; 0: the engine's own thread does");
   app.add_flag("--threads", how.without_uring, "Measure the thread pool that takes the place of io_uring");
   CLI11_PARSE(app, argc, argv);
   how.size = std::max<std::uint64_t>(how.size >> 21U, 1) << 21U;

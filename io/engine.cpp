@@ -4,6 +4,8 @@
 #include "io/thread_pool_engine.hpp"
 #include "io/uring_engine.hpp"
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace troupe::io {
@@ -13,23 +15,32 @@ namespace {
 // Bounds of the kernel: entries of a ring (32768, of which some are for cancellations), and places for buffers.
 constexpr std::uint32_t largest_depth = 16384;
 constexpr std::uint32_t most_threads = 1024;
+constexpr std::uint32_t most_kernel_workers = 1024;
 constexpr std::uint32_t most_files = 32768;
 constexpr std::uint32_t most_buffers = 16384;
 
 result<void> check(const engine_options& options) {
-  const auto within = [](std::string_view name, std::uint32_t value, std::uint32_t most) -> result<void> {
-    if (value >= 1 && value <= most)
+  const auto within = [](std::string_view name, std::uint32_t value, std::uint32_t most,
+                         std::uint32_t least = 1) -> result<void> {
+    if (value >= least && value <= most)
       return {};
-    return fail(errc::invalid_argument, "an io engine needs 1 to " + std::to_string(most) + " " + std::string(name) +
-                                            ", not " + std::to_string(value));
+    return fail(errc::invalid_argument, "an io engine needs " + std::to_string(least) + " to " + std::to_string(most) +
+                                            " " + std::string(name) + ", not " + std::to_string(value));
   };
   return within("requests in flight (depth)", options.depth, largest_depth)
       .and_then([&] { return within("threads", options.threads, most_threads); })
+      .and_then([&] { return within("workers of the kernel", options.kernel_workers, most_kernel_workers, 0); })
       .and_then([&] { return within("files", options.max_files, most_files); })
       .and_then([&] { return within("buffers", options.max_buffers, most_buffers); });
 }
 
 } // namespace
+
+// The other half of the cores is for those who use what is copied; each slab has workers of its own, which is why more
+// than 8 would be too many. A single one would only take the place of the ring's own thread.
+std::uint32_t default_kernel_workers() noexcept {
+  return std::clamp(std::thread::hardware_concurrency() / 2, 2U, 8U);
+}
 
 engine::~engine() = default;
 

@@ -96,6 +96,9 @@ public:
   virtual std::string describe() const = 0;
 };
 
+/// Half of the cores, at least 2 and at most 8.
+std::uint32_t default_kernel_workers() noexcept;
+
 struct engine_options {
   /// Of the engine's threads, at most 15 characters.
   std::string name = "troupe-io";
@@ -103,6 +106,10 @@ struct engine_options {
   std::uint32_t depth = 64;
   /// Threads of the engine that takes the place of io_uring where there is none.
   std::uint32_t threads = 16;
+  /// Threads of the kernel, at most, that carry out large reads from the page cache side by side for io_uring; by
+  /// itself it makes such copies one after the other, as fast as one thread can. Writes to one file exclude each other
+  /// in the kernel and remain as they are. 0: so do reads, as where there is no such limit (before Linux 5.15).
+  std::uint32_t kernel_workers = default_kernel_workers();
   std::uint32_t max_files = 64;
   std::uint32_t max_buffers = 1024;
   /// Off: the thread pool. Otherwise io_uring, and the thread pool where the kernel refuses it.

@@ -21,7 +21,7 @@ operation_table::row* operation_table::find_running(std::uint64_t handle) noexce
   return &rows_[at];
 }
 
-operation_table::index operation_table::add(const request& what) {
+operation_table::index operation_table::add(const request& what, lane where) {
   if (free_ == none) {
     rows_.emplace_back();
     free_ = static_cast<index>(rows_.size() - 1);
@@ -33,19 +33,21 @@ operation_table::index operation_table::add(const request& what) {
   r.done = 0;
   r.fruitless = 0;
   r.given_up = errc::ok;
+  r.lane = where;
+  ++used_;
   append(i);
   if (what.deadline != timestamp::max())
     set_deadline(i, what.deadline);
   return i;
 }
 
-operation_table::index operation_table::start_next() noexcept {
-  const auto i = first_waiting_;
+operation_table::index operation_table::start_next(lane of) noexcept {
+  const auto i = queue(of).first;
   if (i == none)
     return none;
   unlink(i);
   rows_[i].state = state::running;
-  ++running_;
+  ++queue(of).running;
   return i;
 }
 
@@ -55,7 +57,8 @@ void operation_table::remove(index i) {
   if (r.state == state::waiting)
     unlink(i);
   else
-    --running_;
+    --queue(r.lane).running;
+  --used_;
   drop_deadline(i);
   r.state = state::free;
   r.generation = (r.generation + 1) & generation_mask;
@@ -65,19 +68,21 @@ void operation_table::remove(index i) {
 
 void operation_table::append(index i) noexcept {
   auto& r = rows_[i];
+  auto& q = queue(r.lane);
   r.state = state::waiting;
-  r.previous = last_waiting_;
+  r.previous = q.last;
   r.next = none;
-  (last_waiting_ == none ? first_waiting_ : rows_[last_waiting_].next) = i;
-  last_waiting_ = i;
-  ++waiting_;
+  (q.last == none ? q.first : rows_[q.last].next) = i;
+  q.last = i;
+  ++q.waiting;
 }
 
 void operation_table::unlink(index i) noexcept {
   const auto& r = rows_[i];
-  (r.previous == none ? first_waiting_ : rows_[r.previous].next) = r.next;
-  (r.next == none ? last_waiting_ : rows_[r.next].previous) = r.previous;
-  --waiting_;
+  auto& q = queue(r.lane);
+  (r.previous == none ? q.first : rows_[r.previous].next) = r.next;
+  (r.next == none ? q.last : rows_[r.next].previous) = r.previous;
+  --q.waiting;
 }
 
 // -- deadlines --

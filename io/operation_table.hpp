@@ -2,6 +2,8 @@
 
 #include "io/engine.hpp"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -21,6 +23,10 @@ public:
 
   enum class state : std::uint8_t { free, waiting, running };
 
+  /// Requests wait in the order in which they were added to their lane, and not for those of the other. What sets the
+  /// lanes apart is the engine's.
+  enum class lane : std::uint8_t { concurrent, serial };
+
   struct row {
     request what;
     /// Bytes already transferred.
@@ -31,6 +37,7 @@ public:
     /// Why it was given up while running: what to complete it with. `ok` if it was not.
     errc given_up = errc::ok;
     operation_table::state state = operation_table::state::free;
+    operation_table::lane lane = operation_table::lane::concurrent;
     // Position in the heap of deadlines, and neighbours in the queue or the free list.
     index heap_position = none;
     index previous = none;
@@ -40,8 +47,8 @@ public:
   /// A row at one time, in 62 bits: the upper two bits are left to the caller.
   std::uint64_t handle_of(index at) const noexcept;
 
-  /// Appends the request to those that wait.
-  index add(const request& what);
+  /// Appends the request to those of its lane that wait.
+  index add(const request& what, lane where = lane::concurrent);
 
   /// The row behind a handle; null if the handle is not of a running row's present use.
   row* find_running(std::uint64_t handle) noexcept;
@@ -50,8 +57,8 @@ public:
 
   row& at(index i) noexcept { return rows_[i]; }
 
-  /// The oldest waiting row becomes running; `none` if none waits.
-  index start_next() noexcept;
+  /// The oldest waiting row of the lane becomes running; `none` if none waits.
+  index start_next(lane of = lane::concurrent) noexcept;
 
   /// Ends the row and its deadline.
   void remove(index i);
@@ -64,9 +71,9 @@ public:
 
   std::optional<timestamp> next_deadline() const noexcept;
 
-  std::uint32_t waiting() const noexcept { return waiting_; }
-  std::uint32_t running() const noexcept { return running_; }
-  bool empty() const noexcept { return waiting_ + running_ == 0; }
+  std::uint32_t waiting(lane of = lane::concurrent) const noexcept { return queue(of).waiting; }
+  std::uint32_t running(lane of = lane::concurrent) const noexcept { return queue(of).running; }
+  bool empty() const noexcept { return used_ == 0; }
 
   /// Calls `f(index, row&)` for every row in use; `f` may remove the row it is given.
   template <class F>
@@ -82,6 +89,16 @@ private:
     index row;
   };
 
+  struct lane_queue {
+    index first = none;
+    index last = none;
+    std::uint32_t waiting = 0;
+    std::uint32_t running = 0;
+  };
+
+  lane_queue& queue(lane of) noexcept { return queues_[static_cast<std::size_t>(of)]; }
+  const lane_queue& queue(lane of) const noexcept { return queues_[static_cast<std::size_t>(of)]; }
+
   void append(index i) noexcept;
   void unlink(index i) noexcept;
   void drop_deadline(index i) noexcept;
@@ -91,10 +108,8 @@ private:
 
   std::vector<row> rows_;
   index free_ = none;
-  index first_waiting_ = none;
-  index last_waiting_ = none;
-  std::uint32_t waiting_ = 0;
-  std::uint32_t running_ = 0;
+  std::array<lane_queue, 2> queues_;
+  std::uint32_t used_ = 0;
   /// Binary heap, the earliest deadline first.
   std::vector<alarm> alarms_;
 };

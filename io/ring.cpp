@@ -18,6 +18,12 @@ constexpr std::uint64_t largest_registered = 1ULL << 30U;
 // What one entry of the ring may ask for; the rest of a longer request follows as after a short transfer.
 constexpr std::uint64_t largest_transfer = 1ULL << 30U;
 
+// From which length on a worker is woken for a read of a cached file. tmpfs has no way to be asked without blocking, so
+// the kernel leaves its transfers to a worker anyway, the same for all; below 64 KiB a second one gains little.
+// Elsewhere the kernel copies at once what it has, and up to 256 KiB that is done sooner than a worker has it.
+constexpr std::uint64_t least_from_memory = 64ULL << 10U;
+constexpr std::uint64_t least_from_cache = 512ULL << 10U;
+
 // The best first. DEFER_TASKRUN: completions run when the thread asks for them, in one go, and do not interrupt it.
 constexpr std::array flag_choices{IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL,
                                   IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SUBMIT_ALL,
@@ -57,6 +63,7 @@ result<std::unique_ptr<ring>> ring::open(const engine_options& options) {
     return fail(errc::unsupported, "the io_uring of this kernel is too old (Linux 5.11 is needed)");
   made->ring_registered_ = io_uring_register_ring_fd(&made->ring_) == 1;
   made->register_tables(options);
+  made->limit_workers(options.kernel_workers);
   return made;
 }
 
@@ -93,6 +100,7 @@ ring::~ring() {
 
 void ring::register_tables(const engine_options& options) {
   file_is_registered_.resize(options.max_files);
+  backings_.resize(options.max_files);
   registrations_.resize(options.max_buffers);
   if (options.register_files) {
     const auto code = io_uring_register_files_sparse(&ring_, options.max_files);
@@ -120,7 +128,17 @@ void ring::say_once(int code, const std::string& what) {
                                                        : "");
 }
 
+// Without a limit (before Linux 5.15) the kernel may start a worker for each transfer. It has one limit for work on
+// regular files and one for all other; what it is asked to leave to a worker it counts among the other, since it has
+// not looked at the file by then. Hence both.
+void ring::limit_workers(std::uint32_t most) {
+  std::array<unsigned, 2> limits{most, most};
+  if (most > 0 && io_uring_register_iowq_max_workers(&ring_, limits.data()) == 0)
+    workers_ = most;
+}
+
 void ring::add_file(std::uint32_t file, int descriptor) {
+  backings_[file] = backing_of(descriptor);
   if (!files_registered_)
     return;
   const auto code = io_uring_register_files_update(&ring_, file, &descriptor, 1);
@@ -194,6 +212,20 @@ io_uring_sqe* ring::next_entry() {
   }
 }
 
+bool ring::is_for_worker(const request& what, std::uint64_t length) const noexcept {
+  if (workers_ == 0 || what.op != operation::read)
+    return false;
+  switch (backings_[what.file]) {
+  case backing::device:
+    return false;
+  case backing::cached_device:
+    return length >= least_from_cache;
+  case backing::memory:
+    return length >= least_from_memory;
+  }
+  return false;
+}
+
 void ring::prepare_transfer(const request& what, std::uint64_t done, int descriptor, std::uint64_t user_data) {
   const auto length = std::min(what.length - done, largest_transfer);
   const auto bytes = static_cast<unsigned>(length);
@@ -213,8 +245,8 @@ void ring::prepare_transfer(const request& what, std::uint64_t done, int descrip
     else
       io_uring_prep_write(entry, file, data, bytes, offset);
   }
-  if (fixed_file)
-    io_uring_sqe_set_flags(entry, IOSQE_FIXED_FILE);
+  const bool for_worker = is_for_worker(what, length);
+  io_uring_sqe_set_flags(entry, (fixed_file ? IOSQE_FIXED_FILE : 0U) | (for_worker ? IOSQE_ASYNC : 0U));
   io_uring_sqe_set_data64(entry, user_data);
 }
 
@@ -267,6 +299,8 @@ std::string ring::features() const {
     out += "deferred completions, ";
   out += files_registered_ ? "registered files, " : "plain files, ";
   out += buffers_registered_ ? "registered buffers" : "plain buffers";
+  if (workers_ > 0)
+    out += ", up to " + std::to_string(workers_) + " workers for cached files";
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "io/backing.hpp"
 #include "io/engine.hpp"
 
 #include <liburing.h>
@@ -28,13 +29,21 @@ public:
   /// Nothing may be in flight.
   ~ring();
 
-  /// Registers the file under this id; where that fails, transfers name the descriptor instead.
+  /// Registers the file under this id; where that fails, transfers name the descriptor instead. Large reads of a cached
+  /// file are then left to threads of the kernel, see `engine_options::kernel_workers`.
   void add_file(std::uint32_t file, int descriptor);
   void remove_file(std::uint32_t file);
 
   /// Registers the memory under this id; where that fails, the kernel pins it for each transfer anew.
   void add_buffer(std::uint32_t buffer, std::span<std::byte> bytes);
   void remove_buffer(std::uint32_t buffer);
+
+  /// Whether the kernel carries out this request and others of its kind one by one, while workers make other transfers:
+  /// writes exclude each other in a cached file. Not left to workers, which would wait for each other: by itself the
+  /// kernel lets the submitting thread copy, or one worker all of them.
+  bool is_serial(const request& what) const noexcept {
+    return workers_ > 0 && what.op == operation::write && backings_[what.file] != backing::device;
+  }
 
   /// The rest of a request of which `done` bytes are done already.
   void prepare_transfer(const request& what, std::uint64_t done, int descriptor, std::uint64_t user_data);
@@ -60,7 +69,7 @@ public:
     }
   }
 
-  /// "deferred completions, registered files, registered buffers"
+  /// "deferred completions, registered files, registered buffers, up to 8 workers for cached files"
   std::string features() const;
 
 private:
@@ -74,8 +83,10 @@ private:
 
   int set_up(unsigned entries);
   void register_tables(const engine_options& options);
+  void limit_workers(std::uint32_t most);
   io_uring_sqe* next_entry();
   std::optional<std::uint32_t> place_of(const request& what, std::uint64_t done, std::uint64_t length) const;
+  bool is_for_worker(const request& what, std::uint64_t length) const noexcept;
   void give_back(registration& used);
   void say_once(int code, const std::string& what);
 
@@ -86,7 +97,10 @@ private:
   bool files_registered_ = false;
   bool buffers_registered_ = false;
   bool said_ = false;
+  /// Of the kernel, at most; 0: none may take part.
+  std::uint32_t workers_ = 0;
   std::vector<bool> file_is_registered_;
+  std::vector<backing> backings_;
   std::vector<registration> registrations_;
   std::vector<std::uint32_t> free_places_;
 };

@@ -32,6 +32,10 @@ constexpr std::uint64_t tagged(kind what, std::uint64_t handle) noexcept {
 // A cancellation can miss a request that is between two of the kernel's queues, so it is repeated until the end.
 constexpr auto cancel_interval = std::chrono::milliseconds(100);
 
+// Copies into one file exclude each other, so more under way than keep the one who copies busy, some 2 ms here, would
+// only hold others up where that is the ring thread itself.
+constexpr std::uint64_t serial_bytes_under_way = 8ULL << 20U;
+
 } // namespace
 
 /// What the ring thread does and owns.
@@ -61,6 +65,7 @@ public:
 
 private:
   using index = operation_table::index;
+  using lane = operation_table::lane;
 
   // -- callers --
 
@@ -113,7 +118,7 @@ private:
   void accept(const request& what) {
     const auto code = stopping_ ? errc::shutting_down : resources_.check(what);
     if (code == errc::ok)
-      table_.add(what);
+      table_.add(what, ring_->is_serial(what) ? lane::serial : lane::concurrent);
     else
       done_.push_back({what.tag, code, 0});
   }
@@ -152,6 +157,17 @@ private:
   void start_waiting() {
     while (table_.waiting() > 0 && table_.running() < engine_.options_.depth)
       transfer(table_.start_next());
+    start_serial();
+  }
+
+  // Behind the others in the ring, so that workers have begun if this thread has to copy.
+  void start_serial() {
+    while (table_.waiting(lane::serial) > 0 && table_.running(lane::serial) < engine_.options_.depth &&
+           serial_bytes_ < serial_bytes_under_way) {
+      const auto i = table_.start_next(lane::serial);
+      serial_bytes_ += table_.at(i).what.length;
+      transfer(i);
+    }
   }
 
   void transfer(index i) {
@@ -161,7 +177,10 @@ private:
   }
 
   void finish(index i, errc status, int system_errno) {
-    done_.push_back({table_.at(i).what.tag, status, system_errno});
+    const auto& r = table_.at(i);
+    done_.push_back({r.what.tag, status, system_errno});
+    if (r.lane == lane::serial && r.state == operation_table::state::running)
+      serial_bytes_ -= r.what.length;
     table_.remove(i);
   }
 
@@ -226,6 +245,8 @@ private:
   commands taken_;
   std::vector<completion> done_;
   std::uint64_t wake_value_ = 0;
+  /// Of the serial requests that run.
+  std::uint64_t serial_bytes_ = 0;
   bool listening_ = false;
   bool stopping_ = false;
 };

@@ -415,6 +415,9 @@ TEST_CASE("options out of range are refused", "[io][engine]") {
   SECTION("threads") {
     options.threads = 0;
   }
+  SECTION("workers of the kernel") {
+    options.kernel_workers = 100'000;
+  }
   SECTION("files") {
     options.max_files = 0;
   }

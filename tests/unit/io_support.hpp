@@ -29,8 +29,8 @@ namespace troupe::test {
 /// A directory of its own that goes with the object.
 class scratch_directory {
 public:
-  scratch_directory() {
-    auto name = (std::filesystem::temp_directory_path() / "troupe-io-XXXXXX").string();
+  explicit scratch_directory(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    auto name = (parent / "troupe-io-XXXXXX").string();
     path_ = ::mkdtemp(name.data());
   }
   scratch_directory(const scratch_directory&) = delete;
