@@ -21,8 +21,8 @@ struct cuda_mover_options {
   /// Pages go through device memory in parts of at most this size (or one page, if that is larger), so that one part is
   /// copied while the next is gathered. Two parts for each lane and direction.
   std::uint64_t part_bytes = std::uint64_t{32} << 20U;
-  /// A gather of up to this many bytes is written by the kernel straight into the pages, if those lie in prepared
-  /// memory: slower on the bus, but without the copy's own latency.
+  /// Lists of up to this many bytes cross the bus without a copy, if the pages lie in prepared memory: the kernel
+  /// writes them there, or fetches them from there. Slower on the bus, but without the copy's own latency.
   std::uint64_t direct_bytes = std::uint64_t{4} << 20U;
 };
 

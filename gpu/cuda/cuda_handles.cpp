@@ -34,11 +34,11 @@ result<stream> make_stream(priority which) {
   return stream(out);
 }
 
-result<event> make_event() {
+result<event> make_event(awaited_by who) {
   cudaEvent_t out = nullptr;
-  if (auto ok =
-          check(cudaEventCreateWithFlags(&out, cudaEventBlockingSync | cudaEventDisableTiming), "creating an event");
-      !ok)
+  const auto flags =
+      who == awaited_by::threads ? cudaEventBlockingSync | cudaEventDisableTiming : cudaEventDisableTiming;
+  if (auto ok = check(cudaEventCreateWithFlags(&out, static_cast<unsigned>(flags)), "creating an event"); !ok)
     return tl::unexpected(ok.error());
   return event(out);
 }

@@ -69,7 +69,9 @@ result<pinned_memory<T>> allocate_pinned(std::size_t count) {
 /// Of the highest priority that the device has, or of the lowest.
 enum class priority : std::uint8_t { high, low };
 result<stream> make_stream(priority which);
-/// Waiting for it puts the thread to sleep.
-result<event> make_event();
+/// What may wait for an event: other streams only, or also threads, which sleep. The device interrupts the processor
+/// for the latter, which takes it some microseconds.
+enum class awaited_by : std::uint8_t { streams, threads };
+result<event> make_event(awaited_by who);
 
 } // namespace troupe::cuda

@@ -1,6 +1,7 @@
 #include "gpu/cuda/page_kernels.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace troupe::cuda {
 
@@ -23,9 +24,10 @@ struct launch_of {
   page_job jobs[Pages];
   std::uint32_t blocks[Blocks];
 };
-using small_launch = launch_of<launch::few_pages, launch::few_blocks>;
+using tiny_launch = launch_of<8, 16>;
+using small_launch = launch_of<48, 96>;
+using medium_launch = launch_of<160, 320>;
 using large_launch = launch_of<launch::most_pages, launch::most_blocks>;
-static_assert(sizeof(small_launch) <= 4096);
 static_assert(sizeof(large_launch) <= 32764, "what devices since sm_70 take as parameters of a kernel");
 
 __device__ io::page_checksum checksum_of(const uint4& word, unsigned index) {
@@ -57,6 +59,13 @@ __device__ bool sum_up(page_progress& progress, unsigned parts, io::page_checksu
   sum = {atomicExch(&progress.low, 0ULL), atomicExch(&progress.high, 0ULL)};
   progress.done = 0;
   return true;
+}
+
+/// What the kernel before in the stream has written is there.
+__device__ void wait_for_check() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
 }
 
 /// Where in the tensor the word `w` of a tile lies.
@@ -121,6 +130,7 @@ __global__ void __launch_bounds__(block_threads, 4) gather_tiles(const __grid_co
 
 template <class Launch>
 __global__ void __launch_bounds__(block_threads, 5) scatter_tiles(const __grid_constant__ Launch what) {
+  wait_for_check();
   if (what.verdicts[blockIdx.y] != 0)
     return;
   const auto lane = threadIdx.x % warp_lanes;
@@ -216,6 +226,7 @@ __global__ void __launch_bounds__(block_threads) gather_units(const __grid_const
 
 template <class Unit, class Launch>
 __global__ void __launch_bounds__(block_threads) scatter_units(const __grid_constant__ Launch what) {
+  wait_for_check();
   if (what.verdicts[blockIdx.y] != 0)
     return;
   const auto& job = what.jobs[blockIdx.y];
@@ -233,17 +244,18 @@ __global__ void __launch_bounds__(block_threads) scatter_units(const __grid_cons
   }
 }
 
-template <class Launch>
+/// With `Fetch`, pages come from memory of the host and are copied.
+template <bool Fetch, class Launch>
 __global__ void __launch_bounds__(block_threads) check_pages(const __grid_constant__ Launch what) {
   const auto& job = what.jobs[blockIdx.y];
-  if (job.checked == 0) {
+  if (!Fetch && job.checked == 0) {
     if (blockIdx.x == 0 && threadIdx.x == 0)
       what.verdicts[blockIdx.y] = 0;
     return;
   }
   const auto words = (what.plan.page_bytes + 15) / 16;
   const auto rest = static_cast<unsigned>(what.plan.page_bytes % 16);
-  const auto* page = reinterpret_cast<const uint4*>(job.page);
+  const auto* page = reinterpret_cast<const uint4*>(Fetch ? job.source : job.page);
   const auto first = std::uint64_t{blockIdx.x} * block_threads * lane_words + threadIdx.x;
   uint4 x[lane_words];
   io::page_checksum sum;
@@ -256,6 +268,8 @@ __global__ void __launch_bounds__(block_threads) check_pages(const __grid_consta
     const auto w = first + i * block_threads;
     if (w >= words)
       continue;
+    if constexpr (Fetch)
+      reinterpret_cast<uint4*>(job.page)[w] = x[i];
     // Behind the page lies whatever a page before has left.
     if (rest != 0 && w == words - 1) {
       units<unsigned char> last;
@@ -267,7 +281,8 @@ __global__ void __launch_bounds__(block_threads) check_pages(const __grid_consta
     sum += checksum_of(x[i], static_cast<unsigned>(w));
   }
   if (sum_up(what.progress[blockIdx.y], gridDim.x, sum)) {
-    what.verdicts[blockIdx.y] = sum.low == job.expected.low && sum.high == job.expected.high ? 0 : 1;
+    const bool sound = sum.low == job.expected.low && sum.high == job.expected.high;
+    what.verdicts[blockIdx.y] = job.checked == 0 || sound ? 0 : 1;
     what.sums[blockIdx.y] = sum;
   }
 }
@@ -298,7 +313,23 @@ Launch parameter_of(const launch& what) {
   return out;
 }
 
-enum class verb { gather, check, scatter };
+/// Starts a kernel behind a check of the same stream, while that check is still running: it waits for the check's end
+/// itself, and what a start costs is over by then.
+template <class Launch>
+void start_early(void (*kernel)(Launch), const dim3& grid, cudaStream_t stream, const Launch& parameter) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(block_threads);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = parameter.plan.starts_early ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, parameter);
+}
+
+enum class verb { gather, check, fetch, scatter };
 
 /// Runs the kernel that accesses tensors in units of the plan.
 template <verb Verb, class Launch>
@@ -308,16 +339,16 @@ cudaError_t run(const launch& what, cudaStream_t stream) {
   const dim3 tiles(blocks_for(what.plan.tile_count, parameter.block_tiles), what.pages);
   const auto page_words = (what.plan.page_bytes + 15) / 16;
   const dim3 words(blocks_for(page_words, block_threads), what.pages);
-  if constexpr (Verb == verb::check) {
+  if constexpr (Verb == verb::check || Verb == verb::fetch) {
     const dim3 pieces(blocks_for(page_words, std::uint64_t{block_threads} * lane_words), what.pages);
-    check_pages<<<pieces, threads, 0, stream>>>(parameter);
+    check_pages<Verb == verb::fetch><<<pieces, threads, 0, stream>>>(parameter);
   } else {
     constexpr bool gather = Verb == verb::gather;
     const auto start = [&](const dim3& grid, auto gather_kernel, auto scatter_kernel) {
       if constexpr (gather)
         gather_kernel<<<grid, threads, 0, stream>>>(parameter);
       else
-        scatter_kernel<<<grid, threads, 0, stream>>>(parameter);
+        start_early(scatter_kernel, grid, stream, parameter);
     };
     switch (what.plan.unit) {
     case 16:
@@ -340,10 +371,21 @@ cudaError_t run(const launch& what, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
+template <class Launch>
+bool fits(const launch& what) {
+  return what.pages <= std::extent_v<decltype(Launch::jobs)> &&
+         what.pages * what.plan.blocks_per_page <= std::extent_v<decltype(Launch::blocks)>;
+}
+
 template <verb Verb>
 cudaError_t run(const launch& what, cudaStream_t stream) {
-  const bool small = what.pages <= launch::few_pages && what.pages * what.plan.blocks_per_page <= launch::few_blocks;
-  return small ? run<Verb, small_launch>(what, stream) : run<Verb, large_launch>(what, stream);
+  if (fits<tiny_launch>(what))
+    return run<Verb, tiny_launch>(what, stream);
+  if (fits<small_launch>(what))
+    return run<Verb, small_launch>(what, stream);
+  if (fits<medium_launch>(what))
+    return run<Verb, medium_launch>(what, stream);
+  return run<Verb, large_launch>(what, stream);
 }
 
 } // namespace
@@ -354,6 +396,10 @@ cudaError_t launch_gather(const launch& what, cudaStream_t stream) {
 
 cudaError_t launch_check(const launch& what, cudaStream_t stream) {
   return run<verb::check>(what, stream);
+}
+
+cudaError_t launch_fetch(const launch& what, cudaStream_t stream) {
+  return run<verb::fetch>(what, stream);
 }
 
 cudaError_t launch_scatter(const launch& what, cudaStream_t stream) {

@@ -85,6 +85,8 @@ struct device_plan {
   std::uint32_t block_tokens = 0;
   std::uint32_t blocks_per_page = 1;
   std::uint64_t page_bytes = 0;
+  /// Whether the device can start a kernel before the one in front of it has ended (from sm_90 on).
+  bool starts_early = false;
 };
 
 /// What one page sums up to while it is computed, and how many thread blocks are through. All zero before and after
@@ -103,14 +105,13 @@ struct page_job {
   /// Scatter only: whether the page has to have the checksum `expected`.
   std::uint32_t checked = 0;
   io::page_checksum expected{};
+  /// Fetch only: where the device reads the page in memory of the host; 16-byte aligned.
+  const std::byte* source = nullptr;
 };
 
 /// Pages of one launch and their blocks: everything a kernel is told, small enough to be passed as its parameter, so
 /// that a launch needs no copy of its own.
 struct launch {
-  /// Of a launch with few pages, which costs the processor less, and of any.
-  static constexpr std::size_t few_pages = 48;
-  static constexpr std::size_t few_blocks = 512;
   static constexpr std::size_t most_pages = 480;
   static constexpr std::size_t most_blocks = 3072;
 
@@ -132,6 +133,9 @@ cudaError_t launch_gather(const launch& what, cudaStream_t stream);
 
 /// The checksum of pages in device memory into `sums`, and whether it is the expected one into `verdicts`.
 cudaError_t launch_check(const launch& what, cudaStream_t stream);
+
+/// The same for pages in memory of the host, which are copied to device memory on the way.
+cudaError_t launch_fetch(const launch& what, cudaStream_t stream);
 
 /// Page → block, of the pages whose verdict is 0.
 cudaError_t launch_scatter(const launch& what, cudaStream_t stream);

@@ -2,6 +2,7 @@
 
 #include "gpu/cuda/cuda_handles.hpp"
 #include "gpu/cuda/page_kernels.hpp"
+#include "gpu/cuda/page_parts.hpp"
 #include "gpu/page_mover.hpp"
 
 #include <array>
@@ -13,16 +14,15 @@
 
 namespace troupe::cuda {
 
-/// Memory of the host that is locked and mapped for devices.
-struct locked_range {
-  std::byte* host = nullptr;
-  std::size_t bytes = 0;
-  /// The same byte for a device.
-  std::byte* device = nullptr;
+/// What a kernel is told about the pages of a part.
+struct kernel_arguments {
+  std::vector<page_job> jobs;
+  std::vector<std::uint32_t> blocks;
 };
 
-/// Carries out calls of one direction, one at a time: two streams with staging memory each, so that the bytes of one
-/// part are on the bus while the kernel of the other is at work.
+/// Carries out calls of one direction, one at a time. One stream has all copies. Two more, with staging memory each,
+/// have the kernels of one part after the other in turn, so that the bytes of one part are on the bus while the kernel
+/// of the next is at work.
 ///
 /// For one thread at a time; the device must be current in it.
 class page_lane {
@@ -36,35 +36,29 @@ public:
                    const device_events& events);
 
 private:
-  /// What one stream works with.
+  /// What the kernels of every other part work with.
   struct half {
     stream queue;
     device_memory<std::byte> pages;
     device_memory<page_progress> progress;
     device_memory<std::uint32_t> verdicts;
+    /// A part is in staging memory, and is out of it again.
+    event filled;
+    event emptied;
   };
 
   page_lane(const device_plan& plan, move_direction direction) : plan_(plan), direction_(direction) {}
 
-  /// Pages in one stream's staging memory, and how they are copied.
-  struct part {
-    std::span<const block_move> moves;
-    /// Where each page lies in staging memory.
-    std::vector<std::uint64_t> offsets;
-    /// Whether a page is one piece with the one before: staging memory repeats their distance.
-    std::vector<bool> joined;
-  };
-
-  std::uint64_t part_bytes_for(std::size_t number, std::uint64_t bytes_left) const noexcept;
-  /// The first pages of the list that fit into a part.
-  part make_part(std::span<const block_move> moves, std::uint64_t bytes, std::span<const locked_range> locked) const;
-  bool follows(const block_move& a, const block_move& b, std::span<const locked_range> locked) const noexcept;
-  result<void> submit(std::span<block_move> moves, std::span<const locked_range> locked, bool direct,
-                      const device_events& events);
-  result<void> submit_part(half& with, const part& what, std::size_t first, std::span<const locked_range> locked,
-                           bool direct);
-  result<void> copy_pages(const half& with, const part& what) const;
-  result<void> signal(const device_events& events);
+  result<void> allocate(std::uint64_t part_bytes);
+  /// Puts all work for these pages into the streams.
+  result<void> submit(const page_list& pages, std::uint64_t direct_bytes, const device_events& events);
+  result<void> await_engine(const device_events& events);
+  result<void> submit_gather(half& with, const page_part& part, const page_list& pages, bool reused);
+  result<void> submit_scatter(half& with, const page_part& part, const page_list& pages, bool reused);
+  launch launch_with(const half& with, const page_part& part, const kernel_arguments& arguments) const;
+  result<void> copy_pages(const half& with, const page_part& part, const page_list& pages) const;
+  /// Signals the engine that all blocks have been read or written; `last` has the last part.
+  result<void> signal(const device_events& events, std::size_t last);
   result<void> wait();
 
   device_plan plan_;
@@ -72,12 +66,14 @@ private:
   /// Of each half's staging memory.
   std::uint64_t staging_bytes_ = 0;
   std::size_t most_pages_ = 0;
+  stream copies_;
   std::array<half, 2> halves_;
-  /// The half that has the last part of a call.
-  std::size_t last_ = 0;
-  /// Happens a little before the end of a call, which is then waited for awake; unless a call is too short for that.
-  event nearly_done_;
-  bool will_be_long_ = false;
+  /// The streams whose end is the end of the call; null where there is none.
+  std::array<cudaStream_t, 3> ends_{};
+  /// Happens a little before the end of a long call, or when the engine lets a call begin; what is left then is waited
+  /// for awake.
+  event wake_up_;
+  bool will_sleep_ = false;
   event joined_;
   /// Written by kernels, one per page of a call.
   pinned_memory<io::page_checksum> sums_;

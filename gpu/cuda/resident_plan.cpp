@@ -42,6 +42,15 @@ result<resident_plan> resident_plan::create(const page_plan& plan) {
   out.view_.block_tokens = plan.block_tokens;
   out.view_.blocks_per_page = plan.blocks_per_page;
   out.view_.page_bytes = plan.page_bytes;
+  int device = 0;
+  int major = 0;
+  if (auto ok = check(cudaGetDevice(&device), "asking for the GPU in use"); !ok)
+    return tl::unexpected(ok.error());
+  if (auto ok = check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+                      "asking what the GPU can do");
+      !ok)
+    return tl::unexpected(ok.error());
+  out.view_.starts_early = major >= 9;
   return out;
 }
 

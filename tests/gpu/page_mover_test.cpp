@@ -275,8 +275,8 @@ TEST_CASE("gpu: the engine's events are waited for, and signalled", "[gpu]") {
   const page_memory pages(cache.page_bytes(), 4);
   auto moves = moves_of(blocks, pages, cache.page_bytes());
   auto engine = cuda::make_stream(cuda::priority::low).value();
-  auto ready = cuda::make_event().value();
-  auto done = cuda::make_event().value();
+  auto ready = cuda::make_event(cuda::awaited_by::threads).value();
+  auto done = cuda::make_event(cuda::awaited_by::threads).value();
   // The engine's stream takes its time, and only then writes what is to be gathered.
   must(cudaLaunchHostFunc(
       engine.get(), [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(200)); }, nullptr));

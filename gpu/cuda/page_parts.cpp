@@ -1,0 +1,124 @@
+#include "gpu/cuda/page_parts.hpp"
+
+#include <algorithm>
+
+namespace troupe::cuda {
+
+namespace {
+
+/// What is gathered before anything is on the bus: on it for longer than the kernel of a whole part takes.
+constexpr std::uint64_t first_gathered_bytes = std::uint64_t{3} << 20U;
+
+/// The end of a scatter: while these are copied, the kernels of the part before are at work; and while the kernel of
+/// their own is, another one fetches the rest.
+constexpr std::uint64_t last_copied_bytes = std::uint64_t{3} << 20U;
+constexpr std::uint64_t last_fetched_bytes = std::uint64_t{1} << 20U;
+
+/// Of a page that is fetched all the same where it is larger than that.
+constexpr std::uint64_t largest_fetched_page = std::uint64_t{4} << 20U;
+
+/// Bytes between two pages that are copied along: the bus moves as many in the time that it takes to begin another
+/// copy.
+constexpr std::uint64_t widest_gap = 16384;
+constexpr std::uint64_t staging_alignment = 256;
+
+std::uint64_t aligned(std::uint64_t offset) noexcept {
+  return (offset + staging_alignment - 1) / staging_alignment * staging_alignment;
+}
+
+bool holds(const locked_range& range, const block_move& move) noexcept {
+  return move.page >= range.host && move.page + move.page_bytes <= range.host + range.bytes;
+}
+
+} // namespace
+
+std::vector<page_place> locate_pages(std::span<const block_move> moves, std::span<const locked_range> locked) {
+  std::vector<page_place> out;
+  out.reserve(moves.size());
+  const locked_range* last = nullptr;
+  for (const auto& move : moves) {
+    if (last == nullptr || !holds(*last, move)) {
+      const auto found =
+          std::find_if(locked.begin(), locked.end(), [&](const locked_range& range) { return holds(range, move); });
+      last = found != locked.end() ? &*found : nullptr;
+    }
+    out.push_back(last != nullptr ? page_place{last->device + (move.page - last->host), last} : page_place{});
+  }
+  return out;
+}
+
+part_cutter::part_cutter(move_direction direction, const part_limits& limits, const page_list& pages)
+    : direction_(direction), limits_(limits), pages_(pages) {
+  const auto& moves = pages.moves;
+  all_direct_ = moves.size() * limits.page_bytes <= limits.direct_bytes && reachable(0, moves.size());
+  if (direction == move_direction::scatter && !all_direct_ && limits.page_bytes <= largest_fetched_page) {
+    const auto wanted = std::min(moves.size(), std::max<std::size_t>(1, pages_in(last_fetched_bytes)));
+    if (reachable(moves.size() - wanted, wanted))
+      fetched_ = wanted;
+  }
+}
+
+bool part_cutter::reachable(std::size_t first, std::size_t pages) const noexcept {
+  if (limits_.page_bytes % io::checksum_word_bytes != 0)
+    return false;
+  const auto places = pages_.places.subspan(first, pages);
+  return std::all_of(places.begin(), places.end(), [](const page_place& place) {
+    return place.device != nullptr && reinterpret_cast<std::uintptr_t>(place.device) % io::checksum_word_bytes == 0;
+  });
+}
+
+page_part part_cutter::next() {
+  const auto all = limits_.staging_bytes;
+  if (all_direct_)
+    return take(left(), all, true);
+  if (direction_ == move_direction::gather)
+    return take(left(), next_ == 0 ? first_gathered_bytes : all, false);
+  if (left() <= fetched_)
+    return take(left(), all, true);
+  const auto copied = left() - fetched_;
+  const auto last = std::max<std::size_t>(1, pages_in(last_copied_bytes));
+  return take(copied > last ? copied - last : copied, all, false);
+}
+
+bool part_cutter::follows(std::size_t at) const noexcept {
+  const auto& places = pages_.places;
+  const auto& a = pages_.moves[at - 1];
+  const auto& b = pages_.moves[at];
+  const auto* end = a.page + a.page_bytes;
+  if (b.page < end || static_cast<std::uint64_t>(b.page - end) > widest_gap ||
+      static_cast<std::uint64_t>(b.page - a.page) % io::checksum_word_bytes != 0)
+    return false;
+  const auto gap = static_cast<std::uint64_t>(b.page - end);
+  // What is read along must be memory, what is written along must be spare.
+  return gap == 0 || (direction_ == move_direction::gather
+                          ? gap <= a.spare_behind + b.spare_before
+                          : places[at].range != nullptr && places[at].range == places[at - 1].range);
+}
+
+page_part part_cutter::take(std::size_t pages, std::uint64_t bytes, bool direct) {
+  page_part out;
+  out.first = next_;
+  out.direct = direct;
+  const auto most = std::min(pages, limits_.pages);
+  out.offsets.reserve(std::min(most, pages_in(bytes) + 1));
+  out.joined.reserve(std::min(most, pages_in(bytes) + 1));
+  bytes = std::min(bytes, limits_.staging_bytes);
+  std::uint64_t end = 0;
+  for (std::size_t i = 0; i < most; ++i) {
+    auto offset = aligned(end);
+    const bool joined = i > 0 && follows(next_ + i);
+    if (joined)
+      offset = out.offsets.back() +
+               static_cast<std::uint64_t>(pages_.moves[next_ + i].page - pages_.moves[next_ + i - 1].page);
+    if (i > 0 && (offset + limits_.page_bytes > bytes || offset + aligned(limits_.page_bytes) > limits_.staging_bytes))
+      break;
+    out.offsets.push_back(offset);
+    out.joined.push_back(joined);
+    end = offset + limits_.page_bytes;
+  }
+  out.pages = out.offsets.size();
+  next_ += out.pages;
+  return out;
+}
+
+} // namespace troupe::cuda
