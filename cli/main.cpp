@@ -82,30 +82,30 @@ int run(int argc, char** argv) {
                    "Other keys for the same trace, so that a second replay starts cold on a node that has seen it")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
-  auto* device = replay_command
-                     ->add_option_function<std::string>(
-                         "--device",
-                         [&](const std::string& text) {
-                           if (text != "host")
-                             replaying.gpu = text == "cuda" ? 0 : std::stoi(text.substr(5));
-                         },
-                         "Where the KV cache lies: host memory, or the memory of a GPU (host if not given)")
-                     ->check(CLI::IsMember({"host", "cuda"}) |
-                             CLI::Validator(
-                                 [](const std::string& text) {
-                                   const bool good = text.size() > 5 && text.size() < 9 && text.starts_with("cuda:") &&
-                                                     text.find_first_not_of("0123456789", 5) == std::string::npos;
-                                   return good ? std::string() : "expected host, cuda or cuda:N";
-                                 },
-                                 "cuda:N"))
-                     ->type_name("host|cuda|cuda:N");
+  replay_command
+      ->add_option_function<std::string>(
+          "--device",
+          [&](const std::string& text) {
+            if (text != "host")
+              replaying.gpu = text == "cuda" ? 0 : std::stoi(text.substr(5));
+          },
+          "Where the KV cache lies: host memory, or the memory of a GPU (host if not given)")
+      ->check(CLI::IsMember({"host", "cuda"}) |
+              CLI::Validator(
+                  [](const std::string& text) {
+                    const bool good = text.size() > 5 && text.size() < 9 && text.starts_with("cuda:") &&
+                                      text.find_first_not_of("0123456789", 5) == std::string::npos;
+                    return good ? std::string() : "expected host, cuda or cuda:N";
+                  },
+                  "cuda:N"))
+      ->type_name("host|cuda|cuda:N");
   auto* transfer_only =
       replay_command->add_flag("--transfer-only", replaying.transfer_only,
                                "Neither fill blocks nor compare them, to measure how fast pages are moved");
   auto* engine = replay_command->add_flag("--engine", replaying.engine,
                                           "Play the trace on a model of an engine, through both halves of its "
                                           "connector");
-  engine->excludes(device)->excludes(transfer_only);
+  engine->excludes(transfer_only);
   replay_command
       ->add_option("--blocks-per-page", replaying.blocks_per_page,
                    "With --engine: blocks of the engine that make one page")

@@ -144,7 +144,7 @@ public:
     scheduler_ = std::move(*scheduler);
     std::vector<connector::worker_half*> workers;
     for (std::uint32_t i = 0; i < worker_count(how.parallel); ++i) {
-      auto worker = connector::make_worker_half(system_, connection_, how, i, {});
+      auto worker = connector::make_worker_half(system_, connection_, how, i, options_.gpu);
       if (!worker)
         return tl::unexpected(std::move(worker.error()));
       if (auto ready = (*worker)->register_kv_caches(memory_->view(i)); !ready)
@@ -221,12 +221,14 @@ private:
                            const connector::parallel_layout& layout) {
     const auto workers = worker_count(layout);
     const auto bytes = geometry.page_bytes() / options_.blocks_per_page * blocks * workers;
-    if (auto room = check_memory(bytes, "the engine", "--concurrency, --kv-blocks or --page-bytes"); !room)
-      return room;
+    if (!options_.gpu)
+      if (auto room = check_memory(bytes, "the engine", "--concurrency, --kv-blocks or --page-bytes"); !room)
+        return room;
     std::vector<rank_number> ranks;
     for (std::uint32_t i = 0; i < workers; ++i)
       ranks.push_back(kv_rank(layout, i));
-    auto memory = replay::token_memory::create(geometry, blocks, options_.blocks_per_page, std::move(ranks));
+    auto memory =
+        replay::token_memory::create(geometry, blocks, options_.blocks_per_page, std::move(ranks), options_.gpu);
     if (!memory)
       return tl::unexpected(std::move(memory.error()));
     memory_ = std::move(*memory);

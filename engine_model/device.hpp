@@ -23,6 +23,10 @@ public:
   virtual void write_tokens(std::uint32_t worker, connector::block_id block, std::uint32_t first,
                             std::span<const content> contents) = 0;
 
+  /// What a connector has to wait for before it reads what was written so far, or writes over it: an event of the
+  /// worker's GPU; null where writing was done when `write_tokens` returned.
+  virtual void* written(std::uint32_t /*worker*/) { return nullptr; }
+
   /// Whether these slots hold what the forward pass relies on.
   virtual bool holds(std::uint32_t worker, connector::block_id block, std::uint32_t first,
                      std::span<const content> contents) = 0;

@@ -50,14 +50,14 @@ connector::worker_output engine_model::execute(std::uint32_t worker, const sched
   const auto runs = step.total_tokens > 0;
   if (runs || (step.preempted && options().preemptions_without_forward))
     half.handle_preemptions();
-  half.start_load_kv();
+  half.start_load_kv(memory_.written(worker));
   if (runs) {
     // One layer stands for all: what matters is that these hooks are called between the others.
     half.wait_for_layer_load("0");
     for (const auto& x : step.parts)
       forward(worker, x);
     half.save_kv_layer("0");
-    half.wait_for_save();
+    half.wait_for_save(memory_.written(worker));
   }
   const std::vector<std::string_view> finished(step.finished.begin(), step.finished.end());
   auto named = half.get_finished(finished);

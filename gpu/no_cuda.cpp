@@ -1,5 +1,6 @@
 #include "gpu/cuda_page_mover.hpp"
 #include "gpu/gpu_memory.hpp"
+#include "gpu/gpu_stream.hpp"
 
 #include <utility>
 
@@ -24,8 +25,9 @@ result<std::unique_ptr<page_mover>> make_cuda_page_mover(kv_cache_view, const cu
   return no_cuda();
 }
 
-// There is never an object of it.
+// There is never an object of these.
 struct gpu_memory::parts {};
+struct gpu_stream::parts {};
 
 gpu_memory::gpu_memory(std::unique_ptr<parts> own) noexcept : own_(std::move(own)) {}
 gpu_memory::gpu_memory(gpu_memory&&) noexcept = default;
@@ -53,6 +55,35 @@ result<void> gpu_memory::read(std::span<const piece>) const {
 }
 
 result<void> gpu_memory::fill(std::byte) {
+  return no_cuda();
+}
+
+gpu_stream::gpu_stream(std::unique_ptr<parts> own) noexcept : own_(std::move(own)) {}
+gpu_stream::gpu_stream(gpu_stream&&) noexcept = default;
+gpu_stream& gpu_stream::operator=(gpu_stream&&) noexcept = default;
+gpu_stream::~gpu_stream() = default;
+
+result<gpu_stream> gpu_stream::create(int) {
+  return no_cuda();
+}
+
+result<void> gpu_stream::hold(duration) {
+  return no_cuda();
+}
+
+result<void> gpu_stream::write(gpu_memory&, std::span<const gpu_memory::piece>) {
+  return no_cuda();
+}
+
+result<void> gpu_stream::make_room(std::size_t) {
+  return no_cuda();
+}
+
+result<void*> gpu_stream::record() {
+  return no_cuda();
+}
+
+result<void> gpu_stream::wait() {
   return no_cuda();
 }
 

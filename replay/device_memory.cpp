@@ -3,21 +3,16 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <numeric>
 #include <random>
-#include <sys/mman.h>
 #include <utility>
 
 namespace troupe::replay {
 
 namespace {
 
-constexpr std::byte poison_byte{0xdb};
-
-/// Huge pages are asked for from this size on.
-constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+constexpr auto poison_byte = kv_tensors::poison;
 
 } // namespace
 
@@ -28,16 +23,12 @@ std::string to_string(const wrong_byte& wrong) {
                      std::to_integer<unsigned>(wrong.expected));
 }
 
-void device_memory::unmap::operator()(std::byte* p) const noexcept {
-  ::munmap(p, bytes);
-}
-
 /// A block as the host can touch it. On a GPU, a copy of the bytes that the block has in each layer: one span of the
 /// tensor, or one for each part where the parts lie apart.
 class device_memory::window {
 public:
   window(const device_memory& memory, std::uint32_t block) : memory_(memory), block_(block) {
-    if (!memory.gpu_)
+    if (memory.tensors_.gpu() == nullptr)
       return;
     // Kept for the next block of this thread.
     static thread_local std::vector<std::byte> copy;
@@ -50,7 +41,7 @@ public:
       first_span_.push_back(pieces_.size());
       for (std::uint32_t part = 0; part < spans; ++part) {
         const auto* begin = memory.address(layer, block, part, 0, 0);
-        pieces_.push_back({static_cast<std::uint64_t>(begin - memory.gpu_->data()),
+        pieces_.push_back({static_cast<std::uint64_t>(begin - memory.tensors_.gpu()->data()),
                            std::span(copy).subspan(used, block_bytes / spans)});
         used += block_bytes / spans;
       }
@@ -63,11 +54,11 @@ public:
     if (pieces_.empty())
       return there;
     const auto& piece = pieces_[first_span_[layer] + (memory_.layout_ == kv_layout::split ? part : 0)];
-    return piece.host.data() + (static_cast<std::uint64_t>(there - memory_.gpu_->data()) - piece.offset);
+    return piece.host.data() + (static_cast<std::uint64_t>(there - memory_.tensors_.gpu()->data()) - piece.offset);
   }
 
   /// From the GPU, and back to it.
-  result<void> read() const { return pieces_.empty() ? result<void>{} : memory_.gpu_->read(pieces_); }
+  result<void> read() const { return pieces_.empty() ? result<void>{} : memory_.tensors_.gpu()->read(pieces_); }
   result<void> write(gpu_memory* to) const { return pieces_.empty() ? result<void>{} : to->write(pieces_); }
 
 private:
@@ -90,58 +81,20 @@ std::optional<error> device_memory::failure() const {
   return failure_->first;
 }
 
-result<std::vector<std::span<std::byte>>> device_memory::allocate(std::span<const std::uint64_t> layer_bytes,
-                                                                  const options& how) {
-  std::vector<std::span<std::byte>> spans;
-  if (how.gpu) {
-    constexpr std::uint64_t alignment = 4096;
-    std::uint64_t all = 0;
-    for (const auto bytes : layer_bytes)
-      all += (bytes + alignment - 1) / alignment * alignment;
-    auto memory = gpu_memory::allocate(*how.gpu, all);
-    if (!memory)
-      return tl::unexpected(std::move(memory.error()));
-    if (auto ok = memory->fill(poison_byte); !ok)
-      return tl::unexpected(std::move(ok.error()));
-    gpu_ = std::move(*memory);
-    auto* at = gpu_->data();
-    for (const auto bytes : layer_bytes) {
-      spans.emplace_back(at, bytes);
-      at += (bytes + alignment - 1) / alignment * alignment;
-    }
-    return spans;
-  }
-  for (const auto bytes : layer_bytes) {
-    auto* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-      return fail(
-          errc::limit_exceeded,
-          fmt::format("the KV cache model needs {} layers of {} bytes, and layer {} could not be allocated: {}; "
-                      "use fewer blocks or smaller pages",
-                      layer_bytes.size(), bytes, spans.size(), system_error(errno, "mmap").text));
-    if (bytes >= huge_page_bytes)
-      ::madvise(memory, bytes, MADV_HUGEPAGE); // only makes it faster: a refusal changes nothing
-    tensors_.emplace_back(static_cast<std::byte*>(memory), unmap{bytes});
-    spans.emplace_back(static_cast<std::byte*>(memory), bytes);
-    std::memset(memory, std::to_integer<int>(poison_byte), bytes);
-  }
-  return spans;
-}
-
 result<device_memory> device_memory::create(const kv_geometry& geometry, std::uint32_t blocks, const options& how) {
   const auto bytes = all_layer_bytes(geometry, blocks);
   if (!bytes)
     return tl::unexpected(bytes.error());
   if (blocks == 0)
     return fail(errc::invalid_argument, "a KV cache of 0 blocks");
-  device_memory out;
-  auto allocated = out.allocate(*bytes, how);
-  if (!allocated)
-    return tl::unexpected(std::move(allocated.error()));
-  const auto& spans = *allocated;
-  auto view = make_kv_cache_view(how.layout, geometry, blocks, spans);
+  auto tensors = kv_tensors::allocate(*bytes, how.gpu);
+  if (!tensors)
+    return tl::unexpected(std::move(tensors.error()));
+  auto view = make_kv_cache_view(how.layout, geometry, blocks, tensors->layers());
   if (!view)
     return tl::unexpected(std::move(view.error()));
+  device_memory out;
+  out.tensors_ = std::move(*tensors);
   out.layout_ = how.layout;
   out.view_ = std::move(*view);
   out.shapes_ = geometry.shapes();
@@ -240,7 +193,7 @@ void device_memory::fill(std::uint32_t block, const key_digest& key, rank_number
     pattern.fill(bytes, page_offset);
     return true;
   });
-  note(seen.write(gpu_ ? &*gpu_ : nullptr));
+  note(seen.write(tensors_.gpu()));
 }
 
 std::optional<wrong_byte> device_memory::verify(std::uint32_t block, const key_digest& key, rank_number rank,
@@ -269,7 +222,7 @@ void device_memory::poison(std::uint32_t block) {
     std::memset(bytes.data(), std::to_integer<int>(poison_byte), bytes.size());
     return true;
   });
-  note(seen.write(gpu_ ? &*gpu_ : nullptr));
+  note(seen.write(tensors_.gpu()));
 }
 
 bool device_memory::is_poisoned(std::uint32_t block) const {

@@ -2,8 +2,8 @@
 
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
-#include "gpu/gpu_memory.hpp"
 #include "gpu/kv_layout.hpp"
+#include "replay/kv_tensors.hpp"
 #include "replay/pattern.hpp"
 
 #include <cstddef>
@@ -51,8 +51,7 @@ public:
     std::optional<int> gpu{};
   };
 
-  /// Allocates and poisons the tensors. Errors: those of `make_kv_cache_view` and `gpu_memory::allocate`;
-  /// limit_exceeded where the system does not give as much memory.
+  /// Allocates and poisons the tensors. Errors: those of `make_kv_cache_view` and `kv_tensors::allocate`.
   static result<device_memory> create(const kv_geometry& geometry, std::uint32_t blocks, const options& how);
 
   /// The tensors, for a page mover. Valid as long as this object or the one it was moved to.
@@ -85,15 +84,7 @@ public:
   std::optional<error> failure() const;
 
 private:
-  struct unmap {
-    std::size_t bytes = 0;
-    void operator()(std::byte* p) const noexcept;
-  };
-  using tensor = std::unique_ptr<std::byte, unmap>;
-
   device_memory() = default;
-
-  result<std::vector<std::span<std::byte>>> allocate(std::span<const std::uint64_t> layer_bytes, const options& how);
 
   /// Where the content of one head, or of all heads and tokens that follow in memory, begins.
   std::byte* address(std::uint32_t layer, std::uint32_t block, std::uint32_t part, std::uint32_t token,
@@ -114,8 +105,7 @@ private:
   kv_cache_view view_;
   /// Of each layer.
   std::vector<kv_layer_shape> shapes_;
-  std::vector<tensor> tensors_;
-  std::optional<gpu_memory> gpu_;
+  kv_tensors tensors_;
   struct failure_note {
     std::mutex mutex;
     std::optional<error> first;

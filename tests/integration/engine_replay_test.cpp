@@ -1,3 +1,4 @@
+#include "gpu/cuda_page_mover.hpp"
 #include "tests/catch.hpp"
 #include "tests/integration/support.hpp"
 
@@ -178,10 +179,21 @@ TEST_CASE("options of an engine replay that cannot be are refused") {
   };
   refused({"--blocks-per-page", "3"}, "--blocks-per-page");
   refused({"--kv-blocks", "2"}, "--kv-blocks");
-  refused({"--device", "cuda"}, "--device");
+  refused({"--transfer-only"}, "--transfer-only");
   const auto alone = run_replay({"--trace", small_trace, "--kv-blocks", "100"}, scratch.path());
   CHECK(alone.code == 2);
   CHECK(alone.err.find("--engine") != std::string::npos);
+}
+
+TEST_CASE("a replay on the memory of a GPU says where there is none") {
+  if (troupe::cuda_devices())
+    return;
+  const scratch_directory scratch;
+  const auto x =
+      run_replay({"--engine", "--trace", small_trace, "--page-bytes", "4096", "--device", "cuda"}, scratch.path());
+  INFO(x.err);
+  CHECK(x.code == 1);
+  CHECK(x.err.find("unsupported") != std::string::npos);
 }
 
 TEST_CASE("the engine of the documentation saves and loads, and everything it is given is right") {
