@@ -47,17 +47,24 @@ T must(result<T> x) {
   std::exit(1);
 }
 
+double seconds_once(const std::function<void()>& work) {
+  const auto started = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+}
+
+double middle(std::vector<double> all) {
+  std::sort(all.begin(), all.end());
+  return all[all.size() / 2];
+}
+
 /// The middle of some rounds, in seconds; the first is not counted.
 double seconds_of(const std::function<void()>& work) {
   std::vector<double> all;
   work();
-  for (int i = 0; i < rounds; ++i) {
-    const auto started = std::chrono::steady_clock::now();
-    work();
-    all.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
-  }
-  std::sort(all.begin(), all.end());
-  return all[all.size() / 2];
+  for (int i = 0; i < rounds; ++i)
+    all.push_back(seconds_once(work));
+  return middle(std::move(all));
 }
 
 double gigabytes(std::uint64_t bytes, double seconds) {
@@ -128,17 +135,48 @@ struct world {
 };
 
 /// One plain copy of locked memory, for as many bytes as the pages have.
-double plain_copy(std::uint64_t bytes, cudaMemcpyKind kind) {
-  auto host = must(cuda::allocate_pinned<std::byte>(bytes));
-  auto device = must(cuda::allocate_device<std::byte>(bytes));
-  auto stream = must(cuda::make_stream(cuda::priority::high));
-  return gigabytes(bytes, seconds_of([&] {
-                     if (kind == cudaMemcpyDeviceToHost)
-                       must(cudaMemcpyAsync(host.get(), device.get(), bytes, kind, stream.get()));
-                     else
-                       must(cudaMemcpyAsync(device.get(), host.get(), bytes, kind, stream.get()));
-                     must(cudaStreamSynchronize(stream.get()));
-                   }));
+class plain_copy {
+public:
+  plain_copy(std::uint64_t bytes, cudaMemcpyKind kind)
+      : bytes_(bytes), kind_(kind), host_(must(cuda::allocate_pinned<std::byte>(bytes))),
+        device_(must(cuda::allocate_device<std::byte>(bytes))), stream_(must(cuda::make_stream(cuda::priority::high))) {
+  }
+
+  void operator()() const {
+    const bool to_host = kind_ == cudaMemcpyDeviceToHost;
+    must(cudaMemcpyAsync(to_host ? host_.get() : device_.get(), to_host ? device_.get() : host_.get(), bytes_, kind_,
+                         stream_.get()));
+    must(cudaStreamSynchronize(stream_.get()));
+  }
+
+private:
+  std::uint64_t bytes_;
+  cudaMemcpyKind kind_;
+  cuda::pinned_memory<std::byte> host_;
+  cuda::device_memory<std::byte> device_;
+  cuda::stream stream_;
+};
+
+/// A transfer and the plain copy of as many bytes, one after the other in each round: the bus of a machine that others
+/// use, too, is now faster and now slower. The middle of each, and of the rounds' ratios.
+struct beside_copy {
+  double seconds = 0;
+  double copy_seconds = 0;
+  double ratio = 0;
+};
+
+beside_copy measure_beside(const plain_copy& copy, const std::function<void()>& work) {
+  std::vector<double> ours;
+  std::vector<double> copies;
+  std::vector<double> ratios;
+  copy();
+  work();
+  for (int i = 0; i < 2 * rounds; ++i) {
+    copies.push_back(seconds_once([&] { copy(); }));
+    ours.push_back(seconds_once(work));
+    ratios.push_back(copies.back() / ours.back());
+  }
+  return {middle(ours), middle(copies), middle(ratios)};
 }
 
 /// What one would write first.
@@ -170,17 +208,21 @@ void bench_bus() {
   for (const auto& [s, headers] : cases) {
     world w(s, headers);
     const auto bytes = w.page * s.pages;
-    const auto to_host = plain_copy(bytes, cudaMemcpyDeviceToHost);
-    const auto gather = gigabytes(bytes, seconds_of([&] { must(w.mover->gather(w.moves)); }));
-    const auto to_device = plain_copy(bytes, cudaMemcpyHostToDevice);
-    const auto scatter = gigabytes(bytes, seconds_of([&] { must(w.mover->scatter(w.moves)); }));
+    const auto gather =
+        measure_beside(plain_copy(bytes, cudaMemcpyDeviceToHost), [&] { must(w.mover->gather(w.moves)); });
+    const auto scatter =
+        measure_beside(plain_copy(bytes, cudaMemcpyHostToDevice), [&] { must(w.mover->scatter(w.moves)); });
     for (const auto& move : w.moves)
       if (move.verdict != errc::ok) {
         std::printf("a page does not have the checksum it was gathered with; the numbers mean nothing\n");
         std::exit(1);
       }
-    table.row({s.name, headers ? "between" : "none", human_bytes(bytes), fmt::format("{:.1f}", to_host),
-               with_ratio(gather, to_host), fmt::format("{:.1f}", to_device), with_ratio(scatter, to_device),
+    const auto pace = [&](double seconds) { return gigabytes(bytes, seconds); };
+    table.row({s.name, headers ? "between" : "none", human_bytes(bytes),
+               fmt::format("{:.1f}", pace(gather.copy_seconds)),
+               fmt::format("{:.1f} ({:.3f})", pace(gather.seconds), gather.ratio),
+               fmt::format("{:.1f}", pace(scatter.copy_seconds)),
+               fmt::format("{:.1f} ({:.3f})", pace(scatter.seconds), scatter.ratio),
                fmt::format("{:.1f}", copy_per_piece(w, s.piece))});
   }
   std::printf("%s\n", table.str().c_str());
@@ -259,7 +301,9 @@ void bench_latency() {
   world direct(s, true, {.direct_bytes = std::uint64_t{1} << 40U});
   world staged(s, true, {.direct_bytes = 0});
   world usual(s);
-  const auto bus = plain_copy(std::uint64_t{512} << 20U, cudaMemcpyDeviceToHost);
+  constexpr auto large = std::uint64_t{512} << 20U;
+  const plain_copy copy(large, cudaMemcpyDeviceToHost);
+  const auto bus = gigabytes(large, seconds_of([&] { copy(); }));
   text_table table({"few pages of 2 MiB, us", "ideal", "gather", "straight", "staged", "scatter"});
   for (const std::size_t count : {1U, 2U, 4U, 8U, 16U, 32U}) {
     const auto us = [&](world& w, bool gather) {

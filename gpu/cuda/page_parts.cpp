@@ -14,7 +14,7 @@ constexpr std::uint64_t first_gathered_bytes = std::uint64_t{3} << 20U;
 constexpr std::uint64_t last_copied_bytes = std::uint64_t{3} << 20U;
 constexpr std::uint64_t last_fetched_bytes = std::uint64_t{1} << 20U;
 
-/// Of a page that is fetched all the same where it is larger than that.
+/// One page is fetched also where it is larger than that, up to this size.
 constexpr std::uint64_t largest_fetched_page = std::uint64_t{4} << 20U;
 
 /// Bytes between two pages that are copied along: the bus moves as many in the time that it takes to begin another
