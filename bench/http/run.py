@@ -116,9 +116,9 @@ def start_python(text, fast):
     return Server("python", command + (["fast"] if fast else []), port)
 
 
-def bodies(endpoint, keys, size):
+def bodies(endpoint, keys, size, count=64):
     out = []
-    for _ in range(64):
+    for _ in range(count):
         first = random.randrange(max(1, keys - size))
         names = [f"key-{i:012d}" for i in range(first, first + size)]
         out.append({"keys": names} if endpoint == "batch_exists" else {"rank": 0, "keys": names})
@@ -160,26 +160,30 @@ def compare(servers, args):
 
 
 def grow(program, args):
-    """One service with ever more keys: rate, memory, and how long it takes to come back after kill -9."""
+    """One service with ever more keys: rate, memory, and how long it takes to come back after kill -9. So many
+    different batches that they do not stay in the processor's caches; answers get longer, as page numbers do."""
     with tempfile.TemporaryDirectory(dir=".") as directory:
         server = start_troupe(program, directory, "relaxed")
         try:
             server.post("/rank/0/initialize", {"num_pages": 12_000_000})
             before, have = server.resident(), 0
-            print(f"\n  {'keys':>12}{'batch_exists, 512':>20}{'get_locations, 512':>20}{'bytes/key':>11}"
-                  f"{'recovery':>11}")
+            print(f"\n  {'keys':>12}{'batch_exists, 512':>20}{'get_locations, 512':>20}{'bytes of answer':>17}"
+                  f"{'bytes/key':>11}{'recovery':>11}")
             for keys in args.keys:
                 server.fill(have, keys - have)
                 have = keys
-                rates = [server.load(f"/keys/{e}", bodies(e, keys, BATCH), 8, args.seconds)[0]
+                rates = [server.load(f"/keys/{e}", bodies(e, keys, BATCH, 1024), 8, args.seconds)[0]
                          for e in ("batch_exists", "get_locations")]
+                answers = [len(json.dumps(server.post("/keys/get_locations", body), separators=(",", ":")))
+                           for body in bodies("get_locations", keys, BATCH)]
                 resident = (server.resident() - before) / keys
                 server.process.kill()
                 server.process.wait()
                 started = time.perf_counter()
                 server = start_troupe(program, directory, "relaxed")
                 recovery = time.perf_counter() - started
-                print(f"  {keys:12}{rates[0]:18.0f}/s{rates[1]:18.0f}/s{resident:11.0f}{recovery:9.2f} s", flush=True)
+                print(f"  {keys:12}{rates[0]:18.0f}/s{rates[1]:18.0f}/s{statistics.mean(answers):17.0f}{resident:11.0f}"
+                      f"{recovery:9.2f} s", flush=True)
         finally:
             server.stop()
 
