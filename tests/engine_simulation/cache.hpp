@@ -7,6 +7,7 @@
 #include "tests/engine_simulation/world.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -122,6 +123,8 @@ private:
     std::vector<errc> results;
     std::vector<engine::content> held;
     std::uint32_t node = 0;
+    /// When its copy may begin, once it has asked.
+    std::optional<timestamp> ready_at;
     bool marked = false;
     bool cancelled = false;
     bool copied = false;

@@ -71,6 +71,14 @@ void cache::step_task(std::uint32_t index) {
   auto& t = tasks_[index];
   if (t.next == phase::answer)
     return answer_task(t);
+  // Recorded again later, the event would be another one: what is waited for is known when the waiting begins.
+  if (t.next == phase::copy_first && !t.ready_at) {
+    t.ready_at = memory_.happens_at(t.work.ready_event);
+    if (*t.ready_at > world_.now()) {
+      world_.count(seen::copy_waited_for_event);
+      return plan_event(what::task, index, *t.ready_at - world_.now());
+    }
+  }
   const auto first = t.work.keys[0].lo + t.worker;
   if (down_ || t.node != node_)
     abandon(t, index, errc::unreachable);

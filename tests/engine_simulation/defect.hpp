@@ -44,9 +44,12 @@ enum class defect : std::uint8_t {
   forget_scope,
   /// A request counts as received when one worker has named it.
   one_worker_is_enough,
+  /// The event of the engine's stream does not reach those who copy: for a save, for a load.
+  forget_save_event,
+  forget_load_event,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 16> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 18> defect_names{{
     {"forget-preemption-wait", defect::forget_preemption_wait},
     {"resume-appends-blocks", defect::resume_appends_blocks},
     {"store-before-computed", defect::store_before_computed},
@@ -63,6 +66,8 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 16> defect_name
     {"free-during-load", defect::free_during_load},
     {"forget-scope", defect::forget_scope},
     {"one-worker-is-enough", defect::one_worker_is_enough},
+    {"forget-save-event", defect::forget_save_event},
+    {"forget-load-event", defect::forget_load_event},
 }};
 
 constexpr std::optional<defect> find_defect(std::string_view name) noexcept {

@@ -6,7 +6,11 @@ namespace troupe::engine_simulation {
 
 memory::memory(world& w)
     : world_(w), blocks_(w.p.engine.num_blocks), block_tokens_(w.p.engine.block_tokens),
-      slots_(std::size_t{w.p.workers()} * blocks_ * block_tokens_), uses_(std::size_t{w.p.workers()} * blocks_) {}
+      slots_(std::size_t{w.p.workers()} * blocks_ * block_tokens_), uses_(std::size_t{w.p.workers()} * blocks_),
+      streams_(w.p.workers()) {
+  for (std::size_t i = 0; i < streams_.size(); ++i)
+    streams_[i].event = i + 1;
+}
 
 void memory::write_tokens(std::uint32_t worker, connector::block_id block, std::uint32_t first,
                           std::span<const engine::content> contents) {
@@ -17,15 +21,46 @@ void memory::write_tokens(std::uint32_t worker, connector::block_id block, std::
   if (now.loads > 0)
     world_.fail("P2", "the forward pass of worker " + std::to_string(worker) + " writes block " +
                           std::to_string(block) + ", which is being loaded");
-  auto* to = &slots_[index(worker, block) * block_tokens_ + first];
+  late_write what{world_.now(), index(worker, block) * block_tokens_ + first, {}};
   for (const auto x : contents)
-    *to++ = as_held(worker, x);
+    what.held.push_back(as_held(worker, x));
+  auto& queue = streams_[worker];
+  if (const auto most = world_.p.late_writes_max; most > 0) {
+    const auto late =
+        tick * static_cast<std::int64_t>(world_.draw(dice::forward_delay, worker, ++writes_) % (most + 1));
+    what.at = queue.last = std::max(queue.last, world_.now() + late);
+  }
+  queue.writes.push_back(std::move(what));
+  settle(worker);
+}
+
+void* memory::written(std::uint32_t worker) {
+  if (world_.p.late_writes_max == 0)
+    return nullptr;
+  auto& by = streams_[worker];
+  by.recorded = by.last;
+  return &by.event;
+}
+
+void memory::settle(std::uint32_t worker) {
+  auto& writes = streams_[worker].writes;
+  for (; !writes.empty() && writes.front().at <= world_.now(); writes.pop_front())
+    std::copy(writes.front().held.begin(), writes.front().held.end(),
+              slots_.begin() + static_cast<std::ptrdiff_t>(writes.front().first));
 }
 
 bool memory::holds(std::uint32_t worker, connector::block_id block, std::uint32_t first,
                    std::span<const engine::content> contents) {
-  const auto* held = &slots_[index(worker, block) * block_tokens_ + first];
-  return std::all_of(contents.begin(), contents.end(), [&](auto x) { return *held++ == as_held(worker, x); });
+  settle(worker);
+  const auto begin = index(worker, block) * block_tokens_ + first;
+  std::vector<engine::content> seen(slots_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                    slots_.begin() + static_cast<std::ptrdiff_t>(begin + contents.size()));
+  for (const auto& late : streams_[worker].writes)
+    for (std::size_t i = 0; i < late.held.size(); ++i)
+      if (late.first + i >= begin && late.first + i < begin + seen.size())
+        seen[late.first + i - begin] = late.held[i];
+  return std::equal(contents.begin(), contents.end(), seen.begin(),
+                    [&](auto x, auto held) { return held == as_held(worker, x); });
 }
 
 void memory::begin_save(std::uint32_t worker, std::span<const connector::block_id> blocks) {
@@ -56,7 +91,8 @@ void memory::end_load(std::uint32_t worker, std::span<const connector::block_id>
       --uses_[index(worker, x)].loads;
 }
 
-std::span<const engine::content> memory::block(std::uint32_t worker, connector::block_id which) const {
+std::span<const engine::content> memory::block(std::uint32_t worker, connector::block_id which) {
+  settle(worker);
   return std::span(slots_).subspan(index(worker, which) * block_tokens_, block_tokens_);
 }
 
@@ -64,6 +100,7 @@ void memory::scatter(std::uint32_t worker, connector::block_id which, std::span<
   if (at(worker, which).saves > 0)
     world_.fail("P2", "a load of worker " + std::to_string(worker) + " writes block " + std::to_string(which) +
                           ", which is to be copied into the cache");
+  settle(worker);
   std::copy(held.begin(), held.end(),
             slots_.begin() + static_cast<std::ptrdiff_t>(index(worker, which) * block_tokens_));
 }

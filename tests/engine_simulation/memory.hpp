@@ -4,6 +4,7 @@
 #include "tests/engine_simulation/world.hpp"
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -11,14 +12,26 @@ namespace troupe::engine_simulation {
 
 /// KV cache of all workers, and who is at which block at the moment. Property P2 is checked here: a block that is to be
 /// copied into the cache is not written, and a block that is being loaded is written by its load only.
+///
+/// On a GPU, writes of a worker arrive later than they are asked for, one after the other, and `written` gives an event
+/// behind them: who reads or writes blocks before it has happened finds what was there before, or is written over.
 class memory final : public engine::device {
 public:
   explicit memory(world& w);
 
   void write_tokens(std::uint32_t worker, connector::block_id block, std::uint32_t first,
                     std::span<const engine::content> contents) override;
+  void* written(std::uint32_t worker) override;
+  /// What the forward pass will see, which reads in the order of the worker's stream.
   bool holds(std::uint32_t worker, connector::block_id block, std::uint32_t first,
              std::span<const engine::content> contents) override;
+
+  /// As tasks carry the event; 0 for none.
+  static std::uint64_t number_of(const void* event) noexcept {
+    return event != nullptr ? *static_cast<const std::uint64_t*>(event) : 0;
+  }
+  /// When the event of that number will have happened, as it was recorded last.
+  timestamp happens_at(std::uint64_t event) const { return event == 0 ? timestamp{} : streams_[event - 1].recorded; }
 
   /// What a worker's KV of these tokens looks like: workers of different ranks hold different parts.
   engine::content as_held(std::uint32_t worker, engine::content x) const noexcept {
@@ -33,7 +46,7 @@ public:
   bool is_loading(std::uint32_t worker, connector::block_id block) const { return at(worker, block).loads > 0; }
 
   /// The copy engine's part: whole blocks, as they are held.
-  std::span<const engine::content> block(std::uint32_t worker, connector::block_id which) const;
+  std::span<const engine::content> block(std::uint32_t worker, connector::block_id which);
   void scatter(std::uint32_t worker, connector::block_id which, std::span<const engine::content> held);
 
 private:
@@ -41,6 +54,22 @@ private:
     std::uint16_t saves = 0;
     std::uint16_t loads = 0;
   };
+
+  struct late_write {
+    timestamp at;
+    std::size_t first;
+    std::vector<engine::content> held;
+  };
+  /// A worker's stream.
+  struct stream {
+    std::uint64_t event = 0;
+    timestamp last;
+    timestamp recorded;
+    std::deque<late_write> writes;
+  };
+
+  /// Lets arrive what has to until now.
+  void settle(std::uint32_t worker);
 
   std::size_t index(std::uint32_t worker, connector::block_id block) const noexcept {
     return std::size_t{worker} * blocks_ + block;
@@ -52,6 +81,8 @@ private:
   std::size_t block_tokens_;
   std::vector<engine::content> slots_;
   std::vector<use> uses_;
+  std::vector<stream> streams_;
+  std::uint64_t writes_ = 0;
 };
 
 } // namespace troupe::engine_simulation

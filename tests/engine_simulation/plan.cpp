@@ -159,6 +159,8 @@ plan make_plan(std::uint64_t seed, std::uint32_t steps) {
   p.calm = seed % 8 == 7;
   p.shut_down = random.one_in(16);
   choose_sizes(p, random);
+  random_source late(mix(seed, 0x6c617465));
+  p.late_writes_max = late.one_in(2) ? 0 : static_cast<std::uint32_t>(std::uint64_t{4} << late.below(6));
   request_source requests(p, random);
   const auto pause = random.number(1, 8);
   std::uint32_t number = 0;
@@ -224,6 +226,8 @@ std::string plan::describe() const {
     text += ", late outputs";
   if (!engine.enable_prefix_caching)
     text += ", no prefix cache";
+  if (late_writes_max > 0)
+    text += ", writes up to " + n(late_writes_max) + " ticks late";
   text += "; cache of " + n(cache.capacity) + " keys, phases up to " + n(cache.delay_max) + " ticks, " +
           n(scheduler.lookup_keys_max) + " keys a lookup, " + n(worker.task_keys_max) + " keys a task, " +
           n(worker.tasks_max) + " tasks";

@@ -78,6 +78,8 @@ struct plan {
   /// Different pages of a key, and workers that have the same.
   std::uint32_t ranks = 1;
   std::uint32_t workers_per_rank = 1;
+  /// How much later than the forward pass a GPU writes, at most, in ticks; 0: in host memory, at once.
+  std::uint32_t late_writes_max = 0;
   /// No faults, and leases that last: every load succeeds.
   bool calm = false;
   /// In the end the workers are shut down while they are busy, and the engine goes on without them.

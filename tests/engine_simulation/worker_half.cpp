@@ -68,15 +68,15 @@ void sim_worker_half::handle_preemptions() {
     }
 }
 
-void sim_worker_half::start_load_kv(void*) {
+void sim_worker_half::start_load_kv(void* ready) {
   pass_time();
-  state_.start_load_kv(world_.now());
+  state_.start_load_kv(world_.now(), world_.has(defect::forget_load_event) ? 0 : memory::number_of(ready));
   flush();
 }
 
-void sim_worker_half::wait_for_save(void*) {
+void sim_worker_half::wait_for_save(void* ready) {
   pass_time();
-  state_.wait_for_save(world_.now());
+  state_.wait_for_save(world_.now(), world_.has(defect::forget_save_event) ? 0 : memory::number_of(ready));
   flush();
 }
 

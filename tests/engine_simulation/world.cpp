@@ -55,6 +55,7 @@ std::string_view to_string(seen x) noexcept {
       "step without tokens",
       "store tried again",
       "shut down while busy",
+      "a copy waited for the engine's event",
   };
   return names[static_cast<std::size_t>(x)];
 }

@@ -62,6 +62,7 @@ enum class seen : std::uint8_t {
   step_without_tokens,
   store_retried,
   shut_down_while_busy,
+  copy_waited_for_event,
   count_of_them,
 };
 inline constexpr std::size_t seen_count = static_cast<std::size_t>(seen::count_of_them);
@@ -78,6 +79,7 @@ enum class dice : std::uint8_t {
   task_fault,
   cancel_delay,
   torn,
+  forward_delay,
 };
 
 /// What all parts of a simulated run share.
