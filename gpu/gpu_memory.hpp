@@ -32,6 +32,9 @@ public:
   std::byte* data() const noexcept;
   std::uint64_t size() const noexcept;
 
+  /// Where a piece begins; `out_of_range` where it does not lie in this memory as a whole.
+  result<std::byte*> at(const piece& x) const;
+
   /// Both wait until all pieces have arrived. Errors: `out_of_range`, `device_error`.
   result<void> write(std::span<const piece> pieces);
   result<void> read(std::span<const piece> pieces) const;

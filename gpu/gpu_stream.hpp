@@ -4,7 +4,6 @@
 #include "base/error.hpp"
 #include "gpu/gpu_memory.hpp"
 
-#include <cstddef>
 #include <memory>
 #include <span>
 
@@ -40,7 +39,6 @@ public:
 
 private:
   struct parts;
-  result<void> make_room(std::size_t bytes);
   explicit gpu_stream(std::unique_ptr<parts> own) noexcept;
   std::unique_ptr<parts> own_;
 };

@@ -46,6 +46,10 @@ std::uint64_t gpu_memory::size() const noexcept {
   return 0;
 }
 
+result<std::byte*> gpu_memory::at(const piece&) const {
+  return no_cuda();
+}
+
 result<void> gpu_memory::write(std::span<const piece>) {
   return no_cuda();
 }
@@ -72,10 +76,6 @@ result<void> gpu_stream::hold(duration) {
 }
 
 result<void> gpu_stream::write(gpu_memory&, std::span<const gpu_memory::piece>) {
-  return no_cuda();
-}
-
-result<void> gpu_stream::make_room(std::size_t) {
   return no_cuda();
 }
 

@@ -80,9 +80,15 @@ std::vector<gpu_memory::piece> token_memory::window(const worker_memory& of, con
   return out;
 }
 
-std::span<std::byte> token_memory::row(const gpu_memory::piece& piece, std::size_t layer, std::size_t slot) const {
-  const auto bytes = shapes_[layer].content_bytes() * shapes_[layer].heads;
-  return piece.host.subspan(slot * bytes, bytes);
+template <class Visit>
+void token_memory::for_each_row(std::span<const gpu_memory::piece> window, std::size_t slots, Visit visit) const {
+  auto piece = window.begin();
+  for (std::size_t layer = 0; layer < shapes_.size(); ++layer) {
+    const auto bytes = shapes_[layer].content_bytes() * shapes_[layer].heads;
+    for (std::uint32_t part = 0; part < shapes_[layer].parts; ++part, ++piece)
+      for (std::size_t slot = 0; slot < slots; ++slot)
+        visit(layer, part, slot, piece->host.subspan(slot * bytes, bytes));
+  }
 }
 
 bool token_memory::note(const result<void>& done) {
@@ -95,11 +101,9 @@ void token_memory::write_tokens(std::uint32_t worker, connector::block_id block,
                                 std::span<const engine::content> contents) {
   auto& to = workers_[worker];
   const auto pieces = window(to, block, first, contents.size());
-  auto piece = pieces.begin();
-  for (std::size_t layer = 0; layer < shapes_.size(); ++layer)
-    for (std::uint32_t part = 0; part < shapes_[layer].parts; ++part, ++piece)
-      for (std::size_t i = 0; i < contents.size(); ++i)
-        pattern_of(contents[i], layer, part, ranks_[worker]).fill(row(*piece, layer, i), 0);
+  for_each_row(pieces, contents.size(), [&](auto layer, auto part, auto slot, std::span<std::byte> bytes) {
+    pattern_of(contents[slot], layer, part, ranks_[worker]).fill(bytes, 0);
+  });
   if (!to.stream)
     return;
   if (!to.is_late)
@@ -130,18 +134,15 @@ bool token_memory::holds(std::uint32_t worker, connector::block_id block, std::u
     return false;
   }
   std::vector<bool> is_wrong(contents.size());
-  auto piece = pieces.begin();
-  for (std::size_t layer = 0; layer < shapes_.size(); ++layer)
-    for (std::uint32_t part = 0; part < shapes_[layer].parts; ++part, ++piece)
-      for (std::size_t i = 0; i < contents.size(); ++i) {
-        const auto bad = pattern_of(contents[i], layer, part, ranks_[worker]).compare(row(*piece, layer, i), 0);
-        if (!bad)
-          continue;
-        is_wrong[i] = true;
-        if (first_wrong_.empty())
-          first_wrong_ = fmt::format("worker {}, block {}, token {}, layer {}, {}, byte {}", worker, block, first + i,
-                                     layer, part == 0 ? "K" : "V", *bad);
-      }
+  for_each_row(pieces, contents.size(), [&](auto layer, auto part, auto slot, std::span<const std::byte> bytes) {
+    const auto bad = pattern_of(contents[slot], layer, part, ranks_[worker]).compare(bytes, 0);
+    if (!bad)
+      return;
+    is_wrong[slot] = true;
+    if (first_wrong_.empty())
+      first_wrong_ = fmt::format("worker {}, block {}, token {}, layer {}, {}, byte {}", worker, block, first + slot,
+                                 layer, part == 0 ? "K" : "V", *bad);
+  });
   const auto wrong = static_cast<std::uint64_t>(std::count(is_wrong.begin(), is_wrong.end(), true));
   wrong_ += wrong;
   return wrong == 0;

@@ -66,8 +66,9 @@ private:
   /// written, and where that belongs on the GPU.
   std::vector<gpu_memory::piece> window(const worker_memory& of, connector::block_id block, std::uint32_t first,
                                         std::size_t slots);
-  /// All heads of a token in one part of a layer, of which a window has several.
-  std::span<std::byte> row(const gpu_memory::piece& piece, std::size_t layer, std::size_t slot) const;
+  /// Calls visit(layer, part, slot, bytes) for all heads of a token in one part of a layer, for all that a window has.
+  template <class Visit>
+  void for_each_row(std::span<const gpu_memory::piece> window, std::size_t slots, Visit visit) const;
   bool note(const result<void>& done);
 
   std::vector<rank_number> ranks_;

@@ -14,39 +14,34 @@ recency_policy::recency_policy() {
   nodes_.grow_to(1);
 }
 
-void recency_policy::unlink(std::uint32_t at) noexcept {
-  const auto [younger, older] = nodes_[at];
-  nodes_[younger].older = older;
-  nodes_[older].younger = younger;
-}
-
-void recency_policy::link_youngest(std::uint32_t at) noexcept {
-  const auto second = nodes_[0].older;
-  nodes_[at] = {0, second};
-  nodes_[second].younger = at;
-  nodes_[0].older = at;
-}
-
-void recency_policy::inserted(std::span<const entry_index> entries) {
-  for (auto i = entries.size(); i-- > 0;) {
-    nodes_.grow_to(std::uint64_t{entries[i]} + 2);
-    link_youngest(position(entries[i]));
-  }
-  size_ += entries.size();
-}
-
-void recency_policy::make_youngest(std::uint32_t first, std::uint32_t last) noexcept {
+void recency_policy::unlink(std::uint32_t first, std::uint32_t last) noexcept {
   const auto younger = nodes_[first].younger;
-  if (younger == 0)
-    return;
   const auto older = nodes_[last].older;
   nodes_[younger].older = older;
   nodes_[older].younger = younger;
+}
+
+void recency_policy::link_youngest(std::uint32_t first, std::uint32_t last) noexcept {
   const auto second = nodes_[0].older;
   nodes_[second].younger = last;
   nodes_[last].older = second;
   nodes_[first].younger = 0;
   nodes_[0].older = first;
+}
+
+void recency_policy::make_youngest(std::uint32_t first, std::uint32_t last) noexcept {
+  if (nodes_[first].younger == 0)
+    return;
+  unlink(first, last);
+  link_youngest(first, last);
+}
+
+void recency_policy::inserted(std::span<const entry_index> entries) {
+  for (auto i = entries.size(); i-- > 0;) {
+    nodes_.grow_to(std::uint64_t{entries[i]} + 2);
+    link_youngest(position(entries[i]), position(entries[i]));
+  }
+  size_ += entries.size();
 }
 
 void recency_policy::prefetch_moves(std::span<const entry_index> group) const noexcept {
@@ -79,7 +74,7 @@ void recency_policy::touched(std::span<const entry_index> entries) {
 }
 
 void recency_policy::removed(entry_index entry) {
-  unlink(position(entry));
+  unlink(position(entry), position(entry));
   --size_;
 }
 

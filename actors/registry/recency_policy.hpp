@@ -28,9 +28,9 @@ private:
 
   static std::uint32_t position(entry_index entry) noexcept { return entry + 1; }
 
-  void unlink(std::uint32_t at) noexcept;
-  void link_youngest(std::uint32_t at) noexcept;
-  /// Moves what lies between two positions, both included, without changing the order in between.
+  // Of all between two positions, both included; the order in between stays.
+  void unlink(std::uint32_t first, std::uint32_t last) noexcept;
+  void link_youngest(std::uint32_t first, std::uint32_t last) noexcept;
   void make_youngest(std::uint32_t first, std::uint32_t last) noexcept;
   void prefetch_moves(std::span<const entry_index> group) const noexcept;
 

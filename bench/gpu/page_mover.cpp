@@ -194,8 +194,8 @@ double copy_per_piece(world& w, std::uint64_t piece) {
                    }));
 }
 
-std::string with_ratio(double value, double limit) {
-  return fmt::format("{:.1f} ({:.3f})", value, value / limit);
+std::string with_ratio(double value, double ratio) {
+  return fmt::format("{:.1f} ({:.3f})", value, ratio);
 }
 
 void bench_bus() {
@@ -219,10 +219,8 @@ void bench_bus() {
       }
     const auto pace = [&](double seconds) { return gigabytes(bytes, seconds); };
     table.row({s.name, headers ? "between" : "none", human_bytes(bytes),
-               fmt::format("{:.1f}", pace(gather.copy_seconds)),
-               fmt::format("{:.1f} ({:.3f})", pace(gather.seconds), gather.ratio),
-               fmt::format("{:.1f}", pace(scatter.copy_seconds)),
-               fmt::format("{:.1f} ({:.3f})", pace(scatter.seconds), scatter.ratio),
+               fmt::format("{:.1f}", pace(gather.copy_seconds)), with_ratio(pace(gather.seconds), gather.ratio),
+               fmt::format("{:.1f}", pace(scatter.copy_seconds)), with_ratio(pace(scatter.seconds), scatter.ratio),
                fmt::format("{:.1f}", copy_per_piece(w, s.piece))});
   }
   std::printf("%s\n", table.str().c_str());
@@ -289,7 +287,8 @@ void bench_device() {
                   }));
     const auto gather = gigabytes(2 * bytes, seconds_of([&] { all(true); }));
     const auto scatter = gigabytes(2 * bytes, seconds_of([&] { all(false); }));
-    table.row({s.name, fmt::format("{:.0f}", plain), with_ratio(gather, plain), with_ratio(scatter, plain)});
+    table.row({s.name, fmt::format("{:.0f}", plain), with_ratio(gather, gather / plain),
+               with_ratio(scatter, scatter / plain)});
   }
   std::printf("%s\n", table.str().c_str());
 }

@@ -36,6 +36,13 @@ std::uint64_t gpu_memory::size() const noexcept {
   return own_->bytes;
 }
 
+result<std::byte*> gpu_memory::at(const piece& x) const {
+  if (x.offset > size() || x.host.size() > size() - x.offset)
+    return fail(errc::out_of_range,
+                fmt::format("{} bytes at {} of {} bytes of GPU memory", x.host.size(), x.offset, size()));
+  return data() + x.offset;
+}
+
 namespace {
 
 /// The stream of this thread: the copies of one do not wait for those of another.
@@ -45,17 +52,16 @@ result<void> copy_pieces(int device, const gpu_memory& memory, std::span<const g
                          cudaMemcpyKind kind, std::string_view what) {
   auto done = cuda::check(cudaSetDevice(device), "using the GPU");
   for (std::size_t i = 0; i < pieces.size() && done; ++i) {
-    const auto& x = pieces[i];
-    const auto bytes = x.host.size();
-    if (x.offset > memory.size() || bytes > memory.size() - x.offset) {
-      done = fail(errc::out_of_range,
-                  fmt::format("{} bytes at {} of {} bytes of GPU memory", bytes, x.offset, memory.size()));
+    const auto& host = pieces[i].host;
+    const auto there = memory.at(pieces[i]);
+    if (!there) {
+      done = tl::unexpected(there.error());
       continue;
     }
-    auto* there = memory.data() + x.offset;
     const bool to_gpu = kind == cudaMemcpyHostToDevice;
     done = cuda::check(
-        cudaMemcpyAsync(to_gpu ? there : x.host.data(), to_gpu ? x.host.data() : there, bytes, kind, own_stream), what);
+        cudaMemcpyAsync(to_gpu ? *there : host.data(), to_gpu ? host.data() : *there, host.size(), kind, own_stream),
+        what);
   }
   // Also after an error: the caller's memory may be gone when this has returned.
   auto waited = cuda::check(cudaStreamSynchronize(own_stream), what);

@@ -27,6 +27,25 @@ struct gpu_stream::parts {
   std::size_t kept_bytes = 0;
   std::size_t used = 0;
   std::deque<duration> holds;
+
+  result<void> wait() {
+    auto done = cuda::check(cudaStreamSynchronize(queue.get()), "waiting for a stream");
+    used = 0;
+    holds.clear();
+    return done;
+  }
+
+  result<void> make_room(std::size_t bytes) {
+    if (auto ok = wait(); !ok || bytes <= kept_bytes)
+      return ok;
+    const auto wanted = std::max(bytes, least_kept_bytes);
+    auto memory = cuda::allocate_pinned<std::byte>(wanted);
+    if (!memory)
+      return tl::unexpected(memory.error());
+    kept = std::move(*memory);
+    kept_bytes = wanted;
+    return {};
+  }
 };
 
 gpu_stream::gpu_stream(std::unique_ptr<parts> own) noexcept : own_(std::move(own)) {}
@@ -65,13 +84,12 @@ result<void> gpu_stream::write(gpu_memory& to, std::span<const gpu_memory::piece
     return ok;
   std::size_t bytes = 0;
   for (const auto& x : pieces) {
-    if (x.offset > to.size() || x.host.size() > to.size() - x.offset)
-      return fail(errc::out_of_range,
-                  fmt::format("{} bytes at {} of {} bytes of GPU memory", x.host.size(), x.offset, to.size()));
+    if (const auto there = to.at(x); !there)
+      return tl::unexpected(there.error());
     bytes += x.host.size();
   }
   if (own_->used + bytes > own_->kept_bytes)
-    if (auto ok = make_room(bytes); !ok)
+    if (auto ok = own_->make_room(bytes); !ok)
       return ok;
   auto* at = own_->kept.get() + own_->used;
   own_->used += bytes;
@@ -87,18 +105,6 @@ result<void> gpu_stream::write(gpu_memory& to, std::span<const gpu_memory::piece
   return {};
 }
 
-result<void> gpu_stream::make_room(std::size_t bytes) {
-  if (auto ok = wait(); !ok || bytes <= own_->kept_bytes)
-    return ok;
-  const auto wanted = std::max(bytes, least_kept_bytes);
-  auto memory = cuda::allocate_pinned<std::byte>(wanted);
-  if (!memory)
-    return tl::unexpected(memory.error());
-  own_->kept = std::move(*memory);
-  own_->kept_bytes = wanted;
-  return {};
-}
-
 result<void*> gpu_stream::record() {
   if (auto ok = cuda::check(cudaEventRecord(own_->written.get(), own_->queue.get()), "recording an event"); !ok)
     return tl::unexpected(ok.error());
@@ -106,10 +112,7 @@ result<void*> gpu_stream::record() {
 }
 
 result<void> gpu_stream::wait() {
-  auto done = cuda::check(cudaStreamSynchronize(own_->queue.get()), "waiting for a stream");
-  own_->used = 0;
-  own_->holds.clear();
-  return done;
+  return own_->wait();
 }
 
 } // namespace troupe

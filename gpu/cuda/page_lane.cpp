@@ -10,8 +10,6 @@ namespace {
 /// Pages between two waits: room for their checksums is taken once.
 constexpr std::size_t most_sums = 4096;
 
-constexpr std::uint64_t staging_alignment = 256;
-
 /// Lists of at most this size are waited for awake altogether, which takes less than 2 ms. A processor that has slept
 /// takes some ten microseconds more for the next calls: 1 % of 64 MiB.
 constexpr std::uint64_t awake_list_bytes = std::uint64_t{96} << 20U;
@@ -70,8 +68,7 @@ result<std::unique_ptr<page_lane>> page_lane::create(const device_plan& plan, mo
 }
 
 result<void> page_lane::allocate(std::uint64_t part_bytes) {
-  const auto page = (plan_.page_bytes + staging_alignment - 1) / staging_alignment * staging_alignment;
-  staging_bytes_ = std::max(part_bytes, page);
+  staging_bytes_ = std::max(part_bytes, staged_bytes(plan_.page_bytes));
   most_pages_ = std::min(launch::most_pages, launch::most_blocks / plan_.blocks_per_page);
   // Loads have an engine waiting for them, saves have not.
   const auto urgency = direction_ == move_direction::scatter ? priority::high : priority::low;

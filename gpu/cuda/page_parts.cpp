@@ -20,11 +20,6 @@ constexpr std::uint64_t largest_fetched_page = std::uint64_t{4} << 20U;
 /// Bytes between two pages that are copied along: the bus moves as many in the time that it takes to begin another
 /// copy.
 constexpr std::uint64_t widest_gap = 16384;
-constexpr std::uint64_t staging_alignment = 256;
-
-std::uint64_t aligned(std::uint64_t offset) noexcept {
-  return (offset + staging_alignment - 1) / staging_alignment * staging_alignment;
-}
 
 bool holds(const locked_range& range, const block_move& move) noexcept {
   return move.page >= range.host && move.page + move.page_bytes <= range.host + range.bytes;
@@ -105,12 +100,13 @@ page_part part_cutter::take(std::size_t pages, std::uint64_t bytes, bool direct)
   bytes = std::min(bytes, limits_.staging_bytes);
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < most; ++i) {
-    auto offset = aligned(end);
+    auto offset = staged_bytes(end);
     const bool joined = i > 0 && follows(next_ + i);
     if (joined)
       offset = out.offsets.back() +
                static_cast<std::uint64_t>(pages_.moves[next_ + i].page - pages_.moves[next_ + i - 1].page);
-    if (i > 0 && (offset + limits_.page_bytes > bytes || offset + aligned(limits_.page_bytes) > limits_.staging_bytes))
+    if (i > 0 &&
+        (offset + limits_.page_bytes > bytes || offset + staged_bytes(limits_.page_bytes) > limits_.staging_bytes))
       break;
     out.offsets.push_back(offset);
     out.joined.push_back(joined);

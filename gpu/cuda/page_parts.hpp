@@ -54,6 +54,13 @@ struct page_part {
   bool direct = false;
 };
 
+/// What a page takes of staging memory, where every page that is no one piece with the one before begins at a multiple
+/// of this many bytes.
+constexpr std::uint64_t staged_bytes(std::uint64_t bytes) noexcept {
+  constexpr std::uint64_t alignment = 256;
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
 /// What parts must fit into.
 struct part_limits {
   std::uint64_t page_bytes = 0;

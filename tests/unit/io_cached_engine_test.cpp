@@ -60,6 +60,16 @@ std::unique_ptr<engine> start(const variant& v, completion_log& log, std::uint32
   return make_engine(options, log.sink()).value();
 }
 
+/// Null, with a warning, where io_uring has not as many workers as the options say.
+std::unique_ptr<engine> start_with_workers(const engine_options& options, completion_log& log) {
+  auto made = uring_engine::start(options, log.sink());
+  const auto wanted = "up to " + std::to_string(options.kernel_workers) + " workers";
+  if (made && (*made)->describe().find(wanted) != std::string::npos)
+    return std::move(*made);
+  WARN("not run: no io_uring, or without a limit for its workers");
+  return nullptr;
+}
+
 constexpr std::uint64_t block = page_alignment;
 /// Left to workers, as reads.
 constexpr std::uint64_t large = 128 * block;
@@ -239,12 +249,10 @@ TEST_CASE("writes to the page cache and other requests do not wait for each othe
   completion_log log;
   engine_options options;
   options.depth = 1;
-  auto made = uring_engine::start(options, log.sink());
-  if (!made || (*made)->describe().find("workers") == std::string::npos) {
-    WARN("not run: no io_uring, or without a limit for its workers");
+  const auto made = start_with_workers(options, log);
+  if (!made)
     return;
-  }
-  auto& io = **made;
+  auto& io = *made;
   const auto buffer = io.add_buffer(memory.bytes()).value();
   const auto file = io.add_file(opened.get()).value();
   request hanging{.file = io.add_file(ends.read_end.get()).value(),
@@ -279,12 +287,10 @@ TEST_CASE("no more workers of the kernel than allowed take part", "[io][uring][c
   completion_log log;
   engine_options options;
   options.kernel_workers = 2;
-  auto made = uring_engine::start(options, log.sink());
-  if (!made || (*made)->describe().find("up to 2 workers") == std::string::npos) {
-    WARN("not run: no io_uring, or without a limit for its workers");
+  const auto made = start_with_workers(options, log);
+  if (!made)
     return;
-  }
-  auto& io = **made;
+  auto& io = *made;
   const auto file = io.add_file(opened.get()).value();
   const auto buffer = io.add_buffer(memory.bytes()).value();
   std::vector<request> requests;
