@@ -7,12 +7,17 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace troupe::io {
 
 /// Memory that a node and one client on the same host share: pages are gathered into it by the one and written to disk
 /// from it by the other without a copy between. Lives as long as anybody maps it; its size is sealed, so neither side
 /// can pull memory away from under the other.
+///
+/// Behind the memory lies a page with a random number, the proof. A process and a descriptor mean something else in
+/// every process namespace, so what is found under them is believed to be this memory only if the number is in it: it
+/// cannot be guessed, and is told to one client. Transfers do not reach that page.
 class segment {
 public:
   /// New memory of `bytes` (rounded up to `page_alignment`), zeroed and really there: a host short of memory is an
@@ -22,12 +27,14 @@ public:
   /// -1. Where that node has no memory left, or does not exist, another one's is as good.
   static result<std::shared_ptr<segment>> create(std::uint64_t bytes, std::int32_t memory_node = -1);
 
-  /// The segment that process `process` made and holds open as `descriptor`, of exactly `bytes`. The caller must run
-  /// on the same host and be permitted to look into that process, in practice as the same user.
+  /// The segment that process `process` made and holds open as `descriptor`, of exactly `bytes` and with this `proof`.
+  /// The caller must run on the same host and be permitted to look into that process, in practice as the same user.
+  /// Nothing can be written to what was found before it has proved to be the segment.
   ///
-  /// Errors: `unreachable` (no such process or descriptor here, or no permission), `invalid_argument` (something
-  /// else, another size, or memory that can still shrink), `io_error`.
-  static result<std::shared_ptr<segment>> map(std::int32_t process, std::int32_t descriptor, std::uint64_t bytes);
+  /// Errors: `unreachable` (no such process or descriptor here, or no permission), `identity_mismatch` (something
+  /// else, such as a segment of another node), `io_error`.
+  static result<std::shared_ptr<segment>> map(std::int32_t process, std::int32_t descriptor, std::uint64_t bytes,
+                                              std::span<const std::uint8_t> proof);
 
   segment(const segment&) = delete;
   segment& operator=(const segment&) = delete;
@@ -39,12 +46,17 @@ public:
   /// For the peer's `map`; valid as long as the segment lives.
   int descriptor() const noexcept { return descriptor_.get(); }
 
-private:
-  segment(unique_descriptor descriptor, std::span<std::byte> bytes) noexcept;
+  /// For the peer's `map`, and for nobody else.
+  const std::vector<std::uint8_t>& proof() const noexcept { return proof_; }
 
-  static result<std::shared_ptr<segment>> adopt(unique_descriptor descriptor, std::uint64_t bytes);
+private:
+  segment(unique_descriptor descriptor, std::vector<std::uint8_t> proof, std::span<std::byte> bytes) noexcept;
+
+  static result<std::shared_ptr<segment>> adopt(unique_descriptor descriptor, std::vector<std::uint8_t> proof,
+                                                std::uint64_t bytes);
 
   unique_descriptor descriptor_;
+  std::vector<std::uint8_t> proof_;
   std::span<std::byte> bytes_;
 };
 

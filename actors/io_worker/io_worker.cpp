@@ -82,7 +82,7 @@ caf::result<segment_info> io_worker::open_segment(owner_id owner, std::uint64_t 
   if (!buffer)
     return to_caf(buffer.error());
   const auto id = state_.add_segment(owner, (*memory)->bytes(), *buffer);
-  segment_info info{id, ::getpid(), (*memory)->descriptor(), (*memory)->bytes().size()};
+  segment_info info{id, ::getpid(), (*memory)->descriptor(), (*memory)->bytes().size(), (*memory)->proof()};
   segments_.emplace(id, std::move(*memory));
   return info;
 }

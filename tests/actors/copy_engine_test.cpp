@@ -31,7 +31,7 @@ struct world : sim {
 
   segment_info share(std::uint64_t id, std::uint64_t pages = 4) {
     memory.push_back(*io::segment::create(pages * slot));
-    return {id, ::getpid(), memory.back()->descriptor(), pages * slot};
+    return {id, ::getpid(), memory.back()->descriptor(), pages * slot, memory.back()->proof()};
   }
   void bind(const segment_info& to) { REQUIRE(ask(engine, bind_atom_v, to).code() == errc::ok); }
 
@@ -155,7 +155,13 @@ TEST_CASE_METHOD(world, "copy engine actor: memory that cannot be mapped is refu
   bind(good);
   fill_all();
   auto bad = share(6);
-  auto expected = errc::invalid_argument;
+  auto expected = errc::identity_mismatch;
+  SECTION("of another node, where process and descriptor mean something else") {
+    bad.descriptor = good.descriptor;
+  }
+  SECTION("without a proof") {
+    bad.proof = {};
+  }
   SECTION("of another size") {
     bad.bytes += slot;
   }

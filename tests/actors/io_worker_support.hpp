@@ -45,7 +45,7 @@ struct io_worker_world : sim {
 
   segment_info open(owner_id owner = 1, std::uint64_t bytes = 8 * slot_size) {
     const auto info = ask(worker, open_segment_atom_v, owner, bytes, std::int32_t{-1}).value<segment_info>();
-    auto memory = io::segment::map(info.process, info.descriptor, info.bytes);
+    auto memory = io::segment::map(info.process, info.descriptor, info.bytes, info.proof.items);
     REQUIRE(memory);
     mapped[info.segment] = *memory;
     return info;
