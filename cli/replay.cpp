@@ -220,7 +220,7 @@ int replay(const replay_options& options) {
     if (!started)
       return report_failure(started.error());
     node = std::move(*started);
-    where.local = node->supervisor();
+    where.local = node->reception();
   } else {
     where.host = remote->host;
     where.port = remote->port;

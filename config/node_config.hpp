@@ -31,6 +31,7 @@ struct actors_config {
   std::uint16_t port = 4600;
   /// The port has no authentication, so a host that others can reach has to be asked for in so many words.
   bool insecure = false;
+  std::uint32_t max_requests = 65536;
 
   friend bool operator==(const actors_config&, const actors_config&) = default;
 };

@@ -59,6 +59,8 @@ void describe(Visitor& v, actors_config& c) {
   v.field("port", c.port, whole{0, 65535}, "Port to listen on; 0 takes a free one, see the `ready` line for which.");
   v.field("insecure", c.insecure, flag{},
           "Confirms that whoever reaches the port may read, write and evict pages: it has no authentication.");
+  v.field("max_requests", c.max_requests, whole{16, 1048576},
+          "Requests of one attached client under way at once; more are refused.");
 }
 
 template <class Visitor>

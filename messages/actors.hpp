@@ -81,6 +81,16 @@ using registry_actor = caf::typed_actor<
     /// From the shard's store, through the shard itself: a batch of changes is durable, or cannot be made so.
     caf::reacts_to<written_atom, std::uint8_t, std::string>>;
 
+/// What an attached client sees of one shard: what clients do with keys, for itself, in the namespace it attached to.
+using client_shard_actor =
+    caf::typed_actor<caf::replies_to<match_request>::with<match_reply>,
+                     caf::replies_to<locate_request>::with<locate_reply>, caf::replies_to<release_request>::with<void>,
+                     caf::replies_to<renew_request>::with<void>, caf::replies_to<reserve_request>::with<reserve_reply>,
+                     caf::replies_to<commit_atom, finish_request>::with<finish_reply>,
+                     caf::replies_to<abort_atom, finish_request>::with<finish_reply>,
+                     caf::replies_to<invalidate_request>::with<finish_reply>,
+                     caf::replies_to<stats_atom>::with<registry_stats>>;
+
 /// The allocator of one (namespace, rank).
 using allocator_actor =
     caf::typed_actor<caf::replies_to<take_atom, ticket, std::uint32_t, duration>::with<take_reply>,
@@ -100,6 +110,13 @@ using io_worker_actor = caf::typed_actor<
     caf::replies_to<fence_atom, slot_batch>::with<void>, caf::replies_to<owner_died_atom, owner_id>::with<void>,
     caf::replies_to<drain_atom>::with<void>, caf::replies_to<stats_atom>::with<io_stats>,
     caf::reacts_to<io_completions>, caf::reacts_to<caf::tick_atom>>;
+
+/// What an attached client sees of one io worker: page buffers of its own, and transfers between them and the slab.
+using client_worker_actor =
+    caf::typed_actor<caf::replies_to<open_segment_atom, std::uint64_t, std::int32_t>::with<segment_info>,
+                     caf::replies_to<close_segment_atom, std::uint64_t>::with<void>,
+                     caf::replies_to<read_atom, io_batch>::with<io_reply>,
+                     caf::replies_to<write_atom, io_batch>::with<io_reply>>;
 
 /// One per device: moves bytes between its paged KV cache and page buffers.
 using copy_engine_actor = caf::typed_actor<caf::replies_to<bind_atom, segment_info>::with<void>,
@@ -129,9 +146,15 @@ using metrics_actor =
     caf::typed_actor<caf::replies_to<latency_batch>::with<void>, caf::replies_to<node_stats>::with<void>,
                      caf::replies_to<render_atom>::with<std::string>>;
 
-/// The supervisor of a node; published for clients to attach to.
+/// Where clients attach, and the only actor of a node that is published. The handle is the client's link, whose death
+/// ends the attachment; only the link itself may leave.
+using reception_actor = caf::typed_actor<caf::replies_to<attach_request, caf::actor>::with<attach_reply>,
+                                         caf::replies_to<caf::leave_atom, owner_id>::with<void>>;
+
+/// The supervisor of a node. Never leaves its process: what clients ask comes from the reception, which names the link
+/// that leaves.
 using node_actor = caf::typed_actor<caf::replies_to<attach_request, caf::actor>::with<attach_reply>,
-                                    caf::replies_to<caf::leave_atom, owner_id>::with<void>,
+                                    caf::replies_to<caf::leave_atom, owner_id, caf::actor>::with<void>,
                                     caf::replies_to<stats_atom>::with<node_stats>,
                                     caf::replies_to<drain_atom>::with<void>, caf::reacts_to<caf::tick_atom>>;
 

@@ -14,7 +14,7 @@
 namespace troupe {
 
 /// Version of everything in messages/. A node refuses clients that speak another one.
-inline constexpr std::uint32_t protocol_version = 3;
+inline constexpr std::uint32_t protocol_version = 4;
 
 struct attach_request {
   std::uint32_t protocol = protocol_version;
@@ -28,8 +28,7 @@ struct attach_request {
 struct rank_endpoint {
   rank_number rank = 0;
   std::uint64_t slots = 0;
-  io_worker_actor worker;
-  allocator_actor allocator;
+  client_worker_actor worker;
 };
 
 /// What a node allows a client.
@@ -42,12 +41,16 @@ struct client_limits {
   duration reservation{};
 };
 
+/// The handles are the client's own: each client gets others, which serve it alone and end with it.
 struct attach_reply {
   owner_id owner = 0;
   std::string node_name;
+  /// Of the whole spec, its salt included.
+  namespace_id space_id;
+  /// Without its salt, which is nobody's business but the node's.
   namespace_spec space;
   client_limits limits;
-  std::vector<registry_actor> shards;
+  std::vector<client_shard_actor> shards;
   std::vector<rank_endpoint> ranks;
 };
 
@@ -58,8 +61,8 @@ struct coordinator_binding {
   /// Keeps the tickets of an owner's coordinators apart.
   std::uint32_t ticket_stream = 0;
   client_limits limits;
-  std::vector<registry_actor> shards;
-  io_worker_actor worker;
+  std::vector<client_shard_actor> shards;
+  client_worker_actor worker;
   std::uint64_t segment = 0;
   std::uint64_t buffer_offset = 0;
   std::uint32_t buffer_count = 0;
@@ -70,7 +73,7 @@ struct lookup_binding {
   std::uint32_t ticket_stream = 0;
   namespace_id space;
   client_limits limits;
-  std::vector<registry_actor> shards;
+  std::vector<client_shard_actor> shards;
 };
 
 /// What a client brings for one rank.

@@ -6,6 +6,7 @@
 #include "base/namespace_spec.hpp"
 #include "messages/packed.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -111,6 +112,9 @@ struct child_delta {
 
   friend bool operator==(const child_delta&, const child_delta&) = default;
 };
+
+/// Changes in one `link_request`; what is more goes into another.
+inline constexpr std::size_t link_changes_max = 16384;
 
 /// From one shard to another: keeps the children counts, which keep parents from being evicted first.
 struct link_request {

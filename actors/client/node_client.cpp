@@ -71,7 +71,7 @@ result<attach_reply> node_client::attach(link_options where, duration limit) {
 void node_client::add_rank(rank_memory memory) {
   const auto& space = node_.space;
   transfer::coordinator_options how;
-  how.space = space.id();
+  how.space = node_.space_id;
   how.rank = memory.rank;
   how.page_bytes = space.geometry.page_bytes();
   how.slot_bytes = io::slot_bytes(how.page_bytes);

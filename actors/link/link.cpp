@@ -79,12 +79,12 @@ void link::connect() {
           options_.port)
       .then(
           [this](const caf::node_id&, caf::strong_actor_ptr& peer, const std::set<std::string>& interfaces) {
-            if (!peer || !system().assignable(interfaces, system().message_types<node_actor>())) {
+            if (!peer || !system().assignable(interfaces, system().message_types<reception_actor>())) {
               refuse({errc::unsupported, options_.host + ":" + std::to_string(options_.port) +
                                              " is an actor system, but no Troupe node of this version"});
               return;
             }
-            attach(caf::actor_cast<node_actor>(peer));
+            attach(caf::actor_cast<reception_actor>(peer));
           },
           [this](const caf::error& e) {
             retry({errc::unreachable, "cannot reach a node at " + options_.host + ":" + std::to_string(options_.port) +
@@ -92,7 +92,7 @@ void link::connect() {
           });
 }
 
-void link::attach(const node_actor& to) {
+void link::attach(const reception_actor& to) {
   attach_request wanted;
   wanted.client_name = options_.client_name;
   wanted.process = ::getpid();
@@ -117,8 +117,8 @@ void link::attach(const node_actor& to) {
 void link::attached(const attach_reply& reply) {
   if (!node_)
     return; // lost while the answer was on its way
-  if (!space_.is_null() && space_ != reply.space.id()) {
-    anon_send(node_, caf::leave_atom_v, reply.owner);
+  if (!space_.is_null() && space_ != reply.space_id) {
+    send(node_, caf::leave_atom_v, reply.owner);
     refuse({errc::identity_mismatch, "the node came back with another namespace '" + reply.space.name +
                                          "': its pages are not exchangeable with ours"});
     return;
@@ -126,13 +126,15 @@ void link::attached(const attach_reply& reply) {
   auto sound = validate(reply.space.geometry); // what follows divides by the size of a page
   if (reply.owner == 0)
     sound = fail(errc::invalid_argument, "it gave no owner id");
+  if (reply.space_id.is_null())
+    sound = fail(errc::invalid_argument, "it gave no identity of the namespace");
   if (!sound) {
-    anon_send(node_, caf::leave_atom_v, reply.owner);
+    send(node_, caf::leave_atom_v, reply.owner);
     refuse({errc::invalid_argument, "the node lets this client attach to namespace '" + reply.space.name +
                                         "' in a way that cannot be: " + sound.error().text});
     return;
   }
-  space_ = reply.space.id();
+  space_ = reply.space_id;
   reply_ = reply;
   log::get("link")->info("attached to node '{}', namespace '{}', {} ranks, {} shards", reply.node_name,
                          reply.space.name, reply.ranks.size(), reply.shards.size());
@@ -171,12 +173,11 @@ void link::bind_rank(std::size_t index, std::uint64_t epoch) {
     refuse({errc::out_of_range, "the node has no rank " + std::to_string(mine.rank)});
     return;
   }
-  request(theirs->worker, options_.attach.request_timeout, open_segment_atom_v, reply_.owner, options_.buffer_bytes,
-          mine.memory_node)
+  request(theirs->worker, options_.attach.request_timeout, open_segment_atom_v, options_.buffer_bytes, mine.memory_node)
       .then(
           [this, index, epoch, worker = theirs->worker](const segment_info& segment) {
             if (epoch != epoch_) {
-              anon_send(worker, close_segment_atom_v, segment.segment);
+              send(worker, close_segment_atom_v, segment.segment);
               return;
             }
             segments_.emplace_back(worker, segment.segment);
@@ -250,7 +251,7 @@ void link::leave() {
   if (node_) {
     demonitor(node_.address());
     if (reply_.owner != 0)
-      anon_send(node_, caf::leave_atom_v, reply_.owner); // also if it seems to be lost: it may be there after all
+      send(node_, caf::leave_atom_v, reply_.owner); // also if it seems to be lost: it may be there after all
   }
   node_ = nullptr;
   reply_ = attach_reply{};
@@ -274,7 +275,7 @@ void link::unbind_all() {
 
 void link::close_segments() {
   for (const auto& [worker, segment] : std::exchange(segments_, {}))
-    anon_send(worker, close_segment_atom_v, segment);
+    send(worker, close_segment_atom_v, segment);
 }
 
 void link::retry(const error& why) {

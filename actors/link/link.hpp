@@ -12,8 +12,8 @@ namespace troupe {
 
 /// Where the node is.
 struct link_options {
-  /// Set: a node of this process; host and port are not used.
-  node_actor local;
+  /// Set: the reception of a node of this process; host and port are not used.
+  reception_actor local;
   std::string host;
   std::uint16_t port = 0;
   std::string client_name;
@@ -47,7 +47,7 @@ private:
 
   timestamp now() const { return clock().now(); }
   void connect();
-  void attach(const node_actor& to);
+  void attach(const reception_actor& to);
   void attached(const attach_reply& reply);
   void lost(const std::string& why);
   void retry(const error& why);
@@ -65,7 +65,7 @@ private:
 
   link_options options_;
   reconnect_backoff backoff_;
-  node_actor node_;
+  reception_actor node_;
   /// Of the current attachment; owner 0 when there is none.
   attach_reply reply_;
   namespace_id space_;
@@ -76,7 +76,7 @@ private:
   /// Coordinators that are not bound yet.
   std::size_t binding_ = 0;
   /// Page buffers that were opened under the current attachment.
-  std::vector<std::pair<io_worker_actor, std::uint64_t>> segments_;
+  std::vector<std::pair<client_worker_actor, std::uint64_t>> segments_;
   error last_error_{errc::unreachable, "not attached yet"};
   bool refused_ = false;
   std::vector<waiting_client> waiting_attached_;

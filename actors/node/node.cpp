@@ -1,6 +1,8 @@
 #include "actors/node/node.hpp"
 
 #include "actors/actor_support.hpp"
+#include "actors/reception/client_shard.hpp"
+#include "actors/reception/client_worker.hpp"
 #include "actors/registry/stats_sum.hpp"
 #include "base/log.hpp"
 
@@ -13,8 +15,7 @@ constexpr auto stats_timeout = std::chrono::seconds(5);
 } // namespace
 
 node::node(caf::actor_config& config, std::shared_ptr<const config::node_config> options, node_children children)
-    : node_actor::base(config), options_(std::move(options)), children_(std::move(children)),
-      random_(std::random_device{}()) {
+    : node_actor::base(config), options_(std::move(options)), children_(std::move(children)) {
   set_down_handler([this](caf::down_msg& down) { on_down(down); });
 }
 
@@ -31,14 +32,7 @@ node::behavior_type node::make_behavior() {
     delayed_send(this, options_->statistics_interval, caf::tick_atom_v);
   return {
       [this](const attach_request& wanted, const caf::actor& link) { return attach(wanted, link); },
-      [this](caf::leave_atom, owner_id owner) -> caf::result<void> {
-        const auto i = clients_.find(owner);
-        if (i == clients_.end())
-          return to_caf(error{errc::not_found, "no client with this owner id is attached"});
-        demonitor(i->second.handle.address());
-        client_gone(owner, "left");
-        return caf::unit;
-      },
+      [this](caf::leave_atom, owner_id owner, const caf::actor& link) { return leave(owner, link); },
       [this](stats_atom) { return collect(); },
       [this](drain_atom) { return drain(); },
       [this](caf::tick_atom) {
@@ -53,7 +47,7 @@ node::behavior_type node::make_behavior() {
 
 owner_id node::new_owner() {
   for (;;)
-    if (const owner_id owner = random_(); owner != 0 && !clients_.contains(owner))
+    if (const owner_id owner = std::uint64_t{entropy_()} << 32U | entropy_(); owner != 0 && !clients_.contains(owner))
       return owner;
 }
 
@@ -93,25 +87,57 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
                                                   " clients are attached, which is the limit (io.max_clients)"});
   const auto owner = new_owner();
   monitor(link);
-  clients_.emplace(owner, client{link, wanted.client_name, space});
+  auto& attached = clients_.emplace(owner, client{link, wanted.client_name, {}, {}}).first->second;
   attach_reply reply;
   reply.owner = owner;
   reply.node_name = options_->node_name;
+  reply.space_id = children_.spaces[space].id();
   reply.space = children_.spaces[space];
+  reply.space.salt.clear();
   reply.limits = {options_->io.client_buffer_bytes, options_->registry.max_batch_keys, options_->io.max_batch_pages,
                   options_->registry.lease_max, options_->registry.reservation_deadline};
-  reply.shards = children_.shards;
-  for (std::size_t i = 0; i < children_.ranks.size(); ++i)
-    if (children_.space_of_rank[i] == space)
-      reply.ranks.push_back(children_.ranks[i]);
+  welcome(attached, space, reply);
   log::get("node")->info("client '{}' (process {}) attached as {:016x} to namespace '{}'", wanted.client_name,
                          wanted.process, owner, reply.space.name);
   return reply;
 }
 
+void node::welcome(client& x, std::size_t space, attach_reply& reply) {
+  const auto rights = std::make_shared<client_rights>(client_scope{
+      reply.owner, reply.space_id, reply.limits.batch_keys, reply.limits.batch_pages, options_->actors.max_requests});
+  for (const auto& shard : children_.shards)
+    x.shards.push_back(spawn_actor<client_shard>(system(), rights, shard, address(), x.handle.node()));
+  reply.shards = x.shards;
+  for (std::size_t i = 0; i < children_.ranks.size(); ++i) {
+    const auto& rank = children_.ranks[i];
+    if (children_.space_of_rank[i] != space)
+      continue;
+    x.workers.push_back(
+        spawn_actor<client_worker>(system(), rights, rank.rank, rank.worker, address(), x.handle.node()));
+    reply.ranks.push_back({rank.rank, rank.slots, x.workers.back()});
+  }
+}
+
+caf::result<void> node::leave(owner_id owner, const caf::actor& link) {
+  const auto i = clients_.find(owner);
+  if (i == clients_.end() || i->second.handle != link)
+    return to_caf(error{errc::not_found, "no client with this owner id is attached by this link"});
+  demonitor(link.address());
+  client_gone(owner, "left");
+  return caf::unit;
+}
+
+void node::end_fronts(const client& x) {
+  for (const auto& shard : x.shards)
+    send_exit(shard, caf::exit_reason::user_shutdown);
+  for (const auto& worker : x.workers)
+    send_exit(worker, caf::exit_reason::user_shutdown);
+}
+
 void node::client_gone(owner_id owner, const std::string& why) {
   log::get("node")->info("client '{}' ({:016x}) {}: its leases and reservations are released", clients_.at(owner).name,
                          owner, why);
+  end_fronts(clients_.at(owner));
   clients_.erase(owner);
   for (const auto& x : children_.shards)
     request(x, caf::infinite, owner_died_atom_v, owner).then([] {}, [](const caf::error&) {});
@@ -264,6 +290,8 @@ void node::on_exit() {
   end(children_.metrics);
   end(children_.namespaces);
   children_ = node_children{};
+  for (const auto& [owner, x] : clients_)
+    end_fronts(x);
   clients_.clear();
 }
 

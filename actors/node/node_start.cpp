@@ -8,6 +8,7 @@
 #include "actors/node/index_restore.hpp"
 #include "actors/node/node.hpp"
 #include "actors/node/rank_parts.hpp"
+#include "actors/reception/reception.hpp"
 #include "actors/registry/registry.hpp"
 #include "base/log.hpp"
 
@@ -160,10 +161,11 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
     known = std::move(*restored);
   }
   children.namespaces = spawn_actor<namespaces>(system, run_time, known.spaces, known.ranks);
-  node_services services{{}, children.shards, children.namespaces, children.metrics, key_secret(*store)};
+  node_services services{{}, {}, children.shards, children.namespaces, children.metrics, key_secret(*store)};
   auto supervisor =
       spawn_actor<node>(system, std::make_shared<const config::node_config>(options), std::move(children));
   services.node = supervisor;
+  services.reception = spawn_actor<reception>(system, supervisor);
   return std::make_unique<running_node>(std::move(supervisor), std::move(services), std::move(*store),
                                         std::move(*lock));
 }
@@ -186,7 +188,7 @@ result<void> running_node::stop(caf::actor_system& system, duration drain_timeou
 
 result<std::uint16_t> publish_node(caf::actor_system& system, const running_node& node,
                                    const config::actors_config& where) {
-  auto port = system.middleman().publish(node.supervisor(), where.port, where.host.c_str(), true);
+  auto port = system.middleman().publish(node.reception(), where.port, where.host.c_str(), true);
   if (!port)
     return fail(errc::io_error, "cannot listen on " + where.host + ":" + std::to_string(where.port) + " (" +
                                     from_caf(port.error()).text +

@@ -17,6 +17,7 @@ namespace troupe {
 /// What an interface to the node that is no client of CAF needs, such as HTTP.
 struct node_services {
   node_actor node;
+  reception_actor reception;
   std::vector<registry_actor> shards;
   namespaces_actor namespaces;
   metrics_actor metrics;
@@ -33,6 +34,8 @@ public:
         directory_lock_(std::move(directory_lock)) {}
 
   const node_actor& supervisor() const noexcept { return supervisor_; }
+  /// Where clients of this process attach.
+  const reception_actor& reception() const noexcept { return services_.reception; }
   const node_services& services() const noexcept { return services_; }
 
   /// Drains, within the config's limit, and ends all actors of the node. Blocks; must not be called by an actor.

@@ -22,7 +22,7 @@ void outbox_collector::link(std::uint32_t shard, child_delta change) {
   if (!links_)
     return;
   auto& at = shard_at_[shard];
-  if (at == nowhere) {
+  if (at == nowhere || pending_.links[at].request.changes.size() >= link_changes_max) {
     at = static_cast<std::uint32_t>(pending_.links.size());
     pending_.links.push_back({shard, {space_, {}}});
   }

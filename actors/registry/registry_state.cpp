@@ -250,6 +250,10 @@ result<void> registry_state::renew(const renew_request& request, timestamp now) 
 // -- eviction, links, time ------------------------------------------------------------------------------------------
 
 result<void> registry_state::link(const link_request& request, timestamp) {
+  if (request.changes.size() > link_changes_max)
+    return refuse({errc::limit_exceeded, std::to_string(request.changes.size()) +
+                                             " changes of children in one request; at most " +
+                                             std::to_string(link_changes_max)});
   if (removals_.contains(request.space))
     return {};
   const auto space = space_number(request.space);

@@ -25,8 +25,8 @@ inline registry_stats& operator+=(registry_stats& a, const registry_stats& b) {
 }
 
 /// Asks all shards for their statistics and hands on the sum, or the first error. One of the two is called once.
-template <class Self, class OnSum, class OnError>
-void sum_registry_stats(Self* self, const std::vector<registry_actor>& shards, duration timeout, OnSum on_sum,
+template <class Self, class Shard, class OnSum, class OnError>
+void sum_registry_stats(Self* self, const std::vector<Shard>& shards, duration timeout, OnSum on_sum,
                         OnError on_error) {
   struct gathering {
     registry_stats sum;

@@ -116,8 +116,8 @@ protected:
           });
   }
 
-  const registry_actor& shard(std::uint32_t i) const { return shards_[i]; }
-  const io_worker_actor& worker() const { return worker_; }
+  const client_shard_actor& shard(std::uint32_t i) const { return shards_[i]; }
+  const client_worker_actor& worker() const { return worker_; }
   const copy_engine_actor& copier() const { return copier_; }
 
   void perform(transfer::task_finished& ended) {
@@ -159,8 +159,8 @@ private:
   State state_;
   copy_engine_actor copier_;
   request_deadlines deadlines_;
-  std::vector<registry_actor> shards_;
-  io_worker_actor worker_;
+  std::vector<client_shard_actor> shards_;
+  client_worker_actor worker_;
   std::unordered_map<transfer::task_id, caf::response_promise> promises_;
   bool ticking_ = false;
 };

@@ -31,7 +31,7 @@ private:
 
   transfer::lookup_state state_;
   request_deadlines deadlines_;
-  std::vector<registry_actor> shards_;
+  std::vector<client_shard_actor> shards_;
   std::unordered_map<transfer::lookup_id, caf::response_promise> promises_;
   open_promises counting_;
   bool ticking_ = false;

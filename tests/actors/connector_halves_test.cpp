@@ -51,7 +51,7 @@ public:
     how.namespaces = {small_space(world_size)};
     how.storage.ranks.assign(world_size, {std::uint64_t{64} * 8192 + 4096, {}});
     node_ = *start_node(system_, how);
-    connection.where.local = node_->supervisor();
+    connection.where.local = node_->reception();
     connection.where.client_name = "an engine";
     connection.client.transfer.buffers_per_rank_bytes = 64 * 8192;
     engine.parallel.tensor_parallel = world_size;

@@ -27,7 +27,7 @@ struct coordinator_world : sim {
   }
 
   coordinator_binding binding(owner_id owner = 77) const {
-    return {owner, 5, test_limits(), {shard.as<registry_actor>()}, worker.as<io_worker_actor>(), 9, 0, 8};
+    return {owner, 5, test_limits(), {shard.as<client_shard_actor>()}, worker.as<client_worker_actor>(), 9, 0, 8};
   }
 
   template <class Coordinator>

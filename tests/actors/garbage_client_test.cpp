@@ -45,13 +45,13 @@ void check_null_handles() {
   coordinator_world w;
   const auto to = w.spawn_bound<Coordinator>();
   auto nobody = w.binding();
-  nobody.worker = io_worker_actor{};
-  nobody.shards = {registry_actor{}, registry_actor{}};
+  nobody.worker = client_worker_actor{};
+  nobody.shards = {client_shard_actor{}, client_shard_actor{}};
   REQUIRE(w.ask(to, bind_atom_v, nobody).code() == errc::ok);
   for (const auto code : w.results(w.begin(to, test_task(5))))
     CHECK(code != errc::ok);
   // A registry, and nobody who reads or writes.
-  nobody.shards = {w.shard.template as<registry_actor>()};
+  nobody.shards = {w.shard.template as<client_shard_actor>()};
   REQUIRE(w.ask(to, bind_atom_v, nobody).code() == errc::ok);
   const auto number = w.begin(to, test_task(3));
   for (const auto& x : w.shard.template take<locate_request>())
@@ -214,11 +214,11 @@ TEST_CASE("garbage: a lookup coordinator refuses lookups that make no sense", "[
   const auto second = std::chrono::seconds(1);
   refuses(errc::unreachable, lookup_task{test_task(1).keys, second});
   refuses(errc::unreachable, stats_atom_v);
-  lookup_binding to_nobody{77, 0, test_space, test_limits(), {registry_actor{}, registry_actor{}}};
+  lookup_binding to_nobody{77, 0, test_space, test_limits(), {client_shard_actor{}, client_shard_actor{}}};
   REQUIRE(s.ask(to, bind_atom_v, to_nobody).code() == errc::ok);
   CHECK(s.ask(to, lookup_task{test_task(9).keys, second}).code() != errc::ok);
   CHECK(s.ask(to, stats_atom_v).code() != errc::ok);
-  lookup_binding good{77, 0, test_space, test_limits(), {shard.as<registry_actor>()}};
+  lookup_binding good{77, 0, test_space, test_limits(), {shard.as<client_shard_actor>()}};
   REQUIRE(s.ask(to, bind_atom_v, good).code() == errc::ok);
   for (const auto time : {duration::zero(), duration(-1), duration::min(), duration::max()})
     refuses(errc::invalid_argument, lookup_task{test_task(1).keys, time});
@@ -246,7 +246,7 @@ TEST_CASE("garbage: a lookup coordinator answers every lookup, whatever it is to
     probe second(s.system());
     const auto to = s.spawn<lookup_coordinator>(8U, request_timeout);
     const lookup_binding good{
-        77, 0, test_space, test_limits(), {first.as<registry_actor>(), second.as<registry_actor>()}};
+        77, 0, test_space, test_limits(), {first.as<client_shard_actor>(), second.as<client_shard_actor>()}};
     REQUIRE(s.ask(to, bind_atom_v, good).code() == errc::ok);
     hostile_filler make(seed, test_space, most_keys, {&first, &second});
     questioner asks(s);

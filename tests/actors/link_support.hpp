@@ -41,7 +41,7 @@ struct link_world : sim {
 
   link_options options() const {
     link_options out;
-    out.local = node.as<node_actor>();
+    out.local = node.as<reception_actor>();
     out.client_name = "an engine";
     out.space_name = "small";
     out.buffer_bytes = 5 * slot;
@@ -53,11 +53,12 @@ struct link_world : sim {
     attach_reply out;
     out.owner = owner;
     out.node_name = "test node";
+    out.space_id = small_space(2).id();
     out.space = small_space(2);
     out.limits = {64 * slot, 64, 32, std::chrono::seconds(60), std::chrono::seconds(50)};
-    out.shards = {shard.as<registry_actor>()};
+    out.shards = {shard.as<client_shard_actor>()};
     for (rank_number rank = 0; rank < ranks.size(); ++rank)
-      out.ranks.push_back({rank, 10, ranks[rank]->worker.as<io_worker_actor>(), {}});
+      out.ranks.push_back({rank, 10, ranks[rank]->worker.as<client_worker_actor>()});
     return out;
   }
 
@@ -86,7 +87,7 @@ struct link_world : sim {
   void attach() { attach(welcome()); }
 
   received opening(std::size_t rank) {
-    return ranks[rank]->worker.take_one<open_segment_atom, owner_id, std::uint64_t, std::int32_t>();
+    return ranks[rank]->worker.take_one<open_segment_atom, std::uint64_t, std::int32_t>();
   }
   received mapping(std::size_t rank) { return ranks[rank]->copier.take_one<bind_atom, segment_info>(); }
   received binding_lookup() { return lookup.take_one<bind_atom, lookup_binding>(); }

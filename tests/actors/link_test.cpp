@@ -95,13 +95,12 @@ TEST_CASE_METHOD(link_world, "link: binds everything with streams and buffers of
   CHECK(seen.ticket_stream == 0);
   CHECK(seen.space == small_space(2).id());
   CHECK(seen.limits.lease == std::chrono::seconds(60));
-  CHECK(seen.shards == std::vector{shard.as<registry_actor>()});
+  CHECK(seen.shards == std::vector{shard.as<client_shard_actor>()});
   answer(lookup, looking);
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     auto& x = *ranks[rank];
     const auto open = opening(rank);
-    CHECK(open.get<owner_id>(1) == owner);
-    CHECK(open.get<std::uint64_t>(2) == 5 * slot);
+    CHECK(open.get<std::uint64_t>(1) == 5 * slot);
     CHECK(x.copier.take<bind_atom, segment_info>().empty());
     // A node may give more than was asked for; what is no whole page buffer is not used.
     answer(x.worker, open, memory(70 + rank, 5 * slot + 4096));
@@ -115,8 +114,8 @@ TEST_CASE_METHOD(link_world, "link: binds everything with streams and buffers of
     for (const auto* one : {&load, &save}) {
       const auto& node_side = one->get<coordinator_binding>(1);
       CHECK(node_side.owner == owner);
-      CHECK(node_side.shards == std::vector{shard.as<registry_actor>()});
-      CHECK(node_side.worker == x.worker.as<io_worker_actor>());
+      CHECK(node_side.shards == std::vector{shard.as<client_shard_actor>()});
+      CHECK(node_side.worker == x.worker.as<client_worker_actor>());
       CHECK(node_side.segment == 70 + rank);
       CHECK(node_side.limits.reservation == std::chrono::seconds(50));
     }

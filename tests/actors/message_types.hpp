@@ -29,7 +29,8 @@ using node_types = std::tuple<attach_request, attach_reply, coordinator_binding,
                               node_stats, client_parts, register_rank_request>;
 
 using handle_types = std::tuple<registry_actor, allocator_actor, io_worker_actor, copy_engine_actor, transfer_actor,
-                                lookup_actor, metrics_actor, node_actor, link_actor, namespaces_actor>;
+                                lookup_actor, metrics_actor, node_actor, link_actor, namespaces_actor,
+                                client_shard_actor, client_worker_actor, reception_actor>;
 
 using message_types =
     decltype(std::tuple_cat(registry_types{}, foreign_types{}, transfer_types{}, node_types{}, handle_types{}));

@@ -43,7 +43,7 @@ class engine {
   }
 
 public:
-  engine(caf::actor_system& system, const config::node_config& options, const node_actor& node)
+  engine(caf::actor_system& system, const config::node_config& options, const reception_actor& node)
       : system_(system), self_(system) {
     link_options where;
     where.local = node;
@@ -195,7 +195,7 @@ struct world {
       CHECK(std::exchange(node, nullptr)->stop(system, options.drain_timeout));
   }
 
-  engine client() { return {system, options, node->supervisor()}; }
+  engine client() { return {system, options, node->reception()}; }
 
   node_stats stats() {
     caf::scoped_actor self{system};

@@ -15,6 +15,7 @@ inline std::shared_ptr<::troupe::config::node_config> node_options() {
   out->io.max_clients = 3;
   out->namespaces = {small_space(2), small_space(1)};
   out->namespaces[1].name = "other";
+  out->namespaces[1].salt = "a secret";
   return out;
 }
 

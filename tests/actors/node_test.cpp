@@ -13,15 +13,18 @@ TEST_CASE_METHOD(node_world, "node: a client gets what it needs to work", "[node
   CHECK(reply.limits.lease == options->registry.lease_max);
   CHECK(reply.limits.reservation == options->registry.reservation_deadline);
   CHECK(reply.limits.segment_bytes == options->io.client_buffer_bytes);
-  CHECK(reply.shards == std::vector{shard.as<registry_actor>()});
+  CHECK(reply.space_id == options->namespaces[0].id());
+  CHECK(reply.shards.size() == 1);
   REQUIRE(reply.ranks.size() == 2);
   CHECK(reply.ranks[1].rank == 1);
-  CHECK(reply.ranks[1].worker == worker1.as<io_worker_actor>());
+  CHECK(reply.ranks[1].slots == 10);
 
   probe second(system());
   const auto other = attach(second, request("other")).value<attach_reply>();
   CHECK(other.owner != reply.owner);
-  CHECK(other.space == options->namespaces[1]);
+  CHECK(other.space_id == options->namespaces[1].id());
+  CHECK(other.space.name == "other");
+  CHECK(other.space.salt == "");
   CHECK(other.ranks.empty());
 }
 
@@ -61,7 +64,7 @@ TEST_CASE_METHOD(node_world, "node: so many clients and no more, until one leave
   attached(b);
   attached(c);
   CHECK(attach(d).code() == errc::limit_exceeded);
-  CHECK(ask(supervisor, caf::leave_atom_v, first).code() == errc::ok);
+  CHECK(ask(supervisor, caf::leave_atom_v, first, a.as<>()).code() == errc::ok);
   CHECK(dead() == std::vector{first});
   attached(d);
   CHECK(attach(a).code() == errc::limit_exceeded);
@@ -76,10 +79,13 @@ TEST_CASE_METHOD(node_world, "node: the dead and those who leave are declared de
   probe b(system());
   const auto first = attached(a);
   const auto second = attached(b);
-  CHECK(ask(supervisor, caf::leave_atom_v, first).code() == errc::ok);
+  CHECK(ask(supervisor, caf::leave_atom_v, first, b.as<>()).code() == errc::not_found);
+  CHECK(ask(supervisor, caf::leave_atom_v, first, caf::actor{}).code() == errc::not_found);
+  CHECK(dead().empty()); // nobody sends another one away
+  CHECK(ask(supervisor, caf::leave_atom_v, first, a.as<>()).code() == errc::ok);
   CHECK(dead() == std::vector{first});
-  CHECK(ask(supervisor, caf::leave_atom_v, first).code() == errc::not_found);
-  CHECK(ask(supervisor, caf::leave_atom_v, owner_id{0}).code() == errc::not_found);
+  CHECK(ask(supervisor, caf::leave_atom_v, first, a.as<>()).code() == errc::not_found);
+  CHECK(ask(supervisor, caf::leave_atom_v, owner_id{0}, a.as<>()).code() == errc::not_found);
   a.die();
   run();
   CHECK(dead().empty());

@@ -67,6 +67,21 @@ std::size_t probe::answers_left() {
       std::count_if(inbox.begin(), inbox.end(), [](const auto& x) { return x.id.is_response(); }));
 }
 
+std::vector<received> probe::take_answers() {
+  std::vector<received> out;
+  std::vector<received> rest;
+  std::lock_guard guard(actor().mutex_);
+  for (auto& x : actor().inbox_)
+    (x.id.is_response() ? out : rest).push_back(std::move(x));
+  actor().inbox_ = std::move(rest);
+  return out;
+}
+
+std::size_t probe::inbox_size() {
+  std::lock_guard guard(actor().mutex_);
+  return actor().inbox_.size();
+}
+
 std::vector<received> probe::take_if(bool (*wanted)(const caf::message&)) {
   std::vector<received> out;
   std::vector<received> rest;

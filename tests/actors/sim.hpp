@@ -92,6 +92,12 @@ public:
   /// How many answers were not taken out: those to requests that were answered twice, if all others were taken.
   std::size_t answers_left();
 
+  /// Takes all answers, as they came.
+  std::vector<received> take_answers();
+
+  /// Messages and answers that nobody has taken out.
+  std::size_t inbox_size();
+
   /// Takes all messages of these types out of the inbox, answers aside.
   template <class... Ts>
   std::vector<received> take() {

@@ -21,6 +21,7 @@ struct bounds {
 // Written down once more, so that a bound cannot be changed by accident.
 const std::vector<bounds> all_bounds{
     {"actors.port", "", "0", "65535", "65536"},
+    {"actors.max_requests", "15", "16", "1048576", "1048577"},
     {"http.port", "", "0", "65535", "65536"},
     {"http.threads", "", "0", "64", "65"},
     {"http.limits.header_bytes", "1023", "1 KiB", "1 MiB", "1048577"},

@@ -1,0 +1,78 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "base/identifiers.hpp"
+#include "messages/io_messages.hpp"
+#include "messages/registry_messages.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace troupe {
+
+/// What an attached client is held to.
+struct client_scope {
+  owner_id owner = 0;
+  /// The namespace it attached to.
+  namespace_id space;
+  std::uint32_t batch_keys = 0;
+  std::uint32_t batch_pages = 0;
+  /// Requests under way at once, over all of the client's handles.
+  std::uint32_t requests = 0;
+};
+
+/// What one attached client may ask of a node: in its own name, in its own namespace, within its limits, and writes to
+/// no slot but those that were reserved for it. Where the node's actors believe what they are told, these rules stand
+/// before them. Thread-safe: shared by all actors that serve the client.
+class client_rights {
+public:
+  explicit client_rights(const client_scope& scope) : scope_(scope) {}
+
+  const client_scope& scope() const noexcept { return scope_; }
+
+  /// `not_owner`, `unknown_namespace` or `limit_exceeded` where the client may not.
+  result<void> may(const match_request& x) const;
+  result<void> may(const locate_request& x) const;
+  result<void> may(const release_request& x) const;
+  result<void> may(const renew_request& x) const;
+  result<void> may(const reserve_request& x) const;
+  result<void> may(const finish_request& x) const;
+  result<void> may(const invalidate_request& x) const;
+
+  /// From here on the client may write to the slots of this answer.
+  void reserved(rank_number rank, const reserve_reply& reply);
+
+  /// From here on it may not, whatever comes of the commit or abort.
+  void finished(const finish_request& x);
+
+  /// Its segment, and not more pages than one batch has.
+  result<void> may_transfer(const io_batch& x) const;
+
+  /// Also, to slots that are reserved for it only.
+  result<void> may_write(rank_number rank, const io_batch& x) const;
+
+  void opened(std::uint64_t segment);
+  /// `not_found` if the client has no such segment.
+  result<void> close(std::uint64_t segment);
+
+  /// Each request that is begun is to be ended. `limit_exceeded` where too many are under way.
+  result<void> begin_request();
+  void end_request() noexcept { under_way_.fetch_sub(1, std::memory_order_relaxed); }
+
+private:
+  result<void> check(owner_id owner, const namespace_id& space, std::size_t keys) const;
+
+  client_scope scope_;
+  std::atomic<std::uint32_t> under_way_{0};
+  mutable std::mutex mutex_;
+  /// By rank and slot. One entry per slot at most, so it is bounded by the slabs.
+  std::unordered_map<std::uint64_t, generation_number> reserved_;
+  std::unordered_set<std::uint64_t> segments_;
+};
+
+} // namespace troupe

@@ -1,0 +1,289 @@
+#include "actors/reception/reception.hpp"
+#include "tests/actors/node_support.hpp"
+
+#include <memory>
+
+using namespace troupe;
+using namespace troupe::test;
+
+/// What a client gets when it attaches, and what it can do with it.
+
+namespace {
+
+struct reception_world : node_world {
+  reception_actor door = spawn<reception>(supervisor);
+  probe link{system()};
+  probe other_link{system()};
+  attach_reply mine = enter(link);
+  attach_reply theirs = enter(other_link);
+
+  /// By the reception, as every client.
+  attach_reply enter(const probe& as) { return ask(door, request(), as.as<>()).value<attach_reply>(); }
+
+  const client_shard_actor& desk() const { return mine.shards.front(); }
+  const client_worker_actor& io(std::size_t rank = 0) const { return mine.ranks[rank].worker; }
+
+  match_request match(owner_id owner) const {
+    return {mine.space_id, {owner, 1}, std::chrono::seconds(1), {{key_digest{1, 1}}}};
+  }
+  finish_request pages(owner_id owner, slot_ref where = {3, 8}) const {
+    return {mine.space_id, 0, {owner, 2}, {{page_ref{{1, 1}, where}}}};
+  }
+  io_batch batch(std::uint64_t segment, slot_ref where = {3, 8}) const {
+    return {segment, std::chrono::seconds(1), {{io_item{where, 0, 4096}}}};
+  }
+
+  /// Opens a segment with this number for a client.
+  void open(const client_worker_actor& with, std::uint64_t number) {
+    const auto opening = begin(with, open_segment_atom_v, std::uint64_t{8192}, std::int32_t{-1});
+    const auto asked = worker0.take_one<open_segment_atom, owner_id, std::uint64_t, std::int32_t>();
+    worker0.reply(asked, caf::make_message(segment_info{number, 1, 2, 8192, {}}));
+    run();
+    CHECK(client().answer_to(opening).value<segment_info>().segment == number);
+  }
+
+  /// The shard gives slot 3, generation 8, of rank 0.
+  void reserve(const attach_reply& who) {
+    const auto asking =
+        begin(who.shards[0],
+              reserve_request{who.space_id, 0, {who.owner, 2}, std::chrono::seconds(1), {{key_digest{1, 1}}}, {}});
+    shard.reply(shard.take_one<reserve_request>(),
+                caf::make_message(reserve_reply{{{location{{3, 8}, static_cast<std::uint32_t>(errc::ok)}}}}));
+    run();
+    CHECK(client().answer_to(asking).value<reserve_reply>().results.size() == 1);
+  }
+};
+
+} // namespace
+
+TEST_CASE_METHOD(reception_world, "reception: every client gets handles of its own", "[reception]") {
+  CHECK(mine.owner != theirs.owner);
+  CHECK(mine.shards.front() != theirs.shards.front());
+  CHECK(mine.ranks.size() == 2);
+  CHECK(mine.ranks[0].worker != mine.ranks[1].worker);
+  CHECK(mine.ranks[0].worker != theirs.ranks[0].worker);
+  // None of them is an actor of the node's own.
+  CHECK(mine.shards.front().address() != shard.as<>().address());
+  CHECK(mine.ranks[0].worker.address() != worker0.as<>().address());
+}
+
+TEST_CASE_METHOD(reception_world, "reception: what is asked reaches the shard, and its answer the client",
+                 "[reception]") {
+  const auto asking = begin(desk(), match(mine.owner));
+  const auto asked = shard.take_one<match_request>();
+  CHECK(asked.get<match_request>(0).lease == ticket{mine.owner, 1});
+  SECTION("an answer") {
+    shard.reply(asked, caf::make_message(match_reply{1}));
+    run();
+    CHECK(client().answer_to(asking).value<match_reply>().matched == 1);
+  }
+  SECTION("an error") {
+    shard.reply_error(asked, errc::busy);
+    run();
+    CHECK(client().answer_to(asking).code() == errc::busy);
+  }
+}
+
+TEST_CASE_METHOD(reception_world, "reception: no answer names an actor behind it", "[reception]") {
+  // Who has sent something to another process can be addressed from there: the sender has to be the client's own.
+  probe asker(system());
+  const auto sent_by = [&](const auto& handle, caf::message request, probe& from, caf::message reply, auto take) {
+    asker.request(caf::actor_cast<caf::strong_actor_ptr>(handle), std::move(request));
+    run();
+    from.reply(take(), std::move(reply));
+    run();
+    const auto answers = asker.take_answers();
+    REQUIRE(answers.size() == 1);
+    return answers.front().sender;
+  };
+  CHECK(sent_by(desk(), caf::make_message(match(mine.owner)), shard, caf::make_message(match_reply{}),
+                [&] { return shard.take_one<match_request>(); }) == desk());
+  CHECK(sent_by(desk(), caf::make_message(stats_atom_v), shard, caf::make_message(registry_stats{}),
+                [&] { return shard.take_one<stats_atom>(); }) == desk());
+  open(io(), 5);
+  CHECK(sent_by(io(), caf::make_message(read_atom_v, batch(5)), worker0, caf::make_message(io_reply{}),
+                [&] { return worker0.take_one<read_atom, io_batch>(); }) == io());
+  CHECK(sent_by(io(), caf::make_message(close_segment_atom_v, std::uint64_t{5}), worker0, caf::make_message(),
+                [&] { return worker0.take_one<close_segment_atom, std::uint64_t>(); }) == io());
+  asker.request(caf::actor_cast<caf::strong_actor_ptr>(door), caf::make_message(request(), asker.as<>()));
+  run();
+  CHECK(asker.take_answers().front().sender == door);
+}
+
+TEST_CASE_METHOD(reception_world, "reception: a shard that is gone or forgets is no reason to wait", "[reception]") {
+  const auto asking = begin(desk(), match(mine.owner));
+  SECTION("it forgets") {
+    shard.take<match_request>(); // and with it the last reference to who waits
+  }
+  SECTION("it is gone") {
+    end(supervisor);
+    shard.take<match_request>();
+  }
+  CHECK(client().answer_to(asking).code() == errc::unreachable);
+}
+
+TEST_CASE_METHOD(reception_world, "reception: nobody acts in another client's name", "[reception]") {
+  for (const owner_id owner : {theirs.owner, owner_id{0}}) {
+    CHECK(ask(desk(), match(owner)).code() == errc::not_owner);
+    CHECK(ask(desk(), release_request{mine.space_id, {owner, 1}, 0}).code() == errc::not_owner);
+    CHECK(ask(desk(), renew_request{mine.space_id, {owner, 1}, std::chrono::hours(1)}).code() == errc::not_owner);
+    CHECK(ask(desk(), commit_atom_v, pages(owner)).code() == errc::not_owner);
+    CHECK(ask(desk(), abort_atom_v, pages(owner)).code() == errc::not_owner);
+  }
+  auto elsewhere = match(mine.owner);
+  elsewhere.space = options->namespaces[1].id();
+  CHECK(ask(desk(), elsewhere).code() == errc::unknown_namespace);
+  CHECK(shard.take<match_request>().empty());
+  CHECK(shard.take<release_request>().empty());
+  CHECK(shard.take<renew_request>().empty());
+  CHECK(shard.take<commit_atom, finish_request>().empty());
+  CHECK(shard.take<abort_atom, finish_request>().empty());
+}
+
+TEST_CASE_METHOD(reception_world, "reception: memory is opened in the name of the client, and is its own",
+                 "[reception]") {
+  const auto opening = begin(io(), open_segment_atom_v, std::uint64_t{8192}, std::int32_t{1});
+  const auto asked = worker0.take_one<open_segment_atom, owner_id, std::uint64_t, std::int32_t>();
+  CHECK(asked.get<owner_id>(1) == mine.owner);
+  CHECK(asked.get<std::uint64_t>(2) == 8192);
+  CHECK(asked.get<std::int32_t>(3) == 1);
+  SECTION("refused") {
+    worker0.reply_error(asked, errc::limit_exceeded);
+    run();
+    CHECK(client().answer_to(opening).code() == errc::limit_exceeded);
+  }
+  SECTION("given") {
+    worker0.reply(asked, caf::make_message(segment_info{5, 1, 2, 8192, {{1, 2, 3}}}));
+    run();
+    CHECK(client().answer_to(opening).value<segment_info>().proof.items == std::vector<std::uint8_t>{1, 2, 3});
+    begin(io(), read_atom_v, batch(5));
+    CHECK(worker0.take<read_atom, io_batch>().size() == 1);
+    // Another client knows the number, which is no secret.
+    CHECK(ask(theirs.ranks[0].worker, read_atom_v, batch(5)).code() == errc::not_owner);
+    CHECK(ask(theirs.ranks[0].worker, write_atom_v, batch(5)).code() == errc::not_owner);
+    CHECK(ask(theirs.ranks[0].worker, close_segment_atom_v, std::uint64_t{5}).code() == errc::not_found);
+    CHECK(worker0.take<read_atom, io_batch>().empty());
+    CHECK(worker0.take<close_segment_atom, std::uint64_t>().empty());
+  }
+}
+
+TEST_CASE_METHOD(reception_world, "reception: writes go to slots that are reserved for the client", "[reception]") {
+  open(io(), 5);
+  open(theirs.ranks[0].worker, 6);
+  CHECK(ask(io(), write_atom_v, batch(5)).code() == errc::not_owner);
+  reserve(mine);
+  CHECK(ask(io(), write_atom_v, batch(5, {3, 0xffffffff})).code() == errc::not_owner);
+  CHECK(ask(theirs.ranks[0].worker, write_atom_v, batch(6)).code() == errc::not_owner);
+  CHECK(worker0.take<write_atom, io_batch>().empty());
+  const auto writing = begin(io(), write_atom_v, batch(5));
+  worker0.reply(worker0.take_one<write_atom, io_batch>(), caf::make_message(io_reply{{{std::uint8_t{0}}}}));
+  run();
+  CHECK(client().answer_to(writing).code() == errc::ok);
+  begin(desk(), commit_atom_v, pages(mine.owner));
+  CHECK(shard.take<commit_atom, finish_request>().size() == 1);
+  CHECK(ask(io(), write_atom_v, batch(5)).code() == errc::not_owner);
+}
+
+TEST_CASE_METHOD(reception_world, "reception: so many requests of a client at once, those of others aside",
+                 "[reception]") {
+  end(supervisor);
+  options->actors.max_requests = 16;
+  start();
+  door = spawn<reception>(supervisor);
+  mine = enter(link);
+  theirs = enter(other_link);
+  for (int i = 0; i < 16; ++i)
+    begin(desk(), match(mine.owner));
+  CHECK(ask(desk(), match(mine.owner)).code() == errc::limit_exceeded);
+  CHECK(ask(io(), open_segment_atom_v, std::uint64_t{8192}, std::int32_t{-1}).code() == errc::limit_exceeded);
+  auto asked = shard.take<match_request>();
+  REQUIRE(asked.size() == 16);
+  begin(theirs.shards[0], match(theirs.owner));
+  CHECK(shard.take<match_request>().size() == 1);
+  shard.reply(asked.front(), caf::make_message(match_reply{}));
+  run();
+  begin(desk(), match(mine.owner));
+  CHECK(shard.take<match_request>().size() == 1);
+}
+
+TEST_CASE_METHOD(reception_world, "reception: verbs of the node's own actors are none of a client's", "[reception]") {
+  const auto refused = [&](const auto& handle, auto... xs) {
+    client().request(caf::actor_cast<caf::strong_actor_ptr>(handle), caf::make_message(xs...));
+    run();
+    return client().take_answers().front().content.match_elements<caf::error>();
+  };
+  const slot_batch slots{{{slot_ref{1, 0xffffffff}}}, true};
+  CHECK(refused(desk(), owner_died_atom_v, theirs.owner));
+  CHECK(refused(desk(), bind_atom_v, registry_peers{}));
+  CHECK(refused(desk(), evict_request{mine.space_id, 0, 8}));
+  CHECK(refused(desk(), link_request{mine.space_id, {}}));
+  CHECK(refused(desk(), remove_namespace_request{mine.space_id, true}));
+  CHECK(refused(desk(), written_atom_v, std::uint8_t{13}, std::string("disk full")));
+  CHECK(refused(desk(), erase_request{mine.space_id, 0, {}}));
+  CHECK(refused(io(), fence_atom_v, slots));
+  CHECK(refused(io(), drain_atom_v));
+  CHECK(refused(io(), owner_died_atom_v, theirs.owner));
+  CHECK(refused(io(), open_segment_atom_v, theirs.owner, std::uint64_t{8192}, std::int32_t{-1}));
+  CHECK(refused(io(), io_completions{}));
+  CHECK(refused(door, drain_atom_v));
+  CHECK(refused(door, stats_atom_v));
+  CHECK(refused(door, caf::leave_atom_v, mine.owner, link.as<>()));
+  CHECK(shard.inbox_size() == 0);
+  CHECK(worker0.inbox_size() == 0);
+}
+
+TEST_CASE_METHOD(reception_world, "reception: exits, deaths and errors that others send end nothing", "[reception]") {
+  const auto tell = [&](auto message) {
+    for (const auto& handle :
+         {caf::actor_cast<caf::actor>(door), caf::actor_cast<caf::actor>(desk()), caf::actor_cast<caf::actor>(io())})
+      caf::anon_send(handle, message);
+    run();
+  };
+  tell(caf::exit_msg{link.as<>().address(), caf::exit_reason::user_shutdown});
+  tell(caf::exit_msg{caf::actor_addr{}, caf::exit_reason::user_shutdown});
+  tell(caf::down_msg{link.as<>().address(), caf::exit_reason::user_shutdown});
+  tell(caf::down_msg{desk().address(), caf::exit_reason::user_shutdown});
+  tell(caf::make_error(caf::sec::runtime_error));
+  tell(std::string("what?"));
+  begin(desk(), match(mine.owner));
+  CHECK(shard.take<match_request>().size() == 1);
+  open(io(), 5);
+  probe another(system());
+  CHECK(enter(another).owner != 0);
+}
+
+TEST_CASE_METHOD(reception_world, "reception: a client's handles end with it, and nobody else's", "[reception]") {
+  const auto gone = mine;
+  SECTION("it dies") {
+    link.die();
+    run();
+  }
+  SECTION("it leaves") {
+    link.request(caf::actor_cast<caf::strong_actor_ptr>(door), caf::make_message(caf::leave_atom_v, mine.owner));
+    run();
+  }
+  SECTION("it attaches again") {
+    enter(link);
+  }
+  CHECK(dead() == std::vector{gone.owner});
+  CHECK(ask(gone.shards[0], match(gone.owner)).code() == errc::unreachable);
+  CHECK(ask(gone.ranks[0].worker, read_atom_v, batch(5)).code() == errc::unreachable);
+  CHECK(ask(gone.ranks[1].worker, read_atom_v, batch(5)).code() == errc::unreachable);
+  begin(theirs.shards[0], match(theirs.owner));
+  CHECK(shard.take<match_request>().size() == 1);
+}
+
+TEST_CASE_METHOD(reception_world, "reception: only the client itself leaves", "[reception]") {
+  CHECK(ask(door, caf::leave_atom_v, mine.owner).code() == errc::not_found);
+  caf::anon_send(door, caf::leave_atom_v, mine.owner);
+  run();
+  other_link.request(caf::actor_cast<caf::strong_actor_ptr>(door), caf::make_message(caf::leave_atom_v, mine.owner));
+  run();
+  CHECK(dead().empty());
+}
+
+TEST_CASE_METHOD(reception_world, "reception: it ends with the node", "[reception]") {
+  end(supervisor);
+  CHECK(ask(door, request(), link.as<>()).code() == errc::unreachable);
+  CHECK(ask(desk(), match(mine.owner)).code() == errc::unreachable);
+}

@@ -1,0 +1,178 @@
+#include "actors/reception/client_rights.hpp"
+#include "tests/catch.hpp"
+
+#include <thread>
+#include <vector>
+
+using namespace troupe;
+
+namespace {
+
+const namespace_id space{1, 2};
+const namespace_id foreign{1, 3};
+constexpr owner_id me = 77;
+constexpr owner_id somebody = 78;
+
+client_scope scope() {
+  return {me, space, 4, 3, 5};
+}
+
+packed<key_digest> keys(std::size_t count) {
+  packed<key_digest> out;
+  for (std::size_t i = 0; i < count; ++i)
+    out.items.push_back({i + 1, 9});
+  return out;
+}
+
+packed<page_ref> pages(std::size_t count) {
+  packed<page_ref> out;
+  for (std::uint32_t i = 0; i < count; ++i)
+    out.items.push_back({{i + 1, 9}, {i, 5}});
+  return out;
+}
+
+/// The answer that gives slots 0 to count - 1, generation 5.
+reserve_reply granted(std::uint32_t count) {
+  reserve_reply out;
+  for (std::uint32_t i = 0; i < count; ++i)
+    out.results.items.push_back({{i, 5}, static_cast<std::uint32_t>(errc::ok)});
+  return out;
+}
+
+io_batch batch(std::uint64_t segment, std::vector<slot_ref> slots) {
+  io_batch out{segment, std::chrono::seconds(1), {}};
+  for (const auto& x : slots)
+    out.items.items.push_back({x, 0, 4096});
+  return out;
+}
+
+errc code(const result<void>& x) {
+  return x ? errc::ok : x.error().code;
+}
+
+/// The same request of whichever kind, with these in it.
+errc asked(const client_rights& rights, int kind, owner_id owner, const namespace_id& where, std::size_t count) {
+  const ticket t{owner, 1};
+  switch (kind) {
+  case 0:
+    return code(rights.may(match_request{where, t, {}, keys(count)}));
+  case 1:
+    return code(rights.may(locate_request{where, 0, t, {}, keys(count)}));
+  case 2:
+    return code(rights.may(reserve_request{where, 0, t, {}, keys(count), {}}));
+  case 3:
+    return code(rights.may(reserve_request{where, 0, t, {}, {}, keys(count)}));
+  case 4:
+    return code(rights.may(finish_request{where, 0, t, pages(count)}));
+  case 5:
+    return code(rights.may(release_request{where, t, 0}));
+  case 6:
+    return code(rights.may(renew_request{where, t, {}}));
+  default:
+    return code(rights.may(invalidate_request{where, 0, pages(count)}));
+  }
+}
+
+} // namespace
+
+TEST_CASE("a client asks in its own name, in its namespace, within its limits", "[reception]") {
+  const client_rights rights(scope());
+  const auto kind = GENERATE(0, 1, 2, 3, 4, 5, 6, 7);
+  const bool has_owner = kind != 7;
+  const bool has_batch = kind != 5 && kind != 6;
+  CHECK(asked(rights, kind, me, space, 4) == errc::ok);
+  for (const owner_id other : {somebody, owner_id{0}})
+    CHECK(asked(rights, kind, other, space, 1) == (has_owner ? errc::not_owner : errc::ok));
+  for (const auto& other : {foreign, namespace_id{}})
+    CHECK(asked(rights, kind, me, other, 1) == errc::unknown_namespace);
+  CHECK(asked(rights, kind, me, space, 5) == (has_batch ? errc::limit_exceeded : errc::ok));
+}
+
+TEST_CASE("a client writes to slots that are reserved for it, until it says that it has", "[reception]") {
+  client_rights rights(scope());
+  rights.opened(9);
+  CHECK(code(rights.may_write(0, batch(9, {{0, 5}}))) == errc::not_owner);
+  rights.reserved(0, granted(3));
+  CHECK(code(rights.may_write(0, batch(9, {{0, 5}, {1, 5}, {2, 5}}))) == errc::ok);
+  CHECK(code(rights.may_write(1, batch(9, {{0, 5}}))) == errc::not_owner);
+  CHECK(code(rights.may_write(0, batch(9, {{0, 5}, {3, 5}}))) == errc::not_owner);
+  for (const generation_number other : {0U, 4U, 6U, 0xffffffffU})
+    CHECK(code(rights.may_write(0, batch(9, {{1, other}}))) == errc::not_owner);
+  rights.finished({space, 1, {me, 1}, pages(3)}); // of another rank
+  CHECK(code(rights.may_write(0, batch(9, {{0, 5}}))) == errc::ok);
+  rights.finished({space, 0, {me, 1}, pages(2)});
+  CHECK(code(rights.may_write(0, batch(9, {{0, 5}}))) == errc::not_owner);
+  CHECK(code(rights.may_write(0, batch(9, {{1, 5}}))) == errc::not_owner);
+  CHECK(code(rights.may_write(0, batch(9, {{2, 5}}))) == errc::ok);
+}
+
+TEST_CASE("a slot that is given anew is reserved with its new generation, and only that ends it", "[reception]") {
+  client_rights rights(scope());
+  rights.opened(9);
+  rights.reserved(0, granted(1));
+  auto again = granted(1);
+  again.results[0].where.generation = 6;
+  rights.reserved(0, again);
+  CHECK(code(rights.may_write(0, batch(9, {{0, 5}}))) == errc::not_owner);
+  rights.finished({space, 0, {me, 1}, pages(1)}); // a late abort of the generation before
+  CHECK(code(rights.may_write(0, batch(9, {{0, 6}}))) == errc::ok);
+}
+
+TEST_CASE("keys that were not given a slot let nobody write", "[reception]") {
+  client_rights rights(scope());
+  rights.opened(9);
+  for (const auto refused : {errc::exists, errc::busy, errc::full, errc::not_found}) {
+    auto reply = granted(1);
+    reply.results[0].status = static_cast<std::uint32_t>(refused);
+    rights.reserved(0, reply);
+    CHECK(code(rights.may_write(0, batch(9, {{0, 5}}))) == errc::not_owner);
+  }
+}
+
+TEST_CASE("a client transfers by way of its own segments, a batch at a time", "[reception]") {
+  client_rights rights(scope());
+  CHECK(code(rights.may_transfer(batch(9, {{0, 1}}))) == errc::not_owner);
+  rights.opened(9);
+  CHECK(code(rights.may_transfer(batch(9, {{0, 1}, {1, 1}, {7, 0xffffffff}}))) == errc::ok);
+  CHECK(code(rights.may_transfer(batch(9, {{0, 1}, {1, 1}, {2, 1}, {3, 1}}))) == errc::limit_exceeded);
+  CHECK(code(rights.may_transfer(batch(8, {{0, 1}}))) == errc::not_owner);
+  CHECK(code(rights.close(8)) == errc::not_found);
+  CHECK(code(rights.close(9)) == errc::ok);
+  CHECK(code(rights.close(9)) == errc::not_found);
+  CHECK(code(rights.may_transfer(batch(9, {{0, 1}}))) == errc::not_owner);
+  rights.reserved(0, granted(1));
+  CHECK(code(rights.may_write(0, batch(9, {{0, 5}}))) == errc::not_owner);
+}
+
+TEST_CASE("so many requests of a client are under way and no more", "[reception]") {
+  client_rights rights(scope());
+  for (int i = 0; i < 5; ++i)
+    CHECK(rights.begin_request());
+  for (int i = 0; i < 3; ++i)
+    CHECK(code(rights.begin_request()) == errc::limit_exceeded);
+  rights.end_request();
+  CHECK(rights.begin_request());
+  CHECK_FALSE(rights.begin_request());
+}
+
+TEST_CASE("several threads share the rights of a client", "[reception]") {
+  client_rights rights(scope());
+  rights.opened(9);
+  std::vector<std::thread> all;
+  std::atomic<int> wrong{0};
+  for (rank_number rank = 0; rank < 4; ++rank)
+    all.emplace_back([&, rank] {
+      for (int i = 0; i < 2000; ++i) {
+        const bool begun = rights.begin_request().has_value();
+        rights.reserved(rank, granted(3));
+        wrong += rights.may_write(rank, batch(9, {{2, 5}})) ? 0 : 1;
+        rights.finished({space, rank, {me, 1}, pages(3)});
+        wrong += rights.may_write(rank, batch(9, {{2, 5}})) ? 1 : 0;
+        if (begun)
+          rights.end_request();
+      }
+    });
+  for (auto& x : all)
+    x.join();
+  CHECK(wrong == 0);
+}
