@@ -176,6 +176,48 @@ TEST_CASE("A request without an answer gets 504 in time, and the late answer nob
   CHECK(c.call(get("/ok")).body.empty());
 }
 
+TEST_CASE("A late answer does not go to the request that is under way by then", "[http]") {
+  const quiet_log quiet;
+  auto config = test_config();
+  config.limits.answer_time = 300ms;
+  std::optional<responder> first;
+  auto routes = sample();
+  routes.add(method::post, "/first", open_route("first", [&](const request&, responder r) { first = std::move(r); }));
+  routes.add(method::post, "/second", open_route("second", [&](const request&, responder r) {
+               // Both answers come from elsewhere, one behind the other, while this request waits for its own.
+               std::thread{[&, mine = std::move(r)]() mutable {
+                 std::move(*first).send(response::json("\"late\""));
+                 std::move(mine).send(response::json("\"own\""));
+               }}.join();
+             }));
+  const auto s = started(config, std::move(routes));
+  client c{s->port()};
+  REQUIRE(c.call(post("/first", "")).code == 504);
+  const auto x = c.call(post("/second", ""));
+  CHECK(x.code == 200);
+  CHECK(x.body == "\"own\"");
+  CHECK(c.call(get("/ok")).body.empty());
+}
+
+TEST_CASE("A responder that is dropped late leaves the request alone that is under way by then", "[http]") {
+  const quiet_log quiet;
+  auto config = test_config();
+  config.limits.answer_time = 300ms;
+  std::optional<responder> first;
+  auto routes = sample();
+  routes.add(method::post, "/first", open_route("first", [&](const request&, responder r) { first = std::move(r); }));
+  routes.add(method::post, "/second", open_route("second", [&](const request&, responder r) {
+               std::thread{[&, mine = std::move(r)]() mutable {
+                 first.reset();
+                 std::move(mine).send(response::json("\"own\""));
+               }}.join();
+             }));
+  const auto s = started(config, std::move(routes));
+  client c{s->port()};
+  REQUIRE(c.call(post("/first", "")).code == 504);
+  CHECK(c.call(post("/second", "")).body == "\"own\"");
+}
+
 TEST_CASE("A client that does not take its answer loses its connection", "[http]") {
   auto config = test_config();
   config.limits.write_time = 100ms;
