@@ -53,6 +53,12 @@ struct http_limits {
   std::uint64_t body_bytes = 16 * mebibyte;
   std::uint32_t connections = 1024;
   std::uint32_t keys = 65536;
+  /// What one caller may hold by leases: how many, and how much of a namespace's keys; and what all may hold together
+  /// that may only read, and for how long.
+  std::uint32_t leases = 1024;
+  double leased_share = 0.5;
+  double readers_share = 0.5;
+  duration readers_lease = std::chrono::minutes{1};
   duration idle_time = std::chrono::minutes{5};
   duration receive_time = std::chrono::seconds{30};
   duration answer_time = std::chrono::seconds{30};

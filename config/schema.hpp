@@ -79,6 +79,13 @@ void describe(Visitor& v, http_limits& c) {
   v.field("body_bytes", c.body_bytes, size{1 * kibibyte, 1 * gibibyte}, "Body of one request; more is refused.");
   v.field("connections", c.connections, whole{1, 65536}, "Connections open at once; more are refused.");
   v.field("keys", c.keys, whole{1, 1048576}, "Keys in one request; more is refused.");
+  v.field("leases", c.leases, whole{1, 16384},
+          "Leases that one caller may hold, in each registry shard; more get 429.");
+  v.field("leased_share", c.leased_share, fraction{0, 1},
+          "How much of a namespace's keys the leases of one caller may hold; more get 429.");
+  v.field("readers_share", c.readers_share, fraction{0, 1},
+          "The same for all callers of role `read` together; with what foreign clients of that role were told.");
+  v.field("readers_lease", c.readers_lease, http_time, "The longest lease of a caller of role `read`.");
   v.field("idle_time", c.idle_time, http_time, "When a connection without a request is closed.");
   v.field("receive_time", c.receive_time, http_time,
           "When a request must have arrived, from its first byte to its last; also a TLS handshake.");

@@ -69,13 +69,15 @@ void add_admin_routes(router& routes, admin_options options) {
                 std::move(reply).send(response::json(version));
               }});
   routes.add(method::get, "/metrics",
-             {"metrics", shared->metrics_role, [shared](const request&, responder reply) {
+             {"metrics", shared->metrics_role,
+              [shared](const request&, responder reply) {
                 const auto pages = std::make_shared<gathering>(std::move(reply), shared->metrics.size() + 1);
                 for (std::size_t i = 0; i < shared->metrics.size(); ++i)
                   shared->metrics[i]([pages, i](result<std::string> page) { pages->page_done(i, std::move(page)); });
                 // The place after the last, so that the answer goes out also where there is no page.
                 pages->page_done(shared->metrics.size(), std::string{});
-              }});
+              },
+              0, true});
 }
 
 metrics_source source_of(const request_metrics& metrics) {

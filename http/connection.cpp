@@ -198,6 +198,7 @@ void connection::admit() {
 /// The answer to a request that may not go on.
 std::optional<response> connection::judge() {
   const auto method = reader_.method();
+  caller_ = unknown_caller();
   is_head_ = method == http::method::head;
   auto& found = owner_.match();
   shared_.routes.match(method, reader_.target(), found);
@@ -224,7 +225,7 @@ std::optional<response> connection::judge() {
 std::optional<response> connection::judge_caller(const route& r) {
   const auto* tokens = owner_.refreshed_credentials().tokens.get();
   if (tokens == nullptr) {
-    caller_ = role::admin;
+    caller_ = anonymous_caller();
     // A web page, in a browser on a machine that is let in.
     if (reader_.has_origin() && r.needs != role::none)
       return response::failure(status::forbidden,
@@ -232,10 +233,14 @@ std::optional<response> connection::judge_caller(const route& r) {
     return std::nullopt;
   }
   const auto token = reader_.bearer_token();
-  caller_ = token.empty() ? role::none : tokens->find(token);
-  if (caller_ >= r.needs)
-    return std::nullopt;
-  if (caller_ == role::none) {
+  if (auto known = token.empty() ? nullptr : tokens->find(token))
+    caller_ = std::move(known);
+  if (caller_->grants >= r.needs) {
+    if (!r.shows_all_namespaces || !caller_->is_limited())
+      return std::nullopt;
+    return response::failure(status::forbidden, "this shows all namespaces, and the token is limited to some");
+  }
+  if (caller_->grants == role::none) {
     auto answer =
         response::failure(status::unauthorized, token.empty() ? "this needs a token: send \"Authorization: Bearer …\""
                                                               : "the token is not known here");
@@ -245,7 +250,7 @@ std::optional<response> connection::judge_caller(const route& r) {
   }
   auto answer =
       response::failure(status::forbidden, "this needs the role \"" + std::string{to_string(r.needs)} +
-                                               "\", the token has \"" + std::string{to_string(caller_)} + "\"");
+                                               "\", the token has \"" + std::string{to_string(caller_->grants)} + "\"");
   answer.add_header("WWW-Authenticate", "Bearer realm=\"troupe\", error=\"insufficient_scope\"");
   return answer;
 }
@@ -265,7 +270,7 @@ void connection::handle() {
   parts.query_parameters = found.query_parameters;
   parts.headers = reader_.headers();
   parts.body = reader_.body();
-  parts.caller = caller_;
+  parts.who = caller_;
   parts.arrival = arrival_;
   call_handler(request{parts});
 }
@@ -330,6 +335,7 @@ void connection::finish(const response& x) {
 void connection::refuse_malformed() {
   is_ending_ = true;
   handled_ = arrival_;
+  caller_ = unknown_caller();
   const auto before = output_.size();
   append_response(output_, response::failure(reader_.failure_code(), reader_.failure_detail()),
                   {.keep_alive = false, .date = owner_.date_header()});
@@ -341,6 +347,7 @@ void connection::refuse_late_request() {
   is_ending_ = true;
   deadline_ = timestamp::max();
   handled_ = arrival_;
+  caller_ = unknown_caller();
   const auto before = output_.size();
   append_response(output_, response::failure(status::request_timeout, "the request has not arrived in time"),
                   {.keep_alive = false, .date = owner_.date_header()});
@@ -353,7 +360,7 @@ void connection::record(std::string_view route_name, status code, std::uint64_t 
                         std::size_t bytes_out) noexcept {
   if (shared_.watcher != nullptr)
     shared_.watcher->request_finished(
-        {route_name, code, handled_ - arrival_, steady_clock::now() - arrival_, bytes_in, bytes_out});
+        {route_name, code, handled_ - arrival_, steady_clock::now() - arrival_, bytes_in, bytes_out, caller_->name});
 }
 
 void connection::check(timestamp now) {

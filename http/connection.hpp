@@ -107,7 +107,7 @@ private:
   /// The match of this request is still in the worker.
   bool is_matched_ = false;
   bool is_head_ = false;
-  role caller_ = role::none;
+  caller_ptr caller_ = unknown_caller();
   /// The answer to a request that is refused, until its body has been passed over.
   std::optional<response> refusal_;
   std::optional<timestamp> first_byte_;

@@ -21,6 +21,8 @@ struct request_record {
   /// With headers; as they were before encryption.
   std::uint64_t bytes_in = 0;
   std::uint64_t bytes_out = 0;
+  /// The name of who asked, see `caller`; empty where the request was not read so far.
+  std::string_view caller = {};
 };
 
 /// Is told what the server does. Called from io threads, from several at once, between one request and the next: what

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "http/caller.hpp"
 #include "http/role.hpp"
 
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 namespace troupe::http {
 
@@ -40,7 +42,7 @@ struct request_parts {
   std::span<const named_value> headers = {};
   /// Followed by `body_padding` readable bytes.
   std::string_view body = {};
-  role caller = role::admin;
+  caller_ptr who = anonymous_caller();
   /// When the last byte of the request had been read.
   timestamp arrival = {};
 };
@@ -49,7 +51,7 @@ struct request_parts {
 /// handler that answers later copies what it still needs. Not thread-safe, and not meant to leave its thread.
 class request {
 public:
-  explicit request(const request_parts& parts) noexcept : parts_(parts) {}
+  explicit request(request_parts parts) noexcept : parts_(std::move(parts)) {}
 
   /// HEAD is answered by the handler of GET, unless the path has one of its own.
   http::method method() const noexcept { return parts_.method; }
@@ -62,8 +64,9 @@ public:
   std::optional<std::string_view> header(std::string_view name) const noexcept;
   /// Decoded from its chunks, if it came in such; followed by `body_padding` readable bytes.
   std::string_view body() const noexcept { return parts_.body; }
-  /// At least what the route asks for.
-  role caller() const noexcept { return parts_.caller; }
+  /// Its role is at least what the route asks for. To be copied by who answers later.
+  const caller_ptr& who() const noexcept { return parts_.who; }
+  role caller() const noexcept { return parts_.who->grants; }
   /// When the last byte of the request had been read.
   timestamp arrival() const noexcept { return parts_.arrival; }
 

@@ -86,20 +86,71 @@ void duration_histogram::add_to(std::array<std::uint64_t, bounds + 1>& counts,
 }
 
 struct request_metrics::series {
-  std::string route;
+  std::string name;
   std::array<duration_histogram, classes> durations;
 };
 
-/// What one thread counts, or a few of them.
-struct alignas(64) request_metrics::stripe {
-  ~stripe() {
-    for (auto& x : routes)
+struct request_metrics::caller_series {
+  std::string name;
+  std::array<std::atomic<std::uint64_t>, classes> requests;
+};
+
+namespace {
+
+/// Series by a hash of their names; filled from there on, never emptied.
+template <class Series, std::size_t Most>
+class series_table {
+public:
+  series_table() = default;
+  series_table(const series_table&) = delete;
+  series_table& operator=(const series_table&) = delete;
+  ~series_table() {
+    for (auto& x : places_)
       delete x.load(std::memory_order_relaxed);
   }
 
-  /// By a hash of the name; filled from there on, never emptied.
-  std::array<std::atomic<series*>, max_routes> routes{};
-  series other{"other", {}};
+  /// Any thread may ask.
+  Series& of(std::string_view name) noexcept {
+    const auto start = std::hash<std::string_view>{}(name);
+    for (std::size_t i = 0; i < Most; ++i) {
+      auto& place = places_[(start + i) % Most];
+      auto* found = place.load(std::memory_order_acquire);
+      if (found == nullptr) {
+        try {
+          auto fresh = std::make_unique<Series>();
+          fresh->name = name;
+          // Another thread may have been faster, with this name or another one.
+          if (place.compare_exchange_strong(found, fresh.get(), std::memory_order_acq_rel))
+            return *fresh.release();
+        } catch (const std::bad_alloc&) {
+          return other_;
+        }
+      }
+      if (found->name == name)
+        return *found;
+    }
+    return other_;
+  }
+
+  template <class F>
+  void for_each(F f) const {
+    for (const auto& place : places_)
+      if (const auto* found = place.load(std::memory_order_acquire))
+        f(*found);
+    f(other_);
+  }
+
+private:
+  std::array<std::atomic<Series*>, Most> places_{};
+  Series other_{"other", {}};
+};
+
+} // namespace
+
+/// What one thread counts, or a few of them.
+struct alignas(64) request_metrics::stripe {
+  series_table<series, max_routes> routes;
+  series_table<caller_series, max_callers> callers;
   duration_histogram waited;
   std::atomic<std::uint64_t> bytes_in{0};
   std::atomic<std::uint64_t> bytes_out{0};
@@ -118,31 +169,11 @@ request_metrics::stripe& request_metrics::mine() noexcept {
   return (*stripes_)[number];
 }
 
-request_metrics::series& request_metrics::series_of(stripe& where, std::string_view route) noexcept {
-  const auto start = std::hash<std::string_view>{}(route);
-  for (std::size_t i = 0; i < max_routes; ++i) {
-    auto& place = where.routes[(start + i) % max_routes];
-    auto* found = place.load(std::memory_order_acquire);
-    if (found == nullptr) {
-      try {
-        auto fresh = std::make_unique<series>();
-        fresh->route = route;
-        // Another thread may have been faster, with this route or another one.
-        if (place.compare_exchange_strong(found, fresh.get(), std::memory_order_acq_rel))
-          return *fresh.release();
-      } catch (const std::bad_alloc&) {
-        return where.other;
-      }
-    }
-    if (found->route == route)
-      return *found;
-  }
-  return where.other;
-}
-
 void request_metrics::request_finished(const request_record& x) noexcept {
   auto& here = mine();
-  series_of(here, x.route).durations[class_of(x.code)].add(x.total);
+  here.routes.of(x.route).durations[class_of(x.code)].add(x.total);
+  if (!x.caller.empty())
+    count(here.callers.of(x.caller).requests[class_of(x.code)]);
   here.waited.add(x.waited);
   count(here.bytes_in, x.bytes_in);
   count(here.bytes_out, x.bytes_out);
@@ -163,6 +194,7 @@ void request_metrics::connection_refused() noexcept {
 std::vector<prometheus::MetricFamily> request_metrics::collect() const {
   using prometheus::MetricType;
   std::map<std::pair<std::string, std::size_t>, histogram_sum> durations;
+  std::map<std::pair<std::string, std::size_t>, std::uint64_t> requests;
   histogram_sum waited;
   std::uint64_t bytes_in = 0;
   std::uint64_t bytes_out = 0;
@@ -175,15 +207,17 @@ std::vector<prometheus::MetricFamily> request_metrics::collect() const {
       x.durations[i].add_to(part.counts, part.nanoseconds);
       if (part.empty())
         continue;
-      auto& sum = durations[{x.route, i}];
+      auto& sum = durations[{x.name, i}];
       x.durations[i].add_to(sum.counts, sum.nanoseconds);
     }
   };
   for (const auto& x : *stripes_) {
-    for (const auto& place : x.routes)
-      if (const auto* found = place.load(std::memory_order_acquire))
-        add(*found);
-    add(x.other);
+    x.routes.for_each(add);
+    x.callers.for_each([&](const caller_series& y) {
+      for (std::size_t i = 0; i < classes; ++i)
+        if (const auto n = read(y.requests[i]); n > 0)
+          requests[{y.name, i}] += n;
+    });
     x.waited.add_to(waited.counts, waited.nanoseconds);
     bytes_in += read(x.bytes_in);
     bytes_out += read(x.bytes_out);
@@ -202,6 +236,14 @@ std::vector<prometheus::MetricFamily> request_metrics::collect() const {
   for (const auto& [name, sum] : durations) {
     auto x = sum.metric();
     x.label = {{"route", name.first}, {"status", class_names[name.second]}};
+    out.back().metric.push_back(std::move(x));
+  }
+  out.push_back(
+      family("troupe_http_caller_requests_total", "Requests, by who asked and class of status.", MetricType::Counter));
+  for (const auto& [name, n] : requests) {
+    prometheus::ClientMetric x;
+    x.label = {{"caller", name.first}, {"status", class_names[name.second]}};
+    x.counter.value = number(n);
     out.back().metric.push_back(std::move(x));
   }
   out.push_back(family("troupe_http_queue_seconds", "Time of a request from its arrival until it was handled.",

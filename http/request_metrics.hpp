@@ -50,11 +50,12 @@ private:
 /// Counts what a server does, for Prometheus: durations per route and class of status, how long requests waited, bytes,
 /// connections. Threads count apart from each other, without locks; what they have counted is summed when it is read.
 ///
-/// There are as many time series as routes, whose names the program chooses; should there ever be more than
-/// `max_routes`, the rest is counted together as "other".
+/// There are as many time series as routes, whose names the program chooses, and as there are names in the tokens file;
+/// should there ever be more than `max_routes` or `max_callers`, the rest is counted together as "other".
 class request_metrics final : public observer {
 public:
   static constexpr std::size_t max_routes = 128;
+  static constexpr std::size_t max_callers = 128;
 
   request_metrics();
   ~request_metrics() override;
@@ -76,13 +77,13 @@ public:
 
 private:
   struct series;
+  struct caller_series;
   struct stripe;
 
   /// So many threads count without ever meeting; more share.
   static constexpr std::size_t stripe_count = 16;
 
   stripe& mine() noexcept;
-  static series& series_of(stripe& where, std::string_view route) noexcept;
 
   std::unique_ptr<std::array<stripe, stripe_count>> stripes_;
   const std::shared_ptr<item_counts> items_ = std::make_shared<item_counts>();

@@ -27,6 +27,8 @@ struct route {
   handler handle;
   /// Bytes of a body; 0: as many as the server allows, which is the limit in any case.
   std::uint64_t max_body_bytes = 0;
+  /// It shows something of all namespaces: nothing for who is limited to some.
+  bool shows_all_namespaces = false;
 };
 
 /// More than any API has. Patterns beyond them are a defect; paths beyond them get 404, queries 400.

@@ -15,18 +15,37 @@
 
 namespace troupe {
 
+/// What a caller from outside may hold, so that it cannot keep writers from getting slots. Zeros set no bound: so it is
+/// for clients whose requests the node makes itself.
+struct lease_bounds {
+  /// Leases of the owner with keys in one shard.
+  std::uint32_t leases = 0;
+  /// How many keys all leases of the owner may hold in a namespace, in millionths of those it has room for.
+  std::uint32_t share = 0;
+  /// The same for all callers together that may only read; 0: this is none of them.
+  std::uint32_t readers_share = 0;
+
+  friend bool operator==(const lease_bounds&, const lease_bounds&) = default;
+};
+
+/// A share of everything.
+inline constexpr std::uint32_t whole_share = 1'000'000;
+
 /// Looks up a run of keys in prefix order and takes a lease on the leading complete ones. With the same lease again:
-/// adds to it (a repeated request finds what the first one did).
+/// adds to it (a repeated request finds what the first one did). limit_exceeded beyond the bounds.
 struct match_request {
   namespace_id space;
   ticket lease;
   duration lease_for{};
   packed<key_digest> keys;
+  lease_bounds bounds = {};
 };
 
 /// How many leading keys of the request are complete and now leased.
 struct match_reply {
   std::uint32_t matched = 0;
+  /// How often keys have been asked for under the lease, see `release_request`. 0: there is no lease.
+  std::uint32_t uses = 0;
 };
 
 /// Where the pages of one rank lie; takes a lease on the keys that are found.
@@ -36,6 +55,7 @@ struct locate_request {
   ticket lease;
   duration lease_for{};
   packed<key_digest> keys;
+  lease_bounds bounds = {};
 };
 
 /// One per key: `status` is ok or not_found.
@@ -52,11 +72,17 @@ struct locate_reply {
 };
 
 /// Gives a lease back. With `keep` > 0, only the keys after the first `keep` of the lease's keys, in the order they
-/// were leased, are given back: a lookup over several shards trims what lies beyond the shortest answer.
+/// were leased, are given back: a lookup over several shards trims what lies beyond the shortest answer. For a lease
+/// that may have held keys before, it says with `uses` which lookup it means: of the keys which that one brought, those
+/// stay that are among its first `keep`; and all do if the lease has been used since, by whom they may have been found.
 struct release_request {
   namespace_id space;
   ticket lease;
   std::uint32_t keep = 0;
+  /// As in `match_reply`; 0: `keep` counts the lease's keys.
+  std::uint32_t uses = 0;
+  /// Answers not_found for a lease that there is not and was not lately; else that is success.
+  bool must_exist = false;
 };
 
 /// Prolongs a lease; not_found when it is gone.
@@ -90,6 +116,9 @@ struct finish_request {
   rank_number rank = 0;
   ticket token;
   packed<page_ref> pages;
+  /// For a token that names no reservation, nor did lately: a commit of a live page answers not_owner, and an abort of
+  /// all not_found as a whole; else these succeed.
+  bool must_exist = false;
 };
 
 /// One code per page, as `errc`.
@@ -168,6 +197,8 @@ struct protect_request {
   bool complete_only = false;
   duration protect_for{};
   packed<key_digest> keys;
+  /// As in `lease_bounds`; what is protected counts with what is leased.
+  std::uint32_t readers_share = 0;
 };
 
 /// Asks for slots to write pages of one rank. While a page is reserved, whoever asks for it gets the same slot, and the

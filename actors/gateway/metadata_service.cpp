@@ -144,10 +144,11 @@ void metadata_service::exists(const namespace_id& space, rank_number rank, std::
 }
 
 void metadata_service::protect(const namespace_id& space, rank_number rank, bool complete_only, duration protect_for,
-                               std::vector<key_digest> keys, callback<locations> then) const {
+                               std::uint32_t readers_share, std::vector<key_digest> keys,
+                               callback<locations> then) const {
   const lent_thread::offer to_shards(system_);
   split<locate_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
-    return protect_request{space, rank, complete_only, protect_for, std::move(part)};
+    return protect_request{space, rank, complete_only, protect_for, std::move(part), readers_share};
   });
 }
 
@@ -223,49 +224,50 @@ void metadata_service::clear(const namespace_id& space, rank_number rank, callba
 }
 
 void metadata_service::locate(const namespace_id& space, rank_number rank, const ticket& lease, duration lease_for,
-                              std::vector<key_digest> keys, callback<locations> then) const {
+                              const lease_bounds& bounds, std::vector<key_digest> keys,
+                              callback<locations> then) const {
   const lent_thread::offer to_shards(system_);
   split<locate_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
-    return locate_request{space, rank, lease, lease_for, std::move(part)};
+    return locate_request{space, rank, lease, lease_for, std::move(part), bounds};
   });
 }
 
 namespace {
 
-/// For answers that say nothing.
-struct nothing {};
-
-callback<nothing> without_value(callback<void> then) {
-  return [then = std::move(then)](result<nothing> all) { then(all.map([](nothing) {})); };
+/// Asks every shard for its part of a lease or reservation, which has one on each shard that had keys of it: it is
+/// gone when none knows it. `then` gets not_found with `otherwise` in that case.
+template <class Reply, class... Request>
+void ask_parts(caf::actor_system& system, const std::vector<registry_actor>& shards, callback<void> then,
+               const char* otherwise, const Request&... request) {
+  ask_all<Reply>(
+      system, shards, false,
+      [then = std::move(then), otherwise](result<bool> anywhere) {
+        if (!anywhere)
+          return then(tl::unexpected<error>(std::move(anywhere.error())));
+        if (!*anywhere)
+          return then(fail(errc::not_found, otherwise));
+        then({});
+      },
+      [](bool& anywhere, result<Reply>& reply) -> result<void> {
+        anywhere = anywhere || reply.has_value();
+        if (!reply && reply.error().code != errc::not_found)
+          return tl::unexpected<error>(std::move(reply.error()));
+        return {};
+      },
+      request...);
 }
+
+constexpr const char* no_lease = "no such lease: released, run out, or another caller's";
 
 } // namespace
 
 void metadata_service::release(const namespace_id& space, const ticket& lease, callback<void> then) const {
-  ask_all<void>(
-      system_, *shards_, nothing{}, without_value(std::move(then)),
-      [](nothing&, result<void>& reply) { return std::move(reply); }, release_request{space, lease, 0});
+  ask_parts<void>(system_, *shards_, std::move(then), no_lease, release_request{space, lease, 0, 0, true});
 }
 
 void metadata_service::renew(const namespace_id& space, const ticket& lease, duration lease_for,
                              callback<void> then) const {
-  // A lease has a part on each shard that had keys of it: it is gone when none knows it.
-  ask_all<void>(
-      system_, *shards_, false,
-      [then = std::move(then)](result<bool> anywhere) {
-        if (!anywhere)
-          return then(tl::unexpected<error>(std::move(anywhere.error())));
-        if (!*anywhere)
-          return then(fail(errc::not_found, "no such lease: released, or run out"));
-        then({});
-      },
-      [](bool& anywhere, result<void>& reply) -> result<void> {
-        anywhere = anywhere || reply.has_value();
-        if (!reply && reply.error().code != errc::not_found)
-          return std::move(reply);
-        return {};
-      },
-      renew_request{space, lease, lease_for});
+  ask_parts<void>(system_, *shards_, std::move(then), no_lease, renew_request{space, lease, lease_for});
 }
 
 void metadata_service::reserve(const namespace_id& space, rank_number rank, const ticket& token, duration expires_in,
@@ -281,7 +283,7 @@ void metadata_service::commit(const namespace_id& space, rank_number rank, const
   split<finish_reply>(
       system_, *shards_, std::move(pages), std::move(then),
       [&](auto part, const positions&) {
-        return finish_request{space, rank, token, std::move(part)};
+        return finish_request{space, rank, token, std::move(part), true};
       },
       commit_atom_v);
 }
@@ -289,8 +291,11 @@ void metadata_service::commit(const namespace_id& space, rank_number rank, const
 void metadata_service::abort(const namespace_id& space, rank_number rank, const ticket& token,
                              std::vector<page_ref> pages, callback<codes> then) const {
   if (pages.empty()) // all that the token has, wherever
-    return ask_all<finish_reply>(system_, *shards_, codes{}, std::move(then), if_ok([](codes&, finish_reply&) {}),
-                                 abort_atom_v, finish_request{space, rank, token, {}});
+    return ask_parts<finish_reply>(
+        system_, *shards_,
+        [then = std::move(then)](const result<void>& ended) { then(ended.map([] { return codes{}; })); },
+        "nothing is reserved under this token: it was aborted, ran out, or is another caller's", abort_atom_v,
+        finish_request{space, rank, token, {}, true});
   split<finish_reply>(
       system_, *shards_, std::move(pages), std::move(then),
       [&](auto part, const positions&) {
@@ -299,39 +304,50 @@ void metadata_service::abort(const namespace_id& space, rank_number rank, const 
       abort_atom_v);
 }
 
+namespace {
+
+/// What became of a lookup on one shard.
+struct matched_part {
+  std::uint32_t shard = 0;
+  std::vector<std::uint32_t> positions;
+  std::uint32_t matched = 0;
+  std::uint32_t uses = 0;
+  /// Such a shard holds nothing because of this request.
+  std::optional<error> refused;
+};
+
+} // namespace
+
 void metadata_service::match(const namespace_id& space, const ticket& lease, duration lease_for,
-                             std::vector<key_digest> keys, callback<std::uint32_t> then) const {
+                             const lease_bounds& bounds, std::vector<key_digest> keys,
+                             callback<std::uint32_t> then) const {
   if (keys.empty()) {
     then(std::uint32_t{0});
     return;
   }
-  struct part {
-    std::uint32_t shard = 0;
-    std::vector<std::uint32_t> positions;
-    std::uint32_t matched = 0;
-  };
   auto batches = transfer::split_by_shard(keys, shard_count());
-  std::vector<part> parts;
+  std::vector<matched_part> parts;
   parts.reserve(batches.size());
   for (auto& x : batches)
-    parts.push_back({x.shard, std::move(x.positions), 0});
-  const auto trim = [&system = system_, shards = shards_, space, lease](std::uint32_t shard, std::uint32_t keep) {
-    // A lease that could not be given back runs out by its own deadline.
+    parts.push_back({x.shard, std::move(x.positions), 0, 0, std::nullopt});
+  const auto trim = [&system = system_, shards = shards_, space, lease](const matched_part& x, std::uint32_t keep) {
+    if (x.matched <= keep)
+      return;
+    // What could not be given back, or is not because the lease has been used again, goes when the lease does.
     ask<void>(
-        system, (*shards)[shard], [](const result<void>&) {}, release_request{space, lease, keep});
+        system, (*shards)[x.shard], [](const result<void>&) {}, release_request{space, lease, keep, x.uses});
   };
-  const auto joined = std::make_shared<joined_answer<std::vector<part>>>(
+  const auto joined = std::make_shared<joined_answer<std::vector<matched_part>>>(
       std::move(parts), batches.size(),
-      [shards = shard_count(), total = keys.size(), trim, then = std::move(then)](result<std::vector<part>> all) {
-        if (!all) {
-          for (std::uint32_t i = 0; i < shards; ++i)
-            trim(i, 0);
-          return then(tl::unexpected<error>(std::move(all.error())));
-        }
-        const auto matched = transfer::matched_prefix(*all, total);
+      [total = keys.size(), trim, then = std::move(then)](const result<std::vector<matched_part>>& all) {
+        if (!all)
+          return then(tl::unexpected<error>(all.error()));
+        const auto refused = std::ranges::find_if(*all, [](const matched_part& x) { return x.refused.has_value(); });
+        const auto matched = refused == all->end() ? transfer::matched_prefix(*all, total) : 0;
         for (const auto& x : *all)
-          if (const auto keep = transfer::positions_within(x.positions, matched); x.matched > keep)
-            trim(x.shard, keep);
+          trim(x, transfer::positions_within(x.positions, matched));
+        if (refused != all->end())
+          return then(tl::unexpected<error>(*refused->refused));
         then(matched);
       });
   const lent_thread::offer to_shards(system_);
@@ -341,12 +357,16 @@ void metadata_service::match(const namespace_id& space, const ticket& lease, dur
     ask<match_reply>(
         system_, (*shards_)[batches[i].shard],
         [joined, i, asked](result<match_reply> reply) {
-          if (!reply)
-            return joined->part_failed(std::move(reply.error()));
-          joined->value()[i].matched = std::min(reply->matched, asked);
+          auto& mine = joined->value()[i];
+          if (reply) {
+            mine.matched = std::min(reply->matched, asked);
+            mine.uses = reply->uses;
+          } else {
+            mine.refused = std::move(reply.error());
+          }
           joined->part_done();
         },
-        match_request{space, lease, lease_for, std::move(batches[i].items)});
+        match_request{space, lease, lease_for, std::move(batches[i].items), bounds});
   }
 }
 

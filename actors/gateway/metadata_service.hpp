@@ -32,8 +32,9 @@ public:
   // Each is explained with its message in messages/registry_messages.hpp. One answer per item.
 
   void exists(const namespace_id& space, rank_number rank, std::vector<key_digest> keys, callback<codes> then) const;
+  /// `readers_share` as in the message: of a caller that may only read.
   void protect(const namespace_id& space, rank_number rank, bool complete_only, duration protect_for,
-               std::vector<key_digest> keys, callback<locations> then) const;
+               std::uint32_t readers_share, std::vector<key_digest> keys, callback<locations> then) const;
   /// `parents` is empty or parallel to `keys`.
   void allocate(const namespace_id& space, rank_number rank, duration expires_in, std::vector<key_digest> keys,
                 std::vector<key_digest> parents, callback<locations> then) const;
@@ -47,20 +48,23 @@ public:
   // With tokens and leases.
 
   void locate(const namespace_id& space, rank_number rank, const ticket& lease, duration lease_for,
-              std::vector<key_digest> keys, callback<locations> then) const;
-  /// Gives a lease back on all shards.
+              const lease_bounds& bounds, std::vector<key_digest> keys, callback<locations> then) const;
+  /// Gives a lease back on all shards. not_found where none of them knows it, nor did lately.
   void release(const namespace_id& space, const ticket& lease, callback<void> then) const;
   void renew(const namespace_id& space, const ticket& lease, duration lease_for, callback<void> then) const;
   void reserve(const namespace_id& space, rank_number rank, const ticket& token, duration expires_in,
                std::vector<key_digest> keys, std::vector<key_digest> parents, callback<locations> then) const;
+  /// What was written under another token is not_owner.
   void commit(const namespace_id& space, rank_number rank, const ticket& token, std::vector<page_ref> pages,
               callback<codes> then) const;
+  /// Without pages: all that the token has, and not_found where no shard knows it, nor did lately.
   void abort(const namespace_id& space, rank_number rank, const ticket& token, std::vector<page_ref> pages,
              callback<codes> then) const;
 
-  /// The longest prefix that is complete on all shards, held by the lease; what was leased beyond it is given back.
-  void match(const namespace_id& space, const ticket& lease, duration lease_for, std::vector<key_digest> keys,
-             callback<std::uint32_t> then) const;
+  /// The longest prefix that is complete on all shards, held by the lease; what was leased beyond it, or before a shard
+  /// refused, is given back. What the lease held before stays.
+  void match(const namespace_id& space, const ticket& lease, duration lease_for, const lease_bounds& bounds,
+             std::vector<key_digest> keys, callback<std::uint32_t> then) const;
 
   // Namespaces and ranks at run time.
 

@@ -1,6 +1,7 @@
 #include "actors/registry/lease_table.hpp"
 
 #include <cassert>
+#include <utility>
 
 namespace troupe {
 
@@ -30,7 +31,9 @@ lease_number lease_table::open(const ticket& name, std::uint32_t space, timestam
   auto& l = leases_[number];
   l.name = name;
   l.space = space;
-  l.doomed = false;
+  l.doomed = l.counts = l.by_reader = false;
+  l.uses = l.last_first = 0;
+  l.last_new.clear();
   by_ticket_.emplace(name, number);
   owners_.add(name.owner, number);
   if (space >= in_space_.size())
@@ -45,12 +48,27 @@ void lease_table::close(lease_number number) {
   assert(l.entries.empty());
   if (l.entries.capacity() > kept_capacity)
     std::vector<entry_index>{}.swap(l.entries);
+  if (l.last_new.capacity() > 0)
+    std::vector<std::uint32_t>{}.swap(l.last_new);
   by_ticket_.erase(l.name);
   owners_.remove(l.name.owner, number);
   deadlines_.erase(number);
   --in_space_[l.space];
+  if (l.counts)
+    remember(l.name);
   l.name = {};
   free_.push_back(number);
+}
+
+void lease_table::remember(const ticket& name) {
+  if (!ended_.insert(name).second)
+    return;
+  if (ended_order_.size() < remembered_names) {
+    ended_order_.push_back(name);
+    return;
+  }
+  ended_.erase(std::exchange(ended_order_[oldest_ended_], name));
+  oldest_ended_ = (oldest_ended_ + 1) % remembered_names;
 }
 
 void lease_table::set_deadline(lease_number number, timestamp deadline) {
@@ -78,7 +96,8 @@ std::uint64_t lease_table::resident_bytes() const noexcept {
                         by_ticket_.size() * (sizeof(std::pair<ticket, lease_number>) + 2 * sizeof(void*)) +
                         by_ticket_.bucket_count() * sizeof(void*);
   for (const auto& l : leases_)
-    bytes += l.entries.capacity() * sizeof(entry_index);
+    bytes += l.entries.capacity() * sizeof(entry_index) + l.last_new.capacity() * sizeof(std::uint32_t);
+  bytes += ended_order_.capacity() * sizeof(ticket) + ended_.size() * (sizeof(ticket) + 2 * sizeof(void*));
   return bytes + owners_.resident_bytes() + deadlines_.resident_bytes();
 }
 

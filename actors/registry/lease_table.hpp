@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace troupe {
@@ -24,6 +25,14 @@ struct lease {
   timestamp deadline;
   /// The owner is gone: treated as past its deadline, whatever the clock says.
   bool doomed = false;
+  /// Its keys are counted as held by its owner, and by readers.
+  bool counts = false;
+  bool by_reader = false;
+  /// How often keys were asked for under it; and of the last time, the first key in `entries` and, if not all were new,
+  /// which of the keys that were found are there.
+  std::uint32_t uses = 0;
+  std::uint32_t last_first = 0;
+  std::vector<std::uint32_t> last_new;
   /// In the order they were leased, each once.
   std::vector<entry_index> entries;
 };
@@ -38,6 +47,10 @@ public:
 
   /// The entries must have been given back.
   void close(lease_number number);
+
+  /// Whether a lease of this name that counts has ended not long ago (`remembered_names` ended ones are known): tells
+  /// a caller that repeats its release from one whose lease this never was.
+  bool recently_ended(const ticket& name) const { return ended_.contains(name); }
 
   void set_deadline(lease_number number, timestamp deadline);
 
@@ -64,6 +77,10 @@ public:
   }
 
 private:
+  static constexpr std::size_t remembered_names = 4096;
+
+  void remember(const ticket& name);
+
   std::vector<lease> leases_;
   std::vector<lease_number> free_;
   std::unordered_map<ticket, lease_number> by_ticket_;
@@ -71,6 +88,10 @@ private:
   deadline_queue deadlines_;
   /// Leases by namespace.
   std::vector<std::uint64_t> in_space_;
+  std::unordered_set<ticket> ended_;
+  /// The names in `ended_`, each once; a ring, the oldest is overwritten first.
+  std::vector<ticket> ended_order_;
+  std::size_t oldest_ended_ = 0;
 };
 
 } // namespace troupe

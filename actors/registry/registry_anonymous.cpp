@@ -56,6 +56,12 @@ result<locate_reply> registry_state::protect(const protect_request& request, tim
     return refuse(std::move(*bad));
   locate_reply reply{find_pages(space->keys, request.rank, request.keys.items, request.complete_only)};
   const auto until = clock_.after(now, request.protect_for);
+  if (request.readers_share > 0 && request.readers_share < whole_share) {
+    const auto held = holds_.readers_with(space->number, used_, clock_.now(now));
+    if (auto over = check_readers(space->number, request.readers_share, held))
+      return refuse(std::move(*over));
+    holds_.protect(space->number, used_, until);
+  }
   for (const auto entry : used_)
     space->keys.protect(entry, until);
   space->keys.touch(used_);

@@ -3,6 +3,7 @@
 #include "actors/registry/registry_state.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <unordered_set>
@@ -178,8 +179,11 @@ std::string registry_state::check_leases() const {
   std::vector<std::unordered_map<entry_index, std::uint32_t>> held(spaces_.size());
   std::string wrong;
   std::uint64_t leases = 0;
+  std::map<std::pair<owner_id, std::uint32_t>, std::unordered_set<entry_index>> counted;
   leases_.for_each([&](const lease& l) {
     ++leases;
+    if (l.counts)
+      counted[{l.name.owner, l.space}].insert(l.entries.begin(), l.entries.end());
     std::unordered_set<entry_index> once;
     for (const auto entry : l.entries) {
       if (!once.insert(entry).second)
@@ -189,6 +193,10 @@ std::string registry_state::check_leases() const {
   });
   if (leases != leases_.size())
     wrong = "the lease table is inconsistent";
+  for (const auto& [holder, entries] : counted)
+    if (holds_.count(holder.first, holder.second) != entries.size())
+      wrong = "owner " + number(holder.first) + " holds " + number(entries.size()) + " keys, counted are " +
+              number(holds_.count(holder.first, holder.second));
   for (std::size_t s = 0; wrong.empty() && s < spaces_.size(); ++s) {
     if (!spaces_[s])
       continue;

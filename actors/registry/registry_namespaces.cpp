@@ -204,6 +204,7 @@ bool registry_state::finish_removal(const removal& what) {
       reservations_.count_in(what.space) > 0 || anonymous_.count(what.space) > 0)
     return false;
   space->outbox().drain_into(left_over_);
+  holds_.forget_space(what.space);
   space.reset();
   return true;
 }

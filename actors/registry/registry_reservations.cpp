@@ -262,13 +262,16 @@ void registry_state::find_entries(const key_space& space, std::span<const page_r
 }
 
 errc registry_state::commit_page(key_space& space, const reservation_name& name,
-                                 std::optional<reservation_number> number, const page_ref& page, entry_index entry) {
+                                 std::optional<reservation_number> number, const page_ref& page, entry_index entry,
+                                 bool must_exist) {
   const bool ended = reservations_.recently_ended(name);
   const auto gone = ended || number ? errc::expired : errc::not_found;
   if (entry == no_entry)
     return gone;
   const auto cell = space.table().page(entry, name.rank);
   if (cell.live() && cell.where() == page.where) {
+    if (must_exist && !number && !ended)
+      return errc::not_owner;
     used_.push_back(entry);
     return errc::ok;
   }
@@ -321,7 +324,8 @@ result<finish_reply> registry_state::commit(const finish_request& request, times
   reply.results.items.reserve(request.pages.size());
   for (std::size_t i = 0; i < request.pages.size(); ++i) {
     const auto entry = space->keys.table().refresh(found_[i], request.pages[i].key);
-    reply.results.items.push_back(code_of(commit_page(space->keys, name, number, request.pages[i], entry)));
+    reply.results.items.push_back(
+        code_of(commit_page(space->keys, name, number, request.pages[i], entry, request.must_exist)));
   }
   note_written(space->keys);
   if (number)
@@ -357,6 +361,8 @@ result<finish_reply> registry_state::abort(const finish_request& request, timest
   const auto number = live_reservation(name, now);
   finish_reply reply;
   if (request.pages.empty()) {
+    if (!number && request.must_exist && !reservations_.recently_ended(name))
+      return fail(errc::not_found, "nothing is reserved under this token: it ran out, or is another caller's");
     if (number)
       end_reservation(*number);
     return reply;

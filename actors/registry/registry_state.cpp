@@ -98,10 +98,18 @@ std::optional<lease_number> registry_state::live_lease(const ticket& name, times
 }
 
 void registry_state::end_lease(lease_number number) {
-  auto& l = leases_.at(number);
-  spaces_[l.space]->give_back(l.entries);
-  l.entries.clear();
+  give_back_from(leases_.at(number), 0);
   leases_.close(number);
+}
+
+void registry_state::give_back_from(lease& l, std::size_t first) {
+  const auto entries = std::span(l.entries).subspan(first);
+  if (l.counts)
+    holds_.remove(l.name.owner, l.space, entries);
+  if (l.by_reader)
+    holds_.remove(hold_counts::readers, l.space, entries);
+  spaces_[l.space]->give_back(entries);
+  l.entries.resize(first);
 }
 
 void registry_state::expire_lease(lease_number number) {
@@ -118,30 +126,97 @@ std::optional<error> registry_state::check_same_lease(std::uint32_t space, const
                                            " holds keys of another namespace; use a ticket for each"};
 }
 
-std::optional<error> registry_state::take_lease(std::uint32_t space, const ticket& name, duration lease_for,
-                                                std::span<const entry_index> entries, timestamp now) {
+std::uint64_t registry_state::keys_in_share(const key_space& space, std::uint32_t share) const {
+  std::uint64_t slots = 0;
+  for (const auto rank : space.ranks())
+    if (const auto its = space.info_of(rank).slots; its > 0 && (slots == 0 || its < slots))
+      slots = its;
+  // Keys fall on the shards evenly, but for chance; what there is already counts as well.
+  const auto room = std::max(space.keys(), (slots + options_.shard_count - 1) / options_.shard_count);
+  return std::max<std::uint64_t>(1, (room * share + whole_share - 1) / whole_share);
+}
+
+std::optional<error> registry_state::check_readers(std::uint32_t space, std::uint32_t share, std::uint64_t held) const {
+  if (share == 0 || share >= whole_share || held <= keys_in_share(*spaces_[space], share))
+    return std::nullopt;
+  return error{errc::limit_exceeded, "callers that may only read would hold more of the namespace's keys than "
+                                     "http.limits.readers_share allows; release leases, or wait until they run out"};
+}
+
+std::optional<error> registry_state::count_holds(lease& l, std::size_t first, const lease_bounds& bounds,
+                                                 timestamp now) {
+  const auto added = std::span<const entry_index>(l.entries).subspan(first);
+  const auto held = holds_.add(l.name.owner, l.space, added);
+  if (l.by_reader)
+    holds_.add(hold_counts::readers, l.space, added);
+  std::optional<error> over;
+  if (bounds.share > 0 && bounds.share < whole_share && held > keys_in_share(*spaces_[l.space], bounds.share))
+    over = error{errc::limit_exceeded, "the leases of this caller would hold more of the namespace's keys than "
+                                       "http.limits.leased_share allows; release some first"};
+  else if (l.by_reader)
+    over = check_readers(l.space, bounds.readers_share, holds_.readers_with(l.space, {}, clock_.now(now)));
+  if (over)
+    give_back_from(l, first);
+  return over;
+}
+
+result<std::uint32_t> registry_state::take_lease(std::uint32_t space, const ticket& name, duration lease_for,
+                                                 const lease_bounds& bounds, std::span<const entry_index> entries,
+                                                 timestamp now) {
   auto number = live_lease(name, now);
   if (!number && entries.empty())
-    return std::nullopt;
+    return 0U;
   const bool fresh = !number;
   if (fresh) {
     if (leases_.size() >= options_.max_leases)
-      return error{errc::limit_exceeded, "all of " + std::to_string(options_.max_leases) + " leases are in use"};
-    if (leases_.count(name.owner) >= options_.max_leases_per_owner)
-      return error{errc::limit_exceeded, "the client holds " + std::to_string(options_.max_leases_per_owner) +
-                                             " leases, the most that are allowed; release some"};
+      return fail(errc::limit_exceeded, "all of " + std::to_string(options_.max_leases) + " leases are in use");
+    auto most = options_.max_leases_per_owner;
+    if (bounds.leases > 0)
+      most = std::min(most, bounds.leases);
+    if (leases_.count(name.owner) >= most)
+      return fail(errc::limit_exceeded,
+                  "the client holds " + std::to_string(most) + " leases, the most that are allowed; release some");
     number = leases_.open(name, space, now + lease_for);
+    leases_.at(*number).counts = bounds != lease_bounds{};
+    leases_.at(*number).by_reader = bounds.readers_share > 0;
   }
   auto& l = leases_.at(*number);
-  if (!spaces_[space]->lease(entries, l.entries, options_.max_lease_keys)) {
+  const auto before = l.entries.size();
+  std::optional<error> over;
+  if (!spaces_[space]->lease(entries, l.entries, options_.max_lease_keys))
+    over = error{errc::limit_exceeded, "the lease would hold more than " + std::to_string(options_.max_lease_keys) +
+                                           " keys; take several leases"};
+  else if (l.counts && l.entries.size() > before)
+    over = count_holds(l, before, bounds, now);
+  if (over) {
     if (fresh)
       leases_.close(*number);
-    return error{errc::limit_exceeded, "the lease would hold more than " + std::to_string(options_.max_lease_keys) +
-                                           " keys; take several leases"};
+    return tl::unexpected<error>(std::move(*over));
   }
+  ++l.uses;
+  l.last_first = static_cast<std::uint32_t>(before);
+  l.last_new.clear();
+  if (l.entries.size() - before < entries.size())
+    for (std::size_t i = 0, next = before; i < entries.size() && next < l.entries.size(); ++i)
+      if (entries[i] == l.entries[next]) {
+        l.last_new.push_back(static_cast<std::uint32_t>(i));
+        ++next;
+      }
   if (now + lease_for > l.deadline)
     leases_.set_deadline(*number, now + lease_for);
-  return std::nullopt;
+  return l.uses;
+}
+
+void registry_state::trim_last_use(lease_number number, std::uint32_t keep) {
+  auto& l = leases_.at(number);
+  std::size_t kept = keep;
+  if (!l.last_new.empty())
+    kept = static_cast<std::size_t>(std::ranges::lower_bound(l.last_new, keep) - l.last_new.begin());
+  kept += l.last_first;
+  if (kept == 0)
+    end_lease(number);
+  else if (kept < l.entries.size())
+    give_back_from(l, kept);
 }
 
 std::optional<error> registry_state::check_lookup(std::uint32_t space, const ticket& lease, duration lease_for,
@@ -164,10 +239,11 @@ result<match_reply> registry_state::match(const match_request& request, timestam
     return refuse(std::move(*bad));
   used_.clear();
   spaces_[*space]->append_leading_complete(request.keys.items, used_);
-  if (auto full = take_lease(*space, request.lease, request.lease_for, used_, now))
-    return refuse(std::move(*full));
+  const auto uses = take_lease(*space, request.lease, request.lease_for, request.bounds, used_, now);
+  if (!uses)
+    return refuse(uses.error());
   spaces_[*space]->touch(used_);
-  return match_reply{static_cast<std::uint32_t>(used_.size())};
+  return match_reply{static_cast<std::uint32_t>(used_.size()), *uses};
 }
 
 packed<location> registry_state::find_pages(const key_space& space, rank_number rank, std::span<const key_digest> keys,
@@ -198,8 +274,9 @@ result<locate_reply> registry_state::locate(const locate_request& request, times
   if (auto bad = check_lookup(space->number, request.lease, request.lease_for, request.keys.items, now))
     return refuse(std::move(*bad));
   locate_reply reply{find_pages(space->keys, request.rank, request.keys.items, false)};
-  if (auto full = take_lease(space->number, request.lease, request.lease_for, used_, now))
-    return refuse(std::move(*full));
+  const auto uses = take_lease(space->number, request.lease, request.lease_for, request.bounds, used_, now);
+  if (!uses)
+    return refuse(uses.error());
   space->keys.touch(used_);
   return reply;
 }
@@ -214,17 +291,20 @@ result<void> registry_state::release(const release_request& request, timestamp n
   if (bad)
     return refuse(std::move(*bad));
   const auto number = live_lease(request.lease, now);
+  if (!number && request.must_exist && !leases_.recently_ended(request.lease))
+    return fail(errc::not_found, "no such lease: it ran out, never held a key, or is another caller's");
   if (!number)
     return {};
-  if (request.keep == 0) {
-    end_lease(*number);
+  auto& l = leases_.at(*number);
+  if (request.uses != 0) {
+    if (request.uses == l.uses)
+      trim_last_use(*number, request.keep);
     return {};
   }
-  auto& entries = leases_.at(*number).entries;
-  if (request.keep < entries.size()) {
-    spaces_[*space]->give_back(std::span(entries).subspan(request.keep));
-    entries.resize(request.keep);
-  }
+  if (request.keep == 0)
+    end_lease(*number);
+  else if (request.keep < l.entries.size())
+    give_back_from(l, request.keep);
   return {};
 }
 
@@ -290,9 +370,7 @@ bool registry_state::tick(timestamp now) {
     // A long lease ends in several ticks, from its end. Meanwhile it counts as expired already.
     auto& l = leases_.at(*number);
     if (l.entries.size() > left) {
-      const auto rest = l.entries.size() - left;
-      spaces_[l.space]->give_back(std::span(l.entries).subspan(rest));
-      l.entries.resize(rest);
+      give_back_from(l, l.entries.size() - left);
       return true;
     }
     left -= std::max<std::size_t>(1, l.entries.size());
@@ -361,7 +439,8 @@ registry_stats registry_state::stats() const {
   s.expired_leases = expired_leases_;
   s.expired_reservations = expired_reservations_;
   s.refused = refused_;
-  s.resident_bytes += leases_.resident_bytes() + reservations_.resident_bytes() + anonymous_.resident_bytes();
+  s.resident_bytes +=
+      leases_.resident_bytes() + holds_.resident_bytes() + reservations_.resident_bytes() + anonymous_.resident_bytes();
   return s;
 }
 

@@ -2,6 +2,7 @@
 
 #include "actors/registry/anonymous_table.hpp"
 #include "actors/registry/coarse_clock.hpp"
+#include "actors/registry/hold_counts.hpp"
 #include "actors/registry/key_space.hpp"
 #include "actors/registry/lease_table.hpp"
 #include "actors/registry/registry_outbox.hpp"
@@ -122,14 +123,14 @@ public:
   // -- for clients that hold leases and tokens
 
   /// Leases the leading complete keys. No lease comes into being where nothing matches. A lease that exists is extended
-  /// to the later deadline.
+  /// to the later deadline. limit_exceeded if that went beyond the bounds of the request; then all is as it was.
   result<match_reply> match(const match_request& request, timestamp now);
 
   /// Leases the keys of which the rank has a live page, complete or not.
   result<locate_reply> locate(const locate_request& request, timestamp now);
 
   /// A lease that is gone (released before, expired, or nothing matched) is given back with success: a repeated
-  /// request gets the answer of the first.
+  /// request gets the answer of the first. With `must_exist`, only one that was here not long ago.
   result<void> release(const release_request& request, timestamp now);
 
   /// not_found if the lease is gone: what was read under it may have been replaced.
@@ -269,9 +270,18 @@ private:
   std::optional<lease_number> live_lease(const ticket& name, timestamp now);
   void end_lease(lease_number number);
   void expire_lease(lease_number number);
-  /// Leases the entries under the ticket.
-  std::optional<error> take_lease(std::uint32_t space, const ticket& name, duration lease_for,
-                                  std::span<const entry_index> entries, timestamp now);
+  /// Gives back what the lease holds from that place on.
+  void give_back_from(lease& l, std::size_t first);
+  /// Gives back what the last use of a lease brought beyond its first `keep` keys.
+  void trim_last_use(lease_number number, std::uint32_t keep);
+  /// Leases the entries under the ticket. How often it was used now; 0 where there is no lease.
+  result<std::uint32_t> take_lease(std::uint32_t space, const ticket& name, duration lease_for,
+                                   const lease_bounds& bounds, std::span<const entry_index> entries, timestamp now);
+  /// Counts what the lease holds from that place on, or gives it back if that is beyond the bounds.
+  std::optional<error> count_holds(lease& l, std::size_t first, const lease_bounds& bounds, timestamp now);
+  std::optional<error> check_readers(std::uint32_t space, std::uint32_t share, std::uint64_t held) const;
+  /// So many millionths of the keys that this shard has room for; at least one.
+  std::uint64_t keys_in_share(const key_space& space, std::uint32_t share) const;
 
   std::optional<reservation_number> live_reservation(const reservation_name& name, timestamp now);
   /// Aborts what is reserved and ends the reservation, or leaves it dropped if slots are on their way to it.
@@ -284,7 +294,7 @@ private:
                  std::vector<location>& answers, std::optional<reservation_number>& number);
 
   errc commit_page(key_space& space, const reservation_name& name, std::optional<reservation_number> number,
-                   const page_ref& page, entry_index entry);
+                   const page_ref& page, entry_index entry, bool must_exist);
   errc abort_one(const key_space& space, const reservation_name& name, std::optional<reservation_number> number,
                  const page_ref& page, entry_index entry);
   void find_entries(const key_space& space, std::span<const page_ref> pages);
@@ -322,6 +332,7 @@ private:
   std::unordered_map<namespace_id, std::uint32_t> space_numbers_;
   std::unordered_map<namespace_id, removal> removals_;
   lease_table leases_;
+  hold_counts holds_;
   reservation_table reservations_;
   anonymous_table anonymous_;
   /// Null once service has begun.

@@ -23,6 +23,22 @@ space_ptr make_foreign_space(std::string name, std::uint32_t world_size) {
   return std::make_shared<const foreign_space>(std::move(out));
 }
 
+namespace {
+
+std::string not_initialized(const foreign_space& space) {
+  return "namespace \"" + space.spec.name + "\" is not initialized; do that first";
+}
+
+} // namespace
+
+std::optional<rejection> check_space(const request& r, const foreign_space& space, bool makes) {
+  if (r.who()->may_use(space.spec.name))
+    return std::nullopt;
+  if (makes)
+    return rejection{status::forbidden, "the token is limited to other namespaces than \"" + space.spec.name + "\""};
+  return rejection{status::not_found, not_initialized(space)};
+}
+
 void register_foreign_rank(const service_ptr& service, const space_ptr& space, rank_number rank, std::uint32_t pages,
                            const space_limit& limit, std::function<void(result<void>)> then) {
   service->register_rank(space->id, rank, pages, [=](result<void> registered) {
@@ -67,8 +83,7 @@ void fail_call(const shared_responder& to, const error& why, const space_ptr& sp
   switch (why.code) {
   case errc::unknown_namespace:
   case errc::out_of_range:
-    return std::move(*to).fail(status::not_found, "rank " + std::to_string(rank) + " of namespace \"" +
-                                                      space->spec.name + "\" is not initialized; do that first");
+    return std::move(*to).fail(status::not_found, "rank " + std::to_string(rank) + " of " + not_initialized(*space));
   case errc::busy:
     return std::move(*to).fail(status::service_unavailable, why.text);
   default:

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,10 @@ using shared_responder = std::shared_ptr<responder>;
 inline shared_responder share(responder&& x) {
   return std::make_shared<responder>(std::move(x));
 }
+
+/// What is wrong with a request to a namespace that is not there for its caller: the same as if it were there for
+/// nobody. `makes` it: the caller must not.
+std::optional<rejection> check_space(const request& r, const foreign_space& space, bool makes = false);
 
 /// Registers the rank, in a namespace that is made if it is not there yet. `then` gets what the registry said.
 void register_foreign_rank(const service_ptr& service, const space_ptr& space, rank_number rank, std::uint32_t pages,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "http/apis/caller_tickets.hpp"
 #include "http/client_keys.hpp"
 #include "http/refusals.hpp"
 
@@ -21,6 +22,8 @@ struct foreign_options {
   /// Items of one list of a request.
   std::size_t max_keys = 65536;
   client_keys::secret key_secret{};
+  /// Locations that callers were told who may only read keep pages from being evicted.
+  caller_limits limits = {};
   /// For items of a confirmation, whose answer has no room for them. May be empty.
   refusal_counter count_refused;
 };

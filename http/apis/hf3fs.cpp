@@ -24,7 +24,7 @@ public:
         default_space_(make_foreign_space(options.space, options.world_size)) {}
 
   void initialize(const request& r, responder reply) const {
-    const auto space = space_of(r);
+    const auto space = space_of(r, true);
     const auto rank = rank_from_text(r.path("rank"));
     const auto wanted = read_hf3fs_initialize(r.body());
     if (!space || !rank || !wanted)
@@ -89,7 +89,8 @@ public:
     if (!space || !wanted)
       return refuse(std::move(reply), !space ? space.error() : wanted.error());
     service_->protect(
-        (*space)->id, wanted->rank, true, options_.protect_for, std::move(wanted->keys),
+        (*space)->id, wanted->rank, true, options_.protect_for, options_.limits.readers_share_of(*r.who()),
+        std::move(wanted->keys),
         [to = share(std::move(reply)), space = *space, rank = wanted->rank](result<std::vector<location>> found) {
           if (!found)
             return fail_call(to, found.error(), space, rank);
@@ -111,14 +112,17 @@ public:
 private:
   static void refuse(responder reply, const rejection& why) { std::move(reply).send(to_response(why)); }
 
-  accepted<space_ptr> space_of(const request& r) const {
-    const auto given = r.path("namespace");
-    if (given.empty())
-      return default_space_;
-    const auto name = checked_name(given);
-    if (!name)
-      return tl::unexpected(name.error());
-    return make_foreign_space(prefix() + *name, options_.world_size);
+  accepted<space_ptr> space_of(const request& r, bool makes = false) const {
+    auto space = default_space_;
+    if (const auto given = r.path("namespace"); !given.empty()) {
+      const auto name = checked_name(given);
+      if (!name)
+        return tl::unexpected(name.error());
+      space = make_foreign_space(prefix() + *name, options_.world_size);
+    }
+    if (auto wrong = check_space(r, *space, makes))
+      return tl::unexpected(std::move(*wrong));
+    return space;
   }
 
   std::string prefix() const { return options_.space + "-"; }

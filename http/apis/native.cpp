@@ -1,6 +1,7 @@
 #include "http/apis/native.hpp"
 
 #include "actors/gateway/metadata_service.hpp"
+#include "base/log.hpp"
 #include "http/apis/native_body.hpp"
 #include "http/apis/native_text.hpp"
 #include "http/json_text.hpp"
@@ -8,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <random>
 #include <string>
 #include <utility>
 
@@ -20,6 +20,7 @@ namespace {
 struct native_api {
   std::shared_ptr<const metadata_service> service;
   native_options options;
+  caller_tickets tickets;
 };
 
 using api_ptr = std::shared_ptr<const native_api>;
@@ -33,12 +34,22 @@ void send(const shared_reply& reply, response answer) {
   std::move(*reply).send(std::move(answer));
 }
 
-/// A lease or token for a caller who brings none. Each has an owner of its own, so that one caller's mistake in a
-/// number cannot hit another's, and no owner's limit is shared. 53 bits, which any JSON reader keeps.
-ticket fresh_ticket() {
-  thread_local std::mt19937_64 random{std::random_device{}() ^ (std::uint64_t{std::random_device{}()} << 32U)};
-  constexpr std::uint64_t mask = (1ULL << 53U) - 1;
-  return {std::max<std::uint64_t>(random() & mask, 1), 1};
+/// A lease or a reservation, as the caller names it and as the registry does.
+struct held_name {
+  ticket named;
+  ticket in_registry;
+  /// Made up here for this request: nobody has anything under it yet.
+  bool is_fresh = false;
+};
+
+held_name name_of(const api_ptr& api, const caller& who, const std::optional<ticket>& brought) {
+  const auto named = brought ? *brought : caller_tickets::fresh();
+  return {named, api->tickets.in_registry(who, named), !brought.has_value()};
+}
+
+/// What administrators change for others is said in the log, and who did.
+void report(const caller& who, std::string_view what, std::string_view space) {
+  log::get("http")->info("{} has {} namespace {}", who.name, what, space);
 }
 
 /// The function that answers a request with what `text` makes of the service's answer, or with its error.
@@ -99,22 +110,25 @@ std::string ticket_front(std::string_view name, const ticket& x) {
   return out;
 }
 
-/// Calls `f(id)` for the namespace of the path, at once if that is an id. A name is looked up each time: which
-/// namespace has it may change.
+/// Calls `f(id)` for the namespace of the path, at once if that is an id and the caller may use all namespaces. Else it
+/// is looked up each time: which namespace has a name may change.
 template <class F>
 void with_space(const api_ptr& api, const request& r, const shared_reply& reply, F f) {
   const auto text = r.path("namespace");
-  if (const auto id = read_namespace_id(text))
+  const auto id = read_namespace_id(text);
+  if (id && !r.who()->is_limited())
     return f(*id);
   const auto go_on = std::make_shared<F>(std::move(f));
-  api->service->describe({}, [reply, go_on, name = std::string{text}](result<std::vector<namespace_info>> all) {
+  const auto find = [reply, go_on, id, who = r.who(),
+                     name = std::string{text}](const result<std::vector<namespace_info>>& all) {
     if (!all)
       return send(reply, response::failure(all.error()));
     for (const auto& x : *all)
-      if (x.spec.name == name)
+      if ((id ? x.spec.id() == *id : x.spec.name == name) && who->may_use(x.spec.name))
         return (*go_on)(x.spec.id());
     send(reply, response::failure(status::not_found, "no namespace has the name \"" + name + "\""));
-  });
+  };
+  api->service->describe({}, find);
 }
 
 /// Reads the body by `read` and calls `f(id, body)`.
@@ -139,25 +153,49 @@ void create_namespace(const api_ptr& api, const request& r, responder responder)
   const auto body = read_create(r);
   if (!body)
     return send(reply, to_response(body.error()));
-  api->service->add_namespace(body->spec, body->options, [reply, spec = body->spec](const result<void>& added) {
-    send(reply, added ? response::json(created_text(spec), status::created) : response::failure(added.error()));
-  });
+  if (!r.who()->may_use(body->spec.name))
+    return send(reply, response::failure(status::forbidden,
+                                         "the token is limited to other namespaces than \"" + body->spec.name + "\""));
+  const auto add = [api, reply, body = *body, who = r.who()] {
+    api->service->add_namespace(body.spec, body.options, [reply, spec = body.spec, who](const result<void>& added) {
+      if (added)
+        report(*who, "made", spec.name);
+      send(reply, added ? response::json(created_text(spec), status::created) : response::failure(added.error()));
+    });
+  };
+  if (!r.who()->is_limited())
+    return add();
+  // What makes a namespace known is its identity: under a name of this caller, it could be one that is not there for
+  // it.
+  const auto check = [reply, add, who = r.who()](const result<std::vector<namespace_info>>& same) {
+    if (!same && same.error().code != errc::unknown_namespace)
+      return send(reply, response::failure(same.error()));
+    if (same && !same->empty() && !who->may_use(same->front().spec.name))
+      return send(reply, response::failure(status::conflict, "this identity has another name; with a salt of its own, "
+                                                             "a namespace is another one"));
+    add();
+  };
+  api->service->describe(body->spec.id(), check);
 }
 
-void list_namespaces(const api_ptr& api, const request&, responder responder) {
-  api->service->describe({}, answer_with<std::vector<namespace_info>>(share(std::move(responder)), namespaces_text));
+void list_namespaces(const api_ptr& api, const request& r, responder responder) {
+  const auto text = [who = r.who()](std::vector<namespace_info> all) {
+    std::erase_if(all, [&](const namespace_info& x) { return !who->may_use(x.spec.name); });
+    return namespaces_text(std::move(all), who->grants);
+  };
+  api->service->describe({}, answer_with<std::vector<namespace_info>>(share(std::move(responder)), text));
 }
 
 void get_namespace(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_space(api, r, reply, [api, reply](const namespace_id& space) {
-    api->service->describe(space, [reply](const result<std::vector<namespace_info>>& found) {
+  with_space(api, r, reply, [api, reply, reader = r.caller()](const namespace_id& space) {
+    api->service->describe(space, [reply, reader](const result<std::vector<namespace_info>>& found) {
       if (!found)
         send(reply, response::failure(found.error()));
       else if (found->empty())
         send(reply, response::failure(status::not_found, "no such namespace"));
       else
-        send(reply, response::json(namespace_text(found->front())));
+        send(reply, response::json(namespace_text(found->front(), reader)));
     });
   });
 }
@@ -167,8 +205,12 @@ void remove_namespace(const api_ptr& api, const request& r, responder responder)
   const auto force = read_flag(r, "force");
   if (!force)
     return send(reply, to_response(force.error()));
-  with_space(api, r, reply, [api, reply, force = *force](const namespace_id& space) {
-    api->service->remove_namespace(space, force, answer_nothing(reply));
+  with_space(api, r, reply, [api, reply, force = *force, who = r.who()](const namespace_id& space) {
+    api->service->remove_namespace(space, force, [reply, who, space](const result<void>& removed) {
+      if (removed)
+        report(*who, "removed", to_string(space));
+      send(reply, removed ? response::no_content() : response::failure(removed.error()));
+    });
   });
 }
 
@@ -184,25 +226,25 @@ void register_rank(const api_ptr& api, const request& r, responder responder) {
 
 void reserve(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_reserve, [api, reply](const namespace_id& space, keys_body x) {
-    const auto token = x.held.name ? *x.held.name : fresh_ticket();
-    api->service->reserve(space, x.rank, token, x.held.length, std::move(x.keys), std::move(x.parents),
-                          answer_results<std::vector<location>>(api, reply, ticket_front("token", token)));
+  with_body(api, r, reply, read_reserve, [api, reply, who = r.who()](const namespace_id& space, keys_body x) {
+    const auto token = name_of(api, *who, x.held.name);
+    api->service->reserve(space, x.rank, token.in_registry, x.held.length, std::move(x.keys), std::move(x.parents),
+                          answer_results<std::vector<location>>(api, reply, ticket_front("token", token.named)));
   });
 }
 
 void commit(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_commit, [api, reply](const namespace_id& space, pages_body x) {
-    api->service->commit(space, x.rank, x.token, std::move(x.pages),
+  with_body(api, r, reply, read_commit, [api, reply, who = r.who()](const namespace_id& space, pages_body x) {
+    api->service->commit(space, x.rank, api->tickets.in_registry(*who, x.token), std::move(x.pages),
                          answer_results<std::vector<std::uint8_t>>(api, reply));
   });
 }
 
 void abort(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_abort, [api, reply](const namespace_id& space, pages_body x) {
-    api->service->abort(space, x.rank, x.token, std::move(x.pages),
+  with_body(api, r, reply, read_abort, [api, reply, who = r.who()](const namespace_id& space, pages_body x) {
+    api->service->abort(space, x.rank, api->tickets.in_registry(*who, x.token), std::move(x.pages),
                         answer_results<std::vector<std::uint8_t>>(api, reply));
   });
 }
@@ -211,24 +253,32 @@ void abort(const api_ptr& api, const request& r, responder responder) {
 
 void match(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_match, [api, reply](const namespace_id& space, keys_body x) {
-    const auto lease = x.held.name ? *x.held.name : fresh_ticket();
-    api->service->match(space, lease, x.held.length, std::move(x.keys),
-                        answer_with<std::uint32_t>(reply, [lease](std::uint32_t matched) {
-                          auto out = ticket_front("lease", lease) + "\"matched\":";
-                          append_json(out, std::uint64_t{matched});
-                          out += '}';
-                          return out;
-                        }));
+  with_body(api, r, reply, read_match, [api, reply, who = r.who()](const namespace_id& space, keys_body x) {
+    const auto lease = name_of(api, *who, x.held.name);
+    const auto text = [named = lease.named](std::uint32_t matched) {
+      auto out = ticket_front("lease", named) + "\"matched\":";
+      append_json(out, std::uint64_t{matched});
+      out += '}';
+      return out;
+    };
+    api->service->match(space, lease.in_registry, x.held.length, api->options.limits.of(*who), std::move(x.keys),
+                        answer_with<std::uint32_t>(reply, text));
   });
 }
 
 void locate(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_locate, [api, reply](const namespace_id& space, keys_body x) {
-    const auto lease = x.held.name ? *x.held.name : fresh_ticket();
-    api->service->locate(space, x.rank, lease, x.held.length, std::move(x.keys),
-                         answer_results<std::vector<location>>(api, reply, ticket_front("lease", lease)));
+  with_body(api, r, reply, read_locate, [api, reply, who = r.who()](const namespace_id& space, keys_body x) {
+    const auto lease = name_of(api, *who, x.held.name);
+    const auto answer = answer_results<std::vector<location>>(api, reply, ticket_front("lease", lease.named));
+    const auto answer_and_clear = [api, space, lease, answer](const result<std::vector<location>>& found) {
+      // Other shards may hold what the caller is never told of.
+      if (!found && lease.is_fresh)
+        api->service->release(space, lease.in_registry, [](const result<void>&) {});
+      answer(found);
+    };
+    api->service->locate(space, x.rank, lease.in_registry, x.held.length, api->options.limits.of(*who),
+                         std::move(x.keys), answer_and_clear);
   });
 }
 
@@ -241,15 +291,15 @@ void exists(const api_ptr& api, const request& r, responder responder) {
 
 void renew(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_lease, [api, reply](const namespace_id& space, const lease_body& x) {
-    api->service->renew(space, x.lease, x.length, answer_nothing(reply));
+  with_body(api, r, reply, read_lease, [api, reply, who = r.who()](const namespace_id& space, const lease_body& x) {
+    api->service->renew(space, api->tickets.in_registry(*who, x.lease), x.length, answer_nothing(reply));
   });
 }
 
 void release(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_body(api, r, reply, read_lease, [api, reply](const namespace_id& space, const lease_body& x) {
-    api->service->release(space, x.lease, answer_nothing(reply));
+  with_body(api, r, reply, read_lease, [api, reply, who = r.who()](const namespace_id& space, const lease_body& x) {
+    api->service->release(space, api->tickets.in_registry(*who, x.lease), answer_nothing(reply));
   });
 }
 
@@ -276,8 +326,9 @@ void erase(const api_ptr& api, const request& r, responder responder) {
 void clear(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
   const auto read = [](const request& x, const native_options&) { return read_optional_rank(x); };
-  with_body(api, r, reply, read, [api, reply](const namespace_id& space, rank_number rank) {
-    api->service->clear(space, rank, answer_with<std::uint64_t>(reply, [](std::uint64_t pages) {
+  with_body(api, r, reply, read, [api, reply, who = r.who()](const namespace_id& space, rank_number rank) {
+    api->service->clear(space, rank, answer_with<std::uint64_t>(reply, [who, space](std::uint64_t pages) {
+                          report(*who, "cleared", to_string(space));
                           std::string out = R"({"pages":)";
                           append_json(out, pages);
                           out += '}';
@@ -318,7 +369,7 @@ constexpr std::array table{
     described_handler{{method::get, "/v1/namespaces/{namespace}/keys/{key}", "get_key", role::admin}, get_key},
     described_handler{{method::post, "/v1/namespaces/{namespace}/erase", "erase", role::admin}, erase},
     described_handler{{method::post, "/v1/namespaces/{namespace}/clear", "clear", role::admin}, clear},
-    described_handler{{method::get, "/v1/stats", "get_stats", role::read}, get_stats},
+    described_handler{{method::get, "/v1/stats", "get_stats", role::read, true}, get_stats},
     described_handler{{method::get, "/openapi.json", "get_openapi", role::none}, get_openapi},
 };
 
@@ -332,11 +383,12 @@ constexpr auto descriptions = [] {
 } // namespace
 
 void add_native_routes(router& routes, std::shared_ptr<const metadata_service> service, const native_options& options) {
-  const api_ptr api = std::make_shared<const native_api>(native_api{std::move(service), options});
+  const api_ptr api = std::make_shared<const native_api>(native_api{std::move(service), options, {}});
   for (const auto& x : table)
     routes.add(x.route.method, x.route.pattern,
                {std::string{x.route.name}, x.route.needs,
-                [api, handle = x.handle](const request& r, responder reply) { handle(api, r, std::move(reply)); }});
+                [api, handle = x.handle](const request& r, responder reply) { handle(api, r, std::move(reply)); }, 0,
+                x.route.shows_all_namespaces});
 }
 
 std::span<const native_route> native_routes() noexcept {

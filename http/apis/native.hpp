@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/digest.hpp"
+#include "http/apis/caller_tickets.hpp"
 #include "http/router.hpp"
 
 #include <chrono>
@@ -25,6 +26,9 @@ struct native_options {
   /// For requests that do not say how long.
   duration lease_default = std::chrono::seconds{30};
   duration lease_max = std::chrono::minutes{10};
+  /// For callers that may only read; never more than `lease_max`.
+  duration readers_lease_max = std::chrono::minutes{1};
+  caller_limits limits = {};
   duration reservation_default = std::chrono::seconds{60};
   duration reservation_max = std::chrono::seconds{60};
   /// The digest of a key that is any text. Not set: `hash_key` of its bytes.
@@ -41,6 +45,7 @@ struct native_route {
   std::string_view pattern;
   std::string_view name;
   role needs = role::admin;
+  bool shows_all_namespaces = false;
 };
 
 /// What `add_native_routes` adds.

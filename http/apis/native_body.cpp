@@ -150,6 +150,12 @@ accepted<duration> length_member(const object& x, std::string_view name, duratio
   return duration{milliseconds{static_cast<std::int64_t>(**value)}};
 }
 
+accepted<duration> lease_length_member(const object& x, const request& r, const native_options& options) {
+  const auto max =
+      r.caller() == role::read ? std::min(options.readers_lease_max, options.lease_max) : options.lease_max;
+  return length_member(x, "lease_for_ms", options.lease_default, max);
+}
+
 accepted<rank_number> rank_member(const object& x) {
   const auto rank = unsigned_member(x, "rank", 0, max_rank);
   if (!rank)
@@ -343,7 +349,7 @@ accepted<keys_body> read_keys_of(const request& r, keys_request kind, const nati
   out.held.name = *name;
   const auto length = reserves
                           ? length_member(*body, "expires_in_ms", options.reservation_default, options.reservation_max)
-                          : length_member(*body, "lease_for_ms", options.lease_default, options.lease_max);
+                          : lease_length_member(*body, r, options);
   if (!length)
     return hand_on(length);
   out.held.length = *length;
@@ -450,7 +456,7 @@ accepted<lease_body> read_lease(const request& r, const native_options& options)
   const auto lease = ticket_member(*body, "lease");
   if (!lease)
     return hand_on(lease);
-  const auto length = length_member(*body, "lease_for_ms", options.lease_default, options.lease_max);
+  const auto length = lease_length_member(*body, r, options);
   if (!length)
     return hand_on(length);
   return lease_body{*lease, *length};

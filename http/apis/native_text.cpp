@@ -65,10 +65,12 @@ void append_geometry(std::string& out, const kv_geometry& x) {
   m.end();
 }
 
-void append_namespace(std::string& out, const namespace_info& x) {
+void append_namespace(std::string& out, const namespace_info& x, role reader) {
   members m(out);
   m.add("name", x.spec.name).add("id", to_string(x.spec.id())).add("model", x.spec.model);
-  m.add("revision", x.spec.revision).add("dtype", x.spec.dtype).add("layout", x.spec.layout).add("salt", x.spec.salt);
+  m.add("revision", x.spec.revision).add("dtype", x.spec.dtype).add("layout", x.spec.layout);
+  if (reader == role::admin)
+    m.add("salt", x.spec.salt);
   m.add("world_size", x.spec.world_size);
   append_geometry(m.key("kv_cache"), x.spec.geometry);
   m.add("page_bytes", x.spec.geometry.page_bytes()).add("automatic", x.options.automatic);
@@ -120,16 +122,16 @@ std::string created_text(const namespace_spec& x) {
   return out;
 }
 
-std::string namespace_text(const namespace_info& x) {
+std::string namespace_text(const namespace_info& x, role reader) {
   std::string out;
-  append_namespace(out, x);
+  append_namespace(out, x, reader);
   return out;
 }
 
-std::string namespaces_text(std::vector<namespace_info> all) {
+std::string namespaces_text(std::vector<namespace_info> all, role reader) {
   std::ranges::sort(all, {}, [](const namespace_info& x) -> const std::string& { return x.spec.name; });
   std::string out = R"({"namespaces":)";
-  append_list(out, all, [&](const namespace_info& x) { append_namespace(out, x); });
+  append_list(out, all, [&](const namespace_info& x) { append_namespace(out, x, reader); });
   out += '}';
   return out;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "http/role.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <cstdint>
@@ -22,8 +23,9 @@ void append_ticket(std::string& out, const ticket& x);
 
 /// `{"name":"a","id":"…"}`
 std::string created_text(const namespace_spec& x);
-std::string namespace_text(const namespace_info& x);
-std::string namespaces_text(std::vector<namespace_info> all);
+/// The salt, which keeps others from naming the same keys, is for administrators.
+std::string namespace_text(const namespace_info& x, role reader);
+std::string namespaces_text(std::vector<namespace_info> all, role reader);
 std::string key_text(const key_digest& key, const key_reply& x);
 std::string stats_text(const registry_stats& x);
 

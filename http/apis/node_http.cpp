@@ -21,12 +21,19 @@ struct node_http::readiness {
 
 namespace {
 
+caller_limits limits_of(const config::node_config& config) {
+  const auto& x = config.http.limits;
+  return {x.leases, x.leased_share, x.readers_share};
+}
+
 native_options options_of_native(const config::node_config& config, const client_keys::secret& secret,
                                  std::shared_ptr<item_counts> counts) {
   native_options out;
   out.max_items = std::min(config.registry.max_batch_keys, config.http.limits.keys);
   out.lease_default = config.registry.lease_default;
   out.lease_max = config.registry.lease_max;
+  out.readers_lease_max = config.http.limits.readers_lease;
+  out.limits = limits_of(config);
   out.reservation_default = config.registry.reservation_deadline;
   out.reservation_max = config.registry.reservation_deadline;
   out.hash_text = [keys = client_keys(secret)](std::string_view text) { return keys.digest(text); };
@@ -42,6 +49,7 @@ foreign_options options_of_foreign(const config::node_config& config, const clie
   out.reservation_deadline = config.hf3fs.reservation_deadline;
   out.max_keys = config.http.limits.keys;
   out.key_secret = secret;
+  out.limits = limits_of(config);
   out.count_refused = [counts](errc why, std::uint64_t count) { counts->add(why, count); };
   return out;
 }

@@ -25,8 +25,10 @@ public:
     const auto wanted = read_sglang_initialize(r.body());
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    register_foreign_rank(service_, space_of(wanted->space), *rank, wanted->pages,
-                          {options_.max_namespaces, options_.prefix},
+    const auto space = space_of(wanted->space);
+    if (const auto wrong = check_space(r, *space, true))
+      return refuse(std::move(reply), *wrong);
+    register_foreign_rank(service_, space, *rank, wanted->pages, {options_.max_namespaces, options_.prefix},
                           [to = share(std::move(reply))](result<void> done) {
                             if (!done)
                               return fail_initialize(to, done.error());
@@ -40,6 +42,8 @@ public:
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
     const auto space = space_of(wanted->space);
+    if (const auto wrong = check_space(r, *space))
+      return refuse(std::move(reply), *wrong);
     service_->exists(space->id, *rank, std::move(wanted->keys),
                      [to = share(std::move(reply)), space, rank = *rank](result<std::vector<std::uint8_t>> codes) {
                        if (!codes)
@@ -56,6 +60,8 @@ public:
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
     const auto space = space_of(wanted->space);
+    if (const auto wrong = check_space(r, *space))
+      return refuse(std::move(reply), *wrong);
     auto& pages = wanted->wanted;
     service_->allocate(space->id, *rank, options_.reservation_deadline, std::move(pages.keys), std::move(pages.parents),
                        [to = share(std::move(reply)), space, rank = *rank,
@@ -71,7 +77,10 @@ public:
     auto done = read_sglang_confirm(r.body(), rules_);
     if (!rank || !done)
       return refuse(std::move(reply), !rank ? rank.error() : done.error());
-    finish_writing(service_, space_of(done->space), *rank, std::move(done->pages), refused_, share(std::move(reply)));
+    const auto space = space_of(done->space);
+    if (const auto wrong = check_space(r, *space))
+      return refuse(std::move(reply), *wrong);
+    finish_writing(service_, space, *rank, std::move(done->pages), refused_, share(std::move(reply)));
   }
 
   void locate(const request& r, responder reply) const {
@@ -80,7 +89,10 @@ public:
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
     const auto space = space_of(wanted->space);
-    service_->protect(space->id, *rank, false, options_.protect_for, std::move(wanted->keys),
+    if (const auto wrong = check_space(r, *space))
+      return refuse(std::move(reply), *wrong);
+    service_->protect(space->id, *rank, false, options_.protect_for, options_.limits.readers_share_of(*r.who()),
+                      std::move(wanted->keys),
                       [to = share(std::move(reply)), space, rank = *rank](result<std::vector<location>> found) {
                         if (!found)
                           return fail_call(to, found.error(), space, rank);
@@ -96,6 +108,8 @@ public:
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
     const auto space = space_of(wanted->space);
+    if (const auto wrong = check_space(r, *space))
+      return refuse(std::move(reply), *wrong);
     service_->erase(
         space->id, *rank, std::move(wanted->keys),
         [to = share(std::move(reply)), space, rank = *rank](const result<std::vector<std::uint8_t>>& codes) {
@@ -111,6 +125,8 @@ public:
     if (!rank || !name)
       return refuse(std::move(reply), !rank ? rank.error() : name.error());
     const auto space = space_of(*name);
+    if (const auto wrong = check_space(r, *space))
+      return refuse(std::move(reply), *wrong);
     service_->clear(space->id, *rank,
                     [to = share(std::move(reply)), space, rank = *rank](const result<std::uint64_t>& pages) {
                       if (!pages)

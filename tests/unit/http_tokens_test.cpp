@@ -12,6 +12,11 @@ const std::string a = "aaaaaaaaaaaaaaaa";
 const std::string b = "bbbbbbbbbbbbbbbb";
 const std::string c = "cccccccccccccccc.-_~+/=";
 
+role role_of(const result<token_table>& table, std::string_view token) {
+  const auto who = table->find(token);
+  return who ? who->grants : role::none;
+}
+
 std::string refusal(std::string_view text) {
   const auto x = token_table::parse(text, "tokens");
   return x ? std::string{} : x.error().text;
@@ -23,21 +28,21 @@ TEST_CASE("Each token has the role of its line", "[http]") {
   const auto table =
       token_table::parse("# comment\n\n read  " + a + "\r\nwrite\t" + b + "  \n#admin x\nadmin " + c, "tokens");
   REQUIRE(table);
-  CHECK(table->find(a) == role::read);
-  CHECK(table->find(b) == role::write);
-  CHECK(table->find(c) == role::admin);
-  CHECK(table->find("dddddddddddddddd") == role::none);
-  CHECK(table->find("") == role::none);
-  CHECK(table->find(a + "a") == role::none);
-  CHECK(table->find(a.substr(1)) == role::none);
-  CHECK(table->find(std::string(100'000, 'a')) == role::none);
+  CHECK(role_of(table, a) == role::read);
+  CHECK(role_of(table, b) == role::write);
+  CHECK(role_of(table, c) == role::admin);
+  CHECK(role_of(table, "dddddddddddddddd") == role::none);
+  CHECK(role_of(table, "") == role::none);
+  CHECK(role_of(table, a + "a") == role::none);
+  CHECK(role_of(table, a.substr(1)) == role::none);
+  CHECK(role_of(table, std::string(100'000, 'a')) == role::none);
 }
 
 TEST_CASE("A role can have several tokens, a token one role", "[http]") {
   const auto table = token_table::parse("read " + a + "\nread " + b + "\n", "tokens");
   REQUIRE(table);
-  CHECK(table->find(a) == role::read);
-  CHECK(table->find(b) == role::read);
+  CHECK(role_of(table, a) == role::read);
+  CHECK(role_of(table, b) == role::read);
   CHECK(refusal("read " + a + "\nadmin " + a + "\n") == "tokens, line 2: this token is there already");
 }
 
@@ -49,11 +54,70 @@ TEST_CASE("Lines that are no tokens are refused, without showing them", "[http]"
   CHECK(refusal("read short").starts_with("tokens, line 1: the token must have 16"));
   CHECK(refusal("read " + std::string(513, 'x')).starts_with("tokens, line 1: the token must have 16"));
   CHECK(refusal("read aaaaaaaaaaaaaaaa\xc3\xa9").starts_with("tokens, line 1: the token must have 16"));
-  CHECK(refusal("read " + a + " " + b) == "tokens, line 1: there is more than a role and a token");
+  CHECK(refusal("read " + a + " " + b) ==
+        "tokens, line 1: there is more than a role, a token, name= and namespaces=, each once");
   CHECK(refusal("# nobody\n").starts_with("tokens has no token"));
   CHECK(refusal("").starts_with("tokens has no token"));
   for (const auto& text : {"root " + a, "read " + a + "\nread " + a, "read " + a + " " + b})
     CHECK(refusal(text).find(a) == std::string::npos);
+}
+
+TEST_CASE("A token can have a name, and be limited to namespaces", "[http]") {
+  const auto table =
+      token_table::parse("read " + a + " namespaces=llama,team-* name=alice\nwrite " + b + "\n", "tokens");
+  REQUIRE(table);
+  const auto alice = table->find(a);
+  REQUIRE(alice);
+  CHECK(alice->name == "alice");
+  CHECK(alice->is_limited());
+  CHECK(alice->may_use("llama"));
+  CHECK(alice->may_use("team-"));
+  CHECK(alice->may_use("team-7"));
+  CHECK_FALSE(alice->may_use("llama2"));
+  CHECK_FALSE(alice->may_use("lla"));
+  CHECK_FALSE(alice->may_use("team"));
+  CHECK_FALSE(alice->may_use("my-team-7"));
+  CHECK_FALSE(alice->may_use(""));
+  const auto other = table->find(b);
+  REQUIRE(other);
+  CHECK(other->name == "write");
+  CHECK_FALSE(other->is_limited());
+  CHECK(other->may_use("llama"));
+}
+
+TEST_CASE("Tokens of one name are one caller, others are not", "[http]") {
+  const auto table =
+      token_table::parse("read " + a + " name=x namespaces=n\nread " + b + " namespaces=n name=x\nread " + c, "tokens");
+  REQUIRE(table);
+  CHECK(table->find(a)->identity == table->find(b)->identity);
+  CHECK(table->find(a)->identity != table->find(c)->identity);
+  const auto unnamed = token_table::parse("read " + a + "\nread " + b + "\n", "tokens");
+  REQUIRE(unnamed);
+  CHECK(unnamed->find(a)->identity != unnamed->find(b)->identity);
+  // The same token is the same caller when tokens are read again, wherever it stands.
+  const auto again = token_table::parse("# moved\nwrite " + b + "\nread " + a + "\n", "tokens");
+  REQUIRE(again);
+  CHECK(again->find(a)->identity == unnamed->find(a)->identity);
+  // No token shows in what is logged.
+  CHECK(unnamed->find(a)->name == "read");
+  CHECK(refusal("read " + a + " name=x\nwrite " + b + " name=x\n") ==
+        "tokens, line 2: this name stands for another role or other namespaces on a line before");
+  CHECK_FALSE(refusal("read " + a + " name=x\nread " + b + " name=x namespaces=n\n").empty());
+}
+
+TEST_CASE("Names and namespaces of tokens that make no sense are refused", "[http]") {
+  for (const std::string bad :
+       {"name=", "name=-a", "name=a,b", "name=admin", "name=anonymous", "name=unknown", "namespaces=", "namespaces=a,",
+        "namespaces=,a", "namespaces=*", "namespaces=a*b", "namespaces=a,,b", "namespaces=a/b", "name=a name=b",
+        "namespaces=a namespaces=b", "namespace=a", "x"}) {
+    INFO(bad);
+    CHECK(refusal("read " + a + " " + bad).starts_with("tokens, line 1: "));
+  }
+  std::string many = "read " + a + " namespaces=n0";
+  for (int i = 1; i < 64; ++i)
+    many += ",n" + std::to_string(i);
+  CHECK(refusal(many).empty());
+  CHECK(refusal(many + ",n64").find("at most 64") != std::string::npos);
 }
 
 TEST_CASE("A tokens file that everybody can use is refused", "[http]") {
@@ -61,7 +125,7 @@ TEST_CASE("A tokens file that everybody can use is refused", "[http]") {
   const auto file = directory.write("tokens", "admin " + a + "\n");
   const auto load = [&] { return token_table::load(file); };
   REQUIRE(load());
-  CHECK(load()->find(a) == role::admin);
+  CHECK(role_of(load(), a) == role::admin);
   using std::filesystem::perms;
   std::filesystem::permissions(file, perms::owner_read | perms::group_read);
   CHECK(load());
@@ -94,9 +158,9 @@ TEST_CASE("Random tokens are known by nothing but themselves", "[http]") {
   const auto table = token_table::parse(text, "tokens");
   REQUIRE(table);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    CHECK(table->find(tokens[i]) == static_cast<role>(1 + i % 3));
+    CHECK(role_of(table, tokens[i]) == static_cast<role>(1 + i % 3));
     auto changed = tokens[i];
     changed[random() % changed.size()] ^= 1;
-    CHECK(table->find(changed) == role::none);
+    CHECK(role_of(table, changed) == role::none);
   }
 }
