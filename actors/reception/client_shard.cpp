@@ -23,6 +23,9 @@ caf::result<Reply> client_shard::serve(Request& x, std::function<void(const caf:
     return to_caf(begun.error());
   if constexpr (std::is_same_v<Request, finish_request>)
     rights_->finished(x);
+  // Bounds are for callers of the node's own doors; who sets them here would count among those.
+  if constexpr (requires { x.bounds; })
+    x.bounds = {};
   return hand_on(*this, shard_, rights_, caf::make_message(verb..., std::move(x)), std::move(at_answer));
 }
 
