@@ -1,25 +1,82 @@
 #include "base/log.hpp"
 
-#include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include "base/line_writer.hpp"
 
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/sink.h>
+
+#include <cstdlib>
 #include <mutex>
+#include <string>
+#include <unistd.h>
+#include <utility>
 
 namespace troupe::log {
 
 namespace {
+
+/// How long a program that ends waits for stderr.
+constexpr std::chrono::milliseconds end_patience{1000};
+/// How long a critical line does.
+constexpr std::chrono::milliseconds critical_patience{200};
 
 std::mutex& registry_mutex() {
   static std::mutex instance;
   return instance;
 }
 
-std::shared_ptr<spdlog::sinks::sink> stderr_sink() {
-  static auto instance = [] {
+std::unique_ptr<spdlog::formatter> make_formatter() {
+  return std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %l %n: %v", spdlog::pattern_time_type::utc);
+}
+
+std::string say_dropped(std::uint64_t count) {
+  const auto text = std::to_string(count) + (count == 1 ? " line was" : " lines were") +
+                    " dropped: nobody read the log, or it could not be written";
+  spdlog::memory_buf_t line;
+  make_formatter()->format({"log", spdlog::level::warn, text}, line);
+  return {line.data(), line.size()};
+}
+
+/// Where all loggers write to.
+class stderr_sink final : public spdlog::sinks::sink {
+public:
+  void log(const spdlog::details::log_msg& message) override {
+    {
+      const std::lock_guard guard(mutex_);
+      spdlog::memory_buf_t line;
+      formatter_->format(message, line);
+      writer.write({line.data(), line.size()});
+    }
+    if (message.level == spdlog::level::critical)
+      writer.flush(critical_patience);
+  }
+
+  /// Lines are on their way at once.
+  void flush() override {}
+
+  void set_pattern(const std::string& pattern) override {
+    set_formatter(std::make_unique<spdlog::pattern_formatter>(pattern));
+  }
+
+  void set_formatter(std::unique_ptr<spdlog::formatter> x) override {
+    const std::lock_guard guard(mutex_);
+    formatter_ = std::move(x);
+  }
+
+  line_writer writer{STDERR_FILENO, line_writer_limits{}, say_dropped};
+
+private:
+  std::mutex mutex_;
+  std::unique_ptr<spdlog::formatter> formatter_ = make_formatter();
+};
+
+/// Never destroyed: threads may log until the process is gone.
+const std::shared_ptr<stderr_sink>& the_sink() {
+  static const auto& instance = *[] {
     // A logger that is registered gets spdlog's own format, over what its sink had before: so it is set there.
-    spdlog::set_formatter(
-        std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %l %n: %v", spdlog::pattern_time_type::utc));
-    return std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    spdlog::set_formatter(make_formatter());
+    std::atexit([] { flush(end_patience); });
+    return new std::shared_ptr<stderr_sink>(std::make_shared<stderr_sink>());
   }();
   return instance;
 }
@@ -31,8 +88,7 @@ logger get(std::string_view component) {
   std::lock_guard guard(registry_mutex());
   if (auto existing = spdlog::get(name))
     return existing;
-  auto created = std::make_shared<spdlog::logger>(name, stderr_sink());
-  created->flush_on(spdlog::level::warn);
+  auto created = std::make_shared<spdlog::logger>(name, the_sink());
   spdlog::initialize_logger(created); // takes over the level and format set for all
   return created;
 }
@@ -46,7 +102,16 @@ bool set_level(std::string_view level) {
   return true;
 }
 
+bool flush(std::chrono::milliseconds limit) {
+  return the_sink()->writer.flush(limit);
+}
+
+std::uint64_t dropped_lines() {
+  return the_sink()->writer.dropped();
+}
+
 void shutdown() {
+  flush(end_patience);
   spdlog::shutdown();
 }
 

@@ -2,6 +2,7 @@
 
 #include "actors/ask.hpp"
 #include "actors/gateway/metadata_service.hpp"
+#include "base/log.hpp"
 
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
@@ -107,6 +108,18 @@ metrics_page actors_page(caf::actor_system& system, node_actor node, metrics_act
         ask<node_stats>(
             system, node, [render](const result<node_stats>&) { render(); }, stats_atom_v);
       };
+}
+
+metrics_page log_page() {
+  return [](std::function<void(result<std::string>)> then) {
+    family_writer dropped("troupe_log_dropped_lines_total",
+                          "Lines of the log that were dropped, since nobody read it or it could not be written.",
+                          prometheus::MetricType::Counter);
+    dropped.add({}, log::dropped_lines());
+    std::ostringstream out;
+    prometheus::TextSerializer().Serialize(out, {dropped.take()});
+    then(out.str());
+  };
 }
 
 std::string namespaces_text(std::vector<namespace_info> spaces, const namespace_page_limits& limits) {

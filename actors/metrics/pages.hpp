@@ -20,6 +20,9 @@ using metrics_page = std::function<void(std::function<void(result<std::string>)>
 /// What the metrics actor has, after it was told the statistics of now. Without a node: what it was told last.
 metrics_page actors_page(caf::actor_system& system, node_actor node, metrics_actor metrics);
 
+/// What became of the log of this process.
+metrics_page log_page();
+
 /// Namespaces and ranks are made by clients, so their number is limited here: those beyond are summed up as "other".
 struct namespace_page_limits {
   std::size_t namespaces = 64;

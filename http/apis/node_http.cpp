@@ -73,7 +73,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
     return fail(errc::shutting_down, "the node is stopping");
   };
   admin.metrics = {source_of(*out->metrics_), actors_page(system, services.node, services.metrics),
-                   namespaces_page(service)};
+                   namespaces_page(service), log_page()};
   add_admin_routes(routes, std::move(admin));
   const auto foreign = options_of_foreign(config, services.key_secret, out->metrics_->shared_items());
   add_native_routes(routes, service, options_of_native(config, services.key_secret, out->metrics_->shared_items()));

@@ -64,7 +64,8 @@ breakable_disk::breakable_disk(fs::path image, fs::path where, std::uint64_t byt
   if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0)
     unavailable("cannot make " + image_.string());
   // No journal: it would stop at the first error that it meets.
-  const launch format{{"/sbin/mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", image_.string()}, {}, {}, {}};
+  launch format;
+  format.arguments = {"/sbin/mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", image_.string()};
   if (process(format).wait() != 0)
     throw disk_unavailable{"there is no mkfs.ext4"};
   const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);

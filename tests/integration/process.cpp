@@ -6,11 +6,14 @@
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
+#include <grp.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <stdexcept>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -39,6 +42,22 @@ pipe_ends make_pipe() {
   return {ends[0], ends[1]};
 }
 
+/// What is written to the one end is read at the other, as a terminal shows it.
+pipe_ends make_terminal(unsigned short columns) {
+  pipe_ends ends;
+  ends.read_end = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (ends.read_end < 0 || ::grantpt(ends.read_end) != 0 || ::unlockpt(ends.read_end) != 0)
+    give_up("posix_openpt");
+  std::array<char, 64> name{};
+  if (::ptsname_r(ends.read_end, name.data(), name.size()) != 0)
+    give_up("ptsname_r");
+  ends.write_end = ::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  const winsize size{24, columns, 0, 0};
+  if (ends.write_end < 0 || ::ioctl(ends.write_end, TIOCSWINSZ, &size) != 0)
+    give_up("open of a terminal");
+  return ends;
+}
+
 /// io_uring_setup ends with EPERM in this process from now on, as with Docker's default profile.
 bool forbid_io_uring() {
   // The numbers of this program are those of the one that it starts: nothing else is run on the way.
@@ -54,11 +73,10 @@ bool forbid_io_uring() {
 
 /// Between fork and exec: nothing but calls that are safe there, since another thread may hold any lock.
 [[noreturn]] void run_child(const launch& what, char* const* arguments, int out, int err, pid_t parent) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent)
-    ::_exit(127);
   const int nothing = ::open("/dev/null", O_RDONLY);
   ::dup2(nothing, STDIN_FILENO);
+  if (!what.stdout_file.empty())
+    out = ::open(what.stdout_file.c_str(), O_WRONLY | O_CREAT, 0600);
   ::dup2(out, STDOUT_FILENO);
   ::dup2(err, STDERR_FILENO);
   if (!what.directory.empty() && ::chdir(what.directory.c_str()) != 0)
@@ -70,7 +88,14 @@ bool forbid_io_uring() {
     const rlimit limit{*what.file_size_limit, *what.file_size_limit};
     ::setrlimit(RLIMIT_FSIZE, &limit);
   }
+  if (what.user && (::setgroups(0, nullptr) != 0 || ::setresgid(*what.user, *what.user, *what.user) != 0 ||
+                    ::setresuid(*what.user, *what.user, *what.user) != 0))
+    ::_exit(127);
   if (what.without_io_uring && !forbid_io_uring())
+    ::_exit(127);
+  // A change of the user takes it back, so not before.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent)
     ::_exit(127);
   ::execv(arguments[0], arguments);
   ::_exit(127);
@@ -98,7 +123,11 @@ process::process(const launch& what) {
     arguments.push_back(const_cast<char*>(x.c_str()));
   arguments.push_back(nullptr);
   const auto out = make_pipe();
-  const auto err = make_pipe();
+  const auto err = what.terminal_columns ? make_terminal(*what.terminal_columns) : make_pipe();
+  err_is_left_ = what.unread_stderr;
+  if (err_is_left_)
+    ::fcntl(err.write_end, F_SETPIPE_SZ, 4096);
+  wake_descriptor_ = ::eventfd(0, EFD_CLOEXEC);
   const auto parent = ::getpid();
   id_ = ::fork();
   if (id_ == 0)
@@ -119,13 +148,21 @@ process::~process() {
   if (!ended())
     send(SIGKILL);
   reader_.join();
-  for (const auto x : {out_.descriptor, err_.descriptor, end_descriptor_})
+  for (const auto x : {out_.descriptor, err_.descriptor, end_descriptor_, wake_descriptor_})
     ::close(x);
 }
 
 void process::send(int signal_number) const {
   // Through the descriptor and not the number, which may be another's by now.
   ::syscall(SYS_pidfd_send_signal, end_descriptor_, signal_number, nullptr, 0);
+}
+
+void process::read_stderr() {
+  {
+    std::lock_guard guard(mutex_);
+    err_is_left_ = false;
+  }
+  ::eventfd_write(wake_descriptor_, 1);
 }
 
 void process::kill() {
@@ -142,9 +179,10 @@ void process::read_all() {
   bool running = true;
   while (running || out_.open || err_.open) {
     // A descriptor below zero is left out by poll.
-    std::array<pollfd, 3> watched{{{out_.open ? out_.descriptor : -1, POLLIN, 0},
-                                   {err_.open ? err_.descriptor : -1, POLLIN, 0},
-                                   {running ? end_descriptor_ : -1, POLLIN, 0}}};
+    std::array<pollfd, 4> watched{{{out_.open ? out_.descriptor : -1, POLLIN, 0},
+                                   {reads_err(running) ? err_.descriptor : -1, POLLIN, 0},
+                                   {running ? end_descriptor_ : -1, POLLIN, 0},
+                                   {reads_err(running) ? -1 : wake_descriptor_, POLLIN, 0}}};
     if (::poll(watched.data(), watched.size(), -1) < 0)
       continue;
     if (watched[0].revents != 0)
@@ -155,6 +193,11 @@ void process::read_all() {
       running = false;
   }
   take_status();
+}
+
+bool process::reads_err(bool running) const {
+  std::lock_guard guard(mutex_);
+  return err_.open && !(err_is_left_ && running);
 }
 
 void process::read_some(output& from) {

@@ -44,6 +44,14 @@ struct launch {
   bool without_io_uring = false;
   /// RLIMIT_FSIZE: no file can become longer.
   std::optional<std::uint64_t> file_size_limit;
+  /// Its stderr is a small pipe that nobody reads, until `process::read_stderr`.
+  bool unread_stderr = false;
+  /// As this user and nobody's group; takes root.
+  std::optional<unsigned> user;
+  /// Its stderr is a terminal of so many columns.
+  std::optional<unsigned short> terminal_columns;
+  /// Where its stdout goes instead of being read here.
+  std::filesystem::path stdout_file;
 };
 
 /// A running program. What it prints is read all the time, so that it never waits for a reader. Ends with this object,
@@ -60,6 +68,9 @@ public:
   pid_t id() const noexcept { return id_; }
 
   void send(int signal_number) const;
+
+  /// Begins to read what was left unread.
+  void read_stderr();
 
   /// Waits for the end. The exit status, or minus the signal that ended it. Throws with what the program has printed
   /// when it has not ended by then.
@@ -101,6 +112,7 @@ private:
   };
 
   void read_all();
+  bool reads_err(bool running) const;
   void read_some(output& from);
   void take_status();
   output& of(stream which) { return which == stream::out ? out_ : err_; }
@@ -109,11 +121,13 @@ private:
 
   pid_t id_ = -1;
   int end_descriptor_ = -1;
+  int wake_descriptor_ = -1;
   std::string name_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   output out_;
   output err_;
+  bool err_is_left_ = false;
   /// When it has ended and all it printed has been read.
   std::optional<int> status_;
   std::thread reader_;

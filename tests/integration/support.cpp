@@ -102,10 +102,8 @@ std::vector<std::uint64_t> numbers_after(const std::string& line, std::string_vi
 launch serve(const std::filesystem::path& config, arguments more, launch how) {
   auto out = program_with({"serve", "--config", config.string()});
   out.arguments.insert(out.arguments.end(), more.begin(), more.end());
-  out.directory = how.directory;
-  out.without_io_uring = how.without_io_uring;
-  out.file_size_limit = how.file_size_limit;
-  return out;
+  how.arguments = std::move(out.arguments);
+  return how;
 }
 
 std::size_t ranks_of(const std::filesystem::path& config) {

@@ -3,6 +3,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +19,9 @@
 using namespace troupe;
 
 namespace {
+
+/// Nothing that is right waits that long.
+constexpr std::chrono::seconds patience{60};
 
 /// Sends what this process writes to stderr into a file while it lives.
 class stderr_capture {
@@ -36,14 +40,14 @@ public:
   stderr_capture& operator=(const stderr_capture&) = delete;
 
   ~stderr_capture() {
-    std::fflush(stderr);
+    log::flush(patience);
     ::dup2(saved_, STDERR_FILENO);
     ::close(saved_);
     std::filesystem::remove(path_);
   }
 
   std::vector<std::string> lines() const {
-    std::fflush(stderr);
+    REQUIRE(log::flush(patience));
     std::ifstream file(path_);
     std::vector<std::string> out;
     for (std::string line; std::getline(file, line);)

@@ -1,0 +1,172 @@
+#include "base/line_writer.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <csignal>
+#include <deque>
+#include <limits.h>
+#include <mutex>
+#include <poll.h>
+#include <pthread.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Between two looks whether to stop, while nobody reads.
+constexpr int poll_milliseconds = 50;
+
+/// Poll says that a pipe takes this much; more at once could block.
+constexpr std::size_t piece_bytes = PIPE_BUF;
+
+} // namespace
+
+/// Shared with the thread, which may outlive the writer when it hangs in the kernel.
+struct line_writer::state {
+  state(int to, line_writer_limits most, notice make)
+      : descriptor(to), limits(most), make_notice(std::move(make)), process(::getpid()) {}
+
+  void run() {
+    std::unique_lock guard(mutex);
+    for (;;) {
+      changed.wait(guard, [this] { return stopping || !waiting.empty(); });
+      if (waiting.empty())
+        break;
+      const auto missing = std::exchange(untold, 0);
+      const auto line = std::move(waiting.front());
+      waiting.pop_front();
+      bytes -= line.size();
+      guard.unlock();
+      auto told = true;
+      if (missing > 0)
+        told = put(make_notice(missing));
+      const auto written = told && put(line);
+      guard.lock();
+      if (!told)
+        untold += missing;
+      if (!written)
+        drop_one();
+      ++done;
+      changed.notify_all();
+    }
+    ended = true;
+    changed.notify_all();
+  }
+
+  /// False when it cannot be written, or is not taken any more before the writer's end.
+  bool put(std::string_view text) {
+    while (!text.empty()) {
+      if (gave_up.load(std::memory_order_relaxed))
+        return false;
+      pollfd watched{descriptor, POLLOUT, 0};
+      if (::poll(&watched, 1, poll_milliseconds) <= 0)
+        continue;
+      const auto n = ::write(descriptor, text.data(), std::min(text.size(), piece_bytes));
+      if (n < 0 && errno != EINTR && errno != EAGAIN)
+        return false;
+      if (n > 0)
+        text.remove_prefix(static_cast<std::size_t>(n));
+    }
+    return true;
+  }
+
+  void drop_one() {
+    ++dropped;
+    ++untold;
+  }
+
+  const int descriptor;
+  const line_writer_limits limits;
+  const notice make_notice;
+  /// Whose thread it is.
+  const pid_t process;
+  /// Lines are no longer waited for.
+  std::atomic<bool> gave_up{false};
+
+  std::mutex mutex; // guards the rest
+  std::condition_variable changed;
+  std::deque<std::string> waiting;
+  std::size_t bytes = 0;
+  /// Lines taken, and lines that are over: written, or dropped.
+  std::uint64_t taken = 0;
+  std::uint64_t done = 0;
+  std::uint64_t dropped = 0;
+  /// Dropped, and no notice has said so.
+  std::uint64_t untold = 0;
+  bool stopping = false;
+  bool ended = false;
+};
+
+line_writer::line_writer(int descriptor, line_writer_limits limits, notice make_notice)
+    : state_(std::make_shared<state>(descriptor, limits, std::move(make_notice))) {
+  // Signals are for others, SIGPIPE for nobody.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread([x = state_] { x->run(); }).detach();
+  } catch (const std::system_error&) {
+    state_->ended = true; // no thread: all lines are dropped, and counted
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+line_writer::~line_writer() {
+  if (state_->process != ::getpid())
+    return;
+  flush(stop_patience);
+  std::unique_lock guard(state_->mutex);
+  state_->stopping = true;
+  state_->gave_up = true;
+  state_->changed.notify_all();
+  // A thread that waits in poll sees it soon. One that hangs in write, since somebody else filled the pipe between the
+  // two, keeps the state to itself.
+  state_->changed.wait_for(guard, stop_patience, [this] { return state_->ended; });
+}
+
+void line_writer::write(std::string_view line) {
+  auto& x = *state_;
+  if (x.process != ::getpid())
+    return; // the mutex may have been held when the process was forked
+  const std::lock_guard guard(x.mutex);
+  ++x.taken;
+  if (x.stopping || x.ended) {
+    ++x.done;
+    x.drop_one();
+    return;
+  }
+  x.waiting.emplace_back(line);
+  x.bytes += line.size();
+  while (x.waiting.size() > x.limits.lines || x.bytes > x.limits.bytes) {
+    x.bytes -= x.waiting.front().size();
+    x.waiting.pop_front();
+    ++x.done;
+    x.drop_one();
+  }
+  x.changed.notify_all();
+}
+
+bool line_writer::flush(std::chrono::milliseconds limit) {
+  auto& x = *state_;
+  if (x.process != ::getpid())
+    return true;
+  std::unique_lock guard(x.mutex);
+  const auto until = x.taken;
+  return x.changed.wait_for(guard, limit, [&] { return x.ended || x.done >= until; });
+}
+
+std::uint64_t line_writer::dropped() const {
+  if (state_->process != ::getpid())
+    return 0;
+  const std::lock_guard guard(state_->mutex);
+  return state_->dropped;
+}
+
+} // namespace troupe
