@@ -9,6 +9,7 @@
 
 #include <iostream>
 #include <memory>
+#include <sys/stat.h>
 #include <utility>
 
 namespace troupe::cli {
@@ -74,6 +75,8 @@ void reload(const served_node& x) {
 } // namespace
 
 int serve(const serve_options& options) {
+  // What a node writes is for its own user: the index tells keys and the salts of tenants.
+  ::umask(077);
   const auto loaded = config::load(options.config, options.overrides);
   if (!loaded) {
     print_problems(loaded.error());

@@ -179,7 +179,7 @@ result<void> fill_new_file(int descriptor, const slab_spec& spec) {
 // what a crash left.
 result<unique_descriptor> create(const slab_spec& spec) {
   const fs::path temporary = spec.path.string() + ".new";
-  unique_descriptor made(::open(temporary.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
+  unique_descriptor made(::open(temporary.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!made)
     return tl::unexpected(system_error(errno, "cannot create " + quoted(temporary)));
   if (auto locked = lock_or_say_why(made.get(), spec.path); !locked)

@@ -156,7 +156,7 @@ result<store_directory> store_directory::open(const fs::path& path) {
     return not_ours(full);
   if (code)
     return failed(code.value(), "cannot look into the directory " + quoted(full));
-  descriptor marker(::open((full / marker_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
+  descriptor marker(::open((full / marker_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (marker.get() < 0)
     return failed(errno, "cannot open " + quoted(full / marker_name));
   if (::flock(marker.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -173,7 +173,7 @@ result<store_directory> store_directory::open(const fs::path& path) {
 }
 
 result<void> store_directory::mark(const fs::path& path) {
-  const descriptor marker(::open((path / marker_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
+  const descriptor marker(::open((path / marker_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (marker.get() < 0)
     return failed(errno, "cannot make " + quoted(path / marker_name));
   return write_marker(marker.get(), path);

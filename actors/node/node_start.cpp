@@ -11,43 +11,19 @@
 #include "actors/reception/reception.hpp"
 #include "actors/registry/registry.hpp"
 #include "base/log.hpp"
+#include "io/data_directory.hpp"
 
 #include <caf/io/all.hpp>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <fcntl.h>
-#include <filesystem>
 #include <map>
 #include <random>
-#include <sys/file.h>
 #include <utility>
 
 namespace troupe {
 
 namespace {
-
-namespace fs = std::filesystem;
-
-/// One node per data directory, also before any slab is opened.
-result<io::unique_descriptor> lock_directory(const fs::path& directory) {
-  std::error_code failure;
-  fs::create_directories(directory, failure);
-  if (failure)
-    return tl::unexpected<error>(system_error(failure.value(), "create " + directory.string()));
-  const auto path = directory / "lock";
-  io::unique_descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (lock.get() < 0)
-    return tl::unexpected<error>(system_error(errno, "open " + path.string()));
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK)
-      return fail(errc::busy, directory.string() + " is in use by another node: stop it, or give this one another "
-                                                   "data_dir");
-    return tl::unexpected<error>(system_error(errno, "lock " + path.string()));
-  }
-  return lock;
-}
 
 std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config::node_config& options,
                                          const metrics_actor& meters,
@@ -111,7 +87,7 @@ std::array<std::byte, 32> key_secret(const std::shared_ptr<store::metadata_store
 } // namespace
 
 result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options) {
-  auto lock = lock_directory(options.data_dir);
+  auto lock = io::lock_data_directory(options.data_dir);
   if (!lock)
     return tl::unexpected<error>(lock.error());
   std::vector<rank_parts> ranks;

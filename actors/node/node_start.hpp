@@ -54,7 +54,7 @@ private:
 /// With `registry.durability`, it starts with the index of the run before; else empty: pages left in slab files by an
 /// earlier run are not served, which is logged. Blocks, for some seconds where a slab is still in use.
 ///
-/// Errors: `busy` (directory or slab in use by another node), those of `io::slab_file::open` and `io::make_engine`.
+/// Errors: those of `io::lock_data_directory`, `io::slab_file::open` and `io::make_engine`.
 result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options);
 
 /// Makes the node attachable for others. The port really taken; `io_error` when it is in use.

@@ -331,6 +331,7 @@ TEST_CASE_METHOD(world, "whole node: a start that fails half way leaves nothing 
   const auto before = system.registry().running();
   const auto obstacle = options.data_dir / "small.rank-1.slab";
   std::filesystem::create_directories(obstacle);
+  std::filesystem::permissions(options.data_dir, std::filesystem::perms::owner_all);
   const auto refused = start_node(system, options);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().text.find("small.rank-1.slab") != std::string::npos);

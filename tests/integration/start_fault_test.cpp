@@ -66,6 +66,8 @@ TEST_CASE("two nodes with directories of their own and one slab: the second one 
   const scratch_directory scratch;
   fs::create_directories(scratch / "one/shared");
   fs::create_directories(scratch / "two");
+  for (const auto* x : {"one", "two"})
+    fs::permissions(scratch / x, fs::perms::owner_all);
   fs::create_directory_symlink(scratch / "one/shared", scratch / "two/shared");
   auto config = node_config(scratch.path());
   config["storage"]["ranks"][0]["directory"] = "shared";
@@ -200,6 +202,7 @@ TEST_CASE("what a crashed start left behind does not keep a node from starting")
   const auto config = node_config(scratch.path());
   const auto file = write_config(scratch.path(), config);
   fs::create_directories(scratch / "data");
+  fs::permissions(scratch / "data", fs::perms::owner_all);
   std::ofstream(slab_path(config).string() + ".new") << "half a slab";
   serving_node node(file);
   check_clean(run_replay({"--attach", node.address(), "--trace", small_trace}), {});

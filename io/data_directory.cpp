@@ -1,0 +1,135 @@
+#include "io/data_directory.hpp"
+
+#include "base/log.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <fcntl.h>
+#include <string>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <system_error>
+
+namespace troupe::io {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr mode_t private_directory = 0700;
+constexpr mode_t private_file = 0600;
+constexpr mode_t rights_of_others = S_IRWXG | S_IRWXO;
+
+std::string octal(mode_t mode) {
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%04o", static_cast<unsigned>(mode & 07777));
+  return text.data();
+}
+
+result<void> judge_owner(const fs::path& directory, const struct stat& status) {
+  if (status.st_uid == ::geteuid())
+    return {};
+  return fail(errc::not_owner, directory.string() + " belongs to user " + std::to_string(status.st_uid) +
+                                   ", and the node runs as user " + std::to_string(::geteuid()) +
+                                   ": run it as the owner, or name another data_dir");
+}
+
+bool has_private_mode(const struct stat& status) {
+  return (status.st_mode & rights_of_others) == 0;
+}
+
+tl::unexpected<error> open_to_others(const fs::path& directory, const struct stat& status) {
+  return fail(errc::invalid_argument, directory.string() + " has mode " + octal(status.st_mode) +
+                                          ", so other users can get at keys and salts in it: chmod 700 " +
+                                          directory.string());
+}
+
+/// The nearest directory above that is there: where others are made.
+fs::path nearest_existing(const fs::path& directory) {
+  std::error_code ignored;
+  auto at = fs::absolute(directory, ignored);
+  while (at.has_relative_path() && !fs::exists(at, ignored))
+    at = at.parent_path();
+  return at;
+}
+
+result<unique_descriptor> open_directory(const fs::path& directory) {
+  std::error_code failure;
+  if (directory.has_parent_path())
+    fs::create_directories(directory.parent_path(), failure);
+  if (failure)
+    return tl::unexpected(system_error(failure.value(), "create " + directory.parent_path().string()));
+  if (::mkdir(directory.c_str(), private_directory) != 0 && errno != EEXIST)
+    return tl::unexpected(system_error(errno, "create " + directory.string()));
+  unique_descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!opened)
+    return tl::unexpected(system_error(errno, "open " + directory.string()));
+  return opened;
+}
+
+result<void> make_private(int opened, const fs::path& directory) {
+  struct stat status {};
+  if (::fstat(opened, &status) != 0)
+    return tl::unexpected(system_error(errno, "look at " + directory.string()));
+  if (auto mine = judge_owner(directory, status); !mine)
+    return mine;
+  if (has_private_mode(status))
+    return {};
+  std::error_code failure;
+  if (!fs::is_empty(directory, failure) || failure)
+    return open_to_others(directory, status);
+  if (::fchmod(opened, private_directory) != 0)
+    return tl::unexpected(system_error(errno, "chmod 700 " + directory.string()));
+  log::get("node")->info("{} was empty and of mode {}: it is this user's alone from now on", directory.string(),
+                         octal(status.st_mode));
+  return {};
+}
+
+} // namespace
+
+result<void> check_data_directory(const fs::path& directory) {
+  struct stat status {};
+  if (::stat(directory.c_str(), &status) != 0) {
+    if (errno != ENOENT)
+      return tl::unexpected(system_error(errno, directory.string()));
+    const auto above = nearest_existing(directory);
+    if (::access(above.c_str(), W_OK | X_OK) != 0)
+      return tl::unexpected(system_error(errno, directory.string() + " cannot be made in " + above.string()));
+    return {};
+  }
+  if (!S_ISDIR(status.st_mode))
+    return fail(errc::invalid_argument, directory.string() + " is no directory");
+  if (auto mine = judge_owner(directory, status); !mine)
+    return mine;
+  std::error_code failure;
+  if (!has_private_mode(status) && (!fs::is_empty(directory, failure) || failure))
+    return open_to_others(directory, status);
+  if (::access(directory.c_str(), R_OK | W_OK | X_OK) != 0)
+    return tl::unexpected(system_error(errno, directory.string()));
+  return {};
+}
+
+result<unique_descriptor> lock_data_directory(const fs::path& directory) {
+  const auto opened = open_directory(directory);
+  if (!opened)
+    return tl::unexpected(opened.error());
+  if (auto mine = make_private(opened->get(), directory); !mine)
+    return tl::unexpected(mine.error());
+  const auto path = directory / "lock";
+  unique_descriptor lock(::openat(opened->get(), "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, private_file));
+  if (!lock)
+    return tl::unexpected(system_error(errno, "open " + path.string()));
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK)
+      return fail(errc::busy, directory.string() + " is in use by another node: stop it, or give this one another "
+                                                   "data_dir");
+    return tl::unexpected(system_error(errno, "lock " + path.string()));
+  }
+  // One that an earlier version made, for everybody to read.
+  if (::fchmod(lock.get(), private_file) != 0)
+    return tl::unexpected(system_error(errno, "chmod 600 " + path.string()));
+  return lock;
+}
+
+} // namespace troupe::io

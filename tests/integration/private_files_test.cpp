@@ -1,0 +1,85 @@
+#include "tests/catch.hpp"
+#include "tests/integration/support.hpp"
+
+#include <fstream>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/// What a node writes is for its own user.
+
+using namespace troupe::test;
+using stream = process::stream;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Restores the umask that a service may be started with.
+class no_umask {
+public:
+  no_umask() : before_(::umask(0)) {}
+  no_umask(const no_umask&) = delete;
+  no_umask& operator=(const no_umask&) = delete;
+  ~no_umask() { ::umask(before_); }
+
+private:
+  mode_t before_;
+};
+
+/// Paths that others than the owner have rights to.
+std::vector<std::string> open_to_others(const fs::path& directory) {
+  std::vector<std::string> out;
+  const auto look = [&](const fs::path& path) {
+    struct stat status {};
+    REQUIRE(::lstat(path.c_str(), &status) == 0);
+    if ((status.st_mode & 0077) != 0)
+      out.push_back(path.string());
+  };
+  look(directory);
+  for (const auto& x : fs::recursive_directory_iterator(directory))
+    look(x.path());
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("nothing below data_dir is open to other users, whatever the umask says") {
+  const no_umask open_handed;
+  const scratch_directory scratch;
+  auto config = node_config(scratch.path());
+  config["registry"]["durability"] = "strict";
+  config["storage"]["ranks"][0]["directory"] = "rank/zero";
+  serving_node node(write_config(scratch.path(), config));
+  check_clean(run_replay({"--attach", node.address(), "--trace", "loogle:2,1024,3,128"}), {});
+  CHECK(open_to_others(scratch / "data").empty());
+  CHECK(fs::exists(scratch / "data/index"));
+  CHECK(fs::exists(scratch / "data/rank/zero/space.rank-0.slab"));
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("a data_dir that others may look into keeps a node from starting, and so does another owner") {
+  const scratch_directory scratch;
+  const auto config = write_config(scratch.path(), node_config(scratch.path()));
+  {
+    serving_node node(config);
+    CHECK(node.stop() == 0);
+  }
+  fs::permissions(scratch / "data", static_cast<fs::perms>(0755));
+  for (const auto& command : {arguments{"serve", "--config", config.string()}}) {
+    const auto x = run(program_with(command));
+    INFO(x.err);
+    CHECK(x.code == 1);
+    CHECK(x.err.find("has mode 0755") != std::string::npos);
+    CHECK(x.err.find("chmod 700 " + (scratch / "data").string()) != std::string::npos);
+  }
+  fs::permissions(scratch / "data", static_cast<fs::perms>(0700));
+  if (::geteuid() == 0) {
+    REQUIRE(::chown((scratch / "data").c_str(), 65534, 65534) == 0);
+    const auto x = run(program_with({"serve", "--config", config.string()}));
+    INFO(x.err);
+    CHECK(x.code == 1);
+    CHECK(x.err.find("belongs to user 65534") != std::string::npos);
+    REQUIRE(::chown((scratch / "data").c_str(), 0, 0) == 0);
+  }
+  serving_node again(config);
+  CHECK(again.stop() == 0);
+}

@@ -1,0 +1,153 @@
+#include "base/log.hpp"
+#include "io/data_directory.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/io_support.hpp"
+
+#include <cerrno>
+#include <fstream>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+using namespace troupe;
+using namespace troupe::io;
+using namespace troupe::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+unsigned mode_of(const fs::path& path) {
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  return status.st_mode & 07777;
+}
+
+bool has(const error& e, std::string_view part) {
+  return e.text.find(part) != std::string::npos;
+}
+
+/// Creates what it creates with all rights, as a service may be started.
+class no_umask {
+public:
+  no_umask() : before_(::umask(0)) {}
+  no_umask(const no_umask&) = delete;
+  no_umask& operator=(const no_umask&) = delete;
+  ~no_umask() { ::umask(before_); }
+
+private:
+  mode_t before_;
+};
+
+/// What `f` returns in a process of a user without rights.
+template <class F>
+int as_nobody(F f) {
+  const auto child = ::fork();
+  if (child == 0)
+    ::_exit(::setresuid(65534, 65534, 65534) == 0 ? f() : 99);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+} // namespace
+
+TEST_CASE("a data directory and its lock are made for their user alone, whatever the umask", "[io][data_directory]") {
+  const no_umask open_handed;
+  const scratch_directory scratch;
+  const auto data = scratch / "above/data";
+  const auto lock = lock_data_directory(data);
+  REQUIRE(lock);
+  CHECK(mode_of(data) == 0700);
+  CHECK(mode_of(data / "lock") == 0600);
+  CHECK(check_data_directory(data));
+}
+
+TEST_CASE("a data directory has one user at a time", "[io][data_directory]") {
+  const scratch_directory scratch;
+  const auto data = scratch / "data";
+  {
+    const auto lock = lock_data_directory(data);
+    REQUIRE(lock);
+    const auto second = lock_data_directory(data);
+    REQUIRE_FALSE(second);
+    CHECK(second.error().code == errc::busy);
+    CHECK(has(second.error(), "in use by another node"));
+  }
+  CHECK(lock_data_directory(data));
+}
+
+TEST_CASE("a directory that others may look into is refused with the way out, unless it is empty",
+          "[io][data_directory]") {
+  const scratch_directory scratch;
+  const auto data = scratch / "data";
+  for (const unsigned mode : {0755U, 0710U, 0701U, 0770U, 0777U}) {
+    fs::remove_all(data);
+    REQUIRE(::mkdir(data.c_str(), 0700) == 0);
+    REQUIRE(::chmod(data.c_str(), mode) == 0);
+    INFO("mode " << std::oct << mode);
+    std::ofstream(data / "something") << "in it";
+    for (const auto& refused : {check_data_directory(data), lock_data_directory(data).map([](auto&&) {})}) {
+      REQUIRE_FALSE(refused);
+      CHECK(has(refused.error(), "chmod 700 " + data.string()));
+    }
+    CHECK(mode_of(data) == mode); // nobody's rights were taken away
+    CHECK_FALSE(fs::exists(data / "lock"));
+
+    fs::remove(data / "something");
+    CHECK(check_data_directory(data));
+    CHECK(mode_of(data) == mode);
+    CHECK(lock_data_directory(data));
+    CHECK(mode_of(data) == 0700);
+  }
+}
+
+TEST_CASE("the lock file of an earlier version loses the rights of others", "[io][data_directory]") {
+  const scratch_directory scratch;
+  std::ofstream(scratch / "lock") << "";
+  REQUIRE(::chmod((scratch / "lock").c_str(), 0644) == 0);
+  CHECK(lock_data_directory(scratch.path()));
+  CHECK(mode_of(scratch / "lock") == 0600);
+}
+
+TEST_CASE("a lock file that is a link is not followed", "[io][data_directory]") {
+  const scratch_directory scratch;
+  std::ofstream(scratch / "elsewhere") << "";
+  fs::create_symlink(scratch / "elsewhere", scratch / "lock");
+  const auto refused = lock_data_directory(scratch.path());
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == errc::io_error);
+}
+
+TEST_CASE("a data directory that is a file, or cannot be made, is an error that names it", "[io][data_directory]") {
+  const scratch_directory scratch;
+  std::ofstream(scratch / "file") << "";
+  for (const auto& path : {scratch / "file", scratch / "file/data"}) {
+    const auto checked = check_data_directory(path);
+    REQUIRE_FALSE(checked);
+    CHECK(has(checked.error(), path.string()));
+    const auto locked = lock_data_directory(path);
+    REQUIRE_FALSE(locked);
+    CHECK(has(locked.error(), (scratch / "file").string()));
+  }
+  CHECK(check_data_directory(scratch / "not/there/yet"));
+}
+
+TEST_CASE("another user can neither lock a data directory nor use it", "[io][data_directory]") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can become another user");
+    return;
+  }
+  log::get("node"); // its thread belongs to this process
+  const scratch_directory scratch;
+  REQUIRE(::chmod(scratch.path().c_str(), 0755) == 0);
+  const auto data = scratch / "data";
+  const auto lock = lock_data_directory(data);
+  REQUIRE(lock);
+  const auto path = data / "lock";
+  CHECK(as_nobody([&] { return ::open(path.c_str(), O_RDONLY) < 0 ? errno : 0; }) == EACCES);
+  const auto refused = as_nobody([&] {
+    const auto x = check_data_directory(data);
+    return !x && x.error().code == errc::not_owner && has(x.error(), "belongs to user 0") ? 0 : 1;
+  });
+  CHECK(refused == 0);
+}
