@@ -9,6 +9,7 @@
 
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <sys/stat.h>
 #include <utility>
 
@@ -26,6 +27,16 @@ struct served_node {
 
 result<served_node> start(caf::actor_system& system, const config::node_config& options) {
   served_node out;
+  // What can be wrong at once is looked at first: slabs may take their time, and are left behind.
+  std::optional<bound_socket> door;
+  if (options.http.enabled) {
+    auto prepared = http::server::prepare(options.http);
+    if (!prepared)
+      return tl::unexpected<error>(prepared.error());
+    door = std::move(*prepared);
+  }
+  if (auto free = check_actors_port(options.actors); !free)
+    return tl::unexpected<error>(free.error());
   auto node = start_node(system, options);
   if (!node)
     return tl::unexpected<error>(node.error());
@@ -40,8 +51,8 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   if (!port)
     return give_up(port.error());
   out.actors_port = *port;
-  if (options.http.enabled) {
-    auto http = http::node_http::start(system, out.node->services(), options, TROUPE_VERSION);
+  if (door) {
+    auto http = http::node_http::start(system, out.node->services(), options, TROUPE_VERSION, std::move(*door));
     if (!http)
       return give_up(http.error());
     out.http = std::move(*http);

@@ -1,7 +1,6 @@
 #include "http/listener.hpp"
 
 #include <algorithm>
-#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <chrono>
@@ -26,53 +25,23 @@ constexpr std::chrono::milliseconds exhausted_pause{100};
 /// Connections beyond the limit that are told so at once; more are just closed.
 constexpr std::uint32_t max_refused = 256;
 
-result<tcp::endpoint> resolve(const std::string& host, std::uint16_t port) {
-  asio::io_context context;
-  tcp::resolver resolver{context};
-  error_code ec;
-  const auto found = resolver.resolve(host, std::to_string(port), tcp::resolver::passive, ec);
-  if (ec || found.empty())
-    return fail(errc::invalid_argument, "http.host \"" + host + "\" is no address of this machine: " + ec.message());
-  // "localhost" is both; programs that know only one know this one.
-  const auto is_v4 = [](const auto& x) { return x.endpoint().protocol() == tcp::v4(); };
-  const auto first_v4 = std::find_if(found.begin(), found.end(), is_v4);
-  return (first_v4 == found.end() ? found.begin() : first_v4)->endpoint();
-}
-
 } // namespace
 
 listener::listener(shared_state& shared, std::vector<std::unique_ptr<worker>>& workers)
     : shared_(shared), workers_(workers), acceptor_(workers.front()->context().get_executor()),
       pause_(workers.front()->context().get_executor()) {}
 
-result<void> listener::open() {
-  const auto& config = shared_.config;
-  const auto endpoint = resolve(config.host, config.port);
-  if (!endpoint)
-    return tl::unexpected(endpoint.error());
-  const auto where = config.host + " port " + std::to_string(config.port);
+result<void> listener::open(bound_socket door) {
+  if (auto listening = door.listen(); !listening)
+    return listening;
+  port_ = door.port();
+  const auto protocol = door.family() == AF_INET6 ? tcp::v6() : tcp::v4();
   error_code ec;
-  acceptor_.open(endpoint->protocol(), ec);
-  if (!ec)
-    acceptor_.set_option(tcp::acceptor::reuse_address(true), ec);
-  if (!ec && endpoint->protocol() == tcp::v6() && endpoint->address().is_unspecified())
-    acceptor_.set_option(asio::ip::v6_only(false), ec); // "::" means everywhere
-  if (!ec)
-    acceptor_.bind(*endpoint, ec);
-  if (!ec)
-    acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+  acceptor_.assign(protocol, door.release(), ec);
   if (!ec)
     acceptor_.non_blocking(true, ec);
-  if (ec == asio::error::address_in_use)
-    return fail(errc::io_error, where + " is in use by another program: stop that, or set http.port to another port; " +
-                                    "0 takes a free one");
-  if (ec == asio::error::access_denied)
-    return fail(errc::io_error, where + " is not for this user to listen on: set http.port to one above 1023");
   if (ec)
-    return fail(errc::io_error, "cannot listen on " + where + ", see http.host and http.port: " + ec.message());
-  port_ = acceptor_.local_endpoint(ec).port();
-  if (ec)
-    return fail(errc::io_error, where + ": " + ec.message());
+    return fail(errc::io_error, "cannot listen on port " + std::to_string(port_) + ": " + ec.message());
   return {};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/bound_socket.hpp"
 #include "base/error.hpp"
 #include "http/shared_state.hpp"
 #include "http/worker.hpp"
@@ -18,8 +19,8 @@ class listener {
 public:
   listener(shared_state& shared, std::vector<std::unique_ptr<worker>>& workers);
 
-  /// Listens; before the workers run.
-  result<void> open();
+  /// Listens on a socket that has its address; before the workers run.
+  result<void> open(bound_socket door);
   std::uint16_t port() const noexcept { return port_; }
 
   // From here on on the thread of the first worker, where connections that come back to it are accepted.

@@ -90,14 +90,28 @@ server::~server() {
   stop(duration::zero());
 }
 
+result<bound_socket> server::prepare(const config::http_config& config) {
+  if (const auto sound = credentials(config).reload(); !sound)
+    return tl::unexpected(sound.error());
+  return bound_socket::open("http", config.host, config.port);
+}
+
 result<std::unique_ptr<server>> server::start(const config::http_config& config, router routes, observer* watcher) {
+  auto door = prepare(config);
+  if (!door)
+    return tl::unexpected(door.error());
+  return start(config, std::move(routes), watcher, std::move(*door));
+}
+
+result<std::unique_ptr<server>> server::start(const config::http_config& config, router routes, observer* watcher,
+                                              bound_socket door) {
   if (const auto& sound = routes.check(); !sound)
     return tl::unexpected(sound.error());
   try {
     auto x = std::make_unique<implementation>(config, std::move(routes), watcher);
     if (const auto loaded = x->shared.keys.reload(); !loaded)
       return tl::unexpected(loaded.error());
-    if (const auto opened = x->accepting->open(); !opened)
+    if (const auto opened = x->accepting->open(std::move(door)); !opened)
       return tl::unexpected(opened.error());
     if (config.tokens_file && !config.tls.certificate)
       x->shared.log->info("tokens are sent without TLS: whoever can listen on the way can use them");

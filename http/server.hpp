@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/bound_socket.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "config/node_config.hpp"
@@ -26,6 +27,14 @@ public:
   /// others can read, a router with a defect. `config` has been validated. `watcher` may be null.
   static result<std::unique_ptr<server>> start(const config::http_config& config, router routes,
                                                observer* watcher = nullptr);
+
+  /// The same on a socket that has its address already.
+  static result<std::unique_ptr<server>> start(const config::http_config& config, router routes, observer* watcher,
+                                               bound_socket door);
+
+  /// What can be known before there is anything to serve: tokens and certificates are sound, and the address can be
+  /// taken. It is, from now on.
+  static result<bound_socket> prepare(const config::http_config& config);
 
   /// Stops as `stop(0)` does.
   ~server();

@@ -10,7 +10,7 @@
 #include "actors/node/rank_parts.hpp"
 #include "actors/reception/reception.hpp"
 #include "actors/registry/registry.hpp"
-#include "base/log.hpp"
+#include "base/bound_socket.hpp"
 #include "io/data_directory.hpp"
 
 #include <caf/io/all.hpp>
@@ -162,14 +162,21 @@ result<void> running_node::stop(caf::actor_system& system, duration drain_timeou
   return outcome;
 }
 
+result<void> check_actors_port(const config::actors_config& where) {
+  const auto bound = bound_socket::open("actors", where.host, where.port);
+  return bound ? result<void>{} : tl::unexpected(bound.error());
+}
+
 result<std::uint16_t> publish_node(caf::actor_system& system, const running_node& node,
                                    const config::actors_config& where) {
   auto port = system.middleman().publish(node.reception(), where.port, where.host.c_str(), true);
-  if (!port)
-    return fail(errc::io_error, "cannot listen on " + where.host + ":" + std::to_string(where.port) + " (" +
-                                    from_caf(port.error()).text +
-                                    "): is another process using the port? Choose another actors.port, or 0 for any");
-  return *port;
+  if (port)
+    return *port;
+  // CAF does not say what is in the way.
+  if (auto why = check_actors_port(where); !why)
+    return tl::unexpected(why.error());
+  return fail(errc::io_error, "cannot listen on " + where.host + ":" + std::to_string(where.port) +
+                                  ", see actors.host and actors.port: " + from_caf(port.error()).text);
 }
 
 } // namespace troupe

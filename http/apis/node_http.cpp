@@ -57,7 +57,8 @@ foreign_options options_of_foreign(const config::node_config& config, const clie
 } // namespace
 
 result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, const node_services& services,
-                                                    const config::node_config& config, const std::string& version) {
+                                                    const config::node_config& config, const std::string& version,
+                                                    bound_socket door) {
   std::unique_ptr<node_http> out(new node_http());
   out->ready_ = std::make_shared<readiness>();
   out->metrics_ = std::make_unique<request_metrics>();
@@ -82,7 +83,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
   if (config.hf3fs.sglang)
     add_sglang_routes(routes, service, {foreign});
 
-  auto started = server::start(config.http, std::move(routes), out->metrics_.get());
+  auto started = server::start(config.http, std::move(routes), out->metrics_.get(), std::move(door));
   if (!started)
     return tl::unexpected<error>(started.error());
   out->server_ = std::move(*started);

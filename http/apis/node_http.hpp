@@ -16,10 +16,11 @@ namespace troupe::http {
 /// The HTTP interface of a node, with all APIs that its config asks for. Thread-safe, but for `stop` and its end.
 class node_http {
 public:
-  /// Listens. `config.http.enabled` is taken for granted; `version` is the program's. The actor system must outlive
-  /// this and what is under way in it.
+  /// Listens on `door`, see `server::prepare`. `config.http.enabled` is taken for granted; `version` is the program's.
+  /// The actor system must outlive this and what is under way in it.
   static result<std::unique_ptr<node_http>> start(caf::actor_system& system, const node_services& services,
-                                                  const config::node_config& config, const std::string& version);
+                                                  const config::node_config& config, const std::string& version,
+                                                  bound_socket door);
 
   std::uint16_t port() const noexcept { return server_->port(); }
 
