@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/error.hpp"
 #include "config/node_config.hpp"
 
 #include <chrono>
@@ -17,8 +18,9 @@ enum exit_code : int {
   exit_ok = 0,
   /// It ran and something went wrong: the node failed, or a loaded byte was not what was saved.
   exit_failed = 1,
-  /// The command line or the config is wrong; nothing was started.
+  /// The command line, the config or a file that one of them names is wrong; nothing was started.
   exit_usage = 2,
+  // After SIGINT, SIGTERM or SIGHUP, a replay ends with 128 and the number of the signal, as shells have it.
 };
 
 /// `troupe serve`
@@ -65,6 +67,17 @@ struct replay_options {
   std::vector<std::string> overrides;
 };
 int replay(const replay_options& options);
+
+/// Says why a replay failed; what the program ends with then.
+int report_failure(const error& why, const replay_options& options);
+
+/// `troupe make-trace`
+struct make_trace_options {
+  std::string generator;
+  std::uint32_t block_tokens = 64;
+  std::optional<std::size_t> limit;
+};
+int make_trace(const make_trace_options& options);
 
 /// Prints what is wrong with a config to stderr, a line each.
 void print_problems(std::span<const config::problem> problems);

@@ -1,22 +1,81 @@
 #include "cli/progress.hpp"
 
+#include "replay/text_table.hpp"
+
 #include <iostream>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 namespace troupe::cli {
 
+namespace {
+
+/// Between two lines where there is no terminal.
+constexpr std::chrono::seconds line_pause{5};
+
+/// Columns that a line may have. It may be another number the next time. The last column stays free: with it, some
+/// terminals go on to the next line.
+std::size_t columns() {
+  constexpr std::size_t usual = 80;
+  winsize size{};
+  const auto known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return (known ? size.ws_col : usual) - 1;
+}
+
+} // namespace
+
 progress_display::progress_display(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) != 0) {}
 
-void progress_display::update(const replay::replay_progress& x, bool last) {
+progress_display::~progress_display() {
+  clear();
+}
+
+void progress_display::draw(std::string_view line) {
+  std::cerr << '\r' << line << "\x1b[K" << std::flush;
+  drawn_ = true;
+}
+
+bool progress_display::too_soon() {
   const auto now = std::chrono::steady_clock::now();
-  if (quiet_ || (!terminal_ && !last && now - shown_ < std::chrono::seconds(5)))
-    return;
+  if (now - shown_ < line_pause)
+    return true;
   shown_ = now;
+  return false;
+}
+
+void progress_display::step(std::string_view what) {
+  if (quiet_)
+    return;
   if (terminal_)
-    std::cerr << '\r' << replay::progress_line(x) << "\x1b[K" << (last ? "\n" : "") << std::flush;
+    draw(replay::fitting(what, columns()));
   else
+    std::cerr << what << '\n';
+}
+
+void progress_display::wait(std::string_view what) {
+  if (!terminal_ && too_soon())
+    return;
+  step(what);
+}
+
+void progress_display::update(const replay::replay_progress& x, bool last) {
+  if (quiet_)
+    return;
+  if (terminal_) {
+    draw(replay::progress_line(x, columns()));
+    if (last)
+      std::cerr << '\n';
+    drawn_ = !last;
+  } else if (last || !too_soon()) {
     std::cerr << replay::progress_line(x) << '\n';
+  }
+}
+
+void progress_display::clear() {
+  if (drawn_)
+    std::cerr << "\r\x1b[K" << std::flush;
+  drawn_ = false;
 }
 
 double processor_seconds() {

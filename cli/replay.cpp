@@ -3,26 +3,24 @@
 #include "actors/node/node_start.hpp"
 #include "actors/node/system_config.hpp"
 #include "base/log.hpp"
+#include "cli/interruption.hpp"
+#include "cli/output.hpp"
 #include "cli/program.hpp"
 #include "cli/progress.hpp"
 #include "cli/replay_engine.hpp"
 #include "cli/replay_node.hpp"
 #include "cli/replay_worker.hpp"
-#include "cli/signals.hpp"
+#include "cli/wait_notice.hpp"
+#include "replay/text_table.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <iostream>
-#include <unistd.h>
+#include <sys/stat.h>
 
 namespace troupe::cli {
 
 namespace {
-
-int report_failure(const error& e) {
-  std::cerr << "troupe replay: " << to_string(e) << '\n';
-  return e.code == errc::invalid_argument ? exit_usage : exit_failed;
-}
 
 struct endpoint {
   std::string host;
@@ -114,7 +112,7 @@ replay::replay_progress progress_of(replay_job& job, duration elapsed) {
 
 /// Runs the workers until the trace is through, the node is gone for good, or the user interrupts.
 void play(caf::actor_system& system, const std::shared_ptr<replay_job>& job, const replay_options& options,
-          std::size_t longest, const signal_gate& signals) {
+          std::size_t longest, const interruption& signals, progress_display& progress) {
   caf::scoped_actor self{system};
   const auto started = std::chrono::steady_clock::now();
   const auto busy_before = processor_seconds();
@@ -128,11 +126,10 @@ void play(caf::actor_system& system, const std::shared_ptr<replay_job>& job, con
     caf::anon_send(worker, caf::ok_atom_v);
     ++running;
   }
-  progress_display progress(options.quiet);
   while (running > 0) {
     self->receive([&](const caf::down_msg&) { --running; }, caf::after(progress.interval()) >> [] {});
     progress.update(progress_of(*job, std::chrono::steady_clock::now() - started), running == 0);
-    if (signals.interrupted()) {
+    if (signals.caught() != 0) {
       job->stop = true;
       std::lock_guard guard(job->mutex);
       if (!job->given_up)
@@ -154,45 +151,126 @@ void play(caf::actor_system& system, const std::shared_ptr<replay_job>& job, con
   report.save_us = job->save_times.summary();
 }
 
-int print_outcome(const replay_job& job, const replay_options& options) {
-  if (options.json) {
-    std::cout << replay::to_json(job.report) << '\n';
-  } else {
-    std::cout << '\n' << replay::to_table(job.report, job.trace.name) << '\n' << replay::to_table(job.phases);
-  }
+int print_outcome(const replay_job& job, const replay_options& options, int signal_number) {
+  const auto printed =
+      print(options.json ? replay::to_json(job.report) + '\n'
+                         : '\n' + replay::to_table(job.report, job.trace.name) + '\n' + replay::to_table(job.phases));
   if (!job.first_wrong.empty())
     std::cerr << "the first wrong byte: " << job.first_wrong << '\n';
   if (job.given_up) {
     std::cerr << "troupe replay: given up after " << job.report.requests << " of " << job.trace.requests.size()
               << " requests: " << to_string(*job.given_up) << '\n';
-    return exit_failed;
+    return signal_number != 0 ? interruption::exit_code(signal_number) : exit_failed;
   }
-  return job.report.verify_failures == 0 ? exit_ok : exit_failed;
+  return printed && job.report.verify_failures == 0 ? exit_ok : exit_failed;
+}
+
+/// What a replay works with: a node of its own, or one that is to be attached to.
+struct setting {
+  std::optional<own_node> own;
+  std::optional<endpoint> remote;
+  /// The node's own, or what a client needs of one.
+  config::node_config config;
+};
+
+/// Prints what is wrong, and returns none.
+std::optional<setting> make_setting(const replay_options& options) {
+  setting out;
+  if (options.attach.empty()) {
+    out.own = make_own_node(options);
+    if (!out.own)
+      return std::nullopt;
+    return out;
+  }
+  out.remote = parse_endpoint(options.attach);
+  if (!out.remote) {
+    std::cerr << "--attach: expected HOST:PORT, as in 127.0.0.1:4600, got '" << options.attach << "'\n";
+    return std::nullopt;
+  }
+  auto loaded = config::parse(R"({"log_level": "warn"})", "built-in config", options.overrides, config::role::client);
+  if (!loaded) {
+    print_problems(loaded.error());
+    return std::nullopt;
+  }
+  out.config = std::move(*loaded);
+  return out;
+}
+
+/// Of all slab files.
+std::uint64_t slab_bytes(const config::node_config& config) {
+  std::uint64_t out = 0;
+  for (const auto& space : config.namespaces)
+    for (rank_number rank = 0; rank < space.world_size; ++rank)
+      out += config.storage.ranks[rank].slab_bytes;
+  return out;
+}
+
+/// Plays the trace straight on a client of the node.
+result<void> play_directly(caf::actor_system& system, const link_options& where, const config::node_config& config,
+                           const std::shared_ptr<replay_job>& job, const replay_options& options, interruption& signals,
+                           progress_display& progress) {
+  node_client client(system, {config.transfer, config.attach});
+  result<attach_reply> attached;
+  {
+    const wait_notice notice(progress, where, options.attach_limit);
+    attached = client.attach(where, options.attach_limit);
+  }
+  if (!attached)
+    return tl::unexpected<error>(attached.error());
+  const auto& space = attached->space;
+  const auto longest = longest_request(job->trace);
+  job->page_bytes = space.geometry.page_bytes();
+  job->batch_keys = attached->limits.batch_keys;
+  job->lease = std::min(config.registry.lease_default, attached->limits.lease);
+  job->task_deadline = config.transfer.task_deadline;
+  job->reconnect_limit = options.attach_limit;
+  progress.step("making " + replay::human_bytes(job->page_bytes * longest * options.concurrency * space.world_size) +
+                " of KV cache");
+  if (auto made = make_devices(*job, space, longest * options.concurrency, options.gpu); !made)
+    return made;
+  if (auto started = start_ranks(client, *job, options.gpu, options.attach_limit); !started)
+    return started;
+  const auto evicted = evicted_keys(system, client.lookup());
+  signals.is_looked_for();
+  play(system, job, options, longest, signals, progress);
+  for (const auto& device : job->devices)
+    if (const auto failure = device->failure())
+      return tl::unexpected<error>(*failure);
+  const auto evicted_now = evicted_keys(system, client.lookup());
+  job->report.evicted_keys = evicted_now > evicted ? evicted_now - evicted : 0;
+  return {};
+}
+
+int play_and_report(caf::actor_system& system, const link_options& where, const config::node_config& config,
+                    const std::shared_ptr<replay_job>& job, const replay_options& options, interruption& signals,
+                    progress_display& progress) {
+  const auto done = play_directly(system, where, config, job, options, signals, progress);
+  progress.clear();
+  job->load.clear();
+  job->save.clear();
+  job->lookup = nullptr;
+  job->link = nullptr;
+  return done ? print_outcome(*job, options, signals.caught()) : report_failure(done.error(), options);
 }
 
 } // namespace
 
+int report_failure(const error& why, const replay_options& options) {
+  std::cerr << "troupe replay: " << to_string(why);
+  if (why.code == errc::unreachable && !options.attach.empty())
+    std::cerr << "; `troupe serve` starts a node, --attach-limit waits longer for one";
+  std::cerr << '\n';
+  return why.code == errc::invalid_argument ? exit_usage : exit_failed;
+}
+
 int replay(const replay_options& options) {
-  std::optional<own_node> own;
-  config::node_config client_config;
-  std::optional<endpoint> remote;
-  if (options.attach.empty()) {
-    own = make_own_node(options);
-    if (!own)
-      return exit_usage;
-  } else {
-    remote = parse_endpoint(options.attach);
-    if (!remote) {
-      std::cerr << "--attach: expected HOST:PORT, as in 127.0.0.1:4600, got '" << options.attach << "'\n";
-      return exit_usage;
-    }
-    auto loaded = config::parse(R"({"log_level": "warn"})", "built-in config", options.overrides, config::role::client);
-    if (!loaded) {
-      print_problems(loaded.error());
-      return exit_usage;
-    }
-    client_config = std::move(*loaded);
-  }
+  ::umask(077); // what its node writes is for this user
+  interruption signals;
+  auto made = make_setting(options);
+  if (!made)
+    return exit_usage;
+  if (made->own)
+    signals.before_end([path = made->own->scratch.path()] { remove_scratch(path); });
 
   auto job = std::make_shared<replay_job>();
   job->salt = options.salt;
@@ -201,71 +279,39 @@ int replay(const replay_options& options) {
   auto trace = replay::open_trace(options.trace, 64, options.limit);
   if (!trace) {
     std::cerr << "--trace: " << trace.error().text << '\n';
-    return trace.error().code == errc::io_error ? exit_failed : exit_usage;
+    return exit_usage;
   }
   job->trace = std::move(*trace);
-  if (own)
-    give_room(options, job->trace, own->config);
-  const auto& node_config = own ? own->config : client_config;
-  log::set_level(node_config.log_level);
+  if (made->own)
+    give_room(options, job->trace, made->own->config);
+  const auto& config = made->own ? made->own->config : made->config;
+  log::set_level(config.log_level);
 
-  signal_gate signals;
-  system_config actors(node_config.caf);
+  progress_display progress(options.quiet);
+  system_config actors(config.caf);
   caf::actor_system system(actors);
   std::unique_ptr<running_node> node;
   link_options where;
   where.space_name = options.space;
-  if (own) {
-    auto started = start_node(system, node_config);
+  where.client_name = "replay";
+  if (made->own) {
+    progress.step("making " + replay::human_bytes(slab_bytes(config)) + " of slab files in " +
+                  config.data_dir.string());
+    auto started = start_node(system, config);
+    progress.clear();
     if (!started)
-      return report_failure(started.error());
+      return report_failure(started.error(), options);
     node = std::move(*started);
     where.local = node->reception();
   } else {
-    where.host = remote->host;
-    where.port = remote->port;
+    where.host = made->remote->host;
+    where.port = made->remote->port;
   }
-
-  int code = exit_failed;
-  if (options.engine) {
-    code = replay_through_engine(system, where, node_config, job->trace, options, signals);
-  } else {
-    node_client client(system, {node_config.transfer, node_config.attach});
-    const auto run = [&]() -> result<void> {
-      where.client_name = "replay";
-      auto attached = client.attach(std::move(where), options.attach_limit);
-      if (!attached)
-        return tl::unexpected<error>(attached.error());
-      const auto longest = longest_request(job->trace);
-      job->page_bytes = attached->space.geometry.page_bytes();
-      job->batch_keys = attached->limits.batch_keys;
-      job->lease = std::min(node_config.registry.lease_default, attached->limits.lease);
-      job->task_deadline = node_config.transfer.task_deadline;
-      job->reconnect_limit = options.attach_limit;
-      if (auto made = make_devices(*job, attached->space, longest * options.concurrency, options.gpu); !made)
-        return made;
-      if (auto started = start_ranks(client, *job, options.gpu, options.attach_limit); !started)
-        return started;
-      const auto evicted = evicted_keys(system, client.lookup());
-      play(system, job, options, longest, signals);
-      for (const auto& device : job->devices)
-        if (const auto failure = device->failure())
-          return tl::unexpected<error>(*failure);
-      const auto evicted_now = evicted_keys(system, client.lookup());
-      job->report.evicted_keys = evicted_now > evicted ? evicted_now - evicted : 0;
-      return {};
-    };
-    if (const auto done = run(); !done)
-      code = report_failure(done.error());
-    else
-      code = print_outcome(*job, options);
-    job->load.clear();
-    job->save.clear();
-    job->lookup = nullptr;
-    job->link = nullptr;
-  }
+  const auto code = options.engine
+                        ? replay_through_engine(system, where, config, job->trace, options, signals, progress)
+                        : play_and_report(system, where, config, job, options, signals, progress);
   if (node)
-    if (const auto stopped = node->stop(system, node_config.drain_timeout); !stopped)
+    if (const auto stopped = node->stop(system, config.drain_timeout); !stopped)
       std::cerr << "troupe replay: the node did not come to rest: " << to_string(stopped.error()) << '\n';
   return code;
 }

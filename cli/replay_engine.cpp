@@ -2,12 +2,16 @@
 
 #include "actors/client/engine_halves.hpp"
 #include "actors/node/rank_parts.hpp"
+#include "cli/interruption.hpp"
+#include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/replay_node.hpp"
+#include "cli/wait_notice.hpp"
 #include "engine_model/engine_model.hpp"
 #include "io/page.hpp"
 #include "io/unique_descriptor.hpp"
 #include "replay/engine_report.hpp"
+#include "replay/text_table.hpp"
 #include "replay/token_memory.hpp"
 
 #include <algorithm>
@@ -86,8 +90,9 @@ private:
 class engine_replay {
 public:
   engine_replay(caf::actor_system& system, const link_options& where, const config::node_config& config,
-                const replay::trace& trace, const replay_options& options)
-      : system_(system), config_(config), trace_(trace), options_(options), random_(options.faults.value_or(0)) {
+                const replay::trace& trace, const replay_options& options, progress_display& progress)
+      : system_(system), config_(config), trace_(trace), options_(options), progress_(progress),
+        random_(options.faults.value_or(0)) {
     connection_.where = where;
     connection_.client = {config.transfer, config.attach};
     connection_.attach_limit = options.attach_limit;
@@ -160,10 +165,9 @@ public:
   }
 
   /// Until the trace is through, or the user interrupts: false then.
-  bool play(const signal_gate& signals) {
+  bool play(const interruption& signals) {
     const auto started = std::chrono::steady_clock::now();
     const auto busy_before = processor_seconds();
-    progress_display progress(options_.quiet);
     auto shown = started;
     bool interrupted = false;
     while (next_ < trace_.requests.size() || !engine_->idle()) {
@@ -173,12 +177,12 @@ public:
       if (engine_->step() == 0)
         std::this_thread::sleep_for(std::chrono::microseconds(100)); // loads are under way
       const auto now = std::chrono::steady_clock::now();
-      if (now - shown < progress.interval())
+      if (now - shown < progress_.interval())
         continue;
       shown = now;
       collect_stats();
-      progress.update(progress_now(now - started), false);
-      if (!interrupted && signals.interrupted()) {
+      progress_.update(progress_now(now - started), false);
+      if (!interrupted && signals.caught() != 0) {
         interrupted = true;
         next_ = trace_.requests.size();
         abort_all();
@@ -188,7 +192,7 @@ public:
       worker->shutdown();
     collect_stats();
     const auto now = std::chrono::steady_clock::now();
-    progress.update(progress_now(now - started), true);
+    progress_.update(progress_now(now - started), true);
     report_.seconds = std::chrono::duration<double>(now - started).count();
     report_.cores = report_.seconds > 0 ? (processor_seconds() - busy_before) / report_.seconds : 0.0;
     report_.engine = engine_->statistics();
@@ -210,6 +214,7 @@ private:
   result<namespace_spec> look_at_namespace() {
     node_client client(system_, connection_.client);
     auto where = connection_.where;
+    const wait_notice notice(progress_, where, connection_.attach_limit);
     where.client_name = "replay";
     auto attached = client.attach(std::move(where), connection_.attach_limit);
     if (!attached)
@@ -224,6 +229,7 @@ private:
     if (!options_.gpu)
       if (auto room = check_memory(bytes, "the engine", "--concurrency, --kv-blocks or --page-bytes"); !room)
         return room;
+    progress_.step("making " + replay::human_bytes(bytes) + " of KV cache");
     std::vector<rank_number> ranks;
     for (std::uint32_t i = 0; i < workers; ++i)
       ranks.push_back(kv_rank(layout, i));
@@ -288,6 +294,7 @@ private:
   const config::node_config& config_;
   const replay::trace& trace_;
   const replay_options& options_;
+  progress_display& progress_;
   std::mt19937_64 random_;
   connector::half_connection connection_;
   std::uint32_t page_tokens_ = 1;
@@ -303,26 +310,28 @@ private:
 } // namespace
 
 int replay_through_engine(caf::actor_system& system, const link_options& where, const config::node_config& config,
-                          const replay::trace& trace, const replay_options& options, const signal_gate& signals) {
-  engine_replay run(system, where, config, trace, options);
-  if (const auto started = run.start(); !started) {
-    std::cerr << "troupe replay: " << to_string(started.error()) << '\n';
-    return started.error().code == errc::invalid_argument ? exit_usage : exit_failed;
-  }
+                          const replay::trace& trace, const replay_options& options, interruption& signals,
+                          progress_display& progress) {
+  engine_replay run(system, where, config, trace, options, progress);
+  const auto started = run.start();
+  progress.clear();
+  if (!started)
+    return report_failure(started.error(), options);
+  signals.is_looked_for();
   const auto whole = run.play(signals);
   const auto& report = run.report();
-  if (options.json)
-    std::cout << replay::to_json(report) << '\n';
-  else
-    std::cout << '\n' << replay::to_table(report, trace.name);
+  const auto printed =
+      print(options.json ? replay::to_json(report) + '\n' : '\n' + replay::to_table(report, trace.name));
   if (!run.first_wrong().empty())
     std::cerr << "the first wrong byte: " << run.first_wrong() << '\n';
   for (const auto& x : report.violations)
     std::cerr << "violation of " << x.property << ": " << x.text << '\n';
-  if (!whole)
+  if (!whole) {
     std::cerr << "troupe replay: interrupted after " << report.requests << " of " << trace.requests.size()
               << " requests\n";
-  return whole && report.clean() ? exit_ok : exit_failed;
+    return interruption::exit_code(signals.caught());
+  }
+  return printed && report.clean() ? exit_ok : exit_failed;
 }
 
 } // namespace troupe::cli

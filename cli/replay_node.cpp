@@ -3,10 +3,9 @@
 #include "io/page.hpp"
 #include "replay/device_memory.hpp"
 #include "replay/keys.hpp"
+#include "replay/text_table.hpp"
 
-#include <cstdlib>
 #include <iostream>
-#include <system_error>
 #include <unistd.h>
 #include <unordered_set>
 
@@ -47,12 +46,15 @@ config::node_config base_config() {
 }
 
 /// Beside the working directory and not in /tmp, which is often memory: the pages are to reach a disk.
-std::optional<std::filesystem::path> make_scratch() {
-  std::string name = (std::filesystem::current_path() / "troupe-replay.XXXXXX").string();
-  if (::mkdtemp(name.data()) != nullptr)
-    return name;
-  std::cerr << "cannot make a directory like " << name << ": " << std::generic_category().message(errno)
-            << "; choose a place with --set data_dir=…\n";
+std::optional<scratch_directory> make_scratch() {
+  const auto here = std::filesystem::current_path();
+  for (const auto& x : remove_leftovers(here))
+    std::cerr << "troupe replay: " << (x.removed ? "removed " : "cannot remove ") << x.path.string() << " ("
+              << replay::human_bytes(x.bytes) << "), which a replay left behind that was killed\n";
+  auto made = scratch_directory::make(here);
+  if (made)
+    return std::move(*made);
+  std::cerr << "troupe replay: " << made.error().text << '\n';
   return std::nullopt;
 }
 
@@ -64,13 +66,6 @@ bool sets_data_dir(const std::vector<std::string>& overrides) {
 }
 
 } // namespace
-
-scratch_directory::~scratch_directory() {
-  if (path_.empty())
-    return;
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 std::optional<own_node> make_own_node(const replay_options& options) {
   own_node out;
@@ -114,8 +109,8 @@ std::optional<own_node> make_own_node(const replay_options& options) {
       auto scratch = make_scratch();
       if (!scratch)
         return std::nullopt;
-      out.config.data_dir = *scratch;
-      out.scratch = scratch_directory(*scratch);
+      out.config.data_dir = scratch->path();
+      out.scratch = std::move(*scratch);
     }
     auto effective = config::parse(config::to_json(out.config), "built-in config", options.overrides);
     if (!effective) {

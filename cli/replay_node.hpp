@@ -2,33 +2,17 @@
 
 #include "base/error.hpp"
 #include "cli/program.hpp"
+#include "cli/scratch.hpp"
 #include "config/node_config.hpp"
 #include "replay/trace.hpp"
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace troupe::cli {
-
-/// A directory that is removed with all that is in it when this object ends.
-class scratch_directory {
-public:
-  scratch_directory() = default;
-  explicit scratch_directory(std::filesystem::path path) : path_(std::move(path)) {}
-  scratch_directory(scratch_directory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  scratch_directory& operator=(scratch_directory&& other) noexcept {
-    std::swap(path_, other.path_);
-    return *this;
-  }
-  ~scratch_directory();
-
-private:
-  std::filesystem::path path_;
-};
 
 /// The config of the node that a replay runs for itself.
 struct own_node {

@@ -1,13 +1,13 @@
 #include "actors/node/node_start.hpp"
 #include "actors/node/system_config.hpp"
 #include "base/log.hpp"
+#include "cli/output.hpp"
 #include "cli/program.hpp"
 #include "cli/signals.hpp"
 #include "http/apis/node_http.hpp"
 
 #include <nlohmann/json.hpp>
 
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <sys/stat.h>
@@ -60,8 +60,8 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   return out;
 }
 
-/// One line of JSON on stdout, in the order that is documented.
-void say_ready(const served_node& x, const config::node_config& options) {
+/// One line of JSON on stdout, in the order that is documented. False where nobody can read it.
+[[nodiscard]] bool say_ready(const served_node& x, const config::node_config& options) {
   nlohmann::ordered_json ready{{"event", "ready"},
                                {"node", options.node_name},
                                {"actors", {{"host", options.actors.host}, {"port", x.actors_port}}}};
@@ -71,7 +71,7 @@ void say_ready(const served_node& x, const config::node_config& options) {
     ready["http"] = {{"host", options.http.host}, {"port", x.http->port()}};
     logger->info("HTTP is served on {}:{}", options.http.host, x.http->port());
   }
-  std::cout << ready.dump() << std::endl;
+  return print(ready.dump() + "\n");
 }
 
 void reload(const served_node& x) {
@@ -97,7 +97,7 @@ int serve(const serve_options& options) {
   log::set_level(node_options.log_level);
   const auto logger = log::get("node");
 
-  signal_gate signals(hangup::wakes);
+  signal_gate signals;
   system_config actors(node_options.caf);
   caf::actor_system system(actors);
   auto served = start(system, node_options);
@@ -106,9 +106,11 @@ int serve(const serve_options& options) {
     return exit_failed;
   }
   caf::actor_cast<caf::actor>(served->node->supervisor())->attach_functor([] { signal_gate::node_ended(); });
-  say_ready(*served, node_options);
+  const auto said = say_ready(*served, node_options);
+  if (!said)
+    logger->error("stopping: nobody can be told that the node is ready");
 
-  auto why = signals.wait();
+  auto why = said ? signals.wait() : wake_reason::interrupted;
   for (; why == wake_reason::reload; why = signals.wait())
     reload(*served);
   if (why == wake_reason::node_ended) {
@@ -125,7 +127,7 @@ int serve(const serve_options& options) {
     return exit_failed;
   }
   logger->info("stopped");
-  return exit_ok;
+  return said ? exit_ok : exit_failed;
 }
 
 } // namespace troupe::cli

@@ -1,7 +1,6 @@
 #include "cli/signals.hpp"
 
 #include <csignal>
-#include <ctime>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -18,26 +17,28 @@ sigset_t interruptions() {
   return set;
 }
 
-sigset_t waited_for(hangup on_hangup) {
+sigset_t waited_for() {
   auto set = interruptions();
   sigaddset(&set, SIGUSR1);
-  if (on_hangup == hangup::wakes)
-    sigaddset(&set, SIGHUP);
+  sigaddset(&set, SIGHUP);
   return set;
 }
 
 } // namespace
 
-signal_gate::signal_gate(hangup on_hangup) : on_hangup_(on_hangup) {
-  // A limit on file sizes and a reader that is gone are errors of the write that meets them, and end no node.
+void ignore_failing_writes() {
   ::signal(SIGXFSZ, SIG_IGN);
   ::signal(SIGPIPE, SIG_IGN);
-  const auto set = waited_for(on_hangup_);
+}
+
+signal_gate::signal_gate() {
+  ignore_failing_writes();
+  const auto set = waited_for();
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
 wake_reason signal_gate::wait() const {
-  const auto set = waited_for(on_hangup_);
+  const auto set = waited_for();
   for (;;) {
     int number = 0;
     if (::sigwait(&set, &number) != 0)
@@ -46,12 +47,6 @@ wake_reason signal_gate::wait() const {
       return wake_reason::reload;
     return number == SIGUSR1 ? wake_reason::node_ended : wake_reason::interrupted;
   }
-}
-
-bool signal_gate::interrupted() const {
-  const auto set = interruptions();
-  const timespec no_time{0, 0};
-  return ::sigtimedwait(&set, nullptr, &no_time) > 0;
 }
 
 void signal_gate::node_ended() {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <vector>
 
 namespace troupe::replay {
 
@@ -112,25 +113,42 @@ std::string to_table(const replay_report& r, std::string_view title) {
   return out + table.str() + "\n" + verdict(r) + "\n";
 }
 
-std::string progress_line(const replay_progress& p) {
-  constexpr std::size_t width = 24;
+std::string progress_line(const replay_progress& p, std::size_t columns) {
   const auto done = std::min(share(p.requests_done, p.requests), 1.0);
-  const auto filled = static_cast<std::size_t>(done * static_cast<double>(width));
-  auto out =
-      fmt::format("[{}{}] {:3.0f} %  {} of {} requests  {} of blocks found  load {:.2f} GB/s  save {:.2f} GB/s",
-                  std::string(filled, '#'), std::string(width - filled, '.'), std::floor(done * 100.0),
-                  human_count(p.requests_done), human_count(p.requests), human_percent(share(p.hit_blocks, p.blocks)),
-                  gigabytes_per_second(p.loaded_bytes, p.elapsed), gigabytes_per_second(p.saved_bytes, p.elapsed));
-  if (p.failures != 0)
-    out += fmt::format("  {} failed", pages(p.failures));
+  // The most important first.
+  std::vector<std::string> parts{
+      fmt::format("{:3.0f} %", std::floor(done * 100.0)),
+      fmt::format("{} of {} requests", human_count(p.requests_done), human_count(p.requests)),
+  };
   if (p.requests_done > 0 && p.requests_done < p.requests) {
     const auto left = static_cast<double>(p.requests - p.requests_done) / static_cast<double>(p.requests_done);
     // Whole seconds: more digits would only flicker.
     const auto seconds = std::llround(left * static_cast<double>(p.elapsed.count()) / 1e9);
-    out += fmt::format("  {} left",
-                       seconds < 120 ? fmt::format("{} s", seconds) : human_time(std::chrono::seconds(seconds)));
+    parts.push_back(fmt::format("{} left", seconds < 120 ? fmt::format("{} s", seconds)
+                                                         : human_time(std::chrono::seconds(seconds))));
   }
-  return out;
+  if (p.failures != 0)
+    parts.push_back(fmt::format("{} failed", pages(p.failures)));
+  parts.push_back(fmt::format("{} of blocks found", human_percent(share(p.hit_blocks, p.blocks))));
+  parts.push_back(fmt::format("load {:.2f} GB/s", gigabytes_per_second(p.loaded_bytes, p.elapsed)));
+  parts.push_back(fmt::format("save {:.2f} GB/s", gigabytes_per_second(p.saved_bytes, p.elapsed)));
+
+  constexpr std::string_view gap = "  ";
+  std::string out;
+  for (const auto& part : parts) {
+    const auto text = out.empty() ? part : std::string(gap) + part;
+    if (display_width(out) + display_width(text) > columns)
+      break;
+    out += text;
+  }
+  constexpr std::size_t longest_bar = 24;
+  constexpr std::size_t shortest_bar = 4;
+  const auto taken = display_width(out) + 3; // brackets and a blank
+  const auto bar = columns > taken ? std::min(columns - taken, longest_bar) : 0;
+  if (bar < shortest_bar)
+    return out;
+  const auto filled = static_cast<std::size_t>(done * static_cast<double>(bar));
+  return fmt::format("[{}{}] {}", std::string(filled, '#'), std::string(bar - filled, '.'), out);
 }
 
 std::string_view to_string(phase p) noexcept {

@@ -70,9 +70,10 @@ struct replay_progress {
   duration elapsed{};
 };
 
-/// One line without a newline: bar, requests, hits, bandwidth over the elapsed time, failures where there are any, and
-/// the time to go at the pace so far.
-std::string progress_line(const replay_progress& progress);
+/// One line without a newline, of at most so many columns: percent, requests, the time to go at the pace so far,
+/// failures where there are any, hits, and bandwidth over the elapsed time. What does not fit is left out from the
+/// right; what is left of the width goes to a bar in front.
+std::string progress_line(const replay_progress& progress, std::size_t columns = 160);
 
 /// The steps of a replay, in the order of the table.
 enum class phase : std::uint8_t {

@@ -67,6 +67,18 @@ std::size_t display_width(std::string_view text) noexcept {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
+std::string_view fitting(std::string_view text, std::size_t columns) noexcept {
+  std::size_t end = 0;
+  for (; end < text.size(); ++end) {
+    if ((static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U)
+      continue; // goes with the character before
+    if (columns == 0)
+      break;
+    --columns;
+  }
+  return text.substr(0, end);
+}
+
 text_table::text_table(std::vector<std::string> header) {
   rows_.push_back(std::move(header));
 }

@@ -30,6 +30,9 @@ double gigabytes_per_second(std::uint64_t bytes, duration d) noexcept;
 /// Columns on the screen that a UTF-8 text takes, for text without wide or combining characters.
 std::size_t display_width(std::string_view text) noexcept;
 
+/// The text, cut behind as many columns as there are.
+std::string_view fitting(std::string_view text, std::size_t columns) noexcept;
+
 /// Rows of cells, aligned by column: the first column to the left, the others to the right.
 class text_table {
 public:

@@ -7,6 +7,7 @@
 
 #include <caf/io/all.hpp>
 
+#include <string_view>
 #include <unistd.h>
 
 namespace troupe {
@@ -19,6 +20,15 @@ constexpr std::uint32_t load_stream(rank_number rank) {
 }
 constexpr std::uint32_t save_stream(rank_number rank) {
   return 2 + 2 * rank;
+}
+
+/// What an attempt to connect says of what is there, or not.
+std::string_view words_of(const caf::error& why) {
+  if (why == caf::sec::cannot_connect_to_node)
+    return "nobody listens there, or the address cannot be looked up";
+  if (why == caf::sec::request_timeout)
+    return "what listens there does not answer";
+  return "what listens there is no Troupe node, or one of another version";
 }
 
 constexpr auto tick_interval = std::chrono::milliseconds(50);
@@ -88,7 +98,7 @@ void link::connect() {
           },
           [this](const caf::error& e) {
             retry({errc::unreachable, "cannot reach a node at " + options_.host + ":" + std::to_string(options_.port) +
-                                          ": " + system().render(e)});
+                                          ": " + std::string(words_of(e))});
           });
 }
 

@@ -164,8 +164,8 @@ TEST_CASE("A text table copes with short and long rows", "[replay]") {
 
 TEST_CASE("Progress is one line, at any point", "[replay]") {
   const auto line = progress_line({6'000, 12'000, 100, 37, 3'000'000'000, 1'000'000'000, 0, 10s});
-  CHECK(line == "[############............]  50 %  6,000 of 12,000 requests  37.0 % of blocks found  load 0.30 GB/s  "
-                "save 0.10 GB/s  10 s left");
+  CHECK(line == "[############............]  50 %  6,000 of 12,000 requests  10 s left  37.0 % of blocks found  "
+                "load 0.30 GB/s  save 0.10 GB/s");
   CHECK(contains(progress_line({1, 3, 0, 0, 0, 0, 2, 1s}), "2 pages failed"));
   for (const auto& p : {replay_progress{}, replay_progress{0, 5, 0, 0, 0, 0, 0, 0s},
                         replay_progress{5, 5, 1, 1, 1, 1, 0, 1h}, replay_progress{7, 5, 1, 1, 1, 1, 0, 1h}}) {
@@ -179,6 +179,29 @@ TEST_CASE("Progress is one line, at any point", "[replay]") {
   CHECK(contains(progress_line({1, 1000, 1, 1, 1, 1, 0, 1s}), "16 min 39 s left"));
   // Never says 100 % before the end.
   CHECK(contains(progress_line({9'999, 10'000, 1, 1, 1, 1, 0, 1s}), " 99 %"));
+}
+
+TEST_CASE("Progress fits into any width: what matters least goes first, and the bar takes what is left", "[replay]") {
+  const replay_progress p{6'000, 12'000, 100, 37, 3'000'000'000, 1'000'000'000, 2, 10s};
+  CHECK(progress_line(p, 159) == "[############............]  50 %  6,000 of 12,000 requests  10 s left"
+                                 "  2 pages failed  37.0 % of blocks found  load 0.30 GB/s  save 0.10 GB/s");
+  CHECK(progress_line(p, 109) == "[####....]  50 %  6,000 of 12,000 requests  10 s left  2 pages failed"
+                                 "  37.0 % of blocks found  load 0.30 GB/s");
+  CHECK(progress_line(p, 79) == "[#########.........]  50 %  6,000 of 12,000 requests  10 s left"
+                                "  2 pages failed");
+  CHECK(progress_line(p, 19) == "[#####......]  50 %");
+  CHECK(progress_line(p, 5) == " 50 %");
+  for (std::size_t columns = 5; columns < 200; ++columns) {
+    INFO(columns);
+    CHECK(display_width(progress_line(p, columns)) <= columns);
+  }
+}
+
+TEST_CASE("Text is cut between characters", "[replay]") {
+  CHECK(fitting("120 µs", 99) == "120 µs");
+  CHECK(fitting("120 µs", 5) == "120 µ");
+  CHECK(fitting("120 µs", 4) == "120 ");
+  CHECK(fitting("120 µs", 0).empty());
 }
 
 TEST_CASE("Percentiles are exact by nearest rank", "[replay]") {

@@ -1,0 +1,71 @@
+#include "cli/interruption.hpp"
+
+#include "base/log.hpp"
+#include "cli/signals.hpp"
+
+#include <csignal>
+#include <iostream>
+#include <pthread.h>
+#include <unistd.h>
+#include <utility>
+
+namespace troupe::cli {
+
+namespace {
+
+/// How long the log may take at the end.
+constexpr std::chrono::milliseconds log_patience{200};
+
+/// SIGUSR1 is how this object ends its thread.
+sigset_t heard() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const auto x : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
+    sigaddset(&set, x);
+  return set;
+}
+
+} // namespace
+
+interruption::interruption() {
+  ignore_failing_writes();
+  const auto set = heard();
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  thread_ = std::thread([this] { hear(); });
+}
+
+interruption::~interruption() {
+  ::pthread_kill(thread_.native_handle(), SIGUSR1);
+  thread_.join();
+}
+
+void interruption::before_end(std::function<void()> what) {
+  const std::lock_guard guard(mutex_);
+  before_end_ = std::move(what);
+}
+
+void interruption::hear() {
+  const auto set = heard();
+  for (;;) {
+    int number = 0;
+    if (::sigwait(&set, &number) != 0)
+      continue;
+    if (number == SIGUSR1)
+      return;
+    if (!looked_for_ || caught_ != 0)
+      end_now(number);
+    caught_ = number;
+  }
+}
+
+void interruption::end_now(int signal_number) {
+  const std::lock_guard guard(mutex_);
+  if (before_end_)
+    before_end_();
+  log::flush(log_patience);
+  std::cerr << "troupe: ended by SIG" << ::sigabbrev_np(signal_number) << std::endl;
+  // Not exit(): the other threads are in the middle of something.
+  ::_exit(exit_code(signal_number));
+}
+
+} // namespace troupe::cli

@@ -1,0 +1,36 @@
+#include "cli/output.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <iostream>
+#include <poll.h>
+#include <unistd.h>
+
+namespace troupe::cli {
+
+void open_standard_streams() {
+  for (const auto descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(descriptor, F_GETFD) < 0)
+      ::open("/dev/null", O_RDWR); // gets the lowest number that is free, which is this one
+}
+
+bool print(std::string_view text) {
+  while (!text.empty()) {
+    const auto n = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (n >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(n));
+      continue;
+    }
+    if (errno == EAGAIN) {
+      pollfd writable{STDOUT_FILENO, POLLOUT, 0};
+      ::poll(&writable, 1, -1);
+    } else if (errno != EINTR) {
+      std::cerr << "troupe: cannot write to stdout: " << std::strerror(errno) << '\n';
+      return false;
+    }
+  }
+  return true;
+}
+
+} // namespace troupe::cli

@@ -1,0 +1,106 @@
+#include "cli/wait_notice.hpp"
+
+#include "io/unique_descriptor.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr int connect_milliseconds = 500;
+
+std::string text_of(int code) {
+  switch (code) {
+  case 0:
+    return "what listens there does not answer as a node";
+  case ECONNREFUSED:
+    return "nobody listens there";
+  case ETIMEDOUT:
+    return "that machine does not answer";
+  default:
+    return std::strerror(code);
+  }
+}
+
+/// 0 where somebody listens, else an errno.
+int try_to_connect(const addrinfo& to) {
+  const io::unique_descriptor socket(::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  if (!socket)
+    return errno;
+  if (::connect(socket.get(), to.ai_addr, to.ai_addrlen) == 0)
+    return 0;
+  if (errno != EINPROGRESS)
+    return errno;
+  pollfd connected{socket.get(), POLLOUT, 0};
+  if (::poll(&connected, 1, connect_milliseconds) <= 0)
+    return ETIMEDOUT;
+  int code = 0;
+  socklen_t length = sizeof code;
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &code, &length) == 0 ? code : errno;
+}
+
+} // namespace
+
+std::string why_silent(const std::string& host, std::uint16_t port) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const auto code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found); code != 0)
+    return std::string("the name cannot be looked up (") + ::gai_strerror(code) + ")";
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, ::freeaddrinfo);
+  int first = 0;
+  for (const auto* x = found; x != nullptr; x = x->ai_next) {
+    const auto code = try_to_connect(*x);
+    if (code == 0)
+      return text_of(0);
+    if (first == 0)
+      first = code;
+  }
+  return text_of(first);
+}
+
+wait_notice::wait_notice(progress_display& display, const link_options& where, duration limit)
+    : display_(display) {
+  if (!where.local)
+    thread_ = std::thread([this, host = where.host, port = where.port,
+                           until = std::chrono::steady_clock::now() + limit] { tell(host, port, until); });
+}
+
+wait_notice::~wait_notice() {
+  {
+    const std::lock_guard guard(mutex_);
+    over_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable())
+    thread_.join();
+  display_.clear();
+}
+
+void wait_notice::tell(const std::string& host, std::uint16_t port, std::chrono::steady_clock::time_point until) {
+  const auto text = [&] {
+    const auto left = std::chrono::ceil<std::chrono::seconds>(until - std::chrono::steady_clock::now()).count();
+    return "waiting for a node at " + host + ":" + std::to_string(port) + ": " + why_silent(host, port) + " (" +
+           std::to_string(std::max<long>(left, 0)) + " s left)";
+  };
+  bool is_first = true;
+  std::unique_lock guard(mutex_);
+  while (!changed_.wait_for(guard, std::chrono::seconds(1), [this] { return over_; })) {
+    guard.unlock();
+    const auto line = text();
+    guard.lock();
+    if (over_)
+      return;
+    is_first ? display_.step(line) : display_.wait(line);
+    is_first = false;
+  }
+}
+
+} // namespace troupe::cli

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "actors/link/link.hpp"
+#include "base/clock.hpp"
+#include "cli/progress.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace troupe::cli {
+
+/// Why nothing that can be attached to is found at an address, as far as one attempt to connect tells: "nobody listens
+/// there". Takes up to half a second, and as long as the system does to look up a name.
+std::string why_silent(const std::string& host, std::uint16_t port);
+
+/// Says, while it lives, that a node is waited for, why it is not there, and how long it will be waited for; from the
+/// second second on, in a thread of its own. Nothing for a node of this process.
+class wait_notice {
+public:
+  /// `display` is this object's alone meanwhile.
+  wait_notice(progress_display& display, const link_options& where, duration limit);
+  wait_notice(const wait_notice&) = delete;
+  wait_notice& operator=(const wait_notice&) = delete;
+  ~wait_notice();
+
+private:
+  void tell(const std::string& host, std::uint16_t port, std::chrono::steady_clock::time_point until);
+
+  progress_display& display_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;
+};
+
+} // namespace troupe::cli

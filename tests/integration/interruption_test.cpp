@@ -1,0 +1,190 @@
+#include "tests/catch.hpp"
+#include "tests/integration/listener.hpp"
+#include "tests/integration/support.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <sys/stat.h>
+
+/// Replays that are ended from outside, at any time: what they say, what they end with, and what is left.
+
+using namespace troupe::test;
+using stream = process::stream;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* endless_trace = "loogle:4000,20480,20,128";
+
+/// A node of its own, in this directory.
+launch own_node_replay(const scratch_directory& scratch, const std::string& trace) {
+  auto out = program_with({"replay", "--trace", trace, "--page-bytes", "4096", "--capacity-pages", "2048"});
+  out.directory = scratch.path();
+  return out;
+}
+
+/// A trace that is never there: whoever opens it waits.
+std::string endless_wait(const scratch_directory& scratch) {
+  auto path = (scratch / "trace.fifo").string();
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  return path;
+}
+
+std::vector<std::string> scratch_names(const fs::path& directory) {
+  auto out = entries(directory);
+  std::erase_if(out, [](const std::string& x) { return !x.starts_with("troupe-replay."); });
+  return out;
+}
+
+void wait_until_played(const process& running) {
+  running.wait_for_line(stream::err, " requests");
+}
+
+} // namespace
+
+TEST_CASE("a signal during the setup of a replay ends it at once, as shells expect, and nothing is left") {
+  const auto signal_number = GENERATE(SIGINT, SIGTERM, SIGHUP);
+  const scratch_directory scratch;
+  process running(own_node_replay(scratch, endless_wait(scratch)));
+  // Its directory is there before it reads the trace.
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (scratch_names(scratch.path()).empty() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  REQUIRE(scratch_names(scratch.path()).size() == 1);
+  running.send(signal_number);
+  CHECK(running.wait() == 128 + signal_number);
+  INFO(running.text(stream::err));
+  CHECK(running.text(stream::err).find("ended by SIG") != std::string::npos);
+  CHECK(scratch_names(scratch.path()).empty());
+}
+
+TEST_CASE("a signal while a node is waited for ends a replay at once") {
+  const auto signal_number = GENERATE(SIGINT, SIGTERM);
+  const listener silent(listener::manner::silent);
+  process running(program_with({"replay", "--trace", "loogle:1", "--attach-limit", "600", "--attach",
+                                "127.0.0.1:" + std::to_string(silent.port())}));
+  running.wait_for_line(stream::err, "waiting for a node");
+  running.send(signal_number);
+  CHECK(running.wait() == 128 + signal_number);
+}
+
+TEST_CASE("a signal while a replay plays ends it with a report, and nothing is left") {
+  const auto signal_number = GENERATE(SIGINT, SIGTERM, SIGHUP);
+  const scratch_directory scratch;
+  const auto engine = GENERATE(false, true);
+  // An engine makes all prompts at first.
+  auto command = own_node_replay(scratch, engine ? "loogle:400,20480,20,128" : endless_trace);
+  command.arguments.emplace_back("--json");
+  if (engine)
+    command.arguments.emplace_back("--engine");
+  process running(command);
+  wait_until_played(running);
+  running.send(signal_number);
+  const auto x = result_of(running);
+  INFO(x.err);
+  CHECK(x.code == 128 + signal_number);
+  CHECK(x.err.find("interrupted") != std::string::npos);
+  REQUIRE(x.report.is_object());
+  CHECK(scratch_names(scratch.path()).empty());
+}
+
+TEST_CASE("a second signal ends a replay that does not come to its end, and nothing is left") {
+  const scratch_directory scratch;
+  auto command = own_node_replay(scratch, endless_trace);
+  process running(command);
+  wait_until_played(running);
+  running.send(SIGINT);
+  running.send(SIGTERM);
+  const auto code = running.wait();
+  // Whether the first one was enough is a matter of time.
+  CHECK((code == 128 + SIGINT || code == 128 + SIGTERM));
+  CHECK(scratch_names(scratch.path()).empty());
+}
+
+TEST_CASE("what a killed replay left behind is removed by the next one, which says so") {
+  const scratch_directory scratch;
+  {
+    process killed(own_node_replay(scratch, endless_trace));
+    wait_until_played(killed);
+    killed.kill();
+  }
+  const auto left = scratch_names(scratch.path());
+  REQUIRE(left.size() == 1);
+
+  // Neither what has another name nor what is at work is touched.
+  fs::create_directory(scratch / "troupe-replay.mine");
+  process working(own_node_replay(scratch, endless_trace));
+  wait_until_played(working);
+  CHECK(working.text(stream::err).find("removed " + (scratch / left[0]).string()) != std::string::npos);
+  CHECK_FALSE(fs::exists(scratch / left[0]));
+  const auto of_the_living = scratch_names(scratch.path());
+  REQUIRE(of_the_living.size() == 2);
+
+  const auto next = run(own_node_replay(scratch, "loogle:1,512,2,64"));
+  INFO(next.err);
+  CHECK(next.code == 0);
+  CHECK(next.err.find("removed") == std::string::npos);
+  CHECK(scratch_names(scratch.path()) == of_the_living);
+  working.send(SIGINT);
+  working.wait();
+  CHECK(scratch_names(scratch.path()) == std::vector<std::string>{"troupe-replay.mine"});
+}
+
+TEST_CASE("a replay says what it does before it plays") {
+  const scratch_directory scratch;
+  const auto x = run(own_node_replay(scratch, "loogle:1,512,2,64"));
+  INFO(x.err);
+  CHECK(x.code == 0);
+  CHECK(x.err.find("making 16.0 MiB of slab files in " + scratch.path().string()) != std::string::npos);
+  CHECK(x.err.find(" of KV cache") != std::string::npos);
+}
+
+TEST_CASE("a replay that waits for a node says why it is not there, for how long, and never in words of the library") {
+  const auto said = [](const std::string& address, arguments more = {}) {
+    auto command = program_with({"replay", "--trace", "loogle:1", "--attach-limit", "3", "--attach", address});
+    command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+    const auto x = run(command);
+    INFO(x.err);
+    CHECK(x.code == 1);
+    CHECK(x.out.empty());
+    for (const auto* word : {"system_error(", "basp", "ip_connect", "sec::", "actor_system"})
+      CHECK(x.err.find(word) == std::string::npos);
+    CHECK(x.err.find("waiting for a node at " + address) != std::string::npos);
+    CHECK(x.err.find(" s left)") != std::string::npos);
+    CHECK(x.err.find("cannot reach a node at " + address) != std::string::npos);
+    CHECK(x.err.find("troupe serve") != std::string::npos);
+    return x.err;
+  };
+  CHECK(said("127.0.0.1:1").find("nobody listens there") != std::string::npos);
+  CHECK(said("127.0.0.1:1", {"--engine"}).find("nobody listens there") != std::string::npos);
+  for (const auto how : {listener::manner::silent, listener::manner::http, listener::manner::garbage}) {
+    const listener other(how);
+    CHECK(said("127.0.0.1:" + std::to_string(other.port())).find("does not answer as a node") != std::string::npos);
+  }
+  CHECK(said("no-such-host.invalid:4600").find("cannot be looked up") != std::string::npos);
+}
+
+TEST_CASE("the progress of a replay fits into the terminal, however narrow") {
+  const auto columns = static_cast<unsigned short>(GENERATE(20, 80, 110, 160));
+  const scratch_directory scratch;
+  auto command = own_node_replay(scratch, "loogle:40,2048,20,128");
+  command.terminal_columns = columns;
+  process running(command);
+  CHECK(running.wait() == 0);
+  // What is drawn ends with the sequence that clears the rest of the line.
+  const auto text = running.text(stream::err);
+  std::size_t drawn = 0;
+  std::size_t longest = 0;
+  for (std::size_t end = 0; (end = text.find("\x1b[K", end)) != std::string::npos; ++end) {
+    const auto begin = text.rfind('\r', end);
+    REQUIRE(begin != std::string::npos);
+    longest = std::max(longest, end - begin - 1);
+    ++drawn;
+  }
+  INFO(text);
+  CHECK(drawn > 2);
+  CHECK(longest < columns);
+  CHECK(longest > columns / 2U);
+  CHECK(text.find("100 %") != std::string::npos);
+}
