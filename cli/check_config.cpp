@@ -1,8 +1,54 @@
+#include "cli/output.hpp"
 #include "cli/program.hpp"
+#include "http/tls.hpp"
+#include "http/tokens.hpp"
+#include "io/data_directory.hpp"
 
+#include <cerrno>
 #include <iostream>
+#include <string>
+#include <system_error>
+#include <unistd.h>
+#include <vector>
 
 namespace troupe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Where the slabs of a rank are to lie; empty if that is fine as far as can be seen without writing.
+std::string fault_of_slab_directory(const fs::path& directory) {
+  std::error_code ignored;
+  if (!fs::exists(directory, ignored))
+    return {}; // will be made, in the data directory or beside one that is there
+  if (!fs::is_directory(directory, ignored))
+    return directory.string() + " is no directory";
+  if (::access(directory.c_str(), R_OK | W_OK | X_OK) != 0)
+    return system_error(errno, directory.string()).text;
+  return {};
+}
+
+/// What is wrong with the files and directories that a sound config names.
+std::vector<config::problem> faults_of_files(const config::node_config& config) {
+  std::vector<config::problem> out;
+  const auto note = [&](std::string path, std::string text) { out.push_back({std::move(path), std::move(text), {}}); };
+  if (const auto sound = io::check_data_directory(config.data_dir); !sound)
+    note("data_dir", sound.error().text);
+  for (std::size_t i = 0; i < config.storage.ranks.size(); ++i)
+    if (const auto& directory = config.storage.ranks[i].directory)
+      if (auto fault = fault_of_slab_directory(config.data_dir / *directory); !fault.empty())
+        note("storage.ranks[" + std::to_string(i) + "].directory", std::move(fault));
+  if (config.http.tokens_file)
+    if (const auto tokens = http::token_table::load(*config.http.tokens_file); !tokens)
+      note("http.tokens_file", tokens.error().text);
+  if (config.http.tls.certificate)
+    if (const auto tls = http::load_tls(config.http.tls); !tls)
+      note("http.tls", tls.error().text);
+  return out;
+}
+
+} // namespace
 
 void print_problems(std::span<const config::problem> problems) {
   for (const auto& x : problems)
@@ -15,8 +61,11 @@ int check_config(const check_config_options& options) {
     print_problems(loaded.error());
     return exit_usage;
   }
-  std::cout << config::to_json(*loaded);
-  return exit_ok;
+  if (const auto faults = faults_of_files(*loaded); !faults.empty()) {
+    print_problems(faults);
+    return exit_usage;
+  }
+  return print(config::to_json(*loaded)) ? exit_ok : exit_failed;
 }
 
 } // namespace troupe::cli

@@ -1,10 +1,10 @@
 #include "config/outline.hpp"
 
+#include "base/nearest_name.hpp"
 #include "config/document.hpp"
 #include "config/schema.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <type_traits>
 
 namespace troupe::config {
@@ -88,35 +88,6 @@ void append_rows(const outline_node& node, const std::string& path, std::vector<
   }
 }
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    auto diagonal = row[0]++;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const auto replace = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replace, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-/// The name that was probably meant, or nothing.
-std::string_view closest(std::string_view name, const std::vector<std::string_view>& names) {
-  constexpr std::size_t longest_name = 64;
-  std::string_view best;
-  std::size_t best_distance = 3;
-  for (const auto candidate : names) {
-    const auto distance = name.size() > longest_name ? best_distance : edit_distance(name, candidate);
-    if (distance < best_distance && distance < candidate.size()) {
-      best = candidate;
-      best_distance = distance;
-    }
-  }
-  return best;
-}
-
 } // namespace
 
 const outline_node* outline_node::find(std::string_view name) const noexcept {
@@ -149,7 +120,7 @@ std::vector<documented_key> documented_keys() {
 }
 
 std::string no_such_key(std::string_view name, const std::vector<std::string_view>& names) {
-  const auto meant = closest(name, names);
+  const auto meant = nearest_name(name, names);
   return meant.empty() ? "no such key" : "no such key; did you mean \"" + std::string{meant} + "\"?";
 }
 

@@ -1,6 +1,7 @@
 #include "config/rules.hpp"
 
 #include "base/identifiers.hpp"
+#include "base/page_limits.hpp"
 #include "config/document.hpp"
 #include "config/units.hpp"
 #include "io/page.hpp"
@@ -15,8 +16,6 @@
 namespace troupe::config {
 
 namespace {
-
-constexpr std::uint64_t max_page_bytes = 64 * mebibyte;
 
 /// Fewer than this cannot keep a few transfers under way while others are being evicted.
 constexpr std::uint64_t min_slots = 8;

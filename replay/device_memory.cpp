@@ -1,5 +1,7 @@
 #include "replay/device_memory.hpp"
 
+#include "base/page_limits.hpp"
+
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -259,11 +261,10 @@ wrong_byte device_memory::locate(std::uint64_t page_offset) const noexcept {
 
 result<kv_geometry> geometry_for_page_bytes(std::uint64_t page_bytes) {
   constexpr std::uint64_t step = 4096;
-  constexpr std::uint64_t largest = std::uint64_t{256} << 20;
-  if (page_bytes == 0 || page_bytes % step != 0 || page_bytes > largest)
-    return fail(
-        errc::invalid_argument,
-        fmt::format("no page of {} bytes: its size must be a multiple of 4 KiB, from 4 KiB to 256 MiB", page_bytes));
+  if (page_bytes == 0 || page_bytes % step != 0 || page_bytes > max_page_bytes)
+    return fail(errc::invalid_argument,
+                fmt::format("no page of {} bytes: its size must be a multiple of 4 KiB, from 4 KiB to {} MiB",
+                            page_bytes, max_page_bytes >> 20U));
   kv_geometry g;
   g.parts = 2;
   g.element_bytes = 2;

@@ -159,20 +159,30 @@ result<std::vector<trace_request>> read_trace(const std::filesystem::path& file,
   return requests;
 }
 
-result<trace> open_trace(std::string_view spec, std::uint32_t block_tokens, std::optional<std::size_t> limit) {
+result<trace> generate_trace(std::string_view spec, std::uint32_t block_tokens, std::optional<std::size_t> limit) {
+  const auto parameters = parse_loogle(spec);
+  if (!parameters)
+    return tl::unexpected(parameters.error());
+  auto requests = make_loogle(*parameters, block_tokens, limit);
+  if (!requests)
+    return tl::unexpected(std::move(requests.error()));
   trace out;
-  if (spec == "loogle" || spec.starts_with("loogle:")) {
-    const auto parameters = parse_loogle(spec);
-    if (!parameters)
-      return tl::unexpected(parameters.error());
-    auto requests = make_loogle(*parameters, block_tokens, limit);
-    if (!requests)
-      return tl::unexpected(std::move(requests.error()));
-    out.name = fmt::format("loogle:{},{},{},{}", parameters->groups, parameters->prefix_tokens, parameters->queries,
-                           parameters->query_tokens);
-    out.requests = std::move(*requests);
-    return out;
-  }
+  out.name = fmt::format("loogle:{},{},{},{}", parameters->groups, parameters->prefix_tokens, parameters->queries,
+                         parameters->query_tokens);
+  out.requests = std::move(*requests);
+  return out;
+}
+
+std::string to_json(const trace_request& x) {
+  // As published traces are written.
+  return fmt::format(R"({{"timestamp": {}, "input_length": {}, "output_length": {}, "hash_ids": [{}]}})",
+                     x.timestamp_ms, x.input_length, x.output_length, fmt::join(x.hash_ids, ", "));
+}
+
+result<trace> open_trace(std::string_view spec, std::uint32_t block_tokens, std::optional<std::size_t> limit) {
+  if (spec == "loogle" || spec.starts_with("loogle:"))
+    return generate_trace(spec, block_tokens, limit);
+  trace out;
   const std::filesystem::path file(spec);
   auto requests = read_trace(file, limit);
   if (!requests)

@@ -73,6 +73,12 @@ result<loogle_spec> parse_loogle(std::string_view text);
 result<std::vector<trace_request>> make_loogle(const loogle_spec& spec, std::uint32_t block_tokens,
                                                std::optional<std::size_t> limit);
 
+/// A trace of the built-in generator; `spec` as for `parse_loogle`.
+result<trace> generate_trace(std::string_view spec, std::uint32_t block_tokens, std::optional<std::size_t> limit);
+
+/// A request as one line of a trace file, without a newline: `read_trace` reads it back to an equal one.
+std::string to_json(const trace_request& request);
+
 /// A trace from what stands behind `--trace`: `loogle` or `loogle:…` is the generator, anything else a file (a file of
 /// such a name can be given as `./loogle`). `block_tokens` is used by the generator only: a file comes in blocks.
 result<trace> open_trace(std::string_view spec, std::uint32_t block_tokens, std::optional<std::size_t> limit);

@@ -223,7 +223,7 @@ public:
     const auto status = rocksdb::DB::Open(database_options(wanted), directory_.path().string(), &opened);
     if (!status.ok())
       return failed(status, "cannot open the metadata store in '" + directory_.path().string() +
-                                "'; if it is damaged, restore a checkpoint, or delete the directory to start with an "
+                                "'; if it is damaged, delete the directory to start with an "
                                 "empty cache");
     db_.reset(opened);
     if (auto counted = count_run(); !counted)

@@ -107,7 +107,7 @@ result<void> check_files(const fs::path& path) {
   for (fs::directory_iterator at(path, code), end; !code && at != end; at.increment(code))
     if (is_data_file(at->path().filename()))
       return fail(errc::corrupt, quoted(path) + " has data in it but no file " + std::string(current_name) +
-                                     "; restore a checkpoint, or delete the directory to start with an empty cache");
+                                     "; delete the directory to start with an empty cache");
   if (code)
     return failed(code.value(), "cannot list the directory " + quoted(path));
   return {};

@@ -16,7 +16,7 @@ bool contains(const std::string& text, std::string_view part) {
 
 TEST_CASE("help and version go to stdout and are a success") {
   for (const auto& command : {arguments{"--help"}, arguments{"serve", "--help"}, arguments{"replay", "--help"},
-                              arguments{"check-config", "--help"}}) {
+                              arguments{"check-config", "--help"}, arguments{"make-trace", "--help"}}) {
     const auto x = run(program_with(command));
     INFO(x.out << x.err);
     CHECK(x.code == 0);
@@ -49,6 +49,10 @@ TEST_CASE("a wrong command line ends with 2, a reason on stderr and nothing on s
       {"replay", "--trace", "loogle:1", "--limit", "-1"},
       {"replay", "--trace", "loogle:1", "--page-bytes", "4097"},
       {"replay", "--trace", "loogle:1", "--page-bytes", "0"},
+      {"replay", "--trace", "/no/such/trace.jsonl"},
+      {"make-trace"},
+      {"make-trace", "/no/such/trace.jsonl"},
+      {"make-trace", "loogle:1", "--block-tokens", "0"},
       {"replay", "--trace", "loogle:1", "--capacity-pages", "1"},
       {"replay", "--trace", "loogle:x"},
       {"replay", "--trace", "loogle:1,2,3,4,5"},
@@ -81,6 +85,119 @@ TEST_CASE("a wrong command line ends with 2, a reason on stderr and nothing on s
     CHECK_FALSE(x.err.empty());
     CHECK(entries(scratch.path()).empty());
   }
+}
+
+TEST_CASE("a word that is no command or option is named, with the one that was probably meant") {
+  struct wrong_word {
+    arguments command;
+    const char* said;
+  };
+  const std::vector<wrong_word> words{
+      {{"foo"}, "unknown command 'foo'"},
+      {{"sevre"}, "unknown command 'sevre'; did you mean 'serve'?"},
+      {{"relpay", "--trace", "x"}, "unknown command 'relpay'; did you mean 'replay'?"},
+      {{"versoin"}, "did you mean 'version'?"},
+      {{"replay", "--tarce", "x"}, "unknown option '--tarce'; did you mean '--trace'?"},
+      {{"replay", "--trace", "loogle:1", "--page-byte=4096"}, "'--page-byte'; did you mean '--page-bytes'?"},
+      {{"serve", "--confg", "x"}, "unknown option '--confg'; did you mean '--config'?"},
+      {{"check-config", "--bogus", "x"}, "unknown option '--bogus'"},
+      {{"--vresion"}, "unknown option '--vresion'; did you mean '--version'?"},
+  };
+  for (const auto& wrong : words) {
+    const auto x = run(program_with(wrong.command));
+    INFO(wrong.said << ": " << x.err);
+    CHECK(x.code == 2);
+    CHECK(x.out.empty());
+    CHECK(contains(x.err, wrong.said));
+  }
+}
+
+TEST_CASE("the words help and version mean what the options do") {
+  const auto same = [](const arguments& word, const arguments& option) {
+    const auto x = run(program_with(word));
+    INFO(x.err);
+    CHECK(x.code == 0);
+    CHECK_FALSE(x.out.empty());
+    CHECK(x.out == run(program_with(option)).out);
+  };
+  same({"help"}, {"--help"});
+  same({"help", "replay"}, {"replay", "--help"});
+  same({"version"}, {"--version"});
+}
+
+TEST_CASE("numbers out of their bounds are refused in a sentence that has the bounds") {
+  const auto said = [](const char* option, const char* value) {
+    const auto x = run(program_with({"replay", "--trace", "loogle:1", option, value}));
+    CHECK(x.code == 2);
+    return x.err;
+  };
+  CHECK(contains(said("--limit", "-1"), "--limit: expected a whole number, got '-1'"));
+  CHECK(contains(said("--limit", "1e3"), "expected a whole number, got '1e3'"));
+  CHECK(contains(said("--concurrency", "257"), "expected a whole number from 1 to 256, got '257'"));
+  CHECK(contains(said("--device", "tpu"), "--device: expected host, cuda or cuda:N, got 'tpu'"));
+  // The same maximum, whoever looks at it.
+  CHECK(contains(said("--page-bytes", "134217728"), "from 4096 to 67108864, got '134217728'"));
+  CHECK(contains(said("--page-bytes", "4097"), "a multiple of 4 KiB, from 4 KiB to 64 MiB"));
+}
+
+TEST_CASE("what cannot be written to stdout is an error of every command") {
+  const scratch_directory scratch;
+  const auto config = write_config(scratch.path(), node_config(scratch.path())).string();
+  for (const auto& command :
+       {arguments{"--help"}, arguments{"--version"}, arguments{"check-config", config},
+        arguments{"make-trace", "loogle:2,1024,3,128"}, arguments{"serve", "--config", config},
+        arguments{"replay", "--trace", "loogle:1,512,2,64", "--config", config},
+        arguments{"replay", "--json", "--trace", "loogle:1,512,2,64", "--config", config},
+        arguments{"replay", "--json", "--engine", "--trace", "loogle:1,512,2,64", "--config", config}}) {
+    auto how = program_with(command);
+    how.stdout_file = "/dev/full";
+    const auto x = run(how);
+    INFO(command.front() << ": " << x.err);
+    CHECK(x.code == 1);
+    CHECK(contains(x.err, "cannot write to stdout: No space left on device"));
+  }
+}
+
+TEST_CASE("check-config looks at the files and directories that a config names") {
+  const scratch_directory scratch;
+  std::ofstream(scratch / "tokens") << "admin 0123456789abcdef0123456789abcdef\n";
+  std::ofstream(scratch / "no.pem") << "no certificate\n";
+  std::filesystem::permissions(scratch / "tokens", static_cast<std::filesystem::perms>(0600));
+  auto config = node_config(scratch.path());
+  config["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
+  config["http"]["tokens_file"] = (scratch / "tokens").string();
+  const auto file = write_config(scratch.path(), config).string();
+  const auto good = run(program_with({"check-config", file}));
+  INFO(good.err);
+  CHECK(good.code == 0);
+  CHECK_FALSE(std::filesystem::exists(scratch / "data")); // looking makes nothing
+
+  const auto said = [&](const arguments& settings) {
+    auto command = program_with({"check-config", file});
+    for (const auto& x : settings)
+      command.arguments.insert(command.arguments.end(), {"--set", x});
+    const auto x = run(command);
+    INFO(x.err);
+    CHECK(x.code == 2);
+    CHECK(x.out.empty());
+    return x.err;
+  };
+  const auto pem = (scratch / "no.pem").string();
+  CHECK(contains(said({"http.tokens_file=" + (scratch / "none").string()}), "http.tokens_file: "));
+  CHECK(contains(said({"http.tls.certificate=" + pem, "http.tls.key=" + pem}), "http.tls: "));
+  CHECK(contains(said({"data_dir=" + file}), "data_dir: "));
+  CHECK(contains(said({"data_dir=/dev/null/data"}), "data_dir: "));
+  std::filesystem::create_directories(scratch / "data");
+  std::filesystem::permissions(scratch / "data", static_cast<std::filesystem::perms>(0700));
+  std::ofstream(scratch / "data/taken") << "a file\n";
+  CHECK(contains(said({"storage.ranks[0].directory=taken"}), "storage.ranks[0].directory: "));
+  std::filesystem::permissions(scratch / "data", static_cast<std::filesystem::perms>(0755));
+  CHECK(contains(said({}), "chmod 700 "));
+  // All at once.
+  const auto all =
+      said({"http.tokens_file=" + (scratch / "none").string(), "http.tls.certificate=" + pem, "http.tls.key=" + pem});
+  for (const auto* part : {"data_dir: ", "http.tokens_file: ", "http.tls: "})
+    CHECK(contains(all, part));
 }
 
 TEST_CASE("check-config prints the effective config, which loads again to the same") {

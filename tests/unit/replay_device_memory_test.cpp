@@ -1,3 +1,4 @@
+#include "base/page_limits.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "replay/device_memory.hpp"
 #include "tests/catch.hpp"
@@ -240,13 +241,13 @@ TEST_CASE("There is a geometry for every page size that is a multiple of 4 KiB, 
   CHECK(check(std::uint64_t{2} << 20U) == kv_geometry{32, 2, 8, 128, 2, 16});
   for (std::uint64_t k = 1; k <= 600; ++k)
     check(k * 4096);
-  for (unsigned shift = 12; shift <= 28; ++shift)
+  for (unsigned shift = 12; shift <= 26; ++shift)
     CHECK(check(std::uint64_t{1} << shift).layers <= 128);
   std::mt19937_64 random(1);
   for (int i = 0; i < 1000; ++i)
-    check((1 + random() % 65536) * 4096);
+    check((1 + random() % 16384) * 4096);
   for (const std::uint64_t bad : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4095}, std::uint64_t{4097},
-                                  (std::uint64_t{256} << 20U) + 4096, ~std::uint64_t{0}, ~std::uint64_t{4095}}) {
+                                  max_page_bytes + 4096, ~std::uint64_t{0}, ~std::uint64_t{4095}}) {
     const auto refused = geometry_for_page_bytes(bad);
     REQUIRE(!refused.has_value());
     CHECK(refused.error().code == errc::invalid_argument);

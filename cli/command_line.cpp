@@ -1,0 +1,290 @@
+#include "cli/command_line.hpp"
+
+#include "base/nearest_name.hpp"
+#include "base/page_limits.hpp"
+#include "cli/output.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <iostream>
+#include <limits>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr const char* set_help =
+    "Override one config value, as in actors.port=0 or storage.ranks[0].slab_bytes=\"1 GiB\"; "
+    "may be given several times";
+
+void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
+  command.add_option("--set", overrides, set_help)->type_name("PATH=VALUE")->allow_extra_args(false);
+}
+
+/// A whole number from `least` to `most`; without `most`, any that is not below zero.
+CLI::Validator whole_number(std::uint64_t least = 0, std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) {
+  const auto is_bounded = most != std::numeric_limits<std::uint64_t>::max();
+  const auto range = is_bounded ? " from " + std::to_string(least) + " to " + std::to_string(most) : std::string();
+  return {[=](std::string& text) -> std::string {
+            std::uint64_t value = 0;
+            const auto* end = text.data() + text.size();
+            const auto [stop, failure] = std::from_chars(text.data(), end, value);
+            const auto good = failure == std::errc{} && stop == end && value >= least && value <= most;
+            return good ? std::string() : "expected a whole number" + range + ", got '" + text + "'";
+          },
+          is_bounded ? std::to_string(least) + " to " + std::to_string(most) : std::string()};
+}
+
+/// "cuda:1" → 1; none for what is no GPU.
+std::optional<int> gpu_of(const std::string& text) {
+  if (text == "cuda")
+    return 0;
+  constexpr std::size_t digits_from = 5;
+  constexpr std::size_t most_digits = 3;
+  const auto digits = text.size() - std::min(text.size(), digits_from);
+  if (!text.starts_with("cuda:") || digits == 0 || digits > most_digits ||
+      text.find_first_not_of("0123456789", digits_from) != std::string::npos)
+    return std::nullopt;
+  return std::stoi(text.substr(digits_from));
+}
+
+CLI::App* add_serve(CLI::App& app, serve_options& options) {
+  auto* command = app.add_subcommand("serve", "Run a node until SIGINT or SIGTERM, then drain and exit");
+  command->add_option("--config", options.config, "The node's config file")->required()->type_name("FILE");
+  add_overrides(*command, options.overrides);
+  command->footer("Prints one line of JSON on stdout when ready:\n"
+                  "  {\"event\":\"ready\",\"node\":NAME,\"actors\":{\"host\":HOST,\"port\":PORT}}\n"
+                  "Logs go to stderr. A second signal while draining ends the program at once.");
+  return command;
+}
+
+/// What of the node a replay runs for itself, or attaches to.
+void add_node_options(CLI::App& command, replay_options& options) {
+  auto* config =
+      command.add_option("--config", options.config, "Config of the node to run in this process")->type_name("FILE");
+  auto* attach =
+      command
+          .add_option("--attach", options.attach, "Use the node that serves there, on this host, instead of an own one")
+          ->type_name("HOST:PORT");
+  config->excludes(attach);
+  command
+      .add_option_function<std::uint32_t>(
+          "--attach-limit", [&](std::uint32_t seconds) { options.attach_limit = std::chrono::seconds(seconds); },
+          "Seconds to wait for a node that does not answer, at the start and when it was lost (20 if not given)")
+      ->check(whole_number(1, 86400))
+      ->type_name("N")
+      ->needs(attach);
+  command.add_option("--namespace", options.space, "Namespace to work in; the node's first if not given")
+      ->type_name("NAME");
+  command
+      .add_option("--page-bytes", options.page_bytes, "Bytes of a page on one rank, a multiple of 4096; own node only")
+      ->check(whole_number(4096, max_page_bytes))
+      ->type_name("N")
+      ->excludes(attach);
+  command.add_option("--ranks", options.ranks, "Ranks a key must be on to be complete; own node only")
+      ->check(whole_number(1, 64))
+      ->type_name("N")
+      ->excludes(attach);
+  command
+      .add_option("--capacity-pages", options.capacity_pages,
+                  "Slots per rank; own node only. As many as the trace needs if neither this nor --config is given")
+      ->check(whole_number(16, std::uint64_t{1} << 31U))
+      ->type_name("N")
+      ->excludes(attach);
+}
+
+void add_engine_options(CLI::App& command, replay_options& options, CLI::Option* engine) {
+  command
+      .add_option("--blocks-per-page", options.blocks_per_page,
+                  "With --engine: blocks of the engine that make one page")
+      ->check(whole_number(1, 1024))
+      ->type_name("N")
+      ->capture_default_str()
+      ->needs(engine);
+  command
+      .add_option("--kv-blocks", options.kv_blocks,
+                  "With --engine: blocks of KV cache on each worker; too few for all requests under way lead to "
+                  "preemptions")
+      ->check(whole_number(1, 1U << 30U))
+      ->type_name("N")
+      ->needs(engine);
+  command
+      .add_option("--inject-faults", options.faults,
+                  "With --engine: abort requests, let blocks run short, and damage pages of an own node on disk, as "
+                  "this seed says")
+      ->check(whole_number())
+      ->type_name("SEED")
+      ->needs(engine);
+}
+
+CLI::App* add_replay(CLI::App& app, replay_options& options) {
+  auto* command =
+      app.add_subcommand("replay", "Replay a request trace: look up, load and check every byte, save what is missing");
+  command
+      ->add_option("--trace", options.trace,
+                   "A trace file (JSON lines), or the generator loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS")
+      ->required()
+      ->type_name("FILE");
+  add_node_options(*command, options);
+  command->add_option("--limit", options.limit, "Replay the first N requests only")
+      ->check(whole_number())
+      ->type_name("N");
+  command->add_option("--concurrency", options.concurrency, "Requests under way at once")
+      ->check(whole_number(1, 256))
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      ->add_option("--salt", options.salt,
+                   "Other keys for the same trace, so that a second replay starts cold on a node that has seen it")
+      ->check(whole_number())
+      ->type_name("N");
+  command
+      ->add_option_function<std::string>(
+          "--device", [&](const std::string& text) { options.gpu = gpu_of(text); },
+          "Where the KV cache lies: host memory, or the memory of a GPU (host if not given)")
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            return text == "host" || gpu_of(text) ? std::string() : "expected host, cuda or cuda:N, got '" + text + "'";
+          },
+          ""))
+      ->type_name("host|cuda|cuda:N");
+  auto* transfer_only = command->add_flag("--transfer-only", options.transfer_only,
+                                          "Neither fill blocks nor compare them, to measure how fast pages are moved");
+  auto* engine = command->add_flag("--engine", options.engine,
+                                   "Play the trace on a model of an engine, through both halves of its connector");
+  engine->excludes(transfer_only);
+  add_engine_options(*command, options, engine);
+  command->add_flag("--json", options.json, "Print the report as one JSON object");
+  command->add_flag("--quiet", options.quiet, "No progress on stderr");
+  add_overrides(*command, options.overrides);
+  command->footer("Without --config and --attach, a node of its own runs below a temporary directory beside the "
+                  "working directory (or data_dir, with --set) and is removed afterwards.");
+  return command;
+}
+
+CLI::App* add_check_config(CLI::App& app, check_config_options& options) {
+  auto* command = app.add_subcommand(
+      "check-config", "Say what is wrong with a config and the files it names, or print the effective one");
+  command->add_option("FILE", options.config, "The config file")->required();
+  add_overrides(*command, options.overrides);
+  return command;
+}
+
+CLI::App* add_make_trace(CLI::App& app, make_trace_options& options) {
+  auto* command = app.add_subcommand("make-trace", "Print a generated trace as JSON lines, for `replay --trace FILE`");
+  command->add_option("GENERATOR", options.generator, "loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS")->required();
+  command->add_option("--block-tokens", options.block_tokens, "Tokens of a block")
+      ->check(whole_number(1, 65536))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--limit", options.limit, "The first N requests only")->check(whole_number())->type_name("N");
+  return command;
+}
+
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> known) {
+  const auto meant = nearest_name(word, known);
+  return meant.empty() ? std::string() : "; did you mean '" + std::string(meant) + "'?";
+}
+
+/// What is wrong with the first word that names neither a command nor an option of one; empty if nothing is. CLI11
+/// would complain of what is missing instead.
+std::string unknown_word(const CLI::App& app, std::span<const std::string> words) {
+  if (words.empty())
+    return {};
+  std::vector<std::string_view> names;
+  const CLI::App* chosen = nullptr;
+  for (const auto* x : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(x->get_name());
+    if (x->get_name() == words.front())
+      chosen = x;
+  }
+  if (chosen == nullptr && !words.front().starts_with('-')) {
+    names.insert(names.end(), {"help", "version"});
+    return "unknown command '" + words.front() + "'" + did_you_mean(words.front(), names);
+  }
+  const auto& command = chosen == nullptr ? app : *chosen;
+  std::vector<std::string> options;
+  for (const auto* x : command.get_options())
+    for (const auto& name : x->get_lnames())
+      options.push_back("--" + name);
+  for (const auto& word : words.subspan(chosen == nullptr ? 0 : 1)) {
+    if (word == "--")
+      break;
+    if (!word.starts_with("--"))
+      continue;
+    const auto name = word.substr(0, word.find('='));
+    if (std::ranges::find(options, name) == options.end())
+      return "unknown option '" + name + "'" +
+             did_you_mean(name, std::vector<std::string_view>(options.begin(), options.end()));
+  }
+  return {};
+}
+
+/// `troupe help replay` and `troupe version` mean what they say.
+void translate(std::vector<std::string>& words) {
+  if (words.empty())
+    return;
+  if (words.front() == "version")
+    words.front() = "--version";
+  if (words.front() == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
+}
+
+nothing_to_do refuse(const std::string& why) {
+  std::cerr << "troupe: " << why << "\nRun with --help for what there is.\n";
+  return {exit_usage};
+}
+
+} // namespace
+
+command parse_command_line(int argc, const char* const* argv) {
+  CLI::App app("Troupe keeps the KV caches of LLM inference engines outside the GPU and shares them.", "troupe");
+  app.set_version_flag("--version", std::string("troupe ") + TROUPE_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "`troupe help COMMAND` lists the options of a command.\n"
+      "Exit codes: 0 all went well, 1 it ran and something failed, 2 the command line, the config or a file that "
+      "they name is wrong; a replay that is interrupted ends with 128 and the number of the signal.");
+  serve_options serving;
+  replay_options replaying;
+  check_config_options checking;
+  make_trace_options making;
+  const auto* serve_command = add_serve(app, serving);
+  const auto* replay_command = add_replay(app, replaying);
+  const auto* check_command = add_check_config(app, checking);
+  add_make_trace(app, making);
+
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  translate(words);
+  if (const auto wrong = unknown_word(app, words); !wrong.empty())
+    return refuse(wrong);
+  try {
+    std::reverse(words.begin(), words.end()); // as CLI11 takes them
+    app.parse(words);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() != static_cast<int>(CLI::ExitCodes::Success))
+      return refuse(e.what());
+    std::ostringstream out;
+    app.exit(e, out, out);
+    return nothing_to_do{print(out.str()) ? exit_ok : exit_failed};
+  }
+  if (serve_command->parsed())
+    return serving;
+  if (replay_command->parsed())
+    return replaying;
+  if (check_command->parsed())
+    return checking;
+  return making;
+}
+
+} // namespace troupe::cli
