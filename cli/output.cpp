@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <iostream>
 #include <poll.h>
+#include <string>
 #include <unistd.h>
 
 namespace troupe::cli {
@@ -26,7 +27,8 @@ bool print(std::string_view text) {
       pollfd writable{STDOUT_FILENO, POLLOUT, 0};
       ::poll(&writable, 1, -1);
     } else if (errno != EINTR) {
-      std::cerr << "troupe: cannot write to stdout: " << std::strerror(errno) << '\n';
+      // At once, so that no line of the log comes between.
+      std::cerr << "troupe: cannot write to stdout: " + std::string(std::strerror(errno)) + "\n";
       return false;
     }
   }

@@ -256,10 +256,10 @@ int play_and_report(caf::actor_system& system, const link_options& where, const 
 } // namespace
 
 int report_failure(const error& why, const replay_options& options) {
-  std::cerr << "troupe replay: " << to_string(why);
+  auto line = "troupe replay: " + to_string(why);
   if (why.code == errc::unreachable && !options.attach.empty())
-    std::cerr << "; `troupe serve` starts a node, --attach-limit waits longer for one";
-  std::cerr << '\n';
+    line += "; `troupe serve` starts a node, --attach-limit waits longer for one";
+  std::cerr << line + '\n';
   return why.code == errc::invalid_argument ? exit_usage : exit_failed;
 }
 

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <sys/stat.h>
@@ -71,6 +72,8 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
     ready["http"] = {{"host", options.http.host}, {"port", x.http->port()}};
     logger->info("HTTP is served on {}:{}", options.http.host, x.http->port());
   }
+  // Whoever sees the line finds in the log what was said before it.
+  log::flush(std::chrono::milliseconds(200));
   return print(ready.dump() + "\n");
 }
 

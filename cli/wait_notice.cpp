@@ -66,8 +66,7 @@ std::string why_silent(const std::string& host, std::uint16_t port) {
   return text_of(first);
 }
 
-wait_notice::wait_notice(progress_display& display, const link_options& where, duration limit)
-    : display_(display) {
+wait_notice::wait_notice(progress_display& display, const link_options& where, duration limit) : display_(display) {
   if (!where.local)
     thread_ = std::thread([this, host = where.host, port = where.port,
                            until = std::chrono::steady_clock::now() + limit] { tell(host, port, until); });
