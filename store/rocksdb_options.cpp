@@ -1,9 +1,16 @@
 #include "store/rocksdb_options.hpp"
 
+#include "base/log.hpp"
+
 #include <rocksdb/env.h>
 #include <rocksdb/table.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdarg>
 #include <cstddef>
+#include <cstdio>
+#include <memory>
 
 namespace troupe::store {
 
@@ -26,6 +33,31 @@ rocksdb::BlockBasedTableOptions table_options() {
   table.format_version = 5;
   return table;
 }
+
+/// What RocksDB has to say goes into the node's log. Its own log file is left out: when the disk is full, the second
+/// line that it cannot write ends the process with an assertion.
+class forwarding_logger final : public rocksdb::Logger {
+public:
+  forwarding_logger() : Logger(rocksdb::InfoLogLevel::WARN_LEVEL) {}
+
+  using Logger::Logv;
+  void Logv(const char* format, va_list arguments) override { log_line(spdlog::level::warn, format, arguments); }
+  void Logv(rocksdb::InfoLogLevel level, const char* format, va_list arguments) override {
+    if (level >= GetInfoLogLevel() && level != rocksdb::InfoLogLevel::HEADER_LEVEL)
+      log_line(level >= rocksdb::InfoLogLevel::ERROR_LEVEL ? spdlog::level::err : spdlog::level::warn, format,
+               arguments);
+  }
+  /// The options, in some hundred lines.
+  void LogHeader(const char*, va_list) override {}
+
+private:
+  static void log_line(spdlog::level::level_enum level, const char* format, va_list arguments) {
+    std::array<char, 1024> line{}; // what is longer is cut
+    std::vsnprintf(line.data(), line.size(), format, arguments);
+    std::ranges::replace(line, '\n', ' ');
+    log::get("store")->log(level, "RocksDB: {}", line.data());
+  }
+};
 
 } // namespace
 
@@ -69,10 +101,8 @@ rocksdb::Options database_options(const rocksdb_store_options& wanted) {
   o.max_bgerror_resume_count = 0;
   o.paranoid_checks = true;
 
-  // RocksDB's own log: enough to see what happened, in bounds. No threads that write statistics.
-  o.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
-  o.max_log_file_size = mebibyte;
-  o.keep_log_file_num = 4;
+  // No threads that write statistics.
+  o.info_log = std::make_shared<forwarding_logger>();
   o.stats_dump_period_sec = 0;
   o.stats_persist_period_sec = 0;
   o.max_manifest_file_size = 16 * mebibyte;

@@ -1,0 +1,108 @@
+#include "tests/catch.hpp"
+#include "tests/unit/store_support.hpp"
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+using namespace troupe;
+using namespace troupe::store;
+using namespace troupe::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Files of this process cannot become longer, as on a disk that is full in a moment.
+class file_size_limit {
+public:
+  explicit file_size_limit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
+    const rlimit small{bytes, before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  }
+  file_size_limit(const file_size_limit&) = delete;
+  file_size_limit& operator=(const file_size_limit&) = delete;
+  ~file_size_limit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+/// The directory of a store whose process was killed, with so many pages in its log.
+void leave_behind(const fs::path& from, const fs::path& to, std::uint64_t pages) {
+  const auto store = open_store(options_for(from, durability::relaxed));
+  write_batch batch;
+  for (std::uint64_t n = 0; n < pages; ++n)
+    batch.put(page_number(n, 0, {static_cast<slot_number>(n), 1}));
+  REQUIRE(commit_now(*store, std::move(batch)));
+  fs::copy(from, to);
+}
+
+} // namespace
+
+TEST_CASE("a store needs no file besides those that hold its data", "[store][rocksdb][full]") {
+  scratch_directory directory;
+  for (int round = 0; round < 2; ++round) {
+    // Enough for some pages, and for less than what RocksDB says of its options.
+    const file_size_limit full(8192);
+    const auto store = open_store(directory.path() / "index");
+    write_batch batch;
+    batch.put(page_number(1));
+    REQUIRE(commit_now(*store, std::move(batch)));
+    CHECK(store->close());
+  }
+  CHECK_FALSE(fs::exists(directory.path() / "index/LOG"));
+}
+
+TEST_CASE("a store on a disk that is full opens, or says so, and nothing is lost", "[store][rocksdb][full]") {
+  constexpr std::uint64_t pages = 3000;
+  scratch_directory scratch;
+  leave_behind(scratch / "before", scratch / "killed", pages);
+  std::uint64_t bytes = 0;
+  for (const auto& x : fs::directory_iterator(scratch / "killed"))
+    bytes += (x.file_size() + 4095) / 4096 * 4096;
+  const auto disk = scratch / "disk";
+  fs::create_directory(disk);
+  std::size_t refused = 0;
+  std::size_t opened = 0;
+  for (std::uint64_t room = 0; room <= 240; room += 8) {
+    INFO(room << " KiB of room");
+    const auto size = "size=" + std::to_string(bytes / 1024 + room);
+    if (::mount("troupe-test", disk.c_str(), "tmpfs", 0, (size + "k").c_str()) != 0) {
+      WARN("not run: mounting a small file system needs root");
+      return;
+    }
+    fs::copy(scratch / "killed", disk / "index");
+    for (int round = 0; round < 2; ++round) {
+      const auto store = rocksdb_store::open(options_for(disk / "index"));
+      if (store) {
+        ++opened;
+        loaded found;
+        load_all(**store, found);
+        CHECK(found.pages.size() == pages);
+        (void)(*store)->close();
+        continue;
+      }
+      ++refused;
+      CHECK(store.error().code == errc::no_space);
+      CHECK(store.error().text.find((disk / "index").string()) != std::string::npos);
+    }
+    // With room again it has all that it had.
+    REQUIRE(::mount("troupe-test", disk.c_str(), "tmpfs", MS_REMOUNT, "size=64m") == 0);
+    {
+      const auto store = open_store(disk / "index");
+      loaded found;
+      load_all(*store, found);
+      CHECK(found.pages.size() == pages);
+    }
+    CHECK(::umount(disk.c_str()) == 0);
+  }
+  CHECK(refused > 0);
+  CHECK(opened > 0);
+}
