@@ -8,18 +8,23 @@ namespace troupe::store {
 
 namespace {
 
-constexpr std::uint8_t identity_version = 1;
-// A namespace is written as the oldest version that can say it, so that it is lost to as few older builds as can be.
+/// Without epochs.
+constexpr std::uint8_t first_identity_version = 1;
+constexpr std::uint8_t identity_version = 2;
+/// All layers have one shape.
 constexpr std::uint8_t uniform_namespace = 1;
-/// Layers have several shapes.
+/// Layers may have several shapes.
 constexpr std::uint8_t mixed_namespace = 2;
+/// The same, and who made it.
+constexpr std::uint8_t namespace_with_origin = 3;
 
 constexpr std::size_t digest_bytes = 16;
 constexpr std::size_t namespace_key_bytes = 1 + digest_bytes;
 constexpr std::size_t rank_key_bytes = namespace_key_bytes + 4;
 constexpr std::size_t page_key_bytes = namespace_key_bytes + digest_bytes + 4;
 constexpr std::size_t page_value_bytes = 8;
-constexpr std::size_t page_with_parent_bytes = page_value_bytes + digest_bytes;
+constexpr std::size_t incarnation_bytes = 8;
+constexpr std::size_t rank_value_bytes = 8;
 
 // More characters of a malformed key help nobody.
 constexpr std::size_t most_hex = 128;
@@ -126,9 +131,8 @@ tl::unexpected<error> wrong_value(std::string_view key, std::string_view value) 
 }
 
 tl::unexpected<error> wrong_version(std::string_view key, std::uint8_t found, std::uint8_t known) {
-  const std::string up_to = known > 1 ? "s 1 to " : " ";
   return corrupt(key,
-                 "has version " + std::to_string(found) + ", this build reads version" + up_to + std::to_string(known));
+                 "has version " + std::to_string(found) + ", this build reads versions 1 to " + std::to_string(known));
 }
 
 void append_geometry(std::string& out, const kv_geometry& x) {
@@ -209,11 +213,12 @@ void append_value(std::string& out, const node_identity& record) {
   append_little(out, record.run);
   for (const auto b : record.secret)
     out.push_back(to_char(std::to_integer<std::uint64_t>(b)));
+  append_little(out, record.epoch);
+  append_little(out, record.next_epoch);
 }
 
 void append_value(std::string& out, const namespace_record& record) {
-  const auto& further = record.spec.geometry.further;
-  append_little(out, further.empty() ? uniform_namespace : mixed_namespace);
+  append_little(out, namespace_with_origin);
   append_little(out, static_cast<std::uint8_t>(record.mode));
   append_little(out, static_cast<std::uint8_t>(record.slot_index ? 1 : 0));
   append_little(out, record.max_ranks);
@@ -223,17 +228,21 @@ void append_value(std::string& out, const namespace_record& record) {
     append_text(out, *text);
   append_little(out, spec.world_size);
   append_geometry(out, spec.geometry);
-  if (!further.empty())
-    append_further(out, further);
+  append_further(out, spec.geometry.further);
+  append_little(out, static_cast<std::uint8_t>(record.origin));
 }
 
 void append_value(std::string& out, const rank_record& record) {
   append_little(out, record.slots);
+  if (record.incarnation != 0)
+    append_little(out, record.incarnation);
 }
 
 void append_value(std::string& out, const page_record& record) {
   append_little(out, record.where.slot);
   append_little(out, record.where.generation);
+  if (record.incarnation != 0)
+    append_little(out, record.incarnation);
   if (!record.parent.is_null()) {
     append_little(out, record.parent.hi);
     append_little(out, record.parent.lo);
@@ -244,11 +253,16 @@ result<node_identity> decode_identity(std::string_view key, std::string_view val
   if (!is_key_of(key, table::identity, 1))
     return wrong_key(key);
   byte_reader in(value);
-  if (const auto version = in.little<std::uint8_t>(); version != identity_version && !value.empty())
+  const auto version = in.little<std::uint8_t>();
+  if (version != first_identity_version && version != identity_version && !value.empty())
     return wrong_version(key, version, identity_version);
   node_identity record;
   record.run = in.little<std::uint64_t>();
   const auto secret = in.take(record.secret.size());
+  if (version == identity_version) {
+    record.epoch = in.little<incarnation_number>();
+    record.next_epoch = in.little<incarnation_number>();
+  }
   if (!in.ended_well())
     return wrong_value(key, value);
   std::ranges::transform(secret, record.secret.begin(), [](char c) { return static_cast<std::byte>(to_byte(c)); });
@@ -262,8 +276,8 @@ result<namespace_record> decode_namespace(std::string_view key, std::string_view
   record.id = byte_reader(key.substr(1)).big_digest<namespace_id>();
   byte_reader in(value);
   const auto version = in.little<std::uint8_t>();
-  if (version != uniform_namespace && version != mixed_namespace && !value.empty())
-    return wrong_version(key, version, mixed_namespace);
+  if ((version < uniform_namespace || version > namespace_with_origin) && !value.empty())
+    return wrong_version(key, version, namespace_with_origin);
   const auto mode = in.little<std::uint8_t>();
   record.mode = static_cast<world_size_mode>(mode);
   const auto slot_index = in.little<std::uint8_t>();
@@ -276,9 +290,12 @@ result<namespace_record> decode_namespace(std::string_view key, std::string_view
     *text = in.text();
   spec.world_size = in.little<std::uint32_t>();
   spec.geometry = read_geometry(in);
-  if (version == mixed_namespace)
+  if (version >= mixed_namespace)
     spec.geometry.further = read_further(in);
-  if (!in.ended_well() || mode > static_cast<std::uint8_t>(world_size_mode::automatic) || slot_index > 1)
+  const auto origin = version >= namespace_with_origin ? in.little<std::uint8_t>() : std::uint8_t{0};
+  record.origin = static_cast<space_origin>(origin);
+  if (!in.ended_well() || mode > static_cast<std::uint8_t>(world_size_mode::automatic) || slot_index > 1 ||
+      origin > static_cast<std::uint8_t>(space_origin::api))
     return wrong_value(key, value);
   return record;
 }
@@ -292,6 +309,8 @@ result<rank_record> decode_rank(std::string_view key, std::string_view value) {
   record.rank = name.big<rank_number>();
   byte_reader in(value);
   record.slots = in.little<std::uint64_t>();
+  if (value.size() == rank_value_bytes + incarnation_bytes)
+    record.incarnation = in.little<incarnation_number>();
   if (!in.ended_well())
     return wrong_value(key, value);
   return record;
@@ -300,7 +319,9 @@ result<rank_record> decode_rank(std::string_view key, std::string_view value) {
 result<page_record> decode_page(std::string_view key, std::string_view value) {
   if (!is_key_of(key, table::pages, page_key_bytes))
     return wrong_key(key);
-  if (value.size() != page_value_bytes && value.size() != page_with_parent_bytes)
+  const bool has_parent = value.size() >= page_value_bytes + digest_bytes;
+  const auto without_parent = value.size() - (has_parent ? digest_bytes : 0);
+  if (without_parent != page_value_bytes && without_parent != page_value_bytes + incarnation_bytes)
     return wrong_value(key, value);
   byte_reader name(key.substr(1));
   byte_reader in(value);
@@ -310,7 +331,9 @@ result<page_record> decode_page(std::string_view key, std::string_view value) {
   record.rank = name.big<rank_number>();
   record.where.slot = in.little<slot_number>();
   record.where.generation = in.little<generation_number>();
-  if (value.size() == page_with_parent_bytes) {
+  if (without_parent > page_value_bytes)
+    record.incarnation = in.little<incarnation_number>();
+  if (has_parent) {
     record.parent.hi = in.little<std::uint64_t>();
     record.parent.lo = in.little<std::uint64_t>();
   }

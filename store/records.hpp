@@ -3,6 +3,7 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "base/incarnation.hpp"
 #include "base/namespace_spec.hpp"
 
 #include <array>
@@ -19,8 +20,9 @@
 /// big-endian. Numbers in values are little-endian. Nothing depends on how many shards the registry has.
 ///
 /// Keys:   table (1 byte), then namespace (16) and rank (4) or namespace, key digest (16) and rank.
-/// Values: a page is slot (4) and generation (4), and the parent (16) where there is one; the length tells. A rank is
-///         its number of slots (8). What is rare has a version byte first, so that fields can be added.
+/// Values: a page is slot (4) and generation (4), the incarnation of its rank (8), and the parent (16) where there is
+///         one; a rank is its number of slots (8) and its incarnation (8). An incarnation of 0 is left out; the length
+///         tells. What is rare has a version byte first, so that fields can be added.
 
 namespace troupe::store {
 
@@ -35,6 +37,18 @@ enum class world_size_mode : std::uint8_t {
   automatic = 1,
 };
 
+/// Who made a namespace: what becomes of it at the next start follows from this, and from nothing else.
+enum class space_origin : std::uint8_t {
+  /// Written before origins were.
+  unknown = 0,
+  /// The config: its pages are in slab files of the node.
+  config = 1,
+  /// An engine, by a name alone: to which namespace its files belong depends on the config.
+  wire = 2,
+  /// A client of the native API, for files of its own.
+  api = 3,
+};
+
 struct namespace_record {
   namespace_id id;
   namespace_spec spec;
@@ -44,6 +58,7 @@ struct namespace_record {
   /// With `automatic`: ranks are below it.
   std::uint32_t max_ranks = 0;
   std::chrono::sys_seconds created;
+  space_origin origin = space_origin::unknown;
 
   friend bool operator==(const namespace_record&, const namespace_record&) = default;
 };
@@ -52,6 +67,8 @@ struct rank_record {
   namespace_id space;
   rank_number rank = 0;
   std::uint64_t slots = 0;
+  /// Of this registration of the rank, or of its slab file where that is the node's.
+  incarnation_number incarnation = 0;
 
   friend bool operator==(const rank_record&, const rank_record&) = default;
 };
@@ -65,6 +82,8 @@ struct page_record {
   slot_ref where;
   /// Null if the key has none.
   key_digest parent;
+  /// The rank's when the page was published: a page of another one than the rank has now is nobody's.
+  incarnation_number incarnation = 0;
 
   friend bool operator==(const page_record&, const page_record&) = default;
 };
@@ -75,6 +94,10 @@ struct node_identity {
   std::uint64_t run = 0;
   /// Random, made at the first start and then kept.
   std::array<std::byte, 32> secret{};
+  /// The epochs of the data directory (store/epoch_file.hpp) of which this index knows all that happened: that of the
+  /// last run, or the one before it, if the run never came to serve. 0 is none.
+  incarnation_number epoch = 0;
+  incarnation_number next_epoch = 0;
 
   friend bool operator==(const node_identity&, const node_identity&) = default;
 };

@@ -57,6 +57,10 @@ void write_batch::put(const page_record& record) {
   add_put([&](std::string& out) { append_page_key(out, record.space, record.key, record.rank); }, record);
 }
 
+void write_batch::put(const node_identity& record) {
+  add_put([](std::string& out) { append_identity_key(out); }, record);
+}
+
 void write_batch::erase_namespace(const namespace_id& space) {
   add_erase(erase_mark, [&](std::string& out) { append_namespace_key(out, space); });
 }

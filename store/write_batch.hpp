@@ -10,7 +10,7 @@
 namespace troupe::store {
 
 /// Puts and deletes that become durable together or not at all, in the order in which they were added. Holds encoded
-/// bytes: about 70 per page. Belongs to one thread until it is committed.
+/// bytes: about 80 per page. Belongs to one thread until it is committed.
 class write_batch {
 public:
   /// Adds the record, or replaces the one that is there.
@@ -19,6 +19,7 @@ public:
   void put(const namespace_record& record);
   void put(const rank_record& record);
   void put(const page_record& record);
+  void put(const node_identity& record);
 
   /// Erasing what is not there is fine. Only the record itself goes: for the ranks and pages of a namespace there are
   /// `erase_ranks` and `erase_pages`.

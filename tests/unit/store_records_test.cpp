@@ -92,7 +92,10 @@ TEST_CASE("stored records come back as they were", "[store]") {
   check_round_trip(page_number(1), decode_page);
   check_round_trip(page_record{{1, 2}, {3, 4}, most, {most, most}, {~0ULL, ~0ULL}}, decode_page);
   check_round_trip(page_record{{1, 2}, {3, 4}, 5, {6, 7}, {0, 1}}, decode_page);
+  check_round_trip(page_record{{1, 2}, {3, 4}, 5, {6, 7}, {}, 9}, decode_page);
+  check_round_trip(page_record{{1, 2}, {3, 4}, 5, {6, 7}, {0, 1}, ~0ULL}, decode_page);
   check_round_trip(rank_record{{1, 2}, 3, 1ULL << 40U}, decode_rank);
+  check_round_trip(rank_record{{1, 2}, 3, 1ULL << 40U, 1ULL << 63U}, decode_rank);
   check_round_trip(sample_namespace(1), decode_namespace);
   check_round_trip(sample_namespace(2), decode_namespace);
   check_round_trip(namespace_record{}, decode_namespace);
@@ -105,26 +108,52 @@ TEST_CASE("stored records come back as they were", "[store]") {
   many.spec.geometry.further.resize(1000, {most, {most, most, most, most}});
   check_round_trip(many, decode_namespace);
   check_round_trip(first_identity(), decode_identity);
+  auto run = first_identity();
+  run.epoch = ~0ULL;
+  run.next_epoch = 1;
+  check_round_trip(run, decode_identity);
+  for (const auto origin : {space_origin::unknown, space_origin::config, space_origin::wire, space_origin::api}) {
+    auto made = mixed_namespace();
+    made.origin = origin;
+    check_round_trip(made, decode_namespace);
+  }
 }
 
-TEST_CASE("a stored namespace without further layers is one that older builds read", "[store]") {
-  CHECK(value_of(sample_namespace(1)).front() == 1);
-  CHECK(value_of(mixed_namespace()).front() == 2);
-  // What version 1 has for a geometry stands at the end of it.
-  const auto value = value_of(sample_namespace(1));
-  CHECK(value.substr(value.size() - 24) ==
+TEST_CASE("namespaces, ranks, pages and identities that older builds wrote are read", "[store]") {
+  auto record = sample_namespace(1);
+  record.origin = space_origin::wire;
+  const auto value = value_of(record);
+  // What version 1 has for a geometry stands before what came later: a count of further layers, and the origin.
+  const auto oldest = bytes({1}) + value.substr(1, value.size() - 6);
+  CHECK(value.front() == 3);
+  CHECK(oldest.substr(oldest.size() - 24) ==
         bytes({61, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0x40, 2, 0, 0, 2, 0, 0, 0, 64, 0, 0, 0}));
+  CHECK(value.substr(oldest.size()) == bytes({0, 0, 0, 0, 2}));
+  record.origin = space_origin::unknown;
+  CHECK(decode_namespace(key_of(record), oldest) == record);
   const auto mixed = value_of(mixed_namespace());
-  CHECK(mixed.substr(1, value.size() - 1) == value.substr(1));
-  CHECK(mixed.substr(value.size()) ==
+  CHECK(decode_namespace(key_of(record), bytes({2}) + mixed.substr(1, mixed.size() - 2)) == mixed_namespace());
+  CHECK(mixed.substr(oldest.size(), mixed.size() - oldest.size() - 1) ==
         bytes({2,      0, 0, 0, /**/ 61, 0, 0, 0, 1, 0, 0, 0, 1,   0, 0, 0, 132, 0, 0, 0, 1, 0, 0, 0,
                /**/ 1, 0, 0, 0, 2,       0, 0, 0, 8, 0, 0, 0, 128, 0, 0, 0, 2,   0, 0, 0}));
+
+  const rank_record rank{{1, 2}, 3, 7, 0};
+  CHECK(value_of(rank) == bytes({7, 0, 0, 0, 0, 0, 0, 0}));
+  CHECK(decode_rank(key_of(rank), value_of(rank)) == rank);
+
+  auto identity = first_identity();
+  identity.epoch = 5;
+  identity.next_epoch = 6;
+  const auto whole = value_of(identity);
+  identity.epoch = identity.next_epoch = 0;
+  CHECK(whole.front() == 2);
+  CHECK(decode_identity(key_of(identity), bytes({1}) + whole.substr(1, whole.size() - 17)) == identity);
 }
 
 TEST_CASE("a stored number of further layers takes no more memory than the record has bytes", "[store]") {
   const auto record = mixed_namespace();
   const auto sound = value_of(record);
-  const auto at = value_of(sample_namespace(1)).size();
+  const auto at = value_of(sample_namespace(1)).size() - 5; // before the count and the origin
   for (const std::uint32_t count : {0U, 1U, 3U, 0x7fffffffU, 0xffffffffU}) {
     INFO(count);
     auto value = sound;
@@ -150,12 +179,21 @@ TEST_CASE("the bytes of a page are the ones that schema 1 says", "[store]") {
   auto first = page;
   first.parent = {};
   CHECK(value_of(first) == bytes({0x0d, 0x0c, 0x0b, 0x0a, 1, 0, 0, 0}));
+  first.incarnation = 0x0102030405060708;
+  CHECK(value_of(first) == bytes({0x0d, 0x0c, 0x0b, 0x0a, 1, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1}));
+  auto second = page;
+  second.incarnation = 9;
+  CHECK(value_of(second) == bytes({0x0d, 0x0c, 0x0b, 0x0a, 1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0,
+                                   2,    1,    0,    0,    0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0}));
 }
 
 TEST_CASE("stored records with bytes too few or too many are refused", "[store]") {
-  check_lengths(page_number(1), decode_page, {8}); // 8 bytes are a page without a parent
+  // 8 bytes are a page with neither parent nor incarnation, 16 one without a parent.
+  check_lengths(page_number(1), decode_page, {8, 16});
+  check_lengths(page_record{{1, 2}, {3, 4}, 5, {6, 7}, {0, 1}, 9}, decode_page, {8, 16, 24});
   check_lengths(page_number(0), decode_page);
   check_lengths(rank_record{{1, 2}, 3, 4}, decode_rank);
+  check_lengths(rank_record{{1, 2}, 3, 4, 5}, decode_rank, {8});
   check_lengths(sample_namespace(1), decode_namespace);
   check_lengths(mixed_namespace(), decode_namespace);
   check_lengths(first_identity(), decode_identity);
@@ -164,23 +202,27 @@ TEST_CASE("stored records with bytes too few or too many are refused", "[store]"
 TEST_CASE("a stored record of a later version is refused with its name", "[store]") {
   const auto record = sample_namespace(1);
   auto value = value_of(record);
-  value[0] = 3;
+  value[0] = 4;
   const auto refused = decode_namespace(key_of(record), value);
   REQUIRE_FALSE(refused.has_value());
   CHECK(refused.error().code == errc::corrupt);
-  CHECK(missing(refused.error().text, {to_string(record.id), "version 3", "versions 1 to 2"}).empty());
+  CHECK(missing(refused.error().text, {to_string(record.id), "version 4", "versions 1 to 3"}).empty());
   auto identity = value_of(first_identity());
-  identity[0] = 2;
-  CHECK(missing(decode_identity(key_of(node_identity{}), identity).error().text, {"version 2", "version 1"}).empty());
+  identity[0] = 3;
+  CHECK(missing(decode_identity(key_of(node_identity{}), identity).error().text, {"version 3", "versions 1 to 2"})
+            .empty());
   value = value_of(record);
   value[1] = 2; // a mode that there is not
+  CHECK_FALSE(decode_namespace(key_of(record), value).has_value());
+  value = value_of(record);
+  value.back() = 4; // an origin that there is not
   CHECK_FALSE(decode_namespace(key_of(record), value).has_value());
 }
 
 TEST_CASE("the order of stored keys is that of tables, namespaces, digests and ranks", "[store]") {
   std::vector<std::string> keys{key_of(node_identity{})};
-  keys.push_back(key_of(namespace_record{{0, 1}, {}, {}, {}, {}, {}}));
-  keys.push_back(key_of(namespace_record{{1, 0}, {}, {}, {}, {}, {}}));
+  keys.push_back(key_of(namespace_record{{0, 1}, {}, {}, {}, {}, {}, {}}));
+  keys.push_back(key_of(namespace_record{{1, 0}, {}, {}, {}, {}, {}, {}}));
   keys.push_back(key_of(rank_record{{0, 1}, 0, 0}));
   keys.push_back(key_of(rank_record{{0, 1}, 256, 0}));
   keys.push_back(key_of(rank_record{{1, 0}, 0, 0}));

@@ -1,0 +1,101 @@
+#include "store/epoch_file.hpp"
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <fcntl.h>
+#include <string>
+#include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace troupe::store {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view file_name = "epoch";
+constexpr std::string_view first_line = "troupe epoch\n";
+constexpr std::size_t digits = 16;
+constexpr std::size_t file_bytes = first_line.size() + digits + 1;
+
+tl::unexpected<error> failed(int code, const char* verb, const fs::path& path) {
+  return tl::unexpected(system_error(code, std::string("cannot ") + verb + " '" + path.string() + "'"));
+}
+
+/// Closes on the way out of every branch.
+class opened_file {
+public:
+  opened_file(const fs::path& path, int flags) noexcept : number_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
+  opened_file(const opened_file&) = delete;
+  opened_file& operator=(const opened_file&) = delete;
+  ~opened_file() {
+    if (number_ >= 0)
+      ::close(number_);
+  }
+
+  int get() const noexcept { return number_; }
+
+private:
+  int number_;
+};
+
+std::string text_of(incarnation_number epoch) {
+  std::array<char, digits + 1> number{};
+  std::snprintf(number.data(), number.size(), "%016llx", static_cast<unsigned long long>(epoch));
+  return std::string(first_line) + number.data() + "\n";
+}
+
+result<void> write_whole(const fs::path& path, const std::string& text) {
+  const opened_file out(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
+  if (out.get() < 0)
+    return failed(errno, "make", path);
+  // Once only: a file of some thirty bytes is written whole or not at all.
+  errno = 0;
+  if (::write(out.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return failed(errno != 0 ? errno : ENOSPC, "write", path);
+  if (::fsync(out.get()) != 0)
+    return failed(errno, "sync", path);
+  return {};
+}
+
+} // namespace
+
+result<std::optional<incarnation_number>> read_epoch(const fs::path& data_directory) {
+  const auto path = data_directory / file_name;
+  const opened_file in(path, O_RDONLY | O_NOFOLLOW);
+  if (in.get() < 0 && errno == ENOENT)
+    return std::nullopt;
+  if (in.get() < 0)
+    return failed(errno, "open", path);
+  std::array<char, file_bytes + 1> bytes{};
+  const auto got = ::read(in.get(), bytes.data(), bytes.size());
+  if (got < 0)
+    return failed(errno, "read", path);
+  const std::string_view text(bytes.data(), static_cast<std::size_t>(got));
+  if (text.size() != file_bytes || !text.starts_with(first_line) || !text.ends_with('\n'))
+    return std::nullopt;
+  const auto number = text.substr(first_line.size(), digits);
+  incarnation_number epoch = 0;
+  const auto read = std::from_chars(number.data(), number.data() + number.size(), epoch, 16);
+  if (read.ec != std::errc{} || read.ptr != number.data() + number.size() || epoch == 0)
+    return std::nullopt;
+  return epoch;
+}
+
+result<void> write_epoch(const fs::path& data_directory, incarnation_number epoch) {
+  const auto path = data_directory / file_name;
+  const fs::path temporary = path.string() + ".new";
+  if (auto written = write_whole(temporary, text_of(epoch)); !written)
+    return written;
+  if (::rename(temporary.c_str(), path.c_str()) != 0)
+    return failed(errno, "rename the new", path);
+  const opened_file directory(data_directory, O_RDONLY | O_DIRECTORY);
+  if (directory.get() < 0 || ::fsync(directory.get()) != 0)
+    return failed(errno, "sync the directory of", path);
+  return {};
+}
+
+} // namespace troupe::store
