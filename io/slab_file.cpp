@@ -177,7 +177,8 @@ result<void> fill_new_file(int descriptor, const slab_spec& spec) {
 // The new slab, locked and complete; no descriptor if another node was quicker and the round is void. The temporary
 // name is the same for all creators and locked while in use: only one creates at a time, and the next one clears up
 // what a crash left.
-result<unique_descriptor> create(const slab_spec& spec) {
+result<unique_descriptor> create(slab_spec& spec) {
+  spec.incarnation = fresh_incarnation();
   const fs::path temporary = spec.path.string() + ".new";
   unique_descriptor made(::open(temporary.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!made)
@@ -216,7 +217,7 @@ tl::unexpected<error> not_the_same(const slab_spec& wanted, const slab_spec& fou
                                            "are no longer needed");
 }
 
-result<void> judge(int descriptor, const slab_spec& spec) {
+result<void> judge(int descriptor, slab_spec& spec) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0)
     return tl::unexpected(system_error(errno, "cannot stat " + quoted(spec.path)));
@@ -226,8 +227,12 @@ result<void> judge(int descriptor, const slab_spec& spec) {
   const auto wanted = slab_file_bytes(spec);
   if (size >= slab_trailer_bytes) {
     const auto found = read_trailer_at(descriptor, size - slab_trailer_bytes);
-    if (found && slab_file_bytes(*found) == size)
-      return same_pages(*found, spec) ? result<void>{} : not_the_same(spec, *found);
+    if (found && slab_file_bytes(*found) == size) {
+      if (!same_pages(*found, spec))
+        return not_the_same(spec, *found);
+      spec.incarnation = found->incarnation;
+      return {};
+    }
   }
   const std::string way_out = "; delete the file to start anew";
   if (size == wanted)
@@ -237,7 +242,7 @@ result<void> judge(int descriptor, const slab_spec& spec) {
 }
 
 // The existing slab, locked and judged; no descriptor if there is none (any more).
-result<unique_descriptor> open_existing(const slab_spec& spec) {
+result<unique_descriptor> open_existing(slab_spec& spec) {
   // Not blocking, in case the name is that of a pipe; transfers must not inherit that.
   unique_descriptor opened(::open(spec.path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (!opened && errno == ENOENT)

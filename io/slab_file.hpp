@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "base/incarnation.hpp"
 #include "io/unique_descriptor.hpp"
 
 #include <cstdint>
@@ -20,6 +21,9 @@ struct slab_spec {
   /// Bytes of one slot, a multiple of `page_alignment`; see `io::slot_bytes`.
   std::uint64_t slot_bytes = 0;
   std::uint64_t slots = 0;
+  /// Which file it is, among all that were ever made with the same name and contents: found in the file, or made with
+  /// it, and not compared. 0 in files that an older version made.
+  incarnation_number incarnation = 0;
 };
 
 /// The whole file: all slots and the 4 KiB trailer behind the last one.

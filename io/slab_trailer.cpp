@@ -26,7 +26,9 @@ struct slab_trailer {
   std::uint64_t slots;
   std::uint32_t name_bytes;
   std::array<char, 255> name;
-  std::array<std::byte, 3781> unused;
+  std::array<std::byte, 5> padding;
+  std::uint64_t incarnation;
+  std::array<std::byte, 3768> unused;
   std::uint64_t hash;
 };
 
@@ -39,6 +41,7 @@ static_assert(offsetof(slab_trailer, slot_bytes) == 32);
 static_assert(offsetof(slab_trailer, slots) == 40);
 static_assert(offsetof(slab_trailer, name_bytes) == 48);
 static_assert(offsetof(slab_trailer, name) == 52);
+static_assert(offsetof(slab_trailer, incarnation) == 312);
 static_assert(offsetof(slab_trailer, hash) == 4088);
 
 std::uint64_t hash_of(const slab_trailer& trailer) {
@@ -59,6 +62,7 @@ slab_trailer_block make_slab_trailer(const slab_spec& spec) {
   const auto name_bytes = std::min(spec.space_name.size(), trailer.name.size());
   trailer.name_bytes = static_cast<std::uint32_t>(name_bytes);
   std::copy_n(spec.space_name.begin(), name_bytes, trailer.name.begin());
+  trailer.incarnation = spec.incarnation;
   trailer.hash = hash_of(trailer);
   return std::bit_cast<slab_trailer_block>(trailer);
 }
@@ -76,7 +80,8 @@ std::optional<slab_spec> read_slab_trailer(std::span<const std::byte> block) {
                    .space_name = std::string(trailer.name.data(), trailer.name_bytes),
                    .rank = trailer.rank,
                    .slot_bytes = trailer.slot_bytes,
-                   .slots = trailer.slots};
+                   .slots = trailer.slots,
+                   .incarnation = trailer.incarnation};
 }
 
 std::string describe_slab(const slab_spec& spec) {

@@ -84,6 +84,25 @@ TEST_CASE("an existing slab is opened as it is", "[io][slab_file]") {
   CHECK(contents(spec.path) == before);
 }
 
+TEST_CASE("a slab keeps its incarnation, and one that is made anew has another", "[io][slab_file]") {
+  scratch_directory scratch;
+  const auto spec = some_spec(scratch / "slab");
+  const auto incarnation = [&] { return slab_file::open(spec).value().spec().incarnation; };
+  const auto first = incarnation();
+  CHECK(first != 0);
+  CHECK(incarnation() == first);
+  fs::remove(spec.path);
+  const auto second = incarnation();
+  CHECK(second != 0);
+  CHECK(second != first);
+  // As versions made it that knew of none.
+  auto old = contents(spec.path);
+  const auto trailer = make_slab_trailer(spec);
+  std::ranges::copy(std::as_bytes(std::span(trailer)), std::as_writable_bytes(std::span(old)).last(4096).begin());
+  std::ofstream(spec.path, std::ios::binary) << old;
+  CHECK(incarnation() == 0);
+}
+
 TEST_CASE("a slab of something else is refused and left alone", "[io][slab_file]") {
   scratch_directory scratch;
   const auto written = some_spec(scratch / "slab");
