@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/identifiers.hpp"
+#include "base/incarnation.hpp"
 #include "base/namespace_spec.hpp"
 #include "messages/actors.hpp"
 
@@ -109,6 +110,8 @@ struct add_rank_request {
   rank_number rank = 0;
   std::uint32_t slots = 0;
   allocator_actor allocator;
+  /// Kept beside each page of the rank. Another one than before: busy while there are pages. 0: as before.
+  incarnation_number incarnation = 0;
 };
 
 /// A rank whose slab file is its client's: the node only says which slot belongs to which key. Registered again with

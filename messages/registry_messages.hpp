@@ -279,6 +279,18 @@ struct clear_reply {
 // -- namespaces and ranks at run time
 // -----------------------------------------------------------------------------------
 
+/// Who brought a namespace into being, and so what a restart makes of it: see
+/// docs/decisions/0005-what-the-store-keeps.md.
+enum class namespace_origin : std::uint8_t {
+  /// A client of the native API. Its engines have slab files of their own.
+  api,
+  /// The config, with slab files of the node.
+  config,
+  /// An engine that said no more than a name, over one of the wires of the `hf3fs` section. It has slab files of its
+  /// own, and which namespace they belong to depends on that section.
+  wire,
+};
+
 /// How a shard keeps a namespace; not part of its identity.
 struct namespace_options {
   /// Ranks are registered at run time, and a key is complete when every rank that is registered now has its page. The
@@ -288,6 +300,8 @@ struct namespace_options {
   bool slot_index = false;
   /// With `automatic`: ranks are below it.
   std::uint32_t max_ranks = 64;
+  /// Whoever makes a namespace that is there already need not agree in this.
+  namespace_origin origin = namespace_origin::api;
 
   friend bool operator==(const namespace_options&, const namespace_options&) = default;
 };
@@ -402,7 +416,7 @@ struct stored_page {
 /// Before service begins: pages that an earlier run stored. Namespaces and ranks come first. One code per page in
 /// `result_codes`:
 ///   ok                 it is live; also when it was restored before
-///   stale              another key has the slot with the same or a later generation; with the same, that one goes too
+///   stale              another key claims the slot as well: nothing says who is right, so neither has it
 ///   exists             the rank has another page of this key
 ///   out_of_range       no such rank, or no such slot
 ///   unknown_namespace  no such namespace
@@ -411,8 +425,8 @@ struct restore_request {
   packed<stored_page> pages;
 };
 
-/// Still before service begins: pages that were restored, but to whose slots pages of another shard have the better
-/// claim, by what the rank's allocator heard. One code per slot in `result_codes`: ok or not_found.
+/// Still before service begins: pages that were restored, but whose slots pages of another shard claim as well, by what
+/// the rank's allocator heard. One code per slot in `result_codes`: ok or not_found.
 struct drop_restored_request {
   namespace_id space;
   rank_number rank = 0;

@@ -35,22 +35,17 @@ errc allocator_state::restore_one(slot_ref where) {
     return errc::out_of_range;
   auto& state = states_[where.slot];
   auto& generation = generations_[where.slot];
-  const auto dispute = disputed_.find(where.slot);
-  if (dispute != disputed_.end() && dispute->second >= where.generation)
-    return errc::stale;
   if (state == slot_state::live) {
-    if (generation > where.generation)
-      return errc::stale;
+    // At most one of the two is right, and nothing says which: generations of different runs begin at random.
     lost_claims_.push_back({where.slot, generation});
-    if (generation == where.generation) {
-      // One of the two is wrong, and nothing says which.
-      disputed_[where.slot] = where.generation;
-      state = slot_state::free;
-      generation = std::max(options_.first_generation, where.generation);
-      --count_of(slot_state::live);
-      return errc::stale;
-    }
+    disputed_.insert(where.slot);
+    state = slot_state::free;
     --count_of(slot_state::live);
+    generation = std::max(options_.first_generation, generation);
+  }
+  if (disputed_.contains(where.slot)) {
+    generation = std::max(generation, where.generation); // never again one that was claimed
+    return errc::stale;
   }
   state = slot_state::live;
   generation = where.generation;

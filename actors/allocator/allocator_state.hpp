@@ -10,7 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace troupe {
@@ -72,12 +72,12 @@ public:
 
   /// Before anything else: these slots are live, as an earlier run left them, in any order and any number of calls.
   /// From the first call on no slot is given out, and requests wait, until `restored`. One code per slot: ok; stale if
-  /// the slot is claimed with the same generation or a later one; out_of_range; invalid_argument for generation 0, or
-  /// when slots were taken before.
+  /// the slot is claimed already, which then is nobody's; out_of_range; invalid_argument for generation 0, or when
+  /// slots were taken before.
   std::vector<errc> restore(std::span<const slot_ref> slots);
 
-  /// All slots that nobody claimed are free. Returns claims that were ok and then lost to a later generation, or to
-  /// their like: their pages are to be dropped.
+  /// All slots that nobody claimed, or more than one, are free. Returns claims that were ok before another one came:
+  /// their pages are to be dropped.
   std::vector<slot_ref> restored();
 
   /// Asks for `count` slots; the answer comes through the outbox, exactly once unless `forget` comes first. At once if
@@ -178,8 +178,8 @@ private:
   /// Slots have been given out.
   bool in_service_ = false;
   std::vector<slot_ref> lost_claims_;
-  /// Slots that two claimed with the same generation.
-  std::unordered_map<slot_number, generation_number> disputed_;
+  /// Slots that two have claimed.
+  std::unordered_set<slot_number> disputed_;
 };
 
 } // namespace troupe

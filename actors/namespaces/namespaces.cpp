@@ -165,7 +165,7 @@ caf::result<void> namespaces::register_rank(const register_rank_request& wanted)
   auto promise = make_response_promise();
   ranks[wanted.rank] = {wanted.slots, spawn_foreign_allocator(system(), options_, wanted), false, {promise}};
   ask_all(this, options_.shards,
-          add_rank_request{wanted.space, wanted.rank, wanted.slots, ranks[wanted.rank].allocator},
+          add_rank_request{wanted.space, wanted.rank, wanted.slots, ranks[wanted.rank].allocator, fresh_incarnation()},
           [this, wanted](const error& outcome) { registered(wanted, outcome); });
   return promise;
 }

@@ -29,6 +29,7 @@ struct known_rank {
   rank_number rank = 0;
   std::uint32_t slots = 0;
   allocator_actor allocator;
+  incarnation_number incarnation = 0;
 };
 
 /// The allocator of a rank whose slab file is its clients'. Knows the shards.

@@ -7,6 +7,18 @@ namespace troupe {
 
 namespace {
 
+store::space_origin stored(namespace_origin origin) {
+  switch (origin) {
+  case namespace_origin::config:
+    return store::space_origin::config;
+  case namespace_origin::wire:
+    return store::space_origin::wire;
+  case namespace_origin::api:
+    break;
+  }
+  return store::space_origin::api;
+}
+
 /// Puts one change into a batch.
 struct encoder {
   store::write_batch& batch;
@@ -20,6 +32,7 @@ struct encoder {
     record.slot_index = x.options.slot_index;
     record.max_ranks = x.options.max_ranks;
     record.created = today;
+    record.origin = stored(x.options.origin);
     batch.put(record);
   }
 
@@ -29,11 +42,11 @@ struct encoder {
     batch.erase_namespace(x.space);
   }
 
-  void operator()(const rank_added& x) const { batch.put(store::rank_record{x.space, x.rank, x.slots}); }
+  void operator()(const rank_added& x) const { batch.put(store::rank_record{x.space, x.rank, x.slots, x.incarnation}); }
 
   void operator()(const page_published& x) const {
     const auto& page = x.page;
-    batch.put(store::page_record{page.space, page.key, page.rank, page.where, page.parent});
+    batch.put(store::page_record{page.space, page.key, page.rank, page.where, page.parent, x.incarnation});
   }
 
   void operator()(const page_unpublished& x) const { batch.erase_page(x.space, x.key, x.rank); }

@@ -40,12 +40,24 @@ key_space::key_space(const settings& how)
     complete_at_ = static_cast<std::uint32_t>(ranks().size());
 }
 
-void key_space::add_rank(rank_number rank, std::uint32_t slots) {
+void key_space::share_with(namespace_origin other) {
+  // Over a wire the config says which namespace an engine's files belong to: pages of such a one are believed less.
+  if (other != namespace_origin::wire || options_.origin != namespace_origin::api)
+    return;
+  options_.origin = other;
+  outbox_.change(namespace_added{spec_, options_});
+}
+
+void key_space::add_rank(rank_number rank, std::uint32_t slots, incarnation_number incarnation) {
   auto& r = ranks_[rank];
-  if (r.registered && r.slots == slots)
+  if (incarnation == 0)
+    incarnation = r.incarnation;
+  if (r.registered && r.slots == slots && r.incarnation == incarnation)
     return;
   r.slots = slots;
-  outbox_.change(rank_added{id_, rank, slots});
+  r.incarnation = incarnation;
+  // Before any page of it: a shard's changes are stored in their order.
+  outbox_.change(rank_added{id_, rank, slots, incarnation});
   if (std::exchange(r.registered, true))
     return;
   table_.add_rank(rank);
@@ -223,7 +235,7 @@ bool key_space::publish(entry_index i, rank_number rank, slot_ref where) {
   const bool first = make_live(i, rank, where);
   outbox_.publish(rank, where);
   if (outbox_.feeds())
-    outbox_.change(page_published{{id_, e.key, table_.parent(i), where, rank}});
+    outbox_.change(page_published{{id_, e.key, table_.parent(i), where, rank}, ranks_[rank].incarnation});
   return first;
 }
 

@@ -59,8 +59,13 @@ public:
   const namespace_id& id() const noexcept { return id_; }
 
   /// Registers a rank, or learns how many slots it has; the rank must be below `rank_limit`. All keys become incomplete
-  /// until they have a page of a new one.
-  void add_rank(rank_number rank, std::uint32_t slots);
+  /// until they have a page of a new one. `incarnation` is kept beside pages that are published from now on; 0 leaves
+  /// it as it is.
+  void add_rank(rank_number rank, std::uint32_t slots, incarnation_number incarnation = 0);
+  incarnation_number incarnation_of(rank_number rank) const noexcept { return ranks_[rank].incarnation; }
+
+  /// The namespace is also somebody else's, which may tell more strictly what becomes of it after a restart.
+  void share_with(namespace_origin other);
   bool has_rank(rank_number rank) const noexcept { return rank < rank_limit() && ranks_[rank].registered; }
   std::uint32_t rank_limit() const noexcept { return static_cast<std::uint32_t>(keys_by_live_.size() - 1); }
   std::span<const rank_number> ranks() const noexcept { return table_.ranks(); }
@@ -183,6 +188,7 @@ private:
   struct rank_state {
     bool registered = false;
     std::uint32_t slots = 0;
+    incarnation_number incarnation = 0;
     std::uint64_t pages = 0;
     std::uint64_t reserved = 0;
     std::uint64_t withheld = 0;

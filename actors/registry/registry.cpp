@@ -35,7 +35,7 @@ registry::registry(caf::actor_config& config, const registry_options& options,
   if (store_)
     journal_.emplace();
   for (const auto& spec : spaces)
-    if (auto added = state_.add_namespace(spec); !added)
+    if (auto added = state_.add_namespace(spec, {.origin = namespace_origin::config}); !added)
       log::get("registry")->error("namespace '{}' is not served: {}", spec.name, to_string(added.error()));
 }
 
@@ -160,9 +160,8 @@ registry::behavior_type registry::make_behavior() {
         return to_caf(std::move(dropped));
       },
       [this](restored_atom) {
-        auto report = state_.restored();
-        flush();
-        return to_caf(std::move(report));
+        // Also when all that was not believed is gone from the store.
+        return serve_change(request_kind::invalidate, 1, [&](timestamp) { return state_.restored(); });
       },
       [this](written_atom, std::uint8_t code, const std::string& text) {
         if (!journal_)
@@ -294,7 +293,7 @@ void registry::granted(plan_id plan, const std::vector<slot_ref>& slots) {
 }
 
 result<void> registry::add_rank(const add_rank_request& x) {
-  auto added = state_.add_rank(x.space, x.rank, x.slots);
+  auto added = state_.add_rank(x.space, x.rank, x.slots, x.incarnation);
   if (added && x.allocator)
     allocators_[{x.space, x.rank}] = x.allocator;
   return added;

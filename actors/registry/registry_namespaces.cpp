@@ -119,8 +119,10 @@ result<void> registry_state::add_namespace(const namespace_spec& spec, const nam
     if (!different.empty())
       return refuse({errc::identity_mismatch, "namespace \"" + spec.name + "\" is known as another one: " + different +
                                                   "; give it another name, or use the same settings"});
-    if (space->id() == id)
+    if (space->id() == id) {
+      space->share_with(options.origin);
       return {};
+    }
   }
   if (known_spaces >= options_.max_namespaces)
     return refuse({errc::limit_exceeded, "namespace \"" + spec.name + "\" would be one more than the " +
@@ -139,7 +141,8 @@ std::uint32_t registry_state::free_space_number() const {
   return static_cast<std::uint32_t>(std::find(spaces_.begin(), spaces_.end(), nullptr) - spaces_.begin());
 }
 
-result<void> registry_state::add_rank(const namespace_id& id, rank_number rank, std::uint32_t slots) {
+result<void> registry_state::add_rank(const namespace_id& id, rank_number rank, std::uint32_t slots,
+                                      incarnation_number incarnation) {
   const auto number = space_number(id);
   if (!number)
     return refuse(number.error());
@@ -150,11 +153,15 @@ result<void> registry_state::add_rank(const namespace_id& id, rank_number rank, 
   const auto name = "rank " + std::to_string(rank) + " of namespace \"" + space.spec().name + "\"";
   if (slots == 0)
     return refuse({errc::invalid_argument, name + " is registered without slots"});
-  const auto known = space.info_of(rank).slots;
+  const auto info = space.info_of(rank);
+  const auto known = info.slots;
   if (known != 0 && known != slots)
     return refuse({errc::identity_mismatch, name + " has " + std::to_string(known) + " slots, and is registered with " +
                                                 std::to_string(slots) + "; clear what is there under another name"});
-  space.add_rank(rank, slots);
+  const bool renewed = incarnation != 0 && incarnation != space.incarnation_of(rank);
+  if (renewed && info.pages + info.reserved + info.withheld > 0)
+    return refuse({errc::busy, name + " has pages of an earlier registration; clear it first"});
+  space.add_rank(rank, slots, incarnation);
   return {};
 }
 

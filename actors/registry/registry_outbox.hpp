@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/incarnation.hpp"
 #include "messages/allocator_messages.hpp"
 #include "messages/registry_messages.hpp"
 
@@ -47,10 +48,13 @@ struct rank_added {
   namespace_id space;
   rank_number rank = 0;
   std::uint32_t slots = 0;
+  incarnation_number incarnation = 0;
 };
 
 struct page_published {
   stored_page page;
+  /// The rank's.
+  incarnation_number incarnation = 0;
 };
 
 struct page_unpublished {

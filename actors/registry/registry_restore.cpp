@@ -11,8 +11,8 @@ namespace troupe {
 
 /// Who claims each slot, while pages are being restored.
 struct registry_state::restoring {
-  /// Zero while nobody has claimed the slot. A claim without an entry is one that was refused: nobody with the same
-  /// generation, or an older one, gets the slot.
+  /// Zero while nobody has claimed the slot. A claim without an entry is one that two had: nobody gets the slot any
+  /// more.
   struct claim {
     std::uint32_t entry_plus_one = 0;
     generation_number generation = 0;
@@ -62,20 +62,19 @@ errc registry_state::restore_page(const stored_page& page, entry_index hint) {
   auto entry = space.table().refresh(hint, page.key);
   if (entry != no_entry && space.table().page(entry, page.rank).live())
     return space.table().page(entry, page.rank).where() == page.where ? errc::ok : errc::exists;
-  if (claim.generation > page.where.generation)
+  if (claim.generation != 0) {
+    // At most one of the two is right, and nothing says which: generations of different runs begin at random.
+    if (claim.entry_plus_one != 0) {
+      space.drop(std::exchange(claim.entry_plus_one, 0) - 1, page.rank);
+      ++restored_.displaced;
+      --restored_.pages;
+    }
     return forgotten(errc::stale);
-  const bool tie = claim.generation == page.where.generation;
-  if (claim.entry_plus_one != 0) {
-    space.drop(claim.entry_plus_one - 1, page.rank);
-    ++restored_.displaced;
-    --restored_.pages;
   }
-  claim = {0, page.where.generation};
-  if (tie)
-    return forgotten(errc::stale); // one of the two is wrong, and nothing says which
   entry = space.find_or_create(page.key, no_entry);
   if (entry == no_entry)
     return forgotten(errc::limit_exceeded);
+  claim.generation = page.where.generation;
   if (space.restore(entry, page.rank, page.where))
     space.inserted({&entry, 1});
   claim.entry_plus_one = entry + 1;

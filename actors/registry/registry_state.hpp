@@ -111,7 +111,8 @@ public:
   result<void> add_namespace(const namespace_spec& spec, const namespace_options& options = {});
 
   /// As `add_rank_request` says, but for the allocator, of which the actor knows.
-  result<void> add_rank(const namespace_id& space, rank_number rank, std::uint32_t slots);
+  result<void> add_rank(const namespace_id& space, rank_number rank, std::uint32_t slots,
+                        incarnation_number incarnation = 0);
 
   /// As `remove_namespace_request` says. Slots go back through the outbox, withheld ones too. `tick` ends leases and
   /// reservations; there is `more` as long as any are left, slots on their way to a reservation included.
@@ -184,8 +185,8 @@ public:
   /// unpublished, so that it is not stored any more. invalid_argument after `restored`.
   result<result_codes> restore(std::span<const stored_page> pages);
 
-  /// Drops pages that were restored: the allocator has heard a better claim on their slots from another shard. Codes
-  /// are ok and not_found.
+  /// Drops pages that were restored: the allocator has heard of another claim on their slots. Codes are ok and
+  /// not_found.
   result<result_codes> drop_restored(const namespace_id& space, rank_number rank, std::span<const slot_ref> slots);
 
   /// Ends restoring.

@@ -19,6 +19,7 @@ space_ptr make_foreign_space(std::string name, std::uint32_t world_size) {
   out.spec.world_size = world_size;
   out.options.automatic = world_size == 0;
   out.options.slot_index = true;
+  out.options.origin = namespace_origin::wire;
   out.id = out.spec.id();
   return std::make_shared<const foreign_space>(std::move(out));
 }

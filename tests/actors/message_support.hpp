@@ -44,6 +44,8 @@ private:
       x = random_() % 2 == 0;
     } else if constexpr (std::is_integral_v<T>) {
       x = static_cast<T>(random_());
+    } else if constexpr (std::is_enum_v<T>) {
+      x = static_cast<T>(static_cast<std::underlying_type_t<T>>(random_()));
     } else {
       inside(x);
     }

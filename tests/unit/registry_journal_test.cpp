@@ -1,0 +1,114 @@
+#include "actors/registry/journal.hpp"
+#include "store/records.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/record_store.hpp"
+#include "tests/unit/store_support.hpp"
+
+#include <memory>
+#include <string>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr std::chrono::sys_seconds today{std::chrono::seconds(1'800'000'000)};
+
+struct world {
+  namespace_spec spec = sample_namespace(2).spec;
+  namespace_id space = spec.id();
+  journal log;
+  std::uint64_t sequence = 0;
+  record_table disk;
+
+  void change(registry_change what) {
+    const std::vector<registry_change> one{std::move(what)};
+    log.append(one, ++sequence, today);
+  }
+
+  void publish(std::uint64_t n, slot_ref where, incarnation_number incarnation = 3, key_digest parent = {}) {
+    change(page_published{{space, key_number(n), parent, where, 0, 0}, incarnation});
+  }
+  void unpublish(std::uint64_t n) { change(page_unpublished{space, key_number(n), 0}); }
+
+  void write() {
+    while (auto batch = log.begin_write()) {
+      disk.apply(*batch);
+      log.written();
+    }
+  }
+};
+
+} // namespace
+
+TEST_CASE("journal: all that is said of a page is stored, its parent and incarnation as well", "[registry][journal]") {
+  world w;
+  w.change(namespace_added{std::make_shared<const namespace_spec>(w.spec), {false, true, 9, namespace_origin::wire}});
+  w.change(rank_added{w.space, 0, 100, 3});
+  w.publish(1, {4, 7}, 3, key_number(5));
+  w.publish(2, {5, 8});
+  w.write();
+  CHECK(w.disk.pages() == std::vector<store::page_record>{{w.space, key_number(1), 0, {4, 7}, key_number(5), 3},
+                                                          {w.space, key_number(2), 0, {5, 8}, {}, 3}});
+  CHECK(w.disk.ranks() == std::vector<store::rank_record>{{w.space, 0, 100, 3}});
+  store::namespace_record made;
+  made.id = w.space;
+  made.spec = w.spec;
+  made.slot_index = true;
+  made.max_ranks = 9;
+  made.created = today;
+  made.origin = store::space_origin::wire;
+  CHECK(w.disk.spaces() == std::vector<store::namespace_record>{made});
+}
+
+TEST_CASE("journal: a batch that the store refused comes before what changed since", "[registry][journal]") {
+  world w;
+  w.publish(1, {4, 7});
+  w.publish(2, {5, 7});
+  auto refused = w.log.begin_write();
+  REQUIRE(refused);
+  w.unpublish(1); // meanwhile
+  w.publish(3, {4, 8});
+  w.log.refused(std::move(*refused));
+  CHECK_FALSE(w.log.durable());
+  w.write();
+  CHECK(w.log.durable());
+  CHECK(w.disk.pages() == std::vector<store::page_record>{{w.space, key_number(3), 0, {4, 8}, {}, 3},
+                                                          {w.space, key_number(2), 0, {5, 7}, {}, 3}});
+}
+
+TEST_CASE("journal: nobody is served by a batch that was refused, and then all in their order", "[registry][journal]") {
+  world w;
+  std::string served;
+  w.publish(1, {4, 7});
+  w.log.when_durable([&](const error*) { served += 'a'; });
+  auto refused = w.log.begin_write();
+  w.log.refused(std::move(*refused));
+  w.unpublish(1);
+  w.log.when_durable([&](const error*) { served += 'b'; });
+  w.log.serve();
+  CHECK(served.empty());
+  w.write();
+  w.log.serve();
+  CHECK(served == "ab");
+  CHECK(w.disk.pages().empty());
+}
+
+TEST_CASE("journal: a namespace that is removed leaves nothing in the store", "[registry][journal]") {
+  world w;
+  const auto other = space_number(99);
+  w.change(namespace_added{std::make_shared<const namespace_spec>(w.spec), {}});
+  w.change(rank_added{w.space, 0, 100, 3});
+  w.publish(1, {4, 7});
+  w.change(rank_added{other, 0, 100, 4});
+  w.change(page_published{{other, key_number(1), {}, {1, 1}, 0, 0}, 4});
+  const bool written_before = GENERATE(true, false);
+  if (written_before)
+    w.write();
+  w.publish(2, {5, 7});
+  w.change(namespace_removed{w.space});
+  w.write();
+  CHECK(w.disk.spaces().empty());
+  CHECK(w.disk.ranks() == std::vector<store::rank_record>{{other, 0, 100, 4}});
+  CHECK(w.disk.pages() == std::vector<store::page_record>{{other, key_number(1), 0, {1, 1}, {}, 4}});
+}
