@@ -94,6 +94,8 @@ struct registry_config {
   std::string durability = "none";
   /// With "relaxed": how much of the newest a loss of power may take.
   duration sync_interval = std::chrono::seconds{1};
+  /// Namespaces that the index has and this node does not serve are erased from it at the start.
+  bool forget_absent = false;
 
   friend bool operator==(const registry_config&, const registry_config&) = default;
 };

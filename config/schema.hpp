@@ -197,6 +197,8 @@ void describe(Visitor& v, registry_config& c) {
       "What of the index survives: nothing; all but the last moments before a loss of power; all that was answered.");
   v.field("sync_interval", c.sync_interval, time_span{1 * millisecond, 1 * minute},
           "With durability \"relaxed\": how long what was answered may stay unsynced.");
+  v.field("forget_absent", c.forget_absent, flag{},
+          "Whether a start erases from the index what it has of namespaces that this node does not serve.");
 }
 
 template <class Visitor>

@@ -1,14 +1,15 @@
 #include "actors/node/index_restore.hpp"
 
 #include "actors/ask.hpp"
+#include "actors/node/restore_plan.hpp"
 #include "base/log.hpp"
+#include "store/epoch_file.hpp"
 #include "store/rocksdb_store.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <future>
 #include <optional>
-#include <set>
 #include <string>
 
 namespace troupe {
@@ -17,6 +18,9 @@ namespace {
 
 /// Pages in one message to a shard, slots in one to an allocator.
 constexpr std::size_t batch_pages = 8192;
+
+/// What is to be erased is written when it has become so much, or at the end.
+constexpr std::size_t most_change_bytes = std::size_t{1} << 20U;
 
 template <class Reply, class Handle, class... Ts>
 std::future<result<Reply>> begin_ask(caf::actor_system& system, const Handle& to, Ts&&... xs) {
@@ -34,16 +38,38 @@ result<Reply> ask_and_wait(caf::actor_system& system, const Handle& to, Ts&&... 
 
 using rank_name = std::pair<namespace_id, rank_number>;
 
+result<void> commit_and_wait(store::metadata_store& to, store::write_batch batch) {
+  if (batch.empty())
+    return {};
+  batch.require_sync();
+  const auto answered = std::make_shared<std::promise<result<void>>>();
+  auto out = answered->get_future();
+  if (auto taken = to.commit(std::move(batch), [answered](result<void> x) { answered->set_value(std::move(x)); });
+      !taken)
+    return taken;
+  return out.get();
+}
+
+restore_terms terms_of(const config::node_config& options, bool continues, std::span<const known_rank> own_ranks) {
+  restore_terms out;
+  out.continues = continues;
+  out.forget_absent = options.registry.forget_absent;
+  out.wires = options.hf3fs;
+  for (const auto& x : options.namespaces)
+    out.own.insert(x.id());
+  for (const auto& x : own_ranks)
+    out.own_ranks[{x.space, x.rank}] = x.incarnation;
+  return out;
+}
+
 /// Reads the store once. A shard works on one batch while the next is being read.
 class restorer final : public store::load_visitor {
 public:
-  restorer(caf::actor_system& system, const namespaces_config& shards)
-      : system_(system), shards_(shards), lanes_(shards.shards.size()) {}
+  restorer(caf::actor_system& system, store::metadata_store& from, const namespaces_config& shards, restore_terms terms)
+      : system_(system), store_(from), shards_(shards), plan_(std::move(terms)), lanes_(shards.shards.size()) {}
 
   /// Before anything is read.
-  result<void> add_own(std::span<const namespace_spec> spaces, std::span<const known_rank> ranks) {
-    for (const auto& x : spaces)
-      served_.insert(x.id());
+  result<void> add_own(std::span<const known_rank> ranks) {
     for (const auto& x : ranks)
       if (auto added = add_rank(x); !added)
         return added;
@@ -51,42 +77,39 @@ public:
   }
 
   result<void> on_namespace(const store::namespace_record& record) override {
-    if (served_.contains(record.id))
+    if (!plan_.admit(record))
       return {};
-    if (!record.slot_index) {
-      log::get("node")->warn("the index has namespace '{}', which the config does not have any more: none of its pages "
-                             "is served",
-                             record.spec.name);
-      return {};
-    }
+    const auto origin = origin_of(record) == store::space_origin::wire ? namespace_origin::wire : namespace_origin::api;
     add_namespace_request known{
-        record.spec, {record.mode == store::world_size_mode::automatic, record.slot_index, record.max_ranks}};
+        record.spec, {record.mode == store::world_size_mode::automatic, record.slot_index, record.max_ranks, origin}};
     for (const auto& shard : shards_.shards)
-      if (auto added = ask_and_wait<void>(system_, shard, known); !added)
-        return added;
-    served_.insert(record.id);
+      if (auto added = ask_and_wait<void>(system_, shard, known); !added) {
+        const auto& why = added.error();
+        // All shards know the same namespaces, so the first one says no before any has said yes.
+        if (why.code != errc::identity_mismatch && why.code != errc::limit_exceeded &&
+            why.code != errc::invalid_argument)
+          return added;
+        plan_.set_aside(record.id, why.text);
+        return {};
+      }
     known_.spaces.push_back(std::move(known));
     return {};
   }
 
   result<void> on_rank(const store::rank_record& record) override {
-    if (!served_.contains(record.space) || slots_.contains({record.space, record.rank}))
+    const auto incarnation = plan_.admit(record);
+    if (!incarnation)
       return {};
     const auto slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(record.slots, shards_.max_slots));
-    auto allocator = spawn_foreign_allocator(system_, shards_, {record.space, record.rank, slots});
-    for (const auto& shard : shards_.shards)
-      if (auto added =
-              ask_and_wait<void>(system_, shard, add_rank_request{record.space, record.rank, slots, allocator});
-          !added)
-        return added;
-    slots_[{record.space, record.rank}].allocator = allocator;
-    known_.ranks.push_back({record.space, record.rank, slots, allocator});
-    return {};
+    known_.ranks.push_back({record.space, record.rank, slots,
+                            spawn_foreign_allocator(system_, shards_, {record.space, record.rank, slots}),
+                            *incarnation});
+    return add_rank(known_.ranks.back());
   }
 
   result<void> on_pages(std::span<const store::page_record> pages) override {
     for (const auto& x : pages) {
-      if (!served_.contains(x.space))
+      if (!plan_.admit(x))
         continue;
       auto& lane = lanes_[shard_of(x.key, static_cast<std::uint32_t>(lanes_.size()))];
       lane.next.push_back({x.space, x.key, x.parent, x.where, x.rank, 0});
@@ -94,14 +117,14 @@ public:
         if (auto sent = send(lane); !sent)
           return sent;
     }
-    return {};
+    return plan_.change_bytes() < most_change_bytes ? result<void>{} : commit_and_wait(store_, plan_.take_changes());
   }
 
   void on_progress(std::uint64_t pages_read, std::uint64_t expected) override {
     log::get("node")->info("restoring the index: {} of about {} pages", pages_read, expected);
   }
 
-  /// After all pages: what nobody claimed is free, and service may begin.
+  /// After all pages: what nobody claimed is free, what was not believed is gone from the store, and service may begin.
   result<known_namespaces> finish() {
     for (auto& lane : lanes_) {
       auto ended = send(lane);
@@ -113,6 +136,8 @@ public:
     for (auto& [name, rank] : slots_)
       if (auto ended = finish_rank(name, rank); !ended)
         return tl::unexpected<error>(ended.error());
+    if (auto erased = commit_and_wait(store_, plan_.take_changes()); !erased)
+      return tl::unexpected<error>(erased.error());
     restore_report sum;
     for (const auto& shard : shards_.shards) {
       const auto report = ask_and_wait<restore_report>(system_, shard, restored_atom_v);
@@ -123,15 +148,37 @@ public:
       sum.displaced += report->displaced;
       sum.refused += report->refused;
     }
-    const auto logger = log::get("node");
-    logger->info("the index has {} pages of {} keys", sum.pages, sum.keys);
-    if (sum.displaced + sum.refused > 0)
-      logger->warn("{} stored pages are not served: {} whose slots others have, {} of no rank or slot that there is",
-                   sum.displaced + sum.refused, sum.displaced, sum.refused);
+    report(sum);
     return std::move(known_);
   }
 
 private:
+  void report(const restore_report& sum) const {
+    const auto logger = log::get("node");
+    logger->info("the index has {} pages of {} keys", sum.pages, sum.keys);
+    if (const auto n = plan_.left_aside(); n > 0)
+      logger->warn(
+          "{} stored pages are forgotten: the index is not the one that the last run on this data_dir kept, so "
+          "their slots may have been written since",
+          n);
+    if (plan_.outlived() > 0)
+      logger->warn("{} stored pages are forgotten: of ranks that were registered anew, or of slab files that are gone",
+                   plan_.outlived());
+    if (sum.displaced + sum.refused > 0)
+      logger->warn("{} stored pages are forgotten: others claim their slots as well, or there are no such slots",
+                   sum.displaced + sum.refused);
+    for (const auto& x : plan_.absent())
+      logger->warn("the index has namespace '{}', which is not served: {}; {}", x.name, x.reason, fate_of(x));
+  }
+
+  static std::string fate_of(const restore_plan::absent_space& x) {
+    const auto pages = std::to_string(x.pages) + " pages";
+    if (x.forgotten)
+      return "it is forgotten, with " + pages;
+    return (x.erased ? "its " + pages + " are forgotten, its ranks are kept" : "its " + pages + " are kept") +
+           "; to forget it altogether, start once with --set registry.forget_absent=true";
+  }
+
   struct shard_lane {
     std::vector<stored_page> next;
     std::vector<stored_page> sent;
@@ -147,9 +194,9 @@ private:
 
   result<void> add_rank(const known_rank& x) {
     slots_[{x.space, x.rank}].allocator = x.allocator;
+    const add_rank_request wanted{x.space, x.rank, x.slots, x.allocator, x.incarnation};
     for (const auto& shard : shards_.shards)
-      if (auto added = ask_and_wait<void>(system_, shard, add_rank_request{x.space, x.rank, x.slots, x.allocator});
-          !added)
+      if (auto added = ask_and_wait<void>(system_, shard, wanted); !added)
         return added;
     return {};
   }
@@ -171,7 +218,10 @@ private:
     if (!reply)
       return tl::unexpected<error>(reply.error());
     for (std::size_t i = 0; i < std::min(reply->results.size(), x.sent.size()); ++i) {
-      if (reply->results[i] != static_cast<std::uint8_t>(errc::ok))
+      // Where two claim a slot, the allocator hears of both, so that a third in another shard does not get it. Whatever
+      // else is refused claims nothing.
+      const auto code = static_cast<errc>(reply->results[i]);
+      if (code != errc::ok && code != errc::stale)
         continue;
       const auto& page = x.sent[i];
       auto& rank = slots_[{page.space, page.rank}];
@@ -196,7 +246,7 @@ private:
     return {};
   }
 
-  /// Two shards may have claimed one slot, of which the allocator alone hears: the lesser claim goes.
+  /// Two shards may have claimed one slot, of which the allocator alone hears: neither page is believed.
   result<void> finish_rank(const rank_name& name, rank_slots& rank) {
     if (auto told = claim(rank); !told)
       return told;
@@ -215,8 +265,9 @@ private:
   }
 
   caf::actor_system& system_;
+  store::metadata_store& store_;
   const namespaces_config& shards_;
-  std::set<namespace_id> served_;
+  restore_plan plan_;
   std::map<rank_name, rank_slots> slots_;
   std::vector<shard_lane> lanes_;
   known_namespaces known_;
@@ -238,14 +289,45 @@ result<std::shared_ptr<store::metadata_store>> open_index(const config::node_con
 }
 
 result<known_namespaces> restore_index(caf::actor_system& system, store::metadata_store& from,
-                                       const namespaces_config& shards, std::span<const namespace_spec> own,
+                                       const namespaces_config& shards, const config::node_config& options,
                                        std::span<const known_rank> own_ranks) {
-  restorer visitor(system, shards);
-  if (auto added = visitor.add_own(own, own_ranks); !added)
+  const auto found = store::read_epoch(options.data_dir);
+  if (!found)
+    return tl::unexpected<error>(found.error());
+  const auto& kept = from.identity();
+  const bool continues = store::continues_epoch(kept.epoch, kept.next_epoch, *found);
+  restorer visitor(system, from, shards, terms_of(options, continues, own_ranks));
+  if (auto added = visitor.add_own(own_ranks); !added)
     return tl::unexpected<error>(added.error());
   if (auto loaded = from.load(visitor); !loaded)
     return tl::unexpected<error>(loaded.error());
-  return visitor.finish();
+  auto known = visitor.finish();
+  if (!known)
+    return known;
+  // Now the index says what is. From here on it is that of the epoch that was, or of the next one; with the new epoch
+  // in its file, of that one only. At no moment would a crash make it that of none, or of one in which it is left
+  // aside.
+  const auto next = fresh_incarnation();
+  const auto note = [&](incarnation_number epoch, incarnation_number next_epoch) {
+    auto identity = from.identity();
+    identity.epoch = epoch;
+    identity.next_epoch = next_epoch;
+    store::write_batch batch;
+    batch.put(identity);
+    return commit_and_wait(from, std::move(batch));
+  };
+  auto noted = note(continues ? **found : 0, next);
+  if (noted)
+    noted = store::write_epoch(options.data_dir, next);
+  if (noted)
+    noted = note(next, 0);
+  if (!noted)
+    return tl::unexpected<error>(noted.error());
+  return known;
+}
+
+result<void> leave_index_aside(const config::node_config& options) {
+  return store::write_epoch(options.data_dir, fresh_incarnation());
 }
 
 } // namespace troupe

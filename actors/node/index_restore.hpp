@@ -22,12 +22,17 @@ struct known_namespaces {
   std::vector<known_rank> ranks;
 };
 
-/// Gives shards and allocators what the store has, before anybody else talks to them. Blocks.
+/// Gives shards and allocators what of the store may be believed, before anybody else talks to them, and erases the
+/// rest; then begins a new epoch of the data directory, of which the store knows. Blocks.
 ///
-/// `own` are the namespaces of the config, which the shards know already, and `own_ranks` their ranks, which they do
-/// not. All others are made known to the shards, with an allocator for each of their ranks.
+/// `own_ranks` are the ranks of the config's namespaces, which the shards know without them. All other namespaces are
+/// made known to the shards, with an allocator for each of their ranks.
 result<known_namespaces> restore_index(caf::actor_system& system, store::metadata_store& from,
-                                       const namespaces_config& shards, std::span<const namespace_spec> own,
+                                       const namespaces_config& shards, const config::node_config& options,
                                        std::span<const known_rank> own_ranks);
+
+/// For a run without a store: begins an epoch of the data directory of which no index knows, so that one that is there
+/// is not believed any more. Before anything is served.
+result<void> leave_index_aside(const config::node_config& options);
 
 } // namespace troupe

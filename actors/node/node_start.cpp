@@ -118,7 +118,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
     peers.allocators.push_back(slot_owner);
     peers.spaces.push_back(options.namespaces[x.space].id());
     peers.ranks.push_back(x.rank);
-    own_ranks.push_back({peers.spaces.back(), x.rank, static_cast<slot_number>(x.slots), slot_owner});
+    own_ranks.push_back({peers.spaces.back(), x.rank, static_cast<slot_number>(x.slots), slot_owner, x.incarnation});
   }
   // Sent before anybody else knows these actors, so it is the first message each of them gets.
   for (const auto& x : children.shards)
@@ -129,12 +129,15 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   const auto run_time = config_of_namespaces(options, children);
   known_namespaces known;
   if (*store) {
-    auto restored = restore_index(system, **store, run_time, options.namespaces, own_ranks);
+    auto restored = restore_index(system, **store, run_time, options, own_ranks);
     if (!restored) {
       end_all(children);
       return tl::unexpected<error>(restored.error());
     }
     known = std::move(*restored);
+  } else if (auto left = leave_index_aside(options); !left) {
+    end_all(children);
+    return tl::unexpected<error>(left.error());
   }
   children.namespaces = spawn_actor<namespaces>(system, run_time, known.spaces, known.ranks);
   node_services services{{}, {}, children.shards, children.namespaces, children.metrics, key_secret(*store)};

@@ -73,7 +73,7 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
   if (existed && options.registry.durability == "none")
     logger->warn("{} holds pages of an earlier run; the registry starts empty, so none of them is served",
                  spec.path.string());
-  rank_parts out{space_index, rank, spec.slots, std::make_shared<io_worker_parts>()};
+  rank_parts out{space_index, rank, spec.slots, slab->spec().incarnation, std::make_shared<io_worker_parts>()};
   auto& parts = *out.worker;
   parts.slab = std::make_shared<io::slab_file>(std::move(*slab));
   parts.target = std::make_shared<completion_target>();

@@ -18,6 +18,8 @@ struct rank_parts {
   std::size_t space = 0;
   rank_number rank = 0;
   std::uint64_t slots = 0;
+  /// Of the slab file.
+  incarnation_number incarnation = 0;
   std::shared_ptr<io_worker_parts> worker;
 };
 
