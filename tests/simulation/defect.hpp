@@ -50,9 +50,13 @@ enum class defect : std::uint8_t {
   early_answer,
   /// Children hold a key for ever.
   endless_children,
+  /// A start believes an index that a run has left aside.
+  forget_epoch,
+  /// A start takes pages of an earlier registration of a rank for those of the present one.
+  forget_incarnation,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 18> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 20> defect_names{{
     {"skip-fence", defect::skip_fence},
     {"early-buffer", defect::early_buffer},
     {"early-commit", defect::early_commit},
@@ -71,6 +75,8 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 18> defect_name
     {"early-reuse", defect::early_reuse},
     {"early-answer", defect::early_answer},
     {"endless-children", defect::endless_children},
+    {"forget-epoch", defect::forget_epoch},
+    {"forget-incarnation", defect::forget_incarnation},
 }};
 
 constexpr std::optional<defect> find_defect(std::string_view name) noexcept {

@@ -1,7 +1,5 @@
 #include "tests/simulation/foreign_node.hpp"
 
-#include "store/records.hpp"
-
 #include <chrono>
 #include <set>
 
@@ -9,114 +7,16 @@ namespace troupe::simulation {
 
 namespace {
 
+constexpr std::chrono::sys_seconds today{};
+
 /// For how many others, one after the other, a request waits before keys under way are busy.
 constexpr int max_waits = 4;
-
-constexpr std::chrono::sys_seconds today{};
 
 } // namespace
 
 foreign_node::foreign_node(environment& world, network& net, const foreign_parameters& p)
     : world_(world), net_(net), p_(p), random_(world.random.fork()), space_(p.space.id()),
       store_(world, net, p.sync_time), disks_(p.ranks, foreign_disk(p.slots)) {}
-
-// -- life and death ---------------------------------------------------------------------------------------------------
-
-void foreign_node::start() {
-  world_.trace("node starts");
-  ++life_;
-  net_.start(node_process);
-  parts_ = std::make_unique<parts>();
-  for (std::uint32_t i = 0; i < p_.shards; ++i) {
-    registry_options options;
-    options.shard = i;
-    options.shard_count = p_.shards;
-    options.change_feed = true;
-    options.hash_seed = random_.next();
-    options.promised = world_.has(defect::forget_promises) ? duration::zero() : p_.promised();
-    options.children_hold = world_.has(defect::endless_children) ? std::chrono::hours(100) : p_.children_hold;
-    auto& shard = parts_->shards.emplace_back();
-    shard.state = std::make_unique<registry_state>(options);
-    bool known = shard.state->add_namespace(p_.space, {true, true, p_.ranks}).has_value();
-    for (rank_number rank = 0; rank < p_.ranks; ++rank)
-      known = known && shard.state->add_rank(space_, rank, p_.slots).has_value();
-    if (!known)
-      world_.fail("a registry shard refuses the namespace or a rank");
-  }
-  for (rank_number rank = 0; rank < p_.ranks; ++rank) {
-    allocator_options slots;
-    slots.slots = p_.slots;
-    slots.low_watermark = p_.low_watermark;
-    slots.high_watermark = p_.high_watermark;
-    slots.first_generation = static_cast<generation_number>(random_.next() & 0x3fffffffU);
-    slots.fenced = false;
-    slots.rest = p_.rest;
-    parts_->ranks.emplace_back().allocator = std::make_unique<allocator_state>(slots);
-  }
-  restore();
-  for (std::uint32_t i = 0; i < p_.shards; ++i) {
-    flush_shard(i);
-    keep_ticking_shard(i);
-  }
-  for (rank_number rank = 0; rank < p_.ranks; ++rank)
-    keep_ticking_allocator(rank);
-}
-
-void foreign_node::kill() {
-  if (!running())
-    return;
-  world_.trace("node is killed");
-  net_.kill(node_process);
-  store_.crash();
-  parts_.reset();
-}
-
-void foreign_node::restore() {
-  std::vector<std::vector<slot_ref>> refused(p_.ranks);
-  for (const auto& [key, value] : store_.records()) {
-    if (key.front() != static_cast<char>(store::table::pages))
-      continue;
-    const auto page = store::decode_page(key, value);
-    if (!page) {
-      world_.fail("the store has a page that cannot be read");
-      return;
-    }
-    const auto i = shard_of(page->key, p_.shards);
-    const std::vector<stored_page> one{{page->space, page->key, page->parent, page->where, page->rank, 0}};
-    const auto codes = registry(i).restore(one);
-    if (!codes || codes->results[0] != 0)
-      continue;
-    world_.count("store: restored page");
-    const std::vector<slot_ref> where{page->where};
-    if (parts_->ranks[page->rank].allocator->restore(where)[0] != errc::ok)
-      refused[page->rank].push_back(page->where);
-  }
-  for (rank_number rank = 0; rank < p_.ranks; ++rank) {
-    const auto lost = parts_->ranks[rank].allocator->restored();
-    refused[rank].insert(refused[rank].end(), lost.begin(), lost.end());
-    for (std::uint32_t i = 0; i < p_.shards; ++i)
-      if (!registry(i).drop_restored(space_, rank, refused[rank]))
-        world_.fail("a shard refuses to drop restored pages");
-  }
-  for (std::uint32_t i = 0; i < p_.shards; ++i)
-    if (!registry(i).restored())
-      world_.fail("a shard refuses to end restoring");
-  check_restored();
-}
-
-void foreign_node::check_restored() const {
-  for (const auto& [name, slot] : answered_)
-    if (!is_live(name.first, name.second, slot))
-      world_.fail("key " + to_string(name.first) + " was confirmed, and a crash has taken it back");
-  for (const auto& shard : parts_->shards)
-    shard.state->for_each_key(space_, [&](const key_info& info) {
-      const auto key = shard.state->look_up({space_, info.key}, world_.now());
-      if (key)
-        for (const auto& page : key->pages)
-          if (disks_[page.rank].content(page.where.slot) != info.key)
-            world_.fail("key " + to_string(info.key) + " comes back from the store with a page that is not its own");
-    });
-}
 
 void foreign_node::tick_shard(std::uint32_t i) {
   const bool more = registry(i).tick(world_.now());
@@ -151,7 +51,7 @@ void foreign_node::answer_durably(std::uint32_t i, result<Reply> reply, const pr
       before();
     answer.deliver(reply);
   };
-  if (world_.has(defect::early_answer))
+  if (world_.has(defect::early_answer) || !keeps_index())
     end(nullptr);
   else
     parts_->shards[i].log.when_durable(end);
@@ -263,15 +163,17 @@ void foreign_node::flush_shard(std::uint32_t i) {
     if (const auto* gone = std::get_if<page_unpublished>(&change))
       answered_.erase({gone->key, gone->rank});
   auto& log = parts_->shards[i].log;
-  log.append(out.changes, out.sequence, today);
-  write_changes(i);
+  if (keeps_index()) {
+    log.append(out.changes, out.sequence, today);
+    write_changes(i);
+  }
   if (out.slots.empty())
     return;
   const auto tell = [this, i, slots = std::move(out.slots)](const error*) {
     for (const auto& batch : slots)
       tell_allocator(i, batch);
   };
-  if (world_.has(defect::early_reuse))
+  if (world_.has(defect::early_reuse) || !keeps_index())
     tell(nullptr);
   else
     log.when_durable(tell);

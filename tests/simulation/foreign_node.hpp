@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/allocator/allocator_state.hpp"
+#include "actors/node/restore_plan.hpp"
 #include "actors/registry/journal.hpp"
 #include "actors/registry/registry_state.hpp"
 #include "tests/simulation/foreign_disk.hpp"
@@ -12,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +75,10 @@ private:
     std::unique_ptr<allocator_state> allocator;
     std::map<std::uint64_t, promise<take_reply>> takes;
     std::uint64_t last_take = 0;
+    /// To the shards, out of the store.
+    bool known = false;
+    /// While pages are restored.
+    std::vector<slot_ref> refused;
   };
 
   struct parts {
@@ -82,8 +88,28 @@ private:
 
   using page_name = std::pair<key_digest, rank_number>;
 
+  /// What a run makes of the index.
+  enum class run_kind : std::uint8_t {
+    durable,
+    /// Registry durability `none`: serves the same engines, and leaves the index as it is.
+    without_index,
+    /// Durable, but the namespace could not be restored, since something was in the way; then engines made it again.
+    taken_name,
+  };
+
   registry_state& registry(std::uint32_t i) { return *parts_->shards[i].state; }
-  void restore();
+  bool keeps_index() const noexcept { return kind_ != run_kind::without_index; }
+  /// False if it was killed before it served.
+  bool begin();
+  bool restore();
+  bool dies_now();
+  void make_parts();
+  void make_known(rank_number rank, incarnation_number incarnation);
+  bool read_store(restore_plan& plan);
+  void give_back(const stored_page& page);
+  void end_restoring();
+  /// Makes its changes durable, as a start waits for them.
+  void settle_shard(std::uint32_t i);
   void check_restored() const;
   void keep_ticking_shard(std::uint32_t i);
   void tick_shard(std::uint32_t i);
@@ -110,6 +136,9 @@ private:
   random_source random_;
   namespace_id space_;
   foreign_store store_;
+  /// Of the data directory.
+  std::optional<incarnation_number> epoch_;
+  run_kind kind_ = run_kind::durable;
   std::vector<foreign_disk> disks_;
   /// Pages whose confirmation was answered with ok, and that nothing has unpublished since.
   std::map<page_name, slot_number> answered_;

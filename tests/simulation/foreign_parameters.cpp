@@ -42,6 +42,7 @@ foreign_parameters make_foreign_parameters(random_source random) {
   p.cut = random.one_in(2);
   p.kill_client = random.one_in(3);
   p.kill_node = random.one_in(2);
+  p.other_runs = random.one_in(2);
   return p;
 }
 
@@ -64,6 +65,7 @@ std::string foreign_parameters::describe() const {
   flag("cut", cut);
   flag("kill-client", kill_client);
   flag("kill-node", kill_node);
+  flag("other-runs", other_runs);
   return out.str();
 }
 

@@ -41,6 +41,8 @@ struct foreign_parameters {
   bool cut = false;
   bool kill_client = false;
   bool kill_node = false;
+  /// Some runs leave the index aside, or find the namespace's name taken.
+  bool other_runs = false;
 
   /// The longest time that anybody is promised.
   duration promised() const noexcept { return protect > reservation ? protect : reservation; }

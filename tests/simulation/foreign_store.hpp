@@ -20,6 +20,8 @@ public:
 
   void commit(store::write_batch batch, std::function<void()> done);
   void crash();
+  /// For a start, which waits for it.
+  void apply_now(const store::write_batch& batch) { apply(batch); }
 
   /// What is durable, by the bytes of its keys.
   const std::map<std::string, std::string>& records() const noexcept { return records_; }
