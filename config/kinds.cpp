@@ -55,6 +55,18 @@ bool is_host_name(std::string_view x) {
   return !x.empty() && x.size() <= max_host && std::ranges::all_of(x, fits);
 }
 
+bool are_host_names(std::string_view x) {
+  while (!x.empty()) {
+    const auto comma = std::min(x.find(','), x.size());
+    auto name = x.substr(0, comma);
+    name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
+    if (!is_host_name(name.substr(0, name.find_last_not_of(' ') + 1)) || comma + 1 == x.size())
+      return false;
+    x.remove_prefix(std::min(comma + 1, x.size()));
+  }
+  return true;
+}
+
 bool is_path(std::string_view x) {
   return !x.empty() && x.size() <= max_path && is_plain_text(x);
 }
@@ -75,6 +87,7 @@ const text some_text{"text, not empty", "text of 1 to 256 bytes", is_some_text};
 const text plain_name{"name", "a name of 1 to 64 letters, digits, '-', '_' and '.', a letter or digit first",
                       is_plain_name};
 const text host_name{"host", "the name or address of a host", is_host_name};
+const text host_names{"hosts", "names or addresses of hosts with commas in between", are_host_names};
 const text any_path{"path", "a path", is_path};
 const text path_below{"relative path", "a relative path below data_dir, without \"..\"", is_path_below};
 

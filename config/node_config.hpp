@@ -51,7 +51,10 @@ struct http_tls_config {
 struct http_limits {
   std::uint64_t header_bytes = 16 * kibibyte;
   std::uint64_t body_bytes = 16 * mebibyte;
+  /// Of all connections together, beyond the few KiB that each has.
+  std::uint64_t bodies_bytes = 256 * mebibyte;
   std::uint32_t connections = 1024;
+  std::uint32_t connections_per_address = 512;
   std::uint32_t keys = 65536;
   /// What one caller may hold by leases: how many, and how much of a namespace's keys; and what all may hold together
   /// that may only read, and for how long.
@@ -77,6 +80,9 @@ struct http_config {
   std::uint32_t threads = 0;
   /// Others can reach the host, and there are neither tokens nor client certificates: has to be asked for.
   bool insecure = false;
+  /// What requests may call the server in their Host header, besides `host` and the names of the loopback interface,
+  /// where there are neither tokens nor client certificates; separated by commas.
+  std::string hosts;
   std::optional<std::filesystem::path> tokens_file;
   http_tls_config tls;
   http_limits limits;

@@ -77,7 +77,12 @@ void describe(Visitor& v, http_limits& c) {
   v.field("header_bytes", c.header_bytes, size{1 * kibibyte, 1 * mebibyte},
           "Request line and headers of one request; more is refused.");
   v.field("body_bytes", c.body_bytes, size{1 * kibibyte, 1 * gibibyte}, "Body of one request; more is refused.");
-  v.field("connections", c.connections, whole{1, 65536}, "Connections open at once; more are refused.");
+  v.field("bodies_bytes", c.bodies_bytes, size{1 * kibibyte, 1 * tebibyte},
+          "Memory for all requests that are being received, beyond 8 KiB for each connection; more get 503.");
+  v.field("connections", c.connections, whole{1, 65536},
+          "Connections open at once; more can only ask for `/health`, `/ready`, `/version` and `/metrics`.");
+  v.field("connections_per_address", c.connections_per_address, whole{1, 65536},
+          "The same for connections from one address, or from one /64 of IPv6.");
   v.field("keys", c.keys, whole{1, 1048576}, "Keys in one request; more is refused.");
   v.field("leases", c.leases, whole{1, 16384},
           "Leases that one caller may hold, in each registry shard; more get 429.");
@@ -105,6 +110,9 @@ void describe(Visitor& v, http_config& c) {
   v.field("insecure", c.insecure, flag{},
           "Confirms that whoever reaches the port may do everything, where there are neither tokens nor client "
           "certificates.");
+  v.field("hosts", c.hosts, host_names,
+          "Further names by which requests may call the server, where there are neither tokens nor client "
+          "certificates: separated by commas.");
   v.field("tokens_file", c.tokens_file, any_path,
           "File with the tokens that clients must send, a role and a token per line; not set: none are needed.");
   v.group("tls", c.tls, "Encryption, and certificates of clients.");

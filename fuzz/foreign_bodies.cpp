@@ -1,11 +1,10 @@
 #include "fuzz/foreign_bodies.hpp"
 
+#include "fuzz/check.hpp"
 #include "http/hf3fs_body.hpp"
 #include "http/request.hpp"
 #include "http/sglang_body.hpp"
 
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <set>
 #include <vector>
@@ -15,13 +14,6 @@ namespace troupe::fuzz {
 namespace {
 
 constexpr std::size_t most_keys = 50;
-
-void demand(bool holds, const char* what) {
-  if (holds)
-    return;
-  std::fprintf(stderr, "violated: %s\n", what);
-  std::abort();
-}
 
 void check(const http::wanted_pages& x, bool has_text) {
   demand(x.places.size() <= most_keys, "more keys than are allowed");

@@ -49,25 +49,31 @@ struct gathering {
 
 void add_admin_routes(router& routes, admin_options options) {
   const auto shared = std::make_shared<const admin_options>(std::move(options));
-  routes.add(method::get, "/health", {"health", role::none, [](const request&, responder reply) {
-                                        std::move(reply).send(response::json(R"({"status":"ok"})"));
-                                      }});
-  routes.add(method::get, "/ready", {"ready", role::none, [shared](const request&, responder reply) {
-                                       const auto ready = shared->ready ? shared->ready() : result<void>{};
-                                       if (ready)
-                                         std::move(reply).send(response::json(R"({"status":"ready"})"));
-                                       else
-                                         std::move(reply).fail(status::service_unavailable, ready.error().text);
-                                     }});
+  routes.add(method::get, "/health",
+             {"health", role::none,
+              [](const request&, responder reply) { std::move(reply).send(response::json(R"({"status":"ok"})")); }, 0,
+              false, true});
+  routes.add(method::get, "/ready",
+             {"ready", role::none,
+              [shared](const request&, responder reply) {
+                const auto ready = shared->ready ? shared->ready() : result<void>{};
+                if (ready)
+                  std::move(reply).send(response::json(R"({"status":"ready"})"));
+                else
+                  std::move(reply).fail(status::service_unavailable, ready.error().text);
+              },
+              0, false, true});
   std::string version = R"({"name":"troupe","version":)";
   append_json(version, shared->version);
   version += R"(,"protocol":)";
   append_json(version, std::uint64_t{shared->protocol});
   version += "}";
   routes.add(method::get, "/version",
-             {"version", role::none, [version = std::move(version)](const request&, responder reply) {
+             {"version", role::none,
+              [version = std::move(version)](const request&, responder reply) {
                 std::move(reply).send(response::json(version));
-              }});
+              },
+              0, false, true});
   routes.add(method::get, "/metrics",
              {"metrics", shared->metrics_role,
               [shared](const request&, responder reply) {
@@ -77,7 +83,7 @@ void add_admin_routes(router& routes, admin_options options) {
                 // The place after the last, so that the answer goes out also where there is no page.
                 pages->page_done(shared->metrics.size(), std::string{});
               },
-              0, true});
+              0, true, true});
 }
 
 metrics_source source_of(const request_metrics& metrics) {

@@ -1,5 +1,6 @@
 #include "http/connection.hpp"
 
+#include "http/json_body.hpp"
 #include "http/response_writer.hpp"
 #include "http/worker.hpp"
 
@@ -22,18 +23,35 @@ constexpr std::size_t kept_output_bytes = std::size_t{256} * 1024;
 constexpr std::uint64_t passed_over_bytes = std::uint64_t{64} * 1024;
 /// How long a client gets to read the last answer and to close.
 constexpr duration linger_time = std::chrono::seconds{1};
+/// How long a connection beyond the limit has to ask how the node is: a probe asks at once.
+constexpr duration reserve_time = std::chrono::seconds{2};
+/// What it took to read a body is given back when it was larger than that.
+constexpr std::size_t large_body_bytes = std::size_t{256} * 1024;
 
 constexpr std::string_view go_ahead = "HTTP/1.1 100 Continue\r\n\r\n";
 
 } // namespace
 
-connection::connection(worker& owner, std::uint64_t id, bool is_refused)
-    : owner_(owner), shared_(owner.shared()), id_(id), is_refused_(is_refused),
-      reader_(owner.shared().config.limits.header_bytes) {}
+connection::connection(worker& owner, std::uint64_t id, const arrival& came)
+    : owner_(owner), shared_(owner.shared()), id_(id), came_(came),
+      reader_(owner.shared().config.limits.header_bytes, &owner.shared().receiving) {}
 
 void connection::start() {
-  deadline_ = later(steady_clock::now(), shared_.config.limits.receive_time);
+  const auto now = steady_clock::now();
+  deadline_ = later(now, shared_.config.limits.receive_time);
+  if (came_.is_reserve())
+    deadline_ = reserve_deadline_ = std::min(deadline_, later(now, reserve_time));
   start_handshake();
+}
+
+response connection::no_room() const {
+  const auto& limits = shared_.config.limits;
+  if (came_.what == arrival::kind::reserve_of_address)
+    return response::failure(status::service_unavailable,
+                             "there are " + std::to_string(limits.connections_per_address) +
+                                 " connections from this address, the most that are allowed");
+  return response::failure(status::service_unavailable, "there are " + std::to_string(limits.connections) +
+                                                            " connections, the most that are allowed");
 }
 
 void connection::on_handshake(bool is_ok) {
@@ -42,13 +60,6 @@ void connection::on_handshake(bool is_ok) {
   if (!is_ok)
     return close();
   phase_ = phase::open;
-  if (is_refused_) {
-    is_ending_ = true;
-    const auto answer = response::failure(status::service_unavailable,
-                                          "there are " + std::to_string(shared_.config.limits.connections) +
-                                              " connections, the most that are allowed");
-    append_response(output_, answer, {.keep_alive = false, .date = owner_.date_header()});
-  }
   run();
 }
 
@@ -100,6 +111,7 @@ void connection::read_more() {
       first_byte_ = now;
     deadline_ = later(*first_byte_, limits.receive_time);
   }
+  deadline_ = std::min(deadline_, reserve_deadline_);
   is_matched_ = false;
   is_reading_ = true;
   start_read(reader_.space());
@@ -204,6 +216,8 @@ std::optional<response> connection::judge() {
   shared_.routes.match(method, reader_.target(), found);
   is_matched_ = true;
   route_ = found.route;
+  if (came_.is_reserve() && (route_ == nullptr || !route_->is_probe))
+    return no_room();
   if (route_ == nullptr) {
     auto answer = response::failure(found.code, found.detail);
     if (found.code == status::method_not_allowed)
@@ -230,6 +244,12 @@ std::optional<response> connection::judge_caller(const route& r) {
     if (reader_.has_origin() && r.needs != role::none)
       return response::failure(status::forbidden,
                                "requests of web pages are refused as long as there is no http.tokens_file");
+    const auto is_meant = (reader_.host().empty() || shared_.hosts.allows(reader_.host())) &&
+                          shared_.hosts.allows_target(reader_.target());
+    if (!is_meant && r.needs != role::none)
+      return response::failure(status::misdirected_request,
+                               "the Host header names another server than this one; names that are meant are listed in "
+                               "http.hosts, and any will do where there is an http.tokens_file");
     return std::nullopt;
   }
   const auto token = reader_.bearer_token();
@@ -279,6 +299,8 @@ void connection::call_handler(const request& r) {
   is_awaiting_ = true;
   std::string thrown;
   auto at_once = owner_.call(*route_, r, {id_, number_}, thrown);
+  if (r.body().size() > large_body_bytes)
+    release_large_parser();
   if (!thrown.empty()) {
     shared_.log->error("the handler of {} has failed: {}", route_->name, thrown);
     if (!at_once || !at_once->answer)
@@ -316,7 +338,7 @@ response connection::dropped() {
 void connection::finish(const response& x) {
   is_awaiting_ = false;
   // Whoever still has the responder is too late from now on.
-  const auto keep_alive = !is_ending_ && reader_.keep_alive() && !owner_.is_draining();
+  const auto keep_alive = !is_ending_ && reader_.keep_alive() && !owner_.is_draining() && !came_.is_reserve();
   is_ending_ = !keep_alive;
   const auto before = output_.size();
   append_response(output_, x,
@@ -349,9 +371,11 @@ void connection::refuse_late_request() {
   handled_ = arrival_;
   caller_ = unknown_caller();
   const auto before = output_.size();
-  append_response(output_, response::failure(status::request_timeout, "the request has not arrived in time"),
-                  {.keep_alive = false, .date = owner_.date_header()});
-  record("malformed", status::request_timeout, reader_.bytes_in(), output_.size() - before);
+  const auto answer = came_.is_reserve()
+                          ? no_room()
+                          : response::failure(status::request_timeout, "the request has not arrived in time");
+  append_response(output_, answer, {.keep_alive = false, .date = owner_.date_header()});
+  record("malformed", answer.code, reader_.bytes_in(), output_.size() - before);
   if (!is_writing_)
     run();
 }
@@ -379,7 +403,7 @@ void connection::check(timestamp now) {
   if (is_writing_)
     return;
   // Nothing is under way at all only after an error in between, as when there was no memory.
-  if (!is_reading_ || reader_.is_empty())
+  if (!is_reading_ || (reader_.is_empty() && !came_.is_reserve()))
     return close();
   refuse_late_request();
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "http/address_counts.hpp"
 #include "http/request_reader.hpp"
 #include "http/response.hpp"
 #include "http/router.hpp"
@@ -17,6 +18,23 @@ namespace troupe::http {
 
 class worker;
 
+/// How a connection came in.
+struct arrival {
+  enum class kind : std::uint8_t {
+    /// Within all limits.
+    full,
+    /// Beyond `limits.connections`, or `limits.connections_per_address`: only there to ask how the node is.
+    reserve,
+    reserve_of_address,
+  };
+
+  int socket = -1;
+  kind what = kind::full;
+  address_key from;
+
+  bool is_reserve() const noexcept { return what != kind::full; }
+};
+
 /// One connection: what is read, which request is under way, what is still to be written, and until when. Lives on its
 /// worker's thread from start to end. How bytes move is left to derived classes, which keep the connection alive while
 /// one of their operations is under way.
@@ -26,13 +44,13 @@ class worker;
 /// other and their answers written together.
 class connection {
 public:
-  connection(worker& owner, std::uint64_t id, bool is_refused);
+  connection(worker& owner, std::uint64_t id, const arrival& came);
   virtual ~connection() = default;
   connection(const connection&) = delete;
   connection& operator=(const connection&) = delete;
 
   std::uint64_t id() const noexcept { return id_; }
-  bool is_refused() const noexcept { return is_refused_; }
+  const arrival& came() const noexcept { return came_; }
 
   void start();
   /// The answer to request `number`; ignored if that has been answered otherwise by now.
@@ -80,11 +98,13 @@ private:
   void finish(const response& x);
   void refuse_malformed();
   void refuse_late_request();
+  /// What is said to a connection beyond the limit that asks for more than it may.
+  response no_room() const;
   void record(std::string_view route_name, status code, std::uint64_t bytes_in, std::size_t bytes_out) noexcept;
 
   shared_state& shared_;
   const std::uint64_t id_;
-  const bool is_refused_;
+  const arrival came_;
   phase phase_ = phase::handshake;
   bool is_reading_ = false;
   bool is_writing_ = false;
@@ -95,6 +115,8 @@ private:
   /// Of what goes on besides writing.
   timestamp deadline_ = timestamp::max();
   timestamp write_deadline_ = timestamp::max();
+  /// For those beyond the limit: until when they may ask.
+  timestamp reserve_deadline_ = timestamp::max();
 
   request_reader reader_;
   std::string output_;

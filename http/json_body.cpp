@@ -13,9 +13,14 @@ static_assert(body_padding >= simdjson::SIMDJSON_PADDING);
 constexpr std::size_t kept_capacity = std::size_t{1024} * 1024;
 constexpr std::size_t least_capacity = std::size_t{16} * 1024;
 
+std::unique_ptr<simdjson::dom::parser>& parser_of_thread() noexcept {
+  thread_local std::unique_ptr<simdjson::dom::parser> parser;
+  return parser;
+}
+
 /// The parser of this thread, with room for `bytes`; null if there is no memory.
 simdjson::dom::parser* parser_for(std::size_t bytes) {
-  thread_local std::unique_ptr<simdjson::dom::parser> parser;
+  auto& parser = parser_of_thread();
   const auto capacity = parser ? parser->capacity() : 0;
   if (capacity < bytes || (capacity > kept_capacity && bytes <= kept_capacity)) {
     // The old one goes first: two large ones need not be there at once.
@@ -75,6 +80,11 @@ accepted<std::optional<T>> optional(const simdjson::dom::object& x, std::string_
 }
 
 } // namespace
+
+void release_large_parser() noexcept {
+  if (auto& parser = parser_of_thread(); parser && parser->capacity() > kept_capacity)
+    parser.reset();
+}
 
 response to_response(const rejection& x) {
   return response::failure(x.code, x.detail);

@@ -43,6 +43,9 @@ accepted<simdjson::dom::object> parse_json_object(const request& r);
 accepted<simdjson::dom::element> parse_json(std::string_view padded_text);
 accepted<simdjson::dom::object> parse_json_object(std::string_view padded_text);
 
+/// Gives back what reading a large body took; views into what was read are no more.
+void release_large_parser() noexcept;
+
 // Members of objects: 422 if they are missing, of another type, or out of bounds. Those that may be missing may be
 // null as well.
 accepted<std::string_view> string_member(const simdjson::dom::object& x, std::string_view name);

@@ -22,8 +22,6 @@ namespace {
 constexpr int accepts_at_once = 64;
 /// When there are no descriptors or no memory: until some may have come back.
 constexpr std::chrono::milliseconds exhausted_pause{100};
-/// Connections beyond the limit that are told so at once; more are just closed.
-constexpr std::uint32_t max_refused = 256;
 
 } // namespace
 
@@ -62,13 +60,16 @@ void listener::close() {
 
 void listener::accept_some() {
   for (int i = 0; i < accepts_at_once; ++i) {
-    const auto socket = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    sockaddr_storage from{};
+    socklen_t size = sizeof(from);
+    const auto socket =
+        ::accept4(acceptor_.native_handle(), reinterpret_cast<sockaddr*>(&from), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (socket < 0)
       return after_failure(errno);
     if (is_exhausted_)
       shared_.log->info("connections are accepted again");
     is_exhausted_ = false;
-    hand_over(socket);
+    hand_over(socket, from);
   }
   start();
 }
@@ -96,22 +97,19 @@ void listener::after_failure(int error) {
   }
 }
 
-void listener::hand_over(int socket) {
-  const auto is_refused = shared_.connections.fetch_add(1) >= shared_.config.limits.connections;
-  if (is_refused) {
+void listener::hand_over(int socket, const sockaddr_storage& from) {
+  arrival came{socket, arrival::kind::full, address_key::of(from)};
+  const auto& limits = shared_.config.limits;
+  if (shared_.connections.fetch_add(1) >= limits.connections)
+    came.what = arrival::kind::reserve;
+  else if (!shared_.addresses.enter(came.from, limits.connections_per_address))
+    came.what = arrival::kind::reserve_of_address;
+  if (came.is_reserve())
     shared_.connections.fetch_sub(1);
-    if (shared_.refused.fetch_add(1) >= max_refused) {
-      shared_.refused.fetch_sub(1);
-      ::close(socket);
-      if (shared_.watcher != nullptr)
-        shared_.watcher->connection_refused();
-      return;
-    }
-  }
   const auto least = std::ranges::min_element(workers_, {}, [](const auto& x) { return x->load(); });
   auto& chosen = **least;
   chosen.expect_connection();
-  asio::post(chosen.context(), [&chosen, socket, is_refused] { chosen.adopt(socket, is_refused); });
+  asio::post(chosen.context(), [&chosen, came] { chosen.adopt(came); });
 }
 
 } // namespace troupe::http

@@ -10,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <memory>
+#include <sys/socket.h>
 #include <vector>
 
 namespace troupe::http {
@@ -32,7 +33,7 @@ private:
   void accept_some();
   /// What could not be accepted: whether to try the next, to wait for more, or to pause.
   void after_failure(int error);
-  void hand_over(int socket);
+  void hand_over(int socket, const sockaddr_storage& from);
 
   shared_state& shared_;
   std::vector<std::unique_ptr<worker>>& workers_;

@@ -1,11 +1,13 @@
 #include "http/request_reader.hpp"
 
+#include "http/receive_buffer.hpp"
 #include "http/text.hpp"
 
 #include <algorithm>
 #include <array>
 #include <boost/beast/http/basic_parser.hpp>
 #include <cstring>
+#include <utility>
 
 namespace troupe::http {
 
@@ -20,6 +22,8 @@ constexpr std::size_t least_space = std::size_t{4} * 1024;
 constexpr std::size_t max_headers = 100;
 /// The line in front of a chunk, and the headers behind the last one.
 constexpr std::size_t max_chunk_line = std::size_t{4} * 1024;
+/// The last chunk, without which no body in chunks ends: "0\r\n\r\n".
+constexpr std::size_t last_chunk_bytes = 5;
 
 std::string_view plain(beast::string_view x) noexcept {
   return {x.data(), x.size()};
@@ -81,12 +85,52 @@ public:
     parser& owner_;
   };
 
-  explicit parser(std::uint64_t max_header) : max_header_bytes(max_header) { allocate(initial_capacity); }
+  parser(std::uint64_t max_header, memory_budget* shared) : max_header_bytes(max_header), budget(shared) {
+    allocate(initial_capacity);
+  }
+  parser(const parser&) = delete;
+  parser& operator=(const parser&) = delete;
+  ~parser() { give_back(); }
 
-  void allocate(std::size_t bytes) {
-    // Cleared, since parsers of bodies read beyond what has arrived.
-    data = std::make_unique<char[]>(bytes + body_padding);
-    capacity = bytes;
+  /// Of the budget, all but what every connection has.
+  static std::size_t beyond_initial(std::size_t bytes) noexcept {
+    return bytes > initial_capacity ? bytes - initial_capacity : 0;
+  }
+
+  void give_back() noexcept {
+    if (budget != nullptr)
+      budget->give_back(beyond_initial(capacity));
+  }
+
+  /// A new buffer in place of the old one, which is returned. Nothing changes if there is no memory.
+  std::optional<receive_buffer> allocate(std::size_t bytes) {
+    const auto before = beyond_initial(capacity);
+    const auto after = beyond_initial(bytes);
+    const auto more = after > before ? after - before : 0;
+    if (budget != nullptr && more > 0 && !budget->take(more))
+      return std::nullopt;
+    try {
+      // Cleared, since parsers of bodies read beyond what has arrived.
+      receive_buffer fresh{bytes + body_padding};
+      if (budget != nullptr && before > after)
+        budget->give_back(before - after);
+      capacity = bytes;
+      return std::exchange(data, std::move(fresh));
+    } catch (...) {
+      if (budget != nullptr)
+        budget->give_back(more);
+      throw;
+    }
+  }
+
+  /// What is needed for a request that is known so far, if that is known.
+  std::optional<std::size_t> needed() const {
+    if (!headers_known || failed || !beast || beast->chunked())
+      return std::nullopt;
+    const auto length = beast->content_length();
+    if (!length || *length > max_body_bytes)
+      return std::nullopt;
+    return body.begin + static_cast<std::size_t>(*length) + least_space;
   }
 
   void restart() noexcept {
@@ -95,6 +139,7 @@ public:
     target = {};
     headers.clear();
     authorization.reset();
+    host = {};
     is_http_1_0 = has_origin = expects_continue = headers_known = failed = false;
     hosts = 0;
     body = {};
@@ -130,6 +175,7 @@ public:
     switch (f) {
     case field::host:
       ++hosts;
+      host = headers.back().value;
       break;
     case field::authorization:
       if (authorization)
@@ -167,7 +213,8 @@ public:
   }
 
   const std::uint64_t max_header_bytes;
-  std::unique_ptr<char[]> data;
+  memory_budget* const budget;
+  receive_buffer data;
   /// Without the padding.
   std::size_t capacity = 0;
   /// The request begins at `begin`; Beast has seen what is before `seen`; bytes have arrived up to `end`.
@@ -181,6 +228,7 @@ public:
   std::vector<header_pieces> headers;
   std::vector<named_value> header_views;
   std::optional<piece> authorization;
+  piece host;
   bool is_http_1_0 = false;
   bool has_origin = false;
   bool expects_continue = false;
@@ -195,32 +243,39 @@ public:
   std::string failure_detail;
 };
 
-request_reader::request_reader(std::uint64_t max_header_bytes) : parser_(std::make_unique<parser>(max_header_bytes)) {}
+request_reader::request_reader(std::uint64_t max_header_bytes, memory_budget* budget)
+    : parser_(std::make_unique<parser>(max_header_bytes, budget)) {}
 request_reader::~request_reader() = default;
 
 std::span<char> request_reader::space() {
   auto& p = *parser_;
   if (p.begin == p.end)
     p.begin = p.seen = p.end = 0;
-  if (p.capacity - p.end < least_space)
-    make_room(least_space);
+  // `advance` has made room, unless nobody wants to know any more what comes: then it overwrites what came before.
+  if (p.capacity - p.end < least_space && !make_room(least_space))
+    p.begin = p.seen = p.end = 0;
   return {p.data.get() + p.end, p.capacity - p.end};
 }
 
-void request_reader::make_room(std::size_t bytes) {
+bool request_reader::make_room(std::size_t bytes) {
   auto& p = *parser_;
   const auto held = p.end - p.begin;
   if (p.capacity - held >= bytes && p.begin >= p.capacity / 2) {
     std::memmove(p.data.get(), p.data.get() + p.begin, held);
   } else {
-    const auto old = std::move(p.data);
-    const auto from = old.get() + p.begin;
-    p.allocate(std::max(p.capacity * 2, held + bytes));
-    std::memcpy(p.data.get(), from, held);
+    // Twice as much each time, but not more than the request can need.
+    auto wanted = p.capacity * 2;
+    if (const auto needed = p.needed())
+      wanted = std::min(wanted, *needed);
+    const auto old = p.allocate(std::max(wanted, held + bytes));
+    if (!old)
+      return false;
+    std::memcpy(p.data.get(), old->get() + p.begin, held);
   }
   p.seen -= p.begin;
   p.end = held;
   p.begin = 0;
+  return true;
 }
 
 void request_reader::received(std::size_t bytes) noexcept {
@@ -235,6 +290,17 @@ void request_reader::skip_empty_lines() noexcept {
 }
 
 request_reader::step request_reader::advance() {
+  auto& p = *parser_;
+  const auto next = look();
+  if (next != step::need_more || p.capacity - p.end >= least_space || p.begin == p.end || make_room(least_space))
+    return next;
+  p.begin = p.seen = p.end = 0;
+  p.allocate(initial_capacity);
+  return fail(status::service_unavailable,
+              "the requests that are being received take all the memory they may; try again later");
+}
+
+request_reader::step request_reader::look() {
   auto& p = *parser_;
   if (p.failed)
     return step::malformed;
@@ -255,6 +321,9 @@ request_reader::step request_reader::advance() {
 request_reader::step request_reader::put() {
   auto& p = *parser_;
   if (p.seen == p.end)
+    return step::need_more;
+  // Beast takes for granted, by an assertion, that a last chunk does not come in smaller pieces.
+  if (p.headers_known && p.beast->chunked() && p.end - p.seen < last_chunk_bytes)
     return step::need_more;
   parser::error_code ec;
   const auto used = p.beast->put({p.data.get() + p.seen, p.end - p.seen}, ec);
@@ -339,7 +408,8 @@ void request_reader::next() {
   if (p.begin != p.end)
     return;
   p.begin = p.seen = p.end = 0;
-  if (p.capacity > kept_capacity)
+  const auto is_tight = p.budget != nullptr && p.budget->is_tight();
+  if (p.capacity > (is_tight ? initial_capacity : kept_capacity))
     p.allocate(initial_capacity);
 }
 
@@ -393,6 +463,10 @@ bool request_reader::is_http_1_0() const noexcept {
 
 bool request_reader::has_origin() const noexcept {
   return parser_->has_origin;
+}
+
+std::string_view request_reader::host() const {
+  return parser_->at(parser_->host);
 }
 
 bool request_reader::expects_continue() const noexcept {

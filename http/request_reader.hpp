@@ -1,5 +1,6 @@
 #pragma once
 
+#include "http/memory_budget.hpp"
 #include "http/request.hpp"
 #include "http/status.hpp"
 
@@ -15,13 +16,13 @@
 namespace troupe::http {
 
 /// Turns the bytes of one connection into requests, one after the other, whatever the pieces in which they come. Knows
-/// no socket and no time.
-///
-/// All bytes lie in one buffer that is kept between requests: headers are views into it, a body is where it arrived,
-/// chunks are moved together. So it holds one request and what came behind it, and memory follows what has arrived.
+/// no socket and no time. All bytes lie in one buffer that is kept between requests: headers are views into it, a body
+/// is where it arrived, chunks are moved together. So it holds one request and what came behind it, and memory follows
+/// what has arrived. What it needs beyond a few KiB comes out of a budget, if there is one. Where that is used up, a
+/// request that needs more is malformed: with 503, and nothing of it is kept.
 class request_reader {
 public:
-  explicit request_reader(std::uint64_t max_header_bytes);
+  explicit request_reader(std::uint64_t max_header_bytes, memory_budget* budget = nullptr);
   ~request_reader();
   request_reader(const request_reader&) = delete;
   request_reader& operator=(const request_reader&) = delete;
@@ -67,6 +68,8 @@ public:
   bool keep_alive() const;
   bool is_http_1_0() const noexcept;
   bool has_origin() const noexcept;
+  /// The value of the Host header; empty if there is none, which only HTTP/1.0 allows.
+  std::string_view host() const;
   /// Whether the client waits for a go-ahead before it sends the body.
   bool expects_continue() const noexcept;
   /// Bytes of the body that are announced; nothing if it comes in chunks.
@@ -80,12 +83,14 @@ private:
   class parser;
 
   void skip_empty_lines() noexcept;
+  step look();
   step fail(status code, std::string detail);
   step fail_header_limit();
   step put();
   step check_headers();
   void close_gap() noexcept;
-  void make_room(std::size_t bytes);
+  /// False if there is no memory for that many more bytes.
+  bool make_room(std::size_t bytes);
 
   std::unique_ptr<parser> parser_;
 };

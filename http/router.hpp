@@ -29,6 +29,8 @@ struct route {
   std::uint64_t max_body_bytes = 0;
   /// It shows something of all namespaces: nothing for who is limited to some.
   bool shows_all_namespaces = false;
+  /// Answered also where there is no room for more connections.
+  bool is_probe = false;
 };
 
 /// More than any API has. Patterns beyond them are a defect; paths beyond them get 404, queries 400.

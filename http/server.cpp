@@ -1,5 +1,6 @@
 #include "http/server.hpp"
 
+#include "http/descriptors.hpp"
 #include "http/listener.hpp"
 #include "http/shared_state.hpp"
 #include "http/worker.hpp"
@@ -24,6 +25,28 @@ namespace {
 /// What the config says; else so many that they leave room for whom they ask.
 std::uint32_t threads_of(const config::http_config& config) {
   return config.threads > 0 ? config.threads : std::clamp(std::thread::hardware_concurrency() / 2, 1U, 4U);
+}
+
+/// The config with as many connections as there are descriptors for.
+config::http_config within_descriptors(config::http_config config) {
+  const auto log = log::get("http");
+  const auto limit = raise_descriptor_limit();
+  if (!limit) {
+    log->warn("the number of connections is not set against the limit of open files: {}", to_string(limit.error()));
+    return config;
+  }
+  const auto open = open_descriptors();
+  const auto fitting =
+      connections_within(limit->now, open, worker::max_reserve * threads_of(config), config.limits.connections);
+  if (fitting < config.limits.connections)
+    log->warn("http.limits.connections is {}, and {} is what fits: {} files may be open, {} are, and the node may need "
+              "more; raise the limit (ulimit -n, LimitNOFILE=)",
+              config.limits.connections, fitting, limit->now, open);
+  else if (limit->now > limit->before)
+    log->info("the limit of open files was {}, and is {} now: room for {} connections", limit->before, limit->now,
+              fitting);
+  config.limits.connections = fitting;
+  return config;
 }
 
 /// Starts a thread that leaves signals to others.
@@ -108,7 +131,7 @@ result<std::unique_ptr<server>> server::start(const config::http_config& config,
   if (const auto& sound = routes.check(); !sound)
     return tl::unexpected(sound.error());
   try {
-    auto x = std::make_unique<implementation>(config, std::move(routes), watcher);
+    auto x = std::make_unique<implementation>(within_descriptors(config), std::move(routes), watcher);
     if (const auto loaded = x->shared.keys.reload(); !loaded)
       return tl::unexpected(loaded.error());
     if (const auto opened = x->accepting->open(std::move(door)); !opened)

@@ -13,14 +13,14 @@
 namespace troupe::http {
 
 /// An HTTP/1.1 server with routes, roles, TLS, and a limit for everything. All functions may be called from any thread
-/// but the io threads, that is, not from handlers or observers.
-///
-/// One thread accepts connections and gives each to the io thread that has the fewest; there it stays. Letting the
-/// kernel spread them (SO_REUSEPORT) would spare that step, which a connection makes once, but spreads by a hash:
-/// engines keep a handful of connections open for days, and two busy ones on one thread would stay there.
-///
-/// A connection has one request under way at a time; those that it sends ahead wait, and their answers leave together.
-/// Beyond `limits.connections`, a connection gets 503 and is closed; with TLS it is closed without a handshake.
+/// but the io threads, that is, not from handlers or observers. One thread accepts connections and gives each to the io
+/// thread that has the fewest; there it stays. Letting the kernel spread them (SO_REUSEPORT) would spare that step,
+/// which a connection makes once, but spreads by a hash: engines keep a handful of connections open for days, and two
+/// busy ones on one thread would stay there. A connection has one request under way at a time; those that it sends
+/// ahead wait, and their answers leave together. Connections beyond `limits.connections`, or beyond
+/// `limits.connections_per_address`, may ask one thing within two seconds: how the node is (`route::is_probe`). All
+/// else gets 503. There is room for 64 of them on each io thread, and the oldest goes for a new one: so silent
+/// connections, however many, keep no probe out.
 class server {
 public:
   /// Listens and serves; or says what is wrong: a port in use, a certificate that does not load, a tokens file that

@@ -2,10 +2,14 @@
 
 #include "base/log.hpp"
 #include "config/node_config.hpp"
+#include "http/address_counts.hpp"
 #include "http/credentials.hpp"
+#include "http/host_rule.hpp"
+#include "http/memory_budget.hpp"
 #include "http/observer.hpp"
 #include "http/router.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <utility>
@@ -15,17 +19,20 @@ namespace troupe::http {
 /// What all io threads of a server have in common. All of it outlives them.
 struct shared_state {
   shared_state(const config::http_config& c, router r, observer* w)
-      : config(c), routes(std::move(r)), watcher(w), keys(config), log(log::get("http")) {}
+      : config(c), routes(std::move(r)), watcher(w), keys(config), hosts(config), log(log::get("http")),
+        receiving(std::max(config.limits.bodies_bytes, config.limits.body_bytes + config.limits.header_bytes)) {}
 
   const config::http_config config;
   const router routes;
   observer* const watcher;
   credentials keys;
+  const host_rule hosts;
   const log::logger log;
-  /// Open, without those that were refused.
+  /// For requests that are being received. One of them fits in any case.
+  memory_budget receiving;
+  /// Open, without those in the reserve.
   std::atomic<std::uint32_t> connections{0};
-  /// Refused, and still being told so.
-  std::atomic<std::uint32_t> refused{0};
+  address_counts addresses;
 };
 
 } // namespace troupe::http

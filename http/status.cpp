@@ -36,6 +36,8 @@ std::string_view reason(status code) noexcept {
     return "Unsupported Media Type";
   case status::expectation_failed:
     return "Expectation Failed";
+  case status::misdirected_request:
+    return "Misdirected Request";
   case status::unprocessable_content:
     return "Unprocessable Content";
   case status::too_many_requests:

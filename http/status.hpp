@@ -25,6 +25,7 @@ enum class status : std::uint16_t {
   uri_too_long = 414,
   unsupported_media_type = 415,
   expectation_failed = 417,
+  misdirected_request = 421,
   unprocessable_content = 422,
   too_many_requests = 429,
   header_fields_too_large = 431,

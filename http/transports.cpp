@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <exception>
 #include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/sslerr.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
@@ -44,8 +46,8 @@ void close_quietly(tcp_socket& socket) noexcept {
 
 class plain_connection final : public connection, public std::enable_shared_from_this<plain_connection> {
 public:
-  plain_connection(worker& owner, std::uint64_t id, bool is_refused, tcp_socket&& socket)
-      : connection(owner, id, is_refused), socket_(std::move(socket)) {}
+  plain_connection(worker& owner, std::uint64_t id, const arrival& came, tcp_socket&& socket)
+      : connection(owner, id, came), socket_(std::move(socket)) {}
 
 private:
   void start_handshake() override { on_handshake(true); }
@@ -84,17 +86,29 @@ private:
 
 class tls_connection final : public connection, public std::enable_shared_from_this<tls_connection> {
 public:
-  tls_connection(worker& owner, std::uint64_t id, bool is_refused, tcp_socket&& socket,
+  tls_connection(worker& owner, std::uint64_t id, const arrival& came, tcp_socket&& socket,
                  std::shared_ptr<asio::ssl::context> context)
-      : connection(owner, id, is_refused), context_(std::move(context)), stream_(std::move(socket), *context_) {}
+      : connection(owner, id, came), context_(std::move(context)), stream_(std::move(socket), *context_) {}
 
 private:
   void start_handshake() override {
-    // Those beyond the limit get no handshake, which is the work that the limit is there to bound.
-    if (is_refused())
-      return close();
-    stream_.async_handshake(asio::ssl::stream_base::server,
-                            [self = shared_from_this()](const error_code& ec) { self->on_handshake(!ec); });
+    stream_.async_handshake(asio::ssl::stream_base::server, [self = shared_from_this()](const error_code& ec) {
+      if (ec.category() == asio::error::get_ssl_category() &&
+          ERR_GET_REASON(static_cast<unsigned long>(ec.value())) == SSL_R_HTTP_REQUEST)
+        self->answer_in_plain();
+      self->on_handshake(!ec);
+    });
+  }
+
+  /// To a client that knows no better than to speak HTTP here without TLS. It is lost if the socket does not take it.
+  void answer_in_plain() noexcept {
+    constexpr std::string_view answer =
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 50\r\nConnection: close\r\n\r\n"
+        R"({"detail":"this port speaks TLS: use https://…"})";
+    auto& socket = stream_.next_layer();
+    static_cast<void>(::send(socket.native_handle(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+    error_code ignored;
+    socket.shutdown(tcp_socket::shutdown_send, ignored);
   }
 
   void start_read(std::span<char> space) override {
@@ -136,12 +150,12 @@ private:
 
 } // namespace
 
-std::shared_ptr<connection> make_connection(worker& owner, std::uint64_t id, bool is_refused, int socket,
+std::shared_ptr<connection> make_connection(worker& owner, std::uint64_t id, const arrival& came,
                                             std::shared_ptr<asio::ssl::context> tls) {
-  auto mine = take_over(owner, socket);
+  auto mine = take_over(owner, came.socket);
   if (tls)
-    return std::make_shared<tls_connection>(owner, id, is_refused, std::move(mine), std::move(tls));
-  return std::make_shared<plain_connection>(owner, id, is_refused, std::move(mine));
+    return std::make_shared<tls_connection>(owner, id, came, std::move(mine), std::move(tls));
+  return std::make_shared<plain_connection>(owner, id, came, std::move(mine));
 }
 
 } // namespace troupe::http

@@ -48,21 +48,36 @@ void worker::run() noexcept {
   mailbox_->close();
 }
 
-void worker::adopt(int socket, bool is_refused) {
+void worker::leave(const arrival& came) noexcept {
+  load_.fetch_sub(1, std::memory_order_relaxed);
+  if (came.is_reserve())
+    return;
+  shared_.connections.fetch_sub(1, std::memory_order_relaxed);
+  shared_.addresses.leave(came.from);
+}
+
+void worker::adopt(const arrival& came) {
   const auto id = ++last_id_;
+  if (came.is_reserve() && reserve_.size() >= max_reserve) {
+    // It may close, and so be forgotten, while it is looked at.
+    const auto oldest = connections_.find(*reserve_.begin());
+    const auto keep = oldest->second;
+    keep->close();
+  }
   std::shared_ptr<connection> x;
   try {
     const auto& tls = refreshed_credentials().tls;
-    x = make_connection(*this, id, is_refused, socket, tls);
+    x = make_connection(*this, id, came, tls);
     connections_.emplace(id, x);
+    if (came.is_reserve())
+      reserve_.insert(id);
   } catch (const std::exception& e) {
     shared_.log->error("a connection could not be taken over: {}", e.what());
-    load_.fetch_sub(1, std::memory_order_relaxed);
-    (is_refused ? shared_.refused : shared_.connections).fetch_sub(1, std::memory_order_relaxed);
-    return;
+    connections_.erase(id);
+    return leave(came);
   }
   if (shared_.watcher != nullptr) {
-    if (is_refused)
+    if (came.is_reserve())
       shared_.watcher->connection_refused();
     else
       shared_.watcher->connection_opened();
@@ -74,16 +89,16 @@ void worker::adopt(int socket, bool is_refused) {
 }
 
 void worker::forget(connection& x) noexcept {
-  const auto was_refused = x.is_refused();
+  const auto came = x.came();
   const auto found = connections_.find(x.id());
   if (found == connections_.end())
     return;
   // The connection is in the middle of what made it close; whoever called it there holds on to it.
   const auto keep = std::move(found->second);
   connections_.erase(found);
-  load_.fetch_sub(1, std::memory_order_relaxed);
-  (was_refused ? shared_.refused : shared_.connections).fetch_sub(1, std::memory_order_relaxed);
-  if (!was_refused && shared_.watcher != nullptr)
+  reserve_.erase(x.id());
+  leave(came);
+  if (!came.is_reserve() && shared_.watcher != nullptr)
     shared_.watcher->connection_closed();
   end_if_drained();
 }

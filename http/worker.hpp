@@ -16,6 +16,7 @@
 #include <ctime>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -27,6 +28,9 @@ namespace troupe::http {
 class worker final : public mailbox_owner {
 public:
   using executor = boost::asio::io_context::executor_type;
+
+  /// Connections beyond the limit that one worker has at a time.
+  static constexpr std::uint32_t max_reserve = 64;
 
   explicit worker(shared_state& shared);
   ~worker() override;
@@ -44,7 +48,7 @@ public:
   void expect_connection() noexcept { load_.fetch_add(1, std::memory_order_relaxed); }
 
   /// Takes over a socket that was accepted and announced by `expect_connection`.
-  void adopt(int socket, bool is_refused);
+  void adopt(const arrival& came);
   /// Ends each connection when it has nothing to do, and what is left at the deadline.
   void drain(timestamp deadline);
 
@@ -62,6 +66,7 @@ public:
   void forget(connection& x) noexcept;
 
 private:
+  void leave(const arrival& came) noexcept;
   bool take_at_once(late_answer& x) noexcept override;
   void wake() override;
   void deliver_answers();
@@ -83,6 +88,9 @@ private:
   std::unordered_map<std::uint64_t, std::shared_ptr<connection>> connections_;
   /// Kept between checks for its memory.
   std::vector<std::shared_ptr<connection>> checked_;
+  /// Those beyond the limit, the oldest first. It goes when there are too many: whoever asks at once was answered by
+  /// then, and silence keeps nobody out.
+  std::set<std::uint64_t> reserve_;
   std::uint64_t last_id_ = 0;
   std::atomic<std::size_t> load_{0};
 

@@ -23,6 +23,7 @@ struct foreign_node_options {
 
   static config::http_config any_port() {
     config::http_config c;
+    c.hosts = "test"; // as the tests call it
     c.enabled = true;
     c.port = 0;
     return c;

@@ -5,6 +5,7 @@
 #include <openssl/ec.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/rsa.h>
 #include <openssl/x509v3.h>
 #include <stdexcept>
 
@@ -39,8 +40,9 @@ identity::identity(std::string_view name)
   fill(name, nullptr);
 }
 
-identity::identity(std::string_view name, const identity& issuer)
-    : key_(EVP_EC_gen("P-256"), EVP_PKEY_free), certificate_(X509_new(), X509_free) {
+identity::identity(std::string_view name, const identity& issuer, key_kind kind)
+    : key_(kind == key_kind::rsa ? EVP_RSA_gen(2048) : EVP_EC_gen("P-256"), EVP_PKEY_free),
+      certificate_(X509_new(), X509_free) {
   fill(name, &issuer);
 }
 
@@ -86,6 +88,11 @@ tls_client::tls_client(std::uint16_t port, const tls_client_options& options)
   SSL_CTX_set_max_proto_version(context_.get(), options.max_version);
   // Old versions are refused by the server, not by this side's caution.
   SSL_CTX_set_security_level(context_.get(), options.max_version < TLS1_2_VERSION ? 0 : 1);
+  if (!options.ciphers.empty()) {
+    // Also those that this side would not take by itself.
+    SSL_CTX_set_security_level(context_.get(), 0);
+    demand(SSL_CTX_set_cipher_list(context_.get(), options.ciphers.c_str()) == 1, "ciphers");
+  }
   if (!options.certificate_pem.empty()) {
     const std::unique_ptr<X509, void (*)(X509*)> mine{
         PEM_read_bio_X509(bio_of(options.certificate_pem).get(), nullptr, nullptr, nullptr), X509_free};

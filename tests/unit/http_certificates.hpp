@@ -20,10 +20,12 @@ struct pem {
 /// An authority, or who it vouches for.
 class identity {
 public:
+  enum class key_kind { elliptic, rsa };
+
   /// An authority of its own.
   explicit identity(std::string_view name);
   /// Signed by `issuer`.
-  identity(std::string_view name, const identity& issuer);
+  identity(std::string_view name, const identity& issuer, key_kind kind = key_kind::elliptic);
 
   std::string certificate() const;
   std::string key() const;
@@ -42,6 +44,8 @@ struct tls_client_options {
   std::string certificate_pem = {};
   std::string key_pem = {};
   int max_version = TLS1_3_VERSION;
+  /// Of TLS 1.2, as OpenSSL names them; empty: its own choice.
+  std::string ciphers = {};
 };
 
 class tls_client final : public client {

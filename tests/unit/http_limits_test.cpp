@@ -249,7 +249,7 @@ TEST_CASE("Connections beyond the limit get 503, until there is room again", "[h
   }
   for (int i = 0; i < 5; ++i) {
     client out{s->port()};
-    const auto x = out.must_read();
+    const auto x = out.call(get("/ok"));
     CHECK(x.code == 503);
     CHECK(x.body == R"({"detail":"there are 3 connections, the most that are allowed"})");
     CHECK(out.ends());
@@ -271,7 +271,7 @@ TEST_CASE("Hundreds of connections beyond the limit leave those within it alone"
   CHECK(in.call(get("/ok")).code == 200);
   client other{s->port()};
   CHECK(other.call(get("/ok")).code == 200);
-  // They never read and never close: the first few hundred linger, the others are cut off.
+  // They never read and never close: the last few wait for a while, the others are cut off.
   std::vector<std::unique_ptr<client>> out;
   for (int i = 0; i < 400; ++i)
     out.push_back(std::make_unique<client>(s->port()));

@@ -287,3 +287,82 @@ TEST_CASE("The token is what follows Bearer", "[http]") {
   CHECK(token("Bearerabc").empty());
   CHECK(token("").empty());
 }
+
+TEST_CASE("What is received comes out of a budget, and goes back to it", "[http]") {
+  memory_budget budget{100'000};
+  const auto head = [](std::size_t length) {
+    return "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(length) + "\r\n\r\n";
+  };
+  // Whether all of it could be received.
+  const auto receive = [](request_reader& reader, std::string_view text) {
+    for (;;) {
+      const auto step = reader.advance();
+      if (step == request_reader::step::headers)
+        reader.limit_body(1'000'000);
+      else if (step == request_reader::step::malformed)
+        return false;
+      else if (step == request_reader::step::complete || text.empty())
+        return true;
+      else {
+        const auto space = reader.space();
+        const auto n = std::min(space.size(), text.size());
+        text.copy(space.data(), n);
+        text.remove_prefix(n);
+        reader.received(n);
+      }
+    }
+  };
+  {
+    request_reader a{1024, &budget};
+    CHECK(budget.used() == 0);
+    CHECK(receive(a, head(60'000) + std::string(59'999, 'a')));
+    // As much as the request can need, and not twice that.
+    CHECK(budget.used() > 50'000);
+    CHECK(budget.used() < 62'000);
+    request_reader b{1024, &budget};
+    CHECK_FALSE(receive(b, head(90'000) + std::string(90'000, 'b')));
+    CHECK(b.failure_code() == status::service_unavailable);
+    CHECK(budget.used() < 62'000);
+    CHECK(receive(a, "a"));
+    CHECK(a.body().size() == 60'000);
+    a.next();
+    // More than half was taken: nobody keeps what it may need again.
+    CHECK(budget.used() == 0);
+    request_reader c{1024, &budget};
+    CHECK(receive(c, head(90'000) + std::string(90'000, 'c')));
+    // Also of what is read but not wanted.
+    CHECK_FALSE(c.space().empty());
+    CHECK(budget.used() <= 100'000);
+    request_reader d{1024, &budget};
+    CHECK_FALSE(receive(d, head(90'000) + std::string(90'000, 'd')));
+    for (int i = 0; i < 100; ++i)
+      CHECK_FALSE(d.space().empty());
+    CHECK(budget.used() <= 100'000);
+  }
+  CHECK(budget.used() == 0);
+}
+
+TEST_CASE("A body in chunks may end without having begun, in whatever pieces", "[http]") {
+  const std::string text = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+  for (std::size_t first = 1; first < text.size(); ++first)
+    for (std::size_t second = first; second < text.size(); ++second) {
+      INFO(first << " " << second);
+      request_reader reader{1024};
+      std::size_t at = 0;
+      auto step = reader.advance();
+      while (step != request_reader::step::complete) {
+        REQUIRE(step != request_reader::step::malformed);
+        if (step == request_reader::step::headers) {
+          reader.limit_body(10);
+        } else {
+          REQUIRE(at < text.size());
+          const auto next = at < first ? first : at < second ? second : text.size();
+          text.copy(reader.space().data(), next - at, at);
+          reader.received(next - at);
+          at = next;
+        }
+        step = reader.advance();
+      }
+      CHECK(reader.body().empty());
+    }
+}

@@ -39,13 +39,17 @@ quiet_log::~quiet_log() {
   troupe::log::get("http")->set_level(spdlog::level::info);
 }
 
-client::client(std::uint16_t port, int receive_buffer) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+client::client(std::uint16_t port, int receive_buffer, const char* from)
+    : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   if (socket_ < 0)
     throw std::runtime_error{"no socket"};
   if (receive_buffer > 0)
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
   sockaddr_in address{};
   address.sin_family = AF_INET;
+  if (from != nullptr && (::inet_pton(AF_INET, from, &address.sin_addr) != 1 ||
+                          ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0))
+    throw std::runtime_error{"this address cannot be had"};
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)

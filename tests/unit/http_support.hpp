@@ -27,6 +27,7 @@ inline config::http_config test_config() {
   c.enabled = true;
   c.port = 0;
   c.threads = 2;
+  c.hosts = "test,h";
   return c;
 }
 
@@ -67,7 +68,8 @@ struct reply {
 /// wait ends, at the latest after a time that fails the test.
 class client {
 public:
-  explicit client(std::uint16_t port, int receive_buffer = 0);
+  /// `from`: the address that it has.
+  explicit client(std::uint16_t port, int receive_buffer = 0, const char* from = nullptr);
   virtual ~client();
   client(const client&) = delete;
   client& operator=(const client&) = delete;

@@ -1,3 +1,4 @@
+#include "http/admin.hpp"
 #include "tests/unit/http_certificates.hpp"
 
 #include <csignal>
@@ -180,9 +181,6 @@ TEST_CASE("A handshake that does not come to its end is given up", "[http][tls]"
   client half{s->port()};
   half.send(std::string_view{"\x16\x03\x01\x02\x00\x01\x00", 7});
   half.read_to_end();
-  client plain{s->port()};
-  plain.send(get("/large"));
-  CHECK(plain.read_to_end().find("HTTP/1.1") == std::string::npos);
   CHECK(is_served(s->port(), f.options()));
 }
 
@@ -228,4 +226,53 @@ TEST_CASE("Stopping ends TLS connections, whatever they are at", "[http][tls]") 
   s->stop(10min);
   CHECK(idle.ends());
   half.read_to_end();
+}
+
+TEST_CASE("TLS 1.2 has ciphers with forward secrecy and authentication only", "[http][tls][hostile]") {
+  fixture f;
+  const identity rsa{"rsa", f.authority, identity::key_kind::rsa};
+  f.use(rsa);
+  const auto s = started(f.config, sample());
+  auto options = f.options();
+  options.max_version = TLS1_2_VERSION;
+  for (const auto* good :
+       {"ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-CHACHA20-POLY1305"}) {
+    INFO(good);
+    options.ciphers = good;
+    CHECK(is_served(s->port(), options));
+  }
+  for (const auto* bad : {"AES128-SHA", "AES256-SHA256", "AES128-GCM-SHA256", "AES256-GCM-SHA384",
+                          "ECDHE-RSA-AES128-SHA", "ECDHE-RSA-AES256-SHA384", "DHE-RSA-AES128-SHA"}) {
+    INFO(bad);
+    options.ciphers = bad;
+    CHECK_FALSE(is_served(s->port(), options));
+  }
+}
+
+TEST_CASE("Who speaks plain HTTP to a TLS port is told so", "[http][tls]") {
+  fixture f;
+  const auto s = started(f.config, sample());
+  client c{s->port()};
+  const auto x = c.call(get("/echo"));
+  CHECK(x.code == 400);
+  CHECK(x.body.find("https://") != std::string::npos);
+  CHECK(c.ends());
+}
+
+TEST_CASE("Probes are answered over TLS while there is no room for more", "[http][tls][hostile]") {
+  fixture f;
+  f.config.limits.connections = 2;
+  auto routes = sample();
+  add_admin_routes(routes, {});
+  const auto s = started(f.config, std::move(routes));
+  // They do not even shake hands.
+  std::vector<std::unique_ptr<client>> silent;
+  for (int i = 0; i < 50; ++i)
+    silent.push_back(std::make_unique<client>(s->port()));
+  tls_client probe{s->port(), f.options()};
+  REQUIRE(probe.is_connected());
+  CHECK(probe.call(get("/health")).code == 200);
+  tls_client other{s->port(), f.options()};
+  REQUIRE(other.is_connected());
+  CHECK(other.call(post("/echo", "x")).code == 503);
 }

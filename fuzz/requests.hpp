@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string_view>
+
+namespace troupe::fuzz {
+
+/// Reads the text as all that a client sends on one connection: at once, in pieces, and with hardly any memory. Ends
+/// the process where the pieces make a difference, or more memory is taken than there is. Returns how many requests
+/// were complete.
+int read_requests(std::string_view text);
+
+} // namespace troupe::fuzz

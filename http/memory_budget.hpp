@@ -1,0 +1,33 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace troupe::http {
+
+/// Memory that all connections of a server may take together. Thread-safe.
+class memory_budget {
+public:
+  explicit memory_budget(std::uint64_t most) noexcept : most_(most) {}
+
+  /// All or nothing.
+  bool take(std::uint64_t bytes) noexcept {
+    auto used = used_.load(std::memory_order_relaxed);
+    do
+      if (bytes > most_ - used)
+        return false;
+    while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+    return true;
+  }
+  void give_back(std::uint64_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  std::uint64_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
+  /// So much is taken that nobody should keep what it may need again.
+  bool is_tight() const noexcept { return used() > most_ / 2; }
+
+private:
+  const std::uint64_t most_;
+  std::atomic<std::uint64_t> used_{0};
+};
+
+} // namespace troupe::http

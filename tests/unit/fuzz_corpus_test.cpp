@@ -1,0 +1,99 @@
+// What the fuzzers found worth keeping, with any compiler.
+
+#include "fuzz/native_bodies.hpp"
+#include "fuzz/requests.hpp"
+#include "fuzz/tokens.hpp"
+#include "tests/catch.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <sstream>
+#include <string>
+
+using namespace troupe;
+
+namespace {
+
+std::map<std::string, std::string> corpus_of(const std::string& name) {
+  std::map<std::string, std::string> out;
+  for (const auto& x :
+       std::filesystem::directory_iterator{std::filesystem::path{TROUPE_SOURCE_DIR} / "fuzz/corpus" / name}) {
+    std::ostringstream text;
+    text << std::ifstream{x.path(), std::ios::binary}.rdbuf();
+    out[x.path().filename().string()] = text.str();
+  }
+  REQUIRE_FALSE(out.empty());
+  return out;
+}
+
+/// Each text as it is, and with bytes changed, left out and repeated.
+template <class Read>
+void try_all(const std::string& name, Read read) {
+  const auto seed = GENERATE(1U, 2U);
+  INFO("seed " << seed);
+  std::mt19937 random{seed};
+  for (const auto& [file, text] : corpus_of(name)) {
+    INFO(file);
+    read(text);
+    for (int i = 0; i < 50 && !text.empty(); ++i) {
+      auto changed = text;
+      for (auto n = random() % 4 + 1; n > 0 && !changed.empty(); --n) {
+        const auto at = random() % changed.size();
+        if (random() % 3 == 0)
+          changed.erase(at, random() % 8);
+        else if (random() % 2 == 0)
+          changed.insert(at, changed.substr(random() % changed.size(), random() % 16));
+        else
+          changed[at] = static_cast<char>(random());
+      }
+      read(changed);
+    }
+  }
+}
+
+} // namespace
+
+TEST_CASE("The corpus of requests is read as it was", "[http][fuzz]") {
+  const std::map<std::string, int> complete{
+      {"two", 2},        {"chunks", 1},       {"absolute", 1}, {"too-large", 0},   {"smuggling", 0},
+      {"two-hosts", 0},  {"folded", 0},       {"garbage", 0},  {"long-header", 0}, {"long-line", 0},
+      {"large-body", 1}, {"small-chunks", 1}, {"no-chunks", 1}};
+  for (const auto& [file, text] : corpus_of("requests")) {
+    INFO(file);
+    if (const auto known = complete.find(file); known != complete.end())
+      CHECK(fuzz::read_requests(text) == known->second);
+  }
+}
+
+TEST_CASE("Requests with errors are read the same in whatever pieces", "[http][fuzz]") {
+  try_all("requests", [](const std::string& text) { fuzz::read_requests(text.substr(0, 4096)); });
+}
+
+TEST_CASE("The corpus of bodies of the native API is read as it was", "[http][fuzz]") {
+  const auto corpus = corpus_of("native_bodies");
+  for (const auto* accepted : {"create", "create-automatic", "rank", "reserve", "match", "match-long", "commit",
+                               "abort", "abort-all", "lease"}) {
+    INFO(accepted);
+    CHECK(fuzz::read_native_bodies(corpus.at(accepted)) > 1);
+  }
+  // An id is a key as well, and any text is one; nothing is a body that may be left out.
+  CHECK(fuzz::read_native_bodies(corpus.at("deep")) == 1);
+  CHECK(fuzz::read_native_bodies(corpus.at("empty")) == 1);
+}
+
+TEST_CASE("Bodies of the native API with errors are refused or make sense", "[http][fuzz]") {
+  try_all("native_bodies", [](const std::string& text) { fuzz::read_native_bodies(text); });
+}
+
+TEST_CASE("The corpus of tokens files is read as it was", "[http][fuzz]") {
+  for (const auto& [file, text] : corpus_of("tokens")) {
+    INFO(file);
+    CHECK(fuzz::read_tokens(text) == (file == "roles" || file == "named" ? 1 : 0));
+  }
+}
+
+TEST_CASE("Tokens files with errors are refused or make sense", "[http][fuzz]") {
+  try_all("tokens", [](const std::string& text) { fuzz::read_tokens(text); });
+}
