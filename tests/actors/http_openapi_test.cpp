@@ -113,8 +113,8 @@ TEST_CASE("The description has every route, and every route is there", "[http][o
     std::ranges::transform(method, method.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
     routes.match(http::method_from(method), name.substr(name.find(' ') + 1), found);
     REQUIRE(found.route != nullptr);
-    CHECK(found.route->name == operation.at("operationId"));
-    CHECK(to_string(found.route->needs) == operation.at("x-role"));
+    CHECK(found.route->name == operation.at("operationId").get<std::string>());
+    CHECK(to_string(found.route->needs) == operation.at("x-role").get<std::string>());
   }
 }
 
