@@ -152,6 +152,11 @@ TEST_CASE("a sound page of something else is refused as such", "[io][page]") {
     expected.payload_bytes -= 1;
   }
   CHECK(verify_page(slot, expected) == errc::identity_mismatch);
+  // Loads ask this one: it decides by itself, and asks the other only for the name of what is wrong.
+  const auto checksum = expected_checksum(slot, expected);
+  REQUIRE_FALSE(checksum);
+  CHECK(checksum.error() == errc::identity_mismatch);
+  CHECK(expected_checksum(slot, written));
 }
 
 TEST_CASE("a page of another format version is refused", "[io][page]") {
