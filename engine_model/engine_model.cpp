@@ -1,5 +1,7 @@
 #include "engine_model/engine_model.hpp"
 
+#include "base/identifiers.hpp"
+
 #include <algorithm>
 
 namespace troupe::engine {
@@ -76,6 +78,8 @@ void engine_model::forward(std::uint32_t worker, const step_part& part) {
   if (part.first || options().check_every_step)
     for (std::uint32_t first = 0; first < part.start; first += block_tokens) {
       const auto block = r.blocks[first / block_tokens];
+      if (block == null_block)
+        continue; // beyond the window
       const auto count = std::min(block_tokens, part.start - first);
       if (memory_.holds(worker, block, 0, std::span(r.truth.contents).subspan(first, count)))
         continue;
@@ -103,7 +107,8 @@ std::string engine_model::check_pool() const {
   std::vector<std::uint32_t> held(pool().size());
   for (const auto& [id, r] : scheduler_.requests())
     for (const auto x : r->blocks)
-      ++held[x];
+      if (x != null_block)
+        ++held[x];
   return pool().check(held);
 }
 

@@ -19,6 +19,9 @@ struct engine_options {
   /// Tokens of a request, with its outputs and drafts.
   std::uint32_t max_model_len = 8192;
   bool enable_prefix_caching = true;
+  /// Tokens that attention reaches back, the new one included; 0: all. Of a prefix that the engine has, only the blocks
+  /// within reach of the next token are held: the list of a request begins with `null_block` then.
+  std::uint32_t sliding_window = 0;
   /// A step is scheduled before the output of the one before it is there.
   bool async_scheduling = false;
   std::uint32_t num_speculative_tokens = 0;

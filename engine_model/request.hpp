@@ -80,7 +80,7 @@ struct request {
   std::uint32_t num_spec_tokens = 0;
   std::uint32_t num_preemptions = 0;
 
-  /// In order of positions.
+  /// In order of positions; `null_block` where the engine has let go of them.
   std::vector<block_id> blocks;
   /// Leading blocks that the prefix cache knows.
   std::uint32_t num_cached_blocks = 0;

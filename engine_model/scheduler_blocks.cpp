@@ -1,3 +1,4 @@
+#include "base/identifiers.hpp"
 #include "engine_model/scheduler.hpp"
 
 #include <algorithm>
@@ -17,6 +18,11 @@ std::vector<block_id> scheduler::get_computed_blocks(const request& r) const {
       break;
     out.push_back(*block);
   }
+  if (options_.sliding_window > 0) {
+    const auto reach = blocks_for(options_.sliding_window - 1);
+    for (std::size_t i = 0; i + reach < out.size(); ++i)
+      out[i] = null_block;
+  }
   return out;
 }
 
@@ -24,11 +30,13 @@ bool scheduler::allocate(request& r, const std::vector<block_id>& hits, std::uin
   const auto needed = blocks_for(tokens);
   const auto held = r.blocks.size() + hits.size();
   const auto more = needed > held ? needed - held : 0;
-  const auto unheld = std::count_if(hits.begin(), hits.end(), [&](auto x) { return pool_.references(x) == 0; });
+  const auto unheld =
+      std::count_if(hits.begin(), hits.end(), [&](auto x) { return x != null_block && pool_.references(x) == 0; });
   if (more + static_cast<std::size_t>(unheld) > pool_.free_blocks())
     return false;
   for (const auto x : hits) {
-    pool_.touch(x);
+    if (x != null_block)
+      pool_.touch(x);
     r.blocks.push_back(x);
   }
   r.num_cached_blocks += static_cast<std::uint32_t>(hits.size());
@@ -60,7 +68,8 @@ bool scheduler::may_hold_for_load(std::size_t blocks, bool& others) const {
 /// From the end, so that the end of a prefix is forgotten before its beginning.
 void scheduler::free_blocks(request& r) {
   for (auto i = r.blocks.rbegin(); i != r.blocks.rend(); ++i)
-    pool_.release(*i);
+    if (*i != null_block)
+      pool_.release(*i);
   r.blocks.clear();
   r.num_cached_blocks = 0;
 }

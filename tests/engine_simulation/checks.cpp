@@ -53,6 +53,8 @@ void checks::check_store(const connector::store_op& op, const connector::schedul
   if (!std::equal(op.blocks.begin(), op.blocks.end(), r->blocks.begin() + std::ptrdiff_t{op.first_chunk} * per_chunk))
     fail("P1a", op.request,
          "a store of chunks from " + std::to_string(op.first_chunk) + " names other blocks than the request has there");
+  if (std::find(op.blocks.begin(), op.blocks.end(), null_block) != op.blocks.end())
+    fail("P1a", op.request, "a store of blocks that the request does not have");
   std::uint32_t computed = 0;
   for (const auto& list : {step.new_requests, step.cached_requests})
     for (const auto& x : list)
@@ -109,8 +111,16 @@ void checks::check_nothing_forgotten(const connector::scheduled_request& part) {
   auto& chunks = sessions_[known->session()].chunks;
   const auto count = std::min<std::size_t>(end / world_.p.chunk_tokens(), known->keys().size());
   chunks.resize(std::max(chunks.size(), count));
+  const auto per_chunk = static_cast<std::ptrdiff_t>(world_.p.worker.blocks_per_chunk);
   for (std::size_t i = 0; i < count; ++i) {
-    const auto& x = chunks[i];
+    auto& x = chunks[i];
+    const auto first = r->blocks.begin() + static_cast<std::ptrdiff_t>(i) * per_chunk;
+    if (!x.hole && std::find(first, first + per_chunk, null_block) != first + per_chunk) {
+      x.hole = true;
+      world_.count(seen::hole_not_stored);
+    }
+    if (x.hole)
+      continue;
     if (x.now == chunk_state::unknown || x.now == chunk_state::lost ||
         (x.now == chunk_state::failed && x.attempts < world_.p.scheduler.store_attempts_max))
       return fail("P1b", r->spec.id, "chunk " + std::to_string(i) + " could be stored, and is not");
@@ -282,7 +292,7 @@ void checks::check_loading() {
     if (may)
       continue;
     for (const auto x : r->blocks)
-      for (std::uint32_t worker = 0; worker < world_.p.workers(); ++worker)
+      for (std::uint32_t worker = 0; worker < world_.p.workers() && x != null_block; ++worker)
         if (memory_.is_loading(worker, x))
           return fail("P2", id, "has block " + std::to_string(x) + ", which is being loaded for another request");
   }

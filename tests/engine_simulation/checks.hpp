@@ -62,6 +62,8 @@ private:
     std::uint8_t attempts = 0;
     /// A load has failed, so that it may be stored in any case.
     bool load_failed = false;
+    /// The engine had let a block of it go when it could have been stored, which nobody looks at again.
+    bool hole = false;
   };
   struct session_record {
     /// How many preemptions there were before the last load and the last lookup.

@@ -44,12 +44,14 @@ enum class defect : std::uint8_t {
   forget_scope,
   /// A request counts as received when one worker has named it.
   one_worker_is_enough,
+  /// Blocks that the engine has let go of count as blocks that it has.
+  forget_holes,
   /// The event of the engine's stream does not reach those who copy: for a save, for a load.
   forget_save_event,
   forget_load_event,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 18> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 19> defect_names{{
     {"forget-preemption-wait", defect::forget_preemption_wait},
     {"resume-appends-blocks", defect::resume_appends_blocks},
     {"store-before-computed", defect::store_before_computed},
@@ -66,6 +68,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 18> defect_name
     {"free-during-load", defect::free_during_load},
     {"forget-scope", defect::forget_scope},
     {"one-worker-is-enough", defect::one_worker_is_enough},
+    {"forget-holes", defect::forget_holes},
     {"forget-save-event", defect::forget_save_event},
     {"forget-load-event", defect::forget_load_event},
 }};

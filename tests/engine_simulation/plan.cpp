@@ -161,6 +161,8 @@ plan make_plan(std::uint64_t seed, std::uint32_t steps) {
   choose_sizes(p, random);
   random_source late(mix(seed, 0x6c617465));
   p.late_writes_max = late.one_in(2) ? 0 : static_cast<std::uint32_t>(std::uint64_t{4} << late.below(6));
+  random_source window(mix(seed, 0x77696e646f77));
+  p.engine.sliding_window = window.one_in(4) ? window.number(2, 24) : 0;
   request_source requests(p, random);
   const auto pause = random.number(1, 8);
   std::uint32_t number = 0;
@@ -226,6 +228,8 @@ std::string plan::describe() const {
     text += ", late outputs";
   if (!engine.enable_prefix_caching)
     text += ", no prefix cache";
+  if (engine.sliding_window > 0)
+    text += ", a window of " + n(engine.sliding_window);
   if (late_writes_max > 0)
     text += ", writes up to " + n(late_writes_max) + " ticks late";
   text += "; cache of " + n(cache.capacity) + " keys, phases up to " + n(cache.delay_max) + " ticks, " +

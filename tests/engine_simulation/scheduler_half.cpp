@@ -85,6 +85,21 @@ connector_metadata sim_scheduler_half::build_connector_meta(const connector::sch
     }
     told.cached_requests = cached;
   }
+  std::vector<connector::scheduled_request> fresh;
+  if (world_.has(defect::forget_holes)) {
+    fresh.assign(step.new_requests.begin(), step.new_requests.end());
+    cached.assign(step.cached_requests.begin(), step.cached_requests.end());
+    lists.reserve(fresh.size() + cached.size());
+    for (auto* part : {&fresh, &cached})
+      for (auto& x : *part) {
+        auto& list = lists.emplace_back(x.blocks.begin(), x.blocks.end());
+        if (!list.empty())
+          std::replace(list.begin(), list.end(), null_block, list.back());
+        x.blocks = list;
+      }
+    told.new_requests = fresh;
+    told.cached_requests = cached;
+  }
   auto said = state_.build_connector_meta(told, world_.now());
   flush();
   spoil(said);

@@ -56,6 +56,7 @@ std::string_view to_string(seen x) noexcept {
       "store tried again",
       "shut down while busy",
       "a copy waited for the engine's event",
+      "a chunk with a block that the engine let go",
   };
   return names[static_cast<std::size_t>(x)];
 }

@@ -63,6 +63,7 @@ enum class seen : std::uint8_t {
   store_retried,
   shut_down_while_busy,
   copy_waited_for_event,
+  hole_not_stored,
   count_of_them,
 };
 inline constexpr std::size_t seen_count = static_cast<std::size_t>(seen::count_of_them);

@@ -1,6 +1,8 @@
 #include "tests/catch.hpp"
 #include "tests/unit/connector_support.hpp"
 
+#include <algorithm>
+
 /// The worked examples of LMCache's tracker, with blocks of 16 tokens and chunks of 256: what is told to the engine,
 /// what is loaded, and what is stored.
 
@@ -156,6 +158,72 @@ TEST_CASE("one block per chunk is the same machine", "[connector]") {
   REQUIRE(meta.stores.size() == 1);
   CHECK(meta.stores[0].first_chunk == 5);
   CHECK(meta.stores[0].blocks == std::vector<block_id>{55});
+}
+
+TEST_CASE("an engine may take fewer tokens than it was told of, up to the middle of a chunk", "[connector]") {
+  scheduler_desk desk(lmcache_options());
+  const auto tokens = tokens_from(1, 1000);
+  CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
+  desk.answer(3);
+  CHECK(desk.ask("r", tokens) == matched_tokens{768, true});
+  const auto blocks = blocks_from(100, 45);
+  desk.allocate("r", blocks, 45 * 16);
+  const auto loads = desk.build().loads;
+  REQUIRE(loads.size() == 1);
+  CHECK(loads[0].keys.size() == 3);
+  REQUIRE(loads[0].blocks.size() == 48);
+  for (std::size_t i = 0; i < 48; ++i)
+    CHECK(loads[0].blocks[i] == (i < 45 ? blocks[i] : null_block));
+}
+
+TEST_CASE("an answer that comes after the request was preempted and asked again is not taken for the new one",
+          "[connector]") {
+  // An engine that does not wait for the first answer, and preempts the request before it comes.
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  desk.ask("r", tokens);
+  const auto first = desk.lookups.at(0).lookup;
+  desk.lookups.clear();
+  desk.allocate("r", blocks_from(0, 7), 0);
+  desk.run_new("r", blocks_from(0, 7), 0, 100);
+  desk.preempt("r");
+  CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
+  REQUIRE(desk.lookups.size() == 1);
+  desk.late_answer(first, 6, ticket{7, 500});
+  CHECK(desk.released == std::vector{ticket{7, 500}});
+  CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
+  desk.answer(2);
+  CHECK(desk.ask("r", tokens) == matched_tokens{32, true});
+}
+
+TEST_CASE("a chunk is not stored of which the engine has let a block go", "[connector]") {
+  // What a sliding window leaves of a prefix that the engine has: no blocks at its beginning.
+  const auto per_chunk = GENERATE(1U, 16U);
+  auto options = lmcache_options();
+  options.keys.blocks_per_chunk = per_chunk;
+  scheduler_desk desk(options);
+  const auto tokens = tokens_from(1, 1000);
+  auto blocks = blocks_from(100, 63);
+  for (const auto i : {0, 1, 2, 20})
+    blocks[static_cast<std::size_t>(i)] = null_block;
+  desk.admit("r", tokens, blocks);
+  std::vector<block_id> stored;
+  std::vector<std::uint32_t> first_chunks;
+  for (const auto& x : desk.run_new("r", blocks, 0, 1000).stores) {
+    CHECK(x.blocks.size() == x.keys.size() * per_chunk);
+    first_chunks.push_back(x.first_chunk);
+    stored.insert(stored.end(), x.blocks.begin(), x.blocks.end());
+    // The one before it is its parent all the same, stored or not.
+    CHECK(x.parent == desk.state.find("r")->keys()[x.first_chunk - 1]);
+  }
+  CHECK(std::find(stored.begin(), stored.end(), null_block) == stored.end());
+  if (per_chunk == 1) {
+    CHECK(first_chunks == std::vector<std::uint32_t>{3, 21});
+    CHECK(stored.size() == 62 - 4);
+  } else {
+    CHECK(first_chunks == std::vector<std::uint32_t>{2});
+    CHECK(stored == blocks_from(132, 16));
+  }
 }
 
 TEST_CASE("the last token is never looked up, so that the engine has something to compute", "[connector]") {

@@ -87,6 +87,12 @@ public:
     collect();
   }
 
+  /// The answer to a lookup that nobody waits for any more.
+  void late_answer(std::uint64_t lookup, std::uint32_t matched, const ticket& lease) {
+    state.on_lookup(lookup, lookup_result{matched, lease}, now);
+    collect();
+  }
+
   void refuse(errc why) {
     REQUIRE_FALSE(lookups.empty());
     const auto lookup = lookups.front();
