@@ -123,6 +123,7 @@ void client::attached_as(owner_id owner) {
   unbound_ = 1 + p.ranks;
   world_.count("attachment");
   net_.send(at(role::link), at(role::lookup), local, "bind", [this, owner, via = connection_, epoch = epoch_] {
+    parts_->watch.clear();
     parts_->lookup->unbind(errc::unreachable);
     flush_lookup();
     parts_->lookup_via = via;
@@ -153,7 +154,7 @@ void client::open_segment(rank_number rank, std::uint64_t epoch) {
                 r.segment = segment.segment;
                 r.buffers = segment.memory;
                 if (!r.copier->bind(segment.segment, segment.memory))
-                  world_.fail("memory of the host is refused by the copy engine");
+                  world_.fail("memory", "memory of the host is refused by the copy engine");
                 answer.deliver({});
               },
               [this, rank, epoch, segment = *segment](const result<void>&) {
@@ -209,6 +210,7 @@ void client::detach() {
   owner_ = 0;
   unbound_ = 0;
   net_.send(at(role::link), at(role::lookup), local, "unbind", [this] {
+    parts_->watch.clear();
     parts_->lookup->unbind(errc::unreachable);
     flush_lookup();
   });

@@ -5,6 +5,7 @@
 #include "actors/transfer/load_state.hpp"
 #include "actors/transfer/lookup_state.hpp"
 #include "actors/transfer/save_state.hpp"
+#include "tests/simulation/client_watch.hpp"
 #include "tests/simulation/device.hpp"
 #include "tests/simulation/node.hpp"
 
@@ -12,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 namespace troupe::simulation {
@@ -32,6 +34,8 @@ public:
   bool attached() const noexcept;
   /// Counts attachments: equal before and after means the same one.
   std::uint64_t epoch() const noexcept { return epoch_; }
+  /// 0: not attached.
+  owner_id owner() const noexcept { return owner_; }
   connection_id connection() const noexcept { return connection_; }
   process_number process() const noexcept { return process_; }
   /// Ends the attachment for good.
@@ -62,6 +66,10 @@ private:
 
     address self;
     State state;
+    std::conditional_t<std::is_same_v<State, transfer::load_state>, load_watch, save_watch> watch;
+    /// While the first messages of a task are sent: which one, and when it is due.
+    transfer::task_id starting = 0;
+    timestamp due = timestamp::min();
     connection_id via = local;
     bool ticking = false;
     std::map<std::uint64_t, promise<transfer_result>> promises;
@@ -84,6 +92,10 @@ private:
     connection_id lookup_via = local;
     bool lookup_ticking = false;
     std::map<transfer::lookup_id, promise<lookup_result>> lookups;
+    lookup_watch watch;
+    /// While the first messages of a lookup are sent: which one, and what it asks for.
+    transfer::lookup_id starting = 0;
+    std::vector<key_digest> starting_path;
   };
 
   address at(role what, rank_number rank = 0) const { return {process_, what, rank}; }
@@ -113,7 +125,9 @@ private:
   template <class State, class Reply>
   void ask(coordinator<State>& c, const address& to, duration timeout, std::string_view what, transfer::call_id call,
            void (State::*on_reply)(transfer::call_id, result<Reply>, timestamp),
-           std::function<void(const promise<Reply>&)> serve);
+           std::function<void(const promise<Reply>&)> serve, std::function<void(const result<Reply>&)> seen = {});
+  /// Fails if `wrong` says anything.
+  void judge(std::string_view property, const address& who, const std::string& wrong);
 
   void perform(loads& c, transfer::load_locate& x);
   void perform(loads& c, transfer::load_read& x);

@@ -24,7 +24,10 @@ void client::lookup(const lookup_task& work, std::function<void(result<lookup_re
           return;
         }
         parts_->lookups.emplace(*id, answer);
+        parts_->starting = *id;
+        parts_->starting_path = work.keys.items;
         flush_lookup();
+        parts_->starting = 0;
       },
       std::move(done));
 }
@@ -72,7 +75,10 @@ void client::start_task(coordinator<State>& c, const transfer_task& work, const 
     return;
   }
   c.promises.emplace(*id, answer);
+  c.starting = *id;
+  c.due = world_.now() + work.deadline;
   flush(c);
+  c.starting = 0;
 }
 
 template <class State>
@@ -104,6 +110,7 @@ void client::flush(coordinator<State>& c) {
 
 template <class State>
 void client::unbind(coordinator<State>& c) {
+  c.watch.clear();
   c.state.unbind(errc::unreachable);
   flush(c);
   c.via = local;
@@ -116,12 +123,14 @@ template void client::unbind(saves& c);
 template <class State, class Reply>
 void client::ask(coordinator<State>& c, const address& to, duration timeout, std::string_view what,
                  transfer::call_id call, void (State::*on_reply)(transfer::call_id, result<Reply>, timestamp),
-                 std::function<void(const promise<Reply>&)> serve) {
+                 std::function<void(const promise<Reply>&)> serve, std::function<void(const result<Reply>&)> seen) {
   const bool remote = to.process != process_;
   if (remote && c.via == local)
-    world_.fail(c.self.name() + " asks a node that it is not bound to");
+    world_.fail("answers", c.self.name() + " asks a node that it is not bound to");
   net_.request<Reply>(c.self, to, remote ? c.via : local, timeout, what, std::move(serve),
-                      [this, &c, call, on_reply](result<Reply> reply) {
+                      [this, &c, call, on_reply, seen = std::move(seen)](result<Reply> reply) {
+                        if (seen)
+                          seen(reply);
                         (c.state.*on_reply)(call, std::move(reply), world_.now());
                         flush(c);
                       });
@@ -131,17 +140,40 @@ duration client::io_patience() const {
   return world_.has(defect::early_buffer) ? world_.p.disk_time / 2 : duration::zero();
 }
 
+void client::judge(std::string_view property, const address& who, const std::string& wrong) {
+  if (!wrong.empty())
+    world_.fail(property, who.name() + ": " + wrong);
+}
+
 void client::perform(loads& c, transfer::load_locate& x) {
+  if (world_.has(defect::short_lease))
+    x.request.lease_for /= 2;
+  if (c.starting != 0)
+    c.watch.begins(x.request.lease, c.due);
+  judge("leases", c.self, c.watch.locates(x.request, world_.p.lease_max, world_.now()));
+  const auto seen = [&c, epoch = c.watch.epoch(), i = x.shard, request = x.request](const auto& reply) {
+    if (reply && epoch == c.watch.epoch())
+      c.watch.located(i, request, *reply);
+  };
   ask<load_state, locate_reply>(
       c, node::shard(x.shard), world_.p.request_timeout, "locate", x.call, &load_state::on_locate,
-      [this, i = x.shard, request = x.request](const auto& answer) { node_.locate(i, request, answer); });
+      [this, i = x.shard, request = x.request](const auto& answer) { node_.locate(i, request, answer); }, seen);
 }
 
 void client::perform(loads& c, transfer::load_read& x) {
   const auto rank = c.self.index;
+  c.watch.reads(x.batch);
+  const auto seen = [&c, epoch = c.watch.epoch(), batch = x.batch](const auto&) { c.watch.has_read(epoch, batch); };
   ask<load_state, io_reply>(
       c, node::worker(rank), io_patience(), "read", x.call, &load_state::on_read,
-      [this, rank, batch = x.batch](const auto& answer) { node_.transfer(rank, io::operation::read, batch, answer); });
+      [this, rank, batch = x.batch](const auto& answer) { node_.transfer(rank, io::operation::read, batch, answer); },
+      seen);
+  if (!world_.has(defect::early_release))
+    return;
+  if (const auto holder = c.watch.holder_of(x.batch)) {
+    transfer::load_release early{0, holder->first, {space_, holder->second, 0}};
+    perform(c, early);
+  }
 }
 
 void client::perform(loads& c, transfer::load_scatter& x) {
@@ -166,12 +198,15 @@ void client::perform(loads& c, transfer::load_invalidate& x) {
 }
 
 void client::perform(loads& c, transfer::load_release& x) {
+  judge("leases", c.self, c.watch.releases(x.shard, x.request.lease));
   ask<load_state, void>(
       c, node::shard(x.shard), world_.p.request_timeout, "release", x.call, &load_state::on_release,
       [this, i = x.shard, request = x.request](const auto& answer) { node_.release(i, request, answer); });
 }
 
 void client::perform(saves& c, transfer::save_reserve& x) {
+  if (c.starting != 0)
+    c.watch.begins(x.request.token, c.starting);
   ask<save_state, reserve_reply>(
       c, node::shard(x.shard), world_.p.request_timeout, "reserve", x.call, &save_state::on_reserve,
       [this, i = x.shard, request = x.request](const auto& answer) { node_.reserve(i, request, answer); });
@@ -200,22 +235,33 @@ void client::perform(saves& c, transfer::save_write& x) {
 }
 
 void client::perform(saves& c, transfer::save_commit& x) {
+  judge("verdicts", c.self, c.watch.commits(x.request.token));
   ask<save_state, finish_reply>(
       c, node::shard(x.shard), world_.p.request_timeout, "commit", x.call, &save_state::on_commit,
       [this, i = x.shard, request = x.request](const auto& answer) { node_.commit(i, request, answer); });
 }
 
 void client::perform(saves& c, transfer::save_abort& x) {
-  ask<save_state, finish_reply>(
-      c, node::shard(x.shard), world_.p.request_timeout, "abort", x.call, &save_state::on_abort,
-      [this, i = x.shard, request = x.request](const auto& answer) { node_.abort(i, request, answer); });
+  const bool commits = world_.has(defect::late_commit) && c.watch.is_answered(x.request.token);
+  if (commits)
+    judge("verdicts", c.self, c.watch.commits(x.request.token));
+  ask<save_state, finish_reply>(c, node::shard(x.shard), world_.p.request_timeout, commits ? "commit" : "abort", x.call,
+                                &save_state::on_abort,
+                                [this, commits, i = x.shard, request = x.request](const auto& answer) {
+                                  if (commits)
+                                    node_.commit(i, request, answer);
+                                  else
+                                    node_.abort(i, request, answer);
+                                });
 }
 
 template <class State>
 void client::perform(coordinator<State>& c, transfer::task_finished& x) {
+  if constexpr (std::is_same_v<State, save_state>)
+    c.watch.answers(x.task);
   const auto waiting = c.promises.extract(x.task);
   if (waiting.empty())
-    world_.fail(c.self.name() + " answers a task twice");
+    world_.fail("answers", c.self.name() + " answers a task twice");
   else
     waiting.mapped().deliver(std::move(x.result));
 }
@@ -236,16 +282,23 @@ void client::flush_lookup() {
 }
 
 void client::perform(transfer::lookup_match& x) {
+  if (parts_->starting != 0)
+    parts_->watch.begins(parts_->starting, x.request.lease, parts_->starting_path);
   net_.request<match_reply>(
       at(role::lookup), node::shard(x.shard), parts_->lookup_via, world_.p.request_timeout, "match",
       [this, i = x.shard, request = x.request](const promise<match_reply>& answer) { node_.match(i, request, answer); },
-      [this, call = x.call](result<match_reply> reply) {
+      [this, call = x.call, i = x.shard, request = x.request](result<match_reply> reply) {
+        if (reply)
+          parts_->watch.answered(i, request, reply->matched);
         parts_->lookup->on_match(call, std::move(reply), world_.now());
         flush_lookup();
       });
 }
 
 void client::perform(transfer::lookup_release& x) {
+  if (world_.has(defect::forget_trim) && x.request.keep > 0)
+    return;
+  parts_->watch.releases(x.shard, x.request);
   net_.request<void>(
       at(role::lookup), node::shard(x.shard), parts_->lookup_via, world_.p.request_timeout, "release",
       [this, i = x.shard, request = x.request](const promise<void>& answer) { node_.release(i, request, answer); },
@@ -253,9 +306,10 @@ void client::perform(transfer::lookup_release& x) {
 }
 
 void client::perform(transfer::lookup_finished& x) {
+  judge("leases", at(role::lookup), parts_->watch.ends(x.lookup, x.answer ? x.answer->matched : 0));
   const auto waiting = parts_->lookups.extract(x.lookup);
   if (waiting.empty())
-    world_.fail("a lookup is answered twice");
+    world_.fail("answers", "a lookup is answered twice");
   else
     waiting.mapped().deliver(std::move(x.answer));
 }
@@ -266,9 +320,9 @@ void client::check_buffers(rank_number rank, const copy_order& order) {
   const auto all = parts_->ranks[rank].buffers->bytes();
   for (const auto& item : order.items)
     if (item.buffer_offset + slot_bytes_ > all.size())
-      world_.fail(at(role::copier, rank).name() + " is told of a page buffer that does not exist");
+      world_.fail("buffers", at(role::copier, rank).name() + " is told of a page buffer that does not exist");
     else if (node_.disk_of(rank).uses(all.subspan(item.buffer_offset, slot_bytes_)))
-      world_.fail(at(role::copier, rank).name() + " moves bytes in a page buffer that the disk transfers");
+      world_.fail("buffers", at(role::copier, rank).name() + " moves bytes in a page buffer that the disk transfers");
 }
 
 result<copy_reply> client::gather(rank_number rank, const copy_order& order) {

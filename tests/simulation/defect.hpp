@@ -35,6 +35,28 @@ enum class defect : std::uint8_t {
   late_scatter,
   /// A save coordinator answers a cancel, and goes on as before.
   ignore_cancel,
+  /// The memory of a client that has died is given up at once, be it in use or not.
+  drop_memory,
+  /// A fence ends with the first of several transfers of a slot.
+  early_fence,
+  /// The death of a client does not end its leases.
+  outlive_owner,
+  /// A load gives its lease back when it begins to read.
+  early_release,
+  /// A page that is found damaged gives its slot back although others have leased it.
+  reuse_leased,
+  /// A save commits what it has reported as failed.
+  late_commit,
+  /// Reservations last longer than was asked for.
+  long_reservations,
+  /// A lease that is given back in part keeps one key too many.
+  keep_one_more,
+  /// A lookup keeps what it has leased beyond its answer.
+  forget_trim,
+  /// The io worker is not told that its slab is damaged.
+  forget_damage,
+  /// A load leases its pages for half of the time.
+  short_lease,
 
   // In worlds of clients without tokens:
 
@@ -56,7 +78,7 @@ enum class defect : std::uint8_t {
   forget_incarnation,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 20> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 31> defect_names{{
     {"skip-fence", defect::skip_fence},
     {"early-buffer", defect::early_buffer},
     {"early-commit", defect::early_commit},
@@ -69,6 +91,17 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 20> defect_name
     {"unordered", defect::unordered},
     {"late-scatter", defect::late_scatter},
     {"ignore-cancel", defect::ignore_cancel},
+    {"drop-memory", defect::drop_memory},
+    {"early-fence", defect::early_fence},
+    {"outlive-owner", defect::outlive_owner},
+    {"early-release", defect::early_release},
+    {"reuse-leased", defect::reuse_leased},
+    {"late-commit", defect::late_commit},
+    {"long-reservations", defect::long_reservations},
+    {"keep-one-more", defect::keep_one_more},
+    {"forget-trim", defect::forget_trim},
+    {"forget-damage", defect::forget_damage},
+    {"short-lease", defect::short_lease},
     {"forget-rest", defect::forget_rest},
     {"forget-protection", defect::forget_protection},
     {"forget-promises", defect::forget_promises},

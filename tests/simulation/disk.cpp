@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -42,16 +43,16 @@ disk::mishap disk::choose(io::operation op) {
 void disk::check(const io::request& what, slot_ref where) {
   for (const auto& [tag, t] : transfers_) {
     if (what.data < t.what.data + t.what.length && t.what.data < what.data + what.length)
-      world_.fail("rank " + std::to_string(rank_) + ": a page buffer is in two transfers at a time, of " +
-                  text_of(t.where) + " and of " + text_of(where));
+      world_.fail("buffers", "rank " + std::to_string(rank_) + ": a page buffer is in two transfers at a time, of " +
+                                 text_of(t.where) + " and of " + text_of(where));
     if (t.where.slot != where.slot)
       continue;
     if (t.where.generation != where.generation)
-      world_.fail("rank " + std::to_string(rank_) + ": " + text_of(where) + " is transferred while " +
-                  text_of(t.where) + " still is");
+      world_.fail("transfers", "rank " + std::to_string(rank_) + ": " + text_of(where) + " is transferred while " +
+                                   text_of(t.where) + " still is");
     else if (what.op == io::operation::write || t.what.op == io::operation::write)
-      world_.fail("rank " + std::to_string(rank_) + ": " + text_of(where) +
-                  " is written while it is read or written already");
+      world_.fail("transfers", "rank " + std::to_string(rank_) + ": " + text_of(where) +
+                                   " is written while it is read or written already");
   }
 }
 
@@ -201,6 +202,22 @@ bool disk::uses(std::span<const std::byte> memory) const noexcept {
     if (memory.data() < t.what.data + t.what.length && t.what.data < memory.data() + memory.size())
       return true;
   return false;
+}
+
+std::size_t disk::transfers_of(slot_ref where) const noexcept {
+  std::size_t n = 0;
+  for (const auto& [tag, t] : transfers_)
+    n += t.where.slot == where.slot && t.where.generation <= where.generation ? 1 : 0;
+  return n;
+}
+
+std::optional<slot_ref> disk::busiest_slot() const {
+  std::map<slot_ref, std::size_t> transfers;
+  for (const auto& [tag, t] : transfers_)
+    ++transfers[t.where];
+  const auto most = std::max_element(transfers.begin(), transfers.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == transfers.end() ? std::nullopt : std::optional(most->first);
 }
 
 } // namespace troupe::simulation

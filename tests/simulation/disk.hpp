@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -43,6 +44,10 @@ public:
   bool written(slot_ref where) const noexcept { return written_[where.slot] == where.generation; }
   /// Whether a transfer uses this memory.
   bool uses(std::span<const std::byte> memory) const noexcept;
+  /// How many transfers of the slot are under way, of this generation or an older one.
+  std::size_t transfers_of(slot_ref where) const noexcept;
+  /// The slot that most transfers are under way of, if there are any.
+  std::optional<slot_ref> busiest_slot() const;
   std::size_t in_flight() const noexcept { return transfers_.size(); }
 
 private:

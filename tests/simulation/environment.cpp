@@ -38,9 +38,11 @@ void environment::count(std::string_view what, errc code) {
   count(std::string(what).append(": ").append(troupe::to_string(code)));
 }
 
-void environment::fail(std::string text) {
-  if (failure_.empty())
-    failure_ = std::move(text);
+void environment::fail(std::string_view property, std::string text) {
+  if (failed())
+    return;
+  property_ = property;
+  failure_ = std::move(text);
 }
 
 } // namespace troupe::simulation

@@ -41,9 +41,11 @@ public:
   void count(std::string_view what, errc code);
   const tally& counts() const noexcept { return counts_; }
 
-  /// An invariant is broken. The first one stays.
-  void fail(std::string text);
+  /// An invariant is broken; `property` is a short name for its kind. The first one stays.
+  void fail(std::string_view property, std::string text);
+  void fail(std::string text) { fail("other", std::move(text)); }
   bool failed() const noexcept { return !failure_.empty(); }
+  const std::string& property() const noexcept { return property_; }
   const std::string& failure() const noexcept { return failure_; }
 
 private:
@@ -52,6 +54,7 @@ private:
   bool verbose_;
   std::uint64_t hash_ = 0xcbf29ce484222325ULL;
   tally counts_;
+  std::string property_;
   std::string failure_;
 };
 

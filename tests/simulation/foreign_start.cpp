@@ -194,7 +194,7 @@ void foreign_node::end_restoring() {
     const auto lost = parts_->ranks[rank].allocator->restored();
     refused.insert(refused.end(), lost.begin(), lost.end());
     if (!refused.empty())
-      world_.fail("two pages of the store have one slot");
+      world_.fail("restart", "two pages of the store have one slot");
     for (std::uint32_t i = 0; i < p_.shards && parts_->ranks[rank].known; ++i)
       if (!registry(i).drop_restored(space_, rank, refused))
         world_.fail("a shard refuses to drop restored pages");
@@ -224,14 +224,15 @@ void foreign_node::settle_shard(std::uint32_t i) {
 void foreign_node::check_restored() const {
   for (const auto& [name, slot] : answered_)
     if (!is_live(name.first, name.second, slot))
-      world_.fail("key " + to_string(name.first) + " was confirmed, and a crash has taken it back");
+      world_.fail("restart", "key " + to_string(name.first) + " was confirmed, and a crash has taken it back");
   for (const auto& shard : parts_->shards)
     shard.state->for_each_key(space_, [&](const key_info& info) {
       const auto key = shard.state->look_up({space_, info.key}, world_.now());
       if (key)
         for (const auto& page : key->pages)
           if (disks_[page.rank].content(page.where.slot) != info.key)
-            world_.fail("key " + to_string(info.key) + " comes back from the store with a page that is not its own");
+            world_.fail("restart",
+                        "key " + to_string(info.key) + " comes back from the store with a page that is not its own");
     });
 }
 

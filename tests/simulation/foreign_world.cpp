@@ -35,7 +35,8 @@ outcome foreign_world::run() {
   env_.trace("winding down");
   come_to_rest();
   use_every_slot();
-  return {options_.seed, steps, events_, env_.trace_hash(), env_.failure(), env_.counts(), p_.describe()};
+  return {options_.seed,   steps,          events_,       env_.trace_hash(),
+          env_.property(), env_.failure(), env_.counts(), p_.describe()};
 }
 
 void foreign_world::step() {
@@ -142,7 +143,7 @@ void foreign_world::use_every_slot() {
     return;
   for (const auto& key : node_.keys())
     if (!last.has_filled(key))
-      env_.fail("at the end: key " + to_string(key) + " stays, though nobody uses it and others go");
+      env_.fail("eviction", "at the end: key " + to_string(key) + " stays, though nobody uses it and others go");
   check_rarely();
 }
 

@@ -23,6 +23,7 @@ nemesis::nemesis(environment& world, victims on)
   add(n.kill_node, [this] { kill_node(); });
   add(n.drain_node, [this] { drain_node(); });
   add(n.flip, [this] { victims_.serving.disk_of(random_.number(0, world_.p.ranks - 1)).flip(); });
+  add(n.erase, [this] { erase(); });
   add(n.truncate, [this] {
     if (random_.one_in(4))
       victims_.serving.disk_of(random_.number(0, world_.p.ranks - 1)).truncate();
@@ -54,6 +55,16 @@ void nemesis::cut() {
   world_.trace("link is cut", {c.process()});
   world_.count("fault: cut link");
   victims_.net.cut(c.connection());
+}
+
+void nemesis::erase() {
+  const auto owner = victims_.serving.erase_something();
+  if (owner == 0 || !random_.one_in(2))
+    return;
+  // Without its leases, the slot is fenced while it is read.
+  for (auto* c : victims_.clients)
+    if (c->owner() == owner)
+      c->leave();
 }
 
 void nemesis::slow() {

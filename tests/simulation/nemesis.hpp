@@ -29,6 +29,7 @@ private:
   void strike();
   client& any_client() { return *victims_.clients[random_.below(victims_.clients.size())]; }
   void cut();
+  void erase();
   void slow();
   void pause(process_number which);
   void kill_client();

@@ -138,7 +138,7 @@ std::uint64_t network::owe(const address& from, std::string_view what) {
 bool network::pay(std::uint64_t number, const address& from, std::string_view what) {
   if (debts_.erase(number) > 0)
     return true;
-  world_.fail(std::string(what).append(" at ").append(from.name()).append(" is answered twice"));
+  world_.fail("answers", std::string(what).append(" at ").append(from.name()).append(" is answered twice"));
   return false;
 }
 

@@ -24,7 +24,7 @@ void node::make_parts() {
     options.shard_count = p.shards;
     options.max_batch = p.batch_keys;
     options.max_lease = p.lease_max;
-    options.max_reservation = p.reservation_max;
+    options.max_reservation = p.reservation_max * (world_.has(defect::long_reservations) ? 10 : 1);
     options.max_leases = p.leases_max;
     options.max_leases_per_owner = p.leases_per_owner;
     options.max_reserved_pages = p.reserved_pages_max;
@@ -36,6 +36,7 @@ void node::make_parts() {
     if (!shard.state->add_namespace(p.space))
       world_.fail("a registry shard refuses the namespace");
   }
+  parts_->book = lease_book(p.shards);
   for (rank_number rank = 0; rank < p.ranks; ++rank) {
     allocator_options slots;
     slots.slots = p.slots;
@@ -53,6 +54,7 @@ void node::make_parts() {
     auto& r = parts_->ranks.emplace_back();
     r.allocator = std::make_unique<allocator_state>(slots);
     r.worker = std::make_unique<io_worker_state>(io);
+    r.committed.resize(p.slots);
   }
 }
 
@@ -144,6 +146,8 @@ void node::client_gone(owner_id owner) {
   for (rank_number rank = 0; rank < world_.p.ranks; ++rank)
     net_.send(supervisor(), worker(rank), local, "owner died", [this, rank, owner] {
       parts_->ranks[rank].worker->owner_died(owner);
+      if (world_.has(defect::drop_memory))
+        drop_memory_of(rank, owner);
       flush_worker(rank);
     });
 }
@@ -181,23 +185,25 @@ std::string node::check_counts() const {
   return {};
 }
 
-std::string node::check_all() const {
+void node::check_all() {
   if (!running())
-    return {};
+    return;
   for (const auto& shard : parts_->shards)
     if (auto wrong = shard.state->check_invariants(); !wrong.empty())
-      return "registry: " + wrong;
+      world_.fail("invariants", "registry: " + wrong);
+  const auto i = next_check_++ % world_.p.shards;
+  if (auto wrong = parts_->book.check(i, registry(i), space_, world_.now()); !wrong.empty())
+    world_.fail("leases", std::move(wrong));
   std::vector<const registry_state*> shards;
   for (const auto& shard : parts_->shards)
     shards.push_back(shard.state.get());
   for (rank_number rank = 0; rank < world_.p.ranks; ++rank) {
     const auto& allocator = *parts_->ranks[rank].allocator;
     if (auto wrong = allocator.check_invariants(); !wrong.empty())
-      return "allocator: " + wrong;
+      world_.fail("invariants", "allocator: " + wrong);
     if (auto wrong = ledger_.check(space_, rank, world_.p.slots, allocator, shards); !wrong.empty())
-      return wrong;
+      world_.fail("slots", std::move(wrong));
   }
-  return {};
 }
 
 std::string node::check_at_rest() const {

@@ -5,6 +5,7 @@
 #include "actors/registry/registry_state.hpp"
 #include "io/segment.hpp"
 #include "tests/simulation/disk.hpp"
+#include "tests/simulation/lease_book.hpp"
 #include "tests/simulation/ledger.hpp"
 #include "tests/simulation/network.hpp"
 
@@ -59,6 +60,9 @@ public:
   void open_segment(rank_number rank, owner_id owner, std::uint64_t bytes, const promise<opened_segment>& answer);
   void transfer(rank_number rank, io::operation op, const io_batch& batch, const promise<io_reply>& answer);
 
+  /// An administrator erases some key that is leased, often one that is being read. Who has leased it, or 0.
+  owner_id erase_something();
+
   // -- what the checks look at ---------------------------------------------------------------------------------------
 
   disk& disk_of(rank_number rank) { return *disks_[rank]; }
@@ -66,7 +70,7 @@ public:
   /// Cheap; after every step.
   std::string check_counts() const;
   /// Full scans.
-  std::string check_all() const;
+  void check_all();
   /// Nothing is held by anybody, nothing is under way.
   std::string check_at_rest() const;
   std::uint64_t evicted_keys() const;
@@ -83,9 +87,21 @@ private:
     std::unordered_map<std::uint64_t, promise<take_reply>> takes;
     std::uint64_t last_take = 0;
     std::unique_ptr<io_worker_state> worker;
-    std::unordered_map<std::uint64_t, std::shared_ptr<io::segment>> segments;
+    struct client_memory {
+      owner_id owner = 0;
+      std::shared_ptr<io::segment> bytes;
+    };
+    std::unordered_map<std::uint64_t, client_memory> segments;
     std::unordered_map<io_worker_state::batch_id, promise<io_reply>> batches;
-    std::unordered_map<io_worker_state::fence_id, promise<void>> fences;
+    struct open_fence {
+      std::vector<slot_ref> slots;
+      promise<void> answer;
+    };
+    std::unordered_map<io_worker_state::fence_id, open_fence> fences;
+    /// The worker has been told, so that it must not write any more.
+    bool slab_is_damaged = false;
+    /// Per slot, the generation of the page that was committed last.
+    std::vector<generation_number> committed;
   };
 
   /// All that is lost when the process ends.
@@ -93,6 +109,7 @@ private:
     std::vector<shard_parts> shards;
     std::vector<rank_parts> ranks;
     std::map<owner_id, connection_id> clients;
+    lease_book book{0};
     bool draining = false;
   };
 
@@ -105,6 +122,8 @@ private:
   void keep_ticking_allocator(rank_number rank);
   void keep_ticking_worker(rank_number rank);
 
+  void lease_located(std::uint32_t shard, const locate_request& x, const locate_reply& reply);
+  void check_commit(std::uint32_t shard, rank_number rank, const ticket& token, slot_ref where);
   void granted(std::uint32_t shard, plan_id plan, const std::vector<slot_ref>& slots);
   void flush_shard(std::uint32_t shard);
   void tell_allocator(std::uint32_t shard, const slots_to_allocator& batch);
@@ -120,6 +139,10 @@ private:
 
   void flush_worker(rank_number rank);
   void submit(rank_number rank, const io_batch& batch);
+  void end_fence(rank_number rank, io_worker_state::fence_id fence);
+  void end_fences_of(rank_number rank, slot_number slot);
+  void drop_segment(rank_number rank, std::uint64_t segment);
+  void drop_memory_of(rank_number rank, owner_id owner);
   bool drained() const;
 
   registry_state& registry(std::uint32_t i) { return *parts_->shards[i].state; }
@@ -131,6 +154,8 @@ private:
   std::uint64_t slot_bytes_;
   std::vector<std::unique_ptr<disk>> disks_;
   ledger ledger_;
+  /// Of the shards, which one is compared with the book next.
+  std::uint32_t next_check_ = 0;
   std::unique_ptr<parts> parts_;
 };
 

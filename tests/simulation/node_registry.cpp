@@ -20,6 +20,8 @@ std::string text_of(rank_number rank, slot_ref where) {
 
 void node::tick_shard(std::uint32_t i) {
   const bool more = registry(i).tick(world_.now());
+  if (!more)
+    parts_->book.nothing_due(i, world_.now());
   flush_shard(i);
   if (more)
     net_.send(shard(i), shard(i), local, "tick", [this, i] { tick_shard(i); });
@@ -33,7 +35,11 @@ void node::keep_ticking_shard(std::uint32_t i) {
 }
 
 void node::owner_died(std::uint32_t i, owner_id owner) {
-  const bool more = registry(i).owner_died(owner, world_.now());
+  parts_->book.owner_died(i, owner);
+  const bool more =
+      world_.has(defect::outlive_owner) ? registry(i).tick(world_.now()) : registry(i).owner_died(owner, world_.now());
+  if (!more)
+    parts_->book.nothing_due(i, world_.now());
   flush_shard(i);
   if (more)
     net_.send(shard(i), shard(i), local, "tick", [this, i] { tick_shard(i); });
@@ -43,6 +49,8 @@ void node::owner_died(std::uint32_t i, owner_id owner) {
 
 void node::match(std::uint32_t i, const match_request& x, const promise<match_reply>& answer) {
   auto reply = registry(i).match(x, world_.now());
+  if (reply)
+    parts_->book.taken(i, x.lease, std::span(x.keys.items).first(reply->matched), x.lease_for, world_.now());
   if (world_.has(defect::forget_lease) && reply)
     (void)registry(i).release({x.space, x.lease, 0}, world_.now());
   flush_shard(i);
@@ -51,22 +59,47 @@ void node::match(std::uint32_t i, const match_request& x, const promise<match_re
 
 void node::locate(std::uint32_t i, const locate_request& x, const promise<locate_reply>& answer) {
   auto reply = registry(i).locate(x, world_.now());
-  flush_shard(i);
   if (reply)
-    for (const auto& found : reply->locations)
-      if (found.code() == errc::ok && !disks_[x.rank]->written(found.where))
-        world_.fail(text_of(x.rank, found.where) + " is given to a reader, and was never written");
+    lease_located(i, x, *reply);
+  flush_shard(i);
   answer.deliver(std::move(reply));
 }
 
+void node::lease_located(std::uint32_t i, const locate_request& x, const locate_reply& reply) {
+  auto& book = parts_->book;
+  std::vector<key_digest> found;
+  for (std::size_t n = 0; n < reply.locations.size(); ++n)
+    if (reply.locations[n].code() == errc::ok)
+      found.push_back(x.keys[n]);
+  book.taken(i, x.lease, found, x.lease_for, world_.now());
+  for (std::size_t n = 0; n < reply.locations.size(); ++n) {
+    const auto& at = reply.locations[n];
+    if (at.code() != errc::ok)
+      continue;
+    book.told(i, x.lease, x.rank, {x.keys[n], at.where});
+    if (!disks_[x.rank]->written(at.where))
+      world_.fail("commits", text_of(x.rank, at.where) + " is given to a reader, and was never written");
+  }
+}
+
 void node::release(std::uint32_t i, const release_request& x, const promise<void>& answer) {
-  auto done = registry(i).release(x, world_.now());
+  auto wanted = x;
+  if (world_.has(defect::keep_one_more) && x.keep > 0)
+    ++wanted.keep;
+  auto done = registry(i).release(wanted, world_.now());
+  if (done)
+    parts_->book.released(i, x.lease, x.keep, world_.now());
   flush_shard(i);
   answer.deliver(std::move(done));
 }
 
 void node::reserve(std::uint32_t i, const reserve_request& x, const promise<reserve_reply>& answer) {
-  auto plan = registry(i).begin_reserve(x, world_.now());
+  auto wanted = x;
+  if (world_.has(defect::long_reservations))
+    wanted.expires_in *= 10;
+  auto plan = registry(i).begin_reserve(wanted, world_.now());
+  if (plan)
+    parts_->book.reserved(i, x.token, world_.now() + x.expires_in);
   flush_shard(i);
   if (!plan) {
     answer.deliver(tl::unexpected<error>(plan.error()));
@@ -85,9 +118,11 @@ void node::reserve(std::uint32_t i, const reserve_request& x, const promise<rese
   net_.request<take_reply>(
       shard(i), allocator(x.rank), local, timeout, "take",
       [this, rank = x.rank, count = plan->slots_needed](const promise<take_reply>& p) { take(rank, count, p); },
-      [this, i, id, rank = x.rank](const result<take_reply>& reply) {
+      [this, i, id, rank = x.rank, token = x.token, expires_in = x.expires_in](const result<take_reply>& reply) {
         if (reply)
           ledger_.grant_arrived(rank, reply->slots.items);
+        // The time to write begins with the answer.
+        parts_->book.reserved(i, token, world_.now() + expires_in);
         granted(i, id, reply ? reply->slots.items : std::vector<slot_ref>{});
       });
 }
@@ -108,9 +143,41 @@ void node::commit(std::uint32_t i, const finish_request& x, const promise<finish
   auto reply = registry(i).commit(x, world_.now());
   flush_shard(i);
   for (std::size_t n = 0; reply && n < x.pages.size(); ++n)
-    if (reply->results[n] == 0 && !disks_[x.rank]->written(x.pages[n].where))
-      world_.fail(text_of(x.rank, x.pages[n].where) + " is committed, and its write has not ended well");
+    if (reply->results[n] == 0)
+      check_commit(i, x.rank, x.token, x.pages[n].where);
   answer.deliver(std::move(reply));
+}
+
+void node::check_commit(std::uint32_t i, rank_number rank, const ticket& token, slot_ref where) {
+  if (!disks_[rank]->written(where))
+    world_.fail("commits", text_of(rank, where) + " is committed, and its write has not ended well");
+  // Whoever asks again is answered as before, be it late or not.
+  if (std::exchange(parts_->ranks[rank].committed[where.slot], where.generation) == where.generation)
+    return;
+  if (auto wrong = parts_->book.committed(i, token, world_.now()); !wrong.empty())
+    world_.fail("reservations", text_of(rank, where) + " is committed, and " + wrong);
+}
+
+owner_id node::erase_something() {
+  if (!running())
+    return 0;
+  std::optional<lease_book::holding> found;
+  const auto rank = static_cast<rank_number>(random_.below(world_.p.ranks));
+  if (const auto where = disks_[rank]->busiest_slot(); where && !random_.one_in(4))
+    found = parts_->book.key_at(rank, *where);
+  if (!found)
+    found = parts_->book.any_key(static_cast<std::uint32_t>(random_.below(world_.p.shards)), random_.next());
+  if (!found)
+    return 0;
+  const auto i = shard_of(found->key, world_.p.shards);
+  world_.trace("key is erased", {i, found->key.lo});
+  world_.count("fault: erased key");
+  net_.send(supervisor(), shard(i), local, "erase", [this, i, key = found->key] {
+    if (!registry(i).erase({space_, all_ranks, std::vector{key}}, world_.now()))
+      world_.fail("a shard refuses to erase a key");
+    flush_shard(i);
+  });
+  return found->owner;
 }
 
 void node::abort(std::uint32_t i, const finish_request& x, const promise<finish_reply>& answer) {
@@ -122,6 +189,10 @@ void node::abort(std::uint32_t i, const finish_request& x, const promise<finish_
 void node::invalidate(std::uint32_t i, const invalidate_request& x, const promise<finish_reply>& answer) {
   auto reply = registry(i).invalidate(x, world_.now());
   flush_shard(i);
+  if (world_.has(defect::reuse_leased) && reply)
+    for (std::size_t n = 0; n < x.pages.size(); ++n)
+      if (reply->results[n] == 0 && !parts_->book.reader_of(i, x.rank, x.pages[n].where, world_.now()).empty())
+        say(i, x.rank, slot_word::release, {x.pages[n].where});
   answer.deliver(std::move(reply));
 }
 
@@ -143,11 +214,11 @@ evict_reply node::evict(std::uint32_t i, const evict_request& x) {
   for (const auto& [key, info] : before) {
     world_.count("evicted key");
     if (info.leases > 0)
-      world_.fail("key " + to_string(key) + " is evicted although it is leased");
+      world_.fail("eviction", "key " + to_string(key) + " is evicted although it is leased");
     if (info.reserved > 0)
-      world_.fail("key " + to_string(key) + " is evicted although somebody writes a page of it");
+      world_.fail("eviction", "key " + to_string(key) + " is evicted although somebody writes a page of it");
     if (info.children > children_evicted[key])
-      world_.fail("key " + to_string(key) + " is evicted before its children");
+      world_.fail("eviction", "key " + to_string(key) + " is evicted before its children");
   }
   if (!reply) {
     world_.fail("a shard refuses to evict: " + to_string(reply.error()));
@@ -160,14 +231,14 @@ evict_reply node::evict(std::uint32_t i, const evict_request& x) {
 
 void node::flush_shard(std::uint32_t i) {
   auto out = registry(i).take_outbox();
-  for (const auto& batch : out.slots)
-    tell_allocator(i, batch);
   for (auto& links : out.links)
     net_.send(shard(i), shard(links.shard), local, "link", [this, to = links.shard, request = links.request] {
       if (!registry(to).link(request, world_.now()))
         world_.fail("a shard refuses child links");
       flush_shard(to);
     });
+  for (const auto& batch : out.slots)
+    tell_allocator(i, batch);
 }
 
 void node::tell_allocator(std::uint32_t i, const slots_to_allocator& batch) {
@@ -181,6 +252,10 @@ void node::tell_allocator(std::uint32_t i, const slots_to_allocator& batch) {
 void node::say(std::uint32_t i, rank_number rank, slot_word word, const std::vector<slot_ref>& slots) {
   if (slots.empty())
     return;
+  if (word == slot_word::release)
+    for (const auto& where : slots)
+      if (auto reader = parts_->book.reader_of(i, rank, where, world_.now()); !reader.empty())
+        world_.fail("leases", text_of(rank, where) + " is given back, and " + reader);
   ledger_.said(rank, word, slots);
   if (world_.has(defect::lose_abort) && word == slot_word::abort && random_.one_in(4))
     return;

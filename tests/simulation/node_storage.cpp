@@ -4,6 +4,7 @@
 #include "tests/simulation/node.hpp"
 #include "tests/simulation/segment_pool.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -21,7 +22,7 @@ void node::take(rank_number rank, std::uint32_t count, const promise<take_reply>
 
 void node::hear(rank_number rank, slot_word word, const std::vector<slot_ref>& slots) {
   if (auto wrong = ledger_.heard(rank, word, slots); !wrong.empty())
-    world_.fail(std::move(wrong));
+    world_.fail("slots", std::move(wrong));
   auto& allocator = *parts_->ranks[rank].allocator;
   switch (word) {
   case slot_word::publish:
@@ -40,8 +41,8 @@ void node::hear(rank_number rank, slot_word word, const std::vector<slot_ref>& s
 void node::accept(rank_number rank, const char* verb, const std::vector<errc>& codes) {
   for (const auto code : codes)
     if (code != errc::ok)
-      world_.fail("rank " + std::to_string(rank) + ": the allocator refuses to " + verb +
-                  " a slot: " + std::string(to_string(code)));
+      world_.fail("slots", "rank " + std::to_string(rank) + ": the allocator refuses to " + verb +
+                               " a slot: " + std::string(to_string(code)));
 }
 
 void node::flush_allocator(rank_number rank) {
@@ -78,7 +79,10 @@ void node::fence(rank_number rank, const std::vector<slot_ref>& slots) {
       allocator(rank), worker(rank), local, duration::zero(), "fence",
       [this, rank, slots](const promise<void>& answer) {
         auto& r = parts_->ranks[rank];
-        r.fences.emplace(r.worker->fence(slots), answer);
+        for (const auto& x : slots)
+          if (disks_[rank]->transfers_of(x) > 1)
+            world_.count("fence: waits for several transfers of a slot");
+        r.fences.emplace(r.worker->fence(slots), rank_parts::open_fence{slots, answer});
         flush_worker(rank);
       },
       done);
@@ -130,7 +134,7 @@ void node::open_segment(rank_number rank, owner_id owner, std::uint64_t bytes, c
   }
   auto memory = take_segment(bytes);
   const auto id = r.worker->add_segment(owner, memory->bytes(), 0);
-  r.segments.emplace(id, memory);
+  r.segments.emplace(id, rank_parts::client_memory{owner, memory});
   answer.deliver(opened_segment{id, memory});
 }
 
@@ -152,7 +156,7 @@ void node::submit(rank_number rank, const io_batch& batch) {
   // The worker's requests are a part of the batch's items, in their order.
   auto item = batch.items.begin();
   for (const auto& request : r.worker->take_requests()) {
-    const auto base = r.segments.at(batch.segment)->bytes().data();
+    const auto base = r.segments.at(batch.segment).bytes->bytes().data();
     while (item != batch.items.end() &&
            (item->where.slot * slot_bytes_ != request.file_offset || base + item->buffer_offset != request.data))
       ++item;
@@ -160,9 +164,13 @@ void node::submit(rank_number rank, const io_batch& batch) {
       world_.fail("rank " + std::to_string(rank) + ": the io worker transfers what nobody asked for");
       return;
     }
-    disks_[rank]->submit(request, item->where, [this, rank](const io::completion& c) {
-      net_.send(worker(rank), worker(rank), local, "completion", [this, rank, c] {
+    if (request.op == io::operation::write && r.slab_is_damaged)
+      world_.fail("damage", "rank " + std::to_string(rank) + ": the io worker writes to a slab that is damaged");
+    disks_[rank]->submit(request, item->where, [this, rank, slot = item->where.slot](const io::completion& c) {
+      net_.send(worker(rank), worker(rank), local, "completion", [this, rank, slot, c] {
         parts_->ranks[rank].worker->complete({&c, 1});
+        if (world_.has(defect::early_fence))
+          end_fences_of(rank, slot);
         flush_worker(rank);
       });
     });
@@ -183,17 +191,56 @@ void node::flush_worker(rank_number rank) {
     waiting.mapped().deliver(std::move(ended.reply));
   }
   for (const auto id : r.worker->take_fenced())
-    r.fences.extract(id).mapped().deliver({});
+    end_fence(rank, id);
   for (const auto& [segment, buffer] : r.worker->take_idle_segments())
-    r.segments.erase(segment);
+    drop_segment(rank, segment);
+}
+
+void node::end_fence(rank_number rank, io_worker_state::fence_id fence) {
+  const auto ended = parts_->ranks[rank].fences.extract(fence);
+  if (ended.empty())
+    return; // a mistake that is built in was quicker
+  for (const auto& where : ended.mapped().slots)
+    if (disks_[rank]->transfers_of(where) > 0)
+      world_.fail("fence", "rank " + std::to_string(rank) + ": the fence of slot " + std::to_string(where.slot) +
+                               " generation " + std::to_string(where.generation) + " ends while it is transferred");
+  ended.mapped().answer.deliver({});
+}
+
+void node::end_fences_of(rank_number rank, slot_number slot) {
+  std::vector<io_worker_state::fence_id> over;
+  for (const auto& [id, x] : parts_->ranks[rank].fences)
+    if (std::any_of(x.slots.begin(), x.slots.end(), [slot](slot_ref where) { return where.slot == slot; }))
+      over.push_back(id);
+  std::sort(over.begin(), over.end());
+  for (const auto id : over)
+    end_fence(rank, id);
+}
+
+void node::drop_segment(rank_number rank, std::uint64_t segment) {
+  const auto dropped = parts_->ranks[rank].segments.extract(segment);
+  if (!dropped.empty() && disks_[rank]->uses(dropped.mapped().bytes->bytes()))
+    world_.fail("memory", "rank " + std::to_string(rank) + ": page buffers are given up while the disk transfers them");
+}
+
+void node::drop_memory_of(rank_number rank, owner_id owner) {
+  std::vector<std::uint64_t> dropped;
+  for (const auto& [id, x] : parts_->ranks[rank].segments)
+    if (x.owner == owner)
+      dropped.push_back(id);
+  for (const auto id : dropped)
+    drop_segment(rank, id);
 }
 
 void node::keep_ticking_worker(rank_number rank) {
   net_.after(node_process, world_.p.worker_tick, [this, rank] {
     auto& worker = *parts_->ranks[rank].worker;
-    if (disks_[rank]->damaged() && !worker.damaged()) {
+    auto& known = parts_->ranks[rank].slab_is_damaged;
+    if (disks_[rank]->damaged() && !known) {
       world_.count("slab found damaged");
-      worker.slab_is_damaged();
+      known = true;
+      if (!world_.has(defect::forget_damage))
+        worker.slab_is_damaged();
     }
     flush_worker(rank);
     keep_ticking_worker(rank);

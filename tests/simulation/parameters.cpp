@@ -102,6 +102,7 @@ void choose_faults(parameters& p, random_source& random) {
     *fault = random.one_in(3);
   for (auto* fault : {&n.kill_node, &n.drain_node, &n.flip, &n.truncate})
     *fault = random.one_in(5);
+  n.erase = random.one_in(3);
 }
 
 } // namespace
@@ -142,6 +143,7 @@ std::string parameters::describe() const {
   rate("drain-node", nemesis.drain_node);
   rate("flip", nemesis.flip);
   rate("truncate", nemesis.truncate);
+  rate("erase", nemesis.erase);
   return out.str();
 }
 

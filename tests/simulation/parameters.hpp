@@ -31,6 +31,8 @@ struct nemesis_faults {
   bool drain_node = false;
   bool flip = false;
   bool truncate = false;
+  /// Somebody erases keys, which may be leased and read.
+  bool erase = false;
 };
 
 /// All that a seed decides before the first step. Each seed switches faults on or off and picks sizes and times, so
@@ -92,6 +94,8 @@ struct parameters {
   nemesis_faults nemesis;
 
   bool bytes_at_risk() const noexcept;
+  /// A key that is leased may lose its pages.
+  bool pages_at_risk() const noexcept { return bytes_at_risk() || nemesis.erase; }
   /// One line.
   std::string describe() const;
 };

@@ -106,7 +106,7 @@ void workload::begin_cycle() {
       return;
     }
     if (found->matched > c->path.size() || (found->matched > 0) != (found->lease.owner != 0))
-      world_.fail("a lookup finds more than was asked for, or holds nothing of what it finds");
+      world_.fail("answers", "a lookup finds more than was asked for, or holds nothing of what it finds");
     world_.count("lookup: keys found", found->matched);
     c->matched = found->matched;
     c->lease = found->lease;
@@ -163,6 +163,8 @@ void workload::load_something() {
   auto path = make_path();
   if (random_.one_in(16) && path.size() > 1 && path.size() < world_.p.batch_keys)
     path.push_back(path.front());
+  if (random_.one_in(8))
+    path.assign(random_.number(2, 4), path.front()); // one page into several blocks
   if (random_.one_in(32))
     path.clear();
   if (random_.one_in(32))
@@ -176,8 +178,8 @@ std::vector<std::uint32_t> workload::take_blocks(rank_number rank, keys& what) {
   bool sound = true;
   auto blocks = client_.device_of(rank).take(static_cast<std::uint32_t>(what.size()), sound);
   if (!sound)
-    world_.fail("client " + std::to_string(client_.process()) + ", rank " + std::to_string(rank) +
-                ": a block was written that belonged to no task");
+    world_.fail("blocks", "client " + std::to_string(client_.process()) + ", rank " + std::to_string(rank) +
+                              ": a block was written that belonged to no task");
   what.resize(blocks.size());
   return blocks;
 }
@@ -262,20 +264,20 @@ void workload::save(rank_number rank, keys what, const key_digest& parent, then 
 void workload::check_time(timestamp started, duration limit, duration paused_before, const char* what) {
   const auto paused = net_.paused(client_.process()) - paused_before;
   if (world_.now() > started + limit + paused + tolerance)
-    world_.fail(std::string("a ") + what + " is answered long after its deadline");
+    world_.fail("deadlines", std::string("a ") + what + " is answered long after its deadline");
 }
 
 void workload::check_refusal(const error& why, const char* what) {
   world_.count(std::string(what).append(" refused"), why.code);
   if (why.code != errc::unreachable && why.code != errc::limit_exceeded && why.code != errc::timeout &&
       why.code != errc::shutting_down)
-    world_.fail(std::string("a ") + what + " is refused: " + to_string(why));
+    world_.fail("codes", std::string("a ") + what + " is refused: " + to_string(why));
 }
 
 void workload::check_load(rank_number rank, const transfer_task& work, const transfer_result& got, bool held,
                           const under_way& how) {
   if (got.results.size() != work.keys.size()) {
-    world_.fail("a load answers for another number of blocks");
+    world_.fail("answers", "a load answers for another number of blocks");
     return;
   }
   for (std::size_t i = 0; i < work.keys.size(); ++i) {
@@ -284,18 +286,18 @@ void workload::check_load(rank_number rank, const transfer_task& work, const tra
     world_.count("load", code);
     if ((!is_one_of(code, load_codes) && !(how.cancelled && code == errc::cancelled)) ||
         (!world_.p.bytes_at_risk() && is_one_of(code, disk_codes)))
-      world_.fail(name + " ends with what cannot be: " + std::string(to_string(code)));
+      world_.fail("codes", name + " ends with what cannot be: " + std::string(to_string(code)));
     if (code == errc::ok && !client_.device_of(rank).holds(work.blocks[i], work.keys[i]))
-      world_.fail(name + " is said to be fine, and the bytes are not what was saved");
-    if (held && !world_.p.bytes_at_risk() && (code == errc::not_found || code == errc::stale))
-      world_.fail(name + " finds nothing, although a lookup holds the key");
+      world_.fail("bytes", name + " is said to be fine, and the bytes are not what was saved");
+    if (held && !world_.p.pages_at_risk() && (code == errc::not_found || code == errc::stale))
+      world_.fail("leases", name + " finds nothing, although a lookup holds the key");
   }
 }
 
 void workload::check_save(rank_number rank, const transfer_task& work, const transfer_result& got,
                           const under_way& how) {
   if (got.results.size() != work.keys.size()) {
-    world_.fail("a save answers for another number of blocks");
+    world_.fail("answers", "a save answers for another number of blocks");
     return;
   }
   for (std::size_t i = 0; i < work.keys.size(); ++i) {
@@ -304,9 +306,9 @@ void workload::check_save(rank_number rank, const transfer_task& work, const tra
     world_.count("save", code);
     if ((!is_one_of(code, save_codes) && !(how.cancelled && code == errc::cancelled)) ||
         (!world_.p.bytes_at_risk() && is_one_of(code, disk_codes)))
-      world_.fail(name + " ends with what cannot be: " + std::string(to_string(code)));
+      world_.fail("codes", name + " ends with what cannot be: " + std::string(to_string(code)));
     if (!client_.device_of(rank).holds(work.blocks[i], how.overwritten ? content_after_cancel(work) : work.keys[i]))
-      world_.fail(name + " has changed the block");
+      world_.fail("blocks", name + " has changed the block");
   }
 }
 

@@ -40,7 +40,8 @@ outcome world::run() {
   await_rest();
   dismiss_clients();
   use_every_slot();
-  return {options_.seed, steps, events_, env_.trace_hash(), env_.failure(), env_.counts(), env_.p.describe()};
+  return {options_.seed,   steps,          events_,       env_.trace_hash(),
+          env_.property(), env_.failure(), env_.counts(), env_.p.describe()};
 }
 
 // -- steps and checks -------------------------------------------------------------------------------------------------
@@ -56,15 +57,14 @@ void world::step() {
 
 void world::check_often() {
   if (auto wrong = node_.check_counts(); !wrong.empty())
-    env_.fail(std::move(wrong));
+    env_.fail("counts", std::move(wrong));
   for (const auto& c : clients_)
     if (auto wrong = c->check_counts(); !wrong.empty())
-      env_.fail(std::move(wrong));
+      env_.fail("counts", std::move(wrong));
 }
 
 void world::check_rarely() {
-  if (auto wrong = node_.check_all(); !wrong.empty())
-    env_.fail(std::move(wrong));
+  node_.check_all();
 }
 
 bool world::run_for(duration time) {
@@ -130,14 +130,14 @@ void world::await_answers() {
   // A node that was killed or is draining comes back by itself, and whoever is paused goes on.
   const auto limit = std::max<duration>(p.task_deadline_max, 3 * p.request_timeout) + p.notice_max + seconds(8);
   if (auto wrong = run_until([this] { return still_waiting(); }, limit); !wrong.empty())
-    env_.fail("at the end: " + wrong);
+    env_.fail("answers", "at the end: " + wrong);
 }
 
 void world::await_rest() {
   if (env_.failed())
     return;
   if (auto wrong = run_until([this] { return still_held(); }, longest_hold()); !wrong.empty())
-    env_.fail("at the end: " + wrong);
+    env_.fail("rest", "at the end: " + wrong);
   check_rarely();
 }
 
@@ -153,9 +153,9 @@ void world::dismiss_clients() {
       [this] { return node_.clients() > 0 ? "the node believes in clients that are gone" : node_.check_at_rest(); },
       env_.p.notice_max + seconds(2));
   if (!wrong.empty())
-    env_.fail("at the end: " + wrong);
+    env_.fail("rest", "at the end: " + wrong);
   if (auto owed = net_.unanswered(); !owed.empty())
-    env_.fail("at the end: " + owed);
+    env_.fail("answers", "at the end: " + owed);
 }
 
 void world::use_every_slot() {
@@ -178,18 +178,18 @@ void world::use_every_slot() {
   last.start();
   if (auto wrong = run_until([&] { return last.attached() ? "" : "a new client cannot attach"; }, seconds(5));
       !wrong.empty())
-    env_.fail("at the end: " + wrong);
+    env_.fail("answers", "at the end: " + wrong);
   bool over = false;
   workloads_.back()->fill([&](bool stored) {
     over = true;
     if (!stored)
-      env_.fail("at the end: there is no room for new keys, though nobody holds any");
+      env_.fail("room", "at the end: there is no room for new keys, though nobody holds any");
   });
   const auto limit = env_.now() + std::chrono::minutes(30);
   while (!over && !env_.failed() && !env_.schedule.empty() && env_.schedule.next_time() <= limit)
     step();
   if (!over)
-    env_.fail("at the end: a save is not answered");
+    env_.fail("answers", "at the end: a save is not answered");
   check_rarely();
 }
 

@@ -18,7 +18,8 @@ struct outcome {
   std::uint64_t steps = 0;
   std::uint64_t events = 0;
   std::uint64_t trace_hash = 0;
-  /// The broken invariant, empty if none is.
+  /// The broken invariant and its kind, empty if none is.
+  std::string property;
   std::string failure;
   tally counts;
   std::string parameters;

@@ -1,0 +1,135 @@
+#include "tests/simulation/lease_book.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace troupe::simulation {
+
+void lease_book::taken(std::uint32_t shard, const ticket& name, std::span<const key_digest> keys, duration lease_for,
+                       timestamp now) {
+  auto& leases = shards_[shard].leases;
+  auto found = leases.find(name);
+  if (found != leases.end() && found->second.deadline <= now) {
+    leases.erase(found);
+    found = leases.end();
+  }
+  if (found == leases.end()) {
+    if (keys.empty())
+      return;
+    found = leases.emplace(name, lease{}).first;
+  }
+  auto& l = found->second;
+  for (const auto& key : keys)
+    if (std::find(l.keys.begin(), l.keys.end(), key) == l.keys.end())
+      l.keys.push_back(key);
+  l.deadline = std::max(l.deadline, now + lease_for);
+}
+
+void lease_book::told(std::uint32_t shard, const ticket& name, rank_number rank, const page_ref& page) {
+  shards_[shard].leases.at(name).pages.push_back({rank, page});
+}
+
+void lease_book::released(std::uint32_t shard, const ticket& name, std::uint32_t keep, timestamp now) {
+  auto& leases = shards_[shard].leases;
+  const auto found = leases.find(name);
+  if (found == leases.end())
+    return;
+  auto& l = found->second;
+  if (keep == 0 || l.deadline <= now) {
+    leases.erase(found);
+    return;
+  }
+  if (keep < l.keys.size())
+    l.keys.resize(keep);
+  std::erase_if(
+      l.pages, [&](const told_page& x) { return std::find(l.keys.begin(), l.keys.end(), x.page.key) == l.keys.end(); });
+}
+
+void lease_book::owner_died(std::uint32_t shard, owner_id owner) {
+  for (auto& [name, l] : shards_[shard].leases)
+    if (name.owner == owner)
+      l.deadline = timestamp::min();
+}
+
+void lease_book::nothing_due(std::uint32_t shard, timestamp now) {
+  std::erase_if(shards_[shard].leases, [now](const auto& x) { return x.second.deadline <= now; });
+}
+
+void lease_book::reserved(std::uint32_t shard, const ticket& token, timestamp until) {
+  auto& known = shards_[shard].reservations.emplace(token, until).first->second;
+  known = std::max(known, until);
+}
+
+std::string lease_book::committed(std::uint32_t shard, const ticket& token, timestamp now) const {
+  const auto& reservations = shards_[shard].reservations;
+  const auto found = reservations.find(token);
+  if (found == reservations.end())
+    return "nobody has reserved it";
+  if (now <= found->second)
+    return {};
+  return "its reservation has run out " + std::to_string((now - found->second).count()) + " ns before";
+}
+
+std::string lease_book::reader_of(std::uint32_t shard, rank_number rank, slot_ref where, timestamp now) const {
+  for (const auto& [name, l] : shards_[shard].leases) {
+    if (l.deadline <= now)
+      continue;
+    for (const auto& x : l.pages)
+      if (x.rank == rank && x.page.where == where)
+        return "lease " + std::to_string(name.owner) + "/" + std::to_string(name.sequence) + " holds it for key " +
+               to_string(x.page.key);
+  }
+  return {};
+}
+
+std::optional<lease_book::holding> lease_book::any_key(std::uint32_t shard, std::uint64_t random) const {
+  const auto& leases = shards_[shard].leases;
+  if (leases.empty())
+    return std::nullopt;
+  const auto& [name, l] = *std::next(leases.begin(), static_cast<std::ptrdiff_t>(random % leases.size()));
+  return holding{name.owner, l.keys[random / leases.size() % l.keys.size()]};
+}
+
+std::optional<lease_book::holding> lease_book::key_at(rank_number rank, slot_ref where) const {
+  for (const auto& shard : shards_)
+    for (const auto& [name, l] : shard.leases)
+      for (const auto& x : l.pages)
+        if (x.rank == rank && x.page.where == where)
+          return holding{name.owner, x.page.key};
+  return std::nullopt;
+}
+
+std::string lease_book::check(std::uint32_t shard, const registry_state& registry, const namespace_id& space,
+                              timestamp now) const {
+  struct bounds {
+    std::uint32_t least = 0;
+    std::uint32_t most = 0;
+  };
+  std::unordered_map<key_digest, bounds> right;
+  for (const auto& [name, l] : shards_[shard].leases)
+    for (const auto& key : l.keys) {
+      auto& x = right[key];
+      x.least += l.deadline > now ? 1 : 0;
+      ++x.most;
+    }
+  std::string wrong;
+  const auto judge = [&](const key_digest& key, std::uint32_t held, const bounds& x) {
+    if (held < x.least || held > x.most)
+      wrong = "key " + to_string(key) + " is held by " + std::to_string(held) + " leases of its shard, and there are " +
+              std::to_string(x.least) + (x.most > x.least ? " to " + std::to_string(x.most) : "");
+  };
+  registry.for_each_key(space, [&](const key_info& key) {
+    const auto found = right.find(key.key);
+    if (found == right.end()) {
+      judge(key.key, key.leases, {});
+      return;
+    }
+    judge(key.key, key.leases, found->second);
+    right.erase(found);
+  });
+  for (const auto& [key, x] : right)
+    judge(key, 0, x);
+  return wrong;
+}
+
+} // namespace troupe::simulation

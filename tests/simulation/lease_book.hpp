@@ -1,0 +1,75 @@
+#pragma once
+
+#include "actors/registry/registry_state.hpp"
+#include "base/clock.hpp"
+#include "base/identifiers.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// The leases and reservations of the registry shards, written down by what was asked and answered and by nothing that
+/// a shard says of itself. A lease holds from its answer to its deadline, its release or its owner's death; a shard may
+/// be late in noticing the end, but not later than a tick after which it says that nothing is due.
+class lease_book {
+public:
+  explicit lease_book(std::uint32_t shards) : shards_(shards) {}
+
+  /// A lookup or a locate was answered: these keys are held, in this order, beside what the lease held before.
+  void taken(std::uint32_t shard, const ticket& lease, std::span<const key_digest> keys, duration lease_for,
+             timestamp now);
+  /// A reader was told where the page of a key is that the lease holds.
+  void told(std::uint32_t shard, const ticket& lease, rank_number rank, const page_ref& page);
+  void released(std::uint32_t shard, const ticket& lease, std::uint32_t keep, timestamp now);
+  void owner_died(std::uint32_t shard, owner_id owner);
+  /// The shard has said that nothing is due any more.
+  void nothing_due(std::uint32_t shard, timestamp now);
+
+  /// A writer has until then, at most.
+  void reserved(std::uint32_t shard, const ticket& token, timestamp until);
+  /// A page was committed for the first time under this reservation. What is wrong with it, or an empty text.
+  std::string committed(std::uint32_t shard, const ticket& token, timestamp now) const;
+
+  /// The shard gives back a page's slot. Who still may read it, in words, or an empty text.
+  std::string reader_of(std::uint32_t shard, rank_number rank, slot_ref where, timestamp now) const;
+
+  /// Some key that is leased, and by whom.
+  struct holding {
+    owner_id owner = 0;
+    key_digest key;
+  };
+  std::optional<holding> any_key(std::uint32_t shard, std::uint64_t random) const;
+  std::optional<holding> key_at(rank_number rank, slot_ref where) const;
+
+  /// The first key that a shard holds for more or fewer leases than there are, in words, or an empty text.
+  std::string check(std::uint32_t shard, const registry_state& registry, const namespace_id& space,
+                    timestamp now) const;
+
+private:
+  struct told_page {
+    rank_number rank = 0;
+    page_ref page;
+  };
+
+  struct lease {
+    std::vector<key_digest> keys;
+    std::vector<told_page> pages;
+    timestamp deadline = timestamp::min();
+  };
+
+  struct shard_record {
+    /// Those that have run out or whose owner has died stay until the shard must have noticed.
+    std::map<ticket, lease> leases;
+    std::map<ticket, timestamp> reservations;
+  };
+
+  std::vector<shard_record> shards_;
+};
+
+} // namespace troupe::simulation
