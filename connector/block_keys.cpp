@@ -206,8 +206,8 @@ struct key_chain::state {
 
   void take_link(std::span<const token_id> tokens) {
     const auto parent = links == 0 ? std::string_view{} : text_of(hash);
-    usable = usable && (source == key_source::md5_chain ? chain_md5(parent, tokens, text, hash)
-                                                        : roll(links == 0 ? rolling_root : hash, tokens, hash));
+    usable =
+        usable && (source == key_source::md5_chain ? chain_md5(parent, tokens, text, hash) : roll(hash, tokens, hash));
     ++links;
     end_link();
   }
@@ -253,7 +253,7 @@ struct key_chain::state {
   std::size_t items_folded = 0;
 
   /// Of the last full link.
-  digest256 hash{};
+  digest256 hash = rolling_root;
   std::uint64_t links = 0;
   /// Tokens of the link that is not full.
   std::vector<token_id> partial;

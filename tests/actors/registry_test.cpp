@@ -156,6 +156,21 @@ TEST_CASE("registry and allocator: an owner that dies while its reservation wait
   w.check_conservation();
 }
 
+TEST_CASE("registry and allocator: a fence that fails frees nothing", "[registry_actor]") {
+  registry_world w(4);
+  const auto wanted = w.reservation(1, 0, 2);
+  const auto open = w.pages(wanted, w.ask(w.shards[0], wanted).value<reserve_reply>());
+  CHECK(w.ask(w.shards[0], abort_atom_v, open).code() == errc::ok);
+  CHECK(w.slots().quarantined == 2);
+  // A worker that cannot say when its transfers have ended may still have some under way.
+  for (const auto& x : w.worker.take<fence_atom, slot_batch>())
+    w.worker.reply_error(x, errc::io_error);
+  w.run();
+  CHECK(w.slots().quarantined == 2);
+  CHECK(w.slots().free == 2);
+  w.check_conservation();
+}
+
 TEST_CASE("registry and allocator: reservations and leases end by the clock", "[registry_actor]") {
   registry_world w;
   w.store(1, 0, 2);
@@ -241,4 +256,41 @@ TEST_CASE("registry and allocator: several shards share the ranks", "[registry_a
   CHECK(w.slots().live == 12);
   CHECK(w.counts(0).keys + w.counts(1).keys + w.counts(2).keys == 12);
   w.check_conservation();
+}
+
+TEST_CASE("registry: other shards hear of children that are gone before an allocator has their slots back",
+          "[registry_actor]") {
+  // An allocator that has slots back may ask the other shards for more. What they may evict depends on which of their
+  // keys have children, so the news of that must not come later. One probe is the allocator and the other shard.
+  sim w;
+  const auto space = small_space();
+  probe metrics(w.system());
+  probe others(w.system());
+  registry_options how;
+  how.shard_count = 2;
+  const auto shard = w.spawn<registry>(how, std::vector{space}, metrics.as<metrics_actor>());
+  const registry_peers peers{{shard, others.as<registry_actor>()}, {others.as<allocator_actor>()}, {space.id()}, {0}};
+  REQUIRE(w.ask(shard, bind_atom_v, peers).code() == errc::ok);
+
+  key_digest child, parent;
+  for (std::uint64_t n = 0; child.is_null() || parent.is_null(); ++n)
+    (shard_of(key(n), 2) == 0 ? child : parent) = key(n);
+  const reserve_request wanted{space.id(),         0, {7, 1}, std::chrono::seconds(30), std::vector{child},
+                               std::vector{parent}};
+  const auto number = w.begin(shard, wanted);
+  CHECK(others.take_one<link_request>().get<link_request>(0).changes.items == std::vector{child_delta{parent, 1}});
+  others.reply(others.take_one<take_atom, ticket, std::uint32_t, duration>(),
+               caf::make_message(take_reply{std::vector{slot_ref{3, 5}}}));
+  w.run();
+  const auto granted = w.client().answer_to(number).value<reserve_reply>();
+  const finish_request written{space.id(), 0, {7, 1}, std::vector{page_ref{child, granted.results[0].where}}};
+  REQUIRE(w.ask(shard, commit_atom_v, written).code() == errc::ok);
+
+  REQUIRE(w.ask(shard, evict_request{space.id(), 0, 1}).value<evict_reply>().slots == 1);
+  const auto link = others.take_one<link_request>();
+  CHECK(link.get<link_request>(0).changes.items == std::vector{child_delta{parent, -1}});
+  const auto release = others.take_one<release_atom, slot_batch>();
+  CHECK(release.get<slot_batch>(1).slots.items == std::vector{slot_ref{3, 5}});
+  // Requests of one actor are numbered as they are sent.
+  CHECK(link.id.integer_value() < release.id.integer_value());
 }

@@ -117,6 +117,13 @@ TEST_CASE("numbered keys spread over the index as well as hashed ones", "[regist
     std::vector<entry_index> found(keys.size());
     table.find(keys, found);
     CHECK(found == entries);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const auto n = 200001 + i;
+      wrong += table.find(keys[i]) == entries[i] ? 0 : 1;
+      wrong += table.find(low ? key_digest{0, n} : key_digest{n, 0}) == no_entry ? 0 : 1;
+    }
+    CHECK(wrong == 0);
     // 200,000 keys fill 64 segments of 4,096 slots to 0.76 at most; twice as many if all have just split.
     CHECK(table.resident_bytes() < 200000 * (32 + 16 + 8) + 128 * 4096 * 8 + 4 * chunk_bytes);
   }
