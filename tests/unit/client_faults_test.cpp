@@ -98,12 +98,12 @@ TEST_CASE("A server that does not answer is given up in time", "[client]") {
   const auto failed = client->batch_key_exists(a_key);
   CHECK(code_of(failed) == errc::timeout);
   CHECK(text_of(failed).find("(after 2 attempts)") != std::string::npos);
-  CHECK(server.requests().size() == 2);
+  CHECK(server.wait_for_requests(2).size() == 2);
   // Its answer may still come: the connection is not used again.
   CHECK(client->idle_connections() == 0);
   // It may have arrived, and is not sent again.
   CHECK(code_of(client->confirm_write_for_keys(0, {}, std::vector<slot_number>{1})) == errc::timeout);
-  CHECK(server.requests().size() == 3);
+  CHECK(server.wait_for_requests(3).size() == 3);
 }
 
 TEST_CASE("A server that accepts and then says nothing is given up in time", "[client]") {
@@ -171,8 +171,7 @@ TEST_CASE("A call that finds all connections taken waits, and then says so", "[c
   options.retries = 0;
   const auto client = make_client(options);
   std::thread first{[&] { static_cast<void>(client->batch_key_exists(a_key)); }};
-  while (server.requests().empty())
-    std::this_thread::yield();
+  server.wait_for_requests(1);
   CHECK(code_of(client->batch_key_exists(a_key)) == errc::limit_exceeded);
   server.stop(); // which ends the first
   first.join();

@@ -1,10 +1,12 @@
 #pragma once
 
 #include "client/metadata_client.hpp"
+#include "tests/patience.hpp"
 #include "tests/unit/http_support.hpp"
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <string>
@@ -32,6 +34,7 @@ public:
     const auto handle = [this](const http::request& r, http::responder reply) {
       const std::lock_guard guard(mutex_);
       requests_.push_back({std::string(r.target()), std::string(r.body())});
+      arrived_.notify_all();
       if (hold_) {
         held_.push_back(std::move(reply));
         return;
@@ -54,6 +57,12 @@ public:
     const std::lock_guard guard(mutex_);
     return requests_;
   }
+  /// Waits until so many have come: whoever has given up waiting for an answer may be ahead of the server.
+  std::vector<seen_request> wait_for_requests(std::size_t count) const {
+    std::unique_lock guard(mutex_);
+    await(arrived_, guard, [&] { return requests_.size() >= count; });
+    return requests_;
+  }
   /// From now on, requests get no answer.
   void hold() {
     const std::lock_guard guard(mutex_);
@@ -73,6 +82,7 @@ private:
 
   config::http_config config_;
   mutable std::mutex mutex_;
+  mutable std::condition_variable arrived_;
   std::deque<http::response> answers_;
   std::vector<seen_request> requests_;
   std::vector<http::responder> held_;

@@ -3,6 +3,7 @@
 #include "io/engine.hpp"
 #include "io/page.hpp"
 #include "io/unique_descriptor.hpp"
+#include "tests/patience.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -85,10 +86,10 @@ public:
     };
   }
 
-  /// Waits until `count` completions have arrived in all and returns them; a hanging test is ended by its time limit.
+  /// Waits until `count` completions have arrived in all and returns them.
   std::vector<io::completion> wait_for(std::size_t count) {
     std::unique_lock guard(mutex_);
-    arrived_.wait(guard, [&] { return all_.size() >= count; });
+    await(arrived_, guard, [&] { return all_.size() >= count; });
     return all_;
   }
 
@@ -96,7 +97,7 @@ public:
   io::completion wait_for_tag(std::uint64_t tag) {
     std::unique_lock guard(mutex_);
     std::optional<io::completion> found;
-    arrived_.wait(guard, [&] {
+    await(arrived_, guard, [&] {
       const auto at = std::find_if(all_.begin(), all_.end(), [&](const auto& c) { return c.tag == tag; });
       if (at != all_.end())
         found = *at;

@@ -27,7 +27,7 @@ public:
     std::unique_lock held(mutex_);
     ++entered_;
     changed_.notify_all();
-    changed_.wait(held, [&] { return open_; });
+    await(changed_, held, [&] { return open_; });
     for (const auto& batch : group)
       batch.for_each([&](const write_batch::change& change) { keys_.emplace_back(change.key); });
     events_ += 'w' + std::to_string(group.size()) + ' ';
@@ -60,11 +60,11 @@ public:
   }
   void wait_until_writing(int times) {
     std::unique_lock held(mutex_);
-    changed_.wait(held, [&] { return entered_ >= times; });
+    await(changed_, held, [&] { return entered_ >= times; });
   }
   void wait_for_syncs(int times) {
     std::unique_lock held(mutex_);
-    changed_.wait(held, [&] { return syncs_ >= times; });
+    await(changed_, held, [&] { return syncs_ >= times; });
   }
 
   void fail_write() { set(write_failure_, "the disk went away"); }

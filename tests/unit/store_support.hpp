@@ -3,6 +3,7 @@
 #include "store/metadata_store.hpp"
 #include "store/rocksdb_store.hpp"
 #include "tests/catch.hpp"
+#include "tests/patience.hpp"
 #include "tests/unit/io_support.hpp"
 
 #include <algorithm>
@@ -59,10 +60,10 @@ public:
     };
   }
 
-  /// Waits until so many have come; a hanging test is ended by its time limit.
+  /// Waits until so many have come.
   std::vector<std::pair<std::uint64_t, errc>> wait_for(std::size_t count) {
     std::unique_lock guard(mutex_);
-    arrived_.wait(guard, [&] { return all_.size() >= count; });
+    await(arrived_, guard, [&] { return all_.size() >= count; });
     return all_;
   }
 
@@ -90,7 +91,7 @@ inline result<void> commit_now(store::metadata_store& store, store::write_batch 
   if (!taken)
     return taken;
   std::unique_lock held(mutex);
-  arrived.wait(held, [&] { return answer.has_value(); });
+  await(arrived, held, [&] { return answer.has_value(); });
   return *answer;
 }
 

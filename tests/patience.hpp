@@ -1,0 +1,24 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+namespace troupe::test {
+
+/// How long a test waits for what has to happen. No machine is too slow for it.
+inline constexpr auto test_patience = std::chrono::seconds(60);
+
+/// Waits until it is so. A test that would wait for ever ends the whole program and says so: what it waits for is not
+/// coming, and destructors on the way out might wait for the same.
+template <class Ready>
+void await(std::condition_variable& changed, std::unique_lock<std::mutex>& held, Ready ready) {
+  if (changed.wait_for(held, test_patience, ready))
+    return;
+  std::fputs("a test waits for what does not happen\n", stderr);
+  std::abort();
+}
+
+} // namespace troupe::test
