@@ -136,6 +136,9 @@ def main():
     import sglang_client
     import vllm_client
 
+    if options.client != "sglang" and (reason := vllm_client.missing_package(options.source)):
+        skip(reason)
+
     # In a node, slots rest for seconds, and whoever finds none waits: there, all keys have room.
     pages = 12 if options.server else 256
     with helper(options.server) if options.server else node(options.troupe, options.config) as server:

@@ -13,6 +13,13 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
+try:
+    import orjson
+except ImportError:
+    orjson = None  # older clients do without
+
+HEADS = ("class Hf3fsMetadataInterface(ABC):", "class Hf3fsGlobalMetadataClient(Hf3fsMetadataInterface):")
+
 
 def class_text(text, head):
     """The first class that begins with this line, up to the next line that is not indented."""
@@ -24,21 +31,34 @@ def class_text(text, head):
     return "\n".join(lines[begin:end]) + "\n"
 
 
-def load_client(path):
+def client_text(path):
     with open(path, encoding="utf-8") as file:
         text = file.read()
+    return [class_text(text, head) for head in HEADS]
+
+
+def missing_package(path):
+    """What the client in this file needs that is not installed, as a sentence; None if nothing is."""
+    text = "".join(client_text(path))
+    if orjson is None and "orjson" in text and "HAS_ORJSON" not in text:
+        return "this version of vLLM's client needs the Python package orjson, which PyPI has: pip install orjson"
+    return None
+
+
+def load_client(path):
     names = {
         "ABC": ABC,
-        "HAS_ORJSON": False,
+        "HAS_ORJSON": orjson is not None,
         "HTTPAdapter": HTTPAdapter,
         "Retry": Retry,
         "abstractmethod": abstractmethod,
         "logger": logging.getLogger("vllm_client"),
+        "orjson": orjson,
         "requests": requests,
     }
     names["logger"].disabled = True
-    for head in ("class Hf3fsMetadataInterface(ABC):", "class Hf3fsGlobalMetadataClient(Hf3fsMetadataInterface):"):
-        exec(compile(class_text(text, head), path, "exec"), names)
+    for text in client_text(path):
+        exec(compile(text, path, "exec"), names)
     return names["Hf3fsGlobalMetadataClient"]
 
 
