@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the Python metadata server of vLLM's HF3FS connector from the text of its documentation.
+"""Runs the Python metadata server of vLLM's HF3FS connector from its source or the text of its documentation.
 
-Usage: python_server.py TEXT PORT [fast]
+Usage: python_server.py TEXT PORT fast|plain
 
-TEXT is a copy of the project's documentation page, which shows the source of the server's classes; they run unchanged.
-Two small classes that the page leaves out are below, made to its description.
+TEXT is hf3fs_metadata_server.py of vLLM, or a copy of the project's documentation page, which shows the source of the
+server's classes; they run unchanged. Two small classes that not every copy of the page has are below, made to its
+description.
 
-With "fast", uvicorn runs on uvloop and httptools, where they are installed; without, on what it needs itself.
+With "fast", uvicorn runs on uvloop and httptools, which have to be installed; with "plain", on asyncio and h11.
 """
 import asyncio  # noqa: F401  used by the classes
 import logging
@@ -20,7 +21,12 @@ except ImportError:  # the class reads bodies with it; the standard parser does 
     import json as orjson
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request, Response
-from fastapi.responses import JSONResponse, ORJSONResponse
+from fastapi.responses import JSONResponse
+
+try:
+    from fastapi.responses import ORJSONResponse
+except ImportError:
+    ORJSONResponse = JSONResponse
 
 
 @dataclass
@@ -82,7 +88,8 @@ def main():
     for name in ("GlobalMetadataState", "Hf3fsMetadataServer"):
         exec(class_text(text, name), scope)  # noqa: S102  that is what this program is for
     server = scope["Hf3fsMetadataServer"]()
-    how = {} if sys.argv[3:] == ["fast"] else {"loop": "asyncio", "http": "h11"}
+    # Named, so that what is missing is an error and no slower server.
+    how = {"loop": "uvloop", "http": "httptools"} if sys.argv[3] == "fast" else {"loop": "asyncio", "http": "h11"}
     uvicorn.run(server.app, host="127.0.0.1", port=int(sys.argv[2]), log_level="warning", access_log=False, **how)
 
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Compares the metadata service with the Python server whose wire it speaks, on this machine and in one run.
 
-Usage: run.py TROUPE [--seconds N] [--rounds N] [--server-text FILE] [--fast-python] [--keys N,N,…]
+Usage: run.py TROUPE [--seconds N] [--rounds N] [--server-text FILE] [--python NAME=PROGRAM[,plain]]… [--keys N,…]
 
-TROUPE is the program. Both servers are loaded by wrk, turn by turn; medians of the rounds count. FILE is a copy of the
-documentation page that shows the source of the Python server; without it, the service is measured alone.
+TROUPE is the program. All servers are loaded by wrk, turn by turn; medians of the rounds count. FILE has the source of
+the Python server: hf3fs_metadata_server.py, or a copy of the documentation page that shows it; without it, the service
+is measured alone. It runs once with each PROGRAM, a Python: on uvloop and httptools, or with `plain` on asyncio and
+h11. Beside each rate stand the cores that the server and wrk used meanwhile: they say what the limit is.
 """
 import argparse
 import http.client
@@ -12,6 +14,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import signal
 import socket
 import statistics
@@ -29,6 +32,18 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+class Load:
+    """What a server did under load: requests per second, 99th percentile in microseconds, cores used."""
+
+    def __init__(self, rate, p99, server_cores, load_cores):
+        self.rate, self.p99, self.server_cores, self.load_cores = rate, p99, server_cores, load_cores
+
+    @staticmethod
+    def median(loads):
+        return Load(*(statistics.median(getattr(x, name) for x in loads)
+                      for name in ("rate", "p99", "server_cores", "load_cores")))
 
 
 class Server:
@@ -67,11 +82,16 @@ class Server:
         with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+    def cpu_seconds(self):
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def load(self, path, bodies, connections, seconds):
-        """Requests per second and the 99th percentile of their time in microseconds."""
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
             file.write("\n".join(json.dumps(x) for x in bodies) + "\n")
             file.flush()
+            before, wrk_before = self.cpu_seconds(), resource.getrusage(resource.RUSAGE_CHILDREN)
             out = subprocess.run(
                 ["wrk", "-t1", f"-c{connections}", f"-d{seconds}", "-s", str(HERE / "post.lua"),
                  f"http://127.0.0.1:{self.port}{path}", "--", file.name],
@@ -79,7 +99,10 @@ class Server:
         requests, micros, p99, failed = map(int, out.split("RESULT", 1)[1].split()[:4])
         if failed:
             sys.exit(f"{self.name}: {failed} requests to {path} failed")
-        return requests / micros * 1e6, p99
+        wrk = resource.getrusage(resource.RUSAGE_CHILDREN)
+        wrk_seconds = wrk.ru_utime + wrk.ru_stime - wrk_before.ru_utime - wrk_before.ru_stime
+        wall = micros / 1e6
+        return Load(requests / wall, p99, (self.cpu_seconds() - before) / wall, wrk_seconds / wall)
 
     def write_batches(self, first, batches, size):
         """Seconds for one allocate and one confirm of so many new keys, half of which are given back; median."""
@@ -110,10 +133,9 @@ def start_troupe(program, directory, durability):
                              "--set", "log_level=off"], port)
 
 
-def start_python(text, fast):
+def start_python(text, name, program, how):
     port = free_port()
-    command = ["/usr/bin/python3", str(HERE / "python_server.py"), text, str(port)]
-    return Server("python", command + (["fast"] if fast else []), port)
+    return Server(name, [program, str(HERE / "python_server.py"), text, str(port), how], port)
 
 
 def bodies(endpoint, keys, size, count=64):
@@ -130,33 +152,46 @@ def compare(servers, args):
     for server in servers:
         server.post("/rank/0/initialize", {"num_pages": PAGES})
         server.fill(0, keys)
-    print(f"{keys} keys of one rank with {PAGES} pages; medians of {args.rounds} rounds of {args.seconds} s\n")
-    print(f"  {'':44}{'troupe':>22}{'python':>22}{'times as many':>15}{'p99 ratio':>11}")
-    for endpoint, size in (("batch_exists", 1), ("batch_exists", BATCH), ("get_locations", BATCH)):
+    print(f"{keys} keys of one rank with {PAGES} pages, 8 connections; medians of {args.rounds} rounds of "
+          f"{args.seconds} s; {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} before\n")
+    print(f"  {'':52}{'rate':>12}{'p99':>10}{'server':>12}{'wrk':>8}{'troupe has':>13}{'goal':>7}{'per core':>10}"
+          f"{'p99 ratio':>11}")
+    for endpoint, size, goal in (("batch_exists", 1, 15), ("batch_exists", BATCH, 10), ("get_locations", BATCH, 10)):
         asked = bodies(endpoint, keys, size)
-        rates = {s.name: [] for s in servers}
+        loads = {s.name: [] for s in servers}
         for _ in range(args.rounds):
             for server in servers:
-                rates[server.name].append(server.load(f"/keys/{endpoint}", asked, 8, args.seconds))
-        line = f"  {f'{endpoint}, {size} keys, 8 connections':44}"
-        median = {}
+                loads[server.name].append(server.load(f"/keys/{endpoint}", asked, 8, args.seconds))
+        title = f"{endpoint}, {size} keys"
+        ours = Load.median(loads["troupe"])
         for server in servers:
-            rate = statistics.median(r for r, _ in rates[server.name])
-            p99 = statistics.median(p for _, p in rates[server.name])
-            median[server.name] = (rate, p99)
-            line += f"{rate:10.0f}/s {p99:7.0f} µs"
-        if len(servers) == 2:
-            (ours, our_p99), (theirs, their_p99) = median["troupe"], median["python"]
-            line += f"{ours / theirs:15.1f}{their_p99 / our_p99:11.1f}"
-        print(line, flush=True)
-    line = f"  {'allocate + confirm and release, 128 keys':44}"
-    taken = {}
+            x = Load.median(loads[server.name])
+            line = f"  {title:28}{server.name:24}{x.rate:10.0f}/s{x.p99:7.0f} µs"
+            line += f"{x.server_cores:6.2f} cores{x.load_cores:8.2f}"
+            if server.name != "troupe":
+                per_core = ours.rate / ours.server_cores / (x.rate / x.server_cores)
+                line += f"{ours.rate / x.rate:12.1f}x{goal:6}x{per_core:9.1f}x{x.p99 / ours.p99:11.1f}"
+            print(line, flush=True)
+            title = ""
+    ours = None
+    title = "allocate + confirm, 128 keys"
     for server in servers:
-        taken[server.name] = server.write_batches(0, 60 if server.name == "troupe" else 5, 128)
-        line += f"{taken[server.name] * 1e3:19.2f} ms"
-    if len(servers) == 2:
-        line += f"{taken['python'] / taken['troupe']:15.1f}"
-    print(line, flush=True)
+        taken = server.write_batches(0, 60 if server.name == "troupe" else 5, 128)
+        ours = ours or taken
+        more = "" if server.name == "troupe" else f"{taken / ours:42.1f}x"
+        print(f"  {title:28} {server.name:23}{taken * 1e3:9.2f} ms{more}", flush=True)
+        title = ""
+    say_limits()
+
+
+def say_limits():
+    cores = os.cpu_count()
+    print(f"""
+  The Python server is one process with one event loop: when it uses 1.00 cores, that is its limit, however many there
+  are. Troupe has threads, and shares the {cores} cores with wrk, which is one thread: where the two use {cores:.2f}
+  cores together, the machine is the limit, and where wrk uses 1.00, wrk is; what Troupe could do alone is more then.
+  Where neither is so, others had the rest of the machine, and only `per core` means anything: requests per core
+  used.""", flush=True)
 
 
 def grow(program, args):
@@ -172,7 +207,7 @@ def grow(program, args):
             for keys in args.keys:
                 server.fill(have, keys - have)
                 have = keys
-                rates = [server.load(f"/keys/{e}", bodies(e, keys, BATCH, 1024), 8, args.seconds)[0]
+                rates = [server.load(f"/keys/{e}", bodies(e, keys, BATCH, 1024), 8, args.seconds).rate
                          for e in ("batch_exists", "get_locations")]
                 answers = [len(json.dumps(server.post("/keys/get_locations", body), separators=(",", ":")))
                            for body in bodies("get_locations", keys, BATCH)]
@@ -194,16 +229,18 @@ def main():
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--server-text")
-    parser.add_argument("--fast-python", action="store_true", help="uvicorn on uvloop and httptools")
+    parser.add_argument("--python", action="append", default=[], help="NAME=PROGRAM or NAME=PROGRAM,plain")
     parser.add_argument("--keys", type=lambda x: [int(y) for y in x.split(",")], default=[10_240, 102_400, 1_024_000])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=".") as directory:
         servers = [start_troupe(args.program, directory, "strict")]
         try:
-            if args.server_text:
-                servers.append(start_python(args.server_text, args.fast_python))
-            else:
-                print("no source of the Python server: the service is measured alone (--server-text)")
+            for python in args.python if args.server_text else []:
+                name, _, program = python.partition("=")
+                program, _, how = program.partition(",")
+                servers.append(start_python(args.server_text, name, program, how or "fast"))
+            if len(servers) == 1:
+                print("no Python server (--server-text, --python): the service is measured alone")
             compare(servers, args)
         finally:
             for server in servers:
