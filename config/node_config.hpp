@@ -116,8 +116,8 @@ struct hf3fs_config {
   std::uint32_t world_size = 0;
   duration protect_locations = std::chrono::seconds{10};
   duration reservation_deadline = std::chrono::seconds{60};
-  /// Namespaces that SGLang's clients may bring into being.
-  std::uint32_t max_namespaces = 16;
+  /// Namespaces that clients may bring into being. An engine of SGLang has one for each pool.
+  std::uint32_t max_namespaces = 64;
   std::uint32_t max_pages_per_rank = 1U << 26;
 
   friend bool operator==(const hf3fs_config&, const hf3fs_config&) = default;

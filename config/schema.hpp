@@ -132,7 +132,8 @@ void describe(Visitor& v, hf3fs_config& c) {
   v.field("reservation_deadline", c.reservation_deadline, time_span{1 * millisecond, 1 * hour},
           "How long a client has to write a page that it was given; then the page is given to others.");
   v.field("max_namespaces", c.max_namespaces, whole{1, max_namespaces},
-          "Namespaces that SGLang's clients may bring into being; more are refused.");
+          "Namespaces that clients may bring into being; more are refused. An engine of SGLang has up to 23, one for "
+          "each pool.");
   v.field("max_pages_per_rank", c.max_pages_per_rank, whole{1, 1U << 30U},
           "Pages that a rank may register with; each takes some 13 bytes of memory.");
 }

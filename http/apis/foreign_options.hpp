@@ -14,7 +14,7 @@ namespace troupe::http {
 /// What the wires of foreign clients have in common.
 struct foreign_options {
   /// Namespaces that clients may bring into being. 0: none.
-  std::uint32_t max_namespaces = 16;
+  std::uint32_t max_namespaces = 64;
   /// How long a page is kept whose location was told.
   duration protect_for = std::chrono::seconds{10};
   /// How long a client has to write a page that it was given.

@@ -81,6 +81,17 @@ def check_usual_course(port):
     expect("not cleared", mamba.exists(["state"]), [True])
 
 
+def check_many_pools(port):
+    """Each pool of an engine is a namespace, up to 23 of them; and two engines share a server."""
+    for engine in ("one", "two"):
+        for pool in range(23):
+            client = rank_client(port, 0, f"{engine}-pool-{pool}")
+            client.initialize(2)
+            client.set(["page"])
+    expect("all pools", [rank_client(port, 0, f"{engine}-pool-{pool}").exists(["page"])
+                         for engine in ("one", "two") for pool in range(23)], [[True]] * 46)
+
+
 def check_random_course(port, seed, pages):
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -113,3 +124,4 @@ def check(port, pages):
     check_usual_course(port)
     for seed in (1, 2):
         check_random_course(port, seed, pages)
+    check_many_pools(port)
