@@ -49,7 +49,9 @@ class connection:
 class node:
     def __init__(self, program, directory, settings):
         command = [program, "serve", "--config", str(ROOT / "configs" / "hf3fs-metadata.json")]
-        for setting in (f"data_dir={directory}", "http.port=0", "actors.port=0", "log_level=warn", *settings):
+        # Small namespaces, all of whose keys one caller leases, and leases that are left to run out.
+        bounds = ("http.limits.leased_share=1", "http.limits.leases=16384")
+        for setting in (f"data_dir={directory}", "http.port=0", "actors.port=0", "log_level=warn", *bounds, *settings):
             command += ["--set", setting]
         self.directory = directory
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
