@@ -7,7 +7,6 @@
 #include <iostream>
 #include <pthread.h>
 #include <unistd.h>
-#include <utility>
 
 namespace troupe::cli {
 
@@ -17,19 +16,21 @@ namespace {
 constexpr std::chrono::milliseconds log_patience{200};
 
 /// SIGUSR1 is how this object ends its thread.
-sigset_t heard() {
+sigset_t heard(int other_signal) {
   sigset_t set;
   sigemptyset(&set);
-  for (const auto x : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
+  for (const auto x : {SIGINT, SIGTERM, SIGUSR1})
     sigaddset(&set, x);
+  if (other_signal != 0)
+    sigaddset(&set, other_signal);
   return set;
 }
 
 } // namespace
 
-interruption::interruption() {
+interruption::interruption(int other_signal) : other_signal_(other_signal) {
   ignore_failing_writes();
-  const auto set = heard();
+  const auto set = heard(other_signal_);
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   thread_ = std::thread([this] { hear(); });
 }
@@ -39,13 +40,13 @@ interruption::~interruption() {
   thread_.join();
 }
 
-void interruption::before_end(std::function<void()> what) {
+void interruption::before_end(const std::function<std::function<void()>()>& prepare) {
   const std::lock_guard guard(mutex_);
-  before_end_ = std::move(what);
+  before_end_ = prepare();
 }
 
 void interruption::hear() {
-  const auto set = heard();
+  const auto set = heard(other_signal_);
   for (;;) {
     int number = 0;
     if (::sigwait(&set, &number) != 0)

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <iostream>
 #include <sys/stat.h>
 
@@ -264,13 +265,15 @@ int report_failure(const error& why, const replay_options& options) {
 }
 
 int replay(const replay_options& options) {
-  ::umask(077); // what its node writes is for this user
-  interruption signals;
-  auto made = make_setting(options);
+  ::umask(077);                 // what its node writes is for this user
+  interruption signals(SIGHUP); // which a terminal sends when it goes
+  std::optional<setting> made;
+  signals.before_end([&]() -> std::function<void()> {
+    made = make_setting(options);
+    return [path = made && made->own ? made->own->scratch.path() : std::filesystem::path()] { remove_scratch(path); };
+  });
   if (!made)
     return exit_usage;
-  if (made->own)
-    signals.before_end([path = made->own->scratch.path()] { remove_scratch(path); });
 
   auto job = std::make_shared<replay_job>();
   job->salt = options.salt;

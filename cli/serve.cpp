@@ -1,6 +1,7 @@
 #include "actors/node/node_start.hpp"
 #include "actors/node/system_config.hpp"
 #include "base/log.hpp"
+#include "cli/interruption.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
 #include "cli/signals.hpp"
@@ -12,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 
 namespace troupe::cli {
@@ -61,6 +63,20 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   return out;
 }
 
+/// A start may take minutes, for slabs and an index. What it has made when a signal ends it is as good as after a
+/// crash: the next start goes on with it or makes it anew.
+result<served_node> start_unless_ended(caf::actor_system& system, const config::node_config& options) {
+  interruption while_starting(0);
+  while_starting.before_end([] {
+    return [] {
+      log::get("node")->info("told to end while starting");
+      log::flush(std::chrono::seconds(1));
+      ::_exit(exit_ok);
+    };
+  });
+  return start(system, options);
+}
+
 /// One line of JSON on stdout, in the order that is documented. False where nobody can read it.
 [[nodiscard]] bool say_ready(const served_node& x, const config::node_config& options) {
   nlohmann::ordered_json ready{{"event", "ready"},
@@ -103,7 +119,7 @@ int serve(const serve_options& options) {
   signal_gate signals;
   system_config actors(node_options.caf);
   caf::actor_system system(actors);
-  auto served = start(system, node_options);
+  auto served = start_unless_ended(system, node_options);
   if (!served) {
     logger->critical("{}", to_string(served.error()));
     return exit_failed;

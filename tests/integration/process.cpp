@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
-#include <grp.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -73,6 +72,9 @@ bool forbid_io_uring() {
 
 /// Between fork and exec: nothing but calls that are safe there, since another thread may hold any lock.
 [[noreturn]] void run_child(const launch& what, char* const* arguments, int out, int err, pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent)
+    ::_exit(127);
   const int nothing = ::open("/dev/null", O_RDONLY);
   ::dup2(nothing, STDIN_FILENO);
   if (!what.stdout_file.empty())
@@ -88,14 +90,7 @@ bool forbid_io_uring() {
     const rlimit limit{*what.file_size_limit, *what.file_size_limit};
     ::setrlimit(RLIMIT_FSIZE, &limit);
   }
-  if (what.user && (::setgroups(0, nullptr) != 0 || ::setresgid(*what.user, *what.user, *what.user) != 0 ||
-                    ::setresuid(*what.user, *what.user, *what.user) != 0))
-    ::_exit(127);
   if (what.without_io_uring && !forbid_io_uring())
-    ::_exit(127);
-  // A change of the user takes it back, so not before.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent)
     ::_exit(127);
   ::execv(arguments[0], arguments);
   ::_exit(127);

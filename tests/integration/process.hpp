@@ -46,8 +46,6 @@ struct launch {
   std::optional<std::uint64_t> file_size_limit;
   /// Its stderr is a small pipe that nobody reads, until `process::read_stderr`.
   bool unread_stderr = false;
-  /// As this user and nobody's group; takes root.
-  std::optional<unsigned> user;
   /// Its stderr is a terminal of so many columns.
   std::optional<unsigned short> terminal_columns;
   /// Where its stdout goes instead of being read here.

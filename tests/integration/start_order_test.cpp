@@ -1,11 +1,16 @@
 #include "tests/catch.hpp"
 #include "tests/integration/support.hpp"
 
+#include <csignal>
+#include <fcntl.h>
 #include <fstream>
+#include <sys/file.h>
+#include <unistd.h>
 
 /// What keeps a node from serving is found before it makes anything.
 
 using namespace troupe::test;
+using stream = process::stream;
 namespace fs = std::filesystem;
 
 TEST_CASE("ports, tokens and certificates are looked at before anything is written") {
@@ -46,4 +51,28 @@ TEST_CASE("ports, tokens and certificates are looked at before anything is writt
     CHECK_FALSE(fs::exists(scratch / "data"));
   }
   CHECK(running.stop() == 0);
+}
+
+TEST_CASE("a node that is told to end while it starts ends at once, and starts again as if nothing had been") {
+  const auto signal_number = GENERATE(SIGINT, SIGTERM);
+  const scratch_directory scratch;
+  const auto config = node_config(scratch.path());
+  const auto file = write_config(scratch.path(), config);
+  {
+    serving_node first(file);
+    CHECK(first.stop() == 0);
+  }
+  // A slab that somebody has is waited for.
+  const int slab = ::open(slab_path(config).c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(slab >= 0);
+  REQUIRE(::flock(slab, LOCK_EX | LOCK_NB) == 0);
+  process starting(program_with({"serve", "--config", file.string()}));
+  starting.wait_for_line(stream::err, "is in use: waiting");
+  starting.send(signal_number);
+  CHECK(starting.wait() == 0);
+  CHECK(starting.text(stream::out).empty());
+  CHECK(starting.text(stream::err).find("told to end while starting") != std::string::npos);
+  ::close(slab);
+  serving_node again(file);
+  CHECK(again.stop() == 0);
 }
