@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <utility>
 
 namespace troupe::cli {
 
@@ -46,8 +48,8 @@ int try_to_connect(const addrinfo& to) {
   return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &code, &length) == 0 ? code : errno;
 }
 
-} // namespace
-
+/// Why nothing that can be attached to is found at an address, as far as one attempt to connect tells. Takes up to half
+/// a second for each address, and as long as the system does to look up a name.
 std::string why_silent(const std::string& host, std::uint16_t port) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
@@ -65,6 +67,16 @@ std::string why_silent(const std::string& host, std::uint16_t port) {
   }
   return text_of(first);
 }
+
+/// The same, in a thread that nobody has to wait for: a name may take half a minute.
+std::future<std::string> ask_why_silent(const std::string& host, std::uint16_t port) {
+  std::packaged_task<std::string()> task([host, port] { return why_silent(host, port); });
+  auto out = task.get_future();
+  std::thread(std::move(task)).detach();
+  return out;
+}
+
+} // namespace
 
 wait_notice::wait_notice(progress_display& display, const link_options& where, duration limit) : display_(display) {
   if (!where.local)
@@ -84,19 +96,18 @@ wait_notice::~wait_notice() {
 }
 
 void wait_notice::tell(const std::string& host, std::uint16_t port, std::chrono::steady_clock::time_point until) {
-  const auto text = [&] {
-    const auto left = std::chrono::ceil<std::chrono::seconds>(until - std::chrono::steady_clock::now()).count();
-    return "waiting for a node at " + host + ":" + std::to_string(port) + ": " + why_silent(host, port) + " (" +
-           std::to_string(std::max<long>(left, 0)) + " s left)";
-  };
+  auto asked = ask_why_silent(host, port);
+  std::string why = "its name is being looked up, or that machine does not answer";
   bool is_first = true;
   std::unique_lock guard(mutex_);
   while (!changed_.wait_for(guard, std::chrono::seconds(1), [this] { return over_; })) {
-    guard.unlock();
-    const auto line = text();
-    guard.lock();
-    if (over_)
-      return;
+    if (asked.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+      why = asked.get();
+      asked = ask_why_silent(host, port);
+    }
+    const auto left = std::chrono::ceil<std::chrono::seconds>(until - std::chrono::steady_clock::now()).count();
+    const auto line = "waiting for a node at " + host + ":" + std::to_string(port) + ": " + why + " (" +
+                      std::to_string(std::max<long>(left, 0)) + " s left)";
     is_first ? display_.step(line) : display_.wait(line);
     is_first = false;
   }

@@ -13,10 +13,6 @@
 
 namespace troupe::cli {
 
-/// Why nothing that can be attached to is found at an address, as far as one attempt to connect tells: "nobody listens
-/// there". Takes up to half a second, and as long as the system does to look up a name.
-std::string why_silent(const std::string& host, std::uint16_t port);
-
 /// Says, while it lives, that a node is waited for, why it is not there, and how long it will be waited for; from the
 /// second second on, in a thread of its own. Nothing for a node of this process.
 class wait_notice {
