@@ -98,7 +98,7 @@ TEST_CASE("the commands of README.md can be run as they stand, one after the oth
   INFO(x.out << x.err);
   CHECK(x.code == 0);
   // Each command, and none that a shell would have passed over.
-  CHECK(count(blocks[1], "build/release/troupe ") == 5);
+  CHECK(count(blocks[1], "build/release/troupe ") == 6);
   CHECK(count(x.out, "Every byte was right") == 2);
   CHECK(count(x.out, "\"event\":\"ready\"") == 2);
   CHECK(count(x.err, " node: stopped") == 2);
