@@ -46,7 +46,8 @@ private:
       at_answer_(answer);
     if (rights_)
       rights_->end_request();
-    if (asker_)
+    // Who sends without asking expects nothing back.
+    if (asker_ && id_.is_request())
       asker_->enqueue(front_, id_.response_id(), std::move(answer), host);
   }
 

@@ -282,6 +282,21 @@ TEST_CASE_METHOD(reception_world, "reception: only the client itself leaves", "[
   CHECK(dead().empty());
 }
 
+TEST_CASE_METHOD(reception_world, "reception: who sends without asking gets nothing back", "[reception]") {
+  probe sender(system());
+  const auto send = [&](const auto& handle, caf::message content) {
+    caf::actor_cast<caf::strong_actor_ptr>(handle)->enqueue(sender.as<caf::strong_actor_ptr>(), caf::make_message_id(),
+                                                            std::move(content), nullptr);
+    run();
+  };
+  open(io(), 5);
+  send(io(), caf::make_message(close_segment_atom_v, std::uint64_t{5}));
+  worker0.reply(worker0.take_one<close_segment_atom, std::uint64_t>(), caf::make_message());
+  send(door, caf::make_message(caf::leave_atom_v, theirs.owner));
+  run();
+  CHECK(sender.inbox_size() == 0);
+}
+
 TEST_CASE_METHOD(reception_world, "reception: it ends with the node", "[reception]") {
   end(supervisor);
   CHECK(ask(door, request(), link.as<>()).code() == errc::unreachable);
