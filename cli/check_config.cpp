@@ -1,3 +1,4 @@
+#include "actors/doors/tls_channel.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
 #include "http/tls.hpp"
@@ -45,6 +46,9 @@ std::vector<config::problem> faults_of_files(const config::node_config& config) 
   if (config.http.tls.certificate)
     if (const auto tls = http::load_tls(config.http.tls); !tls)
       note("http.tls", tls.error().text);
+  if (const auto& tls = config.actors.tls; tls.certificate && tls.key && tls.ca)
+    if (const auto loaded = tls_context::load({*tls.certificate, *tls.key, *tls.ca}); !loaded)
+      note("actors.tls", loaded.error().text);
   return out;
 }
 

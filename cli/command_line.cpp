@@ -22,7 +22,7 @@ namespace troupe::cli {
 namespace {
 
 constexpr const char* set_help =
-    "Override one config value, as in actors.port=0 or storage.ranks[0].slab_bytes=\"1 GiB\"; "
+    "Override one config value, as in http.port=0 or storage.ranks[0].slab_bytes=\"1 GiB\"; "
     "may be given several times";
 
 void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
@@ -61,7 +61,7 @@ CLI::App* add_serve(CLI::App& app, serve_options& options) {
   command->add_option("--config", options.config, "The node's config file")->required()->type_name("FILE");
   add_overrides(*command, options.overrides);
   command->footer("Prints one line of JSON on stdout when ready:\n"
-                  "  {\"event\":\"ready\",\"node\":NAME,\"actors\":{\"host\":HOST,\"port\":PORT}}\n"
+                  "  {\"event\":\"ready\",\"node\":NAME,\"actors\":{\"socket\":PATH}}\n"
                   "Logs go to stderr. A second signal while draining ends the program at once.");
   return command;
 }
@@ -72,8 +72,11 @@ void add_node_options(CLI::App& command, replay_options& options) {
       command.add_option("--config", options.config, "Config of the node to run in this process")->type_name("FILE");
   auto* attach =
       command
-          .add_option("--attach", options.attach, "Use the node that serves there, on this host, instead of an own one")
-          ->type_name("HOST:PORT");
+          .add_option(
+              "--attach", options.attach,
+              "Use the node that serves there, on this host, instead of an own one: its data_dir, the path of its "
+              "socket, or HOST:PORT")
+          ->type_name("NODE");
   config->excludes(attach);
   command
       .add_option_function<std::uint32_t>(

@@ -1,5 +1,6 @@
 #include "actors/actor_support.hpp"
 #include "actors/client/node_client.hpp"
+#include "actors/node/node_doors.hpp"
 #include "actors/node/node_start.hpp"
 #include "actors/node/system_config.hpp"
 #include "base/log.hpp"
@@ -14,7 +15,6 @@
 #include "replay/text_table.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <iostream>
 #include <sys/stat.h>
@@ -22,27 +22,6 @@
 namespace troupe::cli {
 
 namespace {
-
-struct endpoint {
-  std::string host;
-  std::uint16_t port = 0;
-};
-
-std::optional<endpoint> parse_endpoint(const std::string& text) {
-  const auto colon = text.rfind(':');
-  endpoint out;
-  if (colon == std::string::npos || colon == 0)
-    return std::nullopt;
-  out.host = text.substr(0, colon);
-  if (out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']')
-    out.host = out.host.substr(1, out.host.size() - 2);
-  const auto* first = text.data() + colon + 1;
-  const auto* last = text.data() + text.size();
-  const auto [end, failure] = std::from_chars(first, last, out.port);
-  if (failure != std::errc{} || end != last || out.port == 0)
-    return std::nullopt;
-  return out;
-}
 
 /// Blocks of the longest request, per request under way.
 std::size_t longest_request(const replay::trace& trace) {
@@ -169,7 +148,7 @@ int print_outcome(const replay_job& job, const replay_options& options, int sign
 /// What a replay works with: a node of its own, or one that is to be attached to.
 struct setting {
   std::optional<own_node> own;
-  std::optional<endpoint> remote;
+  std::optional<node_address> remote;
   /// The node's own, or what a client needs of one.
   config::node_config config;
 };
@@ -183,11 +162,12 @@ std::optional<setting> make_setting(const replay_options& options) {
       return std::nullopt;
     return out;
   }
-  out.remote = parse_endpoint(options.attach);
-  if (!out.remote) {
-    std::cerr << "--attach: expected HOST:PORT, as in 127.0.0.1:4600, got '" << options.attach << "'\n";
+  auto remote = parse_node_address(options.attach);
+  if (!remote) {
+    std::cerr << "--attach: " << remote.error().text << '\n';
     return std::nullopt;
   }
+  out.remote = std::move(*remote);
   auto loaded = config::parse(R"({"log_level": "warn"})", "built-in config", options.overrides, config::role::client);
   if (!loaded) {
     print_problems(loaded.error());
@@ -294,6 +274,7 @@ int replay(const replay_options& options) {
   system_config actors(config.caf);
   caf::actor_system system(actors);
   std::unique_ptr<running_node> node;
+  std::optional<doors> ways;
   link_options where;
   where.space_name = options.space;
   where.client_name = "replay";
@@ -307,8 +288,9 @@ int replay(const replay_options& options) {
     node = std::move(*started);
     where.local = node->reception();
   } else {
-    where.host = made->remote->host;
-    where.port = made->remote->port;
+    ways.emplace(system, options_of_doors(config.actors));
+    where.where = *made->remote;
+    where.entrance = ways->entrance();
   }
   const auto code = options.engine
                         ? replay_through_engine(system, where, config, job->trace, options, signals, progress)

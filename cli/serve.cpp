@@ -1,3 +1,4 @@
+#include "actors/node/node_doors.hpp"
 #include "actors/node/node_start.hpp"
 #include "actors/node/system_config.hpp"
 #include "base/log.hpp"
@@ -25,7 +26,8 @@ struct served_node {
   std::unique_ptr<running_node> node;
   /// Null if the config wants no HTTP. Ends before the node.
   std::unique_ptr<http::node_http> http;
-  std::uint16_t actors_port = 0;
+  /// Ends first.
+  node_doors doors;
 };
 
 result<served_node> start(caf::actor_system& system, const config::node_config& options) {
@@ -38,7 +40,7 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
       return tl::unexpected<error>(prepared.error());
     door = std::move(*prepared);
   }
-  if (auto free = check_actors_port(options.actors); !free)
+  if (auto free = check_doors(options); !free)
     return tl::unexpected<error>(free.error());
   auto node = start_node(system, options);
   if (!node)
@@ -50,10 +52,10 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
     static_cast<void>(out.node->stop(system, options.drain_timeout));
     return tl::unexpected<error>(why);
   };
-  const auto port = publish_node(system, *out.node, options.actors);
-  if (!port)
-    return give_up(port.error());
-  out.actors_port = *port;
+  auto doors = open_doors(system, *out.node, options);
+  if (!doors)
+    return give_up(doors.error());
+  out.doors = std::move(*doors);
   if (door) {
     auto http = http::node_http::start(system, out.node->services(), options, TROUPE_VERSION, std::move(*door));
     if (!http)
@@ -79,11 +81,19 @@ result<served_node> start_unless_ended(caf::actor_system& system, const config::
 
 /// One line of JSON on stdout, in the order that is documented. False where nobody can read it.
 [[nodiscard]] bool say_ready(const served_node& x, const config::node_config& options) {
-  nlohmann::ordered_json ready{{"event", "ready"},
-                               {"node", options.node_name},
-                               {"actors", {{"host", options.actors.host}, {"port", x.actors_port}}}};
+  nlohmann::ordered_json ready{{"event", "ready"}, {"node", options.node_name}};
   const auto logger = log::get("node");
-  logger->info("node '{}' is ready on {}:{}", options.node_name, options.actors.host, x.actors_port);
+  logger->info("node '{}' is ready", options.node_name);
+  if (!x.doors.socket.empty()) {
+    ready["actors"]["socket"] = x.doors.socket.string();
+    logger->info("clients of this host attach at {}", x.doors.socket.string());
+  }
+  if (x.doors.port) {
+    ready["actors"]["host"] = options.actors.host;
+    ready["actors"]["port"] = *x.doors.port;
+    logger->info("clients attach at {}:{}{}", options.actors.host, *x.doors.port,
+                 options.actors.tls.certificate ? " with certificates" : ", and nobody is asked who they are");
+  }
   if (x.http) {
     ready["http"] = {{"host", options.http.host}, {"port", x.http->port()}};
     logger->info("HTTP is served on {}:{}", options.http.host, x.http->port());
@@ -138,7 +148,8 @@ int serve(const serve_options& options) {
   }
   logger->info("stopping");
   signals.open();
-  // First those who ask, so that what they ask is still answered.
+  // First those who ask, so that what they ask is still answered. Clients that are attached stay until the node has
+  // come to rest.
   if (served->http)
     served->http->stop(node_options.drain_timeout);
   if (const auto stopped = served->node->stop(system, node_options.drain_timeout); !stopped) {

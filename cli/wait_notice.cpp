@@ -1,5 +1,6 @@
 #include "cli/wait_notice.hpp"
 
+#include "io/local_socket.hpp"
 #include "io/unique_descriptor.hpp"
 
 #include <algorithm>
@@ -50,11 +51,16 @@ int try_to_connect(const addrinfo& to) {
 
 /// Why nothing that can be attached to is found at an address, as far as one attempt to connect tells. Takes up to half
 /// a second for each address, and as long as the system does to look up a name.
-std::string why_silent(const std::string& host, std::uint16_t port) {
+std::string why_silent(const node_address& where) {
+  if (where.is_path()) {
+    const auto connected = io::connect_local(where.host);
+    return connected ? text_of(0) : connected.error().text;
+  }
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (const auto code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found); code != 0)
+  if (const auto code = ::getaddrinfo(where.host.c_str(), std::to_string(where.port).c_str(), &wanted, &found);
+      code != 0)
     return std::string("the name cannot be looked up (") + ::gai_strerror(code) + ")";
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, ::freeaddrinfo);
   int first = 0;
@@ -69,8 +75,8 @@ std::string why_silent(const std::string& host, std::uint16_t port) {
 }
 
 /// The same, in a thread that nobody has to wait for: a name may take half a minute.
-std::future<std::string> ask_why_silent(const std::string& host, std::uint16_t port) {
-  std::packaged_task<std::string()> task([host, port] { return why_silent(host, port); });
+std::future<std::string> ask_why_silent(const node_address& where) {
+  std::packaged_task<std::string()> task([where] { return why_silent(where); });
   auto out = task.get_future();
   std::thread(std::move(task)).detach();
   return out;
@@ -80,8 +86,8 @@ std::future<std::string> ask_why_silent(const std::string& host, std::uint16_t p
 
 wait_notice::wait_notice(progress_display& display, const link_options& where, duration limit) : display_(display) {
   if (!where.local)
-    thread_ = std::thread([this, host = where.host, port = where.port,
-                           until = std::chrono::steady_clock::now() + limit] { tell(host, port, until); });
+    thread_ =
+        std::thread([this, to = where.where, until = std::chrono::steady_clock::now() + limit] { tell(to, until); });
 }
 
 wait_notice::~wait_notice() {
@@ -95,18 +101,18 @@ wait_notice::~wait_notice() {
   display_.clear();
 }
 
-void wait_notice::tell(const std::string& host, std::uint16_t port, std::chrono::steady_clock::time_point until) {
-  auto asked = ask_why_silent(host, port);
+void wait_notice::tell(const node_address& where, std::chrono::steady_clock::time_point until) {
+  auto asked = ask_why_silent(where);
   std::string why = "its name is being looked up, or that machine does not answer";
   bool is_first = true;
   std::unique_lock guard(mutex_);
   while (!changed_.wait_for(guard, std::chrono::seconds(1), [this] { return over_; })) {
     if (asked.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
       why = asked.get();
-      asked = ask_why_silent(host, port);
+      asked = ask_why_silent(where);
     }
     const auto left = std::chrono::ceil<std::chrono::seconds>(until - std::chrono::steady_clock::now()).count();
-    const auto line = "waiting for a node at " + host + ":" + std::to_string(port) + ": " + why + " (" +
+    const auto line = "waiting for a node at " + to_string(where) + ": " + why + " (" +
                       std::to_string(std::max<long>(left, 0)) + " s left)";
     is_first ? display_.step(line) : display_.wait(line);
     is_first = false;

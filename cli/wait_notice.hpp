@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <cstdint>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -24,7 +23,7 @@ public:
   ~wait_notice();
 
 private:
-  void tell(const std::string& host, std::uint16_t port, std::chrono::steady_clock::time_point until);
+  void tell(const node_address& where, std::chrono::steady_clock::time_point until);
 
   progress_display& display_;
   std::mutex mutex_;

@@ -1,5 +1,6 @@
 #include "config/kinds.hpp"
 
+#include "config/node_config.hpp"
 #include "config/units.hpp"
 
 #include <nlohmann/json.hpp>
@@ -17,6 +18,8 @@ constexpr std::size_t max_text = 256;
 constexpr std::size_t max_name = 64;
 constexpr std::size_t max_host = 253;
 constexpr std::size_t max_path = 1024;
+
+constexpr std::int32_t most_port = 65535;
 
 tl::unexpected<std::string> expected(std::string_view what, const element& x) {
   return tl::unexpected("expected " + std::string{what} + ", got " + show(x));
@@ -114,6 +117,14 @@ reading<std::uint64_t> read(const whole_or_auto& kind, const element& x) {
   return expected("\"auto\" or a whole number, " + range("1", max), x);
 }
 
+reading<std::int32_t> read(const port_or_off&, const element& x) {
+  if (const auto* word = std::get_if<std::string>(&x.value); word != nullptr && *word == "off")
+    return port_off;
+  if (const auto* value = std::get_if<std::uint64_t>(&x.value); value != nullptr && *value <= std::uint64_t{most_port})
+    return static_cast<std::int32_t>(*value);
+  return expected("\"off\" or a whole number, " + range("0", std::to_string(most_port)), x);
+}
+
 reading<std::uint64_t> read(const size& kind, const element& x) {
   const auto bytes = [&]() -> std::optional<std::uint64_t> {
     if (const auto* number = std::get_if<std::uint64_t>(&x.value))
@@ -171,6 +182,10 @@ std::string write(const whole_or_auto&, std::uint64_t x) {
   return x == 0 ? "\"auto\"" : std::to_string(x);
 }
 
+std::string write(const port_or_off&, std::int32_t x) {
+  return x == port_off ? "\"off\"" : std::to_string(x);
+}
+
 std::string write(const size&, std::uint64_t x) {
   return '"' + format_size(x) + '"';
 }
@@ -202,6 +217,10 @@ std::string type_of(const whole& kind) {
 
 std::string type_of(const whole_or_auto& kind) {
   return "\"auto\" or whole number, " + range("1", std::to_string(kind.max));
+}
+
+std::string type_of(const port_or_off&) {
+  return "\"off\" or whole number, " + range("0", std::to_string(most_port));
 }
 
 std::string type_of(const size& kind) {

@@ -32,6 +32,9 @@ struct whole_or_auto {
   std::uint64_t max = 0;
 };
 
+/// The port of TCP: 0 for any that is free, or "off", which is `port_off` in the program.
+struct port_or_off {};
+
 /// Bytes.
 struct size {
   std::uint64_t min = 0;
@@ -79,6 +82,7 @@ extern const text path_below;
 reading<bool> read(const flag& kind, const element& x);
 reading<std::uint64_t> read(const whole& kind, const element& x);
 reading<std::uint64_t> read(const whole_or_auto& kind, const element& x);
+reading<std::int32_t> read(const port_or_off& kind, const element& x);
 reading<std::uint64_t> read(const size& kind, const element& x);
 reading<duration> read(const time_span& kind, const element& x);
 reading<double> read(const fraction& kind, const element& x);
@@ -89,6 +93,7 @@ reading<std::string> read(const text& kind, const element& x);
 std::string write(const flag& kind, bool x);
 std::string write(const whole& kind, std::uint64_t x);
 std::string write(const whole_or_auto& kind, std::uint64_t x);
+std::string write(const port_or_off& kind, std::int32_t x);
 std::string write(const size& kind, std::uint64_t x);
 std::string write(const time_span& kind, duration x);
 std::string write(const fraction& kind, double x);
@@ -99,6 +104,7 @@ std::string write(const text& kind, std::string_view x);
 std::string type_of(const flag& kind);
 std::string type_of(const whole& kind);
 std::string type_of(const whole_or_auto& kind);
+std::string type_of(const port_or_off& kind);
 std::string type_of(const size& kind);
 std::string type_of(const time_span& kind);
 std::string type_of(const fraction& kind);

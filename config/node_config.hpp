@@ -24,14 +24,34 @@ inline constexpr std::uint64_t mebibyte = 1024 * kibibyte;
 inline constexpr std::uint64_t gibibyte = 1024 * mebibyte;
 inline constexpr std::uint64_t tebibyte = 1024 * gibibyte;
 
-/// Where other nodes and clients attach.
+/// In place of a port: none.
+inline constexpr std::int32_t port_off = -1;
+
+/// TLS of the port of the actors: client and node both show a certificate of `ca`.
+struct actors_tls_config {
+  std::optional<std::filesystem::path> certificate;
+  std::optional<std::filesystem::path> key;
+  std::optional<std::filesystem::path> ca;
+
+  friend bool operator==(const actors_tls_config&, const actors_tls_config&) = default;
+};
+
+/// Where clients attach.
 struct actors_config {
+  /// Below `data_dir`; "off" or empty: none.
+  std::string socket = "troupe.sock";
   std::string host = "127.0.0.1";
-  /// 0: whichever port is free.
-  std::uint16_t port = 4600;
-  /// The port has no authentication, so a host that others can reach has to be asked for in so many words.
+  /// `port_off`: none. 0: whichever port is free.
+  std::int32_t port = port_off;
+  /// Without TLS, the port asks nobody who they are, which has to be asked for in so many words.
   bool insecure = false;
+  actors_tls_config tls;
+  std::uint32_t max_connections = 256;
+  duration handshake_time = std::chrono::seconds{5};
+  std::uint32_t max_message_bytes = 16 * mebibyte;
   std::uint32_t max_requests = 65536;
+
+  bool has_socket() const { return !socket.empty() && socket != "off"; }
 
   friend bool operator==(const actors_config&, const actors_config&) = default;
 };
@@ -233,7 +253,7 @@ enum class role { server, client };
 using load_result = tl::expected<node_config, std::vector<problem>>;
 
 /// Reads a config from JSON text of at most 1 MiB. `origin` is the name of the text in problems. `overrides` are
-/// "PATH=VALUE", as in `actors.port=0`, `storage.ranks[0].slab_bytes=1 GiB` or `namespaces[0].name=chat`: VALUE is
+/// "PATH=VALUE", as in `http.port=0`, `storage.ranks[0].slab_bytes=1 GiB` or `namespaces[0].name=chat`: VALUE is
 /// JSON where it is JSON, else text; an index one past the end of a list appends. The later of two wins.
 /// Throws nothing but std::bad_alloc.
 load_result parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides = {},

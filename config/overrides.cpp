@@ -164,7 +164,7 @@ void apply(element& root, std::string_view text, std::vector<problem>& problems)
   if (equals == std::string_view::npos || !steps) {
     element shown;
     shown.value = std::string{text};
-    problems.push_back({std::string{origin}, "expected PATH=VALUE such as actors.port=0, got " + show(shown), {}});
+    problems.push_back({std::string{origin}, "expected PATH=VALUE such as http.port=0, got " + show(shown), {}});
     return;
   }
   walker target{root, problems};

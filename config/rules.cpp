@@ -92,10 +92,29 @@ public:
 private:
   void check_addresses() {
     const auto& a = config_.actors;
-    demand(a.insecure || is_loopback(a.host), "actors.host",
-           "\"" + a.host + "\" can be reached by other machines, and the port has no authentication: " +
-               "use \"127.0.0.1\", or set actors.insecure to true on a network where everybody is trusted",
-           {"actors.insecure"});
+    const auto& tls = a.tls;
+    const auto set = [&](const auto& file, std::string_view path) {
+      demand(file.has_value() || !(tls.certificate || tls.key || tls.ca), path,
+             "is missing: both sides show a certificate, so certificate, key and ca belong together", {"actors.tls."});
+    };
+    set(tls.certificate, "actors.tls.certificate");
+    set(tls.key, "actors.tls.key");
+    set(tls.ca, "actors.tls.ca");
+    demand(
+        a.port == port_off || a.insecure || tls.certificate, "actors.port",
+        "a TCP port is open to every user of this machine" +
+            std::string(is_loopback(a.host) ? "" : " and to other machines") +
+            ", and nobody is asked who they are: leave it \"off\" and attach by actors.socket, or set actors.tls, or "
+            "set actors.insecure to true where everybody is trusted",
+        {"actors.insecure", "actors.tls", "actors.host"});
+    const auto longest =
+        std::uint64_t{64} * std::max(config_.registry.max_batch_keys, config_.io.max_batch_pages) + 4096;
+    demand(longest <= a.max_message_bytes, "actors.max_message_bytes",
+           format_size(a.max_message_bytes) +
+               " has no room for a request of registry.max_batch_keys keys or "
+               "io.max_batch_pages pages; it takes " +
+               format_size(longest),
+           {"registry.max_batch_keys", "io.max_batch_pages"});
     check_http();
   }
 

@@ -54,11 +54,29 @@ inline constexpr time_span request_time{1 * millisecond, 10 * minute};
 inline constexpr time_span http_time{1 * millisecond, 24 * hour};
 
 template <class Visitor>
+void describe(Visitor& v, actors_tls_config& c) {
+  v.field("certificate", c.certificate, any_path, "PEM file with this process's certificate and the chain behind it.");
+  v.field("key", c.key, any_path, "PEM file with the key of the certificate.");
+  v.field("ca", c.ca, any_path,
+          "PEM file with the authorities of both sides: use private ones, names are not looked at.");
+}
+
+template <class Visitor>
 void describe(Visitor& v, actors_config& c) {
-  v.field("host", c.host, host_name, "Address to listen on. One that other machines can reach needs `insecure`.");
-  v.field("port", c.port, whole{0, 65535}, "Port to listen on; 0 takes a free one, see the `ready` line for which.");
-  v.field("insecure", c.insecure, flag{},
-          "Confirms that whoever reaches the port may read, write and evict pages: it has no authentication.");
+  v.field("socket", c.socket, free_text,
+          "Unix socket by which clients of this host attach, for this user and root; below `data_dir` unless absolute. "
+          "\"off\": none. Without namespaces to attach to, none is opened.");
+  v.field("host", c.host, host_name, "Address that `port` listens on.");
+  v.field("port", c.port, port_or_off{},
+          "TCP port for clients; 0 takes a free one, see the `ready` line for which. Needs `tls` or `insecure`.");
+  v.field(
+      "insecure", c.insecure, flag{},
+      "Confirms that whoever reaches the port may attach and read, write and evict pages, where there is no `tls`.");
+  v.group("tls", c.tls, "Certificates of both sides of a TCP connection; for clients too.");
+  v.field("max_connections", c.max_connections, whole{1, 65536}, "Connections open at once; more are refused.");
+  v.field("handshake_time", c.handshake_time, request_time, "When a connection must have greeted; else it is closed.");
+  v.field("max_message_bytes", c.max_message_bytes, size{64 * kibibyte, 1 * gibibyte},
+          "One message on a connection; a longer one ends it before memory is taken for it.");
   v.field("max_requests", c.max_requests, whole{16, 1048576},
           "Requests of one attached client under way at once; more are refused.");
 }
@@ -266,7 +284,7 @@ void describe(Visitor& v, node_config& c) {
           "How long a node that stops waits for what is under way before it aborts it.");
   v.field("statistics_interval", c.statistics_interval, time_span{0 * second, 24 * hour},
           "How often the node logs a line of statistics; 0 s: never.");
-  v.group("actors", c.actors, "Where other nodes and clients attach.");
+  v.group("actors", c.actors, "Where clients attach.");
   v.group("http", c.http, "The HTTP server, which clients on any host can reach if they are let in.");
   v.group("hf3fs", c.hf3fs, "Metadata service for engines that keep slab files of their own, over HTTP.");
   v.group("storage", c.storage, "The slab files that hold the pages.");

@@ -8,6 +8,7 @@
 #include "connector/worker_half.hpp"
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,8 +17,12 @@ namespace troupe::connector {
 
 /// Where the node is, and what this process gives it.
 struct runtime_options {
-  std::string host = "127.0.0.1";
-  std::uint16_t port = 0;
+  /// Its `data_dir`, the path of its socket, or HOST:PORT.
+  std::string node{};
+  /// Certificate, key and authorities, as PEM files, for a node that wants them over TCP: all or none.
+  std::filesystem::path certificate{};
+  std::filesystem::path key{};
+  std::filesystem::path authorities{};
   /// The node's first, if empty.
   std::string space_name{};
   /// How the node's log calls this process.

@@ -2,7 +2,7 @@
 /// memory, and two requests with the same prompt. The first computes its KV and saves it; the second loads it.
 ///
 ///     build/release/troupe serve --config configs/single-node.json
-///     build/release/examples/troupe-example-engine 127.0.0.1 4600
+///     build/release/examples/troupe-example-engine data/single
 
 #include "connector/output_aggregator.hpp"
 #include "connector/runtime.hpp"
@@ -66,8 +66,8 @@ void compute(std::span<std::byte> out, std::uint32_t worker, std::size_t layer, 
 
 class engine {
 public:
-  result<void> start(const std::string& host, std::uint16_t port) {
-    auto made = connector::runtime::create({.host = host, .port = port});
+  result<void> start(const std::string& node) {
+    auto made = connector::runtime::create({.node = node});
     if (!made)
       return tl::unexpected(std::move(made.error()));
     runtime_ = std::move(*made);
@@ -213,12 +213,13 @@ bool load_prompt(engine& x, const std::string& id, const std::vector<token_id>& 
 } // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::cerr << "usage: troupe-example-engine HOST PORT\n";
+  if (argc != 2) {
+    std::cerr << "usage: troupe-example-engine NODE\n"
+                 "NODE is its data_dir, the path of its socket, or HOST:PORT\n";
     return 2;
   }
   engine x;
-  if (const auto started = x.start(argv[1], static_cast<std::uint16_t>(std::atoi(argv[2]))); !started) {
+  if (const auto started = x.start(argv[1]); !started) {
     std::cerr << to_string(started.error()) << '\n';
     return 1;
   }

@@ -1,6 +1,8 @@
 #include "connector/runtime.hpp"
 
 #include "actors/client/engine_halves.hpp"
+#include "actors/doors/doors.hpp"
+#include "actors/link/node_address.hpp"
 #include "actors/node/system_config.hpp"
 
 namespace troupe::connector {
@@ -21,9 +23,10 @@ result<std::uint32_t> blocks_per_page(const namespace_spec& space, const engine_
 
 class runtime::parts {
 public:
-  explicit parts(const runtime_options& options) : config_(caf_options(options)), system_(config_) {
-    node_.where.host = options.host;
-    node_.where.port = options.port;
+  parts(const runtime_options& options, node_address where)
+      : config_(caf_options(options)), system_(config_), doors_(system_, options_of(options)) {
+    node_.where.where = std::move(where);
+    node_.where.entrance = doors_.entrance();
     node_.where.space_name = options.space_name;
     node_.where.client_name = options.client_name;
     node_.client.transfer.buffers_per_rank_bytes = options.buffer_bytes;
@@ -42,8 +45,16 @@ private:
     return out;
   }
 
+  static door_options options_of(const runtime_options& options) {
+    door_options out;
+    if (!options.certificate.empty())
+      out.tls = tls_identity{options.certificate, options.key, options.authorities};
+    return out;
+  }
+
   system_config config_;
   caf::actor_system system_;
+  doors doors_;
   half_connection node_;
 };
 
@@ -52,10 +63,12 @@ runtime::runtime(std::unique_ptr<parts> made) : parts_(std::move(made)) {}
 runtime::~runtime() = default;
 
 result<std::unique_ptr<runtime>> runtime::create(const runtime_options& options) {
-  if (options.port == 0)
-    return fail(errc::invalid_argument,
-                "the port of a node is missing: it stands in the node's ready line as actors.port");
-  return std::unique_ptr<runtime>(new runtime(std::make_unique<parts>(options)));
+  auto where = parse_node_address(options.node);
+  if (!where)
+    return tl::unexpected<error>(where.error());
+  if (options.certificate.empty() != options.key.empty() || options.key.empty() != options.authorities.empty())
+    return fail(errc::invalid_argument, "certificate, key and authorities belong together");
+  return std::unique_ptr<runtime>(new runtime(std::make_unique<parts>(options, std::move(*where))));
 }
 
 result<std::unique_ptr<scheduler_half>> runtime::make_scheduler_half(const engine_options& engine) {

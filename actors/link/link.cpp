@@ -22,16 +22,27 @@ constexpr std::uint32_t save_stream(rank_number rank) {
   return 2 + 2 * rank;
 }
 
-/// What an attempt to connect says of what is there, or not.
-std::string_view words_of(const caf::error& why) {
-  if (why == caf::sec::cannot_connect_to_node)
-    return "nobody listens there, or the address cannot be looked up";
-  if (why == caf::sec::request_timeout)
-    return "what listens there does not answer";
-  return "what listens there is no Troupe node, or one of another version";
-}
-
 constexpr auto tick_interval = std::chrono::milliseconds(50);
+
+/// What CAF says of connecting, in a sentence.
+std::string why_not_reached(const caf::error& e, const node_address& where) {
+  if (e && e.category() == caf::atom("system"))
+    switch (static_cast<caf::sec>(e.code())) {
+    case caf::sec::cannot_connect_to_node:
+      return "nobody listens there";
+    case caf::sec::request_timeout:
+      return "it says nothing: is it a node?";
+    case caf::sec::disconnect_during_handshake:
+      return where.is_path() ? "it closed the connection at once: it is not a node of this version, or has as many "
+                               "connections as it allows (actors.max_connections)"
+                             : "it closed the connection at once: it is not a node of this version, wants other "
+                               "certificates (actors.tls), or has as many connections as it allows "
+                               "(actors.max_connections)";
+    default:
+      return "what listens there does not answer as a node of this version";
+    }
+  return from_caf(e).text;
+}
 
 } // namespace
 
@@ -88,20 +99,20 @@ void link::connect() {
     return;
   }
   // The request to the middleman, unlike the blocking call, ends also when the port accepts and stays silent.
-  request(system().middleman().actor_handle(), options_.attach.request_timeout, caf::connect_atom_v, options_.host,
-          options_.port)
+  request(options_.entrance ? options_.entrance : system().middleman().actor_handle(), options_.attach.request_timeout,
+          caf::connect_atom_v, options_.where.host, options_.where.port)
       .then(
           [this](const caf::node_id&, caf::strong_actor_ptr& peer, const std::set<std::string>& interfaces) {
             if (!peer || !system().assignable(interfaces, system().message_types<reception_actor>())) {
-              refuse({errc::unsupported, options_.host + ":" + std::to_string(options_.port) +
-                                             " is an actor system, but no Troupe node of this version"});
+              refuse({errc::unsupported,
+                      to_string(options_.where) + " is an actor system, but no Troupe node of this version"});
               return;
             }
             attach(caf::actor_cast<reception_actor>(peer));
           },
           [this](const caf::error& e) {
-            retry({errc::unreachable, "cannot reach a node at " + options_.host + ":" + std::to_string(options_.port) +
-                                          ": " + std::string(words_of(e))});
+            retry({errc::unreachable,
+                   "cannot reach a node at " + to_string(options_.where) + ": " + why_not_reached(e, options_.where)});
           });
 }
 

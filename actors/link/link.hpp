@@ -1,8 +1,11 @@
 #pragma once
 
+#include "actors/link/node_address.hpp"
 #include "actors/link/reconnect_backoff.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
+
+#include <caf/io/middleman_actor.hpp>
 
 #include <cstdint>
 #include <string>
@@ -12,10 +15,11 @@ namespace troupe {
 
 /// Where the node is.
 struct link_options {
-  /// Set: the reception of a node of this process; host and port are not used.
+  /// Set: the reception of a node of this process; `where` is not used.
   reception_actor local;
-  std::string host;
-  std::uint16_t port = 0;
+  node_address where;
+  /// Who connects; null: the middleman of CAF, which knows TCP without TLS only.
+  caf::io::middleman_actor entrance;
   std::string client_name;
   std::string space_name;
   /// Page buffers per rank, shared by load and save in equal parts.

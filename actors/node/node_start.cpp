@@ -10,10 +10,7 @@
 #include "actors/node/rank_parts.hpp"
 #include "actors/reception/reception.hpp"
 #include "actors/registry/registry.hpp"
-#include "base/bound_socket.hpp"
 #include "io/data_directory.hpp"
-
-#include <caf/io/all.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -163,23 +160,6 @@ result<void> running_node::stop(caf::actor_system& system, duration drain_timeou
     if (auto closed = store_->close(); !closed && outcome)
       outcome = closed;
   return outcome;
-}
-
-result<void> check_actors_port(const config::actors_config& where) {
-  const auto bound = bound_socket::open("actors", where.host, where.port);
-  return bound ? result<void>{} : tl::unexpected(bound.error());
-}
-
-result<std::uint16_t> publish_node(caf::actor_system& system, const running_node& node,
-                                   const config::actors_config& where) {
-  auto port = system.middleman().publish(node.reception(), where.port, where.host.c_str(), true);
-  if (port)
-    return *port;
-  // CAF does not say what is in the way.
-  if (auto why = check_actors_port(where); !why)
-    return tl::unexpected(why.error());
-  return fail(errc::io_error, "cannot listen on " + where.host + ":" + std::to_string(where.port) +
-                                  ", see actors.host and actors.port: " + from_caf(port.error()).text);
 }
 
 } // namespace troupe

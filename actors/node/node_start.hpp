@@ -57,11 +57,4 @@ private:
 /// Errors: those of `io::lock_data_directory`, `io::slab_file::open` and `io::make_engine`.
 result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options);
 
-/// Whether a node could be published there now; the error says what is in the way, and the way out.
-result<void> check_actors_port(const config::actors_config& where);
-
-/// Makes the node attachable for others. The port really taken; the errors of `check_actors_port`.
-result<std::uint16_t> publish_node(caf::actor_system& system, const running_node& node,
-                                   const config::actors_config& where);
-
 } // namespace troupe

@@ -89,7 +89,8 @@ struct world {
   errc bind(std::uint64_t id) {
     memory = *io::segment::create(blocks * slot);
     errc out = errc::internal;
-    self->request(engine, patience, bind_atom_v, segment_info{id, ::getpid(), memory->descriptor(), blocks * slot, memory->proof()})
+    self->request(engine, patience, bind_atom_v,
+                  segment_info{id, ::getpid(), memory->descriptor(), blocks * slot, memory->proof()})
         .receive([&] { out = errc::ok; }, [&](const caf::error& e) { out = from_caf(e).code; });
     return out;
   }

@@ -150,7 +150,9 @@ struct copy_world : sim {
   copy_engine_actor engine = spawn<copy_lane>(std::make_shared<copy_engine_state>(
       copy_engine_options{space.id(), 0, 64}, *make_host_page_mover(device.view())));
 
-  segment_info good(std::uint64_t id) const { return {id, ::getpid(), memory->descriptor(), 4 * 8192, memory->proof()}; }
+  segment_info good(std::uint64_t id) const {
+    return {id, ::getpid(), memory->descriptor(), 4 * 8192, memory->proof()};
+  }
 };
 
 } // namespace

@@ -361,8 +361,7 @@ struct far_world : sim {
           how.set("middleman.manual-multiplexing", true);
         }) {
     link_options how;
-    how.host = "mars";
-    how.port = 4600;
+    how.where = {"mars", 4600};
     how.attach.reconnect_backoff_min = std::chrono::milliseconds(200);
     how.attach.reconnect_backoff_max = std::chrono::milliseconds(1600);
     how.attach.request_timeout = std::chrono::seconds(2);

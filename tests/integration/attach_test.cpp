@@ -2,6 +2,8 @@
 #include "tests/integration/support.hpp"
 
 #include <csignal>
+#include <fstream>
+#include <sys/stat.h>
 
 using namespace troupe::test;
 using stream = process::stream;
@@ -9,6 +11,11 @@ using stream = process::stream;
 namespace {
 
 constexpr const char* small_trace = "loogle:4,2048,5,128";
+
+arguments operator+(arguments a, const arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
 
 } // namespace
 
@@ -159,5 +166,123 @@ TEST_CASE("more clients than the node takes are refused, and there is room again
     CHECK(interrupted.count("verify_failures") == 0);
   }
   check_clean(run_replay(how), {});
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("a client that finds another node's memory under the node's numbers transfers nothing") {
+  // Two nodes, each in a process namespace of its own, have the same process ids and descriptors; a client in one of
+  // them asks for a place in the other.
+  const arguments alone{"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
+  launch trial;
+  trial.arguments = alone + arguments{"/bin/true"};
+  if (!std::filesystem::exists(alone.front()) || run(trial).code != 0) {
+    WARN("skipped: this user may not make a process namespace");
+    return;
+  }
+  const scratch_directory here;
+  const scratch_directory there;
+  const auto program = std::string(TROUPE_PROGRAM);
+  const auto serve = [&](const scratch_directory& where) {
+    return program + " serve --config " + write_config(where.path(), node_config(where.path())).string();
+  };
+  const auto replay = [&](const scratch_directory& where, const std::string& trace) {
+    return program + " replay --json --quiet --attach " + (where.path() / "data").string() + " --trace " + trace;
+  };
+  const auto in_namespace = [&](const std::string& script) {
+    launch out;
+    out.arguments = alone + arguments{"/bin/sh", "-c", script};
+    return out;
+  };
+  process first(in_namespace(serve(there) + "; true"));
+  first.wait_for_line(process::stream::out, "\"ready\"");
+
+  const auto ready = (here.path() / "ready").string();
+  const auto go = (here.path() / "go").string();
+  for (const auto& x : {ready, go})
+    REQUIRE(::mkfifo(x.c_str(), 0600) == 0);
+  process second(in_namespace(serve(here) + " & read ready < " + ready + "; " +
+                              replay(here, "loogle:4000,4096,20,128") + " & read attached < " + go + "; " +
+                              replay(there, "loogle:1,1024,2,128") + "; echo ended with $?"));
+  second.wait_for_line(process::stream::out, "\"ready\"");
+  std::ofstream(ready) << "ready\n";
+  // The client is bound, and its memory there, when it works.
+  second.wait_for_line(process::stream::err, [](const std::string& line) {
+    return line.find(" wrote ") != std::string::npos && line.find(" wrote 0 pages") == std::string::npos;
+  });
+  std::ofstream(go) << "attached\n";
+  CHECK(second.wait_for_line(process::stream::out, "ended with").text == "ended with 1");
+  const auto said = second.text(process::stream::err);
+  INFO(said);
+  CHECK(said.find("is not the memory of this node") != std::string::npos);
+  CHECK(first.text(process::stream::err).find("attached as") != std::string::npos);
+}
+
+namespace {
+
+/// Certificates of an authority of their own, by the openssl program.
+class certificates {
+public:
+  explicit certificates(const std::filesystem::path& directory) : directory_(directory) {
+    make({"req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", path("ca.key"), "-out", path("ca.pem"), "-subj",
+          "/CN=ours", "-days", "2"});
+    for (const std::string name : {"node", "engine"}) {
+      make({"req", "-newkey", "rsa:2048", "-nodes", "-keyout", path(name + ".key"), "-out", path(name + ".csr"),
+            "-subj", "/CN=" + name});
+      make({"x509", "-req", "-in", path(name + ".csr"), "-CA", path("ca.pem"), "-CAkey", path("ca.key"),
+            "-CAcreateserial", "-out", path(name + ".pem"), "-days", "2"});
+    }
+    make({"req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", path("foreign.key"), "-out", path("foreign.pem"),
+          "-subj", "/CN=engine", "-days", "2"});
+  }
+
+  arguments settings(const std::string& name) const {
+    return {"--set", "actors.tls.certificate=" + path(name + ".pem"),
+            "--set", "actors.tls.key=" + path(name + ".key"),
+            "--set", "actors.tls.ca=" + path("ca.pem")};
+  }
+
+  std::string path(const std::string& name) const { return (directory_ / name).string(); }
+
+private:
+  static void make(arguments what) {
+    launch how;
+    how.arguments = arguments{"/usr/bin/openssl"} + what;
+    const auto made = run(how);
+    INFO(made.err);
+    REQUIRE(made.code == 0);
+  }
+
+  std::filesystem::path directory_;
+};
+
+} // namespace
+
+TEST_CASE("over TCP with certificates, those of the same authority attach and nobody else") {
+  if (!std::filesystem::exists("/usr/bin/openssl")) {
+    WARN("skipped: no program to make certificates with");
+    return;
+  }
+  const scratch_directory scratch;
+  const certificates files(scratch.path());
+  auto config = node_config(scratch.path());
+  config["actors"].erase("insecure");
+  config["actors"]["handshake_time"] = "500 ms";
+  serving_node node(write_config(scratch.path(), config), files.settings("node"));
+  const arguments how{"--attach", node.endpoint(), "--trace", small_trace};
+  check_clean(run_replay(how + files.settings("engine")), {});
+  // By the socket, as ever.
+  check_clean(run_replay({"--attach", node.address(), "--trace", small_trace}), {});
+  const auto before = node.statistics();
+  for (const auto& strange : {arguments{}, files.settings("foreign")}) {
+    const auto refused = run_replay(how + arguments{"--attach-limit", "1"} + strange);
+    INFO(refused.err);
+    CHECK(refused.code == 1);
+    CHECK(refused.report.is_null());
+    CHECK(refused.err.find("cannot reach a node at " + node.endpoint()) != std::string::npos);
+  }
+  const auto unreadable = run_replay(how + arguments{"--attach-limit", "1"} + files.settings("absent"));
+  CHECK(unreadable.code == 1);
+  CHECK(unreadable.err.find(files.path("absent.pem")) != std::string::npos);
+  CHECK(node.statistics().keys == before.keys);
   CHECK(node.stop() == 0);
 }

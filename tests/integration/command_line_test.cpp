@@ -232,13 +232,13 @@ TEST_CASE("check-config accepts the configs that come with the program") {
 TEST_CASE("the option --set overrides one value, and the later of two wins") {
   const scratch_directory scratch;
   const auto file = write_config(scratch.path(), node_config(scratch.path())).string();
-  const auto x = run(program_with({"check-config", file, "--set", "actors.port=4711", "--set", "io.engine=threads",
+  const auto x = run(program_with({"check-config", file, "--set", "http.port=4711", "--set", "io.engine=threads",
                                    "--set", "registry.lease_default=5 s", "--set", "io.engine=io_uring", "--set",
                                    "storage.ranks[0].slab_bytes=1 GiB"}));
   INFO(x.err);
   REQUIRE(x.code == 0);
   const auto effective = json::parse(x.out);
-  CHECK(effective.at("actors").at("port") == 4711);
+  CHECK(effective.at("http").at("port") == 4711);
   CHECK(effective.at("io").at("engine") == "io_uring");
   CHECK(effective.at("registry").at("lease_default") == "5 s");
   CHECK(effective.at("storage").at("ranks").at(0).at("slab_bytes") == "1 GiB");
@@ -255,8 +255,8 @@ TEST_CASE("a bad config is refused with the path inside the file") {
       {"/storage/ranks/1/slab_bytes", 7, "storage.ranks[1].slab_bytes: "},
       {"/storage/ranks/1/slab_byte", "1 GiB", "storage.ranks[1].slab_byte: "},
       {"/actors/port", 65536, "actors.port: "},
+      {"/actors/insecure", false, "actors.port: "},
       {"/actors/port", "80", "actors.port: "},
-      {"/actors/host", "0.0.0.0", "actors.host: "},
       {"/namespaces/0/world_size", 3, "namespaces[0].world_size: "},
       {"/namespaces/0/dtype", "int7", "namespaces[0].dtype: "},
       {"/namespaces/0/kv_cache/heads", nullptr, "namespaces[0].kv_cache.heads: "},

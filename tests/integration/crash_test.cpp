@@ -22,7 +22,7 @@ constexpr rank_number rank_count = 2;
 /// A node that is a metadata service, at a port of its own choice.
 nlohmann::json service_config(const std::filesystem::path& directory, const std::string& protect) {
   return {{"data_dir", (directory / "data").string()},
-          {"actors", {{"host", "127.0.0.1"}, {"port", 0}}},
+          {"actors", {{"socket", "off"}}},
           {"http", {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}}},
           {"hf3fs", {{"vllm", true}, {"protect_locations", protect}, {"reservation_deadline", protect}}},
           {"registry", {{"shards", 3}, {"durability", "strict"}}},

@@ -93,7 +93,7 @@ TEST_CASE("a node that comes back with another namespace is refused by the clien
   auto config = node_config(scratch.path());
   std::optional<serving_node> node(std::in_place, write_config(scratch.path(), config));
   const auto port = std::to_string(node->port());
-  process client(replay_command({"--attach", node->address(), "--trace", endless_trace, "--attach-limit", "60"}));
+  process client(replay_command({"--attach", node->endpoint(), "--trace", endless_trace, "--attach-limit", "60"}));
   node->wait_for_statistics([](const auto& x) { return x.clients > 0 && x.keys > 100; });
   node->program().kill();
   config["namespaces"][0]["salt"] = "pepper";
@@ -235,6 +235,7 @@ TEST_CASE("attaching to a dead port ends with an error within the limit") {
   const auto address = "127.0.0.1:" + std::to_string(port);
   const auto x = run_replay({"--attach", address, "--trace", "loogle:1,64,1,64", "--attach-limit", "1"});
   INFO(x.err);
+  CHECK(x.err.find("nobody listens there") != std::string::npos);
   CHECK(x.code == 1);
   CHECK(x.report.is_null());
   CHECK(x.err.find("cannot reach a node at " + address) != std::string::npos);

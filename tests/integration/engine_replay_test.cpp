@@ -203,7 +203,7 @@ TEST_CASE("the engine of the documentation saves and loads, and everything it is
                                          {"head_size", 64}, {"element_bytes", 2}, {"block_tokens", 64}};
   serving_node node(write_config(scratch.path(), config));
   for (int i = 0; i < 2; ++i) {
-    const auto x = run_example({"127.0.0.1", std::to_string(node.port())});
+    const auto x = run_example({node.address()});
     INFO(x.out << x.err);
     CHECK(x.code == 0);
     CHECK(x.out.find("second: 256 of 266 tokens are in the cache") != std::string::npos);

@@ -22,7 +22,7 @@ void write_tokens(const std::filesystem::path& file, const std::string& token) {
 
 std::filesystem::path service_config(const scratch_directory& directory, const nlohmann::json& http) {
   nlohmann::json config{{"data_dir", (directory / "data").string()},
-                        {"actors", {{"host", "127.0.0.1"}, {"port", 0}}},
+                        {"actors", {{"socket", "off"}}},
                         {"http", {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}}},
                         {"hf3fs", {{"vllm", true}}}};
   config["http"].update(http);

@@ -21,7 +21,7 @@ constexpr std::uint32_t ranks = 64; // each makes a line
 std::filesystem::path service_config(const scratch_directory& directory) {
   const nlohmann::json config{{"data_dir", (directory / "data").string()},
                               {"statistics_interval", "0 s"},
-                              {"actors", {{"host", "127.0.0.1"}, {"port", 0}}},
+                              {"actors", {{"socket", "off"}}},
                               {"http", {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}}},
                               {"hf3fs", {{"vllm", true}}}};
   return write_config(directory.path(), config);

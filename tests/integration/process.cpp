@@ -90,6 +90,10 @@ bool forbid_io_uring() {
     const rlimit limit{*what.file_size_limit, *what.file_size_limit};
     ::setrlimit(RLIMIT_FSIZE, &limit);
   }
+  if (what.descriptor_limit) {
+    const rlimit limit{*what.descriptor_limit, *what.descriptor_limit};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
   if (what.without_io_uring && !forbid_io_uring())
     ::_exit(127);
   ::execv(arguments[0], arguments);

@@ -50,6 +50,8 @@ struct launch {
   std::optional<unsigned short> terminal_columns;
   /// Where its stdout goes instead of being read here.
   std::filesystem::path stdout_file;
+  /// RLIMIT_NOFILE.
+  std::optional<std::uint64_t> descriptor_limit;
 };
 
 /// A running program. What it prints is read all the time, so that it never waits for a reader. Ends with this object,

@@ -23,9 +23,11 @@ TEST_CASE("a node prints one line when it is ready, and drains on SIGTERM and on
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   CHECK(node.port() != 0);
-  CHECK(node.ready_line() == R"({"event":"ready","node":"tested","actors":{"host":"127.0.0.1","port":)" +
-                                 std::to_string(node.port()) + "}}");
-  check_clean(run_replay({"--attach", node.address(), "--trace", small_trace}), {});
+  const auto socket = (scratch.path() / "data" / "troupe.sock").string();
+  CHECK(node.ready_line() == R"({"event":"ready","node":"tested","actors":{"socket":")" + socket +
+                                 R"(","host":"127.0.0.1","port":)" + std::to_string(node.port()) + "}}");
+  check_clean(run_replay({"--attach", socket, "--trace", small_trace}), {});
+  check_clean(run_replay({"--attach", node.endpoint(), "--trace", small_trace}), {});
 
   node.program().send(signal_number);
   INFO(node.log());

@@ -51,7 +51,7 @@ class node:
         command = [program, "serve", "--config", str(ROOT / "configs" / "hf3fs-metadata.json")]
         # Small namespaces, all of whose keys one caller leases, and leases that are left to run out.
         bounds = ("http.limits.leased_share=1", "http.limits.leases=16384")
-        for setting in (f"data_dir={directory}", "http.port=0", "actors.port=0", "log_level=warn", *bounds, *settings):
+        for setting in (f"data_dir={directory}", "http.port=0", "log_level=warn", *bounds, *settings):
             command += ["--set", setting]
         self.directory = directory
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

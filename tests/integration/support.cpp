@@ -43,7 +43,7 @@ json node_config(const std::filesystem::path& directory, const node_shape& shape
       {"node_name", "tested"},
       {"data_dir", (directory / "data").string()},
       {"statistics_interval", "20 ms"},
-      {"actors", {{"host", "127.0.0.1"}, {"port", 0}}},
+      {"actors", {{"host", "127.0.0.1"}, {"port", 0}, {"insecure", true}}},
       {"storage", {{"ranks", std::move(ranks)}}},
       {"namespaces",
        {{{"name", "space"},
@@ -121,7 +121,9 @@ bool node_statistics::at_rest() const {
 serving_node::serving_node(const std::filesystem::path& config, arguments more, launch how)
     : ranks_(ranks_of(config)), program_(serve(config, std::move(more), std::move(how))) {
   ready_line_ = program_.wait_for_line(stream::out, "\"ready\"").text;
-  port_ = json::parse(ready_line_).at("actors").at("port").get<std::uint16_t>();
+  const auto actors = json::parse(ready_line_).value("actors", json::object());
+  port_ = actors.value("port", std::uint16_t{0});
+  socket_ = actors.value("socket", "");
 }
 
 node_statistics serving_node::next_statistics(std::size_t& from) {

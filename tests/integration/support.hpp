@@ -40,7 +40,7 @@ struct node_shape {
   std::uint64_t slots = 1024;
 };
 
-/// A node on any free port, with its data in `directory`/data. A test changes it as it likes.
+/// A node with a Unix socket and on any free port, with its data in `directory`/data. A test changes it as it likes.
 nlohmann::json node_config(const std::filesystem::path& directory, const node_shape& shape = {});
 
 /// Writes it to `directory`/node.json.
@@ -82,8 +82,12 @@ public:
 
   process& program() noexcept { return program_; }
   std::uint16_t port() const noexcept { return port_; }
+  /// Of its Unix socket.
+  const std::string& socket() const noexcept { return socket_; }
+  /// Where clients attach: the socket.
+  const std::string& address() const noexcept { return socket_; }
   /// HOST:PORT
-  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::string endpoint() const { return "127.0.0.1:" + std::to_string(port_); }
   const std::string& ready_line() const noexcept { return ready_line_; }
   std::string log() const { return program_.text(process::stream::err); }
 
@@ -103,6 +107,7 @@ private:
   std::size_t ranks_;
   process program_;
   std::string ready_line_;
+  std::string socket_;
   std::uint16_t port_ = 0;
 };
 

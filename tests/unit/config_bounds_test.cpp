@@ -21,6 +21,9 @@ struct bounds {
 // Written down once more, so that a bound cannot be changed by accident.
 const std::vector<bounds> all_bounds{
     {"actors.port", "", "0", "65535", "65536"},
+    {"actors.max_connections", "0", "1", "65536", "65537"},
+    {"actors.handshake_time", "999999 ns", "1 ms", "10 min", "600000000001 ns"},
+    {"actors.max_message_bytes", "65535", "64 KiB", "1 GiB", "1073741825"},
     {"actors.max_requests", "15", "16", "1048576", "1048577"},
     {"http.port", "", "0", "65535", "65536"},
     {"http.threads", "", "0", "64", "65"},

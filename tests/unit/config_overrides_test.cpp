@@ -5,11 +5,11 @@ using namespace troupe;
 using namespace troupe::config;
 
 TEST_CASE("Overrides win over the file, and the later over the earlier", "[config]") {
-  const auto text = replaced(small_config, R"("data_dir": "data")", R"("data_dir": "data", "actors": { "port": 1 })");
-  CHECK(good(text).actors.port == 1);
-  CHECK(good(text, {"actors.port=2"}).actors.port == 2);
-  CHECK(good(text, {"actors.port=2", "actors.port=0"}).actors.port == 0);
-  CHECK(good(small_config, {"actors.port=3"}).actors.port == 3);
+  const auto text = replaced(small_config, R"("data_dir": "data")", R"("data_dir": "data", "http": { "port": 1 })");
+  CHECK(good(text).http.port == 1);
+  CHECK(good(text, {"http.port=2"}).http.port == 2);
+  CHECK(good(text, {"http.port=2", "http.port=0"}).http.port == 0);
+  CHECK(good(small_config, {"http.port=3"}).http.port == 3);
   CHECK(good(small_config, {"storage.ranks[0].slab_bytes=1 GiB"}).storage.ranks[0].slab_bytes == gibibyte);
   CHECK(good(small_config, {"storage.ranks[0].slab_bytes=\"1 GiB\""}).storage.ranks[0].slab_bytes == gibibyte);
   CHECK(good(small_config, {"storage.ranks[0].slab_bytes=1048576"}).storage.ranks[0].slab_bytes == mebibyte);
@@ -36,7 +36,7 @@ TEST_CASE("Lists and objects can be given as a whole, and lists appended to", "[
   REQUIRE(appended.storage.ranks.size() == 4);
   CHECK(appended.storage.ranks[2] == rank_storage{16 * mebibyte, "c"});
   CHECK(appended.storage.ranks[3] == rank_storage{32 * mebibyte, {}});
-  CHECK(good(small_config, {R"(actors={"port":9})"}).actors.port == 9);
+  CHECK(good(small_config, {R"(http={"port":9})"}).http.port == 9);
   const auto from_nothing =
       good("{}", {"storage.ranks[0].slab_bytes=64 MiB", "namespaces[0].name=a", "namespaces[0].model=m",
                   "namespaces[0].dtype=float16", "namespaces[0].kv_cache.layers=1", "namespaces[0].kv_cache.heads=1",
@@ -45,12 +45,12 @@ TEST_CASE("Lists and objects can be given as a whole, and lists appended to", "[
 }
 
 TEST_CASE("An override of what does not exist is refused with its path", "[config]") {
-  CHECK(bad(small_config, {"actors.prot=0"}) == "actors.prot: no such key; did you mean \"port\"? (--set)\n");
+  CHECK(bad(small_config, {"http.prot=0"}) == "http.prot: no such key; did you mean \"port\"? (--set)\n");
   CHECK(bad(small_config, {"nothing.at.all=0"}) == "nothing: no such key (--set)\n");
-  CHECK(bad(small_config, {"actors.port.number=0"}) ==
-        "actors.port.number: \"actors.port\" is a value and has nothing below it (--set)\n");
-  CHECK(bad(small_config, {"actors.port[0]=0"}) == "actors.port[0]: \"actors.port\" is no list (--set)\n");
-  CHECK(bad(small_config, {"actors[0]=0"}) == "actors[0]: \"actors\" is no list (--set)\n");
+  CHECK(bad(small_config, {"http.port.number=0"}) ==
+        "http.port.number: \"http.port\" is a value and has nothing below it (--set)\n");
+  CHECK(bad(small_config, {"http.port[0]=0"}) == "http.port[0]: \"http.port\" is no list (--set)\n");
+  CHECK(bad(small_config, {"http[0]=0"}) == "http[0]: \"http\" is no list (--set)\n");
   CHECK(bad(small_config, {"storage.ranks[0][0]=0"}) ==
         "storage.ranks[0][0]: \"storage.ranks[0]\" is no list (--set)\n");
   CHECK(bad(small_config, {"storage.ranks.slab_bytes=1 GiB"}) ==
@@ -63,29 +63,29 @@ TEST_CASE("An override of what does not exist is refused with its path", "[confi
 }
 
 TEST_CASE("A value of the wrong kind is refused in an override, too", "[config]") {
-  CHECK(bad(small_config, {"actors.port=-1"}) == "actors.port: expected a whole number, 0 to 65535, got -1 (--set)\n");
+  CHECK(bad(small_config, {"http.port=-1"}) == "http.port: expected a whole number, 0 to 65535, got -1 (--set)\n");
   CHECK(bad(small_config, {"storage.ranks[1].slab_bytes=4 MiBB"}) ==
         "storage.ranks[1].slab_bytes: expected a size such as \"4 MiB\", got \"4 MiBB\" (--set)\n");
-  CHECK(bad(small_config, {"actors=nothing"}) == "actors: expected an object, got \"nothing\" (--set)\n");
-  CHECK(bad(small_config, {"actors={\"port\":1,\"port\":2}"}) ==
-        "actors: port: the key is there twice, first at --set (--set)\n");
-  CHECK(bad(small_config, {"actors={\"prt\":1}"}) == "actors.prt: no such key; did you mean \"port\"? (--set)\n");
+  CHECK(bad(small_config, {"http=nothing"}) == "http: expected an object, got \"nothing\" (--set)\n");
+  CHECK(bad(small_config, {"http={\"port\":1,\"port\":2}"}) ==
+        "http: port: the key is there twice, first at --set (--set)\n");
+  CHECK(bad(small_config, {"http={\"prt\":1}"}) == "http.prt: no such key; did you mean \"port\"? (--set)\n");
   CHECK(contains(bad(small_config, {"node_name=\xff"}), "node_name: expected a name"));
   CHECK(contains(bad(small_config, {"namespaces[0].salt=\xff"}), "namespaces[0].salt: expected text"));
   CHECK(contains(bad(small_config, {"namespaces[2].salt=x"}), "namespaces[2]: \"namespaces\" has 1 entries"));
 }
 
 TEST_CASE("What is no PATH=VALUE is refused", "[config]") {
-  const auto* text = GENERATE("", "=", "=1", "actors.port", "actors..port=1", ".actors.port=1", "actors.port.=1",
+  const auto* text = GENERATE("", "=", "=1", "http.port", "http..port=1", ".http.port=1", "http.port.=1",
                               "storage.ranks[=1", "storage.ranks[]=1", "storage.ranks[x]=1", "storage.ranks[0=1",
                               "storage.ranks[-1]=1", "storage.ranks[0]slab_bytes=1", "[0]x=1");
   INFO(text);
-  CHECK(bad(small_config, {text}).starts_with("--set: expected PATH=VALUE such as actors.port=0, got \""));
+  CHECK(bad(small_config, {text}).starts_with("--set: expected PATH=VALUE such as http.port=0, got \""));
 }
 
 TEST_CASE("A file that is wrong where an override goes is reported as such", "[config]") {
-  const auto text = replaced(small_config, R"("data_dir": "data")", R"("actors": 5)");
-  CHECK(bad(text, {"actors.port=0"}) == "actors: expected an object, got 5 (line 2)\n");
+  const auto text = replaced(small_config, R"("data_dir": "data")", R"("http": 5)");
+  CHECK(bad(text, {"http.port=0"}) == "http: expected an object, got 5 (line 2)\n");
   const auto ranks = replaced(small_config, R"([ { "slab_bytes": "4 MiB" }, { "slab_bytes": "8 MiB" } ])", "{}");
   CHECK(bad(ranks, {"storage.ranks[0].slab_bytes=1 GiB"}) ==
         "storage.ranks: expected a list, got an object (line 3)\n");

@@ -22,7 +22,8 @@ std::string with_member(std::string_view member) {
 TEST_CASE("A config says what it says and leaves the rest at its defaults", "[config]") {
   const auto config = good(small_config);
   CHECK(config.data_dir == "data");
-  CHECK(config.actors.port == 4600);
+  CHECK(config.actors.port == port_off);
+  CHECK(config.actors.has_socket());
   REQUIRE(config.storage.ranks.size() == 2);
   CHECK(config.storage.ranks[0].slab_bytes == 4 * mebibyte);
   CHECK(config.storage.ranks[1].slab_bytes == 8 * mebibyte);
@@ -65,10 +66,12 @@ TEST_CASE("A value of the wrong kind is refused where it stands", "[config]") {
   CHECK(bad(with_member(R"("data_dir": "")")) == "data_dir: expected a path, got \"\" (line 2)\n");
   CHECK(bad(with_member(R"("actors": 5)")) == "actors: expected an object, got 5 (line 2)\n");
   CHECK(bad(with_member(R"("actors": { "port": "80" })")) ==
-        "actors.port: expected a whole number, 0 to 65535, got \"80\" (line 2)\n");
+        "actors.port: expected \"off\" or a whole number, 0 to 65535, got \"80\" (line 2)\n");
   CHECK(bad(with_member(R"("actors": { "port": 80.0 })")) ==
-        "actors.port: expected a whole number, 0 to 65535, got 80.0 (line 2)\n");
-  CHECK(bad(with_member(R"("actors": { "port": 65536 })")) == "actors.port: must be 0 to 65535, got 65536 (line 2)\n");
+        "actors.port: expected \"off\" or a whole number, 0 to 65535, got 80.0 (line 2)\n");
+  CHECK(bad(with_member(R"("actors": { "port": 65536 })")) ==
+        "actors.port: expected \"off\" or a whole number, 0 to 65535, got 65536 (line 2)\n");
+  CHECK(bad(with_member(R"("http": { "port": 65536 })")) == "http.port: must be 0 to 65535, got 65536 (line 2)\n");
   CHECK(bad(with_member(R"("actors": { "insecure": 1 })")) ==
         "actors.insecure: expected true or false, got 1 (line 2)\n");
   CHECK(bad(with_member(R"("log_level": "loud")")) ==
@@ -101,16 +104,16 @@ TEST_CASE("A key that is there twice is refused", "[config]") {
 }
 
 TEST_CASE("All problems are reported, in one go", "[config]") {
-  const auto text = replaced(with_rank(R"({ "slab_bytes": true })"), R"("data_dir": "data")",
-                             R"("data_dir": [], "actors": { "host": "0.0.0.0", "port": -1 }, "nonsense": {})");
+  const auto text =
+      replaced(with_rank(R"({ "slab_bytes": true })"), R"("data_dir": "data")",
+               R"("data_dir": [], "actors": { "port": -1 }, "http": { "tls": { "key": "k" } }, "nonsense": {})");
   CHECK(bad(replaced(text, R"("layers": 2)", R"("layers": 0)")) ==
         "data_dir: expected a path, got a list (line 2)\n"
-        "actors.port: expected a whole number, 0 to 65535, got -1 (line 2)\n"
+        "actors.port: expected \"off\" or a whole number, 0 to 65535, got -1 (line 2)\n"
         "storage.ranks[1].slab_bytes: expected a size such as \"4 MiB\", got true (line 3)\n"
         "namespaces[0].kv_cache.layers: must be 1 to 1024, got 0 (line 7)\n"
         "nonsense: no such key (line 2)\n"
-        "actors.host: \"0.0.0.0\" can be reached by other machines, and the port has no authentication: use "
-        "\"127.0.0.1\", or set actors.insecure to true on a network where everybody is trusted\n");
+        "http.tls.certificate: is missing: a certificate is of use only with its key\n");
 }
 
 TEST_CASE("Errors of syntax come with line and column", "[config]") {
@@ -169,7 +172,7 @@ TEST_CASE("A long value is shown cut short, between characters", "[config]") {
     text += "€";
   const auto problems = bad(with_member(R"("drain_timeout": ")" + text + '"'));
   CHECK(problems == "drain_timeout: expected a time such as \"30 s\", got \"" + text.substr(0, 48) + "\"… (line 2)\n");
-  CHECK(contains(bad(with_member(R"("actors": { "port": 1)" + std::string(300, '0') + "}")), "got 1000000"));
+  CHECK(contains(bad(with_member(R"("http": { "port": 1)" + std::string(300, '0') + "}")), "got 1000000"));
 }
 
 TEST_CASE("Files are loaded, and what cannot be read is said", "[config]") {
@@ -211,7 +214,11 @@ TEST_CASE("The effective config loads back as it was", "[config]") {
   other.log_level = "off";
   other.drain_timeout = std::chrono::nanoseconds{1'234'567'891};
   other.statistics_interval = {};
-  other.actors = {"0.0.0.0", 0, true};
+  other.actors.socket = "off";
+  other.actors.host = "0.0.0.0";
+  other.actors.port = 0;
+  other.actors.tls = {"c.pem", "k.pem", "a.pem"};
+  other.actors.handshake_time = std::chrono::milliseconds{20};
   other.storage.ranks[0] = {12'345'677, "fast/disk"};
   other.storage.low_watermark = 1.0 / 3;
   other.storage.high_watermark = 0.4;
@@ -228,7 +235,9 @@ TEST_CASE("Sizes and times are written as people write them", "[config]") {
   CHECK(contains(text, "\"slab_bytes\": \"4 MiB\""));
   CHECK(contains(text, "\"lease_default\": \"30 s\""));
   CHECK(contains(text, "\"low_watermark\": 0.05"));
-  CHECK(contains(text, "  \"actors\": {\n    \"host\": \"127.0.0.1\",\n    \"port\": 4600,\n"));
+  CHECK(contains(
+      text,
+      "  \"actors\": {\n    \"socket\": \"troupe.sock\",\n    \"host\": \"127.0.0.1\",\n    \"port\": \"off\",\n"));
   CHECK(contains(to_json(node_config{}), "\"namespaces\": []"));
 }
 

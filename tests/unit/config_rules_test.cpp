@@ -10,17 +10,40 @@ using overrides = std::vector<std::string>;
 
 } // namespace
 
-TEST_CASE("A host that others can reach must be confirmed", "[config]") {
-  const std::string host = GENERATE("0.0.0.0", "10.0.0.1", "::", "example.com", "127.evil.com", "1270.0.0.1");
+TEST_CASE("A TCP port of the actors asks for certificates, or for the word that it does not", "[config]") {
+  const std::string host = GENERATE("127.0.0.1", "localhost", "::1", "0.0.0.0", "example.com", "127.evil.com");
   INFO(host);
-  CHECK(contains(bad(small_config, {"actors.host=" + host}),
-                 "actors.host: \"" + host + "\" can be reached by other machines, and the port has no authentication"));
-  CHECK(good(small_config, {"actors.host=" + host, "actors.insecure=true"}).actors.host == host);
+  const auto with = [&](overrides more) {
+    more.insert(more.end(), {"actors.port=0", "actors.host=" + host});
+    return more;
+  };
+  const auto refused = bad(small_config, with({}));
+  CHECK(contains(refused, "actors.port: a TCP port is open to every user of this machine"));
+  const bool is_local = host == "127.0.0.1" || host == "localhost" || host == "::1";
+  CHECK(contains(refused, "and to other machines") == !is_local);
+  CHECK(good(small_config, with({"actors.insecure=true"})).actors.port == 0);
+  good(small_config, with({"actors.tls.certificate=c", "actors.tls.key=k", "actors.tls.ca=a"}));
+  // Off, it does not matter where it would listen.
+  good(small_config, {"actors.host=" + host});
 }
 
-TEST_CASE("A loopback host needs no confirmation", "[config]") {
-  const std::string host = GENERATE("127.0.0.1", "127.1.2.3", "localhost", "::1");
-  CHECK(good(small_config, {"actors.host=" + host}).actors.host == host);
+TEST_CASE("Certificate, key and authorities of the actors belong together", "[config]") {
+  const overrides all{"actors.tls.certificate=c", "actors.tls.key=k", "actors.tls.ca=a"};
+  for (std::size_t missing = 0; missing < all.size(); ++missing) {
+    auto some = all;
+    some.erase(some.begin() + static_cast<std::ptrdiff_t>(missing));
+    const auto name = all[missing].substr(0, all[missing].find('='));
+    CHECK(bad(small_config, some).starts_with(name + ": is missing"));
+  }
+}
+
+TEST_CASE("A message of the actors has room for the longest request", "[config]") {
+  good(small_config, {"registry.max_batch_keys=65536"});
+  good(small_config, {"actors.max_message_bytes=300 KiB"});
+  CHECK(
+      contains(bad(small_config, {"actors.max_message_bytes=64 KiB"}), "actors.max_message_bytes: 64 KiB has no room"));
+  CHECK(contains(bad(small_config, {"registry.max_batch_keys=65536", "actors.max_message_bytes=4 MiB"}),
+                 "actors.max_message_bytes: 4 MiB has no room"));
 }
 
 TEST_CASE("HTTP on a host that others can reach lets only known clients in, or says so", "[config]") {

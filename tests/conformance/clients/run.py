@@ -60,7 +60,7 @@ class node:
     def start(self):
         self.process = subprocess.Popen(
             [self.program, "serve", "--config", self.config, "--set", f"data_dir={self.directory.name}",
-             "--set", f"http.port={self.port}", "--set", "actors.port=0"],
+             "--set", f"http.port={self.port}"],
             stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         if not line:

@@ -1,0 +1,193 @@
+#include "actors/doors/frame_gate.hpp"
+#include "actors/doors/guest_list.hpp"
+#include "tests/catch.hpp"
+
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+
+namespace {
+
+using verdict = frame_gate::verdict;
+using bytes = std::vector<std::uint8_t>;
+
+constexpr std::uint32_t most = 1000;
+const std::string me(32, 'm');
+const std::string somebody(32, 's');
+const std::string known_kind("\0\0\0\x05known", 9);
+
+bytes header(std::uint8_t operation, std::uint32_t length, std::uint8_t flags = 0) {
+  bytes out(32);
+  out[0] = operation;
+  out[3] = flags;
+  for (int i = 0; i < 4; ++i)
+    out[static_cast<std::size_t>(7 - i)] = static_cast<std::uint8_t>(length >> (8 * i));
+  return out;
+}
+
+bytes as_bytes(const std::string& x) {
+  return {x.begin(), x.end()};
+}
+
+frame_gate new_gate() {
+  return frame_gate({most, std::make_shared<const std::vector<std::string>>(
+                               std::vector<std::string>{std::string("\0\0\0\x04what", 8), known_kind})});
+}
+
+/// A frame with contents: the verdict of the payload, or that of the header if this refuses.
+verdict sent(frame_gate& gate, std::uint8_t operation, const std::string& contents, std::uint8_t flags = 0) {
+  if (gate.header(header(operation, static_cast<std::uint32_t>(contents.size()), flags)) == verdict::refuse)
+    return verdict::refuse;
+  CHECK(gate.payload_bytes() == contents.size());
+  return gate.payload(as_bytes(contents));
+}
+
+frame_gate greeted_gate() {
+  auto out = new_gate();
+  CHECK(sent(out, 1, me) == verdict::pass);
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("before its greeting, a peer can say nothing", "[doors]") {
+  for (unsigned operation = 0; operation < 256; ++operation) {
+    auto gate = new_gate();
+    const bool greeting = operation == 1;
+    for (const std::uint32_t length : {0U, 1U, 32U})
+      CHECK((gate.header(header(static_cast<std::uint8_t>(operation), length)) == verdict::pass) ==
+            (greeting && length == 32));
+    CHECK_FALSE(gate.greeted());
+  }
+}
+
+TEST_CASE("no length beyond the limit is waited for, greeted or not", "[doors]") {
+  auto gate = new_gate();
+  CHECK(gate.header(header(1, 0xffffffff)) == verdict::refuse);
+  CHECK(gate.payload_bytes() == 0);
+  auto inside = greeted_gate();
+  CHECK(inside.header(header(2, most)) == verdict::pass);
+  CHECK(inside.payload_bytes() == most);
+  for (const std::uint32_t length : {most + 1, 1U << 24U, 0x80000000U, 0xffffffffU}) {
+    CHECK(inside.header(header(2, length)) == verdict::refuse);
+    CHECK(inside.payload_bytes() == 0);
+  }
+}
+
+TEST_CASE("a peer keeps its name", "[doors]") {
+  auto gate = greeted_gate();
+  CHECK(gate.identity() == me);
+  CHECK(sent(gate, 1, me) == verdict::pass); // CAF greets twice
+  CHECK(sent(gate, 1, somebody) == verdict::refuse);
+  CHECK(gate.identity() == me);
+}
+
+TEST_CASE("of messages, those pass that clients send", "[doors]") {
+  auto gate = greeted_gate();
+  CHECK(sent(gate, 2, known_kind + "and its contents") == verdict::pass);
+  CHECK(sent(gate, 2, known_kind) == verdict::pass);
+  CHECK(sent(gate, 2, known_kind.substr(0, 8)) == verdict::drop);
+  CHECK(sent(gate, 2, std::string("\0\0\0\x06known!", 10)) == verdict::drop);
+  CHECK(sent(gate, 2, std::string("\1", 1) + known_kind) == verdict::drop); // to be answered to somebody else
+  CHECK(sent(gate, 2, known_kind, 1) == verdict::drop);                     // to an actor of the system
+  CHECK(sent(gate, 2, known_kind, 0xff) == verdict::drop);
+  CHECK(sent(gate, 2, known_kind) == verdict::pass); // and it goes on
+}
+
+TEST_CASE("nobody speaks for another node, or through this one", "[doors]") {
+  auto gate = greeted_gate();
+  for (const auto news : {std::uint8_t{4}, std::uint8_t{5}}) {
+    CHECK(sent(gate, news, me + "whom") == verdict::pass);
+    CHECK(sent(gate, news, somebody + me) == verdict::refuse);
+    CHECK(sent(gate, news, me.substr(0, 31)) == verdict::refuse);
+  }
+  CHECK(sent(gate, 0, me) == verdict::refuse);
+  CHECK(sent(gate, 3, me + me + known_kind) == verdict::refuse);
+}
+
+TEST_CASE("what a header says has to hold", "[doors]") {
+  auto gate = greeted_gate();
+  CHECK(gate.header(bytes(31)) == verdict::refuse);
+  CHECK(gate.header(bytes{}) == verdict::refuse);
+  CHECK(gate.header(header(6, 0)) == verdict::pass);
+  CHECK(gate.header(header(6, 1)) == verdict::refuse);
+  for (const auto operation : {std::uint8_t{2}, std::uint8_t{4}, std::uint8_t{5}})
+    CHECK(gate.header(header(operation, 0)) == verdict::refuse);
+  for (unsigned operation = 7; operation < 256; ++operation)
+    CHECK(gate.header(header(static_cast<std::uint8_t>(operation), 8)) == verdict::refuse);
+  CHECK(gate.header(header(2, 9)) == verdict::pass);
+  CHECK(gate.payload(as_bytes(known_kind + "x")) == verdict::refuse);
+}
+
+TEST_CASE("garbage does not get past the gate", "[doors]") {
+  std::mt19937 random(7);
+  for (int round = 0; round < 2000; ++round) {
+    auto gate = round % 2 == 0 ? new_gate() : greeted_gate();
+    bytes noise(32);
+    for (auto& x : noise)
+      x = static_cast<std::uint8_t>(random());
+    if (round % 4 > 1)
+      noise[0] %= 8;
+    if (gate.header(noise) == verdict::refuse)
+      continue;
+    CHECK(gate.payload_bytes() <= most);
+    bytes contents(gate.payload_bytes());
+    for (auto& x : contents)
+      x = static_cast<std::uint8_t>(random());
+    if (!contents.empty() && noise[0] != 1)
+      CHECK(gate.payload(contents) != verdict::pass);
+  }
+}
+
+namespace {
+
+constexpr duration second = std::chrono::seconds(1);
+const timestamp start{};
+
+} // namespace
+
+TEST_CASE("so many connections and no more, until one goes", "[doors]") {
+  guest_list guests(2, second, "node");
+  CHECK(guests.come(1, start));
+  CHECK(guests.come(2, start));
+  CHECK_FALSE(guests.come(3, start));
+  guests.leave(3); // never came in
+  CHECK_FALSE(guests.come(4, start));
+  guests.leave(1);
+  CHECK(guests.come(5, start));
+  CHECK(guests.size() == 2);
+}
+
+TEST_CASE("who does not greet in time is late", "[doors]") {
+  guest_list guests(9, second, "node");
+  CHECK(guests.come(1, start));
+  CHECK(guests.come(2, start + second / 2));
+  CHECK(guests.come(3, start));
+  CHECK(guests.greet(3, "three"));
+  CHECK(guests.silent() == 2);
+  CHECK(guests.late(start + second - duration(1)).empty());
+  CHECK(guests.late(start + second) == std::vector<guest_list::guest>{1});
+  CHECK(guests.late(start + 2 * second).size() == 2);
+  guests.leave(1);
+  CHECK(guests.greet(2, "two"));
+  CHECK(guests.silent() == 0);
+  CHECK(guests.late(start + 100 * second).empty());
+}
+
+TEST_CASE("two guests have two names, and none the node's", "[doors]") {
+  guest_list guests(9, second, "node");
+  for (const guest_list::guest x : {1, 2, 3})
+    CHECK(guests.come(x, start));
+  CHECK(guests.greet(1, "one"));
+  CHECK(guests.greet(1, "one"));
+  CHECK_FALSE(guests.greet(1, "two"));
+  CHECK_FALSE(guests.greet(2, "one"));
+  CHECK_FALSE(guests.greet(2, "node"));
+  CHECK(guests.silent() == 2);
+  guests.leave(2); // its name was never its own
+  CHECK_FALSE(guests.greet(3, "one"));
+  guests.leave(1);
+  CHECK(guests.greet(3, "one"));
+}
