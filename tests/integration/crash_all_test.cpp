@@ -1,6 +1,7 @@
 // kill -9, again and again, over all ways of making a namespace and all durabilities, with restarts that change the
 // config in between.
 
+#include "tests/catch.hpp"
 #include "tests/integration/crash_engines.hpp"
 #include "tests/integration/support.hpp"
 

@@ -33,9 +33,11 @@ std::optional<node_caller::reply> node_caller::call(std::string_view method, con
                        "\r\n\r\n" + text;
   auto got = open_->exchange(request, std::size_t{16} << 20U, deadline);
   if (!got) {
+    last_ = got.error().why.text;
     open_.reset();
     return std::nullopt;
   }
+  last_ = path + ": " + std::to_string(got->status) + " " + got->body;
   if (!open_->is_reusable())
     open_.reset();
   return reply{got->status, got->body.empty() ? json() : json::parse(got->body, nullptr, false)};
@@ -87,7 +89,7 @@ std::string crash_engine::check_rank(node_caller& node, std::uint32_t rank, bool
   const auto where = locate(node, rank, wanted);
   const auto at = name_ + ", rank " + std::to_string(rank) + ": ";
   if (!where)
-    return at + "the node does not say where its keys are";
+    return at + "the node does not say where its keys are: " + node.last();
   std::set<std::uint32_t> used;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const auto& slot = (*where)[i];
@@ -119,7 +121,7 @@ std::string crash_engine::check(node_caller& node, bool is_kept) {
   }
   // Whom the node has to know need not say anything again.
   if (!known_ && !prepare(node))
-    return name_ + " cannot register";
+    return name_ + " cannot register: " + node.last();
   known_ = true;
   for (std::uint32_t rank = 0; rank < ranks(); ++rank)
     if (auto wrong = check_rank(node, rank, is_kept); !wrong.empty())

@@ -35,8 +35,12 @@ public:
   std::optional<reply> post(const std::string& path, const nlohmann::json& body) { return call("POST", path, &body); }
   std::optional<reply> call(std::string_view method, const std::string& path, const nlohmann::json* body = nullptr);
 
+  /// The last answer, in words.
+  const std::string& last() const noexcept { return last_; }
+
 private:
   client_detail::endpoint where_;
+  std::string last_;
   std::unique_ptr<client_detail::connection> open_;
 };
 
