@@ -224,11 +224,13 @@ TEST_CASE("With TLS, both sides check whom they talk to", "[client]") {
   CHECK(code_of(make_client(wrong)->batch_key_exists(a_key)) == errc::unreachable);
   wrong.ca.reset();
   CHECK(code_of(make_client(wrong)->batch_key_exists(a_key)) == errc::unreachable);
-  // Without TLS to a server that wants it.
+  // Without TLS to a server that wants it: it says so.
   wrong = options;
   wrong.url = "http://localhost:" + std::to_string(server.port());
   wrong.ca.reset();
-  CHECK(code_of(make_client(wrong)->batch_key_exists(a_key)) == errc::unreachable);
+  const auto plain = make_client(wrong)->batch_key_exists(a_key);
+  CHECK(code_of(plain) == errc::invalid_argument);
+  CHECK(text_of(plain).find("this port speaks TLS") != std::string::npos);
 
   // A server that asks for certificates.
   config.tls.client_ca = authority_file;
