@@ -344,6 +344,9 @@ void link::on_exit() {
     for (auto& x : std::exchange(*list, {}))
       x.promise.deliver(gone);
   options_.local = nullptr;
+  // It has a thread of its own, which the actor system waits for until nobody holds the actor any more; and the clock
+  // may hold this one, for a message that was to come later, when it is no longer wound.
+  options_.entrance = nullptr;
   lookup_ = nullptr;
   ranks_.clear();
 }

@@ -419,3 +419,21 @@ TEST_CASE_METHOD(far_world,
   end(tie);
   CHECK(client().answer_to(longer).code() == errc::shutting_down);
 }
+
+TEST_CASE("link: at its end it lets go of who connects, which may have a thread that the end of the system waits for",
+          "[link]") {
+  sim world;
+  probe entrance(world.system());
+  const auto held = entrance.as<caf::strong_actor_ptr>();
+  const auto before = held->strong_refs.load();
+  link_options how;
+  how.where = {"mars", 4600};
+  how.entrance = entrance.as<caf::io::middleman_actor>();
+  const auto tie = world.spawn<troupe::link>(how);
+  how.entrance = nullptr;
+  CHECK(held->strong_refs.load() > before);
+  // The link itself is held, as it is by a clock that has a message for it.
+  world.end(tie);
+  entrance.take<caf::connect_atom, std::string, std::uint16_t>();
+  CHECK(held->strong_refs.load() == before);
+}
