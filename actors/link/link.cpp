@@ -50,8 +50,8 @@ link::link(caf::actor_config& config, link_options options)
     : link_actor::base(config), options_(std::move(options)),
       backoff_(options_.attach.reconnect_backoff_min, options_.attach.reconnect_backoff_max, options_.seed) {
   if (!options_.local)
-    last_error_.text = "cannot reach a node at " + options_.host + ":" + std::to_string(options_.port) +
-                       ": there was no answer in the time given";
+    last_error_.text =
+        "cannot reach a node at " + to_string(options_.where) + ": there was no answer in the time given";
   set_down_handler([this](caf::down_msg& down) {
     if (node_ && down.source == node_.address())
       lost("the node is gone");
