@@ -1,0 +1,33 @@
+#include "base/memory_budget.hpp"
+
+#include <string>
+
+namespace troupe {
+
+result<void> memory_budget::take(std::uint64_t bytes, std::string_view what) {
+  const auto most = lasting_part(limit_);
+  auto taken = used();
+  for (;;) {
+    if (taken > most || bytes > most - taken)
+      return fail(errc::no_space, std::string(what) + " would take " + std::to_string(bytes) + " bytes of memory; " +
+                                      std::to_string(taken) + " are in use, of " + std::to_string(most) +
+                                      " that ranks and keys may have of registry.memory_bytes (" +
+                                      std::to_string(limit_) + "): ask for less, remove what is not used any more, " +
+                                      "or raise it");
+    if (used_.compare_exchange_weak(taken, taken + bytes, std::memory_order_relaxed))
+      return {};
+  }
+}
+
+result<memory_share> memory_share::of(const shared_budget& budget, std::uint64_t bytes, std::string_view what) {
+  memory_share out;
+  if (!budget)
+    return out;
+  if (auto taken = budget->take(bytes, what); !taken)
+    return tl::unexpected<error>(std::move(taken.error()));
+  out.budget_ = budget;
+  out.bytes_ = bytes;
+  return out;
+}
+
+} // namespace troupe

@@ -1,0 +1,94 @@
+#pragma once
+
+#include "base/error.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+namespace troupe {
+
+/// How much memory several parts of a node may take together. Counts only: nothing is allocated here. An eighth is kept
+/// for what is short: when ranks and keys have taken all that they may, readers still get leases. Thread-safe.
+class memory_budget {
+public:
+  explicit memory_budget(std::uint64_t limit) : limit_(limit) {}
+  memory_budget(const memory_budget&) = delete;
+  memory_budget& operator=(const memory_budget&) = delete;
+
+  /// Takes so many bytes, to be asked before they are allocated. no_space, with a sentence, if that would be more than
+  /// there is; then nothing has changed.
+  result<void> take(std::uint64_t bytes, std::string_view what);
+
+  /// Takes them, also beyond the limit: of what is there already.
+  void take_anyway(std::uint64_t bytes) noexcept { used_.fetch_add(bytes, std::memory_order_relaxed); }
+
+  void give_back(std::uint64_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  /// Whether so many more bytes would fit now; of what is kept for leases, too.
+  bool has_room(std::uint64_t bytes) const noexcept { return fits(bytes, lasting_part(limit_)); }
+  bool has_room_for_leases(std::uint64_t bytes) const noexcept { return fits(bytes, limit_); }
+
+  std::uint64_t limit() const noexcept { return limit_; }
+  /// What ranks and keys may have of a limit.
+  static constexpr std::uint64_t lasting_part(std::uint64_t limit) noexcept { return limit - limit / 8; }
+  std::uint64_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
+
+private:
+  bool fits(std::uint64_t bytes, std::uint64_t limit) const noexcept {
+    const auto taken = used();
+    return taken <= limit && bytes <= limit - taken;
+  }
+
+  std::uint64_t limit_;
+  std::atomic<std::uint64_t> used_{0};
+};
+
+/// Null: no limit.
+using shared_budget = std::shared_ptr<memory_budget>;
+
+/// Bytes of a budget, until it is destroyed.
+class memory_share {
+public:
+  memory_share() = default;
+
+  /// As `memory_budget::take`.
+  static result<memory_share> of(const shared_budget& budget, std::uint64_t bytes, std::string_view what);
+
+  memory_share(memory_share&& other) noexcept { swap(other); }
+  memory_share& operator=(memory_share&& other) noexcept {
+    memory_share(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~memory_share() {
+    if (budget_)
+      budget_->give_back(bytes_);
+  }
+
+  /// A share that follows what its owner has: `set` goes beyond the limit if need be.
+  explicit memory_share(shared_budget budget) : budget_(std::move(budget)) {}
+  void set(std::uint64_t bytes) noexcept {
+    if (!budget_)
+      return;
+    if (bytes > bytes_)
+      budget_->take_anyway(bytes - bytes_);
+    else
+      budget_->give_back(bytes_ - bytes);
+    bytes_ = bytes;
+  }
+
+  std::uint64_t bytes() const noexcept { return bytes_; }
+
+private:
+  void swap(memory_share& other) noexcept {
+    std::swap(budget_, other.budget_);
+    std::swap(bytes_, other.bytes_);
+  }
+
+  shared_budget budget_;
+  std::uint64_t bytes_ = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,88 @@
+#include "base/node_condition.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+errc code_of(trouble what) noexcept {
+  return what == trouble::slab_damaged ? errc::slab_damaged : errc::io_error;
+}
+
+} // namespace
+
+std::string_view to_string(trouble what) noexcept {
+  switch (what) {
+  case trouble::slab_damaged:
+    return "slab_damaged";
+  case trouble::index_failed:
+    return "index_failed";
+  }
+  return "unknown";
+}
+
+void node_condition::add_slab(slab_name name) {
+  std::lock_guard guard(mutex_);
+  slabs_.push_back({std::move(name), false});
+}
+
+bool node_condition::begin(reason why) {
+  std::lock_guard guard(mutex_);
+  const auto same = [&](const reason& x) { return x.what == why.what && x.text == why.text && x.space == why.space; };
+  if (std::ranges::any_of(reasons_, same))
+    return false;
+  reasons_.push_back(std::move(why));
+  degraded_.store(true, std::memory_order_release);
+  return true;
+}
+
+bool node_condition::slab_damaged(const namespace_id& space, rank_number rank, std::string text) {
+  {
+    std::lock_guard guard(mutex_);
+    const auto of_rank = [&](const slab& x) { return x.name.space == space && x.name.rank == rank; };
+    const auto found = std::ranges::find_if(slabs_, of_rank);
+    if (found == slabs_.end())
+      slabs_.push_back({{space, {}, rank}, true});
+    else if (std::exchange(found->damaged, true))
+      return false;
+  }
+  return begin({trouble::slab_damaged, std::move(text), space});
+}
+
+bool node_condition::index_failed(std::string text) {
+  return begin({trouble::index_failed, std::move(text), {}});
+}
+
+result<void> node_condition::ready() const {
+  if (!degraded_.load(std::memory_order_acquire))
+    return {};
+  std::lock_guard guard(mutex_);
+  std::string all;
+  for (const auto& x : reasons_)
+    all.append(all.empty() ? "degraded: " : "; ").append(x.text);
+  return fail(code_of(reasons_.front().what), std::move(all));
+}
+
+std::optional<error> node_condition::refuses_saves(const namespace_id& space) const {
+  if (!degraded_.load(std::memory_order_acquire))
+    return std::nullopt;
+  std::lock_guard guard(mutex_);
+  for (const auto& x : reasons_)
+    if (x.what == trouble::index_failed || x.space == space)
+      return error{code_of(x.what), "nothing can be saved in this namespace: " + x.text};
+  return std::nullopt;
+}
+
+bool node_condition::has(trouble what) const {
+  std::lock_guard guard(mutex_);
+  return std::ranges::any_of(reasons_, [&](const reason& x) { return x.what == what; });
+}
+
+std::vector<node_condition::slab> node_condition::slabs() const {
+  std::lock_guard guard(mutex_);
+  return slabs_;
+}
+
+} // namespace troupe

@@ -1,0 +1,74 @@
+#include "base/memory_budget.hpp"
+#include "tests/catch.hpp"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+using namespace troupe;
+
+TEST_CASE("A memory budget gives what there is, and says what is missing", "[memory]") {
+  memory_budget budget(112);
+  CHECK(budget.take(60, "a").has_value());
+  CHECK(budget.has_room(38));
+  CHECK_FALSE(budget.has_room(39));
+  const auto refused = budget.take(39, "rank 3 with 5 pages");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == errc::no_space);
+  for (const auto* part : {"rank 3 with 5 pages", "39 bytes", "60 are in use, of 98", "registry.memory_bytes (112)"})
+    CHECK(refused.error().text.find(part) != std::string::npos);
+  CHECK(budget.used() == 60);
+  CHECK(budget.take(38, "b").has_value());
+  CHECK_FALSE(budget.take(1, "c"));
+  // An eighth is left for leases.
+  CHECK(budget.has_room_for_leases(14));
+  CHECK_FALSE(budget.has_room_for_leases(15));
+  budget.give_back(38);
+  CHECK(budget.used() == 60);
+  // What is there already counts, also beyond the limit; sums that overflow are no way around it.
+  budget.take_anyway(70);
+  CHECK(budget.used() == 130);
+  CHECK_FALSE(budget.has_room(0));
+  CHECK_FALSE(budget.take(0, "d"));
+  CHECK_FALSE(budget.take(~std::uint64_t{0}, "e"));
+}
+
+TEST_CASE("A share of a memory budget is given back once, by whoever has it last", "[memory]") {
+  const auto budget = std::make_shared<memory_budget>(112);
+  {
+    auto first = memory_share::of(budget, 70, "a");
+    REQUIRE(first);
+    CHECK_FALSE(memory_share::of(budget, 29, "b"));
+    memory_share moved(std::move(*first));
+    CHECK(moved.bytes() == 70);
+    CHECK(budget->used() == 70);
+    moved = std::move(*memory_share::of(budget, 20, "c"));
+    CHECK(budget->used() == 20);
+    memory_share following(budget);
+    following.set(500);
+    CHECK(budget->used() == 520);
+    following.set(10);
+    CHECK(budget->used() == 30);
+  }
+  CHECK(budget->used() == 0);
+  // Without a budget, all is granted.
+  CHECK(memory_share::of(nullptr, ~std::uint64_t{0}, "d"));
+}
+
+TEST_CASE("Threads that take from one memory budget never get more than there is", "[memory]") {
+  const auto budget = std::make_shared<memory_budget>(1000);
+  std::atomic<int> exceeded{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int round = 0; round < 2000; ++round) {
+        const auto share = memory_share::of(budget, 300, "x");
+        if (budget->used() > 1000)
+          ++exceeded;
+      }
+    });
+  for (auto& x : threads)
+    x.join();
+  CHECK(exceeded == 0);
+  CHECK(budget->used() == 0);
+}

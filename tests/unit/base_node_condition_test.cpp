@@ -1,0 +1,80 @@
+#include "base/log_limit.hpp"
+#include "base/node_condition.hpp"
+#include "tests/catch.hpp"
+
+using namespace troupe;
+
+namespace {
+
+constexpr namespace_id first{1, 1};
+constexpr namespace_id second{2, 2};
+
+timestamp at(int seconds) {
+  return timestamp{std::chrono::seconds(1000 + seconds)};
+}
+
+} // namespace
+
+TEST_CASE("A node is ready until something is wrong, and says all of it", "[condition]") {
+  node_condition x;
+  x.add_slab({first, "a", 0});
+  x.add_slab({first, "a", 1});
+  x.add_slab({second, "b", 0});
+  CHECK(x.ready());
+  CHECK_FALSE(x.refuses_saves(first));
+  CHECK_FALSE(x.has(trouble::slab_damaged));
+
+  CHECK(x.slab_damaged(first, 1, "rank 1 was truncated"));
+  CHECK_FALSE(x.slab_damaged(first, 1, "rank 1 was truncated"));
+  CHECK_FALSE(x.slab_damaged(first, 1, "in other words"));
+  const auto ready = x.ready();
+  REQUIRE_FALSE(ready);
+  CHECK(ready.error().code == errc::slab_damaged);
+  CHECK(ready.error().text == "degraded: rank 1 was truncated");
+  // A key of this namespace can never be complete; those of others can.
+  const auto refused = x.refuses_saves(first);
+  REQUIRE(refused);
+  CHECK(refused->code == errc::slab_damaged);
+  CHECK(refused->text.find("rank 1 was truncated") != std::string::npos);
+  CHECK_FALSE(x.refuses_saves(second));
+  const auto slabs = x.slabs();
+  REQUIRE(slabs.size() == 3);
+  CHECK_FALSE(slabs[0].damaged);
+  CHECK(slabs[1].damaged);
+  CHECK(slabs[1].name.space_name == "a");
+  CHECK_FALSE(slabs[2].damaged);
+
+  CHECK(x.index_failed("the disk is full"));
+  CHECK_FALSE(x.index_failed("the disk is full"));
+  CHECK(x.ready().error().text == "degraded: rank 1 was truncated; the disk is full");
+  CHECK(x.refuses_saves(second)->code == errc::io_error);
+  CHECK(x.has(trouble::slab_damaged));
+  CHECK(x.has(trouble::index_failed));
+}
+
+TEST_CASE("Every reason for a degraded node has a name", "[condition]") {
+  for (std::uint8_t i = 0; i < trouble_count; ++i)
+    CHECK(to_string(static_cast<trouble>(i)) != "unknown");
+  CHECK(to_string(static_cast<trouble>(trouble_count)) == "unknown");
+}
+
+TEST_CASE("A log tells the first few of many alike, and counts the others once", "[condition]") {
+  log_limit limit(3, std::chrono::seconds(10));
+  CHECK(limit.take_untold(at(0)) == 0);
+  for (int i = 0; i < 3; ++i)
+    CHECK(limit.tell(at(i)));
+  for (int i = 0; i < 5; ++i)
+    CHECK_FALSE(limit.tell(at(5)));
+  CHECK(limit.take_untold(at(9)) == 0);
+  CHECK(limit.take_untold(at(10)) == 5);
+  CHECK(limit.take_untold(at(11)) == 0);
+  // The next interval begins with what is told next.
+  CHECK(limit.tell(at(60)));
+  CHECK(limit.tell(at(61)));
+  CHECK(limit.tell(at(69)));
+  CHECK_FALSE(limit.tell(at(69)));
+  // What was not told is not lost when the next one comes first.
+  CHECK(limit.tell(at(70)));
+  CHECK(limit.take_untold(at(79)) == 0);
+  CHECK(limit.take_untold(at(80)) == 1);
+}
