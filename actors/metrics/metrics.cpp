@@ -29,15 +29,14 @@ void metrics::update(const node_stats& stats) {
   state_.set("troupe_complete_keys", "Keys with a page on every rank.", {}, number(r.complete_keys));
   state_.set("troupe_leases", "Leases held.", {}, number(r.leases));
   state_.set("troupe_reservations", "Reservations open.", {}, number(r.reservations));
-  state_.set("troupe_evicted_keys", "Keys evicted since the start.", {}, number(r.evicted_keys));
-  state_.set("troupe_invalidated_pages", "Pages found bad since the start.", {}, number(r.invalidated_pages));
-  state_.set("troupe_expired_leases", "Leases that ran out since the start.", {}, number(r.expired_leases));
-  state_.set("troupe_expired_reservations", "Reservations that ran out since the start.", {},
-             number(r.expired_reservations));
-  state_.set("troupe_refused_requests", "Registry requests refused since the start.", {}, number(r.refused));
-  state_.set("troupe_reclaimed_pages", "Live pages that their writers gave back since the start.", {},
-             number(r.reclaimed_pages));
-  state_.set("troupe_erased_pages", "Pages that were erased or cleared since the start.", {}, number(r.erased_pages));
+  state_.count("troupe_evicted_keys_total", "Keys evicted.", {}, number(r.evicted_keys));
+  state_.count("troupe_invalidated_pages_total", "Pages found bad.", {}, number(r.invalidated_pages));
+  state_.count("troupe_expired_leases_total", "Leases that ran out.", {}, number(r.expired_leases));
+  state_.count("troupe_expired_reservations_total", "Reservations that ran out.", {}, number(r.expired_reservations));
+  state_.count("troupe_refused_requests_total", "Registry requests refused.", {}, number(r.refused));
+  state_.count("troupe_reclaimed_pages_total", "Live pages that their writers gave back.", {},
+               number(r.reclaimed_pages));
+  state_.count("troupe_erased_pages_total", "Pages that were erased or cleared.", {}, number(r.erased_pages));
   state_.set("troupe_withheld_slots", "Slots of unpublished pages that leases or protection still hold.", {},
              number(r.withheld_slots));
   state_.set("troupe_registry_bytes", "Memory of the registry.", {}, number(r.resident_bytes));
@@ -52,13 +51,14 @@ void metrics::update(const node_stats& stats) {
     slots("reserved", x.slots.reserved);
     slots("live", x.slots.live);
     slots("quarantined", x.slots.quarantined);
-    state_.set("troupe_refused_slots", "Slots named by somebody who did not hold them.", rank, number(x.slots.refused));
-    state_.set("troupe_read_bytes", "Bytes read since the start.", rank, number(x.io.read_bytes));
-    state_.set("troupe_written_bytes", "Bytes written since the start.", rank, number(x.io.written_bytes));
-    state_.set("troupe_failed_transfers", "Reads and writes that failed.", rank, number(x.io.failed));
-    state_.set("troupe_late_transfers", "Reads and writes past their deadline.", rank, number(x.io.timed_out));
-    state_.set("troupe_fenced_transfers", "Orders of a slot's earlier owner that were refused.", rank,
-               number(x.io.fenced));
+    state_.count("troupe_refused_slots_total", "Slots named by somebody who did not hold them.", rank,
+                 number(x.slots.refused));
+    state_.count("troupe_read_bytes_total", "Bytes read.", rank, number(x.io.read_bytes));
+    state_.count("troupe_written_bytes_total", "Bytes written.", rank, number(x.io.written_bytes));
+    state_.count("troupe_failed_transfers_total", "Reads and writes that failed.", rank, number(x.io.failed));
+    state_.count("troupe_late_transfers_total", "Reads and writes past their deadline.", rank, number(x.io.timed_out));
+    state_.count("troupe_fenced_transfers_total", "Orders of a slot's earlier owner that were refused.", rank,
+                 number(x.io.fenced));
     state_.set("troupe_transfers_in_flight", "Reads and writes under way.", rank, number(x.io.in_flight));
     state_.set("troupe_segment_bytes", "Memory shared with clients.", rank, number(x.io.segment_bytes));
   }

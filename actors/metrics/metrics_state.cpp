@@ -60,6 +60,14 @@ void metrics_state::set(const std::string& name, const std::string& help, const 
   prometheus::BuildGauge().Name(name).Help(help).Labels(node_labels_).Register(*registry_).Add(labels).Set(value);
 }
 
+void metrics_state::count(const std::string& name, const std::string& help, const prometheus::Labels& labels,
+                          double value) {
+  auto& counter =
+      prometheus::BuildCounter().Name(name).Help(help).Labels(node_labels_).Register(*registry_).Add(labels);
+  if (const auto known = counter.Value(); value > known)
+    counter.Increment(value - known);
+}
+
 std::string metrics_state::render() const {
   std::ostringstream out;
   prometheus::TextSerializer().Serialize(out, registry_->Collect());

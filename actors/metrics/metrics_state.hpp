@@ -25,6 +25,9 @@ public:
   /// Sets a gauge, as in `set("troupe_slots", {{"rank", "0"}, {"state", "free"}}, 12)`.
   void set(const std::string& name, const std::string& help, const prometheus::Labels& labels, double value);
 
+  /// Sets a counter, whose name ends in `_total`, to what somebody else has counted since the start. Never falls.
+  void count(const std::string& name, const std::string& help, const prometheus::Labels& labels, double value);
+
   /// Everything, as a page for a scraper.
   std::string render() const;
 

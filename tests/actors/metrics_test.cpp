@@ -68,11 +68,11 @@ TEST_CASE_METHOD(world, "metrics actor: what the node counts is on the page, eac
       {"troupe_complete_keys", 3},
       {"troupe_leases", 4},
       {"troupe_reservations", 5},
-      {"troupe_evicted_keys", 6},
-      {"troupe_invalidated_pages", 7},
-      {"troupe_expired_leases", 8},
-      {"troupe_expired_reservations", 9},
-      {"troupe_refused_requests", 10},
+      {"troupe_evicted_keys_total", 6},
+      {"troupe_invalidated_pages_total", 7},
+      {"troupe_expired_leases_total", 8},
+      {"troupe_expired_reservations_total", 9},
+      {"troupe_refused_requests_total", 10},
       {"troupe_registry_bytes", 11},
   };
   for (const auto& [name, expected] : of_node) {
@@ -90,12 +90,12 @@ TEST_CASE_METHOD(world, "metrics actor: what the node counts is on the page, eac
   CHECK(value("troupe_slots", with_state(first, "live")) == 40);
   CHECK(value("troupe_slots", with_state(first, "quarantined")) == 10);
   CHECK(value("troupe_slots", with_state(second, "live")) == 70);
-  CHECK(value("troupe_refused_slots", second) == 23);
-  CHECK(value("troupe_read_bytes", first) == 15);
-  CHECK(value("troupe_written_bytes", first) == 16);
-  CHECK(value("troupe_failed_transfers", first) == 17);
-  CHECK(value("troupe_late_transfers", first) == 18);
-  CHECK(value("troupe_fenced_transfers", first) == 19);
+  CHECK(value("troupe_refused_slots_total", second) == 23);
+  CHECK(value("troupe_read_bytes_total", first) == 15);
+  CHECK(value("troupe_written_bytes_total", first) == 16);
+  CHECK(value("troupe_failed_transfers_total", first) == 17);
+  CHECK(value("troupe_late_transfers_total", first) == 18);
+  CHECK(value("troupe_fenced_transfers_total", first) == 19);
   CHECK(value("troupe_transfers_in_flight", first) == 21);
   CHECK(value("troupe_segment_bytes", first) == 22);
   CHECK(value("troupe_segment_bytes", second) == 33);
@@ -143,5 +143,5 @@ TEST_CASE_METHOD(world, "metrics actor: the largest numbers and the strangest na
     strange.ranks.push_back({{}, name, ~0U, {most, most, most, most, most, most}, {}});
   tell(strange);
   CHECK(value("troupe_keys").value_or(0) > 1.8e19);
-  CHECK(value("troupe_refused_slots", {"namespace=\"a\"", "rank=\"4294967295\""}).value_or(0) > 1.8e19);
+  CHECK(value("troupe_refused_slots_total", {"namespace=\"a\"", "rank=\"4294967295\""}).value_or(0) > 1.8e19);
 }
