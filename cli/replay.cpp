@@ -142,6 +142,11 @@ int print_outcome(const replay_job& job, const replay_options& options, int sign
               << " requests: " << to_string(*job.given_up) << '\n';
     return signal_number != 0 ? interruption::exit_code(signal_number) : exit_failed;
   }
+  if (job.node_degraded) {
+    std::cerr << "troupe replay: " << job.report.save_failures
+              << " pages could not be saved, because a slab of the node is damaged: see its log and /ready\n";
+    return exit_failed;
+  }
   return printed && job.report.verify_failures == 0 ? exit_ok : exit_failed;
 }
 

@@ -200,6 +200,7 @@ void replay_worker::saved(std::size_t count, const result<transfer_result>& outc
   const auto ended = now();
   std::uint64_t written = 0;
   std::uint64_t failures = 0;
+  bool degraded = false;
   if (outcome) {
     for (std::size_t i = 0; i < count; ++i) {
       const auto code = static_cast<errc>(outcome->results[i]);
@@ -207,6 +208,7 @@ void replay_worker::saved(std::size_t count, const result<transfer_result>& outc
         ++written;
       else if (code != errc::exists && code != errc::busy) // somebody else stored it, or is about to
         ++failures;
+      degraded = degraded || code == errc::slab_damaged;
       lost_ = lost_ || code == errc::unreachable;
     }
   } else {
@@ -220,6 +222,7 @@ void replay_worker::saved(std::size_t count, const result<transfer_result>& outc
     job_->report.saved_pages += written;
     job_->report.saved_bytes += written * job_->page_bytes;
     job_->report.save_failures += failures;
+    job_->node_degraded = job_->node_degraded || degraded;
     if (outcome) {
       job_->phases.add(phase::reserve, outcome->timing.registry);
       job_->phases.add(phase::gather, outcome->timing.move, outcome->bytes);

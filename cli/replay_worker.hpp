@@ -47,6 +47,8 @@ struct replay_job {
   replay::phase_times phases;
   /// Why the replay was given up, if it was.
   std::optional<error> given_up;
+  /// The node refused to save because of a damaged slab.
+  bool node_degraded = false;
   /// The first page that was not right, in words.
   std::string first_wrong;
 };

@@ -116,6 +116,8 @@ struct registry_config {
   duration lease_max = std::chrono::minutes{10};
   duration reservation_deadline = std::chrono::seconds{60};
   std::uint32_t max_batch_keys = 4096;
+  /// Of ranks, keys, leases and reservations together.
+  std::uint64_t memory_bytes = 4 * gibibyte;
   /// "none", "relaxed" or "strict".
   std::string durability = "none";
   /// With "relaxed": how much of the newest a loss of power may take.
@@ -269,6 +271,9 @@ std::string to_json(const node_config& config);
 
 /// What is wrong with a config that was put together by a program: the same bounds and rules as for a file.
 std::vector<problem> validate(const node_config& config, role purpose = role::server);
+
+/// Memory of one slot of a slab file: 9 bytes in its allocator, 4 in its io worker.
+inline constexpr std::uint64_t bytes_per_slot = 13;
 
 /// Slots of a slab file that has at most `slab_bytes`, for pages of `page_bytes`.
 std::uint64_t slab_slots(std::uint64_t slab_bytes, std::uint64_t page_bytes) noexcept;

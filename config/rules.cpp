@@ -1,6 +1,7 @@
 #include "config/rules.hpp"
 
 #include "base/identifiers.hpp"
+#include "base/memory_budget.hpp"
 #include "base/page_limits.hpp"
 #include "config/document.hpp"
 #include "config/units.hpp"
@@ -81,6 +82,7 @@ public:
     for (std::size_t i = 0; i < config_.namespaces.size(); ++i)
       check_namespace(i);
     if (purpose == role::server) {
+      check_memory();
       // One that serves HTTP alone gets its namespaces and ranks from its clients.
       demand(config_.http.enabled || !config_.storage.ranks.empty(), "storage.ranks",
              "a node without HTTP needs at least one rank", {"http.enabled"});
@@ -191,6 +193,22 @@ private:
            "needs " + std::to_string(space.world_size) + " ranks, storage.ranks has " + std::to_string(ranks),
            {"storage.ranks"});
     check_pages(space, path);
+  }
+
+  /// Slots of slabs are known before anything is started.
+  void check_memory() {
+    std::uint64_t slots = 0;
+    for (const auto& space : config_.namespaces) {
+      const auto page = checked_page_bytes(space.geometry);
+      for (std::size_t rank = 0; rank < std::min<std::size_t>(config_.storage.ranks.size(), space.world_size); ++rank)
+        if (page && *page > 0 && *page <= max_page_bytes)
+          slots += std::min(slab_slots(config_.storage.ranks[rank].slab_bytes, *page), max_slots);
+    }
+    const auto most = memory_budget::lasting_part(config_.registry.memory_bytes);
+    demand(slots * bytes_per_slot <= most, "registry.memory_bytes",
+           format_size(config_.registry.memory_bytes) + " has " + format_size(most) +
+               " for ranks and keys, and the slots of all slab files take " + format_size(slots * bytes_per_slot),
+           {"storage.ranks", "namespaces"});
   }
 
   void check_pages(const namespace_spec& space, const std::string& path) {

@@ -153,7 +153,7 @@ void describe(Visitor& v, hf3fs_config& c) {
           "Namespaces that clients may bring into being; more are refused. An engine of SGLang has up to 23, one for "
           "each pool.");
   v.field("max_pages_per_rank", c.max_pages_per_rank, whole{1, 1U << 30U},
-          "Pages that a rank may register with; each takes some 13 bytes of memory.");
+          "Pages that a rank may register with, if `registry.memory_bytes` has room for them.");
 }
 
 template <class Visitor>
@@ -219,6 +219,8 @@ void describe(Visitor& v, registry_config& c) {
   v.field("reservation_deadline", c.reservation_deadline, time_span{1 * millisecond, 1 * hour},
           "The longest time between the reservation of a slot and its commit.");
   v.field("max_batch_keys", c.max_batch_keys, whole{1, 65536}, "Keys in one request; more is refused.");
+  v.field("memory_bytes", c.memory_bytes, size{mebibyte, 64 * tebibyte},
+          "Memory for the slots of all ranks, for keys, leases and reservations; what would go beyond it is refused.");
   v.field(
       "durability", c.durability, choice{durabilities},
       "What of the index survives: nothing; all but the last moments before a loss of power; all that was answered.");

@@ -57,6 +57,7 @@ struct lookup_binding;
 struct registry_peers;
 struct client_parts;
 struct add_rank_request;
+struct retire_rank_request;
 struct register_rank_request;
 
 /// One shard of the metadata registry.
@@ -75,9 +76,10 @@ using registry_actor = caf::typed_actor<
     caf::replies_to<erase_request>::with<result_codes>, caf::replies_to<clear_request>::with<clear_reply>,
     caf::replies_to<add_namespace_request>::with<void>,
     caf::replies_to<remove_namespace_request>::with<remove_namespace_reply>,
-    caf::replies_to<add_rank_request>::with<void>, caf::replies_to<describe_request>::with<describe_reply>,
-    caf::replies_to<key_request>::with<key_reply>, caf::replies_to<restore_request>::with<result_codes>,
-    caf::replies_to<drop_restored_request>::with<result_codes>, caf::replies_to<restored_atom>::with<restore_report>,
+    caf::replies_to<add_rank_request>::with<void>, caf::replies_to<retire_rank_request>::with<void>,
+    caf::replies_to<describe_request>::with<describe_reply>, caf::replies_to<key_request>::with<key_reply>,
+    caf::replies_to<restore_request>::with<result_codes>, caf::replies_to<drop_restored_request>::with<result_codes>,
+    caf::replies_to<restored_atom>::with<restore_report>,
     /// From the shard's store, through the shard itself: a batch of changes is durable, or cannot be made so.
     caf::reacts_to<written_atom, std::uint8_t, std::string>>;
 

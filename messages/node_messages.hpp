@@ -93,7 +93,7 @@ struct client_parts {
   std::vector<client_rank> ranks;
 };
 
-/// Told to each shard and allocator of a node when all have been started.
+/// Told to each shard and allocator of a node when all have been started, once: `exists` to whoever says it again.
 struct registry_peers {
   std::vector<registry_actor> shards;
   std::vector<allocator_actor> allocators;
@@ -102,9 +102,9 @@ struct registry_peers {
   std::vector<rank_number> ranks;
 };
 
-/// Registers a rank of a namespace, with its slots and who owns them. The same number of slots again is fine, and names
-/// the allocator anew; another number is identity_mismatch, naming both. out_of_range if the namespace has no such
-/// rank.
+/// Registers a rank of a namespace, with its slots and who owns them. The same again is fine. Another number of slots
+/// is identity_mismatch, naming both, and so is another allocator: it would give out slots that have pages.
+/// out_of_range if the namespace has no such rank.
 struct add_rank_request {
   namespace_id space;
   rank_number rank = 0;
@@ -114,8 +114,16 @@ struct add_rank_request {
   incarnation_number incarnation = 0;
 };
 
+/// Before a rank is registered with other slots: it has none from now on, and whoever wants to write is told `full`.
+/// identity_mismatch if it has pages, or was not cleared since; busy while slots are reserved or withheld.
+struct retire_rank_request {
+  namespace_id space;
+  rank_number rank = 0;
+};
+
 /// A rank whose slab file is its client's: the node only says which slot belongs to which key. Registered again with
-/// the same number of slots: fine; with another: identity_mismatch, naming both.
+/// the same number of slots: fine; with another: a new registration if it was cleared and nothing is stored, reserved
+/// or at rest in it, else identity_mismatch or busy. no_space if the memory of the registry does not suffice.
 struct register_rank_request {
   namespace_id space;
   rank_number rank = 0;

@@ -127,11 +127,12 @@ struct finish_reply {
 };
 
 /// Says that committed pages were found not to hold what they must: they are unpublished if key, rank, slot and
-/// generation still agree.
+/// generation still agree. `reasons` are one `errc` per page, or none where nobody knows.
 struct invalidate_request {
   namespace_id space;
   rank_number rank = 0;
   packed<page_ref> pages;
+  packed<std::uint8_t> reasons{};
 };
 
 /// `parent` gained (delta > 0) or lost (delta < 0) children that live in another shard.

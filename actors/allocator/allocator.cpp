@@ -35,9 +35,9 @@ allocator_options options_for_slots(std::uint32_t slots, double low_watermark, d
 }
 
 allocator::allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space,
-                     rank_number rank, io_worker_actor worker)
-    : allocator_actor::base(config), state_(with_fence(options, static_cast<bool>(worker))), space_(space), rank_(rank),
-      worker_(std::move(worker)) {}
+                     rank_number rank, io_worker_actor worker, memory_share memory)
+    : allocator_actor::base(config), memory_(std::move(memory)), state_(with_fence(options, static_cast<bool>(worker))),
+      space_(space), rank_(rank), worker_(std::move(worker)) {}
 
 allocator::behavior_type allocator::make_behavior() {
   delayed_send(this, tick_interval, caf::tick_atom_v);
@@ -66,6 +66,8 @@ allocator::behavior_type allocator::make_behavior() {
         return out;
       },
       [this](bind_atom, const registry_peers& peers) -> caf::result<void> {
+        if (std::exchange(bound_, true))
+          return to_caf(error{errc::exists, "the allocator knows its shards already"});
         shards_ = peers.shards;
         return caf::unit;
       },

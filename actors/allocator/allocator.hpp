@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/allocator/allocator_state.hpp"
+#include "base/memory_budget.hpp"
 #include "messages/messages.hpp"
 
 #include <unordered_map>
@@ -17,7 +18,7 @@ allocator_options options_for_slots(std::uint32_t slots, double low_watermark, d
 class allocator : public allocator_actor::base {
 public:
   allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space, rank_number rank,
-            io_worker_actor worker);
+            io_worker_actor worker, memory_share memory = {});
 
   const char* name() const override { return "allocator"; }
   void on_exit() override;
@@ -33,11 +34,14 @@ private:
   void fenced(const std::vector<slot_ref>& slots);
   slot_results codes(const std::vector<errc>& results);
 
+  /// Is given back with the slots.
+  memory_share memory_;
   allocator_state state_;
   namespace_id space_;
   rank_number rank_;
   io_worker_actor worker_;
   std::vector<registry_actor> shards_;
+  bool bound_ = false;
   std::unordered_map<std::uint64_t, caf::response_promise> waiting_;
   std::uint64_t last_request_ = 0;
 };

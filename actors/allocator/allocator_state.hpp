@@ -68,6 +68,9 @@ struct allocator_outbox {
 /// write which is late against all rules meets a free slot rather than another key's page.
 class allocator_state {
 public:
+  /// Memory of one slot: its place in the list of free ones, its generation and its state.
+  static constexpr std::uint64_t bytes_per_slot = sizeof(slot_number) + sizeof(generation_number) + 1;
+
   explicit allocator_state(const allocator_options& options);
 
   /// Before anything else: these slots are live, as an earlier run left them, in any order and any number of calls.

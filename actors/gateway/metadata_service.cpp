@@ -131,9 +131,18 @@ auto if_ok(Add add) {
 } // namespace
 
 metadata_service::metadata_service(caf::actor_system& system, std::vector<registry_actor> shards,
-                                   namespaces_actor namespaces)
+                                   namespaces_actor namespaces, std::vector<namespace_id> own)
     : system_(system), shards_(std::make_shared<const std::vector<registry_actor>>(std::move(shards))),
-      namespaces_(std::move(namespaces)) {}
+      namespaces_(std::move(namespaces)), own_(std::move(own)) {}
+
+template <class T>
+bool metadata_service::refuse_writer(const namespace_id& space, const callback<T>& then) const {
+  if (std::ranges::find(own_, space) == own_.end())
+    return false;
+  then(fail(errc::not_owner, "pages of this namespace lie in slab files that only the node writes: save through a "
+                             "client that attaches to it, or make a namespace for files of your own"));
+  return true;
+}
 
 void metadata_service::exists(const namespace_id& space, rank_number rank, std::vector<key_digest> keys,
                               callback<codes> then) const {
@@ -155,6 +164,8 @@ void metadata_service::protect(const namespace_id& space, rank_number rank, bool
 void metadata_service::allocate(const namespace_id& space, rank_number rank, duration expires_in,
                                 std::vector<key_digest> keys, std::vector<key_digest> parents,
                                 callback<locations> then) const {
+  if (refuse_writer(space, then))
+    return;
   split<reserve_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions& where) {
     return allocate_request{space, rank, expires_in, std::move(part), part_of(parents, where)};
   });
@@ -162,6 +173,8 @@ void metadata_service::allocate(const namespace_id& space, rank_number rank, dur
 
 void metadata_service::confirm(const namespace_id& space, rank_number rank, std::vector<page_ref> pages,
                                callback<codes> then) const {
+  if (refuse_writer(space, then))
+    return;
   split<result_codes>(system_, *shards_, std::move(pages), std::move(then), [&](auto part, const positions&) {
     return confirm_request{space, rank, std::move(part)};
   });
@@ -169,6 +182,8 @@ void metadata_service::confirm(const namespace_id& space, rank_number rank, std:
 
 void metadata_service::reclaim(const namespace_id& space, rank_number rank, std::vector<slot_number> slots,
                                callback<codes> then) const {
+  if (refuse_writer(space, then))
+    return;
   if (slots.empty()) {
     then(codes{});
     return;
@@ -273,6 +288,8 @@ void metadata_service::renew(const namespace_id& space, const ticket& lease, dur
 void metadata_service::reserve(const namespace_id& space, rank_number rank, const ticket& token, duration expires_in,
                                std::vector<key_digest> keys, std::vector<key_digest> parents,
                                callback<locations> then) const {
+  if (refuse_writer(space, then))
+    return;
   split<reserve_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions& where) {
     return reserve_request{space, rank, token, expires_in, std::move(part), part_of(parents, where)};
   });
@@ -280,6 +297,8 @@ void metadata_service::reserve(const namespace_id& space, rank_number rank, cons
 
 void metadata_service::commit(const namespace_id& space, rank_number rank, const ticket& token,
                               std::vector<page_ref> pages, callback<codes> then) const {
+  if (refuse_writer(space, then))
+    return;
   split<finish_reply>(
       system_, *shards_, std::move(pages), std::move(then),
       [&](auto part, const positions&) {
@@ -290,6 +309,8 @@ void metadata_service::commit(const namespace_id& space, rank_number rank, const
 
 void metadata_service::abort(const namespace_id& space, rank_number rank, const ticket& token,
                              std::vector<page_ref> pages, callback<codes> then) const {
+  if (refuse_writer(space, then))
+    return;
   if (pages.empty()) // all that the token has, wherever
     return ask_parts<finish_reply>(
         system_, *shards_,

@@ -25,7 +25,10 @@ public:
   using codes = std::vector<std::uint8_t>;
   using locations = std::vector<location>;
 
-  metadata_service(caf::actor_system& system, std::vector<registry_actor> shards, namespaces_actor namespaces);
+  /// `own` are the namespaces whose slabs the node itself writes: those who ask here cannot, so they may look, erase
+  /// and clear there, and get `not_owner` for what a writer asks.
+  metadata_service(caf::actor_system& system, std::vector<registry_actor> shards, namespaces_actor namespaces,
+                   std::vector<namespace_id> own = {});
 
   std::uint32_t shard_count() const noexcept { return static_cast<std::uint32_t>(shards_->size()); }
 
@@ -81,10 +84,15 @@ public:
   void stats(callback<registry_stats> then) const;
 
 private:
+  /// Refuses writers in a namespace of the node's own slabs: true if `then` was called.
+  template <class T>
+  bool refuse_writer(const namespace_id& space, const callback<T>& then) const;
+
   caf::actor_system& system_;
   /// Shared with what is under way, which may end after this object.
   std::shared_ptr<const std::vector<registry_actor>> shards_;
   namespaces_actor namespaces_;
+  std::vector<namespace_id> own_;
 };
 
 } // namespace troupe

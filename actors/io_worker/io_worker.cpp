@@ -125,9 +125,15 @@ void io_worker::check_slab() {
   if (state_.damaged() || parts_->slab->health() == errc::ok)
     return;
   state_.slab_is_damaged();
-  log::get("io")->error("{}: {}; nothing more is written to it, reads are tried and verified. Restart the node with "
-                        "a new slab.",
-                        parts_->slab->spec().path.string(), parts_->slab->damage());
+  const auto& spec = parts_->slab->spec();
+  if (parts_->condition)
+    parts_->condition->slab_damaged(spec.space, spec.rank,
+                                    "the slab of namespace '" + spec.space_name + "' rank " +
+                                        std::to_string(spec.rank) + " is damaged (" + parts_->slab->damage() +
+                                        "): start the node again with a new slab");
+  log::get("io")->error("{}: {}; nothing more is saved in namespace '{}' on any rank, reads are tried and verified. "
+                        "Start the node again with a new slab.",
+                        spec.path.string(), parts_->slab->damage(), spec.space_name);
 }
 
 void io_worker::on_exit() {

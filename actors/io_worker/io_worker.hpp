@@ -2,6 +2,7 @@
 
 #include "actors/io_worker/completion_target.hpp"
 #include "actors/io_worker/io_worker_state.hpp"
+#include "base/node_condition.hpp"
 #include "io/engine.hpp"
 #include "io/segment.hpp"
 #include "io/slab_file.hpp"
@@ -18,6 +19,8 @@ struct io_worker_parts {
   std::shared_ptr<completion_target> target;
   io_worker_options options;
   metrics_actor metrics;
+  /// Is told when the slab is damaged; null if nobody asks.
+  std::shared_ptr<node_condition> condition;
 };
 
 /// Reads and writes the pages of one slab file, the only one to do so. Owns the file, its lock and the ring with its

@@ -161,6 +161,34 @@ std::string namespaces_text(std::vector<namespace_info> spaces, const namespace_
   return out.str();
 }
 
+metrics_page condition_page(std::shared_ptr<const node_condition> condition, shared_budget memory) {
+  return [condition = std::move(condition), memory = std::move(memory)](std::function<void(result<std::string>)> then) {
+    std::vector<prometheus::MetricFamily> all;
+    if (condition) {
+      family_writer degraded("troupe_degraded", "1 while the node cannot do all it is there for, by reason.");
+      for (std::uint8_t i = 0; i < trouble_count; ++i)
+        degraded.add({{"reason", std::string(to_string(static_cast<trouble>(i)))}},
+                     condition->has(static_cast<trouble>(i)) ? 1 : 0);
+      family_writer slabs("troupe_slab_damaged", "1 where a slab file was removed or truncated.");
+      for (const auto& x : condition->slabs())
+        slabs.add({{"namespace", x.name.space_name}, {"rank", std::to_string(x.name.rank)}}, x.damaged ? 1 : 0);
+      all.push_back(degraded.take());
+      all.push_back(slabs.take());
+    }
+    if (memory) {
+      family_writer limit("troupe_memory_limit_bytes", "registry.memory_bytes.");
+      limit.add({}, memory->limit());
+      family_writer used("troupe_memory_used_bytes", "Memory of slots, keys, leases and reservations.");
+      used.add({}, memory->used());
+      all.push_back(limit.take());
+      all.push_back(used.take());
+    }
+    std::ostringstream out;
+    prometheus::TextSerializer().Serialize(out, all);
+    then(out.str());
+  };
+}
+
 metrics_page namespaces_page(std::shared_ptr<const metadata_service> service, const namespace_page_limits& limits) {
   return [service = std::move(service), limits](std::function<void(result<std::string>)> then) {
     service->describe({}, [limits, then = std::move(then)](result<std::vector<namespace_info>> all) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/memory_budget.hpp"
+#include "base/node_condition.hpp"
 #include "messages/messages.hpp"
 
 #include <cstddef>
@@ -32,6 +34,9 @@ struct namespace_page_limits {
 
 /// Namespaces as they are now, those of the config and those made at run time. Metrics are "troupe_namespace_…".
 metrics_page namespaces_page(std::shared_ptr<const metadata_service> service, const namespace_page_limits& limits = {});
+
+/// Whether the node is degraded, and what is left of its memory. Either may be null.
+metrics_page condition_page(std::shared_ptr<const node_condition> condition, shared_budget memory);
 
 /// The page for these namespaces.
 std::string namespaces_text(std::vector<namespace_info> spaces, const namespace_page_limits& limits);

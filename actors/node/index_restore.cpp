@@ -62,11 +62,21 @@ restore_terms terms_of(const config::node_config& options, bool continues, std::
   return out;
 }
 
+void end_ranks(const known_namespaces& known) {
+  for (const auto& x : known.ranks)
+    caf::anon_send_exit(x.allocator, caf::exit_reason::user_shutdown);
+}
+
 /// Reads the store once. A shard works on one batch while the next is being read.
 class restorer final : public store::load_visitor {
 public:
   restorer(caf::actor_system& system, store::metadata_store& from, const namespaces_config& shards, restore_terms terms)
       : system_(system), store_(from), shards_(shards), plan_(std::move(terms)), lanes_(shards.shards.size()) {}
+
+  restorer(const restorer&) = delete;
+  restorer& operator=(const restorer&) = delete;
+  /// What was spawned and not handed on would never end.
+  ~restorer() override { end_ranks(known_); }
 
   /// Before anything is read.
   result<void> add_own(std::span<const known_rank> ranks) {
@@ -101,9 +111,11 @@ public:
     if (!incarnation)
       return {};
     const auto slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(record.slots, shards_.max_slots));
-    known_.ranks.push_back({record.space, record.rank, slots,
-                            spawn_foreign_allocator(system_, shards_, {record.space, record.rank, slots}),
-                            *incarnation});
+    // A node that served only what fits would forget the rest with its pages.
+    auto made = spawn_foreign_allocator(system_, shards_, {record.space, record.rank, slots});
+    if (!made)
+      return tl::unexpected<error>(made.error());
+    known_.ranks.push_back({record.space, record.rank, slots, std::move(*made), *incarnation});
     return add_rank(known_.ranks.back());
   }
 
@@ -149,7 +161,7 @@ public:
       sum.refused += report->refused;
     }
     report(sum);
-    return std::move(known_);
+    return std::exchange(known_, {});
   }
 
 private:
@@ -321,8 +333,10 @@ result<known_namespaces> restore_index(caf::actor_system& system, store::metadat
     noted = store::write_epoch(options.data_dir, next);
   if (noted)
     noted = note(next, 0);
-  if (!noted)
+  if (!noted) {
+    end_ranks(*known);
     return tl::unexpected<error>(noted.error());
+  }
   return known;
 }
 

@@ -24,7 +24,9 @@ namespace {
 
 std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config::node_config& options,
                                          const metrics_actor& meters,
-                                         const std::shared_ptr<store::metadata_store>& store) {
+                                         const std::shared_ptr<store::metadata_store>& store,
+                                         const shared_budget& memory,
+                                         const std::shared_ptr<node_condition>& condition) {
   // Unpredictable, so that nobody can choose keys that all fall on one place of the index.
   std::random_device entropy;
   const auto seed = (std::uint64_t{entropy()} << 32U) | entropy();
@@ -40,20 +42,47 @@ std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config
     wanted.promised = std::max(options.hf3fs.protect_locations, options.hf3fs.reservation_deadline);
     wanted.change_feed = store != nullptr;
     wanted.hash_seed = seed;
+    wanted.memory = memory;
+    wanted.condition = condition;
     out.push_back(spawn_actor<registry>(system, wanted, options.namespaces, meters, store));
   }
   return out;
 }
 
 allocator_actor spawn_allocator(caf::actor_system& system, const config::node_config& options, const rank_parts& rank,
-                                const io_worker_actor& worker) {
+                                const io_worker_actor& worker, memory_share memory) {
   const auto wanted = options_for_slots(static_cast<slot_number>(rank.slots), options.storage.low_watermark,
                                         options.storage.high_watermark);
-  return spawn_actor<allocator>(system, wanted, options.namespaces[rank.space].id(), rank.rank, worker);
+  return spawn_actor<allocator>(system, wanted, options.namespaces[rank.space].id(), rank.rank, worker,
+                                std::move(memory));
 }
 
-namespaces_config config_of_namespaces(const config::node_config& options, const node_children& children) {
+/// The memory of a rank of the config: its allocator's, and what the io worker keeps of each slot.
+result<memory_share> memory_of(const config::node_config& options, const rank_parts& rank,
+                               const shared_budget& memory) {
+  return memory_share::of(memory, rank.slots * config::bytes_per_slot,
+                          "rank " + std::to_string(rank.rank) + " of namespace \"" +
+                              options.namespaces[rank.space].name + "\" with " + std::to_string(rank.slots) + " slots");
+}
+
+/// Without a store to do so: shards learn how many slots the ranks of the config have. Blocks.
+result<void> tell_shards(caf::actor_system& system, const std::vector<registry_actor>& shards,
+                         const std::vector<known_rank>& ranks) {
+  result<void> outcome;
+  caf::scoped_actor self{system};
+  for (const auto& shard : shards)
+    for (const auto& x : ranks)
+      self->request(shard, caf::infinite, add_rank_request{x.space, x.rank, x.slots, x.allocator, x.incarnation})
+          .receive([] {}, [&](const caf::error& e) { outcome = tl::unexpected<error>(from_caf(e)); });
+  return outcome;
+}
+
+namespaces_config config_of_namespaces(const config::node_config& options, const node_children& children,
+                                       const std::vector<known_rank>& own_ranks, const shared_budget& memory) {
   namespaces_config out;
+  out.memory = memory;
+  out.own = options.namespaces;
+  out.own_ranks = own_ranks;
   out.shards = children.shards;
   out.max_slots = options.hf3fs.max_pages_per_rank;
   out.low_watermark = options.storage.low_watermark;
@@ -87,13 +116,20 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   auto lock = io::lock_data_directory(options.data_dir);
   if (!lock)
     return tl::unexpected<error>(lock.error());
+  const auto memory = std::make_shared<memory_budget>(options.registry.memory_bytes);
   std::vector<rank_parts> ranks;
+  std::vector<memory_share> shares;
+  const auto condition = std::make_shared<node_condition>();
   for (std::size_t space = 0; space < options.namespaces.size(); ++space)
     for (rank_number rank = 0; rank < options.namespaces[space].world_size; ++rank) {
       auto opened = open_rank(options, space, rank);
       if (!opened)
         return tl::unexpected<error>(opened.error());
+      auto share = memory_of(options, *opened, memory);
+      if (!share)
+        return tl::unexpected<error>(share.error());
       ranks.push_back(std::move(*opened));
+      shares.push_back(std::move(*share));
     }
   auto store = open_index(options);
   if (!store)
@@ -102,14 +138,17 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   node_children children;
   children.spaces = options.namespaces;
   children.metrics = spawn_actor<metrics>(system, options.node_name);
-  children.shards = spawn_shards(system, options, children.metrics, *store);
+  children.shards = spawn_shards(system, options, children.metrics, *store, memory, condition);
   registry_peers peers;
   peers.shards = children.shards;
   std::vector<known_rank> own_ranks;
-  for (auto& x : ranks) {
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    auto& x = ranks[i];
     x.worker->metrics = children.metrics;
+    x.worker->condition = condition;
+    condition->add_slab({options.namespaces[x.space].id(), options.namespaces[x.space].name, x.rank});
     const auto worker = spawn_actor<io_worker>(system, x.worker);
-    const auto slot_owner = spawn_allocator(system, options, x, worker);
+    const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(shares[i]));
     children.ranks.push_back({x.rank, x.slots, worker, slot_owner});
     children.space_of_rank.push_back(x.space);
     peers.allocators.push_back(slot_owner);
@@ -123,7 +162,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   for (const auto& x : peers.allocators)
     caf::anon_send(x, bind_atom_v, peers);
 
-  const auto run_time = config_of_namespaces(options, children);
+  const auto run_time = config_of_namespaces(options, children, own_ranks, memory);
   known_namespaces known;
   if (*store) {
     auto restored = restore_index(system, **store, run_time, options, own_ranks);
@@ -132,12 +171,20 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
       return tl::unexpected<error>(restored.error());
     }
     known = std::move(*restored);
-  } else if (auto left = leave_index_aside(options); !left) {
-    end_all(children);
-    return tl::unexpected<error>(left.error());
+  } else {
+    auto left = leave_index_aside(options);
+    if (left)
+      left = tell_shards(system, children.shards, own_ranks);
+    if (!left) {
+      end_all(children);
+      return tl::unexpected<error>(left.error());
+    }
   }
   children.namespaces = spawn_actor<namespaces>(system, run_time, known.spaces, known.ranks);
-  node_services services{{}, {}, children.shards, children.namespaces, children.metrics, key_secret(*store)};
+  node_services services{{}, {},     children.shards, children.namespaces, children.metrics,
+                         {}, memory, condition,       key_secret(*store)};
+  for (const auto& x : options.namespaces)
+    services.own_spaces.push_back(x.id());
   auto supervisor =
       spawn_actor<node>(system, std::make_shared<const config::node_config>(options), std::move(children));
   services.node = supervisor;

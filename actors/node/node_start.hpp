@@ -1,6 +1,8 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/memory_budget.hpp"
+#include "base/node_condition.hpp"
 #include "config/node_config.hpp"
 #include "io/unique_descriptor.hpp"
 #include "messages/messages.hpp"
@@ -21,6 +23,12 @@ struct node_services {
   std::vector<registry_actor> shards;
   namespaces_actor namespaces;
   metrics_actor metrics;
+  /// Namespaces of the config, whose pages lie in the node's own slabs.
+  std::vector<namespace_id> own_spaces;
+  /// Memory of ranks, keys and leases.
+  shared_budget memory;
+  /// Whether the node is degraded.
+  std::shared_ptr<node_condition> condition;
   /// Hashes keys that are text. Stays the same as long as the index does.
   std::array<std::byte, 32> key_secret{};
 };

@@ -26,7 +26,8 @@ key_space::key_space(const settings& how)
     : spec_(std::make_shared<const namespace_spec>(how.spec)), options_(how.options), id_(spec_->id()),
       shard_(how.shard), shard_count_(how.shard_count),
       children_hold_(coarse_clock::since_beginning(how.children_hold)), table_(limit_of(how), how.hash_seed),
-      policy_(std::make_unique<recency_policy>()), outbox_(id_, limit_of(how), shard_count_, how.change_feed) {
+      policy_(std::make_unique<recency_policy>()), budget_(how.memory), memory_(how.memory),
+      outbox_(id_, limit_of(how), shard_count_, how.change_feed) {
   const auto limit = limit_of(how);
   ranks_ = std::make_unique<rank_state[]>(limit);
   keys_by_live_.assign(std::size_t{limit} + 1, 0);
@@ -55,6 +56,8 @@ void key_space::add_rank(rank_number rank, std::uint32_t slots, incarnation_numb
   if (r.registered && r.slots == slots && r.incarnation == incarnation)
     return;
   r.slots = slots;
+  if (r.cleared_slots != slots)
+    r.cleared_slots = 0;
   r.incarnation = incarnation;
   // Before any page of it: a shard's changes are stored in their order.
   outbox_.change(rank_added{id_, rank, slots, incarnation});
@@ -62,6 +65,12 @@ void key_space::add_rank(rank_number rank, std::uint32_t slots, incarnation_numb
     return;
   table_.add_rank(rank);
   complete_at_ = static_cast<std::uint32_t>(ranks().size());
+}
+
+void key_space::note_cleared(rank_number rank) noexcept {
+  for (const auto r : ranks())
+    if (rank == all_ranks || rank == r)
+      ranks_[r].cleared_slots = ranks_[r].slots;
 }
 
 rank_info key_space::info_of(rank_number rank) const {
@@ -132,6 +141,23 @@ void key_space::give_back(std::span<const entry_index> entries) {
 entry_index key_space::find_or_create(const key_digest& key, entry_index hint) {
   const auto found = table_.refresh(hint, key);
   return found != no_entry ? found : table_.create(key);
+}
+
+void key_space::make_room(std::uint64_t fresh, rank_number rank, coarse_time now) {
+  const auto unused = table_.unused();
+  may_grow_ = fresh <= unused || !budget_ || budget_->has_room((fresh - unused) * table_.bytes_per_key());
+  if (may_grow_)
+    return;
+  constexpr std::uint64_t looks_in_vain = 64;
+  const auto wanted = static_cast<std::uint32_t>(fresh - unused);
+  evict(rank, wanted, static_cast<std::uint32_t>(wanted + looks_in_vain), now);
+}
+
+entry_index key_space::find_or_admit(const key_digest& key, entry_index hint) {
+  const auto found = table_.refresh(hint, key);
+  if (found != no_entry)
+    return found;
+  return may_grow_ || table_.unused() > 0 ? table_.create(key) : no_entry;
 }
 
 void key_space::end_request(std::span<const entry_index> entries) noexcept {
@@ -222,6 +248,7 @@ bool key_space::make_live(entry_index i, rank_number rank, slot_ref where) {
     --keys_by_live_[e.live];
   ++keys_by_live_[++e.live];
   ++ranks_[rank].pages;
+  ranks_[rank].cleared_slots = 0;
   assign_slot(i, rank, where.slot);
   chance_ = true;
   return e.live == 1;

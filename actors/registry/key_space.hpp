@@ -3,6 +3,7 @@
 #include "actors/registry/eviction_policy.hpp"
 #include "actors/registry/key_table.hpp"
 #include "actors/registry/registry_outbox.hpp"
+#include "base/memory_budget.hpp"
 #include "base/namespace_spec.hpp"
 
 #include <cstdint>
@@ -40,6 +41,9 @@ struct key_info {
 /// still holds is the page's slot.
 class key_space {
 public:
+  /// Memory of a slot that is found by its number: `namespace_options::slot_index`.
+  static constexpr std::uint64_t bytes_per_indexed_slot = sizeof(std::uint32_t);
+
   struct settings {
     namespace_spec spec;
     namespace_options options;
@@ -50,6 +54,8 @@ public:
     bool change_feed = false;
     /// How long children keep a key that would be evicted else.
     duration children_hold = std::chrono::minutes(10);
+    /// Null for no limit.
+    shared_budget memory{};
   };
 
   explicit key_space(const settings& how);
@@ -62,6 +68,11 @@ public:
   /// until they have a page of a new one. `incarnation` is kept beside pages that are published from now on; 0 leaves
   /// it as it is.
   void add_rank(rank_number rank, std::uint32_t slots, incarnation_number incarnation = 0);
+  /// Forgets how many slots a rank has that holds none: it can be registered with another number.
+  void retire_rank(rank_number rank) noexcept { ranks_[rank].slots = 0; }
+  /// The rank was cleared, or all were; holds until it has a page again, or other slots.
+  void note_cleared(rank_number rank) noexcept;
+  bool was_cleared(rank_number rank) const noexcept { return ranks_[rank].cleared_slots != 0; }
   incarnation_number incarnation_of(rank_number rank) const noexcept { return ranks_[rank].incarnation; }
 
   /// The namespace is also somebody else's, which may tell more strictly what becomes of it after a restart.
@@ -95,6 +106,20 @@ public:
 
   /// The entry of a key, made if need be; `no_entry` if the index is full.
   entry_index find_or_create(const key_digest& key, entry_index hint);
+
+  /// Before keys come that are new, about so many: where the memory has no room for them, those that can be evicted
+  /// make place. `find_or_admit` says which keys may come, until the next call.
+  void make_room(std::uint64_t fresh, rank_number rank, coarse_time now);
+
+  /// As `find_or_create`; `no_entry` also if there is neither room nor an entry that was given back. Parents are not
+  /// asked for, since each is named by a key that came in.
+  entry_index find_or_admit(const key_digest& key, entry_index hint);
+
+  /// Brings what is counted against the memory up to date.
+  void account() noexcept {
+    if (budget_)
+      memory_.set(table_.resident_bytes() + policy_->resident_bytes());
+  }
 
   /// Marks the entry. False if it was marked before, since the last `end_request`, to which all entries go.
   bool first_in_request(entry_index i) noexcept {
@@ -189,6 +214,8 @@ private:
     bool registered = false;
     std::uint32_t slots = 0;
     incarnation_number incarnation = 0;
+    /// How many slots it had when it was cleared; 0 if it was not, or has had a page since.
+    std::uint32_t cleared_slots = 0;
     std::uint64_t pages = 0;
     std::uint64_t reserved = 0;
     std::uint64_t withheld = 0;
@@ -226,6 +253,10 @@ private:
   coarse_time children_hold_;
   key_table table_;
   std::unique_ptr<eviction_policy> policy_;
+  shared_budget budget_;
+  memory_share memory_;
+  /// New keys may take new memory.
+  bool may_grow_ = true;
   outbox_collector outbox_;
   /// Slots that wait for the last lease of a key.
   std::unordered_map<entry_index, std::vector<withheld_slot>> withheld_;

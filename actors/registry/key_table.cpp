@@ -126,6 +126,12 @@ void key_table::prefetch_entry_of(const key_digest& key) const noexcept {
     entries_.prefetch(entry);
 }
 
+std::uint64_t key_table::bytes_per_key() const noexcept {
+  constexpr std::uint64_t of_index = 21;
+  constexpr std::uint64_t of_order = 8;
+  return sizeof(key_entry) + sizeof(key_digest) + of_index + of_order + ranks_.size() * sizeof(page_cell);
+}
+
 std::uint64_t key_table::resident_bytes() const noexcept {
   auto bytes = index_.resident_bytes() + entries_.resident_bytes() + parents_.resident_bytes();
   for (const auto rank : ranks_)

@@ -122,6 +122,10 @@ public:
 
   /// Entries in use, ghosts included.
   std::uint64_t size() const noexcept { return index_.size(); }
+  /// Entries that were given back, and are taken before new memory is.
+  std::uint64_t unused() const noexcept { return end_ - size(); }
+  /// Memory of a key, at most, on average over many: with its place in an `eviction_policy`.
+  std::uint64_t bytes_per_key() const noexcept;
   /// All entries have indexes below this one.
   entry_index end() const noexcept { return end_; }
   std::uint64_t resident_bytes() const noexcept;

@@ -19,6 +19,10 @@ constexpr int max_waits = 4;
 
 constexpr std::size_t samples_max = 1024;
 
+/// Damaged pages that are logged one by one, in each interval.
+constexpr std::uint32_t damage_lines = 10;
+constexpr auto damage_interval = std::chrono::seconds(10);
+
 /// Answers that wait for the store at one time. Beyond it, changes are refused until the disk has caught up.
 constexpr std::size_t max_waiting_for_store = 1U << 16U;
 
@@ -31,7 +35,8 @@ std::chrono::sys_seconds today() {
 registry::registry(caf::actor_config& config, const registry_options& options,
                    const std::vector<namespace_spec>& spaces, metrics_actor metrics,
                    std::shared_ptr<store::metadata_store> store)
-    : registry_actor::base(config), state_(options), store_(std::move(store)), metrics_(std::move(metrics)) {
+    : registry_actor::base(config), state_(options), store_(std::move(store)), metrics_(std::move(metrics)),
+      damage_(damage_lines, damage_interval) {
   if (store_)
     journal_.emplace();
   for (const auto& spec : spaces)
@@ -99,8 +104,7 @@ registry::behavior_type registry::make_behavior() {
         return serve_change(request_kind::abort, x.pages.size(), [&](timestamp t) { return state_.abort(x, t); });
       },
       [this](const invalidate_request& x) {
-        return serve_change(request_kind::invalidate, x.pages.size(),
-                            [&](timestamp t) { return state_.invalidate(x, t); });
+        return serve_change(request_kind::invalidate, x.pages.size(), [&](timestamp t) { return invalidate(x, t); });
       },
       [this](const link_request& x) -> caf::result<void> {
         const auto linked = state_.link(x, now());
@@ -142,10 +146,13 @@ registry::behavior_type registry::make_behavior() {
                             [&](timestamp) { return state_.add_namespace(x.spec, x.options); });
       },
       [this](const remove_namespace_request& x) {
-        return serve_change(request_kind::invalidate, 1, [&](timestamp t) { return state_.remove_namespace(x, t); });
+        return serve_change(request_kind::invalidate, 1, [&](timestamp t) { return remove_namespace(x, t); });
       },
       [this](const add_rank_request& x) {
         return serve_change(request_kind::invalidate, 1, [&](timestamp) { return add_rank(x); });
+      },
+      [this](const retire_rank_request& x) {
+        return serve(request_kind::invalidate, 1, [&](timestamp) { return retire_rank(x); });
       },
       [this](const describe_request& x) { return to_caf(state_.describe(x)); },
       [this](const key_request& x) { return to_caf(state_.look_up(x, now())); },
@@ -178,6 +185,8 @@ registry::behavior_type registry::make_behavior() {
         flush();
         if (journal_)
           write_changes();
+        if (const auto more_damage = damage_.take_untold(now()); more_damage > 0)
+          log::get("registry")->warn("and {} more damaged pages since the last ones named here", more_damage);
         if (!samples_.samples.empty() && metrics_)
           send(metrics_, std::exchange(samples_, {}));
         if (more)
@@ -201,16 +210,13 @@ void registry::tick_later() {
 caf::result<void> registry::bind(const registry_peers& peers) {
   if (peers.spaces.size() != peers.allocators.size() || peers.ranks.size() != peers.allocators.size())
     return to_caf(error{errc::invalid_argument, "each allocator needs one namespace and one rank"});
+  // Another list would replace allocators whose slots have pages.
+  if (std::exchange(bound_, true))
+    return to_caf(error{errc::exists, "the registry knows its peers already"});
   shards_ = peers.shards;
-  allocators_.clear();
   for (std::size_t i = 0; i < peers.allocators.size(); ++i)
-    allocators_.emplace(std::pair(peers.spaces[i], peers.ranks[i]), peers.allocators[i]);
+    allocators_.add(peers.spaces[i], peers.ranks[i], peers.allocators[i]);
   return caf::unit;
-}
-
-const allocator_actor* registry::allocator_of(const namespace_id& space, rank_number rank) const {
-  const auto i = allocators_.find({space, rank});
-  return i == allocators_.end() ? nullptr : &i->second;
 }
 
 caf::result<reserve_reply> registry::reserve(const reserve_request& wanted) {
@@ -257,7 +263,7 @@ void registry::go_on(const allocate_request& wanted, result<reserve_plan> plan, 
 
 void registry::take_slots(plan_id plan, const namespace_id& space, rank_number rank, const ticket& token,
                           std::uint32_t count) {
-  const auto* slots = allocator_of(space, rank);
+  const auto* slots = allocators_.find(space, rank);
   if (slots == nullptr) {
     granted(plan, {});
     return;
@@ -293,10 +299,45 @@ void registry::granted(plan_id plan, const std::vector<slot_ref>& slots) {
 }
 
 result<void> registry::add_rank(const add_rank_request& x) {
+  if (auto other = allocators_.check(x.space, x.rank, x.allocator); x.allocator && !other)
+    return other;
   auto added = state_.add_rank(x.space, x.rank, x.slots, x.incarnation);
   if (added && x.allocator)
-    allocators_[{x.space, x.rank}] = x.allocator;
+    allocators_.add(x.space, x.rank, x.allocator);
   return added;
+}
+
+result<void> registry::retire_rank(const retire_rank_request& x) {
+  auto retired = state_.retire_rank(x.space, x.rank);
+  if (retired)
+    allocators_.remove(x.space, x.rank);
+  return retired;
+}
+
+result<remove_namespace_reply> registry::remove_namespace(const remove_namespace_request& x, timestamp t) {
+  auto removed = state_.remove_namespace(x, t);
+  // Its slots go with its allocators. Whoever holds one of these keeps its memory.
+  if (removed && !removed->more)
+    allocators_.remove(x.space);
+  return removed;
+}
+
+result<finish_reply> registry::invalidate(const invalidate_request& x, timestamp t) {
+  auto ended = state_.invalidate(x, t);
+  if (!ended)
+    return ended;
+  for (std::size_t i = 0; i < ended->results.size(); ++i) {
+    if (ended->results[i] != static_cast<std::uint8_t>(errc::ok) || !damage_.tell(t))
+      continue;
+    const auto& page = x.pages[i];
+    const auto reason = i < x.reasons.size() && x.reasons[i] < errc_count ? to_string(static_cast<errc>(x.reasons[i]))
+                                                                          : std::string_view("no reason given");
+    log::get("registry")
+        ->warn("namespace '{}' rank {} slot {}: the page of key {} is damaged ({}); it is served no more, and can be "
+               "saved anew",
+               state_.space_name(x.space), x.rank, page.where.slot, to_string(page.key), reason);
+  }
+  return ended;
 }
 
 void registry::flush() {
@@ -312,17 +353,19 @@ void registry::flush() {
                 });
   if (!journal_) {
     for (const auto& batch : out.slots)
-      tell_allocator(batch);
+      if (const auto* to = allocators_.find(batch.space, batch.rank))
+        tell_allocator(*to, batch);
     return;
   }
   journal_->append(out.changes, out.sequence, today());
   write_changes();
-  if (!out.slots.empty())
-    journal_->when_durable([this, slots = std::move(out.slots)](const error* failed) {
-      if (failed == nullptr)
-        for (const auto& batch : slots)
-          tell_allocator(batch);
-    });
+  for (auto& batch : out.slots)
+    // Goes to who serves the rank now: by then it may have been retired.
+    if (const auto* to = allocators_.find(batch.space, batch.rank))
+      journal_->when_durable([this, to = *to, batch = std::move(batch)](const error* failed) {
+        if (failed == nullptr)
+          tell_allocator(to, batch);
+      });
 }
 
 void registry::write_changes() {
@@ -345,14 +388,13 @@ void registry::write_changes() {
 
 void registry::store_failed(const error& why) {
   log::get("registry")->critical("the index can no longer be made durable, so the node ends: {}", to_string(why));
+  if (const auto& condition = state_.options().condition)
+    condition->index_failed("the index can no longer be made durable: " + why.text);
   journal_->fail(why);
   quit(to_caf(why));
 }
 
-void registry::tell_allocator(const slots_to_allocator& batch) {
-  const auto* to = allocator_of(batch.space, batch.rank);
-  if (to == nullptr)
-    return;
+void registry::tell_allocator(const allocator_actor& to, const slots_to_allocator& batch) {
   const auto check = [](const char* verb) {
     return std::pair(
         [verb](const slot_results& reply) {
@@ -367,17 +409,17 @@ void registry::tell_allocator(const slots_to_allocator& batch) {
   };
   if (!batch.publish.slots.empty()) {
     const auto [ok, bad] = check("publish");
-    request(*to, caf::infinite, publish_page_atom_v, batch.publish).then(ok, bad);
+    request(to, caf::infinite, publish_page_atom_v, batch.publish).then(ok, bad);
   }
   for (const auto* part : {&batch.abort, &batch.unused})
     if (!part->slots.empty()) {
       const auto [ok, bad] = check("abort");
-      request(*to, caf::infinite, abort_atom_v, *part).then(ok, bad);
+      request(to, caf::infinite, abort_atom_v, *part).then(ok, bad);
     }
   for (const auto* part : {&batch.release, &batch.suspect})
     if (!part->slots.empty()) {
       const auto [ok, bad] = check("release");
-      request(*to, caf::infinite, release_atom_v, *part).then(ok, bad);
+      request(to, caf::infinite, release_atom_v, *part).then(ok, bad);
     }
 }
 

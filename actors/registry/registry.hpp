@@ -1,11 +1,12 @@
 #pragma once
 
 #include "actors/registry/journal.hpp"
+#include "actors/registry/rank_table.hpp"
 #include "actors/registry/registry_state.hpp"
+#include "base/log_limit.hpp"
 #include "messages/messages.hpp"
 #include "store/metadata_store.hpp"
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -42,6 +43,9 @@ private:
   void granted(plan_id plan, const std::vector<slot_ref>& slots);
   caf::result<void> bind(const registry_peers& peers);
   result<void> add_rank(const add_rank_request& x);
+  result<void> retire_rank(const retire_rank_request& x);
+  result<remove_namespace_reply> remove_namespace(const remove_namespace_request& x, timestamp t);
+  result<finish_reply> invalidate(const invalidate_request& x, timestamp t);
   void tick_at_once();
   void tick_later();
   /// Sends what the last call left behind; before that call is answered.
@@ -49,8 +53,7 @@ private:
   /// Gives the store what it has not got, if it is not busy with what it has.
   void write_changes();
   void store_failed(const error& why);
-  void tell_allocator(const slots_to_allocator& batch);
-  const allocator_actor* allocator_of(const namespace_id& space, rank_number rank) const;
+  void tell_allocator(const allocator_actor& to, const slots_to_allocator& batch);
 
   /// Runs one call of the state, sends what follows from it, notes how long it took, and answers.
   template <class Call>
@@ -62,7 +65,9 @@ private:
 
   registry_state state_;
   std::vector<registry_actor> shards_;
-  std::map<std::pair<namespace_id, rank_number>, allocator_actor> allocators_;
+  /// Its peers have been named.
+  bool bound_ = false;
+  rank_table<allocator_actor> allocators_;
   /// Who waits for the slots of a reservation: the request, and repetitions of it.
   std::unordered_map<plan_id, std::vector<caf::response_promise>> plans_;
   /// Who waits for another request's plan, to ask again after it.
@@ -78,6 +83,8 @@ private:
   std::optional<journal> journal_;
   metrics_actor metrics_;
   latency_batch samples_;
+  /// Of damaged pages.
+  log_limit damage_;
   /// Ticks on their way to this actor; there is always one, and seldom two.
   std::size_t ticks_ = 0;
 };

@@ -126,8 +126,10 @@ result<reserve_plan> registry_state::begin_allocate(const allocate_request& requ
   if (fresh > 0)
     if (auto full = check_reservation_limits(fresh, 0))
       return refuse(std::move(*full));
+  space->keys.make_room(fresh, request.rank, clock_.now(now));
   mark_anonymous(*space, request, now, plan);
   space->keys.touch(used_);
+  space->keys.account();
   return plan;
 }
 
@@ -141,7 +143,7 @@ void registry_state::mark_anonymous(const checked_space& space, const allocate_r
   used_.clear();
   auto previous = no_entry;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto entry = space.keys.find_or_create(keys[i], found_[i]);
+    const auto entry = space.keys.find_or_admit(keys[i], found_[i]);
     if (entry == no_entry) {
       answers[i] = answer(errc::full);
       continue;

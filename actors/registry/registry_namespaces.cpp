@@ -132,7 +132,8 @@ result<void> registry_state::add_namespace(const namespace_spec& spec, const nam
     spaces_.emplace_back();
   spaces_[number] = std::make_unique<key_space>(key_space::settings{spec, options, options_.shard, options_.shard_count,
                                                                     options_.hash_seed, options_.change_feed,
-                                                                    options_.children_hold});
+                                                                    options_.children_hold, options_.memory});
+  spaces_[number]->account();
   space_numbers_.emplace(id, number);
   return {};
 }
@@ -162,6 +163,27 @@ result<void> registry_state::add_rank(const namespace_id& id, rank_number rank, 
   if (renewed && info.pages + info.reserved + info.withheld > 0)
     return refuse({errc::busy, name + " has pages of an earlier registration; clear it first"});
   space.add_rank(rank, slots, incarnation);
+  return {};
+}
+
+result<void> registry_state::retire_rank(const namespace_id& id, rank_number rank) {
+  const auto found = find_rank(id, rank);
+  if (!found)
+    return refuse(found.error());
+  auto& space = found->keys;
+  const auto name = "rank " + std::to_string(rank) + " of namespace \"" + space.spec().name + "\"";
+  const auto held = space.info_of(rank);
+  // That it holds nothing is not enough: two groups of engines that were given one namespace by mistake would take it
+  // from each other as long as neither has saved anything.
+  if (held.pages > 0 || !space.was_cleared(rank))
+    return refuse({errc::identity_mismatch, name + " has " + std::to_string(held.slots) + " slots, " +
+                                                std::to_string(held.pages) +
+                                                " of them with pages, and cannot have others before it is cleared"});
+  if (held.reserved + held.withheld > 0)
+    return refuse({errc::busy, name + " has " + std::to_string(held.reserved) + " reserved slots, and " +
+                                   std::to_string(held.withheld) +
+                                   " that readers may still use: try again when their time is over"});
+  space.retire_rank(rank);
   return {};
 }
 
@@ -212,6 +234,7 @@ bool registry_state::finish_removal(const removal& what) {
     return false;
   space->outbox().drain_into(left_over_);
   holds_.forget_space(what.space);
+  evicted_keys_ += space->evicted_keys(); // totals never fall
   space.reset();
   return true;
 }
@@ -295,6 +318,7 @@ result<clear_reply> registry_state::clear(const clear_request& request, timestam
   if (request.rank != all_ranks)
     if (auto bad = check_rank(space, request.rank))
       return refuse(std::move(*bad));
+  space.note_cleared(request.rank);
   clear_reply reply;
   reply.next = space.clear(request.rank, request.from, options_.max_clear_looks, clock_.now(now), reply.pages);
   reply.more = reply.next < space.table().end();

@@ -128,6 +128,9 @@ result<reserve_plan> registry_state::begin_reserve(const reserve_request& reques
   auto& space = *spaces_[*space_at];
   if (auto bad = check_reserve(space, request))
     return refuse(std::move(*bad));
+  // On all ranks: a key that one of them cannot store never becomes complete.
+  if (auto degraded = options_.condition ? options_.condition->refuses_saves(request.space) : std::nullopt)
+    return refuse(std::move(*degraded));
 
   const reservation_name name{request.token, *space_at, request.rank};
   const auto& keys = request.keys.items;
@@ -153,8 +156,10 @@ result<reserve_plan> registry_state::begin_reserve(const reserve_request& reques
 
   reserve_plan plan;
   std::optional<reservation_number> number;
+  space.make_room(static_cast<std::uint64_t>(fresh), request.rank, clock_.now(now));
   mark_keys(space, name, request, now, plan.reply.results.items, number);
   space.touch(used_);
+  space.account();
   if (!number)
     return plan;
   auto& r = reservations_.at(*number);
@@ -176,7 +181,7 @@ void registry_state::mark_keys(key_space& space, const reservation_name& name, c
   used_.clear();
   auto previous = no_entry;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto entry = space.find_or_create(keys[i], found_[i]);
+    const auto entry = space.find_or_admit(keys[i], found_[i]);
     if (entry == no_entry) {
       answers[i] = answer(errc::full);
       continue;

@@ -39,7 +39,7 @@ struct registry_state::restoring {
 };
 
 registry_state::registry_state(const registry_options& options)
-    : options_(options), restoring_(std::make_unique<restoring>()) {
+    : options_(options), tables_(options.memory), restoring_(std::make_unique<restoring>()) {
   assert(options_.shard < options_.shard_count);
 }
 

@@ -176,6 +176,11 @@ result<std::uint32_t> registry_state::take_lease(std::uint32_t space, const tick
     if (leases_.count(name.owner) >= most)
       return fail(errc::limit_exceeded,
                   "the client holds " + std::to_string(most) + " leases, the most that are allowed; release some");
+    constexpr std::uint64_t bytes_per_lease = 256;
+    const auto bytes = bytes_per_lease + entries.size() * sizeof(entry_index);
+    if (options_.memory && !options_.memory->has_room_for_leases(bytes))
+      return fail(errc::limit_exceeded, "registry.memory_bytes are used up, and there are no new leases: wait until "
+                                        "others end, or raise it");
     number = leases_.open(name, space, now + lease_for);
     leases_.at(*number).counts = bounds != lease_bounds{};
     leases_.at(*number).by_reader = bounds.readers_share > 0;
@@ -361,7 +366,17 @@ bool registry_state::owner_died(owner_id owner, timestamp now) {
   return tick(now);
 }
 
+void registry_state::account() {
+  if (!options_.memory)
+    return;
+  tables_.set(leases_.resident_bytes() + reservations_.resident_bytes() + anonymous_.resident_bytes());
+  for (const auto& space : spaces_)
+    if (space)
+      space->account();
+}
+
 bool registry_state::tick(timestamp now) {
+  account();
   std::size_t left = options_.tick_work;
   while (left > 0) {
     const auto number = leases_.due(now);
@@ -422,6 +437,7 @@ registry_outbox registry_state::take_outbox() {
 
 registry_stats registry_state::stats() const {
   registry_stats s;
+  s.evicted_keys = evicted_keys_;
   for (const auto& space : spaces_) {
     if (!space)
       continue;
@@ -449,6 +465,11 @@ std::uint64_t registry_state::keys() const {
   for (const auto& space : spaces_)
     n += space ? space->keys() : 0;
   return n;
+}
+
+std::string registry_state::space_name(const namespace_id& id) const {
+  const auto* space = find_space(id);
+  return space != nullptr ? space->spec().name : std::string();
 }
 
 bool registry_state::is_complete(const namespace_id& id, const key_digest& key) const {

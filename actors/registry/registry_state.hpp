@@ -9,7 +9,9 @@
 #include "actors/registry/reservation_table.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/memory_budget.hpp"
 #include "base/namespace_spec.hpp"
+#include "base/node_condition.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <cstdint>
@@ -61,6 +63,11 @@ struct registry_options {
   bool change_feed = false;
   /// Makes the hash of the key index unpredictable. Any value will do in tests.
   std::uint64_t hash_seed = 0;
+  /// Of keys, leases and reservations, shared with others; null for no limit. When it is used up, a new key takes the
+  /// place of one that can be evicted, or its reservation answers full, and there are no new leases.
+  shared_budget memory{};
+  /// Says in which namespaces nothing can be saved; null if nobody does.
+  std::shared_ptr<node_condition> condition{};
 };
 
 /// Names a reservation that waits for slots, from `begin_reserve` to `finish_reserve`.
@@ -113,6 +120,9 @@ public:
   /// As `add_rank_request` says, but for the allocator, of which the actor knows.
   result<void> add_rank(const namespace_id& space, rank_number rank, std::uint32_t slots,
                         incarnation_number incarnation = 0);
+
+  /// As `retire_rank_request` says, but for the allocator.
+  result<void> retire_rank(const namespace_id& space, rank_number rank);
 
   /// As `remove_namespace_request` says. Slots go back through the outbox, withheld ones too. `tick` ends leases and
   /// reservations; there is `more` as long as any are left, slots on their way to a reservation included.
@@ -218,6 +228,8 @@ public:
   /// Keys with at least one page, in all namespaces.
   std::uint64_t keys() const;
   bool is_complete(const namespace_id& space, const key_digest& key) const;
+  /// Empty for one that is not known.
+  std::string space_name(const namespace_id& space) const;
 
   /// What a slot that is not with its allocator is doing here; reserved is with or without a token.
   enum class page_use : std::uint8_t { reserved, live, withheld };
@@ -262,6 +274,8 @@ private:
                                     std::span<const key_digest> keys, timestamp now);
   std::optional<error> check_same_lease(std::uint32_t space, const ticket& name, timestamp now);
   std::optional<error> check_reservation_limits(std::uint64_t pages, owner_id owner) const;
+  /// Brings what is counted against the budget up to date.
+  void account();
 
   /// Where the rank's pages lie, one answer per key; `used_` are the entries that were found.
   packed<location> find_pages(const key_space& space, rank_number rank, std::span<const key_digest> keys,
@@ -326,6 +340,8 @@ private:
   std::string check_slots() const;
 
   registry_options options_;
+  /// Of leases and reservations.
+  memory_share tables_;
   coarse_clock clock_;
   /// Null where a namespace was removed.
   std::vector<std::unique_ptr<key_space>> spaces_;
@@ -342,6 +358,8 @@ private:
   /// Of namespaces that are gone.
   registry_outbox left_over_;
   std::uint64_t changes_ = 0;
+  /// Of namespaces that are gone.
+  std::uint64_t evicted_keys_ = 0;
   std::uint64_t expired_leases_ = 0;
   std::uint64_t expired_reservations_ = 0;
   std::uint64_t invalidated_pages_ = 0;

@@ -98,7 +98,7 @@ void load_state::on_read(call_id id, result<io_reply> reply, timestamp now) {
   }
   if (reply)
     found_room();
-  std::vector<std::uint32_t> bad;
+  std::vector<bad_page> bad;
   std::vector<std::uint32_t> positions;
   std::vector<std::uint64_t> buffers;
   std::vector<std::uint64_t> unused;
@@ -111,7 +111,7 @@ void load_state::on_read(call_id id, result<io_reply> reply, timestamp now) {
       continue;
     }
     if (page_is_bad(code))
-      bad.push_back(position);
+      bad.push_back({position, code});
     resolve(*t, position, code);
     unused.push_back(what.buffers[i]);
   }
@@ -136,13 +136,13 @@ void load_state::on_scatter(call_id id, result<copy_reply> reply, timestamp now)
   give_back_buffers(what.buffers);
   if (reply)
     add_copy_time(*t, what, *reply, now);
-  std::vector<std::uint32_t> bad;
+  std::vector<bad_page> bad;
   for (std::size_t i = 0; i < what.positions.size(); ++i) {
     const auto position = what.positions[i];
     const auto code = reply ? code_at(reply->results, i) : reply.error().code;
     t->pages[position].being_written = false;
     if (page_is_bad(code))
-      bad.push_back(position);
+      bad.push_back({position, code});
     if (code == errc::ok)
       t->bytes += options().page_bytes;
     resolve(*t, position, code);
@@ -153,16 +153,17 @@ void load_state::on_scatter(call_id id, result<copy_reply> reply, timestamp now)
   pump(now);
 }
 
-void load_state::send_invalidate(task& t, const std::vector<std::uint32_t>& positions, timestamp now) {
+void load_state::send_invalidate(task& t, const std::vector<bad_page>& bad, timestamp now) {
   std::vector<key_digest> keys;
-  keys.reserve(positions.size());
-  for (const auto i : positions)
-    keys.push_back(t.pages[i].key);
+  keys.reserve(bad.size());
+  for (const auto& x : bad)
+    keys.push_back(t.pages[x.position].key);
   for (const auto& part : split_by_shard(keys, binding().shard_count)) {
-    load_invalidate effect{0, part.shard, {options().space, options().rank, {}}};
+    load_invalidate effect{0, part.shard, {options().space, options().rank, {}, {}}};
     for (const auto i : part.positions) {
-      const auto& p = t.pages[positions[i]];
+      const auto& p = t.pages[bad[i].position];
       effect.request.pages.items.push_back(page_ref{p.key, p.where});
+      effect.request.reasons.items.push_back(static_cast<std::uint8_t>(bad[i].why));
     }
     effect.call = begin_call(t, phase::finish, now, {}, {}, part.shard);
     outbox_.emplace_back(std::move(effect));

@@ -72,7 +72,11 @@ public:
 private:
   void send_locate(task& t, std::vector<std::uint32_t> positions, std::uint32_t shard, std::uint32_t attempt,
                    timestamp now);
-  void send_invalidate(task& t, const std::vector<std::uint32_t>& positions, timestamp now);
+  struct bad_page {
+    std::uint32_t position = 0;
+    errc why = errc::ok;
+  };
+  void send_invalidate(task& t, const std::vector<bad_page>& bad, timestamp now);
   /// Gives the lease back once every block has a result and nothing reads any more, then lets the task go.
   void conclude(task& t, timestamp now);
   void pump(timestamp now);

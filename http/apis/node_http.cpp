@@ -62,19 +62,20 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
   std::unique_ptr<node_http> out(new node_http());
   out->ready_ = std::make_shared<readiness>();
   out->metrics_ = std::make_unique<request_metrics>();
-  const auto service = std::make_shared<const metadata_service>(system, services.shards, services.namespaces);
+  const auto service =
+      std::make_shared<const metadata_service>(system, services.shards, services.namespaces, services.own_spaces);
 
   router routes;
   admin_options admin;
   admin.version = version;
   admin.protocol = protocol_version;
-  admin.ready = [ready = out->ready_]() -> result<void> {
-    if (ready->serving.load(std::memory_order_relaxed))
-      return {};
-    return fail(errc::shutting_down, "the node is stopping");
+  admin.ready = [ready = out->ready_, condition = services.condition]() -> result<void> {
+    if (!ready->serving.load(std::memory_order_relaxed))
+      return fail(errc::shutting_down, "the node is stopping");
+    return condition ? condition->ready() : result<void>{};
   };
   admin.metrics = {source_of(*out->metrics_), actors_page(system, services.node, services.metrics),
-                   namespaces_page(service), log_page()};
+                   namespaces_page(service), condition_page(services.condition, services.memory), log_page()};
   add_admin_routes(routes, std::move(admin));
   const auto foreign = options_of_foreign(config, services.key_secret, out->metrics_->shared_items());
   add_native_routes(routes, service, options_of_native(config, services.key_secret, out->metrics_->shared_items()));

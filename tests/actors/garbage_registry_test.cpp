@@ -156,14 +156,11 @@ TEST_CASE("garbage: a registry shard without allocators, or with null ones, has 
     peers.spaces = {w.space_id, w.space_id}; // the first of two for one rank counts
     peers.ranks = {0, 0};
   }
-  REQUIRE(w.ask(w.shards[0], bind_atom_v, peers).code() == errc::ok);
-  CHECK(w.codes_of(w.ask(w.shards[0], w.reservation(1, 0, 3)).value<reserve_reply>()) == std::vector(3, errc::full));
-  peers.shards = w.shards;
-  peers.allocators = w.allocators;
-  peers.spaces = {w.space_id};
-  peers.ranks = {0};
-  REQUIRE(w.ask(w.shards[0], bind_atom_v, peers).code() == errc::ok);
-  w.store(2, 0, 3);
+  const auto shard = w.unbound_shard();
+  CHECK(w.codes_of(w.ask(shard, w.reservation(1, 0, 3)).value<reserve_reply>()) == std::vector(3, errc::full));
+  REQUIRE(w.ask(shard, bind_atom_v, peers).code() == errc::ok);
+  CHECK(w.codes_of(w.ask(shard, w.reservation(2, 0, 3)).value<reserve_reply>()) == std::vector(3, errc::full));
+  CHECK(w.ask(shard, bind_atom_v, peers).code() == errc::exists);
 }
 
 TEST_CASE("garbage: an allocator refuses slots that are not in the state they should be", "[garbage][registry_actor]") {
@@ -218,9 +215,10 @@ TEST_CASE("garbage: an allocator whose shards are null, missing or unwilling let
   SECTION("nothing to evict") {
     peers.shards = w.shards;
   }
-  REQUIRE(w.ask(w.allocators[0], bind_atom_v, peers).code() == errc::ok);
+  const auto slots = w.unbound_allocator();
+  REQUIRE(w.ask(slots, bind_atom_v, peers).code() == errc::ok);
   const auto take = [&](std::uint32_t count) {
-    return w.ask(w.allocators[0], take_atom_v, w.token(1), count, duration(std::chrono::hours(1)));
+    return w.ask(slots, take_atom_v, w.token(1), count, duration(std::chrono::hours(1)));
   };
   CHECK(take(6).value<take_reply>().slots.size() == 6);
   CHECK(take(5).value<take_reply>().slots.size() == 2);

@@ -18,8 +18,8 @@ using registry_types =
 using foreign_types =
     std::tuple<result_codes, exists_request, protect_request, allocate_request, confirm_request, reclaim_request,
                erase_request, clear_request, clear_reply, add_namespace_request, remove_namespace_request,
-               remove_namespace_reply, add_rank_request, describe_request, describe_reply, key_request, key_reply,
-               restore_request, restore_report, drop_restored_request>;
+               remove_namespace_reply, add_rank_request, retire_rank_request, describe_request, describe_reply,
+               key_request, key_reply, restore_request, restore_report, drop_restored_request>;
 
 using transfer_types =
     std::tuple<segment_info, io_batch, io_reply, io_stats, io_completions, lookup_task, lookup_result, transfer_task,

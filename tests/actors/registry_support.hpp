@@ -48,6 +48,14 @@ struct registry_world : sim {
     allocators = peers.allocators;
   }
 
+  /// As those of this world, but nobody has told them of their peers.
+  registry_actor unbound_shard() { return spawn<registry>(registry_options{}, std::vector{space}, metrics_actor{}); }
+  allocator_actor unbound_allocator() {
+    allocator_options how;
+    how.slots = 8;
+    return spawn<allocator>(how, space_id, rank_number{0}, worker.as<io_worker_actor>());
+  }
+
   static ticket token(std::uint64_t n, owner_id owner = 7) { return {owner, n}; }
 
   reserve_request reservation(std::uint64_t token_number, std::uint64_t first_key, std::uint32_t count,

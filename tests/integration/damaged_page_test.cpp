@@ -83,6 +83,9 @@ TEST_CASE("a flipped byte in a page is found wherever it is, and costs exactly t
     REQUIRE(slot);
     slab.flip(*slot, offset);
     filled.check_repair(1);
+    const auto said = filled.node().program().wait_for_line(process::stream::err, to_string(filled.key(block - 1)));
+    CHECK(said.text.find(" warning registry: ") != std::string::npos);
+    CHECK(said.text.find("rank 0 slot " + std::to_string(*slot)) != std::string::npos);
   }
   filled.check_rest();
 }

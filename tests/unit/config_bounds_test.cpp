@@ -63,6 +63,7 @@ const std::vector<bounds> all_bounds{
     {"registry.lease_max", "999999 ns", "1 ms", "24 h", "86400000000001 ns"},
     {"registry.reservation_deadline", "999999 ns", "1 ms", "1 h", "3600000000001 ns"},
     {"registry.max_batch_keys", "0", "1", "65536", "65537"},
+    {"registry.memory_bytes", "1048575", "1 MiB", "64 TiB", "70368744177665"},
     {"registry.sync_interval", "999999 ns", "1 ms", "1 min", "60000000001 ns"},
     {"hf3fs.world_size", "0", "1", "64", "65"},
     {"hf3fs.protect_locations", "999999 ns", "1 ms", "1 h", "3600000000001 ns"},

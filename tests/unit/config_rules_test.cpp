@@ -250,3 +250,18 @@ TEST_CASE("A rule about a key that is wrong already is passed over", "[config]")
   CHECK(bad(small_config, {"namespaces[0].kv_cache.layers=many"}) ==
         "namespaces[0].kv_cache.layers: expected a whole number, 1 to 1024, got \"many\" (--set)\n");
 }
+
+TEST_CASE("The slots of all slabs fit into the memory of the registry", "[config]") {
+  const overrides slabs{"storage.ranks[0].slab_bytes=8 GiB", "storage.ranks[1].slab_bytes=8 GiB"};
+  auto small = slabs;
+  small.push_back("registry.memory_bytes=2 MiB");
+  const auto problems = bad(small_config, small);
+  CHECK(contains(problems, "registry.memory_bytes: 2 MiB has "));
+  // A namespace has its slots on the ranks that it uses.
+  small.push_back("namespaces[0].world_size=1");
+  good(small_config, small);
+  good(small_config, slabs);
+  // Clients have no slabs.
+  small.back() = "actors.port=1";
+  good(small_config, small, role::client);
+}

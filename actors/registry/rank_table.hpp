@@ -1,0 +1,55 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "base/identifiers.hpp"
+
+#include <map>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+/// Who serves each rank of each namespace. A rank has one allocator as long as it is registered: a second one would
+/// take all slots for free, also those that have pages. `Handle` is what allocators are told apart by.
+template <class Handle>
+class rank_table {
+public:
+  /// Whether the rank can have this handle: it has the same or none.
+  result<void> check(const namespace_id& space, rank_number rank, const Handle& handle) const {
+    const auto* known = find(space, rank);
+    if (known == nullptr || *known == handle)
+      return {};
+    return fail(errc::identity_mismatch, "rank " + std::to_string(rank) + " of namespace " + to_string(space) +
+                                             " has an allocator already, and another one would give out slots that "
+                                             "have pages: retire the rank first");
+  }
+
+  /// After `check`.
+  void add(const namespace_id& space, rank_number rank, Handle handle) {
+    handles_.emplace(name{space, rank}, std::move(handle));
+  }
+
+  /// Null if the rank has none.
+  const Handle* find(const namespace_id& space, rank_number rank) const {
+    const auto i = handles_.find({space, rank});
+    return i == handles_.end() ? nullptr : &i->second;
+  }
+
+  void remove(const namespace_id& space, rank_number rank) { handles_.erase({space, rank}); }
+
+  /// All of a namespace.
+  void remove(const namespace_id& space) {
+    const auto end = handles_.upper_bound({space, static_cast<rank_number>(-1)});
+    handles_.erase(handles_.lower_bound({space, 0}), end);
+  }
+
+  void clear() { handles_.clear(); }
+  std::size_t size() const noexcept { return handles_.size(); }
+
+private:
+  using name = std::pair<namespace_id, rank_number>;
+
+  std::map<name, Handle> handles_;
+};
+
+} // namespace troupe

@@ -1,0 +1,155 @@
+#include "actors/registry/rank_table.hpp"
+#include "tests/unit/registry_foreign_support.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+// Who serves a rank, when it may have other slots, and what keys may take of the memory.
+
+namespace {
+
+errc code_of(const result<void>& x) {
+  return x ? errc::ok : x.error().code;
+}
+
+} // namespace
+
+TEST_CASE("a rank never gets a second allocator while it has one", "[registry]") {
+  rank_table<int> table;
+  const namespace_id a{1, 1};
+  const namespace_id b{1, 2};
+  CHECK(table.find(a, 0) == nullptr);
+  REQUIRE(table.check(a, 0, 7));
+  table.add(a, 0, 7);
+  CHECK(table.check(a, 0, 7).has_value());
+  const auto other = table.check(a, 0, 8);
+  REQUIRE(code_of(other) == errc::identity_mismatch);
+  CHECK(other.error().text.find("rank 0") != std::string::npos);
+  table.add(a, 0, 8);
+  CHECK(*table.find(a, 0) == 7);
+  table.add(a, static_cast<rank_number>(-1), 9);
+  table.add(b, 0, 10);
+  table.remove(a, 0);
+  CHECK(table.check(a, 0, 8).has_value());
+  CHECK(table.size() == 2);
+  table.remove(a);
+  CHECK(table.size() == 1);
+  CHECK(*table.find(b, 0) == 10);
+}
+
+TEST_CASE("a rank that holds nothing can be registered with another number of slots", "[registry]") {
+  foreign_registry r(2, {}, {true, true, 4}, 100);
+  const auto keys = some_keys(1, 3);
+  r.save(keys, 0);
+  CHECK(code_of(r.state.add_rank(r.space, 0, 50)) == errc::identity_mismatch);
+  const auto live = r.state.retire_rank(r.space, 0);
+  REQUIRE(code_of(live) == errc::identity_mismatch);
+  CHECK(live.error().text.find("3 of them with pages") != std::string::npos);
+  // Another rank is another matter; that it is empty is not enough.
+  CHECK(code_of(r.state.retire_rank(r.space, 1)) == errc::identity_mismatch);
+  REQUIRE(r.state.clear({r.space, 1, 0}, at(0)));
+  REQUIRE(code_of(r.state.retire_rank(r.space, 1)) == errc::ok);
+  CHECK(code_of(r.state.add_rank(r.space, 1, 70)) == errc::ok);
+  CHECK(r.info().ranks[1].slots == 70);
+
+  // A page that somebody was told holds its slot for a while after it is gone.
+  r.protect(keys, 0, 5000);
+  REQUIRE(r.state.clear({r.space, all_ranks, 0}, at(0)).value().pages == 3);
+  CHECK(code_of(r.state.retire_rank(r.space, 0)) == errc::busy);
+  r.tick(6);
+  // So does a page that is being written.
+  r.allocate(some_keys(9, 1), 0, 6, 4);
+  CHECK(code_of(r.state.retire_rank(r.space, 0)) == errc::busy);
+  r.tick(11);
+  REQUIRE(code_of(r.state.retire_rank(r.space, 0)) == errc::ok);
+  CHECK(code_of(r.state.retire_rank(r.space, 0)) == errc::ok);
+  REQUIRE(code_of(r.state.add_rank(r.space, 0, 50)) == errc::ok);
+  CHECK(r.info().ranks[0].slots == 50);
+  // With its new slots it has to be cleared again.
+  CHECK(code_of(r.state.retire_rank(r.space, 0)) == errc::identity_mismatch);
+  CHECK(r.confirm({{key_of(5), 60}}) == codes_t{errc::out_of_range});
+  CHECK(code_of(r.state.retire_rank(r.space, 3)) == errc::out_of_range);
+  CHECK(code_of(r.state.retire_rank({9, 9}, 0)) == errc::unknown_namespace);
+  CHECK(r.state.check_invariants().empty());
+}
+
+TEST_CASE("keys beyond the memory take the places of those that can go, or answer full", "[registry][memory]") {
+  registry_options how;
+  how.memory = std::make_shared<memory_budget>(std::uint64_t{1} << 20);
+  one_registry r(1, how);
+  // More than fits, in batches.
+  std::uint64_t first = 1;
+  for (; how.memory->has_room(64 * 1024); first += 512)
+    REQUIRE(r.save(some_keys(first, 512)).size() == 512);
+  CHECK(r.state.stats().keys == first - 1);
+  for (int i = 0; i < 40; ++i, first += 512)
+    REQUIRE(r.save(some_keys(first, 512)).size() == 512);
+  CHECK(r.state.stats().evicted_keys > 0);
+  CHECK(how.memory->used() < how.memory->limit() + 128 * 1024);
+
+  // Leased keys cannot go.
+  const auto there = r.state.stats().keys;
+  std::vector<key_digest> all;
+  r.state.for_each_key(r.space, [&](const key_info& x) { all.push_back(x.key); });
+  for (std::size_t at = 0; at < all.size(); at += 8000)
+    r.locate(r.next_token(), {all.begin() + static_cast<std::ptrdiff_t>(at),
+                              all.begin() + static_cast<std::ptrdiff_t>(std::min(at + 8000, all.size()))});
+  r.state.tick(at(0));
+  const auto before = how.memory->used();
+  for (int i = 0; i < 40; ++i, first += 512) {
+    const auto reply = r.reserve(r.next_token(), some_keys(first, 512));
+    for (const auto code : codes(reply.results))
+      CHECK((code == errc::full || code == errc::ok));
+    CHECK((i < 39 || codes(reply.results) == std::vector(512, errc::full)));
+  }
+  r.state.tick(at(0));
+  CHECK(r.state.stats().keys == there);
+  CHECK(how.memory->used() < before + 128 * 1024);
+  CHECK(r.state.check_invariants().empty());
+}
+
+TEST_CASE("leases are refused when the memory is used up, and granted when it is not", "[registry][memory]") {
+  registry_options how;
+  how.memory = std::make_shared<memory_budget>(std::uint64_t{1} << 20);
+  one_registry r(1, how);
+  const auto keys = some_keys(1, 10);
+  r.save(keys);
+  // Whatever ranks and keys take, readers go on; not so when leases themselves have taken the rest.
+  const auto lasting = memory_budget::lasting_part(how.memory->limit()) - how.memory->used();
+  how.memory->take_anyway(lasting);
+  CHECK_FALSE(how.memory->has_room(1));
+  CHECK(r.state.locate({r.space, 0, r.next_token(), std::chrono::seconds(10), keys}, at(0)));
+  const auto room = how.memory->limit() - how.memory->used();
+  how.memory->take_anyway(room);
+  const auto refused = r.state.locate({r.space, 0, r.next_token(), std::chrono::seconds(10), keys}, at(0));
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == errc::limit_exceeded);
+  CHECK(refused.error().text.find("registry.memory_bytes") != std::string::npos);
+  how.memory->give_back(room);
+  CHECK(r.state.locate({r.space, 0, r.next_token(), std::chrono::seconds(10), keys}, at(0)));
+}
+
+TEST_CASE("a namespace that is removed gives its memory back", "[registry][memory]") {
+  registry_options how;
+  how.memory = std::make_shared<memory_budget>(std::uint64_t{64} << 20);
+  registry_state state(how);
+  const auto before = how.memory->used();
+  for (int round = 0; round < 5; ++round) {
+    const auto spec = space_of(1, "n" + std::to_string(round));
+    must(state.add_namespace(spec));
+    for (std::uint64_t first = 1; first < 20'000; first += 1000) {
+      const auto plan =
+          state.begin_reserve({spec.id(), 0, {1, first}, std::chrono::seconds(5), some_keys(first, 1000), {}}, at(0))
+              .value();
+      std::vector<slot_ref> slots;
+      for (slot_number i = 0; i < plan.slots_needed; ++i)
+        slots.push_back({static_cast<slot_number>(first) + i, 1});
+      REQUIRE(state.finish_reserve(plan.plan, slots, at(0)));
+    }
+    CHECK(how.memory->used() > before + 20'000 * 56);
+    while (state.remove_namespace({spec.id(), true}, at(0)).value().more)
+      state.take_outbox();
+    state.tick(at(0));
+    CHECK(how.memory->used() < before + (std::uint64_t{4} << 20));
+  }
+}
