@@ -43,7 +43,7 @@ struct node_with_http {
   std::unique_ptr<running_node> node;
   std::unique_ptr<http::node_http> web;
 
-  node_with_http() {
+  explicit node_with_http(bool at_once = true) {
     log::set_level("off");
     options.data_dir = directory.path() / "data";
     options.statistics_interval = duration::zero();
@@ -55,6 +55,11 @@ struct node_with_http {
     options.registry.memory_bytes = 8 * config::mebibyte;
     options.http = http::test_config();
     options.hf3fs.vllm = true;
+    if (at_once)
+      start();
+  }
+
+  void start() {
     for (const auto& wrong : config::validate(options))
       FAIL(to_string(wrong));
     auto started = start_node(system, options);
@@ -66,11 +71,17 @@ struct node_with_http {
     web = std::move(*served);
   }
 
-  ~node_with_http() {
+  void stop() {
+    if (!node)
+      return;
     web->stop(std::chrono::seconds(20));
     web.reset();
     CHECK(node->stop(system, std::chrono::seconds(20)));
     node.reset();
+  }
+
+  ~node_with_http() {
+    stop();
     log::set_level("info");
   }
 
@@ -181,6 +192,25 @@ TEST_CASE_METHOD(node_with_http, "node over HTTP: ranks beyond the memory are re
   CHECK(live.says("clear"));
   CHECK(post("/clear", json::object()).code == 204);
   CHECK(post("/rank/0/initialize", {{"num_pages", 3000}, {"role", "worker"}}).code == 200);
+}
+
+TEST_CASE("node over HTTP: ranks of an earlier run that do not fit keep a node from starting, and are not forgotten",
+          "[node_http][memory]") {
+  node_with_http x(false);
+  x.options.registry.durability = "strict";
+  x.start();
+  REQUIRE(x.post("/v1/namespaces", {{"name", "a"}, {"model", "m"}, {"slot_index", true}}).code == 201);
+  REQUIRE(x.post("/v1/namespaces/a/ranks", {{"rank", 0}, {"slots", 200'000}}).code == 204);
+  x.stop();
+  x.options.registry.memory_bytes = 4 * config::mebibyte;
+  const auto refused = start_node(x.system, x.options);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == errc::no_space);
+  CHECK(refused.error().text.find("200000") != std::string::npos);
+  CHECK(refused.error().text.find("registry.memory_bytes") != std::string::npos);
+  x.options.registry.memory_bytes = 8 * config::mebibyte;
+  x.start();
+  CHECK(x.get("/v1/namespaces/a").body().at("ranks").at(0).at("slots") == 200'000);
 }
 
 TEST_CASE_METHOD(node_with_http, "node over HTTP: a slab that is gone makes the node not ready, and nothing is saved",
