@@ -110,7 +110,10 @@ TEST_CASE("a slab that is truncated while in use loses what was cut off, and tak
   check_report(missed, shape);
   CHECK(missed.count("load_failures") == 0);
   CHECK(missed.count("loaded_pages") == missed.count("hit_blocks"));
-  CHECK(missed.count("save_failures") == block_count - left);
+  // A save is refused as a whole, also for what is left behind the first page that is gone.
+  CHECK(missed.count("save_failures") == block_count - missed.count("hit_blocks"));
+  CHECK(missed.count("saved_pages") == 0);
+  CHECK(missed.code == 1);
   s.check_end();
 
   process again(program_with({"serve", "--config", s.slab().parent_path().parent_path() / "node.json"}));
@@ -146,8 +149,15 @@ TEST_CASE("a slab for which there is no space is an error at the start, and leav
   CHECK(x.err.find("bytes of disk space") != std::string::npos);
   CHECK(entries(scratch / "data") == std::vector<std::string>{"lock"});
 
-  const auto played = run_replay(
-      {"--trace", "loogle:1,512,2,64", "--capacity-pages", "2000000000", "--page-bytes", "4096"}, scratch.path());
+  // Its slots would not fit into the memory of the registry either, which is known before anything is started.
+  const arguments huge{"--trace", "loogle:1,512,2,64", "--capacity-pages", "2000000000", "--page-bytes", "4096"};
+  const auto too_many = run_replay(huge, scratch.path());
+  INFO(too_many.err);
+  CHECK(too_many.code == 2);
+  CHECK(too_many.err.find("registry.memory_bytes") != std::string::npos);
+  auto with_memory = huge;
+  with_memory.insert(with_memory.end(), {"--set", "registry.memory_bytes=1 TiB"});
+  const auto played = run_replay(with_memory, scratch.path());
   INFO(played.err);
   CHECK(played.code == 1);
   CHECK(played.err.find("no_space: ") != std::string::npos);

@@ -262,6 +262,6 @@ TEST_CASE("The slots of all slabs fit into the memory of the registry", "[config
   good(small_config, small);
   good(small_config, slabs);
   // Clients have no slabs.
-  small.back() = "actors.port=1";
+  small.back() = "node_name=client";
   good(small_config, small, role::client);
 }
