@@ -316,9 +316,12 @@ result<void> registry::retire_rank(const retire_rank_request& x) {
 
 result<remove_namespace_reply> registry::remove_namespace(const remove_namespace_request& x, timestamp t) {
   auto removed = state_.remove_namespace(x, t);
-  // Its slots go with its allocators. Whoever holds one of these keeps its memory.
-  if (removed && !removed->more)
+  if (removed && !removed->more) {
+    // What allocators are to hear of the namespace's slots they hear while they are known.
+    flush();
+    // Whoever holds one of these keeps its memory.
     allocators_.remove(x.space);
+  }
   return removed;
 }
 
