@@ -128,7 +128,7 @@ TEST_CASE("what waits is limited in bytes as well", "[base][log]") {
   pipe.fill();
   line_writer writer(pipe.in(), {.lines = 1000, .bytes = 1000}, notice);
   for (int i = 0; i < 20; ++i)
-    writer.write(std::string(99, 'y') + "\n");
+    writer.write(std::string(99, 'y').append(1, '\n'));
   CHECK(writer.dropped() >= 9);
   CHECK(writer.dropped() <= 10);
 }
