@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -153,6 +154,7 @@ bool crash_engine::save(node_caller& node, const keys& wanted) {
 
 void crash_engine::work(node_caller& node, std::mt19937& random) {
   const auto all = all_keys();
+  std::size_t erased = 0;
   for (;;) {
     std::set<std::string> some;
     for (auto n = 1 + random() % 6; n > 0; --n)
@@ -168,7 +170,8 @@ void crash_engine::work(node_caller& node, std::mt19937& random) {
       known_ = true;
       believe_all(belief::absent);
       ++remade_;
-    } else if (what < 8 && can_erase()) {
+    } else if (what < 8 && erased + wanted.size() <= most_erased()) {
+      erased += wanted.size();
       for (const auto& key : wanted)
         for (std::uint32_t rank = 0; rank < ranks(); ++rank)
           believe(key, rank, belief::unknown);
@@ -294,7 +297,8 @@ private:
     return out;
   }
 
-  bool can_erase() const override { return true; }
+  // What is told to be written again is promised for as long as a reservation lasts, which is longer than a run.
+  std::size_t most_erased() const override { return (slots - key_count) / 2; }
   bool erase(node_caller& node, const keys& which) override {
     return ask(node, 0, "delete_keys", {{"keys", which}}).has_value();
   }
@@ -381,7 +385,7 @@ private:
     return out;
   }
 
-  bool can_erase() const override { return true; }
+  std::size_t most_erased() const override { return std::numeric_limits<std::size_t>::max(); }
   bool erase(node_caller& node, const keys& which) override {
     const auto x = node.post(path("/erase"), {{"keys", which}});
     return x && x->ok();

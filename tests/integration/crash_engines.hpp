@@ -105,7 +105,9 @@ protected:
   virtual std::optional<places> locate(node_caller& node, std::uint32_t rank, const keys& wanted) = 0;
   /// Keys are found only if all ranks have them.
   virtual bool whole_keys() const { return false; }
-  virtual bool can_erase() const { return false; }
+  /// How many keys may be erased in one run. Slots of what was erased may be promised for a while, and where they do
+  /// not suffice, keys that were committed are evicted: then nobody could say what has to be there.
+  virtual std::size_t most_erased() const { return 0; }
   virtual bool erase(node_caller&, const keys&) { return false; }
   virtual bool can_begin_anew() const { return false; }
   /// Removes the namespace and makes it again, with other options.
