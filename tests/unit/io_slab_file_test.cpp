@@ -309,7 +309,8 @@ TEST_CASE("what a crashed creator left is cleared up", "[io][slab_file]") {
   REQUIRE(slab.has_value());
   CHECK(slab->health() == errc::ok);
   CHECK_FALSE(fs::exists(spec.path.string() + ".new"));
-  CHECK(contents(spec.path).find('x') == std::string::npos);
+  // A single one may stand in the number of the slab file.
+  CHECK(contents(spec.path).find(std::string(32, 'x')) == std::string::npos);
 }
 
 TEST_CASE("damage while in use is noticed and named", "[io][slab_file]") {
