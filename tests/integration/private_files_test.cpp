@@ -1,5 +1,6 @@
 #include "tests/catch.hpp"
 #include "tests/integration/support.hpp"
+#include "tests/no_umask.hpp"
 
 #include <fstream>
 #include <sys/stat.h>
@@ -12,18 +13,6 @@ using stream = process::stream;
 namespace fs = std::filesystem;
 
 namespace {
-
-/// Restores the umask that a service may be started with.
-class no_umask {
-public:
-  no_umask() : before_(::umask(0)) {}
-  no_umask(const no_umask&) = delete;
-  no_umask& operator=(const no_umask&) = delete;
-  ~no_umask() { ::umask(before_); }
-
-private:
-  mode_t before_;
-};
 
 /// Paths that others than the owner have rights to.
 std::vector<std::string> open_to_others(const fs::path& directory) {

@@ -1,6 +1,7 @@
 #include "base/log.hpp"
 #include "io/data_directory.hpp"
 #include "tests/catch.hpp"
+#include "tests/no_umask.hpp"
 #include "tests/unit/io_support.hpp"
 
 #include <cerrno>
@@ -25,18 +26,6 @@ unsigned mode_of(const fs::path& path) {
 bool has(const error& e, std::string_view part) {
   return e.text.find(part) != std::string::npos;
 }
-
-/// Creates what it creates with all rights, as a service may be started.
-class no_umask {
-public:
-  no_umask() : before_(::umask(0)) {}
-  no_umask(const no_umask&) = delete;
-  no_umask& operator=(const no_umask&) = delete;
-  ~no_umask() { ::umask(before_); }
-
-private:
-  mode_t before_;
-};
 
 /// What `f` returns in a process of a user without rights.
 template <class F>
