@@ -1,5 +1,5 @@
-#include "actors/scheduler/scheduler_state.hpp"
-#include "replay/text_table.hpp"
+#include "connector/scheduler/scheduler_state.hpp"
+#include "workload/replay/text_table.hpp"
 
 #include <algorithm>
 #include <atomic>

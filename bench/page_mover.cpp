@@ -3,9 +3,9 @@
 
 #include "gpu/host_page_mover.hpp"
 #include "io/page.hpp"
-#include "replay/device_memory.hpp"
-#include "replay/pattern.hpp"
-#include "replay/text_table.hpp"
+#include "workload/replay/device_memory.hpp"
+#include "workload/replay/pattern.hpp"
+#include "workload/replay/text_table.hpp"
 
 #include <spdlog/fmt/fmt.h>
 

@@ -1,13 +1,13 @@
 // What the actor costs on top of the rules: prefix matches of 512 keys against one registry shard of 10 million keys,
 // on the state alone and through the actor by one client, turn by turn in one run.
 
-#include "actors/actor_support.hpp"
-#include "actors/allocator/allocator.hpp"
-#include "actors/metrics/metrics.hpp"
-#include "actors/node/system_config.hpp"
-#include "actors/registry/registry.hpp"
-#include "actors/request_deadlines.hpp"
-#include "replay/keys.hpp"
+#include "actors/node/allocator/allocator.hpp"
+#include "actors/node/metrics/metrics.hpp"
+#include "actors/node/registry/registry.hpp"
+#include "actors/support/actor_support.hpp"
+#include "actors/support/request_deadlines.hpp"
+#include "actors/support/system_config.hpp"
+#include "workload/replay/keys.hpp"
 
 #include <CLI/CLI.hpp>
 

@@ -1,7 +1,7 @@
 // Cost of the registry's rules per key, at growing numbers of keys in one table, without actors: one thread, one
 // namespace, one rank, batches of 512 keys, each batch one chain.
 
-#include "actors/registry/registry_state.hpp"
+#include "actors/node/registry/registry_state.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -1,8 +1,8 @@
-#include "actors/doors/tls_channel.hpp"
+#include "actors/support/doors/tls_channel.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
-#include "http/tls.hpp"
-#include "http/tokens.hpp"
+#include "http/server/tls.hpp"
+#include "http/server/tokens.hpp"
 #include "io/data_directory.hpp"
 
 #include <cerrno>

@@ -1,6 +1,6 @@
 #include "cli/output.hpp"
 #include "cli/program.hpp"
-#include "replay/trace.hpp"
+#include "workload/replay/trace.hpp"
 
 #include <iostream>
 

@@ -1,6 +1,6 @@
 #include "cli/progress.hpp"
 
-#include "replay/text_table.hpp"
+#include "workload/replay/text_table.hpp"
 
 #include <iostream>
 #include <sys/ioctl.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "replay/report.hpp"
+#include "workload/replay/report.hpp"
 
 #include <chrono>
 #include <string>

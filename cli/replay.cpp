@@ -1,8 +1,8 @@
-#include "actors/actor_support.hpp"
 #include "actors/client/node_client.hpp"
-#include "actors/node/node_doors.hpp"
-#include "actors/node/node_start.hpp"
-#include "actors/node/system_config.hpp"
+#include "actors/node/supervisor/node_doors.hpp"
+#include "actors/node/supervisor/node_start.hpp"
+#include "actors/support/actor_support.hpp"
+#include "actors/support/system_config.hpp"
 #include "base/log.hpp"
 #include "cli/interruption.hpp"
 #include "cli/output.hpp"
@@ -12,7 +12,7 @@
 #include "cli/replay_node.hpp"
 #include "cli/replay_worker.hpp"
 #include "cli/wait_notice.hpp"
-#include "replay/text_table.hpp"
+#include "workload/replay/text_table.hpp"
 
 #include <algorithm>
 #include <csignal>

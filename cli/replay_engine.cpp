@@ -1,18 +1,18 @@
 #include "cli/replay_engine.hpp"
 
-#include "actors/client/engine_halves.hpp"
-#include "actors/node/rank_parts.hpp"
+#include "actors/node/supervisor/rank_parts.hpp"
 #include "cli/interruption.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/replay_node.hpp"
 #include "cli/wait_notice.hpp"
-#include "engine_model/engine_model.hpp"
+#include "connector/engine_halves.hpp"
 #include "io/page.hpp"
 #include "io/unique_descriptor.hpp"
-#include "replay/engine_report.hpp"
-#include "replay/text_table.hpp"
-#include "replay/token_memory.hpp"
+#include "workload/engine_model/engine_model.hpp"
+#include "workload/replay/engine_report.hpp"
+#include "workload/replay/text_table.hpp"
+#include "workload/replay/token_memory.hpp"
 
 #include <algorithm>
 #include <fcntl.h>

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "actors/link/link.hpp"
+#include "actors/client/link/link.hpp"
 #include "cli/interruption.hpp"
 #include "cli/program.hpp"
 #include "cli/progress.hpp"
 #include "config/node_config.hpp"
-#include "replay/trace.hpp"
+#include "workload/replay/trace.hpp"
 
 namespace troupe::cli {
 

@@ -1,9 +1,9 @@
 #include "cli/replay_node.hpp"
 
 #include "io/page.hpp"
-#include "replay/device_memory.hpp"
-#include "replay/keys.hpp"
-#include "replay/text_table.hpp"
+#include "workload/replay/device_memory.hpp"
+#include "workload/replay/keys.hpp"
+#include "workload/replay/text_table.hpp"
 
 #include <iostream>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 #include "cli/program.hpp"
 #include "cli/scratch.hpp"
 #include "config/node_config.hpp"
-#include "replay/trace.hpp"
+#include "workload/replay/trace.hpp"
 
 #include <cstdint>
 #include <optional>

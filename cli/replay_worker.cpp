@@ -1,7 +1,7 @@
 #include "cli/replay_worker.hpp"
 
-#include "actors/actor_support.hpp"
-#include "replay/keys.hpp"
+#include "actors/support/actor_support.hpp"
+#include "workload/replay/keys.hpp"
 
 #include <algorithm>
 

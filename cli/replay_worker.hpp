@@ -1,10 +1,10 @@
 #pragma once
 
 #include "messages/messages.hpp"
-#include "replay/device_memory.hpp"
-#include "replay/latency.hpp"
-#include "replay/report.hpp"
-#include "replay/trace.hpp"
+#include "workload/replay/device_memory.hpp"
+#include "workload/replay/latency.hpp"
+#include "workload/replay/report.hpp"
+#include "workload/replay/trace.hpp"
 
 #include <atomic>
 #include <cstdint>

@@ -1,12 +1,12 @@
-#include "actors/node/node_doors.hpp"
-#include "actors/node/node_start.hpp"
-#include "actors/node/system_config.hpp"
+#include "actors/node/supervisor/node_doors.hpp"
+#include "actors/node/supervisor/node_start.hpp"
+#include "actors/support/system_config.hpp"
 #include "base/log.hpp"
 #include "cli/interruption.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
 #include "cli/signals.hpp"
-#include "http/apis/node_http.hpp"
+#include "http/node_http.hpp"
 
 #include <nlohmann/json.hpp>
 

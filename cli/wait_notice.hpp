@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/link/link.hpp"
+#include "actors/client/link/link.hpp"
 #include "base/clock.hpp"
 #include "cli/progress.hpp"
 

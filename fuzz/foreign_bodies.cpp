@@ -1,9 +1,9 @@
 #include "fuzz/foreign_bodies.hpp"
 
 #include "fuzz/check.hpp"
-#include "http/hf3fs_body.hpp"
-#include "http/request.hpp"
-#include "http/sglang_body.hpp"
+#include "http/hf3fs/hf3fs_body.hpp"
+#include "http/server/request.hpp"
+#include "http/sglang/sglang_body.hpp"
 
 #include <memory>
 #include <set>

@@ -1,8 +1,8 @@
 #include "fuzz/native_bodies.hpp"
 
 #include "fuzz/check.hpp"
-#include "http/apis/native_body.hpp"
-#include "http/request.hpp"
+#include "http/native/native_body.hpp"
+#include "http/server/request.hpp"
 
 #include <algorithm>
 #include <memory>

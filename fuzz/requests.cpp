@@ -1,8 +1,8 @@
 #include "fuzz/requests.hpp"
 
 #include "fuzz/check.hpp"
-#include "http/memory_budget.hpp"
-#include "http/request_reader.hpp"
+#include "http/server/memory_budget.hpp"
+#include "http/server/request_reader.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,7 @@
 #include "fuzz/tokens.hpp"
 
 #include "fuzz/check.hpp"
-#include "http/tokens.hpp"
+#include "http/server/tokens.hpp"
 
 #include <algorithm>
 #include <string>

@@ -1,7 +1,7 @@
 #include "http/admin.hpp"
 
-#include "http/json_text.hpp"
-#include "http/request_metrics.hpp"
+#include "http/server/json_text.hpp"
+#include "http/server/request_metrics.hpp"
 
 #include <atomic>
 #include <utility>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
-#include "http/router.hpp"
+#include "http/server/router.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/link/link.hpp"
+#include "actors/client/link/link.hpp"
 #include "config/node_config.hpp"
 #include "gpu/device_event_table.hpp"
 #include "gpu/page_mover.hpp"

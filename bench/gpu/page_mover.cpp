@@ -6,7 +6,7 @@
 #include "gpu/cuda/resident_plan.hpp"
 #include "gpu/cuda_page_mover.hpp"
 #include "io/page.hpp"
-#include "replay/text_table.hpp"
+#include "workload/replay/text_table.hpp"
 
 #include <spdlog/fmt/fmt.h>
 

@@ -1,6 +1,7 @@
-#include "client/metadata_client.hpp"
-#include "http/apis/hf3fs.hpp"
+#include "http/hf3fs/hf3fs.hpp"
 #include "tests/actors/http_world.hpp"
+#include "tests/catch.hpp"
+#include "tests/http_client/metadata_client.hpp"
 
 #include <set>
 #include <string>

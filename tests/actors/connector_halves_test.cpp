@@ -1,10 +1,11 @@
-#include "actors/client/engine_halves.hpp"
-#include "actors/node/node_start.hpp"
-#include "actors/node/system_config.hpp"
+#include "actors/node/supervisor/node_start.hpp"
+#include "actors/support/system_config.hpp"
+#include "connector/engine_halves.hpp"
 #include "connector/output_aggregator.hpp"
-#include "replay/token_memory.hpp"
 #include "tests/actors/registry_support.hpp"
+#include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
+#include "workload/replay/token_memory.hpp"
 
 #include <algorithm>
 #include <numeric>

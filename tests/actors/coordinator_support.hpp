@@ -1,8 +1,8 @@
 #pragma once
 
-#include "actors/transfer/load_coordinator.hpp"
-#include "actors/transfer/lookup_coordinator.hpp"
-#include "actors/transfer/save_coordinator.hpp"
+#include "actors/client/transfer/load_coordinator.hpp"
+#include "actors/client/transfer/lookup_coordinator.hpp"
+#include "actors/client/transfer/save_coordinator.hpp"
 #include "tests/actors/sim.hpp"
 #include "tests/unit/transfer_support.hpp"
 

@@ -1,10 +1,11 @@
-#include "actors/copy_engine/copy_engine.hpp"
-#include "actors/node/system_config.hpp"
+#include "actors/client/copy_engine/copy_engine.hpp"
+#include "actors/support/system_config.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/page.hpp"
 #include "io/segment.hpp"
-#include "replay/device_memory.hpp"
 #include "tests/actors/registry_support.hpp"
+#include "tests/catch.hpp"
+#include "workload/replay/device_memory.hpp"
 
 #include <atomic>
 #include <condition_variable>

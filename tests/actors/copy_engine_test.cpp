@@ -1,9 +1,10 @@
-#include "actors/copy_engine/copy_lane.hpp"
+#include "actors/client/copy_engine/copy_lane.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/page.hpp"
 #include "io/segment.hpp"
-#include "replay/device_memory.hpp"
 #include "tests/actors/registry_support.hpp"
+#include "tests/catch.hpp"
+#include "workload/replay/device_memory.hpp"
 
 #include <algorithm>
 #include <memory>

@@ -1,5 +1,6 @@
 #include "tests/actors/coordinator_support.hpp"
 #include "tests/actors/garbage_support.hpp"
+#include "tests/catch.hpp"
 
 #include <string>
 #include <vector>

@@ -1,10 +1,11 @@
-#include "actors/copy_engine/copy_lane.hpp"
-#include "actors/metrics/metrics.hpp"
+#include "actors/client/copy_engine/copy_lane.hpp"
+#include "actors/node/metrics/metrics.hpp"
 #include "gpu/host_page_mover.hpp"
-#include "replay/device_memory.hpp"
 #include "tests/actors/garbage_support.hpp"
 #include "tests/actors/io_worker_support.hpp"
 #include "tests/actors/registry_support.hpp"
+#include "tests/catch.hpp"
+#include "workload/replay/device_memory.hpp"
 
 #include <memory>
 #include <unistd.h>

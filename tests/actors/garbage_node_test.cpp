@@ -1,6 +1,7 @@
 #include "tests/actors/garbage_support.hpp"
 #include "tests/actors/link_support.hpp"
 #include "tests/actors/node_support.hpp"
+#include "tests/catch.hpp"
 
 #include <algorithm>
 #include <memory>

@@ -1,5 +1,6 @@
 #include "tests/actors/garbage_support.hpp"
 #include "tests/actors/registry_support.hpp"
+#include "tests/catch.hpp"
 
 #include <algorithm>
 #include <vector>

@@ -1,9 +1,10 @@
 // Who holds what over HTTP: callers with tokens of their own, limits of what they hold, and namespaces of others.
 
-#include "http/apis/hf3fs.hpp"
-#include "http/apis/native.hpp"
-#include "http/apis/sglang.hpp"
+#include "http/hf3fs/hf3fs.hpp"
+#include "http/native/native.hpp"
+#include "http/sglang/sglang.hpp"
 #include "tests/actors/http_world.hpp"
+#include "tests/catch.hpp"
 
 #include <set>
 

@@ -1,5 +1,6 @@
-#include "http/apis/native.hpp"
+#include "http/native/native.hpp"
 #include "tests/actors/http_world.hpp"
+#include "tests/catch.hpp"
 
 using namespace troupe;
 using namespace troupe::test;

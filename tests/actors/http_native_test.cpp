@@ -1,6 +1,7 @@
-#include "http/apis/native.hpp"
-#include "http/request_metrics.hpp"
+#include "http/native/native.hpp"
+#include "http/server/request_metrics.hpp"
 #include "tests/actors/http_world.hpp"
+#include "tests/catch.hpp"
 
 #include <set>
 #include <thread>

@@ -1,6 +1,7 @@
 #include "http/admin.hpp"
-#include "http/apis/native.hpp"
+#include "http/native/native.hpp"
 #include "tests/actors/http_world.hpp"
+#include "tests/catch.hpp"
 
 #include <algorithm>
 #include <cctype>

@@ -1,7 +1,7 @@
-#include "actors/metrics/metrics.hpp"
-#include "actors/metrics/pages.hpp"
+#include "actors/node/metrics/metrics.hpp"
+#include "actors/node/metrics/pages.hpp"
 #include "http/admin.hpp"
-#include "http/apis/native.hpp"
+#include "http/native/native.hpp"
 #include "tests/actors/http_world.hpp"
 #include "tests/actors/sim.hpp"
 

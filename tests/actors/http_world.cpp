@@ -1,8 +1,8 @@
 #include "tests/actors/http_world.hpp"
 
-#include "actors/metrics/metrics.hpp"
-#include "actors/namespaces/namespaces.hpp"
-#include "actors/registry/registry.hpp"
+#include "actors/node/metrics/metrics.hpp"
+#include "actors/node/namespaces/namespaces.hpp"
+#include "actors/node/registry/registry.hpp"
 
 #include <caf/all.hpp>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/gateway/metadata_service.hpp"
-#include "http/server.hpp"
+#include "actors/node/gateway/metadata_service.hpp"
+#include "http/server/server.hpp"
 #include "messages/messages.hpp"
 #include "tests/unit/http_support.hpp"
 

@@ -1,10 +1,10 @@
 // What a start makes of an index: shards, allocators and the store afterwards.
 
-#include "actors/actor_support.hpp"
-#include "actors/ask.hpp"
-#include "actors/node/index_restore.hpp"
-#include "actors/node/system_config.hpp"
-#include "actors/registry/registry.hpp"
+#include "actors/node/registry/registry.hpp"
+#include "actors/node/supervisor/index_restore.hpp"
+#include "actors/support/actor_support.hpp"
+#include "actors/support/ask.hpp"
+#include "actors/support/system_config.hpp"
 #include "base/log.hpp"
 #include "store/epoch_file.hpp"
 #include "tests/catch.hpp"

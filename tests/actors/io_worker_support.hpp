@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/io_worker/io_worker.hpp"
+#include "actors/node/io_worker/io_worker.hpp"
 #include "io/fault_engine.hpp"
 #include "tests/actors/sim.hpp"
 #include "tests/unit/io_support.hpp"

@@ -1,4 +1,5 @@
 #include "tests/actors/io_worker_support.hpp"
+#include "tests/catch.hpp"
 
 #include <algorithm>
 

@@ -1,5 +1,6 @@
-#include "actors/ask.hpp"
+#include "actors/support/ask.hpp"
 #include "tests/actors/registry_support.hpp"
+#include "tests/catch.hpp"
 
 #include <algorithm>
 #include <array>

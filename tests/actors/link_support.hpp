@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/link/link.hpp"
+#include "actors/client/link/link.hpp"
 #include "io/page.hpp"
 #include "tests/actors/registry_support.hpp"
 

@@ -1,4 +1,5 @@
 #include "tests/actors/link_support.hpp"
+#include "tests/catch.hpp"
 
 #include <caf/io/all.hpp>
 #include <caf/io/network/test_multiplexer.hpp>

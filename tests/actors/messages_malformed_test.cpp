@@ -1,4 +1,5 @@
 #include "tests/actors/message_support.hpp"
+#include "tests/catch.hpp"
 
 #include <random>
 #include <string>

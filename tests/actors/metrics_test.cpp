@@ -1,4 +1,4 @@
-#include "actors/metrics/metrics.hpp"
+#include "actors/node/metrics/metrics.hpp"
 #include "tests/actors/sim.hpp"
 
 #include <cmath>

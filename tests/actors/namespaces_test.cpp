@@ -1,5 +1,6 @@
-#include "actors/namespaces/namespaces.hpp"
+#include "actors/node/namespaces/namespaces.hpp"
 #include "tests/actors/registry_support.hpp"
+#include "tests/catch.hpp"
 
 #include <algorithm>
 #include <set>

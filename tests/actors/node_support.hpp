@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/node.hpp"
+#include "actors/node/supervisor/node.hpp"
 #include "tests/actors/registry_support.hpp"
 
 /// A node whose children are probes, for how it treats clients; and its config.

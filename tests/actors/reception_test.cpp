@@ -1,5 +1,6 @@
-#include "actors/reception/reception.hpp"
+#include "actors/node/reception/reception.hpp"
 #include "tests/actors/node_support.hpp"
+#include "tests/catch.hpp"
 
 #include <memory>
 

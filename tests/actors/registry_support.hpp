@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/allocator/allocator.hpp"
-#include "actors/registry/registry.hpp"
+#include "actors/node/allocator/allocator.hpp"
+#include "actors/node/registry/registry.hpp"
 #include "tests/actors/sim.hpp"
 #include "tests/unit/transfer_support.hpp"
 

@@ -1,4 +1,5 @@
 #include "tests/actors/registry_support.hpp"
+#include "tests/catch.hpp"
 
 using namespace troupe;
 using namespace troupe::test;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/actor_support.hpp"
+#include "actors/support/actor_support.hpp"
 #include "tests/catch.hpp"
 
 #include <caf/all.hpp>

@@ -1,5 +1,6 @@
 // Many clients at once, on pages that remember what was written to them.
 
+#include "tests/catch.hpp"
 #include "tests/conformance/metadata_server.hpp"
 #include "tests/conformance/wire_support.hpp"
 

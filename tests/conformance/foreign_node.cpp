@@ -1,9 +1,9 @@
 #include "tests/conformance/foreign_node.hpp"
 
-#include "actors/actor_support.hpp"
-#include "actors/namespaces/namespaces.hpp"
-#include "actors/node/system_config.hpp"
-#include "actors/registry/registry.hpp"
+#include "actors/node/namespaces/namespaces.hpp"
+#include "actors/node/registry/registry.hpp"
+#include "actors/support/actor_support.hpp"
+#include "actors/support/system_config.hpp"
 
 #include <future>
 #include <utility>

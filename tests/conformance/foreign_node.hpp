@@ -1,11 +1,11 @@
 #pragma once
 
-#include "actors/gateway/metadata_service.hpp"
+#include "actors/node/gateway/metadata_service.hpp"
 #include "base/error.hpp"
 #include "config/node_config.hpp"
-#include "http/apis/hf3fs.hpp"
-#include "http/apis/sglang.hpp"
-#include "http/server.hpp"
+#include "http/hf3fs/hf3fs.hpp"
+#include "http/server/server.hpp"
+#include "http/sglang/sglang.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,7 @@
 // What goes wrong in the metadata service that this one replaces, one test for each fault: the old one must fail the
 // check, and this one must pass it. docs/hazards-hf3fs.md lists them, and those that are tested elsewhere.
 
+#include "tests/catch.hpp"
 #include "tests/conformance/metadata_server.hpp"
 
 #include <set>

@@ -1,5 +1,6 @@
 // vLLM's wire, byte for byte, and everything that is no part of it.
 
+#include "tests/catch.hpp"
 #include "tests/conformance/wire_support.hpp"
 
 #include <map>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/worker/worker_state.hpp"
 #include "base/error.hpp"
+#include "connector/worker/worker_state.hpp"
 #include "messages/transfer_messages.hpp"
 #include "tests/engine_simulation/memory.hpp"
 #include "tests/engine_simulation/world.hpp"

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "engine_model/engine_model.hpp"
 #include "tests/engine_simulation/cache.hpp"
 #include "tests/engine_simulation/halves.hpp"
 #include "tests/engine_simulation/world.hpp"
+#include "workload/engine_model/engine_model.hpp"
 
 #include <cstdint>
 #include <unordered_map>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "actors/scheduler/scheduler_state.hpp"
-#include "actors/worker/worker_state.hpp"
+#include "connector/scheduler/scheduler_state.hpp"
 #include "connector/scheduler_half.hpp"
+#include "connector/worker/worker_state.hpp"
 #include "connector/worker_half.hpp"
 #include "tests/engine_simulation/cache.hpp"
 #include "tests/engine_simulation/world.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "engine_model/device.hpp"
 #include "tests/engine_simulation/world.hpp"
+#include "workload/engine_model/device.hpp"
 
 #include <cstdint>
 #include <deque>

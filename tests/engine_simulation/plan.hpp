@@ -1,9 +1,9 @@
 #pragma once
 
-#include "actors/scheduler/scheduler_state.hpp"
-#include "actors/worker/worker_state.hpp"
-#include "engine_model/options.hpp"
-#include "engine_model/request.hpp"
+#include "connector/scheduler/scheduler_state.hpp"
+#include "connector/worker/worker_state.hpp"
+#include "workload/engine_model/options.hpp"
+#include "workload/engine_model/request.hpp"
 
 #include <cstdint>
 #include <string>

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "engine_model/engine_model.hpp"
 #include "tests/engine_simulation/cache.hpp"
 #include "tests/engine_simulation/checks.hpp"
 #include "tests/engine_simulation/halves.hpp"
 #include "tests/engine_simulation/memory.hpp"
 #include "tests/engine_simulation/world.hpp"
+#include "workload/engine_model/engine_model.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "client/connection.hpp"
-#include "client/endpoint.hpp"
+#include "tests/http_client/connection.hpp"
+#include "tests/http_client/endpoint.hpp"
 
 #include <nlohmann/json.hpp>
 

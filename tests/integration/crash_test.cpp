@@ -1,4 +1,5 @@
-#include "client/metadata_client.hpp"
+#include "tests/catch.hpp"
+#include "tests/http_client/metadata_client.hpp"
 #include "tests/integration/support.hpp"
 
 #include <nlohmann/json.hpp>

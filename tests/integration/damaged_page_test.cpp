@@ -1,7 +1,7 @@
-#include "replay/keys.hpp"
 #include "tests/catch.hpp"
 #include "tests/integration/slab_editor.hpp"
 #include "tests/integration/support.hpp"
+#include "workload/replay/keys.hpp"
 
 /// Bytes on the disk that are not what was saved. Each such page is a counted failure of the one replay that finds it,
 /// is saved again by it, and is found and right from then on.

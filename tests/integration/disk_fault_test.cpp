@@ -1,8 +1,8 @@
-#include "replay/keys.hpp"
 #include "tests/catch.hpp"
 #include "tests/integration/disks.hpp"
 #include "tests/integration/slab_editor.hpp"
 #include "tests/integration/support.hpp"
+#include "workload/replay/keys.hpp"
 
 #include <sys/resource.h>
 

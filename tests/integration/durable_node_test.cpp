@@ -1,3 +1,4 @@
+#include "tests/catch.hpp"
 #include "tests/integration/support.hpp"
 
 #include <nlohmann/json.hpp>

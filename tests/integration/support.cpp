@@ -1,8 +1,8 @@
 #include "tests/integration/support.hpp"
 
 #include "io/page.hpp"
-#include "replay/device_memory.hpp"
 #include "tests/catch.hpp"
+#include "workload/replay/device_memory.hpp"
 
 #include <algorithm>
 #include <charconv>

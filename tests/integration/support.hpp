@@ -1,8 +1,8 @@
 #pragma once
 
-#include "replay/expected.hpp"
-#include "replay/trace.hpp"
 #include "tests/integration/process.hpp"
+#include "workload/replay/expected.hpp"
+#include "workload/replay/trace.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -8,7 +8,7 @@ namespace troupe::simulation {
 
 namespace {
 
-/// As in actors/link/link.cpp.
+/// As in actors/client/link/link.cpp.
 constexpr std::uint32_t load_stream(rank_number rank) {
   return 1 + 2 * rank;
 }

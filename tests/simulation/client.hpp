@@ -1,10 +1,10 @@
 #pragma once
 
-#include "actors/copy_engine/copy_engine_state.hpp"
-#include "actors/link/reconnect_backoff.hpp"
-#include "actors/transfer/load_state.hpp"
-#include "actors/transfer/lookup_state.hpp"
-#include "actors/transfer/save_state.hpp"
+#include "actors/client/copy_engine/copy_engine_state.hpp"
+#include "actors/client/link/reconnect_backoff.hpp"
+#include "actors/client/transfer/load_state.hpp"
+#include "actors/client/transfer/lookup_state.hpp"
+#include "actors/client/transfer/save_state.hpp"
 #include "tests/simulation/client_watch.hpp"
 #include "tests/simulation/device.hpp"
 #include "tests/simulation/node.hpp"
@@ -19,8 +19,8 @@
 namespace troupe::simulation {
 
 /// A client process: the states of its lookup, load and save coordinators and of its copy engines, and what their
-/// actors and the link do around them (actors/transfer/*.cpp, actors/copy_engine/copy_engine.cpp,
-/// actors/link/link.cpp).
+/// actors and the link do around them (actors/transfer/*.cpp, actors/client/copy_engine/copy_engine.cpp,
+/// actors/client/link/link.cpp).
 class client {
 public:
   client(environment& world, network& net, node& serving, process_number process);

@@ -1,5 +1,5 @@
 // The coordinators and copy engines of a simulated client, as actors/transfer/*.cpp and
-// actors/copy_engine/copy_engine.cpp run them.
+// actors/client/copy_engine/copy_engine.cpp run them.
 
 #include "tests/simulation/client.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/transfer/coordinator_core.hpp"
+#include "actors/client/transfer/coordinator_core.hpp"
 #include "base/clock.hpp"
 #include "base/identifiers.hpp"
 #include "messages/io_messages.hpp"

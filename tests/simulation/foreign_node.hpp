@@ -1,9 +1,9 @@
 #pragma once
 
-#include "actors/allocator/allocator_state.hpp"
-#include "actors/node/restore_plan.hpp"
-#include "actors/registry/journal.hpp"
-#include "actors/registry/registry_state.hpp"
+#include "actors/node/allocator/allocator_state.hpp"
+#include "actors/node/registry/journal.hpp"
+#include "actors/node/registry/registry_state.hpp"
+#include "actors/node/supervisor/restore_plan.hpp"
 #include "tests/simulation/foreign_disk.hpp"
 #include "tests/simulation/foreign_parameters.hpp"
 #include "tests/simulation/foreign_store.hpp"
@@ -21,8 +21,8 @@
 namespace troupe::simulation {
 
 /// The part of a node that serves clients without tokens: registry shards with a journal each, allocators that nobody
-/// fences, and a store, run as actors/registry/registry.cpp and actors/allocator/allocator.cpp run them. The store
-/// outlives it, as do the slab files, which it never touches.
+/// fences, and a store, run as actors/node/registry/registry.cpp and actors/node/allocator/allocator.cpp run them. The
+/// store outlives it, as do the slab files, which it never touches.
 class foreign_node {
 public:
   foreign_node(environment& world, network& net, const foreign_parameters& p);

@@ -1,6 +1,7 @@
-// How a simulated node starts over what earlier runs have left, as actors/node/index_restore.cpp starts a real one.
+// How a simulated node starts over what earlier runs have left, as actors/node/supervisor/index_restore.cpp starts a
+// real one.
 
-#include "actors/node/restore_plan.hpp"
+#include "actors/node/supervisor/restore_plan.hpp"
 #include "store/epoch_file.hpp"
 #include "tests/simulation/foreign_node.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/registry/registry_state.hpp"
+#include "actors/node/registry/registry_state.hpp"
 #include "base/clock.hpp"
 #include "base/identifiers.hpp"
 

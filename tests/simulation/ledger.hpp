@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/allocator/allocator_state.hpp"
-#include "actors/registry/registry_state.hpp"
+#include "actors/node/allocator/allocator_state.hpp"
+#include "actors/node/registry/registry_state.hpp"
 #include "base/identifiers.hpp"
 
 #include <cstdint>

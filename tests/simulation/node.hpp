@@ -1,8 +1,8 @@
 #pragma once
 
-#include "actors/allocator/allocator_state.hpp"
-#include "actors/io_worker/io_worker_state.hpp"
-#include "actors/registry/registry_state.hpp"
+#include "actors/node/allocator/allocator_state.hpp"
+#include "actors/node/io_worker/io_worker_state.hpp"
+#include "actors/node/registry/registry_state.hpp"
 #include "io/segment.hpp"
 #include "tests/simulation/disk.hpp"
 #include "tests/simulation/lease_book.hpp"
@@ -24,8 +24,8 @@ struct opened_segment {
 };
 
 /// The serving node: the states of registry shards, allocators and io workers, and what their actors and the
-/// supervisor do around them (actors/registry/registry.cpp, actors/allocator/allocator.cpp,
-/// actors/io_worker/io_worker.cpp, actors/node/node.cpp). Its disks outlive it.
+/// supervisor do around them (actors/node/registry/registry.cpp, actors/node/allocator/allocator.cpp,
+/// actors/node/io_worker/io_worker.cpp, actors/node/supervisor/node.cpp). Its disks outlive it.
 class node {
 public:
   node(environment& world, network& net);

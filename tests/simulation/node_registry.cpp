@@ -1,4 +1,4 @@
-// The registry shards of the simulated node, as actors/registry/registry.cpp runs them.
+// The registry shards of the simulated node, as actors/node/registry/registry.cpp runs them.
 
 #include "tests/simulation/node.hpp"
 

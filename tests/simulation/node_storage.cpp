@@ -1,5 +1,5 @@
-// The allocators and io workers of the simulated node, as actors/allocator/allocator.cpp and
-// actors/io_worker/io_worker.cpp run them.
+// The allocators and io workers of the simulated node, as actors/node/allocator/allocator.cpp and
+// actors/node/io_worker/io_worker.cpp run them.
 
 #include "tests/simulation/node.hpp"
 #include "tests/simulation/segment_pool.hpp"

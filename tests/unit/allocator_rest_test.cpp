@@ -1,6 +1,6 @@
 // Slots of slab files that engines write themselves: nobody fences them, and some of them rest.
 
-#include "actors/allocator/allocator_state.hpp"
+#include "actors/node/allocator/allocator_state.hpp"
 #include "tests/catch.hpp"
 
 #include <chrono>

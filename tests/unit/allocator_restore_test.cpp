@@ -1,6 +1,6 @@
 // Slots that an earlier run left live.
 
-#include "actors/allocator/allocator_state.hpp"
+#include "actors/node/allocator/allocator_state.hpp"
 #include "tests/catch.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "actors/allocator/allocator_state.hpp"
+#include "actors/node/allocator/allocator_state.hpp"
 #include "tests/catch.hpp"
 
 #include <algorithm>

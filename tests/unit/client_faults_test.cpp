@@ -1,3 +1,4 @@
+#include "tests/catch.hpp"
 #include "tests/unit/client_support.hpp"
 #include "tests/unit/http_certificates.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "client/metadata_client.hpp"
+#include "tests/http_client/metadata_client.hpp"
 #include "tests/patience.hpp"
 #include "tests/unit/http_support.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/scheduler/scheduler_state.hpp"
+#include "connector/scheduler/scheduler_state.hpp"
 #include "tests/catch.hpp"
 
 #include <cstdint>

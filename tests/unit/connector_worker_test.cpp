@@ -1,4 +1,4 @@
-#include "actors/worker/worker_state.hpp"
+#include "connector/worker/worker_state.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/connector_support.hpp"
 

@@ -1,4 +1,4 @@
-#include "actors/copy_engine/copy_engine_state.hpp"
+#include "actors/client/copy_engine/copy_engine_state.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "tests/catch.hpp"
 

@@ -1,7 +1,7 @@
-#include "actors/copy_engine/copy_engine_state.hpp"
+#include "actors/client/copy_engine/copy_engine_state.hpp"
 #include "gpu/host_page_mover.hpp"
-#include "replay/device_memory.hpp"
 #include "tests/catch.hpp"
+#include "workload/replay/device_memory.hpp"
 
 #include <algorithm>
 #include <cstring>

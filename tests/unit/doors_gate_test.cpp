@@ -1,5 +1,5 @@
-#include "actors/doors/frame_gate.hpp"
-#include "actors/doors/guest_list.hpp"
+#include "actors/support/doors/frame_gate.hpp"
+#include "actors/support/doors/guest_list.hpp"
 #include "tests/catch.hpp"
 
 #include <random>

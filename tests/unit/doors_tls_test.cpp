@@ -1,4 +1,5 @@
-#include "actors/doors/tls_channel.hpp"
+#include "tests/catch.hpp"
+#include "actors/support/doors/tls_channel.hpp"
 #include "io/unique_descriptor.hpp"
 #include "tests/unit/http_certificates.hpp"
 #include "tests/unit/io_support.hpp"

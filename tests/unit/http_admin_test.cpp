@@ -1,5 +1,5 @@
 #include "http/admin.hpp"
-#include "http/request_metrics.hpp"
+#include "http/server/request_metrics.hpp"
 #include "tests/unit/http_support.hpp"
 
 #include <atomic>

@@ -1,8 +1,8 @@
 #include "fuzz/foreign_bodies.hpp"
-#include "http/client_keys.hpp"
-#include "http/hf3fs_body.hpp"
-#include "http/request.hpp"
-#include "http/sglang_body.hpp"
+#include "http/hf3fs/hf3fs_body.hpp"
+#include "http/server/request.hpp"
+#include "http/sglang/sglang_body.hpp"
+#include "http/slots/client_keys.hpp"
 #include "tests/catch.hpp"
 
 #include <filesystem>

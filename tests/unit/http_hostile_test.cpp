@@ -1,9 +1,9 @@
 // What a client without any right can take from others, and what it cannot.
 
-#include "http/address_counts.hpp"
 #include "http/admin.hpp"
-#include "http/descriptors.hpp"
-#include "http/host_rule.hpp"
+#include "http/server/address_counts.hpp"
+#include "http/server/descriptors.hpp"
+#include "http/server/host_rule.hpp"
 #include "tests/unit/http_support.hpp"
 
 #include <arpa/inet.h>

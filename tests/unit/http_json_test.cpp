@@ -1,5 +1,5 @@
-#include "http/json_body.hpp"
-#include "http/json_text.hpp"
+#include "http/server/json_body.hpp"
+#include "http/server/json_text.hpp"
 #include "tests/catch.hpp"
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "http/request_reader.hpp"
+#include "http/server/request_reader.hpp"
 #include "tests/catch.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-#include "http/response.hpp"
-#include "http/response_writer.hpp"
+#include "http/server/response.hpp"
+#include "http/server/response_writer.hpp"
 #include "tests/catch.hpp"
 
 #include <type_traits>

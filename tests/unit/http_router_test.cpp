@@ -1,4 +1,4 @@
-#include "http/router.hpp"
+#include "http/server/router.hpp"
 #include "tests/catch.hpp"
 
 #include <random>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/server.hpp"
+#include "http/server/server.hpp"
 #include "tests/catch.hpp"
 
 #include <chrono>

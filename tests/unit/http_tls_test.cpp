@@ -1,3 +1,4 @@
+#include "tests/catch.hpp"
 #include "http/admin.hpp"
 #include "tests/unit/http_certificates.hpp"
 

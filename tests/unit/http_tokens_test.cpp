@@ -1,4 +1,4 @@
-#include "http/tokens.hpp"
+#include "http/server/tokens.hpp"
 #include "tests/unit/http_support.hpp"
 
 #include <random>

@@ -1,4 +1,4 @@
-#include "actors/io_worker/io_worker_state.hpp"
+#include "actors/node/io_worker/io_worker_state.hpp"
 #include "tests/catch.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "actors/link/reconnect_backoff.hpp"
+#include "actors/client/link/reconnect_backoff.hpp"
 #include "tests/catch.hpp"
 
 #include <chrono>

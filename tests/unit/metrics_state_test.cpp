@@ -1,4 +1,4 @@
-#include "actors/metrics/metrics_state.hpp"
+#include "actors/node/metrics/metrics_state.hpp"
 #include "tests/catch.hpp"
 
 #include <sstream>

@@ -1,4 +1,4 @@
-#include "actors/reception/client_rights.hpp"
+#include "actors/node/reception/client_rights.hpp"
 #include "tests/catch.hpp"
 
 #include <thread>

@@ -1,9 +1,9 @@
 // The parts the registry is made of: index, arrays, deadlines, owners, recency.
 
-#include "actors/registry/deadline_queue.hpp"
-#include "actors/registry/key_table.hpp"
-#include "actors/registry/owner_index.hpp"
-#include "actors/registry/recency_policy.hpp"
+#include "actors/node/registry/deadline_queue.hpp"
+#include "actors/node/registry/key_table.hpp"
+#include "actors/node/registry/owner_index.hpp"
+#include "actors/node/registry/recency_policy.hpp"
 #include "tests/catch.hpp"
 
 #include <algorithm>

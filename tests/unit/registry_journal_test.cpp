@@ -1,4 +1,4 @@
-#include "actors/registry/journal.hpp"
+#include "actors/node/registry/journal.hpp"
 #include "store/records.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/record_store.hpp"

@@ -1,4 +1,4 @@
-#include "actors/registry/registry_outbox.hpp"
+#include "actors/node/registry/registry_outbox.hpp"
 #include "tests/unit/registry_support.hpp"
 
 using namespace troupe;

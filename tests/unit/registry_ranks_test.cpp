@@ -1,4 +1,5 @@
-#include "actors/registry/rank_table.hpp"
+#include "tests/catch.hpp"
+#include "actors/node/registry/rank_table.hpp"
 #include "tests/unit/registry_foreign_support.hpp"
 
 using namespace troupe;

@@ -1,7 +1,7 @@
 // Several shards with their allocators, joined by queues that deliver in random order: slots are conserved, each live
 // slot belongs to one key, and the counts of children are exact, whatever overtakes what.
 
-#include "actors/allocator/allocator_state.hpp"
+#include "actors/node/allocator/allocator_state.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/registry/registry_state.hpp"
+#include "actors/node/registry/registry_state.hpp"
 #include "tests/catch.hpp"
 
 #include <chrono>

@@ -1,7 +1,7 @@
 #include "base/page_limits.hpp"
 #include "gpu/host_page_mover.hpp"
-#include "replay/device_memory.hpp"
 #include "tests/catch.hpp"
+#include "workload/replay/device_memory.hpp"
 
 #include <algorithm>
 #include <random>

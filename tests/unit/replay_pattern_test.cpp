@@ -1,5 +1,5 @@
-#include "replay/pattern.hpp"
 #include "tests/catch.hpp"
+#include "workload/replay/pattern.hpp"
 
 #include <algorithm>
 #include <random>

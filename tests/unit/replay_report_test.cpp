@@ -1,6 +1,6 @@
-#include "replay/report.hpp"
-#include "replay/text_table.hpp"
 #include "tests/catch.hpp"
+#include "workload/replay/report.hpp"
+#include "workload/replay/text_table.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,7 +1,7 @@
-#include "replay/expected.hpp"
-#include "replay/keys.hpp"
-#include "replay/trace.hpp"
 #include "tests/catch.hpp"
+#include "workload/replay/expected.hpp"
+#include "workload/replay/keys.hpp"
+#include "workload/replay/trace.hpp"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,6 +1,6 @@
 // What of an index is believed at a start.
 
-#include "actors/node/restore_plan.hpp"
+#include "actors/node/supervisor/restore_plan.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/record_store.hpp"
 #include "tests/unit/store_support.hpp"

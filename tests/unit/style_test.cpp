@@ -22,16 +22,20 @@ namespace fs = std::filesystem;
 constexpr std::size_t max_columns = 120;
 constexpr std::size_t max_lines = 600;
 
-/// Where CAF may be included; elsewhere nothing knows of actors. Files of actors/ that hold rules are told apart by
-/// the library they belong to.
-constexpr std::array caf_folders{"messages/", "actors/", "cli/", "tests/actors/", "tests/integration/", "bench/"};
+/// Where CAF may be included; elsewhere nothing knows of actors. Files of these folders that hold rules are told apart
+/// by the library they belong to.
+constexpr std::array caf_folders{"messages/",          "actors/", "connector/", "cli/", "tests/actors/",
+                                 "tests/integration/", "bench/"};
 
 /// Whose files must not come to include CAF by any chain of headers.
-constexpr std::array plain_folders{"base/",   "io/",        "gpu/",          "config/", "http/",
-                                   "client/", "connector/", "engine_model/", "replay/", "store/"};
+constexpr std::array plain_folders{"base/", "io/", "gpu/", "config/", "http/server/", "workload/", "store/"};
 
-/// Below those: what asks actors, which is a library of its own.
-constexpr std::array bridge_folders{"http/apis/"};
+/// Libraries of folders that hold other things too, whose files must not either; and all that are named *_states.
+constexpr std::array plain_libraries{"troupe_connector", "troupe_http_bodies"};
+
+/// Neither of these folders includes a file of the other: the node's wing and the client's.
+constexpr std::string_view node_wing = "actors/node/";
+constexpr std::array client_wing{"actors/client/", "connector/"};
 
 /// Put together here, so that this file does not contain them.
 const std::array unfinished{std::string{"TO"}.append("DO"), std::string{"FIX"}.append("ME")};
@@ -129,18 +133,22 @@ std::vector<std::string> check_own_header(const std::string& path, const source_
   return {path + ": the first include is not \"" + header + "\""};
 }
 
-/// The files that make up the library of rules: those that the folders of actors/ add to it, and their headers.
+/// The files that make up the libraries of rules, as CMakeLists.txt name them, and their headers.
 std::set<std::string> rule_files(const source_tree& tree) {
-  constexpr std::string_view command = "target_sources(troupe_states PRIVATE";
+  constexpr std::string_view command = "troupe_add_library(";
   std::set<std::string> result;
   for (const auto& [path, text] : tree) {
-    if (!path.starts_with("actors/") || !path.ends_with("CMakeLists.txt"))
+    if (!path.ends_with("CMakeLists.txt"))
       continue;
-    const auto folder = path.substr(0, path.rfind('/') + 1);
+    const auto folder = path.substr(0, path.size() - std::string_view{"CMakeLists.txt"}.size());
     for (auto at = text.find(command); at != std::string::npos; at = text.find(command, at + 1)) {
       const auto begin = at + command.size();
-      std::istringstream names{text.substr(begin, text.find(')', begin) - begin)};
-      for (std::string name; names >> name;)
+      std::istringstream words{text.substr(begin, text.find(')', begin) - begin)};
+      std::string library;
+      words >> library;
+      if (!library.ends_with("_states") && std::ranges::find(plain_libraries, library) == plain_libraries.end())
+        continue;
+      for (std::string name; words >> name && name != "LINK";)
         if (name.ends_with(".cpp"))
           for (const auto& file : {folder + name, folder + name.substr(0, name.size() - 4) + ".hpp"})
             if (tree.contains(file))
@@ -172,7 +180,7 @@ std::vector<std::string> check_caf(const source_tree& tree) {
   for (const auto& [path, text] : tree) {
     if (!is_cpp(path))
       continue;
-    if ((in_any(path, plain_folders) && !in_any(path, bridge_folders)) || rules.contains(path)) {
+    if (in_any(path, plain_folders) || rules.contains(path)) {
       std::set<std::string> seen;
       if (auto way = way_to_caf(path, tree, seen); !way.empty())
         complaints.push_back("must not know of actors: " + way);
@@ -182,6 +190,18 @@ std::vector<std::string> check_caf(const source_tree& tree) {
           complaints.push_back(concat({path, ": includes ", name}));
     }
   }
+  return complaints;
+}
+
+std::vector<std::string> check_wings(const source_tree& tree) {
+  std::vector<std::string> complaints;
+  for (const auto& [path, text] : tree)
+    for (const auto& name : includes_of(text)) {
+      const auto file = std::string_view{name}.substr(1);
+      if ((path.starts_with(node_wing) && in_any(file, client_wing)) ||
+          (in_any(path, client_wing) && file.starts_with(node_wing)))
+        complaints.push_back(concat({path, ": includes ", name, " of the other wing"}));
+    }
   return complaints;
 }
 
@@ -266,6 +286,14 @@ TEST_CASE("Rules, io and config know nothing of actors", "[style]") {
   expect_none(check_caf(sources()));
 }
 
+TEST_CASE("The node's wing and the client's do not know each other", "[style]") {
+  if (!have_sources())
+    return;
+  CHECK(sources().contains("actors/node/CMakeLists.txt"));
+  CHECK(sources().contains("actors/client/CMakeLists.txt"));
+  expect_none(check_wings(sources()));
+}
+
 TEST_CASE("The style checks find what they look for", "[style]") {
   CHECK(check_layout("a.cpp", "int x;\n").empty());
   CHECK(check_layout("a.cpp", std::string(120, 'x') + "\n").empty());
@@ -296,8 +324,8 @@ TEST_CASE("The style checks find what they look for", "[style]") {
 TEST_CASE("CAF is found where it must not be, also behind other headers", "[style]") {
   const source_tree good{
       {"messages/m.hpp", "#include <caf/all.hpp>\n"},
-      {"actors/a/CMakeLists.txt", "target_sources(troupe_states PRIVATE\n  rules.cpp)\n"
-                                  "target_sources(troupe_actors PRIVATE a.cpp)\n"},
+      {"actors/a/CMakeLists.txt", "troupe_add_library(troupe_a_states\n  SOURCES rules.cpp\n  LINK b.cpp)\n"
+                                  "troupe_add_library(troupe_a SOURCES a.cpp)\n"},
       {"actors/a/a.cpp", "#include <caf/all.hpp>\n"},
       {"actors/a/rules.cpp", "#include \"actors/a/rules.hpp\"\n"},
       {"actors/a/rules.hpp", "#include <vector>\n"},
@@ -314,9 +342,19 @@ TEST_CASE("CAF is found where it must not be, also behind other headers", "[styl
   CHECK(with("actors/a/rules.hpp", "#include <caf/fwd.hpp>\n").size() == 2);
   CHECK(with("actors/a/b_state.hpp", "#include \"messages/m.hpp\"\n").size() == 1);
   CHECK(with("io/x.cpp", "#include \"messages/m.hpp\"\n").size() == 1);
-  CHECK(with("http/x.cpp", "#include \"messages/m.hpp\"\n").size() == 1);
-  CHECK(with("http/apis/x.cpp", "#include \"messages/m.hpp\"\n").empty());
-  CHECK(with("http/apis/x.cpp", "#include <caf/all.hpp>\n").size() == 1);
+  CHECK(with("http/server/x.cpp", "#include \"messages/m.hpp\"\n").size() == 1);
+  CHECK(with("http/hf3fs/x.cpp", "#include \"messages/m.hpp\"\n").empty());
+  CHECK(with("http/hf3fs/x.cpp", "#include <caf/all.hpp>\n").size() == 1);
   CHECK(with("tests/unit/a_test.cpp", "#include <caf/all.hpp>\n").size() == 1);
   CHECK(with("cli/x.cpp", "#include <caf/all.hpp>\n").empty());
+}
+
+TEST_CASE("An include of the other wing is found", "[style]") {
+  CHECK(check_wings({{"actors/node/a.hpp", "#include \"actors/support/b.hpp\"\n"},
+                     {"connector/a.cpp", "#include \"actors/client/b.hpp\"\n"},
+                     {"cli/a.cpp", "#include \"actors/client/b.hpp\"\n#include \"actors/node/b.hpp\"\n"}})
+            .empty());
+  CHECK(check_wings({{"actors/node/a.hpp", "#include \"actors/client/b.hpp\"\n"}}).size() == 1);
+  CHECK(check_wings({{"actors/node/a.hpp", "#include \"connector/b.hpp\"\n"}}).size() == 1);
+  CHECK(check_wings({{"connector/a.cpp", "#include \"actors/node/b.hpp\"\n"}}).size() == 1);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/transfer/load_state.hpp"
+#include "actors/client/transfer/load_state.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/transfer_support.hpp"
 

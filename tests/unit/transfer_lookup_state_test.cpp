@@ -1,4 +1,4 @@
-#include "actors/transfer/lookup_state.hpp"
+#include "actors/client/transfer/lookup_state.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/transfer_support.hpp"
 

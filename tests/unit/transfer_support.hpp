@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/transfer/coordinator_core.hpp"
+#include "actors/client/transfer/coordinator_core.hpp"
 
 #include <chrono>
 #include <cstdint>

@@ -3,10 +3,10 @@
 ///
 ///     troupe-hostile-peer NODE
 
-#include "actors/actor_support.hpp"
-#include "actors/doors/doors.hpp"
-#include "actors/link/node_address.hpp"
-#include "actors/node/system_config.hpp"
+#include "actors/client/link/node_address.hpp"
+#include "actors/support/actor_support.hpp"
+#include "actors/support/doors/doors.hpp"
+#include "actors/support/system_config.hpp"
 
 #include <caf/io/basp_broker.hpp>
 

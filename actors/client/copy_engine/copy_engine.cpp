@@ -1,0 +1,48 @@
+#include "actors/client/copy_engine/copy_engine.hpp"
+
+#include "actors/client/copy_engine/copy_lane.hpp"
+#include "actors/support/actor_support.hpp"
+#include "base/log.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+copy_engine::copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state, std::size_t lanes)
+    : copy_engine_actor::base(config), state_(std::move(state)), lane_count_(std::max<std::size_t>(lanes, 1)) {}
+
+void copy_engine::on_exit() {
+  for (auto* lanes : {&gathering_, &scattering_})
+    for (const auto& lane : std::exchange(*lanes, {}))
+      send_exit(lane, caf::exit_reason::user_shutdown);
+  state_.reset();
+}
+
+void copy_engine::lane_ended(const caf::down_msg& down) {
+  if (const auto failure = state_->failure())
+    log::get("copy_engine")->error("the device can no longer be used: {}", to_string(*failure));
+  quit(down.reason);
+}
+
+copy_engine::behavior_type copy_engine::make_behavior() {
+  set_down_handler([this](const caf::down_msg& down) { lane_ended(down); });
+  for (auto* lanes : {&gathering_, &scattering_})
+    for (std::size_t i = 0; i < lane_count_; ++i) {
+      lanes->push_back(spawn_actor<copy_lane, caf::detached>(system(), state_));
+      monitor(lanes->back());
+    }
+  return {
+      // Locking memory for a device takes as long as a large order does. The orders that follow a bind are sent when it
+      // is answered, so it does not matter that other lanes overtake it.
+      [this](bind_atom x, const segment_info& info) { return delegate(scattering_.front(), x, info); },
+      [this](gather_atom x, const copy_order& order) {
+        return delegate(gathering_[gathers_++ % gathering_.size()], x, order);
+      },
+      [this](scatter_atom x, const copy_order& order) {
+        return delegate(scattering_[scatters_++ % scattering_.size()], x, order);
+      },
+  };
+}
+
+} // namespace troupe

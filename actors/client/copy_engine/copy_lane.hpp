@@ -1,0 +1,29 @@
+#pragma once
+
+#include "actors/client/copy_engine/copy_engine_state.hpp"
+#include "messages/messages.hpp"
+
+#include <memory>
+
+namespace troupe {
+
+/// Carries out orders of a copy engine, one after the other, waiting for each: spawn it detached. Ends with the error
+/// of the device when that has become unusable.
+class copy_lane : public copy_engine_actor::base {
+public:
+  copy_lane(caf::actor_config& config, std::shared_ptr<copy_engine_state> state);
+
+  const char* name() const override { return "copy_lane"; }
+  void on_exit() override { state_.reset(); }
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  using order_call = result<copy_reply> (copy_engine_state::*)(const copy_order&);
+  caf::result<copy_reply> carry_out(order_call call, const copy_order& order);
+
+  std::shared_ptr<copy_engine_state> state_;
+};
+
+} // namespace troupe

@@ -1,0 +1,43 @@
+#include "actors/client/link/node_address.hpp"
+
+#include "io/tcp_socket.hpp"
+
+#include <charconv>
+#include <filesystem>
+#include <system_error>
+
+namespace troupe {
+
+namespace {
+
+bool read_endpoint(const std::string& text, node_address& out) {
+  const auto colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0)
+    return false;
+  out.host = text.substr(0, colon);
+  if (out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']')
+    out.host = out.host.substr(1, out.host.size() - 2);
+  const auto* const last = text.data() + text.size();
+  const auto [end, failure] = std::from_chars(text.data() + colon + 1, last, out.port);
+  return failure == std::errc{} && end == last && out.port != 0;
+}
+
+} // namespace
+
+result<node_address> parse_node_address(const std::string& text) {
+  std::error_code ignored;
+  const bool has_slash = text.find('/') != std::string::npos;
+  if (node_address out; !has_slash && read_endpoint(text, out))
+    return out;
+  if (text.empty() || (!has_slash && !std::filesystem::exists(text, ignored)))
+    return fail(errc::invalid_argument,
+                "expected the data_dir of a node, the path of its socket, or HOST:PORT as in 127.0.0.1:4600; '" + text +
+                    "' is none of them");
+  return node_address{std::filesystem::absolute(text, ignored).string(), 0};
+}
+
+std::string to_string(const node_address& x) {
+  return x.is_path() ? x.host : io::endpoint_text(x.host, x.port);
+}
+
+} // namespace troupe

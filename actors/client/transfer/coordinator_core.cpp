@@ -1,0 +1,274 @@
+#include "actors/client/transfer/coordinator_core.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe::transfer {
+
+timestamp coordinator_core::next_deadline() const noexcept {
+  auto earliest = timestamp::max();
+  for (const auto& [id, t] : tasks_)
+    if (!t.answered)
+      earliest = std::min(earliest, t.deadline);
+  return earliest;
+}
+
+result<coordinator_core::task*> coordinator_core::accept(const transfer_task& work, timestamp now) {
+  if (!bound())
+    return fail(errc::unreachable, "not attached to a node");
+  if (work.blocks.size() != work.keys.size() * options_.blocks_per_page)
+    return fail(errc::invalid_argument, std::to_string(work.keys.size()) + " keys but " +
+                                            std::to_string(work.blocks.size()) + " blocks: there must be " +
+                                            std::to_string(options_.blocks_per_page) + " per key");
+  if (work.keys.size() > binding_.batch_keys_max)
+    return fail(errc::limit_exceeded, std::to_string(work.keys.size()) + " keys in one task; the node takes " +
+                                          std::to_string(binding_.batch_keys_max) + ": split the task");
+  if (work.deadline <= duration::zero() || work.deadline > task_time_max)
+    return fail(errc::invalid_argument, "a task needs a deadline above zero and of 24 hours at most");
+  if (open_ >= options_.tasks_max)
+    return fail(errc::limit_exceeded, std::to_string(open_) + " tasks are under way, which is the limit: wait for one");
+  auto& t = tasks_[++last_task_];
+  t.id = last_task_;
+  t.token = make_ticket(binding_.owner, binding_.ticket_stream, ++last_ticket_);
+  t.parent = work.parent;
+  t.tag = work.tag;
+  t.ready_event = work.ready_event;
+  t.blocks = work.blocks.items;
+  t.deadline = now + work.deadline;
+  t.unresolved = work.keys.size();
+  t.pages.resize(work.keys.size());
+  for (std::size_t i = 0; i < t.pages.size(); ++i)
+    t.pages[i].key = work.keys[i];
+  if (!t.pages.empty())
+    order_.push_back(t.id);
+  ++open_;
+  return &t;
+}
+
+void coordinator_core::bind_node(const node_binding& binding) {
+  binding_ = binding;
+  free_buffers_.clear();
+  unused_buffers_ = binding.buffer_count;
+  batches_max_ = unlimited;
+}
+
+call_id coordinator_core::begin_call(task& t, phase part, timestamp now, std::vector<std::uint32_t> positions,
+                                     std::vector<std::uint64_t> buffers, std::uint32_t shard, std::uint32_t attempt) {
+  const auto id = ++last_call_;
+  ++t.calls;
+  batches_ += moves_pages(part) ? 1 : 0;
+  if (auto& clock = t.clocks[static_cast<std::size_t>(part)]; clock.under_way++ == 0)
+    clock.since = now;
+  calls_.emplace(id, call{t.id, part, shard, attempt, now, std::move(positions), std::move(buffers)});
+  return id;
+}
+
+coordinator_core::ended_call coordinator_core::end_call(call_id id, timestamp now) {
+  const auto i = calls_.find(id);
+  if (i == calls_.end())
+    return {};
+  ended_call out{find(i->second.owner), std::move(i->second)};
+  calls_.erase(i);
+  batches_ -= moves_pages(out.what.part) ? 1 : 0;
+  if (out.owner == nullptr)
+    return {};
+  --out.owner->calls;
+  auto& clock = out.owner->clocks[static_cast<std::size_t>(out.what.part)];
+  if (--clock.under_way > 0)
+    return out;
+  const auto spent = now - clock.since;
+  auto& timing = out.owner->timing;
+  switch (out.what.part) {
+  case phase::registry:
+    timing.registry += spent;
+    break;
+  case phase::copy:
+    timing.copy += spent;
+    break;
+  case phase::io:
+    timing.io += spent;
+    break;
+  case phase::finish:
+    timing.finish += spent;
+    break;
+  }
+  return out;
+}
+
+void coordinator_core::resolve(task& t, std::uint32_t position, errc status) {
+  auto& p = t.pages[position];
+  if (p.resolved)
+    return;
+  p.resolved = true;
+  p.status = status;
+  --t.unresolved;
+}
+
+void coordinator_core::resolve_unresolved(task& t, errc status) {
+  for (std::uint32_t i = 0; i < t.pages.size(); ++i)
+    if (!t.pages[i].being_written)
+      resolve(t, i, status);
+}
+
+coordinator_core::batch coordinator_core::next_batch(timestamp now) {
+  for (std::size_t i = 0; i < order_.size();) {
+    auto* t = find(order_[i]);
+    if (t == nullptr) {
+      order_.erase(order_.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
+    if (t->ready.empty()) {
+      ++i;
+      continue;
+    }
+    if (free_buffers() == 0 || batches_ >= batches_max_) {
+      if (t->waiting_since == timestamp::min())
+        t->waiting_since = now;
+      return {};
+    }
+    if (t->waiting_since != timestamp::min()) {
+      t->timing.buffer_wait += now - t->waiting_since;
+      t->waiting_since = timestamp::min();
+    }
+    batch out;
+    out.owner = t;
+    while (!t->ready.empty() && free_buffers() > 0 && out.positions.size() < options_.batch_pages) {
+      out.positions.push_back(t->ready.front());
+      t->ready.pop_front();
+      out.buffers.push_back(take_buffer());
+    }
+    return out;
+  }
+  return {};
+}
+
+std::uint64_t coordinator_core::take_buffer() {
+  // The one that was used last is the likeliest to be in a cache.
+  if (!free_buffers_.empty()) {
+    const auto offset = free_buffers_.back();
+    free_buffers_.pop_back();
+    return offset;
+  }
+  return binding_.buffer_offset + std::uint64_t{binding_.buffer_count - unused_buffers_--} * options_.slot_bytes;
+}
+
+void coordinator_core::give_back_buffers(const std::vector<std::uint64_t>& buffers) {
+  free_buffers_.insert(free_buffers_.end(), buffers.begin(), buffers.end());
+}
+
+copy_order coordinator_core::make_copy_order(const task& t, std::span<const std::uint32_t> positions,
+                                             std::span<const std::uint64_t> buffers) const {
+  const std::size_t each = options_.blocks_per_page;
+  copy_order out;
+  out.segment = binding_.segment;
+  out.ready_event = t.ready_event;
+  out.items.items.reserve(positions.size());
+  out.further_blocks.items.reserve(positions.size() * (each - 1));
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    const auto& p = t.pages[positions[i]];
+    const auto blocks = std::span(t.blocks).subspan(positions[i] * each, each);
+    out.items.items.push_back(copy_item{p.key, p.where, buffers[i], blocks.front(), 0});
+    out.further_blocks.items.insert(out.further_blocks.items.end(), blocks.begin() + 1, blocks.end());
+  }
+  return out;
+}
+
+bool coordinator_core::wait_for_room(task& t, const call& refused) {
+  give_back_buffers(refused.buffers);
+  batches_max_ = batches_;
+  if (t.cancelled) {
+    for (const auto i : refused.positions)
+      resolve(t, i, errc::cancelled);
+    return false;
+  }
+  for (const auto i : refused.positions) {
+    t.pages[i].gathered = false;
+    t.ready.push_back(i);
+  }
+  std::sort(t.ready.begin(), t.ready.end()); // several may be refused, and the prefix goes first
+  return true;
+}
+
+void coordinator_core::found_room() noexcept {
+  if (batches_max_ != unlimited)
+    ++batches_max_;
+}
+
+void coordinator_core::add_copy_time(task& t, const call& what, const copy_reply& reply, timestamp now) {
+  const auto most = now - what.started;
+  t.timing.move += std::clamp<duration>(reply.move, duration::zero(), most);
+}
+
+void coordinator_core::answer(task& t, std::vector<task_finished>& out) {
+  t.answered = true;
+  --open_;
+  task_finished done;
+  done.task = t.id;
+  done.result.bytes = t.bytes;
+  done.result.timing = t.timing;
+  done.result.results.items.reserve(t.pages.size());
+  for (const auto& p : t.pages)
+    done.result.results.items.push_back(static_cast<std::uint8_t>(p.status));
+  out.push_back(std::move(done));
+}
+
+void coordinator_core::settle(task& t, std::vector<task_finished>& out) {
+  if (!t.answered && t.unresolved == 0)
+    answer(t, out);
+  if (t.answered && t.calls == 0)
+    tasks_.erase(t.id);
+}
+
+void coordinator_core::drop_all(errc status, std::vector<task_finished>& out) {
+  for (auto i = calls_.begin(); i != calls_.end();) {
+    auto& x = i->second;
+    auto& t = tasks_.at(x.owner);
+    if (!x.positions.empty() && t.pages[x.positions.front()].being_written) {
+      x.buffers.clear(); // of a segment that is given up
+      ++i;
+      continue;
+    }
+    --t.calls;
+    batches_ -= moves_pages(x.part) ? 1 : 0;
+    i = calls_.erase(i);
+  }
+  for (const auto id : ids()) {
+    auto& t = tasks_.at(id);
+    t.node_lost = true;
+    t.ready.clear();
+    t.leased_shards.clear();
+    resolve_unresolved(t, status);
+    settle(t, out);
+  }
+  order_.clear();
+  free_buffers_.clear();
+  unused_buffers_ = 0;
+  binding_ = node_binding{};
+}
+
+coordinator_core::task* coordinator_core::find(task_id id) {
+  const auto i = tasks_.find(id);
+  return i == tasks_.end() ? nullptr : &i->second;
+}
+
+std::vector<task_id> coordinator_core::ids_tagged(std::span<const std::uint64_t> tags) const {
+  std::vector<std::uint64_t> wanted(tags.begin(), tags.end());
+  std::sort(wanted.begin(), wanted.end());
+  auto out = ids();
+  std::erase_if(out, [&](task_id id) {
+    const auto& t = tasks_.at(id);
+    return t.answered || t.tag == 0 || !std::binary_search(wanted.begin(), wanted.end(), t.tag);
+  });
+  return out;
+}
+
+std::vector<task_id> coordinator_core::ids() const {
+  std::vector<task_id> out;
+  out.reserve(tasks_.size());
+  for (const auto& [id, t] : tasks_)
+    out.push_back(id);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+} // namespace troupe::transfer

@@ -1,0 +1,301 @@
+#pragma once
+
+#include "actors/support/shard_batches.hpp"
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/identifiers.hpp"
+#include "messages/io_messages.hpp"
+#include "messages/registry_messages.hpp"
+#include "messages/transfer_messages.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace troupe::transfer {
+
+/// The `n`th ticket of one of an owner's streams.
+constexpr ticket make_ticket(owner_id owner, std::uint32_t stream, std::uint64_t n) noexcept {
+  return {owner, (std::uint64_t{stream} << 40U) | n};
+}
+
+using task_id = std::uint64_t;
+
+/// One request under way to another actor. Never used twice, so that a late answer finds nothing.
+using call_id = std::uint64_t;
+
+/// A task may not ask for more time.
+inline constexpr duration task_time_max = std::chrono::hours(24);
+
+/// What a coordinator of one rank is made with.
+struct coordinator_options {
+  namespace_id space;
+  rank_number rank = 0;
+  std::uint64_t page_bytes = 0;
+  std::uint64_t slot_bytes = 0;
+  /// Pages per message to copy engine and io worker.
+  std::uint32_t batch_pages = 32;
+  /// Tasks under way at once; one more is refused.
+  std::uint32_t tasks_max = 256;
+  /// How many of the engine's blocks make a page; at least 1.
+  std::uint32_t blocks_per_page = 1;
+};
+
+/// What a coordinator learns when its client attaches to a node; see `coordinator_binding` for the message.
+struct node_binding {
+  owner_id owner = 0;
+  /// Keeps the tickets of an owner's coordinators apart, since they count independently.
+  std::uint32_t ticket_stream = 0;
+  std::uint32_t shard_count = 0;
+  std::uint32_t batch_keys_max = 0;
+  duration reservation_max{};
+  duration lease_max{};
+  std::uint64_t segment = 0;
+  std::uint64_t buffer_offset = 0;
+  std::uint32_t buffer_count = 0;
+};
+
+/// A task has its answer. It may still occupy buffers until the kernel is done with them.
+struct task_finished {
+  task_id task = 0;
+  transfer_result result;
+};
+
+/// What load and save coordinators have in common: the table of tasks, the results per block, page buffers,
+/// deadlines, and how everything ends when the node is lost.
+///
+/// A task ends towards its caller when every block has a result, or at its deadline, or when the node is lost. Its
+/// record stays until the last call has come back, because until then its buffers are in use.
+///
+/// A block that the copy engine may be writing gets its result from the copy engine only, and its task ends when that
+/// is there, be the deadline over or the node lost: the caller gives blocks of a task that has ended to others.
+///
+/// A task that is cancelled ends as at its deadline, but that what has come so far that its blocks do not matter any
+/// more goes on, and ends as it would have.
+///
+/// Plain state: no thread, no clock. The actor calls an `on_…` function for each event and then sends what it finds
+/// in the outbox.
+class coordinator_core {
+public:
+  explicit coordinator_core(const coordinator_options& options) : options_(options) {
+    options_.blocks_per_page = std::max(options_.blocks_per_page, 1U);
+  }
+
+  bool bound() const noexcept { return binding_.owner != 0; }
+  const coordinator_options& options() const noexcept { return options_; }
+
+  /// Tasks without an answer.
+  std::size_t open_tasks() const noexcept { return open_; }
+  /// Calls without an answer; 0 means that nothing of this coordinator is under way anywhere.
+  std::size_t calls_under_way() const noexcept { return calls_.size(); }
+  std::uint32_t free_buffers() const noexcept {
+    return static_cast<std::uint32_t>(free_buffers_.size()) + unused_buffers_;
+  }
+
+  /// Earliest deadline of an open task, for the actor's timer; `timestamp::max()` when there is none.
+  timestamp next_deadline() const noexcept;
+
+protected:
+  /// Result of a block that has none yet.
+  static constexpr errc unresolved = errc::internal;
+
+  struct page {
+    key_digest key;
+    slot_ref where;
+    errc status = unresolved;
+    bool resolved = false;
+    /// The copy engine has been told to write the blocks, and has not answered.
+    bool being_written = false;
+    /// Save: all bytes are in a page buffer, or further. The blocks are not read again.
+    bool gathered = false;
+  };
+
+  /// Which part of the work a call belongs to, for the timing.
+  enum class phase : std::uint8_t { registry, copy, io, finish };
+
+  /// The time during which at least one call of a phase was under way.
+  struct phase_clock {
+    std::size_t under_way = 0;
+    timestamp since;
+  };
+
+  struct task {
+    task_id id = 0;
+    ticket token;
+    key_digest parent;
+    std::uint64_t tag = 0;
+    std::uint64_t ready_event = 0;
+    std::vector<page> pages;
+    /// Of all pages, one after the other: `blocks_per_page` of each.
+    std::vector<std::uint32_t> blocks;
+    /// Positions that have a slot and wait for a buffer.
+    std::deque<std::uint32_t> ready;
+    std::size_t unresolved = 0;
+    std::size_t calls = 0;
+    timestamp deadline;
+    timestamp waiting_since = timestamp::min();
+    std::uint64_t bytes = 0;
+    transfer_timing timing;
+    /// By `phase`.
+    std::array<phase_clock, 4> clocks;
+    bool answered = false;
+    /// No page starts to be gathered, read or scattered any more.
+    bool cancelled = false;
+    /// The node that the task was started with is lost: nothing more is asked of it.
+    bool node_lost = false;
+    /// Load: shards that hold a lease of this task, or may hold one.
+    std::vector<std::uint32_t> leased_shards;
+  };
+
+  struct call {
+    task_id owner = 0;
+    phase part = phase::registry;
+    std::uint32_t shard = 0;
+    std::uint32_t attempt = 0;
+    timestamp started;
+    /// Positions in the task, parallel to what was sent.
+    std::vector<std::uint32_t> positions;
+    /// Offsets of the page buffers in use, parallel to `positions`; empty where the call uses none.
+    std::vector<std::uint64_t> buffers;
+  };
+
+  /// Starts a task record or says why not; `now + work.deadline` is when it must be answered.
+  result<task*> accept(const transfer_task& work, timestamp now);
+
+  void bind_node(const node_binding& binding);
+
+  call_id begin_call(task& t, phase part, timestamp now, std::vector<std::uint32_t> positions,
+                     std::vector<std::uint64_t> buffers = {}, std::uint32_t shard = 0, std::uint32_t attempt = 0);
+
+  /// Takes the call out of the table, adds its time to the task's; null task if it is unknown (late, after unbind).
+  struct ended_call {
+    task* owner = nullptr;
+    call what;
+  };
+  ended_call end_call(call_id id, timestamp now);
+
+  void resolve(task& t, std::uint32_t position, errc status);
+  /// All but those that are being written.
+  void resolve_unresolved(task& t, errc status);
+
+  /// Next pages of the oldest tasks that can have buffers now, at most `batch_pages`; empty when none can.
+  struct batch {
+    task* owner = nullptr;
+    std::vector<std::uint32_t> positions;
+    std::vector<std::uint64_t> buffers;
+  };
+  batch next_batch(timestamp now);
+
+  void give_back_buffers(const std::vector<std::uint64_t>& buffers);
+
+  /// What the copy engine is to do for these pages, each in the buffer at the same place.
+  copy_order make_copy_order(const task& t, std::span<const std::uint32_t> positions,
+                             std::span<const std::uint64_t> buffers) const;
+
+  /// Whether an answer of the io worker says that it has as much to do as it takes, and there is time to ask again.
+  static bool refused_for_now(const task& t, const result<io_reply>& reply, timestamp now) noexcept {
+    return !reply && reply.error().code == errc::limit_exceeded && !t.answered && now < t.deadline;
+  }
+
+  /// After such an answer: the pages wait again, in prefix order, and no more batches go out at once than the node has
+  /// taken, until it takes more. False if the task was cancelled: then the pages are, and do not wait.
+  bool wait_for_room(task& t, const call& refused);
+
+  /// The node took a batch: one more than before may be under way.
+  void found_room() noexcept;
+
+  /// From the timer: a batch may go out though none is under way whose end would say that there is room.
+  void look_for_room() noexcept { batches_max_ = std::max<std::size_t>(batches_max_, 1); }
+
+  /// Adds what the copy engine says of its time, which cannot be more than passed.
+  static void add_copy_time(task& t, const call& what, const copy_reply& reply, timestamp now);
+
+  /// Answers the task if all its pages are resolved; the record goes when no call is left.
+  void settle(task& t, std::vector<task_finished>& out);
+
+  /// Ends open tasks whose deadline has passed. `on_expired` gets the task and the positions that had a slot but
+  /// were not under way, and settles the task.
+  template <class OnExpired>
+  void expire(timestamp now, OnExpired on_expired) {
+    for (const auto id : ids()) {
+      auto* t = find(id);
+      if (t == nullptr || t->answered || t->deadline > now)
+        continue;
+      const std::vector<std::uint32_t> idle(t->ready.begin(), t->ready.end());
+      t->ready.clear();
+      resolve_unresolved(*t, errc::timeout);
+      on_expired(*t, idle);
+    }
+  }
+
+  /// From the caller: gives up what has not come too far of the tasks with these tags. `on_cancelled` gets each of them
+  /// and the positions that had a slot but were not under way, and settles the task.
+  template <class OnCancelled>
+  void cancel_tasks(std::span<const std::uint64_t> tags, OnCancelled on_cancelled) {
+    for (const auto id : ids_tagged(tags)) {
+      auto& t = *find(id);
+      t.cancelled = true;
+      const std::vector<std::uint32_t> idle(t.ready.begin(), t.ready.end());
+      t.ready.clear();
+      for (std::uint32_t i = 0; i < t.pages.size(); ++i)
+        if (!t.pages[i].being_written && !t.pages[i].gathered)
+          resolve(t, i, errc::cancelled);
+      on_cancelled(t, idle);
+    }
+  }
+
+  /// Hands answers on as effects of the coordinator.
+  template <class Effect>
+  static void report(std::vector<task_finished> done, std::vector<Effect>& outbox) {
+    for (auto& x : done)
+      outbox.emplace_back(std::move(x));
+  }
+
+  /// Ends every task with `status` and forgets all calls: their answers, if any come, find nothing. Except those in
+  /// which blocks are being written, and their tasks.
+  void drop_all(errc status, std::vector<task_finished>& out);
+
+  /// The code of item `i` of an answer; a malformed answer counts as `internal`.
+  static errc code_at(const packed<std::uint8_t>& codes, std::size_t i) noexcept {
+    return i < codes.size() && codes[i] < errc_count ? static_cast<errc>(codes[i]) : errc::internal;
+  }
+
+  task* find(task_id id);
+  std::vector<task_id> ids() const;
+
+  const node_binding& binding() const noexcept { return binding_; }
+
+private:
+  void answer(task& t, std::vector<task_finished>& out);
+  std::uint64_t take_buffer();
+  /// Open tasks with one of these tags, each once.
+  std::vector<task_id> ids_tagged(std::span<const std::uint64_t> tags) const;
+  static bool moves_pages(phase part) noexcept { return part == phase::copy || part == phase::io; }
+
+  static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
+
+  coordinator_options options_;
+  node_binding binding_;
+  std::unordered_map<task_id, task> tasks_;
+  /// Tasks in order of arrival, for fairness; ids that are gone are skipped and dropped.
+  std::deque<task_id> order_;
+  std::unordered_map<call_id, call> calls_;
+  /// Offsets of page buffers that were given back, and how many were not in use yet.
+  std::vector<std::uint64_t> free_buffers_;
+  std::uint32_t unused_buffers_ = 0;
+  /// Calls with page buffers that are under way, and how many may be. Grows by one with each that the node takes, and
+  /// falls to what it has taken when it refuses one.
+  std::size_t batches_ = 0;
+  std::size_t batches_max_ = unlimited;
+  std::size_t open_ = 0;
+  std::uint64_t last_task_ = 0;
+  std::uint64_t last_call_ = 0;
+  std::uint64_t last_ticket_ = 0;
+};
+
+} // namespace troupe::transfer

@@ -1,0 +1,27 @@
+#include "actors/client/transfer/load_coordinator.hpp"
+
+namespace troupe {
+
+using transfer::load_state;
+
+void load_coordinator::perform(transfer::load_locate& x) {
+  ask(shard(x.shard), patience::limited, &load_state::on_locate, x.call, std::move(x.request));
+}
+
+void load_coordinator::perform(transfer::load_read& x) {
+  ask(worker(), patience::until_answered, &load_state::on_read, x.call, read_atom_v, std::move(x.batch));
+}
+
+void load_coordinator::perform(transfer::load_scatter& x) {
+  ask(copier(), patience::until_answered, &load_state::on_scatter, x.call, scatter_atom_v, std::move(x.order));
+}
+
+void load_coordinator::perform(transfer::load_invalidate& x) {
+  ask(shard(x.shard), patience::limited, &load_state::on_invalidate, x.call, std::move(x.request));
+}
+
+void load_coordinator::perform(transfer::load_release& x) {
+  ask(shard(x.shard), patience::limited, &load_state::on_release, x.call, std::move(x.request));
+}
+
+} // namespace troupe

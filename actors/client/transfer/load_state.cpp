@@ -1,0 +1,212 @@
+#include "actors/client/transfer/load_state.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe::transfer {
+
+namespace {
+
+/// True if the page itself is bad, so that trying again would fail again.
+bool page_is_bad(errc code) noexcept {
+  return code == errc::corrupt || code == errc::identity_mismatch || code == errc::io_error ||
+         code == errc::slab_damaged;
+}
+
+} // namespace
+
+void load_state::unbind(errc status) {
+  std::vector<task_finished> done;
+  drop_all(status, done);
+  report(std::move(done), outbox_);
+}
+
+result<task_id> load_state::start(const transfer_task& work, timestamp now) {
+  auto accepted = accept(work, now);
+  if (!accepted)
+    return tl::unexpected<error>(accepted.error());
+  auto& t = **accepted;
+  const auto id = t.id;
+  for (auto& part : split_by_shard(work.keys.items, binding().shard_count)) {
+    t.leased_shards.push_back(part.shard);
+    send_locate(t, std::move(part.positions), part.shard, 0, now);
+  }
+  conclude(t, now);
+  return id;
+}
+
+void load_state::send_locate(task& t, std::vector<std::uint32_t> positions, std::uint32_t shard, std::uint32_t attempt,
+                             timestamp now) {
+  const auto lease_for = std::min(binding().lease_max, (t.deadline - now) + std::chrono::seconds(5));
+  load_locate effect{0, shard, {options().space, options().rank, t.token, lease_for, {}}};
+  for (const auto i : positions)
+    effect.request.keys.items.push_back(t.pages[i].key);
+  effect.call = begin_call(t, phase::registry, now, std::move(positions), {}, shard, attempt);
+  outbox_.emplace_back(std::move(effect));
+}
+
+void load_state::on_locate(call_id id, result<locate_reply> reply, timestamp now) {
+  auto [t, what] = end_call(id, now);
+  if (t == nullptr)
+    return;
+  if (!reply && reply.error().code == errc::timeout && !t->answered && !t->cancelled && now < t->deadline) {
+    send_locate(*t, std::move(what.positions), what.shard, what.attempt + 1, now);
+    return;
+  }
+  for (std::size_t i = 0; i < what.positions.size(); ++i) {
+    const auto position = what.positions[i];
+    auto& p = t->pages[position];
+    auto code = reply ? errc::internal : reply.error().code;
+    if (reply && i < reply->locations.size())
+      code = reply->locations[i].code();
+    if (code != errc::ok) {
+      resolve(*t, position, code);
+      continue;
+    }
+    p.where = reply->locations[i].where;
+    if (!p.resolved)
+      t->ready.push_back(position);
+  }
+  conclude(*t, now);
+  pump(now);
+}
+
+void load_state::pump(timestamp now) {
+  for (;;) {
+    auto next = next_batch(now);
+    if (next.owner == nullptr)
+      return;
+    auto& t = *next.owner;
+    load_read effect{0, {binding().segment, std::max<duration>(t.deadline - now, std::chrono::milliseconds(1)), {}}};
+    for (std::size_t i = 0; i < next.positions.size(); ++i)
+      effect.batch.items.items.push_back(
+          io_item{t.pages[next.positions[i]].where, next.buffers[i], options().slot_bytes});
+    effect.call = begin_call(t, phase::io, now, std::move(next.positions), std::move(next.buffers));
+    outbox_.emplace_back(std::move(effect));
+  }
+}
+
+void load_state::on_read(call_id id, result<io_reply> reply, timestamp now) {
+  auto [t, what] = end_call(id, now);
+  if (t == nullptr)
+    return;
+  if (refused_for_now(*t, reply, now)) {
+    (void)wait_for_room(*t, what); // holds no slot: what does not wait has its result
+    conclude(*t, now);
+    pump(now);
+    return;
+  }
+  if (reply)
+    found_room();
+  std::vector<bad_page> bad;
+  std::vector<std::uint32_t> positions;
+  std::vector<std::uint64_t> buffers;
+  std::vector<std::uint64_t> unused;
+  for (std::size_t i = 0; i < what.positions.size(); ++i) {
+    const auto position = what.positions[i];
+    const auto code = reply ? code_at(reply->results, i) : reply.error().code;
+    if (code == errc::ok && !t->pages[position].resolved) {
+      positions.push_back(position);
+      buffers.push_back(what.buffers[i]);
+      continue;
+    }
+    if (page_is_bad(code))
+      bad.push_back({position, code});
+    resolve(*t, position, code);
+    unused.push_back(what.buffers[i]);
+  }
+  give_back_buffers(unused);
+  if (!bad.empty())
+    send_invalidate(*t, bad, now);
+  if (!positions.empty()) {
+    load_scatter effect{0, make_copy_order(*t, positions, buffers)};
+    for (const auto i : positions)
+      t->pages[i].being_written = true;
+    effect.call = begin_call(*t, phase::copy, now, std::move(positions), std::move(buffers));
+    outbox_.emplace_back(std::move(effect));
+  }
+  conclude(*t, now);
+  pump(now);
+}
+
+void load_state::on_scatter(call_id id, result<copy_reply> reply, timestamp now) {
+  auto [t, what] = end_call(id, now);
+  if (t == nullptr)
+    return;
+  give_back_buffers(what.buffers);
+  if (reply)
+    add_copy_time(*t, what, *reply, now);
+  std::vector<bad_page> bad;
+  for (std::size_t i = 0; i < what.positions.size(); ++i) {
+    const auto position = what.positions[i];
+    const auto code = reply ? code_at(reply->results, i) : reply.error().code;
+    t->pages[position].being_written = false;
+    if (page_is_bad(code))
+      bad.push_back({position, code});
+    if (code == errc::ok)
+      t->bytes += options().page_bytes;
+    resolve(*t, position, code);
+  }
+  if (!bad.empty() && !t->node_lost)
+    send_invalidate(*t, bad, now);
+  conclude(*t, now);
+  pump(now);
+}
+
+void load_state::send_invalidate(task& t, const std::vector<bad_page>& bad, timestamp now) {
+  std::vector<key_digest> keys;
+  keys.reserve(bad.size());
+  for (const auto& x : bad)
+    keys.push_back(t.pages[x.position].key);
+  for (const auto& part : split_by_shard(keys, binding().shard_count)) {
+    load_invalidate effect{0, part.shard, {options().space, options().rank, {}, {}}};
+    for (const auto i : part.positions) {
+      const auto& p = t.pages[bad[i].position];
+      effect.request.pages.items.push_back(page_ref{p.key, p.where});
+      effect.request.reasons.items.push_back(static_cast<std::uint8_t>(bad[i].why));
+    }
+    effect.call = begin_call(t, phase::finish, now, {}, {}, part.shard);
+    outbox_.emplace_back(std::move(effect));
+  }
+}
+
+void load_state::conclude(task& t, timestamp now) {
+  if (t.unresolved == 0 && t.calls == 0)
+    for (const auto shard : std::exchange(t.leased_shards, {})) {
+      load_release effect{0, shard, {options().space, t.token, 0}};
+      effect.call = begin_call(t, phase::finish, now, {}, {}, shard);
+      outbox_.emplace_back(std::move(effect));
+    }
+  std::vector<task_finished> done;
+  settle(t, done);
+  report(std::move(done), outbox_);
+}
+
+void load_state::on_invalidate(call_id id, result<finish_reply>, timestamp now) {
+  auto [t, what] = end_call(id, now);
+  if (t != nullptr)
+    conclude(*t, now);
+}
+
+void load_state::on_release(call_id id, result<void>, timestamp now) {
+  // Whatever the answer: a lease that could not be given back runs out by its own deadline.
+  auto [t, what] = end_call(id, now);
+  if (t != nullptr)
+    conclude(*t, now);
+}
+
+void load_state::on_tick(timestamp now) {
+  expire(now, [&](task& t, const std::vector<std::uint32_t>&) { conclude(t, now); });
+  look_for_room();
+  pump(now);
+}
+
+void load_state::cancel(std::span<const std::uint64_t> tags, timestamp now) {
+  cancel_tasks(tags, [&](task& t, const std::vector<std::uint32_t>&) { conclude(t, now); });
+}
+
+std::vector<load_effect> load_state::take_outbox() {
+  return std::exchange(outbox_, {});
+}
+
+} // namespace troupe::transfer

@@ -1,0 +1,87 @@
+#pragma once
+
+#include "actors/client/transfer/coordinator_core.hpp"
+
+#include <variant>
+
+namespace troupe::transfer {
+
+/// What the actor has to do for the load coordinator; every call is answered through the `on_…` of the same name.
+struct load_locate {
+  call_id call = 0;
+  std::uint32_t shard = 0;
+  locate_request request;
+};
+struct load_read {
+  call_id call = 0;
+  io_batch batch;
+};
+struct load_scatter {
+  call_id call = 0;
+  copy_order order;
+};
+/// The page does not hold what the registry says: unpublish it, so that the next request is a miss and not a failure.
+struct load_invalidate {
+  call_id call = 0;
+  std::uint32_t shard = 0;
+  invalidate_request request;
+};
+struct load_release {
+  call_id call = 0;
+  std::uint32_t shard = 0;
+  release_request request;
+};
+
+using load_effect = std::variant<load_locate, load_read, load_scatter, load_invalidate, load_release, task_finished>;
+
+/// Loads blocks of one rank: locate at the registry with a lease of its own, read into page buffers, verify and
+/// scatter, give the lease back. Batches of a task overlap.
+///
+/// What can go wrong, per block: no page (not_found: a miss), the slot was given away because the lease ran out
+/// (stale), reading failed (io_error, slab_damaged), the page is not what was saved (corrupt, identity_mismatch),
+/// the deadline passed (timeout), the node is gone (unreachable). A block is reported as loaded only when its bytes
+/// were verified and scattered, and as failed only when nobody writes it any more. The lease is kept until the kernel
+/// has finished with every read of the task. A node that takes no more reads for now is asked again until the deadline.
+/// When a task is cancelled, only what is being scattered still gets a result of its own.
+class load_state : public coordinator_core {
+public:
+  using coordinator_core::coordinator_core;
+
+  void bind(const node_binding& binding) { bind_node(binding); }
+
+  /// The node is lost, or the coordinator ends: every open task ends with `status`, at once or, where blocks are being
+  /// filled, when the copy engine has answered.
+  void unbind(errc status);
+
+  /// Starts a task; the answer comes as `task_finished`, at once for a task without blocks.
+  result<task_id> start(const transfer_task& work, timestamp now);
+
+  void on_locate(call_id id, result<locate_reply> reply, timestamp now);
+  void on_read(call_id id, result<io_reply> reply, timestamp now);
+  void on_scatter(call_id id, result<copy_reply> reply, timestamp now);
+  void on_invalidate(call_id id, result<finish_reply> reply, timestamp now);
+  void on_release(call_id id, result<void> reply, timestamp now);
+  void on_tick(timestamp now);
+
+  /// Gives up the tasks with these tags. Every page that is not being scattered has ended as `cancelled`, and its
+  /// blocks are not written. Tags that no task has are ignored.
+  void cancel(std::span<const std::uint64_t> tags, timestamp now);
+
+  std::vector<load_effect> take_outbox();
+
+private:
+  void send_locate(task& t, std::vector<std::uint32_t> positions, std::uint32_t shard, std::uint32_t attempt,
+                   timestamp now);
+  struct bad_page {
+    std::uint32_t position = 0;
+    errc why = errc::ok;
+  };
+  void send_invalidate(task& t, const std::vector<bad_page>& bad, timestamp now);
+  /// Gives the lease back once every block has a result and nothing reads any more, then lets the task go.
+  void conclude(task& t, timestamp now);
+  void pump(timestamp now);
+
+  std::vector<load_effect> outbox_;
+};
+
+} // namespace troupe::transfer

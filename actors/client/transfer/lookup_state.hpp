@@ -1,0 +1,111 @@
+#pragma once
+
+#include "actors/support/shard_batches.hpp"
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "messages/registry_messages.hpp"
+#include "messages/transfer_messages.hpp"
+
+#include <cstdint>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+namespace troupe::transfer {
+
+using lookup_id = std::uint64_t;
+
+struct lookup_match {
+  std::uint64_t call = 0;
+  std::uint32_t shard = 0;
+  match_request request;
+};
+/// `call` 0: nobody waits for the answer.
+struct lookup_release {
+  std::uint64_t call = 0;
+  std::uint32_t shard = 0;
+  release_request request;
+};
+struct lookup_finished {
+  lookup_id lookup = 0;
+  result<lookup_result> answer;
+};
+
+using lookup_effect = std::variant<lookup_match, lookup_release, lookup_finished>;
+
+/// Finds the longest complete prefix of a run of keys over all shards. Each shard reports and leases the leading
+/// complete keys of its own part; the prefix ends at the first key that any shard misses, and what was leased beyond
+/// that is given back. Plain state, driven like the load and save coordinators.
+class lookup_state {
+public:
+  struct binding {
+    owner_id owner = 0;
+    std::uint32_t ticket_stream = 0;
+    namespace_id space;
+    std::uint32_t shard_count = 0;
+    std::uint32_t batch_keys_max = 0;
+    duration lease_max{};
+  };
+
+  /// At most `lookups_max` under way; each ends after `time_limit` at the latest.
+  lookup_state(std::uint32_t lookups_max, duration time_limit) : lookups_max_(lookups_max), time_limit_(time_limit) {}
+
+  bool bound() const noexcept { return binding_.owner != 0; }
+  std::size_t under_way() const noexcept { return lookups_.size(); }
+  /// Leases held for callers, which have to be released.
+  std::size_t held() const noexcept { return held_.size(); }
+  const binding& current_binding() const noexcept { return binding_; }
+
+  void bind(const binding& node) { binding_ = node; }
+  void unbind(errc status);
+
+  result<lookup_id> start(const lookup_task& work, timestamp now);
+
+  /// Gives back what a lookup holds; not_found for a lease this lookup coordinator does not know.
+  result<void> release(const ticket& lease, timestamp now);
+
+  void on_match(std::uint64_t call, result<match_reply> reply, timestamp now);
+  void on_tick(timestamp now);
+
+  std::vector<lookup_effect> take_outbox();
+
+private:
+  struct part {
+    std::uint32_t shard = 0;
+    std::vector<std::uint32_t> positions;
+    std::uint32_t matched = 0;
+    bool answered = false;
+  };
+  struct lookup {
+    lookup_task work;
+    ticket lease;
+    timestamp deadline;
+    std::vector<part> parts;
+    std::size_t waiting = 0;
+    error failure{errc::ok, {}};
+  };
+  struct call {
+    lookup_id owner = 0;
+    std::size_t part = 0;
+  };
+  struct lease_record {
+    std::vector<std::uint32_t> shards;
+    timestamp expires;
+  };
+
+  void send_match(lookup_id id, lookup& x, std::size_t part_index);
+  void finish(lookup_id id, lookup& x, timestamp now);
+  void release_everywhere(const lookup& x);
+
+  std::uint32_t lookups_max_;
+  duration time_limit_;
+  binding binding_;
+  std::unordered_map<lookup_id, lookup> lookups_;
+  std::unordered_map<std::uint64_t, call> calls_;
+  std::unordered_map<ticket, lease_record> held_;
+  std::vector<lookup_effect> outbox_;
+  std::uint64_t last_id_ = 0;
+  std::uint64_t last_call_ = 0;
+};
+
+} // namespace troupe::transfer

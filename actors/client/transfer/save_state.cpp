@@ -1,0 +1,231 @@
+#include "actors/client/transfer/save_state.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe::transfer {
+
+void save_state::unbind(errc status) {
+  std::vector<task_finished> done;
+  drop_all(status, done);
+  report(std::move(done), outbox_);
+}
+
+void save_state::settle_all(task& t) {
+  std::vector<task_finished> done;
+  settle(t, done);
+  report(std::move(done), outbox_);
+}
+
+result<task_id> save_state::start(const transfer_task& work, timestamp now) {
+  auto accepted = accept(work, now);
+  if (!accepted)
+    return tl::unexpected<error>(accepted.error());
+  auto& t = **accepted;
+  const auto id = t.id;
+  for (auto& part : split_by_shard(work.keys.items, binding().shard_count))
+    send_reserve(t, std::move(part.positions), part.shard, 0, now);
+  settle_all(t);
+  return id;
+}
+
+void save_state::send_reserve(task& t, std::vector<std::uint32_t> positions, std::uint32_t shard, std::uint32_t attempt,
+                              timestamp now) {
+  // A little longer than the task may take, so that an abandoned reservation does not live much longer than that.
+  const auto expires = std::min(binding().reservation_max, (t.deadline - now) + std::chrono::seconds(5));
+  save_reserve effect{0, shard, {options().space, options().rank, t.token, expires, {}, {}}};
+  for (const auto i : positions) {
+    effect.request.keys.items.push_back(t.pages[i].key);
+    effect.request.parents.items.push_back(i == 0 ? t.parent : t.pages[i - 1].key);
+  }
+  effect.call = begin_call(t, phase::registry, now, std::move(positions), {}, shard, attempt);
+  outbox_.emplace_back(std::move(effect));
+}
+
+void save_state::on_reserve(call_id id, result<reserve_reply> reply, timestamp now) {
+  auto [t, what] = end_call(id, now);
+  if (t == nullptr)
+    return;
+  if (!reply) {
+    // The registry remembers what it answered to this ticket: asking again is safe. Also for a task that was cancelled:
+    // others want to save these keys soon, and should not have to wait for slots that nobody writes.
+    if (reply.error().code == errc::timeout && (!t->answered || t->cancelled) && now < t->deadline) {
+      send_reserve(*t, std::move(what.positions), what.shard, what.attempt + 1, now);
+      return;
+    }
+    for (const auto i : what.positions)
+      resolve(*t, i, reply.error().code);
+  } else {
+    std::vector<std::uint32_t> unwanted;
+    for (std::size_t i = 0; i < what.positions.size(); ++i) {
+      const auto position = what.positions[i];
+      auto& p = t->pages[position];
+      const auto code = i < reply->results.size() ? reply->results[i].code() : errc::internal;
+      if (code != errc::ok) {
+        resolve(*t, position, code);
+        continue;
+      }
+      p.where = reply->results[i].where;
+      if (p.resolved)
+        unwanted.push_back(position); // cancelled meanwhile, or the deadline passed
+      else
+        t->ready.push_back(position);
+    }
+    if (!unwanted.empty())
+      send_finish(*t, unwanted, false, now);
+    // Shards answer in any order; writing in prefix order keeps the prefix of a failed save usable.
+    std::sort(t->ready.begin(), t->ready.end());
+  }
+  settle_all(*t);
+  pump(now);
+}
+
+void save_state::pump(timestamp now) {
+  for (;;) {
+    auto next = next_batch(now);
+    if (next.owner == nullptr)
+      return;
+    save_gather effect{0, make_copy_order(*next.owner, next.positions, next.buffers)};
+    effect.call = begin_call(*next.owner, phase::copy, now, std::move(next.positions), std::move(next.buffers));
+    outbox_.emplace_back(std::move(effect));
+  }
+}
+
+void save_state::on_gather(call_id id, result<copy_reply> reply, timestamp now) {
+  auto [t, what] = end_call(id, now);
+  if (t == nullptr)
+    return;
+  if (reply)
+    add_copy_time(*t, what, *reply, now);
+  std::vector<std::uint32_t> failed;
+  std::vector<std::uint32_t> positions;
+  std::vector<std::uint64_t> buffers;
+  std::vector<std::uint64_t> unused;
+  for (std::size_t i = 0; i < what.positions.size(); ++i) {
+    const auto position = what.positions[i];
+    const auto code = reply ? code_at(reply->results, i) : reply.error().code;
+    if (code == errc::ok && !t->pages[position].resolved) {
+      t->pages[position].gathered = true;
+      positions.push_back(position);
+      buffers.push_back(what.buffers[i]);
+      continue;
+    }
+    resolve(*t, position, code);
+    failed.push_back(position);
+    unused.push_back(what.buffers[i]);
+  }
+  give_back_buffers(unused);
+  if (!failed.empty())
+    send_finish(*t, failed, false, now);
+  if (!positions.empty()) {
+    save_write effect{0, {binding().segment, std::max<duration>(t->deadline - now, std::chrono::milliseconds(1)), {}}};
+    for (std::size_t i = 0; i < positions.size(); ++i)
+      effect.batch.items.items.push_back(io_item{t->pages[positions[i]].where, buffers[i], options().slot_bytes});
+    effect.call = begin_call(*t, phase::io, now, std::move(positions), std::move(buffers));
+    outbox_.emplace_back(std::move(effect));
+  }
+  settle_all(*t);
+  pump(now);
+}
+
+void save_state::on_write(call_id id, result<io_reply> reply, timestamp now) {
+  auto [t, what] = end_call(id, now);
+  if (t == nullptr)
+    return;
+  if (refused_for_now(*t, reply, now)) {
+    // What waits is gathered again: the caller leaves its blocks alone until the answer, or cancels.
+    if (!wait_for_room(*t, what))
+      give_up(*t, what.positions, now);
+    pump(now);
+    return;
+  }
+  if (reply)
+    found_room();
+  give_back_buffers(what.buffers);
+  std::vector<std::uint32_t> written;
+  std::vector<std::uint32_t> failed;
+  for (std::size_t i = 0; i < what.positions.size(); ++i) {
+    const auto position = what.positions[i];
+    const auto code = reply ? code_at(reply->results, i) : reply.error().code;
+    if (code == errc::ok && !t->pages[position].resolved) {
+      written.push_back(position);
+      continue;
+    }
+    resolve(*t, position, code); // keeps an earlier verdict: what was reported as failed is not published
+    failed.push_back(position);
+  }
+  if (!failed.empty())
+    send_finish(*t, failed, false, now);
+  if (!written.empty())
+    send_finish(*t, written, true, now);
+  settle_all(*t);
+  pump(now);
+}
+
+void save_state::send_finish(task& t, const std::vector<std::uint32_t>& positions, bool commit, timestamp now,
+                             std::uint32_t attempt) {
+  std::vector<key_digest> keys;
+  keys.reserve(positions.size());
+  for (const auto i : positions)
+    keys.push_back(t.pages[i].key);
+  for (const auto& part : split_by_shard(keys, binding().shard_count)) {
+    finish_request request{options().space, options().rank, t.token, {}};
+    std::vector<std::uint32_t> part_positions;
+    for (const auto i : part.positions) {
+      part_positions.push_back(positions[i]);
+      request.pages.items.push_back(page_ref{t.pages[positions[i]].key, t.pages[positions[i]].where});
+    }
+    const auto id = begin_call(t, phase::finish, now, std::move(part_positions), {}, part.shard, attempt);
+    if (commit)
+      outbox_.emplace_back(save_commit{id, part.shard, std::move(request)});
+    else
+      outbox_.emplace_back(save_abort{id, part.shard, std::move(request)});
+  }
+}
+
+void save_state::on_commit(call_id id, result<finish_reply> reply, timestamp now) {
+  auto [t, what] = end_call(id, now);
+  if (t == nullptr)
+    return;
+  if (!reply && reply.error().code == errc::timeout && !t->answered && now < t->deadline) {
+    send_finish(*t, what.positions, true, now, what.attempt + 1);
+    return;
+  }
+  for (std::size_t i = 0; i < what.positions.size(); ++i) {
+    const auto code = reply ? code_at(reply->results, i) : reply.error().code;
+    if (code == errc::ok && !t->pages[what.positions[i]].resolved)
+      t->bytes += options().page_bytes;
+    resolve(*t, what.positions[i], code);
+  }
+  settle_all(*t);
+}
+
+void save_state::on_abort(call_id id, result<finish_reply>, timestamp now) {
+  // Whatever the answer: a reservation that could not be aborted runs out by its own deadline.
+  auto [t, what] = end_call(id, now);
+  if (t != nullptr)
+    settle_all(*t);
+}
+
+void save_state::on_tick(timestamp now) {
+  // Reserved, and nothing under way for them: nobody writes these slots.
+  expire(now, [&](task& t, const std::vector<std::uint32_t>& idle) { give_up(t, idle, now); });
+  look_for_room();
+  pump(now);
+}
+
+void save_state::cancel(std::span<const std::uint64_t> tags, timestamp now) {
+  cancel_tasks(tags, [&](task& t, const std::vector<std::uint32_t>& idle) { give_up(t, idle, now); });
+}
+
+void save_state::give_up(task& t, const std::vector<std::uint32_t>& positions, timestamp now) {
+  if (!positions.empty())
+    send_finish(t, positions, false, now);
+  settle_all(t);
+}
+
+std::vector<save_effect> save_state::take_outbox() {
+  return std::exchange(outbox_, {});
+}
+
+} // namespace troupe::transfer

@@ -1,0 +1,173 @@
+#include "actors/node/allocator/allocator.hpp"
+
+#include "actors/support/actor_support.hpp"
+#include "base/log.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+
+namespace troupe {
+
+namespace {
+
+constexpr auto tick_interval = std::chrono::milliseconds(100);
+
+allocator_options with_fence(allocator_options options, bool fenced) {
+  options.fenced = fenced;
+  return options;
+}
+
+} // namespace
+
+allocator_options options_for_slots(std::uint32_t slots, double low_watermark, double high_watermark) {
+  const auto share = [&](double fraction) {
+    return static_cast<std::uint32_t>(std::ceil(fraction * static_cast<double>(slots)));
+  };
+  allocator_options out;
+  out.slots = slots;
+  out.low_watermark = share(low_watermark);
+  out.high_watermark = share(high_watermark);
+  // Small enough never to wrap around within the life of a disk.
+  out.first_generation = std::random_device{}() & 0x3fffffffU;
+  return out;
+}
+
+allocator::allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space,
+                     rank_number rank, io_worker_actor worker, memory_share memory)
+    : allocator_actor::base(config), memory_(std::move(memory)), state_(with_fence(options, static_cast<bool>(worker))),
+      space_(space), rank_(rank), worker_(std::move(worker)) {}
+
+allocator::behavior_type allocator::make_behavior() {
+  delayed_send(this, tick_interval, caf::tick_atom_v);
+  return {
+      [this](take_atom, const ticket&, std::uint32_t count, duration wait) -> caf::result<take_reply> {
+        const auto id = ++last_request_;
+        auto promise = make_response_promise();
+        waiting_.emplace(id, promise);
+        state_.take(id, count, later(now(), wait), now());
+        flush();
+        return promise;
+      },
+      [this](publish_page_atom, const slot_batch& x) {
+        auto out = codes(state_.publish(x.slots.items));
+        flush();
+        return out;
+      },
+      [this](abort_atom, const slot_batch& x) {
+        auto out = codes(state_.abort(x.slots.items, x.rest, now()));
+        flush();
+        return out;
+      },
+      [this](release_atom, const slot_batch& x) {
+        auto out = codes(state_.release(x.slots.items, x.rest, now()));
+        flush();
+        return out;
+      },
+      [this](bind_atom, const registry_peers& peers) -> caf::result<void> {
+        if (std::exchange(bound_, true))
+          return to_caf(error{errc::exists, "the allocator knows its shards already"});
+        shards_ = peers.shards;
+        return caf::unit;
+      },
+      [this](restore_atom, const slot_batch& x) { return codes(state_.restore(x.slots.items)); },
+      [this](restored_atom) {
+        slot_batch lost{state_.restored()};
+        flush();
+        return lost;
+      },
+      [this](stats_atom) { return state_.stats(); },
+      [this](caf::tick_atom) {
+        state_.tick(now());
+        flush();
+        delayed_send(this, tick_interval, caf::tick_atom_v);
+      },
+  };
+}
+
+slot_results allocator::codes(const std::vector<errc>& results) {
+  slot_results out;
+  out.results.items.reserve(results.size());
+  for (const auto code : results)
+    out.results.items.push_back(static_cast<std::uint8_t>(code));
+  return out;
+}
+
+void allocator::flush() {
+  auto out = state_.take_outbox();
+  for (auto& answer : out.answers) {
+    auto node = waiting_.extract(answer.request);
+    if (!node.empty())
+      node.mapped().deliver(std::move(answer.reply));
+  }
+  if (!out.fence.empty())
+    fence(std::move(out.fence));
+  if (out.evict > 0)
+    evict(out.evict);
+}
+
+void allocator::fence(std::vector<slot_ref> slots) {
+  // Waits as long as the kernel holds on to a transfer: a slot is not free before. A worker that has died takes the
+  // node with it.
+  request(worker_, caf::infinite, fence_atom_v, slot_batch{slots})
+      .then(
+          [this, slots] {
+            fenced(slots);
+            flush();
+          },
+          [this](const caf::error& e) {
+            log::get("allocator")->error("rank {}: slots stay in quarantine: {}", rank_, to_string(from_caf(e)));
+          });
+}
+
+void allocator::fenced(const std::vector<slot_ref>& slots) {
+  for (const auto code : state_.fenced(slots))
+    if (code != errc::ok)
+      log::get("allocator")->error("rank {}: a fenced slot was not in quarantine: {}", rank_, to_string(code));
+}
+
+void allocator::evict(std::uint32_t wanted) {
+  struct gathering {
+    std::size_t waiting = 0;
+    std::uint64_t freed = 0;
+    bool more = false;
+  };
+  if (shards_.empty()) {
+    state_.eviction_done(0, false);
+    flush();
+    return;
+  }
+  auto shared = std::make_shared<gathering>();
+  shared->waiting = shards_.size();
+  const auto arrived = [this, shared] {
+    if (--shared->waiting > 0)
+      return;
+    state_.eviction_done(shared->freed, shared->more);
+    flush();
+  };
+  const auto shards = static_cast<std::uint32_t>(shards_.size());
+  const evict_request share{space_, rank_, (wanted + shards - 1) / shards};
+  for (const auto& shard : shards_)
+    request(shard, caf::infinite, share)
+        .then(
+            [shared, arrived](const evict_reply& reply) {
+              shared->freed += reply.slots;
+              shared->more = shared->more || reply.more;
+              arrived();
+            },
+            [arrived](const caf::error& e) {
+              log::get("allocator")->error("a shard could not evict: {}", to_string(from_caf(e)));
+              arrived();
+            });
+}
+
+void allocator::on_exit() {
+  for (auto& [id, promise] : waiting_)
+    promise.deliver(to_caf(error{errc::shutting_down, "the allocator is ending"}));
+  waiting_.clear();
+  worker_ = nullptr;
+  shards_.clear();
+}
+
+} // namespace troupe

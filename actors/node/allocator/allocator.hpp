@@ -1,0 +1,49 @@
+#pragma once
+
+#include "actors/node/allocator/allocator_state.hpp"
+#include "base/memory_budget.hpp"
+#include "messages/messages.hpp"
+
+#include <unordered_map>
+#include <vector>
+
+namespace troupe {
+
+/// Options of an allocator with so many slots, watermarks as fractions of them, and generations that begin at random.
+allocator_options options_for_slots(std::uint32_t slots, double low_watermark, double high_watermark);
+
+/// The allocator of one (namespace, rank). Asks the registry shards to evict when slots run low, and its io worker to
+/// fence slots before they are free again. Without an io worker nobody can: engines write the slab themselves, and
+/// `allocator_options::fenced` is false whatever the options say.
+class allocator : public allocator_actor::base {
+public:
+  allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space, rank_number rank,
+            io_worker_actor worker, memory_share memory = {});
+
+  const char* name() const override { return "allocator"; }
+  void on_exit() override;
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  timestamp now() const { return clock().now(); }
+  void flush();
+  void evict(std::uint32_t wanted);
+  void fence(std::vector<slot_ref> slots);
+  void fenced(const std::vector<slot_ref>& slots);
+  slot_results codes(const std::vector<errc>& results);
+
+  /// Is given back with the slots.
+  memory_share memory_;
+  allocator_state state_;
+  namespace_id space_;
+  rank_number rank_;
+  io_worker_actor worker_;
+  std::vector<registry_actor> shards_;
+  bool bound_ = false;
+  std::unordered_map<std::uint64_t, caf::response_promise> waiting_;
+  std::uint64_t last_request_ = 0;
+};
+
+} // namespace troupe

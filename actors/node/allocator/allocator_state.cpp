@@ -1,0 +1,335 @@
+#include "actors/node/allocator/allocator_state.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace troupe {
+
+allocator_state::allocator_state(const allocator_options& options)
+    : options_(options), next_free_(options.slots, no_slot), generations_(options.slots, options.first_generation),
+      states_(options.slots, slot_state::free) {
+  options_.low_watermark = std::min(options_.low_watermark, options_.slots);
+  options_.high_watermark = std::clamp(options_.high_watermark, options_.low_watermark, options_.slots);
+  for (slot_number slot = 0; slot < options_.slots; ++slot)
+    push_free(slot);
+}
+
+std::vector<errc> allocator_state::restore(std::span<const slot_ref> slots) {
+  if (!restoring_ && !in_service_) {
+    restoring_ = true;
+    first_free_ = last_free_ = no_slot;
+    count_of(slot_state::free) = 0;
+  }
+  std::vector<errc> results;
+  results.reserve(slots.size());
+  for (const auto& where : slots)
+    results.push_back(restore_one(where));
+  return results;
+}
+
+errc allocator_state::restore_one(slot_ref where) {
+  if (!restoring_ || where.generation == 0)
+    return errc::invalid_argument;
+  if (where.slot >= options_.slots)
+    return errc::out_of_range;
+  auto& state = states_[where.slot];
+  auto& generation = generations_[where.slot];
+  if (state == slot_state::live) {
+    // At most one of the two is right, and nothing says which: generations of different runs begin at random.
+    lost_claims_.push_back({where.slot, generation});
+    disputed_.insert(where.slot);
+    state = slot_state::free;
+    --count_of(slot_state::live);
+    generation = std::max(options_.first_generation, generation);
+  }
+  if (disputed_.contains(where.slot)) {
+    generation = std::max(generation, where.generation); // never again one that was claimed
+    return errc::stale;
+  }
+  state = slot_state::live;
+  generation = where.generation;
+  ++count_of(slot_state::live);
+  return errc::ok;
+}
+
+std::vector<slot_ref> allocator_state::restored() {
+  if (std::exchange(restoring_, false)) {
+    for (slot_number slot = 0; slot < options_.slots; ++slot)
+      if (states_[slot] == slot_state::free)
+        push_free(slot);
+    disputed_.clear();
+    settle();
+  }
+  in_service_ = true;
+  return std::exchange(lost_claims_, {});
+}
+
+void allocator_state::push_free(slot_number slot) noexcept {
+  next_free_[slot] = no_slot;
+  if (last_free_ == no_slot)
+    first_free_ = slot;
+  else
+    next_free_[last_free_] = slot;
+  last_free_ = slot;
+  ++count_of(slot_state::free);
+}
+
+slot_ref allocator_state::pop_free() noexcept {
+  in_service_ = true;
+  const auto slot = first_free_;
+  first_free_ = next_free_[slot];
+  if (first_free_ == no_slot)
+    last_free_ = no_slot;
+  --count_of(slot_state::free);
+  auto& generation = generations_[slot];
+  if (++generation == 0) // 0 is never given out
+    ++generation;
+  states_[slot] = slot_state::reserved;
+  ++count_of(slot_state::reserved);
+  return {slot, generation};
+}
+
+void allocator_state::grant(const parked_request& to, errc code_if_fewer) {
+  const auto n = std::min<std::uint64_t>(to.count, count_of(slot_state::free));
+  take_answer answer;
+  answer.request = to.request;
+  answer.code = n == to.count ? errc::ok : code_if_fewer;
+  answer.reply.slots.items.reserve(n);
+  for (std::uint64_t i = 0; i < n; ++i)
+    answer.reply.slots.items.push_back(pop_free());
+  outbox_.answers.push_back(std::move(answer));
+}
+
+void allocator_state::take(std::uint64_t request, std::uint32_t count, timestamp deadline, timestamp now) {
+  if (count == 0) {
+    outbox_.answers.push_back({request, {}, errc::ok});
+    return;
+  }
+  if (parked_.size() >= options_.max_parked && (!parked_.empty() || count_of(slot_state::free) < count)) {
+    outbox_.answers.push_back({request, {}, errc::limit_exceeded});
+    return;
+  }
+  exhausted_ = false; // a lease or a reservation may have ended since
+  parked_.push_back({request, count, deadline});
+  settle();
+  tick(now);
+}
+
+bool allocator_state::forget(std::uint64_t request) {
+  const auto found = std::find_if(parked_.begin(), parked_.end(), [&](const auto& p) { return p.request == request; });
+  if (found == parked_.end())
+    return false;
+  parked_.erase(found);
+  settle();
+  return true;
+}
+
+void allocator_state::settle() {
+  if (restoring_)
+    return;
+  while (!parked_.empty()) {
+    const auto& head = parked_.front();
+    const bool enough = count_of(slot_state::free) >= head.count;
+    // Nothing more will come: neither by eviction nor, in time, out of the quarantine.
+    const bool hopeless = exhausted_ && coming_until(head.deadline) == 0;
+    if (!enough && !hopeless && count_of(slot_state::free) < options_.slots)
+      break;
+    grant(head, errc::full);
+    parked_.pop_front();
+  }
+  ask_for_eviction();
+}
+
+void allocator_state::ask_for_eviction() {
+  const auto coming = count_of(slot_state::free) + count_of(slot_state::quarantined);
+  if (coming < options_.low_watermark)
+    refilling_ = true;
+  if (coming >= options_.high_watermark)
+    refilling_ = false;
+  const auto missing = [&](std::uint64_t wanted, std::uint64_t there) {
+    wanted = std::min<std::uint64_t>(wanted, options_.slots);
+    return wanted > there ? wanted - there : 0;
+  };
+  std::uint64_t asked_for = 0;
+  auto last_deadline = timestamp::min();
+  for (const auto& p : parked_) {
+    asked_for += p.count;
+    last_deadline = std::max(last_deadline, p.deadline);
+  }
+  // Whoever waits is not helped by what rests for longer.
+  const auto in_time = count_of(slot_state::free) + coming_until(last_deadline);
+  const auto evict = std::max(missing(refilling_ ? options_.high_watermark : 0, coming), missing(asked_for, in_time));
+  if (evicting_ || exhausted_ || evict == 0)
+    return;
+  outbox_.evict = static_cast<std::uint32_t>(evict);
+  evicting_ = true;
+  came_back_ = false;
+}
+
+void allocator_state::eviction_done(std::uint64_t freed, bool more) {
+  evicting_ = false;
+  // What came back meanwhile was evicted for another rank, and may have been what kept its parents from going.
+  exhausted_ = freed == 0 && !more && !came_back_;
+  settle();
+}
+
+std::vector<errc> allocator_state::move_all(std::span<const slot_ref> slots, slot_state from, slot_state to,
+                                            std::vector<slot_ref>* moved) {
+  std::vector<errc> results;
+  results.reserve(slots.size());
+  for (const auto& where : slots) {
+    if (where.slot >= options_.slots) {
+      results.push_back(errc::out_of_range);
+    } else if (states_[where.slot] != from || generations_[where.slot] != where.generation) {
+      results.push_back(errc::stale);
+    } else {
+      states_[where.slot] = to;
+      --count_of(from);
+      if (to == slot_state::free)
+        push_free(where.slot);
+      else
+        ++count_of(to);
+      if (moved != nullptr)
+        moved->push_back(where);
+      results.push_back(errc::ok);
+      continue;
+    }
+    ++refused_;
+  }
+  return results;
+}
+
+std::vector<errc> allocator_state::give_back(std::span<const slot_ref> slots, slot_state from, bool rest,
+                                             timestamp now) {
+  const bool at_once = !options_.fenced && !rest;
+  std::vector<slot_ref> moved;
+  auto results = move_all(slots, from, at_once ? slot_state::free : slot_state::quarantined, &moved);
+  came_back_ = came_back_ || !moved.empty();
+  if (options_.fenced)
+    outbox_.fence.insert(outbox_.fence.end(), moved.begin(), moved.end());
+  else if (rest && !moved.empty()) // in the order of time, since all rest equally long
+    resting_.push_back({later(now, options_.rest), std::move(moved)});
+  settle();
+  return results;
+}
+
+void allocator_state::end_rest(timestamp now) {
+  for (; !resting_.empty() && resting_.front().until <= now; resting_.pop_front())
+    move_all(resting_.front().slots, slot_state::quarantined, slot_state::free);
+}
+
+std::uint64_t allocator_state::coming_until(timestamp when) const noexcept {
+  if (options_.fenced) // a fence takes no longer than the I/O that it waits for
+    return count_of(slot_state::quarantined);
+  std::uint64_t n = 0;
+  for (const auto& x : resting_) {
+    if (x.until > when)
+      break;
+    n += x.slots.size();
+  }
+  return n;
+}
+
+std::vector<errc> allocator_state::publish(std::span<const slot_ref> slots) {
+  auto results = move_all(slots, slot_state::reserved, slot_state::live);
+  settle();
+  return results;
+}
+
+std::vector<errc> allocator_state::abort(std::span<const slot_ref> slots, bool rest, timestamp now) {
+  return give_back(slots, slot_state::reserved, rest, now);
+}
+
+std::vector<errc> allocator_state::release(std::span<const slot_ref> slots, bool rest, timestamp now) {
+  return give_back(slots, slot_state::live, rest, now);
+}
+
+std::vector<errc> allocator_state::fenced(std::span<const slot_ref> slots) {
+  auto results = move_all(slots, slot_state::quarantined, slot_state::free);
+  settle();
+  return results;
+}
+
+void allocator_state::tick(timestamp now) {
+  const auto resting = resting_.size();
+  end_rest(now);
+  if (resting_.size() < resting)
+    settle();
+  bool served = false;
+  for (auto p = parked_.begin(); p != parked_.end();) {
+    if (p->deadline > now) {
+      ++p;
+      continue;
+    }
+    grant(*p, errc::timeout);
+    p = parked_.erase(p);
+    served = true;
+  }
+  if (served)
+    settle();
+}
+
+std::optional<timestamp> allocator_state::next_deadline() const {
+  std::optional<timestamp> first;
+  if (!resting_.empty())
+    first = resting_.front().until;
+  for (const auto& x : parked_)
+    if (!first || x.deadline < *first)
+      first = x.deadline;
+  return first;
+}
+
+allocator_stats allocator_state::stats() const noexcept {
+  allocator_stats s;
+  s.total = options_.slots;
+  s.free = count_of(slot_state::free);
+  s.reserved = count_of(slot_state::reserved);
+  s.live = count_of(slot_state::live);
+  s.quarantined = count_of(slot_state::quarantined);
+  s.refused = refused_;
+  return s;
+}
+
+allocator_outbox allocator_state::take_outbox() {
+  return std::exchange(outbox_, {});
+}
+
+std::string allocator_state::check_invariants() const {
+  if (restoring_)
+    return {};
+  std::uint64_t counted[4] = {};
+  for (const auto state : states_)
+    ++counted[static_cast<std::size_t>(state)];
+  if (!std::equal(std::begin(counted), std::end(counted), std::begin(counts_)))
+    return "the counts of slots by state are wrong";
+  std::vector<bool> listed(options_.slots, false);
+  std::uint64_t free = 0;
+  auto last = no_slot;
+  for (auto slot = first_free_; slot != no_slot; slot = next_free_[slot]) {
+    if (states_[slot] != slot_state::free || listed[slot])
+      return "slot " + std::to_string(slot) + " is in the free list twice, or is not free";
+    listed[slot] = true;
+    last = slot;
+    ++free;
+  }
+  if (free != count_of(slot_state::free) || last != last_free_)
+    return "the free list has " + std::to_string(free) + " slots, " + std::to_string(count_of(slot_state::free)) +
+           " are free";
+  std::uint64_t resting = 0;
+  for (const auto& x : resting_)
+    for (const auto& where : x.slots) {
+      ++resting;
+      if (states_[where.slot] != slot_state::quarantined || generations_[where.slot] != where.generation)
+        return "slot " + std::to_string(where.slot) + " rests and is not in quarantine";
+    }
+  if (!options_.fenced && resting != count_of(slot_state::quarantined))
+    return std::to_string(resting) + " slots rest, " + std::to_string(count_of(slot_state::quarantined)) +
+           " are in quarantine";
+  for (slot_number slot = 0; slot < options_.slots; ++slot)
+    if (states_[slot] != slot_state::free && generations_[slot] == 0)
+      return "slot " + std::to_string(slot) + " was given out with generation 0";
+  return {};
+}
+
+} // namespace troupe

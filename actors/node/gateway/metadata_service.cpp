@@ -1,0 +1,450 @@
+#include "actors/node/gateway/metadata_service.hpp"
+
+#include "actors/node/gateway/joined_answer.hpp"
+#include "actors/support/ask.hpp"
+#include "actors/support/shard_batches.hpp"
+#include "actors/support/stats_sum.hpp"
+#include "base/identifiers.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+using codes = metadata_service::codes;
+using locations = metadata_service::locations;
+
+template <class T>
+using callback = metadata_service::callback<T>;
+
+template <class T>
+std::vector<T> at_positions(const std::vector<T>& all, std::span<const std::uint32_t> positions) {
+  std::vector<T> out;
+  if (all.empty())
+    return out;
+  out.reserve(positions.size());
+  for (const auto i : positions)
+    out.push_back(all[i]);
+  return out;
+}
+
+std::vector<std::uint8_t>& items_of(result_codes& x) {
+  return x.results.items;
+}
+std::vector<std::uint8_t>& items_of(finish_reply& x) {
+  return x.results.items;
+}
+std::vector<location>& items_of(locate_reply& x) {
+  return x.locations.items;
+}
+std::vector<location>& items_of(reserve_reply& x) {
+  return x.results.items;
+}
+
+/// The answer of a shard that was asked for so many items.
+template <class Reply>
+result<Reply> of_length(result<Reply> reply, std::size_t expected) {
+  if (reply && items_of(*reply).size() != expected)
+    return fail(errc::internal, "a registry shard answered with another number of items than it was asked for");
+  return reply;
+}
+
+/// Positions of a shard's part in the batch; nothing where the part is all of it.
+using positions = std::optional<std::span<const std::uint32_t>>;
+
+/// Asks each shard for its part of `items`, and puts the parts of `Reply` together. `request(part, positions)` makes
+/// the message, which goes behind `verb`, where it has one.
+template <class Reply, class Out, class Item, class MakeRequest, class... Verb>
+void split(caf::actor_system& system, const std::vector<registry_actor>& shards, std::vector<Item> items,
+           callback<std::vector<Out>> then, MakeRequest request, Verb... verb) {
+  if (items.empty()) {
+    then(std::vector<Out>{});
+    return;
+  }
+  if (shards.size() == 1) {
+    const auto expected = items.size();
+    ask<Reply>(
+        system, shards[0],
+        [expected, then = std::move(then)](result<Reply> reply) {
+          then(of_length(std::move(reply), expected).map([](Reply&& x) { return std::move(items_of(x)); }));
+        },
+        verb..., request(std::move(items), positions{}));
+    return;
+  }
+  auto parts = transfer::split_by_shard(items, static_cast<std::uint32_t>(shards.size()));
+  const auto joined =
+      std::make_shared<joined_answer<std::vector<Out>>>(std::vector<Out>(items.size()), parts.size(), std::move(then));
+  for (auto& part : parts) {
+    auto message = request(std::move(part.items), positions(part.positions));
+    ask<Reply>(
+        system, shards[part.shard],
+        [joined, where = std::move(part.positions)](result<Reply> reply) {
+          reply = of_length(std::move(reply), where.size());
+          if (!reply)
+            return joined->part_failed(std::move(reply.error()));
+          for (std::size_t i = 0; i < where.size(); ++i)
+            joined->value()[where[i]] = items_of(*reply)[i];
+          joined->part_done();
+        },
+        verb..., std::move(message));
+  }
+}
+
+std::vector<key_digest> part_of(std::vector<key_digest>& all, const positions& where) {
+  return where ? at_positions(all, *where) : std::move(all);
+}
+
+/// Sends the same to every shard. All must answer; `add(value, reply)` adds one answer to the value, while no other
+/// does.
+template <class Reply, class T, class Add, class... Request>
+void ask_all(caf::actor_system& system, const std::vector<registry_actor>& shards, T value,
+             std::type_identity_t<callback<T>> then, Add add, const Request&... request) {
+  const auto joined = std::make_shared<joined_answer<T>>(std::move(value), shards.size(), std::move(then));
+  for (const auto& shard : shards)
+    ask<Reply>(
+        system, shard,
+        [joined, add](result<Reply> reply) {
+          if (auto added = joined->locked([&](T& sum) -> result<void> { return add(sum, reply); }); !added)
+            joined->part_failed(std::move(added.error()));
+          else
+            joined->part_done();
+        },
+        request...);
+}
+
+/// Adds what is right, and hands on what is not.
+template <class Add>
+auto if_ok(Add add) {
+  return [add](auto& sum, auto& reply) -> result<void> {
+    if (!reply)
+      return tl::unexpected<error>(std::move(reply.error()));
+    add(sum, *reply);
+    return {};
+  };
+}
+
+} // namespace
+
+metadata_service::metadata_service(caf::actor_system& system, std::vector<registry_actor> shards,
+                                   namespaces_actor namespaces, std::vector<namespace_id> own)
+    : system_(system), shards_(std::make_shared<const std::vector<registry_actor>>(std::move(shards))),
+      namespaces_(std::move(namespaces)), own_(std::move(own)) {}
+
+template <class T>
+bool metadata_service::refuse_writer(const namespace_id& space, const callback<T>& then) const {
+  if (std::ranges::find(own_, space) == own_.end())
+    return false;
+  then(fail(errc::not_owner, "pages of this namespace lie in slab files that only the node writes: save through a "
+                             "client that attaches to it, or make a namespace for files of your own"));
+  return true;
+}
+
+void metadata_service::exists(const namespace_id& space, rank_number rank, std::vector<key_digest> keys,
+                              callback<codes> then) const {
+  const lent_thread::offer to_shards(system_);
+  split<result_codes>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
+    return exists_request{space, rank, std::move(part)};
+  });
+}
+
+void metadata_service::protect(const namespace_id& space, rank_number rank, bool complete_only, duration protect_for,
+                               std::uint32_t readers_share, std::vector<key_digest> keys,
+                               callback<locations> then) const {
+  const lent_thread::offer to_shards(system_);
+  split<locate_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
+    return protect_request{space, rank, complete_only, protect_for, std::move(part), readers_share};
+  });
+}
+
+void metadata_service::allocate(const namespace_id& space, rank_number rank, duration expires_in,
+                                std::vector<key_digest> keys, std::vector<key_digest> parents,
+                                callback<locations> then) const {
+  if (refuse_writer(space, then))
+    return;
+  split<reserve_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions& where) {
+    return allocate_request{space, rank, expires_in, std::move(part), part_of(parents, where)};
+  });
+}
+
+void metadata_service::confirm(const namespace_id& space, rank_number rank, std::vector<page_ref> pages,
+                               callback<codes> then) const {
+  if (refuse_writer(space, then))
+    return;
+  split<result_codes>(system_, *shards_, std::move(pages), std::move(then), [&](auto part, const positions&) {
+    return confirm_request{space, rank, std::move(part)};
+  });
+}
+
+void metadata_service::reclaim(const namespace_id& space, rank_number rank, std::vector<slot_number> slots,
+                               callback<codes> then) const {
+  if (refuse_writer(space, then))
+    return;
+  if (slots.empty()) {
+    then(codes{});
+    return;
+  }
+  ask_all<result_codes>(
+      system_, *shards_, codes(slots.size(), static_cast<std::uint8_t>(errc::not_found)), std::move(then),
+      [](codes& all, result<result_codes>& reply) -> result<void> {
+        reply = of_length(std::move(reply), all.size());
+        if (!reply)
+          return tl::unexpected<error>(std::move(reply.error()));
+        for (std::size_t i = 0; i < all.size(); ++i)
+          all[i] =
+              static_cast<std::uint8_t>(reclaim_sum(static_cast<errc>(all[i]), static_cast<errc>(reply->results[i])));
+        return {};
+      },
+      reclaim_request{space, rank, slots});
+}
+
+void metadata_service::erase(const namespace_id& space, rank_number rank, std::vector<key_digest> keys,
+                             callback<codes> then) const {
+  split<result_codes>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
+    return erase_request{space, rank, std::move(part)};
+  });
+}
+
+namespace {
+
+/// Asks one shard to go on clearing until nothing is left. Each answer comes by message, so this is no recursion.
+void clear_on(caf::actor_system& system, const registry_actor& shard, clear_request next,
+              std::shared_ptr<joined_answer<std::uint64_t>> joined) {
+  ask<clear_reply>(
+      system, shard,
+      [&system, shard, next, joined](result<clear_reply> reply) {
+        if (!reply)
+          return joined->part_failed(std::move(reply.error()));
+        joined->locked([&](std::uint64_t& pages) { pages += reply->pages; });
+        if (!reply->more)
+          return joined->part_done();
+        auto following = next;
+        following.from = reply->next;
+        clear_on(system, shard, following, joined);
+      },
+      next);
+}
+
+} // namespace
+
+void metadata_service::clear(const namespace_id& space, rank_number rank, callback<std::uint64_t> then) const {
+  const auto joined =
+      std::make_shared<joined_answer<std::uint64_t>>(std::uint64_t{0}, shards_->size(), std::move(then));
+  for (const auto& shard : *shards_)
+    clear_on(system_, shard, {space, rank, 0}, joined);
+}
+
+void metadata_service::locate(const namespace_id& space, rank_number rank, const ticket& lease, duration lease_for,
+                              const lease_bounds& bounds, std::vector<key_digest> keys,
+                              callback<locations> then) const {
+  const lent_thread::offer to_shards(system_);
+  split<locate_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
+    return locate_request{space, rank, lease, lease_for, std::move(part), bounds};
+  });
+}
+
+namespace {
+
+/// Asks every shard for its part of a lease or reservation, which has one on each shard that had keys of it: it is
+/// gone when none knows it. `then` gets not_found with `otherwise` in that case.
+template <class Reply, class... Request>
+void ask_parts(caf::actor_system& system, const std::vector<registry_actor>& shards, callback<void> then,
+               const char* otherwise, const Request&... request) {
+  ask_all<Reply>(
+      system, shards, false,
+      [then = std::move(then), otherwise](result<bool> anywhere) {
+        if (!anywhere)
+          return then(tl::unexpected<error>(std::move(anywhere.error())));
+        if (!*anywhere)
+          return then(fail(errc::not_found, otherwise));
+        then({});
+      },
+      [](bool& anywhere, result<Reply>& reply) -> result<void> {
+        anywhere = anywhere || reply.has_value();
+        if (!reply && reply.error().code != errc::not_found)
+          return tl::unexpected<error>(std::move(reply.error()));
+        return {};
+      },
+      request...);
+}
+
+constexpr const char* no_lease = "no such lease: released, run out, or another caller's";
+
+} // namespace
+
+void metadata_service::release(const namespace_id& space, const ticket& lease, callback<void> then) const {
+  ask_parts<void>(system_, *shards_, std::move(then), no_lease, release_request{space, lease, 0, 0, true});
+}
+
+void metadata_service::renew(const namespace_id& space, const ticket& lease, duration lease_for,
+                             callback<void> then) const {
+  ask_parts<void>(system_, *shards_, std::move(then), no_lease, renew_request{space, lease, lease_for});
+}
+
+void metadata_service::reserve(const namespace_id& space, rank_number rank, const ticket& token, duration expires_in,
+                               std::vector<key_digest> keys, std::vector<key_digest> parents,
+                               callback<locations> then) const {
+  if (refuse_writer(space, then))
+    return;
+  split<reserve_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions& where) {
+    return reserve_request{space, rank, token, expires_in, std::move(part), part_of(parents, where)};
+  });
+}
+
+void metadata_service::commit(const namespace_id& space, rank_number rank, const ticket& token,
+                              std::vector<page_ref> pages, callback<codes> then) const {
+  if (refuse_writer(space, then))
+    return;
+  split<finish_reply>(
+      system_, *shards_, std::move(pages), std::move(then),
+      [&](auto part, const positions&) {
+        return finish_request{space, rank, token, std::move(part), true};
+      },
+      commit_atom_v);
+}
+
+void metadata_service::abort(const namespace_id& space, rank_number rank, const ticket& token,
+                             std::vector<page_ref> pages, callback<codes> then) const {
+  if (refuse_writer(space, then))
+    return;
+  if (pages.empty()) // all that the token has, wherever
+    return ask_parts<finish_reply>(
+        system_, *shards_,
+        [then = std::move(then)](const result<void>& ended) { then(ended.map([] { return codes{}; })); },
+        "nothing is reserved under this token: it was aborted, ran out, or is another caller's", abort_atom_v,
+        finish_request{space, rank, token, {}, true});
+  split<finish_reply>(
+      system_, *shards_, std::move(pages), std::move(then),
+      [&](auto part, const positions&) {
+        return finish_request{space, rank, token, std::move(part)};
+      },
+      abort_atom_v);
+}
+
+namespace {
+
+/// What became of a lookup on one shard.
+struct matched_part {
+  std::uint32_t shard = 0;
+  std::vector<std::uint32_t> positions;
+  std::uint32_t matched = 0;
+  std::uint32_t uses = 0;
+  /// Such a shard holds nothing because of this request.
+  std::optional<error> refused;
+};
+
+} // namespace
+
+void metadata_service::match(const namespace_id& space, const ticket& lease, duration lease_for,
+                             const lease_bounds& bounds, std::vector<key_digest> keys,
+                             callback<std::uint32_t> then) const {
+  if (keys.empty()) {
+    then(std::uint32_t{0});
+    return;
+  }
+  auto batches = transfer::split_by_shard(keys, shard_count());
+  std::vector<matched_part> parts;
+  parts.reserve(batches.size());
+  for (auto& x : batches)
+    parts.push_back({x.shard, std::move(x.positions), 0, 0, std::nullopt});
+  const auto trim = [&system = system_, shards = shards_, space, lease](const matched_part& x, std::uint32_t keep) {
+    if (x.matched <= keep)
+      return;
+    // What could not be given back, or is not because the lease has been used again, goes when the lease does.
+    ask<void>(
+        system, (*shards)[x.shard], [](const result<void>&) {}, release_request{space, lease, keep, x.uses});
+  };
+  const auto joined = std::make_shared<joined_answer<std::vector<matched_part>>>(
+      std::move(parts), batches.size(),
+      [total = keys.size(), trim, then = std::move(then)](const result<std::vector<matched_part>>& all) {
+        if (!all)
+          return then(tl::unexpected<error>(all.error()));
+        const auto refused = std::ranges::find_if(*all, [](const matched_part& x) { return x.refused.has_value(); });
+        const auto matched = refused == all->end() ? transfer::matched_prefix(*all, total) : 0;
+        for (const auto& x : *all)
+          trim(x, transfer::positions_within(x.positions, matched));
+        if (refused != all->end())
+          return then(tl::unexpected<error>(*refused->refused));
+        then(matched);
+      });
+  const lent_thread::offer to_shards(system_);
+  // Once all are asked, the joined value may be gone at any moment: nothing here reads it.
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    const auto asked = static_cast<std::uint32_t>(batches[i].items.size());
+    ask<match_reply>(
+        system_, (*shards_)[batches[i].shard],
+        [joined, i, asked](result<match_reply> reply) {
+          auto& mine = joined->value()[i];
+          if (reply) {
+            mine.matched = std::min(reply->matched, asked);
+            mine.uses = reply->uses;
+          } else {
+            mine.refused = std::move(reply.error());
+          }
+          joined->part_done();
+        },
+        match_request{space, lease, lease_for, std::move(batches[i].items), bounds});
+  }
+}
+
+void metadata_service::add_namespace(const namespace_spec& spec, const namespace_options& options,
+                                     callback<void> then) const {
+  ask<void>(system_, namespaces_, std::move(then), add_namespace_request{spec, options});
+}
+
+void metadata_service::remove_namespace(const namespace_id& space, bool force, callback<void> then) const {
+  ask<void>(system_, namespaces_, std::move(then), remove_namespace_request{space, force});
+}
+
+void metadata_service::register_rank(const namespace_id& space, rank_number rank, std::uint32_t slots,
+                                     callback<void> then) const {
+  ask<void>(system_, namespaces_, std::move(then), register_rank_request{space, rank, slots});
+}
+
+namespace {
+
+void add_to(std::vector<namespace_info>& sum, const std::vector<namespace_info>& part) {
+  for (const auto& x : part) {
+    const auto same =
+        std::find_if(sum.begin(), sum.end(), [&](const namespace_info& y) { return y.spec.name == x.spec.name; });
+    if (same == sum.end()) {
+      sum.push_back(x);
+      continue;
+    }
+    same->keys += x.keys;
+    same->complete_keys += x.complete_keys;
+    same->evicted_keys += x.evicted_keys;
+    same->leases = std::max(same->leases, x.leases); // a lease has a part on every shard
+    same->reservations = std::max(same->reservations, x.reservations);
+    for (std::size_t i = 0; i < std::min(same->ranks.size(), x.ranks.size()); ++i) {
+      auto& mine = same->ranks[i];
+      mine.slots = std::max(mine.slots, x.ranks[i].slots);
+      mine.pages += x.ranks[i].pages;
+      mine.reserved += x.ranks[i].reserved;
+      mine.withheld += x.ranks[i].withheld;
+    }
+  }
+}
+
+} // namespace
+
+void metadata_service::describe(const namespace_id& space, callback<std::vector<namespace_info>> then) const {
+  ask_all<describe_reply>(system_, *shards_, std::vector<namespace_info>{}, std::move(then),
+                          if_ok([](std::vector<namespace_info>& sum, describe_reply& x) { add_to(sum, x.spaces); }),
+                          describe_request{space});
+}
+
+void metadata_service::look_up(const namespace_id& space, const key_digest& key, callback<key_reply> then) const {
+  ask<key_reply>(system_, (*shards_)[shard_of(key, shard_count())], std::move(then), key_request{space, key});
+}
+
+void metadata_service::stats(callback<registry_stats> then) const {
+  ask_all<registry_stats>(system_, *shards_, registry_stats{}, std::move(then),
+                          if_ok([](registry_stats& sum, registry_stats& x) { sum += x; }), stats_atom_v);
+}
+
+} // namespace troupe

@@ -1,0 +1,156 @@
+#include "actors/node/io_worker/io_worker.hpp"
+
+#include "actors/support/actor_support.hpp"
+#include "base/log.hpp"
+
+#include <unistd.h>
+
+namespace troupe {
+
+namespace {
+
+constexpr auto tick_interval = std::chrono::seconds(1);
+
+} // namespace
+
+io_worker::io_worker(caf::actor_config& config, std::shared_ptr<io_worker_parts> parts)
+    : io_worker_actor::base(config), parts_(std::move(parts)), state_(parts_->options) {}
+
+timestamp io_worker::now() const {
+  return clock().now();
+}
+
+io_worker::behavior_type io_worker::make_behavior() {
+  parts_->target->set(caf::actor_cast<io_worker_actor>(this));
+  delayed_send(this, tick_interval, caf::tick_atom_v);
+  return {
+      [this](open_segment_atom, owner_id owner, std::uint64_t bytes, std::int32_t memory_node) {
+        return open_segment(owner, bytes, memory_node);
+      },
+      [this](close_segment_atom, std::uint64_t segment) -> caf::result<void> {
+        auto closed = state_.close_segment(segment);
+        flush();
+        return to_caf(closed);
+      },
+      [this](read_atom, const io_batch& batch) { return begin(io::operation::read, batch); },
+      [this](write_atom, const io_batch& batch) { return begin(io::operation::write, batch); },
+      [this](fence_atom, const slot_batch& batch) -> caf::result<void> {
+        auto promise = make_response_promise();
+        fences_.emplace(state_.fence(batch.slots.items), promise);
+        flush();
+        return promise;
+      },
+      [this](owner_died_atom, owner_id owner) -> caf::result<void> {
+        state_.owner_died(owner);
+        flush();
+        return caf::unit;
+      },
+      [this](drain_atom) -> caf::result<void> {
+        state_.drain();
+        auto promise = make_response_promise();
+        drains_.push_back(promise);
+        flush();
+        return promise;
+      },
+      [this](stats_atom) { return state_.stats(); },
+      [this](const io_completions& batch) {
+        std::vector<io::completion> completions;
+        completions.reserve(batch.records.size());
+        for (const auto& x : batch.records)
+          completions.push_back(
+              {x.tag, x.status < errc_count ? static_cast<errc>(x.status) : errc::internal, x.system_errno});
+        state_.complete(completions);
+        flush();
+      },
+      [this](caf::tick_atom) {
+        check_slab();
+        flush();
+        if (!samples_.samples.empty() && parts_->metrics)
+          send(parts_->metrics, std::exchange(samples_, {}));
+        delayed_send(this, tick_interval, caf::tick_atom_v);
+      },
+  };
+}
+
+caf::result<segment_info> io_worker::open_segment(owner_id owner, std::uint64_t bytes, std::int32_t memory_node) {
+  if (auto allowed = state_.may_open_segment(owner, bytes); !allowed)
+    return to_caf(allowed.error());
+  auto memory = io::segment::create(bytes, memory_node);
+  if (!memory)
+    return to_caf(memory.error());
+  const auto buffer = parts_->engine->add_buffer((*memory)->bytes());
+  if (!buffer)
+    return to_caf(buffer.error());
+  const auto id = state_.add_segment(owner, (*memory)->bytes(), *buffer);
+  segment_info info{id, ::getpid(), (*memory)->descriptor(), (*memory)->bytes().size(), (*memory)->proof()};
+  segments_.emplace(id, std::move(*memory));
+  return info;
+}
+
+caf::result<io_reply> io_worker::begin(io::operation op, const io_batch& batch) {
+  const auto started = now();
+  const auto id = state_.begin(op, batch, started);
+  if (!id)
+    return to_caf(id.error());
+  auto promise = make_response_promise();
+  batches_.emplace(*id, waiting_batch{promise, op == io::operation::read ? request_kind::read : request_kind::write,
+                                      static_cast<std::uint32_t>(batch.items.size()), started});
+  flush();
+  return promise;
+}
+
+void io_worker::flush() {
+  if (auto requests = state_.take_requests(); !requests.empty())
+    parts_->engine->submit(requests);
+  for (auto& ended : state_.take_finished()) {
+    auto node = batches_.extract(ended.batch);
+    auto& waiting = node.mapped();
+    samples_.samples.items.push_back(
+        {static_cast<std::uint32_t>(waiting.kind), waiting.pages,
+         static_cast<std::uint64_t>(std::chrono::nanoseconds(now() - waiting.started).count())});
+    waiting.promise.deliver(std::move(ended.reply));
+  }
+  for (const auto id : state_.take_fenced())
+    fences_.extract(id).mapped().deliver(caf::unit);
+  for (const auto& [segment, buffer] : state_.take_idle_segments()) {
+    parts_->engine->remove_buffer(buffer);
+    segments_.erase(segment);
+  }
+  if (state_.draining() && state_.in_flight() == 0)
+    for (auto& promise : std::exchange(drains_, {}))
+      promise.deliver(caf::unit);
+}
+
+void io_worker::check_slab() {
+  if (state_.damaged() || parts_->slab->health() == errc::ok)
+    return;
+  state_.slab_is_damaged();
+  const auto& spec = parts_->slab->spec();
+  if (parts_->condition)
+    parts_->condition->slab_damaged(spec.space, spec.rank,
+                                    "the slab of namespace '" + spec.space_name + "' rank " +
+                                        std::to_string(spec.rank) + " is damaged (" + parts_->slab->damage() +
+                                        "): start the node again with a new slab");
+  log::get("io")->error("{}: {}; nothing more is saved in namespace '{}' on any rank, reads are tried and verified. "
+                        "Start the node again with a new slab.",
+                        spec.path.string(), parts_->slab->damage(), spec.space_name);
+}
+
+void io_worker::on_exit() {
+  parts_->target->clear();
+  parts_->engine->stop(); // what is in flight ends; its completions reach nobody
+  const auto gone = to_caf(error{errc::shutting_down, "the node is ending"});
+  for (auto& [id, waiting] : batches_)
+    waiting.promise.deliver(gone);
+  for (auto& [id, promise] : fences_)
+    promise.deliver(gone);
+  for (auto& promise : drains_)
+    promise.deliver(gone);
+  batches_.clear();
+  fences_.clear();
+  drains_.clear();
+  segments_.clear();
+  parts_.reset(); // closes the slab and gives up its lock
+}
+
+} // namespace troupe

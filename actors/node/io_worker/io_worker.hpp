@@ -1,0 +1,62 @@
+#pragma once
+
+#include "actors/node/io_worker/completion_target.hpp"
+#include "actors/node/io_worker/io_worker_state.hpp"
+#include "base/node_condition.hpp"
+#include "io/engine.hpp"
+#include "io/segment.hpp"
+#include "io/slab_file.hpp"
+#include "messages/messages.hpp"
+
+#include <memory>
+
+namespace troupe {
+
+/// Everything an io worker owns. Made by the node before the actor, because opening a slab or a ring can fail.
+struct io_worker_parts {
+  std::shared_ptr<io::slab_file> slab;
+  std::unique_ptr<io::engine> engine;
+  std::shared_ptr<completion_target> target;
+  io_worker_options options;
+  metrics_actor metrics;
+  /// Is told when the slab is damaged; null if nobody asks.
+  std::shared_ptr<node_condition> condition;
+};
+
+/// Reads and writes the pages of one slab file, the only one to do so. Owns the file, its lock and the ring with its
+/// thread. Batches are answered when the kernel is done with their buffers. Ends by an exit message, after which the
+/// engine has stopped; until then, `drain` refuses new batches and answers when the last has ended.
+class io_worker : public io_worker_actor::base {
+public:
+  io_worker(caf::actor_config& config, std::shared_ptr<io_worker_parts> parts);
+
+  const char* name() const override { return "io_worker"; }
+  void on_exit() override;
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  struct waiting_batch {
+    caf::response_promise promise;
+    request_kind kind = request_kind::read;
+    std::uint32_t pages = 0;
+    timestamp started;
+  };
+
+  timestamp now() const;
+  caf::result<segment_info> open_segment(owner_id owner, std::uint64_t bytes, std::int32_t memory_node);
+  caf::result<io_reply> begin(io::operation op, const io_batch& batch);
+  void flush();
+  void check_slab();
+
+  std::shared_ptr<io_worker_parts> parts_;
+  io_worker_state state_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<io::segment>> segments_;
+  std::unordered_map<io_worker_state::batch_id, waiting_batch> batches_;
+  std::unordered_map<io_worker_state::fence_id, caf::response_promise> fences_;
+  std::vector<caf::response_promise> drains_;
+  latency_batch samples_;
+};
+
+} // namespace troupe

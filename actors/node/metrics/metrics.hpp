@@ -1,0 +1,26 @@
+#pragma once
+
+#include "actors/node/metrics/metrics_state.hpp"
+#include "messages/messages.hpp"
+
+#include <string>
+
+namespace troupe {
+
+/// Collects what the actors of a node measure: latency samples in batches, and the node's statistics as gauges.
+class metrics : public metrics_actor::base {
+public:
+  metrics(caf::actor_config& config, const std::string& node_name);
+
+  const char* name() const override { return "metrics"; }
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  void update(const node_stats& stats);
+
+  metrics_state state_;
+};
+
+} // namespace troupe

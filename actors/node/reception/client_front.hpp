@@ -1,0 +1,103 @@
+#pragma once
+
+#include "actors/node/reception/client_rights.hpp"
+#include "messages/messages.hpp"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <utility>
+
+/// What the actors have in common that a client may speak to.
+///
+/// A remote peer can address every actor whose handle has ever left the process, by its number, and with any message.
+/// An actor's handle leaves also as the sender of an answer. So these actors do not delegate: what stands behind them
+/// answers to a relay, which hands the answer on in the name of the actor that was asked.
+
+namespace troupe {
+
+/// Takes the answer to one request of a client and hands it on as the answer of `front`. Has no mailbox and no thread:
+/// works in the thread of the actor that answers. A request whose answer is forgotten is answered with `unreachable`.
+class answer_relay final : public caf::monitorable_actor {
+public:
+  /// Looks at the answer first.
+  using look = std::function<void(const caf::message&)>;
+
+  answer_relay(caf::actor_config& config, caf::strong_actor_ptr front, caf::strong_actor_ptr asker, caf::message_id id,
+               std::shared_ptr<client_rights> rights, look at_answer)
+      : caf::monitorable_actor(config), front_(std::move(front)), asker_(std::move(asker)), id_(id),
+        rights_(std::move(rights)), at_answer_(std::move(at_answer)) {}
+
+  ~answer_relay() override {
+    hand_on(caf::make_message(to_caf(error{errc::unreachable, "the actor that was asked is gone"})), nullptr);
+  }
+
+  void enqueue(caf::mailbox_element_ptr element, caf::execution_unit* host) override {
+    hand_on(element->move_content_to_message(), host);
+  }
+
+  const char* name() const override { return "answer_relay"; }
+
+private:
+  void hand_on(caf::message answer, caf::execution_unit* host) {
+    if (answered_.exchange(true, std::memory_order_relaxed))
+      return;
+    if (at_answer_)
+      at_answer_(answer);
+    if (rights_)
+      rights_->end_request();
+    // Who sends without asking expects nothing back.
+    if (asker_ && id_.is_request())
+      asker_->enqueue(front_, id_.response_id(), std::move(answer), host);
+  }
+
+  caf::strong_actor_ptr front_;
+  caf::strong_actor_ptr asker_;
+  caf::message_id id_;
+  /// Null where requests are not counted.
+  std::shared_ptr<client_rights> rights_;
+  look at_answer_;
+  std::atomic<bool> answered_{false};
+};
+
+/// Hands the request that `self` is at on to another actor, and the answer to who asked. The promise that it returns is
+/// for the handler to return; nothing is ever delivered through it.
+template <class Self, class Handle>
+caf::response_promise hand_on(Self& self, const Handle& to, std::shared_ptr<client_rights> rights, caf::message request,
+                              answer_relay::look at_answer = {}) {
+  auto promise = self.make_response_promise();
+  caf::actor_config config;
+  const auto relay = caf::make_actor<answer_relay, caf::strong_actor_ptr>(
+      self.system().next_actor_id(), self.system().node(), &self.system(), config, caf::strong_actor_ptr(self.ctrl()),
+      promise.source(), promise.id(), std::move(rights), std::move(at_answer));
+  caf::actor_cast<caf::strong_actor_ptr>(to)->enqueue(
+      relay, caf::message_id(1).with_category(caf::message_id::normal_message_category), std::move(request),
+      self.context());
+  return promise;
+}
+
+/// Whether the request that `self` is at comes from that process. Actors have small numbers, which others can guess.
+template <class Self>
+bool asked_from(Self& self, const caf::node_id& home) {
+  const auto& sender = self.current_sender();
+  return sender && sender->node() == home;
+}
+
+inline error not_this_client() {
+  return {errc::not_owner, "this handle is another client's"};
+}
+
+/// Makes `self` deaf to all that its interface does not name: a message that it does not know is refused, an exit
+/// message counts only if `master` sent it, and news of deaths and errors of others do not.
+template <class Self>
+void listen_to_nobody_but(Self& self, caf::actor_addr master) {
+  self.set_exit_handler([&self, master = std::move(master)](caf::exit_msg& x) {
+    if (x.source == master)
+      self.quit(std::move(x.reason));
+  });
+  self.set_down_handler([](caf::down_msg&) {});
+  self.set_error_handler([](caf::error&) {});
+  self.set_default_handler(caf::drop);
+}
+
+} // namespace troupe

@@ -1,0 +1,118 @@
+#include "actors/node/reception/client_rights.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::uint64_t place(rank_number rank, slot_number slot) {
+  return std::uint64_t{rank} << 32U | slot;
+}
+
+result<void> too_many(std::size_t got, const char* of_what, std::uint32_t most) {
+  return fail(errc::limit_exceeded,
+              std::to_string(got) + " " + of_what + " in one request; at most " + std::to_string(most));
+}
+
+} // namespace
+
+result<void> client_rights::check(owner_id owner, const namespace_id& space, std::size_t keys) const {
+  if (owner != scope_.owner)
+    return fail(errc::not_owner, "a client asks in its own name only: with the owner id that it got when it attached");
+  if (space != scope_.space)
+    return fail(errc::unknown_namespace, "a client works with the namespace that it attached to, and with no other");
+  if (keys > scope_.batch_keys)
+    return too_many(keys, "keys", scope_.batch_keys);
+  return {};
+}
+
+result<void> client_rights::may(const match_request& x) const {
+  return check(x.lease.owner, x.space, x.keys.size());
+}
+
+result<void> client_rights::may(const locate_request& x) const {
+  return check(x.lease.owner, x.space, x.keys.size());
+}
+
+result<void> client_rights::may(const release_request& x) const {
+  return check(x.lease.owner, x.space, 0);
+}
+
+result<void> client_rights::may(const renew_request& x) const {
+  return check(x.lease.owner, x.space, 0);
+}
+
+result<void> client_rights::may(const reserve_request& x) const {
+  return check(x.token.owner, x.space, std::max(x.keys.size(), x.parents.size()));
+}
+
+result<void> client_rights::may(const finish_request& x) const {
+  return check(x.token.owner, x.space, x.pages.size());
+}
+
+result<void> client_rights::may(const invalidate_request& x) const {
+  return check(scope_.owner, x.space, x.pages.size());
+}
+
+void client_rights::reserved(rank_number rank, const reserve_reply& reply) {
+  const std::lock_guard guard(mutex_);
+  for (const auto& x : reply.results)
+    if (x.code() == errc::ok)
+      reserved_[place(rank, x.where.slot)] = x.where.generation;
+}
+
+void client_rights::finished(const finish_request& x) {
+  const std::lock_guard guard(mutex_);
+  for (const auto& page : x.pages)
+    if (const auto i = reserved_.find(place(x.rank, page.where.slot));
+        i != reserved_.end() && i->second == page.where.generation)
+      reserved_.erase(i);
+}
+
+result<void> client_rights::may_transfer(const io_batch& x) const {
+  if (x.items.size() > scope_.batch_pages)
+    return too_many(x.items.size(), "pages", scope_.batch_pages);
+  const std::lock_guard guard(mutex_);
+  if (!segments_.contains(x.segment))
+    return fail(errc::not_owner, "segment " + std::to_string(x.segment) + " is none of this client's");
+  return {};
+}
+
+result<void> client_rights::may_write(rank_number rank, const io_batch& x) const {
+  if (auto allowed = may_transfer(x); !allowed)
+    return allowed;
+  const std::lock_guard guard(mutex_);
+  for (const auto& item : x.items) {
+    const auto i = reserved_.find(place(rank, item.where.slot));
+    if (i == reserved_.end() || i->second != item.where.generation)
+      return fail(errc::not_owner, "slot " + std::to_string(item.where.slot) + " of rank " + std::to_string(rank) +
+                                       ", generation " + std::to_string(item.where.generation) +
+                                       ", is not reserved for this client");
+  }
+  return {};
+}
+
+void client_rights::opened(std::uint64_t segment) {
+  const std::lock_guard guard(mutex_);
+  segments_.insert(segment);
+}
+
+result<void> client_rights::close(std::uint64_t segment) {
+  const std::lock_guard guard(mutex_);
+  if (segments_.erase(segment) == 0)
+    return fail(errc::not_found, "segment " + std::to_string(segment) + " is none of this client's");
+  return {};
+}
+
+result<void> client_rights::begin_request() {
+  if (under_way_.fetch_add(1, std::memory_order_relaxed) < scope_.requests)
+    return {};
+  end_request();
+  return fail(errc::limit_exceeded, std::to_string(scope_.requests) +
+                                        " requests of this client are under way, which is the limit "
+                                        "(actors.max_requests); try again in a moment");
+}
+
+} // namespace troupe

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "actors/node/reception/client_rights.hpp"
+#include "messages/messages.hpp"
+
+#include <functional>
+#include <memory>
+
+namespace troupe {
+
+/// What one attached client has in place of a registry shard: passes on what the client may ask, and refuses the rest.
+/// Ends by an exit message of the node only.
+class client_shard : public client_shard_actor::base {
+public:
+  /// `home`: where the client's process is; whoever asks from elsewhere is refused.
+  client_shard(caf::actor_config& config, std::shared_ptr<client_rights> rights, registry_actor shard,
+               caf::actor_addr node, caf::node_id home);
+
+  const char* name() const override { return "client_shard"; }
+  void on_exit() override { shard_ = nullptr; }
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  /// `verb`: an atom in front of the request, or nothing.
+  template <class Reply, class Request, class... Verb>
+  caf::result<Reply> serve(Request& x, std::function<void(const caf::message&)> at_answer, Verb... verb);
+
+  std::shared_ptr<client_rights> rights_;
+  registry_actor shard_;
+  caf::node_id home_;
+};
+
+} // namespace troupe

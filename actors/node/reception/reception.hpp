@@ -1,0 +1,24 @@
+#pragma once
+
+#include "actors/support/actor_support.hpp"
+#include "messages/messages.hpp"
+
+namespace troupe {
+
+/// Where clients attach: the only actor of a node that others can reach without having attached. Passes on to the node
+/// who comes and who leaves. Ends with the node and by nothing else.
+class reception : public reception_actor::base {
+public:
+  reception(caf::actor_config& config, node_actor node);
+
+  const char* name() const override { return "reception"; }
+  void on_exit() override { node_ = nullptr; }
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  node_actor node_;
+};
+
+} // namespace troupe

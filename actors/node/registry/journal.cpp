@@ -1,0 +1,102 @@
+#include "actors/node/registry/journal.hpp"
+
+#include <utility>
+#include <variant>
+
+namespace troupe {
+
+namespace {
+
+store::space_origin stored(namespace_origin origin) {
+  switch (origin) {
+  case namespace_origin::config:
+    return store::space_origin::config;
+  case namespace_origin::wire:
+    return store::space_origin::wire;
+  case namespace_origin::api:
+    break;
+  }
+  return store::space_origin::api;
+}
+
+/// Puts one change into a batch.
+struct encoder {
+  store::write_batch& batch;
+  std::chrono::sys_seconds today;
+
+  void operator()(const namespace_added& x) const {
+    store::namespace_record record;
+    record.id = x.spec->id();
+    record.spec = *x.spec;
+    record.mode = x.options.automatic ? store::world_size_mode::automatic : store::world_size_mode::fixed;
+    record.slot_index = x.options.slot_index;
+    record.max_ranks = x.options.max_ranks;
+    record.created = today;
+    record.origin = stored(x.options.origin);
+    batch.put(record);
+  }
+
+  void operator()(const namespace_removed& x) const {
+    batch.erase_pages(x.space);
+    batch.erase_ranks(x.space);
+    batch.erase_namespace(x.space);
+  }
+
+  void operator()(const rank_added& x) const { batch.put(store::rank_record{x.space, x.rank, x.slots, x.incarnation}); }
+
+  void operator()(const page_published& x) const {
+    const auto& page = x.page;
+    batch.put(store::page_record{page.space, page.key, page.rank, page.where, page.parent, x.incarnation});
+  }
+
+  void operator()(const page_unpublished& x) const { batch.erase_page(x.space, x.key, x.rank); }
+};
+
+} // namespace
+
+void journal::append(std::span<const registry_change> changes, std::uint64_t sequence, std::chrono::sys_seconds today) {
+  for (const auto& change : changes)
+    std::visit(encoder{pending_, today}, change);
+  appended_ = sequence;
+}
+
+std::optional<store::write_batch> journal::begin_write() {
+  if (under_way_ || pending_.empty())
+    return std::nullopt;
+  under_way_ = true;
+  writing_ = appended_;
+  return std::exchange(pending_, {});
+}
+
+void journal::written() {
+  under_way_ = false;
+  durable_ = writing_;
+}
+
+void journal::refused(store::write_batch batch) {
+  under_way_ = false;
+  batch.append(pending_);
+  pending_ = std::move(batch);
+}
+
+void journal::when_durable(continuation then) {
+  if (durable() && waiting_.empty())
+    then(nullptr);
+  else
+    waiting_.push_back({appended_, std::move(then)});
+}
+
+void journal::serve() {
+  while (!waiting_.empty() && waiting_.front().sequence <= durable_) {
+    auto next = std::move(waiting_.front());
+    waiting_.pop_front();
+    next.then(nullptr);
+  }
+}
+
+void journal::fail(const error& why) {
+  for (auto& x : std::exchange(waiting_, {}))
+    x.then(&why);
+}
+
+} // namespace troupe

@@ -1,0 +1,92 @@
+#pragma once
+
+#include "actors/node/registry/chunked_array.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace troupe {
+
+/// Position of an entry in the tables of one key space.
+using entry_index = std::uint32_t;
+
+/// No entry.
+inline constexpr entry_index no_entry = 0xffffffff;
+
+/// Finds entries by a 32-bit tag of their key. Extendible hashing: a directory, indexed by the tag's high bits, of
+/// segments of 4,096 slots; inside a segment linear probing from the tag's low bits. A full segment splits alone, so
+/// the longest pause of an insertion is that of moving one segment (tens of microseconds), however many keys there
+/// are. Removing shifts back what follows, so there are no tombstones and the cost does not depend on the history.
+///
+/// Tags are not unique: the caller compares the key of the entry that is found. They should be spread evenly.
+class key_index {
+public:
+  key_index();
+
+  /// Fetches the slot where the search for the tag begins.
+  void prefetch(std::uint32_t tag) const noexcept { __builtin_prefetch(&segment_of(tag)[tag & slot_mask]); }
+
+  /// The first entry with this tag for which `is_it(entry)` holds, or `no_entry`.
+  template <class Predicate>
+  entry_index find(std::uint32_t tag, Predicate&& is_it) const {
+    const auto* const slots = segment_of(tag);
+    for (auto i = tag & slot_mask; slots[i].entry_plus_one != 0; i = (i + 1) & slot_mask)
+      if (slots[i].tag == tag && is_it(slots[i].entry_plus_one - 1))
+        return slots[i].entry_plus_one - 1;
+    return no_entry;
+  }
+
+  /// The first entry with this tag, unchecked: most probably the one that is looked for.
+  entry_index candidate(std::uint32_t tag) const {
+    return find(tag, [](entry_index) { return true; });
+  }
+
+  /// False if so many entries share the tag's leading bits that no segment can take another.
+  bool insert(std::uint32_t tag, entry_index entry);
+
+  /// The pair must have been inserted.
+  void erase(std::uint32_t tag, entry_index entry);
+
+  std::uint64_t size() const noexcept { return size_; }
+  std::uint64_t segments() const noexcept { return infos_.size(); }
+  std::uint64_t resident_bytes() const noexcept;
+
+private:
+  static constexpr std::uint32_t segment_slots = 4096;
+  static constexpr std::uint32_t slot_mask = segment_slots - 1;
+  static constexpr std::uint32_t split_above = segment_slots / 4 * 3;
+  // Together with the 12 bits that choose the slot, all bits of the tag are used.
+  static constexpr std::uint32_t max_depth = 20;
+
+  /// All zero when empty, as fresh memory is.
+  struct slot {
+    std::uint32_t tag;
+    std::uint32_t entry_plus_one;
+  };
+
+  using segment = std::array<slot, segment_slots>;
+
+  struct segment_info {
+    std::uint32_t used = 0;
+    std::uint32_t depth = 0;
+  };
+
+  std::uint32_t segment_number(std::uint32_t tag) const noexcept {
+    return directory_[static_cast<std::size_t>(std::uint64_t{tag} >> (32 - depth_))];
+  }
+
+  const slot* segment_of(std::uint32_t tag) const noexcept { return segments_[segment_number(tag)].data(); }
+
+  static void place(segment& target, slot what) noexcept;
+  void split(std::uint32_t tag);
+
+  chunked_array<segment> segments_;
+  std::vector<segment_info> infos_;
+  std::vector<std::uint32_t> directory_;
+  std::uint32_t depth_ = 0;
+  std::uint64_t size_ = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,500 @@
+#include "actors/node/registry/key_space.hpp"
+
+#include "actors/node/registry/recency_policy.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <limits>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t group_keys = 64;
+constexpr std::size_t prefetch_distance = 16;
+
+/// Ranks of the namespace are below it.
+std::uint32_t limit_of(const key_space::settings& how) {
+  return how.options.automatic ? how.options.max_ranks : how.spec.world_size;
+}
+
+} // namespace
+
+key_space::key_space(const settings& how)
+    : spec_(std::make_shared<const namespace_spec>(how.spec)), options_(how.options), id_(spec_->id()),
+      shard_(how.shard), shard_count_(how.shard_count),
+      children_hold_(coarse_clock::since_beginning(how.children_hold)), table_(limit_of(how), how.hash_seed),
+      policy_(std::make_unique<recency_policy>()), budget_(how.memory), memory_(how.memory),
+      outbox_(id_, limit_of(how), shard_count_, how.change_feed) {
+  const auto limit = limit_of(how);
+  ranks_ = std::make_unique<rank_state[]>(limit);
+  keys_by_live_.assign(std::size_t{limit} + 1, 0);
+  outbox_.change(namespace_added{spec_, options_});
+  if (!options_.automatic)
+    for (rank_number rank = 0; rank < limit; ++rank) {
+      ranks_[rank].registered = true;
+      table_.add_rank(rank);
+    }
+  if (!ranks().empty())
+    complete_at_ = static_cast<std::uint32_t>(ranks().size());
+}
+
+void key_space::share_with(namespace_origin other) {
+  // Over a wire the config says which namespace an engine's files belong to: pages of such a one are believed less.
+  if (other != namespace_origin::wire || options_.origin != namespace_origin::api)
+    return;
+  options_.origin = other;
+  outbox_.change(namespace_added{spec_, options_});
+}
+
+void key_space::add_rank(rank_number rank, std::uint32_t slots, incarnation_number incarnation) {
+  auto& r = ranks_[rank];
+  if (incarnation == 0)
+    incarnation = r.incarnation;
+  if (r.registered && r.slots == slots && r.incarnation == incarnation)
+    return;
+  r.slots = slots;
+  if (r.cleared_slots != slots)
+    r.cleared_slots = 0;
+  r.incarnation = incarnation;
+  // Before any page of it: a shard's changes are stored in their order.
+  outbox_.change(rank_added{id_, rank, slots, incarnation});
+  if (std::exchange(r.registered, true))
+    return;
+  table_.add_rank(rank);
+  complete_at_ = static_cast<std::uint32_t>(ranks().size());
+}
+
+void key_space::note_cleared(rank_number rank) noexcept {
+  for (const auto r : ranks())
+    if (rank == all_ranks || rank == r)
+      ranks_[r].cleared_slots = ranks_[r].slots;
+}
+
+rank_info key_space::info_of(rank_number rank) const {
+  const auto& r = ranks_[rank];
+  return {rank, r.slots, r.pages, r.reserved, r.withheld};
+}
+
+void key_space::append_leading_complete(std::span<const key_digest> keys, std::vector<entry_index>& found) const {
+  std::array<entry_index, 512> group;
+  // The first group is small: what is not there is mostly not there from the beginning.
+  for (std::size_t begin = 0, size = group_keys; begin < keys.size(); begin += size, size = group.size()) {
+    const auto part = keys.subspan(begin, std::min(size, keys.size() - begin));
+    table_.find(part, group);
+    std::size_t n = 0;
+    while (n < part.size() && group[n] != no_entry && complete(group[n]))
+      ++n;
+    found.insert(found.end(), group.begin(), group.begin() + static_cast<std::ptrdiff_t>(n));
+    if (n < part.size())
+      return;
+  }
+}
+
+bool key_space::lease(std::span<const entry_index> entries, std::vector<entry_index>& held, std::size_t most) {
+  const auto before = held.size();
+  for (const auto i : held)
+    table_.entry(i).marked = true;
+  bool fits = true;
+  for (const auto i : entries) {
+    auto& e = table_.entry(i);
+    if (e.marked)
+      continue;
+    if (held.size() == most) {
+      fits = false;
+      break;
+    }
+    e.marked = true;
+    e.held_back = false;
+    ++e.leases;
+    held.push_back(i);
+  }
+  for (const auto i : held)
+    table_.entry(i).marked = false;
+  if (!fits) {
+    for (auto n = before; n < held.size(); ++n)
+      --table_.entry(held[n]).leases;
+    held.resize(before);
+  }
+  return fits;
+}
+
+void key_space::give_back(std::span<const entry_index> entries) {
+  for (std::size_t n = 0; n < entries.size(); ++n) {
+    if (n + prefetch_distance < entries.size())
+      table_.prefetch_entry(entries[n + prefetch_distance]);
+    const auto i = entries[n];
+    auto& e = table_.entry(i);
+    assert(e.in_use() && e.leases > 0);
+    if (--e.leases > 0)
+      continue;
+    chance_ = true;
+    if (e.withheld)
+      release_withheld(i);
+    if (e.live == 0)
+      settle(i);
+  }
+}
+
+entry_index key_space::find_or_create(const key_digest& key, entry_index hint) {
+  const auto found = table_.refresh(hint, key);
+  return found != no_entry ? found : table_.create(key);
+}
+
+void key_space::make_room(std::uint64_t fresh, rank_number rank, coarse_time now) {
+  const auto unused = table_.unused();
+  may_grow_ = fresh <= unused || !budget_ || budget_->has_room((fresh - unused) * table_.bytes_per_key());
+  if (may_grow_)
+    return;
+  constexpr std::uint64_t looks_in_vain = 64;
+  const auto wanted = static_cast<std::uint32_t>(fresh - unused);
+  evict(rank, wanted, static_cast<std::uint32_t>(wanted + looks_in_vain), now);
+}
+
+entry_index key_space::find_or_admit(const key_digest& key, entry_index hint) {
+  const auto found = table_.refresh(hint, key);
+  if (found != no_entry)
+    return found;
+  return may_grow_ || table_.unused() > 0 ? table_.create(key) : no_entry;
+}
+
+void key_space::end_request(std::span<const entry_index> entries) noexcept {
+  for (const auto i : entries)
+    if (i != no_entry)
+      table_.entry(i).marked = false;
+}
+
+void key_space::adopt_parent(entry_index i, const key_digest& parent, entry_index previous) {
+  if (!table_.parent(i).is_null())
+    return;
+  if (previous != no_entry && table_.entry(previous).key == parent) {
+    ++table_.entry(previous).children;
+  } else {
+    change_children(parent, 1);
+  }
+  table_.parent(i) = parent;
+}
+
+void key_space::change_children(const key_digest& parent, std::int64_t delta) {
+  const auto target = shard_of(parent, shard_count_);
+  if (target == shard_)
+    add_children(parent, delta);
+  else
+    outbox_.link(target, {parent, delta});
+}
+
+bool key_space::add_children(const key_digest& key, std::int64_t delta) {
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  if (delta < -most || delta > most)
+    return false;
+  const auto i = find_or_create(key, no_entry);
+  if (i == no_entry)
+    return false;
+  auto& e = table_.entry(i);
+  const auto children = e.children + delta;
+  const bool fits = children >= -most && children <= most;
+  if (fits)
+    e.children = static_cast<std::int32_t>(children);
+  if (e.children <= 0)
+    chance_ = true;
+  settle(i);
+  return fits;
+}
+
+void key_space::reserve(entry_index i, rank_number rank, page_cell by) {
+  auto& cell = table_.page(i, rank);
+  assert(!cell.live() && !cell.reserved() && by.reserved());
+  cell = by;
+  ++table_.entry(i).reserved;
+  ++ranks_[rank].reserved;
+}
+
+void key_space::assign_slot(entry_index i, rank_number rank, slot_number slot) {
+  if (!options_.slot_index || !has_slot(rank, slot))
+    return;
+  auto& assigned = ranks_[rank].assigned;
+  assigned.grow_to(std::uint64_t{slot} + 1);
+  assigned[slot] = i + 1;
+}
+
+entry_index key_space::assigned_to(rank_number rank, slot_number slot) const noexcept {
+  const auto& assigned = ranks_[rank].assigned;
+  return slot < assigned.size() && assigned[slot] != 0 ? assigned[slot] - 1 : no_entry;
+}
+
+void key_space::unreserve(entry_index i, rank_number rank, slot_ref where, coarse_time until) {
+  auto& cell = table_.page(i, rank);
+  assert(cell.reserved());
+  cell = {};
+  --table_.entry(i).reserved;
+  --ranks_[rank].reserved;
+  if (where.generation != 0 && until > 0) {
+    ++ranks_[rank].withheld;
+    withhold_until({until, rank, where, false, false});
+  } else if (where.generation != 0) {
+    outbox_.abort(rank, where);
+  }
+  chance_ = true;
+  settle(i);
+}
+
+bool key_space::make_live(entry_index i, rank_number rank, slot_ref where) {
+  auto& e = table_.entry(i);
+  assert(where.generation != 0);
+  table_.page(i, rank) = page_cell::live_at(where);
+  if (e.live > 0)
+    --keys_by_live_[e.live];
+  ++keys_by_live_[++e.live];
+  ++ranks_[rank].pages;
+  ranks_[rank].cleared_slots = 0;
+  assign_slot(i, rank, where.slot);
+  chance_ = true;
+  return e.live == 1;
+}
+
+bool key_space::publish(entry_index i, rank_number rank, slot_ref where) {
+  auto& e = table_.entry(i);
+  assert(table_.page(i, rank).reserved());
+  --e.reserved;
+  --ranks_[rank].reserved;
+  const bool first = make_live(i, rank, where);
+  outbox_.publish(rank, where);
+  if (outbox_.feeds())
+    outbox_.change(page_published{{id_, e.key, table_.parent(i), where, rank}, ranks_[rank].incarnation});
+  return first;
+}
+
+bool key_space::restore(entry_index i, rank_number rank, slot_ref where) {
+  assert(!table_.page(i, rank).live() && !table_.page(i, rank).reserved());
+  return make_live(i, rank, where);
+}
+
+void key_space::unpublish(entry_index i, rank_number rank) {
+  auto& e = table_.entry(i);
+  assert(table_.page(i, rank).live() && e.live > 0);
+  table_.page(i, rank) = {};
+  --ranks_[rank].pages;
+  --keys_by_live_[e.live];
+  if (--e.live == 0) {
+    policy_->removed(i);
+    e.held_back = false;
+  } else {
+    ++keys_by_live_[e.live];
+  }
+  if (outbox_.feeds())
+    outbox_.change(page_unpublished{id_, e.key, rank});
+}
+
+void key_space::invalidate(entry_index i, rank_number rank, coarse_time now, bool suspect) {
+  const auto where = table_.page(i, rank).where();
+  unpublish(i, rank);
+  auto& e = table_.entry(i);
+  const coarse_time until = e.is_protected(now) ? e.protected_until : 0;
+  const withheld_slot slot{until, rank, where, true, suspect};
+  if (e.leases > 0) {
+    e.withheld = true;
+    withheld_[i].push_back(slot);
+    ++ranks_[rank].withheld;
+  } else if (slot.until > 0) {
+    ++ranks_[rank].withheld;
+    withhold_until(slot);
+  } else {
+    tell_allocator(slot);
+  }
+  settle(i);
+}
+
+void key_space::drop(entry_index i, rank_number rank) {
+  unpublish(i, rank);
+  settle(i);
+}
+
+entry_index key_space::clear(rank_number rank, entry_index from, std::uint32_t most, coarse_time now,
+                             std::uint64_t& pages) {
+  auto i = from;
+  for (std::uint32_t looks = 0; looks < most && i < table_.end(); ++looks, ++i)
+    for (const auto r : ranks())
+      if ((rank == all_ranks || rank == r) && table_.page(i, r).live()) {
+        invalidate(i, r, now, false);
+        ++pages;
+      }
+  return std::min(i, table_.end());
+}
+
+void key_space::withhold_until(const withheld_slot& what) {
+  timed_.push_back(what);
+  std::push_heap(timed_.begin(), timed_.end(), later);
+}
+
+void key_space::tell_allocator(const withheld_slot& what) {
+  if (!what.was_live)
+    outbox_.abort(what.rank, what.where);
+  else if (what.suspect)
+    outbox_.suspect(what.rank, what.where);
+  else
+    outbox_.release(what.rank, what.where);
+}
+
+void key_space::release_withheld(entry_index i) {
+  const auto found = withheld_.find(i);
+  assert(found != withheld_.end());
+  for (const auto& slot : found->second) {
+    if (slot.until > 0) {
+      withhold_until(slot); // known to be over or not when time is looked at again
+      continue;
+    }
+    --ranks_[slot.rank].withheld;
+    tell_allocator(slot);
+  }
+  withheld_.erase(found);
+  table_.entry(i).withheld = false;
+}
+
+std::size_t key_space::release_due(coarse_time now, std::size_t most) {
+  std::size_t n = 0;
+  for (; n < most && !timed_.empty() && timed_.front().until <= now; ++n) {
+    std::pop_heap(timed_.begin(), timed_.end(), later);
+    const auto slot = timed_.back();
+    timed_.pop_back();
+    --ranks_[slot.rank].withheld;
+    tell_allocator(slot);
+  }
+  return n;
+}
+
+std::optional<coarse_time> key_space::next_release() const noexcept {
+  if (timed_.empty())
+    return std::nullopt;
+  return timed_.front().until;
+}
+
+std::uint64_t key_space::withheld_slots() const noexcept {
+  std::uint64_t n = 0;
+  for (const auto rank : ranks())
+    n += ranks_[rank].withheld;
+  return n;
+}
+
+void key_space::settle(entry_index i) {
+  auto& e = table_.entry(i);
+  if (!e.ghost())
+    return;
+  if (const auto parent = std::exchange(table_.parent(i), {}); !parent.is_null())
+    change_children(parent, -1);
+  if (e.children == 0)
+    table_.erase(i);
+}
+
+key_space::hold key_space::held_by(entry_index i, coarse_time now) const noexcept {
+  const auto& e = table_.entry(i);
+  if (e.leases > 0 || e.reserved > 0 || e.is_protected(now))
+    return hold::other;
+  // Parents are what clients say they are, and nothing keeps keys from naming each other in a ring, across shards and
+  // requests. So children are a reason to wait, and not for ever.
+  const bool in_vain = e.held_back && now - e.protected_until >= children_hold_;
+  return e.children > 0 && !in_vain ? hold::children : hold::none;
+}
+
+void key_space::hold_back(entry_index i, hold by, coarse_time now) noexcept {
+  auto& e = table_.entry(i);
+  if (by == hold::children) {
+    if (!e.held_back)
+      e.protected_until = now & coarse_clock::last;
+    e.held_back = true;
+    first_unprotected_ = std::min<coarse_time>(first_unprotected_, e.protected_until + children_hold_);
+    return;
+  }
+  e.held_back = false;
+  if (e.is_protected(now))
+    first_unprotected_ = std::min<coarse_time>(first_unprotected_, e.protected_until);
+}
+
+std::uint32_t key_space::remove_key(entry_index i, rank_number wanted_rank) {
+  std::uint32_t freed = 0;
+  for (const auto rank : ranks()) {
+    const auto cell = table_.page(i, rank);
+    if (!cell.live())
+      continue;
+    unpublish(i, rank);
+    // Needs no rest: the key is not protected, so that whoever was told the slot has had the time that was promised.
+    outbox_.release(rank, cell.where());
+    if (rank == wanted_rank)
+      ++freed;
+  }
+  ++evicted_keys_;
+  settle(i);
+  return freed;
+}
+
+void key_space::prefetch_for_removal(std::span<const entry_index> entries) const {
+  for (const auto i : entries) {
+    table_.prefetch_entry(i);
+    table_.prefetch_details(i);
+  }
+  for (const auto i : entries) {
+    table_.prefetch_index(table_.entry(i).key);
+    if (const auto& parent = table_.parent(i); !parent.is_null())
+      table_.prefetch_index(parent);
+  }
+  if (shard_count_ > 1)
+    return; // most parents live in other shards
+  for (const auto i : entries)
+    if (const auto& parent = table_.parent(i); !parent.is_null())
+      table_.prefetch_entry_of(parent);
+}
+
+evict_reply key_space::evict(rank_number rank, std::uint32_t wanted, std::uint32_t most_looks, coarse_time now) {
+  evict_reply reply;
+  if (policy_->size() == 0)
+    return reply;
+  if (exhausted_ && !chance_ && now < first_unprotected_)
+    return reply;
+  exhausted_ = false;
+  reply.more = true;
+  std::array<entry_index, group_keys> group;
+  for (std::uint32_t looks = 0; reply.slots < wanted && looks < most_looks;) {
+    const auto room = std::min<std::size_t>({group.size(), most_looks - looks, wanted - reply.slots});
+    const auto n = policy_->candidates(std::span(group).first(room));
+    if (n == 0) {
+      reply.more = false;
+      break;
+    }
+    prefetch_for_removal(std::span(group).first(n));
+    for (std::size_t c = 0; c < n; ++c, ++looks) {
+      const auto held = held_by(group[c], now);
+      if (held == hold::none) {
+        reply.slots += remove_key(group[c], rank);
+        looked_in_vain_ = 0;
+        continue;
+      }
+      policy_->postponed(group[c]);
+      if (looked_in_vain_ == 0) {
+        chance_ = false;
+        first_unprotected_ = coarse_never;
+      }
+      hold_back(group[c], held, now);
+      if (++looked_in_vain_ < policy_->size())
+        continue;
+      // Every key was looked at. If one of them may have become evictable meanwhile, another round is due.
+      looked_in_vain_ = 0;
+      exhausted_ = !chance_;
+      reply.more = chance_ || first_unprotected_ <= now;
+      return reply;
+    }
+  }
+  if (policy_->size() == 0)
+    reply.more = false;
+  return reply;
+}
+
+std::uint64_t key_space::resident_bytes() const noexcept {
+  auto bytes = table_.resident_bytes() + policy_->resident_bytes() + timed_.capacity() * sizeof(withheld_slot) +
+               withheld_.size() * (sizeof(entry_index) + sizeof(std::vector<withheld_slot>) + 4 * sizeof(void*));
+  for (const auto rank : ranks())
+    bytes += ranks_[rank].assigned.resident_bytes();
+  return bytes;
+}
+
+} // namespace troupe

@@ -1,0 +1,92 @@
+#include "actors/node/registry/recency_policy.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t group_entries = 64;
+
+} // namespace
+
+recency_policy::recency_policy() {
+  nodes_.grow_to(1);
+}
+
+void recency_policy::unlink(std::uint32_t first, std::uint32_t last) noexcept {
+  const auto younger = nodes_[first].younger;
+  const auto older = nodes_[last].older;
+  nodes_[younger].older = older;
+  nodes_[older].younger = younger;
+}
+
+void recency_policy::link_youngest(std::uint32_t first, std::uint32_t last) noexcept {
+  const auto second = nodes_[0].older;
+  nodes_[second].younger = last;
+  nodes_[last].older = second;
+  nodes_[first].younger = 0;
+  nodes_[0].older = first;
+}
+
+void recency_policy::make_youngest(std::uint32_t first, std::uint32_t last) noexcept {
+  if (nodes_[first].younger == 0)
+    return;
+  unlink(first, last);
+  link_youngest(first, last);
+}
+
+void recency_policy::inserted(std::span<const entry_index> entries) {
+  for (auto i = entries.size(); i-- > 0;) {
+    nodes_.grow_to(std::uint64_t{entries[i]} + 2);
+    link_youngest(position(entries[i]), position(entries[i]));
+  }
+  size_ += entries.size();
+}
+
+void recency_policy::prefetch_moves(std::span<const entry_index> group) const noexcept {
+  for (const auto entry : group)
+    nodes_.prefetch(position(entry));
+  // Neighbours that belong to the group have been fetched with it.
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    const auto [younger, older] = nodes_[position(group[i])];
+    if (i == 0 || younger != position(group[i - 1]))
+      nodes_.prefetch(younger);
+    if (i + 1 == group.size() || older != position(group[i + 1]))
+      nodes_.prefetch(older);
+  }
+}
+
+void recency_policy::touched(std::span<const entry_index> entries) {
+  // Backwards, so that the first key of the batch ends youngest. Keys that were used together before follow each other
+  // in the list already: such a run moves as a whole, so that most keys are only looked at.
+  for (auto end = entries.size(); end > 0;) {
+    const auto begin = end > group_entries ? end - group_entries : 0;
+    prefetch_moves(entries.subspan(begin, end - begin));
+    while (end > begin) {
+      const auto last = position(entries[--end]);
+      auto first = last;
+      while (end > begin && nodes_[position(entries[end - 1])].older == first)
+        first = position(entries[--end]);
+      make_youngest(first, last);
+    }
+  }
+}
+
+void recency_policy::removed(entry_index entry) {
+  unlink(position(entry), position(entry));
+  --size_;
+}
+
+void recency_policy::postponed(entry_index entry) {
+  make_youngest(position(entry), position(entry));
+}
+
+std::size_t recency_policy::candidates(std::span<entry_index> out) const {
+  std::size_t n = 0;
+  for (auto at = nodes_[0].younger; at != 0 && n < out.size(); at = nodes_[at].younger)
+    out[n++] = at - 1;
+  return n;
+}
+
+} // namespace troupe

@@ -1,0 +1,454 @@
+#include "actors/node/registry/registry.hpp"
+
+#include "actors/support/actor_support.hpp"
+#include "base/log.hpp"
+
+#include <chrono>
+
+namespace troupe {
+
+namespace {
+
+constexpr auto tick_interval = std::chrono::milliseconds(200);
+
+/// How long an allocator may wait for evicted slots before a reservation is answered with what there is.
+constexpr auto take_time = std::chrono::seconds(2);
+
+/// For how many others, one after the other, a request without a token waits before keys under way are busy.
+constexpr int max_waits = 4;
+
+constexpr std::size_t samples_max = 1024;
+
+/// Damaged pages that are logged one by one, in each interval.
+constexpr std::uint32_t damage_lines = 10;
+constexpr auto damage_interval = std::chrono::seconds(10);
+
+/// Answers that wait for the store at one time. Beyond it, changes are refused until the disk has caught up.
+constexpr std::size_t max_waiting_for_store = 1U << 16U;
+
+std::chrono::sys_seconds today() {
+  return std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
+}
+
+} // namespace
+
+registry::registry(caf::actor_config& config, const registry_options& options,
+                   const std::vector<namespace_spec>& spaces, metrics_actor metrics,
+                   std::shared_ptr<store::metadata_store> store)
+    : registry_actor::base(config), state_(options), store_(std::move(store)), metrics_(std::move(metrics)),
+      damage_(damage_lines, damage_interval) {
+  if (store_)
+    journal_.emplace();
+  for (const auto& spec : spaces)
+    if (auto added = state_.add_namespace(spec, {.origin = namespace_origin::config}); !added)
+      log::get("registry")->error("namespace '{}' is not served: {}", spec.name, to_string(added.error()));
+}
+
+template <class Call>
+auto registry::serve(request_kind kind, std::size_t items, Call call) {
+  const auto started = now();
+  auto answer = call(started);
+  flush();
+  sample(kind, items, started);
+  return to_caf(std::move(answer));
+}
+
+template <class Call>
+auto registry::serve_change(request_kind kind, std::size_t items, Call call) {
+  using answer_type = decltype(call(now()));
+  using returned = decltype(to_caf(std::declval<answer_type>()));
+  if (journal_ && journal_->waiting() >= max_waiting_for_store)
+    return returned(to_caf(answer_type(tl::unexpected<error>(
+        error{errc::limit_exceeded, "the disk of the index does not keep up; try again in a moment"}))));
+  const auto started = now();
+  auto answer = call(started);
+  flush();
+  sample(kind, items, started);
+  if (!journal_ || journal_->durable())
+    return to_caf(std::move(answer));
+  auto promise = make_response_promise();
+  journal_->when_durable([promise, answer = std::move(answer)](const error* failed) mutable {
+    if (failed != nullptr)
+      promise.deliver(to_caf(*failed));
+    else if (!answer)
+      promise.deliver(to_caf(answer.error()));
+    else if constexpr (std::is_void_v<typename answer_type::value_type>)
+      promise.deliver(caf::unit);
+    else
+      promise.deliver(std::move(*answer));
+  });
+  return returned(promise);
+}
+
+registry::behavior_type registry::make_behavior() {
+  tick_later();
+  flush(); // the namespaces that were there from the beginning
+  return {
+      [this](const match_request& x) {
+        return serve(request_kind::match, x.keys.size(), [&](timestamp t) { return state_.match(x, t); });
+      },
+      [this](const locate_request& x) {
+        return serve(request_kind::locate, x.keys.size(), [&](timestamp t) { return state_.locate(x, t); });
+      },
+      [this](const release_request& x) {
+        return serve(request_kind::release, 1, [&](timestamp t) { return state_.release(x, t); });
+      },
+      [this](const renew_request& x) {
+        return serve(request_kind::release, 1, [&](timestamp t) { return state_.renew(x, t); });
+      },
+      [this](const reserve_request& x) { return reserve(x); },
+      [this](commit_atom, const finish_request& x) {
+        return serve_change(request_kind::commit, x.pages.size(), [&](timestamp t) { return state_.commit(x, t); });
+      },
+      [this](abort_atom, const finish_request& x) {
+        return serve_change(request_kind::abort, x.pages.size(), [&](timestamp t) { return state_.abort(x, t); });
+      },
+      [this](const invalidate_request& x) {
+        return serve_change(request_kind::invalidate, x.pages.size(), [&](timestamp t) { return invalidate(x, t); });
+      },
+      [this](const link_request& x) -> caf::result<void> {
+        const auto linked = state_.link(x, now());
+        flush();
+        return to_caf(linked);
+      },
+      [this](const evict_request& x) {
+        return serve_change(request_kind::evict, x.wanted, [&](timestamp t) { return state_.evict(x, t); });
+      },
+      [this](owner_died_atom, owner_id owner) -> caf::result<void> {
+        if (state_.owner_died(owner, now()))
+          tick_at_once();
+        flush();
+        return caf::unit;
+      },
+      [this](bind_atom, const registry_peers& peers) -> caf::result<void> { return bind(peers); },
+      [this](stats_atom) { return state_.stats(); },
+      [this](const exists_request& x) {
+        return serve(request_kind::match, x.keys.size(), [&](timestamp) { return state_.exists(x); });
+      },
+      [this](const protect_request& x) {
+        return serve(request_kind::locate, x.keys.size(), [&](timestamp t) { return state_.protect(x, t); });
+      },
+      [this](const allocate_request& x) { return allocate(x); },
+      [this](const confirm_request& x) {
+        return serve_change(request_kind::commit, x.pages.size(), [&](timestamp t) { return state_.confirm(x, t); });
+      },
+      [this](const reclaim_request& x) {
+        return serve_change(request_kind::abort, x.slots.size(), [&](timestamp t) { return state_.reclaim(x, t); });
+      },
+      [this](const erase_request& x) {
+        return serve_change(request_kind::invalidate, x.keys.size(), [&](timestamp t) { return state_.erase(x, t); });
+      },
+      [this](const clear_request& x) {
+        return serve_change(request_kind::invalidate, 1, [&](timestamp t) { return state_.clear(x, t); });
+      },
+      [this](const add_namespace_request& x) {
+        return serve_change(request_kind::invalidate, 1,
+                            [&](timestamp) { return state_.add_namespace(x.spec, x.options); });
+      },
+      [this](const remove_namespace_request& x) {
+        return serve_change(request_kind::invalidate, 1, [&](timestamp t) { return remove_namespace(x, t); });
+      },
+      [this](const add_rank_request& x) {
+        return serve_change(request_kind::invalidate, 1, [&](timestamp) { return add_rank(x); });
+      },
+      [this](const retire_rank_request& x) {
+        return serve(request_kind::invalidate, 1, [&](timestamp) { return retire_rank(x); });
+      },
+      [this](const describe_request& x) { return to_caf(state_.describe(x)); },
+      [this](const key_request& x) { return to_caf(state_.look_up(x, now())); },
+      [this](const restore_request& x) {
+        auto restored = state_.restore(x.pages.items);
+        flush();
+        return to_caf(std::move(restored));
+      },
+      [this](const drop_restored_request& x) {
+        auto dropped = state_.drop_restored(x.space, x.rank, x.slots.items);
+        flush();
+        return to_caf(std::move(dropped));
+      },
+      [this](restored_atom) {
+        // Also when all that was not believed is gone from the store.
+        return serve_change(request_kind::invalidate, 1, [&](timestamp) { return state_.restored(); });
+      },
+      [this](written_atom, std::uint8_t code, const std::string& text) {
+        if (!journal_)
+          return;
+        if (code != static_cast<std::uint8_t>(errc::ok))
+          return store_failed({code < errc_count ? static_cast<errc>(code) : errc::internal, text});
+        journal_->written();
+        journal_->serve();
+        write_changes();
+      },
+      [this](caf::tick_atom) {
+        ticks_ -= ticks_ > 0 ? 1 : 0;
+        const bool more = state_.tick(now());
+        flush();
+        if (journal_)
+          write_changes();
+        if (const auto more_damage = damage_.take_untold(now()); more_damage > 0)
+          log::get("registry")->warn("and {} more damaged pages since the last ones named here", more_damage);
+        if (!samples_.samples.empty() && metrics_)
+          send(metrics_, std::exchange(samples_, {}));
+        if (more)
+          tick_at_once();
+        else if (ticks_ == 0)
+          tick_later();
+      },
+  };
+}
+
+void registry::tick_at_once() {
+  ++ticks_;
+  send(this, caf::tick_atom_v);
+}
+
+void registry::tick_later() {
+  ++ticks_;
+  delayed_send(this, tick_interval, caf::tick_atom_v);
+}
+
+caf::result<void> registry::bind(const registry_peers& peers) {
+  if (peers.spaces.size() != peers.allocators.size() || peers.ranks.size() != peers.allocators.size())
+    return to_caf(error{errc::invalid_argument, "each allocator needs one namespace and one rank"});
+  // Another list would replace allocators whose slots have pages.
+  if (std::exchange(bound_, true))
+    return to_caf(error{errc::exists, "the registry knows its peers already"});
+  shards_ = peers.shards;
+  for (std::size_t i = 0; i < peers.allocators.size(); ++i)
+    allocators_.add(peers.spaces[i], peers.ranks[i], peers.allocators[i]);
+  return caf::unit;
+}
+
+caf::result<reserve_reply> registry::reserve(const reserve_request& wanted) {
+  const auto started = now();
+  auto plan = state_.begin_reserve(wanted, started);
+  flush();
+  sample(request_kind::reserve, wanted.keys.size(), started);
+  if (!plan)
+    return to_caf(plan.error());
+  if (plan->what == reserve_plan::kind::answered)
+    return std::move(plan->reply);
+  auto promise = make_response_promise();
+  plans_[plan->plan].push_back(promise);
+  if (plan->what == reserve_plan::kind::needs_slots)
+    take_slots(plan->plan, wanted.space, wanted.rank, wanted.token, plan->slots_needed);
+  return promise;
+}
+
+caf::result<reserve_reply> registry::allocate(const allocate_request& wanted) {
+  const auto started = now();
+  auto plan = state_.begin_allocate(wanted, started, true);
+  flush();
+  sample(request_kind::reserve, wanted.keys.size(), started);
+  if (plan && plan->what == reserve_plan::kind::answered)
+    return std::move(plan->reply);
+  auto promise = make_response_promise();
+  go_on(wanted, std::move(plan), promise, max_waits);
+  return promise;
+}
+
+void registry::go_on(const allocate_request& wanted, result<reserve_plan> plan, caf::response_promise promise,
+                     int waits) {
+  if (!plan)
+    promise.deliver(to_caf(plan.error()));
+  else if (plan->what == reserve_plan::kind::answered)
+    promise.deliver(std::move(plan->reply));
+  else if (plan->what == reserve_plan::kind::wait)
+    waiting_[plan->plan].push_back({wanted, std::move(promise), waits - 1});
+  else {
+    plans_[plan->plan].push_back(std::move(promise));
+    take_slots(plan->plan, wanted.space, wanted.rank, {}, plan->slots_needed);
+  }
+}
+
+void registry::take_slots(plan_id plan, const namespace_id& space, rank_number rank, const ticket& token,
+                          std::uint32_t count) {
+  const auto* slots = allocators_.find(space, rank);
+  if (slots == nullptr) {
+    granted(plan, {});
+    return;
+  }
+  // Answered within `take_time` or a little more. Not given up before: slots in an answer that nobody takes would be
+  // lost for good.
+  request(*slots, caf::infinite, take_atom_v, token, count, duration(take_time))
+      .then([this, plan](const take_reply& reply) { granted(plan, reply.slots.items); },
+            [this, plan](const caf::error& e) {
+              log::get("registry")->warn("no slots from an allocator: {}", to_string(from_caf(e)));
+              granted(plan, {});
+            });
+}
+
+void registry::granted(plan_id plan, const std::vector<slot_ref>& slots) {
+  const auto reply = state_.finish_reserve(plan, slots, now());
+  flush();
+  if (auto asked = plans_.extract(plan); !asked.empty())
+    for (auto& promise : asked.mapped()) {
+      if (reply)
+        promise.deliver(*reply);
+      else
+        promise.deliver(to_caf(reply.error()));
+    }
+  auto waited = waiting_.extract(plan);
+  if (waited.empty())
+    return;
+  for (auto& x : waited.mapped()) {
+    auto next = state_.begin_allocate(x.wanted, now(), x.waits > 0);
+    flush();
+    go_on(x.wanted, std::move(next), std::move(x.promise), x.waits);
+  }
+}
+
+result<void> registry::add_rank(const add_rank_request& x) {
+  if (auto other = allocators_.check(x.space, x.rank, x.allocator); x.allocator && !other)
+    return other;
+  auto added = state_.add_rank(x.space, x.rank, x.slots, x.incarnation);
+  if (added && x.allocator)
+    allocators_.add(x.space, x.rank, x.allocator);
+  return added;
+}
+
+result<void> registry::retire_rank(const retire_rank_request& x) {
+  auto retired = state_.retire_rank(x.space, x.rank);
+  if (retired)
+    allocators_.remove(x.space, x.rank);
+  return retired;
+}
+
+result<remove_namespace_reply> registry::remove_namespace(const remove_namespace_request& x, timestamp t) {
+  auto removed = state_.remove_namespace(x, t);
+  if (removed && !removed->more) {
+    // What allocators are to hear of the namespace's slots they hear while they are known.
+    flush();
+    // Whoever holds one of these keeps its memory.
+    allocators_.remove(x.space);
+  }
+  return removed;
+}
+
+result<finish_reply> registry::invalidate(const invalidate_request& x, timestamp t) {
+  auto ended = state_.invalidate(x, t);
+  if (!ended)
+    return ended;
+  for (std::size_t i = 0; i < ended->results.size(); ++i) {
+    if (ended->results[i] != static_cast<std::uint8_t>(errc::ok) || !damage_.tell(t))
+      continue;
+    const auto& page = x.pages[i];
+    const auto reason = i < x.reasons.size() && x.reasons[i] < errc_count ? to_string(static_cast<errc>(x.reasons[i]))
+                                                                          : std::string_view("no reason given");
+    log::get("registry")
+        ->warn("namespace '{}' rank {} slot {}: the page of key {} is damaged ({}); it is served no more, and can be "
+               "saved anew",
+               state_.space_name(x.space), x.rank, page.where.slot, to_string(page.key), reason);
+  }
+  return ended;
+}
+
+void registry::flush() {
+  auto out = state_.take_outbox();
+  // Before the slots: an allocator that has a slot back may ask the other shards for more, and they must know by then
+  // which of their keys have no children any more.
+  for (auto& links : out.links)
+    if (links.shard < shards_.size())
+      request(shards_[links.shard], caf::infinite, std::move(links.request))
+          .then([] {},
+                [](const caf::error& e) {
+                  log::get("registry")->error("another shard did not take child links: {}", to_string(from_caf(e)));
+                });
+  if (!journal_) {
+    for (const auto& batch : out.slots)
+      if (const auto* to = allocators_.find(batch.space, batch.rank))
+        tell_allocator(*to, batch);
+    return;
+  }
+  journal_->append(out.changes, out.sequence, today());
+  write_changes();
+  for (auto& batch : out.slots)
+    // Goes to who serves the rank now: by then it may have been retired.
+    if (const auto* to = allocators_.find(batch.space, batch.rank))
+      journal_->when_durable([this, to = *to, batch = std::move(batch)](const error* failed) {
+        if (failed == nullptr)
+          tell_allocator(to, batch);
+      });
+}
+
+void registry::write_changes() {
+  auto batch = journal_->begin_write();
+  if (!batch)
+    return;
+  const auto taken = store_->commit(std::move(*batch), [self = caf::actor_cast<registry_actor>(this)](auto outcome) {
+    if (outcome)
+      caf::anon_send(self, written_atom_v, static_cast<std::uint8_t>(errc::ok), std::string());
+    else
+      caf::anon_send(self, written_atom_v, static_cast<std::uint8_t>(outcome.error().code), outcome.error().text);
+  });
+  if (taken)
+    return;
+  if (taken.error().code == errc::limit_exceeded)
+    journal_->refused(std::move(*batch)); // the tick tries again
+  else
+    store_failed(taken.error());
+}
+
+void registry::store_failed(const error& why) {
+  log::get("registry")->critical("the index can no longer be made durable, so the node ends: {}", to_string(why));
+  if (const auto& condition = state_.options().condition)
+    condition->index_failed("the index can no longer be made durable: " + why.text);
+  journal_->fail(why);
+  quit(to_caf(why));
+}
+
+void registry::tell_allocator(const allocator_actor& to, const slots_to_allocator& batch) {
+  const auto check = [](const char* verb) {
+    return std::pair(
+        [verb](const slot_results& reply) {
+          for (const auto code : reply.results)
+            if (code != 0)
+              log::get("registry")
+                  ->error("an allocator refused to {} a slot: {}", verb, to_string(static_cast<errc>(code)));
+        },
+        [verb](const caf::error& e) {
+          log::get("registry")->error("an allocator could not {} slots: {}", verb, to_string(from_caf(e)));
+        });
+  };
+  if (!batch.publish.slots.empty()) {
+    const auto [ok, bad] = check("publish");
+    request(to, caf::infinite, publish_page_atom_v, batch.publish).then(ok, bad);
+  }
+  for (const auto* part : {&batch.abort, &batch.unused})
+    if (!part->slots.empty()) {
+      const auto [ok, bad] = check("abort");
+      request(to, caf::infinite, abort_atom_v, *part).then(ok, bad);
+    }
+  for (const auto* part : {&batch.release, &batch.suspect})
+    if (!part->slots.empty()) {
+      const auto [ok, bad] = check("release");
+      request(to, caf::infinite, release_atom_v, *part).then(ok, bad);
+    }
+}
+
+void registry::sample(request_kind kind, std::size_t items, timestamp started) {
+  if (samples_.samples.size() < samples_max)
+    samples_.samples.items.push_back({static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(items),
+                                      static_cast<std::uint64_t>(duration(now() - started).count())});
+  if (samples_.samples.size() >= samples_max && metrics_)
+    send(metrics_, std::exchange(samples_, {}));
+}
+
+void registry::on_exit() {
+  const auto gone = to_caf(error{errc::shutting_down, "the registry is ending"});
+  for (auto& [plan, waiting] : plans_)
+    for (auto& promise : waiting)
+      promise.deliver(gone);
+  plans_.clear();
+  for (auto& [plan, waiting] : waiting_)
+    for (auto& x : waiting)
+      x.promise.deliver(gone);
+  waiting_.clear();
+  if (journal_)
+    journal_->fail({errc::shutting_down, "the registry is ending"});
+  shards_.clear();
+  allocators_.clear();
+  metrics_ = nullptr;
+}
+
+} // namespace troupe

@@ -1,0 +1,92 @@
+#pragma once
+
+#include "actors/node/registry/journal.hpp"
+#include "actors/node/registry/rank_table.hpp"
+#include "actors/node/registry/registry_state.hpp"
+#include "base/log_limit.hpp"
+#include "messages/messages.hpp"
+#include "store/metadata_store.hpp"
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace troupe {
+
+/// One shard of the metadata registry. Asks allocators for slots while a reservation waits, tells them what became of
+/// their slots, and tells the other shards of children. Never blocks: between the two halves of a reservation it
+/// serves other requests.
+class registry : public registry_actor::base {
+public:
+  /// With a store, whatever must survive a restart is durable before it is answered, and before a slot can be given to
+  /// another key; `options.change_feed` must be set then. The registry ends when the store fails, because nobody could
+  /// rely on its word any more.
+  registry(caf::actor_config& config, const registry_options& options, const std::vector<namespace_spec>& spaces,
+           metrics_actor metrics, std::shared_ptr<store::metadata_store> store = nullptr);
+
+  const char* name() const override { return "registry"; }
+  void on_exit() override;
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  timestamp now() const { return clock().now(); }
+
+  caf::result<reserve_reply> reserve(const reserve_request& wanted);
+  caf::result<reserve_reply> allocate(const allocate_request& wanted);
+  /// Goes on with what `begin_allocate` found: an answer, slots to ask for, or another request to wait for.
+  void go_on(const allocate_request& wanted, result<reserve_plan> plan, caf::response_promise promise, int waits);
+  /// Asks the allocator for slots; `granted` follows in any case.
+  void take_slots(plan_id plan, const namespace_id& space, rank_number rank, const ticket& token, std::uint32_t count);
+  void granted(plan_id plan, const std::vector<slot_ref>& slots);
+  caf::result<void> bind(const registry_peers& peers);
+  result<void> add_rank(const add_rank_request& x);
+  result<void> retire_rank(const retire_rank_request& x);
+  result<remove_namespace_reply> remove_namespace(const remove_namespace_request& x, timestamp t);
+  result<finish_reply> invalidate(const invalidate_request& x, timestamp t);
+  void tick_at_once();
+  void tick_later();
+  /// Sends what the last call left behind; before that call is answered.
+  void flush();
+  /// Gives the store what it has not got, if it is not busy with what it has.
+  void write_changes();
+  void store_failed(const error& why);
+  void tell_allocator(const allocator_actor& to, const slots_to_allocator& batch);
+
+  /// Runs one call of the state, sends what follows from it, notes how long it took, and answers.
+  template <class Call>
+  auto serve(request_kind kind, std::size_t items, Call call);
+  /// The same for calls that change something: the answer waits until the change is durable.
+  template <class Call>
+  auto serve_change(request_kind kind, std::size_t items, Call call);
+  void sample(request_kind kind, std::size_t items, timestamp started);
+
+  registry_state state_;
+  std::vector<registry_actor> shards_;
+  /// Its peers have been named.
+  bool bound_ = false;
+  rank_table<allocator_actor> allocators_;
+  /// Who waits for the slots of a reservation: the request, and repetitions of it.
+  std::unordered_map<plan_id, std::vector<caf::response_promise>> plans_;
+  /// Who waits for another request's plan, to ask again after it.
+  struct waiting_request {
+    allocate_request wanted;
+    caf::response_promise promise;
+    /// How many more plans it may wait for.
+    int waits = 0;
+  };
+  std::unordered_map<plan_id, std::vector<waiting_request>> waiting_;
+  std::shared_ptr<store::metadata_store> store_;
+  /// If there is a store.
+  std::optional<journal> journal_;
+  metrics_actor metrics_;
+  latency_batch samples_;
+  /// Of damaged pages.
+  log_limit damage_;
+  /// Ticks on their way to this actor; there is always one, and seldom two.
+  std::size_t ticks_ = 0;
+};
+
+} // namespace troupe

@@ -1,0 +1,285 @@
+// Full scans of a registry's state, for tests and simulations only.
+
+#include "actors/node/registry/registry_state.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+std::string number(std::uint64_t x) {
+  return std::to_string(x);
+}
+
+std::string name_of(const ticket& x) {
+  return number(x.owner) + "/" + number(x.sequence);
+}
+
+} // namespace
+
+// -- key space ------------------------------------------------------------------------------------------------------
+
+void key_space::for_each_key(const std::function<void(const key_info&)>& f) const {
+  for (entry_index i = 0; i < table_.end(); ++i) {
+    const auto& e = table_.entry(i);
+    if (e.in_use())
+      f({e.key, table_.parent(i), e.children, e.leases, e.live, e.reserved, complete(i), e.ghost(),
+         e.held_back ? coarse_time{0} : coarse_time{e.protected_until}});
+  }
+}
+
+void key_space::for_each_withheld(const std::function<void(rank_number, slot_ref)>& f) const {
+  for (const auto& [entry, slots] : withheld_)
+    for (const auto& slot : slots)
+      f(slot.rank, slot.where);
+  for (const auto& slot : timed_)
+    f(slot.rank, slot.where);
+}
+
+std::string key_space::check_entry(entry_index i, const std::unordered_map<entry_index, std::uint32_t>& leases) const {
+  const auto& e = table_.entry(i);
+  std::uint32_t live = 0;
+  std::uint32_t reserved = 0;
+  for (const auto rank : ranks()) {
+    const auto cell = table_.page(i, rank);
+    live += cell.live() ? 1 : 0;
+    reserved += cell.reserved() ? 1 : 0;
+    if (options_.slot_index && cell.live() && assigned_to(rank, cell.where().slot) != i)
+      return "key " + to_string(e.key) + ": its slot does not lead to it";
+  }
+  const auto found = leases.find(i);
+  const auto held = found == leases.end() ? 0 : found->second;
+  if (!e.in_use())
+    return live + reserved + held == 0 ? "" : "entry " + number(i) + " is unused and has pages or leases";
+  const auto what = "key " + to_string(e.key) + ": ";
+  if (table_.find(e.key) != i)
+    return what + "the index does not lead to its entry";
+  if (e.live != live || e.reserved != reserved)
+    return what + "counts " + number(e.live) + " live and " + number(e.reserved) + " reserved pages, has " +
+           number(live) + " and " + number(reserved);
+  if (e.leases != held)
+    return what + "counts " + number(e.leases) + " leases, " + number(held) + " list it";
+  if (e.ghost() && (e.children == 0 || !table_.parent(i).is_null()))
+    return what + "nothing holds the entry, yet it is there";
+  if (e.marked)
+    return what + "a mark was left behind";
+  if (e.withheld != withheld_.contains(i) || (e.withheld && e.leases == 0))
+    return what + "withheld slots without a lease, or without a record";
+  return {};
+}
+
+std::string key_space::check_policy() const {
+  std::vector<entry_index> order(policy_->size() + 1);
+  order.resize(policy_->candidates(order));
+  const std::unordered_set<entry_index> distinct(order.begin(), order.end());
+  if (order.size() != policy_->size() || distinct.size() != order.size())
+    return "the eviction policy lists " + number(order.size()) + " keys, and counts " + number(policy_->size());
+  std::uint64_t with_page = 0;
+  for (entry_index i = 0; i < table_.end(); ++i) {
+    const auto& e = table_.entry(i);
+    if (!e.in_use())
+      continue;
+    with_page += e.live > 0 ? 1 : 0;
+    if ((e.live > 0) != distinct.contains(i))
+      return "key " + to_string(e.key) + ": it is in the eviction policy without a page, or has one and is not";
+  }
+  return with_page == order.size() ? "" : "the eviction policy lists an unused entry";
+}
+
+std::string key_space::check_counts() const {
+  std::uint64_t complete_ones = 0;
+  std::vector<std::uint64_t> by_live(keys_by_live_.size());
+  std::unordered_map<rank_number, rank_info> by_rank;
+  for (entry_index i = 0; i < table_.end(); ++i) {
+    const auto& e = table_.entry(i);
+    if (e.live > 0)
+      ++by_live[e.live];
+    complete_ones += e.in_use() && e.live == ranks().size() && e.live > 0 ? 1 : 0;
+    if (complete(i) != (e.in_use() && e.live == ranks().size() && e.live > 0))
+      return "key " + to_string(e.key) + ": it is complete without all pages, or not complete with all";
+    for (const auto rank : ranks()) {
+      by_rank[rank].pages += table_.page(i, rank).live() ? 1 : 0;
+      by_rank[rank].reserved += table_.page(i, rank).reserved() ? 1 : 0;
+    }
+  }
+  if (complete_ones != complete_keys() || by_live != keys_by_live_)
+    return number(complete_ones) + " keys are complete, counted are " + number(complete_keys());
+  for_each_withheld([&](rank_number rank, slot_ref) { ++by_rank[rank].withheld; });
+  for (const auto rank : ranks()) {
+    const auto counted = info_of(rank);
+    auto& found = by_rank[rank];
+    found.rank = rank;
+    found.slots = counted.slots;
+    if (found != counted)
+      return "the counts of rank " + number(rank) + " are wrong";
+  }
+  if (!std::is_heap(timed_.begin(), timed_.end(), later))
+    return "withheld slots are not in the order of time";
+  return {};
+}
+
+std::string key_space::check(const std::unordered_map<entry_index, std::uint32_t>& leases) const {
+  std::uint64_t used = 0;
+  std::unordered_map<key_digest, std::int64_t> children;
+  for (entry_index i = 0; i < table_.end(); ++i) {
+    if (auto wrong = check_entry(i, leases); !wrong.empty())
+      return wrong;
+    if (!table_.entry(i).in_use())
+      continue;
+    ++used;
+    if (!table_.parent(i).is_null())
+      ++children[table_.parent(i)];
+  }
+  if (used != table_.size())
+    return number(used) + " entries are in use, the index has " + number(table_.size());
+  if (auto wrong = check_counts(); !wrong.empty())
+    return wrong;
+  for (entry_index i = 0; shard_count_ == 1 && i < table_.end(); ++i)
+    if (const auto& e = table_.entry(i); e.in_use() && children[e.key] != e.children)
+      return "key " + to_string(e.key) + ": counts " + std::to_string(e.children) + " children, has " +
+             std::to_string(children[e.key]);
+  return check_policy();
+}
+
+// -- registry -------------------------------------------------------------------------------------------------------
+
+void registry_state::for_each_key(const namespace_id& space, const std::function<void(const key_info&)>& f) const {
+  if (const auto* found = find_space(space))
+    found->for_each_key(f);
+}
+
+void registry_state::for_each_slot(const namespace_id& id,
+                                   const std::function<void(rank_number, slot_ref, page_use)>& f) const {
+  const auto* space = find_space(id);
+  if (space == nullptr)
+    return;
+  const auto& table = space->table();
+  for (entry_index i = 0; i < table.end(); ++i)
+    for (const auto rank : space->ranks()) {
+      const auto cell = table.page(i, rank);
+      if (cell.live()) {
+        f(rank, cell.where(), page_use::live);
+      } else if (cell.reserved()) {
+        const auto where =
+            cell.anonymous() ? anonymous_.at(cell.record()).where : reservations_.page(cell.record()).where;
+        if (where.generation != 0)
+          f(rank, where, page_use::reserved);
+      }
+    }
+  space->for_each_withheld([&](rank_number rank, slot_ref where) { f(rank, where, page_use::withheld); });
+}
+
+std::string registry_state::check_leases() const {
+  std::vector<std::unordered_map<entry_index, std::uint32_t>> held(spaces_.size());
+  std::string wrong;
+  std::uint64_t leases = 0;
+  std::map<std::pair<owner_id, std::uint32_t>, std::unordered_set<entry_index>> counted;
+  leases_.for_each([&](const lease& l) {
+    ++leases;
+    if (l.counts)
+      counted[{l.name.owner, l.space}].insert(l.entries.begin(), l.entries.end());
+    std::unordered_set<entry_index> once;
+    for (const auto entry : l.entries) {
+      if (!once.insert(entry).second)
+        wrong = "lease " + name_of(l.name) + " lists entry " + number(entry) + " twice";
+      ++held[l.space][entry];
+    }
+  });
+  if (leases != leases_.size())
+    wrong = "the lease table is inconsistent";
+  for (const auto& [holder, entries] : counted)
+    if (holds_.count(holder.first, holder.second) != entries.size())
+      wrong = "owner " + number(holder.first) + " holds " + number(entries.size()) + " keys, counted are " +
+              number(holds_.count(holder.first, holder.second));
+  for (std::size_t s = 0; wrong.empty() && s < spaces_.size(); ++s) {
+    if (!spaces_[s])
+      continue;
+    wrong = spaces_[s]->check(held[s]);
+    if (!wrong.empty())
+      wrong.insert(0, "namespace \"" + spaces_[s]->spec().name + "\": ");
+  }
+  return wrong;
+}
+
+std::string registry_state::check_reservations() const {
+  std::string wrong;
+  std::uint64_t listed = 0;
+  reservations_.for_each([&](reservation_number at, const reservation& r) {
+    std::uint32_t open = 0;
+    for (std::uint32_t i = 0; i < r.pages.size(); ++i) {
+      if (r.pages[i] == no_record)
+        continue;
+      ++open;
+      const auto& page = reservations_.page(r.pages[i]);
+      const auto cell = spaces_[r.name.space]->table().page(page.entry, r.name.rank);
+      if (page.owner != at || page.page != i || !cell.has_token() || cell.record() != r.pages[i])
+        wrong = "reservation " + name_of(r.name.token) + ": page " + number(i) + " is not reserved for it";
+      if ((page.where.generation != 0) != (r.state == reservation::phase::open))
+        wrong = "reservation " + name_of(r.name.token) + ": page " + number(i) + " has a slot too early or none";
+    }
+    listed += open;
+    if (open != r.open_pages || open == 0 || r.state == reservation::phase::dropped)
+      wrong =
+          "reservation " + name_of(r.name.token) + " counts " + number(r.open_pages) + " pages, has " + number(open);
+  });
+  std::uint64_t marked = 0;
+  for (const auto& space : spaces_)
+    if (space)
+      space->for_each_key([&](const key_info& key) { marked += key.reserved; });
+  if (wrong.empty() && (listed != reservations_.pages() || marked != listed + anonymous_.pages()))
+    wrong = number(marked) + " pages are marked as reserved, reservations list " + number(listed) + " of " +
+            number(reservations_.pages()) + ", " + number(anonymous_.pages()) + " have no token";
+  return wrong;
+}
+
+std::string registry_state::check_anonymous() const {
+  std::string wrong;
+  anonymous_.for_each([&](anonymous_number at, const anonymous_page& page) {
+    const auto& space = *spaces_[page.space];
+    const auto cell = space.table().page(page.entry, page.rank);
+    const auto name = "the page without a token of key " + to_string(space.table().entry(page.entry).key);
+    if (!cell.anonymous() || cell.record() != at)
+      wrong = name + " is not reserved";
+    const bool has_slot = page.where.generation != 0;
+    if (has_slot != anonymous_.has_deadline(at))
+      wrong = name + " has a slot without a deadline, or a deadline without a slot";
+    if (has_slot && space.options().slot_index && space.assigned_to(page.rank, page.where.slot) != page.entry)
+      wrong = name + " is not found by its slot";
+  });
+  return wrong;
+}
+
+std::string registry_state::check_slots() const {
+  for (const auto& space : spaces_) {
+    if (!space)
+      continue;
+    std::set<std::pair<rank_number, slot_number>> seen;
+    std::string wrong;
+    for_each_slot(space->id(), [&](rank_number rank, slot_ref where, page_use) {
+      if (!seen.emplace(rank, where.slot).second)
+        wrong = "namespace \"" + space->spec().name + "\": slot " + number(where.slot) + " of rank " + number(rank) +
+                " is held twice";
+    });
+    if (!wrong.empty())
+      return wrong;
+  }
+  return {};
+}
+
+std::string registry_state::check_invariants() const {
+  if (auto wrong = check_leases(); !wrong.empty())
+    return wrong;
+  if (auto wrong = check_reservations(); !wrong.empty())
+    return wrong;
+  if (auto wrong = check_anonymous(); !wrong.empty())
+    return wrong;
+  return check_slots();
+}
+
+} // namespace troupe

@@ -1,0 +1,45 @@
+#include "actors/node/registry/registry_outbox.hpp"
+
+#include <iterator>
+
+namespace troupe {
+
+outbox_collector::outbox_collector(namespace_id space, std::uint32_t max_ranks, std::uint32_t shard_count, bool feed)
+    : space_(space), feed_(feed), rank_at_(max_ranks, nowhere), shard_at_(shard_count, nowhere) {}
+
+slots_to_allocator& outbox_collector::of_rank(rank_number rank) {
+  auto& at = rank_at_[rank];
+  if (at == nowhere) {
+    at = static_cast<std::uint32_t>(pending_.slots.size());
+    auto& added = pending_.slots.emplace_back();
+    added.space = space_;
+    added.rank = rank;
+  }
+  return pending_.slots[at];
+}
+
+void outbox_collector::link(std::uint32_t shard, child_delta change) {
+  if (!links_)
+    return;
+  auto& at = shard_at_[shard];
+  if (at == nowhere || pending_.links[at].request.changes.size() >= link_changes_max) {
+    at = static_cast<std::uint32_t>(pending_.links.size());
+    pending_.links.push_back({shard, {space_, {}}});
+  }
+  pending_.links[at].request.changes.items.push_back(change);
+}
+
+void outbox_collector::drain_into(registry_outbox& out) {
+  for (const auto& x : pending_.slots)
+    rank_at_[x.rank] = nowhere;
+  for (const auto& x : pending_.links)
+    shard_at_[x.shard] = nowhere;
+  std::move(pending_.slots.begin(), pending_.slots.end(), std::back_inserter(out.slots));
+  std::move(pending_.links.begin(), pending_.links.end(), std::back_inserter(out.links));
+  std::move(pending_.changes.begin(), pending_.changes.end(), std::back_inserter(out.changes));
+  pending_.slots.clear();
+  pending_.links.clear();
+  pending_.changes.clear();
+}
+
+} // namespace troupe

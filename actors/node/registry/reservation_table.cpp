@@ -1,0 +1,140 @@
+#include "actors/node/registry/reservation_table.hpp"
+
+#include <cassert>
+
+namespace troupe {
+
+std::optional<reservation_number> reservation_table::find(const reservation_name& name) const {
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end())
+    return std::nullopt;
+  return found->second;
+}
+
+reservation_number reservation_table::open(const reservation_name& name, timestamp deadline) {
+  assert(!find(name));
+  auto number = static_cast<reservation_number>(reservations_.size());
+  if (free_.empty()) {
+    reservations_.emplace_back();
+  } else {
+    number = free_.back();
+    free_.pop_back();
+  }
+  auto& r = reservations_[number];
+  r.name = name;
+  r.state = reservation::phase::awaiting_slots;
+  r.doomed = false;
+  ++r.incarnation;
+  by_name_.emplace(name, number);
+  owners_.add(name.token.owner, number);
+  if (name.space >= in_space_.size())
+    in_space_.resize(std::size_t{name.space} + 1, 0);
+  ++in_space_[name.space];
+  set_deadline(number, deadline);
+  return number;
+}
+
+void reservation_table::drop(reservation_number number) {
+  auto& r = reservations_[number];
+  assert(r.state != reservation::phase::dropped);
+  remember(r.name);
+  by_name_.erase(r.name);
+  owners_.remove(r.name.token.owner, number);
+  deadlines_.erase(number);
+  r.state = reservation::phase::dropped;
+}
+
+void reservation_table::remember(const reservation_name& name) {
+  if (!ended_.insert(name).second)
+    return;
+  if (ended_order_.size() < remembered_names) {
+    ended_order_.push_back(name);
+    return;
+  }
+  ended_.erase(ended_order_[oldest_ended_]);
+  ended_order_[oldest_ended_] = name;
+  oldest_ended_ = (oldest_ended_ + 1) % remembered_names;
+}
+
+void reservation_table::close(reservation_number number) {
+  auto& r = reservations_[number];
+  assert(r.open_pages == 0);
+  if (r.state != reservation::phase::dropped)
+    drop(number);
+  --in_space_[r.name.space];
+  r.answers.clear();
+  r.pages.clear();
+  ++r.incarnation;
+  free_.push_back(number);
+}
+
+void reservation_table::set_deadline(reservation_number number, timestamp deadline) {
+  reservations_[number].deadline = deadline;
+  deadlines_.set(number, deadline);
+}
+
+page_record reservation_table::add_page(reservation_number number, entry_index entry, std::uint32_t answer) {
+  auto record = static_cast<page_record>(pages_.size());
+  if (free_pages_.empty()) {
+    pages_.emplace_back();
+  } else {
+    record = free_pages_.back();
+    free_pages_.pop_back();
+  }
+  auto& r = reservations_[number];
+  pages_[record] = {entry, number, answer, static_cast<std::uint32_t>(r.pages.size()), {}};
+  r.pages.push_back(record);
+  ++r.open_pages;
+  return record;
+}
+
+void reservation_table::remove_page(page_record record) {
+  auto& page = pages_[record];
+  auto& r = reservations_[page.owner];
+  assert(page.entry != no_entry && r.pages[page.page] == record && r.open_pages > 0);
+  r.pages[page.page] = no_record;
+  --r.open_pages;
+  page = {};
+  free_pages_.push_back(record);
+}
+
+void reservation_table::doom(owner_id owner) {
+  for (auto number = owners_.first(owner); number != owner_index::none; number = owners_.next(number)) {
+    reservations_[number].doomed = true;
+    set_deadline(number, timestamp::min());
+  }
+}
+
+void reservation_table::doom_space(std::uint32_t space) {
+  for (const auto& [name, number] : by_name_)
+    if (name.space == space) {
+      reservations_[number].doomed = true;
+      set_deadline(number, timestamp::min());
+    }
+}
+
+std::uint64_t reservation_table::plan_id(reservation_number number) const noexcept {
+  // The highest bit tells plans of writers without tokens apart.
+  return (std::uint64_t{reservations_[number].incarnation & 0x7fffffffU} << 32U) | number;
+}
+
+std::optional<reservation_number> reservation_table::find_plan(std::uint64_t plan) const noexcept {
+  const auto number = static_cast<reservation_number>(plan & 0xffffffff);
+  if (number >= reservations_.size() || plan_id(number) != plan)
+    return std::nullopt;
+  if (reservations_[number].state == reservation::phase::open)
+    return std::nullopt;
+  return number;
+}
+
+std::uint64_t reservation_table::resident_bytes() const noexcept {
+  std::uint64_t bytes = reservations_.capacity() * sizeof(reservation) + free_.capacity() * sizeof(reservation_number) +
+                        pages_.capacity() * sizeof(reserved_page) + free_pages_.capacity() * sizeof(page_record) +
+                        by_name_.size() * (sizeof(std::pair<reservation_name, reservation_number>) + 16) +
+                        by_name_.bucket_count() * sizeof(void*);
+  for (const auto& r : reservations_)
+    bytes += r.answers.capacity() * sizeof(location) + r.pages.capacity() * sizeof(page_record);
+  return bytes + owners_.resident_bytes() + deadlines_.resident_bytes();
+}
+
+} // namespace troupe

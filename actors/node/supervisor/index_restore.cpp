@@ -1,0 +1,347 @@
+#include "actors/node/supervisor/index_restore.hpp"
+
+#include "actors/node/supervisor/restore_plan.hpp"
+#include "actors/support/ask.hpp"
+#include "base/log.hpp"
+#include "store/epoch_file.hpp"
+#include "store/rocksdb_store.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+namespace {
+
+/// Pages in one message to a shard, slots in one to an allocator.
+constexpr std::size_t batch_pages = 8192;
+
+/// What is to be erased is written when it has become so much, or at the end.
+constexpr std::size_t most_change_bytes = std::size_t{1} << 20U;
+
+template <class Reply, class Handle, class... Ts>
+std::future<result<Reply>> begin_ask(caf::actor_system& system, const Handle& to, Ts&&... xs) {
+  auto answered = std::make_shared<std::promise<result<Reply>>>();
+  auto out = answered->get_future();
+  ask<Reply>(
+      system, to, [answered](result<Reply> reply) { answered->set_value(std::move(reply)); }, std::forward<Ts>(xs)...);
+  return out;
+}
+
+template <class Reply, class Handle, class... Ts>
+result<Reply> ask_and_wait(caf::actor_system& system, const Handle& to, Ts&&... xs) {
+  return begin_ask<Reply>(system, to, std::forward<Ts>(xs)...).get();
+}
+
+using rank_name = std::pair<namespace_id, rank_number>;
+
+result<void> commit_and_wait(store::metadata_store& to, store::write_batch batch) {
+  if (batch.empty())
+    return {};
+  batch.require_sync();
+  const auto answered = std::make_shared<std::promise<result<void>>>();
+  auto out = answered->get_future();
+  if (auto taken = to.commit(std::move(batch), [answered](result<void> x) { answered->set_value(std::move(x)); });
+      !taken)
+    return taken;
+  return out.get();
+}
+
+restore_terms terms_of(const config::node_config& options, bool continues, std::span<const known_rank> own_ranks) {
+  restore_terms out;
+  out.continues = continues;
+  out.forget_absent = options.registry.forget_absent;
+  out.wires = options.hf3fs;
+  for (const auto& x : options.namespaces)
+    out.own.insert(x.id());
+  for (const auto& x : own_ranks)
+    out.own_ranks[{x.space, x.rank}] = x.incarnation;
+  return out;
+}
+
+void end_ranks(const known_namespaces& known) {
+  for (const auto& x : known.ranks)
+    caf::anon_send_exit(x.allocator, caf::exit_reason::user_shutdown);
+}
+
+/// Reads the store once. A shard works on one batch while the next is being read.
+class restorer final : public store::load_visitor {
+public:
+  restorer(caf::actor_system& system, store::metadata_store& from, const namespaces_config& shards, restore_terms terms)
+      : system_(system), store_(from), shards_(shards), plan_(std::move(terms)), lanes_(shards.shards.size()) {}
+
+  restorer(const restorer&) = delete;
+  restorer& operator=(const restorer&) = delete;
+  /// What was spawned and not handed on would never end.
+  ~restorer() override { end_ranks(known_); }
+
+  /// Before anything is read.
+  result<void> add_own(std::span<const known_rank> ranks) {
+    for (const auto& x : ranks)
+      if (auto added = add_rank(x); !added)
+        return added;
+    return {};
+  }
+
+  result<void> on_namespace(const store::namespace_record& record) override {
+    if (!plan_.admit(record))
+      return {};
+    const auto origin = origin_of(record) == store::space_origin::wire ? namespace_origin::wire : namespace_origin::api;
+    add_namespace_request known{
+        record.spec, {record.mode == store::world_size_mode::automatic, record.slot_index, record.max_ranks, origin}};
+    for (const auto& shard : shards_.shards)
+      if (auto added = ask_and_wait<void>(system_, shard, known); !added) {
+        const auto& why = added.error();
+        // All shards know the same namespaces, so the first one says no before any has said yes.
+        if (why.code != errc::identity_mismatch && why.code != errc::limit_exceeded &&
+            why.code != errc::invalid_argument)
+          return added;
+        plan_.set_aside(record.id, why.text);
+        return {};
+      }
+    known_.spaces.push_back(std::move(known));
+    return {};
+  }
+
+  result<void> on_rank(const store::rank_record& record) override {
+    const auto incarnation = plan_.admit(record);
+    if (!incarnation)
+      return {};
+    const auto slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(record.slots, shards_.max_slots));
+    // A node that served only what fits would forget the rest with its pages.
+    auto made = spawn_foreign_allocator(system_, shards_, {record.space, record.rank, slots});
+    if (!made)
+      return tl::unexpected<error>(made.error());
+    known_.ranks.push_back({record.space, record.rank, slots, std::move(*made), *incarnation});
+    return add_rank(known_.ranks.back());
+  }
+
+  result<void> on_pages(std::span<const store::page_record> pages) override {
+    for (const auto& x : pages) {
+      if (!plan_.admit(x))
+        continue;
+      auto& lane = lanes_[shard_of(x.key, static_cast<std::uint32_t>(lanes_.size()))];
+      lane.next.push_back({x.space, x.key, x.parent, x.where, x.rank, 0});
+      if (lane.next.size() == batch_pages)
+        if (auto sent = send(lane); !sent)
+          return sent;
+    }
+    return plan_.change_bytes() < most_change_bytes ? result<void>{} : commit_and_wait(store_, plan_.take_changes());
+  }
+
+  void on_progress(std::uint64_t pages_read, std::uint64_t expected) override {
+    log::get("node")->info("restoring the index: {} of about {} pages", pages_read, expected);
+  }
+
+  /// After all pages: what nobody claimed is free, what was not believed is gone from the store, and service may begin.
+  result<known_namespaces> finish() {
+    for (auto& lane : lanes_) {
+      auto ended = send(lane);
+      if (ended)
+        ended = take_answer(lane);
+      if (!ended)
+        return tl::unexpected<error>(ended.error());
+    }
+    for (auto& [name, rank] : slots_)
+      if (auto ended = finish_rank(name, rank); !ended)
+        return tl::unexpected<error>(ended.error());
+    if (auto erased = commit_and_wait(store_, plan_.take_changes()); !erased)
+      return tl::unexpected<error>(erased.error());
+    restore_report sum;
+    for (const auto& shard : shards_.shards) {
+      const auto report = ask_and_wait<restore_report>(system_, shard, restored_atom_v);
+      if (!report)
+        return tl::unexpected<error>(report.error());
+      sum.pages += report->pages;
+      sum.keys += report->keys;
+      sum.displaced += report->displaced;
+      sum.refused += report->refused;
+    }
+    report(sum);
+    return std::exchange(known_, {});
+  }
+
+private:
+  void report(const restore_report& sum) const {
+    const auto logger = log::get("node");
+    logger->info("the index has {} pages of {} keys", sum.pages, sum.keys);
+    if (const auto n = plan_.left_aside(); n > 0)
+      logger->warn(
+          "{} stored pages are forgotten: the index is not the one that the last run on this data_dir kept, so "
+          "their slots may have been written since",
+          n);
+    if (plan_.outlived() > 0)
+      logger->warn("{} stored pages are forgotten: of ranks that were registered anew, or of slab files that are gone",
+                   plan_.outlived());
+    if (sum.displaced + sum.refused > 0)
+      logger->warn("{} stored pages are forgotten: others claim their slots as well, or there are no such slots",
+                   sum.displaced + sum.refused);
+    for (const auto& x : plan_.absent())
+      logger->warn("the index has namespace '{}', which is not served: {}; {}", x.name, x.reason, fate_of(x));
+  }
+
+  static std::string fate_of(const restore_plan::absent_space& x) {
+    const auto pages = std::to_string(x.pages) + " pages";
+    if (x.forgotten)
+      return "it is forgotten, with " + pages;
+    return (x.erased ? "its " + pages + " are forgotten, its ranks are kept" : "its " + pages + " are kept") +
+           "; to forget it altogether, start once with --set registry.forget_absent=true";
+  }
+
+  struct shard_lane {
+    std::vector<stored_page> next;
+    std::vector<stored_page> sent;
+    std::future<result<result_codes>> answer;
+  };
+
+  struct rank_slots {
+    allocator_actor allocator;
+    std::vector<slot_ref> claimed;
+    /// Claims that the allocator did not accept.
+    std::vector<slot_ref> refused;
+  };
+
+  result<void> add_rank(const known_rank& x) {
+    slots_[{x.space, x.rank}].allocator = x.allocator;
+    const add_rank_request wanted{x.space, x.rank, x.slots, x.allocator, x.incarnation};
+    for (const auto& shard : shards_.shards)
+      if (auto added = ask_and_wait<void>(system_, shard, wanted); !added)
+        return added;
+    return {};
+  }
+
+  result<void> send(shard_lane& x) {
+    if (auto before = take_answer(x); !before || x.next.empty())
+      return before;
+    x.sent = std::exchange(x.next, {});
+    x.next.reserve(batch_pages);
+    const auto shard = static_cast<std::size_t>(&x - lanes_.data());
+    x.answer = begin_ask<result_codes>(system_, shards_.shards[shard], restore_request{x.sent});
+    return {};
+  }
+
+  result<void> take_answer(shard_lane& x) {
+    if (!x.answer.valid())
+      return {};
+    const auto reply = x.answer.get();
+    if (!reply)
+      return tl::unexpected<error>(reply.error());
+    for (std::size_t i = 0; i < std::min(reply->results.size(), x.sent.size()); ++i) {
+      // Where two claim a slot, the allocator hears of both, so that a third in another shard does not get it. Whatever
+      // else is refused claims nothing.
+      const auto code = static_cast<errc>(reply->results[i]);
+      if (code != errc::ok && code != errc::stale)
+        continue;
+      const auto& page = x.sent[i];
+      auto& rank = slots_[{page.space, page.rank}];
+      rank.claimed.push_back(page.where);
+      if (rank.claimed.size() == batch_pages)
+        if (auto told = claim(rank); !told)
+          return told;
+    }
+    return {};
+  }
+
+  result<void> claim(rank_slots& rank) {
+    if (rank.claimed.empty())
+      return {};
+    const slot_batch batch{std::exchange(rank.claimed, {})};
+    const auto reply = ask_and_wait<slot_results>(system_, rank.allocator, restore_atom_v, batch);
+    if (!reply)
+      return tl::unexpected<error>(reply.error());
+    for (std::size_t i = 0; i < std::min(reply->results.size(), batch.slots.size()); ++i)
+      if (reply->results[i] != static_cast<std::uint8_t>(errc::ok))
+        rank.refused.push_back(batch.slots[i]);
+    return {};
+  }
+
+  /// Two shards may have claimed one slot, of which the allocator alone hears: neither page is believed.
+  result<void> finish_rank(const rank_name& name, rank_slots& rank) {
+    if (auto told = claim(rank); !told)
+      return told;
+    const auto lost = ask_and_wait<slot_batch>(system_, rank.allocator, restored_atom_v);
+    if (!lost)
+      return tl::unexpected<error>(lost.error());
+    rank.refused.insert(rank.refused.end(), lost->slots.begin(), lost->slots.end());
+    if (rank.refused.empty())
+      return {};
+    for (const auto& shard : shards_.shards)
+      if (auto dropped = ask_and_wait<result_codes>(system_, shard,
+                                                    drop_restored_request{name.first, name.second, {rank.refused}});
+          !dropped)
+        return tl::unexpected<error>(dropped.error());
+    return {};
+  }
+
+  caf::actor_system& system_;
+  store::metadata_store& store_;
+  const namespaces_config& shards_;
+  restore_plan plan_;
+  std::map<rank_name, rank_slots> slots_;
+  std::vector<shard_lane> lanes_;
+  known_namespaces known_;
+};
+
+} // namespace
+
+result<std::shared_ptr<store::metadata_store>> open_index(const config::node_config& options) {
+  if (options.registry.durability == "none")
+    return nullptr;
+  store::rocksdb_store_options wanted;
+  wanted.directory = options.data_dir / "index";
+  wanted.level = options.registry.durability == "strict" ? store::durability::strict : store::durability::relaxed;
+  wanted.sync_interval = options.registry.sync_interval;
+  auto opened = store::rocksdb_store::open(wanted);
+  if (!opened)
+    return tl::unexpected<error>(opened.error());
+  return std::shared_ptr<store::metadata_store>(std::move(*opened));
+}
+
+result<known_namespaces> restore_index(caf::actor_system& system, store::metadata_store& from,
+                                       const namespaces_config& shards, const config::node_config& options,
+                                       std::span<const known_rank> own_ranks) {
+  const auto found = store::read_epoch(options.data_dir);
+  if (!found)
+    return tl::unexpected<error>(found.error());
+  const auto& kept = from.identity();
+  const bool continues = store::continues_epoch(kept.epoch, kept.next_epoch, *found);
+  restorer visitor(system, from, shards, terms_of(options, continues, own_ranks));
+  if (auto added = visitor.add_own(own_ranks); !added)
+    return tl::unexpected<error>(added.error());
+  if (auto loaded = from.load(visitor); !loaded)
+    return tl::unexpected<error>(loaded.error());
+  auto known = visitor.finish();
+  if (!known)
+    return known;
+  // Now the index says what is. From here on it is that of the epoch that was, or of the next one; with the new epoch
+  // in its file, of that one only. At no moment would a crash make it that of none, or of one in which it is left
+  // aside.
+  const auto next = fresh_incarnation();
+  const auto note = [&](incarnation_number epoch, incarnation_number next_epoch) {
+    auto identity = from.identity();
+    identity.epoch = epoch;
+    identity.next_epoch = next_epoch;
+    store::write_batch batch;
+    batch.put(identity);
+    return commit_and_wait(from, std::move(batch));
+  };
+  auto noted = note(continues ? **found : 0, next);
+  if (noted)
+    noted = store::write_epoch(options.data_dir, next);
+  if (noted)
+    noted = note(next, 0);
+  if (!noted) {
+    end_ranks(*known);
+    return tl::unexpected<error>(noted.error());
+  }
+  return known;
+}
+
+result<void> leave_index_aside(const config::node_config& options) {
+  return store::write_epoch(options.data_dir, fresh_incarnation());
+}
+
+} // namespace troupe

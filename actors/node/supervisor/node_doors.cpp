@@ -1,0 +1,72 @@
+#include "actors/node/supervisor/node_doors.hpp"
+
+#include "actors/support/doors/tls_channel.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+std::filesystem::path socket_path(const config::node_config& options) {
+  if (!options.actors.has_socket() || options.namespaces.empty())
+    return {};
+  // An absolute path stands for itself.
+  return std::filesystem::absolute(options.data_dir) / options.actors.socket;
+}
+
+door_options options_of_doors(const config::actors_config& options) {
+  door_options out;
+  out.max_connections = options.max_connections;
+  out.handshake_time = options.handshake_time;
+  out.max_message_bytes = options.max_message_bytes;
+  if (const auto& tls = options.tls; tls.certificate && tls.key && tls.ca)
+    out.tls = tls_identity{*tls.certificate, *tls.key, *tls.ca};
+  return out;
+}
+
+namespace {
+
+bool wants_tcp(const config::node_config& options) {
+  return options.actors.port != config::port_off && !options.namespaces.empty();
+}
+
+result<bound_socket> bind_tcp(const config::actors_config& where) {
+  return bound_socket::open("actors", where.host, static_cast<std::uint16_t>(where.port));
+}
+
+} // namespace
+
+result<void> check_doors(const config::node_config& options) {
+  if (!wants_tcp(options))
+    return {};
+  if (const auto bound = bind_tcp(options.actors); !bound)
+    return tl::unexpected<error>(bound.error());
+  if (const auto tls = options_of_doors(options.actors).tls)
+    if (const auto loaded = tls_context::load(*tls); !loaded)
+      return fail(loaded.error().code, loaded.error().text + " (actors.tls)");
+  return {};
+}
+
+result<node_doors> open_doors(caf::actor_system& system, const running_node& node, const config::node_config& options) {
+  node_doors out;
+  const auto socket = socket_path(options);
+  if (socket.empty() && !wants_tcp(options))
+    return out;
+  out.open = std::make_unique<doors>(system, options_of_doors(options.actors));
+  if (!socket.empty()) {
+    if (auto opened = out.open->open_local(node.reception(), socket); !opened)
+      return fail(opened.error().code, opened.error().text + " (actors.socket)");
+    out.socket = socket;
+  }
+  if (wants_tcp(options)) {
+    auto bound = bind_tcp(options.actors);
+    if (!bound)
+      return tl::unexpected<error>(bound.error());
+    auto port = out.open->open_tcp(node.reception(), std::move(*bound));
+    if (!port)
+      return tl::unexpected<error>(port.error());
+    out.port = *port;
+  }
+  return out;
+}
+
+} // namespace troupe

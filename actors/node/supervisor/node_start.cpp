@@ -1,0 +1,212 @@
+#include "actors/node/supervisor/node_start.hpp"
+
+#include "actors/node/allocator/allocator.hpp"
+#include "actors/node/io_worker/io_worker.hpp"
+#include "actors/node/metrics/metrics.hpp"
+#include "actors/node/namespaces/namespaces.hpp"
+#include "actors/node/reception/reception.hpp"
+#include "actors/node/registry/registry.hpp"
+#include "actors/node/supervisor/index_restore.hpp"
+#include "actors/node/supervisor/node.hpp"
+#include "actors/node/supervisor/rank_parts.hpp"
+#include "actors/support/actor_support.hpp"
+#include "io/data_directory.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <random>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config::node_config& options,
+                                         const metrics_actor& meters,
+                                         const std::shared_ptr<store::metadata_store>& store,
+                                         const shared_budget& memory,
+                                         const std::shared_ptr<node_condition>& condition) {
+  // Unpredictable, so that nobody can choose keys that all fall on one place of the index.
+  std::random_device entropy;
+  const auto seed = (std::uint64_t{entropy()} << 32U) | entropy();
+  std::vector<registry_actor> out;
+  for (std::uint32_t shard = 0; shard < options.registry.shards; ++shard) {
+    registry_options wanted;
+    wanted.shard = shard;
+    wanted.shard_count = options.registry.shards;
+    wanted.max_lease = options.registry.lease_max;
+    wanted.max_reservation = std::max(options.registry.reservation_deadline, options.hf3fs.reservation_deadline);
+    wanted.max_protection = std::max(wanted.max_reservation, options.hf3fs.protect_locations);
+    wanted.max_batch = std::max(options.registry.max_batch_keys, options.http.limits.keys);
+    wanted.promised = std::max(options.hf3fs.protect_locations, options.hf3fs.reservation_deadline);
+    wanted.change_feed = store != nullptr;
+    wanted.hash_seed = seed;
+    wanted.memory = memory;
+    wanted.condition = condition;
+    out.push_back(spawn_actor<registry>(system, wanted, options.namespaces, meters, store));
+  }
+  return out;
+}
+
+allocator_actor spawn_allocator(caf::actor_system& system, const config::node_config& options, const rank_parts& rank,
+                                const io_worker_actor& worker, memory_share memory) {
+  const auto wanted = options_for_slots(static_cast<slot_number>(rank.slots), options.storage.low_watermark,
+                                        options.storage.high_watermark);
+  return spawn_actor<allocator>(system, wanted, options.namespaces[rank.space].id(), rank.rank, worker,
+                                std::move(memory));
+}
+
+/// The memory of a rank of the config: its allocator's, and what the io worker keeps of each slot.
+result<memory_share> memory_of(const config::node_config& options, const rank_parts& rank,
+                               const shared_budget& memory) {
+  return memory_share::of(memory, rank.slots * config::bytes_per_slot,
+                          "rank " + std::to_string(rank.rank) + " of namespace \"" +
+                              options.namespaces[rank.space].name + "\" with " + std::to_string(rank.slots) + " slots");
+}
+
+/// Without a store to do so: shards learn how many slots the ranks of the config have. Blocks.
+result<void> tell_shards(caf::actor_system& system, const std::vector<registry_actor>& shards,
+                         const std::vector<known_rank>& ranks) {
+  result<void> outcome;
+  caf::scoped_actor self{system};
+  for (const auto& shard : shards)
+    for (const auto& x : ranks)
+      self->request(shard, caf::infinite, add_rank_request{x.space, x.rank, x.slots, x.allocator, x.incarnation})
+          .receive([] {}, [&](const caf::error& e) { outcome = tl::unexpected<error>(from_caf(e)); });
+  return outcome;
+}
+
+namespaces_config config_of_namespaces(const config::node_config& options, const node_children& children,
+                                       const std::vector<known_rank>& own_ranks, const shared_budget& memory) {
+  namespaces_config out;
+  out.memory = memory;
+  out.own = options.namespaces;
+  out.own_ranks = own_ranks;
+  out.shards = children.shards;
+  out.max_slots = options.hf3fs.max_pages_per_rank;
+  out.low_watermark = options.storage.low_watermark;
+  out.high_watermark = options.storage.high_watermark;
+  // A writer that is late is not expected to be later than a reader.
+  out.rest = options.hf3fs.protect_locations;
+  return out;
+}
+
+/// Ends what was spawned before something failed.
+void end_all(const node_children& children) {
+  const auto end = [](const auto& actor) { caf::anon_send_exit(actor, caf::exit_reason::user_shutdown); };
+  for (const auto& x : children.shards)
+    end(x);
+  for (const auto& x : children.ranks) {
+    end(x.allocator);
+    end(x.worker);
+  }
+  end(children.metrics);
+}
+
+/// A secret that hashes the keys of HTTP clients: of the store, so that keys are found again after a restart, or for
+/// this run alone.
+std::array<std::byte, 32> key_secret(const std::shared_ptr<store::metadata_store>& store) {
+  return store ? store->identity().secret : store::first_identity().secret;
+}
+
+} // namespace
+
+result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options) {
+  auto lock = io::lock_data_directory(options.data_dir);
+  if (!lock)
+    return tl::unexpected<error>(lock.error());
+  const auto memory = std::make_shared<memory_budget>(options.registry.memory_bytes);
+  std::vector<rank_parts> ranks;
+  std::vector<memory_share> shares;
+  const auto condition = std::make_shared<node_condition>();
+  for (std::size_t space = 0; space < options.namespaces.size(); ++space)
+    for (rank_number rank = 0; rank < options.namespaces[space].world_size; ++rank) {
+      auto opened = open_rank(options, space, rank);
+      if (!opened)
+        return tl::unexpected<error>(opened.error());
+      auto share = memory_of(options, *opened, memory);
+      if (!share)
+        return tl::unexpected<error>(share.error());
+      ranks.push_back(std::move(*opened));
+      shares.push_back(std::move(*share));
+    }
+  auto store = open_index(options);
+  if (!store)
+    return tl::unexpected<error>(store.error());
+
+  node_children children;
+  children.spaces = options.namespaces;
+  children.metrics = spawn_actor<metrics>(system, options.node_name);
+  children.shards = spawn_shards(system, options, children.metrics, *store, memory, condition);
+  registry_peers peers;
+  peers.shards = children.shards;
+  std::vector<known_rank> own_ranks;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    auto& x = ranks[i];
+    x.worker->metrics = children.metrics;
+    x.worker->condition = condition;
+    condition->add_slab({options.namespaces[x.space].id(), options.namespaces[x.space].name, x.rank});
+    const auto worker = spawn_actor<io_worker>(system, x.worker);
+    const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(shares[i]));
+    children.ranks.push_back({x.rank, x.slots, worker, slot_owner});
+    children.space_of_rank.push_back(x.space);
+    peers.allocators.push_back(slot_owner);
+    peers.spaces.push_back(options.namespaces[x.space].id());
+    peers.ranks.push_back(x.rank);
+    own_ranks.push_back({peers.spaces.back(), x.rank, static_cast<slot_number>(x.slots), slot_owner, x.incarnation});
+  }
+  // Sent before anybody else knows these actors, so it is the first message each of them gets.
+  for (const auto& x : children.shards)
+    caf::anon_send(x, bind_atom_v, peers);
+  for (const auto& x : peers.allocators)
+    caf::anon_send(x, bind_atom_v, peers);
+
+  const auto run_time = config_of_namespaces(options, children, own_ranks, memory);
+  known_namespaces known;
+  if (*store) {
+    auto restored = restore_index(system, **store, run_time, options, own_ranks);
+    if (!restored) {
+      end_all(children);
+      return tl::unexpected<error>(restored.error());
+    }
+    known = std::move(*restored);
+  } else {
+    auto left = leave_index_aside(options);
+    if (left)
+      left = tell_shards(system, children.shards, own_ranks);
+    if (!left) {
+      end_all(children);
+      return tl::unexpected<error>(left.error());
+    }
+  }
+  children.namespaces = spawn_actor<namespaces>(system, run_time, known.spaces, known.ranks);
+  node_services services{{}, {},     children.shards, children.namespaces, children.metrics,
+                         {}, memory, condition,       key_secret(*store)};
+  for (const auto& x : options.namespaces)
+    services.own_spaces.push_back(x.id());
+  auto supervisor =
+      spawn_actor<node>(system, std::make_shared<const config::node_config>(options), std::move(children));
+  services.node = supervisor;
+  services.reception = spawn_actor<reception>(system, supervisor);
+  return std::make_unique<running_node>(std::move(supervisor), std::move(services), std::move(*store),
+                                        std::move(*lock));
+}
+
+result<void> running_node::stop(caf::actor_system& system, duration drain_timeout) {
+  result<void> outcome;
+  caf::scoped_actor self{system};
+  self->monitor(supervisor_);
+  self->request(supervisor_, drain_timeout + std::chrono::seconds(5), drain_atom_v)
+      .receive([] {}, [&](const caf::error& e) { outcome = tl::unexpected<error>(from_caf(e)); });
+  self->send_exit(supervisor_, caf::exit_reason::user_shutdown);
+  self->receive([](const caf::down_msg&) {});
+  supervisor_ = nullptr;
+  services_ = node_services{};
+  if (store_)
+    if (auto closed = store_->close(); !closed && outcome)
+      outcome = closed;
+  return outcome;
+}
+
+} // namespace troupe

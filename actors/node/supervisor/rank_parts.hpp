@@ -1,0 +1,32 @@
+#pragma once
+
+#include "actors/node/io_worker/io_worker.hpp"
+#include "base/error.hpp"
+#include "base/identifiers.hpp"
+#include "config/node_config.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+namespace troupe {
+
+/// One rank of one namespace of the config: what its slab is, and what serves it.
+struct rank_parts {
+  /// Index into the config's namespaces.
+  std::size_t space = 0;
+  rank_number rank = 0;
+  std::uint64_t slots = 0;
+  /// Of the slab file.
+  incarnation_number incarnation = 0;
+  std::shared_ptr<io_worker_parts> worker;
+};
+
+/// Where the slab file of that rank lies.
+std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& space, rank_number rank);
+
+/// Opens the slab file, or makes it, and starts its io engine. Blocks, for some seconds where the slab is in use.
+result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank);
+
+} // namespace troupe

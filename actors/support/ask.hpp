@@ -1,0 +1,77 @@
+#pragma once
+
+#include "actors/support/lent_thread.hpp"
+#include "messages/messages.hpp"
+
+#include <atomic>
+#include <type_traits>
+#include <utility>
+
+namespace troupe {
+
+/// Gets the answer to one request in the place of an actor. It has no mailbox and no thread: its function runs where
+/// the answer is sent, which is in the thread of the actor that answers.
+///
+/// An answer comes exactly once. When all references to the asker are gone, as when the actor that was asked forgot its
+/// promise, there will be none, and the function is called with `unreachable`.
+template <class Reply, class Then>
+class answer_receiver final : public caf::monitorable_actor {
+public:
+  answer_receiver(caf::actor_config& config, Then then) : caf::monitorable_actor(config), then_(std::move(then)) {}
+
+  ~answer_receiver() override {
+    deliver(tl::unexpected<error>(error{errc::unreachable, "the actor that was asked is gone"}));
+  }
+
+  void enqueue(caf::mailbox_element_ptr element, caf::execution_unit*) override {
+    auto content = element->move_content_to_message();
+    if (content.match_elements<caf::error>()) {
+      deliver(tl::unexpected<error>(from_caf(content.get_as<caf::error>(0))));
+      return;
+    }
+    if constexpr (std::is_void_v<Reply>) {
+      deliver({});
+    } else if (content.match_elements<Reply>()) {
+      deliver(std::move(content.get_mutable_as<Reply>(0)));
+    } else {
+      deliver(tl::unexpected<error>(error{errc::internal, "an actor answered with something else than it declares"}));
+    }
+  }
+
+  const char* name() const override { return "answer_receiver"; }
+
+private:
+  void deliver(result<Reply> answer) noexcept {
+    if (!answered_.exchange(true, std::memory_order_relaxed))
+      then_(std::move(answer));
+  }
+
+  Then then_;
+  std::atomic<bool> answered_{false};
+};
+
+/// Asks an actor from a thread that belongs to none, and does not wait: `then` gets a `result<Reply>`, in the thread of
+/// the actor that answers. It must be short, must not throw, and usually hands the answer on to a thread of its own.
+/// There is no time limit: who needs one has to keep it. While the calling thread is on offer (`lent_thread::offer`),
+/// the actor may do its work there.
+template <class Reply, class Handle, class Then, class... Ts>
+void ask(caf::actor_system& system, const Handle& to, Then then, Ts&&... xs) {
+  using asked = caf::detail::type_list<typename caf::detail::implicit_conversions<std::decay_t<Ts>>::type...>;
+  using answer = caf::response_type_unbox<caf::signatures_of_t<Handle>, asked>;
+  static_assert(answer::valid, "the actor does not take this message");
+  using declared =
+      std::conditional_t<std::is_void_v<Reply>, caf::detail::type_list<void>, caf::detail::type_list<Reply>>;
+  static_assert(std::is_same_v<typename answer::type, declared>, "the actor answers with another type");
+  if (!to) {
+    then(result<Reply>(tl::unexpected<error>(error{errc::unreachable, "there is nobody to ask"})));
+    return;
+  }
+  caf::actor_config config;
+  const auto receiver = caf::make_actor<answer_receiver<Reply, Then>, caf::strong_actor_ptr>(
+      system.next_actor_id(), system.node(), &system, config, std::move(then));
+  caf::actor_cast<caf::strong_actor_ptr>(to)->enqueue(
+      receiver, caf::message_id(1).with_category(caf::message_id::normal_message_category),
+      caf::make_message(std::forward<Ts>(xs)...), lent_thread::on_offer());
+}
+
+} // namespace troupe

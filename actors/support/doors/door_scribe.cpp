@@ -1,0 +1,366 @@
+#include "actors/support/doors/door_scribe.hpp"
+
+#include "actors/support/actor_support.hpp"
+#include "base/log.hpp"
+#include "io/local_socket.hpp"
+#include "io/tcp_socket.hpp"
+
+#include <caf/io/basp_broker.hpp>
+#include <caf/policy/tcp.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+using caf::io::network::rw_state;
+
+constexpr auto receive_header = caf::io::receive_policy_flag::exactly;
+
+/// What waits to be sent to a peer that does not read, in the longest messages.
+constexpr std::size_t unsent_messages_max = 4;
+
+rw_state as_state(tls_channel::outcome x) {
+  return x == tls_channel::outcome::failed ? rw_state::failure : rw_state::success;
+}
+
+std::string bytes_of(caf::actor_system& system, const caf::message& x) {
+  std::vector<char> out;
+  caf::binary_serializer sink(system, out);
+  std::vector<caf::strong_actor_ptr> no_stages;
+  caf::message content = x;
+  if (sink(no_stages, content))
+    return {};
+  return {out.begin(), out.end()};
+}
+
+/// How a message with these types begins, up to the end of their names.
+std::string beginning_of(caf::actor_system& system, const caf::message& x) {
+  const auto bytes = bytes_of(system, x);
+  // No stages, no number of a type, then a text: its length, 7 bits a byte, and its characters.
+  std::size_t at = 3;
+  std::size_t length = 0;
+  for (unsigned shift = 0; at < bytes.size(); shift += 7) {
+    const auto byte = static_cast<unsigned char>(bytes[at++]);
+    length |= std::size_t{byte & 0x7fU} << shift;
+    if ((byte & 0x80U) == 0)
+      break;
+  }
+  return bytes.substr(0, at + length);
+}
+
+/// All that a client says to a node: what stands in the interfaces of reception, shards and workers.
+std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
+  std::vector<std::string> out;
+  const auto add = [&](const auto&... xs) { out.push_back(beginning_of(system, caf::make_message(xs...))); };
+  add(attach_request{}, caf::actor{});
+  add(caf::leave_atom_v, owner_id{});
+  add(match_request{});
+  add(locate_request{});
+  add(release_request{});
+  add(renew_request{});
+  add(reserve_request{});
+  add(commit_atom_v, finish_request{});
+  add(invalidate_request{});
+  add(stats_atom_v);
+  add(open_segment_atom_v, std::uint64_t{}, std::int32_t{});
+  add(close_segment_atom_v, std::uint64_t{});
+  add(read_atom_v, io_batch{});
+  return out;
+}
+
+std::string name_of(caf::actor_system& system) {
+  std::vector<char> out;
+  caf::binary_serializer sink(system, out);
+  auto node = system.node();
+  if (sink(node))
+    return {};
+  return {out.begin(), out.end()};
+}
+
+/// Tells the hall to look at its guests, as long as it says that there is somebody to look at.
+caf::behavior hall_clock(caf::event_based_actor* self, std::function<void()> look, duration pause) {
+  return {[self, look, pause](caf::tick_atom) { self->delayed_send(self, pause, caf::ok_atom_v); },
+          [look](caf::ok_atom) { look(); }};
+}
+
+} // namespace
+
+// -- the hall ---------------------------------------------------------------------------------------------------------
+
+door_hall::door_hall(caf::actor_system& system, const options& how)
+    : system_(system), options_(how),
+      kinds_(std::make_shared<const std::vector<std::string>>(kinds_of_messages(system))),
+      guests_(how.max_connections, how.handshake_time, name_of(system)) {}
+
+std::shared_ptr<door_hall> door_hall::make(caf::actor_system& system, const options& how) {
+  std::shared_ptr<door_hall> out(new door_hall(system, how));
+  const std::weak_ptr<door_hall> weak = out;
+  const auto look = [weak, &system] {
+    system.middleman().backend().post([weak] {
+      if (const auto hall = weak.lock())
+        hall->end_late_ones();
+    });
+  };
+  const auto pause = std::max<duration>(how.handshake_time / 4, std::chrono::milliseconds(5));
+  out->clock_ = system.spawn<caf::hidden>(hall_clock, std::function<void()>(look), pause);
+  return out;
+}
+
+void door_hall::close() {
+  caf::anon_send_exit(clock_, caf::exit_reason::user_shutdown);
+}
+
+std::optional<guest_list::guest> door_hall::come() {
+  if (!guests_.come(last_ + 1, std::chrono::steady_clock::now())) {
+    turned_away("there are " + std::to_string(guests_.size()) +
+                " connections, which is the limit (actors.max_connections)");
+    return std::nullopt;
+  }
+  if (!std::exchange(ticking_, true))
+    caf::anon_send(clock_, caf::tick_atom_v);
+  return ++last_;
+}
+
+void door_hall::leave(guest_list::guest who) {
+  guests_.leave(who);
+  scribes_.erase(who);
+}
+
+void door_hall::end_late_ones() {
+  for (const auto who : guests_.late(std::chrono::steady_clock::now()))
+    if (const auto i = scribes_.find(who); i != scribes_.end()) {
+      turned_away("it did not greet within actors.handshake_time");
+      i->second->cut();
+    }
+  ticking_ = guests_.silent() > 0;
+  if (ticking_)
+    caf::anon_send(clock_, caf::tick_atom_v);
+}
+
+void door_hall::turned_away(const std::string& why) {
+  constexpr auto pause = std::chrono::seconds(10);
+  ++turned_away_;
+  const auto now = std::chrono::steady_clock::now();
+  if (said_ != timestamp{} && now < said_ + pause)
+    return;
+  said_ = now;
+  log::get("node")->warn("a connection to the actors was ended: {} ({} so far)", why, turned_away_);
+}
+
+// -- connections ------------------------------------------------------------------------------------------------------
+
+int give_away(io::unique_descriptor descriptor) {
+  return ::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0);
+}
+
+std::optional<door_connection> door_connection::make(io::unique_descriptor& socket, const tls_context* tls,
+                                                     tls_channel::side which) {
+  const auto descriptor = give_away(std::move(socket));
+  if (descriptor < 0)
+    return std::nullopt;
+  std::unique_ptr<tls_channel> channel;
+  if (tls != nullptr) {
+    channel = tls_channel::start(*tls, descriptor, which);
+    if (!channel) {
+      ::close(descriptor);
+      return std::nullopt;
+    }
+  }
+  return door_connection(descriptor, std::move(channel));
+}
+
+std::optional<door_connection> door_connection::to_node(io::unique_descriptor& socket, const tls_context* tls) {
+  return make(socket, tls, tls_channel::side::client);
+}
+
+std::optional<door_connection> door_connection::to_client(io::unique_descriptor& socket, const tls_context* tls) {
+  return make(socket, tls, tls_channel::side::server);
+}
+
+rw_state door_connection::read_some(std::size_t& got, int descriptor, void* into, std::size_t size) {
+  return tls_ ? as_state(tls_->read(got, into, size)) : caf::policy::tcp::read_some(got, descriptor, into, size);
+}
+
+rw_state door_connection::write_some(std::size_t& put, int descriptor, const void* from, std::size_t size) {
+  return tls_ ? as_state(tls_->write(put, from, size)) : caf::policy::tcp::write_some(put, descriptor, from, size);
+}
+
+// -- scribes ----------------------------------------------------------------------------------------------------------
+
+door_scribe::door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
+                         std::shared_ptr<door_hall> hall)
+    : caf::io::scribe(caf::io::network::conn_hdl_from_socket(connection.descriptor())), hall_(std::move(hall)),
+      stream_(backend, connection.descriptor(), std::move(connection)) {}
+
+door_scribe::door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
+                         std::shared_ptr<door_hall> hall, guest_list::guest who)
+    : door_scribe(backend, std::move(connection), std::move(hall)) {
+  who_ = who;
+  gate_.emplace(hall_->new_gate());
+  hall_->came(who, this);
+}
+
+door_scribe::~door_scribe() {
+  if (who_)
+    hall_->leave(*who_);
+}
+
+void door_scribe::cut() noexcept {
+  ::shutdown(stream_.fd(), SHUT_RDWR);
+}
+
+void door_scribe::configure_read(caf::io::receive_policy::config config) {
+  // CAF makes room for what the peer says that it will send.
+  if (config.second > std::max<std::size_t>(hall_->max_message_bytes(), frame_gate::header_bytes)) {
+    cut();
+    config = {receive_header, frame_gate::header_bytes};
+  }
+  stream_.configure_read(config);
+  if (!std::exchange(launched_, true))
+    stream_.start(this);
+}
+
+bool door_scribe::consume(caf::execution_unit* context, const void* data, std::size_t size) {
+  if (!gate_)
+    return caf::io::scribe::consume(context, data, size);
+  if (detached())
+    return false;
+  return std::exchange(waits_for_payload_, false) ? judge_payload(context, size) : judge_header(context, data, size);
+}
+
+bool door_scribe::judge_header(caf::execution_unit* context, const void* data, std::size_t size) {
+  const auto* const bytes = static_cast<const std::uint8_t*>(data);
+  if (gate_->header({bytes, size}) == frame_gate::verdict::refuse)
+    return refuse();
+  if (gate_->payload_bytes() == 0)
+    return caf::io::scribe::consume(context, data, size);
+  // The broker hears of it together with what follows, if that may pass.
+  header_.assign(bytes, bytes + size);
+  waits_for_payload_ = true;
+  stream_.configure_read({receive_header, gate_->payload_bytes()});
+  return true;
+}
+
+bool door_scribe::judge_payload(caf::execution_unit* context, std::size_t size) {
+  auto& buffer = stream_.rd_buf();
+  const bool new_here = !gate_->greeted();
+  switch (gate_->payload({reinterpret_cast<const std::uint8_t*>(buffer.data()), size})) {
+  case frame_gate::verdict::refuse:
+    return refuse();
+  case frame_gate::verdict::drop:
+    log::get("node")->debug("a peer sent {}", gate_->reason());
+    stream_.configure_read({receive_header, frame_gate::header_bytes});
+    return true;
+  case frame_gate::verdict::pass:
+    break;
+  }
+  if (new_here && !hall_->greet(*who_, gate_->identity())) {
+    hall_->turned_away("it has the name of another one");
+    cut();
+    return false;
+  }
+  // The broker takes what it reads out of the stream's buffer.
+  std::vector<char> payload;
+  payload.swap(buffer);
+  payload.resize(size);
+  buffer.swap(header_);
+  if (!caf::io::scribe::consume(context, buffer.data(), buffer.size()) || detached())
+    return false;
+  stream_.rd_buf().swap(payload);
+  const bool goes_on = caf::io::scribe::consume(context, stream_.rd_buf().data(), size);
+  if (new_here && goes_on && !detached())
+    forget_spawn_server();
+  return goes_on;
+}
+
+bool door_scribe::refuse() {
+  hall_->turned_away("it sent " + std::string(gate_->reason()));
+  cut();
+  stream_.configure_read({receive_header, frame_gate::header_bytes});
+  return true;
+}
+
+void door_scribe::forget_spawn_server() {
+  auto* const broker = dynamic_cast<caf::io::basp_broker*>(parent());
+  if (broker == nullptr)
+    return;
+  for (auto& [node, asker] : std::exchange(broker->spawn_servers, {}))
+    caf::anon_send_exit(asker, caf::exit_reason::kill);
+}
+
+void door_scribe::graceful_shutdown() {
+  stream_.graceful_shutdown();
+  detach(&stream_.backend(), false);
+}
+
+void door_scribe::flush() {
+  if (stream_.wr_buf().size() > unsent_messages_max * hall_->max_message_bytes()) {
+    hall_->turned_away("it does not read what it is sent");
+    cut();
+  }
+  stream_.flush(this);
+}
+
+// -- door men ---------------------------------------------------------------------------------------------------------
+
+door_man::accept_policy::accept_policy() : spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {}
+
+bool door_man::accept_policy::try_accept(int& accepted, int listener) {
+  accepted = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (accepted >= 0)
+    return true;
+  if (errno != EMFILE && errno != ENFILE)
+    return false;
+  spare_.reset();
+  if (const io::unique_descriptor ended(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)); !ended)
+    ::poll(nullptr, 0, 10); // somebody else has taken the spare: at least not at full speed
+  spare_ = io::unique_descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  return false;
+}
+
+door_man::door_man(caf::io::network::default_multiplexer& backend, int descriptor, std::shared_ptr<door_hall> hall,
+                   options how)
+    : caf::io::doorman(caf::io::network::accept_hdl_from_socket(descriptor)), hall_(std::move(hall)),
+      options_(std::move(how)), port_(options_.port != 0 ? options_.port : io::bound_port(descriptor)),
+      acceptor_(backend, descriptor) {}
+
+bool door_man::new_connection() {
+  io::unique_descriptor accepted(acceptor_.accepted_socket());
+  if (detached())
+    return false;
+  if (options_.local) {
+    const auto user = io::peer_user(accepted.get());
+    if (!user || (*user != ::geteuid() && *user != 0)) {
+      hall_->turned_away("it came from another user");
+      return true;
+    }
+  }
+  const auto who = hall_->come();
+  if (!who)
+    return true;
+  auto connection = door_connection::to_client(accepted, options_.tls.get());
+  if (!connection) {
+    hall_->leave(*who);
+    return true;
+  }
+  auto scribe = caf::make_counted<door_scribe>(acceptor_.backend(), std::move(*connection), hall_, *who);
+  const auto handle = scribe->hdl();
+  parent()->add_scribe(std::move(scribe));
+  return caf::io::doorman::new_connection(&acceptor_.backend(), handle);
+}
+
+void door_man::graceful_shutdown() {
+  acceptor_.graceful_shutdown();
+  detach(&acceptor_.backend(), false);
+}
+
+} // namespace troupe

@@ -1,0 +1,181 @@
+#pragma once
+
+#include "actors/support/doors/frame_gate.hpp"
+#include "actors/support/doors/guest_list.hpp"
+#include "actors/support/doors/tls_channel.hpp"
+#include "base/clock.hpp"
+#include "io/unique_descriptor.hpp"
+#include "messages/messages.hpp"
+
+#include <caf/io/all.hpp>
+#include <caf/io/network/acceptor_impl.hpp>
+#include <caf/io/network/default_multiplexer.hpp>
+#include <caf/io/network/stream_impl.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+/// What stands between sockets and CAF's broker, in the thread of CAF's multiplexer: a door man accepts connections and
+/// turns away who may not come in, and a scribe reads for the broker what its gate lets pass.
+
+namespace troupe {
+
+class door_scribe;
+
+/// What all doors of a process share. Belongs to the multiplexer's thread, but for `close`.
+class door_hall : public std::enable_shared_from_this<door_hall> {
+public:
+  struct options {
+    std::uint32_t max_connections = 0;
+    duration handshake_time{};
+    std::uint32_t max_message_bytes = 0;
+  };
+
+  static std::shared_ptr<door_hall> make(caf::actor_system& system, const options& how);
+
+  std::uint32_t max_message_bytes() const noexcept { return options_.max_message_bytes; }
+  frame_gate new_gate() const { return frame_gate({options_.max_message_bytes, kinds_}); }
+
+  /// None if there are too many.
+  std::optional<guest_list::guest> come();
+  void came(guest_list::guest who, door_scribe* as) { scribes_[who] = as; }
+  bool greet(guest_list::guest who, const std::string& name) { return guests_.greet(who, name); }
+  void leave(guest_list::guest who);
+
+  /// Says, now and then, that somebody was turned away, and why.
+  void turned_away(const std::string& why);
+
+  /// From any thread: nothing is looked after any more.
+  void close();
+
+private:
+  door_hall(caf::actor_system& system, const options& how);
+
+  void end_late_ones();
+
+  caf::actor_system& system_;
+  options options_;
+  std::shared_ptr<const std::vector<std::string>> kinds_;
+  guest_list guests_;
+  guest_list::guest last_ = 0;
+  std::unordered_map<guest_list::guest, door_scribe*> scribes_;
+  caf::actor clock_;
+  bool ticking_ = false;
+  timestamp said_;
+  std::uint64_t turned_away_ = 0;
+};
+
+/// A connected socket, plain or with TLS. How streams of CAF read and write it.
+class door_connection {
+public:
+  /// One that this process has made; none if TLS fails at once.
+  static std::optional<door_connection> to_node(io::unique_descriptor& socket, const tls_context* tls);
+  static std::optional<door_connection> to_client(io::unique_descriptor& socket, const tls_context* tls);
+
+  int descriptor() const noexcept { return descriptor_; }
+
+  caf::io::network::rw_state read_some(std::size_t& got, int descriptor, void* into, std::size_t size);
+  caf::io::network::rw_state write_some(std::size_t& put, int descriptor, const void* from, std::size_t size);
+  /// Whether what a socket no longer tells of would be forgotten otherwise.
+  bool must_read_more(int, std::size_t) const { return tls_ && tls_->pending() > 0; }
+
+private:
+  door_connection(int descriptor, std::unique_ptr<tls_channel> tls) : descriptor_(descriptor), tls_(std::move(tls)) {}
+
+  static std::optional<door_connection> make(io::unique_descriptor& socket, const tls_context* tls,
+                                             tls_channel::side which);
+
+  /// CAF's, which closes it.
+  int descriptor_;
+  std::unique_ptr<tls_channel> tls_;
+};
+
+/// Gives a descriptor to somebody who closes it.
+int give_away(io::unique_descriptor descriptor);
+
+class door_scribe : public caf::io::scribe {
+public:
+  /// To a node. What it sends is read as it is, up to the limit.
+  door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
+              std::shared_ptr<door_hall> hall);
+  /// From a client.
+  door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
+              std::shared_ptr<door_hall> hall, guest_list::guest who);
+  ~door_scribe() override;
+
+  /// Ends the connection, as if the peer had.
+  void cut() noexcept;
+
+  void configure_read(caf::io::receive_policy::config config) override;
+  bool consume(caf::execution_unit* context, const void* data, std::size_t size) override;
+  void ack_writes(bool enable) override { stream_.ack_writes(enable); }
+  std::vector<char>& wr_buf() override { return stream_.wr_buf(); }
+  std::vector<char>& rd_buf() override { return stream_.rd_buf(); }
+  void graceful_shutdown() override;
+  void flush() override;
+  std::string addr() const override { return {}; }
+  std::uint16_t port() const override { return 0; }
+  void add_to_loop() override { stream_.activate(this); }
+  void remove_from_loop() override { stream_.passivate(); }
+
+private:
+  bool judge_header(caf::execution_unit* context, const void* data, std::size_t size);
+  bool judge_payload(caf::execution_unit* context, std::size_t size);
+  bool refuse();
+  /// CAF asks each new peer for its spawn server, by an actor that would wait for years.
+  void forget_spawn_server();
+
+  std::shared_ptr<door_hall> hall_;
+  std::optional<guest_list::guest> who_;
+  std::optional<frame_gate> gate_;
+  std::vector<char> header_;
+  bool waits_for_payload_ = false;
+  bool launched_ = false;
+  caf::io::network::stream_impl<door_connection> stream_;
+};
+
+class door_man : public caf::io::doorman {
+public:
+  struct options {
+    /// A Unix socket: only this user and root come in.
+    bool local = false;
+    /// By which the broker knows what is published here; 0: that of the socket.
+    std::uint16_t port = 0;
+    std::shared_ptr<const tls_context> tls;
+  };
+
+  door_man(caf::io::network::default_multiplexer& backend, int descriptor, std::shared_ptr<door_hall> hall,
+           options how);
+
+  bool new_connection() override;
+  void graceful_shutdown() override;
+  void launch() override { acceptor_.start(this); }
+  std::string addr() const override { return {}; }
+  std::uint16_t port() const override { return port_; }
+  void add_to_loop() override { acceptor_.activate(this); }
+  void remove_from_loop() override { acceptor_.passivate(); }
+
+private:
+  /// Accepts; where descriptors have run out, it takes the connection with one kept for that, and ends it, since the
+  /// system would tell of it again and again.
+  class accept_policy {
+  public:
+    accept_policy();
+    bool try_accept(int& accepted, int listener);
+
+  private:
+    io::unique_descriptor spare_;
+  };
+
+  std::shared_ptr<door_hall> hall_;
+  options options_;
+  std::uint16_t port_;
+  caf::io::network::acceptor_impl<accept_policy> acceptor_;
+};
+
+} // namespace troupe

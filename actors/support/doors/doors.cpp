@@ -1,0 +1,128 @@
+#include "actors/support/doors/doors.hpp"
+
+#include "actors/support/actor_support.hpp"
+#include "actors/support/doors/door_scribe.hpp"
+#include "io/tcp_socket.hpp"
+
+#include <caf/io/basp_broker.hpp>
+#include <caf/io/middleman_actor_impl.hpp>
+
+#include <set>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// The Unix socket among the ports that the broker knows; no TCP port that a node could have without being root.
+constexpr std::uint16_t local_port = 1;
+
+constexpr auto connect_limit = std::chrono::seconds(10);
+
+bool is_path(const std::string& host) {
+  return host.find('/') != std::string::npos;
+}
+
+} // namespace
+
+struct doors::state {
+  std::shared_ptr<door_hall> hall;
+  std::shared_ptr<tls_context> tls;
+  /// Why there is none although it was asked for.
+  std::optional<error> no_tls;
+  /// What is to be opened next: set before the entrance is asked to.
+  io::unique_descriptor listener;
+};
+
+/// CAF's own, but for what it makes connections of.
+class doors::entrance_actor : public caf::io::middleman_actor_impl {
+public:
+  entrance_actor(caf::actor_config& config, caf::actor broker, std::shared_ptr<state> shared)
+      : caf::io::middleman_actor_impl(config, std::move(broker)), state_(std::move(shared)) {}
+
+protected:
+  caf::expected<caf::io::scribe_ptr> connect(const std::string& host, std::uint16_t port) override {
+    auto made = is_path(host) ? io::connect_local(host) : io::connect_tcp(host, port, connect_limit);
+    if (!made)
+      return to_caf(made.error());
+    const bool secret = !is_path(host);
+    if (secret && state_->no_tls)
+      return to_caf(*state_->no_tls);
+    auto connection = door_connection::to_node(*made, secret ? state_->tls.get() : nullptr);
+    if (!connection)
+      return to_caf(error{errc::unreachable, "the TLS connection to " + io::endpoint_text(host, port) + " fails"});
+    return caf::io::scribe_ptr(caf::make_counted<door_scribe>(backend(), std::move(*connection), state_->hall));
+  }
+
+  caf::expected<caf::io::doorman_ptr> open(std::uint16_t, const char* address, bool) override {
+    const bool local = is_path(address == nullptr ? "" : address);
+    return caf::io::doorman_ptr(caf::make_counted<door_man>(
+        backend(), give_away(std::exchange(state_->listener, io::unique_descriptor{})), state_->hall,
+        door_man::options{local, local ? local_port : std::uint16_t{0}, local ? nullptr : state_->tls}));
+  }
+
+private:
+  caf::io::network::default_multiplexer& backend() {
+    return dynamic_cast<caf::io::network::default_multiplexer&>(system().middleman().backend());
+  }
+
+  std::shared_ptr<state> state_;
+};
+
+doors::doors(caf::actor_system& system, const door_options& options)
+    : system_(system), state_(std::make_shared<state>()) {
+  state_->hall = door_hall::make(system, {options.max_connections, options.handshake_time, options.max_message_bytes});
+  if (options.tls) {
+    if (auto loaded = tls_context::load(*options.tls))
+      state_->tls = std::move(*loaded);
+    else
+      state_->no_tls = loaded.error();
+  }
+  const auto broker = system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));
+  caf::actor_config config{&system.middleman().backend()};
+  entrance_ = caf::actor_cast<caf::io::middleman_actor>(
+      system.spawn_class<entrance_actor, caf::detached + caf::hidden>(config, broker, state_));
+}
+
+doors::~doors() {
+  // It ignores all other exits, as CAF's own does.
+  caf::anon_send_exit(entrance_, caf::exit_reason::kill);
+  state_->hall->close();
+}
+
+namespace {
+
+result<std::uint16_t> publish(caf::actor_system& system, const caf::io::middleman_actor& entrance,
+                              const reception_actor& to, const std::string& address) {
+  result<std::uint16_t> out = fail(errc::internal, "the actor system opens no door");
+  caf::scoped_actor self{system};
+  self->request(entrance, caf::infinite, caf::publish_atom_v, std::uint16_t{0},
+                caf::actor_cast<caf::strong_actor_ptr>(to), system.message_types<reception_actor>(), address, true)
+      .receive([&](std::uint16_t port) { out = port; },
+               [&](const caf::error& e) { out = tl::unexpected<error>(from_caf(e)); });
+  return out;
+}
+
+} // namespace
+
+result<void> doors::open_local(const reception_actor& to, const std::filesystem::path& path) {
+  auto made = io::local_listener::open(path);
+  if (!made)
+    return tl::unexpected<error>(made.error());
+  state_->listener = made->take();
+  local_.emplace(std::move(*made));
+  if (auto opened = publish(system_, entrance_, to, "/" + path.string()); !opened)
+    return tl::unexpected<error>(opened.error());
+  return {};
+}
+
+result<std::uint16_t> doors::open_tcp(const reception_actor& to, bound_socket where) {
+  if (state_->no_tls)
+    return tl::unexpected<error>(*state_->no_tls);
+  if (auto listens = where.listen(); !listens)
+    return tl::unexpected<error>(listens.error());
+  state_->listener = io::unique_descriptor(where.release());
+  return publish(system_, entrance_, to, {});
+}
+
+} // namespace troupe

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "actors/support/doors/tls_identity.hpp"
+#include "base/bound_socket.hpp"
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "io/local_socket.hpp"
+#include "messages/messages.hpp"
+
+#include <caf/io/all.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+/// What comes through the doors of a process, and how.
+struct door_options {
+  std::uint32_t max_connections = 256;
+  /// By when a connection must have greeted.
+  duration handshake_time = std::chrono::seconds(5);
+  std::uint32_t max_message_bytes = 16U << 20U;
+  /// Of TCP connections, both ways; not set: nobody is asked who they are.
+  std::optional<tls_identity> tls{};
+};
+
+/// The ways by which actors of other processes reach this one, and the other way round: Unix sockets and TCP ports that
+/// speak CAF's protocol, with checks before CAF reads a byte. Takes the place of CAF's own middleman actor, and asks
+/// the same of it. Ends before the actor system does.
+class doors {
+public:
+  doors(caf::actor_system& system, const door_options& options);
+  doors(const doors&) = delete;
+  doors& operator=(const doors&) = delete;
+  /// Closes what listens, and removes socket files.
+  ~doors();
+
+  /// Lets clients of this host, and of this user or root, reach the reception. Errors: those of
+  /// `io::local_listener::open`.
+  result<void> open_local(const reception_actor& to, const std::filesystem::path& path);
+
+  /// The same over TCP, for whoever has a certificate, or for everybody where there is no TLS.
+  result<std::uint16_t> open_tcp(const reception_actor& to, bound_socket where);
+
+  /// Whom a link asks for connections. A host with a slash in it is the path of a Unix socket, or of the `data_dir` of
+  /// a node; its port is 0.
+  const caf::io::middleman_actor& entrance() const noexcept { return entrance_; }
+
+private:
+  class entrance_actor;
+  struct state;
+
+  caf::actor_system& system_;
+  std::shared_ptr<state> state_;
+  caf::io::middleman_actor entrance_;
+  std::optional<io::local_listener> local_;
+};
+
+} // namespace troupe

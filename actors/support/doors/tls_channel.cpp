@@ -1,0 +1,132 @@
+#include "actors/support/doors/tls_channel.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+tl::unexpected<error> cannot(const char* what, const std::filesystem::path& file) {
+  const auto code = ::ERR_peek_last_error();
+  const char* why = code == 0 ? nullptr : ::ERR_reason_error_string(code);
+  ::ERR_clear_error();
+  std::error_code absent;
+  if (!std::filesystem::exists(file, absent))
+    why = "there is no such file";
+  return fail(errc::invalid_argument,
+              std::string(what) + " " + file.string() + ": " + (why != nullptr ? why : "it cannot be read"));
+}
+
+int as_length(std::size_t size) {
+  return static_cast<int>(std::min<std::size_t>(size, std::numeric_limits<int>::max()));
+}
+
+} // namespace
+
+result<std::shared_ptr<tls_context>> tls_context::load(const tls_identity& identity) {
+  auto* const made = ::SSL_CTX_new(::TLS_method());
+  if (made == nullptr)
+    return fail(errc::internal, "OpenSSL makes no context");
+  std::shared_ptr<tls_context> out(new tls_context(made));
+  ::ERR_clear_error();
+  if (::SSL_CTX_use_certificate_chain_file(made, identity.certificate.c_str()) != 1)
+    return cannot("cannot use the certificate", identity.certificate);
+  if (::SSL_CTX_use_PrivateKey_file(made, identity.key.c_str(), SSL_FILETYPE_PEM) != 1)
+    return cannot("cannot use the key", identity.key);
+  if (::SSL_CTX_check_private_key(made) != 1)
+    return cannot("the certificate does not belong to the key", identity.key);
+  if (::SSL_CTX_load_verify_locations(made, identity.authorities.c_str(), nullptr) != 1)
+    return cannot("cannot use the authorities", identity.authorities);
+  if (::SSL_CTX_set_min_proto_version(made, TLS1_3_VERSION) != 1)
+    return fail(errc::unsupported, "OpenSSL speaks no TLS 1.3");
+  ::SSL_CTX_set_verify(made, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  ::SSL_CTX_set_mode(made, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  // Each connection is checked anew.
+  ::SSL_CTX_set_session_cache_mode(made, SSL_SESS_CACHE_OFF);
+  ::SSL_CTX_set_num_tickets(made, 0);
+  return out;
+}
+
+tls_context::~tls_context() {
+  ::SSL_CTX_free(context_);
+}
+
+std::unique_ptr<tls_channel> tls_channel::start(const tls_context& context, int descriptor, side which) {
+  auto* const made = ::SSL_new(context.context_);
+  if (made == nullptr)
+    return nullptr;
+  std::unique_ptr<tls_channel> out(new tls_channel(made));
+  if (::SSL_set_fd(made, descriptor) != 1)
+    return nullptr;
+  if (which == side::server) {
+    ::SSL_set_accept_state(made);
+    return out;
+  }
+  ::SSL_set_connect_state(made);
+  return out->shake() == outcome::failed ? nullptr : std::move(out);
+}
+
+tls_channel::~tls_channel() {
+  ::SSL_free(ssl_);
+}
+
+tls_channel::outcome tls_channel::after(int returned) const {
+  const auto code = ::SSL_get_error(ssl_, returned);
+  ::ERR_clear_error();
+  return code == SSL_ERROR_WANT_READ || code == SSL_ERROR_WANT_WRITE ? outcome::later : outcome::failed;
+}
+
+tls_channel::outcome tls_channel::shake() {
+  if (ready_)
+    return outcome::done;
+  ::ERR_clear_error();
+  if (const auto returned = ::SSL_do_handshake(ssl_); returned != 1)
+    return after(returned);
+  ready_ = true;
+  const auto held = std::exchange(held_, {});
+  // A greeting, which is shorter than any socket's buffer.
+  if (!held.empty() && ::SSL_write(ssl_, held.data(), as_length(held.size())) != as_length(held.size()))
+    return outcome::failed;
+  return outcome::done;
+}
+
+tls_channel::outcome tls_channel::read(std::size_t& got, void* into, std::size_t size) {
+  got = 0;
+  if (const auto shaken = shake(); shaken != outcome::done)
+    return shaken;
+  ::ERR_clear_error();
+  const auto returned = ::SSL_read(ssl_, into, as_length(size));
+  if (returned <= 0)
+    return after(returned);
+  got = static_cast<std::size_t>(returned);
+  return outcome::done;
+}
+
+tls_channel::outcome tls_channel::write(std::size_t& put, const void* from, std::size_t size) {
+  put = 0;
+  if (!ready_) {
+    // A socket that can be written to says nothing about the other side's part of the handshake: reading goes on with
+    // it, and to wait for writing would turn in circles.
+    held_.append(static_cast<const char*>(from), size);
+    put = size;
+    return outcome::done;
+  }
+  if (size == 0)
+    return outcome::done;
+  ::ERR_clear_error();
+  const auto returned = ::SSL_write(ssl_, from, as_length(size));
+  if (returned <= 0)
+    return after(returned);
+  put = static_cast<std::size_t>(returned);
+  return outcome::done;
+}
+
+std::size_t tls_channel::pending() const {
+  return static_cast<std::size_t>(std::max(0, ::SSL_pending(ssl_)));
+}
+
+} // namespace troupe

@@ -1,0 +1,63 @@
+#pragma once
+
+#include "actors/support/doors/tls_identity.hpp"
+#include "base/error.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+struct ssl_st;
+struct ssl_ctx_st;
+
+namespace troupe {
+
+/// TLS 1.3 with certificates of both sides, over connected sockets that do not block.
+class tls_context {
+public:
+  /// Errors name the file that cannot be used.
+  static result<std::shared_ptr<tls_context>> load(const tls_identity& identity);
+
+  tls_context(const tls_context&) = delete;
+  tls_context& operator=(const tls_context&) = delete;
+  ~tls_context();
+
+private:
+  friend class tls_channel;
+  explicit tls_context(ssl_ctx_st* context) : context_(context) {}
+
+  ssl_ctx_st* context_;
+};
+
+/// One connection. What is written before the handshake has ended is kept until then.
+class tls_channel {
+public:
+  enum class outcome : std::uint8_t { done, later, failed };
+  enum class side : std::uint8_t { client, server };
+
+  /// The client begins at once. Null if the connection fails then.
+  static std::unique_ptr<tls_channel> start(const tls_context& context, int descriptor, side which);
+
+  tls_channel(const tls_channel&) = delete;
+  tls_channel& operator=(const tls_channel&) = delete;
+  ~tls_channel();
+
+  outcome read(std::size_t& got, void* into, std::size_t size);
+  outcome write(std::size_t& put, const void* from, std::size_t size);
+
+  /// Bytes that have been taken from the socket and not been read.
+  std::size_t pending() const;
+
+private:
+  explicit tls_channel(ssl_st* made) : ssl_(made) {}
+
+  outcome shake();
+  outcome after(int returned) const;
+
+  ssl_st* ssl_;
+  bool ready_ = false;
+  std::string held_;
+};
+
+} // namespace troupe

@@ -1,0 +1,83 @@
+#include "connector/runtime.hpp"
+
+#include "actors/client/link/node_address.hpp"
+#include "actors/support/doors/doors.hpp"
+#include "actors/support/system_config.hpp"
+#include "connector/engine_halves.hpp"
+
+namespace troupe::connector {
+
+result<std::uint32_t> blocks_per_page(const namespace_spec& space, const engine_options& engine) {
+  const auto world = kv_world_size(engine.parallel);
+  if (space.world_size != world)
+    return fail(errc::identity_mismatch, "namespace '" + space.name + "' has a world size of " +
+                                             std::to_string(space.world_size) + ", and the engine has " +
+                                             std::to_string(world) + " different pages of each key");
+  const auto page_tokens = space.geometry.block_tokens;
+  if (engine.block_tokens == 0 || page_tokens % engine.block_tokens != 0)
+    return fail(errc::invalid_argument, "a page of namespace '" + space.name + "' has " + std::to_string(page_tokens) +
+                                            " tokens, which is no multiple of the engine's blocks of " +
+                                            std::to_string(engine.block_tokens));
+  return page_tokens / engine.block_tokens;
+}
+
+class runtime::parts {
+public:
+  parts(const runtime_options& options, node_address where)
+      : config_(caf_options(options)), system_(config_), doors_(system_, options_of(options)) {
+    node_.where.where = std::move(where);
+    node_.where.entrance = doors_.entrance();
+    node_.where.space_name = options.space_name;
+    node_.where.client_name = options.client_name;
+    node_.client.transfer.buffers_per_rank_bytes = options.buffer_bytes;
+    node_.client.transfer.batch_pages = options.batch_pages;
+    node_.client.attach.request_timeout = options.request_timeout;
+    node_.attach_limit = options.attach_limit;
+  }
+
+  caf::actor_system& system() noexcept { return system_; }
+  const half_connection& node() const noexcept { return node_; }
+
+private:
+  static config::caf_config caf_options(const runtime_options& options) {
+    config::caf_config out;
+    out.scheduler_threads = options.threads;
+    return out;
+  }
+
+  static door_options options_of(const runtime_options& options) {
+    door_options out;
+    if (!options.certificate.empty())
+      out.tls = tls_identity{options.certificate, options.key, options.authorities};
+    return out;
+  }
+
+  system_config config_;
+  caf::actor_system system_;
+  doors doors_;
+  half_connection node_;
+};
+
+runtime::runtime(std::unique_ptr<parts> made) : parts_(std::move(made)) {}
+
+runtime::~runtime() = default;
+
+result<std::unique_ptr<runtime>> runtime::create(const runtime_options& options) {
+  auto where = parse_node_address(options.node);
+  if (!where)
+    return tl::unexpected<error>(where.error());
+  if (options.certificate.empty() != options.key.empty() || options.key.empty() != options.authorities.empty())
+    return fail(errc::invalid_argument, "certificate, key and authorities belong together");
+  return std::unique_ptr<runtime>(new runtime(std::make_unique<parts>(options, std::move(*where))));
+}
+
+result<std::unique_ptr<scheduler_half>> runtime::make_scheduler_half(const engine_options& engine) {
+  return connector::make_scheduler_half(parts_->system(), parts_->node(), engine);
+}
+
+result<std::unique_ptr<worker_half>> runtime::make_worker_half(const engine_options& engine, std::uint32_t worker,
+                                                               std::optional<int> gpu) {
+  return connector::make_worker_half(parts_->system(), parts_->node(), engine, worker, gpu);
+}
+
+} // namespace troupe::connector

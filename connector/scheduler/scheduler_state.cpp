@@ -1,0 +1,323 @@
+#include "connector/scheduler/scheduler_state.hpp"
+
+#include <algorithm>
+
+namespace troupe::connector {
+
+namespace {
+
+using status = request_tracker::lookup::status;
+using stay = request_tracker::stay;
+
+} // namespace
+
+request_tracker* scheduler_state::tracker(std::string_view request) {
+  const auto i = by_name_.find(request);
+  return i == by_name_.end() ? nullptr : i->second;
+}
+
+const request_tracker* scheduler_state::find(std::string_view request) const {
+  const auto i = by_name_.find(request);
+  return i == by_name_.end() ? nullptr : i->second;
+}
+
+request_tracker& scheduler_state::track(const engine_request& request) {
+  const auto id = ++last_session_;
+  key_chain keys(options_.keys, key_scope{options_.space, request.lora, request.cache_salt, epoch_},
+                 request.multimodal);
+  const auto prompt = static_cast<std::uint32_t>(request.tokens.first + request.tokens.tokens.size());
+  auto made = std::make_unique<request_tracker>(id, std::string(request.id), std::move(keys), options_.keys, prompt);
+  auto& x = *made;
+  sessions_.emplace(id, std::move(made));
+  by_name_.emplace(x.name(), &x);
+  return x;
+}
+
+matched_tokens scheduler_state::get_num_new_matched_tokens(const engine_request& request, std::uint32_t computed_tokens,
+                                                           timestamp now) {
+  constexpr matched_tokens nothing{0, false};
+  constexpr matched_tokens ask_again{std::nullopt, false};
+  auto* known = tracker(request.id);
+  if (known == nullptr && !request.cacheable)
+    return nothing;
+  auto& x = known != nullptr ? *known : track(request);
+  x.add(request.tokens, request.hashes);
+  if (!x.may_load())
+    return nothing;
+  expire_lookups(now);
+  auto& search = x.search();
+  if (search.now == status::answered && search.matched > 0 && now >= search.held_until - options_.lease / 4) {
+    release_leases(x);
+    const auto missed = search.missed + 1;
+    search = {};
+    search.missed = missed;
+    if (missed >= options_.lookups_missed_max)
+      search.now = status::answered;
+  }
+  if (search.now == status::none) {
+    if (x.chunks_to_look_up() == 0)
+      return nothing;
+    ask(x, now);
+  }
+  if (search.now != status::answered)
+    return ask_again;
+  search.missed = 0;
+  const auto tokens = x.new_tokens(computed_tokens);
+  return {tokens, tokens > 0};
+}
+
+void scheduler_state::ask(request_tracker& x, timestamp now) {
+  auto& search = x.search();
+  if (lookups_.size() >= options_.lookups_max)
+    return;
+  const auto count = std::min(x.chunks_to_look_up() - search.matched, options_.lookup_keys_max);
+  search.now = status::under_way;
+  search.id = ++last_lookup_;
+  search.asked = count;
+  search.since = now;
+  lookups_.emplace(search.id, x.session());
+  lookup_order_.push_back({search.id, now});
+  lookup_submit effect{search.id, {{}, options_.lease}};
+  const auto keys = x.keys().subspan(search.matched, count);
+  effect.work.keys.items.assign(keys.begin(), keys.end());
+  outbox_.emplace_back(std::move(effect));
+}
+
+void scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answer, timestamp now) {
+  const auto found = lookups_.find(lookup);
+  const auto session = found == lookups_.end() ? sessions_.end() : sessions_.find(found->second);
+  if (found != lookups_.end())
+    lookups_.erase(found);
+  if (session == sessions_.end() || session->second->presence != stay::present || !session->second->may_load() ||
+      session->second->search().now != status::under_way || session->second->search().id != lookup) {
+    if (answer && answer->matched > 0)
+      outbox_.emplace_back(lookup_release{answer->lease}); // nobody waits for it any more
+    return;
+  }
+  auto& x = *session->second;
+  auto& search = x.search();
+  search.now = status::answered;
+  if (!answer || answer->matched == 0)
+    return;
+  search.matched += std::min(answer->matched, search.asked);
+  search.held_until = std::min(search.held_until, later(search.since, options_.lease));
+  search.leases.push_back(answer->lease);
+  if (answer->matched >= search.asked && search.matched < x.chunks_to_look_up())
+    ask(x, now);
+}
+
+void scheduler_state::expire_lookups(timestamp now) {
+  while (!lookup_order_.empty()) {
+    const auto& oldest = lookup_order_.front();
+    const auto found = lookups_.find(oldest.lookup);
+    if (found != lookups_.end()) {
+      if (now - oldest.since < options_.lookup_patience)
+        return;
+      // A late answer finds nobody, and what it holds is given back.
+      const auto session = sessions_.find(found->second);
+      if (session != sessions_.end() && session->second->search().id == oldest.lookup &&
+          session->second->search().now == status::under_way)
+        session->second->search().now = status::answered;
+      lookups_.erase(found);
+    }
+    lookup_order_.pop_front();
+  }
+}
+
+void scheduler_state::release_leases(request_tracker& x) {
+  for (const auto& lease : std::exchange(x.search().leases, {}))
+    outbox_.emplace_back(lookup_release{lease});
+}
+
+void scheduler_state::update_state_after_alloc(std::string_view request, std::span<const block_id> blocks,
+                                               std::uint32_t external_tokens) {
+  auto* x = tracker(request);
+  if (x == nullptr)
+    return;
+  const bool asking = x->current_phase() == request_tracker::phase::asking;
+  if (x->allocated(blocks, external_tokens))
+    loads_.push_back(x->session());
+  else if (asking)
+    release_leases(*x); // what was found is of no use: the engine has it itself
+}
+
+connector_metadata scheduler_state::build_connector_meta(const scheduler_output& step, timestamp now) {
+  expire_lookups(now);
+  connector_metadata out;
+  for (const auto id : step.preempted)
+    if (auto* x = tracker(id)) {
+      if (x->reports_missing() > 0)
+        out.preempted.push_back(x->session());
+      release_leases(*x);
+      x->preempt();
+    }
+  for (const auto session : std::exchange(loads_, {})) {
+    out.loads.push_back(sessions_.at(session)->take_load());
+    loading_.push_back(session);
+  }
+  for (const auto& part : step.new_requests)
+    if (auto* x = tracker(part.id)) {
+      x->replace_blocks(part.blocks);
+      emit_stores(*x, part, out);
+    }
+  for (const auto& part : step.cached_requests)
+    if (auto* x = tracker(part.id)) {
+      if (part.resumed)
+        x->replace_blocks(part.blocks);
+      else
+        x->append_blocks(part.blocks);
+      emit_stores(*x, part, out);
+    }
+  out.finished = std::exchange(finished_, {});
+  return out;
+}
+
+void scheduler_state::emit_stores(request_tracker& x, const scheduled_request& part, connector_metadata& out) {
+  if (x.current_phase() == request_tracker::phase::asking)
+    release_leases(x);
+  x.run();
+  x.add(part.tokens, part.hashes);
+  auto end = part.computed_tokens + part.scheduled_tokens;
+  if (!options_.save_generated)
+    end = std::min(end, x.prompt_tokens());
+  for (const auto& range : x.take_stores(end, options_.store_chunks_max, options_.store_attempts_max)) {
+    auto op = x.make_store(range);
+    op.id = ++last_store_;
+    x.store_opened();
+    stores_.emplace(op.id, open_store{x.session(), x.generation(), range.first, options_.writers,
+                                      std::vector<std::uint8_t>(op.keys.size(), 1)});
+    out.stores.push_back(std::move(op));
+  }
+}
+
+bool scheduler_state::request_finished(std::string_view request) {
+  const auto i = by_name_.find(request);
+  if (i == by_name_.end())
+    return false;
+  auto& x = *i->second;
+  const auto session = x.session();
+  const auto phase = x.current_phase();
+  by_name_.erase(i);
+  const bool loading = phase == request_tracker::phase::loading;
+  if (!loading)
+    release_leases(x);
+  if (phase == request_tracker::phase::to_load)
+    std::erase(loads_, session); // no worker has heard of it
+  const bool stays = loading || (phase == request_tracker::phase::active && x.open_stores() > 0);
+  x.presence = stays ? stay::waiting_for_reports : stay::gone;
+  if (stays) {
+    leaving_.emplace(x.name(), session);
+    finished_.push_back({session, x.name(), loading});
+  }
+  drop_if_over(session);
+  return stays;
+}
+
+void scheduler_state::update_connector_output(const worker_output& output) {
+  for (const auto& outcome : output.stores) {
+    const auto i = stores_.find(outcome.id);
+    if (i == stores_.end())
+      continue;
+    auto& open = i->second;
+    for (std::size_t k = 0; k < open.stored.size(); ++k)
+      if (k >= outcome.stored.size() || outcome.stored[k] == 0)
+        open.stored[k] = 0;
+    if (--open.reports_missing > 0)
+      continue;
+    const auto done = std::move(open);
+    stores_.erase(i);
+    finish_store(done);
+  }
+  // Some workers may have reported before others: an error counts whenever it comes.
+  if (!output.load_errors.empty()) {
+    auto errors = output.load_errors;
+    std::sort(errors.begin(), errors.end());
+    for (const auto session : loading_)
+      sessions_.at(session)->mark_failed(errors);
+  }
+  for (const auto& name : output.received) {
+    if (auto* x = tracker(name))
+      finish_load(*x);
+    else
+      let_go(name);
+  }
+  for (const auto& name : output.sent)
+    let_go(name);
+}
+
+void scheduler_state::let_go(const std::string& name) {
+  const auto i = leaving_.find(name);
+  if (i == leaving_.end())
+    return;
+  const auto session = i->second;
+  leaving_.erase(i);
+  auto& x = *sessions_.at(session);
+  // Also where it is named in the wrong list: workers are other processes.
+  finish_load(x);
+  x.presence = stay::gone;
+  drop_if_over(session);
+}
+
+void scheduler_state::finish_load(request_tracker& x) {
+  if (std::erase(loading_, x.session()) == 0)
+    return;
+  release_leases(x);
+  for (const auto& range : x.loaded())
+    add_event(cache_event::kind::removed, x, range);
+}
+
+void scheduler_state::finish_store(const open_store& done) {
+  const auto i = sessions_.find(done.session);
+  if (i == sessions_.end())
+    return;
+  auto& x = *i->second;
+  x.stored(done.first_chunk, done.stored);
+  x.store_closed(done.generation);
+  for (std::uint32_t k = 0; k < done.stored.size();) {
+    auto last = k;
+    while (last < done.stored.size() && done.stored[last] != 0)
+      ++last;
+    if (last > k)
+      add_event(cache_event::kind::stored, x, {done.first_chunk + k, done.first_chunk + last});
+    k = last + 1;
+  }
+  drop_if_over(done.session);
+}
+
+void scheduler_state::add_event(cache_event::kind what, const request_tracker& x, const chunk_range& range) {
+  if (events_.size() >= options_.events_max)
+    return;
+  const auto keys = x.keys().subspan(range.first, range.last - range.first);
+  cache_event event{what, x.name(), {keys.begin(), keys.end()}, {}, chunk_tokens()};
+  if (range.first > 0)
+    event.parent = x.keys()[range.first - 1];
+  events_.push_back(std::move(event));
+}
+
+void scheduler_state::drop_if_over(session_id session) {
+  const auto i = sessions_.find(session);
+  if (i == sessions_.end() || i->second->presence != stay::gone || i->second->reports_missing() > 0)
+    return;
+  release_leases(*i->second);
+  sessions_.erase(i);
+}
+
+bool scheduler_state::reset_cache() {
+  ++epoch_;
+  for (auto& [session, x] : sessions_) {
+    x->give_up();
+    if (x->current_phase() == request_tracker::phase::asking)
+      release_leases(*x);
+  }
+  events_.push_back({cache_event::kind::all_cleared, {}, {}, {}, chunk_tokens()});
+  return true;
+}
+
+std::size_t scheduler_state::leases_held() const noexcept {
+  std::size_t out = 0;
+  for (const auto& [session, x] : sessions_)
+    out += x->search().leases.size();
+  return out;
+}
+
+} // namespace troupe::connector

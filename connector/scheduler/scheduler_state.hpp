@@ -1,0 +1,155 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "connector/block_keys.hpp"
+#include "connector/scheduler/request_tracker.hpp"
+#include "connector/types.hpp"
+#include "messages/transfer_messages.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe::connector {
+
+struct scheduler_options {
+  namespace_id space;
+  /// Where keys come from, and what one of them covers.
+  key_chain_options keys;
+  /// Workers that report, and how many of them save.
+  std::uint32_t workers = 1;
+  std::uint32_t writers = 1;
+  /// Keys in one lookup; a longer prefix is asked for in parts.
+  std::uint32_t lookup_keys_max = 4096;
+  /// Lookups under way at once; a request beyond that waits.
+  std::uint32_t lookups_max = 256;
+  /// How long what was found must stay; asked for again when it is nearly over.
+  duration lease = std::chrono::seconds(30);
+  /// A request whose answers come so late, so many times in a row, that what was found is hardly held any more, is
+  /// computed. Otherwise it could wait for ever.
+  std::uint32_t lookups_missed_max = 3;
+  /// A lookup without an answer for so long counts as a miss.
+  duration lookup_patience = std::chrono::seconds(5);
+  /// How often a chunk is tried to be saved while its request lives.
+  std::uint32_t store_attempts_max = 3;
+  /// Chunks in one store op.
+  std::uint32_t store_chunks_max = 4096;
+  /// Events kept until they are taken; more are dropped.
+  std::size_t events_max = 65536;
+  /// Whether chunks with tokens that the model has generated are saved.
+  bool save_generated = true;
+};
+
+/// Ask which leading keys are complete, and hold them for `lease_for`.
+struct lookup_submit {
+  std::uint64_t lookup = 0;
+  lookup_task work;
+};
+/// Nobody needs what this lease holds any more.
+struct lookup_release {
+  ticket lease;
+};
+
+using scheduler_effect = std::variant<lookup_submit, lookup_release>;
+
+/// The rules of a connector's scheduler half, for all requests: which are looked up, loaded and saved, and when their
+/// blocks are free. `scheduler_half` describes the hooks; here they have the time as an argument.
+///
+/// Plain state: after each call the owner carries out what it finds in the outbox. A lookup's answer goes to
+/// `on_lookup`, once; hooks read what has arrived.
+class scheduler_state {
+public:
+  explicit scheduler_state(const scheduler_options& options) : options_(options) {}
+
+  matched_tokens get_num_new_matched_tokens(const engine_request& request, std::uint32_t computed_tokens,
+                                            timestamp now);
+  void update_state_after_alloc(std::string_view request, std::span<const block_id> blocks,
+                                std::uint32_t external_tokens);
+  connector_metadata build_connector_meta(const scheduler_output& step, timestamp now);
+  bool request_finished(std::string_view request);
+  void update_connector_output(const worker_output& output);
+  std::vector<cache_event> take_events() { return std::exchange(events_, {}); }
+  bool reset_cache();
+
+  /// The answer to a `lookup_submit`.
+  void on_lookup(std::uint64_t lookup, result<lookup_result> answer, timestamp now);
+
+  std::vector<scheduler_effect> take_outbox() { return std::exchange(outbox_, {}); }
+  bool outbox_empty() const noexcept { return outbox_.empty(); }
+
+  /// Requests that the engine has, or whose last transfers are not reported yet.
+  std::size_t tracked_requests() const noexcept { return sessions_.size(); }
+  std::size_t lookups_under_way() const noexcept { return lookups_.size(); }
+  /// Leases that wait to be used or given back.
+  std::size_t leases_held() const noexcept;
+  /// What is known of a request, for tests; null if nothing is.
+  const request_tracker* find(std::string_view request) const;
+
+private:
+  struct name_hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view x) const noexcept { return std::hash<std::string_view>{}(x); }
+  };
+  /// A store op that not all writers have reported on.
+  struct open_store {
+    session_id session = 0;
+    /// Of the request, when it was told to the workers.
+    std::uint32_t generation = 0;
+    std::uint32_t first_chunk = 0;
+    std::uint32_t reports_missing = 0;
+    std::vector<std::uint8_t> stored;
+  };
+
+  struct open_lookup {
+    std::uint64_t lookup = 0;
+    timestamp since;
+  };
+
+  request_tracker* tracker(std::string_view request);
+  request_tracker& track(const engine_request& request);
+  /// Asks for the next keys that the lookup has not found yet, if there is room for one more lookup.
+  void ask(request_tracker& x, timestamp now);
+  /// Lookups that nobody answers any more have found nothing.
+  void expire_lookups(timestamp now);
+  void release_leases(request_tracker& x);
+  void emit_stores(request_tracker& x, const scheduled_request& part, connector_metadata& out);
+  void finish_store(const open_store& done);
+  void finish_load(request_tracker& x);
+  /// The engine has been told that it may free the blocks of a finished request.
+  void let_go(const std::string& name);
+  void add_event(cache_event::kind what, const request_tracker& x, const chunk_range& range);
+  std::uint32_t chunk_tokens() const noexcept { return options_.keys.block_tokens * options_.keys.blocks_per_chunk; }
+  /// Forgets a session that has nothing under way and that the engine does not have any more.
+  void drop_if_over(session_id session);
+
+  scheduler_options options_;
+  std::uint64_t epoch_ = 0;
+  std::unordered_map<session_id, std::unique_ptr<request_tracker>> sessions_;
+  /// Requests that the engine has.
+  std::unordered_map<std::string, request_tracker*, name_hash, std::equal_to<>> by_name_;
+  /// Finished requests whose blocks the engine keeps until they are named.
+  std::unordered_map<std::string, session_id, name_hash, std::equal_to<>> leaving_;
+  std::unordered_map<std::uint64_t, session_id> lookups_;
+  /// In the order of asking; those that are answered are skipped.
+  std::deque<open_lookup> lookup_order_;
+  std::unordered_map<store_id, open_store> stores_;
+  /// Sessions with a load to be told to the workers, and with one under way.
+  std::vector<session_id> loads_;
+  std::vector<session_id> loading_;
+  std::vector<finish_op> finished_;
+  std::vector<cache_event> events_;
+  std::vector<scheduler_effect> outbox_;
+  session_id last_session_ = 0;
+  store_id last_store_ = 0;
+  std::uint64_t last_lookup_ = 0;
+};
+
+} // namespace troupe::connector

@@ -1,0 +1,249 @@
+#include "actors/support/ask.hpp"
+#include "base/log.hpp"
+#include "connector/engine_halves.hpp"
+#include "connector/worker/worker_state.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <unordered_map>
+
+namespace troupe::connector {
+
+namespace {
+
+timestamp now() {
+  return std::chrono::steady_clock::now();
+}
+
+/// The rules under a lock, and the coordinators they give orders to. Shared with the receivers of the answers, which
+/// come in actors' threads: a task that ends lets the next one begin at once, and not only when the engine calls.
+class worker_core : public std::enable_shared_from_this<worker_core> {
+public:
+  worker_core(caf::actor_system& system, const worker_options& options, transfer_actor load, transfer_actor save)
+      : system_(system), state_(options), load_(std::move(load)), save_(std::move(save)) {}
+
+  /// Calls f(state), and carries out what follows from it.
+  template <class F>
+  auto with_state(F f) {
+    std::unique_lock guard(mutex_);
+    if constexpr (std::is_void_v<decltype(f(state_))>) {
+      f(state_);
+      flush(guard);
+    } else {
+      auto out = f(state_);
+      flush(guard);
+      return out;
+    }
+  }
+
+  /// Waits until `f(state)` holds.
+  template <class F>
+  void wait(F f) {
+    std::unique_lock guard(mutex_);
+    changed_.wait(guard, [&] { return f(state_); });
+  }
+
+  template <class F>
+  bool wait_until(timestamp until, F f) {
+    std::unique_lock guard(mutex_);
+    return changed_.wait_until(guard, until, [&] { return f(state_); });
+  }
+
+  /// So that coordinators are not kept alive.
+  void let_go() {
+    std::lock_guard guard(mutex_);
+    load_ = nullptr;
+    save_ = nullptr;
+  }
+
+private:
+  void flush(std::unique_lock<std::mutex>& guard) {
+    auto effects = state_.take_outbox();
+    const auto load = load_;
+    const auto save = save_;
+    guard.unlock();
+    // Not under the lock: an answer may come before the question has returned.
+    for (auto& effect : effects)
+      std::visit([&](auto& x) { perform(x, load, save); }, effect);
+    changed_.notify_all();
+  }
+
+  void perform(submit_load& x, const transfer_actor& load, const transfer_actor&) {
+    submit(load, x.tag, std::move(x.work));
+  }
+  void perform(submit_save& x, const transfer_actor&, const transfer_actor& save) {
+    submit(save, x.tag, std::move(x.work));
+  }
+  void perform(cancel_saves& x, const transfer_actor&, const transfer_actor& save) {
+    ask<void>(
+        system_, save,
+        [self = shared_from_this()](const result<void>&) {
+          self->with_state([](worker_state& state) { state.on_cancelled(now()); });
+        },
+        cancel_atom_v, packed<std::uint64_t>{std::move(x.tags)});
+  }
+
+  void submit(const transfer_actor& to, task_tag tag, transfer_task work) {
+    ask<transfer_result>(
+        system_, to,
+        [self = shared_from_this(), tag](const result<transfer_result>& outcome) {
+          self->with_state([&](worker_state& state) { state.on_task(tag, outcome, now()); });
+        },
+        std::move(work));
+  }
+
+  caf::actor_system& system_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  worker_state state_;
+  transfer_actor load_;
+  transfer_actor save_;
+};
+
+class live_worker_half final : public worker_half {
+public:
+  live_worker_half(caf::actor_system& system, half_connection node, const engine_options& engine, std::uint32_t worker,
+                   std::optional<int> gpu)
+      : system_(system), node_(std::move(node)), engine_(engine), worker_(worker), gpu_(gpu) {}
+
+  ~live_worker_half() override { shutdown(); }
+
+  result<void> register_kv_caches(const kv_cache_view& cache) override {
+    if (closed_)
+      return fail(errc::shutting_down, "this half of the connector has been shut down");
+    if (core_)
+      return fail(errc::invalid_argument, "a KV cache is registered already");
+    auto client = std::make_unique<node_client>(system_, node_.client);
+    auto attached = client->attach(node_.where, node_.attach_limit);
+    if (!attached)
+      return tl::unexpected(std::move(attached.error()));
+    const auto& space = attached->space;
+    const auto blocks = blocks_per_page(space, engine_);
+    if (!blocks)
+      return tl::unexpected(blocks.error());
+    if (cache.geometry != space.geometry || cache.blocks_per_page != *blocks)
+      return fail(errc::identity_mismatch,
+                  "pages of namespace '" + space.name + "' have " + std::to_string(space.geometry.page_bytes()) +
+                      " bytes in " + std::to_string(*blocks) + " blocks; those of worker " + std::to_string(worker_) +
+                      " have " + std::to_string(cache.geometry.page_bytes()) + " bytes in " +
+                      std::to_string(cache.blocks_per_page) + " blocks, or another shape");
+    auto memory = node_client::rank_memory::of(kv_rank(engine_.parallel, worker_), cache, gpu_);
+    if (!memory)
+      return tl::unexpected(std::move(memory.error()));
+    memory->events = events_;
+    client->add_rank(std::move(*memory));
+    if (auto bound = client->bind(node_.attach_limit); !bound)
+      return bound;
+    worker_options options;
+    options.blocks_per_chunk = *blocks;
+    options.block_tokens = engine_.block_tokens;
+    options.writer = is_kv_writer(engine_.parallel, worker_);
+    options.task_keys_max = attached->limits.batch_keys;
+    options.tasks_max = std::max(node_.client.transfer.max_tasks / 2, std::uint32_t{1});
+    options.task_deadline = engine_.task_deadline;
+    core_ = std::make_shared<worker_core>(system_, options, client->load(0), client->save(0));
+    client_ = std::move(client);
+    return {};
+  }
+
+  void bind_connector_metadata(connector_metadata metadata) override {
+    if (core_)
+      core_->with_state([&](worker_state& x) { x.bind(std::move(metadata)); });
+  }
+
+  void clear_connector_metadata() override {
+    if (core_)
+      core_->with_state([](worker_state& x) { x.clear(); });
+  }
+
+  void handle_preemptions() override {
+    if (!core_)
+      return;
+    core_->with_state([](worker_state& x) { x.handle_preemptions(now()); });
+    // The coordinator answers at once, without waiting for copies or disks; and if it ends, that is an answer too.
+    core_->wait([](const worker_state& x) { return !x.preempting(); });
+  }
+
+  void start_load_kv(void* ready) override {
+    if (core_)
+      core_->with_state([event = number_of(ready)](worker_state& x) { x.start_load_kv(now(), event); });
+  }
+
+  void wait_for_layer_load(std::string_view) override {}
+  void save_kv_layer(std::string_view) override {}
+
+  void wait_for_save(void* ready) override {
+    if (core_)
+      core_->with_state([event = number_of(ready)](worker_state& x) { x.wait_for_save(now(), event); });
+  }
+
+  finished_requests get_finished(std::span<const std::string_view>) override {
+    return core_ ? core_->with_state([](worker_state& x) { return x.get_finished(); }) : finished_requests{};
+  }
+
+  std::vector<block_id> get_block_ids_with_load_errors() override {
+    return core_ ? core_->with_state([](worker_state& x) { return x.take_load_errors(); }) : std::vector<block_id>{};
+  }
+
+  std::vector<store_outcome> build_connector_worker_meta() override {
+    return core_ ? core_->with_state([](worker_state& x) { return x.take_store_outcomes(); })
+                 : std::vector<store_outcome>{};
+  }
+
+  connector_stats get_kv_connector_stats() override {
+    return core_ ? core_->with_state([](worker_state& x) { return x.take_stats(); }) : connector_stats{};
+  }
+
+  void shutdown() override {
+    if (std::exchange(closed_, true) || !core_)
+      return;
+    core_->with_state([](worker_state& x) { x.close(now()); });
+    // Tasks have deadlines of their own; those that miss them by far are counted, not waited for.
+    const auto until = now() + engine_.task_deadline + std::chrono::seconds(5);
+    if (!core_->wait_until(until, [](const worker_state& x) { return x.tasks_outstanding() == 0; }))
+      log::get("connector")
+          ->error("worker {}: gave up {} transfers at shutdown", worker_,
+                  core_->with_state([](worker_state& x) { return x.tasks_outstanding(); }));
+    core_->let_go();
+    if (const auto stopped = client_->stop(std::chrono::seconds(10)); !stopped)
+      log::get("connector")->error("worker {}: {}", worker_, to_string(stopped.error()));
+    client_.reset();
+  }
+
+private:
+  /// What stands for the event in messages; an engine has one or two, so each is entered once.
+  std::uint64_t number_of(void* event) {
+    if (event == nullptr)
+      return 0;
+    const auto [entry, added] = event_numbers_.try_emplace(event);
+    if (added)
+      entry->second = events_->add(event);
+    return entry->second;
+  }
+
+  caf::actor_system& system_;
+  half_connection node_;
+  engine_options engine_;
+  std::uint32_t worker_;
+  std::optional<int> gpu_;
+  std::shared_ptr<device_event_table> events_ = std::make_shared<device_event_table>();
+  std::unordered_map<void*, std::uint64_t> event_numbers_;
+  std::unique_ptr<node_client> client_;
+  std::shared_ptr<worker_core> core_;
+  bool closed_ = false;
+};
+
+} // namespace
+
+result<std::unique_ptr<worker_half>> make_worker_half(caf::actor_system& system, const half_connection& node,
+                                                      const engine_options& engine, std::uint32_t worker,
+                                                      std::optional<int> gpu) {
+  if (auto sound = validate(engine.parallel); !sound)
+    return tl::unexpected(std::move(sound.error()));
+  if (worker >= worker_count(engine.parallel))
+    return fail(errc::out_of_range, "worker " + std::to_string(worker) + " of an engine with " +
+                                        std::to_string(worker_count(engine.parallel)));
+  return std::make_unique<live_worker_half>(system, node, engine, worker, gpu);
+}
+
+} // namespace troupe::connector

@@ -1,0 +1,278 @@
+#include "connector/worker/worker_state.hpp"
+
+#include "base/identifiers.hpp"
+
+#include <algorithm>
+
+namespace troupe::connector {
+
+namespace {
+
+double seconds(duration x) {
+  return std::chrono::duration<double>(x).count();
+}
+
+/// If nobody asks for the statistics, they stop growing.
+void record(std::vector<double>& samples, duration x) {
+  if (samples.size() < worker_state::samples_max)
+    samples.push_back(seconds(x));
+}
+
+errc code_of(const result<transfer_result>& outcome, std::size_t key) {
+  if (!outcome)
+    return outcome.error().code;
+  // A short answer says nothing of the rest.
+  return key < outcome->results.size() ? static_cast<errc>(outcome->results[key]) : errc::internal;
+}
+
+} // namespace
+
+worker_state::session& worker_state::session_of(session_id id, const std::string& request) {
+  auto& x = sessions_[id];
+  x.request = request;
+  return x;
+}
+
+void worker_state::bind(connector_metadata metadata) {
+  bound_ = std::move(metadata);
+  preempted_.insert(preempted_.end(), bound_.preempted.begin(), bound_.preempted.end());
+}
+
+void worker_state::handle_preemptions(timestamp now) {
+  const auto preempted = std::exchange(preempted_, {});
+  if (preempted.empty())
+    return;
+  std::vector<task_tag> waiting;
+  cancel_saves cancel;
+  for (const auto& [tag, t] : tasks_) {
+    if (t.load || std::find(preempted.begin(), preempted.end(), t.owner) == preempted.end())
+      continue;
+    if (t.handed_on)
+      cancel.tags.push_back(tag);
+    else
+      waiting.push_back(tag);
+  }
+  for (const auto tag : waiting)
+    drop_waiting(tag, errc::cancelled, now);
+  if (!cancel.tags.empty()) {
+    ++cancels_under_way_;
+    outbox_.emplace_back(std::move(cancel));
+  }
+}
+
+void worker_state::on_cancelled(timestamp now) {
+  --cancels_under_way_;
+  pump(now);
+}
+
+void worker_state::start_load_kv(timestamp now, std::uint64_t ready_event) {
+  handle_preemptions(now);
+  for (auto& op : std::exchange(bound_.loads, {})) {
+    auto& x = session_of(op.session, op.request);
+    const bool sound = op.blocks.size() == op.keys.size() * options_.blocks_per_chunk;
+    if (sound && !closed_)
+      x.loads += add_tasks(op.session, true, 0, op.keys, op.blocks, {}, ready_event, now);
+    if (x.loads == 0) {
+      std::erase(op.blocks, null_block);
+      x.errors = std::move(op.blocks);
+      settle(op.session, true);
+    }
+  }
+  pump(now);
+}
+
+void worker_state::wait_for_save(timestamp now, std::uint64_t ready_event) {
+  for (auto& op : std::exchange(bound_.stores, {})) {
+    if (!options_.writer)
+      continue;
+    const bool sound = op.blocks.size() == op.keys.size() * options_.blocks_per_chunk;
+    if (!sound || closed_ || op.keys.empty()) {
+      outcomes_.push_back({op.id, std::vector<std::uint8_t>(op.keys.size(), 0)});
+      continue;
+    }
+    auto& x = session_of(op.session, op.request);
+    const auto count = add_tasks(op.session, false, op.id, op.keys, op.blocks, op.parent, ready_event, now);
+    x.saves += count;
+    stores_.emplace(op.id, open_store{std::vector<std::uint8_t>(op.keys.size(), 0), count});
+  }
+  pump(now);
+}
+
+std::uint32_t worker_state::add_tasks(session_id owner, bool load, store_id store, const std::vector<key_digest>& keys,
+                                      const std::vector<block_id>& blocks, key_digest parent, std::uint64_t ready_event,
+                                      timestamp now) {
+  std::uint32_t count = 0;
+  const std::size_t per_key = options_.blocks_per_chunk;
+  for (std::size_t first = 0; first < keys.size(); first += options_.task_keys_max) {
+    const auto last = std::min<std::size_t>(keys.size(), first + options_.task_keys_max);
+    task t{owner, load, false, now, store, first, {}};
+    t.work.keys.items.assign(keys.begin() + static_cast<std::ptrdiff_t>(first),
+                             keys.begin() + static_cast<std::ptrdiff_t>(last));
+    t.work.blocks.items.assign(blocks.begin() + static_cast<std::ptrdiff_t>(first * per_key),
+                               blocks.begin() + static_cast<std::ptrdiff_t>(last * per_key));
+    t.work.parent = parent;
+    t.work.deadline = options_.task_deadline;
+    t.work.ready_event = ready_event;
+    t.work.tag = ++last_tag_;
+    parent = keys[last - 1];
+    (load ? waiting_loads_ : waiting_saves_).push_back(last_tag_);
+    tasks_.emplace(last_tag_, std::move(t));
+    ++count;
+  }
+  return count;
+}
+
+void worker_state::pump(timestamp now) {
+  if (preempting())
+    return;
+  const auto next = [&](std::deque<task_tag>& waiting, std::uint32_t& handed_on) {
+    while (!waiting.empty() && handed_on < options_.tasks_max) {
+      const auto tag = waiting.front();
+      waiting.pop_front();
+      if (!tasks_.contains(tag))
+        continue; // given up meanwhile
+      ++handed_on;
+      hand_on(tag, now);
+    }
+  };
+  next(waiting_loads_, loads_handed_on_);
+  if (waiting_loads_.empty())
+    next(waiting_saves_, saves_handed_on_);
+}
+
+void worker_state::hand_on(task_tag tag, timestamp now) {
+  auto& t = tasks_.at(tag);
+  record(stats_.queue_wait, now - t.since);
+  t.handed_on = true;
+  t.since = now;
+  if (t.load)
+    outbox_.emplace_back(submit_load{tag, t.work});
+  else
+    outbox_.emplace_back(submit_save{tag, t.work});
+}
+
+void worker_state::on_task(task_tag tag, const result<transfer_result>& outcome, timestamp now) {
+  const auto i = tasks_.find(tag);
+  if (i == tasks_.end() || !i->second.handed_on)
+    return;
+  --(i->second.load ? loads_handed_on_ : saves_handed_on_);
+  end_task(tag, outcome, now);
+  pump(now);
+}
+
+void worker_state::drop_waiting(task_tag tag, errc why, timestamp now) {
+  end_task(tag, fail(why, "given up before it began"), now);
+}
+
+void worker_state::end_task(task_tag tag, const result<transfer_result>& outcome, timestamp now) {
+  const auto i = tasks_.find(tag);
+  const auto t = std::move(i->second);
+  tasks_.erase(i);
+  ++stats_.num_transfer_task;
+  if (outcome)
+    record(stats_.metadata_duration, outcome->timing.registry + outcome->timing.finish);
+  if (t.load)
+    end_load(t, outcome, now);
+  else
+    end_save(t, outcome, now);
+}
+
+void worker_state::end_load(const task& t, const result<transfer_result>& outcome, timestamp now) {
+  auto& x = sessions_.at(t.owner);
+  const std::size_t per_key = options_.blocks_per_chunk;
+  bool whole = true;
+  for (std::size_t i = 0; i < t.work.keys.size(); ++i) {
+    const bool filled = code_of(outcome, i) == errc::ok;
+    whole = whole && filled;
+    for (std::size_t b = i * per_key; b < (i + 1) * per_key; ++b) {
+      if (t.work.blocks[b] == null_block)
+        continue;
+      if (filled)
+        stats_.hit_tokens += options_.block_tokens;
+      else
+        x.errors.push_back(t.work.blocks[b]);
+    }
+  }
+  if (outcome)
+    stats_.loaded_bytes += outcome->bytes;
+  if (whole)
+    record(stats_.load_duration, now - t.since);
+  else
+    ++stats_.num_failed_load;
+  --x.loads;
+  settle(t.owner, true);
+}
+
+void worker_state::end_save(const task& t, const result<transfer_result>& outcome, timestamp now) {
+  const auto store = stores_.find(t.store);
+  bool whole = true;
+  for (std::size_t i = 0; i < t.work.keys.size(); ++i) {
+    const auto code = code_of(outcome, i);
+    if (code == errc::ok || code == errc::exists)
+      store->second.stored[t.first + i] = 1;
+    // Another writer is at it: no failure, but no promise either.
+    if (code == errc::exists || code == errc::busy)
+      ++stats_.skipped_chunks;
+    else if (code != errc::ok)
+      whole = false;
+  }
+  if (outcome)
+    stats_.saved_bytes += outcome->bytes;
+  if (whole)
+    record(stats_.save_duration, now - t.since);
+  else
+    ++stats_.num_failed_save;
+  if (--store->second.tasks_left == 0) {
+    outcomes_.push_back({store->first, std::move(store->second.stored)});
+    stores_.erase(store);
+  }
+  --sessions_.at(t.owner).saves;
+  settle(t.owner, false);
+}
+
+void worker_state::settle(session_id id, bool load_ended) {
+  const auto i = sessions_.find(id);
+  auto& x = i->second;
+  if (load_ended && x.loads == 0) {
+    load_errors_.insert(load_errors_.end(), x.errors.begin(), x.errors.end());
+    x.errors.clear();
+    reports_.received.push_back(x.request);
+  }
+  if (x.leaving && x.saves == 0) {
+    x.leaving = false;
+    reports_.sent.push_back(x.request);
+  }
+  if (x.loads == 0 && x.saves == 0)
+    sessions_.erase(i);
+}
+
+finished_requests worker_state::get_finished() {
+  for (const auto& op : std::exchange(bound_.finished, {})) {
+    if (op.received)
+      continue; // its load names it, or has done so
+    const auto i = sessions_.find(op.session);
+    if (i != sessions_.end() && i->second.saves > 0)
+      i->second.leaving = true;
+    else
+      reports_.sent.push_back(op.request);
+  }
+  return std::exchange(reports_, {});
+}
+
+connector_stats worker_state::take_stats() {
+  stats_.queue_depth = tasks_.size();
+  return stats_.clone_and_reset();
+}
+
+void worker_state::close(timestamp now) {
+  closed_ = true;
+  std::vector<task_tag> waiting(waiting_loads_.begin(), waiting_loads_.end());
+  waiting.insert(waiting.end(), waiting_saves_.begin(), waiting_saves_.end());
+  waiting_loads_.clear();
+  waiting_saves_.clear();
+  for (const auto tag : waiting)
+    if (tasks_.contains(tag))
+      drop_waiting(tag, errc::shutting_down, now);
+}
+
+} // namespace troupe::connector

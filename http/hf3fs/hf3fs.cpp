@@ -1,0 +1,192 @@
+#include "http/hf3fs/hf3fs.hpp"
+
+#include "actors/node/gateway/metadata_service.hpp"
+#include "http/hf3fs/hf3fs_body.hpp"
+#include "http/server/json_text.hpp"
+#include "http/slots/foreign_calls.hpp"
+
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace troupe::http {
+
+namespace {
+
+/// All that handlers share.
+class hf3fs_api {
+public:
+  hf3fs_api(service_ptr service, const hf3fs_options& options)
+      : service_(std::move(service)), options_(options), keys_(options.key_secret), rules_{options.max_keys, keys_},
+        default_space_(make_foreign_space(options.space, options.world_size)) {}
+
+  void initialize(const request& r, responder reply) const {
+    const auto space = space_of(r, true);
+    const auto rank = rank_from_text(r.path("rank"));
+    const auto wanted = read_hf3fs_initialize(r.body());
+    if (!space || !rank || !wanted)
+      return refuse(std::move(reply), !space ? space.error() : !rank ? rank.error() : wanted.error());
+    if (wanted->is_scheduler)
+      return std::move(reply).send(response::json(R"({"message":"A scheduler has nothing to initialize"})"));
+    register_foreign_rank(service_, *space, *rank, wanted->pages, limit(*space),
+                          [to = share(std::move(reply)), rank = *rank, pages = wanted->pages](result<void> done) {
+                            if (!done)
+                              return fail_initialize(to, done.error());
+                            std::move(*to).send(response::json(R"({"message":"Rank )" + std::to_string(rank) +
+                                                               " initialized with " + std::to_string(pages) +
+                                                               R"( pages"})"));
+                          });
+  }
+
+  void allocate(const request& r, responder reply) const {
+    const auto space = space_of(r);
+    auto wanted = read_hf3fs_allocate(r.body(), rules_);
+    if (!space || !wanted)
+      return refuse(std::move(reply), !space ? space.error() : wanted.error());
+    auto& pages = wanted->wanted;
+    auto keys = std::move(pages.keys);
+    auto parents = std::move(pages.parents);
+    service_->allocate((*space)->id, wanted->rank, options_.reservation_deadline, std::move(keys), std::move(parents),
+                       [to = share(std::move(reply)), space = *space, rank = wanted->rank, text = std::move(pages.text),
+                        ends = std::move(pages.text_ends)](result<std::vector<location>> given) {
+                         if (!given)
+                           return fail_call(to, given.error(), space, rank);
+                         std::move(*to).send(response::json(allocated(rank, text, ends, *given)));
+                       });
+  }
+
+  void confirm(const request& r, responder reply) const {
+    const auto space = space_of(r);
+    auto done = read_hf3fs_confirm(r.body(), rules_);
+    if (!space || !done)
+      return refuse(std::move(reply), !space ? space.error() : done.error());
+    finish_writing(service_, *space, done->rank, std::move(done->pages), refused_, share(std::move(reply)));
+  }
+
+  void exists(const request& r, responder reply) const {
+    const auto space = space_of(r);
+    auto keys = read_hf3fs_exists(r.body(), rules_);
+    if (!space || !keys)
+      return refuse(std::move(reply), !space ? space.error() : keys.error());
+    const auto count = keys->size();
+    service_->exists((*space)->id, all_ranks, std::move(*keys),
+                     [to = share(std::move(reply)), count](result<std::vector<std::uint8_t>> codes) {
+                       // Before the first rank initializes, there is no namespace, and nothing in it.
+                       if (!codes && codes.error().code == errc::unknown_namespace)
+                         codes = std::vector(count, static_cast<std::uint8_t>(errc::not_found));
+                       if (!codes)
+                         return std::move(*to).fail(codes.error());
+                       std::move(*to).send(response::json(existing(*codes)));
+                     });
+  }
+
+  void locate(const request& r, responder reply) const {
+    const auto space = space_of(r);
+    auto wanted = read_hf3fs_locate(r.body(), rules_);
+    if (!space || !wanted)
+      return refuse(std::move(reply), !space ? space.error() : wanted.error());
+    service_->protect(
+        (*space)->id, wanted->rank, true, options_.protect_for, options_.limits.readers_share_of(*r.who()),
+        std::move(wanted->keys),
+        [to = share(std::move(reply)), space = *space, rank = wanted->rank](result<std::vector<location>> found) {
+          if (!found)
+            return fail_call(to, found.error(), space, rank);
+          std::move(*to).send(response::json(located(*found)));
+        });
+  }
+
+  void clear(const request& r, responder reply) const {
+    const auto space = space_of(r);
+    if (!space)
+      return refuse(std::move(reply), space.error());
+    service_->clear((*space)->id, all_ranks, [to = share(std::move(reply))](result<std::uint64_t> cleared) {
+      if (!cleared && cleared.error().code != errc::unknown_namespace)
+        return std::move(*to).fail(cleared.error());
+      std::move(*to).send(response::no_content());
+    });
+  }
+
+private:
+  static void refuse(responder reply, const rejection& why) { std::move(reply).send(to_response(why)); }
+
+  accepted<space_ptr> space_of(const request& r, bool makes = false) const {
+    auto space = default_space_;
+    if (const auto given = r.path("namespace"); !given.empty()) {
+      const auto name = checked_name(given);
+      if (!name)
+        return tl::unexpected(name.error());
+      space = make_foreign_space(prefix() + *name, options_.world_size);
+    }
+    if (auto wrong = check_space(r, *space, makes))
+      return tl::unexpected(std::move(*wrong));
+    return space;
+  }
+
+  std::string prefix() const { return options_.space + "-"; }
+
+  space_limit limit(const space_ptr& space) const {
+    if (space->id == default_space_->id)
+      return {std::numeric_limits<std::uint32_t>::max(), {}};
+    return {options_.max_namespaces, prefix()};
+  }
+
+  static std::string allocated(rank_number rank, std::string_view keys, const std::vector<std::size_t>& ends,
+                               const std::vector<location>& given) {
+    std::string out = R"({"rank":)" + std::to_string(rank) + R"(,"results":[)";
+    out.reserve(out.size() + keys.size() + 16 * given.size() + 2);
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      const auto code = given[i].code();
+      out += i == 0 ? "[" : ",[";
+      out += keys.substr(begin, ends[i] - begin);
+      out += ',';
+      append_json(out, code == errc::ok || code == errc::exists ? std::int64_t{given[i].where.slot} : no_page);
+      out += ']';
+      begin = ends[i];
+    }
+    return out += "]}";
+  }
+
+  static std::string existing(const std::vector<std::uint8_t>& codes) {
+    std::string out = R"({"exists":)";
+    append_found(out, codes);
+    return out += '}';
+  }
+
+  static std::string located(const std::vector<location>& found) {
+    std::string out = R"({"locations":)";
+    append_slots(out, found);
+    return out += '}';
+  }
+
+  const service_ptr service_;
+  const hf3fs_options options_;
+  const client_keys keys_;
+  const body_rules rules_;
+  const space_ptr default_space_;
+  const std::shared_ptr<refusals> refused_ = std::make_shared<refusals>("hf3fs", options_.count_refused);
+};
+
+} // namespace
+
+void add_hf3fs_routes(router& routes, std::shared_ptr<const metadata_service> service, const hf3fs_options& options) {
+  const auto api = std::make_shared<const hf3fs_api>(std::move(service), options);
+  using call = void (hf3fs_api::*)(const request&, responder) const;
+  const auto add = [&](std::string_view path, std::string name, role needs, call what) {
+    const auto handle = [api, what](const request& r, responder reply) { ((*api).*what)(r, std::move(reply)); };
+    routes.add(method::post, path, {name, needs, handle, 0});
+    if (options.max_namespaces > 0)
+      routes.add(method::post, "/hf3fs/{namespace}" + std::string{path}, {std::move(name), needs, handle, 0});
+  };
+  add("/rank/{rank}/initialize", "hf3fs_initialize", role::write, &hf3fs_api::initialize);
+  add("/keys/batch_allocate", "hf3fs_batch_allocate", role::write, &hf3fs_api::allocate);
+  add("/keys/confirm_write", "hf3fs_confirm_write", role::write, &hf3fs_api::confirm);
+  add("/keys/batch_exists", "hf3fs_batch_exists", role::read, &hf3fs_api::exists);
+  add("/keys/get_locations", "hf3fs_get_locations", role::read, &hf3fs_api::locate);
+  add("/clear", "hf3fs_clear", role::admin, &hf3fs_api::clear);
+}
+
+} // namespace troupe::http

@@ -1,0 +1,93 @@
+#include "http/hf3fs/hf3fs_body.hpp"
+
+#include <limits>
+#include <optional>
+
+namespace troupe::http {
+
+namespace {
+
+accepted<std::vector<key_digest>> keys_member(const simdjson::dom::object& body, const body_rules& rules) {
+  const auto list = list_member(body, "keys", rules.max_keys);
+  if (!list)
+    return tl::unexpected(list.error());
+  return read_keys(*list, "keys", rules);
+}
+
+/// What a rank says of itself comes with its number.
+struct body_of_rank {
+  simdjson::dom::object members;
+  rank_number rank = 0;
+};
+
+accepted<body_of_rank> read_body_of_rank(std::string_view text) {
+  const auto body = parse_json_object(text);
+  if (!body)
+    return tl::unexpected(body.error());
+  const auto rank = rank_member(*body);
+  if (!rank)
+    return tl::unexpected(rank.error());
+  return body_of_rank{*body, *rank};
+}
+
+} // namespace
+
+accepted<hf3fs_initialize> read_hf3fs_initialize(std::string_view text) {
+  const auto body = parse_json_object(text);
+  if (!body)
+    return tl::unexpected(body.error());
+  const auto refuse = [](std::string_view why) {
+    return tl::unexpected(rejection{status::bad_request, "Invalid initialization parameters: " + std::string{why}});
+  };
+  const auto role = optional_string_member(*body, "role");
+  if (!role || (*role && **role != "worker" && **role != "scheduler"))
+    return refuse("role is \"worker\" or \"scheduler\"");
+  if (*role && **role == "scheduler")
+    return hf3fs_initialize{true, 0};
+  const auto pages = unsigned_member(*body, "num_pages", 1, std::numeric_limits<std::uint32_t>::max());
+  if (!pages)
+    return refuse("num_pages is a whole number from 1 on");
+  return hf3fs_initialize{false, static_cast<std::uint32_t>(*pages)};
+}
+
+accepted<hf3fs_allocate> read_hf3fs_allocate(std::string_view text, const body_rules& rules) {
+  const auto body = read_body_of_rank(text);
+  if (!body)
+    return tl::unexpected(body.error());
+  const auto list = list_member(body->members, "keys", rules.max_keys);
+  if (!list)
+    return tl::unexpected(list.error());
+  auto wanted = read_wanted(*list, "keys", rules, true);
+  if (!wanted)
+    return tl::unexpected(wanted.error());
+  return hf3fs_allocate{body->rank, std::move(*wanted)};
+}
+
+accepted<hf3fs_confirm> read_hf3fs_confirm(std::string_view text, const body_rules& rules) {
+  const auto body = read_body_of_rank(text);
+  if (!body)
+    return tl::unexpected(body.error());
+  auto pages = read_written(body->members, "confirmations", "pages_to_release", rules);
+  if (!pages)
+    return tl::unexpected(pages.error());
+  return hf3fs_confirm{body->rank, std::move(*pages)};
+}
+
+accepted<std::vector<key_digest>> read_hf3fs_exists(std::string_view text, const body_rules& rules) {
+  const auto body = parse_json_object(text);
+  if (!body)
+    return tl::unexpected(body.error());
+  return keys_member(*body, rules);
+}
+
+accepted<hf3fs_locate> read_hf3fs_locate(std::string_view text, const body_rules& rules) {
+  const auto body = read_body_of_rank(text);
+  if (!body)
+    return tl::unexpected(body.error());
+  auto keys = keys_member(body->members, rules);
+  if (!keys)
+    return tl::unexpected(keys.error());
+  return hf3fs_locate{body->rank, std::move(*keys)};
+}
+
+} // namespace troupe::http

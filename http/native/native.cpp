@@ -1,0 +1,398 @@
+#include "http/native/native.hpp"
+
+#include "actors/node/gateway/metadata_service.hpp"
+#include "base/log.hpp"
+#include "http/native/native_body.hpp"
+#include "http/native/native_text.hpp"
+#include "http/server/json_text.hpp"
+#include "http/server/request_metrics.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+namespace troupe::http {
+
+namespace {
+
+/// What all routes share; lives as long as the last request under way.
+struct native_api {
+  std::shared_ptr<const metadata_service> service;
+  native_options options;
+  caller_tickets tickets;
+};
+
+using api_ptr = std::shared_ptr<const native_api>;
+
+/// Answers come through functions that are copied.
+using shared_reply = std::shared_ptr<responder>;
+
+using native_handler = void (*)(const api_ptr&, const request&, responder);
+
+void send(const shared_reply& reply, response answer) {
+  std::move(*reply).send(std::move(answer));
+}
+
+/// A lease or a reservation, as the caller names it and as the registry does.
+struct held_name {
+  ticket named;
+  ticket in_registry;
+  /// Made up here for this request: nobody has anything under it yet.
+  bool is_fresh = false;
+};
+
+held_name name_of(const api_ptr& api, const caller& who, const std::optional<ticket>& brought) {
+  const auto named = brought ? *brought : caller_tickets::fresh();
+  return {named, api->tickets.in_registry(who, named), !brought.has_value()};
+}
+
+/// What administrators change for others is said in the log, and who did.
+void report(const caller& who, std::string_view what, std::string_view space) {
+  log::get("http")->info("{} has {} namespace {}", who.name, what, space);
+}
+
+/// The function that answers a request with what `text` makes of the service's answer, or with its error.
+template <class T, class Text>
+auto answer_with(const shared_reply& reply, Text text) {
+  return [reply, text](const result<T>& answer) {
+    if (!answer)
+      send(reply, response::failure(answer.error()));
+    else
+      send(reply, response::json(text(*answer)));
+  };
+}
+
+auto answer_nothing(const shared_reply& reply) {
+  return [reply](const result<void>& answer) {
+    send(reply, answer ? response::no_content() : response::failure(answer.error()));
+  };
+}
+
+void count_items(const api_ptr& api, std::span<const std::uint8_t> codes) {
+  if (!api->options.counts)
+    return;
+  std::array<std::uint64_t, errc_count> counts{};
+  for (const auto x : codes)
+    ++counts[x < errc_count ? x : static_cast<std::size_t>(errc::internal)];
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    if (counts[i] > 0)
+      api->options.counts->add(static_cast<errc>(i), counts[i]);
+}
+
+void count_items(const api_ptr& api, std::span<const location> results) {
+  if (!api->options.counts)
+    return;
+  std::vector<std::uint8_t> codes(results.size());
+  std::ranges::transform(results, codes.begin(), [](const location& x) { return static_cast<std::uint8_t>(x.code()); });
+  count_items(api, codes);
+}
+
+/// Answers with one result per item, behind `front`: `{`, or what stands before the results.
+template <class Results>
+auto answer_results(const api_ptr& api, const shared_reply& reply, std::string front = "{") {
+  return answer_with<Results>(reply, [api, front = std::move(front)](const Results& results) {
+    count_items(api, results);
+    auto out = front;
+    out += R"("results":)";
+    append_results(out, results);
+    out += '}';
+    return out;
+  });
+}
+
+/// `{"lease":{…},`
+std::string ticket_front(std::string_view name, const ticket& x) {
+  std::string out = "{\"";
+  out.append(name).append("\":");
+  append_ticket(out, x);
+  out += ',';
+  return out;
+}
+
+/// Calls `f(id)` for the namespace of the path, at once if that is an id and the caller may use all namespaces. Else it
+/// is looked up each time: which namespace has a name may change.
+template <class F>
+void with_space(const api_ptr& api, const request& r, const shared_reply& reply, F f) {
+  const auto text = r.path("namespace");
+  const auto id = read_namespace_id(text);
+  if (id && !r.who()->is_limited())
+    return f(*id);
+  const auto go_on = std::make_shared<F>(std::move(f));
+  const auto find = [reply, go_on, id, who = r.who(),
+                     name = std::string{text}](const result<std::vector<namespace_info>>& all) {
+    if (!all)
+      return send(reply, response::failure(all.error()));
+    for (const auto& x : *all)
+      if ((id ? x.spec.id() == *id : x.spec.name == name) && who->may_use(x.spec.name))
+        return (*go_on)(x.spec.id());
+    send(reply, response::failure(status::not_found, "no namespace has the name \"" + name + "\""));
+  };
+  api->service->describe({}, find);
+}
+
+/// Reads the body by `read` and calls `f(id, body)`.
+template <class Read, class F>
+void with_body(const api_ptr& api, const request& r, const shared_reply& reply, Read read, F f) {
+  auto body = read(r, api->options);
+  if (!body)
+    return send(reply, to_response(body.error()));
+  with_space(api, r, reply, [body = std::move(*body), f = std::move(f)](const namespace_id& space) mutable {
+    f(space, std::move(body));
+  });
+}
+
+shared_reply share(responder&& x) {
+  return std::make_shared<responder>(std::move(x));
+}
+
+// -- namespaces and ranks -------------------------------------------------------------------------------------------
+
+void create_namespace(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  const auto body = read_create(r);
+  if (!body)
+    return send(reply, to_response(body.error()));
+  if (!r.who()->may_use(body->spec.name))
+    return send(reply, response::failure(status::forbidden,
+                                         "the token is limited to other namespaces than \"" + body->spec.name + "\""));
+  const auto add = [api, reply, body = *body, who = r.who()] {
+    api->service->add_namespace(body.spec, body.options, [reply, spec = body.spec, who](const result<void>& added) {
+      if (added)
+        report(*who, "made", spec.name);
+      send(reply, added ? response::json(created_text(spec), status::created) : response::failure(added.error()));
+    });
+  };
+  if (!r.who()->is_limited())
+    return add();
+  // What makes a namespace known is its identity: under a name of this caller, it could be one that is not there for
+  // it.
+  const auto check = [reply, add, who = r.who()](const result<std::vector<namespace_info>>& same) {
+    if (!same && same.error().code != errc::unknown_namespace)
+      return send(reply, response::failure(same.error()));
+    if (same && !same->empty() && !who->may_use(same->front().spec.name))
+      return send(reply, response::failure(status::conflict, "this identity has another name; with a salt of its own, "
+                                                             "a namespace is another one"));
+    add();
+  };
+  api->service->describe(body->spec.id(), check);
+}
+
+void list_namespaces(const api_ptr& api, const request& r, responder responder) {
+  const auto text = [who = r.who()](std::vector<namespace_info> all) {
+    std::erase_if(all, [&](const namespace_info& x) { return !who->may_use(x.spec.name); });
+    return namespaces_text(std::move(all), who->grants);
+  };
+  api->service->describe({}, answer_with<std::vector<namespace_info>>(share(std::move(responder)), text));
+}
+
+void get_namespace(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  with_space(api, r, reply, [api, reply, reader = r.caller()](const namespace_id& space) {
+    api->service->describe(space, [reply, reader](const result<std::vector<namespace_info>>& found) {
+      if (!found)
+        send(reply, response::failure(found.error()));
+      else if (found->empty())
+        send(reply, response::failure(status::not_found, "no such namespace"));
+      else
+        send(reply, response::json(namespace_text(found->front(), reader)));
+    });
+  });
+}
+
+void remove_namespace(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  const auto force = read_flag(r, "force");
+  if (!force)
+    return send(reply, to_response(force.error()));
+  with_space(api, r, reply, [api, reply, force = *force, who = r.who()](const namespace_id& space) {
+    api->service->remove_namespace(space, force, [reply, who, space](const result<void>& removed) {
+      if (removed)
+        report(*who, "removed", to_string(space));
+      send(reply, removed ? response::no_content() : response::failure(removed.error()));
+    });
+  });
+}
+
+void register_rank(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  const auto read = [](const request& x, const native_options&) { return read_rank(x); };
+  with_body(api, r, reply, read, [api, reply](const namespace_id& space, const rank_body& x) {
+    api->service->register_rank(space, x.rank, x.slots, answer_nothing(reply));
+  });
+}
+
+// -- writing --------------------------------------------------------------------------------------------------------
+
+void reserve(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  with_body(api, r, reply, read_reserve, [api, reply, who = r.who()](const namespace_id& space, keys_body x) {
+    const auto token = name_of(api, *who, x.held.name);
+    api->service->reserve(space, x.rank, token.in_registry, x.held.length, std::move(x.keys), std::move(x.parents),
+                          answer_results<std::vector<location>>(api, reply, ticket_front("token", token.named)));
+  });
+}
+
+void commit(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  with_body(api, r, reply, read_commit, [api, reply, who = r.who()](const namespace_id& space, pages_body x) {
+    api->service->commit(space, x.rank, api->tickets.in_registry(*who, x.token), std::move(x.pages),
+                         answer_results<std::vector<std::uint8_t>>(api, reply));
+  });
+}
+
+void abort(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  with_body(api, r, reply, read_abort, [api, reply, who = r.who()](const namespace_id& space, pages_body x) {
+    api->service->abort(space, x.rank, api->tickets.in_registry(*who, x.token), std::move(x.pages),
+                        answer_results<std::vector<std::uint8_t>>(api, reply));
+  });
+}
+
+// -- reading --------------------------------------------------------------------------------------------------------
+
+void match(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  with_body(api, r, reply, read_match, [api, reply, who = r.who()](const namespace_id& space, keys_body x) {
+    const auto lease = name_of(api, *who, x.held.name);
+    const auto text = [named = lease.named](std::uint32_t matched) {
+      auto out = ticket_front("lease", named) + "\"matched\":";
+      append_json(out, std::uint64_t{matched});
+      out += '}';
+      return out;
+    };
+    api->service->match(space, lease.in_registry, x.held.length, api->options.limits.of(*who), std::move(x.keys),
+                        answer_with<std::uint32_t>(reply, text));
+  });
+}
+
+void locate(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  with_body(api, r, reply, read_locate, [api, reply, who = r.who()](const namespace_id& space, keys_body x) {
+    const auto lease = name_of(api, *who, x.held.name);
+    const auto answer = answer_results<std::vector<location>>(api, reply, ticket_front("lease", lease.named));
+    const auto answer_and_clear = [api, space, lease, answer](const result<std::vector<location>>& found) {
+      // Other shards may hold what the caller is never told of.
+      if (!found && lease.is_fresh)
+        api->service->release(space, lease.in_registry, [](const result<void>&) {});
+      answer(found);
+    };
+    api->service->locate(space, x.rank, lease.in_registry, x.held.length, api->options.limits.of(*who),
+                         std::move(x.keys), answer_and_clear);
+  });
+}
+
+void exists(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  with_body(api, r, reply, read_keys, [api, reply](const namespace_id& space, keys_body x) {
+    api->service->exists(space, x.rank, std::move(x.keys), answer_results<std::vector<std::uint8_t>>(api, reply));
+  });
+}
+
+void renew(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  with_body(api, r, reply, read_lease, [api, reply, who = r.who()](const namespace_id& space, const lease_body& x) {
+    api->service->renew(space, api->tickets.in_registry(*who, x.lease), x.length, answer_nothing(reply));
+  });
+}
+
+void release(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  with_body(api, r, reply, read_lease, [api, reply, who = r.who()](const namespace_id& space, const lease_body& x) {
+    api->service->release(space, api->tickets.in_registry(*who, x.lease), answer_nothing(reply));
+  });
+}
+
+void get_key(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  const auto key = read_key(r.path("key"), "key", api->options);
+  if (!key)
+    return send(reply, to_response(key.error()));
+  with_space(api, r, reply, [api, reply, key = *key](const namespace_id& space) {
+    api->service->look_up(space, key,
+                          answer_with<key_reply>(reply, [key](const key_reply& x) { return key_text(key, x); }));
+  });
+}
+
+// -- erasing, and looking at all of it --------------------------------------------------------------------------------
+
+void erase(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  with_body(api, r, reply, read_keys, [api, reply](const namespace_id& space, keys_body x) {
+    api->service->erase(space, x.rank, std::move(x.keys), answer_results<std::vector<std::uint8_t>>(api, reply));
+  });
+}
+
+void clear(const api_ptr& api, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  const auto read = [](const request& x, const native_options&) { return read_optional_rank(x); };
+  with_body(api, r, reply, read, [api, reply, who = r.who()](const namespace_id& space, rank_number rank) {
+    api->service->clear(space, rank, answer_with<std::uint64_t>(reply, [who, space](std::uint64_t pages) {
+                          report(*who, "cleared", to_string(space));
+                          std::string out = R"({"pages":)";
+                          append_json(out, pages);
+                          out += '}';
+                          return out;
+                        }));
+  });
+}
+
+void get_stats(const api_ptr& api, const request&, responder responder) {
+  api->service->stats(answer_with<registry_stats>(share(std::move(responder)), stats_text));
+}
+
+void get_openapi(const api_ptr&, const request&, responder responder) {
+  std::move(responder).send(response::json(std::string{openapi_text()}));
+}
+
+struct described_handler {
+  native_route route;
+  native_handler handle;
+};
+
+constexpr std::array table{
+    described_handler{{method::post, "/v1/namespaces", "create_namespace", role::admin}, create_namespace},
+    described_handler{{method::get, "/v1/namespaces", "list_namespaces", role::read}, list_namespaces},
+    described_handler{{method::get, "/v1/namespaces/{namespace}", "get_namespace", role::read}, get_namespace},
+    described_handler{{method::delete_, "/v1/namespaces/{namespace}", "remove_namespace", role::admin},
+                      remove_namespace},
+    described_handler{{method::post, "/v1/namespaces/{namespace}/ranks", "register_rank", role::write}, register_rank},
+    described_handler{{method::post, "/v1/namespaces/{namespace}/reserve", "reserve", role::write}, reserve},
+    described_handler{{method::post, "/v1/namespaces/{namespace}/commit", "commit", role::write}, commit},
+    described_handler{{method::post, "/v1/namespaces/{namespace}/abort", "abort", role::write}, abort},
+    described_handler{{method::post, "/v1/namespaces/{namespace}/match", "match", role::read}, match},
+    described_handler{{method::post, "/v1/namespaces/{namespace}/locate", "locate", role::read}, locate},
+    described_handler{{method::post, "/v1/namespaces/{namespace}/exists", "exists", role::read}, exists},
+    described_handler{{method::post, "/v1/namespaces/{namespace}/renew", "renew", role::read}, renew},
+    described_handler{{method::post, "/v1/namespaces/{namespace}/release", "release", role::read}, release},
+    // For administrators, since it shows digests: who sees those may look for texts with equal ones.
+    described_handler{{method::get, "/v1/namespaces/{namespace}/keys/{key}", "get_key", role::admin}, get_key},
+    described_handler{{method::post, "/v1/namespaces/{namespace}/erase", "erase", role::admin}, erase},
+    described_handler{{method::post, "/v1/namespaces/{namespace}/clear", "clear", role::admin}, clear},
+    described_handler{{method::get, "/v1/stats", "get_stats", role::read, true}, get_stats},
+    described_handler{{method::get, "/openapi.json", "get_openapi", role::none}, get_openapi},
+};
+
+constexpr auto descriptions = [] {
+  std::array<native_route, table.size()> out;
+  for (std::size_t i = 0; i < table.size(); ++i)
+    out[i] = table[i].route;
+  return out;
+}();
+
+} // namespace
+
+void add_native_routes(router& routes, std::shared_ptr<const metadata_service> service, const native_options& options) {
+  const api_ptr api = std::make_shared<const native_api>(native_api{std::move(service), options, {}});
+  for (const auto& x : table)
+    routes.add(x.route.method, x.route.pattern,
+               {std::string{x.route.name}, x.route.needs,
+                [api, handle = x.handle](const request& r, responder reply) { handle(api, r, std::move(reply)); }, 0,
+                x.route.shows_all_namespaces});
+}
+
+std::span<const native_route> native_routes() noexcept {
+  return descriptions;
+}
+
+} // namespace troupe::http

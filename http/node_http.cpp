@@ -1,0 +1,99 @@
+#include "http/node_http.hpp"
+
+#include "actors/node/gateway/metadata_service.hpp"
+#include "actors/node/metrics/pages.hpp"
+#include "http/admin.hpp"
+#include "http/hf3fs/hf3fs.hpp"
+#include "http/native/native.hpp"
+#include "http/sglang/sglang.hpp"
+#include "http/slots/client_keys.hpp"
+#include "messages/messages.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace troupe::http {
+
+struct node_http::readiness {
+  std::atomic<bool> serving{true};
+};
+
+namespace {
+
+caller_limits limits_of(const config::node_config& config) {
+  const auto& x = config.http.limits;
+  return {x.leases, x.leased_share, x.readers_share};
+}
+
+native_options options_of_native(const config::node_config& config, const client_keys::secret& secret,
+                                 std::shared_ptr<item_counts> counts) {
+  native_options out;
+  out.max_items = std::min(config.registry.max_batch_keys, config.http.limits.keys);
+  out.lease_default = config.registry.lease_default;
+  out.lease_max = config.registry.lease_max;
+  out.readers_lease_max = config.http.limits.readers_lease;
+  out.limits = limits_of(config);
+  out.reservation_default = config.registry.reservation_deadline;
+  out.reservation_max = config.registry.reservation_deadline;
+  out.hash_text = [keys = client_keys(secret)](std::string_view text) { return keys.digest(text); };
+  out.counts = std::move(counts);
+  return out;
+}
+
+foreign_options options_of_foreign(const config::node_config& config, const client_keys::secret& secret,
+                                   const std::shared_ptr<item_counts>& counts) {
+  foreign_options out;
+  out.max_namespaces = config.hf3fs.max_namespaces;
+  out.protect_for = config.hf3fs.protect_locations;
+  out.reservation_deadline = config.hf3fs.reservation_deadline;
+  out.max_keys = config.http.limits.keys;
+  out.key_secret = secret;
+  out.limits = limits_of(config);
+  out.count_refused = [counts](errc why, std::uint64_t count) { counts->add(why, count); };
+  return out;
+}
+
+} // namespace
+
+result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, const node_services& services,
+                                                    const config::node_config& config, const std::string& version,
+                                                    bound_socket door) {
+  std::unique_ptr<node_http> out(new node_http());
+  out->ready_ = std::make_shared<readiness>();
+  out->metrics_ = std::make_unique<request_metrics>();
+  const auto service =
+      std::make_shared<const metadata_service>(system, services.shards, services.namespaces, services.own_spaces);
+
+  router routes;
+  admin_options admin;
+  admin.version = version;
+  admin.protocol = protocol_version;
+  admin.ready = [ready = out->ready_, condition = services.condition]() -> result<void> {
+    if (!ready->serving.load(std::memory_order_relaxed))
+      return fail(errc::shutting_down, "the node is stopping");
+    return condition ? condition->ready() : result<void>{};
+  };
+  admin.metrics = {source_of(*out->metrics_), actors_page(system, services.node, services.metrics),
+                   namespaces_page(service), condition_page(services.condition, services.memory), log_page()};
+  add_admin_routes(routes, std::move(admin));
+  const auto foreign = options_of_foreign(config, services.key_secret, out->metrics_->shared_items());
+  add_native_routes(routes, service, options_of_native(config, services.key_secret, out->metrics_->shared_items()));
+  if (config.hf3fs.vllm)
+    add_hf3fs_routes(routes, service, {foreign, config.hf3fs.space, config.hf3fs.world_size});
+  if (config.hf3fs.sglang)
+    add_sglang_routes(routes, service, {foreign});
+
+  auto started = server::start(config.http, std::move(routes), out->metrics_.get(), std::move(door));
+  if (!started)
+    return tl::unexpected<error>(started.error());
+  out->server_ = std::move(*started);
+  return out;
+}
+
+void node_http::stop(duration patience) {
+  ready_->serving.store(false, std::memory_order_relaxed);
+  server_->stop(patience);
+}
+
+} // namespace troupe::http

@@ -1,0 +1,32 @@
+#include "http/server/caller.hpp"
+
+#include <algorithm>
+
+namespace troupe::http {
+
+namespace {
+
+/// Points to a caller that lives as long as the program, and so counts nothing.
+caller_ptr forever(const caller& x) noexcept {
+  return {caller_ptr{}, &x};
+}
+
+} // namespace
+
+bool caller::may_use(std::string_view space) const noexcept {
+  return !is_limited() || std::ranges::any_of(namespaces, [space](std::string_view x) {
+    return x.ends_with('*') ? space.starts_with(x.substr(0, x.size() - 1)) : space == x;
+  });
+}
+
+caller_ptr anonymous_caller() noexcept {
+  static const caller x{role::admin, "anonymous", "anonymous", {}};
+  return forever(x);
+}
+
+caller_ptr unknown_caller() noexcept {
+  static const caller x{role::none, "unknown", "unknown", {}};
+  return forever(x);
+}
+
+} // namespace troupe::http

@@ -1,0 +1,417 @@
+#include "http/server/connection.hpp"
+
+#include "http/server/json_body.hpp"
+#include "http/server/response_writer.hpp"
+#include "http/server/worker.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+namespace troupe::http {
+
+namespace {
+
+using std::chrono::steady_clock;
+
+/// Answers that are ready are written when there are this many bytes of them, or nothing else to do.
+constexpr std::size_t flush_bytes = std::size_t{64} * 1024;
+/// What a large answer needed is not kept for good.
+constexpr std::size_t kept_output_bytes = std::size_t{256} * 1024;
+/// The body of a request that is refused is passed over up to this size, so that the connection can go on.
+constexpr std::uint64_t passed_over_bytes = std::uint64_t{64} * 1024;
+/// How long a client gets to read the last answer and to close.
+constexpr duration linger_time = std::chrono::seconds{1};
+/// How long a connection beyond the limit has to ask how the node is: a probe asks at once.
+constexpr duration reserve_time = std::chrono::seconds{2};
+/// What it took to read a body is given back when it was larger than that.
+constexpr std::size_t large_body_bytes = std::size_t{256} * 1024;
+
+constexpr std::string_view go_ahead = "HTTP/1.1 100 Continue\r\n\r\n";
+
+} // namespace
+
+connection::connection(worker& owner, std::uint64_t id, const arrival& came)
+    : owner_(owner), shared_(owner.shared()), id_(id), came_(came),
+      reader_(owner.shared().config.limits.header_bytes, &owner.shared().receiving) {}
+
+void connection::start() {
+  const auto now = steady_clock::now();
+  deadline_ = later(now, shared_.config.limits.receive_time);
+  if (came_.is_reserve())
+    deadline_ = reserve_deadline_ = std::min(deadline_, later(now, reserve_time));
+  start_handshake();
+}
+
+response connection::no_room() const {
+  const auto& limits = shared_.config.limits;
+  if (came_.what == arrival::kind::reserve_of_address)
+    return response::failure(status::service_unavailable,
+                             "there are " + std::to_string(limits.connections_per_address) +
+                                 " connections from this address, the most that are allowed");
+  return response::failure(status::service_unavailable, "there are " + std::to_string(limits.connections) +
+                                                            " connections, the most that are allowed");
+}
+
+void connection::on_handshake(bool is_ok) {
+  if (phase_ != phase::handshake)
+    return;
+  if (!is_ok)
+    return close();
+  phase_ = phase::open;
+  run();
+}
+
+/// Goes on as far as possible. Called when neither a read nor a write is under way, or when the connection is ending.
+void connection::run() {
+  while (phase_ == phase::open) {
+    const auto has_to_wait = is_awaiting_ || is_ending_;
+    if (!output_.empty() && (has_to_wait || output_.size() >= flush_bytes)) {
+      if (!flush())
+        return;
+      continue;
+    }
+    if (is_awaiting_)
+      return;
+    if (is_ending_)
+      return linger();
+    switch (reader_.advance()) {
+    case request_reader::step::headers:
+      admit();
+      break;
+    case request_reader::step::complete:
+      handle();
+      break;
+    case request_reader::step::malformed:
+      refuse_malformed();
+      break;
+    case request_reader::step::need_more:
+      if (!output_.empty()) {
+        if (!flush())
+          return;
+        break;
+      }
+      if (owner_.is_draining() && reader_.is_empty())
+        return close();
+      return read_more();
+    }
+  }
+}
+
+void connection::read_more() {
+  const auto now = steady_clock::now();
+  const auto& limits = shared_.config.limits;
+  if (reader_.is_empty()) {
+    first_byte_.reset();
+    deadline_ = later(now, limits.idle_time);
+  } else {
+    // The time runs from the first byte on, so that a byte now and then does not extend it.
+    if (!first_byte_)
+      first_byte_ = now;
+    deadline_ = later(*first_byte_, limits.receive_time);
+  }
+  deadline_ = std::min(deadline_, reserve_deadline_);
+  is_matched_ = false;
+  is_reading_ = true;
+  start_read(reader_.space());
+}
+
+void connection::on_read(std::size_t bytes) {
+  is_reading_ = false;
+  if (phase_ == phase::closed)
+    return;
+  if (bytes == 0)
+    return is_writing_ ? void() : close();
+  if (phase_ == phase::lingering) {
+    is_reading_ = true;
+    return start_read(reader_.space());
+  }
+  if (is_ending_)
+    return;
+  arrival_ = steady_clock::now();
+  reader_.received(bytes);
+  run();
+}
+
+/// True if all could be written at once.
+bool connection::flush() {
+  sending_.swap(output_);
+  const auto written = write_now(sending_);
+  if (!written) {
+    close();
+    return false;
+  }
+  if (*written == sending_.size()) {
+    if (sending_.capacity() > kept_output_bytes)
+      sending_ = {};
+    sending_.clear();
+    return true;
+  }
+  is_writing_ = true;
+  write_deadline_ = later(steady_clock::now(), shared_.config.limits.write_time);
+  start_write(std::string_view{sending_}.substr(*written));
+  return false;
+}
+
+void connection::on_written(bool is_ok) {
+  is_writing_ = false;
+  write_deadline_ = timestamp::max();
+  if (phase_ == phase::closed)
+    return;
+  if (!is_ok)
+    return close();
+  if (sending_.capacity() > kept_output_bytes)
+    sending_ = {};
+  sending_.clear();
+  run();
+}
+
+void connection::linger() {
+  phase_ = phase::lingering;
+  deadline_ = later(steady_clock::now(), linger_time);
+  if (!end_sending())
+    return;
+  if (!is_reading_) {
+    is_reading_ = true;
+    start_read(reader_.space());
+  }
+}
+
+void connection::close() noexcept {
+  if (phase_ == phase::closed)
+    return;
+  phase_ = phase::closed;
+  close_socket();
+  owner_.forget(*this);
+}
+
+/// The headers of a request are there: decides whether it may go on before its body takes memory.
+void connection::admit() {
+  ++number_;
+  const auto announced = reader_.announced_body();
+  refusal_ = judge();
+  if (!refusal_) {
+    const auto limit = shared_.config.limits.body_bytes;
+    reader_.limit_body(route_->max_body_bytes == 0 ? limit : std::min(limit, route_->max_body_bytes));
+    if (reader_.expects_continue() && (!announced || *announced > 0))
+      output_ += go_ahead;
+    return;
+  }
+  reader_.limit_body(passed_over_bytes);
+  const auto can_pass_over = announced && *announced <= passed_over_bytes && !reader_.expects_continue();
+  if (can_pass_over || announced == 0U)
+    return;
+  is_ending_ = true;
+  handled_ = arrival_;
+  finish(*refusal_);
+}
+
+/// The answer to a request that may not go on.
+std::optional<response> connection::judge() {
+  const auto method = reader_.method();
+  caller_ = unknown_caller();
+  is_head_ = method == http::method::head;
+  auto& found = owner_.match();
+  shared_.routes.match(method, reader_.target(), found);
+  is_matched_ = true;
+  route_ = found.route;
+  if (came_.is_reserve() && (route_ == nullptr || !route_->is_probe))
+    return no_room();
+  if (route_ == nullptr) {
+    auto answer = response::failure(found.code, found.detail);
+    if (found.code == status::method_not_allowed)
+      answer.add_header("Allow", found.allow);
+    return answer;
+  }
+  if (auto answer = judge_caller(*route_))
+    return answer;
+  const auto& limits = shared_.config.limits;
+  const auto limit =
+      route_->max_body_bytes == 0 ? limits.body_bytes : std::min(limits.body_bytes, route_->max_body_bytes);
+  if (const auto announced = reader_.announced_body(); announced && *announced > limit)
+    return response::failure(status::content_too_large, "the body has " + std::to_string(*announced) +
+                                                            " bytes; the limit of this request is " +
+                                                            std::to_string(limit));
+  return std::nullopt;
+}
+
+std::optional<response> connection::judge_caller(const route& r) {
+  const auto* tokens = owner_.refreshed_credentials().tokens.get();
+  if (tokens == nullptr) {
+    caller_ = anonymous_caller();
+    // A web page, in a browser on a machine that is let in.
+    if (reader_.has_origin() && r.needs != role::none)
+      return response::failure(status::forbidden,
+                               "requests of web pages are refused as long as there is no http.tokens_file");
+    const auto is_meant = (reader_.host().empty() || shared_.hosts.allows(reader_.host())) &&
+                          shared_.hosts.allows_target(reader_.target());
+    if (!is_meant && r.needs != role::none)
+      return response::failure(status::misdirected_request,
+                               "the Host header names another server than this one; names that are meant are listed in "
+                               "http.hosts, and any will do where there is an http.tokens_file");
+    return std::nullopt;
+  }
+  const auto token = reader_.bearer_token();
+  if (auto known = token.empty() ? nullptr : tokens->find(token))
+    caller_ = std::move(known);
+  if (caller_->grants >= r.needs) {
+    if (!r.shows_all_namespaces || !caller_->is_limited())
+      return std::nullopt;
+    return response::failure(status::forbidden, "this shows all namespaces, and the token is limited to some");
+  }
+  if (caller_->grants == role::none) {
+    auto answer =
+        response::failure(status::unauthorized, token.empty() ? "this needs a token: send \"Authorization: Bearer …\""
+                                                              : "the token is not known here");
+    answer.add_header("WWW-Authenticate",
+                      token.empty() ? "Bearer realm=\"troupe\"" : "Bearer realm=\"troupe\", error=\"invalid_token\"");
+    return answer;
+  }
+  auto answer =
+      response::failure(status::forbidden, "this needs the role \"" + std::string{to_string(r.needs)} +
+                                               "\", the token has \"" + std::string{to_string(caller_->grants)} + "\"");
+  answer.add_header("WWW-Authenticate", "Bearer realm=\"troupe\", error=\"insufficient_scope\"");
+  return answer;
+}
+
+/// A request is there as a whole.
+void connection::handle() {
+  handled_ = shared_.watcher != nullptr ? steady_clock::now() : arrival_;
+  if (refusal_)
+    return finish(*refusal_);
+  auto& found = owner_.match();
+  if (!is_matched_)
+    shared_.routes.match(reader_.method(), reader_.target(), found);
+  request_parts parts;
+  parts.method = reader_.method().value_or(http::method::get);
+  parts.target = reader_.target();
+  parts.path_parameters = std::span{found.path_parameters}.first(found.path_parameter_count);
+  parts.query_parameters = found.query_parameters;
+  parts.headers = reader_.headers();
+  parts.body = reader_.body();
+  parts.who = caller_;
+  parts.arrival = arrival_;
+  call_handler(request{parts});
+}
+
+void connection::call_handler(const request& r) {
+  is_awaiting_ = true;
+  std::string thrown;
+  auto at_once = owner_.call(*route_, r, {id_, number_}, thrown);
+  if (r.body().size() > large_body_bytes)
+    release_large_parser();
+  if (!thrown.empty()) {
+    shared_.log->error("the handler of {} has failed: {}", route_->name, thrown);
+    if (!at_once || !at_once->answer)
+      return finish(response::failure(status::internal_server_error, "the server has a defect, its log says more"));
+  }
+  if (!at_once) {
+    deadline_ = later(steady_clock::now(), shared_.config.limits.answer_time);
+    return;
+  }
+  if (at_once->answer)
+    return finish(*at_once->answer);
+  finish(dropped());
+}
+
+void connection::answer(std::uint64_t number, response&& x) {
+  if (phase_ != phase::open || !is_awaiting_ || number != number_)
+    return;
+  finish(x);
+  if (!is_writing_)
+    run();
+}
+
+void connection::drop(std::uint64_t number) {
+  if (phase_ != phase::open || !is_awaiting_ || number != number_)
+    return;
+  answer(number, dropped());
+}
+
+response connection::dropped() {
+  shared_.log->error("the handler of {} has dropped a request without an answer", route_->name);
+  return response::failure(status::internal_server_error, "the server has dropped this request");
+}
+
+/// Answers the request under way.
+void connection::finish(const response& x) {
+  is_awaiting_ = false;
+  // Whoever still has the responder is too late from now on.
+  const auto keep_alive = !is_ending_ && reader_.keep_alive() && !owner_.is_draining() && !came_.is_reserve();
+  is_ending_ = !keep_alive;
+  const auto before = output_.size();
+  append_response(output_, x,
+                  {.is_head = is_head_,
+                   .keep_alive = keep_alive,
+                   .is_http_1_0 = reader_.is_http_1_0(),
+                   .date = owner_.date_header()});
+  record(route_ == nullptr ? "unmatched" : std::string_view{route_->name}, x.code, reader_.bytes_in(),
+         output_.size() - before);
+  refusal_.reset();
+  route_ = nullptr;
+  first_byte_.reset();
+  reader_.next();
+}
+
+void connection::refuse_malformed() {
+  is_ending_ = true;
+  handled_ = arrival_;
+  caller_ = unknown_caller();
+  const auto before = output_.size();
+  append_response(output_, response::failure(reader_.failure_code(), reader_.failure_detail()),
+                  {.keep_alive = false, .date = owner_.date_header()});
+  record("malformed", reader_.failure_code(), reader_.bytes_in(), output_.size() - before);
+}
+
+/// A request has not arrived in time. A read is under way and goes on.
+void connection::refuse_late_request() {
+  is_ending_ = true;
+  deadline_ = timestamp::max();
+  handled_ = arrival_;
+  caller_ = unknown_caller();
+  const auto before = output_.size();
+  const auto answer = came_.is_reserve()
+                          ? no_room()
+                          : response::failure(status::request_timeout, "the request has not arrived in time");
+  append_response(output_, answer, {.keep_alive = false, .date = owner_.date_header()});
+  record("malformed", answer.code, reader_.bytes_in(), output_.size() - before);
+  if (!is_writing_)
+    run();
+}
+
+void connection::record(std::string_view route_name, status code, std::uint64_t bytes_in,
+                        std::size_t bytes_out) noexcept {
+  if (shared_.watcher != nullptr)
+    shared_.watcher->request_finished(
+        {route_name, code, handled_ - arrival_, steady_clock::now() - arrival_, bytes_in, bytes_out, caller_->name});
+}
+
+void connection::check(timestamp now) {
+  if (phase_ == phase::closed)
+    return;
+  if (now >= write_deadline_)
+    return close();
+  if (now < deadline_)
+    return;
+  if (phase_ != phase::open)
+    return close();
+  if (is_awaiting_) {
+    shared_.log->warn("{} has not answered in time", route_->name);
+    return answer(number_, response::failure(status::gateway_timeout, "this request was not answered in time"));
+  }
+  if (is_writing_)
+    return;
+  // Nothing is under way at all only after an error in between, as when there was no memory.
+  if (!is_reading_ || (reader_.is_empty() && !came_.is_reserve()))
+    return close();
+  refuse_late_request();
+}
+
+void connection::drain() {
+  const auto is_idle = !is_awaiting_ && !is_writing_ && !is_ending_ && reader_.is_empty();
+  if (phase_ == phase::handshake || (phase_ == phase::open && is_idle))
+    close();
+}
+
+} // namespace troupe::http

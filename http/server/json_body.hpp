@@ -1,0 +1,73 @@
+#pragma once
+
+#include "http/server/request.hpp"
+#include "http/server/response.hpp"
+
+#include <tl/expected.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <simdjson.h>
+#include <string>
+#include <string_view>
+
+/// Reading JSON bodies. The whole of a body is checked before any of it is used: what is no JSON gets 400, what is JSON
+/// of the wrong shape gets 422, always as `{"detail":"…"}`. Members that nobody asks for are allowed; of a member that
+/// is there twice, the first counts.
+
+namespace troupe::http {
+
+/// Why a body is not accepted.
+struct rejection {
+  status code = status::bad_request;
+  std::string detail;
+};
+
+/// A value, or why the request is refused.
+template <class T>
+using accepted = tl::expected<T, rejection>;
+
+/// The answer to a body that is not accepted.
+response to_response(const rejection& x);
+
+/// Deeper nesting is refused with 400.
+inline constexpr std::size_t max_json_depth = 32;
+
+/// Parses the body of a request. What it returns lives until the next call on the same thread, and no longer than the
+/// request's body. Each thread has a parser of its own, whose memory is kept unless it is large.
+accepted<simdjson::dom::element> parse_json(const request& r);
+/// The same, for a body that has to be an object.
+accepted<simdjson::dom::object> parse_json_object(const request& r);
+/// The same, from text that is followed by `body_padding` readable bytes.
+accepted<simdjson::dom::element> parse_json(std::string_view padded_text);
+accepted<simdjson::dom::object> parse_json_object(std::string_view padded_text);
+
+/// Gives back what reading a large body took; views into what was read are no more.
+void release_large_parser() noexcept;
+
+// Members of objects: 422 if they are missing, of another type, or out of bounds. Those that may be missing may be
+// null as well.
+accepted<std::string_view> string_member(const simdjson::dom::object& x, std::string_view name);
+accepted<std::optional<std::string_view>> optional_string_member(const simdjson::dom::object& x, std::string_view name);
+/// Bounds included.
+accepted<std::uint64_t> unsigned_member(const simdjson::dom::object& x, std::string_view name, std::uint64_t min,
+                                        std::uint64_t max);
+accepted<std::optional<std::uint64_t>> optional_unsigned_member(const simdjson::dom::object& x, std::string_view name,
+                                                                std::uint64_t min, std::uint64_t max);
+accepted<bool> bool_member(const simdjson::dom::object& x, std::string_view name);
+accepted<std::optional<bool>> optional_bool_member(const simdjson::dom::object& x, std::string_view name);
+accepted<simdjson::dom::object> object_member(const simdjson::dom::object& x, std::string_view name);
+/// An array of at most `max_items`.
+accepted<simdjson::dom::array> array_member(const simdjson::dom::object& x, std::string_view name,
+                                            std::size_t max_items);
+
+// Elements, wherever they stand; `where` is for the sentence: "keys[3]".
+accepted<std::string_view> as_string(const simdjson::dom::element& x, std::string_view where);
+accepted<std::uint64_t> as_unsigned(const simdjson::dom::element& x, std::string_view where, std::uint64_t min,
+                                    std::uint64_t max);
+accepted<bool> as_bool(const simdjson::dom::element& x, std::string_view where);
+accepted<simdjson::dom::object> as_object(const simdjson::dom::element& x, std::string_view where);
+accepted<simdjson::dom::array> as_array(const simdjson::dom::element& x, std::string_view where, std::size_t max_items);
+
+} // namespace troupe::http

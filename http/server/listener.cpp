@@ -1,0 +1,115 @@
+#include "http/server/listener.hpp"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace troupe::http {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using error_code = boost::system::error_code;
+
+namespace {
+
+/// Between two looks at other connections.
+constexpr int accepts_at_once = 64;
+/// When there are no descriptors or no memory: until some may have come back.
+constexpr std::chrono::milliseconds exhausted_pause{100};
+
+} // namespace
+
+listener::listener(shared_state& shared, std::vector<std::unique_ptr<worker>>& workers)
+    : shared_(shared), workers_(workers), acceptor_(workers.front()->context().get_executor()),
+      pause_(workers.front()->context().get_executor()) {}
+
+result<void> listener::open(bound_socket door) {
+  if (auto listening = door.listen(); !listening)
+    return listening;
+  port_ = door.port();
+  const auto protocol = door.family() == AF_INET6 ? tcp::v6() : tcp::v4();
+  error_code ec;
+  acceptor_.assign(protocol, door.release(), ec);
+  if (!ec)
+    acceptor_.non_blocking(true, ec);
+  if (ec)
+    return fail(errc::io_error, "cannot listen on port " + std::to_string(port_) + ": " + ec.message());
+  return {};
+}
+
+void listener::start() {
+  if (!acceptor_.is_open())
+    return;
+  acceptor_.async_wait(tcp::acceptor::wait_read, [this](const error_code& ec) {
+    if (!ec)
+      accept_some();
+  });
+}
+
+void listener::close() {
+  error_code ignored;
+  acceptor_.close(ignored);
+  pause_.cancel();
+}
+
+void listener::accept_some() {
+  for (int i = 0; i < accepts_at_once; ++i) {
+    sockaddr_storage from{};
+    socklen_t size = sizeof(from);
+    const auto socket =
+        ::accept4(acceptor_.native_handle(), reinterpret_cast<sockaddr*>(&from), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (socket < 0)
+      return after_failure(errno);
+    if (is_exhausted_)
+      shared_.log->info("connections are accepted again");
+    is_exhausted_ = false;
+    hand_over(socket, from);
+  }
+  start();
+}
+
+void listener::after_failure(int error) {
+  switch (error) {
+  case EMFILE:
+  case ENFILE:
+  case ENOBUFS:
+  case ENOMEM:
+    // The connection stays in the kernel's queue and would wake this thread for nothing, over and over.
+    if (!is_exhausted_)
+      shared_.log->error("no connection can be accepted for now: {}; if it is about files, raise the limit (ulimit -n)",
+                         std::strerror(error));
+    is_exhausted_ = true;
+    pause_.expires_after(exhausted_pause);
+    pause_.async_wait([this](const error_code& ec) {
+      if (!ec)
+        accept_some();
+    });
+    return;
+  default:
+    // Nothing there, or a connection that ended before it was accepted.
+    return start();
+  }
+}
+
+void listener::hand_over(int socket, const sockaddr_storage& from) {
+  arrival came{socket, arrival::kind::full, address_key::of(from)};
+  const auto& limits = shared_.config.limits;
+  if (shared_.connections.fetch_add(1) >= limits.connections)
+    came.what = arrival::kind::reserve;
+  else if (!shared_.addresses.enter(came.from, limits.connections_per_address))
+    came.what = arrival::kind::reserve_of_address;
+  if (came.is_reserve())
+    shared_.connections.fetch_sub(1);
+  const auto least = std::ranges::min_element(workers_, {}, [](const auto& x) { return x->load(); });
+  auto& chosen = **least;
+  chosen.expect_connection();
+  asio::post(chosen.context(), [&chosen, came] { chosen.adopt(came); });
+}
+
+} // namespace troupe::http

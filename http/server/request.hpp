@@ -1,0 +1,77 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "http/server/caller.hpp"
+#include "http/server/role.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace troupe::http {
+
+enum class method : std::uint8_t { get, head, post, put, patch, delete_, options };
+
+inline constexpr std::size_t method_count = 7;
+
+/// "GET"
+std::string_view to_string(method x) noexcept;
+
+/// The method of that name; nothing if routes cannot have it.
+std::optional<method> method_from(std::string_view name) noexcept;
+
+/// Readable bytes that lie behind every body, so that a parser may read in wide steps. Their content means nothing.
+inline constexpr std::size_t body_padding = 64;
+
+/// A name and its value: a parameter of the path or the query, percent-decoded, or a header as it was sent.
+struct named_value {
+  std::string_view name;
+  std::string_view value;
+};
+
+/// All that a request is made of. Views into memory that belongs to someone else.
+struct request_parts {
+  http::method method = http::method::get;
+  /// As it was sent: "/rank/3/exists?all=1".
+  std::string_view target = {};
+  std::span<const named_value> path_parameters = {};
+  std::span<const named_value> query_parameters = {};
+  std::span<const named_value> headers = {};
+  /// Followed by `body_padding` readable bytes.
+  std::string_view body = {};
+  caller_ptr who = anonymous_caller();
+  /// When the last byte of the request had been read.
+  timestamp arrival = {};
+};
+
+/// A request that has arrived completely. It and every view that it gives are valid until the handler returns: a
+/// handler that answers later copies what it still needs. Not thread-safe, and not meant to leave its thread.
+class request {
+public:
+  explicit request(request_parts parts) noexcept : parts_(std::move(parts)) {}
+
+  /// HEAD is answered by the handler of GET, unless the path has one of its own.
+  http::method method() const noexcept { return parts_.method; }
+  std::string_view target() const noexcept { return parts_.target; }
+  /// What a `{name}` of the route's pattern stands for, decoded; never empty if the pattern has that name.
+  std::string_view path(std::string_view name) const noexcept;
+  /// The first parameter of the query with this name, decoded.
+  std::optional<std::string_view> query(std::string_view name) const noexcept;
+  /// The first header with this name, in whatever case, without blanks around it.
+  std::optional<std::string_view> header(std::string_view name) const noexcept;
+  /// Decoded from its chunks, if it came in such; followed by `body_padding` readable bytes.
+  std::string_view body() const noexcept { return parts_.body; }
+  /// Its role is at least what the route asks for. To be copied by who answers later.
+  const caller_ptr& who() const noexcept { return parts_.who; }
+  role caller() const noexcept { return parts_.who->grants; }
+  /// When the last byte of the request had been read.
+  timestamp arrival() const noexcept { return parts_.arrival; }
+
+private:
+  request_parts parts_;
+};
+
+} // namespace troupe::http

@@ -1,0 +1,95 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "http/server/observer.hpp"
+
+#include <prometheus/metric_family.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::http {
+
+/// How many durations fell into which range. Counting is one addition each to two counters that this thread has mostly
+/// for itself; any thread may do it, and any may read.
+class duration_histogram {
+public:
+  /// Upper bounds are 32 µs, 64 µs, … 33.6 s; above them there is one more bucket.
+  static constexpr std::size_t bounds = 21;
+  static constexpr std::uint64_t first_bound_ns = 32'000;
+
+  void add(duration x) noexcept;
+  /// Adds its counts to those of `sum`, which are not cumulative.
+  void add_to(std::array<std::uint64_t, bounds + 1>& counts, std::uint64_t& nanoseconds) const noexcept;
+
+private:
+  std::array<std::atomic<std::uint64_t>, bounds + 1> counts_{};
+  std::atomic<std::uint64_t> nanoseconds_{0};
+};
+
+/// What became of the items of batches, keys above all: one counter per code, "full" and "busy" among them.
+class item_counts {
+public:
+  void add(errc code, std::uint64_t items = 1) noexcept {
+    counts_[static_cast<std::size_t>(code) % errc_count].fetch_add(items, std::memory_order_relaxed);
+  }
+  std::uint64_t of(errc code) const noexcept {
+    return counts_[static_cast<std::size_t>(code) % errc_count].load(std::memory_order_relaxed);
+  }
+
+private:
+  std::array<std::atomic<std::uint64_t>, errc_count> counts_{};
+};
+
+/// Counts what a server does, for Prometheus: durations per route and class of status, how long requests waited, bytes,
+/// connections. Threads count apart from each other, without locks; what they have counted is summed when it is read.
+///
+/// There are as many time series as routes, whose names the program chooses, and as there are names in the tokens file;
+/// should there ever be more than `max_routes` or `max_callers`, the rest is counted together as "other".
+class request_metrics final : public observer {
+public:
+  static constexpr std::size_t max_routes = 128;
+  static constexpr std::size_t max_callers = 128;
+
+  request_metrics();
+  ~request_metrics() override;
+  request_metrics(const request_metrics&) = delete;
+  request_metrics& operator=(const request_metrics&) = delete;
+
+  void request_finished(const request_record& x) noexcept override;
+  void connection_opened() noexcept override;
+  void connection_closed() noexcept override;
+  void connection_refused() noexcept override;
+
+  /// For handlers, which know what became of the items of a request.
+  item_counts& items() noexcept { return *items_; }
+  /// The same, for answers that may come when the server and this are gone.
+  const std::shared_ptr<item_counts>& shared_items() const noexcept { return items_; }
+
+  /// Everything up to now. Counts that change meanwhile may be in one series already and not yet in another.
+  std::vector<prometheus::MetricFamily> collect() const;
+
+private:
+  struct series;
+  struct caller_series;
+  struct stripe;
+
+  /// So many threads count without ever meeting; more share.
+  static constexpr std::size_t stripe_count = 16;
+
+  stripe& mine() noexcept;
+
+  std::unique_ptr<std::array<stripe, stripe_count>> stripes_;
+  const std::shared_ptr<item_counts> items_ = std::make_shared<item_counts>();
+};
+
+/// The text format of Prometheus, version 0.0.4.
+std::string to_text(const std::vector<prometheus::MetricFamily>& families);
+
+} // namespace troupe::http

@@ -1,0 +1,78 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "http/server/status.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace troupe::http {
+
+inline constexpr std::string_view json_type = "application/json";
+inline constexpr std::string_view text_type = "text/plain; charset=utf-8";
+
+/// An answer. Content-Length, Date and Connection are the server's to add.
+struct response {
+  status code = status::ok;
+  std::string body = {};
+  /// Must outlive the response: a literal. Not sent where there is no body.
+  std::string_view content_type = json_type;
+  /// More headers, as they are sent: "Name: value\r\n" each. See `add_header`.
+  std::string headers = {};
+
+  /// Adds a header. Bytes that would end it early are replaced by blanks.
+  void add_header(std::string_view name, std::string_view value);
+
+  /// `body` is JSON text.
+  static response json(std::string body, status code = status::ok);
+  static response text(std::string body, status code = status::ok);
+  /// 204, which has no body.
+  static response no_content();
+  /// `{"detail":"…"}`
+  static response failure(status code, std::string_view detail);
+  /// The same, with the code that `status_of` has for the error.
+  static response failure(const error& e);
+};
+
+/// One request of one connection.
+struct exchange_id {
+  std::uint64_t connection = 0;
+  std::uint64_t number = 0;
+
+  friend bool operator==(const exchange_id&, const exchange_id&) = default;
+};
+
+/// Where responders deliver to: an io thread of the server, or a test. Both functions may be called from any thread.
+class answer_sink {
+public:
+  virtual ~answer_sink() = default;
+
+  virtual void deliver(exchange_id id, response&& answer) noexcept = 0;
+  /// The responder is gone and has not been used.
+  virtual void drop(exchange_id id) noexcept = 0;
+};
+
+/// The right, and the duty, to answer one request: once, from any thread, at once or later. An answer that comes after
+/// the client has gone, after its time was up, or after the server has stopped, goes nowhere. A responder that is
+/// destroyed unused answers with 500.
+class responder {
+public:
+  responder(std::shared_ptr<answer_sink> sink, exchange_id id) noexcept : sink_(std::move(sink)), id_(id) {}
+  responder(responder&& other) noexcept = default;
+  responder& operator=(responder&& other) noexcept;
+  ~responder();
+
+  /// Answers, which uses the responder up: `std::move(reply).send(…)`. Without effect on one that was moved from.
+  void send(response answer) && noexcept;
+  /// Sends `response::failure` of the same arguments.
+  void fail(status code, std::string_view detail) &&;
+  void fail(const error& e) &&;
+
+private:
+  std::shared_ptr<answer_sink> sink_;
+  exchange_id id_;
+};
+
+} // namespace troupe::http

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "http/server/response.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace troupe::http {
+
+/// What is not the handler's to say.
+struct framing {
+  /// An answer to HEAD has the headers of the answer to GET, and no body.
+  bool is_head = false;
+  bool keep_alive = true;
+  /// HTTP/1.0 closes unless told otherwise, HTTP/1.1 the other way round.
+  bool is_http_1_0 = false;
+  /// "Date: …\r\n"
+  std::string_view date = {};
+};
+
+/// Appends the answer as it goes over the wire.
+void append_response(std::string& out, const response& x, const framing& how);
+
+} // namespace troupe::http

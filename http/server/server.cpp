@@ -1,0 +1,162 @@
+#include "http/server/server.hpp"
+
+#include "http/server/descriptors.hpp"
+#include "http/server/listener.hpp"
+#include "http/server/shared_state.hpp"
+#include "http/server/worker.hpp"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <csignal>
+#include <exception>
+#include <mutex>
+#include <pthread.h>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace troupe::http {
+
+namespace asio = boost::asio;
+
+namespace {
+
+/// What the config says; else so many that they leave room for whom they ask.
+std::uint32_t threads_of(const config::http_config& config) {
+  return config.threads > 0 ? config.threads : std::clamp(std::thread::hardware_concurrency() / 2, 1U, 4U);
+}
+
+/// The config with as many connections as there are descriptors for.
+config::http_config within_descriptors(config::http_config config) {
+  const auto log = log::get("http");
+  const auto limit = raise_descriptor_limit();
+  if (!limit) {
+    log->warn("the number of connections is not set against the limit of open files: {}", to_string(limit.error()));
+    return config;
+  }
+  const auto open = open_descriptors();
+  const auto fitting =
+      connections_within(limit->now, open, worker::max_reserve * threads_of(config), config.limits.connections);
+  if (fitting < config.limits.connections)
+    log->warn("http.limits.connections is {}, and {} is what fits: {} files may be open, {} are, and the node may need "
+              "more; raise the limit (ulimit -n, LimitNOFILE=)",
+              config.limits.connections, fitting, limit->now, open);
+  else if (limit->now > limit->before)
+    log->info("the limit of open files was {}, and is {} now: room for {} connections", limit->before, limit->now,
+              fitting);
+  config.limits.connections = fitting;
+  return config;
+}
+
+/// Starts a thread that leaves signals to others.
+template <class F>
+std::thread start_thread(F f) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread result{std::move(f)};
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return result;
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+}
+
+} // namespace
+
+struct server::implementation {
+  implementation(const config::http_config& config, router routes, observer* watcher)
+      : shared(config, std::move(routes), watcher) {
+    for (std::uint32_t i = 0; i < threads_of(config); ++i)
+      workers.push_back(std::make_unique<worker>(shared));
+    accepting = std::make_unique<listener>(shared, workers);
+  }
+
+  void start() {
+    asio::post(workers.front()->context(), [this] { accepting->start(); });
+    for (auto& x : workers)
+      threads.push_back(start_thread([&w = *x] { w.run(); }));
+  }
+
+  void stop(duration patience) {
+    const std::lock_guard guard{stopping};
+    if (is_stopped)
+      return;
+    is_stopped = true;
+    const auto deadline = later(std::chrono::steady_clock::now(), patience);
+    asio::post(workers.front()->context(), [this, deadline] {
+      accepting->close();
+      // Behind the connections that were handed over, so none of them comes after it.
+      for (auto& x : workers)
+        asio::post(x->context(), [&w = *x, deadline] { w.drain(deadline); });
+    });
+    for (auto& x : threads)
+      x.join();
+    threads.clear();
+  }
+
+  shared_state shared;
+  std::vector<std::unique_ptr<worker>> workers;
+  std::unique_ptr<listener> accepting;
+  std::vector<std::thread> threads;
+  std::mutex stopping;
+  bool is_stopped = false;
+};
+
+server::server(std::unique_ptr<implementation> x) : implementation_(std::move(x)) {}
+
+server::~server() {
+  stop(duration::zero());
+}
+
+result<bound_socket> server::prepare(const config::http_config& config) {
+  if (const auto sound = credentials(config).reload(); !sound)
+    return tl::unexpected(sound.error());
+  return bound_socket::open("http", config.host, config.port);
+}
+
+result<std::unique_ptr<server>> server::start(const config::http_config& config, router routes, observer* watcher) {
+  auto door = prepare(config);
+  if (!door)
+    return tl::unexpected(door.error());
+  return start(config, std::move(routes), watcher, std::move(*door));
+}
+
+result<std::unique_ptr<server>> server::start(const config::http_config& config, router routes, observer* watcher,
+                                              bound_socket door) {
+  if (const auto& sound = routes.check(); !sound)
+    return tl::unexpected(sound.error());
+  try {
+    auto x = std::make_unique<implementation>(within_descriptors(config), std::move(routes), watcher);
+    if (const auto loaded = x->shared.keys.reload(); !loaded)
+      return tl::unexpected(loaded.error());
+    if (const auto opened = x->accepting->open(std::move(door)); !opened)
+      return tl::unexpected(opened.error());
+    if (config.tokens_file && !config.tls.certificate)
+      x->shared.log->info("tokens are sent without TLS: whoever can listen on the way can use them");
+    std::unique_ptr<server> started{new server{std::move(x)}};
+    // If a thread cannot be started, the destructor stops those that were.
+    started->implementation_->start();
+    return started;
+  } catch (const std::system_error& e) {
+    return fail(errc::io_error, std::string{"the HTTP server cannot be started: "} + e.what());
+  }
+}
+
+std::uint16_t server::port() const noexcept {
+  return implementation_->accepting->port();
+}
+
+result<void> server::reload_tokens() {
+  return implementation_->shared.keys.reload();
+}
+
+void server::stop(duration patience) {
+  implementation_->stop(patience);
+}
+
+} // namespace troupe::http

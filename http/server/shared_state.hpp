@@ -1,0 +1,38 @@
+#pragma once
+
+#include "base/log.hpp"
+#include "config/node_config.hpp"
+#include "http/server/address_counts.hpp"
+#include "http/server/credentials.hpp"
+#include "http/server/host_rule.hpp"
+#include "http/server/memory_budget.hpp"
+#include "http/server/observer.hpp"
+#include "http/server/router.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+namespace troupe::http {
+
+/// What all io threads of a server have in common. All of it outlives them.
+struct shared_state {
+  shared_state(const config::http_config& c, router r, observer* w)
+      : config(c), routes(std::move(r)), watcher(w), keys(config), hosts(config), log(log::get("http")),
+        receiving(std::max(config.limits.bodies_bytes, config.limits.body_bytes + config.limits.header_bytes)) {}
+
+  const config::http_config config;
+  const router routes;
+  observer* const watcher;
+  credentials keys;
+  const host_rule hosts;
+  const log::logger log;
+  /// For requests that are being received. One of them fits in any case.
+  memory_budget receiving;
+  /// Open, without those in the reserve.
+  std::atomic<std::uint32_t> connections{0};
+  address_counts addresses;
+};
+
+} // namespace troupe::http

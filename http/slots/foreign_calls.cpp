@@ -1,0 +1,121 @@
+#include "http/slots/foreign_calls.hpp"
+
+#include "actors/node/gateway/metadata_service.hpp"
+#include "http/server/json_text.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace troupe::http {
+
+space_ptr make_foreign_space(std::string name, std::uint32_t world_size) {
+  foreign_space out;
+  out.spec.name = std::move(name);
+  // Names are not part of an identity, and there is nothing else that tells these namespaces apart.
+  out.spec.model = out.spec.name;
+  out.spec.layout = "foreign";
+  out.spec.world_size = world_size;
+  out.options.automatic = world_size == 0;
+  out.options.slot_index = true;
+  out.options.origin = namespace_origin::wire;
+  out.id = out.spec.id();
+  return std::make_shared<const foreign_space>(std::move(out));
+}
+
+namespace {
+
+std::string not_initialized(const foreign_space& space) {
+  return "namespace \"" + space.spec.name + "\" is not initialized; do that first";
+}
+
+} // namespace
+
+std::optional<rejection> check_space(const request& r, const foreign_space& space, bool makes) {
+  if (r.who()->may_use(space.spec.name))
+    return std::nullopt;
+  if (makes)
+    return rejection{status::forbidden, "the token is limited to other namespaces than \"" + space.spec.name + "\""};
+  return rejection{status::not_found, not_initialized(space)};
+}
+
+void register_foreign_rank(const service_ptr& service, const space_ptr& space, rank_number rank, std::uint32_t pages,
+                           const space_limit& limit, std::function<void(result<void>)> then) {
+  service->register_rank(space->id, rank, pages, [=](result<void> registered) {
+    if (registered || registered.error().code != errc::unknown_namespace)
+      return then(std::move(registered));
+    service->describe({}, [=](result<std::vector<namespace_info>> known) {
+      if (!known)
+        return then(tl::unexpected<error>(std::move(known.error())));
+      const auto made =
+          std::ranges::count_if(*known, [&](const namespace_info& x) { return x.spec.name.starts_with(limit.prefix); });
+      if (std::cmp_greater_equal(made, limit.most))
+        return then(fail(errc::limit_exceeded, "namespace \"" + space->spec.name + "\" would be one more than the " +
+                                                   std::to_string(limit.most) +
+                                                   " that clients may make; remove one that is not used any more"));
+      service->add_namespace(space->spec, space->options, [=](result<void> added) {
+        if (!added)
+          return then(std::move(added));
+        service->register_rank(space->id, rank, pages, then);
+      });
+    });
+  });
+}
+
+void append_found(std::string& out, const std::vector<std::uint8_t>& codes) {
+  append_short_items(out, codes,
+                     [](char* to, std::uint8_t x) { return write_json(to, x == static_cast<std::uint8_t>(errc::ok)); });
+}
+
+void append_slots(std::string& out, const std::vector<location>& found) {
+  append_short_items(out, found, [](char* to, const location& x) {
+    return x.code() == errc::ok ? write_json(to, x.where.slot) : write_json(to, nullptr);
+  });
+}
+
+void fail_initialize(const shared_responder& to, const error& why) {
+  if (why.code == errc::busy)
+    return std::move(*to).fail(status::service_unavailable, why.text);
+  std::move(*to).fail(why);
+}
+
+void fail_call(const shared_responder& to, const error& why, const space_ptr& space, rank_number rank) {
+  switch (why.code) {
+  case errc::unknown_namespace:
+  case errc::out_of_range:
+    return std::move(*to).fail(status::not_found, "rank " + std::to_string(rank) + " of " + not_initialized(*space));
+  case errc::busy:
+    return std::move(*to).fail(status::service_unavailable, why.text);
+  default:
+    return std::move(*to).fail(why);
+  }
+}
+
+void finish_writing(const service_ptr& service, const space_ptr& space, rank_number rank, written_pages pages,
+                    const std::shared_ptr<refusals>& refused, const shared_responder& to) {
+  const auto end = [=, impossible = pages.impossible] {
+    refused->note("page numbers of rank " + std::to_string(rank), impossible, errc::out_of_range);
+    std::move(*to).send(response::no_content());
+  };
+  const auto release = [=, released = std::make_shared<std::vector<slot_number>>(std::move(pages.released))] {
+    if (released->empty())
+      return end();
+    service->reclaim(space->id, rank, std::move(*released), [=](result<std::vector<std::uint8_t>> codes) {
+      if (!codes)
+        return fail_call(to, codes.error(), space, rank);
+      refused->note("releases of rank " + std::to_string(rank), *codes);
+      end();
+    });
+  };
+  if (pages.written.empty())
+    return release();
+  service->confirm(space->id, rank, std::move(pages.written), [=](result<std::vector<std::uint8_t>> codes) {
+    if (!codes)
+      return fail_call(to, codes.error(), space, rank);
+    refused->note("confirmations of rank " + std::to_string(rank), *codes);
+    release();
+  });
+}
+
+} // namespace troupe::http

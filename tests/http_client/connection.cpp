@@ -1,0 +1,152 @@
+#include "tests/http_client/connection.hpp"
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/ssl/ssl_stream.hpp>
+#include <openssl/err.h>
+#include <optional>
+#include <utility>
+
+namespace troupe::client_detail {
+
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+using boost::system::error_code;
+using tcp = asio::ip::tcp;
+
+error to_error(const error_code& code, const endpoint& where, std::string_view what) {
+  const bool late = code == beast::error::timeout;
+  std::string text = where.authority;
+  text.append(": ").append(what).append(late ? ": it took too long" : ": " + code.message());
+  return {late ? errc::timeout : errc::unreachable, std::move(text)};
+}
+
+tl::unexpected<attempt_failure> failed(error why, bool may_have_arrived) {
+  return tl::unexpected(attempt_failure{std::move(why), may_have_arrived});
+}
+
+/// Both kinds of connection. `Stream` is the TCP stream, or TLS on top of it. Operations are asynchronous because only
+/// those can be given up; each is run to its end before the next begins.
+template <class Stream>
+class stream_connection final : public connection {
+public:
+  template <class... Ts>
+  explicit stream_connection(const endpoint& where, Ts&... xs) : where_(where), stream_(context_, xs...) {}
+
+  ~stream_connection() override {
+    error_code ignored;
+    // Without the goodbye of TLS: nothing that was asked for is outstanding.
+    beast::get_lowest_layer(stream_).socket().close(ignored);
+  }
+
+  attempt<void> connect(timestamp deadline) {
+    error_code code;
+    tcp::resolver resolver(context_);
+    const auto addresses = resolver.resolve(where_.host, where_.port, code);
+    if (code)
+      return failed(to_error(code, where_, "no address found"), false);
+    auto& lowest = beast::get_lowest_layer(stream_);
+    run(deadline, code,
+        [&](auto done) { lowest.async_connect(addresses, [done](error_code x, const tcp::endpoint&) { done(x); }); });
+    if (code)
+      return failed(to_error(code, where_, "cannot connect"), false);
+    lowest.socket().set_option(tcp::no_delay(true), code);
+    return handshake(deadline);
+  }
+
+  attempt<answer> exchange(std::string_view request, std::size_t max_answer_bytes, timestamp deadline) override {
+    reusable_ = false;
+    error_code code;
+    run(deadline, code, [&](auto done) {
+      asio::async_write(stream_, asio::buffer(request), [done](error_code x, std::size_t) { done(x); });
+    });
+    if (code)
+      return failed(to_error(code, where_, "cannot send the request"), true);
+    beast::http::response_parser<beast::http::string_body> parser;
+    parser.body_limit(max_answer_bytes);
+    run(deadline, code, [&](auto done) {
+      beast::http::async_read(stream_, buffer_, parser, [done](error_code x, std::size_t) { done(x); });
+    });
+    if (code == beast::http::error::body_limit)
+      return failed({errc::limit_exceeded,
+                     where_.authority + ": the answer has more than " + std::to_string(max_answer_bytes) + " bytes"},
+                    true);
+    if (code)
+      return failed(to_error(code, where_, "no answer"), true);
+    // Bytes behind the answer belong to nothing that was asked for.
+    reusable_ = parser.keep_alive() && buffer_.size() == 0;
+    return answer{parser.get().result_int(), std::move(parser.get().body())};
+  }
+
+  bool is_reusable() const noexcept override { return reusable_; }
+
+private:
+  /// Starts an operation by `start(done)` and runs it until it ends, by the deadline at the latest.
+  template <class Start>
+  void run(timestamp deadline, error_code& code, Start start) {
+    beast::get_lowest_layer(stream_).expires_at(deadline);
+    context_.restart();
+    start([&code](error_code x) { code = x; });
+    context_.run();
+  }
+
+  attempt<void> handshake(timestamp deadline) {
+    if constexpr (!std::is_same_v<Stream, beast::tcp_stream>) {
+      error_code code;
+      stream_.set_verify_mode(asio::ssl::verify_peer);
+      stream_.set_verify_callback(asio::ssl::host_name_verification(where_.host), code);
+      // Only names are sent, not addresses. What the library has a macro for, which casts in the old style.
+      error_code is_name;
+      asio::ip::make_address(where_.host, is_name);
+      if (is_name)
+        SSL_ctrl(stream_.native_handle(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, where_.host.data());
+      ERR_clear_error();
+      run(deadline, code, [&](auto done) { stream_.async_handshake(asio::ssl::stream_base::client, done); });
+      if (code)
+        return failed(to_error(code, where_, "no TLS"), false);
+    } else {
+      static_cast<void>(deadline);
+    }
+    return {};
+  }
+
+  endpoint where_;
+  asio::io_context context_{1};
+  Stream stream_;
+  beast::flat_buffer buffer_;
+  bool reusable_ = false;
+};
+
+template <class Connection>
+attempt<std::unique_ptr<connection>> connected(std::unique_ptr<Connection> x, timestamp deadline) {
+  if (auto done = x->connect(deadline); !done)
+    return tl::unexpected(std::move(done.error()));
+  return std::unique_ptr<connection>(std::move(x));
+}
+
+} // namespace
+
+attempt<std::unique_ptr<connection>> connection::open(const endpoint& where, asio::ssl::context* tls,
+                                                      timestamp deadline) {
+  try {
+    if (tls != nullptr)
+      return connected(std::make_unique<stream_connection<beast::ssl_stream<beast::tcp_stream>>>(where, *tls),
+                       deadline);
+    return connected(std::make_unique<stream_connection<beast::tcp_stream>>(where), deadline);
+  } catch (const boost::system::system_error& e) { // no descriptors left, for one
+    return failed({errc::unreachable, where.authority + ": " + e.what()}, false);
+  }
+}
+
+} // namespace troupe::client_detail

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "tests/http_client/endpoint.hpp"
+
+#include <boost/asio/ssl/context.hpp>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace troupe::client_detail {
+
+/// How an attempt failed.
+struct attempt_failure {
+  error why;
+  /// Whether the server may have got the request.
+  bool may_have_arrived = false;
+};
+
+template <class T>
+using attempt = tl::expected<T, attempt_failure>;
+
+struct answer {
+  unsigned status = 0;
+  std::string body;
+};
+
+/// One connection to a server, open. For one thread at a time; every call ends by its deadline.
+class connection {
+public:
+  virtual ~connection() = default;
+
+  /// Connects. `tls` is null for plain connections; else the server must show a certificate for its name. The one thing
+  /// without a limit of ours is looking up a name.
+  static attempt<std::unique_ptr<connection>> open(const endpoint& where, boost::asio::ssl::context* tls,
+                                                   timestamp deadline);
+
+  /// Sends the bytes of a request and reads the answer. After an error, the connection is of no use.
+  virtual attempt<answer> exchange(std::string_view request, std::size_t max_answer_bytes, timestamp deadline) = 0;
+
+  /// Whether the server lets another request follow, as far as it has said.
+  virtual bool is_reusable() const noexcept = 0;
+};
+
+} // namespace troupe::client_detail

@@ -1,0 +1,34 @@
+#include "tests/catch.hpp"
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+/// What an engine's process links: the client's wing alone. Asked of the linked programs, by the names of symbols and
+/// of shared libraries that stand in them.
+
+namespace {
+
+std::string contents(const char* program) {
+  std::ifstream stream{program, std::ios::binary};
+  return {std::istreambuf_iterator<char>{stream}, {}};
+}
+
+bool names(const std::string& program, const char* what) {
+  return program.find(what) != std::string::npos;
+}
+
+} // namespace
+
+TEST_CASE("an engine's program holds nothing of the node") {
+  const auto engine = contents(TROUPE_EXAMPLE_ENGINE);
+  const auto node = contents(TROUPE_PROGRAM);
+  // What both have proves that names can be found.
+  REQUIRE(names(engine, "libcaf_core"));
+  REQUIRE(names(engine, "coordinator_core"));
+  for (const auto* what : {"rocksdb", "prometheus", "5boost4asio", "registry_state", "allocator_state", "simdjson"}) {
+    CAPTURE(what);
+    CHECK(names(node, what));
+    CHECK_FALSE(names(engine, what));
+  }
+}

@@ -1,0 +1,123 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "base/identifiers.hpp"
+#include "gpu/kv_layout.hpp"
+#include "workload/replay/kv_tensors.hpp"
+#include "workload/replay/pattern.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe::replay {
+
+/// A byte of a block that is not what it must be.
+struct wrong_byte {
+  std::uint32_t layer = 0;
+  std::uint32_t part = 0;
+  std::uint32_t token = 0;
+  std::uint32_t head = 0;
+  /// Inside the head's content.
+  std::uint64_t content_offset = 0;
+  /// In the canonical page.
+  std::uint64_t page_offset = 0;
+  std::byte expected{};
+  std::byte found{};
+};
+
+/// "layer 3, V, token 7, head 0, byte 12 (page offset 4108): 0x3f, must be 0x80"
+std::string to_string(const wrong_byte& wrong);
+
+/// The paged KV cache of one rank of a replay, in host memory or in the memory of a GPU, with blocks handed out in
+/// scattered order, poisoned where nothing was loaded, and able to say what every byte of a block must be.
+///
+/// Addresses are computed here from the layout's index formula, not by the code that moves pages, so that a mistake
+/// there cannot hide from the comparison.
+///
+/// Blocks are taken and given back by one thread; fill, verify and poison of different blocks may run at once.
+class device_memory {
+public:
+  struct options {
+    kv_layout layout = kv_layout::split;
+    /// Of the order in which blocks are handed out.
+    std::uint64_t seed = 1;
+    /// The GPU that the tensors lie on; host memory if not given.
+    std::optional<int> gpu{};
+  };
+
+  /// Allocates and poisons the tensors. Errors: those of `make_kv_cache_view` and `kv_tensors::allocate`.
+  static result<device_memory> create(const kv_geometry& geometry, std::uint32_t blocks, const options& how);
+
+  /// The tensors, for a page mover. Valid as long as this object or the one it was moved to.
+  const kv_cache_view& view() const noexcept { return view_; }
+
+  std::uint32_t free_blocks() const noexcept { return static_cast<std::uint32_t>(free_.size()); }
+
+  /// `count` blocks, scattered; full where fewer are free (none is taken then).
+  result<std::vector<std::uint32_t>> take(std::size_t count);
+
+  /// Gives blocks back. Nothing is given back where one of them is out of range or not taken (not_owner).
+  result<void> give_back(std::span<const std::uint32_t> blocks);
+
+  /// Writes what the page of (key, rank) holds, as a forward pass would.
+  void fill(std::uint32_t block, const key_digest& key, rank_number rank);
+
+  /// The first byte, in the order of the page, that is not what (key, rank) must hold. The first `skip_tokens` tokens
+  /// are not looked at.
+  std::optional<wrong_byte> verify(std::uint32_t block, const key_digest& key, rank_number rank,
+                                   std::uint32_t skip_tokens = 0) const;
+
+  /// Overwrites the block, so that a load that moves nothing cannot pass.
+  void poison(std::uint32_t block);
+
+  /// Whether every byte of the block is poison.
+  bool is_poisoned(std::uint32_t block) const;
+
+  /// Why the GPU could not be written or read, if that has happened: nothing that this object says counts then. A block
+  /// that cannot be read never passes as right.
+  std::optional<error> failure() const;
+
+private:
+  device_memory() = default;
+
+  /// Where the content of one head, or of all heads and tokens that follow in memory, begins.
+  std::byte* address(std::uint32_t layer, std::uint32_t block, std::uint32_t part, std::uint32_t token,
+                     std::uint32_t head) const noexcept;
+
+  /// Memory of the host through which a block is seen: the block itself, or a copy of it.
+  class window;
+
+  /// Calls visit(bytes, page offset) for the pieces of a block in page order, from `first_token` on in each part, until
+  /// it returns false.
+  template <class Visit>
+  void for_each_piece(const window& block, std::uint32_t first_token, Visit visit) const;
+  void note(const result<void>& done) const;
+
+  wrong_byte locate(std::uint64_t page_offset) const noexcept;
+
+  kv_layout layout_ = kv_layout::split;
+  kv_cache_view view_;
+  /// Of each layer.
+  std::vector<kv_layer_shape> shapes_;
+  kv_tensors tensors_;
+  struct failure_note {
+    std::mutex mutex;
+    std::optional<error> first;
+  };
+  std::unique_ptr<failure_note> failure_ = std::make_unique<failure_note>();
+  std::vector<std::uint32_t> free_;
+  std::vector<bool> taken_;
+};
+
+/// A plausible geometry whose page has `page_bytes` bytes, for `--page-bytes`: K and V of 2-byte elements, heads of
+/// 128 (or 64), up to 8 heads, 16 tokens a block, more where that keeps the layers below 129. Errors: invalid_argument
+/// with the rule (a multiple of 4 KiB from 4 KiB to 256 MiB).
+result<kv_geometry> geometry_for_page_bytes(std::uint64_t page_bytes);
+
+} // namespace troupe::replay

@@ -1,0 +1,118 @@
+#include "workload/replay/trace.hpp"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace troupe::replay {
+
+namespace {
+
+constexpr std::string_view form = "loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS (any trailing part may be left "
+                                  "out; default loogle:100,20480,20,128)";
+
+/// Above this no number of a spec makes sense.
+constexpr std::uint64_t number_max = std::uint64_t{1} << 32;
+
+constexpr std::uint64_t blocks_max = std::uint64_t{1} << 28;
+
+constexpr std::size_t groups_in_use = 16;
+
+/// SplitMix64: fixed, so that the same parameters give the same trace everywhere.
+class fixed_sequence {
+public:
+  /// 0 … n - 1
+  std::size_t below(std::size_t n) noexcept {
+    state_ += 0x9e3779b97f4a7c15ULL;
+    auto x = state_;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+    return static_cast<std::size_t>(((x >> 32) * n) >> 32);
+  }
+
+private:
+  std::uint64_t state_ = 0;
+};
+
+struct open_group {
+  std::uint64_t group;
+  std::uint64_t asked;
+};
+
+} // namespace
+
+result<loogle_spec> parse_loogle(std::string_view text) {
+  constexpr std::string_view prefix = "loogle";
+  const auto malformed = [&](std::string_view what) {
+    return fail(errc::invalid_argument, fmt::format("{}: {}; the form is {}", text, what, form));
+  };
+  if (!text.starts_with(prefix))
+    return malformed("no generator of this name");
+  loogle_spec spec;
+  auto rest = text.substr(prefix.size());
+  if (rest.empty() || rest == ":")
+    return spec;
+  const std::array<std::uint64_t*, 4> fields{&spec.groups, &spec.prefix_tokens, &spec.queries, &spec.query_tokens};
+  for (std::size_t i = 0; !rest.empty(); ++i) {
+    if (rest.front() != (i == 0 ? ':' : ','))
+      return malformed(fmt::format("'{}' is out of place", rest));
+    if (i == fields.size())
+      return malformed("more than 4 numbers");
+    rest.remove_prefix(1);
+    const auto* end = rest.data() + rest.size();
+    const auto [stop, code] = std::from_chars(rest.data(), end, *fields[i]);
+    if (code != std::errc{} || *fields[i] > number_max)
+      return malformed(fmt::format("'{}' is not an integer from 0 to 2^32", rest.substr(0, rest.find(','))));
+    rest.remove_prefix(static_cast<std::size_t>(stop - rest.data()));
+  }
+  if (spec.groups == 0 || spec.queries == 0)
+    return malformed("there must be at least 1 group and 1 query");
+  return spec;
+}
+
+result<std::vector<trace_request>> make_loogle(const loogle_spec& spec, std::uint32_t block_tokens,
+                                               std::optional<std::size_t> limit) {
+  if (block_tokens == 0)
+    return fail(errc::invalid_argument, "a trace cannot be generated for blocks of 0 tokens");
+  const auto tokens = spec.prefix_tokens + spec.query_tokens;
+  const auto shared = spec.prefix_tokens / block_tokens;
+  const auto blocks = tokens / block_tokens;
+  if (blocks == 0)
+    return fail(errc::invalid_argument,
+                fmt::format("a request of {} tokens has no full block of {} tokens", tokens, block_tokens));
+  // Each factor is checked before the product, which could wrap; with fewer than 2^28 requests no id wraps either.
+  const auto all = std::max(spec.groups, spec.queries) > blocks_max ? blocks_max + 1 : spec.groups * spec.queries;
+  const auto count = limit ? std::min<std::uint64_t>(*limit, all) : all;
+  if (all > blocks_max || count > blocks_max / blocks)
+    return fail(errc::limit_exceeded,
+                fmt::format("{} requests of {} blocks are more than this generator makes ({} blocks in all)", count,
+                            blocks, blocks_max));
+  // Ids are numbered through: first the prefixes of all groups, then what the requests have for themselves.
+  const auto own = blocks - shared;
+  std::vector<trace_request> requests;
+  requests.reserve(count);
+  std::vector<open_group> in_use;
+  std::uint64_t next_group = 0;
+  fixed_sequence sequence;
+  while (requests.size() < count) {
+    while (in_use.size() < groups_in_use && next_group < spec.groups)
+      in_use.push_back({next_group++, 0});
+    const auto chosen = sequence.below(in_use.size());
+    auto& [group, asked] = in_use[chosen];
+    auto& request = requests.emplace_back();
+    request.timestamp_ms = requests.size() - 1;
+    request.input_length = tokens;
+    request.hash_ids.reserve(blocks);
+    for (std::uint64_t i = 0; i < shared; ++i)
+      request.hash_ids.push_back(group * shared + i);
+    for (std::uint64_t i = 0; i < own; ++i)
+      request.hash_ids.push_back(spec.groups * shared + (group * spec.queries + asked) * own + i);
+    if (++asked == spec.queries)
+      in_use.erase(in_use.begin() + static_cast<std::ptrdiff_t>(chosen));
+  }
+  return requests;
+}
+
+} // namespace troupe::replay
