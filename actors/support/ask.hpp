@@ -1,6 +1,5 @@
 #pragma once
 
-#include "actors/support/lent_thread.hpp"
 #include "messages/messages.hpp"
 
 #include <atomic>
@@ -52,8 +51,7 @@ private:
 
 /// Asks an actor from a thread that belongs to none, and does not wait: `then` gets a `result<Reply>`, in the thread of
 /// the actor that answers. It must be short, must not throw, and usually hands the answer on to a thread of its own.
-/// There is no time limit: who needs one has to keep it. While the calling thread is on offer (`lent_thread::offer`),
-/// the actor may do its work there.
+/// There is no time limit: who needs one has to keep it.
 template <class Reply, class Handle, class Then, class... Ts>
 void ask(caf::actor_system& system, const Handle& to, Then then, Ts&&... xs) {
   using asked = caf::detail::type_list<typename caf::detail::implicit_conversions<std::decay_t<Ts>>::type...>;
@@ -71,7 +69,7 @@ void ask(caf::actor_system& system, const Handle& to, Then then, Ts&&... xs) {
       system.next_actor_id(), system.node(), &system, config, std::move(then));
   caf::actor_cast<caf::strong_actor_ptr>(to)->enqueue(
       receiver, caf::message_id(1).with_category(caf::message_id::normal_message_category),
-      caf::make_message(std::forward<Ts>(xs)...), lent_thread::on_offer());
+      caf::make_message(std::forward<Ts>(xs)...), nullptr);
 }
 
 } // namespace troupe

@@ -146,7 +146,6 @@ bool metadata_service::refuse_writer(const namespace_id& space, const callback<T
 
 void metadata_service::exists(const namespace_id& space, rank_number rank, std::vector<key_digest> keys,
                               callback<codes> then) const {
-  const lent_thread::offer to_shards(system_);
   split<result_codes>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
     return exists_request{space, rank, std::move(part)};
   });
@@ -155,7 +154,6 @@ void metadata_service::exists(const namespace_id& space, rank_number rank, std::
 void metadata_service::protect(const namespace_id& space, rank_number rank, bool complete_only, duration protect_for,
                                std::uint32_t readers_share, std::vector<key_digest> keys,
                                callback<locations> then) const {
-  const lent_thread::offer to_shards(system_);
   split<locate_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
     return protect_request{space, rank, complete_only, protect_for, std::move(part), readers_share};
   });
@@ -241,7 +239,6 @@ void metadata_service::clear(const namespace_id& space, rank_number rank, callba
 void metadata_service::locate(const namespace_id& space, rank_number rank, const ticket& lease, duration lease_for,
                               const lease_bounds& bounds, std::vector<key_digest> keys,
                               callback<locations> then) const {
-  const lent_thread::offer to_shards(system_);
   split<locate_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions&) {
     return locate_request{space, rank, lease, lease_for, std::move(part), bounds};
   });
@@ -371,7 +368,6 @@ void metadata_service::match(const namespace_id& space, const ticket& lease, dur
           return then(tl::unexpected<error>(*refused->refused));
         then(matched);
       });
-  const lent_thread::offer to_shards(system_);
   // Once all are asked, the joined value may be gone at any moment: nothing here reads it.
   for (std::size_t i = 0; i < batches.size(); ++i) {
     const auto asked = static_cast<std::uint32_t>(batches[i].items.size());
