@@ -88,8 +88,8 @@ std::string name_of(std::size_t i) {
 
 class hooks {
 public:
-  hooks(key_source source, std::uint32_t blocks_per_chunk, std::size_t waiting, std::size_t running)
-      : state_(options(source, blocks_per_chunk)), tokens_(prompt_tokens), hashes_(prompt_tokens / block_tokens),
+  hooks(key_source source, std::uint32_t blocks_per_page, std::size_t waiting, std::size_t running)
+      : state_(options(source, blocks_per_page)), tokens_(prompt_tokens), hashes_(prompt_tokens / block_tokens),
         waiting_(waiting) {
     std::iota(tokens_.begin(), tokens_.end(), token_id{1});
     for (std::size_t i = 0; i < hashes_.size(); ++i)
@@ -134,10 +134,10 @@ public:
   void build() { state_.build_connector_meta({.cached_requests = running_}, std::chrono::steady_clock::now()); }
 
 private:
-  static scheduler_options options(key_source source, std::uint32_t blocks_per_chunk) {
+  static scheduler_options options(key_source source, std::uint32_t blocks_per_page) {
     scheduler_options out;
     out.space = namespace_id{1, 2};
-    out.keys = {source, block_tokens, blocks_per_chunk};
+    out.keys = {source, block_tokens, blocks_per_page};
     out.lookups_max = 100'000;
     out.lease = std::chrono::hours(1);
     out.lookup_patience = std::chrono::hours(1);

@@ -18,8 +18,8 @@ namespace {
 using digest256 = std::array<std::byte, 32>;
 using byte_view = std::span<const std::byte>;
 
-/// Parent of a request's first chunk. As long as any other parent, so that where it ends in what is hashed does not
-/// depend on the chunk.
+/// Parent of a request's first page. As long as any other parent, so that where it ends in what is hashed does not
+/// depend on the page.
 constexpr digest256 rolling_root{};
 
 /// The thread's own; says once where OpenSSL lacks it.
@@ -116,14 +116,14 @@ std::string scope_text(key_source source, const key_scope& scope) {
   return out;
 }
 
-/// The scope of all chunks that end behind `first_token`, up to the next item.
+/// The scope of all pages that end behind `first_token`, up to the next item.
 struct item_scope {
   std::uint32_t first_token = 0;
   digest256 scope{};
 };
 
 /// Folds the items into the scope one after the other, by position in the request: then the scope at a token depends on
-/// nothing but the items before it, neither on what follows nor on how many tokens a chunk has.
+/// nothing but the items before it, neither on what follows nor on how many tokens a page has.
 bool fold(const digest256& scope, std::span<const multimodal_item> items, std::vector<item_scope>& out) {
   std::vector<multimodal_item> sorted(items.begin(), items.end());
   std::ranges::sort(sorted, {}, [](const multimodal_item& x) { return std::tie(x.first_token, x.tokens, x.hash); });
@@ -174,16 +174,16 @@ std::array<std::byte, 32> rolling_hash(std::span<const std::byte> parent, std::s
   return roll(parent, tokens, out) ? out : digest256{};
 }
 
-/// A link is one step of the hash chain: a chunk with `rolling_chunk_hash`, a block with the others.
+/// A link is one step of the hash chain: a page with `rolling_chunk_hash`, a block with the others.
 struct key_chain::state {
   state(const key_chain_options& options, const key_scope& key_scope, std::span<const multimodal_item> items)
       : source(options.source) {
     const std::uint64_t block_tokens = std::max(options.block_tokens, 1U);
-    const std::uint64_t blocks_per_chunk = std::max(options.blocks_per_chunk, 1U);
-    chunk_tokens = block_tokens * blocks_per_chunk;
+    const std::uint64_t blocks_per_page = std::max(options.blocks_per_page, 1U);
+    page_tokens = block_tokens * blocks_per_page;
     const auto rolling = source == key_source::rolling_chunk_hash;
-    link_tokens = rolling ? chunk_tokens : block_tokens;
-    links_per_chunk = rolling ? 1 : blocks_per_chunk;
+    link_tokens = rolling ? page_tokens : block_tokens;
+    links_per_page = rolling ? 1 : blocks_per_page;
     usable = sha256().digest({bytes_of(scope_text(source, key_scope))}, scope) && fold(scope, items, items_ahead);
   }
 
@@ -221,13 +221,13 @@ struct key_chain::state {
   }
 
   void end_link() {
-    // Without a hash there is no key, and none of the chunks behind has one.
-    if (usable && links % links_per_chunk == 0)
+    // Without a hash there is no key, and none of the pages behind has one.
+    if (usable && links % links_per_page == 0)
       add_key();
   }
 
   void add_key() {
-    const auto end = chunk_tokens * (keys.size() + 1);
+    const auto end = page_tokens * (keys.size() + 1);
     for (; items_folded < items_ahead.size() && items_ahead[items_folded].first_token < end; ++items_folded)
       scope = items_ahead[items_folded].scope;
     digest256 out;
@@ -243,11 +243,11 @@ struct key_chain::state {
 
   key_source source;
   bool usable = true;
-  std::uint64_t chunk_tokens = 0;
+  std::uint64_t page_tokens = 0;
   std::uint64_t link_tokens = 0;
-  std::uint64_t links_per_chunk = 0;
+  std::uint64_t links_per_page = 0;
 
-  /// Of the last full chunk.
+  /// Of the last full page.
   digest256 scope{};
   std::vector<item_scope> items_ahead;
   std::size_t items_folded = 0;

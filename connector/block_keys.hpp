@@ -14,14 +14,14 @@
 
 namespace troupe::connector {
 
-/// Where the content address of a chunk comes from.
+/// Where the content address of a page comes from.
 enum class key_source : std::uint8_t {
-  /// The engine's hash of the chunk's last block, which is chained over everything before it.
+  /// The engine's hash of the page's last block, which is chained over everything before it.
   engine_hashes,
   /// vLLM's HF3FS connector: MD5 over the parent's hexadecimal digest and the text of the block's token ids; see
   /// `md5_block_hash`.
   md5_chain,
-  /// LMCache: hash over the parent's hash and the chunk's tokens as big-endian 32-bit numbers; here with SHA-256.
+  /// LMCache: hash over the parent's hash and the page's tokens as big-endian 32-bit numbers; here with SHA-256.
   rolling_chunk_hash,
 };
 
@@ -52,27 +52,28 @@ struct key_chain_options {
   /// Tokens of one block, as the engine's scheduler counts them. 0 counts as 1.
   std::uint32_t block_tokens = 16;
   /// Blocks of one key. 0 counts as 1.
-  std::uint32_t blocks_per_chunk = 1;
+  std::uint32_t blocks_per_page = 1;
 };
 
-/// The keys of one request's full chunks, computed as tokens (or the engine's hashes) become known, each token once.
+/// The keys of one request's full pages, computed as tokens (or the engine's hashes) become known, each token once. A
+/// page is the tokens of one key, in one block or several that follow each other; each rank stores its bytes of them.
 ///
 /// key(i) = first 128 bits of SHA-256(scope(i) ‖ hash(i)), never null. SHA-256, because keys of different tenants lie
 /// in one index, and what a tenant writes into a prompt must not let him choose a key. That holds as far as hash(i)
 /// does: not with `md5_chain`, nor with engines that hash with something weaker, among tenants with the same
 /// `cache_salt`.
 ///
-/// hash(i) is what `key_source` says: the rolling hash of the chunk, or the engine's or MD5's (32 hexadecimal digits)
-/// of the chunk's last block. So with the latter two, chunks of four blocks have the keys of every fourth block.
+/// hash(i) is what `key_source` says: the rolling hash of the page, or the engine's or MD5's (32 hexadecimal digits)
+/// of the page's last block. So with the latter two, pages of four blocks have the keys of every fourth block.
 ///
 /// scope(i) is a digest of the source's name and the `key_scope`, into which the multimodal items are folded that begin
-/// before the end of chunk i: one after the other in the order of their positions, whatever order they are given in,
-/// each with its position, length and hash. An item changes the keys of the chunk in which it begins, and all keys
-/// behind. Its length counts although part of it may lie behind the chunk: tokens of an image may attend to all of it.
+/// before the end of page i: one after the other in the order of their positions, whatever order they are given in,
+/// each with its position, length and hash. An item changes the keys of the page in which it begins, and all keys
+/// behind. Its length counts although part of it may lie behind the page: tokens of an image may attend to all of it.
 ///
 /// Where OpenSSL lacks an algorithm, which is logged, there are no keys, and nothing is cached.
 ///
-/// Memory: 16 bytes per chunk, 36 per multimodal item, and the tokens of the one chunk that is not full. A chain that
+/// Memory: 16 bytes per page, 36 per multimodal item, and the tokens of the one page that is not full. A chain that
 /// was moved from can only be assigned to or destroyed. One thread at a time; chains share nothing.
 class key_chain {
 public:
@@ -93,7 +94,7 @@ public:
   /// Tokens that were added.
   std::uint32_t known_tokens() const noexcept;
 
-  /// Of all full chunks: of those whose tokens were added or, with `engine_hashes`, whose hashes were, however many
+  /// Of all full pages: of those whose tokens were added or, with `engine_hashes`, whose hashes were, however many
   /// tokens were. Valid until more is added.
   std::span<const key_digest> keys() const noexcept;
 

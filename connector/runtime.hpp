@@ -41,8 +41,8 @@ struct runtime_options {
 /// What both halves of one engine must agree on.
 struct engine_options {
   parallel_layout parallel;
-  /// Tokens of a block, as one worker's tensors hold them. A page of the namespace is a whole number of blocks: that
-  /// many make one chunk, which is what has a key.
+  /// Tokens of a block, as one worker's tensors hold them. A page of the namespace is a whole number of blocks,
+  /// which together have one key.
   std::uint32_t block_tokens = 16;
   key_source keys = key_source::rolling_chunk_hash;
   /// Whether tokens that the model has generated are saved, and not only those of prompts.

@@ -49,7 +49,7 @@ void connector_stats::aggregate(const connector_stats& other) {
   num_transfer_task += other.num_transfer_task;
   saved_bytes += other.saved_bytes;
   loaded_bytes += other.loaded_bytes;
-  skipped_chunks += other.skipped_chunks;
+  skipped_pages += other.skipped_pages;
   hit_tokens += other.hit_tokens;
   extend(queue_wait, other.queue_wait);
   extend(metadata_duration, other.metadata_duration);
@@ -74,7 +74,7 @@ std::vector<std::pair<std::string, double>> connector_stats::reduce() const {
   times("load duration", load_duration);
   number("Saved bytes", saved_bytes);
   number("Loaded bytes", loaded_bytes);
-  number("Skipped chunks", skipped_chunks);
+  number("Skipped pages", skipped_pages);
   number("Hit tokens", hit_tokens);
   times("queue wait", queue_wait);
   times("metadata duration", metadata_duration);
@@ -113,11 +113,11 @@ const std::vector<metric_description>& metric_descriptions() {
       {"vllm:troupe_num_transfer_task", kind::counter, "Saves and loads that ended.", {}, "num_transfer_task"},
       {"vllm:troupe_saved_bytes", kind::counter, "Payload bytes that were saved.", {}, "saved_bytes"},
       {"vllm:troupe_loaded_bytes", kind::counter, "Payload bytes that were loaded.", {}, "loaded_bytes"},
-      {"vllm:troupe_skipped_chunks",
+      {"vllm:troupe_skipped_pages",
        kind::counter,
-       "Chunks that were not saved because the cache had them.",
+       "Pages that were not saved because the cache had them.",
        {},
-       "skipped_chunks"},
+       "skipped_pages"},
       {"vllm:troupe_hit_tokens", kind::counter, "Tokens that were loaded.", {}, "hit_tokens"},
       {"vllm:troupe_queue_wait_seconds", kind::histogram, "How long saves and loads waited before they began.",
        transfer_buckets(), "queue_wait"},

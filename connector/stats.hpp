@@ -25,8 +25,8 @@ struct connector_stats {
   /// Payload bytes.
   std::uint64_t saved_bytes = 0;
   std::uint64_t loaded_bytes = 0;
-  /// Chunks that were in the cache already when they were to be saved.
-  std::uint64_t skipped_chunks = 0;
+  /// Pages that were in the cache already when they were to be saved.
+  std::uint64_t skipped_pages = 0;
   /// Tokens that were loaded.
   std::uint64_t hit_tokens = 0;
   /// Seconds that tasks waited before they were handed on, one per task.

@@ -105,9 +105,9 @@ using store_id = std::uint64_t;
 struct load_op {
   session_id session = 0;
   std::string request;
-  /// One per chunk.
+  /// One per page.
   std::vector<key_digest> keys;
-  /// `blocks_per_chunk` for each key. `null_block` where nothing may be written, because the engine has computed those
+  /// `blocks_per_page` for each key. `null_block` where nothing may be written, because the engine has computed those
   /// tokens itself and other requests may be reading them.
   std::vector<block_id> blocks;
 
@@ -119,12 +119,12 @@ struct store_op {
   store_id id = 0;
   session_id session = 0;
   std::string request;
-  /// Position of `keys[0]` in the request, in chunks.
-  std::uint32_t first_chunk = 0;
-  /// The key before `keys[0]`; null for the first chunk.
+  /// Position of `keys[0]` in the request, in pages.
+  std::uint32_t first_page = 0;
+  /// The key before `keys[0]`; null for the first page.
   key_digest parent;
   std::vector<key_digest> keys;
-  /// `blocks_per_chunk` for each key.
+  /// `blocks_per_page` for each key.
   std::vector<block_id> blocks;
 
   friend bool operator==(const store_op&, const store_op&) = default;
@@ -162,10 +162,10 @@ struct finished_requests {
   std::vector<std::string> received;
 };
 
-/// What became of a store, chunk by chunk, on one worker.
+/// What became of a store, page by page, on one worker.
 struct store_outcome {
   store_id id = 0;
-  /// 1 where the chunk is in the cache: written now, or there already.
+  /// 1 where the page is in the cache: written now, or there already.
   std::vector<std::uint8_t> stored;
 
   friend bool operator==(const store_outcome&, const store_outcome&) = default;
@@ -180,7 +180,7 @@ struct worker_output {
   std::vector<store_outcome> stores{};
 };
 
-/// A chunk has come into the cache, or is there no more, as far as this engine knows. For `take_events`.
+/// A page has come into the cache, or is there no more, as far as this engine knows. For `take_events`.
 struct cache_event {
   enum class kind : std::uint8_t { stored, removed, all_cleared };
   kind what = kind::stored;
@@ -189,7 +189,7 @@ struct cache_event {
   /// Of the first key.
   key_digest parent;
   /// Tokens of one key.
-  std::uint32_t chunk_tokens = 0;
+  std::uint32_t page_tokens = 0;
 
   friend bool operator==(const cache_event&, const cache_event&) = default;
 };

@@ -32,7 +32,7 @@ struct tensor_view {
 
 /// The whole paged KV cache of one rank: one tensor per layer, in the order of the model's layers.
 ///
-/// A block of the engine is a block of the geometry, or a part of it: where pages are chunks of several of the engine's
+/// A block of the engine is a block of the geometry, or a part of it: where a page is several of the engine's
 /// blocks, `blocks_per_page` of them make one page, each with its share of the geometry's `block_tokens`.
 struct kv_cache_view {
   kv_geometry geometry;

@@ -154,7 +154,7 @@ result<std::unique_ptr<scheduler_half>> make_scheduler_half(caf::actor_system& s
   options.lookups_max = node.client.transfer.max_tasks;
   options.lease = std::min(engine.lease, attached->limits.lease);
   options.lookup_patience = engine.lookup_patience;
-  options.store_chunks_max = attached->limits.batch_keys;
+  options.store_pages_max = attached->limits.batch_keys;
   options.save_generated = engine.save_generated;
   return std::make_unique<live_scheduler_half>(system, std::move(client), options);
 }

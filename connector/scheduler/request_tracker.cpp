@@ -13,16 +13,16 @@ void request_tracker::add(const token_range& tokens, const hash_range& hashes) {
     usable_ = false;
 }
 
-std::uint32_t request_tracker::chunks_to_look_up() const noexcept {
+std::uint32_t request_tracker::pages_to_look_up() const noexcept {
   const auto known = keys_.known_tokens();
   if (!usable_ || known == 0)
     return 0;
-  return std::min(static_cast<std::uint32_t>(keys_.keys().size()), (known - 1) / chunk_tokens());
+  return std::min(static_cast<std::uint32_t>(keys_.keys().size()), (known - 1) / page_tokens());
 }
 
 std::uint32_t request_tracker::new_tokens(std::uint32_t computed) noexcept {
   computed_ = computed;
-  const auto end = lookup_.matched * chunk_tokens();
+  const auto end = lookup_.matched * page_tokens();
   return end > computed ? end - computed : 0;
 }
 
@@ -34,8 +34,8 @@ bool request_tracker::allocated(std::span<const block_id> blocks, std::uint32_t 
     return false;
   grow();
   for (std::uint32_t i = 0; i < lookup_.matched; ++i)
-    if (chunks_[i] != chunk::storing)
-      chunks_[i] = chunk::stored;
+    if (pages_[i] != page_state::storing)
+      pages_[i] = page_state::stored;
   if (external_tokens == 0 || !may_load())
     return false;
   load_first_ = computed_;
@@ -45,9 +45,9 @@ bool request_tracker::allocated(std::span<const block_id> blocks, std::uint32_t 
   return true;
 }
 
-chunk_range request_tracker::load_range() const noexcept {
-  const auto end = (load_last_ + chunk_tokens() - 1) / chunk_tokens();
-  return {load_first_ / chunk_tokens(), std::min(end, static_cast<std::uint32_t>(keys_.keys().size()))};
+page_range request_tracker::load_range() const noexcept {
+  const auto end = (load_last_ + page_tokens() - 1) / page_tokens();
+  return {load_first_ / page_tokens(), std::min(end, static_cast<std::uint32_t>(keys_.keys().size()))};
 }
 
 load_op request_tracker::take_load() {
@@ -57,8 +57,8 @@ load_op request_tracker::take_load() {
   out.session = session_;
   out.request = name_;
   out.keys.assign(keys_.keys().begin() + first, keys_.keys().begin() + last);
-  out.blocks.reserve(out.keys.size() * shape_.blocks_per_chunk);
-  for (auto b = first * shape_.blocks_per_chunk; b < last * shape_.blocks_per_chunk; ++b) {
+  out.blocks.reserve(out.keys.size() * shape_.blocks_per_page);
+  for (auto b = first * shape_.blocks_per_page; b < last * shape_.blocks_per_page; ++b) {
     // Blocks that are computed already may be shared with requests that run now.
     const auto begin = b * shape_.block_tokens;
     const bool wanted = begin + shape_.block_tokens > load_first_ && begin < load_last_ && b < blocks_.size();
@@ -70,25 +70,25 @@ load_op request_tracker::take_load() {
 void request_tracker::mark_failed(std::span<const block_id> failed) {
   if (phase_ != phase::loading)
     return;
-  const auto last = std::min<std::size_t>(blocks_.size(), std::size_t{load_range().last} * shape_.blocks_per_chunk);
+  const auto last = std::min<std::size_t>(blocks_.size(), std::size_t{load_range().last} * shape_.blocks_per_page);
   for (std::size_t b = load_first_ / shape_.block_tokens; b < last; ++b)
     if (std::binary_search(failed.begin(), failed.end(), blocks_[b]))
       load_failed_.push_back(static_cast<block_id>(b));
 }
 
-std::vector<chunk_range> request_tracker::loaded() {
-  std::vector<chunk_range> out;
+std::vector<page_range> request_tracker::loaded() {
+  std::vector<page_range> out;
   if (phase_ != phase::loading)
     return out;
   phase_ = phase::active;
   std::sort(load_failed_.begin(), load_failed_.end());
   for (const auto block : load_failed_) {
-    const auto i = block / shape_.blocks_per_chunk;
+    const auto i = block / shape_.blocks_per_page;
     if (!out.empty() && out.back().last > i)
       continue;
-    // A store from before a preemption may not be reported yet: it will say what became of the chunk.
-    if (chunks_[i] != chunk::storing) {
-      chunks_[i] = chunk::unknown;
+    // A store from before a preemption may not be reported yet: it will say what became of the page.
+    if (pages_[i] != page_state::storing) {
+      pages_[i] = page_state::unknown;
       cursor_ = std::min(cursor_, i);
     }
     if (!out.empty() && out.back().last == i)
@@ -114,30 +114,30 @@ void request_tracker::preempt() {
 }
 
 void request_tracker::grow() {
-  const auto size = std::max(keys_.keys().size(), chunks_.size());
-  chunks_.resize(size, chunk::unknown);
+  const auto size = std::max(keys_.keys().size(), pages_.size());
+  pages_.resize(size, page_state::unknown);
   attempts_.resize(size, 0);
 }
 
 bool request_tracker::storable(std::uint32_t i) const noexcept {
-  const auto first = blocks_.begin() + std::ptrdiff_t{i} * shape_.blocks_per_chunk;
-  return std::find(first, first + shape_.blocks_per_chunk, null_block) == first + shape_.blocks_per_chunk;
+  const auto first = blocks_.begin() + std::ptrdiff_t{i} * shape_.blocks_per_page;
+  return std::find(first, first + shape_.blocks_per_page, null_block) == first + shape_.blocks_per_page;
 }
 
-std::vector<chunk_range> request_tracker::take_stores(std::uint32_t computed_after, std::uint32_t limit,
-                                                      std::uint32_t attempts_max) {
-  std::vector<chunk_range> out;
+std::vector<page_range> request_tracker::take_stores(std::uint32_t computed_after, std::uint32_t limit,
+                                                     std::uint32_t attempts_max) {
+  std::vector<page_range> out;
   if (!usable_ || phase_ != phase::active || limit == 0)
     return out;
   const auto end = static_cast<std::uint32_t>(std::min(
-      {keys_.keys().size(), blocks_.size() / shape_.blocks_per_chunk, std::size_t{computed_after / chunk_tokens()}}));
+      {keys_.keys().size(), blocks_.size() / shape_.blocks_per_page, std::size_t{computed_after / page_tokens()}}));
   grow();
   const auto take = [&](std::uint32_t i) {
     if (!storable(i)) {
-      chunks_[i] = chunk::hole;
+      pages_[i] = page_state::hole;
       return;
     }
-    chunks_[i] = chunk::storing;
+    pages_[i] = page_state::storing;
     ++attempts_[i];
     if (!out.empty() && out.back().last == i && i - out.back().first < limit)
       ++out.back().last;
@@ -150,38 +150,38 @@ std::vector<chunk_range> request_tracker::take_stores(std::uint32_t computed_aft
     for (const auto i : retries_) {
       if (i >= end)
         later.push_back(i);
-      else if (chunks_[i] == chunk::hole && attempts_[i] < attempts_max)
+      else if (pages_[i] == page_state::hole && attempts_[i] < attempts_max)
         take(i);
     }
     retries_ = std::move(later);
   }
   for (; cursor_ < end; ++cursor_)
-    if (chunks_[cursor_] == chunk::unknown)
+    if (pages_[cursor_] == page_state::unknown)
       take(cursor_);
-  // A load that failed takes the cursor back, before chunks that are tried again.
+  // A load that failed takes the cursor back, before pages that are tried again.
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return out;
 }
 
-store_op request_tracker::make_store(const chunk_range& range) const {
+store_op request_tracker::make_store(const page_range& range) const {
   store_op out;
   out.session = session_;
   out.request = name_;
-  out.first_chunk = range.first;
+  out.first_page = range.first;
   if (range.first > 0)
     out.parent = keys_.keys()[range.first - 1];
   out.keys.assign(keys_.keys().begin() + range.first, keys_.keys().begin() + range.last);
-  out.blocks.assign(blocks_.begin() + std::ptrdiff_t{range.first} * shape_.blocks_per_chunk,
-                    blocks_.begin() + std::ptrdiff_t{range.last} * shape_.blocks_per_chunk);
+  out.blocks.assign(blocks_.begin() + std::ptrdiff_t{range.first} * shape_.blocks_per_page,
+                    blocks_.begin() + std::ptrdiff_t{range.last} * shape_.blocks_per_page);
   return out;
 }
 
-void request_tracker::stored(std::uint32_t first_chunk, std::span<const std::uint8_t> ok) {
+void request_tracker::stored(std::uint32_t first_page, std::span<const std::uint8_t> ok) {
   for (std::size_t k = 0; k < ok.size(); ++k) {
-    const auto i = first_chunk + static_cast<std::uint32_t>(k);
-    if (chunks_[i] != chunk::storing)
+    const auto i = first_page + static_cast<std::uint32_t>(k);
+    if (pages_[i] != page_state::storing)
       continue;
-    chunks_[i] = ok[k] != 0 ? chunk::stored : chunk::hole;
+    pages_[i] = ok[k] != 0 ? page_state::stored : page_state::hole;
     if (ok[k] == 0)
       retries_.push_back(i);
   }

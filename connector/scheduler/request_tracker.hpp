@@ -13,24 +13,24 @@
 
 namespace troupe::connector {
 
-/// A run of chunks.
-struct chunk_range {
+/// A run of pages.
+struct page_range {
   std::uint32_t first = 0;
   std::uint32_t last = 0;
 
-  friend bool operator==(const chunk_range&, const chunk_range&) = default;
+  friend bool operator==(const page_range&, const page_range&) = default;
 };
 
-/// One request as the connector knows it, from its first lookup to its last report: the arithmetic of blocks, chunks
-/// and tokens, and one state machine for every granularity (one block per chunk is HF3FS's, several LMCache's).
+/// One request as the connector knows it, from its first lookup to its last report: the arithmetic of blocks, pages
+/// and tokens, and one state machine for every granularity (one block per page is HF3FS's, several LMCache's).
 ///
 ///     asking ──alloc, tokens to load──▶ to_load ──metadata──▶ loading ──received──▶ active
 ///        │                                                                            ▲
 ///        └──alloc, nothing to load────────────────────────────────────────────────────┘
 ///     any ──preempted──▶ asking            any ──finished──▶ (gone, or waits for reports)
 ///
-/// A chunk is known to be in the cache, or is being stored, or is neither. It may be stored when its key is known, its
-/// blocks are allocated, and its last token's KV is there once the step is over. Chunks are stored in order; one that
+/// A page is known to be in the cache, or is being stored, or is neither. It may be stored when its key is known, its
+/// blocks are allocated, and its last token's KV is there once the step is over. Pages are stored in order; one that
 /// could not be stored is tried again a few times, and is left as a known hole then.
 class request_tracker {
 public:
@@ -53,8 +53,8 @@ public:
 
   // Asking.
 
-  /// Chunks that a lookup may find: all full ones, without the one that holds the last token.
-  std::uint32_t chunks_to_look_up() const noexcept;
+  /// Pages that a lookup may find: all full ones, without the one that holds the last token.
+  std::uint32_t pages_to_look_up() const noexcept;
   /// Tokens to say to an engine that has `computed` itself, once all is known of the lookup.
   std::uint32_t new_tokens(std::uint32_t computed) noexcept;
 
@@ -62,9 +62,9 @@ public:
     enum class status : std::uint8_t { none, under_way, answered };
     status now = status::none;
     std::uint64_t id = 0;
-    /// Leading chunks found so far.
+    /// Leading pages found so far.
     std::uint32_t matched = 0;
-    /// Chunks that are being asked for.
+    /// Pages that are being asked for.
     std::uint32_t asked = 0;
     timestamp since;
     /// Until when what was found is held; of several leases, the first to end.
@@ -90,9 +90,9 @@ public:
   load_op take_load();
   /// Of the blocks being loaded, those in `failed` (sorted) have not been filled.
   void mark_failed(std::span<const block_id> failed);
-  /// The load has ended. The chunks that failed, in runs: they are not in the cache, or not readable, and may be stored
+  /// The load has ended. The pages that failed, in runs: they are not in the cache, or not readable, and may be stored
   /// again.
-  std::vector<chunk_range> loaded();
+  std::vector<page_range> loaded();
 
   /// The engine runs the request, without a load if none has begun.
   void run() noexcept;
@@ -102,12 +102,12 @@ public:
 
   // Stores.
 
-  /// Runs of chunks to store in a step after which the KV of `computed_after` tokens is there; none above `limit`
-  /// chunks. They count as being stored from now on. A chunk is tried `attempts_max` times.
-  std::vector<chunk_range> take_stores(std::uint32_t computed_after, std::uint32_t limit, std::uint32_t attempts_max);
-  store_op make_store(const chunk_range& range) const;
+  /// Runs of pages to store in a step after which the KV of `computed_after` tokens is there; none above `limit`
+  /// pages. They count as being stored from now on. A page is tried `attempts_max` times.
+  std::vector<page_range> take_stores(std::uint32_t computed_after, std::uint32_t limit, std::uint32_t attempts_max);
+  store_op make_store(const page_range& range) const;
   /// What became of them.
-  void stored(std::uint32_t first_chunk, std::span<const std::uint8_t> ok);
+  void stored(std::uint32_t first_page, std::span<const std::uint8_t> ok);
 
   /// Stores of the blocks that the request has now, without a report.
   std::uint32_t open_stores() const noexcept { return open_stores_; }
@@ -126,11 +126,11 @@ public:
   stay presence = stay::present;
 
 private:
-  enum class chunk : std::uint8_t { unknown, storing, stored, hole };
+  enum class page_state : std::uint8_t { unknown, storing, stored, hole };
 
-  std::uint32_t chunk_tokens() const noexcept { return shape_.block_tokens * shape_.blocks_per_chunk; }
+  std::uint32_t page_tokens() const noexcept { return shape_.block_tokens * shape_.blocks_per_page; }
   bool storable(std::uint32_t i) const noexcept;
-  chunk_range load_range() const noexcept;
+  page_range load_range() const noexcept;
   void grow();
 
   session_id session_;
@@ -149,11 +149,11 @@ private:
   std::uint32_t load_last_ = 0;
   std::vector<block_id> load_failed_;
   std::vector<block_id> blocks_;
-  std::vector<chunk> chunks_;
+  std::vector<page_state> pages_;
   std::vector<std::uint8_t> attempts_;
-  /// No chunk before it is `unknown`.
+  /// No page before it is `unknown`.
   std::uint32_t cursor_ = 0;
-  /// Chunks that are holes, to be tried again.
+  /// Pages that are holes, to be tried again.
   std::vector<std::uint32_t> retries_;
   std::uint32_t open_stores_ = 0;
   std::uint32_t reports_missing_ = 0;

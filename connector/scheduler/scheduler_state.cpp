@@ -55,7 +55,7 @@ matched_tokens scheduler_state::get_num_new_matched_tokens(const engine_request&
       search.now = status::answered;
   }
   if (search.now == status::none) {
-    if (x.chunks_to_look_up() == 0)
+    if (x.pages_to_look_up() == 0)
       return nothing;
     ask(x, now);
   }
@@ -70,7 +70,7 @@ void scheduler_state::ask(request_tracker& x, timestamp now) {
   auto& search = x.search();
   if (lookups_.size() >= options_.lookups_max)
     return;
-  const auto count = std::min(x.chunks_to_look_up() - search.matched, options_.lookup_keys_max);
+  const auto count = std::min(x.pages_to_look_up() - search.matched, options_.lookup_keys_max);
   search.now = status::under_way;
   search.id = ++last_lookup_;
   search.asked = count;
@@ -102,7 +102,7 @@ void scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answ
   search.matched += std::min(answer->matched, search.asked);
   search.held_until = std::min(search.held_until, later(search.since, options_.lease));
   search.leases.push_back(answer->lease);
-  if (answer->matched >= search.asked && search.matched < x.chunks_to_look_up())
+  if (answer->matched >= search.asked && search.matched < x.pages_to_look_up())
     ask(x, now);
 }
 
@@ -180,7 +180,7 @@ void scheduler_state::emit_stores(request_tracker& x, const scheduled_request& p
   auto end = part.computed_tokens + part.scheduled_tokens;
   if (!options_.save_generated)
     end = std::min(end, x.prompt_tokens());
-  for (const auto& range : x.take_stores(end, options_.store_chunks_max, options_.store_attempts_max)) {
+  for (const auto& range : x.take_stores(end, options_.store_pages_max, options_.store_attempts_max)) {
     auto op = x.make_store(range);
     op.id = ++last_store_;
     x.store_opened();
@@ -271,24 +271,24 @@ void scheduler_state::finish_store(const open_store& done) {
   if (i == sessions_.end())
     return;
   auto& x = *i->second;
-  x.stored(done.first_chunk, done.stored);
+  x.stored(done.first_page, done.stored);
   x.store_closed(done.generation);
   for (std::uint32_t k = 0; k < done.stored.size();) {
     auto last = k;
     while (last < done.stored.size() && done.stored[last] != 0)
       ++last;
     if (last > k)
-      add_event(cache_event::kind::stored, x, {done.first_chunk + k, done.first_chunk + last});
+      add_event(cache_event::kind::stored, x, {done.first_page + k, done.first_page + last});
     k = last + 1;
   }
   drop_if_over(done.session);
 }
 
-void scheduler_state::add_event(cache_event::kind what, const request_tracker& x, const chunk_range& range) {
+void scheduler_state::add_event(cache_event::kind what, const request_tracker& x, const page_range& range) {
   if (events_.size() >= options_.events_max)
     return;
   const auto keys = x.keys().subspan(range.first, range.last - range.first);
-  cache_event event{what, x.name(), {keys.begin(), keys.end()}, {}, chunk_tokens()};
+  cache_event event{what, x.name(), {keys.begin(), keys.end()}, {}, page_tokens()};
   if (range.first > 0)
     event.parent = x.keys()[range.first - 1];
   events_.push_back(std::move(event));
@@ -309,7 +309,7 @@ bool scheduler_state::reset_cache() {
     if (x->current_phase() == request_tracker::phase::asking)
       release_leases(*x);
   }
-  events_.push_back({cache_event::kind::all_cleared, {}, {}, {}, chunk_tokens()});
+  events_.push_back({cache_event::kind::all_cleared, {}, {}, {}, page_tokens()});
   return true;
 }
 

@@ -38,13 +38,13 @@ struct scheduler_options {
   std::uint32_t lookups_missed_max = 3;
   /// A lookup without an answer for so long counts as a miss.
   duration lookup_patience = std::chrono::seconds(5);
-  /// How often a chunk is tried to be saved while its request lives.
+  /// How often a page is tried to be saved while its request lives.
   std::uint32_t store_attempts_max = 3;
-  /// Chunks in one store op.
-  std::uint32_t store_chunks_max = 4096;
+  /// Pages in one store op.
+  std::uint32_t store_pages_max = 4096;
   /// Events kept until they are taken; more are dropped.
   std::size_t events_max = 65536;
-  /// Whether chunks with tokens that the model has generated are saved.
+  /// Whether pages with tokens that the model has generated are saved.
   bool save_generated = true;
 };
 
@@ -103,7 +103,7 @@ private:
     session_id session = 0;
     /// Of the request, when it was told to the workers.
     std::uint32_t generation = 0;
-    std::uint32_t first_chunk = 0;
+    std::uint32_t first_page = 0;
     std::uint32_t reports_missing = 0;
     std::vector<std::uint8_t> stored;
   };
@@ -125,8 +125,8 @@ private:
   void finish_load(request_tracker& x);
   /// The engine has been told that it may free the blocks of a finished request.
   void let_go(const std::string& name);
-  void add_event(cache_event::kind what, const request_tracker& x, const chunk_range& range);
-  std::uint32_t chunk_tokens() const noexcept { return options_.keys.block_tokens * options_.keys.blocks_per_chunk; }
+  void add_event(cache_event::kind what, const request_tracker& x, const page_range& range);
+  std::uint32_t page_tokens() const noexcept { return options_.keys.block_tokens * options_.keys.blocks_per_page; }
   /// Forgets a session that has nothing under way and that the engine does not have any more.
   void drop_if_over(session_id session);
 

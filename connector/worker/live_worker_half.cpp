@@ -135,7 +135,7 @@ public:
     if (auto bound = client->bind(node_.attach_limit); !bound)
       return bound;
     worker_options options;
-    options.blocks_per_chunk = *blocks;
+    options.blocks_per_page = *blocks;
     options.block_tokens = engine_.block_tokens;
     options.writer = is_kv_writer(engine_.parallel, worker_);
     options.task_keys_max = attached->limits.batch_keys;

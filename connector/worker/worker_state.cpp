@@ -69,7 +69,7 @@ void worker_state::start_load_kv(timestamp now, std::uint64_t ready_event) {
   handle_preemptions(now);
   for (auto& op : std::exchange(bound_.loads, {})) {
     auto& x = session_of(op.session, op.request);
-    const bool sound = op.blocks.size() == op.keys.size() * options_.blocks_per_chunk;
+    const bool sound = op.blocks.size() == op.keys.size() * options_.blocks_per_page;
     if (sound && !closed_)
       x.loads += add_tasks(op.session, true, 0, op.keys, op.blocks, {}, ready_event, now);
     if (x.loads == 0) {
@@ -85,7 +85,7 @@ void worker_state::wait_for_save(timestamp now, std::uint64_t ready_event) {
   for (auto& op : std::exchange(bound_.stores, {})) {
     if (!options_.writer)
       continue;
-    const bool sound = op.blocks.size() == op.keys.size() * options_.blocks_per_chunk;
+    const bool sound = op.blocks.size() == op.keys.size() * options_.blocks_per_page;
     if (!sound || closed_ || op.keys.empty()) {
       outcomes_.push_back({op.id, std::vector<std::uint8_t>(op.keys.size(), 0)});
       continue;
@@ -102,7 +102,7 @@ std::uint32_t worker_state::add_tasks(session_id owner, bool load, store_id stor
                                       const std::vector<block_id>& blocks, key_digest parent, std::uint64_t ready_event,
                                       timestamp now) {
   std::uint32_t count = 0;
-  const std::size_t per_key = options_.blocks_per_chunk;
+  const std::size_t per_key = options_.blocks_per_page;
   for (std::size_t first = 0; first < keys.size(); first += options_.task_keys_max) {
     const auto last = std::min<std::size_t>(keys.size(), first + options_.task_keys_max);
     task t{owner, load, false, now, store, first, {}};
@@ -179,7 +179,7 @@ void worker_state::end_task(task_tag tag, const result<transfer_result>& outcome
 
 void worker_state::end_load(const task& t, const result<transfer_result>& outcome, timestamp now) {
   auto& x = sessions_.at(t.owner);
-  const std::size_t per_key = options_.blocks_per_chunk;
+  const std::size_t per_key = options_.blocks_per_page;
   bool whole = true;
   for (std::size_t i = 0; i < t.work.keys.size(); ++i) {
     const bool filled = code_of(outcome, i) == errc::ok;
@@ -212,7 +212,7 @@ void worker_state::end_save(const task& t, const result<transfer_result>& outcom
       store->second.stored[t.first + i] = 1;
     // Another writer is at it: no failure, but no promise either.
     if (code == errc::exists || code == errc::busy)
-      ++stats_.skipped_chunks;
+      ++stats_.skipped_pages;
     else if (code != errc::ok)
       whole = false;
   }

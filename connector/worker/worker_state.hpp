@@ -19,7 +19,7 @@
 namespace troupe::connector {
 
 struct worker_options {
-  std::uint32_t blocks_per_chunk = 1;
+  std::uint32_t blocks_per_page = 1;
   /// Tokens of one block, for statistics.
   std::uint32_t block_tokens = 16;
   /// Whether this worker saves: of several with the same KV, one does.

@@ -157,7 +157,7 @@ bool cache::reserve(task& t, std::uint32_t index) {
     }
     t.results.push_back(result);
   }
-  const auto page_tokens = std::size_t{world_.p.chunk_tokens()};
+  const auto page_tokens = std::size_t{world_.p.page_tokens()};
   t.held.resize(page_tokens * t.work.keys.size());
   return any;
 }
@@ -173,7 +173,7 @@ void cache::gather(task& t, bool first_half) {
 }
 
 void cache::commit(task& t, std::uint32_t index) {
-  const auto page_tokens = std::size_t{world_.p.chunk_tokens()};
+  const auto page_tokens = std::size_t{world_.p.page_tokens()};
   for (std::size_t i = 0; i < t.results.size(); ++i) {
     auto& e = entries_[t.entries[i]];
     auto& x = e.pages[rank_of(t.worker)];
@@ -233,12 +233,12 @@ bool cache::locate(task& t) {
     e.used = ++uses_;
   }
   t.pinned = true;
-  t.held.resize(std::size_t{world_.p.chunk_tokens()} * t.work.keys.size());
+  t.held.resize(std::size_t{world_.p.page_tokens()} * t.work.keys.size());
   return any;
 }
 
 void cache::read(task& t) {
-  const auto page_tokens = std::size_t{world_.p.chunk_tokens()};
+  const auto page_tokens = std::size_t{world_.p.page_tokens()};
   for (std::size_t i = 0; i < t.results.size(); ++i) {
     if (t.results[i] != errc::ok)
       continue;
@@ -256,7 +256,7 @@ void cache::read(task& t) {
 }
 
 void cache::scatter(task& t, bool first_half) {
-  const auto per_key = std::size_t{world_.p.worker.blocks_per_chunk};
+  const auto per_key = std::size_t{world_.p.worker.blocks_per_page};
   const auto block_tokens = std::size_t{world_.p.engine.block_tokens};
   for (std::size_t i = 0; i < t.results.size(); ++i) {
     if ((i < t.results.size() / 2) != first_half || t.results[i] != errc::ok)

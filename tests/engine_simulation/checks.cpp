@@ -13,9 +13,9 @@ void checks::fail(std::string_view property, const std::string& request, const s
   world_.fail(property, request + ": " + text);
 }
 
-std::span<const engine::content> checks::chunk_of(const engine::request& r, std::uint32_t chunk) const {
-  const auto tokens = world_.p.chunk_tokens();
-  return std::span(r.truth.contents).subspan(std::size_t{chunk} * tokens, tokens);
+std::span<const engine::content> checks::page_of(const engine::request& r, std::uint32_t page) const {
+  const auto tokens = world_.p.page_tokens();
+  return std::span(r.truth.contents).subspan(std::size_t{page} * tokens, tokens);
 }
 
 void checks::scheduled(const connector::scheduler_output& step, const connector::connector_metadata& said) {
@@ -28,9 +28,8 @@ void checks::scheduled(const connector::scheduler_output& step, const connector:
     check_store(x, step);
   for (std::size_t i = 1; i < said.stores.size(); ++i) {
     const auto& before = said.stores[i - 1];
-    if (said.stores[i].session == before.session &&
-        said.stores[i].first_chunk < before.first_chunk + before.keys.size())
-      fail("P1b", before.request, "chunks are not stored in order");
+    if (said.stores[i].session == before.session && said.stores[i].first_page < before.first_page + before.keys.size())
+      fail("P1b", before.request, "pages are not stored in order");
   }
   for (const auto& list : {step.new_requests, step.cached_requests})
     for (const auto& x : list)
@@ -42,17 +41,17 @@ void checks::check_store(const connector::store_op& op, const connector::schedul
   const auto* r = engine_.find(op.request);
   if (r == nullptr || r->status != request_status::running)
     return fail("P1a", op.request, "blocks are to be stored that the engine does not have");
-  const auto per_chunk = world_.p.worker.blocks_per_chunk;
+  const auto per_page = world_.p.worker.blocks_per_page;
   const auto count = static_cast<std::uint32_t>(op.keys.size());
-  const auto last = op.first_chunk + count;
-  if (count == 0 || op.blocks.size() != std::size_t{count} * per_chunk)
-    return fail("P1b", op.request, "a store that is not a multiple of a chunk");
-  if (std::size_t{last} * per_chunk > r->blocks.size() ||
-      std::size_t{last} * world_.p.chunk_tokens() > r->truth.contents.size())
+  const auto last = op.first_page + count;
+  if (count == 0 || op.blocks.size() != std::size_t{count} * per_page)
+    return fail("P1b", op.request, "a store that is not a multiple of a page");
+  if (std::size_t{last} * per_page > r->blocks.size() ||
+      std::size_t{last} * world_.p.page_tokens() > r->truth.contents.size())
     return fail("P1a", op.request, "a store goes beyond the blocks of the request");
-  if (!std::equal(op.blocks.begin(), op.blocks.end(), r->blocks.begin() + std::ptrdiff_t{op.first_chunk} * per_chunk))
+  if (!std::equal(op.blocks.begin(), op.blocks.end(), r->blocks.begin() + std::ptrdiff_t{op.first_page} * per_page))
     fail("P1a", op.request,
-         "a store of chunks from " + std::to_string(op.first_chunk) + " names other blocks than the request has there");
+         "a store of pages from " + std::to_string(op.first_page) + " names other blocks than the request has there");
   if (std::find(op.blocks.begin(), op.blocks.end(), null_block) != op.blocks.end())
     fail("P1a", op.request, "a store of blocks that the request does not have");
   std::uint32_t computed = 0;
@@ -60,42 +59,42 @@ void checks::check_store(const connector::store_op& op, const connector::schedul
     for (const auto& x : list)
       if (x.id == op.request)
         computed = std::min(x.computed_tokens + x.scheduled_tokens, r->num_tokens);
-  if (last * world_.p.chunk_tokens() > computed)
+  if (last * world_.p.page_tokens() > computed)
     fail("P1b", op.request,
-         "a store ends at token " + std::to_string(last * world_.p.chunk_tokens()) + ", and " +
+         "a store ends at token " + std::to_string(last * world_.p.page_tokens()) + ", and " +
              std::to_string(computed) + " are there after the step");
   for (const auto& [id, x] : stores_)
-    if (x.session == op.session && x.first < last && op.first_chunk < x.last)
+    if (x.session == op.session && x.first < last && op.first_page < x.last)
       fail("P1b", op.request,
-           "chunks from " + std::to_string(op.first_chunk) +
+           "pages from " + std::to_string(op.first_page) +
                " are to be stored, and a store of some of them is under way");
   const auto* known = half_.state().find(op.request);
   if (known == nullptr || last > known->keys().size() ||
-      !std::equal(op.keys.begin(), op.keys.end(), known->keys().begin() + op.first_chunk) ||
-      op.parent != (op.first_chunk == 0 ? key_digest{} : known->keys()[op.first_chunk - 1]))
-    return fail("P1b", op.request, "keys of a store are not those of its chunks, or its parent is another one");
+      !std::equal(op.keys.begin(), op.keys.end(), known->keys().begin() + op.first_page) ||
+      op.parent != (op.first_page == 0 ? key_digest{} : known->keys()[op.first_page - 1]))
+    return fail("P1b", op.request, "keys of a store are not those of its pages, or its parent is another one");
   stores_.emplace(op.id,
-                  open_store{op.session, op.first_chunk, last, world_.p.ranks, std::vector<std::uint8_t>(count, 1)});
-  check_chunks(op, *r);
+                  open_store{op.session, op.first_page, last, world_.p.ranks, std::vector<std::uint8_t>(count, 1)});
+  check_pages(op, *r);
 }
 
-void checks::check_chunks(const connector::store_op& op, const engine::request& r) {
-  auto& chunks = sessions_[op.session].chunks;
-  chunks.resize(std::max(chunks.size(), op.first_chunk + op.keys.size()));
+void checks::check_pages(const connector::store_op& op, const engine::request& r) {
+  auto& pages = sessions_[op.session].pages;
+  pages.resize(std::max(pages.size(), op.first_page + op.keys.size()));
   for (std::uint32_t i = 0; i < op.keys.size(); ++i) {
-    const auto number = op.first_chunk + i;
-    auto& x = chunks[number];
-    if (!x.load_failed && (x.now == chunk_state::stored || x.now == chunk_state::loaded))
-      fail("P1b", op.request, "chunk " + std::to_string(number) + " is in the cache, and is to be stored again");
-    if (!x.load_failed && x.now == chunk_state::failed && x.attempts >= world_.p.scheduler.store_attempts_max)
-      fail("P1b", op.request, "chunk " + std::to_string(number) + " is tried too often");
+    const auto number = op.first_page + i;
+    auto& x = pages[number];
+    if (!x.load_failed && (x.now == page_state::stored || x.now == page_state::loaded))
+      fail("P1b", op.request, "page " + std::to_string(number) + " is in the cache, and is to be stored again");
+    if (!x.load_failed && x.now == page_state::failed && x.attempts >= world_.p.scheduler.store_attempts_max)
+      fail("P1b", op.request, "page " + std::to_string(number) + " is tried too often");
     if (x.attempts++ > 0)
       world_.count(seen::store_retried);
-    x.now = chunk_state::storing;
+    x.now = page_state::storing;
     x.load_failed = false;
     const auto parent = i == 0 ? op.parent : op.keys[i - 1];
-    if (!cache_.expect(op.keys[i], parent, chunk_of(r, number), half_.epoch()))
-      fail("P3", op.request, "chunk " + std::to_string(number) + " has the key of other tokens");
+    if (!cache_.expect(op.keys[i], parent, page_of(r, number), half_.epoch()))
+      fail("P3", op.request, "page " + std::to_string(number) + " has the key of other tokens");
   }
 }
 
@@ -108,35 +107,35 @@ void checks::check_nothing_forgotten(const connector::scheduled_request& part) {
   auto end = std::min(part.computed_tokens + part.scheduled_tokens, r->num_tokens);
   if (!world_.p.scheduler.save_generated)
     end = std::min(end, known->prompt_tokens());
-  auto& chunks = sessions_[known->session()].chunks;
-  const auto count = std::min<std::size_t>(end / world_.p.chunk_tokens(), known->keys().size());
-  chunks.resize(std::max(chunks.size(), count));
-  const auto per_chunk = static_cast<std::ptrdiff_t>(world_.p.worker.blocks_per_chunk);
+  auto& pages = sessions_[known->session()].pages;
+  const auto count = std::min<std::size_t>(end / world_.p.page_tokens(), known->keys().size());
+  pages.resize(std::max(pages.size(), count));
+  const auto per_page = static_cast<std::ptrdiff_t>(world_.p.worker.blocks_per_page);
   for (std::size_t i = 0; i < count; ++i) {
-    auto& x = chunks[i];
-    const auto first = r->blocks.begin() + static_cast<std::ptrdiff_t>(i) * per_chunk;
-    if (!x.hole && std::find(first, first + per_chunk, null_block) != first + per_chunk) {
+    auto& x = pages[i];
+    const auto first = r->blocks.begin() + static_cast<std::ptrdiff_t>(i) * per_page;
+    if (!x.hole && std::find(first, first + per_page, null_block) != first + per_page) {
       x.hole = true;
       world_.count(seen::hole_not_stored);
     }
     if (x.hole)
       continue;
-    if (x.now == chunk_state::unknown || x.now == chunk_state::lost ||
-        (x.now == chunk_state::failed && x.attempts < world_.p.scheduler.store_attempts_max))
-      return fail("P1b", r->spec.id, "chunk " + std::to_string(i) + " could be stored, and is not");
+    if (x.now == page_state::unknown || x.now == page_state::lost ||
+        (x.now == page_state::failed && x.attempts < world_.p.scheduler.store_attempts_max))
+      return fail("P1b", r->spec.id, "page " + std::to_string(i) + " could be stored, and is not");
   }
 }
 
-void checks::allocating(std::string_view request, std::uint32_t chunks_found) {
+void checks::allocating(std::string_view request, std::uint32_t pages_found) {
   const auto* known = half_.state().find(request);
-  auto& chunks = sessions_[known->session()].chunks;
-  chunks.resize(std::max<std::size_t>(chunks.size(), chunks_found));
-  for (std::size_t i = 0; i < chunks_found; ++i) {
+  auto& pages = sessions_[known->session()].pages;
+  pages.resize(std::max<std::size_t>(pages.size(), pages_found));
+  for (std::size_t i = 0; i < pages_found; ++i) {
     if (!cache_.was_found(known->keys()[i]))
-      return fail("P1b", known->name(), "chunk " + std::to_string(i) + " was never found in the cache");
-    chunks[i].load_failed = false;
-    if (chunks[i].now != chunk_state::storing)
-      chunks[i].now = chunk_state::stored;
+      return fail("P1b", known->name(), "page " + std::to_string(i) + " was never found in the cache");
+    pages[i].load_failed = false;
+    if (pages[i].now != page_state::storing)
+      pages[i].now = page_state::stored;
   }
 }
 
@@ -148,7 +147,7 @@ void checks::matched(const connector::engine_request& request, const connector::
   auto& x = sessions_[known->session()];
   if (asked)
     x.asked = r->num_preemptions;
-  if (answer.tokens && known->chunks_to_look_up() > 0 && x.asked != r->num_preemptions)
+  if (answer.tokens && known->pages_to_look_up() > 0 && x.asked != r->num_preemptions)
     fail("P5", r->spec.id, "gets an answer, and the cache was not asked");
   if (answer.tokens.value_or(0) == 0 || cache_.was_killed())
     return;
@@ -167,18 +166,18 @@ void checks::check_load(const connector::load_op& op) {
   if (session.loaded != ~std::uint32_t{0})
     world_.count(seen::load_again);
   session.loaded = r->num_preemptions;
-  const auto per_chunk = world_.p.worker.blocks_per_chunk;
+  const auto per_page = world_.p.worker.blocks_per_page;
   const auto block_tokens = world_.p.engine.block_tokens;
-  const auto first = r->num_local_tokens / world_.p.chunk_tokens();
+  const auto first = r->num_local_tokens / world_.p.page_tokens();
   const auto end = r->num_local_tokens + r->num_external_tokens;
-  if (end != (first + op.keys.size()) * world_.p.chunk_tokens() || op.blocks.size() != op.keys.size() * per_chunk)
+  if (end != (first + op.keys.size()) * world_.p.page_tokens() || op.blocks.size() != op.keys.size() * per_page)
     return fail("P1c", op.request,
-                "a load of " + std::to_string(op.keys.size()) + " chunks, and the engine waits for " +
+                "a load of " + std::to_string(op.keys.size()) + " pages, and the engine waits for " +
                     std::to_string(r->num_external_tokens) + " tokens behind " + std::to_string(r->num_local_tokens));
-  if (r->num_local_tokens % world_.p.chunk_tokens() != 0)
-    world_.count(seen::load_of_computed_chunk);
+  if (r->num_local_tokens % world_.p.page_tokens() != 0)
+    world_.count(seen::load_of_computed_page);
   for (std::size_t i = 0; i < op.blocks.size(); ++i) {
-    const auto position = std::size_t{first} * per_chunk + i;
+    const auto position = std::size_t{first} * per_page + i;
     const auto computed = position * block_tokens < r->num_local_tokens;
     if (computed && op.blocks[i] != null_block)
       fail("P1c", op.request,
@@ -189,16 +188,16 @@ void checks::check_load(const connector::load_op& op) {
   }
   for (std::uint32_t i = 0; i < op.keys.size(); ++i) {
     const auto* right = cache_.expected(op.keys[i]);
-    const auto wanted = chunk_of(*r, first + i);
+    const auto wanted = page_of(*r, first + i);
     if (right == nullptr || !std::equal(wanted.begin(), wanted.end(), right->contents.begin()))
-      fail("P3", op.request, "chunk " + std::to_string(first + i) + " is loaded by the key of other tokens");
+      fail("P3", op.request, "page " + std::to_string(first + i) + " is loaded by the key of other tokens");
     else if (right->epoch != half_.epoch())
-      return fail("P3", op.request, "a chunk is loaded from before the cache was reset");
+      return fail("P3", op.request, "a page is loaded from before the cache was reset");
   }
-  session.chunks.resize(std::max(session.chunks.size(), first + op.keys.size()));
+  session.pages.resize(std::max(session.pages.size(), first + op.keys.size()));
   for (std::size_t i = first; i < first + op.keys.size(); ++i)
-    if (session.chunks[i].now != chunk_state::storing)
-      session.chunks[i].now = chunk_state::loaded;
+    if (session.pages[i].now != page_state::storing)
+      session.pages[i].now = page_state::loaded;
 }
 
 /// P1d.
@@ -233,9 +232,9 @@ void checks::reported(const connector::worker_output& output) {
         open.stored[k] = 0;
     if (--open.reports_missing > 0)
       continue;
-    auto& chunks = sessions_[open.session].chunks;
+    auto& pages = sessions_[open.session].pages;
     for (std::size_t k = 0; k < open.stored.size(); ++k)
-      chunks[open.first + k].now = open.stored[k] != 0 ? chunk_state::stored : chunk_state::failed;
+      pages[open.first + k].now = open.stored[k] != 0 ? page_state::stored : page_state::failed;
     stores_.erase(i);
   }
   if (output.load_errors.empty())
@@ -244,15 +243,15 @@ void checks::reported(const connector::worker_output& output) {
     const auto* known = half_.state().find(id);
     if (known == nullptr || r->status != request_status::waiting_for_remote_kvs)
       continue;
-    auto& chunks = sessions_[known->session()].chunks;
+    auto& pages = sessions_[known->session()].pages;
     for (std::size_t p = 0; p < r->blocks.size(); ++p) {
-      const auto number = p / world_.p.worker.blocks_per_chunk;
-      if (number >= chunks.size() ||
+      const auto number = p / world_.p.worker.blocks_per_page;
+      if (number >= pages.size() ||
           !std::binary_search(output.load_errors.begin(), output.load_errors.end(), r->blocks[p]))
         continue;
-      chunks[number].load_failed = true;
-      if (chunks[number].now != chunk_state::storing)
-        chunks[number].now = chunk_state::lost;
+      pages[number].load_failed = true;
+      if (pages[number].now != page_state::storing)
+        pages[number].now = page_state::lost;
     }
   }
 }
@@ -263,8 +262,7 @@ void checks::check_events(const std::vector<connector::cache_event>& events) {
     if (x.what == connector::cache_event::kind::all_cleared)
       continue;
     const auto known = [&](const key_digest& key) { return cache_.expected(key) != nullptr; };
-    if (x.chunk_tokens != world_.p.chunk_tokens() || x.keys.empty() ||
-        !std::all_of(x.keys.begin(), x.keys.end(), known))
+    if (x.page_tokens != world_.p.page_tokens() || x.keys.empty() || !std::all_of(x.keys.begin(), x.keys.end(), known))
       fail("events", x.request, "an event tells of keys that nobody has saved");
   }
 }

@@ -15,9 +15,9 @@ namespace troupe::engine_simulation {
 /// obligations for preemption:
 ///
 ///   P1a  blocks of an op are those of the request at these positions, at that step
-///   P1b  a store ends where tokens are computed once the step is over; no chunk is stored twice at a time, or again
+///   P1b  a store ends where tokens are computed once the step is over; no page is stored twice at a time, or again
 ///        when it is in the cache; none is forgotten
-///   P1c  a load covers what the engine has not computed, from the beginning of the chunk on, once between preemptions
+///   P1c  a load covers what the engine has not computed, from the beginning of the page on, once between preemptions
 ///   P1d  the connector's list of a request's blocks is the engine's
 ///   P2   no block changes its owner while it is loaded or waits to be copied (also in `memory`)
 ///   P3   what is stored under a key belongs there (also in `cache`)
@@ -30,7 +30,7 @@ public:
   checks(world& w, cache& c, const memory& m, const engine::engine_model& e, const sim_scheduler_half& half);
 
   void matched(const connector::engine_request& request, const connector::matched_tokens& answer, bool asked) override;
-  void allocating(std::string_view request, std::uint32_t chunks_found) override;
+  void allocating(std::string_view request, std::uint32_t pages_found) override;
   void scheduled(const connector::scheduler_output& step, const connector::connector_metadata& said) override;
   void reported(const connector::worker_output& output) override;
 
@@ -46,8 +46,8 @@ private:
     std::uint32_t reports_missing = 0;
     std::vector<std::uint8_t> stored;
   };
-  /// What the connector can know of a chunk of a request.
-  enum class chunk_state : std::uint8_t {
+  /// What the connector can know of a page of a request.
+  enum class page_state : std::uint8_t {
     unknown,
     storing,
     stored,
@@ -57,8 +57,8 @@ private:
     /// Could not be loaded.
     lost,
   };
-  struct chunk_record {
-    chunk_state now = chunk_state::unknown;
+  struct page_record {
+    page_state now = page_state::unknown;
     std::uint8_t attempts = 0;
     /// A load has failed, so that it may be stored in any case.
     bool load_failed = false;
@@ -69,16 +69,16 @@ private:
     /// How many preemptions there were before the last load and the last lookup.
     std::uint32_t loaded = ~std::uint32_t{0};
     std::uint32_t asked = ~std::uint32_t{0};
-    std::vector<chunk_record> chunks;
+    std::vector<page_record> pages;
   };
 
   void check_store(const connector::store_op& op, const connector::scheduler_output& step);
-  void check_chunks(const connector::store_op& op, const engine::request& r);
+  void check_pages(const connector::store_op& op, const engine::request& r);
   void check_nothing_forgotten(const connector::scheduled_request& part);
   void check_load(const connector::load_op& op);
   void check_blocks();
   void check_loading();
-  std::span<const engine::content> chunk_of(const engine::request& r, std::uint32_t chunk) const;
+  std::span<const engine::content> page_of(const engine::request& r, std::uint32_t page) const;
   void fail(std::string_view property, const std::string& request, const std::string& text);
 
   world& world_;

@@ -16,7 +16,7 @@ enum class defect : std::uint8_t {
   forget_preemption_wait,
   /// The blocks of a request that comes back are added to those that it had.
   resume_appends_blocks,
-  /// A chunk is saved when its tokens are scheduled for a later step.
+  /// A page is saved when its tokens are scheduled for a later step.
   store_before_computed,
   /// A load that failed is reported as any other.
   swallow_load_errors,

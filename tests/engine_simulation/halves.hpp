@@ -27,8 +27,8 @@ public:
   /// `asked`: the answer was preceded by a new lookup.
   virtual void matched(const connector::engine_request& request, const connector::matched_tokens& answer,
                        bool asked) = 0;
-  /// Before an allocation: how many leading chunks the connector believes to be in the cache.
-  virtual void allocating(std::string_view request, std::uint32_t chunks_found) = 0;
+  /// Before an allocation: how many leading pages the connector believes to be in the cache.
+  virtual void allocating(std::string_view request, std::uint32_t pages_found) = 0;
   virtual void scheduled(const connector::scheduler_output& step, const connector::connector_metadata& said) = 0;
   virtual void reported(const connector::worker_output& output) = 0;
 };

@@ -32,14 +32,14 @@ void choose_sizes(plan& p, random_source& random) {
   const auto& layout = layouts[random.below(std::size(layouts))];
   p.ranks = layout[0];
   p.workers_per_rank = layout[1];
-  const auto blocks_per_chunk = std::uint32_t{1} << random.below(3);
+  const auto blocks_per_page = std::uint32_t{1} << random.below(3);
 
   auto& s = p.scheduler;
   s.space = {1, 2};
   s.keys.source = random.one_in(4) ? connector::key_source::engine_hashes : connector::key_source::rolling_chunk_hash;
   engine.tell_block_hashes = s.keys.source == connector::key_source::engine_hashes;
   s.keys.block_tokens = engine.block_tokens;
-  s.keys.blocks_per_chunk = blocks_per_chunk;
+  s.keys.blocks_per_page = blocks_per_page;
   s.workers = p.workers();
   s.writers = p.ranks;
   s.lookup_keys_max = random.one_in(2) ? random.number(1, 6) : 4096;
@@ -47,10 +47,10 @@ void choose_sizes(plan& p, random_source& random) {
   s.lease = tick * (p.calm ? 100'000'000 : random.number(500, 5000));
   s.lookup_patience = tick * (p.calm ? 100'000'000 : random.number(200, 2000));
   s.store_attempts_max = random.number(1, 3);
-  s.store_chunks_max = random.one_in(3) ? random.number(1, 3) : 4096;
+  s.store_pages_max = random.one_in(3) ? random.number(1, 3) : 4096;
   s.save_generated = !random.one_in(6);
 
-  p.worker.blocks_per_chunk = blocks_per_chunk;
+  p.worker.blocks_per_page = blocks_per_page;
   p.worker.block_tokens = engine.block_tokens;
   p.worker.task_keys_max = random.one_in(3) ? random.number(1, 3) : 4096;
   p.worker.tasks_max = random.one_in(2) ? random.number(1, 3) : 64;
@@ -219,8 +219,8 @@ std::string action::describe() const {
 
 std::string plan::describe() const {
   const auto n = [](auto x) { return std::to_string(x); };
-  std::string text = n(ranks) + " ranks, " + n(workers_per_rank) + " workers each, " + n(worker.blocks_per_chunk) +
-                     " blocks a chunk, " + n(engine.num_blocks - 1) + " blocks for requests up to " +
+  std::string text = n(ranks) + " ranks, " + n(workers_per_rank) + " workers each, " + n(worker.blocks_per_page) +
+                     " blocks a page, " + n(engine.num_blocks - 1) + " blocks for requests up to " +
                      n(engine.max_model_len) + " tokens, " + n(engine.max_num_seqs) + " at a time, " +
                      n(engine.max_num_batched_tokens) + " tokens a step, " + n(engine.num_speculative_tokens) +
                      " drafts";

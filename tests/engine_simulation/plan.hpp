@@ -92,7 +92,7 @@ struct plan {
   std::vector<action> actions;
 
   std::uint32_t workers() const noexcept { return ranks * workers_per_rank; }
-  std::uint32_t chunk_tokens() const noexcept { return engine.block_tokens * worker.blocks_per_chunk; }
+  std::uint32_t page_tokens() const noexcept { return engine.block_tokens * worker.blocks_per_page; }
   std::string describe() const;
 };
 

@@ -76,7 +76,7 @@ connector_metadata sim_scheduler_half::build_connector_meta(const connector::sch
     lists.reserve(cached.size());
     for (auto& x : cached) {
       if (world_.has(defect::store_before_computed))
-        x.scheduled_tokens += world_.p.chunk_tokens();
+        x.scheduled_tokens += world_.p.page_tokens();
       else if (x.resumed && state_.find(x.id) != nullptr) {
         auto& list = lists.emplace_back(x.blocks.rbegin(), x.blocks.rend());
         list.insert(list.end(), x.blocks.begin(), x.blocks.end());
@@ -106,7 +106,7 @@ connector_metadata sim_scheduler_half::build_connector_meta(const connector::sch
   for (const auto& x : said.loads)
     world_.trace("load", x.request, x.keys.size(), x.session);
   for (const auto& x : said.stores)
-    world_.trace("store", x.request, x.first_chunk, x.keys.size());
+    world_.trace("store", x.request, x.first_page, x.keys.size());
   for (const auto& x : said.finished)
     world_.trace(x.received ? "leaves during its load" : "leaves", x.request, x.session);
   for (const auto& x : step.preempted)

@@ -150,7 +150,7 @@ std::vector<connector::store_outcome> sim_worker_half::build_connector_worker_me
     const auto keys = store_keys_.find(x.id);
     for (std::size_t i = 0; keys != store_keys_.end() && i < x.stored.size(); ++i)
       if (x.stored[i] != 0 && !cache_.was_stored(keys->second[i], worker_))
-        world_.fail("reports", "worker " + std::to_string(worker_) + " reports a chunk as stored that never was");
+        world_.fail("reports", "worker " + std::to_string(worker_) + " reports a page as stored that never was");
     store_keys_.erase(x.id);
   }
   return out;
@@ -167,7 +167,7 @@ void sim_worker_half::task_ended(connector::task_tag tag, const result<transfer_
   if (found != loading_.end()) {
     const auto& blocks = found->second;
     for (std::size_t b = 0; b < blocks.size(); ++b) {
-      const auto i = b / world_.p.worker.blocks_per_chunk;
+      const auto i = b / world_.p.worker.blocks_per_page;
       if (blocks[b] == null_block || !outcome || outcome->results[i] != static_cast<std::uint8_t>(errc::ok))
         continue;
       for (auto& x : loads_)

@@ -31,7 +31,7 @@ std::string_view to_string(seen x) noexcept {
       "load: corrupt",
       "load: timeout",
       "load: unreachable",
-      "load: chunk that is computed in part",
+      "load: page that is computed in part",
       "page evicted",
       "node killed",
       "node has lost its pages",
@@ -56,7 +56,7 @@ std::string_view to_string(seen x) noexcept {
       "store tried again",
       "shut down while busy",
       "a copy waited for the engine's event",
-      "a chunk with a block that the engine let go",
+      "a page with a block that the engine let go",
   };
   return names[static_cast<std::size_t>(x)];
 }

@@ -38,7 +38,7 @@ enum class seen : std::uint8_t {
   load_corrupt,
   load_timeout,
   load_unreachable,
-  load_of_computed_chunk,
+  load_of_computed_page,
   page_evicted,
   node_killed,
   node_lost_index,

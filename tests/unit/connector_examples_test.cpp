@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-/// The worked examples of LMCache's tracker, with blocks of 16 tokens and chunks of 256: what is told to the engine,
+/// The worked examples of LMCache's tracker, with blocks of 16 tokens and pages of 256: what is told to the engine,
 /// what is loaded, and what is stored.
 
 namespace troupe::test {
@@ -17,7 +17,7 @@ struct load_case {
   std::uint32_t found_blocks;
   /// Tokens told to the engine.
   std::uint32_t told;
-  /// Blocks that are loaded, from the beginning of a chunk on; and tokens at its beginning that are not written.
+  /// Blocks that are loaded, from the beginning of a page on; and tokens at its beginning that are not written.
   std::uint32_t first;
   std::uint32_t last;
   std::uint32_t skip;
@@ -26,7 +26,7 @@ struct load_case {
 constexpr load_case load_cases[] = {
     {"cold prefix cache", 0, 48, 768, 0, 48, 0},      {"unaligned prefix cache", 20, 48, 448, 16, 48, 64},
     {"aligned prefix cache", 32, 48, 256, 32, 48, 0}, {"equal", 48, 48, 0, 0, 0, 0},
-    {"prefix cache longer", 50, 48, 0, 0, 0, 0},      {"prefix cache inside the first chunk", 5, 16, 176, 0, 16, 80},
+    {"prefix cache longer", 50, 48, 0, 0, 0, 0},      {"prefix cache inside the first page", 5, 16, 176, 0, 16, 80},
 };
 
 } // namespace
@@ -66,14 +66,14 @@ TEST_CASE("worked examples: what is loaded for each combination of prefix cache 
   }
 }
 
-TEST_CASE("worked examples: a prompt without hits is stored up to its last full chunk", "[connector]") {
+TEST_CASE("worked examples: a prompt without hits is stored up to its last full page", "[connector]") {
   scheduler_desk desk(lmcache_options());
   const auto tokens = tokens_from(1, 1000);
   const auto blocks = blocks_from(0, 63);
   desk.admit("r", tokens, blocks);
   const auto meta = desk.run_new("r", blocks, 0, 1000);
   REQUIRE(meta.stores.size() == 1);
-  CHECK(meta.stores[0].first_chunk == 0);
+  CHECK(meta.stores[0].first_page == 0);
   CHECK(meta.stores[0].keys.size() == 3);
   CHECK(meta.stores[0].blocks == blocks_from(0, 48));
   CHECK(meta.stores[0].parent.is_null());
@@ -90,15 +90,15 @@ TEST_CASE("worked examples: a prompt in pieces is stored piece by piece", "[conn
   CHECK(meta.stores[0].blocks == blocks_from(0, 32));
   meta = desk.run_on("r", blocks_from(40, 40), 640, 640);
   REQUIRE(meta.stores.size() == 1);
-  CHECK(meta.stores[0].first_chunk == 2);
+  CHECK(meta.stores[0].first_page == 2);
   CHECK(meta.stores[0].blocks == blocks_from(32, 48));
   CHECK(meta.stores[0].parent == desk.state.find("r")->keys()[1]);
 }
 
-TEST_CASE("worked examples: generated tokens are stored a chunk every 256", "[connector]") {
+TEST_CASE("worked examples: generated tokens are stored a page every 256", "[connector]") {
   scheduler_desk desk(lmcache_options());
   auto tokens = tokens_from(1, 200);
-  desk.ask("r", tokens); // nothing to look up: no full chunk
+  desk.ask("r", tokens); // nothing to look up: no full page
   CHECK(desk.lookups.empty());
   desk.allocate("r", blocks_from(0, 13), 0);
   desk.run_new("r", blocks_from(0, 13), 0, 200);
@@ -118,7 +118,7 @@ TEST_CASE("worked examples: generated tokens are stored a chunk every 256", "[co
   CHECK(stored_at == std::vector<std::uint32_t>{256, 512, 768});
 }
 
-TEST_CASE("a chunk is stored when its last token is computed, not when its blocks are allocated", "[connector]") {
+TEST_CASE("a page is stored when its last token is computed, not when its blocks are allocated", "[connector]") {
   // 512 tokens and then 248: 760 are computed, and 48 blocks, which is 768 tokens, are allocated.
   scheduler_desk desk(lmcache_options());
   const auto tokens = tokens_from(1, 2000);
@@ -127,7 +127,7 @@ TEST_CASE("a chunk is stored when its last token is computed, not when its block
   CHECK(desk.run_on("r", blocks_from(32, 16), 512, 248).stores.empty());
   const auto meta = desk.run_on("r", blocks_from(48, 1), 760, 8);
   REQUIRE(meta.stores.size() == 1);
-  CHECK(meta.stores[0].first_chunk == 2);
+  CHECK(meta.stores[0].first_page == 2);
 }
 
 TEST_CASE("the first step after a hit stores all that it completes", "[connector]") {
@@ -141,11 +141,11 @@ TEST_CASE("the first step after a hit stores all that it completes", "[connector
   desk.allocate("r", blocks, 0);
   const auto meta = desk.run_new("r", blocks, 768, 3328);
   REQUIRE(meta.stores.size() == 1);
-  CHECK(meta.stores[0].first_chunk == 3);
+  CHECK(meta.stores[0].first_page == 3);
   CHECK(meta.stores[0].keys.size() == 13);
 }
 
-TEST_CASE("one block per chunk is the same machine", "[connector]") {
+TEST_CASE("one block per page is the same machine", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   const auto blocks = blocks_from(50, 7);
@@ -156,11 +156,11 @@ TEST_CASE("one block per chunk is the same machine", "[connector]") {
   desk.allocate("r", blocks, 0);
   const auto meta = desk.run_new("r", blocks, 80, 20);
   REQUIRE(meta.stores.size() == 1);
-  CHECK(meta.stores[0].first_chunk == 5);
+  CHECK(meta.stores[0].first_page == 5);
   CHECK(meta.stores[0].blocks == std::vector<block_id>{55});
 }
 
-TEST_CASE("an engine may take fewer tokens than it was told of, up to the middle of a chunk", "[connector]") {
+TEST_CASE("an engine may take fewer tokens than it was told of, up to the middle of a page", "[connector]") {
   scheduler_desk desk(lmcache_options());
   const auto tokens = tokens_from(1, 1000);
   CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
@@ -196,11 +196,11 @@ TEST_CASE("an answer that comes after the request was preempted and asked again 
   CHECK(desk.ask("r", tokens) == matched_tokens{32, true});
 }
 
-TEST_CASE("a chunk is not stored of which the engine has let a block go", "[connector]") {
+TEST_CASE("a page is not stored of which the engine has let a block go", "[connector]") {
   // What a sliding window leaves of a prefix that the engine has: no blocks at its beginning.
-  const auto per_chunk = GENERATE(1U, 16U);
+  const auto per_page = GENERATE(1U, 16U);
   auto options = lmcache_options();
-  options.keys.blocks_per_chunk = per_chunk;
+  options.keys.blocks_per_page = per_page;
   scheduler_desk desk(options);
   const auto tokens = tokens_from(1, 1000);
   auto blocks = blocks_from(100, 63);
@@ -208,20 +208,20 @@ TEST_CASE("a chunk is not stored of which the engine has let a block go", "[conn
     blocks[static_cast<std::size_t>(i)] = null_block;
   desk.admit("r", tokens, blocks);
   std::vector<block_id> stored;
-  std::vector<std::uint32_t> first_chunks;
+  std::vector<std::uint32_t> first_pages;
   for (const auto& x : desk.run_new("r", blocks, 0, 1000).stores) {
-    CHECK(x.blocks.size() == x.keys.size() * per_chunk);
-    first_chunks.push_back(x.first_chunk);
+    CHECK(x.blocks.size() == x.keys.size() * per_page);
+    first_pages.push_back(x.first_page);
     stored.insert(stored.end(), x.blocks.begin(), x.blocks.end());
     // The one before it is its parent all the same, stored or not.
-    CHECK(x.parent == desk.state.find("r")->keys()[x.first_chunk - 1]);
+    CHECK(x.parent == desk.state.find("r")->keys()[x.first_page - 1]);
   }
   CHECK(std::find(stored.begin(), stored.end(), null_block) == stored.end());
-  if (per_chunk == 1) {
-    CHECK(first_chunks == std::vector<std::uint32_t>{3, 21});
+  if (per_page == 1) {
+    CHECK(first_pages == std::vector<std::uint32_t>{3, 21});
     CHECK(stored.size() == 62 - 4);
   } else {
-    CHECK(first_chunks == std::vector<std::uint32_t>{2});
+    CHECK(first_pages == std::vector<std::uint32_t>{2});
     CHECK(stored == blocks_from(132, 16));
   }
 }

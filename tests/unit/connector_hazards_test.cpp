@@ -167,10 +167,10 @@ TEST_CASE("H7 asking again and again changes nothing", "[connector][hazards]") {
   REQUIRE(desk.build().loads.size() == 1);
   desk.report({.received = {"r"}});
   desk.allocate("r", blocks_from(0, 7), 0);
-  // The chunks behind the hit are stored, from where the hit ends.
+  // The pages behind the hit are stored, from where the hit ends.
   const auto meta = desk.run_new("r", blocks_from(0, 7), 64, 36);
   REQUIRE(meta.stores.size() == 1);
-  CHECK(meta.stores[0].first_chunk == 4);
+  CHECK(meta.stores[0].first_page == 4);
   CHECK(meta.stores[0].keys.size() == 2);
 }
 
@@ -226,7 +226,7 @@ TEST_CASE("C-6 the blocks of a request that comes back replace the old ones", "[
   const auto meta = desk.resume("r", blocks_from(40, 7), 0, 100);
   CHECK(std::ranges::equal(desk.state.find("r")->blocks(), blocks_from(40, 7)));
   REQUIRE(meta.stores.size() == 1);
-  CHECK(meta.stores[0].first_chunk == 3);
+  CHECK(meta.stores[0].first_page == 3);
   CHECK(meta.stores[0].blocks == std::vector<block_id>{43, 44, 45});
   // Also after a load, which had begun with fewer blocks.
   desk.all_stored(meta.stores);
@@ -239,7 +239,7 @@ TEST_CASE("C-6 the blocks of a request that comes back replace the old ones", "[
   CHECK(std::ranges::equal(desk.state.find("r")->blocks(), blocks_from(60, 7)));
 }
 
-TEST_CASE("C-10 a chunk that could not be stored is tried again, and not for ever", "[connector][hazards]") {
+TEST_CASE("C-10 a page that could not be stored is tried again, and not for ever", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.admit("r", tokens, blocks_from(0, 7));
@@ -249,10 +249,10 @@ TEST_CASE("C-10 a chunk that could not be stored is tried again, and not for eve
   // What is there is known to be there; of the holes, those that follow each other go together.
   meta = desk.run_on("r", {}, 100, 1);
   REQUIRE(meta.stores.size() == 2);
-  CHECK(meta.stores[0].first_chunk == 1);
+  CHECK(meta.stores[0].first_page == 1);
   CHECK(meta.stores[0].blocks == std::vector<block_id>{1});
   CHECK(meta.stores[0].parent == desk.state.find("r")->keys()[0]);
-  CHECK(meta.stores[1].first_chunk == 4);
+  CHECK(meta.stores[1].first_page == 4);
   CHECK(meta.stores[1].keys.size() == 2);
   // While they are under way, they are not begun again.
   CHECK(desk.run_on("r", {}, 101, 1).stores.empty());
@@ -270,7 +270,7 @@ TEST_CASE("C-10 a chunk that could not be stored is tried again, and not for eve
   desk.allocate("shared", blocks_from(0, 7), 0);
   meta = desk.run_new("shared", blocks_from(0, 7), 96, 4);
   REQUIRE(meta.stores.size() == 1);
-  CHECK(meta.stores[0].first_chunk == 2);
+  CHECK(meta.stores[0].first_page == 2);
   CHECK(meta.stores[0].keys.size() == 4);
 }
 
@@ -288,9 +288,9 @@ TEST_CASE("C-10 a page that could not be loaded is stored again", "[connector][h
   desk.allocate("r", blocks_from(0, 7), 0);
   const auto meta = desk.run_new("r", blocks_from(0, 7), 48, 52);
   REQUIRE(meta.stores.size() == 2);
-  CHECK(meta.stores[0].first_chunk == 3);
+  CHECK(meta.stores[0].first_page == 3);
   CHECK(meta.stores[0].keys.size() == 1);
-  CHECK(meta.stores[1].first_chunk == 5);
+  CHECK(meta.stores[1].first_page == 5);
 }
 
 TEST_CASE("a load that failed from its first block on is not tried for ever", "[connector][hazards]") {
@@ -313,7 +313,7 @@ TEST_CASE("C-11 a hook waits for nothing, and each request is asked for once", "
   options.lookups_max = 2;
   options.lookup_keys_max = 4;
   scheduler_desk desk(options);
-  const auto tokens = tokens_from(1, 200); // 12 chunks to look up, in three parts
+  const auto tokens = tokens_from(1, 200); // 12 pages to look up, in three parts
   for (const auto* id : {"a", "b", "c"})
     for (int i = 0; i < 3; ++i)
       CHECK_FALSE(desk.ask(id, tokens).tokens.has_value());
@@ -384,7 +384,7 @@ TEST_CASE("reports that make no sense change nothing, and end nothing", "[connec
   CHECK(desk.state.leases_held() == 0);
 }
 
-TEST_CASE("with several workers a chunk is stored when all of them have stored it", "[connector]") {
+TEST_CASE("with several workers a page is stored when all of them have stored it", "[connector]") {
   auto options = hf3fs_options();
   options.workers = 4;
   options.writers = 3;
@@ -402,7 +402,7 @@ TEST_CASE("with several workers a chunk is stored when all of them have stored i
   CHECK(events[1].parent == desk.state.find("r")->keys()[1]);
   const auto again = desk.run_on("r", {}, 60, 1);
   REQUIRE(again.stores.size() == 1);
-  CHECK(again.stores[0].first_chunk == 1);
+  CHECK(again.stores[0].first_page == 1);
 }
 
 TEST_CASE("after a reset nothing of before is found, and what runs is not saved", "[connector]") {

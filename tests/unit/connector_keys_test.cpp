@@ -138,7 +138,7 @@ TEST_CASE("Keys do not depend on how tokens arrive", "[connector]") {
     const auto hashes = engine_hashes_of(tokens, options.block_tokens);
     const key_scope scope{some_space};
     const auto expected = keys_at_once(options, scope, tokens, items);
-    CHECK(expected.size() == tokens.size() / options.block_tokens / options.blocks_per_chunk);
+    CHECK(expected.size() == tokens.size() / options.block_tokens / options.blocks_per_page);
 
     key_chain chain{options, scope, items};
     std::size_t known_hashes = 0;
@@ -158,7 +158,7 @@ TEST_CASE("Keys do not depend on how tokens arrive", "[connector]") {
   }
 }
 
-TEST_CASE("Another token changes the keys of its chunk and of all behind it", "[connector]") {
+TEST_CASE("Another token changes the keys of its page and of all behind it", "[connector]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random{seed};
@@ -166,8 +166,8 @@ TEST_CASE("Another token changes the keys of its chunk and of all behind it", "[
   for (int round = 0; round < 10'000; ++round) {
     const key_chain_options options{all_sources[random() % 3], static_cast<std::uint32_t>(1 + random() % 4),
                                     static_cast<std::uint32_t>(1 + random() % 3)};
-    const auto chunk_tokens = options.block_tokens * options.blocks_per_chunk;
-    tokens_of tokens(chunk_tokens * (1 + random() % 8));
+    const auto page_tokens = options.block_tokens * options.blocks_per_page;
+    tokens_of tokens(page_tokens * (1 + random() % 8));
     // Few different tokens, so that equal blocks occur in many places.
     std::ranges::generate(tokens, [&random] { return static_cast<token_id>(random() % 3); });
     const auto before = keys_at_once(options, {some_space}, tokens);
@@ -176,7 +176,7 @@ TEST_CASE("Another token changes the keys of its chunk and of all behind it", "[
     const auto after = keys_at_once(options, {some_space}, tokens);
     REQUIRE(before.size() == after.size());
     for (std::size_t i = 0; i < before.size(); ++i)
-      wrong += (before[i] == after[i]) != (i < position / chunk_tokens) ? 1 : 0;
+      wrong += (before[i] == after[i]) != (i < position / page_tokens) ? 1 : 0;
     wrong += std::set(before.begin(), before.end()).size() == before.size() ? 0 : 1;
   }
   CHECK(wrong == 0);
@@ -218,7 +218,7 @@ TEST_CASE("Every part of the scope changes every key", "[connector]") {
     CHECK_FALSE(key.is_null());
 }
 
-TEST_CASE("A multimodal item changes keys from the chunk on in which it begins", "[connector]") {
+TEST_CASE("A multimodal item changes keys from the page on in which it begins", "[connector]") {
   const auto tokens = counted(80);
   const key_scope scope{some_space};
   for (const auto source : all_sources) {
@@ -249,7 +249,7 @@ TEST_CASE("A multimodal item changes keys from the chunk on in which it begins",
   }
 }
 
-TEST_CASE("An item counts when its chunk becomes full, and its view need not last", "[connector]") {
+TEST_CASE("An item counts when its page becomes full, and its view need not last", "[connector]") {
   const auto tokens = counted(16);
   const key_chain_options options{key_source::rolling_chunk_hash, 4, 2};
   std::string hash = "cat";
@@ -265,7 +265,7 @@ TEST_CASE("An item counts when its chunk becomes full, and its view need not las
   CHECK(std::ranges::equal(chain.keys(), expected));
 }
 
-TEST_CASE("Keys of coarse chunks are some of those of blocks", "[connector]") {
+TEST_CASE("Keys of coarse pages are some of those of blocks", "[connector]") {
   const auto tokens = counted(100);
   const std::array items{multimodal_item{70, 2, "dog"}, multimodal_item{21, 30, "cat"}, multimodal_item{22, 1, "cow"}};
   for (const auto source : {key_source::engine_hashes, key_source::md5_chain}) {
@@ -274,18 +274,18 @@ TEST_CASE("Keys of coarse chunks are some of those of blocks", "[connector]") {
     const auto blocks = keys_at_once({source, 4, 1}, scope, tokens, items);
     REQUIRE(blocks.size() == 25);
     for (const std::uint32_t coarse : {2U, 3U, 4U, 25U, 26U}) {
-      const auto chunks = keys_at_once({source, 4, coarse}, scope, tokens, items);
-      REQUIRE(chunks.size() == 25 / coarse);
-      for (std::size_t i = 0; i < chunks.size(); ++i)
-        CHECK(chunks[i] == blocks[(i + 1) * coarse - 1]);
+      const auto pages = keys_at_once({source, 4, coarse}, scope, tokens, items);
+      REQUIRE(pages.size() == 25 / coarse);
+      for (std::size_t i = 0; i < pages.size(); ++i)
+        CHECK(pages[i] == blocks[(i + 1) * coarse - 1]);
     }
   }
-  // Not so with the rolling hash, whose steps are chunks; nor may one be taken for the other.
+  // Not so with the rolling hash, whose steps are pages; nor may one be taken for the other.
   const auto blocks = keys_at_once({key_source::rolling_chunk_hash, 4, 1}, {some_space}, tokens);
-  const auto chunks = keys_at_once({key_source::rolling_chunk_hash, 4, 4}, {some_space}, tokens);
-  for (const auto& key : chunks)
+  const auto pages = keys_at_once({key_source::rolling_chunk_hash, 4, 4}, {some_space}, tokens);
+  for (const auto& key : pages)
     CHECK(std::ranges::find(blocks, key) == blocks.end());
-  CHECK(chunks == keys_at_once({key_source::rolling_chunk_hash, 16, 1}, {some_space}, tokens));
+  CHECK(pages == keys_at_once({key_source::rolling_chunk_hash, 16, 1}, {some_space}, tokens));
 }
 
 TEST_CASE("A gap is refused, and what is known is passed over", "[connector]") {
@@ -358,7 +358,7 @@ TEST_CASE("With the engine's hashes, keys come from hashes alone", "[connector]"
   CHECK(std::ranges::equal(chain.keys(), keys));
 }
 
-TEST_CASE("Chunks of nothing count as chunks of one token", "[connector]") {
+TEST_CASE("Pages of nothing count as pages of one token", "[connector]") {
   const auto tokens = counted(5);
   const auto hashes = engine_hashes_of(tokens, 1);
   for (const auto source : all_sources) {

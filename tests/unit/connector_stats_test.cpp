@@ -24,7 +24,7 @@ using samples = std::vector<double>;
 template <class Stats, class Visit>
 void for_each_member(Stats& stats, Visit visit) {
   auto& [save_duration, load_duration, num_failed_save, num_failed_load, num_transfer_task, saved_bytes, loaded_bytes,
-         skipped_chunks, hit_tokens, queue_wait, metadata_duration, queue_depth] = stats;
+         skipped_pages, hit_tokens, queue_wait, metadata_duration, queue_depth] = stats;
   visit("save_duration", save_duration);
   visit("load_duration", load_duration);
   visit("num_failed_save", num_failed_save);
@@ -32,7 +32,7 @@ void for_each_member(Stats& stats, Visit visit) {
   visit("num_transfer_task", num_transfer_task);
   visit("saved_bytes", saved_bytes);
   visit("loaded_bytes", loaded_bytes);
-  visit("skipped_chunks", skipped_chunks);
+  visit("skipped_pages", skipped_pages);
   visit("hit_tokens", hit_tokens);
   visit("queue_wait", queue_wait);
   visit("metadata_duration", metadata_duration);
@@ -157,7 +157,7 @@ TEST_CASE("Names of reduced statistics, in their order", "[connector]") {
                      "P90 load duration (ms)",
                      "Saved bytes",
                      "Loaded bytes",
-                     "Skipped chunks",
+                     "Skipped pages",
                      "Hit tokens",
                      "Avg queue wait (ms)",
                      "P90 queue wait (ms)",
@@ -181,7 +181,7 @@ TEST_CASE("Every member comes into what is printed", "[connector]") {
       {"P90 load duration (ms)", 2000},
       {"Saved bytes", 6},
       {"Loaded bytes", 7},
-      {"Skipped chunks", 8},
+      {"Skipped pages", 8},
       {"Hit tokens", 9},
       {"Avg queue wait (ms)", 10000},
       {"P90 queue wait (ms)", 10000},

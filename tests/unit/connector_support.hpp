@@ -48,7 +48,7 @@ inline std::vector<block_id> blocks_from(block_id first, std::uint32_t count) {
   return out;
 }
 
-/// What LMCache's examples use: blocks of 16 tokens, chunks of 16 blocks.
+/// What LMCache's examples use: blocks of 16 tokens, pages of 16 blocks.
 inline scheduler_options lmcache_options() {
   scheduler_options out;
   out.space = namespace_id{1, 2};
@@ -75,7 +75,7 @@ public:
     return out;
   }
 
-  /// Answers the oldest lookup without an answer: so many chunks are there.
+  /// Answers the oldest lookup without an answer: so many pages are there.
   void answer(std::uint32_t matched) {
     REQUIRE_FALSE(lookups.empty());
     const auto lookup = lookups.front();
@@ -147,7 +147,7 @@ public:
     collect();
   }
 
-  /// Every chunk of these stores has been written.
+  /// Every page of these stores has been written.
   void all_stored(const std::vector<store_op>& stores) {
     worker_output out;
     for (const auto& x : stores)

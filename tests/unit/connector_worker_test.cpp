@@ -109,7 +109,7 @@ using names = std::vector<std::string>;
 TEST_CASE("a load and a store on their way through a worker", "[connector]") {
   worker_desk desk;
   auto store = make_store(1, 8, "b", 2, 20);
-  store.first_chunk = 3;
+  store.first_page = 3;
   store.parent = key_number(799);
   desk.step({.loads = {make_load(7, "a", 3, 10)}, .stores = {store}, .preempted = {}, .finished = {}});
   REQUIRE(desk.loads.size() == 1);
@@ -137,7 +137,7 @@ TEST_CASE("a load and a store on their way through a worker", "[connector]") {
   CHECK(stats.hit_tokens == 48);
   CHECK(stats.loaded_bytes == 300);
   CHECK(stats.saved_bytes == 100);
-  CHECK(stats.skipped_chunks == 1);
+  CHECK(stats.skipped_pages == 1);
   CHECK(desk.state.take_stats().is_empty());
 }
 
@@ -170,7 +170,7 @@ TEST_CASE("C-1 the errors of a load come when its last task does, not before and
 
 TEST_CASE("blocks that are not to be written are no errors", "[connector]") {
   worker_options options;
-  options.blocks_per_chunk = 2;
+  options.blocks_per_page = 2;
   worker_desk desk(options);
   load_op load{7, "a", keys_from(1, 2), {null_block, 11, 12, 13}};
   desk.step({.loads = {load}, .stores = {}, .preempted = {}, .finished = {}});
