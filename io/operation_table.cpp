@@ -21,7 +21,7 @@ operation_table::row* operation_table::find_running(std::uint64_t handle) noexce
   return &rows_[at];
 }
 
-operation_table::index operation_table::add(const request& what, lane where) {
+operation_table::index operation_table::add(const request& what, queue_name where) {
   if (free_ == none) {
     rows_.emplace_back();
     free_ = static_cast<index>(rows_.size() - 1);
@@ -33,7 +33,7 @@ operation_table::index operation_table::add(const request& what, lane where) {
   r.done = 0;
   r.fruitless = 0;
   r.given_up = errc::ok;
-  r.lane = where;
+  r.queue = where;
   ++used_;
   append(i);
   if (what.deadline != timestamp::max())
@@ -41,7 +41,7 @@ operation_table::index operation_table::add(const request& what, lane where) {
   return i;
 }
 
-operation_table::index operation_table::start_next(lane of) noexcept {
+operation_table::index operation_table::start_next(queue_name of) noexcept {
   const auto i = queue(of).first;
   if (i == none)
     return none;
@@ -57,7 +57,7 @@ void operation_table::remove(index i) {
   if (r.state == state::waiting)
     unlink(i);
   else
-    --queue(r.lane).running;
+    --queue(r.queue).running;
   --used_;
   drop_deadline(i);
   r.state = state::free;
@@ -68,7 +68,7 @@ void operation_table::remove(index i) {
 
 void operation_table::append(index i) noexcept {
   auto& r = rows_[i];
-  auto& q = queue(r.lane);
+  auto& q = queue(r.queue);
   r.state = state::waiting;
   r.previous = q.last;
   r.next = none;
@@ -79,7 +79,7 @@ void operation_table::append(index i) noexcept {
 
 void operation_table::unlink(index i) noexcept {
   const auto& r = rows_[i];
-  auto& q = queue(r.lane);
+  auto& q = queue(r.queue);
   (r.previous == none ? q.first : rows_[r.previous].next) = r.next;
   (r.next == none ? q.last : rows_[r.next].previous) = r.previous;
   --q.waiting;

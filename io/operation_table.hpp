@@ -23,9 +23,9 @@ public:
 
   enum class state : std::uint8_t { free, waiting, running };
 
-  /// Requests wait in the order in which they were added to their lane, and not for those of the other. What sets the
-  /// lanes apart is the engine's.
-  enum class lane : std::uint8_t { concurrent, serial };
+  /// Requests wait in the order in which they were added to their queue, and not for those of the other. What sets the
+  /// two apart is the engine's.
+  enum class queue_name : std::uint8_t { concurrent, serial };
 
   struct row {
     request what;
@@ -37,7 +37,7 @@ public:
     /// Why it was given up while running: what to complete it with. `ok` if it was not.
     errc given_up = errc::ok;
     operation_table::state state = operation_table::state::free;
-    operation_table::lane lane = operation_table::lane::concurrent;
+    operation_table::queue_name queue = queue_name::concurrent;
     // Position in the heap of deadlines, and neighbours in the queue or the free list.
     index heap_position = none;
     index previous = none;
@@ -47,8 +47,8 @@ public:
   /// A row at one time, in 62 bits: the upper two bits are left to the caller.
   std::uint64_t handle_of(index at) const noexcept;
 
-  /// Appends the request to those of its lane that wait.
-  index add(const request& what, lane where = lane::concurrent);
+  /// Appends the request to those that wait in its queue.
+  index add(const request& what, queue_name where = queue_name::concurrent);
 
   /// The row behind a handle; null if the handle is not of a running row's present use.
   row* find_running(std::uint64_t handle) noexcept;
@@ -57,8 +57,8 @@ public:
 
   row& at(index i) noexcept { return rows_[i]; }
 
-  /// The oldest waiting row of the lane becomes running; `none` if none waits.
-  index start_next(lane of = lane::concurrent) noexcept;
+  /// The oldest waiting row of the queue becomes running; `none` if none waits.
+  index start_next(queue_name of = queue_name::concurrent) noexcept;
 
   /// Ends the row and its deadline.
   void remove(index i);
@@ -71,8 +71,8 @@ public:
 
   std::optional<timestamp> next_deadline() const noexcept;
 
-  std::uint32_t waiting(lane of = lane::concurrent) const noexcept { return queue(of).waiting; }
-  std::uint32_t running(lane of = lane::concurrent) const noexcept { return queue(of).running; }
+  std::uint32_t waiting(queue_name of = queue_name::concurrent) const noexcept { return queue(of).waiting; }
+  std::uint32_t running(queue_name of = queue_name::concurrent) const noexcept { return queue(of).running; }
   bool empty() const noexcept { return used_ == 0; }
 
   /// Calls `f(index, row&)` for every row in use; `f` may remove the row it is given.
@@ -89,15 +89,15 @@ private:
     index row;
   };
 
-  struct lane_queue {
+  struct request_queue {
     index first = none;
     index last = none;
     std::uint32_t waiting = 0;
     std::uint32_t running = 0;
   };
 
-  lane_queue& queue(lane of) noexcept { return queues_[static_cast<std::size_t>(of)]; }
-  const lane_queue& queue(lane of) const noexcept { return queues_[static_cast<std::size_t>(of)]; }
+  request_queue& queue(queue_name of) noexcept { return queues_[static_cast<std::size_t>(of)]; }
+  const request_queue& queue(queue_name of) const noexcept { return queues_[static_cast<std::size_t>(of)]; }
 
   void append(index i) noexcept;
   void unlink(index i) noexcept;
@@ -108,7 +108,7 @@ private:
 
   std::vector<row> rows_;
   index free_ = none;
-  std::array<lane_queue, 2> queues_;
+  std::array<request_queue, 2> queues_;
   std::uint32_t used_ = 0;
   /// Binary heap, the earliest deadline first.
   std::vector<alarm> alarms_;

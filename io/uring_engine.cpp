@@ -65,7 +65,7 @@ public:
 
 private:
   using index = operation_table::index;
-  using lane = operation_table::lane;
+  using queue_name = operation_table::queue_name;
 
   // -- callers --
 
@@ -118,7 +118,7 @@ private:
   void accept(const request& what) {
     const auto code = stopping_ ? errc::shutting_down : resources_.check(what);
     if (code == errc::ok)
-      table_.add(what, ring_->is_serial(what) ? lane::serial : lane::concurrent);
+      table_.add(what, ring_->is_serial(what) ? queue_name::serial : queue_name::concurrent);
     else
       done_.push_back({what.tag, code, 0});
   }
@@ -162,9 +162,9 @@ private:
 
   // Behind the others in the ring, so that workers have begun if this thread has to copy.
   void start_serial() {
-    while (table_.waiting(lane::serial) > 0 && table_.running(lane::serial) < engine_.options_.depth &&
+    while (table_.waiting(queue_name::serial) > 0 && table_.running(queue_name::serial) < engine_.options_.depth &&
            serial_bytes_ < serial_bytes_under_way) {
-      const auto i = table_.start_next(lane::serial);
+      const auto i = table_.start_next(queue_name::serial);
       serial_bytes_ += table_.at(i).what.length;
       transfer(i);
     }
@@ -179,7 +179,7 @@ private:
   void finish(index i, errc status, int system_errno) {
     const auto& r = table_.at(i);
     done_.push_back({r.what.tag, status, system_errno});
-    if (r.lane == lane::serial && r.state == operation_table::state::running)
+    if (r.queue == queue_name::serial && r.state == operation_table::state::running)
       serial_bytes_ -= r.what.length;
     table_.remove(i);
   }

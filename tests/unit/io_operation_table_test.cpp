@@ -139,32 +139,32 @@ TEST_CASE("the table does as a simple model does", "[io][operation_table]") {
   }
 }
 
-TEST_CASE("lanes have their own order and their own counts", "[io][operation_table]") {
-  using lane = operation_table::lane;
+TEST_CASE("queues have their own order and their own counts", "[io][operation_table]") {
+  using queue_name = operation_table::queue_name;
   operation_table table;
-  const auto first = table.add(waiting_request(1), lane::serial);
+  const auto first = table.add(waiting_request(1), queue_name::serial);
   table.add(waiting_request(2));
-  table.add(waiting_request(3), lane::serial);
+  table.add(waiting_request(3), queue_name::serial);
   table.add(waiting_request(4));
   CHECK(table.waiting() == 2);
-  CHECK(table.waiting(lane::serial) == 2);
+  CHECK(table.waiting(queue_name::serial) == 2);
   CHECK(table.at(table.start_next()).what.tag == 2);
-  CHECK(table.start_next(lane::serial) == first);
+  CHECK(table.start_next(queue_name::serial) == first);
   CHECK(table.running() == 1);
-  CHECK(table.running(lane::serial) == 1);
+  CHECK(table.running(queue_name::serial) == 1);
   CHECK(table.at(table.start_next()).what.tag == 4);
   CHECK(table.start_next() == operation_table::none);
   table.remove(first);
-  CHECK(table.running(lane::serial) == 0);
-  CHECK(table.waiting(lane::serial) == 1);
-  const auto reused = table.add(waiting_request(5)); // a row may change its lane
+  CHECK(table.running(queue_name::serial) == 0);
+  CHECK(table.waiting(queue_name::serial) == 1);
+  const auto reused = table.add(waiting_request(5)); // a row may change its queue
   CHECK(reused == first);
   CHECK(table.start_next() == reused);
   CHECK(table.running() == 3);
-  const auto last = table.start_next(lane::serial);
+  const auto last = table.start_next(queue_name::serial);
   CHECK(table.at(last).what.tag == 3);
   table.for_each([&](operation_table::index i, const operation_table::row&) { table.remove(i); });
   CHECK(table.empty());
   CHECK(table.running() == 0);
-  CHECK(table.running(lane::serial) == 0);
+  CHECK(table.running(queue_name::serial) == 0);
 }
