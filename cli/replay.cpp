@@ -173,7 +173,8 @@ std::optional<setting> make_setting(const replay_options& options) {
     return std::nullopt;
   }
   out.remote = std::move(*remote);
-  auto loaded = config::parse(R"({"log_level": "warn"})", "built-in config", options.overrides, config::role::client);
+  auto loaded =
+      config::parse(R"({"log_level": "warn"})", "built-in config", options.overrides, config::purpose::client);
   if (!loaded) {
     print_problems(loaded.error());
     return std::nullopt;

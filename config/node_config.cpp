@@ -33,7 +33,7 @@ std::string to_string(const problem& p) {
 }
 
 load_result parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides,
-                  role purpose) {
+                  purpose what_for) {
   if (origin.empty())
     origin = "config";
   if (text.size() > max_text)
@@ -46,13 +46,13 @@ load_result parse(std::string_view text, std::string_view origin, std::span<cons
   std::vector<problem> problems;
   apply_overrides(*document, overrides, problems);
   auto config = read_config(*document, problems);
-  check_rules(config, purpose, problems);
+  check_rules(config, what_for, problems);
   if (!problems.empty())
     return tl::unexpected(std::move(problems));
   return config;
 }
 
-load_result load(const std::filesystem::path& file, std::span<const std::string> overrides, role purpose) {
+load_result load(const std::filesystem::path& file, std::span<const std::string> overrides, purpose what_for) {
   const auto origin = file.empty() ? std::string{"config"} : file.string();
   const std::unique_ptr<std::FILE, file_closer> stream{std::fopen(file.c_str(), "rb")};
   if (!stream)
@@ -61,11 +61,11 @@ load_result load(const std::filesystem::path& file, std::span<const std::string>
   text.resize(std::fread(text.data(), 1, text.size(), stream.get()));
   if (std::ferror(stream.get()) != 0)
     return refuse(origin, std::string{"cannot be read: "} + std::strerror(errno));
-  return parse(text, origin, overrides, purpose);
+  return parse(text, origin, overrides, what_for);
 }
 
-std::vector<problem> validate(const node_config& config, role purpose) {
-  const auto loaded = parse(to_json(config), "config", {}, purpose);
+std::vector<problem> validate(const node_config& config, purpose what_for) {
+  const auto loaded = parse(to_json(config), "config", {}, what_for);
   if (!loaded)
     return loaded.error();
   if (*loaded != config)

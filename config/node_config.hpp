@@ -249,7 +249,7 @@ struct problem {
 std::string to_string(const problem& p);
 
 /// What the config is for. A client that attaches to a node needs neither storage nor namespaces.
-enum class role { server, client };
+enum class purpose { server, client };
 
 /// All that is wrong, or the config.
 using load_result = tl::expected<node_config, std::vector<problem>>;
@@ -259,18 +259,18 @@ using load_result = tl::expected<node_config, std::vector<problem>>;
 /// JSON where it is JSON, else text; an index one past the end of a list appends. The later of two wins.
 /// Throws nothing but std::bad_alloc.
 load_result parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides = {},
-                  role purpose = role::server);
+                  purpose what_for = purpose::server);
 
 /// The same, from a file.
 load_result load(const std::filesystem::path& file, std::span<const std::string> overrides = {},
-                 role purpose = role::server);
+                 purpose what_for = purpose::server);
 
 /// The effective config as a JSON file that `parse` reads back to an equal one. Sizes and times stand as people
 /// write them. Optional keys that are not set are left out.
 std::string to_json(const node_config& config);
 
 /// What is wrong with a config that was put together by a program: the same bounds and rules as for a file.
-std::vector<problem> validate(const node_config& config, role purpose = role::server);
+std::vector<problem> validate(const node_config& config, purpose what_for = purpose::server);
 
 /// Memory of one slot of a slab file: 9 bytes in its allocator, 4 in its io worker.
 inline constexpr std::uint64_t bytes_per_slot = 13;

@@ -69,7 +69,7 @@ public:
   checker(const node_config& config, std::vector<problem>& problems)
       : config_(config), problems_(problems), known_(std::ssize(problems)) {}
 
-  void check(role purpose) {
+  void check(purpose what_for) {
     check_addresses();
     check_watermarks();
     check_times();
@@ -81,7 +81,7 @@ public:
            {"io.max_pages_in_flight"});
     for (std::size_t i = 0; i < config_.namespaces.size(); ++i)
       check_namespace(i);
-    if (purpose == role::server) {
+    if (what_for == purpose::server) {
       check_memory();
       // One that serves HTTP alone gets its namespaces and ranks from its clients.
       demand(config_.http.enabled || !config_.storage.ranks.empty(), "storage.ranks",
@@ -264,8 +264,8 @@ std::uint64_t slab_slots(std::uint64_t slab_bytes, std::uint64_t page_bytes) noe
   return slab_bytes < slab_trailer_bytes ? 0 : (slab_bytes - slab_trailer_bytes) / io::slot_bytes(page_bytes);
 }
 
-void check_rules(const node_config& config, role purpose, std::vector<problem>& problems) {
-  checker{config, problems}.check(purpose);
+void check_rules(const node_config& config, purpose what_for, std::vector<problem>& problems) {
+  checker{config, problems}.check(what_for);
 }
 
 } // namespace troupe::config

@@ -17,8 +17,8 @@ int read_config_text(std::string_view text) {
     at = next;
   }
   int accepted = 0;
-  for (const auto purpose : {config::role::server, config::role::client}) {
-    const auto read = config::parse(text.substr(0, end), "fuzz.json", overrides, purpose);
+  for (const auto what_for : {config::purpose::server, config::purpose::client}) {
+    const auto read = config::parse(text.substr(0, end), "fuzz.json", overrides, what_for);
     if (!read) {
       demand(!read.error().empty(), "a refusal without a problem");
       for (const auto& p : read.error())
@@ -26,8 +26,8 @@ int read_config_text(std::string_view text) {
       continue;
     }
     ++accepted;
-    demand(config::validate(*read, purpose).empty(), "a config that is accepted and breaks rules");
-    const auto again = config::parse(config::to_json(*read), "again.json", {}, purpose);
+    demand(config::validate(*read, what_for).empty(), "a config that is accepted and breaks rules");
+    const auto again = config::parse(config::to_json(*read), "again.json", {}, what_for);
     demand(again.has_value() && *again == *read, "a config that changes when it is written and read again");
   }
   return accepted;

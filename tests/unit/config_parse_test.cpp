@@ -42,7 +42,7 @@ TEST_CASE("Comments are allowed", "[config]") {
 }
 
 TEST_CASE("A client needs neither storage nor namespaces, a server both", "[config]") {
-  CHECK(good("{}", {}, role::client) == node_config{});
+  CHECK(good("{}", {}, purpose::client) == node_config{});
   CHECK(bad("{}") == "storage.ranks: a node without HTTP needs at least one rank\n"
                      "namespaces: a node without HTTP needs at least one namespace\n");
 }
@@ -200,14 +200,14 @@ TEST_CASE("Files are loaded, and what cannot be read is said", "[config]") {
 }
 
 TEST_CASE("The effective config loads back as it was", "[config]") {
-  const auto round_trip = [](const node_config& config, role purpose) {
+  const auto round_trip = [](const node_config& config, purpose what_for) {
     const auto text = to_json(config);
     INFO(text);
-    CHECK(good(text, {}, purpose) == config);
-    CHECK(to_json(good(text, {}, purpose)) == text);
+    CHECK(good(text, {}, what_for) == config);
+    CHECK(to_json(good(text, {}, what_for)) == text);
   };
-  round_trip(good(small_config), role::server);
-  round_trip(node_config{}, role::client);
+  round_trip(good(small_config), purpose::server);
+  round_trip(node_config{}, purpose::client);
   auto other = good(small_config);
   other.node_name = "other";
   other.data_dir = "/var/lib/\"troupe\" \\ €";
@@ -227,7 +227,7 @@ TEST_CASE("The effective config loads back as it was", "[config]") {
   other.namespaces[0].geometry.further = {{2, {1, 1, 132, 1}}, {1, {2, 1, 64, 2}}};
   other.io.engine = "threads";
   other.caf.scheduler_policy = "sharing";
-  round_trip(other, role::server);
+  round_trip(other, purpose::server);
 }
 
 TEST_CASE("Sizes and times are written as people write them", "[config]") {
@@ -244,7 +244,7 @@ TEST_CASE("Sizes and times are written as people write them", "[config]") {
 TEST_CASE("A config made by a program is held to the same rules", "[config]") {
   auto config = good(small_config);
   CHECK(validate(config).empty());
-  CHECK(lines(validate(node_config{}, role::client)).empty());
+  CHECK(lines(validate(node_config{}, purpose::client)).empty());
   config.registry.shards = 257;
   config.drain_timeout = std::chrono::seconds{-1};
   config.storage.low_watermark = std::numeric_limits<double>::quiet_NaN();

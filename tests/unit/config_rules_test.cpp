@@ -263,5 +263,5 @@ TEST_CASE("The slots of all slabs fit into the memory of the registry", "[config
   good(small_config, slabs);
   // Clients have no slabs.
   small.back() = "node_name=client";
-  good(small_config, small, role::client);
+  good(small_config, small, purpose::client);
 }

@@ -38,8 +38,8 @@ inline std::string lines(const std::vector<problem>& problems) {
 
 /// Loads, and fails the test with what is wrong if it does not.
 inline node_config good(std::string_view text, const std::vector<std::string>& overrides = {},
-                        role purpose = role::server) {
-  auto config = parse(text, "test.json", overrides, purpose);
+                        purpose what_for = purpose::server) {
+  auto config = parse(text, "test.json", overrides, what_for);
   INFO((config ? std::string{} : lines(config.error())));
   REQUIRE(config);
   return *config;
@@ -47,8 +47,8 @@ inline node_config good(std::string_view text, const std::vector<std::string>& o
 
 /// Does not load; the problems, one per line.
 inline std::string bad(std::string_view text, const std::vector<std::string>& overrides = {},
-                       role purpose = role::server) {
-  const auto config = parse(text, "test.json", overrides, purpose);
+                       purpose what_for = purpose::server) {
+  const auto config = parse(text, "test.json", overrides, what_for);
   REQUIRE_FALSE(config);
   REQUIRE_FALSE(config.error().empty());
   return lines(config.error());
