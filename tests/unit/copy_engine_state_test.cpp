@@ -213,7 +213,7 @@ TEST_CASE("copy engine: a block or buffer that does not exist fails alone", "[co
   constexpr std::uint64_t huge = ~std::uint64_t{0};
   std::vector items{d.item(0, 0, 0), d.item(1, 1, 1), d.item(2, 2, 2)};
   SECTION("block") {
-    items[1].block = GENERATE(blocks, 0xfffffffeU);
+    items[1].block = GENERATE(std::uint32_t{blocks}, 0xfffffffeU);
   }
   SECTION("buffer") {
     items[1].buffer_offset =
