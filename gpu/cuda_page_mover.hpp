@@ -16,10 +16,10 @@ namespace troupe {
 struct cuda_mover_options {
   /// As CUDA counts the devices that the process sees.
   int device = 0;
-  /// Calls of one direction that are carried out at once; more wait. Each has staging memory of its own.
-  std::uint32_t lanes = 2;
+  /// See `page_mover::calls_at_once`; at least 1. Each has staging memory of its own.
+  std::uint32_t calls_at_once = 2;
   /// Pages go through device memory in parts of at most this size (or one page, if that is larger), so that one part is
-  /// copied while the next is gathered. Two parts for each lane and direction.
+  /// copied while the next is gathered. Two parts for each of them and direction.
   std::uint64_t part_bytes = std::uint64_t{32} << 20U;
   /// Lists of up to this many bytes cross the bus without a copy, if the pages lie in prepared memory: the kernel
   /// writes them there, or fetches them from there. Slower on the bus, but without the copy's own latency.

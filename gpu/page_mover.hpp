@@ -75,6 +75,10 @@ public:
   virtual result<void> prepare(std::span<std::byte> memory) = 0;
   virtual void forget(std::span<std::byte> memory) = 0;
 
+  /// Calls of one direction that are carried out at once; more wait. Whoever drives the mover takes this number of
+  /// threads for each direction: fewer leave the device idle between calls, more only wait.
+  virtual std::uint32_t calls_at_once() const noexcept { return 1; }
+
   /// What has made the mover unusable for good, such as a fault of the GPU: every call fails from then on.
   virtual std::optional<error> failure() const = 0;
 

@@ -46,7 +46,7 @@ inline constexpr std::uint64_t last_step = 0xd1b54a32d192ed03ULL;
 /// What the word at `index` of the payload, given as its first and last eight bytes, adds to the checksum: its four
 /// quarters, mixed with keys that depend on the index, multiplied in pairs, and in other pairs for the other sum. (The
 /// NH function of UMAC, RFC 4418, as the inner loop of XXH3 has it: one multiplication of 32 bits for every four bytes,
-/// which vectors of a processor and lanes of a GPU have alike.) A change of one quarter changes both sums, unless two
+/// which vectors of a processor and threads of a GPU have alike.) A change of one quarter changes both sums, unless two
 /// other quarters happen to be zero at once after mixing.
 TROUPE_HOST_DEVICE inline page_checksum checksum_of_word(std::uint64_t index, std::uint64_t first,
                                                          std::uint64_t last) noexcept {

@@ -35,10 +35,8 @@ result<node_client::rank_memory> node_client::rank_memory::of(rank_number rank, 
   rank_memory out;
   out.rank = rank;
   out.mover = std::move(*mover);
-  if (gpu) {
-    out.lanes = cuda_mover_options{}.lanes;
+  if (gpu)
     out.memory_node = memory_node_of(*gpu);
-  }
   return out;
 }
 
@@ -81,7 +79,7 @@ void node_client::add_rank(rank_memory memory) {
   auto state = std::make_shared<copy_engine_state>(copy_engine_options{how.space, how.rank, 4096},
                                                    std::move(memory.mover), std::move(memory.events));
   movers_.push_back(state);
-  const auto copier = spawn_actor<copy_engine>(system_, std::move(state), memory.lanes);
+  const auto copier = spawn_actor<copy_engine>(system_, std::move(state));
   const auto timeout = options_.attach.request_timeout;
   parts_.ranks.push_back({memory.rank, copier, spawn_actor<load_coordinator>(system_, how, copier, timeout),
                           spawn_actor<save_coordinator>(system_, how, copier, timeout), memory.memory_node});

@@ -31,12 +31,10 @@ public:
     std::unique_ptr<page_mover> mover;
     /// Events that tasks may name; null if none do.
     std::shared_ptr<device_event_table> events{};
-    /// Orders of one direction that the mover carries out at once.
-    std::size_t lanes = 1;
     /// Where its page buffers should lie; -1 if that does not matter.
     std::int32_t memory_node = -1;
 
-    /// With the mover, the lanes and the memory node that suit a KV cache on GPU `gpu`, or in host memory. Errors:
+    /// With the mover and the memory node that suit a KV cache on GPU `gpu`, or in host memory. Errors:
     /// those of the mover.
     static result<rank_memory> of(rank_number rank, const kv_cache_view& cache, std::optional<int> gpu);
   };

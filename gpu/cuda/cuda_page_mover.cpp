@@ -2,7 +2,7 @@
 
 #include "gpu/cuda/cuda_handles.hpp"
 #include "gpu/cuda/page_kernels.hpp"
-#include "gpu/cuda/page_lane.hpp"
+#include "gpu/cuda/page_pipeline.hpp"
 #include "gpu/cuda/resident_plan.hpp"
 
 #include <spdlog/fmt/fmt.h>
@@ -36,23 +36,23 @@ result<void> check_tensors(const kv_cache_view& view, int device) {
   return {};
 }
 
-/// Lanes of one direction; a call takes one for itself.
-class lane_pool {
+/// Pipelines of one direction; a call takes one for itself.
+class pipeline_pool {
 public:
-  void add(std::unique_ptr<page_lane> lane) { free_.push_back(std::move(lane)); }
+  void add(std::unique_ptr<page_pipeline> pipeline) { free_.push_back(std::move(pipeline)); }
 
-  std::unique_ptr<page_lane> take() {
+  std::unique_ptr<page_pipeline> take() {
     std::unique_lock guard(mutex_);
     came_back_.wait(guard, [this] { return !free_.empty(); });
-    auto lane = std::move(free_.back());
+    auto pipeline = std::move(free_.back());
     free_.pop_back();
-    return lane;
+    return pipeline;
   }
 
-  void give_back(std::unique_ptr<page_lane> lane) {
+  void give_back(std::unique_ptr<page_pipeline> pipeline) {
     {
       std::lock_guard guard(mutex_);
-      free_.push_back(std::move(lane));
+      free_.push_back(std::move(pipeline));
     }
     came_back_.notify_one();
   }
@@ -60,12 +60,14 @@ public:
 private:
   std::mutex mutex_;
   std::condition_variable came_back_;
-  std::vector<std::unique_ptr<page_lane>> free_;
+  std::vector<std::unique_ptr<page_pipeline>> free_;
 };
 
 class cuda_page_mover final : public page_mover {
 public:
-  cuda_page_mover(kv_cache_view view, const cuda_mover_options& options) : view_(std::move(view)), options_(options) {}
+  cuda_page_mover(kv_cache_view view, const cuda_mover_options& options) : view_(std::move(view)), options_(options) {
+    options_.calls_at_once = std::max(options_.calls_at_once, 1U);
+  }
 
   ~cuda_page_mover() override {
     for (const auto& range : prepared_)
@@ -84,18 +86,20 @@ public:
     if (!resident)
       return tl::unexpected(resident.error());
     plan_ = std::move(*resident);
-    for (std::uint32_t i = 0; i < std::max(options_.lanes, 1U); ++i)
+    for (std::uint32_t i = 0; i < options_.calls_at_once; ++i)
       for (const auto direction : {move_direction::gather, move_direction::scatter}) {
-        auto lane = page_lane::create(plan_.view(), direction, options_.part_bytes);
-        if (!lane)
-          return tl::unexpected(lane.error());
-        pool(direction).add(std::move(*lane));
+        auto pipeline = page_pipeline::create(plan_.view(), direction, options_.part_bytes);
+        if (!pipeline)
+          return tl::unexpected(pipeline.error());
+        pool(direction).add(std::move(*pipeline));
       }
-    // Zeroing and uploading is done before any stream of a lane begins.
+    // Zeroing and uploading is done before any stream of a pipeline begins.
     return check(cudaDeviceSynchronize(), "preparing the device");
   }
 
   const kv_cache_view& cache() const noexcept override { return view_; }
+
+  std::uint32_t calls_at_once() const noexcept override { return options_.calls_at_once; }
 
   result<void> prepare(std::span<std::byte> memory) override {
     if (memory.empty())
@@ -136,7 +140,9 @@ public:
   }
 
 private:
-  lane_pool& pool(move_direction direction) { return direction == move_direction::gather ? gathering_ : scattering_; }
+  pipeline_pool& pool(move_direction direction) {
+    return direction == move_direction::gather ? gathering_ : scattering_;
+  }
 
   result<void> do_gather(std::span<block_move> moves, const device_events& events) override {
     return run(move_direction::gather, moves, events);
@@ -158,11 +164,11 @@ private:
       std::lock_guard guard(mutex_);
       locked = prepared_;
     }
-    auto lane = pool(direction).take();
-    auto done = lane->run(moves, locked, options_.direct_bytes, events);
+    auto pipeline = pool(direction).take();
+    auto done = pipeline->run(moves, locked, options_.direct_bytes, events);
     if (!done)
       note(done.error());
-    pool(direction).give_back(std::move(lane));
+    pool(direction).give_back(std::move(pipeline));
     return done;
   }
 
@@ -178,8 +184,8 @@ private:
   kv_cache_view view_;
   cuda_mover_options options_;
   resident_plan plan_;
-  lane_pool gathering_;
-  lane_pool scattering_;
+  pipeline_pool gathering_;
+  pipeline_pool scattering_;
   mutable std::mutex mutex_;
   std::vector<locked_range> prepared_;
   std::optional<error> failure_;

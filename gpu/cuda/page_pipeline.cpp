@@ -1,4 +1,4 @@
-#include "gpu/cuda/page_lane.hpp"
+#include "gpu/cuda/page_pipeline.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -59,15 +59,15 @@ kernel_arguments arguments_of(const page_part& part, const page_list& pages, std
 
 } // namespace
 
-result<std::unique_ptr<page_lane>> page_lane::create(const device_plan& plan, move_direction direction,
-                                                     std::uint64_t part_bytes) {
-  std::unique_ptr<page_lane> lane(new page_lane(plan, direction));
-  if (auto ok = lane->allocate(part_bytes); !ok)
+result<std::unique_ptr<page_pipeline>> page_pipeline::create(const device_plan& plan, move_direction direction,
+                                                             std::uint64_t part_bytes) {
+  std::unique_ptr<page_pipeline> pipeline(new page_pipeline(plan, direction));
+  if (auto ok = pipeline->allocate(part_bytes); !ok)
     return tl::unexpected(ok.error());
-  return lane;
+  return pipeline;
 }
 
-result<void> page_lane::allocate(std::uint64_t part_bytes) {
+result<void> page_pipeline::allocate(std::uint64_t part_bytes) {
   staging_bytes_ = std::max(part_bytes, staged_bytes(plan_.page_bytes));
   most_pages_ = std::min(launch::most_pages, launch::most_blocks / plan_.blocks_per_page);
   // Loads have an engine waiting for them, saves have not.
@@ -91,8 +91,8 @@ result<void> page_lane::allocate(std::uint64_t part_bytes) {
   return ok;
 }
 
-result<void> page_lane::run(std::span<block_move> moves, std::span<const locked_range> locked,
-                            std::uint64_t direct_bytes, const device_events& events) {
+result<void> page_pipeline::run(std::span<block_move> moves, std::span<const locked_range> locked,
+                                std::uint64_t direct_bytes, const device_events& events) {
   const auto places = locate_pages(moves, locked);
   const page_list pages{moves, places};
   // Once at least: an empty list has events, too.
@@ -119,7 +119,7 @@ result<void> page_lane::run(std::span<block_move> moves, std::span<const locked_
   return {};
 }
 
-result<void> page_lane::submit(const page_list& pages, std::uint64_t direct_bytes, const device_events& events) {
+result<void> page_pipeline::submit(const page_list& pages, std::uint64_t direct_bytes, const device_events& events) {
   const bool gather = direction_ == move_direction::gather;
   will_sleep_ = false;
   if (auto ok = await_engine(events); !ok)
@@ -155,7 +155,7 @@ result<void> page_lane::submit(const page_list& pages, std::uint64_t direct_byte
   return signal(events, last);
 }
 
-launch page_lane::launch_with(const half& with, const page_part& part, const kernel_arguments& arguments) const {
+launch page_pipeline::launch_with(const half& with, const page_part& part, const kernel_arguments& arguments) const {
   launch what;
   what.plan = plan_;
   what.pages = static_cast<std::uint32_t>(part.pages);
@@ -167,7 +167,7 @@ launch page_lane::launch_with(const half& with, const page_part& part, const ker
   return what;
 }
 
-result<void> page_lane::await_engine(const device_events& events) {
+result<void> page_pipeline::await_engine(const device_events& events) {
   if (events.ready == nullptr)
     return {};
   auto* const ready = static_cast<cudaEvent_t>(events.ready);
@@ -182,7 +182,7 @@ result<void> page_lane::await_engine(const device_events& events) {
   return record(wake_up_, halves_[0].queue.get());
 }
 
-result<void> page_lane::submit_gather(half& with, const page_part& part, const page_list& pages, bool reused) {
+result<void> page_pipeline::submit_gather(half& with, const page_part& part, const page_list& pages, bool reused) {
   auto* const queue = with.queue.get();
   if (reused && !part.direct)
     if (auto ok = await(queue, with.emptied.get()); !ok)
@@ -200,7 +200,7 @@ result<void> page_lane::submit_gather(half& with, const page_part& part, const p
   return record(with.emptied, copies_.get());
 }
 
-result<void> page_lane::submit_scatter(half& with, const page_part& part, const page_list& pages, bool reused) {
+result<void> page_pipeline::submit_scatter(half& with, const page_part& part, const page_list& pages, bool reused) {
   auto* const queue = with.queue.get();
   if (!part.direct) {
     // The bus first: what a kernel is told can be put together while it is busy.
@@ -225,7 +225,7 @@ result<void> page_lane::submit_scatter(half& with, const page_part& part, const 
   return record(with.emptied, queue);
 }
 
-result<void> page_lane::copy_pages(const half& with, const page_part& part, const page_list& pages) const {
+result<void> page_pipeline::copy_pages(const half& with, const page_part& part, const page_list& pages) const {
   for (std::size_t i = 0; i < part.pages;) {
     std::size_t count = 1;
     auto* page = pages.moves[part.first + i].page;
@@ -243,7 +243,7 @@ result<void> page_lane::copy_pages(const half& with, const page_part& part, cons
   return {};
 }
 
-result<void> page_lane::signal(const device_events& events, std::size_t last) {
+result<void> page_pipeline::signal(const device_events& events, std::size_t last) {
   if (events.done == nullptr)
     return {};
   auto* const queue = halves_[last].queue.get();
@@ -254,7 +254,7 @@ result<void> page_lane::signal(const device_events& events, std::size_t last) {
   return check(cudaEventRecord(static_cast<cudaEvent_t>(events.done), queue), "signalling the engine's event");
 }
 
-result<void> page_lane::wait() {
+result<void> page_pipeline::wait() {
   result<void> out;
   const auto note = [&](cudaError_t code) {
     if (auto ok = check(code, "moving pages"); !ok && out)

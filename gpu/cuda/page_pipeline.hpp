@@ -25,10 +25,10 @@ struct kernel_arguments {
 /// of the next is at work.
 ///
 /// For one thread at a time; the device must be current in it.
-class page_lane {
+class page_pipeline {
 public:
-  static result<std::unique_ptr<page_lane>> create(const device_plan& plan, move_direction direction,
-                                                   std::uint64_t part_bytes);
+  static result<std::unique_ptr<page_pipeline>> create(const device_plan& plan, move_direction direction,
+                                                       std::uint64_t part_bytes);
 
   /// Moves pages of a valid list and waits for the end, also where something fails: then nothing is under way any
   /// more. Sets checksums and verdicts of the moves.
@@ -47,7 +47,7 @@ private:
     event emptied;
   };
 
-  page_lane(const device_plan& plan, move_direction direction) : plan_(plan), direction_(direction) {}
+  page_pipeline(const device_plan& plan, move_direction direction) : plan_(plan), direction_(direction) {}
 
   result<void> allocate(std::uint64_t part_bytes);
   /// Puts all work for these pages into the streams.

@@ -46,6 +46,8 @@ public:
   }
   void forget(std::span<std::byte>) override { --prepared_; }
   int prepared() const { return prepared_; }
+  void set_calls_at_once(std::uint32_t most) { calls_at_once_ = most; }
+  std::uint32_t calls_at_once() const noexcept override { return calls_at_once_; }
   std::optional<error> failure() const override {
     return broken_ ? std::optional(error{errc::device_error, "the device is on fire"}) : std::nullopt;
   }
@@ -70,15 +72,17 @@ private:
   std::mutex mutex_;
   std::condition_variable opened_;
   bool open_ = false;
+  std::uint32_t calls_at_once_ = 1;
   std::atomic<int> waiting_{0};
   std::atomic<int> prepared_{0};
   std::atomic<bool> broken_{false};
 };
 
 struct world {
-  explicit world(std::size_t lanes = 1) {
+  explicit world(std::uint32_t calls_at_once = 1) {
+    device->set_calls_at_once(calls_at_once);
     engine = spawn_actor<copy_engine>(
-        system, std::make_shared<copy_engine_state>(copy_engine_options{space.id(), 0, 16}, device), lanes);
+        system, std::make_shared<copy_engine_state>(copy_engine_options{space.id(), 0, 16}, device));
     REQUIRE(bind(1) == errc::ok);
   }
   ~world() {

@@ -4,13 +4,12 @@
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace troupe {
 
-copy_engine::copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state, std::size_t lanes)
-    : copy_engine_actor::base(config), state_(std::move(state)), lane_count_(std::max<std::size_t>(lanes, 1)) {}
+copy_engine::copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state)
+    : copy_engine_actor::base(config), state_(std::move(state)) {}
 
 void copy_engine::on_exit() {
   for (auto* lanes : {&gathering_, &scattering_})
@@ -28,7 +27,7 @@ void copy_engine::lane_ended(const caf::down_msg& down) {
 copy_engine::behavior_type copy_engine::make_behavior() {
   set_down_handler([this](const caf::down_msg& down) { lane_ended(down); });
   for (auto* lanes : {&gathering_, &scattering_})
-    for (std::size_t i = 0; i < lane_count_; ++i) {
+    for (std::uint32_t i = 0; i < state_->orders_at_once(); ++i) {
       lanes->push_back(spawn_actor<copy_lane, caf::detached>(system(), state_));
       monitor(lanes->back());
     }

@@ -13,14 +13,12 @@ namespace troupe {
 
 /// Moves bytes for one device. Orders are carried out by lanes, each with a thread of its own, so that no thread of the
 /// scheduler waits for a device or for memory; loads and saves have different ones, so that neither waits for the
-/// other.
+/// other. There are as many of each as the device carries out orders at once.
 ///
 /// Ends with an error when the device has become unusable; orders under way are answered before.
 class copy_engine : public copy_engine_actor::base {
 public:
-  /// `lanes`: orders of one direction that are carried out at once; at least 1. More than one keeps a device busy while
-  /// the next order is prepared; for copies by the host's cores one is enough.
-  copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state, std::size_t lanes = 1);
+  copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state);
 
   const char* name() const override { return "copy_engine"; }
   void on_exit() override;
@@ -32,7 +30,6 @@ private:
   void lane_ended(const caf::down_msg& down);
 
   std::shared_ptr<copy_engine_state> state_;
-  std::size_t lane_count_;
   std::vector<copy_engine_actor> gathering_;
   std::vector<copy_engine_actor> scattering_;
   std::size_t gathers_ = 0;

@@ -9,6 +9,7 @@
 #include "messages/io_messages.hpp"
 #include "messages/transfer_messages.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -52,6 +53,9 @@ public:
   /// A load: scatters the page buffers whose header is that of the item and whose payload is as sealed; what belongs to
   /// a block that is missing is checked like the rest, and not written. Errors as above.
   result<copy_reply> scatter(const copy_order& order);
+
+  /// Orders of one direction that the device carries out at once; at least 1.
+  std::uint32_t orders_at_once() const noexcept { return std::max(mover_->calls_at_once(), 1U); }
 
   /// What has made the device unusable for good.
   std::optional<error> failure() const { return mover_->failure(); }
