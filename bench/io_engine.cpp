@@ -3,10 +3,10 @@
 // a disk's bandwidth drifts. The memory matters: on virtual machines some pages are two to three times as fast to read
 // into as others.
 
+#include "base/unique_descriptor.hpp"
 #include "io/backing.hpp"
 #include "io/engine.hpp"
 #include "io/page.hpp"
-#include "io/unique_descriptor.hpp"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>

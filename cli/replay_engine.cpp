@@ -1,6 +1,7 @@
 #include "cli/replay_engine.hpp"
 
 #include "actors/node/supervisor/rank_parts.hpp"
+#include "base/unique_descriptor.hpp"
 #include "cli/interruption.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
@@ -8,7 +9,6 @@
 #include "cli/wait_notice.hpp"
 #include "connector/engine_halves.hpp"
 #include "io/page.hpp"
-#include "io/unique_descriptor.hpp"
 #include "workload/engine_model/engine_model.hpp"
 #include "workload/replay/engine_report.hpp"
 #include "workload/replay/text_table.hpp"
@@ -83,7 +83,7 @@ public:
   }
 
 private:
-  std::vector<io::unique_descriptor> files_;
+  std::vector<unique_descriptor> files_;
 };
 
 /// The engine with its connector, and what is done to it.

@@ -27,8 +27,8 @@ constexpr int make_attempts = 16;
 constexpr int remove_attempts = 50;
 constexpr std::chrono::milliseconds remove_pause{10};
 
-io::unique_descriptor lock_directory(const fs::path& path) {
-  io::unique_descriptor opened(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+unique_descriptor lock_directory(const fs::path& path) {
+  unique_descriptor opened(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (opened && ::flock(opened.get(), LOCK_EX | LOCK_NB) != 0)
     opened.reset();
   return opened;
@@ -44,7 +44,7 @@ bool names(const fs::path& path, int descriptor) {
 
 /// A node in it locks a file of its own: also where the directory itself is not locked, somebody is at work there.
 bool has_node(const fs::path& path) {
-  const io::unique_descriptor lock(::open((path / "lock").c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  const unique_descriptor lock(::open((path / "lock").c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   return lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
-#include "io/unique_descriptor.hpp"
+#include "base/unique_descriptor.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -31,11 +31,11 @@ public:
   const std::filesystem::path& path() const noexcept { return path_; }
 
 private:
-  scratch_directory(std::filesystem::path path, io::unique_descriptor lock)
+  scratch_directory(std::filesystem::path path, unique_descriptor lock)
       : path_(std::move(path)), lock_(std::move(lock)) {}
 
   std::filesystem::path path_;
-  io::unique_descriptor lock_;
+  unique_descriptor lock_;
 };
 
 /// Removes a directory that others may still write to, which can take some attempts. Nothing where `path` is empty.

@@ -1,7 +1,7 @@
 #include "cli/wait_notice.hpp"
 
+#include "base/unique_descriptor.hpp"
 #include "io/local_socket.hpp"
-#include "io/unique_descriptor.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -34,7 +34,7 @@ std::string text_of(int code) {
 
 /// 0 where somebody listens, else an errno.
 int try_to_connect(const addrinfo& to) {
-  const io::unique_descriptor socket(::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  const unique_descriptor socket(::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
   if (!socket)
     return errno;
   if (::connect(socket.get(), to.ai_addr, to.ai_addrlen) == 0)

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
-#include "io/unique_descriptor.hpp"
+#include "base/unique_descriptor.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -3,7 +3,7 @@
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "base/incarnation.hpp"
-#include "io/unique_descriptor.hpp"
+#include "base/unique_descriptor.hpp"
 
 #include <cstdint>
 #include <filesystem>

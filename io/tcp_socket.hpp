@@ -2,7 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "io/unique_descriptor.hpp"
+#include "base/unique_descriptor.hpp"
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "base/unique_descriptor.hpp"
 #include "io/engine.hpp"
-#include "io/unique_descriptor.hpp"
 
 #include <atomic>
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "store/store_directory.hpp"
 
+#include "base/unique_descriptor.hpp"
 #include "store/records.hpp"
 
 #include <algorithm>
@@ -37,26 +38,8 @@ tl::unexpected<error> failed(int code, const std::string& what) {
   return tl::unexpected(system_error(code, what));
 }
 
-/// Owns a descriptor until it is released.
-class descriptor {
-public:
-  explicit descriptor(int number) noexcept : number_(number) {}
-  descriptor(const descriptor&) = delete;
-  descriptor& operator=(const descriptor&) = delete;
-  ~descriptor() {
-    if (number_ >= 0)
-      ::close(number_);
-  }
-
-  int get() const noexcept { return number_; }
-  int release() noexcept { return std::exchange(number_, -1); }
-
-private:
-  int number_;
-};
-
 result<void> sync_directory(const fs::path& path) {
-  const descriptor opened(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const unique_descriptor opened(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.get() < 0 || ::fsync(opened.get()) != 0)
     return failed(errno, "cannot sync the directory " + quoted(path));
   return {};
@@ -156,7 +139,7 @@ result<store_directory> store_directory::open(const fs::path& path) {
     return not_ours(full);
   if (code)
     return failed(code.value(), "cannot look into the directory " + quoted(full));
-  descriptor marker(::open((full / marker_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  unique_descriptor marker(::open((full / marker_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (marker.get() < 0)
     return failed(errno, "cannot open " + quoted(full / marker_name));
   if (::flock(marker.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -173,7 +156,7 @@ result<store_directory> store_directory::open(const fs::path& path) {
 }
 
 result<void> store_directory::mark(const fs::path& path) {
-  const descriptor marker(::open((path / marker_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const unique_descriptor marker(::open((path / marker_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (marker.get() < 0)
     return failed(errno, "cannot make " + quoted(path / marker_name));
   return write_marker(marker.get(), path);

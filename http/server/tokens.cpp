@@ -1,6 +1,7 @@
 #include "http/server/tokens.hpp"
 
 #include "base/message_digest.hpp"
+#include "base/unique_descriptor.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -52,26 +53,11 @@ std::string_view take_word(std::string_view& line) noexcept {
   return word;
 }
 
-class descriptor {
-public:
-  explicit descriptor(int fd) noexcept : fd_(fd) {}
-  descriptor(const descriptor&) = delete;
-  descriptor& operator=(const descriptor&) = delete;
-  ~descriptor() {
-    if (fd_ >= 0)
-      ::close(fd_);
-  }
-  int get() const noexcept { return fd_; }
-
-private:
-  int fd_;
-};
-
 result<std::string> read_private_file(const std::filesystem::path& file) {
   const auto name = "tokens file \"" + file.string() + "\"";
-  const descriptor fd{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
+  const unique_descriptor fd{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
   struct stat info {};
-  if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0)
+  if (!fd || ::fstat(fd.get(), &info) != 0)
     return tl::unexpected(system_error(errno, name));
   if (!S_ISREG(info.st_mode))
     return fail(errc::invalid_argument, name + " is not a file");

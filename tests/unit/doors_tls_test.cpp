@@ -1,6 +1,6 @@
-#include "tests/catch.hpp"
 #include "actors/support/doors/tls_channel.hpp"
-#include "io/unique_descriptor.hpp"
+#include "base/unique_descriptor.hpp"
+#include "tests/catch.hpp"
 #include "tests/unit/http_certificates.hpp"
 #include "tests/unit/io_support.hpp"
 
@@ -34,8 +34,8 @@ struct two_sides {
   two_sides(const tls_identity& client_files, const tls_identity& server_files) {
     std::array<int, 2> ends{};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
-    client_end = io::unique_descriptor(ends[0]);
-    server_end = io::unique_descriptor(ends[1]);
+    client_end = unique_descriptor(ends[0]);
+    server_end = unique_descriptor(ends[1]);
     client_context = *tls_context::load(client_files);
     server_context = *tls_context::load(server_files);
     server = tls_channel::start(*server_context, server_end.get(), tls_channel::side::server);
@@ -72,8 +72,8 @@ struct two_sides {
     REQUIRE(put == what.size());
   }
 
-  io::unique_descriptor client_end;
-  io::unique_descriptor server_end;
+  unique_descriptor client_end;
+  unique_descriptor server_end;
   std::shared_ptr<tls_context> client_context;
   std::shared_ptr<tls_context> server_context;
   std::unique_ptr<tls_channel> client;

@@ -236,7 +236,7 @@ TEST_CASE("a second writer is kept out until the first lets go", "[io][slab_file
     first = fail(errc::cancelled, "");
   }
   SECTION("by closing, while something else keeps the file open") {
-    io::unique_descriptor keeper(::dup(first->descriptor()));
+    unique_descriptor keeper(::dup(first->descriptor()));
     first = fail(errc::cancelled, "");
     CHECK(slab_file::open(spec).has_value());
   }

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "base/unique_descriptor.hpp"
 #include "io/engine.hpp"
 #include "io/page.hpp"
-#include "io/unique_descriptor.hpp"
 #include "tests/patience.hpp"
 
 #include <algorithm>
@@ -136,20 +136,20 @@ inline std::string missing(const std::string& text, std::initializer_list<std::s
 }
 
 struct pipe_ends {
-  io::unique_descriptor read_end;
-  io::unique_descriptor write_end;
+  unique_descriptor read_end;
+  unique_descriptor write_end;
 };
 
 inline pipe_ends make_pipe() {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC) != 0)
     std::abort();
-  return {io::unique_descriptor(ends[0]), io::unique_descriptor(ends[1])};
+  return {unique_descriptor(ends[0]), unique_descriptor(ends[1])};
 }
 
 /// A new file of this size.
-inline io::unique_descriptor make_file(const std::filesystem::path& path, std::uint64_t size, int flags = 0) {
-  io::unique_descriptor made(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | flags, 0600));
+inline unique_descriptor make_file(const std::filesystem::path& path, std::uint64_t size, int flags = 0) {
+  unique_descriptor made(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | flags, 0600));
   if (!made || ::ftruncate(made.get(), static_cast<off_t>(size)) != 0)
     std::abort();
   return made;

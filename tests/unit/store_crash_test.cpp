@@ -166,7 +166,7 @@ public:
 
 private:
   pid_t id_ = -1;
-  io::unique_descriptor report_;
+  unique_descriptor report_;
 };
 
 } // namespace

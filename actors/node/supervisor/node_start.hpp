@@ -3,8 +3,8 @@
 #include "base/error.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
+#include "base/unique_descriptor.hpp"
 #include "config/node_config.hpp"
-#include "io/unique_descriptor.hpp"
 #include "messages/messages.hpp"
 #include "store/metadata_store.hpp"
 
@@ -37,7 +37,7 @@ struct node_services {
 class running_node {
 public:
   running_node(node_actor supervisor, node_services services, std::shared_ptr<store::metadata_store> store,
-               io::unique_descriptor directory_lock)
+               unique_descriptor directory_lock)
       : supervisor_(std::move(supervisor)), services_(std::move(services)), store_(std::move(store)),
         directory_lock_(std::move(directory_lock)) {}
 
@@ -55,14 +55,14 @@ private:
   node_services services_;
   /// Null if the index is not durable.
   std::shared_ptr<store::metadata_store> store_;
-  io::unique_descriptor directory_lock_;
+  unique_descriptor directory_lock_;
 };
 
 /// Makes everything a node needs, slab files first, and spawns its actors. Nothing keeps running when it fails.
 /// With `registry.durability`, it starts with the index of the run before; else empty: pages left in slab files by an
 /// earlier run are not served, which is logged. Blocks, for some seconds where a slab is still in use.
 ///
-/// Errors: those of `io::lock_data_directory`, `io::slab_file::open` and `io::make_engine`.
+/// Errors: those of `io::lock_data_directory` and `io::open_slab_store`.
 result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options);
 
 } // namespace troupe

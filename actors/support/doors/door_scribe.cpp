@@ -158,15 +158,9 @@ void door_hall::turned_away(const std::string& why) {
 
 // -- connections ------------------------------------------------------------------------------------------------------
 
-int give_away(io::unique_descriptor descriptor) {
-  return ::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0);
-}
-
-std::optional<door_connection> door_connection::make(io::unique_descriptor& socket, const tls_context* tls,
+std::optional<door_connection> door_connection::make(unique_descriptor& socket, const tls_context* tls,
                                                      tls_channel::side which) {
-  const auto descriptor = give_away(std::move(socket));
-  if (descriptor < 0)
-    return std::nullopt;
+  const auto descriptor = socket.release();
   std::unique_ptr<tls_channel> channel;
   if (tls != nullptr) {
     channel = tls_channel::start(*tls, descriptor, which);
@@ -178,11 +172,11 @@ std::optional<door_connection> door_connection::make(io::unique_descriptor& sock
   return door_connection(descriptor, std::move(channel));
 }
 
-std::optional<door_connection> door_connection::to_node(io::unique_descriptor& socket, const tls_context* tls) {
+std::optional<door_connection> door_connection::to_node(unique_descriptor& socket, const tls_context* tls) {
   return make(socket, tls, tls_channel::side::client);
 }
 
-std::optional<door_connection> door_connection::to_client(io::unique_descriptor& socket, const tls_context* tls) {
+std::optional<door_connection> door_connection::to_client(unique_descriptor& socket, const tls_context* tls) {
   return make(socket, tls, tls_channel::side::server);
 }
 
@@ -321,9 +315,9 @@ bool door_man::accept_policy::try_accept(int& accepted, int listener) {
   if (errno != EMFILE && errno != ENFILE)
     return false;
   spare_.reset();
-  if (const io::unique_descriptor ended(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)); !ended)
+  if (const unique_descriptor ended(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)); !ended)
     ::poll(nullptr, 0, 10); // somebody else has taken the spare: at least not at full speed
-  spare_ = io::unique_descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  spare_ = unique_descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   return false;
 }
 
@@ -334,7 +328,7 @@ door_man::door_man(caf::io::network::default_multiplexer& backend, int descripto
       acceptor_(backend, descriptor) {}
 
 bool door_man::new_connection() {
-  io::unique_descriptor accepted(acceptor_.accepted_socket());
+  unique_descriptor accepted(acceptor_.accepted_socket());
   if (detached())
     return false;
   if (options_.local) {

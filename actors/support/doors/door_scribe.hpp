@@ -4,7 +4,7 @@
 #include "actors/support/doors/guest_list.hpp"
 #include "actors/support/doors/tls_channel.hpp"
 #include "base/clock.hpp"
-#include "io/unique_descriptor.hpp"
+#include "base/unique_descriptor.hpp"
 #include "messages/messages.hpp"
 
 #include <caf/io/all.hpp>
@@ -74,8 +74,8 @@ private:
 class door_connection {
 public:
   /// One that this process has made; none if TLS fails at once.
-  static std::optional<door_connection> to_node(io::unique_descriptor& socket, const tls_context* tls);
-  static std::optional<door_connection> to_client(io::unique_descriptor& socket, const tls_context* tls);
+  static std::optional<door_connection> to_node(unique_descriptor& socket, const tls_context* tls);
+  static std::optional<door_connection> to_client(unique_descriptor& socket, const tls_context* tls);
 
   int descriptor() const noexcept { return descriptor_; }
 
@@ -87,16 +87,13 @@ public:
 private:
   door_connection(int descriptor, std::unique_ptr<tls_channel> tls) : descriptor_(descriptor), tls_(std::move(tls)) {}
 
-  static std::optional<door_connection> make(io::unique_descriptor& socket, const tls_context* tls,
+  static std::optional<door_connection> make(unique_descriptor& socket, const tls_context* tls,
                                              tls_channel::side which);
 
   /// CAF's, which closes it.
   int descriptor_;
   std::unique_ptr<tls_channel> tls_;
 };
-
-/// Gives a descriptor to somebody who closes it.
-int give_away(io::unique_descriptor descriptor);
 
 class door_scribe : public caf::io::scribe {
 public:
@@ -169,7 +166,7 @@ private:
     bool try_accept(int& accepted, int listener);
 
   private:
-    io::unique_descriptor spare_;
+    unique_descriptor spare_;
   };
 
   std::shared_ptr<door_hall> hall_;

@@ -31,7 +31,7 @@ struct doors::state {
   /// Why there is none although it was asked for.
   std::optional<error> no_tls;
   /// What is to be opened next: set before the entrance is asked to.
-  io::unique_descriptor listener;
+  unique_descriptor listener;
 };
 
 /// CAF's own, but for what it makes connections of.
@@ -57,7 +57,7 @@ protected:
   caf::expected<caf::io::doorman_ptr> open(std::uint16_t, const char* address, bool) override {
     const bool local = is_path(address == nullptr ? "" : address);
     return caf::io::doorman_ptr(caf::make_counted<door_man>(
-        backend(), give_away(std::exchange(state_->listener, io::unique_descriptor{})), state_->hall,
+        backend(), state_->listener.release(), state_->hall,
         door_man::options{local, local ? local_port : std::uint16_t{0}, local ? nullptr : state_->tls}));
   }
 
@@ -121,7 +121,7 @@ result<std::uint16_t> doors::open_tcp(const reception_actor& to, bound_socket wh
     return tl::unexpected<error>(*state_->no_tls);
   if (auto listens = where.listen(); !listens)
     return tl::unexpected<error>(listens.error());
-  state_->listener = io::unique_descriptor(where.release());
+  state_->listener = unique_descriptor(where.release());
   return publish(system_, entrance_, to, {});
 }
 

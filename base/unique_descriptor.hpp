@@ -3,7 +3,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace troupe::io {
+namespace troupe {
 
 /// Owns a file descriptor and closes it.
 class unique_descriptor {
@@ -25,6 +25,9 @@ public:
   int get() const noexcept { return descriptor_; }
   explicit operator bool() const noexcept { return descriptor_ >= 0; }
 
+  /// The descriptor, which is the caller's to close from now on.
+  [[nodiscard]] int release() noexcept { return std::exchange(descriptor_, -1); }
+
   void reset() noexcept {
     if (descriptor_ >= 0)
       ::close(std::exchange(descriptor_, -1));
@@ -34,4 +37,4 @@ private:
   int descriptor_ = -1;
 };
 
-} // namespace troupe::io
+} // namespace troupe
