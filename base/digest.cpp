@@ -1,5 +1,7 @@
 #include "base/digest.hpp"
 
+#include "base/hex.hpp"
+
 #include <xxhash.h>
 
 #include <array>
@@ -14,12 +16,10 @@ constexpr std::uint64_t namespace_seed = 0x6e616d6573706163ULL;
 } // namespace
 
 std::string to_hex(std::uint64_t hi, std::uint64_t lo) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string out(32, '0');
-  for (std::size_t i = 0; i < 16; ++i) {
-    out[15 - i] = digits[(hi >> (4 * i)) & 15U];
-    out[31 - i] = digits[(lo >> (4 * i)) & 15U];
-  }
+  std::string out;
+  out.reserve(32);
+  append_hex(out, hi);
+  append_hex(out, lo);
   return out;
 }
 

@@ -48,7 +48,7 @@ key_digest hash_key(std::span<const std::byte> bytes) noexcept;
 /// The key of a block whose parent is `parent` (null for the first block) and whose content is `content`.
 key_digest chain_key(const key_digest& parent, std::span<const std::byte> content) noexcept;
 
-/// The identity of a namespace from its canonical text, see `config::namespace_spec::identity_text`.
+/// The identity of a namespace from its canonical text, see `namespace_spec::identity_text`.
 namespace_id hash_namespace(std::string_view canonical_text) noexcept;
 
 /// Spreads the digest over 64 bits, also where the digest's own bits are not evenly distributed: keys may come from

@@ -1,5 +1,6 @@
 #include "connector/block_keys.hpp"
 
+#include "base/hex.hpp"
 #include "base/log.hpp"
 #include "base/message_digest.hpp"
 
@@ -88,12 +89,9 @@ bool chain_md5(std::string_view parent, std::span<const token_id> tokens, std::s
   std::array<std::byte, 16> digest;
   if (!md5().digest({bytes_of(text)}, digest))
     return false;
-  constexpr std::string_view hexadecimal = "0123456789abcdef";
-  for (std::size_t i = 0; i < digest.size(); ++i) {
-    const auto byte = std::to_integer<std::size_t>(digest[i]);
-    out[2 * i] = static_cast<std::byte>(hexadecimal[byte >> 4U]);
-    out[2 * i + 1] = static_cast<std::byte>(hexadecimal[byte & 15U]);
-  }
+  text.clear();
+  append_hex(text, digest);
+  std::ranges::copy(std::as_bytes(std::span(text)), out.begin());
   return true;
 }
 

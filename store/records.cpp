@@ -1,7 +1,10 @@
 #include "store/records.hpp"
 
+#include "base/hex.hpp"
+
 #include <algorithm>
 #include <random>
+#include <span>
 #include <vector>
 
 namespace troupe::store {
@@ -359,12 +362,8 @@ std::string describe_key(std::string_view key) {
     return "ranks of namespace " + to_string(in.big_digest<namespace_id>());
   if (is_key_of(key, table::pages, namespace_key_bytes))
     return "pages of namespace " + to_string(in.big_digest<namespace_id>());
-  constexpr std::string_view digits = "0123456789abcdef";
   std::string out = "0x";
-  for (const char c : key.substr(0, most_hex / 2)) {
-    out.push_back(digits[to_byte(c) >> 4U]);
-    out.push_back(digits[to_byte(c) & 0xfU]);
-  }
+  append_hex(out, std::as_bytes(std::span(key.substr(0, most_hex / 2))));
   return key.size() > most_hex / 2 ? out + "…" : out;
 }
 

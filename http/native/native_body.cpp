@@ -1,8 +1,8 @@
 #include "http/native/native_body.hpp"
 
+#include "base/hex.hpp"
 #include "config/kinds.hpp"
 #include "config/schema.hpp"
-#include "http/server/text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -36,15 +36,10 @@ tl::unexpected<rejection> hand_on(const accepted<T>& x) {
 std::optional<std::uint64_t> hex_word(std::string_view digits) noexcept {
   std::uint64_t out = 0;
   for (const auto c : digits) {
-    const auto lower = to_lower(c);
-    std::uint64_t value = 0;
-    if (c >= '0' && c <= '9')
-      value = static_cast<std::uint64_t>(c - '0');
-    else if (lower >= 'a' && lower <= 'f')
-      value = static_cast<std::uint64_t>(lower - 'a') + 10;
-    else
+    const auto value = hex_value(c);
+    if (value < 0)
       return std::nullopt;
-    out = out << 4U | value;
+    out = out << 4U | static_cast<std::uint64_t>(value);
   }
   return out;
 }

@@ -1,10 +1,13 @@
 #include "http/server/json_text.hpp"
 
+#include "base/hex.hpp"
+
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <span>
 
 namespace troupe::http {
 
@@ -69,7 +72,6 @@ std::size_t utf8_length(std::string_view text) noexcept {
 }
 
 void append_escape(std::string& out, char c) {
-  constexpr std::string_view digits = "0123456789abcdef";
   switch (c) {
   case '"':
     out += "\\\"";
@@ -87,10 +89,8 @@ void append_escape(std::string& out, char c) {
     out += "\\t";
     return;
   default:
-    const auto byte = static_cast<unsigned char>(c);
     out += "\\u00";
-    out += digits[byte >> 4U];
-    out += digits[byte & 0x0fU];
+    append_hex(out, std::as_bytes(std::span(&c, 1)));
   }
 }
 

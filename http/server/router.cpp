@@ -1,5 +1,6 @@
 #include "http/server/router.hpp"
 
+#include "base/hex.hpp"
 #include "http/server/text.hpp"
 
 #include <algorithm>
@@ -16,13 +17,6 @@ struct endpoint {
   /// In the order of the pattern.
   std::vector<std::string> parameter_names;
 };
-
-int hex_value(char c) noexcept {
-  if (c >= '0' && c <= '9')
-    return c - '0';
-  const auto lower = to_lower(c);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
 
 /// Decodes percent signs, and plus signs where they mean blanks. Appends to `store` only what differs from `text`;
 /// `store` has room. Nothing if a percent sign is not followed by two hexadecimal digits.
