@@ -168,7 +168,7 @@ public:
     engine_options options;
     options.depth = how.depth;
     options.threads = how.depth;
-    options.allow_uring = !how.without_uring;
+    options.kind = how.without_uring ? engine_kind::threads : engine_kind::automatic;
     options.kernel_workers = how.kernel_workers;
     engine_ = value_or_die(make_engine(options, [this](std::span<const completion> batch) { take(batch); }));
     file_ = value_or_die(engine_->add_file(file.descriptor()));

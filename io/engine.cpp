@@ -1,6 +1,7 @@
 #include "io/engine.hpp"
 
 #include "base/log.hpp"
+#include "io/page_store.hpp"
 #include "io/thread_pool_engine.hpp"
 #include "io/uring_engine.hpp"
 
@@ -44,14 +45,18 @@ std::uint32_t default_kernel_workers() noexcept {
 
 engine::~engine() = default;
 
+page_store::~page_store() = default;
+
 result<std::unique_ptr<engine>> make_engine(const engine_options& options, completion_sink sink) {
   if (auto sound = check(options); !sound)
     return tl::unexpected(sound.error());
-  if (!options.allow_uring)
+  if (options.kind == engine_kind::threads)
     return thread_pool_engine::start(options, std::move(sink));
   auto made = uring_engine::start(options, sink);
   if (made || made.error().code != errc::unsupported)
     return made;
+  if (options.kind == engine_kind::uring)
+    return fail(errc::unsupported, made.error().text + "; set io.engine to \"auto\" or \"threads\" to do without");
   log::get("io")->warn("{}: {}; a pool of {} threads takes its place, which costs more CPU and bandwidth", options.name,
                        made.error().text, options.threads);
   return thread_pool_engine::start(options, std::move(sink));

@@ -99,6 +99,14 @@ public:
 /// Half of the cores, at least 2 and at most 8.
 std::uint32_t default_kernel_workers() noexcept;
 
+enum class engine_kind : std::uint8_t {
+  /// io_uring, and the thread pool where the kernel refuses it, which is logged.
+  automatic,
+  /// Or nothing.
+  uring,
+  threads,
+};
+
 struct engine_options {
   /// Of the engine's threads, at most 15 characters.
   std::string name = "troupe-io";
@@ -112,15 +120,15 @@ struct engine_options {
   std::uint32_t kernel_workers = default_kernel_workers();
   std::uint32_t max_files = 64;
   std::uint32_t max_buffers = 1024;
-  /// Off: the thread pool. Otherwise io_uring, and the thread pool where the kernel refuses it.
-  bool allow_uring = true;
+  engine_kind kind = engine_kind::automatic;
   /// Off: every transfer names its file and memory anew, as when the kernel refuses to register them.
   bool register_files = true;
   bool register_buffers = true;
 };
 
-/// Starts an engine: io_uring, or a pool of threads where io_uring is missing, which is logged.
-/// Error: `invalid_argument` for options out of range, `io_error` when no thread can be started.
+/// Starts an engine of the kind that the options ask for.
+/// Error: `invalid_argument` for options out of range, `io_error` when no thread can be started, `unsupported` where
+/// the kernel refuses io_uring and nothing else will do.
 result<std::unique_ptr<engine>> make_engine(const engine_options& options, completion_sink sink);
 
 } // namespace troupe::io

@@ -2,6 +2,8 @@
 
 #include "actors/node/io_worker/io_worker.hpp"
 #include "io/fault_engine.hpp"
+#include "io/page.hpp"
+#include "io/slab_store.hpp"
 #include "tests/actors/sim.hpp"
 #include "tests/unit/io_support.hpp"
 
@@ -26,15 +28,15 @@ struct io_worker_world : sim {
     auto parts = std::make_shared<io_worker_parts>();
     auto slab = io::slab_file::open({slab_path(), {1, 2}, "small", 0, slot_size, slots}, false);
     REQUIRE(slab);
-    parts->slab = std::make_shared<io::slab_file>(std::move(*slab));
     parts->target = std::make_shared<completion_target>();
     auto made = std::make_unique<io::fault_engine>(
         [target = parts->target](std::span<const io::completion> done) { target->deliver(done); });
     engine = made.get();
-    parts->engine = std::move(made);
+    parts->store = io::slab_store::make(std::move(*slab), std::move(made)).value();
+    parts->name = {{1, 2}, "small", 0};
     parts->options.slots = slots;
     parts->options.slot_bytes = slot_size;
-    parts->options.file = *parts->engine->add_file(parts->slab->descriptor());
+    parts->options.alignment = io::page_alignment;
     parts->options.deadline_max = std::chrono::seconds(10);
     parts->options.segment_bytes_max = 16 * slot_size;
     parts->metrics = metrics.as<metrics_actor>();

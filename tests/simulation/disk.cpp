@@ -40,27 +40,29 @@ disk::mishap disk::choose(io::operation op) {
   return random_.chance(f.misdirected_write) ? mishap::misdirected : mishap::none;
 }
 
-void disk::check(const io::request& what, slot_ref where) {
+void disk::check(const io::page_request& what) {
+  const auto where = what.where;
   for (const auto& [tag, t] : transfers_) {
     if (what.data < t.what.data + t.what.length && t.what.data < what.data + what.length)
       world_.fail("buffers", "rank " + std::to_string(rank_) + ": a page buffer is in two transfers at a time, of " +
-                                 text_of(t.where) + " and of " + text_of(where));
-    if (t.where.slot != where.slot)
+                                 text_of(t.what.where) + " and of " + text_of(where));
+    if (t.what.where.slot != where.slot)
       continue;
-    if (t.where.generation != where.generation)
+    if (t.what.where.generation != where.generation)
       world_.fail("transfers", "rank " + std::to_string(rank_) + ": " + text_of(where) + " is transferred while " +
-                                   text_of(t.where) + " still is");
+                                   text_of(t.what.where) + " still is");
     else if (what.op == io::operation::write || t.what.op == io::operation::write)
       world_.fail("transfers", "rank " + std::to_string(rank_) + ": " + text_of(where) +
                                    " is written while it is read or written already");
   }
 }
 
-void disk::submit(const io::request& what, slot_ref where, on_complete done) {
-  check(what, where);
+void disk::submit(const io::page_request& what, on_complete done) {
+  check(what);
+  const auto where = what.where;
   const bool write = what.op == io::operation::write;
   world_.trace(write ? "disk: write" : "disk: read", {rank_, where.slot, where.generation});
-  transfer t{what, where, std::move(done), choose(what.op), {}};
+  transfer t{what, std::move(done), choose(what.op), {}};
   auto takes = random_.skewed_time(std::chrono::microseconds(20), world_.p.disk_time);
   // The engine cancels what is late, and most disks let go then.
   if (world_.now() + takes > what.deadline)
@@ -91,7 +93,7 @@ void disk::touch(transfer& t, bool second) {
     std::memcpy(t.seen.data() + begin, t.what.data + begin, bytes);
     return;
   }
-  const auto from = t.what.file_offset + begin;
+  const auto from = offset_of(t) + begin;
   if (from < length_)
     std::memcpy(t.what.data + begin, medium_.data() + from, std::min(bytes, length_ - from));
 }
@@ -107,12 +109,12 @@ void disk::end(std::uint64_t tag) {
     const auto outcome = carry_out(t);
     status = late ? errc::timeout : outcome;
   } else if (t.what.op == io::operation::write && random_.one_in(2)) {
-    store(t.seen, t.what.file_offset, true);
+    store(t.seen, offset_of(t), true);
   }
   if (t.what.op == io::operation::write && status == errc::ok)
-    written_[t.where.slot] = t.where.generation;
+    written_[t.what.where.slot] = t.what.where.generation;
   world_.count(t.what.op == io::operation::write ? "disk write" : "disk read", status);
-  world_.trace("disk: done", {rank_, t.where.slot, t.where.generation, static_cast<std::uint64_t>(status)});
+  world_.trace("disk: done", {rank_, t.what.where.slot, t.what.where.generation, static_cast<std::uint64_t>(status)});
   t.done({tag, status, 0});
 }
 
@@ -124,7 +126,7 @@ errc disk::carry_out(transfer& t) {
   switch (t.wrong) {
   case mishap::error:
     world_.count("fault: write error");
-    store(t.seen, t.what.file_offset, true);
+    store(t.seen, offset_of(t), true);
     return random_.one_in(2) ? errc::io_error : errc::no_space;
   case mishap::lost:
     world_.count("fault: lost write");
@@ -134,7 +136,7 @@ errc disk::carry_out(transfer& t) {
     store(t.seen, random_.below(world_.p.slots) * slot_bytes_, false);
     return errc::ok;
   default:
-    store(t.seen, t.what.file_offset, false);
+    store(t.seen, offset_of(t), false);
     return errc::ok;
   }
 }
@@ -144,7 +146,7 @@ errc disk::read(transfer& t) {
     world_.count("fault: read error");
     return errc::io_error;
   }
-  if (t.what.file_offset + t.what.length > length_)
+  if (offset_of(t) + t.what.length > length_)
     return errc::slab_damaged;
   if (t.wrong == mishap::flipped) {
     world_.count("fault: flipped bit in a read");
@@ -172,7 +174,7 @@ void disk::crash() {
       continue;
     touch(t, true);
     const bool torn = random_.one_in(2);
-    store(t.seen, t.what.file_offset, torn);
+    store(t.seen, offset_of(t), torn);
     world_.count(torn ? "fault: torn write" : "fault: write outlives the node");
   }
   transfers_.clear();
@@ -207,14 +209,14 @@ bool disk::uses(std::span<const std::byte> memory) const noexcept {
 std::size_t disk::transfers_of(slot_ref where) const noexcept {
   std::size_t n = 0;
   for (const auto& [tag, t] : transfers_)
-    n += t.where.slot == where.slot && t.where.generation <= where.generation ? 1 : 0;
+    n += t.what.where.slot == where.slot && t.what.where.generation <= where.generation ? 1 : 0;
   return n;
 }
 
 std::optional<slot_ref> disk::busiest_slot() const {
   std::map<slot_ref, std::size_t> transfers;
   for (const auto& [tag, t] : transfers_)
-    ++transfers[t.where];
+    ++transfers[t.what.where];
   const auto most = std::max_element(transfers.begin(), transfers.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   return most == transfers.end() ? std::nullopt : std::optional(most->first);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/identifiers.hpp"
-#include "io/engine.hpp"
+#include "io/page_store.hpp"
 #include "tests/simulation/environment.hpp"
 
 #include <cstddef>
@@ -25,7 +25,7 @@ public:
 
   disk(environment& world, rank_number rank, std::uint64_t slot_bytes);
 
-  void submit(const io::request& what, slot_ref where, on_complete done);
+  void submit(const io::page_request& what, on_complete done);
 
   /// The node's process ends, or the power: what is under way is carried out, or not, or partly, and nobody hears.
   void crash();
@@ -54,8 +54,7 @@ private:
   enum class mishap : std::uint8_t { none, error, lost, misdirected, flipped, hang };
 
   struct transfer {
-    io::request what;
-    slot_ref where;
+    io::page_request what;
     on_complete done;
     mishap wrong = mishap::none;
     /// Write: the bytes as they were when the engine read them.
@@ -63,7 +62,8 @@ private:
   };
 
   mishap choose(io::operation op);
-  void check(const io::request& what, slot_ref where);
+  void check(const io::page_request& what);
+  std::uint64_t offset_of(const transfer& t) const noexcept { return t.what.where.slot * slot_bytes_; }
   /// The first or the second half of the bytes moves between the buffer and the transfer.
   void touch(transfer& t, bool second);
   void end(std::uint64_t tag);

@@ -157,8 +157,7 @@ void node::submit(rank_number rank, const io_batch& batch) {
   auto item = batch.items.begin();
   for (const auto& request : r.worker->take_requests()) {
     const auto base = r.segments.at(batch.segment).bytes->bytes().data();
-    while (item != batch.items.end() &&
-           (item->where.slot * slot_bytes_ != request.file_offset || base + item->buffer_offset != request.data))
+    while (item != batch.items.end() && (item->where != request.where || base + item->buffer_offset != request.data))
       ++item;
     if (item == batch.items.end()) {
       world_.fail("rank " + std::to_string(rank) + ": the io worker transfers what nobody asked for");
@@ -166,7 +165,7 @@ void node::submit(rank_number rank, const io_batch& batch) {
     }
     if (request.op == io::operation::write && r.slab_is_damaged)
       world_.fail("damage", "rank " + std::to_string(rank) + ": the io worker writes to a slab that is damaged");
-    disks_[rank]->submit(request, item->where, [this, rank, slot = item->where.slot](const io::completion& c) {
+    disks_[rank]->submit(request, [this, rank, slot = request.where.slot](const io::completion& c) {
       net_.send(worker(rank), worker(rank), local, "completion", [this, rank, slot, c] {
         parts_->ranks[rank].worker->complete({&c, 1});
         if (world_.has(defect::early_fence))

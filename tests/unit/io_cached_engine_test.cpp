@@ -54,7 +54,7 @@ std::unique_ptr<engine> start(const variant& v, completion_log& log, std::uint32
   options.depth = depth;
   options.threads = 4;
   options.kernel_workers = v.workers;
-  options.allow_uring = v.allow_uring;
+  options.kind = v.allow_uring ? engine_kind::automatic : engine_kind::threads;
   options.register_files = v.registered;
   options.register_buffers = v.registered;
   return make_engine(options, log.sink()).value();

@@ -32,7 +32,7 @@ std::unique_ptr<engine> start(const variant& v, completion_log& log, std::uint32
   engine_options options;
   options.depth = depth;
   options.threads = 4;
-  options.allow_uring = v.allow_uring;
+  options.kind = v.allow_uring ? engine_kind::automatic : engine_kind::threads;
   options.register_files = v.registered;
   options.register_buffers = v.registered;
   auto made = make_engine(options, log.sink());
@@ -247,7 +247,7 @@ TEST_CASE("limits of files and buffers are errors", "[io][engine]") {
   const bool uring = GENERATE(true, false);
   completion_log log;
   engine_options options;
-  options.allow_uring = uring;
+  options.kind = uring ? engine_kind::automatic : engine_kind::threads;
   options.max_files = 1;
   options.max_buffers = 1;
   auto io = make_engine(options, log.sink()).value();
@@ -316,7 +316,7 @@ TEST_CASE("a sink may submit more and make memory known", "[io][engine]") {
   std::atomic<int> left{1000};
   request what{.data = memory.data(), .length = block};
   engine_options options;
-  options.allow_uring = v.allow_uring;
+  options.kind = v.allow_uring ? engine_kind::automatic : engine_kind::threads;
   options.threads = 3;
   const auto forward = log.sink();
   auto made = make_engine(options, [&](std::span<const completion> batch) {

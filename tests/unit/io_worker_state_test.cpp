@@ -22,7 +22,7 @@ io_worker_options test_options() {
   io_worker_options out;
   out.slots = 16;
   out.slot_bytes = slot_bytes;
-  out.file = 5;
+  out.alignment = 4096;
   out.deadline_max = std::chrono::seconds(10);
   out.batch_pages_max = 8;
   out.pages_in_flight_max = 12;
@@ -84,13 +84,12 @@ TEST_CASE("io worker: a batch becomes requests, and is answered when the last ha
   REQUIRE(requests.size() == 2);
   CHECK(w.state.take_requests().empty());
   CHECK(requests[0].op == op);
-  CHECK(requests[0].file == 5);
-  CHECK(requests[0].file_offset == 3 * slot_bytes);
+  CHECK(requests[0].where == slot_ref{3, 1});
   CHECK(requests[0].data == w.memory.data());
   CHECK(requests[0].length == slot_bytes);
   CHECK(requests[0].buffer == 40);
   CHECK(requests[0].deadline == t0 + std::chrono::seconds(1));
-  CHECK(requests[1].file_offset == 9 * slot_bytes);
+  CHECK(requests[1].where == slot_ref{9, 4});
   CHECK(requests[1].data == w.memory.data() + 5 * slot_bytes);
   CHECK(requests[0].tag != requests[1].tag);
   CHECK(w.state.in_flight() == 2);
@@ -419,7 +418,7 @@ TEST_CASE("io worker: random batches, fences, deaths: all that began ends once, 
     const auto requests = w.state.take_requests();
     REQUIRE(requests.size() == expected.size());
     for (std::size_t i = 0; i < requests.size(); ++i) {
-      CHECK(requests[i].file_offset == expected[i].slot * slot_bytes);
+      CHECK(requests[i].where == expected[i]);
       CHECK(flying.emplace(requests[i].tag, expected[i]).second);
     }
   };

@@ -78,7 +78,7 @@ caf::result<segment_info> io_worker::open_segment(owner_id owner, std::uint64_t 
   auto memory = io::segment::create(bytes, memory_node);
   if (!memory)
     return to_caf(memory.error());
-  const auto buffer = parts_->engine->add_buffer((*memory)->bytes());
+  const auto buffer = parts_->store->add_buffer((*memory)->bytes());
   if (!buffer)
     return to_caf(buffer.error());
   const auto id = state_.add_segment(owner, (*memory)->bytes(), *buffer);
@@ -101,7 +101,7 @@ caf::result<io_reply> io_worker::begin(io::operation op, const io_batch& batch) 
 
 void io_worker::flush() {
   if (auto requests = state_.take_requests(); !requests.empty())
-    parts_->engine->submit(requests);
+    parts_->store->submit(requests);
   for (auto& ended : state_.take_finished()) {
     auto node = batches_.extract(ended.batch);
     auto& waiting = node.mapped();
@@ -113,7 +113,7 @@ void io_worker::flush() {
   for (const auto id : state_.take_fenced())
     fences_.extract(id).mapped().deliver(caf::unit);
   for (const auto& [segment, buffer] : state_.take_idle_segments()) {
-    parts_->engine->remove_buffer(buffer);
+    parts_->store->remove_buffer(buffer);
     segments_.erase(segment);
   }
   if (state_.draining() && state_.in_flight() == 0)
@@ -122,23 +122,26 @@ void io_worker::flush() {
 }
 
 void io_worker::check_slab() {
-  if (state_.damaged() || parts_->slab->health() == errc::ok)
+  if (state_.damaged())
+    return;
+  const auto sound = parts_->store->health();
+  if (sound)
     return;
   state_.slab_is_damaged();
-  const auto& spec = parts_->slab->spec();
+  const auto& [space, space_name, rank] = parts_->name;
   if (parts_->condition)
-    parts_->condition->slab_damaged(spec.space, spec.rank,
-                                    "the slab of namespace '" + spec.space_name + "' rank " +
-                                        std::to_string(spec.rank) + " is damaged (" + parts_->slab->damage() +
+    parts_->condition->slab_damaged(space, rank,
+                                    "the slab of namespace '" + space_name + "' rank " + std::to_string(rank) +
+                                        " is damaged (" + sound.error().text +
                                         "): start the node again with a new slab");
   log::get("io")->error("{}: {}; nothing more is saved in namespace '{}' on any rank, reads are tried and verified. "
                         "Start the node again with a new slab.",
-                        spec.path.string(), parts_->slab->damage(), spec.space_name);
+                        parts_->store->traits().place, sound.error().text, space_name);
 }
 
 void io_worker::on_exit() {
   parts_->target->clear();
-  parts_->engine->stop(); // what is in flight ends; its completions reach nobody
+  parts_->store->stop(); // what is in flight ends; its completions reach nobody
   const auto gone = to_caf(error{errc::shutting_down, "the node is ending"});
   for (auto& [id, waiting] : batches_)
     waiting.promise.deliver(gone);

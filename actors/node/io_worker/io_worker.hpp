@@ -3,19 +3,20 @@
 #include "actors/node/io_worker/completion_target.hpp"
 #include "actors/node/io_worker/io_worker_state.hpp"
 #include "base/node_condition.hpp"
-#include "io/engine.hpp"
+#include "io/page_store.hpp"
 #include "io/segment.hpp"
-#include "io/slab_file.hpp"
 #include "messages/messages.hpp"
 
 #include <memory>
 
 namespace troupe {
 
-/// Everything an io worker owns. Made by the node before the actor, because opening a slab or a ring can fail.
+/// Everything an io worker owns. Made by the node before the actor, because opening a store of pages can fail.
 struct io_worker_parts {
-  std::shared_ptr<io::slab_file> slab;
-  std::unique_ptr<io::engine> engine;
+  /// Whose pages they are.
+  slab_name name;
+  /// Gives its completions to `target`.
+  std::unique_ptr<io::page_store> store;
   std::shared_ptr<completion_target> target;
   io_worker_options options;
   metrics_actor metrics;
@@ -23,9 +24,10 @@ struct io_worker_parts {
   std::shared_ptr<node_condition> condition;
 };
 
-/// Reads and writes the pages of one slab file, the only one to do so. Owns the file, its lock and the ring with its
-/// thread. Batches are answered when the kernel is done with their buffers. Ends by an exit message, after which the
-/// engine has stopped; until then, `drain` refuses new batches and answers when the last has ended.
+/// Reads and writes the pages of one rank, the only one to do so. Owns the store they lie in: the slab file, its lock
+/// and the engine with its thread. Batches are answered when the kernel is done with their buffers. Ends by an exit
+/// message, after which the engine has stopped; until then, `drain` refuses new batches and answers when the last has
+/// ended.
 class io_worker : public io_worker_actor::base {
 public:
   io_worker(caf::actor_config& config, std::shared_ptr<io_worker_parts> parts);

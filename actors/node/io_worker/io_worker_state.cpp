@@ -1,7 +1,5 @@
 #include "actors/node/io_worker/io_worker_state.hpp"
 
-#include "io/page.hpp"
-
 #include <algorithm>
 
 namespace troupe {
@@ -74,8 +72,8 @@ std::vector<std::pair<std::uint64_t, std::uint32_t>> io_worker_state::take_idle_
 errc io_worker_state::check(const segment& s, const io_item& item, io::operation op) const {
   if (item.where.slot >= options_.slots)
     return errc::out_of_range;
-  if (item.length == 0 || item.length > options_.slot_bytes || item.length % io::page_alignment != 0 ||
-      item.buffer_offset % io::page_alignment != 0)
+  if (item.length == 0 || item.length > options_.slot_bytes || item.length % options_.alignment != 0 ||
+      item.buffer_offset % options_.alignment != 0)
     return errc::invalid_argument;
   if (item.buffer_offset > s.memory.size() || item.length > s.memory.size() - item.buffer_offset)
     return errc::out_of_range;
@@ -119,8 +117,7 @@ result<io_worker_state::batch_id> io_worker_state::begin(io::operation op, const
     ++busy_slots_[item.where.slot];
     ++s.in_flight;
     ++b.waiting;
-    requests_.push_back(io::request{op, options_.file, item.where.slot * options_.slot_bytes,
-                                    s.memory.data() + item.buffer_offset, item.length, s.buffer, tag, deadline});
+    requests_.push_back({op, item.where, s.memory.data() + item.buffer_offset, item.length, s.buffer, tag, deadline});
   }
   finish_if_done(id);
   return id;

@@ -3,7 +3,8 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
-#include "io/engine.hpp"
+#include "io/page.hpp"
+#include "io/page_store.hpp"
 #include "messages/io_messages.hpp"
 
 #include <cstddef>
@@ -20,8 +21,8 @@ namespace troupe {
 struct io_worker_options {
   std::uint64_t slots = 0;
   std::uint64_t slot_bytes = 0;
-  /// Of the slab, at the engine.
-  std::uint32_t file = 0;
+  /// Of lengths of pages and of their places in segments.
+  std::uint64_t alignment = io::page_alignment;
   /// Longest time a batch may take, whatever the client asks for.
   duration deadline_max{};
   std::uint32_t batch_pages_max = 256;
@@ -45,7 +46,7 @@ struct io_worker_options {
 /// Segments. Page buffers lie in memory that the node made and shares with one client. A segment that is closed, by
 /// its client or because the client died, is let go when the last transfer in it has ended.
 ///
-/// Plain state: the actor gives `requests` to the engine and `answers` to whom they belong.
+/// Plain state: the actor gives `requests` to the store of pages and `answers` to whom they belong.
 class io_worker_state {
 public:
   using batch_id = std::uint64_t;
@@ -62,7 +63,7 @@ public:
   /// gone: its request was late on its way, and nobody would close the segment) or ok.
   result<void> may_open_segment(owner_id owner, std::uint64_t bytes) const;
 
-  /// A segment that was made; `buffer` is its id at the engine.
+  /// A segment that was made; `buffer` is its id at the store.
   std::uint64_t add_segment(owner_id owner, std::span<std::byte> memory, std::uint32_t buffer);
 
   /// No new transfers in it; it appears in `take_idle_segments` when the last has ended. not_found if there is none.
@@ -75,11 +76,11 @@ public:
   std::vector<std::pair<std::uint64_t, std::uint32_t>> take_idle_segments();
 
   /// Starts a batch, or says why not as a whole. Items that may not be transferred (foreign slot, stale generation,
-  /// outside of the segment) are answered with their own code and never reach the engine. A batch of which nothing is
+  /// outside of the segment) are answered with their own code and never reach the store. A batch of which nothing is
   /// left is in `take_finished` at once.
   result<batch_id> begin(io::operation op, const io_batch& batch, timestamp now);
 
-  /// From the engine.
+  /// From the store.
   void complete(std::span<const io::completion> completions);
 
   /// Waits for transfers of these slots and refuses later ones of these generations. In `take_fenced` when at rest.
@@ -96,7 +97,7 @@ public:
   /// Transfers under way.
   std::size_t in_flight() const noexcept { return transfers_.size(); }
 
-  std::vector<io::request> take_requests() { return std::exchange(requests_, {}); }
+  std::vector<io::page_request> take_requests() { return std::exchange(requests_, {}); }
   std::vector<finished_batch> take_finished() { return std::exchange(finished_, {}); }
   std::vector<fence_id> take_fenced() { return std::exchange(fenced_, {}); }
 
@@ -144,7 +145,7 @@ private:
   std::unordered_map<std::uint64_t, segment> segments_;
   std::unordered_map<batch_id, batch> batches_;
   std::unordered_map<std::uint64_t, transfer> transfers_;
-  std::vector<io::request> requests_;
+  std::vector<io::page_request> requests_;
   std::vector<finished_batch> finished_;
   std::vector<fence_id> fenced_;
   io_stats stats_;

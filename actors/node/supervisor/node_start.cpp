@@ -146,7 +146,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
     auto& x = ranks[i];
     x.worker->metrics = children.metrics;
     x.worker->condition = condition;
-    condition->add_slab({options.namespaces[x.space].id(), options.namespaces[x.space].name, x.rank});
+    condition->add_slab(x.worker->name);
     const auto worker = spawn_actor<io_worker>(system, x.worker);
     const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(shares[i]));
     children.ranks.push_back({x.rank, x.slots, worker, slot_owner});

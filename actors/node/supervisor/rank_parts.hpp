@@ -18,7 +18,7 @@ struct rank_parts {
   std::size_t space = 0;
   rank_number rank = 0;
   std::uint64_t slots = 0;
-  /// Of the slab file.
+  /// Of what its pages lie in.
   incarnation_number incarnation = 0;
   std::shared_ptr<io_worker_parts> worker;
 };
@@ -26,7 +26,7 @@ struct rank_parts {
 /// Where the slab file of that rank lies.
 std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& space, rank_number rank);
 
-/// Opens the slab file, or makes it, and starts its io engine. Blocks, for some seconds where the slab is in use.
+/// Opens the slab file, or makes it, with its io engine. Blocks, for some seconds where the slab is in use.
 result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank);
 
 } // namespace troupe

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "io/page_store.hpp"
+#include "io/slab_file.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace troupe::io {
+
+/// A slab file and the engine that reads and writes it.
+class slab_store final : public page_store {
+public:
+  /// Takes both, and makes the file known to the engine. Error: those of `engine::add_file`.
+  static result<std::unique_ptr<slab_store>> make(slab_file slab, std::unique_ptr<engine> mover);
+
+  const page_store_traits& traits() const noexcept override { return traits_; }
+  result<std::uint32_t> add_buffer(std::span<std::byte> bytes) override { return engine_->add_buffer(bytes); }
+  void remove_buffer(std::uint32_t buffer) override { engine_->remove_buffer(buffer); }
+  void submit(std::span<const page_request> requests) override;
+  void stop() override { engine_->stop(); }
+  result<void> health() const override;
+  std::string describe() const override { return engine_->describe(); }
+
+private:
+  slab_store(slab_file slab, std::unique_ptr<engine> mover, std::uint32_t file);
+
+  /// Above the engine, which transfers to its descriptor until it is destroyed.
+  slab_file slab_;
+  std::unique_ptr<engine> engine_;
+  std::uint32_t file_;
+  page_store_traits traits_;
+  /// Room to translate a batch, kept between batches.
+  std::vector<request> requests_;
+};
+
+struct slab_store_options {
+  slab_spec slab;
+  /// With O_DIRECT, where the file system can do that.
+  bool direct = true;
+  engine_options engine;
+  /// How long to wait for a slab that is in use.
+  duration patience{};
+};
+
+/// Opens the slab file, or makes it, and starts its engine. Waits while the slab is in use, for as long as the options
+/// say. Errors: those of `slab_file::open` and `make_engine`.
+result<std::unique_ptr<page_store>> open_slab_store(const slab_store_options& options, completion_sink sink);
+
+} // namespace troupe::io
