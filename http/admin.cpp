@@ -1,9 +1,10 @@
 #include "http/admin.hpp"
 
+#include "actors/support/gather.hpp"
 #include "http/server/json_text.hpp"
 #include "http/server/request_metrics.hpp"
 
-#include <atomic>
+#include <cstddef>
 #include <utility>
 
 namespace troupe::http {
@@ -12,38 +13,32 @@ namespace {
 
 constexpr std::string_view metrics_type = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Pages that come in from any thread, in any order.
-struct gathering {
-  gathering(responder x, std::size_t pages) : reply(std::move(x)), open(pages), texts(pages) {}
+std::string one_line(std::string text) {
+  for (auto& c : text)
+    if (c == '\n' || c == '\r')
+      c = ' ';
+  return text;
+}
 
-  void page_done(std::size_t number, result<std::string> page) {
-    if (page)
-      texts[number] = std::move(*page);
-    else // What is known is told; the comment says that there is more.
-      texts[number] = "# missing: " + one_line(to_string(page.error())) + "\n";
-    if (open.fetch_sub(1, std::memory_order_acq_rel) == 1)
-      answer();
-  }
-
-  void answer() {
-    response out;
-    out.content_type = metrics_type;
-    for (const auto& x : texts)
-      out.body += x;
-    std::move(reply).send(std::move(out));
-  }
-
-  static std::string one_line(std::string text) {
-    for (auto& c : text)
-      if (c == '\n' || c == '\r')
-        c = ' ';
-    return text;
-  }
-
-  responder reply;
-  std::atomic<std::size_t> open;
-  std::vector<std::string> texts;
-};
+/// Asks all sources, each of which may answer from any thread, and sends what they have in their order.
+void send_all(const std::vector<metrics_source>& sources, responder reply) {
+  using texts = std::vector<std::string>;
+  const auto all =
+      gather_from_threads(sources.size(), texts(sources.size()),
+                          [to = std::make_shared<responder>(std::move(reply))](const result<texts>& parts) {
+                            response out;
+                            out.content_type = metrics_type;
+                            for (const auto& x : *parts)
+                              out.body += x;
+                            std::move(*to).send(std::move(out));
+                          });
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    sources[i]([all, i](result<std::string> text) {
+      // What is known is told; the comment says that there is more.
+      all->value()[i] = text ? std::move(*text) : "# missing: " + one_line(to_string(text.error())) + "\n";
+      all->part_done();
+    });
+}
 
 } // namespace
 
@@ -76,14 +71,8 @@ void add_admin_routes(router& routes, admin_options options) {
               0, false, true});
   routes.add(method::get, "/metrics",
              {"metrics", shared->metrics_role,
-              [shared](const request&, responder reply) {
-                const auto pages = std::make_shared<gathering>(std::move(reply), shared->metrics.size() + 1);
-                for (std::size_t i = 0; i < shared->metrics.size(); ++i)
-                  shared->metrics[i]([pages, i](result<std::string> page) { pages->page_done(i, std::move(page)); });
-                // The place after the last, so that the answer goes out also where there is no page.
-                pages->page_done(shared->metrics.size(), std::string{});
-              },
-              0, true, true});
+              [shared](const request&, responder reply) { send_all(shared->metrics, std::move(reply)); }, 0, true,
+              true});
 }
 
 metrics_source source_of(const request_metrics& metrics) {

@@ -8,24 +8,39 @@
 #include <memory>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 namespace troupe {
 
-/// Waits for the answers to several requests and then calls a function once, with what they have put together, or with
-/// the first error. Parts may end in different threads at the same time; each changes the value where no other does,
-/// or inside `locked`.
-template <class T>
-class joined_answer {
+/// All parts end in the thread of one actor.
+struct one_thread {
+  using counter = std::size_t;
+  struct mutex {
+    void lock() noexcept {}
+    void unlock() noexcept {}
+  };
+};
+
+/// Parts end in different threads, several at the same time.
+struct many_threads {
+  using counter = std::atomic<std::size_t>;
+  using mutex = std::mutex;
+};
+
+/// Asks many and joins: waits until so many parts have ended, and then calls a function once, with what they have put
+/// together, or with the first error. Each part ends exactly once, with `part_done` or `part_failed`; it changes the
+/// value where no other part does, or inside `locked`. Owned by the parts that are still open.
+template <class T, class Threads>
+class basic_gathering {
 public:
   using callback = std::function<void(result<T>)>;
 
-  /// `parts` must not be 0.
-  joined_answer(T value, std::size_t parts, callback then)
+  /// `parts` must not be 0: `gather` and `gather_from_threads` make one of any number.
+  basic_gathering(std::size_t parts, T value, callback then)
       : value_(std::move(value)), open_(parts), then_(std::move(then)) {}
 
-  /// A part has ended well, having written to the value.
   T& value() noexcept { return value_; }
+
+  /// A part has ended well, having written to the value.
   void part_done() { end_part(); }
 
   void part_failed(error why) {
@@ -46,7 +61,8 @@ public:
 
 private:
   void end_part() {
-    if (open_.fetch_sub(1, std::memory_order_acq_rel) != 1)
+    // The last part sees what all others have written: each of them has counted down after it.
+    if (--open_ != 0)
       return;
     if (failure_.code != errc::ok)
       then_(tl::unexpected<error>(std::move(failure_)));
@@ -55,10 +71,31 @@ private:
   }
 
   T value_;
-  std::atomic<std::size_t> open_;
+  typename Threads::counter open_;
   callback then_;
-  std::mutex mutex_;
+  typename Threads::mutex mutex_;
   error failure_{errc::ok, {}};
 };
+
+template <class T>
+using gathering = basic_gathering<T, one_thread>;
+template <class T>
+using shared_gathering = basic_gathering<T, many_threads>;
+
+/// Of an actor, whose parts end in its own thread. Of no parts, `then` is called at once.
+template <class T, class Then>
+std::shared_ptr<gathering<T>> gather(std::size_t parts, T value, Then then) {
+  if (parts == 0)
+    then(result<T>(std::move(value)));
+  return std::make_shared<gathering<T>>(parts, std::move(value), std::move(then));
+}
+
+/// The same where parts end in any thread.
+template <class T, class Then>
+std::shared_ptr<shared_gathering<T>> gather_from_threads(std::size_t parts, T value, Then then) {
+  if (parts == 0)
+    then(result<T>(std::move(value)));
+  return std::make_shared<shared_gathering<T>>(parts, std::move(value), std::move(then));
+}
 
 } // namespace troupe

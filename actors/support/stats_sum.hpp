@@ -1,8 +1,9 @@
 #pragma once
 
+#include "actors/support/gather.hpp"
 #include "messages/messages.hpp"
 
-#include <memory>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -24,29 +25,18 @@ inline registry_stats& operator+=(registry_stats& a, const registry_stats& b) {
   return a;
 }
 
-/// Asks all shards for their statistics and hands on the sum, or the first error. One of the two is called once.
-template <class Self, class Shard, class OnSum, class OnError>
-void sum_registry_stats(Self* self, const std::vector<Shard>& shards, duration timeout, OnSum on_sum,
-                        OnError on_error) {
-  struct gathering {
-    registry_stats sum;
-    std::size_t waiting = 0;
-    bool failed = false;
-  };
-  auto shared = std::make_shared<gathering>();
-  shared->waiting = shards.size();
+/// Asks all shards for their statistics; `then` gets the sum, or the first error, when all have answered.
+template <class Self, class Shard, class Then>
+void sum_registry_stats(Self* self, const std::vector<Shard>& shards, duration timeout, Then then) {
+  const auto all = gather(shards.size(), registry_stats{}, std::move(then));
   for (const auto& shard : shards)
     self->request(shard, timeout, stats_atom_v)
         .then(
-            [shared, on_sum](const registry_stats& x) mutable {
-              shared->sum += x;
-              if (--shared->waiting == 0 && !shared->failed)
-                on_sum(shared->sum);
+            [all](const registry_stats& x) {
+              all->value() += x;
+              all->part_done();
             },
-            [shared, on_error](const caf::error& e) mutable {
-              if (!std::exchange(shared->failed, true))
-                on_error(e);
-            });
+            [all](const caf::error& e) { all->part_failed(from_caf(e)); });
 }
 
 } // namespace troupe

@@ -61,9 +61,12 @@ caf::result<registry_stats> lookup_coordinator::sum_stats() {
     return to_caf(error{errc::unreachable, "not attached to a node"});
   auto promise = make_response_promise();
   const auto number = counting_.add(promise);
-  sum_registry_stats(
-      this, shards_, deadlines_.limit(), [this, number](const registry_stats& sum) { counting_.deliver(number, sum); },
-      [this, number](const caf::error& e) { counting_.deliver(number, e); });
+  sum_registry_stats(this, shards_, deadlines_.limit(), [this, number](const result<registry_stats>& sum) {
+    if (sum)
+      counting_.deliver(number, *sum);
+    else
+      counting_.deliver(number, to_caf(sum.error()));
+  });
   return promise;
 }
 

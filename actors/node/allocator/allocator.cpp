@@ -1,11 +1,11 @@
 #include "actors/node/allocator/allocator.hpp"
 
 #include "actors/support/actor_support.hpp"
+#include "actors/support/gather.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <random>
 
 namespace troupe {
@@ -128,37 +128,27 @@ void allocator::fenced(const std::vector<slot_ref>& slots) {
 }
 
 void allocator::evict(std::uint32_t wanted) {
-  struct gathering {
-    std::size_t waiting = 0;
+  struct yield {
     std::uint64_t freed = 0;
     bool more = false;
   };
-  if (shards_.empty()) {
-    state_.eviction_done(0, false);
+  const auto all = gather(shards_.size(), yield{}, [this](const result<yield>& x) {
+    state_.eviction_done(x->freed, x->more);
     flush();
-    return;
-  }
-  auto shared = std::make_shared<gathering>();
-  shared->waiting = shards_.size();
-  const auto arrived = [this, shared] {
-    if (--shared->waiting > 0)
-      return;
-    state_.eviction_done(shared->freed, shared->more);
-    flush();
-  };
+  });
   const auto shards = static_cast<std::uint32_t>(shards_.size());
-  const evict_request share{space_, rank_, (wanted + shards - 1) / shards};
   for (const auto& shard : shards_)
-    request(shard, caf::infinite, share)
+    request(shard, caf::infinite, evict_request{space_, rank_, (wanted + shards - 1) / shards})
         .then(
-            [shared, arrived](const evict_reply& reply) {
-              shared->freed += reply.slots;
-              shared->more = shared->more || reply.more;
-              arrived();
+            [all](const evict_reply& reply) {
+              all->value().freed += reply.slots;
+              all->value().more = all->value().more || reply.more;
+              all->part_done();
             },
-            [arrived](const caf::error& e) {
+            // What the others gave is as good without it.
+            [all](const caf::error& e) {
               log::get("allocator")->error("a shard could not evict: {}", to_string(from_caf(e)));
-              arrived();
+              all->part_done();
             });
 }
 

@@ -1,7 +1,7 @@
 #include "actors/node/gateway/metadata_service.hpp"
 
-#include "actors/node/gateway/joined_answer.hpp"
 #include "actors/support/ask.hpp"
+#include "actors/support/gather.hpp"
 #include "actors/support/shard_batches.hpp"
 #include "actors/support/stats_sum.hpp"
 #include "base/identifiers.hpp"
@@ -77,8 +77,7 @@ void split(caf::actor_system& system, const std::vector<registry_actor>& shards,
     return;
   }
   auto parts = transfer::split_by_shard(items, static_cast<std::uint32_t>(shards.size()));
-  const auto joined =
-      std::make_shared<joined_answer<std::vector<Out>>>(std::vector<Out>(items.size()), parts.size(), std::move(then));
+  const auto joined = gather_from_threads(parts.size(), std::vector<Out>(items.size()), std::move(then));
   for (auto& part : parts) {
     auto message = request(std::move(part.items), positions(part.positions));
     ask<Reply>(
@@ -104,7 +103,7 @@ std::vector<key_digest> part_of(std::vector<key_digest>& all, const positions& w
 template <class Reply, class T, class Add, class... Request>
 void ask_all(caf::actor_system& system, const std::vector<registry_actor>& shards, T value,
              std::type_identity_t<callback<T>> then, Add add, const Request&... request) {
-  const auto joined = std::make_shared<joined_answer<T>>(std::move(value), shards.size(), std::move(then));
+  const auto joined = gather_from_threads(shards.size(), std::move(value), std::move(then));
   for (const auto& shard : shards)
     ask<Reply>(
         system, shard,
@@ -211,7 +210,7 @@ namespace {
 
 /// Asks one shard to go on clearing until nothing is left. Each answer comes by message, so this is no recursion.
 void clear_on(caf::actor_system& system, const registry_actor& shard, clear_request next,
-              std::shared_ptr<joined_answer<std::uint64_t>> joined) {
+              std::shared_ptr<shared_gathering<std::uint64_t>> joined) {
   ask<clear_reply>(
       system, shard,
       [&system, shard, next, joined](result<clear_reply> reply) {
@@ -230,8 +229,7 @@ void clear_on(caf::actor_system& system, const registry_actor& shard, clear_requ
 } // namespace
 
 void metadata_service::clear(const namespace_id& space, rank_number rank, callback<std::uint64_t> then) const {
-  const auto joined =
-      std::make_shared<joined_answer<std::uint64_t>>(std::uint64_t{0}, shards_->size(), std::move(then));
+  const auto joined = gather_from_threads(shards_->size(), std::uint64_t{0}, std::move(then));
   for (const auto& shard : *shards_)
     clear_on(system_, shard, {space, rank, 0}, joined);
 }
@@ -355,8 +353,8 @@ void metadata_service::match(const namespace_id& space, const ticket& lease, dur
     ask<void>(
         system, (*shards)[x.shard], [](const result<void>&) {}, release_request{space, lease, keep, x.uses});
   };
-  const auto joined = std::make_shared<joined_answer<std::vector<matched_part>>>(
-      std::move(parts), batches.size(),
+  const auto joined = gather_from_threads(
+      batches.size(), std::move(parts),
       [total = keys.size(), trim, then = std::move(then)](const result<std::vector<matched_part>>& all) {
         if (!all)
           return then(tl::unexpected<error>(all.error()));

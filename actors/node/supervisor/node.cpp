@@ -241,11 +241,16 @@ void node::collect_stats(std::function<void(const result<node_stats>&)> on_done)
             },
             failed_once);
   }
-  const auto summed = [shared, arrived](const registry_stats& sum) {
-    shared->stats.registry = sum;
+  const auto summed = [shared, arrived](const result<registry_stats>& sum) {
+    if (!sum) {
+      if (!std::exchange(shared->failed, true))
+        shared->on_done(tl::unexpected<error>(sum.error()));
+      return;
+    }
+    shared->stats.registry = *sum;
     arrived();
   };
-  sum_registry_stats(this, children_.shards, stats_timeout, summed, failed_once);
+  sum_registry_stats(this, children_.shards, stats_timeout, summed);
 }
 
 caf::result<node_stats> node::collect() {
