@@ -2,72 +2,23 @@
 
 #include "actors/node/allocator/allocator.hpp"
 #include "actors/node/registry/key_space.hpp"
+#include "actors/support/gather.hpp"
 #include "base/log.hpp"
 
-#include <memory>
 #include <new>
 #include <utility>
 
 namespace troupe {
 
-namespace {
-
-/// A function to be called with the outcome of each of so many parts; after the last it calls `then` with the first
-/// error, or with ok, and with how many were ok.
-template <class Then>
-auto gather(std::size_t parts, Then then) {
-  struct gathering {
-    std::size_t open;
-    std::size_t good = 0;
-    error first{errc::ok, {}};
-  };
-  return [all = std::make_shared<gathering>(gathering{parts}), then = std::move(then)](const error& outcome) {
-    if (outcome.code == errc::ok)
-      ++all->good;
-    else if (all->first.code == errc::ok)
-      all->first = outcome;
-    if (--all->open == 0)
-      then(all->first, all->good);
-  };
-}
-
-void deliver_all(std::vector<caf::response_promise> waiting, const error& outcome) {
-  for (auto& promise : waiting) {
-    if (outcome.code == errc::ok)
-      promise.deliver(caf::unit);
-    else
-      promise.deliver(to_caf(outcome));
-  }
-}
-
-/// Asks all shards the same, and calls `then(error, accepted)` once, with ok if all said yes.
-template <class Self, class Request, class Then>
-void ask_all(Self* self, const std::vector<registry_actor>& shards, const Request& request, Then then) {
-  const auto end = gather(shards.size(), std::move(then));
-  for (const auto& shard : shards)
-    self->request(shard, caf::infinite, request)
-        .then(
-            [end] {
-              end({errc::ok, {}});
-            },
-            [end](const caf::error& e) { end(from_caf(e)); });
-}
-
-std::string name_of(rank_number rank, const std::string& space) {
-  return "rank " + std::to_string(rank) + " of namespace '" + space + "'";
-}
-
-} // namespace
-
 std::uint64_t bytes_of_slots(std::uint64_t slots, std::size_t shards) noexcept {
   return slots * (allocator_state::bytes_per_slot + shards * key_space::bytes_per_indexed_slot);
 }
 
-result<allocator_actor> spawn_foreign_allocator(caf::actor_system& system, const namespaces_config& options,
-                                                const register_rank_request& wanted) {
+result<allocator_actor> spawn_unfenced_allocator(caf::actor_system& system, const namespaces_config& options,
+                                                 const rank_order& wanted, const std::string& space_name) {
   auto slots = options_for_slots(wanted.slots, options.low_watermark, options.high_watermark);
   slots.rest = options.rest;
-  const auto what = "rank " + std::to_string(wanted.rank) + " with " + std::to_string(wanted.slots) + " pages";
+  const auto what = name_of(wanted.rank, space_name) + " with " + std::to_string(wanted.slots) + " pages";
   auto memory = memory_share::of(options.memory, bytes_of_slots(wanted.slots, options.shards.size()), what);
   if (!memory)
     return tl::unexpected<error>(std::move(memory.error()));
@@ -82,81 +33,96 @@ result<allocator_actor> spawn_foreign_allocator(caf::actor_system& system, const
 
 namespaces::namespaces(caf::actor_config& config, namespaces_config options,
                        const std::vector<add_namespace_request>& known, const std::vector<known_rank>& ranks)
-    : namespaces_actor::base(config), options_(std::move(options)) {
+    : namespaces_actor::base(config), options_(std::move(options)), state_(state_options()) {
   for (const auto& x : known)
-    spaces_[x.spec.id()].name = x.spec.name;
-  for (const auto& x : options_.own) {
-    auto& space = spaces_[x.id()];
-    space.name = x.name;
-    space.own = true;
-  }
-  const auto add_ranks = [this](const std::vector<known_rank>& all) {
-    for (const auto& x : all)
-      spaces_[x.space].ranks[x.rank] = {x.slots, x.allocator, x.incarnation, rank_entry::phase::registered, {}};
-  };
-  add_ranks(ranks);
-  add_ranks(options_.own_ranks);
+    state_.know(x.spec);
+  for (const auto& x : options_.own)
+    state_.know_own(x);
   for (const auto& x : ranks)
-    monitor(x.allocator);
+    know(x);
+  // Watched by the node, which ends them.
+  for (const auto& x : options_.own_ranks)
+    state_.know({{x.space, x.rank, x.slots}, ++last_allocator_, x.incarnation});
   set_down_handler([this](caf::down_msg& down) { on_down(down); });
 }
 
+namespaces_state::options namespaces::state_options() {
+  namespaces_state::options out;
+  out.max_slots = options_.max_slots;
+  out.make_allocator = [this](const rank_order& wanted, const std::string& space_name) {
+    return spawn_unfenced_allocator(system(), options_, wanted, space_name).map([this](allocator_actor&& x) {
+      return remember(std::move(x));
+    });
+  };
+  return out;
+}
+
+namespaces::allocator_number namespaces::remember(allocator_actor allocator) {
+  monitor(allocator);
+  allocators_.emplace(++last_allocator_, std::move(allocator));
+  return last_allocator_;
+}
+
+void namespaces::know(const known_rank& x) {
+  state_.know({{x.space, x.rank, x.slots}, remember(x.allocator), x.incarnation});
+}
+
 void namespaces::on_down(const caf::down_msg& down) {
-  for (const auto& [id, space] : spaces_)
-    for (const auto& [rank, entry] : space.ranks)
-      if (entry.allocator.address() == down.source) {
-        log::get("namespaces")
-            ->critical("the allocator of {} has died ({}): its slots are lost, so the node ends",
-                       name_of(rank, space.name), system().render(down.reason));
-        return quit(caf::exit_reason::unhandled_exception);
-      }
+  for (const auto& [number, allocator] : allocators_)
+    if (allocator.address() == down.source) {
+      log::get("namespaces")
+          ->critical("the allocator of {} has died ({}): its slots are lost, so the node ends", state_.rank_of(number),
+                     system().render(down.reason));
+      return quit(caf::exit_reason::unhandled_exception);
+    }
+}
+
+template <class Decide>
+caf::result<void> namespaces::decide(Decide decide) {
+  auto promise = make_response_promise();
+  decide(promises_.add(promise));
+  flush();
+  return promise;
 }
 
 namespaces::behavior_type namespaces::make_behavior() {
   return {
-      [this](const add_namespace_request& x) { return add(x); },
-      [this](const remove_namespace_request& x) { return remove(x); },
-      [this](const register_rank_request& x) { return register_rank(x); },
+      [this](const add_namespace_request& x) { return decide([&](auto request) { state_.add(request, x); }); },
+      [this](const remove_namespace_request& x) { return decide([&](auto request) { state_.remove(request, x); }); },
+      [this](const register_rank_request& x) {
+        return decide([&](auto request) { state_.register_rank(request, {x.space, x.rank, x.slots}); });
+      },
   };
 }
 
-caf::result<void> namespaces::add(const add_namespace_request& wanted) {
-  const auto id = wanted.spec.id();
-  if (const auto i = spaces_.find(id); i != spaces_.end() && !i->second.removing.empty())
-    return to_caf(error{errc::busy, "namespace '" + i->second.name + "' is being removed; try again in a moment"});
-  auto promise = make_response_promise();
-  const auto number = promises_.add(promise);
-  ask_all(this, options_.shards, wanted,
-          [this, number, id, name = wanted.spec.name](const error& outcome, std::size_t) {
-            if (outcome.code != errc::ok)
-              return promises_.deliver(number, to_caf(outcome));
-            spaces_[id].name = name;
-            promises_.deliver(number, caf::unit);
-          });
-  return promise;
+void namespaces::flush() {
+  for (auto& effect : state_.take_outbox())
+    std::visit([this](auto& x) { perform(x); }, effect);
 }
 
-caf::result<void> namespaces::remove(const remove_namespace_request& wanted) {
-  const auto i = spaces_.find(wanted.space);
-  if (i == spaces_.end())
-    return to_caf(error{errc::unknown_namespace, "no such namespace"});
-  auto& space = i->second;
-  if (space.own)
-    return to_caf(error{errc::not_owner, "namespace '" + space.name +
-                                             "' is one of the config's: to remove it, take it out of `namespaces` "
-                                             "there and start the node again; to forget its keys, clear it"});
-  for (const auto& [rank, entry] : space.ranks)
-    if (entry.state == rank_entry::phase::under_way || entry.state == rank_entry::phase::replacing)
-      return to_caf(error{errc::busy, name_of(rank, space.name) + " is being registered; try again in a moment"});
-  auto promise = make_response_promise();
-  space.removing.push_back(promise);
-  if (space.removing.size() > 1)
-    return promise; // shares the answer of the one under way
-  const auto end = gather(options_.shards.size(),
-                          [this, id = wanted.space](const error& outcome, std::size_t) { removal_ended(id, outcome); });
-  for (const auto& shard : options_.shards)
-    remove_from(shard, wanted, end);
-  return promise;
+template <class Request>
+void namespaces::tell_shards(namespaces_state::order_number number, const Request& wanted) {
+  using outcomes = std::vector<error>;
+  const auto all = gather(options_.shards.size(), outcomes(options_.shards.size(), error{errc::ok, {}}),
+                          [this, number](const result<outcomes>& x) {
+                            state_.told(number, *x);
+                            flush();
+                          });
+  for (std::size_t i = 0; i < options_.shards.size(); ++i) {
+    const auto end = [all, i](error outcome) {
+      all->value()[i] = std::move(outcome);
+      all->part_done();
+    };
+    if constexpr (std::is_same_v<Request, remove_namespace_request>)
+      remove_from(options_.shards[i], wanted, end);
+    else
+      request(options_.shards[i], caf::infinite, wanted)
+          .then(
+              [end] {
+                end({errc::ok, {}});
+              },
+              [end](const caf::error& e) { end(from_caf(e)); });
+  }
 }
 
 void namespaces::remove_from(const registry_actor& shard, const remove_namespace_request& wanted,
@@ -169,185 +135,63 @@ void namespaces::remove_from(const registry_actor& shard, const remove_namespace
             else
               then({errc::ok, {}});
           },
-          [then](const caf::error& e) {
-            const auto why = from_caf(e);
-            // A shard that has forgotten it already, when an earlier attempt failed elsewhere.
-            then(why.code == errc::unknown_namespace ? error{errc::ok, {}} : why);
+          [then](const caf::error& e) { then(from_caf(e)); });
+}
+
+void namespaces::perform(namespaces_state::tell_of_namespace& x) {
+  tell_shards(x.number, x.request);
+}
+
+void namespaces::perform(namespaces_state::tell_of_rank& x) {
+  const auto& [rank, allocator, incarnation] = x.what;
+  tell_shards(x.number, add_rank_request{rank.space, rank.rank, rank.slots, allocators_.at(allocator), incarnation});
+}
+
+void namespaces::perform(namespaces_state::tell_to_retire& x) {
+  tell_shards(x.number, retire_rank_request{x.space, x.rank});
+}
+
+void namespaces::perform(namespaces_state::tell_to_remove& x) {
+  tell_shards(x.number, x.request);
+}
+
+void namespaces::perform(namespaces_state::count_slots& x) {
+  request(allocators_.at(x.allocator), caf::infinite, stats_atom_v)
+      .then(
+          [this, number = x.number](const allocator_stats& slots) {
+            state_.counted(number, slots);
+            flush();
+          },
+          [this, number = x.number](const caf::error& e) {
+            state_.counted(number, failed<allocator_stats>(e));
+            flush();
           });
 }
 
-void namespaces::removal_ended(const namespace_id& space, const error& outcome) {
-  const auto i = spaces_.find(space);
-  auto waiting = std::exchange(i->second.removing, {});
-  if (outcome.code == errc::ok) {
-    log::get("namespaces")->info("namespace '{}' is removed", i->second.name);
-    for (const auto& [rank, entry] : i->second.ranks)
-      end_allocator(entry.allocator);
-    spaces_.erase(i);
-  }
-  deliver_all(std::move(waiting), outcome);
+void namespaces::perform(namespaces_state::end_allocator& x) {
+  const auto node = allocators_.extract(x.allocator);
+  demonitor(node.mapped().address());
+  send_exit(node.mapped(), caf::exit_reason::user_shutdown);
 }
 
-// -- ranks ------------------------------------------------------------------------------------------------------------
-
-result<allocator_actor> namespaces::make_allocator(const register_rank_request& wanted) {
-  auto made = spawn_foreign_allocator(system(), options_, wanted);
-  if (made)
-    monitor(*made);
-  return made;
+void namespaces::perform(namespaces_state::answer& x) {
+  if (x.outcome.code == errc::ok)
+    promises_.deliver(x.request, caf::unit);
+  else
+    promises_.deliver(x.request, to_caf(x.outcome));
 }
 
-void namespaces::end_allocator(const allocator_actor& which) {
-  demonitor(which.address());
-  send_exit(which, caf::exit_reason::user_shutdown);
-}
-
-caf::result<void> namespaces::register_rank(const register_rank_request& wanted) {
-  const auto found = spaces_.find(wanted.space);
-  if (found == spaces_.end())
-    return to_caf(error{errc::unknown_namespace, "no such namespace; create it first"});
-  auto& space = found->second;
-  if (space.own)
-    return register_own(space, wanted);
-  if (!space.removing.empty())
-    return to_caf(error{errc::busy, "namespace '" + space.name + "' is being removed"});
-  if (wanted.slots == 0 || wanted.slots > options_.max_slots)
-    return to_caf(error{errc::out_of_range, "a rank has 1 to " + std::to_string(options_.max_slots) +
-                                                " pages; asked for were " + std::to_string(wanted.slots)});
-  if (space.ranks.contains(wanted.rank))
-    return register_again(space, wanted);
-  auto made = make_allocator(wanted);
-  if (!made)
-    return to_caf(made.error());
-  auto promise = make_response_promise();
-  space.ranks[wanted.rank] = {
-      wanted.slots, std::move(*made), fresh_incarnation(), rank_entry::phase::under_way, {promise}};
-  register_at_shards(wanted);
-  return promise;
-}
-
-caf::result<void> namespaces::register_own(const space_entry& space, const register_rank_request& wanted) const {
-  const auto known = space.ranks.find(wanted.rank);
-  if (known == space.ranks.end())
-    return to_caf(error{errc::out_of_range, "namespace '" + space.name + "' is one of the config's, where it has " +
-                                                std::to_string(space.ranks.size()) + " ranks, from 0 on"});
-  if (known->second.slots == wanted.slots)
-    return caf::unit;
-  return to_caf(error{errc::identity_mismatch, name_of(wanted.rank, space.name) + " has " +
-                                                   std::to_string(known->second.slots) + " slots, not " +
-                                                   std::to_string(wanted.slots) +
-                                                   ": they come from the config (`storage.ranks`)"});
-}
-
-caf::result<void> namespaces::register_again(space_entry& space, const register_rank_request& wanted) {
-  auto& known = space.ranks.at(wanted.rank);
-  const bool same = known.slots == wanted.slots;
-  using phase = rank_entry::phase;
-  if (same && known.state == phase::registered)
-    return caf::unit;
-  if (known.state == phase::replacing || (!same && known.state == phase::under_way))
-    return to_caf(error{errc::busy, name_of(wanted.rank, space.name) +
-                                        " is being registered with another number of pages; try again in a moment"});
-  auto fresh = same ? known.allocator : allocator_actor{};
-  if (!same) {
-    auto made = make_allocator(wanted);
-    if (!made)
-      return to_caf(made.error());
-    fresh = std::move(*made);
-  }
-  auto promise = make_response_promise();
-  known.waiting.push_back(promise);
-  if (!same)
-    replace(wanted, fresh);
-  else if (std::exchange(known.state, phase::under_way) == phase::half_known)
-    register_at_shards(wanted);
-  return promise;
-}
-
-void namespaces::tell_shards(const register_rank_request& wanted, answers_function then) {
-  const auto& entry = entry_of(wanted);
-  ask_all(this, options_.shards,
-          add_rank_request{wanted.space, wanted.rank, entry.slots, entry.allocator, entry.incarnation},
-          std::move(then));
-}
-
-void namespaces::register_at_shards(const register_rank_request& wanted) {
-  tell_shards(wanted,
-              [this, wanted](const error& outcome, std::size_t accepted) { registered(wanted, outcome, accepted); });
-}
-
-void namespaces::registered(const register_rank_request& wanted, const error& outcome, std::size_t accepted) {
-  auto& space = spaces_.at(wanted.space);
-  auto& entry = space.ranks.at(wanted.rank);
-  auto waiting = std::exchange(entry.waiting, {});
-  if (outcome.code == errc::ok) {
-    entry.state = rank_entry::phase::registered;
-    log::get("namespaces")->info("namespace '{}' has rank {} with {} pages", space.name, wanted.rank, wanted.slots);
-  } else if (accepted > 0) {
-    // Those that said yes may have given slots away already: no other allocator can take its place.
-    entry.state = rank_entry::phase::half_known;
-  } else {
-    end_allocator(entry.allocator);
-    space.ranks.erase(wanted.rank);
-  }
-  deliver_all(std::move(waiting), outcome);
-}
-
-void namespaces::replace(const register_rank_request& wanted, const allocator_actor& fresh) {
-  entry_of(wanted).state = rank_entry::phase::replacing;
-  ask_all(this, options_.shards, retire_rank_request{wanted.space, wanted.rank},
-          [this, wanted, fresh](const error& outcome, std::size_t) {
-            if (outcome.code == errc::ok)
-              retired(wanted, fresh);
-            else
-              keep_old(wanted, fresh, outcome);
-          });
-}
-
-void namespaces::retired(const register_rank_request& wanted, const allocator_actor& fresh) {
-  // Shards have nothing of it any more. What they gave back may be on its way, or rest because of a late writer.
-  const auto then = [this, wanted, fresh](const allocator_stats& x) {
-    auto& entry = entry_of(wanted);
-    if (x.free != x.total)
-      return keep_old(wanted, fresh,
-                      {errc::busy, name_of(wanted.rank, spaces_.at(wanted.space).name) + " has " +
-                                       std::to_string(x.total - x.free) +
-                                       " slots that are not free yet: try again when their time is over"});
-    end_allocator(entry.allocator);
-    log::get("namespaces")
-        ->info("{} had {} pages and holds nothing: it is registered anew",
-               name_of(wanted.rank, spaces_.at(wanted.space).name), entry.slots);
-    entry.slots = wanted.slots;
-    entry.allocator = fresh;
-    entry.incarnation = fresh_incarnation();
-    register_at_shards(wanted);
-  };
-  request(entry_of(wanted).allocator, caf::infinite, stats_atom_v)
-      .then(then, [this, wanted, fresh](const caf::error& e) { keep_old(wanted, fresh, from_caf(e)); });
-}
-
-void namespaces::keep_old(const register_rank_request& wanted, const allocator_actor& fresh, const error& why) {
-  end_allocator(fresh);
-  tell_shards(wanted, [this, wanted, why](const error& outcome, std::size_t) {
-    auto& entry = entry_of(wanted);
-    using phase = rank_entry::phase;
-    entry.state = outcome.code == errc::ok ? phase::registered : phase::half_known;
-    deliver_all(std::exchange(entry.waiting, {}), why);
-  });
+void namespaces::perform(namespaces_state::note& x) {
+  log::get("namespaces")->info("{}", x.text);
 }
 
 void namespaces::on_exit() {
-  const error gone{errc::shutting_down, "the node is ending"};
-  promises_.fail_all(gone);
-  for (auto& [id, space] : spaces_) {
-    deliver_all(std::move(space.removing), gone);
-    for (auto& [rank, entry] : space.ranks) {
-      deliver_all(std::move(entry.waiting), gone);
-      if (!space.own)
-        end_allocator(entry.allocator);
-    }
+  promises_.fail_all({errc::shutting_down, "the node is ending"});
+  for (const auto& [number, allocator] : allocators_) {
+    demonitor(allocator.address());
+    send_exit(allocator, caf::exit_reason::user_shutdown);
   }
-  spaces_.clear();
+  allocators_.clear();
   options_ = {};
 }
 

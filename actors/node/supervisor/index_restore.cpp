@@ -71,7 +71,7 @@ void end_ranks(const known_namespaces& known) {
 class restorer final : public store::load_visitor {
 public:
   restorer(caf::actor_system& system, store::metadata_store& from, const namespaces_config& shards, restore_terms terms)
-      : system_(system), store_(from), shards_(shards), plan_(std::move(terms)), lanes_(shards.shards.size()) {}
+      : system_(system), store_(from), shards_(shards), plan_(std::move(terms)), feeds_(shards.shards.size()) {}
 
   restorer(const restorer&) = delete;
   restorer& operator=(const restorer&) = delete;
@@ -112,7 +112,7 @@ public:
       return {};
     const auto slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(record.slots, shards_.max_slots));
     // A node that served only what fits would forget the rest with its pages.
-    auto made = spawn_foreign_allocator(system_, shards_, {record.space, record.rank, slots});
+    auto made = spawn_unfenced_allocator(system_, shards_, {record.space, record.rank, slots}, name_of(record.space));
     if (!made)
       return tl::unexpected<error>(made.error());
     known_.ranks.push_back({record.space, record.rank, slots, std::move(*made), *incarnation});
@@ -123,10 +123,10 @@ public:
     for (const auto& x : pages) {
       if (!plan_.admit(x))
         continue;
-      auto& lane = lanes_[shard_of(x.key, static_cast<std::uint32_t>(lanes_.size()))];
-      lane.next.push_back({x.space, x.key, x.parent, x.where, x.rank, 0});
-      if (lane.next.size() == batch_pages)
-        if (auto sent = send(lane); !sent)
+      auto& feed = feeds_[shard_of(x.key, static_cast<std::uint32_t>(feeds_.size()))];
+      feed.next.push_back({x.space, x.key, x.parent, x.where, x.rank, 0});
+      if (feed.next.size() == batch_pages)
+        if (auto sent = send(feed); !sent)
           return sent;
     }
     return plan_.change_bytes() < most_change_bytes ? result<void>{} : commit_and_wait(store_, plan_.take_changes());
@@ -138,10 +138,10 @@ public:
 
   /// After all pages: what nobody claimed is free, what was not believed is gone from the store, and service may begin.
   result<known_namespaces> finish() {
-    for (auto& lane : lanes_) {
-      auto ended = send(lane);
+    for (auto& feed : feeds_) {
+      auto ended = send(feed);
       if (ended)
-        ended = take_answer(lane);
+        ended = take_answer(feed);
       if (!ended)
         return tl::unexpected<error>(ended.error());
     }
@@ -165,6 +165,13 @@ public:
   }
 
 private:
+  /// Of a namespace that was admitted.
+  std::string name_of(const namespace_id& space) const {
+    const auto found =
+        std::ranges::find_if(known_.spaces, [&](const add_namespace_request& x) { return x.spec.id() == space; });
+    return found == known_.spaces.end() ? to_string(space) : found->spec.name;
+  }
+
   void report(const restore_report& sum) const {
     const auto logger = log::get("node");
     logger->info("the index has {} pages of {} keys", sum.pages, sum.keys);
@@ -191,7 +198,8 @@ private:
            "; to forget it altogether, start once with --set registry.forget_absent=true";
   }
 
-  struct shard_lane {
+  /// What goes to one shard: a batch that it works on, and the next one.
+  struct shard_feed {
     std::vector<stored_page> next;
     std::vector<stored_page> sent;
     std::future<result<result_codes>> answer;
@@ -213,17 +221,17 @@ private:
     return {};
   }
 
-  result<void> send(shard_lane& x) {
+  result<void> send(shard_feed& x) {
     if (auto before = take_answer(x); !before || x.next.empty())
       return before;
     x.sent = std::exchange(x.next, {});
     x.next.reserve(batch_pages);
-    const auto shard = static_cast<std::size_t>(&x - lanes_.data());
+    const auto shard = static_cast<std::size_t>(&x - feeds_.data());
     x.answer = begin_ask<result_codes>(system_, shards_.shards[shard], restore_request{x.sent});
     return {};
   }
 
-  result<void> take_answer(shard_lane& x) {
+  result<void> take_answer(shard_feed& x) {
     if (!x.answer.valid())
       return {};
     const auto reply = x.answer.get();
@@ -281,7 +289,7 @@ private:
   const namespaces_config& shards_;
   restore_plan plan_;
   std::map<rank_name, rank_slots> slots_;
-  std::vector<shard_lane> lanes_;
+  std::vector<shard_feed> feeds_;
   known_namespaces known_;
 };
 

@@ -1,0 +1,252 @@
+#include "actors/node/namespaces/namespaces_state.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+const error good{errc::ok, {}};
+
+/// ok if all are.
+error first_error(std::span<const error> outcomes) {
+  const auto bad = std::ranges::find_if(outcomes, [](const error& x) { return x.code != errc::ok; });
+  return bad == outcomes.end() ? good : *bad;
+}
+
+bool any_good(std::span<const error> outcomes) {
+  return std::ranges::any_of(outcomes, [](const error& x) { return x.code == errc::ok; });
+}
+
+} // namespace
+
+std::string name_of(rank_number rank, const std::string& space) {
+  return "rank " + std::to_string(rank) + " of namespace '" + space + "'";
+}
+
+void namespaces_state::know_own(const namespace_spec& space) {
+  know(space);
+  spaces_.at(space.id()).own = true;
+}
+
+void namespaces_state::know(const namespace_spec& space) {
+  spaces_[space.id()].name = space.name;
+}
+
+void namespaces_state::know(const known_allocator& x) {
+  spaces_[x.rank.space].ranks[x.rank.rank] = {x.rank.slots, x.allocator, x.incarnation, phase::registered, {}};
+}
+
+std::string namespaces_state::rank_of(allocator_number allocator) const {
+  for (const auto& [id, space] : spaces_)
+    for (const auto& [rank, entry] : space.ranks)
+      if (entry.allocator == allocator)
+        return name_of(rank, space.name);
+  return {};
+}
+
+void namespaces_state::reply(request_number request, error outcome) {
+  outbox_.emplace_back(answer{request, std::move(outcome)});
+}
+
+void namespaces_state::reply_all(std::vector<request_number> waiting, const error& outcome) {
+  for (const auto request : waiting)
+    reply(request, outcome);
+}
+
+namespaces_state::order_number namespaces_state::expect(outcomes_function then) {
+  open_orders_.emplace(++last_order_, std::move(then));
+  return last_order_;
+}
+
+void namespaces_state::told(order_number number, std::span<const error> outcomes) {
+  if (const auto order = open_orders_.extract(number); !order.empty())
+    order.mapped()(outcomes);
+}
+
+void namespaces_state::counted(order_number number, const result<allocator_stats>& stats) {
+  if (const auto order = open_counts_.extract(number); !order.empty())
+    order.mapped()(stats);
+}
+
+// -- namespaces -------------------------------------------------------------------------------------------------------
+
+void namespaces_state::add(request_number request, const add_namespace_request& wanted) {
+  const auto id = wanted.spec.id();
+  if (const auto i = spaces_.find(id); i != spaces_.end() && !i->second.removing.empty())
+    return reply(request, {errc::busy, "namespace '" + i->second.name + "' is being removed; try again in a moment"});
+  const auto number = expect([this, request, id, name = wanted.spec.name](std::span<const error> outcomes) {
+    auto outcome = first_error(outcomes);
+    if (outcome.code == errc::ok)
+      spaces_[id].name = name;
+    reply(request, std::move(outcome));
+  });
+  outbox_.emplace_back(tell_of_namespace{number, wanted});
+}
+
+void namespaces_state::remove(request_number request, const remove_namespace_request& wanted) {
+  const auto i = spaces_.find(wanted.space);
+  if (i == spaces_.end())
+    return reply(request, {errc::unknown_namespace, "no such namespace"});
+  auto& space = i->second;
+  if (space.own)
+    return reply(request, {errc::not_owner, "namespace '" + space.name +
+                                                "' is one of the config's: to remove it, take it out of `namespaces` "
+                                                "there and start the node again; to forget its keys, clear it"});
+  for (const auto& [rank, entry] : space.ranks)
+    if (entry.state == phase::under_way || entry.state == phase::replacing)
+      return reply(request, {errc::busy, name_of(rank, space.name) + " is being registered; try again in a moment"});
+  space.removing.push_back(request);
+  if (space.removing.size() > 1)
+    return; // shares the answer of the one under way
+  const auto number =
+      expect([this, id = wanted.space](std::span<const error> outcomes) { removal_ended(id, outcomes); });
+  outbox_.emplace_back(tell_to_remove{number, wanted});
+}
+
+void namespaces_state::removal_ended(const namespace_id& id, std::span<const error> outcomes) {
+  const auto i = spaces_.find(id);
+  auto waiting = std::exchange(i->second.removing, {});
+  // A shard may have forgotten it already, when an earlier attempt failed elsewhere.
+  const auto bad = std::ranges::find_if(
+      outcomes, [](const error& x) { return x.code != errc::ok && x.code != errc::unknown_namespace; });
+  if (bad != outcomes.end())
+    return reply_all(std::move(waiting), *bad);
+  outbox_.emplace_back(note{"namespace '" + i->second.name + "' is removed"});
+  for (const auto& [rank, entry] : i->second.ranks)
+    outbox_.emplace_back(end_allocator{entry.allocator});
+  spaces_.erase(i);
+  reply_all(std::move(waiting), good);
+}
+
+// -- ranks ------------------------------------------------------------------------------------------------------------
+
+void namespaces_state::register_rank(request_number request, const rank_order& wanted) {
+  const auto found = spaces_.find(wanted.space);
+  if (found == spaces_.end())
+    return reply(request, {errc::unknown_namespace, "no such namespace; create it first"});
+  auto& space = found->second;
+  if (space.own)
+    return register_own(request, space, wanted);
+  if (!space.removing.empty())
+    return reply(request, {errc::busy, "namespace '" + space.name + "' is being removed"});
+  if (wanted.slots == 0 || wanted.slots > options_.max_slots)
+    return reply(request, {errc::out_of_range, "a rank has 1 to " + std::to_string(options_.max_slots) +
+                                                   " pages; asked for were " + std::to_string(wanted.slots)});
+  if (space.ranks.contains(wanted.rank))
+    return register_again(request, space, wanted);
+  const auto made = options_.make_allocator(wanted, space.name);
+  if (!made)
+    return reply(request, made.error());
+  space.ranks[wanted.rank] = {wanted.slots, *made, options_.fresh(), phase::under_way, {request}};
+  register_at_shards(wanted);
+}
+
+void namespaces_state::register_own(request_number request, const space_entry& space, const rank_order& wanted) {
+  const auto known = space.ranks.find(wanted.rank);
+  if (known == space.ranks.end())
+    return reply(request, {errc::out_of_range, "namespace '" + space.name + "' is one of the config's, where it has " +
+                                                   std::to_string(space.ranks.size()) + " ranks, from 0 on"});
+  if (known->second.slots == wanted.slots)
+    return reply(request);
+  reply(request, {errc::identity_mismatch,
+                  name_of(wanted.rank, space.name) + " has " + std::to_string(known->second.slots) + " slots, not " +
+                      std::to_string(wanted.slots) + ": they come from the config (`storage.ranks`)"});
+}
+
+void namespaces_state::register_again(request_number request, space_entry& space, const rank_order& wanted) {
+  auto& known = space.ranks.at(wanted.rank);
+  const bool same = known.slots == wanted.slots;
+  if (same && known.state == phase::registered)
+    return reply(request);
+  if (known.state == phase::replacing || (!same && known.state == phase::under_way))
+    return reply(request, {errc::busy, name_of(wanted.rank, space.name) +
+                                           " is being registered with another number of pages; try again in a moment"});
+  if (same) {
+    known.waiting.push_back(request);
+    if (std::exchange(known.state, phase::under_way) == phase::half_known)
+      register_at_shards(wanted);
+    return;
+  }
+  const auto made = options_.make_allocator(wanted, space.name);
+  if (!made)
+    return reply(request, made.error());
+  known.waiting.push_back(request);
+  replace(wanted, *made);
+}
+
+void namespaces_state::tell_shards(const rank_order& wanted, outcomes_function then) {
+  const auto& entry = entry_of(wanted);
+  outbox_.emplace_back(tell_of_rank{expect(std::move(then)),
+                                    {{wanted.space, wanted.rank, entry.slots}, entry.allocator, entry.incarnation}});
+}
+
+void namespaces_state::register_at_shards(const rank_order& wanted) {
+  tell_shards(wanted, [this, wanted](std::span<const error> outcomes) { registered(wanted, outcomes); });
+}
+
+void namespaces_state::registered(const rank_order& wanted, std::span<const error> outcomes) {
+  auto& space = spaces_.at(wanted.space);
+  auto& entry = space.ranks.at(wanted.rank);
+  auto waiting = std::exchange(entry.waiting, {});
+  const auto outcome = first_error(outcomes);
+  if (outcome.code == errc::ok) {
+    entry.state = phase::registered;
+    outbox_.emplace_back(note{name_of(wanted.rank, space.name) + " has " + std::to_string(wanted.slots) + " pages"});
+  } else if (any_good(outcomes)) {
+    // Those that said yes may have given slots away already: no other allocator can take its place.
+    entry.state = phase::half_known;
+  } else {
+    outbox_.emplace_back(end_allocator{entry.allocator});
+    space.ranks.erase(wanted.rank);
+  }
+  reply_all(std::move(waiting), outcome);
+}
+
+void namespaces_state::replace(const rank_order& wanted, allocator_number fresh) {
+  entry_of(wanted).state = phase::replacing;
+  const auto number = expect([this, wanted, fresh](std::span<const error> outcomes) {
+    if (const auto outcome = first_error(outcomes); outcome.code != errc::ok)
+      keep_old(wanted, fresh, outcome);
+    else
+      retired(wanted, fresh);
+  });
+  outbox_.emplace_back(tell_to_retire{number, wanted.space, wanted.rank});
+}
+
+void namespaces_state::retired(const rank_order& wanted, allocator_number fresh) {
+  open_counts_.emplace(++last_order_, [this, wanted, fresh](const result<allocator_stats>& slots) {
+    if (slots)
+      all_free(wanted, fresh, *slots);
+    else
+      keep_old(wanted, fresh, slots.error());
+  });
+  outbox_.emplace_back(count_slots{last_order_, entry_of(wanted).allocator});
+}
+
+void namespaces_state::all_free(const rank_order& wanted, allocator_number fresh, const allocator_stats& slots) {
+  // Shards have nothing of it any more. What they gave back may be on its way, or rest because of a late writer.
+  if (slots.free != slots.total)
+    return keep_old(wanted, fresh,
+                    {errc::busy, name_of_rank(wanted) + " has " + std::to_string(slots.total - slots.free) +
+                                     " slots that are not free yet: try again when their time is over"});
+  auto& entry = entry_of(wanted);
+  outbox_.emplace_back(end_allocator{entry.allocator});
+  outbox_.emplace_back(note{name_of_rank(wanted) + " had " + std::to_string(entry.slots) +
+                            " pages and holds nothing: it is registered anew"});
+  entry.slots = wanted.slots;
+  entry.allocator = fresh;
+  entry.incarnation = options_.fresh();
+  register_at_shards(wanted);
+}
+
+void namespaces_state::keep_old(const rank_order& wanted, allocator_number fresh, const error& why) {
+  outbox_.emplace_back(end_allocator{fresh});
+  tell_shards(wanted, [this, wanted, why](std::span<const error> outcomes) {
+    auto& entry = entry_of(wanted);
+    entry.state = first_error(outcomes).code == errc::ok ? phase::registered : phase::half_known;
+    reply_all(std::exchange(entry.waiting, {}), why);
+  });
+}
+
+} // namespace troupe
