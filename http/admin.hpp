@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "http/server/router.hpp"
+#include "metrics/metric_family.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -13,19 +14,13 @@ namespace troupe::http {
 
 class request_metrics;
 
-/// Is called with a page of metrics, once, from any thread; it is short and does not throw.
-using metrics_callback = std::function<void(result<std::string>)>;
-
-/// Something that has a page of metrics, in the text format of Prometheus. Calls back at once or later; must not wait.
-using metrics_source = std::function<void(metrics_callback)>;
-
 struct admin_options {
   /// Of the program, and of the messages between nodes.
   std::string version;
   std::uint32_t protocol = 0;
   /// Whether the node serves; if not, why. Called from io threads, several at once.
   std::function<result<void>()> ready;
-  /// Their pages make up `/metrics`, in this order. No two may have a metric of the same name.
+  /// Their texts make up `/metrics`, in this order. No two may have a metric of the same name.
   std::vector<metrics_source> metrics;
   /// Who may see `/metrics`, which tells names of namespaces.
   role metrics_role = role::read;
@@ -34,7 +29,7 @@ struct admin_options {
 /// Adds the routes that people and their tools look after a node with: /health, /ready, /version and /metrics.
 void add_admin_routes(router& routes, admin_options options);
 
-/// The metrics of a server as a page of `/metrics`. `metrics` must outlive the routes.
+/// The metrics of a server. `metrics` must outlive the routes.
 metrics_source source_of(const request_metrics& metrics);
 
 } // namespace troupe::http

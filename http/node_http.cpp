@@ -1,7 +1,7 @@
 #include "http/node_http.hpp"
 
 #include "actors/node/gateway/metadata_service.hpp"
-#include "actors/node/metrics/pages.hpp"
+#include "actors/node/metrics/exposition.hpp"
 #include "http/admin.hpp"
 #include "http/hf3fs/hf3fs.hpp"
 #include "http/native/native.hpp"
@@ -74,8 +74,9 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
       return fail(errc::shutting_down, "the node is stopping");
     return condition ? condition->ready() : result<void>{};
   };
-  admin.metrics = {source_of(*out->metrics_), actors_page(system, services.node, services.metrics),
-                   namespaces_page(service), condition_page(services.condition, services.memory), log_page()};
+  admin.metrics = {source_of(*out->metrics_), source_of(system, services.node, services.metrics),
+                   source_of_namespaces([service](auto then) { service->describe({}, std::move(then)); }),
+                   source_of(services.condition, services.memory), source_of_log()};
   add_admin_routes(routes, std::move(admin));
   const auto foreign = options_of_foreign(config, services.key_secret, out->metrics_->shared_items());
   add_native_routes(routes, service, options_of_native(config, services.key_secret, out->metrics_->shared_items()));

@@ -1,12 +1,8 @@
 #include "http/server/request_metrics.hpp"
 
-#include <prometheus/text_serializer.h>
-
-#include <bit>
 #include <functional>
 #include <map>
 #include <new>
-#include <sstream>
 #include <utility>
 
 namespace troupe::http {
@@ -29,61 +25,7 @@ std::uint64_t read(const std::atomic<std::uint64_t>& x) noexcept {
   return x.load(std::memory_order_relaxed);
 }
 
-struct histogram_sum {
-  std::array<std::uint64_t, duration_histogram::bounds + 1> counts{};
-  std::uint64_t nanoseconds = 0;
-
-  bool empty() const noexcept {
-    for (const auto x : counts)
-      if (x > 0)
-        return false;
-    return true;
-  }
-
-  prometheus::ClientMetric metric() const {
-    prometheus::ClientMetric out;
-    auto& h = out.histogram;
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      h.sample_count += counts[i];
-      if (i < duration_histogram::bounds)
-        h.bucket.push_back({h.sample_count, static_cast<double>(duration_histogram::first_bound_ns << i) / 1e9});
-    }
-    // The serialiser adds the last bucket, without a bound, from the count.
-    h.sample_sum = static_cast<double>(nanoseconds) / 1e9;
-    return out;
-  }
-};
-
-prometheus::MetricFamily family(const char* name, const char* help, prometheus::MetricType type) {
-  return {name, help, type, {}};
-}
-
-prometheus::MetricFamily single(const char* name, const char* help, prometheus::MetricType type, double value) {
-  auto out = family(name, help, type);
-  prometheus::ClientMetric x;
-  x.counter.value = value;
-  x.gauge.value = value;
-  out.metric.push_back(std::move(x));
-  return out;
-}
-
 } // namespace
-
-void duration_histogram::add(duration x) noexcept {
-  const auto ns = x.count() > 0 ? static_cast<std::uint64_t>(x.count()) : 0;
-  const auto units = (ns + first_bound_ns - 1) / first_bound_ns;
-  // The first bound that is not below: 1 unit, 2, 4, …
-  const auto bucket = units <= 1 ? 0 : static_cast<std::size_t>(std::bit_width(units - 1));
-  count(counts_[bucket < bounds ? bucket : bounds]);
-  count(nanoseconds_, ns);
-}
-
-void duration_histogram::add_to(std::array<std::uint64_t, bounds + 1>& counts,
-                                std::uint64_t& nanoseconds) const noexcept {
-  for (std::size_t i = 0; i < counts.size(); ++i)
-    counts[i] += read(counts_[i]);
-  nanoseconds += read(nanoseconds_);
-}
 
 struct request_metrics::series {
   std::string name;
@@ -191,11 +133,12 @@ void request_metrics::connection_refused() noexcept {
   count(mine().refused);
 }
 
-std::vector<prometheus::MetricFamily> request_metrics::collect() const {
-  using prometheus::MetricType;
-  std::map<std::pair<std::string, std::size_t>, histogram_sum> durations;
+std::vector<metric_family> request_metrics::collect() const {
+  using kind = metric_family::kind;
+  using sum = histogram_sum<duration_histogram>;
+  std::map<std::pair<std::string, std::size_t>, sum> durations;
   std::map<std::pair<std::string, std::size_t>, std::uint64_t> requests;
-  histogram_sum waited;
+  sum waited;
   std::uint64_t bytes_in = 0;
   std::uint64_t bytes_out = 0;
   std::uint64_t opened = 0;
@@ -203,12 +146,10 @@ std::vector<prometheus::MetricFamily> request_metrics::collect() const {
   std::uint64_t refused = 0;
   const auto add = [&](const series& x) {
     for (std::size_t i = 0; i < classes; ++i) {
-      histogram_sum part;
-      x.durations[i].add_to(part.counts, part.nanoseconds);
-      if (part.empty())
-        continue;
-      auto& sum = durations[{x.name, i}];
-      x.durations[i].add_to(sum.counts, sum.nanoseconds);
+      sum part;
+      part.add(x.durations[i]);
+      if (!part.empty())
+        durations[{x.name, i}].add(x.durations[i]);
     }
   };
   for (const auto& x : *stripes_) {
@@ -218,7 +159,7 @@ std::vector<prometheus::MetricFamily> request_metrics::collect() const {
         if (const auto n = read(y.requests[i]); n > 0)
           requests[{y.name, i}] += n;
     });
-    x.waited.add_to(waited.counts, waited.nanoseconds);
+    waited.add(x.waited);
     bytes_in += read(x.bytes_in);
     bytes_out += read(x.bytes_out);
     // A connection that is counted as closed has been counted as opened before.
@@ -228,53 +169,35 @@ std::vector<prometheus::MetricFamily> request_metrics::collect() const {
   for (const auto& x : *stripes_)
     opened += read(x.opened);
 
-  const auto number = [](std::uint64_t x) { return static_cast<double>(x); };
-  std::vector<prometheus::MetricFamily> out;
-  out.push_back(family("troupe_http_request_seconds",
-                       "Time of a request, from its arrival until it was answered, by route and class of status.",
-                       MetricType::Histogram));
-  for (const auto& [name, sum] : durations) {
-    auto x = sum.metric();
-    x.label = {{"route", name.first}, {"status", class_names[name.second]}};
-    out.back().metric.push_back(std::move(x));
-  }
-  out.push_back(
-      family("troupe_http_caller_requests_total", "Requests, by who asked and class of status.", MetricType::Counter));
-  for (const auto& [name, n] : requests) {
-    prometheus::ClientMetric x;
-    x.label = {{"caller", name.first}, {"status", class_names[name.second]}};
-    x.counter.value = number(n);
-    out.back().metric.push_back(std::move(x));
-  }
-  out.push_back(family("troupe_http_queue_seconds", "Time of a request from its arrival until it was handled.",
-                       MetricType::Histogram));
-  out.back().metric.push_back(waited.metric());
-  out.push_back(single("troupe_http_received_bytes_total", "Bytes of requests, with headers.", MetricType::Counter,
-                       number(bytes_in)));
-  out.push_back(single("troupe_http_sent_bytes_total", "Bytes of answers, with headers.", MetricType::Counter,
-                       number(bytes_out)));
-  out.push_back(single("troupe_http_connections", "Connections that are open.", MetricType::Gauge,
-                       number(opened > closed ? opened - closed : 0)));
-  out.push_back(
-      single("troupe_http_connections_total", "Connections that were opened.", MetricType::Counter, number(opened)));
-  out.push_back(single("troupe_http_refused_connections_total", "Connections beyond the limit.", MetricType::Counter,
-                       number(refused)));
-  out.push_back(family("troupe_http_items_total", "Keys, pages and slots of requests, by what became of them.",
-                       MetricType::Counter));
+  metric_family by_route("troupe_http_request_seconds",
+                         "Time of a request, from its arrival until it was answered, by route and class of status.",
+                         kind::Histogram);
+  for (const auto& [name, x] : durations)
+    by_route.add({{"route", name.first}, {"status", class_names[name.second]}}, x);
+  metric_family by_caller("troupe_http_caller_requests_total", "Requests, by who asked and class of status.",
+                          kind::Counter);
+  for (const auto& [name, n] : requests)
+    by_caller.add({{"caller", name.first}, {"status", class_names[name.second]}}, n);
+  metric_family queue("troupe_http_queue_seconds", "Time of a request from its arrival until it was handled.",
+                      kind::Histogram);
+  queue.add({}, waited);
+  metric_family received("troupe_http_received_bytes_total", "Bytes of requests, with headers.", kind::Counter);
+  received.add({}, bytes_in);
+  metric_family sent("troupe_http_sent_bytes_total", "Bytes of answers, with headers.", kind::Counter);
+  sent.add({}, bytes_out);
+  metric_family open("troupe_http_connections", "Connections that are open.");
+  open.add({}, opened > closed ? opened - closed : 0);
+  metric_family connections("troupe_http_connections_total", "Connections that were opened.", kind::Counter);
+  connections.add({}, opened);
+  metric_family turned_away("troupe_http_refused_connections_total", "Connections beyond the limit.", kind::Counter);
+  turned_away.add({}, refused);
+  metric_family items("troupe_http_items_total", "Keys, pages and slots of requests, by what became of them.",
+                      kind::Counter);
   for (std::uint8_t code = 0; code < errc_count; ++code)
-    if (const auto n = items_->of(static_cast<errc>(code)); n > 0) {
-      prometheus::ClientMetric x;
-      x.label = {{"code", std::string(to_string(static_cast<errc>(code)))}};
-      x.counter.value = number(n);
-      out.back().metric.push_back(std::move(x));
-    }
-  return out;
-}
-
-std::string to_text(const std::vector<prometheus::MetricFamily>& families) {
-  std::ostringstream out;
-  prometheus::TextSerializer().Serialize(out, families);
-  return out.str();
+    if (const auto n = items_->of(static_cast<errc>(code)); n > 0)
+      items.add({{"code", std::string(to_string(static_cast<errc>(code)))}}, n);
+  return {std::move(by_route), std::move(by_caller),   std::move(queue),       std::move(received), std::move(sent),
+          std::move(open),     std::move(connections), std::move(turned_away), std::move(items)};
 }
 
 } // namespace troupe::http

@@ -2,8 +2,8 @@
 
 #include "base/error.hpp"
 #include "http/server/observer.hpp"
-
-#include <prometheus/metric_family.h>
+#include "metrics/duration_histogram.hpp"
+#include "metrics/metric_family.hpp"
 
 #include <array>
 #include <atomic>
@@ -16,22 +16,8 @@
 
 namespace troupe::http {
 
-/// How many durations fell into which range. Counting is one addition each to two counters that this thread has mostly
-/// for itself; any thread may do it, and any may read.
-class duration_histogram {
-public:
-  /// Upper bounds are 32 µs, 64 µs, … 33.6 s; above them there is one more bucket.
-  static constexpr std::size_t bounds = 21;
-  static constexpr std::uint64_t first_bound_ns = 32'000;
-
-  void add(duration x) noexcept;
-  /// Adds its counts to those of `sum`, which are not cumulative.
-  void add_to(std::array<std::uint64_t, bounds + 1>& counts, std::uint64_t& nanoseconds) const noexcept;
-
-private:
-  std::array<std::atomic<std::uint64_t>, bounds + 1> counts_{};
-  std::atomic<std::uint64_t> nanoseconds_{0};
-};
+/// 32 µs to 33.6 s: wide enough for a request that a shard answers at once, and for one that waits for its deadline.
+using duration_histogram = basic_duration_histogram<32'000, 21>;
 
 /// What became of the items of batches, keys above all: one counter per code, "full" and "busy" among them.
 class item_counts {
@@ -73,7 +59,7 @@ public:
   const std::shared_ptr<item_counts>& shared_items() const noexcept { return items_; }
 
   /// Everything up to now. Counts that change meanwhile may be in one series already and not yet in another.
-  std::vector<prometheus::MetricFamily> collect() const;
+  std::vector<metric_family> collect() const;
 
 private:
   struct series;
@@ -88,8 +74,5 @@ private:
   std::unique_ptr<std::array<stripe, stripe_count>> stripes_;
   const std::shared_ptr<item_counts> items_ = std::make_shared<item_counts>();
 };
-
-/// The text format of Prometheus, version 0.0.4.
-std::string to_text(const std::vector<prometheus::MetricFamily>& families);
 
 } // namespace troupe::http

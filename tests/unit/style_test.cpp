@@ -28,7 +28,8 @@ constexpr std::array caf_folders{"messages/",          "actors/", "connector/", 
                                  "tests/integration/", "bench/"};
 
 /// Whose files must not come to include CAF by any chain of headers.
-constexpr std::array plain_folders{"base/", "io/", "gpu/", "config/", "http/server/", "workload/", "store/"};
+constexpr std::array plain_folders{"base/",   "metrics/",     "io/",       "gpu/",
+                                   "config/", "http/server/", "workload/", "store/"};
 
 /// Libraries of folders that hold other things too, whose files must not either; and all that are named *_states.
 constexpr std::array plain_libraries{"troupe_connector", "troupe_http_bodies"};

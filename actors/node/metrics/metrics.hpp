@@ -18,8 +18,6 @@ protected:
   behavior_type make_behavior() override;
 
 private:
-  void update(const node_stats& stats);
-
   metrics_state state_;
 };
 

@@ -1,42 +1,53 @@
 #pragma once
 
 #include "messages/metrics_messages.hpp"
+#include "metrics/duration_histogram.hpp"
+#include "metrics/metric_family.hpp"
 
-#include <prometheus/counter.h>
-#include <prometheus/family.h>
-#include <prometheus/gauge.h>
-#include <prometheus/histogram.h>
-#include <prometheus/registry.h>
-
-#include <memory>
+#include <array>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 namespace troupe {
 
-/// Counters and histograms of one node, in the Prometheus text format (version 0.0.4).
+/// Counters, gauges and histograms of one node, all labelled with its name.
 class metrics_state {
 public:
-  explicit metrics_state(const std::string& node_name);
+  explicit metrics_state(std::string node_name) : node_name_(std::move(node_name)) {}
 
   /// Adds to the histograms; samples of unknown kinds, which another version could send, are counted as such.
   void observe(const latency_batch& batch);
 
-  /// Sets a gauge, as in `set("troupe_slots", {{"rank", "0"}, {"state", "free"}}, 12)`.
-  void set(const std::string& name, const std::string& help, const prometheus::Labels& labels, double value);
+  /// Sets a gauge, as in `set("troupe_slots", "…", {{"rank", "0"}, {"state", "free"}}, 12)`.
+  void set(const std::string& name, const std::string& help, metric_labels labels, double value);
 
   /// Sets a counter, whose name ends in `_total`, to what somebody else has counted since the start. Never falls.
-  void count(const std::string& name, const std::string& help, const prometheus::Labels& labels, double value);
+  void count(const std::string& name, const std::string& help, metric_labels labels, double value);
 
-  /// Everything, as a page for a scraper.
+  /// Everything, as text for a scraper.
   std::string render() const;
 
 private:
-  std::shared_ptr<prometheus::Registry> registry_;
-  prometheus::Labels node_labels_;
-  std::vector<prometheus::Histogram*> latency_;
-  std::vector<prometheus::Counter*> items_;
-  prometheus::Counter* unknown_ = nullptr;
+  /// 1 µs to 4 s in powers of two: wide enough for a registry hop and for a disk that struggles.
+  using histogram = basic_duration_histogram<1'000, 23>;
+
+  struct family {
+    std::string help;
+    metric_family::kind what{};
+    /// By labels, without the node's.
+    std::map<metric_labels, double> series;
+  };
+
+  double& at(const std::string& name, const std::string& help, metric_family::kind what, metric_labels labels);
+  metric_labels with_node(const metric_labels& labels) const;
+
+  std::string node_name_;
+  std::array<histogram, request_kind_count> latency_;
+  std::array<std::uint64_t, request_kind_count> items_{};
+  std::uint64_t unknown_ = 0;
+  std::map<std::string, family> families_;
 };
 
 } // namespace troupe

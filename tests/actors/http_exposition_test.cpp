@@ -1,5 +1,5 @@
+#include "actors/node/metrics/exposition.hpp"
 #include "actors/node/metrics/metrics.hpp"
-#include "actors/node/metrics/pages.hpp"
 #include "http/admin.hpp"
 #include "http/native/native.hpp"
 #include "tests/actors/http_world.hpp"
@@ -36,7 +36,7 @@ TEST_CASE("Namespaces are shown with their ranks and the states of slots", "[htt
   x.evicted_keys = 5;
   x.leases = 6;
   x.reservations = 2;
-  const auto page = namespaces_text({x, info("b")}, {});
+  const auto page = to_text(families_of({x, info("b")}, {}));
   INFO(page);
   for (const auto* line :
        {R"(troupe_namespace_keys{namespace="a"} 30)", R"(troupe_namespace_keys{namespace="b"} 1)",
@@ -64,7 +64,7 @@ TEST_CASE("However many namespaces and ranks clients make, the page stays bounde
       ranks.push_back({rank, 4, 1, 0, 0});
     all.push_back(info("space " + std::to_string(100 + i), std::move(ranks)));
   }
-  const auto page = namespaces_text(all, {5, 12});
+  const auto page = to_text(families_of(all, {5, 12}));
   INFO(page);
   CHECK(has_line(page, R"(troupe_namespace_keys{namespace="space 104"} 1)"));
   CHECK(has_line(page, R"(troupe_namespace_keys{namespace="other"} 25)"));
@@ -84,42 +84,42 @@ TEST_CASE("The metrics actor is told the statistics of now before it is asked", 
   sim s;
   const auto actor = s.spawn<metrics>("n");
   probe node{s.system()};
-  std::vector<result<std::string>> pages;
-  const auto ask_page = [&](const metrics_page& page) {
-    page([&](result<std::string> x) { pages.push_back(std::move(x)); });
+  std::vector<result<std::string>> texts;
+  const auto ask_for = [&](const metrics_source& source) {
+    source([&](result<std::string> x) { texts.push_back(std::move(x)); });
     s.run();
   };
-  ask_page(actors_page(s.system(), node.as<node_actor>(), actor));
-  CHECK(pages.empty());
+  ask_for(source_of(s.system(), node.as<node_actor>(), actor));
+  CHECK(texts.empty());
   const auto asked = node.take_one<stats_atom>();
   node_stats now;
   now.registry.withheld_slots = 77;
   REQUIRE(s.ask(actor, now).code() == errc::ok);
   node.reply(asked, caf::make_message(now));
   s.run();
-  REQUIRE(pages.size() == 1);
-  REQUIRE(pages[0]);
-  CHECK(pages[0]->find("troupe_withheld_slots{node=\"n\"} 77") != std::string::npos);
+  REQUIRE(texts.size() == 1);
+  REQUIRE(texts[0]);
+  CHECK(texts[0]->find("troupe_withheld_slots{node=\"n\"} 77") != std::string::npos);
 
   // A node that fails to count does not hide what is known.
-  ask_page(actors_page(s.system(), node.as<node_actor>(), actor));
+  ask_for(source_of(s.system(), node.as<node_actor>(), actor));
   node.reply_error(node.take_one<stats_atom>(), errc::timeout);
   s.run();
-  REQUIRE(pages.size() == 2);
-  CHECK(pages[1]);
-  ask_page(actors_page(s.system(), {}, actor));
-  REQUIRE(pages.size() == 3);
-  CHECK(pages[2]);
-  ask_page(actors_page(s.system(), {}, {}));
-  REQUIRE(pages.size() == 4);
-  CHECK_FALSE(pages[3]);
+  REQUIRE(texts.size() == 2);
+  CHECK(texts[1]);
+  ask_for(source_of(s.system(), {}, actor));
+  REQUIRE(texts.size() == 3);
+  CHECK(texts[2]);
+  ask_for(source_of(s.system(), {}, {}));
+  REQUIRE(texts.size() == 4);
+  CHECK_FALSE(texts[3]);
 }
 
 TEST_CASE("Namespaces made at run time are at /metrics while they are there", "[http][metrics]") {
   const http_world w([](http::router& r, const std::shared_ptr<const metadata_service>& service) {
     http::add_native_routes(r, service, {});
     http::admin_options options;
-    options.metrics.push_back(namespaces_page(service));
+    options.metrics.push_back(source_of_namespaces([service](auto then) { service->describe({}, std::move(then)); }));
     http::add_admin_routes(r, options);
   });
   REQUIRE(w.post("/v1/namespaces", {{"name", "a"}, {"model", "m"}}).code == 201);

@@ -1,0 +1,53 @@
+#include "actors/node/metrics/exposition.hpp"
+
+#include "actors/support/ask.hpp"
+
+#include <iterator>
+#include <utility>
+
+namespace troupe {
+
+metrics_source source_of(caf::actor_system& system, node_actor node, metrics_actor metrics) {
+  return [&system, node = std::move(node), metrics = std::move(metrics)](metrics_callback then) {
+    const auto render = [&system, metrics, then = std::move(then)] {
+      ask<std::string>(system, metrics, then, render_atom_v);
+    };
+    if (!node)
+      return render();
+    // The node tells the metrics actor before it answers. Without an answer, the numbers of before are better than
+    // none.
+    ask<node_stats>(
+        system, node, [render](const result<node_stats>&) { render(); }, stats_atom_v);
+  };
+}
+
+metrics_source source_of_log() {
+  return [](const metrics_callback& then) { then(to_text(families_of_log())); };
+}
+
+metrics_source source_of_namespaces(describe_function describe, const series_limits& limits) {
+  return [describe = std::move(describe), limits](metrics_callback then) {
+    describe([limits, then = std::move(then)](result<std::vector<namespace_info>> all) {
+      if (all)
+        then(to_text(families_of(std::move(*all), limits)));
+      else
+        then(tl::unexpected<error>(std::move(all.error())));
+    });
+  };
+}
+
+metrics_source source_of(std::shared_ptr<const node_condition> condition, shared_budget memory) {
+  return [condition = std::move(condition), memory = std::move(memory)](const metrics_callback& then) {
+    std::vector<metric_family> all;
+    const auto add = [&all](std::vector<metric_family> some) {
+      all.insert(all.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
+    };
+    if (condition)
+      add(families_of(*condition));
+    if (memory)
+      add(families_of(*memory));
+    then(to_text(all));
+  };
+}
+
+} // namespace troupe

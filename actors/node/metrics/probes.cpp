@@ -1,0 +1,188 @@
+#include "actors/node/metrics/probes.hpp"
+
+#include "base/log.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+double number(std::uint64_t x) {
+  return static_cast<double>(x);
+}
+
+// -- registry, allocator, io worker -----------------------------------------------------------------------------------
+
+void show(metrics_state& to, const registry_stats& r) {
+  to.set("troupe_keys", "Keys with at least one page.", {}, number(r.keys));
+  to.set("troupe_complete_keys", "Keys with a page on every rank.", {}, number(r.complete_keys));
+  to.set("troupe_leases", "Leases held.", {}, number(r.leases));
+  to.set("troupe_reservations", "Reservations open.", {}, number(r.reservations));
+  to.count("troupe_evicted_keys_total", "Keys evicted.", {}, number(r.evicted_keys));
+  to.count("troupe_invalidated_pages_total", "Pages found bad.", {}, number(r.invalidated_pages));
+  to.count("troupe_expired_leases_total", "Leases that ran out.", {}, number(r.expired_leases));
+  to.count("troupe_expired_reservations_total", "Reservations that ran out.", {}, number(r.expired_reservations));
+  to.count("troupe_refused_requests_total", "Registry requests refused.", {}, number(r.refused));
+  to.count("troupe_reclaimed_pages_total", "Live pages that their writers gave back.", {}, number(r.reclaimed_pages));
+  to.count("troupe_erased_pages_total", "Pages that were erased or cleared.", {}, number(r.erased_pages));
+  to.set("troupe_withheld_slots", "Slots of unpublished pages that leases or protection still hold.", {},
+         number(r.withheld_slots));
+  to.set("troupe_registry_bytes", "Memory of the registry.", {}, number(r.resident_bytes));
+}
+
+void show(metrics_state& to, const rank_stats& x) {
+  const metric_labels rank{{"namespace", x.space_name}, {"rank", std::to_string(x.rank)}};
+  const auto slots = [&](const char* name, std::uint64_t value) {
+    auto labels = rank;
+    labels.push_back({"state", name});
+    to.set("troupe_slots", "Slots of a slab by state.", std::move(labels), number(value));
+  };
+  slots("free", x.slots.free);
+  slots("reserved", x.slots.reserved);
+  slots("live", x.slots.live);
+  slots("quarantined", x.slots.quarantined);
+  to.count("troupe_refused_slots_total", "Slots named by somebody who did not hold them.", rank,
+           number(x.slots.refused));
+  to.count("troupe_read_bytes_total", "Bytes read.", rank, number(x.io.read_bytes));
+  to.count("troupe_written_bytes_total", "Bytes written.", rank, number(x.io.written_bytes));
+  to.count("troupe_failed_transfers_total", "Reads and writes that failed.", rank, number(x.io.failed));
+  to.count("troupe_late_transfers_total", "Reads and writes past their deadline.", rank, number(x.io.timed_out));
+  to.count("troupe_fenced_transfers_total", "Orders of a slot's earlier owner that were refused.", rank,
+           number(x.io.fenced));
+  to.set("troupe_transfers_in_flight", "Reads and writes under way.", rank, number(x.io.in_flight));
+  to.set("troupe_segment_bytes", "Memory shared with clients.", rank, number(x.io.segment_bytes));
+}
+
+// -- namespaces -------------------------------------------------------------------------------------------------------
+
+constexpr std::string_view other = "other";
+
+struct rank_sum {
+  std::uint64_t slots = 0;
+  std::uint64_t live = 0;
+  std::uint64_t reserved = 0;
+  std::uint64_t withheld = 0;
+  std::uint64_t live_bytes = 0;
+
+  void add(const rank_info& x, std::uint64_t page_bytes) noexcept {
+    slots += x.slots;
+    live += x.pages;
+    reserved += x.reserved;
+    withheld += x.withheld;
+    live_bytes += x.pages * page_bytes;
+  }
+  /// All others: free, or on their way to or from it.
+  std::uint64_t rest() const noexcept {
+    const auto taken = live + reserved + withheld;
+    return slots > taken ? slots - taken : 0;
+  }
+};
+
+struct space_sum {
+  std::uint64_t keys = 0;
+  std::uint64_t complete_keys = 0;
+  std::uint64_t evicted_keys = 0;
+  std::uint64_t leases = 0;
+  std::uint64_t reservations = 0;
+  /// By the name of the rank.
+  std::map<std::string, rank_sum> ranks;
+};
+
+std::map<std::string, space_sum> sums_of(std::vector<namespace_info> spaces, const series_limits& limits) {
+  // Those that stand on their own shall not change from one time to the next.
+  std::ranges::sort(spaces, {}, [](const namespace_info& x) -> const std::string& { return x.spec.name; });
+  std::map<std::string, space_sum> out;
+  std::size_t ranks = 0;
+  for (std::size_t i = 0; i < spaces.size(); ++i) {
+    const auto& x = spaces[i];
+    const bool has_name = i < limits.namespaces;
+    auto& sum = out[has_name ? x.spec.name : std::string{other}];
+    sum.keys += x.keys;
+    sum.complete_keys += x.complete_keys;
+    sum.evicted_keys += x.evicted_keys;
+    sum.leases += x.leases;
+    sum.reservations += x.reservations;
+    for (const auto& rank : x.ranks) {
+      const bool has_number = has_name && ranks < limits.ranks;
+      ranks += has_number ? 1 : 0;
+      sum.ranks[has_number ? std::to_string(rank.rank) : std::string{other}].add(rank, x.spec.geometry.page_bytes());
+    }
+  }
+  return out;
+}
+
+} // namespace
+
+void show(metrics_state& to, const node_stats& stats) {
+  to.set("troupe_clients", "Clients attached.", {}, number(stats.clients));
+  show(to, stats.registry);
+  for (const auto& x : stats.ranks)
+    show(to, x);
+}
+
+std::vector<metric_family> families_of(std::vector<namespace_info> spaces, const series_limits& limits) {
+  metric_family keys("troupe_namespace_keys", "Keys with at least one page.");
+  metric_family complete("troupe_namespace_complete_keys", "Keys with a page on every rank.");
+  metric_family evicted("troupe_namespace_evicted_keys_total", "Keys that were evicted.", metric_family::kind::Counter);
+  metric_family leases("troupe_namespace_leases", "Leases held.");
+  metric_family reservations("troupe_namespace_reservations", "Reservations open.");
+  metric_family slots("troupe_namespace_slots",
+                      "Slots of a rank by state; withheld: unpublished, but leased or protected.");
+  metric_family bytes("troupe_namespace_live_bytes", "Bytes in live pages, where the size of a page is known.");
+  for (const auto& [name, x] : sums_of(std::move(spaces), limits)) {
+    const metric_labels space{{"namespace", name}};
+    keys.add(space, x.keys);
+    complete.add(space, x.complete_keys);
+    evicted.add(space, x.evicted_keys);
+    leases.add(space, x.leases);
+    reservations.add(space, x.reservations);
+    for (const auto& [number, rank] : x.ranks) {
+      const metric_labels where{{"namespace", name}, {"rank", number}};
+      const auto in_state = [&](const char* state, std::uint64_t value) {
+        auto all = where;
+        all.push_back({"state", state});
+        slots.add(std::move(all), value);
+      };
+      in_state("live", rank.live);
+      in_state("reserved", rank.reserved);
+      in_state("withheld", rank.withheld);
+      in_state("free", rank.rest());
+      bytes.add(where, rank.live_bytes);
+    }
+  }
+  return {std::move(keys),         std::move(complete), std::move(evicted), std::move(leases),
+          std::move(reservations), std::move(slots),    std::move(bytes)};
+}
+
+std::vector<metric_family> families_of(const node_condition& condition) {
+  metric_family degraded("troupe_degraded", "1 while the node cannot do all it is there for, by reason.");
+  for (std::uint8_t i = 0; i < trouble_count; ++i)
+    degraded.add({{"reason", std::string(to_string(static_cast<trouble>(i)))}},
+                 condition.has(static_cast<trouble>(i)) ? 1.0 : 0.0);
+  metric_family slabs("troupe_slab_damaged", "1 where a slab file was removed or truncated.");
+  for (const auto& x : condition.slabs())
+    slabs.add({{"namespace", x.name.space_name}, {"rank", std::to_string(x.name.rank)}}, x.damaged ? 1.0 : 0.0);
+  return {std::move(degraded), std::move(slabs)};
+}
+
+std::vector<metric_family> families_of(const memory_budget& memory) {
+  metric_family limit("troupe_memory_limit_bytes", "registry.memory_bytes.");
+  limit.add({}, memory.limit());
+  metric_family used("troupe_memory_used_bytes", "Memory of slots, keys, leases and reservations.");
+  used.add({}, memory.used());
+  return {std::move(limit), std::move(used)};
+}
+
+std::vector<metric_family> families_of_log() {
+  metric_family dropped("troupe_log_dropped_lines_total",
+                        "Lines of the log that were dropped, since nobody read it or it could not be written.",
+                        metric_family::kind::Counter);
+  dropped.add({}, log::dropped_lines());
+  return {std::move(dropped)};
+}
+
+} // namespace troupe
