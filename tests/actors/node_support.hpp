@@ -35,12 +35,11 @@ struct node_world : sim {
   void start() {
     node_children children;
     children.spaces = options->namespaces;
-    children.shards = {shard.as<registry_actor>()};
-    children.ranks = {{0, 10, worker0.as<io_worker_actor>(), allocator0.as<allocator_actor>()},
-                      {1, 10, worker1.as<io_worker_actor>(), allocator1.as<allocator_actor>()}};
-    children.space_of_rank = {0, 0};
-    children.metrics = metrics.as<metrics_actor>();
-    children.namespaces = namespaces.as<namespaces_actor>();
+    children.add_shard(shard.as<registry_actor>());
+    children.add_rank({0, 0, 10, worker0.as<io_worker_actor>(), allocator0.as<allocator_actor>()});
+    children.add_rank({0, 1, 10, worker1.as<io_worker_actor>(), allocator1.as<allocator_actor>()});
+    children.add_metrics(metrics.as<metrics_actor>());
+    children.add({"the namespaces actor", namespaces.as<caf::actor>(), "it is gone"});
     supervisor = spawn<node>(options, std::move(children));
   }
 

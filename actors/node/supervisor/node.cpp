@@ -2,32 +2,39 @@
 
 #include "actors/node/reception/client_shard.hpp"
 #include "actors/node/reception/client_worker.hpp"
-#include "actors/support/actor_support.hpp"
+#include "actors/support/gather.hpp"
 #include "actors/support/stats_sum.hpp"
 #include "base/log.hpp"
+
+#include <utility>
 
 namespace troupe {
 
 namespace {
 
+/// Children answer from memory: who has not within this time is stuck, and whoever asked is told so. Shorter than what
+/// a scraper of metrics waits by default, 10 s.
 constexpr auto stats_timeout = std::chrono::seconds(5);
 
 } // namespace
 
 node::node(caf::actor_config& config, std::shared_ptr<const config::node_config> options, node_children children)
-    : node_actor::base(config), options_(std::move(options)), children_(std::move(children)) {
+    : node_actor::base(config), options_(std::move(options)), children_(std::move(children)), state_(state_options()) {
   set_down_handler([this](caf::down_msg& down) { on_down(down); });
 }
 
+node_state::options node::state_options() {
+  node_state::options out;
+  out.spaces = children_.spaces;
+  out.protocol = protocol_version;
+  out.max_clients = options_->io.max_clients;
+  out.draw = [this] { return std::uint64_t{entropy_()} << 32U | entropy_(); };
+  return out;
+}
+
 node::behavior_type node::make_behavior() {
-  for (const auto& x : children_.shards)
-    monitor(x);
-  for (const auto& x : children_.ranks) {
-    monitor(x.worker);
-    monitor(x.allocator);
-  }
-  monitor(children_.metrics);
-  monitor(children_.namespaces);
+  for (const auto& x : children_.all())
+    monitor(x.handle);
   if (options_->statistics_interval > duration::zero())
     delayed_send(this, options_->statistics_interval, caf::tick_atom_v);
   return {
@@ -45,72 +52,49 @@ node::behavior_type node::make_behavior() {
   };
 }
 
-owner_id node::new_owner() {
-  for (;;)
-    if (const owner_id owner = std::uint64_t{entropy_()} << 32U | entropy_(); owner != 0 && !clients_.contains(owner))
-      return owner;
+node::link_number node::number_of(const caf::actor_addr& link) {
+  for (const auto& [owner, x] : clients_)
+    if (x.handle.address() == link)
+      return x.number;
+  return ++last_link_;
 }
 
 caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::actor& link) {
-  if (draining_)
-    return to_caf(error{errc::shutting_down, "the node is draining"});
-  if (wanted.protocol != protocol_version)
-    return to_caf(error{errc::unsupported, "the client speaks protocol " + std::to_string(wanted.protocol) +
-                                               ", this node " + std::to_string(protocol_version)});
   if (!link)
     return to_caf(error{errc::invalid_argument, "a client attaches with a handle to be watched"});
   // Its death would count as that of a client, and its leaving would end the watch.
-  if (is_child(link.address()))
+  if (children_.find(link.address()) != nullptr)
     return to_caf(error{errc::invalid_argument, "a client attaches with a handle of its own, not one of the node's"});
-  std::size_t space = 0;
-  while (space < children_.spaces.size() && !wanted.space_name.empty() &&
-         children_.spaces[space].name != wanted.space_name)
-    ++space;
-  if (space == children_.spaces.size()) {
-    std::string known;
-    for (const auto& x : children_.spaces)
-      known.append(known.empty() ? "" : ", ").append(x.name);
-    return to_caf(
-        error{errc::unknown_namespace, "no namespace '" + wanted.space_name + "' on this node; it has: " + known});
-  }
-  // The answer to an earlier request of this link was lost, or took too long.
-  std::vector<owner_id> before;
-  for (const auto& [owner, x] : clients_)
-    if (x.handle == link)
-      before.push_back(owner);
-  for (const auto owner : before) {
-    demonitor(link.address());
-    client_gone(owner, "attaches again");
-  }
-  if (clients_.size() >= options_->io.max_clients)
-    return to_caf(error{errc::limit_exceeded, std::to_string(clients_.size()) +
-                                                  " clients are attached, which is the limit (io.max_clients)"});
-  const auto owner = new_owner();
+  const auto number = number_of(link.address());
+  const auto arrived = state_.attach({wanted.protocol, wanted.client_name, wanted.space_name}, number);
+  release_departed();
+  if (!arrived)
+    return to_caf(arrived.error());
   monitor(link);
-  auto& attached = clients_.emplace(owner, client{link, wanted.client_name, {}, {}}).first->second;
+  auto& attached = clients_.emplace(arrived->owner, client{link, number, {}, {}}).first->second;
+  const auto& space = children_.spaces[arrived->space];
   attach_reply reply;
-  reply.owner = owner;
+  reply.owner = arrived->owner;
   reply.node_name = options_->node_name;
-  reply.space_id = children_.spaces[space].id();
-  reply.space = children_.spaces[space];
+  reply.space_id = space.id();
+  reply.space = space;
   reply.space.salt.clear();
   reply.limits = {options_->io.client_buffer_bytes, options_->registry.max_batch_keys, options_->io.max_batch_pages,
                   options_->registry.lease_max, options_->registry.reservation_deadline};
-  welcome(attached, space, reply);
+  welcome(attached, arrived->space, reply);
   log::get("node")->info("client '{}' (process {}) attached as {:016x} to namespace '{}'", wanted.client_name,
-                         wanted.process, owner, reply.space.name);
+                         wanted.process, reply.owner, reply.space.name);
   return reply;
 }
 
 void node::welcome(client& x, std::size_t space, attach_reply& reply) {
   const auto rights = std::make_shared<client_rights>(client_scope{
       reply.owner, reply.space_id, reply.limits.batch_keys, reply.limits.batch_pages, options_->actors.max_requests});
-  for (const auto& shard : children_.shards)
+  for (const auto& shard : children_.shards())
     x.shards.push_back(spawn_actor<client_shard>(system(), rights, shard, address(), x.handle.node()));
   reply.shards = x.shards;
-  for (std::size_t i = 0; i < children_.ranks.size(); ++i) {
-    const auto& rank = children_.ranks[i];
-    if (children_.space_of_rank[i] != space)
+  for (const auto& rank : children_.ranks()) {
+    if (rank.space != space)
       continue;
     x.workers.push_back(
         spawn_actor<client_worker>(system(), rights, rank.rank, rank.worker, address(), x.handle.node()));
@@ -119,12 +103,9 @@ void node::welcome(client& x, std::size_t space, attach_reply& reply) {
 }
 
 caf::result<void> node::leave(owner_id owner, const caf::actor& link) {
-  const auto i = clients_.find(owner);
-  if (i == clients_.end() || i->second.handle != link)
-    return to_caf(error{errc::not_found, "no client with this owner id is attached by this link"});
-  demonitor(link.address());
-  client_gone(owner, "left");
-  return caf::unit;
+  const auto left = state_.leave(owner, number_of(caf::actor_cast<caf::actor_addr>(link)));
+  release_departed();
+  return to_caf(left);
 }
 
 void node::end_fronts(const client& x) {
@@ -134,123 +115,99 @@ void node::end_fronts(const client& x) {
     send_exit(worker, caf::exit_reason::user_shutdown);
 }
 
-void node::client_gone(owner_id owner, const std::string& why) {
-  log::get("node")->info("client '{}' ({:016x}) {}: its leases and reservations are released", clients_.at(owner).name,
-                         owner, why);
-  end_fronts(clients_.at(owner));
-  clients_.erase(owner);
-  for (const auto& x : children_.shards)
-    request(x, caf::infinite, owner_died_atom_v, owner).then([] {}, [](const caf::error&) {});
-  for (const auto& x : children_.ranks)
-    request(x.worker, caf::infinite, owner_died_atom_v, owner).then([] {}, [](const caf::error&) {});
-}
-
-bool node::is_child(const caf::actor_addr& who) const {
-  for (const auto& x : children_.shards)
-    if (x.address() == who)
-      return true;
-  for (const auto& x : children_.ranks)
-    if (x.worker.address() == who || x.allocator.address() == who)
-      return true;
-  return children_.metrics.address() == who || children_.namespaces.address() == who;
+void node::release_departed() {
+  for (const auto& gone : state_.take_departures()) {
+    log::get("node")->info("client '{}' ({:016x}) {}: its leases and reservations are released", gone.name, gone.owner,
+                           gone.why);
+    const auto departed = clients_.extract(gone.owner);
+    demonitor(departed.mapped().handle.address());
+    end_fronts(departed.mapped());
+    for (const auto& x : children_.all())
+      if (x.serves_clients)
+        request(x.handle, caf::infinite, owner_died_atom_v, gone.owner).then([] {}, [](const caf::error&) {});
+  }
 }
 
 void node::on_down(const caf::down_msg& down) {
-  std::vector<owner_id> gone;
-  for (const auto& [owner, x] : clients_)
-    if (x.handle.address() == down.source)
-      gone.push_back(owner);
-  for (const auto owner : gone)
-    client_gone(owner, "is gone");
-  if (!gone.empty())
-    return;
-  if (!is_child(down.source))
-    return;
-  log::get("node")->critical("an actor of this node has died ({}): stopping, since its state cannot be replaced",
-                             system().render(down.reason));
-  quit(caf::exit_reason::unhandled_exception);
+  if (const auto* child = children_.find(down.source)) {
+    log::get("node")->critical("{} has died ({}): {}, so the node ends", child->name, system().render(down.reason),
+                               child->loss);
+    return quit(caf::exit_reason::unhandled_exception);
+  }
+  state_.link_gone(number_of(down.source));
+  release_departed();
 }
 
 caf::result<void> node::drain() {
-  if (draining_ && draining_workers_ == 0)
-    return caf::unit;
   auto promise = make_response_promise();
   drains_.push_back(promise);
-  if (draining_)
-    return promise;
-  draining_ = true;
-  log::get("node")->info("draining: {} clients attached", clients_.size());
-  draining_workers_ = children_.ranks.size();
-  const auto one_done = [this] {
-    if (--draining_workers_ > 0)
-      return;
-    for (auto& x : std::exchange(drains_, {}))
-      x.deliver(caf::unit);
-  };
-  for (const auto& x : children_.ranks)
-    request(x.worker, options_->drain_timeout, drain_atom_v)
-        .then(one_done, [one_done, rank = x.rank](const caf::error& e) {
-          log::get("node")->warn("rank {} did not come to rest: {}", rank, to_string(from_caf(e)));
-          one_done();
-        });
-  if (children_.ranks.empty())
-    for (auto& x : std::exchange(drains_, {}))
-      x.deliver(caf::unit);
+  std::vector<node_child> all;
+  for (const auto& x : children_.all())
+    if (x.drains)
+      all.push_back(x);
+  if (state_.drain(all.size())) {
+    log::get("node")->info("draining: {} clients attached", state_.clients());
+    for (const auto& x : all)
+      request(x.handle, options_->drain_timeout, drain_atom_v)
+          .then([this] { part_at_rest(); },
+                [this, name = x.name](const caf::error& e) {
+                  log::get("node")->warn("{} did not come to rest: {}", name, to_string(from_caf(e)));
+                  part_at_rest();
+                });
+  }
+  answer_drains();
   return promise;
 }
 
+void node::part_at_rest() {
+  state_.part_at_rest();
+  answer_drains();
+}
+
+void node::answer_drains() {
+  if (!state_.at_rest())
+    return;
+  for (auto& x : std::exchange(drains_, {}))
+    x.deliver(caf::unit);
+}
+
 void node::collect_stats(std::function<void(const result<node_stats>&)> on_done) {
-  struct gathering {
-    node_stats stats;
-    /// Two answers per rank and one sum over the shards.
-    std::size_t waiting = 1;
-    bool failed = false;
-    std::function<void(const result<node_stats>&)> on_done;
-  };
-  auto shared = std::make_shared<gathering>();
-  shared->on_done = std::move(on_done);
-  shared->waiting += 2 * children_.ranks.size();
-  shared->stats.clients = clients_.size();
-  for (std::size_t i = 0; i < children_.ranks.size(); ++i) {
-    const auto& space = children_.spaces[children_.space_of_rank[i]];
-    shared->stats.ranks.push_back({space.id(), space.name, children_.ranks[i].rank, {}, {}});
+  node_stats stats;
+  stats.clients = state_.clients();
+  for (const auto& x : children_.ranks()) {
+    const auto& space = children_.spaces[x.space];
+    stats.ranks.push_back({space.id(), space.name, x.rank, {}, {}});
   }
-  const auto arrived = [this, shared] {
-    if (--shared->waiting > 0 || shared->failed)
-      return;
-    request(children_.metrics, stats_timeout, shared->stats).then([] {}, [](const caf::error&) {});
-    shared->on_done(shared->stats);
-  };
-  const auto failed_once = [shared](const caf::error& e) {
-    if (!std::exchange(shared->failed, true))
-      shared->on_done(failed<node_stats>(e));
-  };
-  for (std::size_t i = 0; i < children_.ranks.size(); ++i) {
-    request(children_.ranks[i].allocator, stats_timeout, stats_atom_v)
+  // Two answers per rank and one sum over the shards.
+  const auto all = gather(1 + 2 * children_.ranks().size(), std::move(stats),
+                          [this, on_done = std::move(on_done)](const result<node_stats>& x) {
+                            if (x)
+                              request(children_.metrics(), stats_timeout, *x).then([] {}, [](const caf::error&) {});
+                            on_done(x);
+                          });
+  const auto no_answer = [all](const caf::error& e) { all->part_failed(from_caf(e)); };
+  for (std::size_t i = 0; i < children_.ranks().size(); ++i) {
+    request(children_.ranks()[i].allocator, stats_timeout, stats_atom_v)
         .then(
-            [shared, i, arrived](const allocator_stats& x) {
-              shared->stats.ranks[i].slots = x;
-              arrived();
+            [all, i](const allocator_stats& x) {
+              all->value().ranks[i].slots = x;
+              all->part_done();
             },
-            failed_once);
-    request(children_.ranks[i].worker, stats_timeout, stats_atom_v)
+            no_answer);
+    request(children_.ranks()[i].worker, stats_timeout, stats_atom_v)
         .then(
-            [shared, i, arrived](const io_stats& x) {
-              shared->stats.ranks[i].io = x;
-              arrived();
+            [all, i](const io_stats& x) {
+              all->value().ranks[i].io = x;
+              all->part_done();
             },
-            failed_once);
+            no_answer);
   }
-  const auto summed = [shared, arrived](const result<registry_stats>& sum) {
-    if (!sum) {
-      if (!std::exchange(shared->failed, true))
-        shared->on_done(tl::unexpected<error>(sum.error()));
-      return;
-    }
-    shared->stats.registry = *sum;
-    arrived();
-  };
-  sum_registry_stats(this, children_.shards, stats_timeout, summed);
+  sum_registry_stats(this, children_.shards(), stats_timeout, [all](const result<registry_stats>& sum) {
+    if (!sum)
+      return all->part_failed(sum.error());
+    all->value().registry = *sum;
+    all->part_done();
+  });
 }
 
 caf::result<node_stats> node::collect() {
@@ -282,18 +239,10 @@ void node::on_exit() {
   for (auto& x : std::exchange(drains_, {}))
     x.deliver(to_caf(ended));
   counting_.fail_all(ended);
-  const auto end = [this](const auto& child) {
-    demonitor(child.address());
-    send_exit(child, caf::exit_reason::user_shutdown);
-  };
-  for (const auto& x : children_.shards)
-    end(x);
-  for (const auto& x : children_.ranks) {
-    end(x.allocator);
-    end(x.worker);
+  for (const auto& x : children_.all()) {
+    demonitor(x.handle.address());
+    send_exit(x.handle, caf::exit_reason::user_shutdown);
   }
-  end(children_.metrics);
-  end(children_.namespaces);
   children_ = node_children{};
   for (const auto& [owner, x] : clients_)
     end_fronts(x);

@@ -22,6 +22,9 @@ namespace troupe {
 
 namespace {
 
+/// Besides what draining takes: the answer.
+constexpr auto stop_patience = std::chrono::seconds(5);
+
 std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config::node_config& options,
                                          const metrics_actor& meters,
                                          const std::shared_ptr<store::metadata_store>& store,
@@ -83,7 +86,7 @@ namespaces_config config_of_namespaces(const config::node_config& options, const
   out.memory = memory;
   out.own = options.namespaces;
   out.own_ranks = own_ranks;
-  out.shards = children.shards;
+  out.shards = children.shards();
   out.max_slots = options.hf3fs.max_pages_per_rank;
   out.low_watermark = options.storage.low_watermark;
   out.high_watermark = options.storage.high_watermark;
@@ -94,14 +97,8 @@ namespaces_config config_of_namespaces(const config::node_config& options, const
 
 /// Ends what was spawned before something failed.
 void end_all(const node_children& children) {
-  const auto end = [](const auto& actor) { caf::anon_send_exit(actor, caf::exit_reason::user_shutdown); };
-  for (const auto& x : children.shards)
-    end(x);
-  for (const auto& x : children.ranks) {
-    end(x.allocator);
-    end(x.worker);
-  }
-  end(children.metrics);
+  for (const auto& x : children.all())
+    caf::anon_send_exit(x.handle, caf::exit_reason::user_shutdown);
 }
 
 /// A secret that hashes the keys of HTTP clients: of the store, so that keys are found again after a restart, or for
@@ -137,27 +134,28 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
 
   node_children children;
   children.spaces = options.namespaces;
-  children.metrics = spawn_actor<metrics>(system, options.node_name);
-  children.shards = spawn_shards(system, options, children.metrics, *store, memory, condition);
+  const auto meters = spawn_actor<metrics>(system, options.node_name);
+  for (const auto& x : spawn_shards(system, options, meters, *store, memory, condition))
+    children.add_shard(x);
   registry_peers peers;
-  peers.shards = children.shards;
+  peers.shards = children.shards();
   std::vector<known_rank> own_ranks;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     auto& x = ranks[i];
-    x.worker->metrics = children.metrics;
+    x.worker->metrics = meters;
     x.worker->condition = condition;
     condition->add_slab(x.worker->name);
     const auto worker = spawn_actor<io_worker>(system, x.worker);
     const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(shares[i]));
-    children.ranks.push_back({x.rank, x.slots, worker, slot_owner});
-    children.space_of_rank.push_back(x.space);
+    children.add_rank({x.space, x.rank, x.slots, worker, slot_owner});
     peers.allocators.push_back(slot_owner);
     peers.spaces.push_back(options.namespaces[x.space].id());
     peers.ranks.push_back(x.rank);
     own_ranks.push_back({peers.spaces.back(), x.rank, static_cast<slot_number>(x.slots), slot_owner, x.incarnation});
   }
+  children.add_metrics(meters);
   // Sent before anybody else knows these actors, so it is the first message each of them gets.
-  for (const auto& x : children.shards)
+  for (const auto& x : children.shards())
     caf::anon_send(x, bind_atom_v, peers);
   for (const auto& x : peers.allocators)
     caf::anon_send(x, bind_atom_v, peers);
@@ -174,15 +172,16 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   } else {
     auto left = leave_index_aside(options);
     if (left)
-      left = tell_shards(system, children.shards, own_ranks);
+      left = tell_shards(system, children.shards(), own_ranks);
     if (!left) {
       end_all(children);
       return tl::unexpected<error>(left.error());
     }
   }
-  children.namespaces = spawn_actor<namespaces>(system, run_time, known.spaces, known.ranks);
-  node_services services{{}, {},     children.shards, children.namespaces, children.metrics,
-                         {}, memory, condition,       key_secret(*store)};
+  const auto spaces = spawn_actor<namespaces>(system, run_time, known.spaces, known.ranks);
+  children.add({"the namespaces actor", caf::actor_cast<caf::actor>(spaces),
+                "ranks that clients register could not be told from those of others"});
+  node_services services{{}, {}, children.shards(), spaces, meters, {}, memory, condition, key_secret(*store)};
   for (const auto& x : options.namespaces)
     services.own_spaces.push_back(x.id());
   auto supervisor =
@@ -197,7 +196,7 @@ result<void> running_node::stop(caf::actor_system& system, duration drain_timeou
   result<void> outcome;
   caf::scoped_actor self{system};
   self->monitor(supervisor_);
-  self->request(supervisor_, drain_timeout + std::chrono::seconds(5), drain_atom_v)
+  self->request(supervisor_, drain_timeout + stop_patience, drain_atom_v)
       .receive([] {}, [&](const caf::error& e) { outcome = tl::unexpected<error>(from_caf(e)); });
   self->send_exit(supervisor_, caf::exit_reason::user_shutdown);
   self->receive([](const caf::down_msg&) {});

@@ -1,0 +1,31 @@
+#include "actors/node/supervisor/node_children.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+void node_children::add_shard(const registry_actor& x) {
+  add({"registry shard " + std::to_string(shards_.size()), caf::actor_cast<caf::actor>(x), "its keys are lost", true,
+       false});
+  shards_.push_back(x);
+}
+
+void node_children::add_rank(const node_rank& x) {
+  const auto where = " of rank " + std::to_string(x.rank) + " of namespace '" + spaces.at(x.space).name + "'";
+  add({"the allocator" + where, caf::actor_cast<caf::actor>(x.allocator), "nobody knows which slots are free", false,
+       false});
+  add({"the io worker" + where, caf::actor_cast<caf::actor>(x.worker), "its pages cannot be reached", true, true});
+  ranks_.push_back(x);
+}
+
+void node_children::add_metrics(const metrics_actor& x) {
+  add({"the metrics actor", caf::actor_cast<caf::actor>(x), "what it has counted is lost", false, false});
+  metrics_ = x;
+}
+
+const node_child* node_children::find(const caf::actor_addr& who) const {
+  const auto found = std::ranges::find_if(all_, [&](const node_child& x) { return x.handle.address() == who; });
+  return found == all_.end() ? nullptr : &*found;
+}
+
+} // namespace troupe

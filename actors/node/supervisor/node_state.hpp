@@ -1,0 +1,95 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "base/identifiers.hpp"
+#include "base/namespace_spec.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// Who may attach to a node, who is attached, and when the node is at rest: plain rules.
+///
+/// A client is its link: when the link dies, or attaches again, the client is gone, and its owner id with it. An owner
+/// id names at most one client in the life of a node, is told to nobody but that client, and is never 0; so what a
+/// client holds under it can be released when it is gone, and a message that is late finds nothing of it.
+class node_state {
+public:
+  /// Stands for the actor that a client attached with; the caller's.
+  using link_number = std::uint64_t;
+
+  struct options {
+    /// The first is the one of clients that name none. Not empty.
+    std::vector<namespace_spec> spaces;
+    std::uint32_t protocol = 0;
+    std::size_t max_clients = 1;
+    /// Draws 64 bits that nobody can guess.
+    std::function<std::uint64_t()> draw;
+  };
+
+  /// Who wants to attach.
+  struct caller {
+    std::uint32_t protocol = 0;
+    std::string name;
+    /// Empty for the node's first.
+    std::string space_name;
+  };
+
+  /// A client that is not attached any more: what it held is to be released.
+  struct departure {
+    owner_id owner = 0;
+    std::string name;
+    std::string why;
+  };
+
+  struct arrival {
+    owner_id owner = 0;
+    /// Index of its namespace.
+    std::size_t space = 0;
+  };
+
+  explicit node_state(options how) : options_(std::move(how)) {}
+
+  /// unsupported, unknown_namespace, limit_exceeded or shutting_down, with a sentence. A link that was attached is not
+  /// any more, also when it is refused for the limit: see `take_departures`.
+  result<arrival> attach(const caller& who, link_number link);
+
+  /// not_found unless this link attached as this owner: nobody sends another one away.
+  result<void> leave(owner_id owner, link_number link);
+
+  /// The link has died.
+  void link_gone(link_number link) { depart(link, "is gone"); }
+
+  std::vector<departure> take_departures() { return std::exchange(departures_, {}); }
+
+  std::size_t clients() const noexcept { return clients_.size(); }
+
+  /// From now on nobody attaches. True the first time: then so many are to be brought to rest.
+  bool drain(std::size_t parts) noexcept;
+  /// One of them is, or has been waited for long enough.
+  void part_at_rest() noexcept { --restless_; }
+  bool at_rest() const noexcept { return draining_ && restless_ == 0; }
+
+private:
+  struct client {
+    link_number link = 0;
+    std::string name;
+  };
+
+  result<std::size_t> space_named(const std::string& name) const;
+  void depart(link_number link, const char* why);
+
+  options options_;
+  std::unordered_map<owner_id, client> clients_;
+  std::vector<departure> departures_;
+  std::size_t restless_ = 0;
+  bool draining_ = false;
+};
+
+} // namespace troupe
