@@ -64,10 +64,6 @@ struct node_with_http {
     for (const auto& wrong : config::validate(options))
       FAIL(to_string(wrong));
     auto started = start_node(system, options);
-    for (int i = 0; i < 3000 && !started && started.error().code == errc::busy; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      started = start_node(system, options);
-    }
     INFO((started ? "" : to_string(started.error())));
     REQUIRE(started);
     node = std::move(*started);
@@ -212,14 +208,7 @@ TEST_CASE("node over HTTP: ranks of an earlier run that do not fit keep a node f
   REQUIRE(x.post("/v1/namespaces/a/ranks", {{"rank", 0}, {"slots", 200'000}}).code == 204);
   x.stop();
   x.options.registry.memory_bytes = 4 * config::mebibyte;
-  // The shards of the first run let go of the store when they have ended.
-  const auto begin = std::chrono::steady_clock::now();
-  auto refused = start_node(x.system, x.options);
-  while (!refused && refused.error().code == errc::busy &&
-         std::chrono::steady_clock::now() - begin < std::chrono::seconds(60)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    refused = start_node(x.system, x.options);
-  }
+  const auto refused = start_node(x.system, x.options);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == errc::no_space);
   CHECK(refused.error().text.find("200000") != std::string::npos);

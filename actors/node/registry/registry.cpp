@@ -449,6 +449,7 @@ void registry::on_exit() {
   shards_.clear();
   allocators_.clear();
   metrics_ = nullptr;
+  store_ = nullptr; // whoever waits for this actor's end may close it
 }
 
 } // namespace troupe

@@ -22,7 +22,7 @@ namespace troupe {
 
 namespace {
 
-/// Besides what draining takes: the answer.
+/// Besides what draining takes: the answer, and what children do when they end.
 constexpr auto stop_patience = std::chrono::seconds(5);
 
 std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config::node_config& options,
@@ -184,27 +184,44 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   node_services services{{}, {}, children.shards(), spaces, meters, {}, memory, condition, key_secret(*store)};
   for (const auto& x : options.namespaces)
     services.own_spaces.push_back(x.id());
+  std::vector<caf::actor> all;
+  for (const auto& x : children.all())
+    all.push_back(x.handle);
   auto supervisor =
       spawn_actor<node>(system, std::make_shared<const config::node_config>(options), std::move(children));
   services.node = supervisor;
   services.reception = spawn_actor<reception>(system, supervisor);
-  return std::make_unique<running_node>(std::move(supervisor), std::move(services), std::move(*store),
+  return std::make_unique<running_node>(std::move(supervisor), std::move(all), std::move(services), std::move(*store),
                                         std::move(*lock));
 }
 
 result<void> running_node::stop(caf::actor_system& system, duration drain_timeout) {
   result<void> outcome;
+  const auto patience = drain_timeout + stop_patience;
   caf::scoped_actor self{system};
   self->monitor(supervisor_);
-  self->request(supervisor_, drain_timeout + stop_patience, drain_atom_v)
+  self->request(supervisor_, patience, drain_atom_v)
       .receive([] {}, [&](const caf::error& e) { outcome = tl::unexpected<error>(from_caf(e)); });
   self->send_exit(supervisor_, caf::exit_reason::user_shutdown);
   self->receive([](const caf::down_msg&) {});
   supervisor_ = nullptr;
   services_ = node_services{};
+  // It has told its children to end, which takes as long as the last transfer. They hold the slabs and the store.
+  const auto give_up = std::chrono::steady_clock::now() + patience;
+  for (const auto& x : children_) {
+    self->monitor(x);
+    self->receive([](const caf::down_msg&) {},
+                  caf::after(std::max(give_up - std::chrono::steady_clock::now(), duration::zero())) >>
+                      [&] {
+                        if (outcome)
+                          outcome = fail(errc::timeout, "a part of the node has not ended: what it holds stays in use");
+                      });
+  }
+  children_.clear();
   if (store_)
     if (auto closed = store_->close(); !closed && outcome)
       outcome = closed;
+  store_.reset();
   return outcome;
 }
 

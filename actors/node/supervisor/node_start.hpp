@@ -36,22 +36,24 @@ struct node_services {
 /// A node with all its actors. Ends with `stop`; the directory stays locked until then.
 class running_node {
 public:
-  running_node(node_actor supervisor, node_services services, std::shared_ptr<store::metadata_store> store,
-               unique_descriptor directory_lock)
-      : supervisor_(std::move(supervisor)), services_(std::move(services)), store_(std::move(store)),
-        directory_lock_(std::move(directory_lock)) {}
+  running_node(node_actor supervisor, std::vector<caf::actor> children, node_services services,
+               std::shared_ptr<store::metadata_store> store, unique_descriptor directory_lock)
+      : supervisor_(std::move(supervisor)), children_(std::move(children)), services_(std::move(services)),
+        store_(std::move(store)), directory_lock_(std::move(directory_lock)) {}
 
   const node_actor& supervisor() const noexcept { return supervisor_; }
   /// Where clients of this process attach.
   const reception_actor& reception() const noexcept { return services_.reception; }
   const node_services& services() const noexcept { return services_; }
 
-  /// Drains, within the config's limit, and ends all actors of the node. Blocks; must not be called by an actor.
-  /// The error says what did not come to rest.
+  /// Drains, within the config's limit, and ends all actors of the node: afterwards slabs and store are closed, and
+  /// another node may open them. Blocks; must not be called by an actor. The error says what did not come to rest.
   result<void> stop(caf::actor_system& system, duration drain_timeout);
 
 private:
   node_actor supervisor_;
+  /// Its children, to see them end.
+  std::vector<caf::actor> children_;
   node_services services_;
   /// Null if the index is not durable.
   std::shared_ptr<store::metadata_store> store_;
