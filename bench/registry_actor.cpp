@@ -58,7 +58,7 @@ reserve_request reserve_of(const std::vector<key_digest>& chain, const namespace
 }
 
 finish_request commit_of(const reserve_request& reserved, const reserve_reply& reply) {
-  finish_request out{reserved.space, 0, reserved.token, {}};
+  finish_request out{reserved.space, 0, reserved.ticket, {}};
   for (std::size_t i = 0; i < reply.results.size(); ++i)
     out.pages.items.push_back({reserved.keys[i], reply.results[i].where});
   return out;

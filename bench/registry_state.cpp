@@ -125,7 +125,7 @@ private:
       for (auto& slot : slots)
         slot = {next_slot_++, 1};
       const auto reply = registry_->finish_reserve(plan->plan, slots, now_);
-      finish_request finish{space_, 0, request.token, {}};
+      finish_request finish{space_, 0, request.ticket, {}};
       finish.pages.items.reserve(n);
       for (std::size_t i = 0; i < n; ++i)
         finish.pages.items.push_back({request.keys[i], reply->results[i].where});

@@ -42,7 +42,7 @@ void check(const http::keys_body& x) {
 }
 
 void check(const http::pages_body& x, bool is_commit) {
-  demand(x.token.owner > 0, "a token that is nobody's");
+  demand(x.ticket.owner > 0, "a token that is nobody's");
   demand(x.rank < all_ranks, "a rank that stands for all");
   demand(x.pages.size() <= most_items, "more pages than are allowed");
   for (const auto& page : x.pages)

@@ -93,12 +93,12 @@ struct renew_request {
 };
 
 /// Asks for slots to write the pages of one rank. `parents` is empty, or has one entry per key (null: first block of
-/// a sequence, or unknown). The reservation `token` covers all keys of the request; the same token again gets the
+/// a sequence, or unknown). The reservation `ticket` covers all keys of the request; the same ticket again gets the
 /// answer of the first request.
 struct reserve_request {
   namespace_id space;
   rank_number rank = 0;
-  ticket token;
+  troupe::ticket ticket;
   duration expires_in{};
   packed<key_digest> keys;
   packed<key_digest> parents;
@@ -114,9 +114,9 @@ struct reserve_reply {
 struct finish_request {
   namespace_id space;
   rank_number rank = 0;
-  ticket token;
+  troupe::ticket ticket;
   packed<page_ref> pages;
-  /// For a token that names no reservation, nor did lately: a commit of a live page answers not_owner, and an abort of
+  /// For a ticket that names no reservation, nor did lately: a commit of a live page answers not_owner, and an abort of
   /// all not_found as a whole; else these succeed.
   bool must_exist = false;
 };
@@ -143,11 +143,11 @@ struct child_delta {
   friend bool operator==(const child_delta&, const child_delta&) = default;
 };
 
-/// Changes in one `link_request`; what is more goes into another.
-inline constexpr std::size_t link_changes_max = 16384;
+/// Changes in one `children_request`; what is more goes into another.
+inline constexpr std::size_t child_changes_max = 16384;
 
-/// From one shard to another: keeps the children counts, which keep parents from being evicted first.
-struct link_request {
+/// From one shard to another: how many children keys have. While it has some, a key is not evicted before them.
+struct children_request {
   namespace_id space;
   packed<child_delta> changes;
 };
@@ -166,10 +166,10 @@ struct evict_reply {
   bool more = false;
 };
 
-// -- for clients that know a page by key and slot number only
-// -----------------------------------------------------------
+// -- for slot clients: they know a page by key and slot number only
+// -----------------------------------------------------------------
 //
-// They have no owner id, no tokens, leases or generations, and read and write slab files themselves. What keeps their
+// They have no owner id, no tickets, leases or generations, and read and write slab files themselves. What keeps their
 // slots from being reused under them is time: see docs/decisions/0006-clients-without-tokens.md. Each request is one
 // message per shard with the shard's part of the keys, except where slots alone are named.
 
@@ -206,7 +206,7 @@ struct protect_request {
 /// time starts again. Answered with `reserve_reply`, one per key, equal for equal keys:
 ///   ok      write to `where`, then confirm
 ///   exists  the page is live at `where`, and protected as long as a reservation would last: it may be written again
-///   busy    a writer with a token is at it, or slots for it are being asked for
+///   busy    a writer with a ticket is at it, or slots for it are being asked for
 ///   full    no slot could be had
 /// `parents` as in `reserve_request`; a key that is given as its own parent has none.
 struct allocate_request {
@@ -222,7 +222,7 @@ struct allocate_request {
 ///   ok            the page is live there, now or since before
 ///   expired       too late: the slot was taken back
 ///   stale         the key has another slot
-///   not_owner     a writer with a token is at it
+///   not_owner     a writer with a ticket is at it
 ///   not_found     nothing is reserved, nor live, for the key and rank
 ///   out_of_range  the rank has no such slot
 struct confirm_request {
@@ -238,7 +238,7 @@ struct confirm_request {
 ///                 suspect. The slot follows when neither lease, protection nor the time of the reservation hold it:
 ///                 the number may be late, and meant for who had the slot before
 ///   busy          another writer was given the same slot: it stays reserved until confirmed, or for its time
-///   not_owner     a writer with a token has it
+///   not_owner     a writer with a ticket has it
 ///   not_found     no key has this slot: it is free, on its way to it, or was never given out
 ///   out_of_range  the rank has no such slot
 /// unsupported as a whole unless the namespace has a `slot_index`.
@@ -341,7 +341,7 @@ struct rank_info {
   friend bool operator==(const rank_info&, const rank_info&) = default;
 };
 
-/// One namespace in one shard. Bytes are pages × bytes of a page, which foreign clients alone know.
+/// One namespace in one shard. Bytes are pages × bytes of a page, which slot clients alone know.
 struct namespace_info {
   namespace_spec spec;
   namespace_options options;
@@ -374,9 +374,9 @@ struct key_request {
 struct key_page {
   enum class use : std::uint32_t {
     live = 1,
-    /// By a writer with a token; generation 0 while there is no slot.
+    /// By a writer with a ticket; generation 0 while there is no slot.
     reserved = 2,
-    /// By one without; and given to more than one.
+    /// By a slot client; and given to more than one.
     allocated = 3,
     shared = 4,
   };
@@ -454,7 +454,7 @@ struct registry_stats {
   std::uint64_t expired_reservations = 0;
   std::uint64_t refused = 0;
   std::uint64_t resident_bytes = 0;
-  /// Pages that foreign writers gave back while live; pages erased or cleared.
+  /// Pages that slot clients gave back while live; pages erased or cleared.
   std::uint64_t reclaimed_pages = 0;
   std::uint64_t erased_pages = 0;
   /// Slots that have no page any more and that leases, protection or promised time still hold.

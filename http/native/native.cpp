@@ -236,7 +236,7 @@ void reserve(const api_ptr& api, const request& r, responder responder) {
 void commit(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
   with_body(api, r, reply, read_commit, [api, reply, who = r.who()](const namespace_id& space, pages_body x) {
-    api->service->commit(space, x.rank, api->tickets.in_registry(*who, x.token), std::move(x.pages),
+    api->service->commit(space, x.rank, api->tickets.in_registry(*who, x.ticket), std::move(x.pages),
                          answer_results<std::vector<std::uint8_t>>(api, reply));
   });
 }
@@ -244,7 +244,7 @@ void commit(const api_ptr& api, const request& r, responder responder) {
 void abort(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
   with_body(api, r, reply, read_abort, [api, reply, who = r.who()](const namespace_id& space, pages_body x) {
-    api->service->abort(space, x.rank, api->tickets.in_registry(*who, x.token), std::move(x.pages),
+    api->service->abort(space, x.rank, api->tickets.in_registry(*who, x.ticket), std::move(x.pages),
                         answer_results<std::vector<std::uint8_t>>(api, reply));
   });
 }

@@ -54,16 +54,16 @@ accepted<keys_body> read_keys(const request& r, const native_options& options);
 accepted<keys_body> read_match(const request& r, const native_options& options);
 /// The same, with a rank.
 accepted<keys_body> read_locate(const request& r, const native_options& options);
-/// Keys, parents that may be missing, a rank, and a token that may be missing.
+/// Keys, parents that may be missing, a rank, and a ticket that may be missing.
 accepted<keys_body> read_reserve(const request& r, const native_options& options);
 
 struct pages_body {
   rank_number rank = 0;
-  ticket token;
+  troupe::ticket ticket;
   std::vector<page_ref> pages;
 };
 accepted<pages_body> read_commit(const request& r, const native_options& options);
-/// Pages may be missing, which means all of the token's; so may their slots, which means whatever was reserved.
+/// Pages may be missing, which means all of the ticket's; so may their slots, which means whatever was reserved.
 accepted<pages_body> read_abort(const request& r, const native_options& options);
 
 /// A lease that there must be.

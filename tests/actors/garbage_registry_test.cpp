@@ -35,7 +35,7 @@ TEST_CASE("garbage: a registry shard refuses what makes no sense, and says why",
   registry_world w;
   const auto keys = test_task(3).keys;
   const auto second = std::chrono::seconds(1);
-  const auto token = w.token(1);
+  const auto name = w.ticket_of(1);
   const namespace_id strange{4, 2};
   const packed<key_digest> with_null{std::vector{key(1), key_digest{}}};
   const std::vector<duration> bad_times{duration::zero(), duration(-1), duration::min(), duration::max()};
@@ -51,21 +51,21 @@ TEST_CASE("garbage: a registry shard refuses what makes no sense, and says why",
     ++asked;
   };
 
-  refuses(errc::unknown_namespace, match_request{strange, token, second, keys});
-  refuses(errc::unknown_namespace, locate_request{{}, 0, token, second, keys});
-  refuses(errc::unknown_namespace, release_request{strange, token, 0});
-  refuses(errc::unknown_namespace, renew_request{strange, token, second});
-  refuses(errc::unknown_namespace, reserve_request{strange, 0, token, second, keys, {}});
-  refuses(errc::unknown_namespace, commit_atom_v, finish_request{strange, 0, token, pages_of(keys)});
-  refuses(errc::unknown_namespace, abort_atom_v, finish_request{strange, 0, token, {}});
+  refuses(errc::unknown_namespace, match_request{strange, name, second, keys});
+  refuses(errc::unknown_namespace, locate_request{{}, 0, name, second, keys});
+  refuses(errc::unknown_namespace, release_request{strange, name, 0});
+  refuses(errc::unknown_namespace, renew_request{strange, name, second});
+  refuses(errc::unknown_namespace, reserve_request{strange, 0, name, second, keys, {}});
+  refuses(errc::unknown_namespace, commit_atom_v, finish_request{strange, 0, name, pages_of(keys)});
+  refuses(errc::unknown_namespace, abort_atom_v, finish_request{strange, 0, name, {}});
   refuses(errc::unknown_namespace, invalidate_request{strange, 0, pages_of(keys)});
-  refuses(errc::unknown_namespace, link_request{strange, {}});
+  refuses(errc::unknown_namespace, children_request{strange, {}});
   refuses(errc::unknown_namespace, evict_request{strange, 0, 1});
   for (const rank_number rank : {1U, ~0U}) {
-    refuses(errc::out_of_range, locate_request{w.space_id, rank, token, second, keys});
-    refuses(errc::out_of_range, reserve_request{w.space_id, rank, token, second, keys, {}});
-    refuses(errc::out_of_range, commit_atom_v, finish_request{w.space_id, rank, token, pages_of(keys)});
-    refuses(errc::out_of_range, abort_atom_v, finish_request{w.space_id, rank, token, pages_of(keys)});
+    refuses(errc::out_of_range, locate_request{w.space_id, rank, name, second, keys});
+    refuses(errc::out_of_range, reserve_request{w.space_id, rank, name, second, keys, {}});
+    refuses(errc::out_of_range, commit_atom_v, finish_request{w.space_id, rank, name, pages_of(keys)});
+    refuses(errc::out_of_range, abort_atom_v, finish_request{w.space_id, rank, name, pages_of(keys)});
     refuses(errc::out_of_range, invalidate_request{w.space_id, rank, pages_of(keys)});
     refuses(errc::out_of_range, evict_request{w.space_id, rank, 1});
   }
@@ -73,24 +73,24 @@ TEST_CASE("garbage: a registry shard refuses what makes no sense, and says why",
   refuses(errc::invalid_argument, locate_request{w.space_id, 0, {0, 5}, second, keys});
   refuses(errc::invalid_argument, release_request{w.space_id, {0, 5}, 0});
   refuses(errc::invalid_argument, reserve_request{w.space_id, 0, {0, 5}, second, keys, {}});
-  refuses(errc::invalid_argument, match_request{w.space_id, token, second, with_null});
-  refuses(errc::invalid_argument, reserve_request{w.space_id, 0, token, second, with_null, {}});
-  refuses(errc::invalid_argument, commit_atom_v, finish_request{w.space_id, 0, token, pages_of(with_null)});
+  refuses(errc::invalid_argument, match_request{w.space_id, name, second, with_null});
+  refuses(errc::invalid_argument, reserve_request{w.space_id, 0, name, second, with_null, {}});
+  refuses(errc::invalid_argument, commit_atom_v, finish_request{w.space_id, 0, name, pages_of(with_null)});
   for (const auto parents : {2U, 4U})
-    refuses(errc::invalid_argument, reserve_request{w.space_id, 0, token, second, keys, test_task(parents, 50).keys});
-  refuses(errc::invalid_argument, reserve_request{w.space_id, 0, token, second, keys, keys}); // own parents
+    refuses(errc::invalid_argument, reserve_request{w.space_id, 0, name, second, keys, test_task(parents, 50).keys});
+  refuses(errc::invalid_argument, reserve_request{w.space_id, 0, name, second, keys, keys}); // own parents
   for (const auto time : bad_times) {
-    refuses(errc::invalid_argument, match_request{w.space_id, token, time, keys});
-    refuses(errc::invalid_argument, locate_request{w.space_id, 0, token, time, keys});
-    refuses(errc::invalid_argument, renew_request{w.space_id, token, time});
-    refuses(errc::invalid_argument, reserve_request{w.space_id, 0, token, time, keys, {}});
+    refuses(errc::invalid_argument, match_request{w.space_id, name, time, keys});
+    refuses(errc::invalid_argument, locate_request{w.space_id, 0, name, time, keys});
+    refuses(errc::invalid_argument, renew_request{w.space_id, name, time});
+    refuses(errc::invalid_argument, reserve_request{w.space_id, 0, name, time, keys, {}});
   }
   const auto too_many = many_keys(2 * registry_options{}.max_batch);
-  refuses(errc::limit_exceeded, match_request{w.space_id, token, second, too_many});
-  refuses(errc::limit_exceeded, locate_request{w.space_id, 0, token, second, too_many});
-  refuses(errc::limit_exceeded, reserve_request{w.space_id, 0, token, second, too_many, {}});
-  refuses(errc::limit_exceeded, commit_atom_v, finish_request{w.space_id, 0, token, pages_of(too_many)});
-  refuses(errc::limit_exceeded, abort_atom_v, finish_request{w.space_id, 0, token, pages_of(too_many)});
+  refuses(errc::limit_exceeded, match_request{w.space_id, name, second, too_many});
+  refuses(errc::limit_exceeded, locate_request{w.space_id, 0, name, second, too_many});
+  refuses(errc::limit_exceeded, reserve_request{w.space_id, 0, name, second, too_many, {}});
+  refuses(errc::limit_exceeded, commit_atom_v, finish_request{w.space_id, 0, name, pages_of(too_many)});
+  refuses(errc::limit_exceeded, abort_atom_v, finish_request{w.space_id, 0, name, pages_of(too_many)});
   refuses(errc::limit_exceeded, invalidate_request{w.space_id, 0, pages_of(too_many)});
   registry_peers uneven;
   uneven.allocators = w.allocators;
@@ -108,15 +108,15 @@ TEST_CASE("garbage: a registry shard refuses what makes no sense, and says why",
 TEST_CASE("garbage: a registry shard answers empty and repeated keys", "[garbage][registry_actor]") {
   registry_world w;
   const auto second = std::chrono::seconds(1);
-  CHECK(w.ask(w.shards[0], match_request{w.space_id, w.token(1), second, {}}).value<match_reply>().matched == 0);
-  CHECK(w.ask(w.shards[0], locate_request{w.space_id, 0, w.token(1), second, {}})
+  CHECK(w.ask(w.shards[0], match_request{w.space_id, w.ticket_of(1), second, {}}).value<match_reply>().matched == 0);
+  CHECK(w.ask(w.shards[0], locate_request{w.space_id, 0, w.ticket_of(1), second, {}})
             .value<locate_reply>()
             .locations.empty());
-  CHECK(w.ask(w.shards[0], reserve_request{w.space_id, 0, w.token(1), second, {}, {}})
+  CHECK(w.ask(w.shards[0], reserve_request{w.space_id, 0, w.ticket_of(1), second, {}, {}})
             .value<reserve_reply>()
             .results.empty());
   for (const auto how : {0, 1}) {
-    const finish_request nothing{w.space_id, 0, w.token(1), {}};
+    const finish_request nothing{w.space_id, 0, w.ticket_of(1), {}};
     const auto answered =
         how == 0 ? w.ask(w.shards[0], commit_atom_v, nothing) : w.ask(w.shards[0], abort_atom_v, nothing);
     CHECK(answered.value<finish_reply>().results.empty());
@@ -127,7 +127,7 @@ TEST_CASE("garbage: a registry shard answers empty and repeated keys", "[garbage
   CHECK(w.ask(w.shards[0], owner_died_atom_v, ~owner_id{0}).code() == errc::ok);
 
   const packed<key_digest> twice{std::vector{key(1), key(2), key(1), key(1)}};
-  const reserve_request wanted{w.space_id, 0, w.token(2), second, twice, {}};
+  const reserve_request wanted{w.space_id, 0, w.ticket_of(2), second, twice, {}};
   const auto granted = w.ask(w.shards[0], wanted).value<reserve_reply>();
   CHECK(w.codes_of(granted) == std::vector{errc::ok, errc::ok, errc::busy, errc::busy});
   CHECK(w.slots().reserved == 2);
@@ -135,7 +135,7 @@ TEST_CASE("garbage: a registry shard answers empty and repeated keys", "[garbage
   written.pages.items.push_back(written.pages[0]);
   CHECK(w.codes_of(w.ask(w.shards[0], commit_atom_v, written).value<finish_reply>()) == std::vector(3, errc::ok));
   CHECK(w.slots().live == 2);
-  CHECK(w.ask(w.shards[0], match_request{w.space_id, w.token(3), second, twice}).value<match_reply>().matched == 4);
+  CHECK(w.ask(w.shards[0], match_request{w.space_id, w.ticket_of(3), second, twice}).value<match_reply>().matched == 4);
   CHECK(w.ask(w.shards[0], owner_died_atom_v, owner_id{7}).code() == errc::ok);
   CHECK(w.counts().leases == 0);
   auto bad = written.pages;
@@ -173,7 +173,7 @@ TEST_CASE("garbage: an allocator refuses slots that are not in the state they sh
     return out;
   };
   const auto take = [&](std::uint32_t count, duration wait) {
-    return w.ask(w.allocators[0], take_atom_v, w.token(1), count, wait).value<take_reply>().slots;
+    return w.ask(w.allocators[0], take_atom_v, w.ticket_of(1), count, wait).value<take_reply>().slots;
   };
   CHECK(take(0, duration::max()).empty());
   const auto held = take(2, duration::min());
@@ -219,7 +219,7 @@ TEST_CASE("garbage: an allocator whose shards are null, missing or unwilling let
   const auto slots = w.unbound_allocator();
   REQUIRE(w.ask(slots, bind_atom_v, peers).code() == errc::ok);
   const auto take = [&](std::uint32_t count) {
-    return w.ask(slots, take_atom_v, w.token(1), count, duration(std::chrono::hours(1)));
+    return w.ask(slots, take_atom_v, w.ticket_of(1), count, duration(std::chrono::hours(1)));
   };
   CHECK(take(6).value<take_reply>().slots.size() == 6);
   CHECK(take(5).value<take_reply>().slots.size() == 2);
@@ -272,13 +272,13 @@ TEST_CASE("garbage: registry and allocators keep their counts whatever the shard
         asks.ask(to, stats_atom_v);
         break;
       case 11:
-        asks.ask(to, make.make<link_request>());
+        asks.ask(to, make.make<children_request>());
         break;
       default: {
         // Something sensible in between, so that there is something to lose.
         reserve_request sound{
             w.space_id, static_cast<rank_number>(make.below(2)), make.make<ticket>(), std::chrono::seconds(3), {}, {}};
-        sound.token.owner = 8;
+        sound.ticket.owner = 8;
         for (std::uint64_t n = 0; n < 3; ++n)
           if (const auto x = make.make<key_digest>(); !x.is_null() && w.shards[shard_of(x, 2)] == to)
             sound.keys.items.push_back(x);
@@ -348,7 +348,7 @@ TEST_CASE("garbage: an allocator keeps its count whatever it is asked", "[garbag
         break;
       default: {
         // Slots that are really reserved or live.
-        const auto got = w.ask(to, take_atom_v, w.token(1), std::uint32_t{1}, duration::zero());
+        const auto got = w.ask(to, take_atom_v, w.ticket_of(1), std::uint32_t{1}, duration::zero());
         if (got.came)
           asks.ask(to, publish_page_atom_v, slot_batch{got.value<take_reply>().slots});
       }

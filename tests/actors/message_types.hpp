@@ -12,7 +12,7 @@ namespace troupe::test {
 
 using registry_types =
     std::tuple<ticket, match_request, match_reply, locate_request, locate_reply, release_request, renew_request,
-               reserve_request, reserve_reply, finish_request, finish_reply, invalidate_request, link_request,
+               reserve_request, reserve_reply, finish_request, finish_reply, invalidate_request, children_request,
                evict_request, evict_reply, registry_stats, take_reply, slot_batch, slot_results, allocator_stats>;
 
 using foreign_types =

@@ -106,10 +106,10 @@ TEST_CASE("namespaces: one of the config made again keeps its allocators, and wi
   spaces_world w;
   const auto keys = w.keys_of(0, 4);
   const auto reserve = [&](std::uint64_t number, const std::vector<key_digest>& wanted) {
-    return w.ask(w.shards[0], reserve_request{w.space_id, 0, w.token(number), std::chrono::seconds(5), wanted, {}})
+    return w.ask(w.shards[0], reserve_request{w.space_id, 0, w.ticket_of(number), std::chrono::seconds(5), wanted, {}})
         .value<reserve_reply>();
   };
-  finish_request written{w.space_id, 0, w.token(1), {}};
+  finish_request written{w.space_id, 0, w.ticket_of(1), {}};
   const auto granted = reserve(1, keys);
   std::set<slot_number> live;
   for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -157,7 +157,7 @@ TEST_CASE("namespaces: a shard takes no other allocator for a rank, and no other
   const registry_peers peers{w.shards, {other.as<allocator_actor>()}, {w.space_id}, {0}};
   CHECK(w.ask(w.shards[0], bind_atom_v, peers).code() == errc::exists);
   CHECK(w.ask(w.allocators[0], bind_atom_v, peers).code() == errc::exists);
-  w.ask(w.shards[0], reserve_request{w.space_id, 0, w.token(1), std::chrono::seconds(5), w.keys_of(0, 2), {}});
+  w.ask(w.shards[0], reserve_request{w.space_id, 0, w.ticket_of(1), std::chrono::seconds(5), w.keys_of(0, 2), {}});
   CHECK(other.take<take_atom, ticket, std::uint32_t, duration>().empty());
   CHECK(w.slots().reserved == 2);
 }

@@ -217,7 +217,7 @@ TEST_CASE_METHOD(reception_world, "reception: verbs of the node's own actors are
   CHECK(refused(desk(), owner_died_atom_v, theirs.owner));
   CHECK(refused(desk(), bind_atom_v, registry_peers{}));
   CHECK(refused(desk(), evict_request{mine.space_id, 0, 8}));
-  CHECK(refused(desk(), link_request{mine.space_id, {}}));
+  CHECK(refused(desk(), children_request{mine.space_id, {}}));
   CHECK(refused(desk(), remove_namespace_request{mine.space_id, true}));
   CHECK(refused(desk(), written_atom_v, std::uint8_t{13}, std::string("disk full")));
   CHECK(refused(desk(), erase_request{mine.space_id, 0, {}}));

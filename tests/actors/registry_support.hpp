@@ -56,11 +56,11 @@ struct registry_world : sim {
     return spawn<allocator>(how, space_id, rank_number{0}, worker.as<io_worker_actor>());
   }
 
-  static ticket token(std::uint64_t n, owner_id owner = 7) { return {owner, n}; }
+  static ticket ticket_of(std::uint64_t n, owner_id owner = 7) { return {owner, n}; }
 
-  reserve_request reservation(std::uint64_t token_number, std::uint64_t first_key, std::uint32_t count,
-                              rank_number rank = 0, owner_id owner = 7) const {
-    return {space_id, rank, token(token_number, owner), std::chrono::seconds(30), test_task(count, first_key).keys, {}};
+  reserve_request reservation(std::uint64_t number, std::uint64_t first_key, std::uint32_t count, rank_number rank = 0,
+                              owner_id owner = 7) const {
+    return {space_id, rank, ticket_of(number, owner), std::chrono::seconds(30), test_task(count, first_key).keys, {}};
   }
 
   static std::vector<errc> codes_of(const reserve_reply& x) {
@@ -78,7 +78,7 @@ struct registry_world : sim {
 
   /// The pages that a reservation may write.
   static finish_request pages(const reserve_request& wanted, const reserve_reply& granted) {
-    finish_request out{wanted.space, wanted.rank, wanted.token, {}};
+    finish_request out{wanted.space, wanted.rank, wanted.ticket, {}};
     for (std::size_t i = 0; i < granted.results.size(); ++i)
       if (granted.results[i].code() == errc::ok)
         out.pages.items.push_back({wanted.keys[i], granted.results[i].where});
@@ -86,8 +86,8 @@ struct registry_world : sim {
   }
 
   /// Reserves and commits all of it.
-  finish_request store(std::uint64_t token_number, std::uint64_t first_key, std::uint32_t count, rank_number rank = 0) {
-    const auto wanted = reservation(token_number, first_key, count, rank);
+  finish_request store(std::uint64_t number, std::uint64_t first_key, std::uint32_t count, rank_number rank = 0) {
+    const auto wanted = reservation(number, first_key, count, rank);
     const auto written = pages(wanted, ask(shards[0], wanted).value<reserve_reply>());
     REQUIRE(written.pages.size() == count);
     REQUIRE(codes_of(ask(shards[0], commit_atom_v, written).value<finish_reply>()) == std::vector(count, errc::ok));
@@ -96,7 +96,7 @@ struct registry_world : sim {
 
   std::uint32_t matched(std::uint64_t first_key, std::uint32_t count, std::uint64_t lease = 900) {
     return ask(shards[0],
-               match_request{space_id, token(lease), std::chrono::seconds(5), test_task(count, first_key).keys})
+               match_request{space_id, ticket_of(lease), std::chrono::seconds(5), test_task(count, first_key).keys})
         .value<match_reply>()
         .matched;
   }

@@ -16,13 +16,13 @@ TEST_CASE("registry and allocator: reserve, commit, match", "[registry_actor]") 
   CHECK(w.slots().live == 3);
   CHECK(w.matched(0, 5) == 3);
 
-  const locate_request where{w.space_id, 0, w.token(50), std::chrono::seconds(5), wanted.keys};
+  const locate_request where{w.space_id, 0, w.ticket_of(50), std::chrono::seconds(5), wanted.keys};
   const auto found = w.ask(w.shards[0], where).value<locate_reply>();
   for (std::size_t i = 0; i < 3; ++i)
     CHECK(found.locations[i].where == written.pages[i].where);
   CHECK(w.counts().keys == 3);
   CHECK(w.counts().leases == 2);
-  CHECK(w.ask(w.shards[0], release_request{w.space_id, w.token(50), 0}).code() == errc::ok);
+  CHECK(w.ask(w.shards[0], release_request{w.space_id, w.ticket_of(50), 0}).code() == errc::ok);
   w.check_conservation();
 }
 
@@ -201,7 +201,7 @@ TEST_CASE("registry and allocator: their end answers who waits", "[registry_acto
   w.store(1, 0, 2);
   const auto reserving = w.begin(w.shards[0], w.reservation(2, 100, 2));
   const auto taking =
-      w.begin(w.allocators[0], take_atom_v, w.token(9), std::uint32_t{2}, duration(std::chrono::hours(1)));
+      w.begin(w.allocators[0], take_atom_v, w.ticket_of(9), std::uint32_t{2}, duration(std::chrono::hours(1)));
   SECTION("the registry") {
     w.end(w.shards[0]);
     CHECK(w.client().answer_to(reserving).code() == errc::shutting_down);
@@ -242,7 +242,7 @@ TEST_CASE("registry and allocator: several shards share the ranks", "[registry_a
   const auto keys = test_task(12).keys;
   std::size_t stored = 0;
   for (std::uint32_t shard = 0; shard < 3; ++shard) {
-    reserve_request wanted{w.space_id, 0, w.token(1), std::chrono::seconds(30), {}, {}};
+    reserve_request wanted{w.space_id, 0, w.ticket_of(1), std::chrono::seconds(30), {}, {}};
     for (const auto& k : keys)
       if (shard_of(k, 3) == shard)
         wanted.keys.items.push_back(k);
@@ -279,7 +279,8 @@ TEST_CASE("registry: other shards hear of children that are gone before an alloc
   const reserve_request wanted{space.id(),         0, {7, 1}, std::chrono::seconds(30), std::vector{child},
                                std::vector{parent}};
   const auto number = w.begin(shard, wanted);
-  CHECK(others.take_one<link_request>().get<link_request>(0).changes.items == std::vector{child_delta{parent, 1}});
+  CHECK(others.take_one<children_request>().get<children_request>(0).changes.items ==
+        std::vector{child_delta{parent, 1}});
   others.reply(others.take_one<take_atom, ticket, std::uint32_t, duration>(),
                caf::make_message(take_reply{std::vector{slot_ref{3, 5}}}));
   w.run();
@@ -288,8 +289,8 @@ TEST_CASE("registry: other shards hear of children that are gone before an alloc
   REQUIRE(w.ask(shard, commit_atom_v, written).code() == errc::ok);
 
   REQUIRE(w.ask(shard, evict_request{space.id(), 0, 1}).value<evict_reply>().slots == 1);
-  const auto link = others.take_one<link_request>();
-  CHECK(link.get<link_request>(0).changes.items == std::vector{child_delta{parent, -1}});
+  const auto link = others.take_one<children_request>();
+  CHECK(link.get<children_request>(0).changes.items == std::vector{child_delta{parent, -1}});
   const auto release = others.take_one<release_atom, slot_batch>();
   CHECK(release.get<slot_batch>(1).slots.items == std::vector{slot_ref{3, 5}});
   // Requests of one actor are numbered as they are sent.

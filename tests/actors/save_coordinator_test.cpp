@@ -43,7 +43,7 @@ TEST_CASE_METHOD(world, "save coordinator: a registry that does not answer is as
   const auto first = reserve();
   advance(request_timeout);
   const auto second = reserve();
-  CHECK(second.get<reserve_request>(0).token == first.get<reserve_request>(0).token);
+  CHECK(second.get<reserve_request>(0).ticket == first.get<reserve_request>(0).ticket);
   grant(first); // nobody waits for this one any more
   CHECK(copier.take<gather_atom, copy_order>().empty());
   advance(request_timeout);
@@ -189,7 +189,7 @@ TEST_CASE_METHOD(world, "save coordinator: unbinding answers every task at once,
   if (how == 1) {
     const auto next = begin(save, test_task(1));
     const auto x = reserve();
-    CHECK(x.get<reserve_request>(0).token.owner == 78);
+    CHECK(x.get<reserve_request>(0).ticket.owner == 78);
     grant(x);
     copy(gather());
     transfer(write());

@@ -292,7 +292,7 @@ TEST_CASE_METHOD(room_world, "page buffers: a save that waits for one until its 
   advance(700 * ms);
   CHECK(results(waits) == std::vector(3, errc::timeout));
   const auto aborted = shard.take_one<abort_atom, finish_request>();
-  CHECK(aborted.get<finish_request>(1).token == reserves[1].get<reserve_request>(0).token);
+  CHECK(aborted.get<finish_request>(1).ticket == reserves[1].get<reserve_request>(0).ticket);
   std::set<slot_number> slots;
   for (const auto& x : aborted.get<finish_request>(1).pages)
     slots.insert(x.where.slot);

@@ -206,7 +206,7 @@ void client::perform(loads& c, transfer::load_release& x) {
 
 void client::perform(saves& c, transfer::save_reserve& x) {
   if (c.starting != 0)
-    c.watch.begins(x.request.token, c.starting);
+    c.watch.begins(x.request.ticket, c.starting);
   ask<save_state, reserve_reply>(
       c, node::shard(x.shard), world_.p.request_timeout, "reserve", x.call, &save_state::on_reserve,
       [this, i = x.shard, request = x.request](const auto& answer) { node_.reserve(i, request, answer); });
@@ -235,16 +235,16 @@ void client::perform(saves& c, transfer::save_write& x) {
 }
 
 void client::perform(saves& c, transfer::save_commit& x) {
-  judge("verdicts", c.self, c.watch.commits(x.request.token));
+  judge("verdicts", c.self, c.watch.commits(x.request.ticket));
   ask<save_state, finish_reply>(
       c, node::shard(x.shard), world_.p.request_timeout, "commit", x.call, &save_state::on_commit,
       [this, i = x.shard, request = x.request](const auto& answer) { node_.commit(i, request, answer); });
 }
 
 void client::perform(saves& c, transfer::save_abort& x) {
-  const bool commits = world_.has(defect::late_commit) && c.watch.is_answered(x.request.token);
+  const bool commits = world_.has(defect::late_commit) && c.watch.is_answered(x.request.ticket);
   if (commits)
-    judge("verdicts", c.self, c.watch.commits(x.request.token));
+    judge("verdicts", c.self, c.watch.commits(x.request.ticket));
   ask<save_state, finish_reply>(c, node::shard(x.shard), world_.p.request_timeout, commits ? "commit" : "abort", x.call,
                                 &save_state::on_abort,
                                 [this, commits, i = x.shard, request = x.request](const auto& answer) {

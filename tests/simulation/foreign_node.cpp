@@ -153,10 +153,10 @@ void foreign_node::evict(std::uint32_t i, const evict_request& x, const promise<
 
 void foreign_node::flush_shard(std::uint32_t i) {
   auto out = registry(i).take_outbox();
-  for (auto& links : out.links)
-    net_.send(shard(i), shard(links.shard), local, "link", [this, to = links.shard, request = links.request] {
-      if (!registry(to).link(request, world_.now()))
-        world_.fail("a shard refuses child links");
+  for (auto& children : out.children)
+    net_.send(shard(i), shard(children.shard), local, "link", [this, to = children.shard, request = children.request] {
+      if (!registry(to).count_children(request, world_.now()))
+        world_.fail("a shard refuses changes of children");
       flush_shard(to);
     });
   for (const auto& change : out.changes)

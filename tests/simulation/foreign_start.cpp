@@ -217,9 +217,9 @@ void foreign_node::settle_shard(std::uint32_t i) {
   }
   if (!out.slots.empty())
     world_.fail("a shard gives slots back before service has begun");
-  for (auto& links : out.links)
-    if (!registry(links.shard).link(links.request, world_.now()))
-      world_.fail("a shard refuses child links");
+  for (auto& children : out.children)
+    if (!registry(children.shard).count_children(children.request, world_.now()))
+      world_.fail("a shard refuses changes of children");
 }
 
 void foreign_node::check_restored() const {

@@ -99,7 +99,7 @@ void node::reserve(std::uint32_t i, const reserve_request& x, const promise<rese
     wanted.expires_in *= 10;
   auto plan = registry(i).begin_reserve(wanted, world_.now());
   if (plan)
-    parts_->book.reserved(i, x.token, world_.now() + x.expires_in);
+    parts_->book.reserved(i, x.ticket, world_.now() + x.expires_in);
   flush_shard(i);
   if (!plan) {
     answer.deliver(tl::unexpected<error>(plan.error()));
@@ -118,7 +118,7 @@ void node::reserve(std::uint32_t i, const reserve_request& x, const promise<rese
   net_.request<take_reply>(
       shard(i), allocator(x.rank), local, timeout, "take",
       [this, rank = x.rank, count = plan->slots_needed](const promise<take_reply>& p) { take(rank, count, p); },
-      [this, i, id, rank = x.rank, token = x.token, expires_in = x.expires_in](const result<take_reply>& reply) {
+      [this, i, id, rank = x.rank, token = x.ticket, expires_in = x.expires_in](const result<take_reply>& reply) {
         if (reply)
           ledger_.grant_arrived(rank, reply->slots.items);
         // The time to write begins with the answer.
@@ -144,7 +144,7 @@ void node::commit(std::uint32_t i, const finish_request& x, const promise<finish
   flush_shard(i);
   for (std::size_t n = 0; reply && n < x.pages.size(); ++n)
     if (reply->results[n] == 0)
-      check_commit(i, x.rank, x.token, x.pages[n].where);
+      check_commit(i, x.rank, x.ticket, x.pages[n].where);
   answer.deliver(std::move(reply));
 }
 
@@ -231,10 +231,10 @@ evict_reply node::evict(std::uint32_t i, const evict_request& x) {
 
 void node::flush_shard(std::uint32_t i) {
   auto out = registry(i).take_outbox();
-  for (auto& links : out.links)
-    net_.send(shard(i), shard(links.shard), local, "link", [this, to = links.shard, request = links.request] {
-      if (!registry(to).link(request, world_.now()))
-        world_.fail("a shard refuses child links");
+  for (auto& children : out.children)
+    net_.send(shard(i), shard(children.shard), local, "link", [this, to = children.shard, request = children.request] {
+      if (!registry(to).count_children(request, world_.now()))
+        world_.fail("a shard refuses changes of children");
       flush_shard(to);
     });
   for (const auto& batch : out.slots)

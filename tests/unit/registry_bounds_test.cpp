@@ -151,12 +151,12 @@ TEST_CASE("a release that must find something tells a late caller from one whose
   CHECK(r.release_as(bob) == errc::not_found);
 }
 
-TEST_CASE("what was written under another token is not this one's, even when it is published", "[registry]") {
+TEST_CASE("what was written under another ticket is not this one's, even when it is published", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto pages = one_registry::pages(keys, r.reserve(alice, keys));
-  const auto finish = [&](ticket token) {
-    return codes(r.state.commit({r.space, 0, token, pages, true}, at(0)).value());
+  const auto finish = [&](const ticket& by) {
+    return codes(r.state.commit({r.space, 0, by, pages, true}, at(0)).value());
   };
   CHECK(finish(bob) == std::vector<errc>{errc::not_owner, errc::not_owner});
   CHECK(r.state.abort({r.space, 0, bob, {}, true}, at(0)).error().code == errc::not_found);

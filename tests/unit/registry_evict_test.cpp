@@ -280,36 +280,36 @@ TEST_CASE("children in other shards count, in whatever order they are heard of",
     return key_of(n++);
   };
   const auto mine = next_of(0);
-  const auto foreign = next_of(1);
-  r.save({mine}, 0, {foreign});
+  const auto theirs = next_of(1);
+  r.save({mine}, 0, {theirs});
   auto out = r.state.take_outbox();
-  REQUIRE(out.links.size() == 1);
-  CHECK(out.links[0].shard == 1);
-  CHECK(out.links[0].request.changes.items == std::vector<child_delta>{{foreign, 1}});
+  REQUIRE(out.children.size() == 1);
+  CHECK(out.children[0].shard == 1);
+  CHECK(out.children[0].request.changes.items == std::vector<child_delta>{{theirs, 1}});
 
-  const auto link = [&](const key_digest& key, std::int64_t delta) {
-    return r.state.link({r.space, std::vector<child_delta>{{key, delta}}}, at(0));
+  const auto count = [&](const key_digest& key, std::int64_t delta) {
+    return r.state.count_children({r.space, std::vector<child_delta>{{key, delta}}}, at(0));
   };
-  CHECK(link(mine, 2).has_value());
+  CHECK(count(mine, 2).has_value());
   CHECK(r.evict(1).slots == 0);
-  CHECK(link(mine, -2).has_value());
+  CHECK(count(mine, -2).has_value());
   CHECK(r.evict(1).slots == 1);
   out = r.state.take_outbox();
-  REQUIRE(out.links.size() == 1);
-  CHECK(out.links[0].request.changes.items == std::vector<child_delta>{{foreign, -1}});
+  REQUIRE(out.children.size() == 1);
+  CHECK(out.children[0].request.changes.items == std::vector<child_delta>{{theirs, -1}});
 
   const auto later = next_of(0);
-  CHECK(link(later, -1).has_value());
+  CHECK(count(later, -1).has_value());
   CHECK(r.info(later)->children == -1);
   r.save({later});
   CHECK(r.evict(1).slots == 1); // a negative count does not hold it
-  CHECK(link(later, 1).has_value());
+  CHECK(count(later, 1).has_value());
   CHECK_FALSE(r.info(later).has_value());
   CHECK(r.state.check_invariants() == "");
 
-  CHECK(link({}, 1).error().code == errc::invalid_argument);
-  CHECK(link(later, std::int64_t{1} << 40).error().code == errc::invalid_argument);
-  CHECK(r.state.link({{1, 1}, {}}, at(0)).error().code == errc::unknown_namespace);
+  CHECK(count({}, 1).error().code == errc::invalid_argument);
+  CHECK(count(later, std::int64_t{1} << 40).error().code == errc::invalid_argument);
+  CHECK(r.state.count_children({{1, 1}, {}}, at(0)).error().code == errc::unknown_namespace);
   CHECK(r.state.stats().refused == 3);
 }
 
@@ -319,7 +319,7 @@ TEST_CASE("a ghost that goes while a batch is reserved may be a later key of the
   for (std::uint64_t n = 1; mine.size() < 2; ++n)
     if (shard_of(key_of(n), 2) == 0)
       mine.push_back(key_of(n));
-  must(r.state.link({r.space, std::vector<child_delta>{{mine[1], -1}}}, at(0)));
+  must(r.state.count_children({r.space, std::vector<child_delta>{{mine[1], -1}}}, at(0)));
   REQUIRE(r.info(mine[1])->children == -1);
   r.save(mine, 0, {mine[1], key_digest{}}); // the first is the second's child: its count is 0 for a moment
   CHECK(r.count(mine) == 2);
@@ -410,14 +410,14 @@ TEST_CASE("a ring over two shards is evicted in the end", "[registry]") {
     ++n;
   const auto theirs = key_of(n);
   r.save({mine}, 0, {theirs});
-  must(r.state.link({r.space, std::vector<child_delta>{{theirs, 0}, {mine, 1}}}, at(0)));
+  must(r.state.count_children({r.space, std::vector<child_delta>{{theirs, 0}, {mine, 1}}}, at(0)));
   r.state.take_outbox();
   CHECK(r.state.evict({r.space, 0, 1}, at(100)).value().slots == 0);
   CHECK(r.state.evict({r.space, 0, 1}, at(121)).value().slots == 1);
   // The other shard hears of it, and has a key without children.
   const auto out = r.state.take_outbox();
-  REQUIRE(out.links.size() == 1);
-  CHECK(out.links[0].request.changes.items == std::vector<child_delta>{{theirs, -1}});
+  REQUIRE(out.children.size() == 1);
+  CHECK(out.children[0].request.changes.items == std::vector<child_delta>{{theirs, -1}});
 }
 
 TEST_CASE("of keys written together the last goes first, also if some were there before", "[registry]") {

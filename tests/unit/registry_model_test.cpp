@@ -234,7 +234,7 @@ private:
   duration some_time() { return std::chrono::seconds(1 + below(6)); }
   timestamp now() const { return at(seconds_); }
 
-  /// A path of the tree n → n / 2, from somewhere on, with a foreign key now and then.
+  /// A path of the tree n → n / 2, from somewhere on, with a key of another path now and then.
   keys_t some_path() {
     keys_t keys;
     for (auto n = 1 + below(universe); n > 0 && keys.size() < 5; n /= 2)
@@ -545,7 +545,7 @@ private:
 
   void collect_outbox() {
     const auto out = real_.state.take_outbox();
-    REQUIRE(out.links.empty());
+    REQUIRE(out.children.empty());
     for (const auto& part : out.slots) {
       for (const auto& where : part.publish.slots)
         told_.publish.insert({part.rank, where});

@@ -1,7 +1,7 @@
 // Namespaces and ranks at run time; erasing, clearing, removing; what administrators see.
 
 #include "tests/catch.hpp"
-#include "tests/unit/registry_foreign_support.hpp"
+#include "tests/unit/registry_slot_client_support.hpp"
 
 using namespace troupe;
 using namespace troupe::test;
@@ -19,7 +19,7 @@ const namespace_options automatic{true, true, 4};
 } // namespace
 
 TEST_CASE("a key is complete when every rank that is there now has it", "[registry]") {
-  foreign_registry r(0);
+  slot_client_registry r(0);
   const auto keys = some_keys(1, 3);
   CHECK(code_of(r.begin(keys)) == errc::out_of_range);
   CHECK(r.exists(keys) == codes_t(3, errc::not_found));
@@ -43,11 +43,11 @@ TEST_CASE("a key is complete when every rank that is there now has it", "[regist
 }
 
 TEST_CASE("nothing is complete in a namespace without ranks", "[registry]") {
-  foreign_registry r(0, {.shard = 0, .shard_count = 2});
+  slot_client_registry r(0, {.shard = 0, .shard_count = 2});
   std::uint64_t n = 1;
   while (shard_of(key_of(n), 2) != 0)
     ++n;
-  must(r.state.link({r.space, std::vector<child_delta>{{key_of(n), 1}}}, at(0))); // a key with no page at all
+  must(r.state.count_children({r.space, std::vector<child_delta>{{key_of(n), 1}}}, at(0))); // a key with no page at all
   CHECK(r.exists({key_of(n)}) == codes_t{errc::not_found});
   CHECK(r.state.match({r.space, alice, std::chrono::seconds(1), keys_t{key_of(n)}}, at(0)).value().matched == 0);
   CHECK(r.state.stats().complete_keys == 0);
@@ -55,7 +55,7 @@ TEST_CASE("nothing is complete in a namespace without ranks", "[registry]") {
 }
 
 TEST_CASE("a rank is registered once, with one number of slots", "[registry]") {
-  foreign_registry r(0);
+  slot_client_registry r(0);
   must(r.state.add_rank(r.space, 1, 100));
   r.save(some_keys(1, 2), 1);
   CHECK(code_of(r.state.add_rank(r.space, 1, 100)) == errc::ok);
@@ -73,7 +73,7 @@ TEST_CASE("a rank is registered once, with one number of slots", "[registry]") {
 }
 
 TEST_CASE("ranks of a fixed namespace are there from the beginning, and only learn their slots", "[registry]") {
-  foreign_registry r(2, {}, {false, true, 64}, 10);
+  slot_client_registry r(2, {}, {false, true, 64}, 10);
   const auto keys = some_keys(1, 1);
   r.save(keys, 0);
   CHECK(r.exists(keys) == codes_t{errc::not_found});
@@ -84,7 +84,7 @@ TEST_CASE("ranks of a fixed namespace are there from the beginning, and only lea
 }
 
 TEST_CASE("options make a namespace another one, and are checked", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   CHECK(code_of(r.state.add_namespace(r.spec, automatic)) == errc::ok);
   auto other = automatic;
   other.slot_index = false;
@@ -101,7 +101,7 @@ TEST_CASE("options make a namespace another one, and are checked", "[registry]")
 }
 
 TEST_CASE("pages of all ranks are evicted together, whichever of the ranks is full", "[registry]") {
-  foreign_registry r(3);
+  slot_client_registry r(3);
   const auto keys = some_keys(1, 2);
   const keys_t parents{key_digest{}, keys[0]};
   const auto zero = r.save(keys, 0, 0, parents);
@@ -115,7 +115,7 @@ TEST_CASE("pages of all ranks are evicted together, whichever of the ranks is fu
 }
 
 TEST_CASE("a key that is erased is gone at once, and its children stay", "[registry]") {
-  foreign_registry r(2);
+  slot_client_registry r(2);
   const auto k = some_keys(1, 3);
   const auto slots = r.save(k, 0, 0, chain_parents(k));
   r.save(k, 1, 0, chain_parents(k));
@@ -137,7 +137,7 @@ TEST_CASE("a key that is erased is gone at once, and its children stay", "[regis
 }
 
 TEST_CASE("erasing leaves alone what is being written, and what readers hold is not given back", "[registry]") {
-  foreign_registry r(2);
+  slot_client_registry r(2);
   const auto k = some_keys(1, 2);
   const auto slots = r.save(k, 0);
   const auto given = r.allocate({k[0]}, 1);
@@ -154,7 +154,7 @@ TEST_CASE("erasing leaves alone what is being written, and what readers hold is 
 }
 
 TEST_CASE("a namespace is cleared in bounded parts, on one rank or on all", "[registry]") {
-  foreign_registry r(2, {.max_clear_looks = 10});
+  slot_client_registry r(2, {.max_clear_looks = 10});
   const auto keys = some_keys(1, 25);
   r.save(keys, 0, 0, chain_parents(keys));
   r.save(keys, 1, 0, chain_parents(keys));
@@ -188,7 +188,7 @@ TEST_CASE("a namespace is cleared in bounded parts, on one rank or on all", "[re
 }
 
 TEST_CASE("a namespace is removed in bounded parts, and all its slots come back", "[registry]") {
-  foreign_registry r(1, {.shard = 0, .tick_work = 4, .max_clear_looks = 10});
+  slot_client_registry r(1, {.shard = 0, .tick_work = 4, .max_clear_looks = 10});
   must(r.state.add_namespace(space_of(1, "other")));
   const auto keys = some_keys(1, 25);
   r.save(keys);
@@ -200,7 +200,7 @@ TEST_CASE("a namespace is removed in bounded parts, and all its slots come back"
   for (auto reply = pass(false); reply.value().more; reply = pass(false)) {
     CHECK(code_of(r.state.exists({r.space, all_ranks, keys})) == errc::unknown_namespace);
     CHECK(code_of(r.state.add_namespace(r.spec, automatic)) == errc::busy);
-    CHECK(code_of(r.state.link({r.space, std::vector<child_delta>{{keys[0], 1}}}, at(0))) == errc::ok);
+    CHECK(code_of(r.state.count_children({r.space, std::vector<child_delta>{{keys[0], 1}}}, at(0))) == errc::ok);
     REQUIRE(r.state.check_invariants() == "");
     REQUIRE(++calls < 20);
   }
@@ -216,10 +216,10 @@ TEST_CASE("a namespace is removed in bounded parts, and all its slots come back"
 }
 
 TEST_CASE("a namespace in use is removed only by force, which ends what is open", "[registry]") {
-  foreign_registry r(1, {.tick_work = 4});
+  slot_client_registry r(1, {.tick_work = 4});
   const auto keys = some_keys(1, 9);
   const auto slots = r.save(keys);
-  enum open { lease, token, anonymous, token_plan, anonymous_plan };
+  enum open { lease, ticketed, shared, ticketed_plan, shared_plan };
   const int what = GENERATE(range(0, 5));
   INFO("open: " << what);
   plan_id plan = 0;
@@ -227,14 +227,14 @@ TEST_CASE("a namespace in use is removed only by force, which ends what is open"
   std::size_t more_slots = 0;
   if (what == lease) {
     r.state.match({r.space, alice, std::chrono::seconds(5), keys}, at(0)).value();
-  } else if (what == anonymous) {
+  } else if (what == shared) {
     r.allocate(fresh);
     more_slots = 3;
-  } else if (what == anonymous_plan) {
+  } else if (what == shared_plan) {
     plan = r.begin(fresh).value().plan;
   } else {
     plan = r.state.begin_reserve({r.space, 0, alice, std::chrono::seconds(5), fresh, {}}, at(0)).value().plan;
-    if (what == token) {
+    if (what == ticketed) {
       r.state.finish_reserve(plan, r.fresh_slots(3), at(0)).value();
       more_slots = 3;
     }
@@ -242,7 +242,7 @@ TEST_CASE("a namespace in use is removed only by force, which ends what is open"
   r.given_back();
   CHECK(code_of(r.state.remove_namespace({r.space, false}, at(0))) == errc::busy);
   CHECK(r.exists(keys) == codes_t(9, errc::ok));
-  const bool waits = what == token_plan || what == anonymous_plan;
+  const bool waits = what == ticketed_plan || what == shared_plan;
   for (int i = 0; i < 10; ++i) {
     const auto reply = r.state.remove_namespace({r.space, true}, at(0));
     REQUIRE(r.state.check_invariants() == "");
@@ -266,7 +266,7 @@ TEST_CASE("a namespace in use is removed only by force, which ends what is open"
 }
 
 TEST_CASE("administrators see namespaces, ranks and single keys", "[registry]") {
-  foreign_registry r(2, {}, automatic, 50);
+  slot_client_registry r(2, {}, automatic, 50);
   must(r.state.add_namespace(space_of(1, "other")));
   const auto k = some_keys(1, 3);
   const auto slots = r.save({k[0], k[1]}, 0, 0, {key_digest{}, k[0]});

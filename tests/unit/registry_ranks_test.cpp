@@ -1,6 +1,6 @@
-#include "tests/catch.hpp"
 #include "actors/node/registry/rank_table.hpp"
-#include "tests/unit/registry_foreign_support.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/registry_slot_client_support.hpp"
 
 using namespace troupe;
 using namespace troupe::test;
@@ -39,7 +39,7 @@ TEST_CASE("a rank never gets a second allocator while it has one", "[registry]")
 }
 
 TEST_CASE("a rank that holds nothing can be registered with another number of slots", "[registry]") {
-  foreign_registry r(2, {}, {true, true, 4}, 100);
+  slot_client_registry r(2, {}, {true, true, 4}, 100);
   const auto keys = some_keys(1, 3);
   r.save(keys, 0);
   CHECK(code_of(r.state.add_rank(r.space, 0, 50)) == errc::identity_mismatch);
@@ -93,12 +93,12 @@ TEST_CASE("keys beyond the memory take the places of those that can go, or answe
   std::vector<key_digest> all;
   r.state.for_each_key(r.space, [&](const key_info& x) { all.push_back(x.key); });
   for (std::size_t at = 0; at < all.size(); at += 8000)
-    r.locate(r.next_token(), {all.begin() + static_cast<std::ptrdiff_t>(at),
-                              all.begin() + static_cast<std::ptrdiff_t>(std::min(at + 8000, all.size()))});
+    r.locate(r.next_ticket(), {all.begin() + static_cast<std::ptrdiff_t>(at),
+                               all.begin() + static_cast<std::ptrdiff_t>(std::min(at + 8000, all.size()))});
   r.state.tick(at(0));
   const auto before = how.memory->used();
   for (int i = 0; i < 40; ++i, first += 512) {
-    const auto reply = r.reserve(r.next_token(), some_keys(first, 512));
+    const auto reply = r.reserve(r.next_ticket(), some_keys(first, 512));
     for (const auto code : codes(reply.results))
       CHECK((code == errc::full || code == errc::ok));
     CHECK((i < 39 || codes(reply.results) == std::vector(512, errc::full)));
@@ -119,15 +119,15 @@ TEST_CASE("leases are refused when the memory is used up, and granted when it is
   const auto lasting = memory_budget::lasting_part(how.memory->limit()) - how.memory->used();
   how.memory->take_anyway(lasting);
   CHECK_FALSE(how.memory->has_room(1));
-  CHECK(r.state.locate({r.space, 0, r.next_token(), std::chrono::seconds(10), keys}, at(0)));
+  CHECK(r.state.locate({r.space, 0, r.next_ticket(), std::chrono::seconds(10), keys}, at(0)));
   const auto room = how.memory->limit() - how.memory->used();
   how.memory->take_anyway(room);
-  const auto refused = r.state.locate({r.space, 0, r.next_token(), std::chrono::seconds(10), keys}, at(0));
+  const auto refused = r.state.locate({r.space, 0, r.next_ticket(), std::chrono::seconds(10), keys}, at(0));
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == errc::limit_exceeded);
   CHECK(refused.error().text.find("registry.memory_bytes") != std::string::npos);
   how.memory->give_back(room);
-  CHECK(r.state.locate({r.space, 0, r.next_token(), std::chrono::seconds(10), keys}, at(0)));
+  CHECK(r.state.locate({r.space, 0, r.next_ticket(), std::chrono::seconds(10), keys}, at(0)));
 }
 
 TEST_CASE("a namespace that is removed gives its memory back", "[registry][memory]") {

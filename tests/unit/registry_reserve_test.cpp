@@ -155,7 +155,7 @@ TEST_CASE("a commit that does not fit says why and publishes nothing", "[registr
   r.commit(alice, {pages[0]});
   CHECK(r.commit(bob, {wrong[0]}) == codes_t{errc::stale});
   CHECK(r.state.stats().keys == 1);
-  // A key that another writer has, under a token that is in use for other keys.
+  // A key that another writer has, under a ticket that is in use for other keys.
   const auto mine = r.begin(bob, {keys[1], key_of(9)}).value();
   r.state.finish_reserve(mine.plan, r.fresh_slots(1), at(0)).value();
   CHECK(r.commit(bob, {pages[1]}) == codes_t{errc::not_owner});
@@ -215,7 +215,7 @@ TEST_CASE("slots for a reservation that has ended meanwhile go straight back", "
   SECTION("owner died") {
     r.state.owner_died(alice.owner, at(now));
   }
-  SECTION("and the token is in use again") {
+  SECTION("and the ticket is in use again") {
     r.abort(alice, {});
     const auto next = r.begin(alice, {key_of(5)}).value();
     CHECK(next.what == kind::needs_slots);
@@ -361,9 +361,9 @@ TEST_CASE("keys of another shard are refused", "[registry]") {
   std::uint64_t mine = 1;
   while (!here(key_of(mine)))
     ++mine;
-  std::uint64_t foreign = 1;
-  while (here(key_of(foreign)))
-    ++foreign;
+  std::uint64_t theirs = 1;
+  while (here(key_of(theirs)))
+    ++theirs;
   CHECK(r.begin(alice, {key_of(mine)}).has_value());
-  CHECK(r.begin(bob, {key_of(foreign)}).error().code == errc::invalid_argument);
+  CHECK(r.begin(bob, {key_of(theirs)}).error().code == errc::invalid_argument);
 }

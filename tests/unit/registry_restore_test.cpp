@@ -1,7 +1,7 @@
 // What must survive a restart: the feed of changes, and coming back from it.
 
 #include "tests/catch.hpp"
-#include "tests/unit/registry_foreign_support.hpp"
+#include "tests/unit/registry_slot_client_support.hpp"
 
 #include <algorithm>
 #include <random>
@@ -42,19 +42,19 @@ std::vector<std::string> words(const registry_outbox& out) {
 
 using lines_t = std::vector<std::string>;
 
-stored_page page_of(const foreign_registry& r, std::uint64_t key, slot_ref where, rank_number rank = 0,
+stored_page page_of(const slot_client_registry& r, std::uint64_t key, slot_ref where, rank_number rank = 0,
                     std::uint64_t parent = 0) {
   return {r.space, key_of(key), parent == 0 ? key_digest{} : key_of(parent), where, rank, 0};
 }
 
-codes_t restore(foreign_registry& r, const std::vector<stored_page>& pages) {
+codes_t restore(slot_client_registry& r, const std::vector<stored_page>& pages) {
   return codes(r.state.restore(pages).value());
 }
 
 } // namespace
 
 TEST_CASE("the feed tells what must survive, in order", "[registry]") {
-  foreign_registry r(1, {.change_feed = true});
+  slot_client_registry r(1, {.change_feed = true});
   auto out = r.state.take_outbox();
   CHECK(words(out) == lines_t{"namespace test automatic", "rank 0 of 1000"});
   CHECK(out.sequence == 2);
@@ -81,7 +81,7 @@ TEST_CASE("the feed tells what must survive, in order", "[registry]") {
 }
 
 TEST_CASE("pages are published with the incarnation of their rank, of which the store hears first", "[registry]") {
-  foreign_registry r(1, {.change_feed = true});
+  slot_client_registry r(1, {.change_feed = true});
   r.state.take_outbox();
   must(r.state.add_rank(r.space, 0, 1000, 77));
   must(r.state.add_rank(r.space, 0, 1000, 77));
@@ -96,7 +96,7 @@ TEST_CASE("pages are published with the incarnation of their rank, of which the 
 }
 
 TEST_CASE("a namespace that engines come to know by its name alone is stored as such a one", "[registry]") {
-  foreign_registry r(1, {.change_feed = true});
+  slot_client_registry r(1, {.change_feed = true});
   r.state.take_outbox();
   must(r.state.add_namespace(r.spec, {true, true, 4, namespace_origin::api}));
   CHECK(r.state.take_outbox().changes.empty());
@@ -111,27 +111,27 @@ TEST_CASE("a namespace that engines come to know by its name alone is stored as 
 
 TEST_CASE("restored pages are protected as long as anybody may have been promised", "[registry]") {
   const auto k = some_keys(1, 1);
-  const auto restored = [&](foreign_registry& r) {
+  const auto restored = [&](slot_client_registry& r) {
     const std::vector<stored_page> stored{{r.space, k[0], {}, {3, 5}, 0, 0}};
     REQUIRE(codes(r.state.restore(stored).value()) == codes_t{errc::ok});
     REQUIRE(r.state.restored().has_value());
     r.tick(100);
   };
   SECTION("where engines own the slab") {
-    foreign_registry r(1, {.promised = std::chrono::milliseconds(4900)});
+    slot_client_registry r(1, {.promised = std::chrono::milliseconds(4900)});
     restored(r);
     CHECK(r.evict(1, 104) == 0);
     CHECK(r.evict(1, 105) == 1);
   }
   SECTION("not where an io worker fences") {
-    foreign_registry r(1, {.promised = std::chrono::seconds(5)}, {true, false, 4});
+    slot_client_registry r(1, {.promised = std::chrono::seconds(5)}, {true, false, 4});
     restored(r);
     CHECK(r.evict(1, 100) == 1);
   }
 }
 
 TEST_CASE("a slot that is released late is covered by the number of an earlier change", "[registry]") {
-  foreign_registry r(1, {.change_feed = true});
+  slot_client_registry r(1, {.change_feed = true});
   const auto k = some_keys(1, 1);
   r.save(k);
   r.protect(k, 0, 1000);
@@ -148,7 +148,7 @@ TEST_CASE("a slot that is released late is covered by the number of an earlier c
 }
 
 TEST_CASE("the end of a namespace is one change, and comes first", "[registry]") {
-  foreign_registry r(1, {.max_clear_looks = 2, .change_feed = true});
+  slot_client_registry r(1, {.max_clear_looks = 2, .change_feed = true});
   r.save(some_keys(1, 5));
   r.state.take_outbox();
   CHECK(r.state.remove_namespace({r.space, true}, at(0)).value().more);
@@ -159,7 +159,7 @@ TEST_CASE("the end of a namespace is one change, and comes first", "[registry]")
 }
 
 TEST_CASE("without the feed nothing is told", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   r.erase({key_of(1)});
   r.save(some_keys(1, 2));
   r.evict(1);
@@ -169,7 +169,7 @@ TEST_CASE("without the feed nothing is told", "[registry]") {
 }
 
 TEST_CASE("pages come back in any order, with their children counted", "[registry]") {
-  foreign_registry r(2);
+  slot_client_registry r(2);
   std::vector<stored_page> pages;
   for (std::uint64_t n = 1; n <= 20; ++n)
     for (rank_number rank = 0; rank < 2; ++rank)
@@ -198,22 +198,22 @@ TEST_CASE("pages come back in any order, with their children counted", "[registr
 }
 
 TEST_CASE("children in other shards are told of", "[registry]") {
-  foreign_registry r(1, {.shard = 0, .shard_count = 2});
+  slot_client_registry r(1, {.shard = 0, .shard_count = 2});
   std::uint64_t mine = 1;
   while (shard_of(key_of(mine), 2) != 0)
     ++mine;
-  std::uint64_t foreign = 1;
-  while (shard_of(key_of(foreign), 2) != 1)
-    ++foreign;
-  CHECK(restore(r, {page_of(r, mine, {1, 1}, 0, foreign), page_of(r, foreign, {2, 1})}) ==
+  std::uint64_t theirs = 1;
+  while (shard_of(key_of(theirs), 2) != 1)
+    ++theirs;
+  CHECK(restore(r, {page_of(r, mine, {1, 1}, 0, theirs), page_of(r, theirs, {2, 1})}) ==
         codes_t{errc::ok, errc::invalid_argument});
   const auto out = r.state.take_outbox();
-  REQUIRE(out.links.size() == 1);
-  CHECK(out.links[0].request.changes.items == std::vector<child_delta>{{key_of(foreign), 1}});
+  REQUIRE(out.children.size() == 1);
+  CHECK(out.children[0].request.changes.items == std::vector<child_delta>{{key_of(theirs), 1}});
 }
 
 TEST_CASE("a slot that two keys claim is nobody's, whatever their generations and however many come", "[registry]") {
-  foreign_registry r(1, {.change_feed = true});
+  slot_client_registry r(1, {.change_feed = true});
   r.state.take_outbox();
   std::vector<stored_page> claims{page_of(r, 1, {4, 5}, 0, 9), page_of(r, 2, {4, 6}, 0, 1), page_of(r, 3, {4, 6})};
   const auto order = GENERATE(range(0, 6));
@@ -236,7 +236,7 @@ TEST_CASE("a slot that two keys claim is nobody's, whatever their generations an
 }
 
 TEST_CASE("what cannot be right is not restored", "[registry]") {
-  foreign_registry r(1, {}, {true, true, 4}, 10);
+  slot_client_registry r(1, {}, {true, true, 4}, 10);
   auto elsewhere = page_of(r, 1, {1, 1});
   elsewhere.space = {7, 7};
   CHECK(restore(r, {page_of(r, 1, {10, 1}), page_of(r, 1, {1, 1}, 3), page_of(r, 8, {1, 1}), page_of(r, 1, {2, 0}),
@@ -255,7 +255,7 @@ TEST_CASE("what cannot be right is not restored", "[registry]") {
 }
 
 TEST_CASE("a page that loses its slot to another shard is dropped", "[registry]") {
-  foreign_registry r(1, {.change_feed = true});
+  slot_client_registry r(1, {.change_feed = true});
   restore(r, {page_of(r, 1, {4, 5}), page_of(r, 2, {5, 5}, 0, 1)});
   r.state.take_outbox();
   const std::vector<slot_ref> lost{{5, 5}, {4, 4}, {5, 5}, {6, 1}, {100000, 1}};
@@ -271,7 +271,7 @@ TEST_CASE("a page that loses its slot to another shard is dropped", "[registry]"
 }
 
 TEST_CASE("a shard that was restored serves as any other", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   r.granted[0] = 500;
   restore(r, {page_of(r, 1, {4, 5}), page_of(r, 2, {5, 5}, 0, 1)});
   r.state.restored().value();

@@ -25,7 +25,7 @@ constexpr std::uint32_t slots_per_rank = 40;
 class cluster {
 public:
   /// With `fifo`, messages between two parties stay in order, as between actors; without, only those that carry slots
-  /// do, and links between shards arrive in any order.
+  /// do, and changes of children between shards arrive in any order.
   cluster(std::uint32_t seed, bool fifo) : random_(seed), fifo_(fifo), spec_(space_of(ranks)), space_(spec_.id()) {
     for (std::uint32_t s = 0; s < shards; ++s) {
       registries_.push_back(std::make_unique<registry_state>(
@@ -47,7 +47,7 @@ public:
     case 1:
       return load();
     case 10:
-      return save_without_token();
+      return save_as_slot_client();
     case 11:
       return load_without_lease();
     case 2:
@@ -185,10 +185,10 @@ private:
   void save() {
     const auto keys = some_path();
     const auto parents = chain_parents(keys);
-    const auto token = next_ticket();
+    const auto ticket = next_ticket();
     for (rank_number rank = 0; rank < ranks; ++rank)
       for (std::uint32_t s = 0; s < shards; ++s) {
-        reserve_request request{space_, rank, token, std::chrono::seconds(5), {}, {}};
+        reserve_request request{space_, rank, ticket, std::chrono::seconds(5), {}, {}};
         for (std::size_t i = 0; i < keys.size(); ++i)
           if (shard_of(keys[i], shards) == s) {
             request.keys.items.push_back(keys[i]);
@@ -224,9 +224,9 @@ private:
     flush_shard(s);
     if (!reply)
       return;
-    if (request.token.owner == 0)
-      return write_without_token(s, request, *reply);
-    finish_request finish{space_, request.rank, request.token, {}};
+    if (request.ticket.owner == 0)
+      return write_as_slot_client(s, request, *reply);
+    finish_request finish{space_, request.rank, request.ticket, {}};
     for (std::size_t i = 0; i < request.keys.size(); ++i)
       if (reply->results[i].code() == errc::ok)
         finish.pages.items.push_back({request.keys[i], reply->results[i].where});
@@ -245,7 +245,7 @@ private:
     });
   }
 
-  void save_without_token() {
+  void save_as_slot_client() {
     const auto keys = some_path();
     const auto parents = chain_parents(keys);
     const auto rank = static_cast<rank_number>(below(ranks));
@@ -266,13 +266,13 @@ private:
         if (plan.what == reserve_plan::kind::needs_slots)
           take(s, request, plan);
         else if (plan.what == reserve_plan::kind::answered)
-          write_without_token(s, request, plan.reply);
+          write_as_slot_client(s, request, plan.reply);
       });
     }
   }
 
   /// The slots that were told are this writer's, and perhaps others', until it is done or its time is over.
-  void write_without_token(std::uint32_t s, const reserve_request& request, const reserve_reply& reply) {
+  void write_as_slot_client(std::uint32_t s, const reserve_request& request, const reserve_reply& reply) {
     const auto fate = below(8); // some never come back
     if (fate > 0)
       send(party(303, 1), party(0, s), [this, s, request, reply, fate, until = seconds_ + 5] {
@@ -413,12 +413,12 @@ private:
             REQUIRE(code == errc::ok);
         flush_allocator(part.rank);
       });
-    for (const auto& links : out.links) {
+    for (const auto& children : out.children) {
       // A channel of its own for each message, if they may overtake each other.
-      const auto from = fifo_ ? party(0, s) : party(1000, ++links_sent_);
-      send(from, party(0, links.shard), [this, links] {
-        must(registries_[links.shard]->link(links.request, now()));
-        flush_shard(links.shard);
+      const auto from = fifo_ ? party(0, s) : party(1000, ++children_sent_);
+      send(from, party(0, children.shard), [this, children] {
+        must(registries_[children.shard]->count_children(children.request, now()));
+        flush_shard(children.shard);
       });
     }
   }
@@ -499,7 +499,7 @@ private:
   std::int64_t seconds_ = 0;
   std::uint64_t sequence_ = 0;
   std::uint64_t takes_ = 0;
-  std::uint32_t links_sent_ = 0;
+  std::uint32_t children_sent_ = 0;
   std::uint64_t waiting_ = 0;
   std::uint64_t committed_ = 0;
   std::uint64_t confirmed_ = 0;

@@ -80,15 +80,15 @@ struct one_registry {
     return slots;
   }
 
-  result<reserve_plan> begin(ticket token, const keys_t& keys, rank_number rank = 0, keys_t parents = {},
+  result<reserve_plan> begin(ticket by, const keys_t& keys, rank_number rank = 0, keys_t parents = {},
                              std::int64_t now = 0, std::int64_t seconds = 10) {
-    return state.begin_reserve({space, rank, token, std::chrono::seconds(seconds), keys, std::move(parents)}, at(now));
+    return state.begin_reserve({space, rank, by, std::chrono::seconds(seconds), keys, std::move(parents)}, at(now));
   }
 
   /// Begins and finishes.
-  reserve_reply reserve(ticket token, const keys_t& keys, rank_number rank = 0, keys_t parents = {},
-                        std::int64_t now = 0, std::int64_t seconds = 10) {
-    auto plan = begin(token, keys, rank, std::move(parents), now, seconds).value();
+  reserve_reply reserve(ticket by, const keys_t& keys, rank_number rank = 0, keys_t parents = {}, std::int64_t now = 0,
+                        std::int64_t seconds = 10) {
+    auto plan = begin(by, keys, rank, std::move(parents), now, seconds).value();
     if (plan.what == reserve_plan::kind::answered)
       return plan.reply;
     return state.finish_reserve(plan.plan, fresh_slots(plan.slots_needed), at(now)).value();
@@ -102,19 +102,19 @@ struct one_registry {
     return out;
   }
 
-  std::vector<errc> commit(ticket token, std::vector<page_ref> what, rank_number rank = 0, std::int64_t now = 0) {
-    return codes(state.commit({space, rank, token, std::move(what)}, at(now)).value());
+  std::vector<errc> commit(ticket by, std::vector<page_ref> what, rank_number rank = 0, std::int64_t now = 0) {
+    return codes(state.commit({space, rank, by, std::move(what)}, at(now)).value());
   }
 
-  std::vector<errc> abort(ticket token, std::vector<page_ref> what, rank_number rank = 0, std::int64_t now = 0) {
-    return codes(state.abort({space, rank, token, std::move(what)}, at(now)).value());
+  std::vector<errc> abort(ticket by, std::vector<page_ref> what, rank_number rank = 0, std::int64_t now = 0) {
+    return codes(state.abort({space, rank, by, std::move(what)}, at(now)).value());
   }
 
   /// Reserves and commits on one rank; returns the pages.
   std::vector<page_ref> save(const keys_t& keys, rank_number rank = 0, keys_t parents = {}, std::int64_t now = 0) {
-    const auto token = next_token();
-    const auto saved = pages(keys, reserve(token, keys, rank, std::move(parents), now));
-    commit(token, saved, rank, now);
+    const auto by = next_ticket();
+    const auto saved = pages(keys, reserve(by, keys, rank, std::move(parents), now));
+    commit(by, saved, rank, now);
     return saved;
   }
 
@@ -124,7 +124,7 @@ struct one_registry {
 
   /// Matches without leaving a lease behind.
   std::uint32_t count(const keys_t& keys, std::int64_t now = 0) {
-    const auto lease = next_token();
+    const auto lease = next_ticket();
     const auto n = match(lease, keys, now);
     release(lease, 0, now);
     return n;
@@ -151,7 +151,7 @@ struct one_registry {
     return out;
   }
 
-  ticket next_token() { return {99, ++sequence}; }
+  ticket next_ticket() { return {99, ++sequence}; }
 
   /// The part of the outbox that is for one rank; empty if there is none.
   static slots_to_allocator for_rank(const registry_outbox& out, rank_number rank) {

@@ -49,7 +49,7 @@ private:
     std::vector<key_digest> keys;
   };
   /// The states number their tickets as they number their tasks.
-  started_task& task_of(const ticket& token) { return tasks_.at(token.sequence); }
+  started_task& task_of(const ticket& name) { return tasks_.at(name.sequence); }
 
   std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
   bool one_in(std::uint32_t n) { return below(n) == 0; }
@@ -73,21 +73,21 @@ private:
     // A reservation names the ticket of its task; so does all that follows.
     auto reserves = saver_.take<save_reserve>();
     REQUIRE_FALSE(reserves.empty());
-    auto& t = tasks_[reserves.front().request.token.sequence];
+    auto& t = tasks_[reserves.front().request.ticket.sequence];
     t.tag = work.tag;
     t.keys = work.keys.items;
-    by_id_[*id] = reserves.front().request.token.sequence;
+    by_id_[*id] = reserves.front().request.ticket.sequence;
     for (auto& x : reserves)
       reserves_.push_back(std::move(x));
     for (const auto& key : t.keys)
-      owner_of_[key] = reserves.front().request.token.sequence;
+      owner_of_[key] = reserves.front().request.ticket.sequence;
   }
 
   void cancel() {
     const std::uint64_t tag = 1 + below(6);
     saver_.state.cancel(std::vector{tag, std::uint64_t{77}}, t0);
-    for (auto& [token, t] : tasks_)
-      t.cancelled |= t.tag == tag && !answered_.contains(token);
+    for (auto& [name, t] : tasks_)
+      t.cancelled |= t.tag == tag && !answered_.contains(name);
   }
 
   /// Takes what the state has to say, and checks what can be checked at once.
@@ -102,7 +102,7 @@ private:
     for (auto& x : saver_.take<save_write>())
       writes_.push_back(std::move(x));
     for (auto& x : saver_.take<save_commit>()) {
-      auto& t = task_of(x.request.token);
+      auto& t = task_of(x.request.ticket);
       for (const auto& page : x.request.pages) {
         CHECK_FALSE(t.unsafe.contains(page.key));
         CHECK_FALSE(slots_.at(page.where.slot).aborted);
@@ -119,9 +119,9 @@ private:
       aborts_.push_back(std::move(x));
     }
     for (const auto& x : saver_.take<task_finished>()) {
-      const auto token = by_id_.at(x.task);
-      CHECK(answered_.insert(token).second);
-      const auto& t = tasks_.at(token);
+      const auto sequence = by_id_.at(x.task);
+      CHECK(answered_.insert(sequence).second);
+      const auto& t = tasks_.at(sequence);
       const auto codes = results_of(x.result);
       REQUIRE(codes.size() == t.keys.size());
       for (std::size_t i = 0; i < codes.size(); ++i) {
@@ -164,14 +164,14 @@ private:
     reserve_reply reply;
     for (const auto& key : x.request.keys) {
       // The same ticket gets the first answer.
-      auto known = grants_.find({x.request.token, key});
+      auto known = grants_.find({x.request.ticket, key});
       if (known == grants_.end()) {
         location granted{{static_cast<slot_number>(slots_.size()), 7}, 0};
         if (one_in(10))
           granted = {{}, static_cast<std::uint32_t>(errc::busy)};
         else
           slots_[granted.where.slot] = {};
-        known = grants_.emplace(std::pair(x.request.token, key), granted).first;
+        known = grants_.emplace(std::pair(x.request.ticket, key), granted).first;
       }
       reply.results.items.push_back(known->second);
     }
@@ -212,7 +212,7 @@ private:
       return;
     }
     for (const auto& page : x.request.pages)
-      task_of(x.request.token).committed.insert(page.key);
+      task_of(x.request.ticket).committed.insert(page.key);
     saver_.committed(x);
   }
 

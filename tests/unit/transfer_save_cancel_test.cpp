@@ -63,7 +63,7 @@ TEST_CASE("save: cancelled while it reserves, it gives back what it is granted",
   SECTION("the answer is lost: it is asked for again, so that the slots do not wait for their time to run out") {
     s.state.on_reserve(reserve.call, no_answer(), t0);
     const auto again = s.one<save_reserve>();
-    CHECK(again.request.token == reserve.request.token);
+    CHECK(again.request.ticket == reserve.request.ticket);
     CHECK(again.request.keys == reserve.request.keys);
     SECTION("and comes") {
       s.grant(again);

@@ -19,7 +19,7 @@ TEST_CASE("save: a lost answer of the registry is asked for again, with the same
   const auto second = s.one<save_reserve>();
   CHECK(second.call != first.call);
   CHECK(second.shard == first.shard);
-  CHECK(second.request.token == first.request.token);
+  CHECK(second.request.ticket == first.request.ticket);
   CHECK(second.request.keys == first.request.keys);
   CHECK(second.request.parents == first.request.parents);
   s.grant(first); // the first answer after all: too late, the second one counts
@@ -31,7 +31,7 @@ TEST_CASE("save: a lost answer of the registry is asked for again, with the same
   const auto commit = s.one<save_commit>();
   s.state.on_commit(commit.call, no_answer(), t0 + 600 * ms);
   const auto again = s.one<save_commit>();
-  CHECK(again.request.token == commit.request.token);
+  CHECK(again.request.ticket == commit.request.ticket);
   CHECK(again.request.pages == commit.request.pages);
   CHECK(s.take<task_finished>().empty());
   s.committed(again, t0 + 700 * ms);
@@ -77,7 +77,7 @@ TEST_CASE("save: the deadline ends a task in each phase, and its slots are given
     s.grant(reserve, late);
     CHECK(s.take<save_gather>().empty());
     const auto abort = s.one<save_abort>();
-    CHECK(abort.request.token == reserve.request.token);
+    CHECK(abort.request.ticket == reserve.request.ticket);
     CHECK(abort.request.pages.items == std::vector<page_ref>{{key(0), {0, 7}}, {key(1), {1, 7}}});
     s.aborted(abort);
   }
@@ -190,7 +190,7 @@ TEST_CASE("save: the loss of the node ends all tasks, and late answers find noth
   s.state.bind(node);
   REQUIRE(s.state.start(test_task(2, 500), t0));
   const auto reserve = s.one<save_reserve>();
-  CHECK(reserve.request.token.owner == 78);
+  CHECK(reserve.request.ticket.owner == 78);
   s.grant(reserves[0]);
   s.gathered(gathers[0]);
   s.written(writes[0]);

@@ -21,7 +21,7 @@ TEST_CASE("save: reserve, gather, write, commit, and only then saved", "[save_st
   const auto reserve = s.one<save_reserve>();
   CHECK(reserve.request.space == test_space);
   CHECK(reserve.request.rank == 3);
-  CHECK(reserve.request.token.owner == 77);
+  CHECK(reserve.request.ticket.owner == 77);
   CHECK(reserve.request.keys == work.keys);
   CHECK(reserve.request.parents.items == std::vector<key_digest>{work.parent, work.keys[0], work.keys[1]});
   CHECK(reserve.request.expires_in >= work.deadline);
@@ -56,7 +56,7 @@ TEST_CASE("save: reserve, gather, write, commit, and only then saved", "[save_st
   CHECK(s.state.free_buffers() == 8);
 
   const auto commit = s.one<save_commit>();
-  CHECK(commit.request.token == reserve.request.token);
+  CHECK(commit.request.ticket == reserve.request.ticket);
   CHECK(commit.request.pages.size() == 3);
   CHECK(commit.request.pages[2] == page_ref{work.keys[2], {2, 7}});
   CHECK(s.take<task_finished>().empty());
@@ -144,7 +144,7 @@ TEST_CASE("save: keys go to their shards, with their parents", "[save_state]") {
   REQUIRE(reserves.size() == shards);
   std::size_t keys = 0;
   for (const auto& x : reserves) {
-    CHECK(x.request.token == reserves[0].request.token);
+    CHECK(x.request.ticket == reserves[0].request.ticket);
     REQUIRE(x.request.parents.size() == x.request.keys.size());
     for (std::size_t i = 0; i < x.request.keys.size(); ++i) {
       CHECK(shard_of(x.request.keys[i], shards) == x.shard);
@@ -248,7 +248,7 @@ TEST_CASE("save: tasks share the buffers in order of arrival", "[save_state]") {
   REQUIRE(s.state.start(test_task(1, 200), t0));
   const auto reserves = s.take<save_reserve>();
   REQUIRE(reserves.size() == 3);
-  CHECK(reserves[0].request.token != reserves[1].request.token);
+  CHECK(reserves[0].request.ticket != reserves[1].request.ticket);
   for (auto i = reserves.rbegin(); i != reserves.rend(); ++i)
     s.grant(*i);
   // The last task was granted first and has its buffer; the others come in order of arrival as buffers come free.

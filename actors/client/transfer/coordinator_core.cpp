@@ -29,7 +29,7 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
     return fail(errc::limit_exceeded, std::to_string(open_) + " tasks are under way, which is the limit: wait for one");
   auto& t = tasks_[++last_task_];
   t.id = last_task_;
-  t.token = make_ticket(binding_.owner, binding_.ticket_stream, ++last_ticket_);
+  t.ticket = make_ticket(binding_.owner, binding_.ticket_stream, ++last_ticket_);
   t.parent = work.parent;
   t.tag = work.tag;
   t.ready_event = work.ready_event;

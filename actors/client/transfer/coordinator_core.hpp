@@ -126,7 +126,7 @@ protected:
 
   struct task {
     task_id id = 0;
-    ticket token;
+    troupe::ticket ticket;
     key_digest parent;
     std::uint64_t tag = 0;
     std::uint64_t ready_event = 0;

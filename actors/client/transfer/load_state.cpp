@@ -38,7 +38,7 @@ result<task_id> load_state::start(const transfer_task& work, timestamp now) {
 void load_state::send_locate(task& t, std::vector<std::uint32_t> positions, std::uint32_t shard, std::uint32_t attempt,
                              timestamp now) {
   const auto lease_for = std::min(binding().lease_max, (t.deadline - now) + std::chrono::seconds(5));
-  load_locate effect{0, shard, {options().space, options().rank, t.token, lease_for, {}}};
+  load_locate effect{0, shard, {options().space, options().rank, t.ticket, lease_for, {}}};
   for (const auto i : positions)
     effect.request.keys.items.push_back(t.pages[i].key);
   effect.call = begin_call(t, phase::registry, now, std::move(positions), {}, shard, attempt);
@@ -173,7 +173,7 @@ void load_state::send_invalidate(task& t, const std::vector<bad_page>& bad, time
 void load_state::conclude(task& t, timestamp now) {
   if (t.unresolved == 0 && t.calls == 0)
     for (const auto shard : std::exchange(t.leased_shards, {})) {
-      load_release effect{0, shard, {options().space, t.token, 0}};
+      load_release effect{0, shard, {options().space, t.ticket, 0}};
       effect.call = begin_call(t, phase::finish, now, {}, {}, shard);
       outbox_.emplace_back(std::move(effect));
     }

@@ -280,42 +280,42 @@ void metadata_service::renew(const namespace_id& space, const ticket& lease, dur
   ask_parts<void>(system_, *shards_, std::move(then), no_lease, renew_request{space, lease, lease_for});
 }
 
-void metadata_service::reserve(const namespace_id& space, rank_number rank, const ticket& token, duration expires_in,
-                               std::vector<key_digest> keys, std::vector<key_digest> parents,
+void metadata_service::reserve(const namespace_id& space, rank_number rank, const ticket& reservation,
+                               duration expires_in, std::vector<key_digest> keys, std::vector<key_digest> parents,
                                callback<locations> then) const {
   if (refuse_writer(space, then))
     return;
   split<reserve_reply>(system_, *shards_, std::move(keys), std::move(then), [&](auto part, const positions& where) {
-    return reserve_request{space, rank, token, expires_in, std::move(part), part_of(parents, where)};
+    return reserve_request{space, rank, reservation, expires_in, std::move(part), part_of(parents, where)};
   });
 }
 
-void metadata_service::commit(const namespace_id& space, rank_number rank, const ticket& token,
+void metadata_service::commit(const namespace_id& space, rank_number rank, const ticket& reservation,
                               std::vector<page_ref> pages, callback<codes> then) const {
   if (refuse_writer(space, then))
     return;
   split<finish_reply>(
       system_, *shards_, std::move(pages), std::move(then),
       [&](auto part, const positions&) {
-        return finish_request{space, rank, token, std::move(part), true};
+        return finish_request{space, rank, reservation, std::move(part), true};
       },
       commit_atom_v);
 }
 
-void metadata_service::abort(const namespace_id& space, rank_number rank, const ticket& token,
+void metadata_service::abort(const namespace_id& space, rank_number rank, const ticket& reservation,
                              std::vector<page_ref> pages, callback<codes> then) const {
   if (refuse_writer(space, then))
     return;
-  if (pages.empty()) // all that the token has, wherever
+  if (pages.empty()) // all that the ticket has, wherever
     return ask_parts<finish_reply>(
         system_, *shards_,
         [then = std::move(then)](const result<void>& ended) { then(ended.map([] { return codes{}; })); },
-        "nothing is reserved under this token: it was aborted, ran out, or is another caller's", abort_atom_v,
-        finish_request{space, rank, token, {}, true});
+        "nothing is reserved under this ticket: it was aborted, ran out, or is another caller's", abort_atom_v,
+        finish_request{space, rank, reservation, {}, true});
   split<finish_reply>(
       system_, *shards_, std::move(pages), std::move(then),
       [&](auto part, const positions&) {
-        return finish_request{space, rank, token, std::move(part)};
+        return finish_request{space, rank, reservation, std::move(part)};
       },
       abort_atom_v);
 }

@@ -48,20 +48,20 @@ public:
   /// Erases everything, call by call; answers how many pages were live.
   void clear(const namespace_id& space, rank_number rank, callback<std::uint64_t> then) const;
 
-  // With tokens and leases.
+  // With tickets and leases.
 
   void locate(const namespace_id& space, rank_number rank, const ticket& lease, duration lease_for,
               const lease_bounds& bounds, std::vector<key_digest> keys, callback<locations> then) const;
   /// Gives a lease back on all shards. not_found where none of them knows it, nor did lately.
   void release(const namespace_id& space, const ticket& lease, callback<void> then) const;
   void renew(const namespace_id& space, const ticket& lease, duration lease_for, callback<void> then) const;
-  void reserve(const namespace_id& space, rank_number rank, const ticket& token, duration expires_in,
+  void reserve(const namespace_id& space, rank_number rank, const ticket& reservation, duration expires_in,
                std::vector<key_digest> keys, std::vector<key_digest> parents, callback<locations> then) const;
-  /// What was written under another token is not_owner.
-  void commit(const namespace_id& space, rank_number rank, const ticket& token, std::vector<page_ref> pages,
+  /// What was written under another ticket is not_owner.
+  void commit(const namespace_id& space, rank_number rank, const ticket& reservation, std::vector<page_ref> pages,
               callback<codes> then) const;
-  /// Without pages: all that the token has, and not_found where no shard knows it, nor did lately.
-  void abort(const namespace_id& space, rank_number rank, const ticket& token, std::vector<page_ref> pages,
+  /// Without pages: all that the ticket has, and not_found where no shard knows it, nor did lately.
+  void abort(const namespace_id& space, rank_number rank, const ticket& reservation, std::vector<page_ref> pages,
              callback<codes> then) const;
 
   /// The longest prefix that is complete on all shards, held by the lease; what was leased beyond it, or before a shard

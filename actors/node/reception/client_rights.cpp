@@ -45,11 +45,11 @@ result<void> client_rights::may(const renew_request& x) const {
 }
 
 result<void> client_rights::may(const reserve_request& x) const {
-  return check(x.token.owner, x.space, std::max(x.keys.size(), x.parents.size()));
+  return check(x.ticket.owner, x.space, std::max(x.keys.size(), x.parents.size()));
 }
 
 result<void> client_rights::may(const finish_request& x) const {
-  return check(x.token.owner, x.space, x.pages.size());
+  return check(x.ticket.owner, x.space, x.pages.size());
 }
 
 result<void> client_rights::may(const invalidate_request& x) const {

@@ -182,7 +182,7 @@ void key_space::change_children(const key_digest& parent, std::int64_t delta) {
   if (target == shard_)
     add_children(parent, delta);
   else
-    outbox_.link(target, {parent, delta});
+    outbox_.count_children(target, {parent, delta});
 }
 
 bool key_space::add_children(const key_digest& key, std::int64_t delta) {

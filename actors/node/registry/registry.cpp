@@ -14,7 +14,7 @@ constexpr auto tick_interval = std::chrono::milliseconds(200);
 /// How long an allocator may wait for evicted slots before a reservation is answered with what there is.
 constexpr auto take_time = std::chrono::seconds(2);
 
-/// For how many others, one after the other, a request without a token waits before keys under way are busy.
+/// For how many others, one after the other, a request of a slot client waits before keys under way are busy.
 constexpr int max_waits = 4;
 
 constexpr std::size_t samples_max = 1024;
@@ -106,10 +106,10 @@ registry::behavior_type registry::make_behavior() {
       [this](const invalidate_request& x) {
         return serve_change(request_kind::invalidate, x.pages.size(), [&](timestamp t) { return invalidate(x, t); });
       },
-      [this](const link_request& x) -> caf::result<void> {
-        const auto linked = state_.link(x, now());
+      [this](const children_request& x) -> caf::result<void> {
+        const auto counted = state_.count_children(x, now());
         flush();
-        return to_caf(linked);
+        return to_caf(counted);
       },
       [this](const evict_request& x) {
         return serve_change(request_kind::evict, x.wanted, [&](timestamp t) { return state_.evict(x, t); });
@@ -231,7 +231,7 @@ caf::result<reserve_reply> registry::reserve(const reserve_request& wanted) {
   auto promise = make_response_promise();
   plans_[plan->plan].push_back(promise);
   if (plan->what == reserve_plan::kind::needs_slots)
-    take_slots(plan->plan, wanted.space, wanted.rank, wanted.token, plan->slots_needed);
+    take_slots(plan->plan, wanted.space, wanted.rank, wanted.ticket, plan->slots_needed);
   return promise;
 }
 
@@ -261,7 +261,7 @@ void registry::go_on(const allocate_request& wanted, result<reserve_plan> plan, 
   }
 }
 
-void registry::take_slots(plan_id plan, const namespace_id& space, rank_number rank, const ticket& token,
+void registry::take_slots(plan_id plan, const namespace_id& space, rank_number rank, const ticket& name,
                           std::uint32_t count) {
   const auto* slots = allocators_.find(space, rank);
   if (slots == nullptr) {
@@ -270,7 +270,7 @@ void registry::take_slots(plan_id plan, const namespace_id& space, rank_number r
   }
   // Answered within `take_time` or a little more. Not given up before: slots in an answer that nobody takes would be
   // lost for good.
-  request(*slots, caf::infinite, take_atom_v, token, count, duration(take_time))
+  request(*slots, caf::infinite, take_atom_v, name, count, duration(take_time))
       .then([this, plan](const take_reply& reply) { granted(plan, reply.slots.items); },
             [this, plan](const caf::error& e) {
               log::get("registry")->warn("no slots from an allocator: {}", to_string(from_caf(e)));
@@ -347,12 +347,13 @@ void registry::flush() {
   auto out = state_.take_outbox();
   // Before the slots: an allocator that has a slot back may ask the other shards for more, and they must know by then
   // which of their keys have no children any more.
-  for (auto& links : out.links)
-    if (links.shard < shards_.size())
-      request(shards_[links.shard], caf::infinite, std::move(links.request))
+  for (auto& children : out.children)
+    if (children.shard < shards_.size())
+      request(shards_[children.shard], caf::infinite, std::move(children.request))
           .then([] {},
                 [](const caf::error& e) {
-                  log::get("registry")->error("another shard did not take child links: {}", to_string(from_caf(e)));
+                  log::get("registry")
+                      ->error("another shard did not take changes of children: {}", to_string(from_caf(e)));
                 });
   if (!journal_) {
     for (const auto& batch : out.slots)

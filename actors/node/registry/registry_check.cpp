@@ -219,14 +219,14 @@ std::string registry_state::check_reservations() const {
       const auto& page = reservations_.page(r.pages[i]);
       const auto cell = spaces_[r.name.space]->table().page(page.entry, r.name.rank);
       if (page.owner != at || page.page != i || !cell.has_token() || cell.record() != r.pages[i])
-        wrong = "reservation " + name_of(r.name.token) + ": page " + number(i) + " is not reserved for it";
+        wrong = "reservation " + name_of(r.name.ticket) + ": page " + number(i) + " is not reserved for it";
       if ((page.where.generation != 0) != (r.state == reservation::phase::open))
-        wrong = "reservation " + name_of(r.name.token) + ": page " + number(i) + " has a slot too early or none";
+        wrong = "reservation " + name_of(r.name.ticket) + ": page " + number(i) + " has a slot too early or none";
     }
     listed += open;
     if (open != r.open_pages || open == 0 || r.state == reservation::phase::dropped)
       wrong =
-          "reservation " + name_of(r.name.token) + " counts " + number(r.open_pages) + " pages, has " + number(open);
+          "reservation " + name_of(r.name.ticket) + " counts " + number(r.open_pages) + " pages, has " + number(open);
   });
   std::uint64_t marked = 0;
   for (const auto& space : spaces_)

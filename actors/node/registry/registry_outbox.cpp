@@ -18,27 +18,27 @@ slots_to_allocator& outbox_collector::of_rank(rank_number rank) {
   return pending_.slots[at];
 }
 
-void outbox_collector::link(std::uint32_t shard, child_delta change) {
-  if (!links_)
+void outbox_collector::count_children(std::uint32_t shard, child_delta change) {
+  if (!tells_shards_)
     return;
   auto& at = shard_at_[shard];
-  if (at == nowhere || pending_.links[at].request.changes.size() >= link_changes_max) {
-    at = static_cast<std::uint32_t>(pending_.links.size());
-    pending_.links.push_back({shard, {space_, {}}});
+  if (at == nowhere || pending_.children[at].request.changes.size() >= child_changes_max) {
+    at = static_cast<std::uint32_t>(pending_.children.size());
+    pending_.children.push_back({shard, {space_, {}}});
   }
-  pending_.links[at].request.changes.items.push_back(change);
+  pending_.children[at].request.changes.items.push_back(change);
 }
 
 void outbox_collector::drain_into(registry_outbox& out) {
   for (const auto& x : pending_.slots)
     rank_at_[x.rank] = nowhere;
-  for (const auto& x : pending_.links)
+  for (const auto& x : pending_.children)
     shard_at_[x.shard] = nowhere;
   std::move(pending_.slots.begin(), pending_.slots.end(), std::back_inserter(out.slots));
-  std::move(pending_.links.begin(), pending_.links.end(), std::back_inserter(out.links));
+  std::move(pending_.children.begin(), pending_.children.end(), std::back_inserter(out.children));
   std::move(pending_.changes.begin(), pending_.changes.end(), std::back_inserter(out.changes));
   pending_.slots.clear();
-  pending_.links.clear();
+  pending_.children.clear();
   pending_.changes.clear();
 }
 

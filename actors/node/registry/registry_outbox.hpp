@@ -29,9 +29,9 @@ struct slots_to_allocator {
 
 /// What another shard is to be told. Deltas between two shards should arrive in the order they were sent; if they do
 /// not, counts are still exact once all have arrived.
-struct links_to_shard {
+struct children_in_shard {
   std::uint32_t shard = 0;
-  link_request request;
+  children_request request;
 };
 
 struct namespace_added {
@@ -76,12 +76,12 @@ using registry_change = std::variant<namespace_added, namespace_removed, rank_ad
 /// wait in the order in which they were taken. Links wait for nothing; they are not stored.
 struct registry_outbox {
   std::vector<slots_to_allocator> slots;
-  std::vector<links_to_shard> links;
+  std::vector<children_in_shard> children;
   std::vector<registry_change> changes;
   /// Number of the last change so far, in this or an earlier outbox; changes are counted from 1.
   std::uint64_t sequence = 0;
 
-  bool empty() const noexcept { return slots.empty() && links.empty() && changes.empty(); }
+  bool empty() const noexcept { return slots.empty() && children.empty() && changes.empty(); }
 };
 
 /// Collects the outbox of one namespace.
@@ -95,7 +95,7 @@ public:
   void unused(rank_number rank, slot_ref where) { of_rank(rank).unused.slots.items.push_back(where); }
   void release(rank_number rank, slot_ref where) { of_rank(rank).release.slots.items.push_back(where); }
   void suspect(rank_number rank, slot_ref where) { of_rank(rank).suspect.slots.items.push_back(where); }
-  void link(std::uint32_t shard, child_delta change);
+  void count_children(std::uint32_t shard, child_delta change);
 
   bool feeds() const noexcept { return feed_; }
   void change(registry_change what) {
@@ -106,7 +106,7 @@ public:
   /// The namespace ends: slots go back, but nobody is told of changes and children any more.
   void end_changes() noexcept {
     feed_ = false;
-    links_ = false;
+    tells_shards_ = false;
   }
 
   /// Appends what was collected, and forgets it.
@@ -119,7 +119,7 @@ private:
 
   namespace_id space_;
   bool feed_;
-  bool links_ = true;
+  bool tells_shards_ = true;
   registry_outbox pending_;
   /// By rank and by shard: where in `pending_` its part stands.
   std::vector<std::uint32_t> rank_at_;

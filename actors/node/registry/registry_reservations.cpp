@@ -84,8 +84,8 @@ std::optional<error> registry_state::check_new_keys(std::span<const key_digest> 
 std::optional<error> registry_state::check_reserve(const key_space& space, const reserve_request& request) const {
   if (auto bad = check_rank(space, request.rank))
     return bad;
-  if (request.token.owner == 0)
-    return error{errc::invalid_argument, "the token's owner is 0, which stands for nobody; use the client's own id"};
+  if (request.ticket.owner == 0)
+    return error{errc::invalid_argument, "the ticket's owner is 0, which stands for nobody; use the client's own id"};
   if (auto bad = check_duration(request.expires_in, options_.max_reservation, "expires_in"))
     return bad;
   if (auto bad = check_new_keys(request.keys.items, request.parents.items))
@@ -110,7 +110,7 @@ std::optional<error> registry_state::check_reservation_limits(std::uint64_t page
 result<reserve_plan> registry_state::repeat_reserve(reservation_number number, const key_digest& fingerprint) const {
   const auto& r = reservations_.at(number);
   if (r.fingerprint != fingerprint)
-    return fail(errc::invalid_argument, "the token was used for other keys; use a new one for each request");
+    return fail(errc::invalid_argument, "the ticket was used for other keys; use a new one for each request");
   reserve_plan plan;
   if (r.state == reservation::phase::awaiting_slots) {
     plan.what = reserve_plan::kind::pending;
@@ -132,7 +132,7 @@ result<reserve_plan> registry_state::begin_reserve(const reserve_request& reques
   if (auto degraded = options_.condition ? options_.condition->refuses_saves(request.space) : std::nullopt)
     return refuse(std::move(*degraded));
 
-  const reservation_name name{request.token, *space_at, request.rank};
+  const reservation_name name{request.ticket, *space_at, request.rank};
   const auto& keys = request.keys.items;
   const auto fingerprint = hash_key(std::as_bytes(std::span(keys)));
   if (const auto known = live_reservation(name, now)) {
@@ -151,7 +151,7 @@ result<reserve_plan> registry_state::begin_reserve(const reserve_request& reques
     return !cell.live() && !cell.reserved();
   });
   if (fresh > 0)
-    if (auto full = check_reservation_limits(static_cast<std::uint64_t>(fresh), request.token.owner))
+    if (auto full = check_reservation_limits(static_cast<std::uint64_t>(fresh), request.ticket.owner))
       return refuse(std::move(*full));
 
   reserve_plan plan;
@@ -321,7 +321,7 @@ result<finish_reply> registry_state::commit(const finish_request& request, times
   const auto space = find_written(request.space, request.rank, request.pages.items);
   if (!space)
     return tl::unexpected<error>(space.error());
-  const reservation_name name{request.token, space->number, request.rank};
+  const reservation_name name{request.ticket, space->number, request.rank};
   const auto number = live_reservation(name, now);
   used_.clear();
   inserted_.clear();
@@ -362,12 +362,12 @@ result<finish_reply> registry_state::abort(const finish_request& request, timest
   const auto space = find_written(request.space, request.rank, request.pages.items);
   if (!space)
     return tl::unexpected<error>(space.error());
-  const reservation_name name{request.token, space->number, request.rank};
+  const reservation_name name{request.ticket, space->number, request.rank};
   const auto number = live_reservation(name, now);
   finish_reply reply;
   if (request.pages.empty()) {
     if (!number && request.must_exist && !reservations_.recently_ended(name))
-      return fail(errc::not_found, "nothing is reserved under this token: it ran out, or is another caller's");
+      return fail(errc::not_found, "nothing is reserved under this ticket: it ran out, or is another caller's");
     if (number)
       end_reservation(*number);
     return reply;

@@ -332,13 +332,13 @@ result<void> registry_state::renew(const renew_request& request, timestamp now) 
   return {};
 }
 
-// -- eviction, links, time ------------------------------------------------------------------------------------------
+// -- eviction, children, time ---------------------------------------------------------------------------------------
 
-result<void> registry_state::link(const link_request& request, timestamp) {
-  if (request.changes.size() > link_changes_max)
+result<void> registry_state::count_children(const children_request& request, timestamp) {
+  if (request.changes.size() > child_changes_max)
     return refuse({errc::limit_exceeded, std::to_string(request.changes.size()) +
                                              " changes of children in one request; at most " +
-                                             std::to_string(link_changes_max)});
+                                             std::to_string(child_changes_max)});
   if (removals_.contains(request.space))
     return {};
   const auto space = space_number(request.space);

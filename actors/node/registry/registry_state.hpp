@@ -131,7 +131,7 @@ public:
   result<describe_reply> describe(const describe_request& request) const;
   result<key_reply> look_up(const key_request& request, timestamp now);
 
-  // -- for clients that hold leases and tokens
+  // -- for clients that hold leases and tickets
 
   /// Leases the leading complete keys. No lease comes into being where nothing matches. A lease that exists is extended
   /// to the later deadline. limit_exceeded if that went beyond the bounds of the request; then all is as it was.
@@ -147,10 +147,10 @@ public:
   /// not_found if the lease is gone: what was read under it may have been replaced.
   result<void> renew(const renew_request& request, timestamp now);
 
-  /// Marks the keys without a page as being written by this token and says how many slots they need. A key that occurs
+  /// Marks the keys without a page as being written by this ticket and says how many slots they need. A key that occurs
   /// twice is busy the second time. Parents, where given, are linked.
   ///
-  /// The same token and rank again gets the first answer as long as any page of it is reserved: the same slots, exists
+  /// The same ticket and rank again gets the first answer as long as any page of it is reserved: the same slots, exists
   /// for what was committed meanwhile, expired for what was aborted. With other keys: invalid_argument.
   result<reserve_plan> begin_reserve(const reserve_request& request, timestamp now);
 
@@ -161,11 +161,11 @@ public:
 
   /// Publishes pages. Per page: ok (also when it was committed before); expired when the reservation has ended;
   /// not_owner when another writer has the page; stale when the slot is not the one that was reserved, or another page
-  /// is live; not_found for what was never reserved under this token.
+  /// is live; not_found for what was never reserved under this ticket.
   result<finish_reply> commit(const finish_request& request, timestamp now);
 
   /// Gives up reserved pages; their slots go back by way of the quarantine. A generation of 0 stands for whatever slot
-  /// was reserved, and no pages at all for all of the token's: a writer need not know the lost answer. Per page: ok
+  /// was reserved, and no pages at all for all of the ticket's: a writer need not know the lost answer. Per page: ok
   /// (also when it had ended before); not_owner when it was committed or is another's; stale; not_found.
   result<finish_reply> abort(const finish_request& request, timestamp now);
 
@@ -205,7 +205,7 @@ public:
   // -- what other parts of a node tell
 
   /// Children in other shards came or went.
-  result<void> link(const link_request& request, timestamp now);
+  result<void> count_children(const children_request& request, timestamp now);
 
   result<evict_reply> evict(const evict_request& request, timestamp now);
 

@@ -26,7 +26,7 @@ reservation_number reservation_table::open(const reservation_name& name, timesta
   r.doomed = false;
   ++r.incarnation;
   by_name_.emplace(name, number);
-  owners_.add(name.token.owner, number);
+  owners_.add(name.ticket.owner, number);
   if (name.space >= in_space_.size())
     in_space_.resize(std::size_t{name.space} + 1, 0);
   ++in_space_[name.space];
@@ -39,7 +39,7 @@ void reservation_table::drop(reservation_number number) {
   assert(r.state != reservation::phase::dropped);
   remember(r.name);
   by_name_.erase(r.name);
-  owners_.remove(r.name.token.owner, number);
+  owners_.remove(r.name.ticket.owner, number);
   deadlines_.erase(number);
   r.state = reservation::phase::dropped;
 }

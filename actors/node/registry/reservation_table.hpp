@@ -25,7 +25,7 @@ inline constexpr page_record no_record = 0xffffffff;
 
 /// What one reserve request is known by. The rank is part of it, so that a writer may use one ticket for all ranks.
 struct reservation_name {
-  ticket token;
+  troupe::ticket ticket;
   std::uint32_t space = 0;
   rank_number rank = 0;
 
@@ -44,7 +44,7 @@ struct reservation {
   };
 
   reservation_name name;
-  /// Digest of the keys: the same token with other keys is a mistake of the client.
+  /// Digest of the keys: the same ticket with other keys is a mistake of the client.
   key_digest fingerprint;
   duration lasts{};
   timestamp deadline;
@@ -72,7 +72,7 @@ struct reserved_page {
   slot_ref where;
 };
 
-/// All reservations of a shard: by token, by owner, by deadline. Knows no rules.
+/// All reservations of a shard: by ticket, by owner, by deadline. Knows no rules.
 class reservation_table {
 public:
   std::optional<reservation_number> find(const reservation_name& name) const;
@@ -134,7 +134,7 @@ private:
 
   struct hash_name {
     std::size_t operator()(const reservation_name& x) const noexcept {
-      return mix(x.token.owner, mix(x.token.sequence, (std::uint64_t{x.space} << 32) | x.rank));
+      return mix(x.ticket.owner, mix(x.ticket.sequence, (std::uint64_t{x.space} << 32) | x.rank));
     }
   };
 

@@ -84,9 +84,9 @@ public:
     slot_batch all{{}, false};
     for (std::uint32_t slot = 0; slot < 5000; ++slot)
       all.slots.items.push_back({slot, 0xffffffff});
-    link_request links{reply_.space_id, {}};
+    children_request children{reply_.space_id, {}};
     for (std::uint64_t i = 1; i <= 20'000; ++i)
-      links.changes.items.push_back({{i, i}, 1});
+      children.changes.items.push_back({{i, i}, 1});
     const auto actors = everybody(self_->system(), node_->node());
     const auto me = self_->address();
     for (const auto& x : actors)
@@ -118,7 +118,7 @@ public:
     }
     // Long ones to few.
     for (std::size_t i = 0; i < 20; ++i)
-      say(actors[i], links);
+      say(actors[i], children);
     // What clients say, to actors that are not theirs.
     for (const auto& x : actors) {
       say(x, close_segment_atom_v, std::uint64_t{1});

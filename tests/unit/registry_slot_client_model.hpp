@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tests/unit/registry_foreign_support.hpp"
+#include "tests/unit/registry_slot_client_support.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-/// What a shard has to do for clients without tokens, in the most naive way: maps, and a search through all of it for
+/// What a shard has to do for slot clients, in the most naive way: maps, and a search through all of it for
 /// each question.
 
 namespace troupe::test {
@@ -27,7 +27,7 @@ inline duration span_of(ticks n) {
 }
 
 struct model_page {
-  enum kind { none, waiting, allocated, token, live } state = none;
+  enum kind { none, waiting, allocated, reserved, live } state = none;
   slot_ref where;
   bool shared = false;
   ticks deadline = 0;
@@ -70,7 +70,7 @@ inline location answer(errc code, slot_ref where = {}) {
   return {where, static_cast<std::uint32_t>(code)};
 }
 
-class foreign_model {
+class slot_client_model {
 public:
   model_page* page(const key_digest& key, rank_number rank) {
     const auto found = keys_.find(key);
@@ -168,7 +168,7 @@ public:
   std::map<ticket, model_lease> leases_;
   std::vector<model_withheld> withheld_;
   std::map<plan_id, model_plan> plans_;
-  std::map<ticket, std::pair<key_digest, rank_number>> tokens_;
+  std::map<ticket, std::pair<key_digest, rank_number>> reserved_;
   told told_;
   std::uint64_t published_ = 0;
 };

@@ -4,16 +4,16 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// Registry and allocator as clients without tokens use them: namespaces and ranks come at run time, nobody fences.
+// Registry and allocator as slot clients use them: namespaces and ranks come at run time, nobody fences.
 
 namespace {
 
-struct foreign_world : registry_world {
-  explicit foreign_world(std::uint32_t slots = 8) : registry_world(1) {
-    foreign = small_space(0);
-    foreign.name = "foreign";
-    id = foreign.id();
-    CHECK(ask(shards[0], add_namespace_request{foreign, {true, true, 4}}).code() == errc::ok);
+struct slot_client_world : registry_world {
+  explicit slot_client_world(std::uint32_t slots = 8) : registry_world(1) {
+    spec = small_space(0);
+    spec.name = "slots";
+    id = spec.id();
+    CHECK(ask(shards[0], add_namespace_request{spec, {true, true, 4}}).code() == errc::ok);
     allocator_options how;
     how.slots = slots;
     how.first_generation = 40;
@@ -48,15 +48,15 @@ struct foreign_world : registry_world {
 
   allocator_stats rested() { return ask(resting, stats_atom_v).value<allocator_stats>(); }
 
-  namespace_spec foreign;
+  namespace_spec spec;
   namespace_id id;
   allocator_actor resting;
 };
 
 } // namespace
 
-TEST_CASE("foreign clients: allocate, confirm, exists, protect, erase", "[registry_actor]") {
-  foreign_world w;
+TEST_CASE("slot clients: allocate, confirm, exists, protect, erase", "[registry_actor]") {
+  slot_client_world w;
   const auto wanted = w.allocation(0, 3);
   const auto given = w.ask(w.shards[0], wanted).value<reserve_reply>();
   CHECK(w.codes_of(given) == std::vector(3, errc::ok));
@@ -72,7 +72,7 @@ TEST_CASE("foreign clients: allocate, confirm, exists, protect, erase", "[regist
   CHECK(w.ask(w.shards[0], key_request{w.id, wanted.keys[0]}).value<key_reply>().complete);
   const auto spaces = w.ask(w.shards[0], describe_request{}).value<describe_reply>().spaces;
   REQUIRE(spaces.size() == 2);
-  CHECK(spaces[1].spec == w.foreign);
+  CHECK(spaces[1].spec == w.spec);
   CHECK(spaces[1].ranks[0].pages == 3);
   const erase_request gone{w.id, all_ranks, wanted.keys};
   CHECK(w.codes_of(w.ask(w.shards[0], gone).value<result_codes>()) == std::vector(3, errc::ok));
@@ -84,8 +84,8 @@ TEST_CASE("foreign clients: allocate, confirm, exists, protect, erase", "[regist
   CHECK(w.rested().free == 8);
 }
 
-TEST_CASE("foreign clients: a slot that is given back follows when its time is over, and rests", "[registry_actor]") {
-  foreign_world w(2);
+TEST_CASE("slot clients: a slot that is given back follows when its time is over, and rests", "[registry_actor]") {
+  slot_client_world w(2);
   const auto wanted = w.allocation(0, 2);
   const auto given = w.ask(w.shards[0], wanted).value<reserve_reply>();
   const reclaim_request back{w.id, 0, std::vector<slot_number>{given.results[0].where.slot, 77}};
@@ -106,8 +106,8 @@ TEST_CASE("foreign clients: a slot that is given back follows when its time is o
   CHECK(w.rested().free == 2);
 }
 
-TEST_CASE("foreign clients: requests for one page wait for the first, and get its slot", "[registry_actor]") {
-  foreign_world w;
+TEST_CASE("slot clients: requests for one page wait for the first, and get its slot", "[registry_actor]") {
+  slot_client_world w;
   probe slots(w.system());
   CHECK(w.ask(w.shards[0], add_rank_request{w.id, 1, 8, slots.as<allocator_actor>()}).code() == errc::ok);
   const auto first = w.begin(w.shards[0], w.allocation(0, 2, 1));
@@ -140,8 +140,8 @@ TEST_CASE("foreign clients: requests for one page wait for the first, and get it
   }
 }
 
-TEST_CASE("foreign clients: who waits for another's slots is answered when the registry ends", "[registry_actor]") {
-  foreign_world w;
+TEST_CASE("slot clients: who waits for another's slots is answered when the registry ends", "[registry_actor]") {
+  slot_client_world w;
   probe slots(w.system());
   CHECK(w.ask(w.shards[0], add_rank_request{w.id, 1, 8, slots.as<allocator_actor>()}).code() == errc::ok);
   const auto first = w.begin(w.shards[0], w.allocation(0, 2, 1));
@@ -151,8 +151,8 @@ TEST_CASE("foreign clients: who waits for another's slots is answered when the r
   CHECK(w.client().answer_to(second).code() == errc::shutting_down);
 }
 
-TEST_CASE("foreign clients: a full rank evicts what is not protected", "[registry_actor]") {
-  foreign_world w(4);
+TEST_CASE("slot clients: a full rank evicts what is not protected", "[registry_actor]") {
+  slot_client_world w(4);
   const auto old = w.allocation(0, 4);
   w.ask(w.shards[0], w.pages(old, w.ask(w.shards[0], old).value<reserve_reply>()));
   CHECK(
@@ -163,8 +163,8 @@ TEST_CASE("foreign clients: a full rank evicts what is not protected", "[registr
   CHECK(w.rested().live == 1);
 }
 
-TEST_CASE("foreign clients: a small full rank takes in new pages as fast as they come", "[registry_actor]") {
-  foreign_world w(4);
+TEST_CASE("slot clients: a small full rank takes in new pages as fast as they come", "[registry_actor]") {
+  slot_client_world w(4);
   // No time passes: whatever rested would not be back.
   for (std::uint64_t round = 0; round < 50; ++round) {
     const auto wanted = w.allocation(100 * round, 4);
@@ -174,8 +174,8 @@ TEST_CASE("foreign clients: a small full rank takes in new pages as fast as they
   }
 }
 
-TEST_CASE("foreign clients: a namespace is cleared and removed, and its slots come back", "[registry_actor]") {
-  foreign_world w;
+TEST_CASE("slot clients: a namespace is cleared and removed, and its slots come back", "[registry_actor]") {
+  slot_client_world w;
   const auto wanted = w.allocation(0, 5);
   w.ask(w.shards[0], w.pages(wanted, w.ask(w.shards[0], wanted).value<reserve_reply>()));
   const auto cleared = w.ask(w.shards[0], clear_request{w.id, 0, 0}).value<clear_reply>();
@@ -191,7 +191,7 @@ TEST_CASE("foreign clients: a namespace is cleared and removed, and its slots co
   CHECK(w.rested().free == 8);
 }
 
-TEST_CASE("foreign clients: pages of an earlier run are restored in registry and allocator", "[registry_actor]") {
+TEST_CASE("slot clients: pages of an earlier run are restored in registry and allocator", "[registry_actor]") {
   registry_world w(8);
   const auto keys = test_task(3).keys;
   CHECK(w.ask(w.shards[0], add_rank_request{w.space_id, 0, 8, w.allocators[0]}).code() == errc::ok);

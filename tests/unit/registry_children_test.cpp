@@ -7,43 +7,43 @@ using namespace troupe::test;
 TEST_CASE("Changes of children go out in requests of a bounded size, in their order", "[registry]") {
   const auto id = space_of(1).id();
   outbox_collector collector(id, 1, 2, false);
-  constexpr std::size_t count = 2 * link_changes_max + 5;
+  constexpr std::size_t count = 2 * child_changes_max + 5;
   for (std::size_t i = 0; i < count; ++i)
-    collector.link(1, {key_of(i + 1), 1});
-  collector.link(0, {key_of(7), -1});
+    collector.count_children(1, {key_of(i + 1), 1});
+  collector.count_children(0, {key_of(7), -1});
   registry_outbox out;
   collector.drain_into(out);
   std::size_t next = 0;
-  for (const auto& x : out.links) {
+  for (const auto& x : out.children) {
     CHECK(x.request.space == id);
-    CHECK(x.request.changes.size() <= link_changes_max);
+    CHECK(x.request.changes.size() <= child_changes_max);
     if (x.shard == 0)
       continue;
     for (const auto& change : x.request.changes)
       REQUIRE(change.parent == key_of(++next));
   }
   CHECK(next == count);
-  CHECK(out.links.size() == 4);
+  CHECK(out.children.size() == 4);
   // What was collected before does not count.
-  collector.link(1, {key_of(1), 1});
+  collector.count_children(1, {key_of(1), 1});
   out = {};
   collector.drain_into(out);
-  REQUIRE(out.links.size() == 1);
-  CHECK(out.links[0].request.changes.size() == 1);
+  REQUIRE(out.children.size() == 1);
+  CHECK(out.children[0].request.changes.size() == 1);
 }
 
 TEST_CASE("A shard takes no request of more changes of children than that", "[registry]") {
   registry_state state(registry_options{.shard = 0, .shard_count = 2});
   const auto space = space_of(1);
   REQUIRE(state.add_namespace(space));
-  link_request links{space.id(), {}};
-  for (std::size_t i = 0; i <= link_changes_max; ++i)
-    links.changes.items.push_back({key_of(i + 1), 1});
+  children_request children{space.id(), {}};
+  for (std::size_t i = 0; i <= child_changes_max; ++i)
+    children.changes.items.push_back({key_of(i + 1), 1});
   const auto before = state.stats().resident_bytes;
-  const auto refused = state.link(links, at(0));
+  const auto refused = state.count_children(children, at(0));
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == errc::limit_exceeded);
   CHECK(state.stats().resident_bytes == before);
-  links.changes.items.pop_back();
-  CHECK(state.link(links, at(0)));
+  children.changes.items.pop_back();
+  CHECK(state.count_children(children, at(0)));
 }

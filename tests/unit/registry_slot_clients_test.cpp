@@ -1,7 +1,7 @@
-// Clients without tokens, leases and generations: exists, protect, allocate, confirm, reclaim.
+// Slot clients, which have no tickets, leases or generations: exists, protect, allocate, confirm, reclaim.
 
 #include "tests/catch.hpp"
-#include "tests/unit/registry_foreign_support.hpp"
+#include "tests/unit/registry_slot_client_support.hpp"
 
 using namespace troupe;
 using namespace troupe::test;
@@ -19,7 +19,7 @@ errc code_of(const auto& reply) {
 } // namespace
 
 TEST_CASE("exists tells what is complete or what one rank has, and has no effect", "[registry]") {
-  foreign_registry r(2);
+  slot_client_registry r(2);
   const auto keys = some_keys(1, 3);
   r.save({keys[0], keys[1]}, 0);
   r.save({keys[0]}, 1);
@@ -37,7 +37,7 @@ TEST_CASE("exists tells what is complete or what one rank has, and has no effect
 }
 
 TEST_CASE("what is only reserved does not exist", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   const auto keys = some_keys(1, 1);
   r.allocate(keys);
   CHECK(r.exists(keys) == codes_t{errc::not_found});
@@ -48,7 +48,7 @@ TEST_CASE("what is only reserved does not exist", "[registry]") {
 }
 
 TEST_CASE("protect tells where pages lie, of complete keys only if so asked", "[registry]") {
-  foreign_registry r(2);
+  slot_client_registry r(2);
   const auto keys = some_keys(1, 3);
   const auto slots = r.save({keys[0], keys[1]}, 0);
   r.save({keys[0]}, 1);
@@ -61,7 +61,7 @@ TEST_CASE("protect tells where pages lie, of complete keys only if so asked", "[
 }
 
 TEST_CASE("a protected key is not evicted before its time, and then is", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   const auto keys = some_keys(1, 3);
   r.save(keys);
   r.protect({keys[0], keys[1]}, 0, 5000);
@@ -78,7 +78,7 @@ TEST_CASE("a protected key is not evicted before its time, and then is", "[regis
 }
 
 TEST_CASE("protection rounds up to whole ticks, never down", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   const auto keys = some_keys(1, 1);
   r.save(keys);
   r.tick(0); // time begins
@@ -88,7 +88,7 @@ TEST_CASE("protection rounds up to whole ticks, never down", "[registry]") {
 }
 
 TEST_CASE("the slot of a page that is unpublished while protected comes back when the time is over", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   const auto keys = some_keys(1, 2);
   const auto slots = r.save(keys);
   r.protect({keys[0]}, 0, 5000);
@@ -114,7 +114,7 @@ TEST_CASE("the slot of a page that is unpublished while protected comes back whe
 
 TEST_CASE("a slot that both a lease and protection hold comes back when both are over", "[registry]") {
   const bool lease_first = GENERATE(true, false);
-  foreign_registry r;
+  slot_client_registry r;
   const auto keys = some_keys(1, 1);
   const auto slots = r.save(keys);
   r.protect(keys, 0, 5000);
@@ -132,7 +132,7 @@ TEST_CASE("a slot that both a lease and protection hold comes back when both are
 }
 
 TEST_CASE("a tick gives back a bounded number of withheld slots", "[registry]") {
-  foreign_registry r(1, {.tick_work = 10});
+  slot_client_registry r(1, {.tick_work = 10});
   const auto keys = some_keys(1, 25);
   r.save(keys);
   r.protect(keys, 0, 1000);
@@ -146,7 +146,7 @@ TEST_CASE("a tick gives back a bounded number of withheld slots", "[registry]") 
 }
 
 TEST_CASE("whoever asks for a page that is being written gets the same slot", "[registry]") {
-  foreign_registry r(2);
+  slot_client_registry r(2);
   const auto k = some_keys(1, 3);
   const auto first = r.allocate({k[0], k[1], k[0]});
   CHECK(codes(first) == codes_t(3, errc::ok));
@@ -165,7 +165,7 @@ TEST_CASE("whoever asks for a page that is being written gets the same slot", "[
 }
 
 TEST_CASE("asked again, the time to write starts again, and never ends earlier", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   const auto k = some_keys(1, 2);
   const auto given = r.allocate(k, 0, 0, 10);
   r.allocate({k[0]}, 0, 8, 10);
@@ -179,7 +179,7 @@ TEST_CASE("asked again, the time to write starts again, and never ends earlier",
 }
 
 TEST_CASE("a page that is live is named and protected, since it may be written again in place", "[registry]") {
-  foreign_registry r(2);
+  slot_client_registry r(2);
   const auto k = some_keys(1, 2);
   const auto slots = r.save(k);
   r.given_back();
@@ -196,7 +196,7 @@ TEST_CASE("a page that is live is named and protected, since it may be written a
 }
 
 TEST_CASE("a request that meets one under way waits for it, or is told that the key is busy", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   const auto k = some_keys(1, 3);
   const auto first = r.begin({k[0], k[1]}).value();
   REQUIRE(first.what == kind::needs_slots);
@@ -218,7 +218,7 @@ TEST_CASE("a request that meets one under way waits for it, or is told that the 
 }
 
 TEST_CASE("with too few slots later keys are full, duplicates alike, and free for the next", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   const auto k = some_keys(1, 3);
   const auto plan = r.begin({k[0], k[1], k[1], k[2]}).value();
   CHECK(plan.slots_needed == 3);
@@ -232,7 +232,7 @@ TEST_CASE("with too few slots later keys are full, duplicates alike, and free fo
 }
 
 TEST_CASE("time is promised from the answer on, and only for what is still there", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   const auto k = some_keys(1, 4);
   const auto live = r.save({k[0]});
   const auto given = r.allocate({k[1], k[2]}, 0, 0, 5);
@@ -261,7 +261,7 @@ TEST_CASE("time is promised from the answer on, and only for what is still there
 }
 
 TEST_CASE("slots that nobody needs go back", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   const auto plan = r.begin(some_keys(1, 1)).value();
   const std::vector<slot_ref> too_many{{1, 0}, {2, 1}, {3, 1}};
   CHECK(r.state.finish_reserve(plan.plan, too_many, at(0)).value().results[0].where == slot_ref{2, 1});
@@ -269,8 +269,8 @@ TEST_CASE("slots that nobody needs go back", "[registry]") {
   CHECK(r.state.stats().refused == 1);
 }
 
-TEST_CASE("writers with and without tokens keep off each other's pages", "[registry]") {
-  foreign_registry r;
+TEST_CASE("writers with tickets and slot clients keep off each other's pages", "[registry]") {
+  slot_client_registry r;
   const auto k = some_keys(1, 2);
   const auto theirs = r.allocate({k[0]});
   const reserve_request request{r.space, 0, alice, std::chrono::seconds(10), k, {}};
@@ -294,7 +294,7 @@ TEST_CASE("writers with and without tokens keep off each other's pages", "[regis
 }
 
 TEST_CASE("only what was reserved for the key, the rank and the slot is confirmed", "[registry]") {
-  foreign_registry r(2, {}, {true, true, 4}, 100);
+  slot_client_registry r(2, {}, {true, true, 4}, 100);
   const auto k = some_keys(1, 4);
   const auto given = r.allocate({k[0], k[1]});
   const auto a = given[0].where.slot;
@@ -319,7 +319,7 @@ TEST_CASE("only what was reserved for the key, the rank and the slot is confirme
 }
 
 TEST_CASE("a confirmation that is too late publishes nothing", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   const auto k = some_keys(1, 1);
   const auto slot = r.allocate(k, 0, 0, 10)[0].where.slot;
   SECTION("noticed by the confirmation") {
@@ -340,7 +340,7 @@ TEST_CASE("a confirmation that is too late publishes nothing", "[registry]") {
 }
 
 TEST_CASE("one of two writers cannot free the slot under the other", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   const auto k = some_keys(1, 1);
   const auto slot = r.allocate(k, 0, 0, 10)[0].where.slot;
   r.allocate(k, 0, 5, 10);
@@ -365,13 +365,13 @@ TEST_CASE("one of two writers cannot free the slot under the other", "[registry]
 }
 
 TEST_CASE("a page that one writer had to itself is evicted as any other", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   r.save(some_keys(1, 1));
   CHECK(r.evict(1) == 1);
 }
 
 TEST_CASE("a slot rests only if its writer may be late", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   const auto k = some_keys(1, 2);
   using slots = std::pair<slots_t, slots_t>; // that rest, and that are free at once
   SECTION("evicted after its only writer confirmed it") {
@@ -446,7 +446,7 @@ TEST_CASE("a slot rests only if its writer may be late", "[registry]") {
 }
 
 TEST_CASE("of keys confirmed or told together the last goes first", "[registry]") {
-  foreign_registry r(2);
+  slot_client_registry r(2);
   const auto k = some_keys(1, 4);
   const auto left = [&] {
     keys_t out;
@@ -473,7 +473,7 @@ TEST_CASE("of keys confirmed or told together the last goes first", "[registry]"
 }
 
 TEST_CASE("slots are given back by their number alone, once", "[registry]") {
-  foreign_registry r(2, {}, {true, true, 4}, 100);
+  slot_client_registry r(2, {}, {true, true, 4}, 100);
   const auto k = some_keys(1, 4);
   const auto live = r.save({k[0]});
   const auto reserved = r.allocate({k[1], k[2]});
@@ -498,7 +498,7 @@ TEST_CASE("slots are given back by their number alone, once", "[registry]") {
 }
 
 TEST_CASE("a late number does not take the slot from under who has it now", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   const auto k = some_keys(1, 2);
   const auto slot = r.allocate({k[0]}, 0, 0, 5)[0].where.slot;
   r.tick(5);
@@ -530,7 +530,7 @@ TEST_CASE("the answers of all shards make one", "[registry]") {
 }
 
 TEST_CASE("a page evicted and written again elsewhere is not reclaimed by its old slot", "[registry]") {
-  foreign_registry r;
+  slot_client_registry r;
   const auto k = some_keys(1, 1);
   const auto before = r.save(k);
   CHECK(r.evict(1) == 1);
@@ -540,8 +540,8 @@ TEST_CASE("a page evicted and written again elsewhere is not reclaimed by its ol
   CHECK(r.reclaim(after) == codes_t{errc::ok});
 }
 
-TEST_CASE("what foreign clients ask without sense is refused, counted, and changes nothing", "[registry]") {
-  foreign_registry r(1, {.max_batch = 3, .max_protection = std::chrono::seconds(60), .max_reserved_pages = 4});
+TEST_CASE("what slot clients ask without sense is refused, counted, and changes nothing", "[registry]") {
+  slot_client_registry r(1, {.max_batch = 3, .max_protection = std::chrono::seconds(60), .max_reserved_pages = 4});
   const auto k = some_keys(1, 3);
   const namespace_id unknown{1, 1};
   const duration second = std::chrono::seconds(1);
@@ -561,7 +561,7 @@ TEST_CASE("what foreign clients ask without sense is refused, counted, and chang
   CHECK(code_of(r.state.clear({r.space, 9, 0}, at(0))) == errc::out_of_range);
   CHECK(r.state.stats().refused == 14);
   CHECK_FALSE(r.knows(k[0]));
-  // A parent that is the key itself is none; that is no reason to refuse a foreign client's batch.
+  // A parent that is the key itself is none; that is no reason to refuse a slot client's batch.
   CHECK(codes(r.allocate(k, 0, 0, 10, {k[0], k[0], k[1]})) == codes_t(3, errc::ok));
   CHECK(r.look_up(k[0]).parent.is_null());
   CHECK(r.look_up(k[2]).parent == k[1]);
@@ -571,7 +571,7 @@ TEST_CASE("what foreign clients ask without sense is refused, counted, and chang
 }
 
 TEST_CASE("slots by number need a namespace that remembers them", "[registry]") {
-  foreign_registry r(1, {}, {true, false, 4});
+  slot_client_registry r(1, {}, {true, false, 4});
   const auto slots = r.save(some_keys(1, 1));
   CHECK(code_of(r.state.reclaim({r.space, 0, slots}, at(0))) == errc::unsupported);
   CHECK(r.exists(some_keys(1, 1)) == codes_t{errc::ok});

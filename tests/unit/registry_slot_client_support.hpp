@@ -25,10 +25,10 @@ inline timestamp at_ms(std::int64_t ms) {
   return timestamp{std::chrono::seconds(1000) + std::chrono::milliseconds(ms)};
 }
 
-/// A registry with one namespace as foreign engines use it: ranks come at run time, slots are known by number.
-struct foreign_registry {
-  explicit foreign_registry(std::uint32_t ranks = 1, registry_options options = {},
-                            namespace_options how = {true, true, 4}, std::uint32_t slots = 1000)
+/// A registry with one namespace as slot clients use it: ranks come at run time, slots are known by number.
+struct slot_client_registry {
+  explicit slot_client_registry(std::uint32_t ranks = 1, registry_options options = {},
+                                namespace_options how = {true, true, 4}, std::uint32_t slots = 1000)
       : spec(space_of(how.automatic ? 0 : ranks)), space(spec.id()), state(options), granted(how.max_ranks, 0) {
     must(state.add_namespace(spec, how));
     for (rank_number rank = 0; rank < ranks; ++rank)

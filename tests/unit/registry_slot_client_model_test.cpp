@@ -1,9 +1,8 @@
-// Random requests of clients without tokens, among some with tokens and leases, to one shard of a namespace whose ranks
-// come one by one. Each answer and the whole state are compared with a naive model made of maps, and so is what the
-// feed of changes says must survive.
+// Random requests of slot clients, among some with tickets and leases, to one shard of a namespace whose ranks come one
+// by one. Each answer and the whole state are compared with a naive model of maps, and so is what the feed says.
 
 #include "tests/catch.hpp"
-#include "tests/unit/registry_foreign_model.hpp"
+#include "tests/unit/registry_slot_client_model.hpp"
 
 #include <algorithm>
 #include <map>
@@ -17,7 +16,7 @@ using namespace troupe::test;
 
 namespace {
 
-class comparison : private foreign_model {
+class comparison : private slot_client_model {
 public:
   explicit comparison(std::uint32_t seed)
       : random_(seed), spec_(space_of(0)), space_(spec_.id()),
@@ -59,9 +58,9 @@ public:
     case 19:
       return release();
     case 20:
-      return reserve_with_token();
+      return reserve_with_ticket();
     case 21:
-      return end_token();
+      return end_ticket();
     case 22:
       return below(60) == 0 ? clear() : evict();
     default:
@@ -91,7 +90,7 @@ public:
       REQUIRE(info.leases == leases_on(key));
       REQUIRE(info.live == count(key, model_page::live));
       REQUIRE(info.reserved ==
-              count(key, model_page::waiting) + count(key, model_page::allocated) + count(key, model_page::token));
+              count(key, model_page::waiting) + count(key, model_page::allocated) + count(key, model_page::reserved));
       REQUIRE(info.parent == (known ? keys_[key].parent : key_digest{}));
       const auto begun = static_cast<coarse_time>(time_ + 1);
       REQUIRE(std::max(info.protected_until, begun) ==
@@ -331,7 +330,7 @@ private:
       return errc::not_found;
     case model_page::waiting:
       return errc::stale;
-    case model_page::token:
+    case model_page::reserved:
       return errc::not_owner;
     case model_page::live:
       return p->where.slot == slot ? errc::ok : errc::stale;
@@ -371,7 +370,7 @@ private:
       auto& p = k.pages[rank];
       if (p.where.generation == 0 || p.where.slot != slot)
         continue;
-      if (p.state == model_page::token)
+      if (p.state == model_page::reserved)
         return errc::not_owner;
       if (p.state == model_page::live)
         unpublish(key_digest(key), rank, true);
@@ -449,7 +448,7 @@ private:
   }
 
   /// One key, whose slot comes at once.
-  void reserve_with_token() {
+  void reserve_with_ticket() {
     const auto key = key_of(1 + below(universe));
     const auto rank = some_rank();
     const auto lasts = some_time();
@@ -464,15 +463,15 @@ private:
     REQUIRE(real_.finish_reserve(plan.plan, slots, now()).has_value());
     if (slots.empty())
       return;
-    keys_[key].pages[rank] = {model_page::token, slots[0], false, time_ + lasts, 0};
-    tokens_[name] = {key, rank};
+    keys_[key].pages[rank] = {model_page::reserved, slots[0], false, time_ + lasts, 0};
+    reserved_[name] = {key, rank};
   }
 
-  void end_token() {
-    if (tokens_.empty())
+  void end_ticket() {
+    if (reserved_.empty())
       return;
-    const auto [name, what] = *tokens_.begin();
-    tokens_.erase(name);
+    const auto [name, what] = *reserved_.begin();
+    reserved_.erase(name);
     const auto [key, rank] = what;
     auto& p = *page(key, rank);
     const finish_request request{space_, rank, name, std::vector<page_ref>{{key, p.where}}};
@@ -525,9 +524,10 @@ private:
     for (std::uint64_t n = 1; n <= universe; ++n)
       for (rank_number rank = 0; rank < most_ranks; ++rank)
         if (const auto* p = page(key_of(n), rank); p != nullptr && p->deadline <= time_)
-          if (p->state == model_page::allocated || p->state == model_page::token)
+          if (p->state == model_page::allocated || p->state == model_page::reserved)
             give_up(key_of(n), rank);
-    std::erase_if(tokens_, [&](const auto& t) { return state(t.second.first, t.second.second) != model_page::token; });
+    std::erase_if(reserved_,
+                  [&](const auto& t) { return state(t.second.first, t.second.second) != model_page::reserved; });
     std::erase_if(withheld_, [&](const model_withheld& w) {
       const bool over = !w.leased && w.until <= time_;
       if (over)
@@ -538,7 +538,7 @@ private:
 
   void collect_outbox() {
     const auto out = real_.take_outbox();
-    REQUIRE(out.links.empty());
+    REQUIRE(out.children.empty());
     for (const auto& part : out.slots) {
       for (const auto& where : part.publish.slots)
         real_told_.publish.insert({part.rank, where});
@@ -584,7 +584,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a shard answers foreign clients as a naive model does", "[registry]") {
+TEST_CASE("a shard answers slot clients as a naive model does", "[registry]") {
   const auto seed = GENERATE(range(0U, 60U));
   INFO("seed " << seed);
   comparison c(seed);
