@@ -53,27 +53,21 @@ struct key_entry {
 
 static_assert(sizeof(key_entry) == 32);
 
-/// The page of one rank: nothing, a reservation, or a live slot, in 8 bytes.
+/// The page of one rank: nothing, a reservation, or a live slot, in 8 bytes. A live page and a reserved one are told
+/// apart by the generation, which no slot that was given out has as 0.
 struct page_cell {
-  /// In `value`: the reservation is one without a token.
-  static constexpr std::uint32_t anonymous_bit = 0x80000000;
-
-  /// Live: the slot. Reserved: the number of the reservation's record, plus one. Otherwise 0.
+  /// Live: the slot. Reserved: the number of the reserved page in the table of reservations, plus one. Otherwise 0.
   std::uint32_t value = 0;
   /// Not 0 if the page is live.
   generation_number generation = 0;
 
   static page_cell live_at(slot_ref where) noexcept { return {where.slot, where.generation}; }
-  static page_cell reserved_by(std::uint32_t record) noexcept { return {record + 1, 0}; }
-  static page_cell allocated_by(std::uint32_t number) noexcept { return {(number + 1) | anonymous_bit, 0}; }
+  static page_cell reserved_by(std::uint32_t reserved_page) noexcept { return {reserved_page + 1, 0}; }
 
   bool live() const noexcept { return generation != 0; }
   bool reserved() const noexcept { return generation == 0 && value != 0; }
-  /// Reserved by a writer with a token, and by one without.
-  bool has_token() const noexcept { return reserved() && (value & anonymous_bit) == 0; }
-  bool anonymous() const noexcept { return reserved() && (value & anonymous_bit) != 0; }
   slot_ref where() const noexcept { return {value, generation}; }
-  std::uint32_t record() const noexcept { return (value & ~anonymous_bit) - 1; }
+  std::uint32_t reserved_page() const noexcept { return value - 1; }
 };
 
 /// The keys of one namespace in one shard: entries, parents and the pages of each rank in parallel arrays that never

@@ -4,6 +4,7 @@
 #include "base/log.hpp"
 
 #include <chrono>
+#include <type_traits>
 
 namespace troupe {
 
@@ -25,6 +26,15 @@ constexpr auto damage_interval = std::chrono::seconds(10);
 
 /// Answers that wait for the store at one time. Beyond it, changes are refused until the disk has caught up.
 constexpr std::size_t max_waiting_for_store = 1U << 16U;
+
+const ticket& ticket_of(const reserve_request& x) {
+  return x.ticket;
+}
+
+/// Nobody's.
+ticket ticket_of(const allocate_request&) {
+  return {};
+}
 
 std::chrono::sys_seconds today() {
   return std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
@@ -80,6 +90,37 @@ auto registry::serve_change(request_kind kind, std::size_t items, Call call) {
   return returned(promise);
 }
 
+template <class Request, class Begin>
+caf::result<reserve_reply> registry::write(const Request& wanted, Begin begin) {
+  const auto started = now();
+  auto plan = begin(started);
+  flush();
+  sample(request_kind::reserve, wanted.keys.size(), started);
+  if (!plan)
+    return to_caf(plan.error());
+  if (plan->what == reserve_plan::kind::answered)
+    return std::move(plan->reply);
+  auto promise = make_response_promise();
+  go_on(wanted, std::move(plan), promise, max_waits);
+  return promise;
+}
+
+template <class Request>
+void registry::go_on(const Request& wanted, result<reserve_plan> plan, caf::response_promise promise, int waits) {
+  if (!plan)
+    return promise.deliver(to_caf(plan.error()));
+  if (plan->what == reserve_plan::kind::answered)
+    return promise.deliver(std::move(plan->reply));
+  if constexpr (std::is_same_v<Request, allocate_request>)
+    if (plan->what == reserve_plan::kind::wait) {
+      waiting_[plan->plan].push_back({wanted, std::move(promise), waits - 1});
+      return;
+    }
+  plans_[plan->plan].push_back(std::move(promise));
+  if (plan->what == reserve_plan::kind::needs_slots)
+    take_slots(plan->plan, wanted.space, wanted.rank, ticket_of(wanted), plan->slots_needed);
+}
+
 registry::behavior_type registry::make_behavior() {
   tick_later();
   flush(); // the namespaces that were there from the beginning
@@ -96,7 +137,7 @@ registry::behavior_type registry::make_behavior() {
       [this](const renew_request& x) {
         return serve(request_kind::release, 1, [&](timestamp t) { return state_.renew(x, t); });
       },
-      [this](const reserve_request& x) { return reserve(x); },
+      [this](const reserve_request& x) { return write(x, [&](timestamp t) { return state_.begin_reserve(x, t); }); },
       [this](commit_atom, const finish_request& x) {
         return serve_change(request_kind::commit, x.pages.size(), [&](timestamp t) { return state_.commit(x, t); });
       },
@@ -128,7 +169,9 @@ registry::behavior_type registry::make_behavior() {
       [this](const protect_request& x) {
         return serve(request_kind::locate, x.keys.size(), [&](timestamp t) { return state_.protect(x, t); });
       },
-      [this](const allocate_request& x) { return allocate(x); },
+      [this](const allocate_request& x) {
+        return write(x, [&](timestamp t) { return state_.begin_allocate(x, t, true); });
+      },
       [this](const confirm_request& x) {
         return serve_change(request_kind::commit, x.pages.size(), [&](timestamp t) { return state_.confirm(x, t); });
       },
@@ -217,48 +260,6 @@ caf::result<void> registry::bind(const registry_peers& peers) {
   for (std::size_t i = 0; i < peers.allocators.size(); ++i)
     allocators_.add(peers.spaces[i], peers.ranks[i], peers.allocators[i]);
   return caf::unit;
-}
-
-caf::result<reserve_reply> registry::reserve(const reserve_request& wanted) {
-  const auto started = now();
-  auto plan = state_.begin_reserve(wanted, started);
-  flush();
-  sample(request_kind::reserve, wanted.keys.size(), started);
-  if (!plan)
-    return to_caf(plan.error());
-  if (plan->what == reserve_plan::kind::answered)
-    return std::move(plan->reply);
-  auto promise = make_response_promise();
-  plans_[plan->plan].push_back(promise);
-  if (plan->what == reserve_plan::kind::needs_slots)
-    take_slots(plan->plan, wanted.space, wanted.rank, wanted.ticket, plan->slots_needed);
-  return promise;
-}
-
-caf::result<reserve_reply> registry::allocate(const allocate_request& wanted) {
-  const auto started = now();
-  auto plan = state_.begin_allocate(wanted, started, true);
-  flush();
-  sample(request_kind::reserve, wanted.keys.size(), started);
-  if (plan && plan->what == reserve_plan::kind::answered)
-    return std::move(plan->reply);
-  auto promise = make_response_promise();
-  go_on(wanted, std::move(plan), promise, max_waits);
-  return promise;
-}
-
-void registry::go_on(const allocate_request& wanted, result<reserve_plan> plan, caf::response_promise promise,
-                     int waits) {
-  if (!plan)
-    promise.deliver(to_caf(plan.error()));
-  else if (plan->what == reserve_plan::kind::answered)
-    promise.deliver(std::move(plan->reply));
-  else if (plan->what == reserve_plan::kind::wait)
-    waiting_[plan->plan].push_back({wanted, std::move(promise), waits - 1});
-  else {
-    plans_[plan->plan].push_back(std::move(promise));
-    take_slots(plan->plan, wanted.space, wanted.rank, {}, plan->slots_needed);
-  }
 }
 
 void registry::take_slots(plan_id plan, const namespace_id& space, rank_number rank, const ticket& name,

@@ -34,10 +34,12 @@ protected:
 private:
   timestamp now() const { return clock().now(); }
 
-  caf::result<reserve_reply> reserve(const reserve_request& wanted);
-  caf::result<reserve_reply> allocate(const allocate_request& wanted);
-  /// Goes on with what `begin_allocate` found: an answer, slots to ask for, or another request to wait for.
-  void go_on(const allocate_request& wanted, result<reserve_plan> plan, caf::response_promise promise, int waits);
+  /// A request for slots, whoever makes it; `begin` is the state's first half of it.
+  template <class Request, class Begin>
+  caf::result<reserve_reply> write(const Request& wanted, Begin begin);
+  /// Goes on with what the first half found: an answer, slots to ask for, or another request to wait for.
+  template <class Request>
+  void go_on(const Request& wanted, result<reserve_plan> plan, caf::response_promise promise, int waits);
   /// Asks the allocator for slots; `granted` follows in any case.
   void take_slots(plan_id plan, const namespace_id& space, rank_number rank, const ticket& name, std::uint32_t count);
   void granted(plan_id plan, const std::vector<slot_ref>& slots);

@@ -147,36 +147,10 @@ std::string key_space::check(const std::unordered_map<entry_index, std::uint32_t
   return check_policy();
 }
 
-// -- registry -------------------------------------------------------------------------------------------------------
+// -- leases, reservations -------------------------------------------------------------------------------------------
 
-void registry_state::for_each_key(const namespace_id& space, const std::function<void(const key_info&)>& f) const {
-  if (const auto* found = find_space(space))
-    found->for_each_key(f);
-}
-
-void registry_state::for_each_slot(const namespace_id& id,
-                                   const std::function<void(rank_number, slot_ref, page_use)>& f) const {
-  const auto* space = find_space(id);
-  if (space == nullptr)
-    return;
-  const auto& table = space->table();
-  for (entry_index i = 0; i < table.end(); ++i)
-    for (const auto rank : space->ranks()) {
-      const auto cell = table.page(i, rank);
-      if (cell.live()) {
-        f(rank, cell.where(), page_use::live);
-      } else if (cell.reserved()) {
-        const auto where =
-            cell.anonymous() ? anonymous_.at(cell.record()).where : reservations_.page(cell.record()).where;
-        if (where.generation != 0)
-          f(rank, where, page_use::reserved);
-      }
-    }
-  space->for_each_withheld([&](rank_number rank, slot_ref where) { f(rank, where, page_use::withheld); });
-}
-
-std::string registry_state::check_leases() const {
-  std::vector<std::unordered_map<entry_index, std::uint32_t>> held(spaces_.size());
+std::string shard_leases::check() const {
+  std::vector<std::unordered_map<entry_index, std::uint32_t>> held(spaces_.end());
   std::string wrong;
   std::uint64_t leases = 0;
   std::map<std::pair<owner_id, std::uint32_t>, std::unordered_set<entry_index>> counted;
@@ -197,87 +171,93 @@ std::string registry_state::check_leases() const {
     if (holds_.count(holder.first, holder.second) != entries.size())
       wrong = "owner " + number(holder.first) + " holds " + number(entries.size()) + " keys, counted are " +
               number(holds_.count(holder.first, holder.second));
-  for (std::size_t s = 0; wrong.empty() && s < spaces_.size(); ++s) {
-    if (!spaces_[s])
-      continue;
-    wrong = spaces_[s]->check(held[s]);
+  spaces_.for_each([&](std::uint32_t at, const key_space& space) {
     if (!wrong.empty())
-      wrong.insert(0, "namespace \"" + spaces_[s]->spec().name + "\": ");
-  }
+      return;
+    wrong = space.check(held[at]);
+    if (!wrong.empty())
+      wrong.insert(0, "namespace \"" + space.spec().name + "\": ");
+  });
   return wrong;
 }
 
-std::string registry_state::check_reservations() const {
+std::string shard_writes::check() const {
   std::string wrong;
   std::uint64_t listed = 0;
   reservations_.for_each([&](reservation_number at, const reservation& r) {
+    const auto& space = spaces_.at(r.name.space);
+    const auto what = "reservation " + name_of(r.name.ticket);
     std::uint32_t open = 0;
     for (std::uint32_t i = 0; i < r.pages.size(); ++i) {
-      if (r.pages[i] == no_record)
+      if (r.pages[i] == no_reserved_page)
         continue;
       ++open;
       const auto& page = reservations_.page(r.pages[i]);
-      const auto cell = spaces_[r.name.space]->table().page(page.entry, r.name.rank);
-      if (page.owner != at || page.page != i || !cell.has_token() || cell.record() != r.pages[i])
-        wrong = "reservation " + name_of(r.name.ticket) + ": page " + number(i) + " is not reserved for it";
-      if ((page.where.generation != 0) != (r.state == reservation::phase::open))
-        wrong = "reservation " + name_of(r.name.ticket) + ": page " + number(i) + " has a slot too early or none";
+      const auto cell = space.table().page(page.entry, r.name.rank);
+      const auto which = what + ": page " + number(i);
+      if (page.by != at || page.place != i || !cell.reserved() || cell.reserved_page() != r.pages[i])
+        wrong = which + " is not reserved for it";
+      const bool has_slot = page.where.generation != 0;
+      if (has_slot != (r.state == reservation::phase::open))
+        wrong = which + " has a slot too early or none";
+      if (reservations_.has_page_deadline(r.pages[i]) != (has_slot && r.shareable()))
+        wrong = which + " has a deadline of its own too early, or none, or is not shareable";
+      if (has_slot && space.options().slot_index && space.assigned_to(r.name.rank, page.where.slot) != page.entry)
+        wrong = which + " is not found by its slot";
+      if (page.shared != 0 && !r.shareable())
+        wrong = which + " was told to others and is not shareable";
     }
     listed += open;
-    if (open != r.open_pages || open == 0 || r.state == reservation::phase::dropped)
-      wrong =
-          "reservation " + name_of(r.name.ticket) + " counts " + number(r.open_pages) + " pages, has " + number(open);
+    if (open != r.open_pages || open == 0)
+      wrong = what + " counts " + number(r.open_pages) + " pages, has " + number(open);
   });
   std::uint64_t marked = 0;
-  for (const auto& space : spaces_)
-    if (space)
-      space->for_each_key([&](const key_info& key) { marked += key.reserved; });
-  if (wrong.empty() && (listed != reservations_.pages() || marked != listed + anonymous_.pages()))
+  spaces_.for_each([&](std::uint32_t, const key_space& space) {
+    space.for_each_key([&](const key_info& key) { marked += key.reserved; });
+  });
+  if (wrong.empty() && (listed != reservations_.pages() || marked != listed))
     wrong = number(marked) + " pages are marked as reserved, reservations list " + number(listed) + " of " +
-            number(reservations_.pages()) + ", " + number(anonymous_.pages()) + " have no token";
+            number(reservations_.pages());
   return wrong;
 }
 
-std::string registry_state::check_anonymous() const {
-  std::string wrong;
-  anonymous_.for_each([&](anonymous_number at, const anonymous_page& page) {
-    const auto& space = *spaces_[page.space];
-    const auto cell = space.table().page(page.entry, page.rank);
-    const auto name = "the page without a token of key " + to_string(space.table().entry(page.entry).key);
-    if (!cell.anonymous() || cell.record() != at)
-      wrong = name + " is not reserved";
-    const bool has_slot = page.where.generation != 0;
-    if (has_slot != anonymous_.has_deadline(at))
-      wrong = name + " has a slot without a deadline, or a deadline without a slot";
-    if (has_slot && space.options().slot_index && space.assigned_to(page.rank, page.where.slot) != page.entry)
-      wrong = name + " is not found by its slot";
-  });
-  return wrong;
+// -- registry -------------------------------------------------------------------------------------------------------
+
+void registry_state::for_each_key(const namespace_id& id, const std::function<void(const key_info&)>& f) const {
+  if (const auto* space = spaces_.find(id))
+    space->for_each_key(f);
+}
+
+void registry_state::for_each_slot(const namespace_id& id,
+                                   const std::function<void(rank_number, slot_ref, page_use)>& f) const {
+  const auto* space = spaces_.find(id);
+  if (space == nullptr)
+    return;
+  const auto& table = space->table();
+  for (entry_index i = 0; i < table.end(); ++i)
+    for (const auto rank : space->ranks())
+      if (const auto page = writes_.page_of(table.page(i, rank), rank); page && page->where.generation != 0)
+        f(rank, page->where, page->state == key_page::use::live ? page_use::live : page_use::reserved);
+  space->for_each_withheld([&](rank_number rank, slot_ref where) { f(rank, where, page_use::withheld); });
 }
 
 std::string registry_state::check_slots() const {
-  for (const auto& space : spaces_) {
-    if (!space)
-      continue;
+  std::string wrong;
+  spaces_.for_each([&](std::uint32_t, const key_space& space) {
     std::set<std::pair<rank_number, slot_number>> seen;
-    std::string wrong;
-    for_each_slot(space->id(), [&](rank_number rank, slot_ref where, page_use) {
+    for_each_slot(space.id(), [&](rank_number rank, slot_ref where, page_use) {
       if (!seen.emplace(rank, where.slot).second)
-        wrong = "namespace \"" + space->spec().name + "\": slot " + number(where.slot) + " of rank " + number(rank) +
+        wrong = "namespace \"" + space.spec().name + "\": slot " + number(where.slot) + " of rank " + number(rank) +
                 " is held twice";
     });
-    if (!wrong.empty())
-      return wrong;
-  }
-  return {};
+  });
+  return wrong;
 }
 
 std::string registry_state::check_invariants() const {
-  if (auto wrong = check_leases(); !wrong.empty())
+  if (auto wrong = leases_.check(); !wrong.empty())
     return wrong;
-  if (auto wrong = check_reservations(); !wrong.empty())
-    return wrong;
-  if (auto wrong = check_anonymous(); !wrong.empty())
+  if (auto wrong = writes_.check(); !wrong.empty())
     return wrong;
   return check_slots();
 }

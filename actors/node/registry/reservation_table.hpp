@@ -11,6 +11,7 @@
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -19,11 +20,12 @@ namespace troupe {
 using reservation_number = std::uint32_t;
 
 /// Number of one reserved page in the table; `page_cell` refers to it.
-using page_record = std::uint32_t;
+using reserved_page_number = std::uint32_t;
 
-inline constexpr page_record no_record = 0xffffffff;
+inline constexpr reserved_page_number no_reserved_page = 0xffffffff;
 
-/// What one reserve request is known by. The rank is part of it, so that a writer may use one ticket for all ranks.
+/// What one request for slots is known by. The rank is part of it, so that a writer may use one ticket for all ranks.
+/// Owner 0 is nobody: so are the reservations of slot clients, of which any number may have the same name.
 struct reservation_name {
   troupe::ticket ticket;
   std::uint32_t space = 0;
@@ -32,9 +34,16 @@ struct reservation_name {
   friend bool operator==(const reservation_name&, const reservation_name&) = default;
 };
 
-/// One reserve request whose pages have not all ended.
+/// One request for slots whose pages have not all ended.
+///
+/// What differs between writers is data. A writer with a ticket has its pages to itself, and as one: they have one
+/// deadline, the ticket finds them again, and they end with their owner. What nobody owns is shareable: no ticket finds
+/// it and no death ends it, whoever asks for such a page is told its slot, and so each page has a deadline of its own,
+/// the latest that anybody was promised. See docs/decisions/0006-clients-without-tokens.md.
 struct reservation {
   enum class phase : std::uint8_t {
+    /// Its number is free.
+    closed,
     /// Keys are marked, slots are being asked for.
     awaiting_slots,
     /// The writer has its answer.
@@ -43,42 +52,69 @@ struct reservation {
     dropped,
   };
 
+  /// An answer that is known before there are slots, and is given after much can have happened to its page.
+  struct known_page {
+    key_digest key;
+    std::uint32_t answer = 0;
+  };
+
+  /// An answer that is another one's too: the request named a key twice.
+  struct repeated_key {
+    std::uint32_t answer = 0;
+    std::uint32_t first = 0;
+  };
+
+  bool shareable() const noexcept { return name.ticket.owner == 0; }
+
   reservation_name name;
   /// Digest of the keys: the same ticket with other keys is a mistake of the client.
   key_digest fingerprint;
   duration lasts{};
+  /// Of all its pages, unless they have their own.
   timestamp deadline;
-  phase state = phase::awaiting_slots;
-  /// The owner is gone.
+  phase state = phase::closed;
+  /// The owner, or the namespace, is gone.
   bool doomed = false;
   /// Tells apart what stood at this number before.
   std::uint32_t incarnation = 0;
-  /// Per key of the request.
+  /// Per key of the request; empty once nobody can ask for them again.
   std::vector<location> answers;
-  /// The pages that needed a slot, in prefix order; `no_record` where the page has ended.
-  std::vector<page_record> pages;
-  /// Records in `pages`.
+  /// The pages that needed a slot, in prefix order; `no_reserved_page` where the page has ended.
+  std::vector<reserved_page_number> pages;
+  /// Numbers in `pages`.
   std::uint32_t open_pages = 0;
+  /// These two only where pages are shareable.
+  std::vector<known_page> known;
+  std::vector<repeated_key> repeated;
 };
 
-/// A key and rank that one writer has to itself.
+/// A key and rank that is reserved.
 struct reserved_page {
   entry_index entry = no_entry;
-  reservation_number owner = 0;
+  reservation_number by = 0;
   /// In `reservation::answers` and in `reservation::pages`.
   std::uint32_t answer = 0;
-  std::uint32_t page = 0;
+  std::uint32_t place : 31 = 0;
+  /// Its slot was told more than once: somebody else may be writing too.
+  std::uint32_t shared : 1 = 0;
   /// Generation 0 until there is a slot.
   slot_ref where;
+  /// If the reservation is shareable, from when there is a slot.
+  timestamp deadline;
 };
 
 /// All reservations of a shard: by ticket, by owner, by deadline. Knows no rules.
+///
+/// A number is taken from `open` to `close`. While it is, each page of it that has not ended is listed in its `pages`
+/// and names it in turn, and `open_pages` counts them. Where a reservation's pages end together, its number has the
+/// deadline; where each ends alone, its pages have, and the number has one only when it is doomed.
 class reservation_table {
 public:
+  /// Never finds what nobody owns.
   std::optional<reservation_number> find(const reservation_name& name) const;
 
-  /// The name must not be in use. Invalidates references to reservations.
-  reservation_number open(const reservation_name& name, timestamp deadline);
+  /// The name must not be in use, unless it is nobody's. Invalidates references to reservations.
+  reservation_number open(const reservation_name& name, duration lasts);
 
   /// Whether a reservation of this name has ended not long ago (`remembered_names` ended ones are known): tells a
   /// writer that is late from one that was never here.
@@ -91,12 +127,18 @@ public:
   void close(reservation_number number);
 
   void set_deadline(reservation_number number, timestamp deadline);
+  void set_page_deadline(reserved_page_number page, timestamp deadline);
+  bool has_page_deadline(reserved_page_number page) const { return page_deadlines_.contains(page); }
 
-  page_record add_page(reservation_number number, entry_index entry, std::uint32_t answer);
-  void remove_page(page_record record);
+  /// Invalidates references to pages.
+  reserved_page_number add_page(reservation_number number, entry_index entry, std::uint32_t answer);
+  void remove_page(reserved_page_number page);
 
+  /// A reservation, or a page that ends alone, whose deadline has passed.
   std::optional<reservation_number> due(timestamp now) const { return deadlines_.due(now); }
-  std::optional<timestamp> next_deadline() const { return deadlines_.next(); }
+  std::optional<reserved_page_number> page_due(timestamp now) const { return page_deadlines_.due(now); }
+  /// When the next of both is due.
+  std::optional<timestamp> next_deadline() const;
 
   /// Makes all reservations of the owner, or in the namespace, due.
   void doom(owner_id owner);
@@ -104,8 +146,10 @@ public:
 
   reservation& at(reservation_number number) noexcept { return reservations_[number]; }
   const reservation& at(reservation_number number) const noexcept { return reservations_[number]; }
-  reserved_page& page(page_record record) noexcept { return pages_[record]; }
-  const reserved_page& page(page_record record) const noexcept { return pages_[record]; }
+  reserved_page& page(reserved_page_number number) noexcept { return pages_[number]; }
+  const reserved_page& page(reserved_page_number number) const noexcept { return pages_[number]; }
+  /// The reservation that the page belongs to.
+  const reservation& of_page(reserved_page_number number) const noexcept { return reservations_[pages_[number].by]; }
 
   /// Identifies a reservation that awaits slots, or was dropped while it did.
   std::uint64_t plan_id(reservation_number number) const noexcept;
@@ -121,16 +165,23 @@ public:
   std::uint64_t count(owner_id owner) const { return owners_.count(owner); }
   std::uint64_t resident_bytes() const noexcept;
 
+  /// All that are awaiting slots or open.
   template <class F>
   void for_each(F&& f) const {
-    for (const auto& [name, number] : by_name_)
-      f(number, reservations_[number]);
+    for (reservation_number i = 0; i < reservations_.size(); ++i)
+      if (is_live(reservations_[i]))
+        f(i, reservations_[i]);
   }
 
 private:
   static constexpr std::size_t remembered_names = 4096;
 
+  static bool is_live(const reservation& r) noexcept {
+    return r.state == reservation::phase::awaiting_slots || r.state == reservation::phase::open;
+  }
+
   void remember(const reservation_name& name);
+  void doom_one(reservation_number number);
 
   struct hash_name {
     std::size_t operator()(const reservation_name& x) const noexcept {
@@ -141,10 +192,12 @@ private:
   std::vector<reservation> reservations_;
   std::vector<reservation_number> free_;
   std::vector<reserved_page> pages_;
-  std::vector<page_record> free_pages_;
+  std::vector<reserved_page_number> free_pages_;
+  /// These two without what nobody owns.
   std::unordered_map<reservation_name, reservation_number, hash_name> by_name_;
   owner_index owners_;
   deadline_queue deadlines_;
+  deadline_queue page_deadlines_;
   /// Requests by namespace.
   std::vector<std::uint64_t> in_space_;
   std::unordered_set<reservation_name, hash_name> ended_;

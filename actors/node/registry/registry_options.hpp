@@ -1,0 +1,57 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/memory_budget.hpp"
+#include "base/node_condition.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+namespace troupe {
+
+/// Limits of one registry shard, and its place among the shards.
+struct registry_options {
+  std::uint32_t shard = 0;
+  std::uint32_t shard_count = 1;
+  std::uint32_t max_namespaces = 64;
+  /// Keys or pages of one request.
+  std::uint32_t max_batch = 8192;
+  duration max_lease = std::chrono::minutes(10);
+  duration max_reservation = std::chrono::minutes(10);
+  /// Of keys that are located without a lease.
+  duration max_protection = std::chrono::minutes(10);
+  /// The longest time that slot clients may have been promised before a restart, which forgets them. Keys
+  /// that are restored are protected for as long, where slots are known by number.
+  duration promised{};
+  std::uint32_t max_leases = 1U << 16;
+  std::uint32_t max_leases_per_owner = 1U << 14;
+  /// Keys held by one lease.
+  std::uint32_t max_lease_keys = 1U << 16;
+  /// Pages reserved at one time, by all and by one owner (the latter counts requests). Those of slot clients
+  /// count among all.
+  std::uint32_t max_reserved_pages = 1U << 20;
+  std::uint32_t max_reservations_per_owner = 1U << 12;
+  /// A key whose turn it is to be evicted is kept by its children for so long; then it goes before them. What clients
+  /// say of parents may be untrue, and they might name each other in a ring.
+  duration children_hold = std::chrono::minutes(10);
+  /// Keys looked at by one call of `evict`, whatever is wanted.
+  std::uint32_t max_eviction_looks = 1U << 14;
+  /// Keys and pages given back by one `tick`.
+  std::uint32_t tick_work = 1U << 13;
+  /// Ranks that a namespace may allow itself when they are registered at run time.
+  std::uint32_t max_ranks = 1024;
+  /// Keys looked at by one call of `clear` or `remove_namespace`.
+  std::uint32_t max_clear_looks = 1U << 13;
+  /// Report in the outbox what has to survive a restart.
+  bool change_feed = false;
+  /// Makes the hash of the key index unpredictable. Any value will do in tests.
+  std::uint64_t hash_seed = 0;
+  /// Of keys, leases and reservations, shared with others; null for no limit. When it is used up, a new key takes the
+  /// place of one that can be evicted, or its reservation answers full, and there are no new leases.
+  shared_budget memory{};
+  /// Says in which namespaces nothing can be saved; null if nobody does.
+  std::shared_ptr<node_condition> condition{};
+};
+
+} // namespace troupe

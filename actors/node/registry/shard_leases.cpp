@@ -1,0 +1,336 @@
+// What a reader is told stays where it is for as long as it was told: by a lease, or by time.
+
+#include "actors/node/registry/shard_leases.hpp"
+
+#include "actors/node/registry/answers.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+std::optional<lease_number> shard_leases::live_lease(const ticket& name, timestamp now) {
+  const auto number = leases_.find(name);
+  if (!number || leases_.at(*number).deadline > now)
+    return number;
+  expire_lease(*number);
+  return std::nullopt;
+}
+
+void shard_leases::end_lease(lease_number number) {
+  give_back_from(leases_.at(number), 0);
+  leases_.close(number);
+}
+
+void shard_leases::give_back_from(lease& l, std::size_t first) {
+  const auto entries = std::span(l.entries).subspan(first);
+  if (l.counts)
+    holds_.remove(l.name.owner, l.space, entries);
+  if (l.by_reader)
+    holds_.remove(hold_counts::readers, l.space, entries);
+  spaces_.at(l.space).give_back(entries);
+  l.entries.resize(first);
+}
+
+void shard_leases::expire_lease(lease_number number) {
+  if (!leases_.at(number).doomed)
+    ++expired_;
+  end_lease(number);
+}
+
+std::optional<error> shard_leases::check_same_lease(std::uint32_t space, const ticket& name, timestamp now) {
+  const auto number = live_lease(name, now);
+  if (!number || leases_.at(*number).space == space)
+    return std::nullopt;
+  return error{errc::invalid_argument, "the lease " + std::to_string(name.owner) + "/" + std::to_string(name.sequence) +
+                                           " holds keys of another namespace; use a ticket for each"};
+}
+
+std::uint64_t shard_leases::keys_in_share(const key_space& space, std::uint32_t share) const {
+  std::uint64_t slots = 0;
+  for (const auto rank : space.ranks())
+    if (const auto its = space.info_of(rank).slots; its > 0 && (slots == 0 || its < slots))
+      slots = its;
+  // Keys fall on the shards evenly, but for chance; what there is already counts as well.
+  const auto room = std::max(space.keys(), (slots + spaces_.options().shard_count - 1) / spaces_.options().shard_count);
+  return std::max<std::uint64_t>(1, (room * share + whole_share - 1) / whole_share);
+}
+
+std::optional<error> shard_leases::check_readers(std::uint32_t space, std::uint32_t share, std::uint64_t held) const {
+  if (share == 0 || share >= whole_share || held <= keys_in_share(spaces_.at(space), share))
+    return std::nullopt;
+  return error{errc::limit_exceeded, "callers that may only read would hold more of the namespace's keys than "
+                                     "http.limits.readers_share allows; release leases, or wait until they run out"};
+}
+
+std::optional<error> shard_leases::count_holds(lease& l, std::size_t first, const lease_bounds& bounds, timestamp now) {
+  const auto added = std::span<const entry_index>(l.entries).subspan(first);
+  const auto held = holds_.add(l.name.owner, l.space, added);
+  if (l.by_reader)
+    holds_.add(hold_counts::readers, l.space, added);
+  std::optional<error> over;
+  if (bounds.share > 0 && bounds.share < whole_share && held > keys_in_share(spaces_.at(l.space), bounds.share))
+    over = error{errc::limit_exceeded, "the leases of this caller would hold more of the namespace's keys than "
+                                       "http.limits.leased_share allows; release some first"};
+  else if (l.by_reader)
+    over = check_readers(l.space, bounds.readers_share, holds_.readers_with(l.space, {}, spaces_.clock().now(now)));
+  if (over)
+    give_back_from(l, first);
+  return over;
+}
+
+result<lease_number> shard_leases::open_lease(std::uint32_t space, const ticket& name, timestamp deadline,
+                                              const lease_bounds& bounds, std::size_t keys) {
+  const auto& limits = spaces_.options();
+  if (leases_.size() >= limits.max_leases)
+    return fail(errc::limit_exceeded, "all of " + std::to_string(limits.max_leases) +
+                                          " leases are in use: wait until others end, or raise registry.max_leases");
+  auto most = limits.max_leases_per_owner;
+  if (bounds.leases > 0)
+    most = std::min(most, bounds.leases);
+  if (leases_.count(name.owner) >= most)
+    return fail(errc::limit_exceeded,
+                "the client holds " + std::to_string(most) + " leases, the most that are allowed; release some");
+  // Of a lease in the table with its names and places, about.
+  constexpr std::uint64_t bytes_per_lease = 256;
+  if (limits.memory && !limits.memory->has_room_for_leases(bytes_per_lease + keys * sizeof(entry_index)))
+    return fail(errc::limit_exceeded, "registry.memory_bytes are used up, and there are no new leases: wait until "
+                                      "others end, or raise it");
+  const auto number = leases_.open(name, space, deadline);
+  leases_.at(number).counts = bounds != lease_bounds{};
+  leases_.at(number).by_reader = bounds.readers_share > 0;
+  return number;
+}
+
+result<std::uint32_t> shard_leases::take_lease(std::uint32_t space, const ticket& name, duration lease_for,
+                                               const lease_bounds& bounds, std::span<const entry_index> entries,
+                                               timestamp now) {
+  auto number = live_lease(name, now);
+  if (!number && entries.empty())
+    return 0U;
+  const bool fresh = !number;
+  if (fresh) {
+    const auto opened = open_lease(space, name, now + lease_for, bounds, entries.size());
+    if (!opened)
+      return tl::unexpected<error>(opened.error());
+    number = *opened;
+  }
+  auto& l = leases_.at(*number);
+  const auto before = l.entries.size();
+  std::optional<error> over;
+  if (!spaces_.at(space).lease(entries, l.entries, spaces_.options().max_lease_keys))
+    over = error{errc::limit_exceeded, "the lease would hold more than " +
+                                           std::to_string(spaces_.options().max_lease_keys) +
+                                           " keys; take several leases"};
+  else if (l.counts && l.entries.size() > before)
+    over = count_holds(l, before, bounds, now);
+  if (over) {
+    if (fresh)
+      leases_.close(*number);
+    return tl::unexpected<error>(std::move(*over));
+  }
+  // For the release of a lookup over several shards, which must tell what this use brought from what was here before:
+  // another caller may have found the keys that the lease held already.
+  ++l.uses;
+  l.last_first = static_cast<std::uint32_t>(before);
+  l.last_new.clear();
+  if (l.entries.size() - before < entries.size())
+    for (std::size_t i = 0, next = before; i < entries.size() && next < l.entries.size(); ++i)
+      if (entries[i] == l.entries[next]) {
+        l.last_new.push_back(static_cast<std::uint32_t>(i));
+        ++next;
+      }
+  if (now + lease_for > l.deadline)
+    leases_.set_deadline(*number, now + lease_for);
+  return l.uses;
+}
+
+void shard_leases::trim_last_use(lease_number number, std::uint32_t keep) {
+  auto& l = leases_.at(number);
+  std::size_t kept = keep;
+  if (!l.last_new.empty())
+    kept = static_cast<std::size_t>(std::ranges::lower_bound(l.last_new, keep) - l.last_new.begin());
+  kept += l.last_first;
+  if (kept == 0)
+    end_lease(number);
+  else if (kept < l.entries.size())
+    give_back_from(l, kept);
+}
+
+std::optional<error> shard_leases::check_lookup(std::uint32_t space, const ticket& lease, duration lease_for,
+                                                std::span<const key_digest> keys, timestamp now) {
+  auto bad = shard_spaces::check_ticket(lease);
+  if (!bad)
+    bad = shard_spaces::check_duration(lease_for, spaces_.options().max_lease, "lease_for");
+  if (!bad)
+    bad = spaces_.check_keys(keys);
+  if (!bad)
+    bad = check_same_lease(space, lease, now);
+  return bad;
+}
+
+result<match_reply> shard_leases::match(const match_request& request, timestamp now) {
+  const auto space = spaces_.number_of(request.space);
+  if (!space)
+    return spaces_.refuse(space.error());
+  if (auto bad = check_lookup(*space, request.lease, request.lease_for, request.keys.items, now))
+    return spaces_.refuse(std::move(*bad));
+  used_.clear();
+  spaces_.at(*space).append_leading_complete(request.keys.items, used_);
+  const auto uses = take_lease(*space, request.lease, request.lease_for, request.bounds, used_, now);
+  if (!uses)
+    return spaces_.refuse(uses.error());
+  spaces_.at(*space).touch(used_);
+  return match_reply{static_cast<std::uint32_t>(used_.size()), *uses};
+}
+
+packed<location> shard_leases::find_pages(const key_space& space, rank_number rank, std::span<const key_digest> keys,
+                                          bool complete_only) {
+  found_.resize(keys.size());
+  space.table().find(keys, found_);
+  packed<location> locations;
+  locations.items.resize(keys.size());
+  used_.clear();
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    auto& out = locations[i];
+    out.status = static_cast<std::uint32_t>(errc::not_found);
+    if (found_[i] == no_entry || (complete_only && !space.complete(found_[i])))
+      continue;
+    const auto cell = space.table().page(found_[i], rank);
+    if (!cell.live())
+      continue;
+    out = {cell.where(), static_cast<std::uint32_t>(errc::ok)};
+    used_.push_back(found_[i]);
+  }
+  return locations;
+}
+
+result<locate_reply> shard_leases::locate(const locate_request& request, timestamp now) {
+  const auto space = spaces_.find_rank(request.space, request.rank);
+  if (!space)
+    return spaces_.refuse(space.error());
+  if (auto bad = check_lookup(space->number, request.lease, request.lease_for, request.keys.items, now))
+    return spaces_.refuse(std::move(*bad));
+  locate_reply reply{find_pages(space->keys, request.rank, request.keys.items, false)};
+  const auto uses = take_lease(space->number, request.lease, request.lease_for, request.bounds, used_, now);
+  if (!uses)
+    return spaces_.refuse(uses.error());
+  space->keys.touch(used_);
+  return reply;
+}
+
+result<void> shard_leases::release(const release_request& request, timestamp now) {
+  const auto space = spaces_.number_of(request.space);
+  if (!space)
+    return spaces_.refuse(space.error());
+  auto bad = shard_spaces::check_ticket(request.lease);
+  if (!bad)
+    bad = check_same_lease(*space, request.lease, now);
+  if (bad)
+    return spaces_.refuse(std::move(*bad));
+  const auto number = live_lease(request.lease, now);
+  if (!number && request.must_exist && !leases_.recently_ended(request.lease))
+    return fail(errc::not_found, "no such lease: it ran out, never held a key, or is another caller's");
+  if (!number)
+    return {};
+  auto& l = leases_.at(*number);
+  if (request.uses != 0) {
+    if (request.uses == l.uses)
+      trim_last_use(*number, request.keep);
+    return {};
+  }
+  if (request.keep == 0)
+    end_lease(*number);
+  else if (request.keep < l.entries.size())
+    give_back_from(l, request.keep);
+  return {};
+}
+
+result<void> shard_leases::renew(const renew_request& request, timestamp now) {
+  const auto space = spaces_.number_of(request.space);
+  if (!space)
+    return spaces_.refuse(space.error());
+  auto bad = shard_spaces::check_ticket(request.lease);
+  if (!bad)
+    bad = shard_spaces::check_duration(request.lease_for, spaces_.options().max_lease, "lease_for");
+  if (!bad)
+    bad = check_same_lease(*space, request.lease, now);
+  if (bad)
+    return spaces_.refuse(std::move(*bad));
+  const auto number = live_lease(request.lease, now);
+  if (!number)
+    return fail(errc::not_found, "the lease is gone: it expired, was released, or never held a key");
+  if (now + request.lease_for > leases_.at(*number).deadline)
+    leases_.set_deadline(*number, now + request.lease_for);
+  return {};
+}
+
+bool shard_leases::end_due(timestamp now, std::size_t& left) {
+  while (left > 0) {
+    const auto number = leases_.due(now);
+    if (!number)
+      break;
+    // A long lease ends in several calls, from its end. Meanwhile it counts as expired already.
+    auto& l = leases_.at(*number);
+    if (l.entries.size() > left) {
+      give_back_from(l, l.entries.size() - left);
+      left = 0;
+      return false;
+    }
+    left -= std::max<std::size_t>(1, l.entries.size());
+    expire_lease(*number);
+  }
+  return true;
+}
+
+// -- slot clients ---------------------------------------------------------------------------------------------------
+
+result<result_codes> shard_leases::exists(const exists_request& request) {
+  const auto number = spaces_.number_of(request.space);
+  if (!number)
+    return spaces_.refuse(number.error());
+  const auto& space = spaces_.at(*number);
+  auto bad = spaces_.check_ranks(space, request.rank);
+  if (!bad)
+    bad = spaces_.check_keys(request.keys.items);
+  if (bad)
+    return spaces_.refuse(std::move(*bad));
+  found_.resize(request.keys.size());
+  space.table().find(request.keys.items, found_);
+  result_codes reply;
+  reply.results.items.reserve(found_.size());
+  for (const auto entry : found_) {
+    const bool there =
+        entry != no_entry &&
+        (request.rank == all_ranks ? space.complete(entry) : space.table().page(entry, request.rank).live());
+    reply.results.items.push_back(byte_of(there ? errc::ok : errc::not_found));
+  }
+  return reply;
+}
+
+result<locate_reply> shard_leases::protect(const protect_request& request, timestamp now) {
+  const auto space = spaces_.find_rank(request.space, request.rank);
+  if (!space)
+    return spaces_.refuse(space.error());
+  auto bad = shard_spaces::check_duration(request.protect_for, spaces_.options().max_protection, "protect_for");
+  if (!bad)
+    bad = spaces_.check_keys(request.keys.items);
+  if (bad)
+    return spaces_.refuse(std::move(*bad));
+  locate_reply reply{find_pages(space->keys, request.rank, request.keys.items, request.complete_only)};
+  const auto until = spaces_.clock().after(now, request.protect_for);
+  if (request.readers_share > 0 && request.readers_share < whole_share) {
+    const auto held = holds_.readers_with(space->number, used_, spaces_.clock().now(now));
+    if (auto over = check_readers(space->number, request.readers_share, held))
+      return spaces_.refuse(std::move(*over));
+    holds_.protect(space->number, used_, until);
+  }
+  // Not refused any more: now all that is answered is promised.
+  for (const auto entry : used_)
+    space->keys.protect(entry, until);
+  space->keys.touch(used_);
+  return reply;
+}
+
+} // namespace troupe

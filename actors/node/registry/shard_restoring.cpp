@@ -1,0 +1,119 @@
+#include "actors/node/registry/shard_restoring.hpp"
+
+#include "actors/node/registry/answers.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+shard_restoring::slot_claim& shard_restoring::claims::of(std::uint32_t space, rank_number rank, slot_number slot) {
+  const auto name = (std::uint64_t{space} << 32U) | rank;
+  if (last_ == nullptr || name != last_name_) {
+    auto& found = by_rank_[name];
+    if (!found)
+      found = std::make_unique<of_rank>();
+    last_ = found.get();
+    last_name_ = name;
+  }
+  last_->grow_to(std::uint64_t{slot} + 1);
+  return (*last_)[slot];
+}
+
+void shard_restoring::drop(key_space& space, rank_number rank, slot_claim& what) {
+  space.drop(std::exchange(what.entry_plus_one, 0) - 1, rank);
+  ++report_.displaced;
+  --report_.pages;
+}
+
+errc shard_restoring::restore_page(const stored_page& page, entry_index hint) {
+  const auto number = spaces_.number_of(page.space);
+  if (!number)
+    return errc::unknown_namespace;
+  auto& space = spaces_.at(*number);
+  if (page.key.is_null() || page.where.generation == 0 ||
+      shard_of(page.key, spaces_.options().shard_count) != spaces_.options().shard)
+    return errc::invalid_argument;
+  const auto forgotten = [&](errc code) {
+    space.outbox().change(page_unpublished{page.space, page.key, page.rank});
+    return code;
+  };
+  if (!space.has_rank(page.rank) || page.where.slot >= space.info_of(page.rank).slots)
+    return forgotten(errc::out_of_range);
+  auto& claim = claims_->of(*number, page.rank, page.where.slot);
+  auto entry = space.table().refresh(hint, page.key);
+  if (entry != no_entry && space.table().page(entry, page.rank).live())
+    return space.table().page(entry, page.rank).where() == page.where ? errc::ok : errc::exists;
+  if (claim.generation != 0) {
+    // At most one of the two is right, and nothing says which: generations of different runs begin at random.
+    if (claim.entry_plus_one != 0)
+      drop(space, page.rank, claim);
+    return forgotten(errc::stale);
+  }
+  entry = space.find_or_create(page.key, no_entry);
+  if (entry == no_entry)
+    return forgotten(errc::limit_exceeded);
+  claim.generation = page.where.generation;
+  if (space.restore(entry, page.rank, page.where))
+    space.inserted({&entry, 1});
+  claim.entry_plus_one = entry + 1;
+  if (space.options().slot_index && spaces_.options().promised > duration::zero())
+    space.protect(entry, coarse_clock::since_beginning(spaces_.options().promised));
+  if (!page.parent.is_null() && page.parent != page.key)
+    space.adopt_parent(entry, page.parent, no_entry);
+  ++report_.pages;
+  return errc::ok;
+}
+
+result<result_codes> shard_restoring::restore(std::span<const stored_page> pages) {
+  if (!claims_)
+    return spaces_.refuse({errc::invalid_argument, "pages come back before service begins, and it has begun"});
+  result_codes reply;
+  reply.results.items.reserve(pages.size());
+  // Pages of one namespace mostly come together: their entries are fetched together.
+  for (std::size_t begin = 0, end = 0; begin < pages.size(); begin = end) {
+    keys_.clear();
+    for (end = begin; end < pages.size() && pages[end].space == pages[begin].space; ++end)
+      keys_.push_back(pages[end].key);
+    found_.assign(keys_.size(), no_entry);
+    if (const auto* space = spaces_.find(pages[begin].space))
+      space->table().find(keys_, found_);
+    for (auto i = begin; i < end; ++i) {
+      const auto code = restore_page(pages[i], found_[i - begin]);
+      report_.refused += code == errc::ok ? 0 : 1;
+      reply.results.items.push_back(byte_of(code));
+    }
+  }
+  return reply;
+}
+
+result<result_codes> shard_restoring::drop_restored(const namespace_id& id, rank_number rank,
+                                                    std::span<const slot_ref> slots) {
+  if (!claims_)
+    return spaces_.refuse({errc::invalid_argument, "pages are dropped before service begins, and it has begun"});
+  const auto space = spaces_.find_rank(id, rank);
+  if (!space)
+    return spaces_.refuse(space.error());
+  result_codes reply;
+  for (const auto& where : slots) {
+    auto code = errc::not_found;
+    if (where.slot < space->keys.info_of(rank).slots) {
+      auto& claim = claims_->of(space->number, rank, where.slot);
+      if (claim.entry_plus_one != 0 && claim.generation == where.generation) {
+        drop(space->keys, rank, claim);
+        code = errc::ok;
+      }
+    }
+    reply.results.items.push_back(byte_of(code));
+  }
+  return reply;
+}
+
+result<restore_report> shard_restoring::restored(std::uint64_t keys) {
+  if (!claims_)
+    return spaces_.refuse({errc::invalid_argument, "service has begun already"});
+  claims_.reset();
+  report_.keys = keys;
+  return report_;
+}
+
+} // namespace troupe

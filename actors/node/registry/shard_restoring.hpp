@@ -1,0 +1,68 @@
+#pragma once
+
+#include "actors/node/registry/chunked_array.hpp"
+#include "actors/node/registry/shard_spaces.hpp"
+#include "messages/registry_messages.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace troupe {
+
+/// How one shard comes back from what an earlier run stored, before it serves anybody: of each slot at most one page is
+/// believed, and of a slot that two claim, none.
+class shard_restoring {
+public:
+  explicit shard_restoring(shard_spaces& spaces) : spaces_(spaces), claims_(std::make_unique<claims>()) {}
+
+  /// Takes pages that an earlier run stored, in any order, in any number of calls; one code each, see
+  /// `restore_request`. Child counts follow, those of other shards through the outbox. What is not taken is reported as
+  /// unpublished, so that it is not stored any more. invalid_argument after `restored`.
+  result<result_codes> restore(std::span<const stored_page> pages);
+
+  /// Drops pages that were restored: the allocator has heard of another claim on their slots. Codes are ok and
+  /// not_found.
+  result<result_codes> drop_restored(const namespace_id& space, rank_number rank, std::span<const slot_ref> slots);
+
+  /// Ends restoring; `keys` is how many there are.
+  result<restore_report> restored(std::uint64_t keys);
+
+private:
+  /// Zero while nobody has claimed the slot. A claim without an entry is one that two had: nobody gets the slot any
+  /// more.
+  struct slot_claim {
+    std::uint32_t entry_plus_one = 0;
+    generation_number generation = 0;
+  };
+
+  /// Who claims each slot.
+  class claims {
+  public:
+    slot_claim& of(std::uint32_t space, rank_number rank, slot_number slot);
+
+  private:
+    using of_rank = chunked_array<slot_claim>;
+
+    std::unordered_map<std::uint64_t, std::unique_ptr<of_rank>> by_rank_;
+    /// Pages of one rank mostly come together.
+    of_rank* last_ = nullptr;
+    std::uint64_t last_name_ = 0;
+  };
+
+  errc restore_page(const stored_page& page, entry_index hint);
+  void drop(key_space& space, rank_number rank, slot_claim& what);
+
+  shard_spaces& spaces_;
+  /// Null once service has begun.
+  std::unique_ptr<claims> claims_;
+  restore_report report_;
+
+  // Kept between calls for their memory.
+  std::vector<key_digest> keys_;
+  std::vector<entry_index> found_;
+};
+
+} // namespace troupe

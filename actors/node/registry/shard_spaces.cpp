@@ -1,0 +1,89 @@
+#include "actors/node/registry/shard_spaces.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace troupe {
+
+const key_space* shard_spaces::find(const namespace_id& id) const {
+  const auto found = numbers_.find(id);
+  return found == numbers_.end() ? nullptr : spaces_[found->second].get();
+}
+
+result<std::uint32_t> shard_spaces::number_of(const namespace_id& id) const {
+  const auto found = numbers_.find(id);
+  if (found == numbers_.end())
+    return fail(errc::unknown_namespace, "no namespace " + to_string(id) + " in this registry; add it first");
+  return found->second;
+}
+
+result<found_space> shard_spaces::find_space(const namespace_id& id) const {
+  const auto number = number_of(id);
+  if (!number)
+    return tl::unexpected<error>(number.error());
+  return found_space{*number, *spaces_[*number]};
+}
+
+result<found_space> shard_spaces::find_rank(const namespace_id& id, rank_number rank) const {
+  auto space = find_space(id);
+  if (space)
+    if (auto bad = check_rank(space->keys, rank))
+      return tl::unexpected<error>(std::move(*bad));
+  return space;
+}
+
+std::uint32_t shard_spaces::add(std::unique_ptr<key_space> space) {
+  const auto at = std::find(spaces_.begin(), spaces_.end(), nullptr);
+  const auto number = static_cast<std::uint32_t>(at - spaces_.begin());
+  numbers_.emplace(space->id(), number);
+  if (at == spaces_.end())
+    spaces_.push_back(std::move(space));
+  else
+    *at = std::move(space);
+  return number;
+}
+
+std::optional<error> shard_spaces::check_rank(const key_space& space, rank_number rank) const {
+  if (space.has_rank(rank))
+    return std::nullopt;
+  const auto prefix = "rank " + std::to_string(rank) + ": namespace \"" + space.spec().name + "\" has ";
+  if (space.options().automatic)
+    return error{errc::out_of_range, prefix + std::to_string(space.ranks().size()) +
+                                         " ranks, and this one is not among them; register it first"};
+  return error{errc::out_of_range, prefix + "ranks 0 to " + std::to_string(space.spec().world_size - 1)};
+}
+
+std::optional<error> shard_spaces::check_ranks(const key_space& space, rank_number rank) const {
+  return rank == all_ranks ? std::nullopt : check_rank(space, rank);
+}
+
+std::optional<error> shard_spaces::check_batch(std::size_t n) const {
+  if (n <= options_.max_batch)
+    return std::nullopt;
+  return error{errc::limit_exceeded, "a batch of " + std::to_string(n) + " keys; at most " +
+                                         std::to_string(options_.max_batch) + " are allowed, send several"};
+}
+
+std::optional<error> shard_spaces::check_keys(std::span<const key_digest> keys) const {
+  if (auto bad = check_batch(keys.size()))
+    return bad;
+  for (const auto& key : keys)
+    if (key.is_null())
+      return error{errc::invalid_argument, "the null key stands for none and cannot be stored or looked up"};
+  return std::nullopt;
+}
+
+std::optional<error> shard_spaces::check_duration(duration x, duration most, std::string_view what) {
+  if (x > duration::zero() && x <= most)
+    return std::nullopt;
+  return error{errc::invalid_argument, std::string(what) + " must be more than 0 and at most " +
+                                           std::to_string(most.count()) + " ns, and is " + std::to_string(x.count())};
+}
+
+std::optional<error> shard_spaces::check_ticket(const ticket& x) {
+  if (x.owner != 0)
+    return std::nullopt;
+  return error{errc::invalid_argument, "the ticket's owner is 0, which stands for nobody; use the client's own id"};
+}
+
+} // namespace troupe

@@ -1,0 +1,387 @@
+// From asking for slots to having them: begin, finish, and how reservations end without a page. What publishes pages,
+// or gives them back by name, is in shard_writes_pages.cpp.
+
+#include "actors/node/registry/shard_writes.hpp"
+
+#include "actors/node/registry/answers.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+// -- ends of reservations -------------------------------------------------------------------------------------------
+
+std::optional<reservation_number> shard_writes::live_reservation(const reservation_name& name, timestamp now) {
+  const auto number = reservations_.find(name);
+  if (!number || reservations_.at(*number).deadline > now)
+    return number;
+  expire_reservation(*number);
+  return std::nullopt;
+}
+
+void shard_writes::end_page(reserved_page_number number, errc code, coarse_time until) {
+  const auto page = reservations_.page(number);
+  auto& r = reservations_.at(page.by);
+  if (!r.answers.empty())
+    r.answers[page.answer] = answered(code);
+  reservations_.remove_page(number);
+  spaces_.at(r.name.space).unreserve(page.entry, r.name.rank, page.where, until);
+}
+
+void shard_writes::end_shared(reserved_page_number number, coarse_time until) {
+  const auto by = reservations_.page(number).by;
+  end_page(number, errc::expired, until);
+  close_if_ended(by);
+}
+
+void shard_writes::expire_shared(reserved_page_number number) {
+  expired_ += reservations_.of_page(number).doomed ? 0 : 1;
+  end_shared(number);
+}
+
+void shard_writes::close_if_ended(reservation_number number) {
+  const auto& r = reservations_.at(number);
+  if (r.open_pages > 0)
+    return;
+  if (r.state == reservation::phase::awaiting_slots)
+    reservations_.drop(number);
+  else
+    reservations_.close(number);
+}
+
+void shard_writes::end_reservation(reservation_number number) {
+  for (std::size_t i = 0; i < reservations_.at(number).pages.size(); ++i)
+    if (const auto page = reservations_.at(number).pages[i]; page != no_reserved_page)
+      end_page(page, errc::expired);
+  close_if_ended(number);
+}
+
+void shard_writes::expire_reservation(reservation_number number) {
+  const auto& r = reservations_.at(number);
+  if (!r.doomed)
+    expired_ += r.open_pages;
+  end_reservation(number);
+}
+
+void shard_writes::end_due(timestamp now, std::size_t& left) {
+  while (left > 0) {
+    const auto number = reservations_.due(now);
+    if (!number)
+      break;
+    left -= std::min<std::size_t>(left, std::max<std::size_t>(1, reservations_.at(*number).pages.size()));
+    expire_reservation(*number);
+  }
+  for (; left > 0; --left) {
+    const auto page = reservations_.page_due(now);
+    if (!page)
+      break;
+    expire_shared(*page);
+  }
+}
+
+// -- checks ---------------------------------------------------------------------------------------------------------
+
+std::optional<error> shard_writes::check_new_keys(std::span<const key_digest> keys,
+                                                  std::span<const key_digest> parents) const {
+  if (auto bad = spaces_.check_keys(keys))
+    return bad;
+  if (!parents.empty() && parents.size() != keys.size())
+    return error{errc::invalid_argument, std::to_string(parents.size()) + " parents for " +
+                                             std::to_string(keys.size()) + " keys; give one each, or none"};
+  const auto& how = spaces_.options();
+  if (how.shard_count == 1)
+    return std::nullopt;
+  for (const auto& key : keys)
+    if (const auto owner = shard_of(key, how.shard_count); owner != how.shard)
+      return error{errc::invalid_argument, "key " + to_string(key) + " belongs to shard " + std::to_string(owner) +
+                                               " of " + std::to_string(how.shard_count) + ", and this is shard " +
+                                               std::to_string(how.shard)};
+  return std::nullopt;
+}
+
+std::optional<error> shard_writes::check_reserve(const key_space& space, const reserve_request& request) const {
+  if (auto bad = spaces_.check_rank(space, request.rank))
+    return bad;
+  if (auto bad = shard_spaces::check_ticket(request.ticket))
+    return bad;
+  if (auto bad = shard_spaces::check_duration(request.expires_in, spaces_.options().max_reservation, "expires_in"))
+    return bad;
+  if (auto bad = check_new_keys(request.keys.items, request.parents.items))
+    return bad;
+  for (std::size_t i = 0; i < request.parents.size(); ++i)
+    if (request.parents[i] == request.keys[i])
+      return error{errc::invalid_argument, "key " + to_string(request.keys[i]) + " is given as its own parent"};
+  return std::nullopt;
+}
+
+std::optional<error> shard_writes::check_limits(std::uint64_t pages, owner_id owner) const {
+  const auto& limits = spaces_.options();
+  // Dropped requests have no pages, and each has slots on its way.
+  if (reservations_.pages() + pages > limits.max_reserved_pages || reservations_.size() >= limits.max_reserved_pages)
+    return error{errc::limit_exceeded, "more than " + std::to_string(limits.max_reserved_pages) +
+                                           " pages would be reserved at one time; commit or abort some first"};
+  if (reservations_.count(owner) >= limits.max_reservations_per_owner)
+    return error{errc::limit_exceeded, "the client has " + std::to_string(limits.max_reservations_per_owner) +
+                                           " reservations, the most that are allowed; commit or abort some first"};
+  return std::nullopt;
+}
+
+// -- begin ----------------------------------------------------------------------------------------------------------
+
+result<reserve_plan> shard_writes::repeat(reservation_number number, const key_digest& fingerprint) const {
+  const auto& r = reservations_.at(number);
+  if (r.fingerprint != fingerprint)
+    return fail(errc::invalid_argument, "the ticket was used for other keys; use a new one for each request");
+  reserve_plan plan;
+  if (r.state == reservation::phase::awaiting_slots) {
+    plan.what = reserve_plan::kind::pending;
+    plan.plan = reservations_.plan_id(number);
+  } else {
+    plan.reply.results.items = r.answers;
+  }
+  return plan;
+}
+
+result<reserve_plan> shard_writes::begin_reserve(const reserve_request& request, timestamp now) {
+  const auto space = spaces_.find_space(request.space);
+  if (!space)
+    return spaces_.refuse(space.error());
+  if (auto bad = check_reserve(space->keys, request))
+    return spaces_.refuse(std::move(*bad));
+  // On all ranks: a key that one of them cannot store never becomes complete.
+  if (const auto& condition = spaces_.options().condition)
+    if (auto degraded = condition->refuses_saves(request.space))
+      return spaces_.refuse(std::move(*degraded));
+  const reservation_name name{request.ticket, space->number, request.rank};
+  const auto fingerprint = hash_key(std::as_bytes(std::span(request.keys.items)));
+  if (const auto known = live_reservation(name, now)) {
+    auto repeated = repeat(*known, fingerprint);
+    if (!repeated)
+      return spaces_.refuse(std::move(repeated.error()));
+    return repeated;
+  }
+  found_.resize(request.keys.size());
+  space->keys.table().find(request.keys.items, found_);
+  return begin(*space, {name, request.expires_in, request.keys.items, request.parents.items}, fingerprint, now);
+}
+
+std::optional<plan_id> shard_writes::awaited(const found_space& space, const allocate_request& request, timestamp now,
+                                             bool may_wait) {
+  const auto& table = space.keys.table();
+  for (std::size_t i = 0; i < request.keys.size(); ++i) {
+    // The end of another key's reservation may have taken the entry with it.
+    if (found_[i] == no_entry || table.entry(found_[i]).key != request.keys[i])
+      continue;
+    const auto cell = table.page(found_[i], request.rank);
+    if (!cell.reserved() || !reservations_.of_page(cell.reserved_page()).shareable())
+      continue;
+    const auto& page = reservations_.page(cell.reserved_page());
+    if (page.where.generation == 0 && may_wait)
+      return reservations_.plan_id(page.by);
+    if (page.where.generation != 0 && page.deadline <= now)
+      expire_shared(cell.reserved_page());
+  }
+  return std::nullopt;
+}
+
+result<reserve_plan> shard_writes::begin_allocate(const allocate_request& request, timestamp now, bool may_wait) {
+  const auto space = spaces_.find_rank(request.space, request.rank);
+  if (!space)
+    return spaces_.refuse(space.error());
+  auto bad = shard_spaces::check_duration(request.expires_in, spaces_.options().max_reservation, "expires_in");
+  if (!bad)
+    bad = check_new_keys(request.keys.items, request.parents.items);
+  if (bad)
+    return spaces_.refuse(std::move(*bad));
+  found_.resize(request.keys.size());
+  space->keys.table().find(request.keys.items, found_);
+  if (const auto other = awaited(*space, request, now, may_wait)) {
+    reserve_plan plan;
+    plan.what = reserve_plan::kind::wait;
+    plan.plan = *other;
+    return plan;
+  }
+  const reservation_name nobodys{{}, space->number, request.rank};
+  return begin(*space, {nobodys, request.expires_in, request.keys.items, request.parents.items}, {}, now);
+}
+
+result<reserve_plan> shard_writes::begin(const found_space& space, const slot_request& request,
+                                         const key_digest& fingerprint, timestamp now) {
+  auto& keys = space.keys;
+  std::uint64_t fresh = 0;
+  for (std::size_t i = 0; i < request.keys.size(); ++i) {
+    const auto entry = found_[i];
+    const bool known = entry != no_entry && keys.table().entry(entry).key == request.keys[i];
+    const auto cell = known ? keys.table().page(entry, request.name.rank) : page_cell{};
+    fresh += cell.live() || cell.reserved() ? 0 : 1;
+  }
+  if (fresh > 0)
+    if (auto full = check_limits(fresh, request.name.ticket.owner))
+      return spaces_.refuse(std::move(*full));
+  keys.make_room(fresh, request.name.rank, spaces_.clock().now(now));
+  reserve_plan plan;
+  const auto number = mark(keys, request, now, plan.reply.results.items);
+  keys.touch(used_);
+  keys.account();
+  if (!number)
+    return plan;
+  auto& r = reservations_.at(*number);
+  r.fingerprint = fingerprint;
+  r.answers = std::move(plan.reply.results.items);
+  plan.reply.results.items.clear();
+  plan.what = reserve_plan::kind::needs_slots;
+  plan.plan = reservations_.plan_id(*number);
+  plan.slots_needed = r.open_pages;
+  return plan;
+}
+
+std::optional<reservation_number> shard_writes::mark(key_space& space, const slot_request& request, timestamp now,
+                                                     std::vector<location>& answers) {
+  const auto& keys = request.keys;
+  const auto rank = request.name.rank;
+  std::optional<reservation_number> number;
+  answers.assign(keys.size(), answered(errc::busy));
+  used_.clear();
+  auto previous = no_entry;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto at = static_cast<std::uint32_t>(i);
+    const auto entry = space.find_or_admit(keys[i], found_[i]);
+    if (entry == no_entry) {
+      answers[i] = answered(errc::full);
+      continue;
+    }
+    found_[i] = entry;
+    // A key that occurs twice is named by its first place: with the second one's parent it would be its own ancestor,
+    // and such keys could never be evicted. Nor is a key its own parent, whatever a slot client says.
+    const auto parent = request.parents.empty() ? key_digest{} : request.parents[i];
+    if (space.first_in_request(entry) && !parent.is_null() && parent != keys[i])
+      space.adopt_parent(entry, parent, previous);
+    previous = entry;
+    const auto cell = space.table().page(entry, rank);
+    if (cell.live()) {
+      answers[i] = answered(errc::exists);
+      if (request.shareable()) {
+        // The client may write the page again, in place.
+        answers[i].where = cell.where();
+        space.protect(entry, spaces_.clock().after(now, request.lasts));
+      }
+      used_.push_back(entry);
+    } else if (cell.reserved()) {
+      answers[i] = share(cell.reserved_page(), request, at, number, now);
+    } else {
+      if (!number) {
+        number = reservations_.open(request.name, request.lasts);
+        if (!request.shareable())
+          reservations_.set_deadline(*number, now + request.lasts);
+      }
+      const auto page = reservations_.add_page(*number, entry, at);
+      space.reserve(entry, rank, page_cell::reserved_by(page));
+    }
+  }
+  space.end_request(found_);
+  if (number && request.shareable())
+    for (std::uint32_t i = 0; i < answers.size(); ++i)
+      if (answers[i].where.generation != 0)
+        reservations_.at(*number).known.push_back({keys[i], i});
+  return number;
+}
+
+location shard_writes::share(reserved_page_number number, const slot_request& request, std::uint32_t at,
+                             std::optional<reservation_number> own, timestamp now) {
+  auto& page = reservations_.page(number);
+  if (!request.shareable() || !reservations_.at(page.by).shareable())
+    return answered(errc::busy);
+  if (page.where.generation != 0) {
+    page.shared = 1;
+    reservations_.set_page_deadline(number, std::max(page.deadline, later(now, request.lasts)));
+    return answered(errc::ok, page.where);
+  }
+  if (own && page.by == *own)
+    reservations_.at(*own).repeated.push_back({at, page.answer});
+  return answered(errc::busy);
+}
+
+// -- finish ---------------------------------------------------------------------------------------------------------
+
+slot_ref shard_writes::next_granted(std::span<const slot_ref>& granted) {
+  while (!granted.empty()) {
+    const auto where = granted.front();
+    granted = granted.subspan(1);
+    if (where.generation != 0)
+      return where;
+    spaces_.count_refused(); // never given out by an allocator
+  }
+  return {};
+}
+
+location shard_writes::promise_again(key_space& space, const reservation& r, const key_digest& key, slot_ref where,
+                                     timestamp now) {
+  const auto entry = space.table().find(key);
+  const auto cell = entry != no_entry ? space.table().page(entry, r.name.rank) : page_cell{};
+  if (cell.live() && cell.where() == where) {
+    space.protect(entry, spaces_.clock().after(now, r.lasts));
+    return answered(errc::exists, where);
+  }
+  if (!cell.reserved() || !reservations_.of_page(cell.reserved_page()).shareable())
+    return answered(errc::busy);
+  const auto& page = reservations_.page(cell.reserved_page());
+  if (page.where != where || page.deadline <= now)
+    return answered(errc::busy);
+  reservations_.set_page_deadline(cell.reserved_page(), std::max(page.deadline, later(now, r.lasts)));
+  return answered(errc::ok, where);
+}
+
+result<reserve_reply> shard_writes::finish_reserve(plan_id plan, std::span<const slot_ref> granted, timestamp now) {
+  const auto number = reservations_.find_plan(plan);
+  if (!number)
+    return spaces_.refuse({errc::internal, "no reservation waits for slots under plan " + std::to_string(plan)});
+  if (const auto& r = reservations_.at(*number); r.state == reservation::phase::awaiting_slots && r.deadline <= now)
+    expire_reservation(*number);
+
+  auto& r = reservations_.at(*number);
+  auto& space = spaces_.at(r.name.space);
+  const bool dropped = r.state == reservation::phase::dropped;
+  for (std::size_t i = 0; !dropped && i < r.pages.size(); ++i) {
+    const auto reserved = r.pages[i];
+    if (reserved == no_reserved_page)
+      continue;
+    const auto where = next_granted(granted);
+    if (where.generation == 0) {
+      end_page(reserved, errc::full);
+      continue;
+    }
+    auto& page = reservations_.page(reserved);
+    page.where = where;
+    if (r.shareable())
+      reservations_.set_page_deadline(reserved, later(now, r.lasts));
+    space.assign_slot(page.entry, r.name.rank, where.slot);
+    r.answers[page.answer] = answered(errc::ok, where);
+  }
+  for (auto left = next_granted(granted); left.generation != 0; left = next_granted(granted))
+    space.outbox().unused(r.name.rank, left);
+  if (dropped) {
+    reservations_.close(*number);
+    return fail(errc::expired, "the reservation expired, or was given up or removed with its namespace, before there "
+                               "were slots for it");
+  }
+  // Much can have happened since the request began: what was found then is looked at again.
+  for (const auto& [key, at] : r.known)
+    r.answers[at] = promise_again(space, r, key, r.answers[at].where, now);
+  for (const auto& [at, first] : r.repeated)
+    r.answers[at] = r.answers[first];
+  reserve_reply reply;
+  r.state = reservation::phase::open;
+  if (r.shareable()) {
+    reply.results.items = std::move(r.answers); // nobody could ask for them again
+    r.answers.clear();
+  } else {
+    reply.results.items = r.answers;
+    reservations_.set_deadline(*number, now + r.lasts);
+  }
+  close_if_ended(*number);
+  return reply;
+}
+
+} // namespace troupe

@@ -1,0 +1,181 @@
+#pragma once
+
+#include "actors/node/registry/reservation_table.hpp"
+#include "actors/node/registry/shard_spaces.hpp"
+#include "messages/registry_messages.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// Names a reservation that waits for slots, from `begin_reserve` to `finish_reserve`.
+using plan_id = std::uint64_t;
+
+/// What `begin_reserve` or `begin_allocate` found.
+struct reserve_plan {
+  enum class kind : std::uint8_t {
+    /// `reply` is the answer.
+    answered,
+    /// Take `slots_needed` slots from the rank's allocator, then call `finish_reserve` exactly once, also when the
+    /// allocator gave nothing or could not be asked.
+    needs_slots,
+    /// The same request is under way: its answer, when `finish_reserve` gives it for `plan`, is this one's too.
+    pending,
+    /// Slots for some of the keys are being asked for under `plan`, by another request. Nothing has changed: ask again
+    /// after `finish_reserve` for `plan`.
+    wait,
+  };
+
+  kind what = kind::answered;
+  plan_id plan = 0;
+  std::uint32_t slots_needed = 0;
+  reserve_reply reply;
+};
+
+/// The writers of one shard: who may write which page, where to, and until when. There is one protocol for all of them,
+///
+///   begin: mark the keys that have no page    →  ask the rank's allocator for slots  →  finish: hand them out
+///   then per page: publish (commit, confirm), or give the slot back (abort, reclaim, or its time is over)
+///
+/// and what differs between writers with a ticket and slot clients is data of the reservation (`reservation`).
+///
+/// A page that is neither live nor free is reserved for exactly one reservation, which the page's cell leads to: so two
+/// writers never hold two slots for one page. Each granted slot is with one reserved page, or goes back.
+class shard_writes {
+public:
+  explicit shard_writes(shard_spaces& spaces) : spaces_(spaces) {}
+
+  /// Marks the keys without a page as being written by this ticket and says how many slots they need. A key that occurs
+  /// twice is busy the second time. Parents, where given, are adopted.
+  ///
+  /// The same ticket and rank again gets the first answer as long as any page of it is reserved: the same slots, exists
+  /// for what was committed meanwhile, expired for what was aborted. With other keys: invalid_argument.
+  result<reserve_plan> begin_reserve(const reserve_request& request, timestamp now);
+
+  /// For a slot client: finds or reserves a slot for each key. With `may_wait`, a request that touches keys for which
+  /// slots are being asked for is told to `wait`; otherwise these keys are busy.
+  result<reserve_plan> begin_allocate(const allocate_request& request, timestamp now, bool may_wait);
+
+  /// Hands out the granted slots in prefix order; keys for which there are too few answer full and are free for the
+  /// next writer. The reservation's time starts again. If the reservation has ended meanwhile, all slots go back
+  /// through the outbox and the error is expired.
+  result<reserve_reply> finish_reserve(plan_id plan, std::span<const slot_ref> granted, timestamp now);
+
+  /// Publishes pages. Per page: ok (also when it was committed before); expired when the reservation has ended;
+  /// not_owner when another writer has the page; stale when the slot is not the one that was reserved, or another page
+  /// is live; not_found for what was never reserved under this ticket.
+  result<finish_reply> commit(const finish_request& request, timestamp now);
+
+  /// Gives up reserved pages; their slots go back by way of the quarantine. A generation of 0 stands for whatever slot
+  /// was reserved, and no pages at all for all of the ticket's: a writer need not know the lost answer. Per page: ok
+  /// (also when it had ended before); not_owner when it was committed or is another's; stale; not_found.
+  result<finish_reply> abort(const finish_request& request, timestamp now);
+
+  // Of slot clients; messages/registry_messages.hpp says what each code means.
+
+  result<result_codes> confirm(const confirm_request& request, timestamp now);
+  result<result_codes> reclaim(const reclaim_request& request, timestamp now);
+
+  /// Unpublishes live pages that are named exactly. Per page: ok, stale, not_found.
+  result<finish_reply> invalidate(const invalidate_request& request, timestamp now);
+
+  /// What one rank has of an entry, if anything.
+  std::optional<key_page> page_of(page_cell cell, rank_number rank) const;
+
+  /// Makes all reservations of the owner, or in the namespace, due.
+  void doom(owner_id owner) { reservations_.doom(owner); }
+  void doom_space(std::uint32_t space) { reservations_.doom_space(space); }
+
+  /// Ends what is due as long as something is left of `left`, and takes from it how many pages these were.
+  void end_due(timestamp now, std::size_t& left);
+  bool has_due(timestamp now) const { return reservations_.due(now) || reservations_.page_due(now); }
+  std::optional<timestamp> next_deadline() const { return reservations_.next_deadline(); }
+
+  /// Reserved pages.
+  std::uint64_t pages() const noexcept { return reservations_.pages(); }
+  /// Requests in one namespace; those to which slots are on their way as well.
+  std::uint64_t count_in(std::uint32_t space) const noexcept { return reservations_.count_in(space); }
+  std::uint64_t expired() const noexcept { return expired_; }
+  std::uint64_t invalidated() const noexcept { return invalidated_; }
+  std::uint64_t reclaimed() const noexcept { return reclaimed_; }
+  std::uint64_t resident_bytes() const noexcept { return reservations_.resident_bytes(); }
+
+  /// For tests: the first inconsistency, or an empty text.
+  std::string check() const;
+
+private:
+  /// A request for slots, whoever makes it.
+  struct slot_request {
+    reservation_name name;
+    duration lasts{};
+    std::span<const key_digest> keys;
+    std::span<const key_digest> parents;
+
+    bool shareable() const noexcept { return name.ticket.owner == 0; }
+  };
+
+  std::optional<error> check_new_keys(std::span<const key_digest> keys, std::span<const key_digest> parents) const;
+  std::optional<error> check_reserve(const key_space& space, const reserve_request& request) const;
+  std::optional<error> check_limits(std::uint64_t pages, owner_id owner) const;
+
+  /// The answer that the same request got before, or gets when it is finished.
+  result<reserve_plan> repeat(reservation_number number, const key_digest& fingerprint) const;
+  /// If the request may wait, for which plan it has to: one of its keys' slots are asked for. Ends what is over.
+  std::optional<plan_id> awaited(const found_space& space, const allocate_request& request, timestamp now,
+                                 bool may_wait);
+  result<reserve_plan> begin(const found_space& space, const slot_request& request, const key_digest& fingerprint,
+                             timestamp now);
+  /// Marks the keys of the request that have no page; `answers` are of all others. The reservation, if there is one.
+  std::optional<reservation_number> mark(key_space& space, const slot_request& request, timestamp now,
+                                         std::vector<location>& answers);
+  /// A key that the request names is reserved already: the answer, or what there will be to answer.
+  location share(reserved_page_number number, const slot_request& request, std::uint32_t at,
+                 std::optional<reservation_number> own, timestamp now);
+  /// An answer that was known at the beginning, if it still holds; its time begins now.
+  location promise_again(key_space& space, const reservation& r, const key_digest& key, slot_ref where, timestamp now);
+  /// The next slot that can be one; generation 0 when there are no more.
+  slot_ref next_granted(std::span<const slot_ref>& granted);
+
+  /// The reservation if its deadline is not over; one whose deadline is over is ended here.
+  std::optional<reservation_number> live_reservation(const reservation_name& name, timestamp now);
+  /// Ends a page without publishing it. Its slot, if there is one, goes back, but not before `until`.
+  void end_page(reserved_page_number number, errc answer, coarse_time until = 0);
+  /// The same for a page that ends alone, and its reservation if it was the last.
+  void end_shared(reserved_page_number number, coarse_time until = 0);
+  void expire_shared(reserved_page_number number);
+  /// Ends all pages of the reservation, or leaves it dropped if slots are on their way to it.
+  void end_reservation(reservation_number number);
+  void expire_reservation(reservation_number number);
+  void close_if_ended(reservation_number number);
+
+  /// Where the keys of the pages are: one entry each in `found_`. Refuses what makes no sense.
+  result<found_space> find_written(const namespace_id& id, rank_number rank, std::span<const page_ref> pages);
+  void publish(key_space& space, entry_index entry, rank_number rank, slot_ref where);
+  errc commit_page(key_space& space, const reservation_name& name, std::optional<reservation_number> number,
+                   const page_ref& page, entry_index entry, bool must_exist);
+  errc abort_one(const key_space& space, const reservation_name& name, std::optional<reservation_number> number,
+                 const page_ref& page, entry_index entry);
+  errc confirm_page(key_space& space, rank_number rank, const page_ref& page, entry_index entry, timestamp now);
+  errc reclaim_slot(key_space& space, rank_number rank, slot_number slot, timestamp now);
+  /// `inserted_` got their first page, and all of `used_` were written, in prefix order.
+  void note_written(key_space& space);
+
+  shard_spaces& spaces_;
+  reservation_table reservations_;
+  std::uint64_t expired_ = 0;
+  std::uint64_t invalidated_ = 0;
+  std::uint64_t reclaimed_ = 0;
+
+  // Kept between calls for their memory.
+  std::vector<key_digest> keys_;
+  std::vector<entry_index> found_;
+  std::vector<entry_index> used_;
+  std::vector<entry_index> inserted_;
+};
+
+} // namespace troupe

@@ -1,0 +1,274 @@
+// The second half of shard_writes: what becomes of pages that were reserved, and of live ones that are not believed.
+
+#include "actors/node/registry/answers.hpp"
+#include "actors/node/registry/shard_writes.hpp"
+
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+result<found_space> shard_writes::find_written(const namespace_id& id, rank_number rank,
+                                               std::span<const page_ref> pages) {
+  auto space = spaces_.find_rank(id, rank);
+  if (!space)
+    return spaces_.refuse(space.error());
+  if (auto bad = spaces_.check_batch(pages.size()))
+    return spaces_.refuse(std::move(*bad));
+  keys_.clear();
+  for (const auto& page : pages) {
+    if (page.key.is_null())
+      return spaces_.refuse({errc::invalid_argument, "the null key stands for none and has no page"});
+    keys_.push_back(page.key);
+  }
+  found_.resize(keys_.size());
+  space->keys.table().find(keys_, found_);
+  return space;
+}
+
+void shard_writes::publish(key_space& space, entry_index entry, rank_number rank, slot_ref where) {
+  if (space.publish(entry, rank, where))
+    inserted_.push_back(entry);
+  used_.push_back(entry);
+}
+
+void shard_writes::note_written(key_space& space) {
+  space.inserted(inserted_);
+  // Keys that were there before stand among new ones: all together are in prefix order only if all are moved.
+  if (inserted_.size() < used_.size())
+    space.touch(used_);
+}
+
+// -- with a ticket --------------------------------------------------------------------------------------------------
+
+errc shard_writes::commit_page(key_space& space, const reservation_name& name, std::optional<reservation_number> number,
+                               const page_ref& page, entry_index entry, bool must_exist) {
+  const bool ended = reservations_.recently_ended(name);
+  const auto gone = ended || number ? errc::expired : errc::not_found;
+  if (entry == no_entry)
+    return gone;
+  const auto cell = space.table().page(entry, name.rank);
+  if (cell.live() && cell.where() == page.where) {
+    if (must_exist && !number && !ended)
+      return errc::not_owner;
+    used_.push_back(entry);
+    return errc::ok;
+  }
+  if (cell.live())
+    return ended ? errc::expired : errc::stale;
+  if (!cell.reserved())
+    return gone;
+  const auto reserved = reservations_.page(cell.reserved_page());
+  if (!number || reserved.by != *number)
+    return ended ? errc::expired : errc::not_owner;
+  if (page.where.generation == 0 || reserved.where != page.where)
+    return errc::stale;
+  reservations_.at(*number).answers[reserved.answer] = answered(errc::exists);
+  reservations_.remove_page(cell.reserved_page());
+  publish(space, entry, name.rank, page.where);
+  return errc::ok;
+}
+
+result<finish_reply> shard_writes::commit(const finish_request& request, timestamp now) {
+  const auto space = find_written(request.space, request.rank, request.pages.items);
+  if (!space)
+    return tl::unexpected<error>(space.error());
+  const reservation_name name{request.ticket, space->number, request.rank};
+  const auto number = live_reservation(name, now);
+  used_.clear();
+  inserted_.clear();
+  finish_reply reply;
+  reply.results.items.reserve(request.pages.size());
+  for (std::size_t i = 0; i < request.pages.size(); ++i) {
+    const auto entry = space->keys.table().refresh(found_[i], request.pages[i].key);
+    reply.results.items.push_back(
+        byte_of(commit_page(space->keys, name, number, request.pages[i], entry, request.must_exist)));
+  }
+  note_written(space->keys);
+  // Not before: a page that is named twice is judged both times by the reservation as it was.
+  if (number)
+    close_if_ended(*number);
+  return reply;
+}
+
+errc shard_writes::abort_one(const key_space& space, const reservation_name& name,
+                             std::optional<reservation_number> number, const page_ref& page, entry_index entry) {
+  const bool known = number || reservations_.recently_ended(name);
+  const auto cell = entry != no_entry ? space.table().page(entry, name.rank) : page_cell{};
+  if (cell.reserved() && number) {
+    const auto& reserved = reservations_.page(cell.reserved_page());
+    if (reserved.by == *number) {
+      if (page.where.generation != 0 && page.where != reserved.where)
+        return errc::stale;
+      end_page(cell.reserved_page(), errc::expired);
+      return errc::ok;
+    }
+  }
+  if (cell.live() && cell.where() == page.where)
+    return errc::not_owner;
+  if (known)
+    return errc::ok;
+  return cell.live() || cell.reserved() ? errc::not_owner : errc::not_found;
+}
+
+result<finish_reply> shard_writes::abort(const finish_request& request, timestamp now) {
+  const auto space = find_written(request.space, request.rank, request.pages.items);
+  if (!space)
+    return tl::unexpected<error>(space.error());
+  const reservation_name name{request.ticket, space->number, request.rank};
+  const auto number = live_reservation(name, now);
+  finish_reply reply;
+  if (request.pages.empty()) {
+    if (!number && request.must_exist && !reservations_.recently_ended(name))
+      return fail(errc::not_found, "nothing is reserved under this ticket: it ran out, or is another caller's");
+    if (number)
+      end_reservation(*number);
+    return reply;
+  }
+  reply.results.items.reserve(request.pages.size());
+  for (std::size_t i = 0; i < request.pages.size(); ++i) {
+    const auto& page = request.pages[i];
+    const auto entry = space->keys.table().refresh(found_[i], page.key);
+    reply.results.items.push_back(byte_of(abort_one(space->keys, name, number, page, entry)));
+  }
+  if (number)
+    close_if_ended(*number);
+  return reply;
+}
+
+// -- slot clients ---------------------------------------------------------------------------------------------------
+
+errc shard_writes::confirm_page(key_space& space, rank_number rank, const page_ref& page, entry_index entry,
+                                timestamp now) {
+  if (!space.has_slot(rank, page.where.slot))
+    return errc::out_of_range;
+  const auto cell = entry != no_entry ? space.table().page(entry, rank) : page_cell{};
+  const auto named = [&](slot_ref where) {
+    return where.generation != 0 && where.slot == page.where.slot &&
+           (page.where.generation == 0 || page.where.generation == where.generation);
+  };
+  if (cell.live()) {
+    if (!named(cell.where()))
+      return errc::stale;
+    used_.push_back(entry);
+    return errc::ok;
+  }
+  if (!cell.reserved())
+    return errc::not_found;
+  const auto number = cell.reserved_page();
+  if (!reservations_.of_page(number).shareable())
+    return errc::not_owner;
+  const auto written = reservations_.page(number);
+  if (!named(written.where))
+    return errc::stale;
+  if (written.deadline <= now) {
+    expire_shared(number);
+    return errc::expired;
+  }
+  reservations_.remove_page(number);
+  close_if_ended(written.by);
+  // Another writer may go on writing, with the same bytes, for as long as it was promised.
+  if (written.shared != 0)
+    space.protect(entry, spaces_.clock().after(now, written.deadline - now));
+  publish(space, entry, rank, written.where);
+  return errc::ok;
+}
+
+result<result_codes> shard_writes::confirm(const confirm_request& request, timestamp now) {
+  const auto space = find_written(request.space, request.rank, request.pages.items);
+  if (!space)
+    return tl::unexpected<error>(space.error());
+  used_.clear();
+  inserted_.clear();
+  result_codes reply;
+  reply.results.items.reserve(request.pages.size());
+  for (std::size_t i = 0; i < request.pages.size(); ++i) {
+    const auto entry = space->keys.table().refresh(found_[i], request.pages[i].key);
+    reply.results.items.push_back(byte_of(confirm_page(space->keys, request.rank, request.pages[i], entry, now)));
+  }
+  note_written(space->keys);
+  return reply;
+}
+
+errc shard_writes::reclaim_slot(key_space& space, rank_number rank, slot_number slot, timestamp now) {
+  if (!space.has_slot(rank, slot))
+    return errc::out_of_range;
+  // What the index says may be of the past; the entry's page is what counts.
+  const auto entry = space.assigned_to(rank, slot);
+  const auto cell = entry != no_entry ? space.table().page(entry, rank) : page_cell{};
+  if (cell.live() && cell.where().slot == slot) {
+    space.invalidate(entry, rank, spaces_.clock().now(now), true);
+    ++reclaimed_;
+    return errc::ok;
+  }
+  if (!cell.reserved())
+    return errc::not_found;
+  const auto number = cell.reserved_page();
+  const auto& page = reservations_.page(number);
+  if (page.where.generation == 0 || page.where.slot != slot)
+    return errc::not_found;
+  if (!reservations_.of_page(number).shareable())
+    return errc::not_owner;
+  if (page.deadline <= now)
+    expire_shared(number);
+  else if (page.shared != 0)
+    return errc::busy;
+  else // a late number may be meant for who had the slot before: whoever has it now may write on
+    end_shared(number, spaces_.clock().after(now, page.deadline - now));
+  return errc::ok;
+}
+
+result<result_codes> shard_writes::reclaim(const reclaim_request& request, timestamp now) {
+  const auto space = spaces_.find_rank(request.space, request.rank);
+  if (!space)
+    return spaces_.refuse(space.error());
+  if (auto bad = spaces_.check_batch(request.slots.size()))
+    return spaces_.refuse(std::move(*bad));
+  if (!space->keys.options().slot_index)
+    return spaces_.refuse({errc::unsupported, "namespace \"" + space->keys.spec().name +
+                                                  "\" does not know keys by their slots; add it with a slot index"});
+  result_codes reply;
+  reply.results.items.reserve(request.slots.size());
+  for (const auto slot : request.slots)
+    reply.results.items.push_back(byte_of(reclaim_slot(space->keys, request.rank, slot, now)));
+  return reply;
+}
+
+// -- live pages -----------------------------------------------------------------------------------------------------
+
+result<finish_reply> shard_writes::invalidate(const invalidate_request& request, timestamp now) {
+  const auto found = find_written(request.space, request.rank, request.pages.items);
+  if (!found)
+    return tl::unexpected<error>(found.error());
+  auto& space = found->keys;
+  finish_reply reply;
+  reply.results.items.reserve(request.pages.size());
+  for (std::size_t i = 0; i < request.pages.size(); ++i) {
+    const auto& page = request.pages[i];
+    const auto entry = space.table().refresh(found_[i], page.key);
+    const auto cell = entry != no_entry ? space.table().page(entry, request.rank) : page_cell{};
+    auto code = errc::not_found;
+    if (cell.live() && cell.where() == page.where) {
+      space.invalidate(entry, request.rank, spaces_.clock().now(now), true);
+      ++invalidated_;
+      code = errc::ok;
+    } else if (cell.live() || cell.reserved()) {
+      code = errc::stale;
+    }
+    reply.results.items.push_back(byte_of(code));
+  }
+  return reply;
+}
+
+std::optional<key_page> shard_writes::page_of(page_cell cell, rank_number rank) const {
+  if (cell.live())
+    return key_page{rank, key_page::use::live, cell.where()};
+  if (!cell.reserved())
+    return std::nullopt;
+  const auto& page = reservations_.page(cell.reserved_page());
+  if (!reservations_.of_page(cell.reserved_page()).shareable())
+    return key_page{rank, key_page::use::reserved, page.where};
+  return key_page{rank, page.shared != 0 ? key_page::use::shared : key_page::use::allocated, page.where};
+}
+
+} // namespace troupe
