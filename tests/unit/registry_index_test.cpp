@@ -24,8 +24,8 @@ timestamp at(std::int64_t seconds) {
 }
 
 std::vector<entry_index> order_of(const recency_policy& policy) {
-  std::vector<entry_index> out(policy.size());
-  out.resize(policy.candidates(out));
+  std::vector<entry_index> out;
+  policy.for_each([&](entry_index i) { out.push_back(i); });
   return out;
 }
 
@@ -204,7 +204,7 @@ TEST_CASE("an owner's things are found, whoever goes first", "[registry]") {
   CHECK(index.first(2) == owner_index::none);
 }
 
-TEST_CASE("recency: the later keys of a batch age first, what was touched or postponed goes last", "[registry]") {
+TEST_CASE("recency: the later keys of a batch age first, what was touched or kept goes last", "[registry]") {
   recency_policy policy;
   const std::vector<entry_index> first{0, 1, 2};
   const std::vector<entry_index> second{5, 6};
@@ -215,8 +215,8 @@ TEST_CASE("recency: the later keys of a batch age first, what was touched or pos
   CHECK(order_of(policy) == std::vector<entry_index>{2, 6, 5, 1, 0});
   policy.touched(std::vector<entry_index>{5, 2, 5});
   CHECK(order_of(policy) == std::vector<entry_index>{6, 1, 0, 2, 5});
-  policy.postponed(6);
-  policy.removed(0);
+  policy.kept(6);
+  policy.left(0, leave_reason::evicted);
   CHECK(order_of(policy) == std::vector<entry_index>{1, 2, 5, 6});
   CHECK(policy.size() == 4);
 }
@@ -248,10 +248,10 @@ TEST_CASE("recency keeps the order of a plain list", "[registry]") {
       const auto victim = model.front();
       model.pop_front();
       if (random() % 4 == 0) {
-        policy.postponed(victim);
+        policy.kept(victim);
         model.push_back(victim);
       } else {
-        policy.removed(victim);
+        policy.left(victim, leave_reason::evicted);
         members.erase(victim);
       }
     }
@@ -282,7 +282,7 @@ TEST_CASE("recency moves what is together as it moves what is not", "[registry]"
       return;
     // The order is read in one direction; to take an entry out needs the links of the other.
     const auto moved = batch[below(batch.size())];
-    policy.removed(moved);
+    policy.left(moved, leave_reason::erased);
     policy.inserted(std::span(&moved, 1));
     model.remove(moved);
     model.push_back(moved);

@@ -4,16 +4,30 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
 namespace troupe {
 
-/// Decides in which order keys of one namespace go when room is needed. It knows entries only by their index, and
-/// nothing of leases, parents or reservations: it proposes, the key space disposes.
+/// Why an entry leaves a policy.
+enum class leave_reason : std::uint8_t {
+  /// It was proposed, and went to make room: it may be asked for again soon.
+  evicted,
+  /// Its last page was erased, or is not believed any more: nothing follows from it.
+  erased,
+};
+
+/// The hash of the key of an entry that is in the policy, or is about to be: 64 bits, the same for as long as the
+/// process lives, which nobody outside can choose. What a policy remembers of keys that are gone it remembers by it,
+/// since the entry's index goes to another key.
+using key_hash = std::function<std::uint64_t(entry_index)>;
+
+/// Decides in which order keys of one namespace go when room is needed. It knows nothing of leases, parents or
+/// reservations: it proposes, the key space disposes.
 ///
-/// Each entry is in the policy from `inserted` to `removed`. Batches are in prefix order. Every operation costs the
-/// same however many entries there are.
+/// Each entry is in the policy from `inserted` to `left`. Batches are in prefix order. Every operation costs the same
+/// however many entries there are, if need be over many calls.
 class eviction_policy {
 public:
   virtual ~eviction_policy() = default;
@@ -24,17 +38,26 @@ public:
   /// These keys were used. An entry may occur twice.
   virtual void touched(std::span<const entry_index> entries) = 0;
 
-  virtual void removed(entry_index entry) = 0;
+  /// The entry still has its key.
+  virtual void left(entry_index entry, leave_reason why) = 0;
 
-  /// The entry was proposed and cannot go now: propose all others before it.
-  virtual void postponed(entry_index entry) = 0;
+  /// Writes the next victims, the first to go first and none twice; returns how many, 0 only if there are no entries.
+  /// May move a hand, or entries from one queue to another. The caller answers each in turn with `left` or `kept`; of
+  /// those at the end it may say nothing, and they are in the policy as before.
+  virtual std::size_t propose(std::span<entry_index> out) = 0;
 
-  /// Writes the next victims, the first to go first; returns how many. Changes nothing: the caller answers each with
-  /// `removed` or `postponed`.
-  virtual std::size_t candidates(std::span<entry_index> out) const = 0;
+  /// The entry was proposed and cannot go now. All others are proposed before it is again: when as many were kept as
+  /// there are entries, with nothing inserted or touched meanwhile, each was looked at once.
+  virtual void kept(entry_index entry) = 0;
 
   virtual std::uint64_t size() const noexcept = 0;
   virtual std::uint64_t resident_bytes() const noexcept = 0;
+
+  /// All entries, in any order. For tests.
+  virtual void for_each(const std::function<void(entry_index)>& f) const = 0;
 };
+
+/// Makes the policy of one key space; `hash` is valid as long as the policy.
+using eviction_factory = std::unique_ptr<eviction_policy> (*)(key_hash hash);
 
 } // namespace troupe

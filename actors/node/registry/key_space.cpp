@@ -1,7 +1,5 @@
 #include "actors/node/registry/key_space.hpp"
 
-#include "actors/node/registry/recency_policy.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -26,8 +24,8 @@ key_space::key_space(const settings& how)
     : spec_(std::make_shared<const namespace_spec>(how.spec)), options_(how.options), id_(spec_->id()),
       shard_(how.shard), shard_count_(how.shard_count),
       children_hold_(coarse_clock::since_beginning(how.children_hold)), table_(limit_of(how), how.hash_seed),
-      policy_(std::make_unique<recency_policy>()), budget_(how.memory), memory_(how.memory),
-      outbox_(id_, limit_of(how), shard_count_, how.change_feed) {
+      policy_(how.eviction([this](entry_index i) { return table_.hash_of(i); })), budget_(how.memory),
+      memory_(how.memory), outbox_(id_, limit_of(how), shard_count_, how.change_feed) {
   const auto limit = limit_of(how);
   ranks_ = std::make_unique<rank_state[]>(limit);
   keys_by_live_.assign(std::size_t{limit} + 1, 0);
@@ -271,14 +269,14 @@ bool key_space::restore(entry_index i, rank_number rank, slot_ref where) {
   return make_live(i, rank, where);
 }
 
-void key_space::unpublish(entry_index i, rank_number rank) {
+void key_space::unpublish(entry_index i, rank_number rank, leave_reason why) {
   auto& e = table_.entry(i);
   assert(table_.page(i, rank).live() && e.live > 0);
   table_.page(i, rank) = {};
   --ranks_[rank].pages;
   --keys_by_live_[e.live];
   if (--e.live == 0) {
-    policy_->removed(i);
+    policy_->left(i, why);
     e.held_back = false;
   } else {
     ++keys_by_live_[e.live];
@@ -289,7 +287,7 @@ void key_space::unpublish(entry_index i, rank_number rank) {
 
 void key_space::invalidate(entry_index i, rank_number rank, coarse_time now, bool suspect) {
   const auto where = table_.page(i, rank).where();
-  unpublish(i, rank);
+  unpublish(i, rank, leave_reason::erased);
   auto& e = table_.entry(i);
   const coarse_time until = e.is_protected(now) ? e.protected_until : 0;
   const withheld_slot slot{until, rank, where, true, suspect};
@@ -307,7 +305,7 @@ void key_space::invalidate(entry_index i, rank_number rank, coarse_time now, boo
 }
 
 void key_space::drop(entry_index i, rank_number rank) {
-  unpublish(i, rank);
+  unpublish(i, rank, leave_reason::erased);
   settle(i);
 }
 
@@ -417,7 +415,7 @@ std::uint32_t key_space::remove_key(entry_index i, rank_number wanted_rank) {
     const auto cell = table_.page(i, rank);
     if (!cell.live())
       continue;
-    unpublish(i, rank);
+    unpublish(i, rank, leave_reason::evicted);
     // Needs no rest: the key is not protected, so that whoever was told the slot has had the time that was promised.
     outbox_.release(rank, cell.where());
     if (rank == wanted_rank)
@@ -456,7 +454,7 @@ evict_reply key_space::evict(rank_number rank, std::uint32_t wanted, std::uint32
   std::array<entry_index, group_keys> group;
   for (std::uint32_t looks = 0; reply.slots < wanted && looks < most_looks;) {
     const auto room = std::min<std::size_t>({group.size(), most_looks - looks, wanted - reply.slots});
-    const auto n = policy_->candidates(std::span(group).first(room));
+    const auto n = policy_->propose(std::span(group).first(room));
     if (n == 0) {
       reply.more = false;
       break;
@@ -469,7 +467,7 @@ evict_reply key_space::evict(rank_number rank, std::uint32_t wanted, std::uint32
         looked_in_vain_ = 0;
         continue;
       }
-      policy_->postponed(group[c]);
+      policy_->kept(group[c]);
       if (looked_in_vain_ == 0) {
         chance_ = false;
         first_unprotected_ = coarse_never;

@@ -2,6 +2,7 @@
 
 #include "actors/node/registry/eviction_policy.hpp"
 #include "actors/node/registry/key_table.hpp"
+#include "actors/node/registry/recency_policy.hpp"
 #include "actors/node/registry/registry_outbox.hpp"
 #include "base/memory_budget.hpp"
 #include "base/namespace_spec.hpp"
@@ -56,9 +57,13 @@ public:
     duration children_hold = std::chrono::minutes(10);
     /// Null for no limit.
     shared_budget memory{};
+    eviction_factory eviction = make_recency_policy;
   };
 
   explicit key_space(const settings& how);
+
+  key_space(const key_space&) = delete;
+  key_space& operator=(const key_space&) = delete;
 
   const namespace_spec& spec() const noexcept { return *spec_; }
   const namespace_options& options() const noexcept { return options_; }
@@ -233,7 +238,7 @@ private:
   void hold_back(entry_index i, hold by, coarse_time now) noexcept;
   bool make_live(entry_index i, rank_number rank, slot_ref where);
   std::uint32_t remove_key(entry_index i, rank_number rank);
-  void unpublish(entry_index i, rank_number rank);
+  void unpublish(entry_index i, rank_number rank, leave_reason why);
   void release_withheld(entry_index i);
   void withhold_until(const withheld_slot& what);
   void tell_allocator(const withheld_slot& what);

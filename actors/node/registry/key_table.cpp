@@ -30,10 +30,14 @@ void key_table::add_rank(rank_number rank) {
   ranks_.insert(std::lower_bound(ranks_.begin(), ranks_.end(), rank), rank);
 }
 
-std::uint32_t key_table::tag_of(const key_digest& key) const noexcept {
+std::uint64_t key_table::folded(const key_digest& key) const noexcept {
   const auto product = uint128{key.hi ^ seed_hi_} * (key.lo ^ seed_lo_);
-  const auto folded = static_cast<std::uint64_t>(product >> 64) ^ static_cast<std::uint64_t>(product);
-  return static_cast<std::uint32_t>(folded ^ (folded >> 32));
+  return static_cast<std::uint64_t>(product >> 64) ^ static_cast<std::uint64_t>(product);
+}
+
+std::uint32_t key_table::tag_of(const key_digest& key) const noexcept {
+  const auto hash = folded(key);
+  return static_cast<std::uint32_t>(hash ^ (hash >> 32));
 }
 
 void key_table::search(std::span<const key_digest> keys, entry_index* found) const {

@@ -108,6 +108,9 @@ public:
   void prefetch_entry(entry_index i) const noexcept { entries_.prefetch(i); }
   /// Fetches the rest: parent and pages.
   void prefetch_details(entry_index i) const noexcept;
+  /// Of the key of an entry in use: as unpredictable as the index.
+  std::uint64_t hash_of(entry_index i) const noexcept { return folded(entries_[i].key); }
+
   /// Fetches where the index would be searched for the key.
   void prefetch_index(const key_digest& key) const noexcept { index_.prefetch(tag_of(key)); }
 
@@ -125,6 +128,7 @@ public:
   std::uint64_t resident_bytes() const noexcept;
 
 private:
+  std::uint64_t folded(const key_digest& key) const noexcept;
   std::uint32_t tag_of(const key_digest& key) const noexcept;
 
   /// Finds a group of keys by the index.

@@ -73,20 +73,29 @@ void recency_policy::touched(std::span<const entry_index> entries) {
   }
 }
 
-void recency_policy::removed(entry_index entry) {
+void recency_policy::left(entry_index entry, leave_reason) {
   unlink(position(entry), position(entry));
   --size_;
 }
 
-void recency_policy::postponed(entry_index entry) {
+void recency_policy::kept(entry_index entry) {
   make_youngest(position(entry), position(entry));
 }
 
-std::size_t recency_policy::candidates(std::span<entry_index> out) const {
+std::size_t recency_policy::propose(std::span<entry_index> out) {
   std::size_t n = 0;
   for (auto at = nodes_[0].younger; at != 0 && n < out.size(); at = nodes_[at].younger)
     out[n++] = at - 1;
   return n;
+}
+
+void recency_policy::for_each(const std::function<void(entry_index)>& f) const {
+  for (auto at = nodes_[0].younger; at != 0; at = nodes_[at].younger)
+    f(at - 1);
+}
+
+std::unique_ptr<eviction_policy> make_recency_policy(key_hash) {
+  return std::make_unique<recency_policy>();
 }
 
 } // namespace troupe

@@ -75,8 +75,8 @@ std::string key_space::check_entry(entry_index i, const std::unordered_map<entry
 }
 
 std::string key_space::check_policy() const {
-  std::vector<entry_index> order(policy_->size() + 1);
-  order.resize(policy_->candidates(order));
+  std::vector<entry_index> order;
+  policy_->for_each([&](entry_index i) { order.push_back(i); });
   const std::unordered_set<entry_index> distinct(order.begin(), order.end());
   if (order.size() != policy_->size() || distinct.size() != order.size())
     return "the eviction policy lists " + number(order.size()) + " keys, and counts " + number(policy_->size());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/node/registry/recency_policy.hpp"
 #include "base/clock.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
@@ -50,6 +51,8 @@ struct registry_options {
   /// Of keys, leases and reservations, shared with others; null for no limit. When it is used up, a new key takes the
   /// place of one that can be evicted, or its reservation answers full, and there are no new leases.
   shared_budget memory{};
+  /// In which order keys go when room is needed.
+  eviction_factory eviction = make_recency_policy;
   /// Says in which namespaces nothing can be saved; null if nobody does.
   std::shared_ptr<node_condition> condition{};
 };

@@ -126,8 +126,9 @@ result<void> shard_administration::add_namespace(const namespace_spec& spec, con
   if (known_spaces >= how.max_namespaces)
     return spaces_.refuse({errc::limit_exceeded, "namespace \"" + spec.name + "\" would be one more than the " +
                                                      std::to_string(how.max_namespaces) + " that are allowed"});
-  auto added = std::make_unique<key_space>(key_space::settings{spec, options, how.shard, how.shard_count, how.hash_seed,
-                                                               how.change_feed, how.children_hold, how.memory});
+  auto added =
+      std::make_unique<key_space>(key_space::settings{spec, options, how.shard, how.shard_count, how.hash_seed,
+                                                      how.change_feed, how.children_hold, how.memory, how.eviction});
   added->account();
   spaces_.add(std::move(added));
   return {};

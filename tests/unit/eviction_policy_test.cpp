@@ -1,0 +1,156 @@
+// What every eviction policy has to do, whatever order it keeps: tried on the one that ships and on one with a hand,
+// with ghosts, and with keys' hashes. And that a whole shard runs on the latter.
+
+#include "tests/catch.hpp"
+#include "tests/unit/registry_support.hpp"
+#include "tests/unit/sieve_policy.hpp"
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+using entries_t = std::vector<entry_index>;
+
+constexpr eviction_factory policies[] = {make_recency_policy, make_sieve_policy};
+
+/// Key n has entry n.
+std::unique_ptr<eviction_policy> made(eviction_factory factory) {
+  return factory([](entry_index i) { return std::uint64_t{i} * 0x9e3779b97f4a7c15U; });
+}
+
+std::set<entry_index> all_of(const eviction_policy& policy) {
+  std::set<entry_index> out;
+  policy.for_each([&](entry_index i) { REQUIRE(out.insert(i).second); });
+  return out;
+}
+
+entries_t proposed(eviction_policy& policy, std::size_t most) {
+  entries_t out(most);
+  out.resize(policy.propose(out));
+  return out;
+}
+
+entries_t up_to(entry_index n) {
+  entries_t out;
+  for (entry_index i = 0; i < n; ++i)
+    out.push_back(i);
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("a policy has each entry from its first page to its last, and proposes no other", "[registry]") {
+  const auto policy = made(policies[GENERATE(range(0, 2))]);
+  const auto seed = GENERATE(1U, 2U, 3U);
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  std::set<entry_index> members;
+  for (int step = 0; step < 400; ++step) {
+    entries_t fresh;
+    entries_t known;
+    for (auto n = random() % 40; n > 0; --n) {
+      const auto entry = static_cast<entry_index>(random() % 200);
+      (members.insert(entry).second ? fresh : known).push_back(entry);
+    }
+    policy->inserted(fresh);
+    policy->touched(known);
+    const auto victims = proposed(*policy, random() % 50);
+    REQUIRE(std::set(victims.begin(), victims.end()).size() == victims.size());
+    REQUIRE(std::ranges::all_of(victims, [&](entry_index i) { return members.contains(i); }));
+    // Those at the end get no answer.
+    for (std::size_t i = 0; i < victims.size() - std::min<std::size_t>(victims.size(), random() % 4); ++i) {
+      if (random() % 3 == 0) {
+        policy->kept(victims[i]);
+        continue;
+      }
+      policy->left(victims[i], leave_reason::evicted);
+      members.erase(victims[i]);
+    }
+    if (!members.empty() && random() % 2 == 0) {
+      policy->left(*members.begin(), leave_reason::erased);
+      members.erase(members.begin());
+    }
+    REQUIRE(policy->size() == members.size());
+    REQUIRE(all_of(*policy) == members);
+  }
+}
+
+TEST_CASE("a policy proposes all entries once before one that was kept", "[registry]") {
+  const auto policy = made(policies[GENERATE(range(0, 2))]);
+  const auto at_once = GENERATE(std::size_t{1}, std::size_t{7}, std::size_t{64}, std::size_t{1000});
+  policy->inserted(up_to(100));
+  policy->touched(entries_t{3, 50, 51, 52, 99});
+  for (int round = 0; round < 3; ++round) {
+    std::set<entry_index> seen;
+    while (seen.size() < 100) {
+      const auto victims = proposed(*policy, std::min(at_once, 100 - seen.size()));
+      REQUIRE_FALSE(victims.empty());
+      for (const auto entry : victims) {
+        REQUIRE(seen.insert(entry).second);
+        policy->kept(entry);
+      }
+    }
+  }
+}
+
+TEST_CASE("a policy gives all entries up in the end", "[registry]") {
+  const auto policy = made(policies[GENERATE(range(0, 2))]);
+  policy->inserted(up_to(100));
+  policy->touched(up_to(100));
+  for (std::size_t left = 100; left > 0;) {
+    const auto victims = proposed(*policy, 16);
+    REQUIRE_FALSE(victims.empty());
+    for (const auto entry : victims)
+      policy->left(entry, leave_reason::evicted);
+    left -= victims.size();
+    REQUIRE(policy->size() == left);
+  }
+  CHECK(proposed(*policy, 16).empty());
+}
+
+TEST_CASE("a hand passes over once what was used, and ghosts tell who comes back", "[registry]") {
+  sieve_policy policy([](entry_index i) { return std::uint64_t{i} + 1000; });
+  policy.inserted(up_to(4)); // the oldest is 3
+  policy.touched(entries_t{3});
+  CHECK(proposed(policy, 1) == entries_t{2});
+  policy.left(2, leave_reason::evicted);
+  CHECK(proposed(policy, 1) == entries_t{1});
+  policy.left(1, leave_reason::erased);
+  CHECK(policy.ghosts() == 1);
+  // 2 counts as used, since it was wanted again; 1 was erased, and nobody remembers it.
+  policy.inserted(entries_t{2});
+  policy.inserted(entries_t{1});
+  CHECK(proposed(policy, 3) == entries_t{0, 1, 3});
+}
+
+TEST_CASE("a shard evicts as its policy says", "[registry]") {
+  registry_options how;
+  how.eviction = make_sieve_policy;
+  one_registry r(1, how);
+  for (std::uint64_t n = 1; n <= 40; ++n)
+    r.save({key_of(n)});
+  // Used long ago, which recency would have forgotten over the later ones; and one that a lease holds.
+  CHECK(r.count({key_of(1)}) == 1);
+  CHECK(r.match({7, 1}, {key_of(2)}) == 1);
+  CHECK(r.evict(30).slots == 30);
+  CHECK(r.info(key_of(1)).has_value());
+  CHECK_FALSE(r.info(key_of(3)).has_value());
+  CHECK(r.state.check_invariants() == "");
+  // What was evicted comes back, and is kept longer than what was never asked for twice.
+  r.save({key_of(3)});
+  CHECK(r.evict(8).slots == 8);
+  CHECK(r.info(key_of(3)).has_value());
+  const auto rest = r.evict(100);
+  CHECK(r.state.keys() == 1);
+  CHECK_FALSE(rest.more);
+  r.release({7, 1});
+  CHECK(r.evict(1).slots == 1);
+  CHECK(r.state.keys() == 0);
+  CHECK(r.state.check_invariants() == "");
+}
