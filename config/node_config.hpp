@@ -116,6 +116,15 @@ struct registry_config {
   duration lease_max = std::chrono::minutes{10};
   duration reservation_deadline = std::chrono::seconds{60};
   std::uint32_t max_batch_keys = 4096;
+  /// Of each shard: leases, those of one client, and keys of one lease.
+  std::uint32_t max_leases = 65536;
+  std::uint32_t max_leases_per_owner = 16384;
+  std::uint32_t max_lease_keys = 65536;
+  /// Of each shard: pages that are reserved, and requests for such of one client.
+  std::uint32_t max_reserved_pages = 1048576;
+  std::uint32_t max_reservations_per_owner = 4096;
+  /// How long its children keep a key whose turn to be evicted has come.
+  duration children_hold = std::chrono::minutes{10};
   /// Of ranks, keys, leases and reservations together.
   std::uint64_t memory_bytes = 4 * gibibyte;
   /// "none", "relaxed" or "strict".

@@ -79,6 +79,7 @@ public:
     demand(config_.io.max_batch_pages <= config_.io.max_pages_in_flight, "io.max_batch_pages",
            "must not be above io.max_pages_in_flight, " + std::to_string(config_.io.max_pages_in_flight),
            {"io.max_pages_in_flight"});
+    check_registry();
     for (std::size_t i = 0; i < config_.namespaces.size(); ++i)
       check_namespace(i);
     if (what_for == purpose::server) {
@@ -134,6 +135,20 @@ private:
                "everybody is trusted",
            {"http.enabled", "http.insecure", "http.tokens_file", "http.tls.client_ca"});
     check_hf3fs();
+  }
+
+  void check_registry() {
+    const auto& r = config_.registry;
+    demand(r.max_batch_keys <= r.max_lease_keys, "registry.max_batch_keys",
+           "must not be above registry.max_lease_keys, " + std::to_string(r.max_lease_keys) +
+               ": one lease could not hold what one request finds",
+           {"registry.max_lease_keys"});
+    demand(r.max_leases_per_owner <= r.max_leases, "registry.max_leases_per_owner",
+           "must not be above registry.max_leases, " + std::to_string(r.max_leases), {"registry.max_leases"});
+    demand(r.max_reservations_per_owner <= r.max_reserved_pages, "registry.max_reservations_per_owner",
+           "must not be above registry.max_reserved_pages, " + std::to_string(r.max_reserved_pages) +
+               ": each reservation is of one page at least",
+           {"registry.max_reserved_pages"});
   }
 
   void check_hf3fs() {

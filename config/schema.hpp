@@ -219,6 +219,16 @@ void describe(Visitor& v, registry_config& c) {
   v.field("reservation_deadline", c.reservation_deadline, time_span{1 * millisecond, 1 * hour},
           "The longest time between the reservation of a slot and its commit.");
   v.field("max_batch_keys", c.max_batch_keys, whole{1, 65536}, "Keys in one request; more is refused.");
+  v.field("max_leases", c.max_leases, whole{1, 16777216}, "Leases at one time, in each shard; more are refused.");
+  v.field("max_leases_per_owner", c.max_leases_per_owner, whole{1, 16777216},
+          "The same for those of one client; those of HTTP callers are bounded by `http.limits.leases` as well.");
+  v.field("max_lease_keys", c.max_lease_keys, whole{1, 1048576}, "Keys of one lease, in each shard; more are refused.");
+  v.field("max_reserved_pages", c.max_reserved_pages, whole{1, 16777216},
+          "Pages that are reserved at one time, in each shard; requests for more are refused.");
+  v.field("max_reservations_per_owner", c.max_reservations_per_owner, whole{1, 16777216},
+          "Reservations of one client at one time, in each shard; more are refused.");
+  v.field("children_hold", c.children_hold, time_span{1 * millisecond, 24 * hour},
+          "How long keys that name it as parent keep a key from being evicted; then it goes before them.");
   v.field("memory_bytes", c.memory_bytes, size{mebibyte, 64 * tebibyte},
           "Memory for the slots of all ranks, for keys, leases and reservations; what would go beyond it is refused.");
   v.field(

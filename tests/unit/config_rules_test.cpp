@@ -46,6 +46,18 @@ TEST_CASE("A message of the actors has room for the longest request", "[config]"
                  "actors.max_message_bytes: 4 MiB has no room"));
 }
 
+TEST_CASE("What one client may have of a registry shard is not more than all may have", "[config]") {
+  good(small_config, {"registry.max_leases=7", "registry.max_leases_per_owner=7"});
+  CHECK(contains(bad(small_config, {"registry.max_leases=7", "registry.max_leases_per_owner=8"}),
+                 "registry.max_leases_per_owner: must not be above registry.max_leases, 7"));
+  good(small_config, {"registry.max_reserved_pages=7", "registry.max_reservations_per_owner=7"});
+  CHECK(contains(bad(small_config, {"registry.max_reserved_pages=7", "registry.max_reservations_per_owner=8"}),
+                 "registry.max_reservations_per_owner: must not be above registry.max_reserved_pages, 7"));
+  good(small_config, {"registry.max_batch_keys=7", "registry.max_lease_keys=7"});
+  CHECK(contains(bad(small_config, {"registry.max_batch_keys=8", "registry.max_lease_keys=7"}),
+                 "registry.max_batch_keys: must not be above registry.max_lease_keys, 7: one lease could not hold"));
+}
+
 TEST_CASE("HTTP on a host that others can reach lets only known clients in, or says so", "[config]") {
   const std::string host = GENERATE("0.0.0.0", "10.0.0.1", "::", "example.com", "127.evil.com");
   const auto with = [&](overrides more) {

@@ -10,14 +10,21 @@ namespace troupe {
 
 namespace {
 
+// None of these comes from the config: each is a pace or a patience of this actor, and what clients see of them is only
+// how soon something that ends by itself has ended.
+
+/// A lease or a reservation ends by so much later than its deadline, at most, unless somebody asks for it before.
 constexpr auto tick_interval = std::chrono::milliseconds(200);
 
-/// How long an allocator may wait for evicted slots before a reservation is answered with what there is.
+/// How long an allocator may wait for evicted slots before a reservation is answered with what there is: longer than
+/// shards take to evict when they are busy, shorter than clients wait for an answer.
 constexpr auto take_time = std::chrono::seconds(2);
 
-/// For how many others, one after the other, a request of a slot client waits before keys under way are busy.
+/// For how many others, one after the other, a request of a slot client waits before keys under way are busy. One is
+/// the rule; several are needed when its keys are asked for by several others at the same time.
 constexpr int max_waits = 4;
 
+/// Latencies that go to the metrics in one message.
 constexpr std::size_t samples_max = 1024;
 
 /// Damaged pages that are logged one by one, in each interval.

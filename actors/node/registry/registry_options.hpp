@@ -15,35 +15,50 @@ namespace troupe {
 struct registry_options {
   std::uint32_t shard = 0;
   std::uint32_t shard_count = 1;
-  std::uint32_t max_namespaces = 64;
+
+  // What clients may have of it: from the config.
+
   /// Keys or pages of one request.
   std::uint32_t max_batch = 8192;
   duration max_lease = std::chrono::minutes(10);
   duration max_reservation = std::chrono::minutes(10);
   /// Of keys that are located without a lease.
   duration max_protection = std::chrono::minutes(10);
-  /// The longest time that slot clients may have been promised before a restart, which forgets them. Keys
-  /// that are restored are protected for as long, where slots are known by number.
+  /// The longest time that slot clients may have been promised before a restart, which forgets them. Keys that are
+  /// restored are protected for as long, where slots are known by number.
   duration promised{};
   std::uint32_t max_leases = 1U << 16;
   std::uint32_t max_leases_per_owner = 1U << 14;
   /// Keys held by one lease.
   std::uint32_t max_lease_keys = 1U << 16;
-  /// Pages reserved at one time, by all and by one owner (the latter counts requests). Those of slot clients
-  /// count among all.
+  /// Pages reserved at one time, by all and by one owner (the latter counts requests). Those of slot clients count
+  /// among all.
   std::uint32_t max_reserved_pages = 1U << 20;
   std::uint32_t max_reservations_per_owner = 1U << 12;
   /// A key whose turn it is to be evicted is kept by its children for so long; then it goes before them. What clients
   /// say of parents may be untrue, and they might name each other in a ring.
   duration children_hold = std::chrono::minutes(10);
+
+  // How long one call keeps the shard from serving others. These are no business of an operator's: work that is left is
+  // done by the next call, so that a larger number makes nothing faster, and a smaller one adds a message for each
+  // part. At some 100 ns a key they are a pause of one to two milliseconds.
+
   /// Keys looked at by one call of `evict`, whatever is wanted.
   std::uint32_t max_eviction_looks = 1U << 14;
   /// Keys and pages given back by one `tick`.
   std::uint32_t tick_work = 1U << 13;
-  /// Ranks that a namespace may allow itself when they are registered at run time.
-  std::uint32_t max_ranks = 1024;
   /// Keys looked at by one call of `clear` or `remove_namespace`.
   std::uint32_t max_clear_looks = 1U << 13;
+
+  // What a shard keeps for each, whether it is used or not. Whoever makes namespaces has limits from the config below
+  // these (`hf3fs.max_namespaces`); these are what the arrays by namespace and by rank are made for.
+
+  std::uint32_t max_namespaces = 64;
+  /// Ranks that a namespace may allow itself when they are registered at run time.
+  std::uint32_t max_ranks = 1024;
+
+  // What comes from the node that the shard is part of.
+
   /// Report in the outbox what has to survive a restart.
   bool change_feed = false;
   /// Makes the hash of the key index unpredictable. Any value will do in tests.

@@ -121,7 +121,8 @@ std::optional<error> shard_writes::check_limits(std::uint64_t pages, owner_id ow
   // Dropped requests have no pages, and each has slots on its way.
   if (reservations_.pages() + pages > limits.max_reserved_pages || reservations_.size() >= limits.max_reserved_pages)
     return error{errc::limit_exceeded, "more than " + std::to_string(limits.max_reserved_pages) +
-                                           " pages would be reserved at one time; commit or abort some first"};
+                                           " pages would be reserved at one time; commit or abort some first, or "
+                                           "raise registry.max_reserved_pages"};
   if (reservations_.count(owner) >= limits.max_reservations_per_owner)
     return error{errc::limit_exceeded, "the client has " + std::to_string(limits.max_reservations_per_owner) +
                                            " reservations, the most that are allowed; commit or abort some first"};

@@ -42,6 +42,12 @@ std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config
     wanted.max_reservation = std::max(options.registry.reservation_deadline, options.hf3fs.reservation_deadline);
     wanted.max_protection = std::max(wanted.max_reservation, options.hf3fs.protect_locations);
     wanted.max_batch = std::max(options.registry.max_batch_keys, options.http.limits.keys);
+    wanted.max_leases = options.registry.max_leases;
+    wanted.max_leases_per_owner = options.registry.max_leases_per_owner;
+    wanted.max_lease_keys = options.registry.max_lease_keys;
+    wanted.max_reserved_pages = options.registry.max_reserved_pages;
+    wanted.max_reservations_per_owner = options.registry.max_reservations_per_owner;
+    wanted.children_hold = options.registry.children_hold;
     wanted.promised = std::max(options.hf3fs.protect_locations, options.hf3fs.reservation_deadline);
     wanted.change_feed = store != nullptr;
     wanted.hash_seed = seed;
