@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <map>
 #include <random>
 #include <set>
+#include <unistd.h>
 #include <vector>
 
 using namespace troupe;
@@ -52,6 +54,27 @@ TEST_CASE("a slot goes round: free, reserved, live, quarantined, free, with a ne
   // First in, first out: the two that were never used come before.
   CHECK(take_now(state, 3) == slots_t{{2, 1}, {3, 1}, {0, 2}});
   check_sum(state);
+}
+
+TEST_CASE("a rank of many slots takes memory as its slots are used, and gives them out in their order", "[allocator]") {
+  const auto resident = [] {
+    std::ifstream in("/proc/self/statm");
+    std::uint64_t total = 0;
+    std::uint64_t pages = 0;
+    in >> total >> pages;
+    return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  };
+  constexpr std::uint32_t many = 1U << 26U;
+  const auto before = resident();
+  allocator_state state({.slots = many, .first_generation = 0xfffffffe});
+  CHECK(resident() < before + std::uint64_t{2} * many); // of nine bytes for each
+  CHECK(state.stats().free == many);
+  const auto slots = take_now(state, 3);
+  CHECK(slots == slots_t{{0, 0xffffffff}, {1, 0xffffffff}, {2, 0xffffffff}});
+  state.abort(slots);
+  state.fenced(state.take_outbox().fence);
+  CHECK(take_now(state, 2) == slots_t{{3, 0xffffffff}, {4, 0xffffffff}});
+  CHECK(state.stats().free == many - 2);
 }
 
 TEST_CASE("an aborted slot is quarantined as well, and nothing is free before the fence", "[allocator]") {

@@ -2,17 +2,30 @@
 
 #include <algorithm>
 #include <cassert>
+#include <new>
 #include <utility>
 
 namespace troupe {
 
+template <class T>
+allocator_state::zeroed<T> allocator_state::zeroes(std::size_t n) {
+  auto* const memory = static_cast<T*>(std::calloc(std::max<std::size_t>(1, n), sizeof(T)));
+  if (memory == nullptr)
+    throw std::bad_alloc();
+  return zeroed<T>(memory);
+}
+
 allocator_state::allocator_state(const allocator_options& options)
-    : options_(options), next_free_(options.slots, no_slot), generations_(options.slots, options.first_generation),
-      states_(options.slots, slot_state::free) {
+    : options_(options), successors_(zeroes<std::uint32_t>(options.slots)),
+      generations_(zeroes<generation_number>(options.slots)), states_(zeroes<slot_state>(options.slots)) {
+  static_assert(static_cast<int>(slot_state::free) == 0);
   options_.low_watermark = std::min(options_.low_watermark, options_.slots);
   options_.high_watermark = std::clamp(options_.high_watermark, options_.low_watermark, options_.slots);
-  for (slot_number slot = 0; slot < options_.slots; ++slot)
-    push_free(slot);
+  count_of(slot_state::free) = options_.slots;
+  if (options_.slots == 0)
+    return;
+  first_free_ = 0;
+  last_free_ = options_.slots - 1;
 }
 
 std::vector<errc> allocator_state::restore(std::span<const slot_ref> slots) {
@@ -34,21 +47,22 @@ errc allocator_state::restore_one(slot_ref where) {
   if (where.slot >= options_.slots)
     return errc::out_of_range;
   auto& state = states_[where.slot];
-  auto& generation = generations_[where.slot];
+  const auto generation = generation_of(where.slot);
   if (state == slot_state::live) {
     // At most one of the two is right, and nothing says which: generations of different runs begin at random.
     lost_claims_.push_back({where.slot, generation});
     disputed_.insert(where.slot);
     state = slot_state::free;
     --count_of(slot_state::live);
-    generation = std::max(options_.first_generation, generation);
+    set_generation(where.slot, std::max(options_.first_generation, generation));
   }
   if (disputed_.contains(where.slot)) {
-    generation = std::max(generation, where.generation); // never again one that was claimed
+    // Never again one that was claimed.
+    set_generation(where.slot, std::max(generation_of(where.slot), where.generation));
     return errc::stale;
   }
   state = slot_state::live;
-  generation = where.generation;
+  set_generation(where.slot, where.generation);
   ++count_of(slot_state::live);
   return errc::ok;
 }
@@ -65,12 +79,19 @@ std::vector<slot_ref> allocator_state::restored() {
   return std::exchange(lost_claims_, {});
 }
 
+slot_number allocator_state::next_free(slot_number slot) const noexcept {
+  const auto successor = successors_[slot];
+  if (successor == 0)
+    return slot + 1 < options_.slots ? slot + 1 : no_slot;
+  return successor == no_successor ? no_slot : successor - first_successor;
+}
+
 void allocator_state::push_free(slot_number slot) noexcept {
-  next_free_[slot] = no_slot;
+  successors_[slot] = no_successor;
   if (last_free_ == no_slot)
     first_free_ = slot;
   else
-    next_free_[last_free_] = slot;
+    successors_[last_free_] = slot + first_successor;
   last_free_ = slot;
   ++count_of(slot_state::free);
 }
@@ -78,13 +99,14 @@ void allocator_state::push_free(slot_number slot) noexcept {
 slot_ref allocator_state::pop_free() noexcept {
   in_service_ = true;
   const auto slot = first_free_;
-  first_free_ = next_free_[slot];
+  first_free_ = next_free(slot);
   if (first_free_ == no_slot)
     last_free_ = no_slot;
   --count_of(slot_state::free);
-  auto& generation = generations_[slot];
-  if (++generation == 0) // 0 is never given out
+  auto generation = generation_of(slot) + 1;
+  if (generation == 0) // 0 is never given out
     ++generation;
+  set_generation(slot, generation);
   states_[slot] = slot_state::reserved;
   ++count_of(slot_state::reserved);
   return {slot, generation};
@@ -181,7 +203,7 @@ std::vector<errc> allocator_state::move_all(std::span<const slot_ref> slots, slo
   for (const auto& where : slots) {
     if (where.slot >= options_.slots) {
       results.push_back(errc::out_of_range);
-    } else if (states_[where.slot] != from || generations_[where.slot] != where.generation) {
+    } else if (states_[where.slot] != from || generation_of(where.slot) != where.generation) {
       results.push_back(errc::stale);
     } else {
       states_[where.slot] = to;
@@ -299,14 +321,14 @@ std::string allocator_state::check_invariants() const {
   if (restoring_)
     return {};
   std::uint64_t counted[4] = {};
-  for (const auto state : states_)
-    ++counted[static_cast<std::size_t>(state)];
+  for (slot_number slot = 0; slot < options_.slots; ++slot)
+    ++counted[static_cast<std::size_t>(states_[slot])];
   if (!std::equal(std::begin(counted), std::end(counted), std::begin(counts_)))
     return "the counts of slots by state are wrong";
   std::vector<bool> listed(options_.slots, false);
   std::uint64_t free = 0;
   auto last = no_slot;
-  for (auto slot = first_free_; slot != no_slot; slot = next_free_[slot]) {
+  for (auto slot = first_free_; slot != no_slot; slot = next_free(slot)) {
     if (states_[slot] != slot_state::free || listed[slot])
       return "slot " + std::to_string(slot) + " is in the free list twice, or is not free";
     listed[slot] = true;
@@ -320,14 +342,14 @@ std::string allocator_state::check_invariants() const {
   for (const auto& x : resting_)
     for (const auto& where : x.slots) {
       ++resting;
-      if (states_[where.slot] != slot_state::quarantined || generations_[where.slot] != where.generation)
+      if (states_[where.slot] != slot_state::quarantined || generation_of(where.slot) != where.generation)
         return "slot " + std::to_string(where.slot) + " rests and is not in quarantine";
     }
   if (!options_.fenced && resting != count_of(slot_state::quarantined))
     return std::to_string(resting) + " slots rest, " + std::to_string(count_of(slot_state::quarantined)) +
            " are in quarantine";
   for (slot_number slot = 0; slot < options_.slots; ++slot)
-    if (states_[slot] != slot_state::free && generations_[slot] == 0)
+    if (states_[slot] != slot_state::free && generation_of(slot) == 0)
       return "slot " + std::to_string(slot) + " was given out with generation 0";
   return {};
 }

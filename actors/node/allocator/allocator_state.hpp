@@ -5,8 +5,11 @@
 #include "base/identifiers.hpp"
 #include "messages/allocator_messages.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -118,7 +121,7 @@ public:
 
   /// For tests and simulations.
   slot_state state_of(slot_number slot) const { return states_[slot]; }
-  generation_number generation_of(slot_number slot) const { return generations_[slot]; }
+  generation_number generation_of(slot_number slot) const { return options_.first_generation + generations_[slot]; }
   /// The first violated invariant in words, or an empty text. A full scan.
   std::string check_invariants() const;
 
@@ -136,6 +139,21 @@ private:
 
   static constexpr slot_number no_slot = 0xffffffff;
 
+  /// Zero-filled memory that is not touched before it is used: a rank of 67 million slots would block whoever makes it
+  /// for seconds otherwise.
+  struct give_back_memory {
+    void operator()(void* memory) const noexcept { std::free(memory); }
+  };
+  template <class T>
+  using zeroed = std::unique_ptr<T[], give_back_memory>;
+  template <class T>
+  static zeroed<T> zeroes(std::size_t n);
+
+  // In `successors_`: 0 is the slot behind this one in the file, as it is in a fresh slab; else there is none, or it is
+  // the number less two.
+  static constexpr std::uint32_t no_successor = 1;
+  static constexpr std::uint32_t first_successor = 2;
+
   /// `moved` gets those that are ok.
   std::vector<errc> move_all(std::span<const slot_ref> slots, slot_state from, slot_state to,
                              std::vector<slot_ref>* moved = nullptr);
@@ -146,6 +164,9 @@ private:
   std::uint64_t& count_of(slot_state state) noexcept { return counts_[static_cast<std::size_t>(state)]; }
   std::uint64_t count_of(slot_state state) const noexcept { return counts_[static_cast<std::size_t>(state)]; }
   errc restore_one(slot_ref where);
+  void set_generation(slot_number slot, generation_number x) noexcept {
+    generations_[slot] = x - options_.first_generation;
+  }
   void push_free(slot_number slot) noexcept;
   slot_ref pop_free() noexcept;
   void grant(const parked_request& to, errc code_if_fewer);
@@ -154,10 +175,14 @@ private:
   void ask_for_eviction();
 
   allocator_options options_;
-  // By slot.
-  std::vector<slot_number> next_free_;
-  std::vector<generation_number> generations_;
-  std::vector<slot_state> states_;
+  /// The slot behind a free one in the list, or `no_slot`.
+  slot_number next_free(slot_number slot) const noexcept;
+
+  // By slot; all zero is a fresh slab, whose slots are free one after the other and have the first generation.
+  zeroed<std::uint32_t> successors_;
+  /// Beyond the first one.
+  zeroed<generation_number> generations_;
+  zeroed<slot_state> states_;
 
   slot_number first_free_ = no_slot;
   slot_number last_free_ = no_slot;
