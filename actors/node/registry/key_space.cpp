@@ -93,6 +93,8 @@ void key_space::append_leading_complete(std::span<const key_digest> keys, std::v
 
 bool key_space::lease(std::span<const entry_index> entries, std::vector<entry_index>& held, std::size_t most) {
   const auto before = held.size();
+  // A lease lists a key once, however often it is asked for: the mark says so without a search, since all that is
+  // listed is marked first. Marks are gone when the call ends.
   for (const auto i : held)
     table_.entry(i).marked = true;
   bool fits = true;
@@ -128,6 +130,7 @@ void key_space::give_back(std::span<const entry_index> entries) {
     assert(e.in_use() && e.leases > 0);
     if (--e.leases > 0)
       continue;
+    // The order matters: withheld slots go while the entry is still there to have withheld them.
     chance_ = true;
     if (e.withheld)
       release_withheld(i);
@@ -142,10 +145,12 @@ entry_index key_space::find_or_create(const key_digest& key, entry_index hint) {
 }
 
 void key_space::make_room(std::uint64_t fresh, rank_number rank, coarse_time now) {
+  // Entries that were given back are memory that is counted already.
   const auto unused = table_.unused();
   may_grow_ = fresh <= unused || !budget_ || budget_->has_room((fresh - unused) * table_.bytes_per_key());
   if (may_grow_)
     return;
+  // The request waits meanwhile: held keys at the front of the order are passed over, but not all that there are.
   constexpr std::uint64_t looks_in_vain = 64;
   const auto wanted = static_cast<std::uint32_t>(fresh - unused);
   evict(rank, wanted, static_cast<std::uint32_t>(wanted + looks_in_vain), now);
@@ -165,8 +170,10 @@ void key_space::end_request(std::span<const entry_index> entries) noexcept {
 }
 
 void key_space::adopt_parent(entry_index i, const key_digest& parent, entry_index previous) {
+  // The first one named stays: another rank's writer may say otherwise, and one of them would have to be counted down.
   if (!table_.parent(i).is_null())
     return;
+  // Mostly the key before it in the batch: then there is nothing to look up.
   if (previous != no_entry && table_.entry(previous).key == parent) {
     ++table_.entry(previous).children;
   } else {
@@ -187,6 +194,8 @@ bool key_space::add_children(const key_digest& key, std::int64_t delta) {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   if (delta < -most || delta > most)
     return false;
+  // Also for a key that is not here, which becomes a ghost: its children may be stored before it, or stay longer, and
+  // it must know them when it comes. A removal may even be heard of first: then the count is negative for a moment.
   const auto i = find_or_create(key, no_entry);
   if (i == no_entry)
     return false;
@@ -212,6 +221,7 @@ void key_space::reserve(entry_index i, rank_number rank, page_cell by) {
 void key_space::assign_slot(entry_index i, rank_number rank, slot_number slot) {
   if (!options_.slot_index || !has_slot(rank, slot))
     return;
+  // What stood here before is overwritten and never erased: an entry that the slot left says so itself.
   auto& assigned = ranks_[rank].assigned;
   assigned.grow_to(std::uint64_t{slot} + 1);
   assigned[slot] = i + 1;
@@ -288,6 +298,7 @@ void key_space::unpublish(entry_index i, rank_number rank, leave_reason why) {
 void key_space::invalidate(entry_index i, rank_number rank, coarse_time now, bool suspect) {
   const auto where = table_.page(i, rank).where();
   unpublish(i, rank, leave_reason::erased);
+  // Nobody finds the page from here on, and whoever found it before may still read: by a lease, or by time.
   auto& e = table_.entry(i);
   const coarse_time until = e.is_protected(now) ? e.protected_until : 0;
   const withheld_slot slot{until, rank, where, true, suspect};
@@ -339,8 +350,10 @@ void key_space::release_withheld(entry_index i) {
   const auto found = withheld_.find(i);
   assert(found != withheld_.end());
   for (const auto& slot : found->second) {
+    // Still promised to a slot client, perhaps: known to be over or not when time is looked at again. Still withheld,
+    // so that the count stays.
     if (slot.until > 0) {
-      withhold_until(slot); // known to be over or not when time is looked at again
+      withhold_until(slot);
       continue;
     }
     --ranks_[slot.rank].withheld;
@@ -379,6 +392,8 @@ void key_space::settle(entry_index i) {
   auto& e = table_.entry(i);
   if (!e.ghost())
     return;
+  // A ghost holds nothing, so it must not hold its parent. This may make ghosts of no one: a parent that is here is
+  // held by itself, and one that is a ghost has no parent. So it goes no deeper than one step.
   if (const auto parent = std::exchange(table_.parent(i), {}); !parent.is_null())
     change_children(parent, -1);
   if (e.children == 0)
@@ -396,6 +411,8 @@ key_space::hold key_space::held_by(entry_index i, coarse_time now) const noexcep
 }
 
 void key_space::hold_back(entry_index i, hold by, coarse_time now) noexcept {
+  // `protected_until` is free to say since when children alone have kept the key, as long as it is not protected: a key
+  // that is protected is not held back by children alone.
   auto& e = table_.entry(i);
   if (by == hold::children) {
     if (!e.held_back)
@@ -461,6 +478,8 @@ evict_reply key_space::evict(rank_number rank, std::uint32_t wanted, std::uint32
     }
     prefetch_for_removal(std::span(group).first(n));
     for (std::size_t c = 0; c < n; ++c, ++looks) {
+      // The group was proposed before any of it went: removing a child may have freed its parent meanwhile, which then
+      // goes at once, since children are looked at here.
       const auto held = held_by(group[c], now);
       if (held == hold::none) {
         reply.slots += remove_key(group[c], rank);

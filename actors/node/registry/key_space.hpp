@@ -250,6 +250,17 @@ private:
   std::string check_policy() const;
   std::string check_counts() const;
 
+  // Between two calls, and `check` reads every entry to say whether:
+  //
+  // - An entry's `live` and `reserved` count the pages of its ranks that are so, and `leases` the leases that list it.
+  //   It is in use as long as one of these or `children` is not 0, and has a parent as long as one of the three is not.
+  // - The policy has the entries with a live page, and no others.
+  // - A slot that was granted is in one place: in a page's cell, with a reservation, in `withheld_`, in `timed_`, or in
+  //   the outbox on its way back. An entry has slots in `withheld_` exactly while `withheld` is set in it, which only a
+  //   lease keeps: the last one to end moves them on.
+  // - `children` counts the entries, of all shards, that have this key as parent, but for what is on its way. A key
+  //   names its parent once, however many pages it has, and takes its name back when it is a ghost or gone.
+
   std::shared_ptr<const namespace_spec> spec_;
   namespace_options options_;
   namespace_id id_;
@@ -260,7 +271,7 @@ private:
   std::unique_ptr<eviction_policy> policy_;
   shared_budget budget_;
   memory_share memory_;
-  /// New keys may take new memory.
+  /// New keys may take new memory: what `make_room` found for the request that is under way.
   bool may_grow_ = true;
   outbox_collector outbox_;
   /// Slots that wait for the last lease of a key.
@@ -268,14 +279,18 @@ private:
   /// Slots that wait for time alone: a heap, the earliest first.
   std::vector<withheld_slot> timed_;
   std::unique_ptr<rank_state[]> ranks_;
-  /// How many keys have so many live pages. What is complete changes with the number of ranks, without a scan.
+  /// How many keys have so many live pages: when a rank is added, those that were complete are not any more, and how
+  /// many there are is known without a scan. Its size is one more than the ranks that there can be.
   std::vector<std::uint64_t> keys_by_live_;
   /// Live pages of a complete key.
   std::uint32_t complete_at_ = nothing_complete;
   std::uint64_t evicted_keys_ = 0;
 
-  /// Keys looked at in vain since the last success, and whether meanwhile any key may have become evictable. Nothing
-  /// can be evicted when a whole round was in vain and nothing has changed; this is known without looking again.
+  /// Keys looked at in vain since the last success, and whether meanwhile any key may have become evictable (a lease or
+  /// a reservation ended, children went, a page came). Nothing can be evicted when a whole round was in vain and
+  /// nothing has changed; this is known without looking again, or an allocator that is out of slots would have every
+  /// key looked at for each request. A round is as many looks as the policy has entries, since it proposes each before
+  /// one again; it may take several calls.
   std::uint64_t looked_in_vain_ = 0;
   bool chance_ = true;
   bool exhausted_ = false;

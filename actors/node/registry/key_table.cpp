@@ -51,6 +51,7 @@ void key_table::search(std::span<const key_digest> keys, entry_index* found) con
     if (found[i] != no_entry)
       entries_.prefetch(found[i]);
   }
+  // Tags are not unique: in most cases the first guess is right, and one comparison is all it takes.
   for (std::size_t i = 0; i < keys.size(); ++i)
     if (found[i] != no_entry && entries_[found[i]].key != keys[i])
       found[i] = index_.find(tags[i], [&](entry_index e) { return entries_[e].key == keys[i]; });
@@ -99,6 +100,7 @@ entry_index key_table::create(const key_digest& key) {
     for (const auto rank : ranks_)
       pages_[rank].grow_to(std::uint64_t{at} + 1);
   }
+  // The only step that may fail comes before anything says that the entry is taken.
   if (!index_.insert(tag_of(key), at))
     return no_entry;
   if (fresh)
@@ -114,6 +116,7 @@ void key_table::erase(entry_index entry) {
   auto& e = entries_[entry];
   assert(e.in_use() && e.children == 0 && e.ghost() && parents_[entry].is_null());
   index_.erase(tag_of(e.key), entry);
+  // Its pages are zero already, all of them: whoever ends a page or a reservation clears the cell.
   e = {};
   e.leases = free_;
   free_ = entry;

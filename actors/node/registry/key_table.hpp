@@ -128,6 +128,10 @@ public:
   std::uint64_t resident_bytes() const noexcept;
 
 private:
+  // The arrays are parallel: entry i has its parent at i, and its page of a rank at i of that rank's array. All are as
+  // long as `end_` at least. Entries that are not in use have the null key and are linked from `free_`; all others are
+  // found by the index, each by the tag of its key.
+
   std::uint64_t folded(const key_digest& key) const noexcept;
   std::uint32_t tag_of(const key_digest& key) const noexcept;
 

@@ -74,6 +74,7 @@ template <class Call>
 auto registry::serve_change(request_kind kind, std::size_t items, Call call) {
   using answer_type = decltype(call(now()));
   using returned = decltype(to_caf(std::declval<answer_type>()));
+  // Before the call: what is refused has changed nothing.
   if (journal_ && journal_->waiting() >= max_waiting_for_store)
     return returned(to_caf(answer_type(tl::unexpected<error>(
         error{errc::limit_exceeded, "the disk of the index does not keep up; try again in a moment"}))));
@@ -288,6 +289,7 @@ void registry::take_slots(plan_id plan, const namespace_id& space, rank_number r
 
 void registry::granted(plan_id plan, const std::vector<slot_ref>& slots) {
   const auto reply = state_.finish_reserve(plan, slots, now());
+  // Slots that came too late, or were too many, go back before anybody is answered, and asks for more.
   flush();
   if (auto asked = plans_.extract(plan); !asked.empty())
     for (auto& promise : asked.mapped()) {
@@ -299,6 +301,7 @@ void registry::granted(plan_id plan, const std::vector<slot_ref>& slots) {
   auto waited = waiting_.extract(plan);
   if (waited.empty())
     return;
+  // Taken out first: what they ask for now may have to wait for another plan, even one of the same number.
   for (auto& x : waited.mapped()) {
     auto next = state_.begin_allocate(x.wanted, now(), x.waits > 0);
     flush();
@@ -384,6 +387,7 @@ void registry::write_changes() {
   auto batch = journal_->begin_write();
   if (!batch)
     return;
+  // The store's thread calls back: it may only send. An anonymous message keeps nobody alive and needs no answer.
   const auto taken = store_->commit(std::move(*batch), [self = caf::actor_cast<registry_actor>(this)](auto outcome) {
     if (outcome)
       caf::anon_send(self, written_atom_v, static_cast<std::uint8_t>(errc::ok), std::string());

@@ -65,6 +65,10 @@ private:
   auto serve_change(request_kind kind, std::size_t items, Call call);
   void sample(request_kind kind, std::size_t items, timestamp started);
 
+  // A promise that is here is delivered once: by `granted`, which follows each request for slots exactly once, by
+  // `go_on`, by the journal, or by `on_exit`. A call of the state is followed by `flush` before it is answered, with a
+  // store too: then what the call said to allocators, and the answer, wait in the journal behind its changes.
+
   registry_state state_;
   std::vector<registry_actor> shards_;
   /// Its peers have been named.
