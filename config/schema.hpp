@@ -107,7 +107,7 @@ void describe(Visitor& v, http_limits& c) {
   v.field("leased_share", c.leased_share, fraction{0, 1},
           "How much of a namespace's keys the leases of one caller may hold; more get 429.");
   v.field("readers_share", c.readers_share, fraction{0, 1},
-          "The same for all callers of role `read` together; with what foreign clients of that role were told.");
+          "The same for all callers of role `read` together; with what slot clients of that role were told.");
   v.field("readers_lease", c.readers_lease, http_time, "The longest lease of a caller of role `read`.");
   v.field("idle_time", c.idle_time, http_time, "When a connection without a request is closed.");
   v.field("receive_time", c.receive_time, http_time,

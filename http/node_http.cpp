@@ -26,9 +26,9 @@ caller_limits limits_of(const config::node_config& config) {
   return {x.leases, x.leased_share, x.readers_share};
 }
 
-native_options options_of_native(const config::node_config& config, const client_keys::secret& secret,
-                                 std::shared_ptr<item_counts> counts) {
-  native_options out;
+native::options options_of_native(const config::node_config& config, const slots::client_keys::secret& secret,
+                                  std::shared_ptr<item_counts> counts) {
+  native::options out;
   out.max_items = std::min(config.registry.max_batch_keys, config.http.limits.keys);
   out.lease_default = config.registry.lease_default;
   out.lease_max = config.registry.lease_max;
@@ -36,14 +36,14 @@ native_options options_of_native(const config::node_config& config, const client
   out.limits = limits_of(config);
   out.reservation_default = config.registry.reservation_deadline;
   out.reservation_max = config.registry.reservation_deadline;
-  out.hash_text = [keys = client_keys(secret)](std::string_view text) { return keys.digest(text); };
+  out.hash_text = [keys = slots::client_keys(secret)](std::string_view text) { return keys.digest(text); };
   out.counts = std::move(counts);
   return out;
 }
 
-foreign_options options_of_foreign(const config::node_config& config, const client_keys::secret& secret,
-                                   const std::shared_ptr<item_counts>& counts) {
-  foreign_options out;
+slots::options options_of_slots(const config::node_config& config, const slots::client_keys::secret& secret,
+                                const std::shared_ptr<item_counts>& counts) {
+  slots::options out;
   out.max_namespaces = config.hf3fs.max_namespaces;
   out.protect_for = config.hf3fs.protect_locations;
   out.reservation_deadline = config.hf3fs.reservation_deadline;
@@ -78,12 +78,12 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
                    source_of_namespaces([service](auto then) { service->describe({}, std::move(then)); }),
                    source_of(services.condition, services.memory), source_of_log()};
   add_admin_routes(routes, std::move(admin));
-  const auto foreign = options_of_foreign(config, services.key_secret, out->metrics_->shared_items());
-  add_native_routes(routes, service, options_of_native(config, services.key_secret, out->metrics_->shared_items()));
+  const auto slot_options = options_of_slots(config, services.key_secret, out->metrics_->shared_items());
+  native::add_routes(routes, service, options_of_native(config, services.key_secret, out->metrics_->shared_items()));
   if (config.hf3fs.vllm)
-    add_hf3fs_routes(routes, service, {foreign, config.hf3fs.space, config.hf3fs.world_size});
+    hf3fs::add_routes(routes, service, {slot_options, config.hf3fs.space, config.hf3fs.world_size});
   if (config.hf3fs.sglang)
-    add_sglang_routes(routes, service, {foreign});
+    sglang::add_routes(routes, service, {slot_options});
 
   auto started = server::start(config.http, std::move(routes), out->metrics_.get(), std::move(door));
   if (!started)

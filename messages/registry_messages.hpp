@@ -170,7 +170,7 @@ struct evict_reply {
 // -----------------------------------------------------------------
 //
 // They have no owner id, no tickets, leases or generations, and read and write slab files themselves. What keeps their
-// slots from being reused under them is time: see docs/decisions/0006-clients-without-tokens.md. Each request is one
+// slots from being reused under them is time: see docs/decisions/0006-slot-clients.md. Each request is one
 // message per shard with the shard's part of the keys, except where slots alone are named.
 
 /// In place of a rank: all ranks of the namespace.

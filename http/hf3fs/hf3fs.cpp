@@ -3,7 +3,7 @@
 #include "actors/node/gateway/metadata_service.hpp"
 #include "http/hf3fs/hf3fs_body.hpp"
 #include "http/server/json_text.hpp"
-#include "http/slots/foreign_calls.hpp"
+#include "http/slots/slot_calls.hpp"
 
 #include <functional>
 #include <limits>
@@ -12,38 +12,38 @@
 #include <utility>
 #include <vector>
 
-namespace troupe::http {
+namespace troupe::http::hf3fs {
 
 namespace {
 
 /// All that handlers share.
-class hf3fs_api {
+class api {
 public:
-  hf3fs_api(service_ptr service, const hf3fs_options& options)
+  api(slots::service_ptr service, const options& options)
       : service_(std::move(service)), options_(options), keys_(options.key_secret), rules_{options.max_keys, keys_},
-        default_space_(make_foreign_space(options.space, options.world_size)) {}
+        default_space_(slots::make_space(options.space, options.world_size)) {}
 
   void initialize(const request& r, responder reply) const {
     const auto space = space_of(r, true);
-    const auto rank = rank_from_text(r.path("rank"));
-    const auto wanted = read_hf3fs_initialize(r.body());
+    const auto rank = slots::rank_from_text(r.path("rank"));
+    const auto wanted = read_initialize(r.body());
     if (!space || !rank || !wanted)
       return refuse(std::move(reply), !space ? space.error() : !rank ? rank.error() : wanted.error());
     if (wanted->is_scheduler)
       return std::move(reply).send(response::json(R"({"message":"A scheduler has nothing to initialize"})"));
-    register_foreign_rank(service_, *space, *rank, wanted->pages, limit(*space),
-                          [to = share(std::move(reply)), rank = *rank, pages = wanted->pages](result<void> done) {
-                            if (!done)
-                              return fail_initialize(to, done.error());
-                            std::move(*to).send(response::json(R"({"message":"Rank )" + std::to_string(rank) +
-                                                               " initialized with " + std::to_string(pages) +
-                                                               R"( pages"})"));
-                          });
+    slots::register_rank(service_, *space, *rank, wanted->pages, limit(*space),
+                         [to = share(std::move(reply)), rank = *rank, pages = wanted->pages](result<void> done) {
+                           if (!done)
+                             return slots::fail_initialize(to, done.error());
+                           std::move(*to).send(response::json(R"({"message":"Rank )" + std::to_string(rank) +
+                                                              " initialized with " + std::to_string(pages) +
+                                                              R"( pages"})"));
+                         });
   }
 
   void allocate(const request& r, responder reply) const {
     const auto space = space_of(r);
-    auto wanted = read_hf3fs_allocate(r.body(), rules_);
+    auto wanted = read_allocate(r.body(), rules_);
     if (!space || !wanted)
       return refuse(std::move(reply), !space ? space.error() : wanted.error());
     auto& pages = wanted->wanted;
@@ -53,22 +53,22 @@ public:
                        [to = share(std::move(reply)), space = *space, rank = wanted->rank, text = std::move(pages.text),
                         ends = std::move(pages.text_ends)](result<std::vector<location>> given) {
                          if (!given)
-                           return fail_call(to, given.error(), space, rank);
+                           return slots::fail_call(to, given.error(), space, rank);
                          std::move(*to).send(response::json(allocated(rank, text, ends, *given)));
                        });
   }
 
   void confirm(const request& r, responder reply) const {
     const auto space = space_of(r);
-    auto done = read_hf3fs_confirm(r.body(), rules_);
+    auto done = read_confirm(r.body(), rules_);
     if (!space || !done)
       return refuse(std::move(reply), !space ? space.error() : done.error());
-    finish_writing(service_, *space, done->rank, std::move(done->pages), refused_, share(std::move(reply)));
+    slots::finish_writing(service_, *space, done->rank, std::move(done->pages), refused_, share(std::move(reply)));
   }
 
   void exists(const request& r, responder reply) const {
     const auto space = space_of(r);
-    auto keys = read_hf3fs_exists(r.body(), rules_);
+    auto keys = read_exists(r.body(), rules_);
     if (!space || !keys)
       return refuse(std::move(reply), !space ? space.error() : keys.error());
     const auto count = keys->size();
@@ -85,7 +85,7 @@ public:
 
   void locate(const request& r, responder reply) const {
     const auto space = space_of(r);
-    auto wanted = read_hf3fs_locate(r.body(), rules_);
+    auto wanted = read_locate(r.body(), rules_);
     if (!space || !wanted)
       return refuse(std::move(reply), !space ? space.error() : wanted.error());
     service_->protect(
@@ -93,7 +93,7 @@ public:
         std::move(wanted->keys),
         [to = share(std::move(reply)), space = *space, rank = wanted->rank](result<std::vector<location>> found) {
           if (!found)
-            return fail_call(to, found.error(), space, rank);
+            return slots::fail_call(to, found.error(), space, rank);
           std::move(*to).send(response::json(located(*found)));
         });
   }
@@ -112,22 +112,22 @@ public:
 private:
   static void refuse(responder reply, const rejection& why) { std::move(reply).send(to_response(why)); }
 
-  accepted<space_ptr> space_of(const request& r, bool makes = false) const {
+  accepted<slots::space_ptr> space_of(const request& r, bool makes = false) const {
     auto space = default_space_;
     if (const auto given = r.path("namespace"); !given.empty()) {
-      const auto name = checked_name(given);
+      const auto name = slots::checked_name(given);
       if (!name)
         return tl::unexpected(name.error());
-      space = make_foreign_space(prefix() + *name, options_.world_size);
+      space = slots::make_space(prefix() + *name, options_.world_size);
     }
-    if (auto wrong = check_space(r, *space, makes))
+    if (auto wrong = slots::check_space(r, *space, makes))
       return tl::unexpected(std::move(*wrong));
     return space;
   }
 
   std::string prefix() const { return options_.space + "-"; }
 
-  space_limit limit(const space_ptr& space) const {
+  slots::space_limit limit(const slots::space_ptr& space) const {
     if (space->id == default_space_->id)
       return {std::numeric_limits<std::uint32_t>::max(), {}};
     return {options_.max_namespaces, prefix()};
@@ -143,7 +143,7 @@ private:
       out += i == 0 ? "[" : ",[";
       out += keys.substr(begin, ends[i] - begin);
       out += ',';
-      append_json(out, code == errc::ok || code == errc::exists ? std::int64_t{given[i].where.slot} : no_page);
+      append_json(out, code == errc::ok || code == errc::exists ? std::int64_t{given[i].where.slot} : slots::no_page);
       out += ']';
       begin = ends[i];
     }
@@ -152,41 +152,41 @@ private:
 
   static std::string existing(const std::vector<std::uint8_t>& codes) {
     std::string out = R"({"exists":)";
-    append_found(out, codes);
+    slots::append_found(out, codes);
     return out += '}';
   }
 
   static std::string located(const std::vector<location>& found) {
     std::string out = R"({"locations":)";
-    append_slots(out, found);
+    slots::append_slots(out, found);
     return out += '}';
   }
 
-  const service_ptr service_;
-  const hf3fs_options options_;
-  const client_keys keys_;
-  const body_rules rules_;
-  const space_ptr default_space_;
-  const std::shared_ptr<refusals> refused_ = std::make_shared<refusals>("hf3fs", options_.count_refused);
+  const slots::service_ptr service_;
+  const options options_;
+  const slots::client_keys keys_;
+  const slots::body_rules rules_;
+  const slots::space_ptr default_space_;
+  const std::shared_ptr<slots::refusals> refused_ = std::make_shared<slots::refusals>("hf3fs", options_.count_refused);
 };
 
 } // namespace
 
-void add_hf3fs_routes(router& routes, std::shared_ptr<const metadata_service> service, const hf3fs_options& options) {
-  const auto api = std::make_shared<const hf3fs_api>(std::move(service), options);
-  using call = void (hf3fs_api::*)(const request&, responder) const;
+void add_routes(router& routes, std::shared_ptr<const metadata_service> service, const options& options) {
+  const auto shared = std::make_shared<const api>(std::move(service), options);
+  using call = void (api::*)(const request&, responder) const;
   const auto add = [&](std::string_view path, std::string name, role needs, call what) {
-    const auto handle = [api, what](const request& r, responder reply) { ((*api).*what)(r, std::move(reply)); };
+    const auto handle = [shared, what](const request& r, responder reply) { ((*shared).*what)(r, std::move(reply)); };
     routes.add(method::post, path, {name, needs, handle, 0});
     if (options.max_namespaces > 0)
       routes.add(method::post, "/hf3fs/{namespace}" + std::string{path}, {std::move(name), needs, handle, 0});
   };
-  add("/rank/{rank}/initialize", "hf3fs_initialize", role::write, &hf3fs_api::initialize);
-  add("/keys/batch_allocate", "hf3fs_batch_allocate", role::write, &hf3fs_api::allocate);
-  add("/keys/confirm_write", "hf3fs_confirm_write", role::write, &hf3fs_api::confirm);
-  add("/keys/batch_exists", "hf3fs_batch_exists", role::read, &hf3fs_api::exists);
-  add("/keys/get_locations", "hf3fs_get_locations", role::read, &hf3fs_api::locate);
-  add("/clear", "hf3fs_clear", role::admin, &hf3fs_api::clear);
+  add("/rank/{rank}/initialize", "hf3fs_initialize", role::write, &api::initialize);
+  add("/keys/batch_allocate", "hf3fs_batch_allocate", role::write, &api::allocate);
+  add("/keys/confirm_write", "hf3fs_confirm_write", role::write, &api::confirm);
+  add("/keys/batch_exists", "hf3fs_batch_exists", role::read, &api::exists);
+  add("/keys/get_locations", "hf3fs_get_locations", role::read, &api::locate);
+  add("/clear", "hf3fs_clear", role::admin, &api::clear);
 }
 
-} // namespace troupe::http
+} // namespace troupe::http::hf3fs

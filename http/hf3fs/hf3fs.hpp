@@ -1,7 +1,7 @@
 #pragma once
 
 #include "http/server/router.hpp"
-#include "http/slots/foreign_options.hpp"
+#include "http/slots/slot_options.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -11,11 +11,11 @@ namespace troupe {
 class metadata_service;
 }
 
-namespace troupe::http {
+namespace troupe::http::hf3fs {
 
 /// The metadata service of vLLM's HF3FS connector. A client whose base URL is "http://host/hf3fs/NAME" has the
 /// namespace "hf3fs-NAME" (after `space`); of these clients may bring `max_namespaces` into being.
-struct hf3fs_options : foreign_options {
+struct options : slots::options {
   /// The wire knows no namespaces: all of its keys are in this one. It is made when the first rank initializes, if it
   /// is not there.
   std::string space = "hf3fs";
@@ -25,6 +25,6 @@ struct hf3fs_options : foreign_options {
 
 /// Adds POST /rank/{rank}/initialize, /keys/batch_allocate, /keys/confirm_write, /keys/batch_exists,
 /// /keys/get_locations and /clear, and the same below /hf3fs/{namespace}. What each means is in docs/http-api.md.
-void add_hf3fs_routes(router& routes, std::shared_ptr<const metadata_service> service, const hf3fs_options& options);
+void add_routes(router& routes, std::shared_ptr<const metadata_service> service, const options& options);
 
-} // namespace troupe::http
+} // namespace troupe::http::hf3fs

@@ -3,15 +3,15 @@
 #include <limits>
 #include <optional>
 
-namespace troupe::http {
+namespace troupe::http::hf3fs {
 
 namespace {
 
-accepted<std::vector<key_digest>> keys_member(const simdjson::dom::object& body, const body_rules& rules) {
-  const auto list = list_member(body, "keys", rules.max_keys);
+accepted<std::vector<key_digest>> keys_member(const simdjson::dom::object& body, const slots::body_rules& rules) {
+  const auto list = slots::list_member(body, "keys", rules.max_keys);
   if (!list)
     return tl::unexpected(list.error());
-  return read_keys(*list, "keys", rules);
+  return slots::read_keys(*list, "keys", rules);
 }
 
 /// What a rank says of itself comes with its number.
@@ -24,7 +24,7 @@ accepted<body_of_rank> read_body_of_rank(std::string_view text) {
   const auto body = parse_json_object(text);
   if (!body)
     return tl::unexpected(body.error());
-  const auto rank = rank_member(*body);
+  const auto rank = slots::rank_member(*body);
   if (!rank)
     return tl::unexpected(rank.error());
   return body_of_rank{*body, *rank};
@@ -32,7 +32,7 @@ accepted<body_of_rank> read_body_of_rank(std::string_view text) {
 
 } // namespace
 
-accepted<hf3fs_initialize> read_hf3fs_initialize(std::string_view text) {
+accepted<initialize_body> read_initialize(std::string_view text) {
   const auto body = parse_json_object(text);
   if (!body)
     return tl::unexpected(body.error());
@@ -43,51 +43,51 @@ accepted<hf3fs_initialize> read_hf3fs_initialize(std::string_view text) {
   if (!role || (*role && **role != "worker" && **role != "scheduler"))
     return refuse("role is \"worker\" or \"scheduler\"");
   if (*role && **role == "scheduler")
-    return hf3fs_initialize{true, 0};
+    return initialize_body{true, 0};
   const auto pages = unsigned_member(*body, "num_pages", 1, std::numeric_limits<std::uint32_t>::max());
   if (!pages)
     return refuse("num_pages is a whole number from 1 on");
-  return hf3fs_initialize{false, static_cast<std::uint32_t>(*pages)};
+  return initialize_body{false, static_cast<std::uint32_t>(*pages)};
 }
 
-accepted<hf3fs_allocate> read_hf3fs_allocate(std::string_view text, const body_rules& rules) {
+accepted<allocate_body> read_allocate(std::string_view text, const slots::body_rules& rules) {
   const auto body = read_body_of_rank(text);
   if (!body)
     return tl::unexpected(body.error());
-  const auto list = list_member(body->members, "keys", rules.max_keys);
+  const auto list = slots::list_member(body->members, "keys", rules.max_keys);
   if (!list)
     return tl::unexpected(list.error());
-  auto wanted = read_wanted(*list, "keys", rules, true);
+  auto wanted = slots::read_wanted(*list, "keys", rules, true);
   if (!wanted)
     return tl::unexpected(wanted.error());
-  return hf3fs_allocate{body->rank, std::move(*wanted)};
+  return allocate_body{body->rank, std::move(*wanted)};
 }
 
-accepted<hf3fs_confirm> read_hf3fs_confirm(std::string_view text, const body_rules& rules) {
+accepted<confirm_body> read_confirm(std::string_view text, const slots::body_rules& rules) {
   const auto body = read_body_of_rank(text);
   if (!body)
     return tl::unexpected(body.error());
-  auto pages = read_written(body->members, "confirmations", "pages_to_release", rules);
+  auto pages = slots::read_written(body->members, "confirmations", "pages_to_release", rules);
   if (!pages)
     return tl::unexpected(pages.error());
-  return hf3fs_confirm{body->rank, std::move(*pages)};
+  return confirm_body{body->rank, std::move(*pages)};
 }
 
-accepted<std::vector<key_digest>> read_hf3fs_exists(std::string_view text, const body_rules& rules) {
+accepted<std::vector<key_digest>> read_exists(std::string_view text, const slots::body_rules& rules) {
   const auto body = parse_json_object(text);
   if (!body)
     return tl::unexpected(body.error());
   return keys_member(*body, rules);
 }
 
-accepted<hf3fs_locate> read_hf3fs_locate(std::string_view text, const body_rules& rules) {
+accepted<locate_body> read_locate(std::string_view text, const slots::body_rules& rules) {
   const auto body = read_body_of_rank(text);
   if (!body)
     return tl::unexpected(body.error());
   auto keys = keys_member(body->members, rules);
   if (!keys)
     return tl::unexpected(keys.error());
-  return hf3fs_locate{body->rank, std::move(*keys)};
+  return locate_body{body->rank, std::move(*keys)};
 }
 
-} // namespace troupe::http
+} // namespace troupe::http::hf3fs

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/slots/foreign_body.hpp"
+#include "http/slots/slot_body.hpp"
 
 #include <cstdint>
 #include <string_view>
@@ -9,38 +9,38 @@
 /// The bodies of vLLM's HF3FS metadata service; see docs/http-api.md. Each function takes text that is followed by
 /// `body_padding` readable bytes, and says why it does not accept a body.
 
-namespace troupe::http {
+namespace troupe::http::hf3fs {
 
 /// POST /rank/{rank}/initialize
-struct hf3fs_initialize {
+struct initialize_body {
   /// Schedulers only ask whether the server is there.
   bool is_scheduler = false;
   std::uint32_t pages = 0;
 };
 
 /// POST /keys/batch_allocate
-struct hf3fs_allocate {
+struct allocate_body {
   rank_number rank = 0;
-  wanted_pages wanted;
+  slots::wanted_pages wanted;
 };
 
 /// POST /keys/confirm_write
-struct hf3fs_confirm {
+struct confirm_body {
   rank_number rank = 0;
-  written_pages pages;
+  slots::written_pages pages;
 };
 
 /// POST /keys/get_locations
-struct hf3fs_locate {
+struct locate_body {
   rank_number rank = 0;
   std::vector<key_digest> keys;
 };
 
-accepted<hf3fs_initialize> read_hf3fs_initialize(std::string_view body);
-accepted<hf3fs_allocate> read_hf3fs_allocate(std::string_view body, const body_rules& rules);
-accepted<hf3fs_confirm> read_hf3fs_confirm(std::string_view body, const body_rules& rules);
+accepted<initialize_body> read_initialize(std::string_view body);
+accepted<allocate_body> read_allocate(std::string_view body, const slots::body_rules& rules);
+accepted<confirm_body> read_confirm(std::string_view body, const slots::body_rules& rules);
 /// POST /keys/batch_exists
-accepted<std::vector<key_digest>> read_hf3fs_exists(std::string_view body, const body_rules& rules);
-accepted<hf3fs_locate> read_hf3fs_locate(std::string_view body, const body_rules& rules);
+accepted<std::vector<key_digest>> read_exists(std::string_view body, const slots::body_rules& rules);
+accepted<locate_body> read_locate(std::string_view body, const slots::body_rules& rules);
 
-} // namespace troupe::http
+} // namespace troupe::http::hf3fs

@@ -2,6 +2,7 @@
 
 #include "actors/node/gateway/metadata_service.hpp"
 #include "base/log.hpp"
+#include "http/native/caller_tickets.hpp"
 #include "http/native/native_body.hpp"
 #include "http/native/native_text.hpp"
 #include "http/server/json_text.hpp"
@@ -12,25 +13,22 @@
 #include <string>
 #include <utility>
 
-namespace troupe::http {
+namespace troupe::http::native {
 
 namespace {
 
 /// What all routes share; lives as long as the last request under way.
-struct native_api {
+struct api_parts {
   std::shared_ptr<const metadata_service> service;
-  native_options options;
+  native::options options;
   caller_tickets tickets;
 };
 
-using api_ptr = std::shared_ptr<const native_api>;
+using api_ptr = std::shared_ptr<const api_parts>;
 
-/// Answers come through functions that are copied.
-using shared_reply = std::shared_ptr<responder>;
+using handler_function = void (*)(const api_ptr&, const request&, responder);
 
-using native_handler = void (*)(const api_ptr&, const request&, responder);
-
-void send(const shared_reply& reply, response answer) {
+void send(const shared_responder& reply, response answer) {
   std::move(*reply).send(std::move(answer));
 }
 
@@ -54,7 +52,7 @@ void report(const caller& who, std::string_view what, std::string_view space) {
 
 /// The function that answers a request with what `text` makes of the service's answer, or with its error.
 template <class T, class Text>
-auto answer_with(const shared_reply& reply, Text text) {
+auto answer_with(const shared_responder& reply, Text text) {
   return [reply, text](const result<T>& answer) {
     if (!answer)
       send(reply, response::failure(answer.error()));
@@ -63,7 +61,7 @@ auto answer_with(const shared_reply& reply, Text text) {
   };
 }
 
-auto answer_nothing(const shared_reply& reply) {
+auto answer_nothing(const shared_responder& reply) {
   return [reply](const result<void>& answer) {
     send(reply, answer ? response::no_content() : response::failure(answer.error()));
   };
@@ -90,7 +88,7 @@ void count_items(const api_ptr& api, std::span<const location> results) {
 
 /// Answers with one result per item, behind `front`: `{`, or what stands before the results.
 template <class Results>
-auto answer_results(const api_ptr& api, const shared_reply& reply, std::string front = "{") {
+auto answer_results(const api_ptr& api, const shared_responder& reply, std::string front = "{") {
   return answer_with<Results>(reply, [api, front = std::move(front)](const Results& results) {
     count_items(api, results);
     auto out = front;
@@ -113,7 +111,7 @@ std::string ticket_front(std::string_view name, const ticket& x) {
 /// Calls `f(id)` for the namespace of the path, at once if that is an id and the caller may use all namespaces. Else it
 /// is looked up each time: which namespace has a name may change.
 template <class F>
-void with_space(const api_ptr& api, const request& r, const shared_reply& reply, F f) {
+void with_space(const api_ptr& api, const request& r, const shared_responder& reply, F f) {
   const auto text = r.path("namespace");
   const auto id = read_namespace_id(text);
   if (id && !r.who()->is_limited())
@@ -133,17 +131,13 @@ void with_space(const api_ptr& api, const request& r, const shared_reply& reply,
 
 /// Reads the body by `read` and calls `f(id, body)`.
 template <class Read, class F>
-void with_body(const api_ptr& api, const request& r, const shared_reply& reply, Read read, F f) {
+void with_body(const api_ptr& api, const request& r, const shared_responder& reply, Read read, F f) {
   auto body = read(r, api->options);
   if (!body)
     return send(reply, to_response(body.error()));
   with_space(api, r, reply, [body = std::move(*body), f = std::move(f)](const namespace_id& space) mutable {
     f(space, std::move(body));
   });
-}
-
-shared_reply share(responder&& x) {
-  return std::make_shared<responder>(std::move(x));
 }
 
 // -- namespaces and ranks -------------------------------------------------------------------------------------------
@@ -216,7 +210,7 @@ void remove_namespace(const api_ptr& api, const request& r, responder responder)
 
 void register_rank(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  const auto read = [](const request& x, const native_options&) { return read_rank(x); };
+  const auto read = [](const request& x, const options&) { return read_rank(x); };
   with_body(api, r, reply, read, [api, reply](const namespace_id& space, const rank_body& x) {
     api->service->register_rank(space, x.rank, x.slots, answer_nothing(reply));
   });
@@ -325,7 +319,7 @@ void erase(const api_ptr& api, const request& r, responder responder) {
 
 void clear(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  const auto read = [](const request& x, const native_options&) { return read_optional_rank(x); };
+  const auto read = [](const request& x, const options&) { return read_optional_rank(x); };
   with_body(api, r, reply, read, [api, reply, who = r.who()](const namespace_id& space, rank_number rank) {
     api->service->clear(space, rank, answer_with<std::uint64_t>(reply, [who, space](std::uint64_t pages) {
                           report(*who, "cleared", to_string(space));
@@ -346,8 +340,8 @@ void get_openapi(const api_ptr&, const request&, responder responder) {
 }
 
 struct described_handler {
-  native_route route;
-  native_handler handle;
+  described_route route;
+  handler_function handle;
 };
 
 constexpr std::array table{
@@ -374,7 +368,7 @@ constexpr std::array table{
 };
 
 constexpr auto descriptions = [] {
-  std::array<native_route, table.size()> out;
+  std::array<described_route, table.size()> out;
   for (std::size_t i = 0; i < table.size(); ++i)
     out[i] = table[i].route;
   return out;
@@ -382,8 +376,8 @@ constexpr auto descriptions = [] {
 
 } // namespace
 
-void add_native_routes(router& routes, std::shared_ptr<const metadata_service> service, const native_options& options) {
-  const api_ptr api = std::make_shared<const native_api>(native_api{std::move(service), options, {}});
+void add_routes(router& routes, std::shared_ptr<const metadata_service> service, const options& options) {
+  const api_ptr api = std::make_shared<const api_parts>(api_parts{std::move(service), options, {}});
   for (const auto& x : table)
     routes.add(x.route.method, x.route.pattern,
                {std::string{x.route.name}, x.route.needs,
@@ -391,8 +385,8 @@ void add_native_routes(router& routes, std::shared_ptr<const metadata_service> s
                 x.route.shows_all_namespaces});
 }
 
-std::span<const native_route> native_routes() noexcept {
+std::span<const described_route> described_routes() noexcept {
   return descriptions;
 }
 
-} // namespace troupe::http
+} // namespace troupe::http::native

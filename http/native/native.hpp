@@ -2,8 +2,8 @@
 
 #include "base/clock.hpp"
 #include "base/digest.hpp"
+#include "http/caller_limits.hpp"
 #include "http/server/router.hpp"
-#include "http/slots/caller_tickets.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -17,10 +17,12 @@ class metadata_service;
 }
 
 namespace troupe::http {
-
 class item_counts;
+}
 
-struct native_options {
+namespace troupe::http::native {
+
+struct options {
   /// Keys or pages of one request. Not more than one shard takes in one batch, for they may all fall on the same.
   std::uint32_t max_items = 4096;
   /// For requests that do not say how long.
@@ -38,9 +40,9 @@ struct native_options {
 };
 
 /// Adds Troupe's own API, `/v1/…`, and its description, `/openapi.json`. docs/http-api.md explains it.
-void add_native_routes(router& routes, std::shared_ptr<const metadata_service> service, const native_options& options);
+void add_routes(router& routes, std::shared_ptr<const metadata_service> service, const options& options);
 
-struct native_route {
+struct described_route {
   http::method method = http::method::get;
   std::string_view pattern;
   std::string_view name;
@@ -48,10 +50,10 @@ struct native_route {
   bool shows_all_namespaces = false;
 };
 
-/// What `add_native_routes` adds.
-std::span<const native_route> native_routes() noexcept;
+/// What `add_routes` adds.
+std::span<const described_route> described_routes() noexcept;
 
 /// The OpenAPI description of this API and of the routes in http/admin.hpp: JSON.
 std::string_view openapi_text() noexcept;
 
-} // namespace troupe::http
+} // namespace troupe::http::native

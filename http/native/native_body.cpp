@@ -11,7 +11,7 @@
 #include <span>
 #include <string>
 
-namespace troupe::http {
+namespace troupe::http::native {
 
 namespace {
 
@@ -59,7 +59,7 @@ std::string place(std::string_view name, std::size_t i) {
   return std::string{name}.append("[").append(std::to_string(i)).append("]");
 }
 
-accepted<void> into_keys(std::vector<key_digest>& out, const object& x, const native_options& options) {
+accepted<void> into_keys(std::vector<key_digest>& out, const object& x, const options& options) {
   const auto items = array_member(x, "keys", options.max_items);
   if (!items)
     return hand_on(items);
@@ -77,7 +77,7 @@ accepted<void> into_keys(std::vector<key_digest>& out, const object& x, const na
 }
 
 /// As many as there are keys; null or "" for none.
-accepted<void> into_parents(keys_body& out, const object& x, const native_options& options) {
+accepted<void> into_parents(keys_body& out, const object& x, const options& options) {
   simdjson::dom::element found;
   if (x.at_key("parents").get(found) != simdjson::SUCCESS || found.is_null())
     return {};
@@ -145,7 +145,7 @@ accepted<duration> length_member(const object& x, std::string_view name, duratio
   return duration{milliseconds{static_cast<std::int64_t>(**value)}};
 }
 
-accepted<duration> lease_length_member(const object& x, const request& r, const native_options& options) {
+accepted<duration> lease_length_member(const object& x, const request& r, const options& options) {
   const auto max =
       r.caller() == role::read ? std::min(options.readers_lease_max, options.lease_max) : options.lease_max;
   return length_member(x, "lease_for_ms", options.lease_default, max);
@@ -263,7 +263,7 @@ accepted<void> into(kv_geometry& out, const object& x) {
 }
 
 accepted<page_ref> as_page(const simdjson::dom::element& item, std::string_view where, bool needs_slot,
-                           const native_options& options) {
+                           const options& options) {
   const auto members = as_object(item, where);
   if (!members)
     return hand_on(members);
@@ -287,7 +287,7 @@ accepted<page_ref> as_page(const simdjson::dom::element& item, std::string_view 
   return out;
 }
 
-accepted<pages_body> read_pages(const request& r, bool is_commit, const native_options& options) {
+accepted<pages_body> read_pages(const request& r, bool is_commit, const options& options) {
   const auto body = parse_json_object(r);
   if (!body)
     return hand_on(body);
@@ -319,7 +319,7 @@ accepted<pages_body> read_pages(const request& r, bool is_commit, const native_o
 /// Keys, with what else the request has.
 enum class keys_request : std::uint8_t { plain, match, locate, reserve };
 
-accepted<keys_body> read_keys_of(const request& r, keys_request kind, const native_options& options) {
+accepted<keys_body> read_keys_of(const request& r, keys_request kind, const options& options) {
   const auto body = parse_json_object(r);
   if (!body)
     return hand_on(body);
@@ -353,7 +353,7 @@ accepted<keys_body> read_keys_of(const request& r, keys_request kind, const nati
 
 } // namespace
 
-accepted<key_digest> read_key(std::string_view text, std::string_view where, const native_options& options) {
+accepted<key_digest> read_key(std::string_view text, std::string_view where, const options& options) {
   if (const auto digest = read_digest<key_digest>(text)) {
     if (digest->is_null())
       return refuse(where, "32 zeros stand for no key");
@@ -420,31 +420,31 @@ accepted<rank_body> read_rank(const request& r) {
   return rank_body{*rank, static_cast<std::uint32_t>(*slots)};
 }
 
-accepted<keys_body> read_keys(const request& r, const native_options& options) {
+accepted<keys_body> read_keys(const request& r, const options& options) {
   return read_keys_of(r, keys_request::plain, options);
 }
 
-accepted<keys_body> read_match(const request& r, const native_options& options) {
+accepted<keys_body> read_match(const request& r, const options& options) {
   return read_keys_of(r, keys_request::match, options);
 }
 
-accepted<keys_body> read_locate(const request& r, const native_options& options) {
+accepted<keys_body> read_locate(const request& r, const options& options) {
   return read_keys_of(r, keys_request::locate, options);
 }
 
-accepted<keys_body> read_reserve(const request& r, const native_options& options) {
+accepted<keys_body> read_reserve(const request& r, const options& options) {
   return read_keys_of(r, keys_request::reserve, options);
 }
 
-accepted<pages_body> read_commit(const request& r, const native_options& options) {
+accepted<pages_body> read_commit(const request& r, const options& options) {
   return read_pages(r, true, options);
 }
 
-accepted<pages_body> read_abort(const request& r, const native_options& options) {
+accepted<pages_body> read_abort(const request& r, const options& options) {
   return read_pages(r, false, options);
 }
 
-accepted<lease_body> read_lease(const request& r, const native_options& options) {
+accepted<lease_body> read_lease(const request& r, const options& options) {
   const auto body = parse_json_object(r);
   if (!body)
     return hand_on(body);
@@ -475,4 +475,4 @@ accepted<bool> read_flag(const request& r, std::string_view name) {
   return tl::unexpected(rejection{status::bad_request, std::string{name} + ": expected true or false"});
 }
 
-} // namespace troupe::http
+} // namespace troupe::http::native

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace troupe::http {
+namespace troupe::http::native {
 
 namespace {
 
@@ -170,4 +170,4 @@ std::string stats_text(const registry_stats& x) {
   return out;
 }
 
-} // namespace troupe::http
+} // namespace troupe::http::native

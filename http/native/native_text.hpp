@@ -11,7 +11,7 @@
 
 /// The answers of the native API, as JSON text.
 
-namespace troupe::http {
+namespace troupe::http::native {
 
 /// `[{"status":"ok","slot":1,"generation":2},{"status":"not_found"}]`: where a page lies is told where `where` has a
 /// generation.
@@ -29,4 +29,4 @@ std::string namespaces_text(std::vector<namespace_info> all, role reader);
 std::string key_text(const key_digest& key, const key_reply& x);
 std::string stats_text(const registry_stats& x);
 
-} // namespace troupe::http
+} // namespace troupe::http::native

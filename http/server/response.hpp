@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace troupe::http {
 
@@ -74,5 +75,12 @@ private:
   std::shared_ptr<answer_sink> sink_;
   exchange_id id_;
 };
+
+/// For answers that come through functions that are copied, as callbacks of actors are; a responder cannot be.
+using shared_responder = std::shared_ptr<responder>;
+
+inline shared_responder share(responder&& x) {
+  return std::make_shared<responder>(std::move(x));
+}
 
 } // namespace troupe::http

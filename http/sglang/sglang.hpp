@@ -1,7 +1,7 @@
 #pragma once
 
 #include "http/server/router.hpp"
-#include "http/slots/foreign_options.hpp"
+#include "http/slots/slot_options.hpp"
 
 #include <memory>
 #include <string>
@@ -10,10 +10,10 @@ namespace troupe {
 class metadata_service;
 }
 
-namespace troupe::http {
+namespace troupe::http::sglang {
 
 /// The metadata service of SGLang's HF3FS backend.
-struct sglang_options : foreign_options {
+struct options : slots::options {
   /// A client's namespace "kv" is the registry's "sglang-kv".
   std::string prefix = "sglang-";
 };
@@ -21,6 +21,6 @@ struct sglang_options : foreign_options {
 /// Adds POST /{rank}/initialize, exists, reserve_and_allocate_page_indices, confirm_write, get_page_indices,
 /// delete_keys and clear. Each rank is for itself: with MLA, where all ranks hold the same, clients only ever name rank
 /// 0. What each means is in docs/http-api.md.
-void add_sglang_routes(router& routes, std::shared_ptr<const metadata_service> service, const sglang_options& options);
+void add_routes(router& routes, std::shared_ptr<const metadata_service> service, const options& options);
 
-} // namespace troupe::http
+} // namespace troupe::http::sglang

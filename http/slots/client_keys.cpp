@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <openssl/sha.h>
 
-namespace troupe::http {
+namespace troupe::http::slots {
 
 client_keys::client_keys(const secret& random_bytes) {
   static_assert(working_bytes >= XXH3_SECRET_SIZE_MIN && working_bytes % SHA512_DIGEST_LENGTH == 0);
@@ -27,4 +27,4 @@ key_digest client_keys::digest(std::string_view key) const noexcept {
   return digest.is_null() ? key_digest{0, 1} : digest;
 }
 
-} // namespace troupe::http
+} // namespace troupe::http::slots

@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <string_view>
 
-namespace troupe::http {
+namespace troupe::http::slots {
 
-/// Turns the key strings of foreign clients, which may be anything, into digests: XXH3-128, keyed. Thread-safe.
+/// Turns the key strings of slot clients, which may be anything, into digests: XXH3-128, keyed. Thread-safe.
 ///
 /// What that guarantees: a digest depends on every byte of the string and on the key; two different strings out of n
 /// have the same digest with a chance of about n² / 2^129, whatever the strings are, as long as who chooses them knows
@@ -32,4 +32,4 @@ private:
   std::array<unsigned char, working_bytes> working_secret_;
 };
 
-} // namespace troupe::http
+} // namespace troupe::http::slots

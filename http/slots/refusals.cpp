@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace troupe::http {
+namespace troupe::http::slots {
 
 void refusals::note(std::string_view what, std::span<const std::uint8_t> codes) {
   std::array<std::uint64_t, errc_count> counts{};
@@ -47,4 +47,4 @@ void refusals::write(std::string_view what, std::uint64_t count, errc first) {
              count, what, to_string(first));
 }
 
-} // namespace troupe::http
+} // namespace troupe::http::slots

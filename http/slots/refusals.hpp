@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-namespace troupe::http {
+namespace troupe::http::slots {
 
 /// Is told how many items were refused, and why. Called from any thread; short, and does not throw.
 using refusal_counter = std::function<void(errc why, std::uint64_t count)>;
@@ -44,4 +44,4 @@ private:
   std::uint64_t unlogged_ = 0;
 };
 
-} // namespace troupe::http
+} // namespace troupe::http::slots

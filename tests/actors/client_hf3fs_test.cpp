@@ -18,7 +18,7 @@ namespace {
 struct client_world : http_world {
   client_world()
       : http_world([](http::router& r, const std::shared_ptr<const metadata_service>& service) {
-          http::add_hf3fs_routes(r, service, {});
+          http::hf3fs::add_routes(r, service, {});
         }) {
     metadata_client_options options;
     options.url = "http://127.0.0.1:" + std::to_string(port());

@@ -31,14 +31,14 @@ config::http_config with_tokens(const http::scratch_directory& directory) {
 }
 
 struct caller_world {
-  explicit caller_world(const http::native_options& options = {})
+  explicit caller_world(const http::native::options& options = {})
       : world(
             [&](http::router& r, const auto& service) {
-              http::add_native_routes(r, service, options);
-              http::foreign_options foreign;
-              foreign.limits = options.limits;
-              http::add_hf3fs_routes(r, service, {foreign, "hf3fs", 0});
-              http::add_sglang_routes(r, service, {foreign});
+              http::native::add_routes(r, service, options);
+              http::slots::options shared;
+              shared.limits = options.limits;
+              http::hf3fs::add_routes(r, service, {shared, "hf3fs", 0});
+              http::sglang::add_routes(r, service, {shared});
             },
             with_tokens(directory)) {}
 
@@ -256,7 +256,7 @@ TEST_CASE("Who may only read cannot keep writers from getting slots", "[http][na
 }
 
 TEST_CASE("One caller leases its share, so often as it may", "[http][native]") {
-  http::native_options options;
+  http::native::options options;
   options.limits.leases = 3;
   options.limits.leased_share = 0.25;
   const caller_world w(options);
@@ -345,7 +345,7 @@ TEST_CASE("The salt of a namespace is for administrators", "[http][native]") {
     }
 }
 
-TEST_CASE("The foreign wires have no namespaces either that a token is not for", "[http][hf3fs][sglang]") {
+TEST_CASE("The wires of slot clients have no namespaces either that a token is not for", "[http][hf3fs][sglang]") {
   const caller_world w;
   const json pages{{"num_pages", 8}, {"role", "worker"}};
   w.must(w.alice, "/rank/0/initialize", pages);
@@ -406,7 +406,7 @@ TEST_CASE("The foreign wires have no namespaces either that a token is not for",
   CHECK(w.get(w.admin, "/v1/namespaces").body.at("namespaces").size() == 4);
 }
 
-TEST_CASE("On the foreign wires too, who may only read keeps a share of the pages", "[http][hf3fs][sglang]") {
+TEST_CASE("On the wires of slot clients too, who may only read keeps a share of the pages", "[http][hf3fs][sglang]") {
   const caller_world w;
   constexpr int pages = 96;
   const auto on_sglang = GENERATE(false, true);

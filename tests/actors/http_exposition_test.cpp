@@ -117,7 +117,7 @@ TEST_CASE("The metrics actor is told the statistics of now before it is asked", 
 
 TEST_CASE("Namespaces made at run time are at /metrics while they are there", "[http][metrics]") {
   const http_world w([](http::router& r, const std::shared_ptr<const metadata_service>& service) {
-    http::add_native_routes(r, service, {});
+    http::native::add_routes(r, service, {});
     http::admin_options options;
     options.metrics.push_back(source_of_namespaces([service](auto then) { service->describe({}, std::move(then)); }));
     http::add_admin_routes(r, options);

@@ -10,9 +10,9 @@ namespace {
 
 http_world::add_routes native_routes(std::uint32_t max_items = 100) {
   return [max_items](http::router& r, const auto& service) {
-    http::native_options options;
+    http::native::options options;
     options.max_items = max_items;
-    http::add_native_routes(r, service, options);
+    http::native::add_routes(r, service, options);
   };
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("Each operation asks for its role", "[http][native]") {
   config.tokens_file = directory.write("tokens", "read read-token-0123456789\nwrite write-token-0123456789\n"
                                                  "admin admin-token-0123456789\n");
   const http_world w(native_routes(), config);
-  for (const auto& route : http::native_routes()) {
+  for (const auto& route : http::native::described_routes()) {
     std::string path{route.pattern};
     if (const auto at = path.find("{namespace}"); at != std::string::npos)
       path.replace(at, 11, "a");

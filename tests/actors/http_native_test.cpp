@@ -13,8 +13,8 @@ using nlohmann::json;
 namespace {
 
 struct native_world : http_world {
-  explicit native_world(const http::native_options& options = {}, std::uint32_t shards = 3)
-      : http_world([&](http::router& r, const auto& service) { http::add_native_routes(r, service, options); },
+  explicit native_world(const http::native::options& options = {}, std::uint32_t shards = 3)
+      : http_world([&](http::router& r, const auto& service) { http::native::add_routes(r, service, options); },
                    http::test_config(), shards) {}
 
   /// A namespace "a" with so many ranks of so many slots.
@@ -272,7 +272,7 @@ TEST_CASE("What was reserved can be given up, one by one or all of it", "[http][
 }
 
 TEST_CASE("A key is a digest or text, by one rule", "[http][native]") {
-  http::native_options options;
+  http::native::options options;
   options.hash_text = [](std::string_view text) { return key_digest{1, text.size()}; };
   const native_world w(options);
   w.make();
@@ -324,7 +324,7 @@ TEST_CASE("A look at a key tells all, and changes nothing", "[http][native]") {
 }
 
 TEST_CASE("What becomes of keys and pages is counted", "[http][native]") {
-  http::native_options options;
+  http::native::options options;
   options.counts = std::make_shared<http::item_counts>();
   const native_world w(options);
   w.make(1, 8);

@@ -80,11 +80,11 @@ std::string what_is_wrong(const json& document, const json& schema, const json& 
 } // namespace
 
 TEST_CASE("The description has every route, and every route is there", "[http][openapi]") {
-  const auto document = json::parse(http::openapi_text());
+  const auto document = json::parse(http::native::openapi_text());
   CHECK(document.at("openapi").get<std::string>().starts_with("3."));
   const auto described = described_operations(document);
   std::set<std::string> served;
-  for (const auto& x : http::native_routes()) {
+  for (const auto& x : http::native::described_routes()) {
     const auto name = lower(to_string(x.method)) + " " + std::string{x.pattern};
     INFO(name);
     served.insert(name);
@@ -104,7 +104,7 @@ TEST_CASE("The description has every route, and every route is there", "[http][o
 
   // And what the tables say is what a router knows.
   http::router routes;
-  http::add_native_routes(routes, nullptr, {});
+  http::native::add_routes(routes, nullptr, {});
   http::add_admin_routes(routes, {});
   REQUIRE(routes.check());
   http::route_match found;
@@ -120,7 +120,7 @@ TEST_CASE("The description has every route, and every route is there", "[http][o
 }
 
 TEST_CASE("The description refers to nothing that it lacks, and has nothing unused", "[http][openapi]") {
-  const auto document = json::parse(http::openapi_text());
+  const auto document = json::parse(http::native::openapi_text());
   std::set<std::string> references;
   collect_references(document, references);
   for (const auto& x : references) {
@@ -136,12 +136,12 @@ TEST_CASE("The description refers to nothing that it lacks, and has nothing unus
 
 TEST_CASE("Answers have the shape that the description gives them", "[http][openapi]") {
   const http_world w([](http::router& r, const auto& service) {
-    http::add_native_routes(r, service, {});
+    http::native::add_routes(r, service, {});
     http::admin_options admin;
     admin.version = "1.2.3";
     http::add_admin_routes(r, admin);
   });
-  const auto document = json::parse(http::openapi_text());
+  const auto document = json::parse(http::native::openapi_text());
   const auto described = described_operations(document);
   std::set<std::string> unseen;
   for (const auto& [name, operation] : described)
@@ -226,7 +226,7 @@ TEST_CASE("The examples of the documentation work", "[http][openapi]") {
     return;
   }
   const http_world w([](http::router& r, const std::shared_ptr<const metadata_service>& service) {
-    http::add_native_routes(r, service, {});
+    http::native::add_routes(r, service, {});
     http::admin_options admin;
     admin.version = "0.1.0";
     http::add_admin_routes(r, admin);

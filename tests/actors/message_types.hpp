@@ -15,7 +15,7 @@ using registry_types =
                reserve_request, reserve_reply, finish_request, finish_reply, invalidate_request, children_request,
                evict_request, evict_reply, registry_stats, take_reply, slot_batch, slot_results, allocator_stats>;
 
-using foreign_types =
+using slot_types =
     std::tuple<result_codes, exists_request, protect_request, allocate_request, confirm_request, reclaim_request,
                erase_request, clear_request, clear_reply, add_namespace_request, remove_namespace_request,
                remove_namespace_reply, add_rank_request, retire_rank_request, describe_request, describe_reply,
@@ -33,7 +33,7 @@ using handle_types = std::tuple<registry_actor, allocator_actor, io_worker_actor
                                 client_shard_actor, client_worker_actor, reception_actor>;
 
 using message_types =
-    decltype(std::tuple_cat(registry_types{}, foreign_types{}, transfer_types{}, node_types{}, handle_types{}));
+    decltype(std::tuple_cat(registry_types{}, slot_types{}, transfer_types{}, node_types{}, handle_types{}));
 
 /// Whether the list above names each id of the block once.
 template <class... Ts>

@@ -30,12 +30,12 @@ struct spaces_world : registry_world {
       for (const auto& x : how.own_ranks)
         REQUIRE(ask(shard, add_rank_request{x.space, x.rank, x.slots, x.allocator}).code() == errc::ok);
     spaces = spawn<namespaces>(how, std::vector<add_namespace_request>{}, std::vector<known_rank>{});
-    foreign = small_space(0);
-    foreign.name = "foreign";
-    id = foreign.id();
+    spec = small_space(0);
+    spec.name = "engines";
+    id = spec.id();
   }
 
-  void make() { REQUIRE(ask(spaces, add_namespace_request{foreign, {true, true, 4}}).code() == errc::ok); }
+  void make() { REQUIRE(ask(spaces, add_namespace_request{spec, {true, true, 4}}).code() == errc::ok); }
   answer add_rank(rank_number rank, std::uint32_t slots) { return ask(spaces, register_rank_request{id, rank, slots}); }
 
   /// Asks in a world that is observed; what the third shard was asked, which agrees or says this.
@@ -95,7 +95,7 @@ struct spaces_world : registry_world {
   probe third{system()};
   shared_budget memory = std::make_shared<memory_budget>(limit);
   namespaces_actor spaces;
-  namespace_spec foreign;
+  namespace_spec spec;
   namespace_id id;
 };
 
@@ -244,7 +244,7 @@ TEST_CASE("namespaces: a rank that was cleared can have another number of slots"
 TEST_CASE("namespaces: a rank that only some shards took is told to the others with the same allocator",
           "[namespaces]") {
   spaces_world w(true);
-  const add_namespace_request made{w.foreign, {true, true, 4}};
+  const add_namespace_request made{w.spec, {true, true, 4}};
   REQUIRE(w.ask_observed<add_namespace_request>(made).first.code() == errc::ok);
   const register_rank_request wanted{w.id, 0, 4};
   const auto [refused, asked] = w.ask_observed<add_rank_request>(wanted, errc::limit_exceeded);
@@ -259,7 +259,7 @@ TEST_CASE("namespaces: a rank that only some shards took is told to the others w
 
 TEST_CASE("namespaces: the death of an allocator ends them, since its slots are lost", "[namespaces]") {
   spaces_world w(true);
-  const add_namespace_request made{w.foreign, {true, true, 4}};
+  const add_namespace_request made{w.spec, {true, true, 4}};
   REQUIRE(w.ask_observed<add_namespace_request>(made).first.code() == errc::ok);
   const register_rank_request wanted{w.id, 0, 4};
   const auto allocator = w.ask_observed<add_rank_request>(wanted).second.allocator;

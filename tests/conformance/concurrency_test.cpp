@@ -125,7 +125,7 @@ private:
 TEST_CASE("Engines that save, load and give up at once never find a page of another key", "[hf3fs][concurrency]") {
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
-  foreign_node_options options;
+  slot_node_options options;
   options.shards = 3;
   options.rest = std::chrono::milliseconds{1};
   // Longer than any thread of this test is kept waiting between an answer and its use.

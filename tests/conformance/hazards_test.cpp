@@ -12,23 +12,23 @@ using namespace troupe;
 using namespace troupe::test;
 
 /// Slots are soon free again: those that were given back follow when the time of their reservation is over.
-foreign_node_options quick() {
-  foreign_node_options options;
+slot_node_options quick() {
+  slot_node_options options;
   options.shards = 2;
   options.rest = std::chrono::milliseconds{1};
   options.hf3fs.reservation_deadline = std::chrono::seconds{3};
   return options;
 }
 
-std::unique_ptr<foreign_node> started(const foreign_node_options& options) {
-  auto node = foreign_node::start(options);
+std::unique_ptr<slot_node> started(const slot_node_options& options) {
+  auto node = slot_node::start(options);
   INFO((node ? std::string{} : node.error().text));
   REQUIRE(node);
   return std::move(*node);
 }
 
 template <class Check>
-void only_the_old_one_fails(Check survives, const foreign_node_options& options = quick()) {
+void only_the_old_one_fails(Check survives, const slot_node_options& options = quick()) {
   old_server old;
   CHECK_FALSE(survives(old));
   const auto node = started(options);

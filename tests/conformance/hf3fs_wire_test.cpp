@@ -87,7 +87,7 @@ TEST_CASE("A key is complete when all of vLLM's ranks have it", "[hf3fs]") {
 }
 
 TEST_CASE("With a fixed world size, keys wait for all of vLLM's ranks", "[hf3fs]") {
-  foreign_node_options options;
+  slot_node_options options;
   options.hf3fs.world_size = 2;
   const auto node = started_node(options);
   http::client client{node->port()};
@@ -119,7 +119,7 @@ TEST_CASE("vLLM's allocations beyond the pool get no page, each for itself", "[h
 TEST_CASE("Of vLLM's confirmations, what cannot be is refused and the rest counts", "[hf3fs]") {
   std::mutex mutex;
   std::map<errc, std::uint64_t> refused;
-  foreign_node_options options;
+  slot_node_options options;
   options.hf3fs.count_refused = [&](errc why, std::uint64_t count) {
     std::lock_guard guard(mutex);
     refused[why] += count;
@@ -163,7 +163,7 @@ TEST_CASE("vLLM's requests for a rank that is not there are refused for good", "
 }
 
 TEST_CASE("What is no request of vLLM's changes nothing", "[hf3fs]") {
-  foreign_node_options options;
+  slot_node_options options;
   options.hf3fs.max_keys = 100;
   const auto node = started_node(options);
   http::client client{node->port()};
@@ -247,7 +247,7 @@ TEST_CASE("What is no request of vLLM's changes nothing", "[hf3fs]") {
 }
 
 TEST_CASE("vLLM's clients have namespaces by their base URL", "[hf3fs]") {
-  foreign_node_options options;
+  slot_node_options options;
   options.hf3fs.max_namespaces = 2;
   const auto node = started_node(options);
   http::client client{node->port()};

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tests/conformance/foreign_node.hpp"
+#include "tests/conformance/slot_node.hpp"
 #include "tests/unit/http_support.hpp"
 
 #include <nlohmann/json.hpp>

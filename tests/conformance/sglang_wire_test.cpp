@@ -64,7 +64,7 @@ TEST_CASE("SGLang's ranks are each for itself", "[sglang]") {
 }
 
 TEST_CASE("SGLang's namespaces are apart, and not without number", "[sglang]") {
-  foreign_node_options options;
+  slot_node_options options;
   options.sglang.max_namespaces = 2;
   const auto node = started_node(options);
   http::client client{node->port()};
@@ -96,7 +96,7 @@ TEST_CASE("SGLang's reservations beyond the pool get no page", "[sglang]") {
 }
 
 TEST_CASE("What is no request of SGLang's changes nothing", "[sglang]") {
-  foreign_node_options options;
+  slot_node_options options;
   options.sglang.max_keys = 100;
   const auto node = started_node(options);
   http::client client{node->port()};

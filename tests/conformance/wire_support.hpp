@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tests/conformance/foreign_node.hpp"
+#include "tests/conformance/slot_node.hpp"
 #include "tests/unit/http_support.hpp"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace troupe::test {
 
-inline std::unique_ptr<foreign_node> started_node(const foreign_node_options& options = {}) {
-  auto node = foreign_node::start(options);
+inline std::unique_ptr<slot_node> started_node(const slot_node_options& options = {}) {
+  auto node = slot_node::start(options);
   INFO((node ? std::string{} : node.error().text));
   REQUIRE(node);
   return std::move(*node);
@@ -40,7 +40,7 @@ inline void talk(http::client& to, std::initializer_list<exchange> lines) {
 }
 
 /// All that the registry knows, as text that can be compared.
-inline std::string contents(const foreign_node& node) {
+inline std::string contents(const slot_node& node) {
   auto spaces = node.describe();
   std::ranges::sort(spaces, {}, [](const namespace_info& x) { return x.spec.name; });
   std::ostringstream out;

@@ -13,7 +13,7 @@
 namespace troupe {
 
 /// What the allocator of one (namespace, rank) is to be told. To be sent in the order of the members. What rests and
-/// what does not: docs/decisions/0006-clients-without-tokens.md.
+/// what does not: docs/decisions/0006-slot-clients.md.
 struct slots_to_allocator {
   namespace_id space;
   rank_number rank = 0;

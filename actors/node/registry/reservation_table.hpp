@@ -39,7 +39,7 @@ struct reservation_name {
 /// What differs between writers is data. A writer with a ticket has its pages to itself, and as one: they have one
 /// deadline, the ticket finds them again, and they end with their owner. What nobody owns is shareable: no ticket finds
 /// it and no death ends it, whoever asks for such a page is told its slot, and so each page has a deadline of its own,
-/// the latest that anybody was promised. See docs/decisions/0006-clients-without-tokens.md.
+/// the latest that anybody was promised. See docs/decisions/0006-slot-clients.md.
 struct reservation {
   enum class phase : std::uint8_t {
     /// Its number is free.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs clients of foreign metadata services against a server, which it starts.
+"""Runs clients of other metadata services against a server, which it starts.
 
 Usage: run.py --server PROGRAM CLIENT [--source FILE]
        run.py --troupe PROGRAM --config FILE CLIENT [--source FILE]

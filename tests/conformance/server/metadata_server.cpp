@@ -1,16 +1,16 @@
-// Serves both foreign wires on the loopback interface until its standard input ends; prints its port first. What the
-// conformance tests run clients against.
+// Serves both wires of slot clients on the loopback interface until its standard input ends; prints its port first.
+// What the conformance tests run clients against.
 
-#include "tests/conformance/foreign_node.hpp"
+#include "tests/conformance/slot_node.hpp"
 
 #include <cstdio>
 #include <iostream>
 #include <string>
 
 int main() {
-  troupe::test::foreign_node_options options;
+  troupe::test::slot_node_options options;
   options.rest = std::chrono::milliseconds{1};
-  const auto node = troupe::test::foreign_node::start(options);
+  const auto node = troupe::test::slot_node::start(options);
   if (!node) {
     std::cerr << troupe::to_string(node.error()) << '\n';
     return 1;

@@ -1,4 +1,4 @@
-#include "fuzz/foreign_bodies.hpp"
+#include "fuzz/slot_bodies.hpp"
 
 #include "fuzz/check.hpp"
 #include "http/hf3fs/hf3fs_body.hpp"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t most_keys = 50;
 
-void check(const http::wanted_pages& x, bool has_text) {
+void check(const http::slots::wanted_pages& x, bool has_text) {
   demand(x.places.size() <= most_keys, "more keys than are allowed");
   demand(std::set(x.keys.begin(), x.keys.end()).size() == x.keys.size(), "a key that is there twice");
   std::size_t next = 0;
@@ -33,7 +33,7 @@ void check(const http::wanted_pages& x, bool has_text) {
   demand(begin == x.text.size(), "text behind the last key");
 }
 
-void check(const http::written_pages& x) {
+void check(const http::slots::written_pages& x) {
   demand(x.written.size() <= most_keys && x.released.size() <= most_keys, "more pages than are allowed");
   for (const auto& page : x.written)
     demand(!page.key.is_null() && page.where.generation == 0, "a page without a key, or with a generation");
@@ -57,40 +57,40 @@ bool count(const http::accepted<T>& x, int& accepted) {
 
 } // namespace
 
-int read_foreign_bodies(std::string_view text) {
+int read_slot_bodies(std::string_view text) {
   // Exactly as long as it has to be, so that a sanitizer sees each byte that is read behind it.
   const auto buffer = std::make_unique<char[]>(text.size() + http::body_padding);
   text.copy(buffer.get(), text.size());
   const std::string_view body{buffer.get(), text.size()};
-  static const http::client_keys keys{{}};
-  const http::body_rules rules{most_keys, keys};
+  static const http::slots::client_keys keys{{}};
+  const http::slots::body_rules rules{most_keys, keys};
   int accepted = 0;
 
-  if (const auto x = http::read_hf3fs_initialize(body); count(x, accepted))
+  if (const auto x = http::hf3fs::read_initialize(body); count(x, accepted))
     demand(x->is_scheduler || x->pages > 0, "a rank without pages");
-  if (const auto x = http::read_hf3fs_allocate(body, rules); count(x, accepted))
+  if (const auto x = http::hf3fs::read_allocate(body, rules); count(x, accepted))
     check(x->wanted, true);
-  if (const auto x = http::read_hf3fs_confirm(body, rules); count(x, accepted))
+  if (const auto x = http::hf3fs::read_confirm(body, rules); count(x, accepted))
     check(x->pages);
-  if (const auto x = http::read_hf3fs_exists(body, rules); count(x, accepted))
+  if (const auto x = http::hf3fs::read_exists(body, rules); count(x, accepted))
     check(*x);
-  if (const auto x = http::read_hf3fs_locate(body, rules); count(x, accepted))
+  if (const auto x = http::hf3fs::read_locate(body, rules); count(x, accepted))
     check(x->keys);
 
-  if (const auto x = http::read_sglang_initialize(body); count(x, accepted))
-    demand(x->pages > 0 && http::checked_name(x->space).has_value(), "a rank without pages or a namespace");
-  if (const auto x = http::read_sglang_reserve(body, rules); count(x, accepted))
+  if (const auto x = http::sglang::read_initialize(body); count(x, accepted))
+    demand(x->pages > 0 && http::slots::checked_name(x->space).has_value(), "a rank without pages or a namespace");
+  if (const auto x = http::sglang::read_reserve(body, rules); count(x, accepted))
     check(x->wanted, false);
-  if (const auto x = http::read_sglang_confirm(body, rules); count(x, accepted))
+  if (const auto x = http::sglang::read_confirm(body, rules); count(x, accepted))
     check(x->pages);
-  if (const auto x = http::read_sglang_keys(body, rules); count(x, accepted))
+  if (const auto x = http::sglang::read_keys(body, rules); count(x, accepted))
     check(x->keys);
-  if (const auto x = http::read_sglang_clear(body); count(x, accepted))
-    demand(http::checked_name(*x).has_value(), "a namespace without a name");
+  if (const auto x = http::sglang::read_clear(body); count(x, accepted))
+    demand(http::slots::checked_name(*x).has_value(), "a namespace without a name");
 
-  if (const auto x = http::rank_from_text(text); count(x, accepted))
+  if (const auto x = http::slots::rank_from_text(text); count(x, accepted))
     demand(std::to_string(*x) == text, "a rank that is written in another way");
-  if (const auto x = http::checked_name(text); count(x, accepted))
+  if (const auto x = http::slots::checked_name(text); count(x, accepted))
     demand(*x == text && text.size() <= 64, "another name than was given");
   return accepted;
 }

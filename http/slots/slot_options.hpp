@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/clock.hpp"
-#include "http/slots/caller_tickets.hpp"
+#include "http/caller_limits.hpp"
 #include "http/slots/client_keys.hpp"
 #include "http/slots/refusals.hpp"
 
@@ -9,10 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace troupe::http {
+namespace troupe::http::slots {
 
-/// What the wires of foreign clients have in common.
-struct foreign_options {
+/// What the wires of slot clients have in common: clients that know a page by its slot.
+struct options {
   /// Namespaces that clients may bring into being. 0: none.
   std::uint32_t max_namespaces = 64;
   /// How long a page is kept whose location was told.
@@ -28,4 +28,4 @@ struct foreign_options {
   refusal_counter count_refused;
 };
 
-} // namespace troupe::http
+} // namespace troupe::http::slots

@@ -7,7 +7,7 @@
 #include <array>
 #include <cstdint>
 
-namespace troupe::http {
+namespace troupe::http::native {
 
 /// What the leases and reservations of callers are called in the registry.
 ///
@@ -29,15 +29,4 @@ private:
   std::array<unsigned char, 32> key_{};
 };
 
-/// The bounds of what callers hold, see `config::http_limits`.
-struct caller_limits {
-  std::uint32_t leases = 1024;
-  double leased_share = 0.5;
-  double readers_share = 0.5;
-
-  lease_bounds of(const caller& who) const noexcept;
-  /// For those that may only read; else 0.
-  std::uint32_t readers_share_of(const caller& who) const noexcept;
-};
-
-} // namespace troupe::http
+} // namespace troupe::http::native

@@ -1,4 +1,4 @@
-#include "fuzz/foreign_bodies.hpp"
+#include "fuzz/slot_bodies.hpp"
 #include "http/hf3fs/hf3fs_body.hpp"
 #include "http/server/request.hpp"
 #include "http/sglang/sglang_body.hpp"
@@ -21,15 +21,15 @@ using namespace troupe::http;
 std::vector<std::string> corpus() {
   std::vector<std::string> out;
   for (const auto& entry :
-       std::filesystem::directory_iterator{std::filesystem::path{TROUPE_SOURCE_DIR} / "fuzz/corpus/foreign_bodies"}) {
+       std::filesystem::directory_iterator{std::filesystem::path{TROUPE_SOURCE_DIR} / "fuzz/corpus/slot_bodies"}) {
     std::ifstream file{entry.path(), std::ios::binary};
     out.emplace_back(std::istreambuf_iterator<char>{file}, std::istreambuf_iterator<char>{});
   }
   return out;
 }
 
-client_keys::secret secret_of(unsigned char first) {
-  client_keys::secret out{};
+slots::client_keys::secret secret_of(unsigned char first) {
+  slots::client_keys::secret out{};
   out[0] = std::byte{first};
   return out;
 }
@@ -45,21 +45,21 @@ private:
   std::string text_;
 };
 
-const client_keys some_keys{secret_of(1)};
-const body_rules some_rules{100, some_keys};
+const slots::client_keys some_keys{secret_of(1)};
+const slots::body_rules some_rules{100, some_keys};
 
 } // namespace
 
-TEST_CASE("The stored bodies of the foreign wires are read or refused", "[http][foreign]") {
+TEST_CASE("The stored bodies of the wires of slot clients are read or refused", "[http][slots]") {
   int accepted = 0;
   const auto bodies = corpus();
   CHECK(bodies.size() >= 20);
   for (const auto& body : bodies)
-    accepted += fuzz::read_foreign_bodies(body);
+    accepted += fuzz::read_slot_bodies(body);
   CHECK(accepted >= 20);
 }
 
-TEST_CASE("Damaged bodies of the foreign wires are read or refused", "[http][foreign]") {
+TEST_CASE("Damaged bodies of the wires of slot clients are read or refused", "[http][slots]") {
   const auto seed = GENERATE(41U, 42U, 43U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -82,14 +82,14 @@ TEST_CASE("Damaged bodies of the foreign wires are read or refused", "[http][for
         body.resize(at);
       }
     }
-    fuzz::read_foreign_bodies(body);
+    fuzz::read_slot_bodies(body);
   }
 }
 
-TEST_CASE("Digests of client keys depend on every byte and on the secret", "[http][foreign]") {
-  const client_keys keys{secret_of(7)};
-  const client_keys same{secret_of(7)};
-  const client_keys other{secret_of(8)};
+TEST_CASE("Digests of client keys depend on every byte and on the secret", "[http][slots]") {
+  const slots::client_keys keys{secret_of(7)};
+  const slots::client_keys same{secret_of(7)};
+  const slots::client_keys other{secret_of(8)};
   std::set<key_digest> seen;
   std::size_t count = 0;
   // Around the lengths at which XXH3 changes its way.
@@ -109,18 +109,18 @@ TEST_CASE("Digests of client keys depend on every byte and on the secret", "[htt
   CHECK(seen.size() == count);
 }
 
-TEST_CASE("The secret of client keys may be anything", "[http][foreign]") {
+TEST_CASE("The secret of client keys may be anything", "[http][slots]") {
   // Also one without any randomness keeps different keys apart.
-  const client_keys keys{client_keys::secret{}};
+  const slots::client_keys keys{slots::client_keys::secret{}};
   std::set<key_digest> seen;
   for (int i = 0; i < 10'000; ++i)
     seen.insert(keys.digest("key-" + std::to_string(i)));
   CHECK(seen.size() == 10'000);
 }
 
-TEST_CASE("Keys of an allocation are kept once, in the order in which they come", "[http][foreign]") {
+TEST_CASE("Keys of an allocation are kept once, in the order in which they come", "[http][slots]") {
   const padded body{R"({"rank":3,"keys":[["b",""],["a","b"],["b",""],["\u0061",null],["c",""]]})"};
-  const auto x = read_hf3fs_allocate(body, some_rules);
+  const auto x = hf3fs::read_allocate(body, some_rules);
   REQUIRE(x);
   CHECK(x->rank == 3);
   CHECK(x->wanted.keys == std::vector{some_keys.digest("b"), some_keys.digest("a"), some_keys.digest("c")});
@@ -130,22 +130,22 @@ TEST_CASE("Keys of an allocation are kept once, in the order in which they come"
   CHECK(x->wanted.text_ends == std::vector<std::size_t>{3, 6, 9});
 }
 
-TEST_CASE("The key before a key is known if any is named, and by the first pair", "[http][foreign]") {
+TEST_CASE("The key before a key is known if any is named, and by the first pair", "[http][slots]") {
   const auto parents = [](const char* keys) {
-    return read_sglang_reserve(padded{std::string{R"({"keys":)"} + keys + "}"}, some_rules)->wanted.parents;
+    return sglang::read_reserve(padded{std::string{R"({"keys":)"} + keys + "}"}, some_rules)->wanted.parents;
   };
   const auto a = some_keys.digest("a");
   CHECK(parents("[]").empty());
   CHECK(parents(R"([["a",""],["b",null],["b","a"]])").empty());
   CHECK(parents(R"([["x","a"],["b",""],["b","x"]])") == std::vector{a, key_digest{}});
   CHECK(parents(R"([["x",""],["b","a"],["x","b"],["c",""]])") == std::vector{key_digest{}, a, key_digest{}});
-  CHECK_FALSE(read_sglang_reserve(padded{R"({"keys":[["a",1]]})"}, some_rules));
+  CHECK_FALSE(sglang::read_reserve(padded{R"({"keys":[["a",1]]})"}, some_rules));
 }
 
-TEST_CASE("Of pages, those that cannot be are counted and left out", "[http][foreign]") {
+TEST_CASE("Of pages, those that cannot be are counted and left out", "[http][slots]") {
   const padded body{R"({"rank":0,"confirmations":[["a",7],["b",-1],["c",4294967295],["d",4294967294]],
                         "pages_to_release":[-9223372036854775808,18446744073709551615,0]})"};
-  const auto x = read_hf3fs_confirm(body, some_rules);
+  const auto x = hf3fs::read_confirm(body, some_rules);
   REQUIRE(x);
   CHECK(x->pages.written ==
         std::vector<page_ref>{{some_keys.digest("a"), {7, 0}}, {some_keys.digest("d"), {4294967294, 0}}});
@@ -153,19 +153,19 @@ TEST_CASE("Of pages, those that cannot be are counted and left out", "[http][for
   CHECK(x->pages.impossible == 4);
 }
 
-TEST_CASE("A rank in a path is a plain number", "[http][foreign]") {
-  CHECK(rank_from_text("0").value() == 0);
-  CHECK(rank_from_text("10").value() == 10);
-  CHECK(rank_from_text("4294967294").value() == 4294967294);
+TEST_CASE("A rank in a path is a plain number", "[http][slots]") {
+  CHECK(slots::rank_from_text("0").value() == 0);
+  CHECK(slots::rank_from_text("10").value() == 10);
+  CHECK(slots::rank_from_text("4294967294").value() == 4294967294);
   for (const auto* text : {"", "-1", "+1", "00", "01", "1.0", " 1", "1 ", "x", "4294967295", "18446744073709551616"})
-    CHECK(rank_from_text(text).error().code == status::unprocessable_content);
+    CHECK(slots::rank_from_text(text).error().code == status::unprocessable_content);
 }
 
-TEST_CASE("SGLang's namespace is kv unless a body says another", "[http][foreign]") {
-  CHECK(read_sglang_clear(padded{""}).value() == "kv");
-  CHECK(read_sglang_clear(padded{"{}"}).value() == "kv");
-  CHECK(read_sglang_clear(padded{R"({"namespace":null})"}).value() == "kv");
-  CHECK(read_sglang_clear(padded{R"({"namespace":"mamba"})"}).value() == "mamba");
-  CHECK_FALSE(read_sglang_clear(padded{R"({"namespace":""})"}));
-  CHECK_FALSE(read_sglang_clear(padded{R"({"namespace":")" + std::string(65, 'a') + R"("})"}));
+TEST_CASE("SGLang's namespace is kv unless a body says another", "[http][slots]") {
+  CHECK(sglang::read_clear(padded{""}).value() == "kv");
+  CHECK(sglang::read_clear(padded{"{}"}).value() == "kv");
+  CHECK(sglang::read_clear(padded{R"({"namespace":null})"}).value() == "kv");
+  CHECK(sglang::read_clear(padded{R"({"namespace":"mamba"})"}).value() == "mamba");
+  CHECK_FALSE(sglang::read_clear(padded{R"({"namespace":""})"}));
+  CHECK_FALSE(sglang::read_clear(padded{R"({"namespace":")" + std::string(65, 'a') + R"("})"}));
 }

@@ -1,4 +1,4 @@
-#include "http/slots/foreign_body.hpp"
+#include "http/slots/slot_body.hpp"
 
 #include "http/server/json_text.hpp"
 
@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-namespace troupe::http {
+namespace troupe::http::slots {
 
 namespace {
 
@@ -227,4 +227,4 @@ accepted<std::string> checked_name(std::string_view name) {
   return std::string{name};
 }
 
-} // namespace troupe::http
+} // namespace troupe::http::slots

@@ -12,11 +12,11 @@
 
 namespace troupe::test {
 
-/// How a `foreign_node` is set up.
-struct foreign_node_options {
+/// How a `slot_node` is set up.
+struct slot_node_options {
   std::uint32_t shards = 1;
-  http::hf3fs_options hf3fs;
-  http::sglang_options sglang;
+  http::hf3fs::options hf3fs;
+  http::sglang::options sglang;
   /// How long slots rest whose writer may be late.
   duration rest = std::chrono::seconds{10};
   config::http_config http = any_port();
@@ -31,13 +31,14 @@ struct foreign_node_options {
 };
 
 /// The part of a node that serves engines with slab files of their own: registry shards, their allocators, and both
-/// foreign wires over HTTP on the loopback interface. In this process, on threads and clocks as they are in service.
-class foreign_node {
+/// wires of slot clients over HTTP on the loopback interface. In this process, on threads and clocks as they are in
+/// service.
+class slot_node {
 public:
-  static result<std::unique_ptr<foreign_node>> start(const foreign_node_options& options = {});
-  ~foreign_node();
-  foreign_node(const foreign_node&) = delete;
-  foreign_node& operator=(const foreign_node&) = delete;
+  static result<std::unique_ptr<slot_node>> start(const slot_node_options& options = {});
+  ~slot_node();
+  slot_node(const slot_node&) = delete;
+  slot_node& operator=(const slot_node&) = delete;
 
   std::uint16_t port() const noexcept;
   const metadata_service& service() const noexcept;
@@ -47,7 +48,7 @@ public:
 
 private:
   struct implementation;
-  explicit foreign_node(std::unique_ptr<implementation> x);
+  explicit slot_node(std::unique_ptr<implementation> x);
 
   std::unique_ptr<implementation> implementation_;
 };

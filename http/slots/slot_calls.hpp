@@ -5,8 +5,8 @@
 #include "base/namespace_spec.hpp"
 #include "http/server/request.hpp"
 #include "http/server/response.hpp"
-#include "http/slots/foreign_body.hpp"
 #include "http/slots/refusals.hpp"
+#include "http/slots/slot_body.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <cstdint>
@@ -21,22 +21,22 @@ namespace troupe {
 class metadata_service;
 }
 
-/// What the wires of foreign clients ask the registry in the same way.
+/// What the wires of slot clients ask the registry in the same way.
 
-namespace troupe::http {
+namespace troupe::http::slots {
 
 /// A namespace of clients that say nothing of it but a name: whether their pages can be exchanged is theirs to know.
-struct foreign_space {
+struct space {
   namespace_spec spec;
   namespace_options options;
   namespace_id id;
 };
 
 /// Shared with what is under way.
-using space_ptr = std::shared_ptr<const foreign_space>;
+using space_ptr = std::shared_ptr<const space>;
 
 /// Ranks register as they come. `world_size` 0: a key is complete when all that are registered have it.
-space_ptr make_foreign_space(std::string name, std::uint32_t world_size);
+space_ptr make_space(std::string name, std::uint32_t world_size);
 
 /// How many namespaces clients may bring into being whose names begin with `prefix`. A few more may slip in when
 /// several are made at the same moment; the registry has a limit of its own.
@@ -46,20 +46,14 @@ struct space_limit {
 };
 
 using service_ptr = std::shared_ptr<const metadata_service>;
-/// Callbacks are copied; a responder cannot be.
-using shared_responder = std::shared_ptr<responder>;
-
-inline shared_responder share(responder&& x) {
-  return std::make_shared<responder>(std::move(x));
-}
 
 /// What is wrong with a request to a namespace that is not there for its caller: the same as if it were there for
 /// nobody. `makes` it: the caller must not.
-std::optional<rejection> check_space(const request& r, const foreign_space& space, bool makes = false);
+std::optional<rejection> check_space(const request& r, const space& space, bool makes = false);
 
 /// Registers the rank, in a namespace that is made if it is not there yet. `then` gets what the registry said.
-void register_foreign_rank(const service_ptr& service, const space_ptr& space, rank_number rank, std::uint32_t pages,
-                           const space_limit& limit, std::function<void(result<void>)> then);
+void register_rank(const service_ptr& service, const space_ptr& space, rank_number rank, std::uint32_t pages,
+                   const space_limit& limit, std::function<void(result<void>)> then);
 
 /// What these wires say where there is no page.
 inline constexpr std::int64_t no_page = -1;
@@ -80,4 +74,4 @@ void fail_call(const shared_responder& to, const error& why, const space_ptr& sp
 void finish_writing(const service_ptr& service, const space_ptr& space, rank_number rank, written_pages pages,
                     const std::shared_ptr<refusals>& refused, const shared_responder& to);
 
-} // namespace troupe::http
+} // namespace troupe::http::slots

@@ -1,4 +1,4 @@
-#include "tests/conformance/foreign_node.hpp"
+#include "tests/conformance/slot_node.hpp"
 
 #include "actors/node/namespaces/namespaces.hpp"
 #include "actors/node/registry/registry.hpp"
@@ -20,8 +20,8 @@ config::caf_config quiet_caf() {
 
 } // namespace
 
-struct foreign_node::implementation {
-  explicit implementation(const foreign_node_options& options) {
+struct slot_node::implementation {
+  explicit implementation(const slot_node_options& options) {
     registry_peers peers;
     for (std::uint32_t shard = 0; shard < options.shards; ++shard) {
       registry_options how;
@@ -57,30 +57,30 @@ struct foreign_node::implementation {
   std::unique_ptr<http::server> server;
 };
 
-result<std::unique_ptr<foreign_node>> foreign_node::start(const foreign_node_options& options) {
+result<std::unique_ptr<slot_node>> slot_node::start(const slot_node_options& options) {
   auto parts = std::make_unique<implementation>(options);
   http::router routes;
-  http::add_hf3fs_routes(routes, parts->service, options.hf3fs);
-  http::add_sglang_routes(routes, parts->service, options.sglang);
+  http::hf3fs::add_routes(routes, parts->service, options.hf3fs);
+  http::sglang::add_routes(routes, parts->service, options.sglang);
   auto server = http::server::start(options.http, std::move(routes));
   if (!server)
     return tl::unexpected<error>(server.error());
   parts->server = std::move(*server);
-  return std::unique_ptr<foreign_node>(new foreign_node(std::move(parts)));
+  return std::unique_ptr<slot_node>(new slot_node(std::move(parts)));
 }
 
-foreign_node::foreign_node(std::unique_ptr<implementation> x) : implementation_(std::move(x)) {}
-foreign_node::~foreign_node() = default;
+slot_node::slot_node(std::unique_ptr<implementation> x) : implementation_(std::move(x)) {}
+slot_node::~slot_node() = default;
 
-std::uint16_t foreign_node::port() const noexcept {
+std::uint16_t slot_node::port() const noexcept {
   return implementation_->server->port();
 }
 
-const metadata_service& foreign_node::service() const noexcept {
+const metadata_service& slot_node::service() const noexcept {
   return *implementation_->service;
 }
 
-std::vector<namespace_info> foreign_node::describe() const {
+std::vector<namespace_info> slot_node::describe() const {
   std::promise<std::vector<namespace_info>> answer;
   auto coming = answer.get_future();
   service().describe({}, [&](result<std::vector<namespace_info>> x) { answer.set_value(std::move(x).value()); });

@@ -13,10 +13,10 @@
 #include <string_view>
 #include <vector>
 
-/// What the wires of foreign clients have in common: parts of bodies. As everywhere, a body is read completely before
+/// What the wires of slot clients have in common: parts of bodies. As everywhere, a body is read completely before
 /// any of it is used.
 
-namespace troupe::http {
+namespace troupe::http::slots {
 
 /// What reading a body needs.
 struct body_rules {
@@ -77,4 +77,4 @@ accepted<written_pages> read_written(const simdjson::dom::object& body, std::str
 /// digit first. Else 422.
 accepted<std::string> checked_name(std::string_view name);
 
-} // namespace troupe::http
+} // namespace troupe::http::slots

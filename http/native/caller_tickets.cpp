@@ -1,7 +1,6 @@
-#include "http/slots/caller_tickets.hpp"
+#include "http/native/caller_tickets.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -11,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace troupe::http {
+namespace troupe::http::native {
 
 namespace {
 
@@ -37,11 +36,6 @@ std::uint64_t keyed_hash(std::span<const unsigned char> key, std::string_view te
   return std::max<std::uint64_t>(out, 1);
 }
 
-std::uint32_t millionths(double share) noexcept {
-  // 0 would set no bound.
-  return static_cast<std::uint32_t>(std::clamp(std::lround(share * whole_share), 1L, long{whole_share}));
-}
-
 } // namespace
 
 caller_tickets::caller_tickets() {
@@ -65,12 +59,4 @@ ticket caller_tickets::fresh() {
   return {std::max<std::uint64_t>(random[0] & mask, 1), random[1] & mask};
 }
 
-lease_bounds caller_limits::of(const caller& who) const noexcept {
-  return {leases, millionths(leased_share), readers_share_of(who)};
-}
-
-std::uint32_t caller_limits::readers_share_of(const caller& who) const noexcept {
-  return who.grants == role::read ? millionths(readers_share) : 0;
-}
-
-} // namespace troupe::http
+} // namespace troupe::http::native

@@ -1,4 +1,4 @@
-#include "http/slots/foreign_calls.hpp"
+#include "http/slots/slot_calls.hpp"
 
 #include "actors/node/gateway/metadata_service.hpp"
 #include "http/server/json_text.hpp"
@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-namespace troupe::http {
+namespace troupe::http::slots {
 
-space_ptr make_foreign_space(std::string name, std::uint32_t world_size) {
-  foreign_space out;
+space_ptr make_space(std::string name, std::uint32_t world_size) {
+  space out;
   out.spec.name = std::move(name);
   // Names are not part of an identity, and there is nothing else that tells these namespaces apart.
   out.spec.model = out.spec.name;
@@ -21,18 +21,18 @@ space_ptr make_foreign_space(std::string name, std::uint32_t world_size) {
   out.options.slot_index = true;
   out.options.origin = namespace_origin::wire;
   out.id = out.spec.id();
-  return std::make_shared<const foreign_space>(std::move(out));
+  return std::make_shared<const space>(std::move(out));
 }
 
 namespace {
 
-std::string not_initialized(const foreign_space& space) {
+std::string not_initialized(const space& space) {
   return "namespace \"" + space.spec.name + "\" is not initialized; do that first";
 }
 
 } // namespace
 
-std::optional<rejection> check_space(const request& r, const foreign_space& space, bool makes) {
+std::optional<rejection> check_space(const request& r, const space& space, bool makes) {
   if (r.who()->may_use(space.spec.name))
     return std::nullopt;
   if (makes)
@@ -40,8 +40,8 @@ std::optional<rejection> check_space(const request& r, const foreign_space& spac
   return rejection{status::not_found, not_initialized(space)};
 }
 
-void register_foreign_rank(const service_ptr& service, const space_ptr& space, rank_number rank, std::uint32_t pages,
-                           const space_limit& limit, std::function<void(result<void>)> then) {
+void register_rank(const service_ptr& service, const space_ptr& space, rank_number rank, std::uint32_t pages,
+                   const space_limit& limit, std::function<void(result<void>)> then) {
   service->register_rank(space->id, rank, pages, [=](result<void> registered) {
     if (registered || registered.error().code != errc::unknown_namespace)
       return then(std::move(registered));
@@ -118,4 +118,4 @@ void finish_writing(const service_ptr& service, const space_ptr& space, rank_num
   });
 }
 
-} // namespace troupe::http
+} // namespace troupe::http::slots
