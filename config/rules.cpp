@@ -1,5 +1,6 @@
 #include "config/rules.hpp"
 
+#include "base/geometry_bounds.hpp"
 #include "base/identifiers.hpp"
 #include "base/memory_budget.hpp"
 #include "base/page_limits.hpp"
@@ -8,8 +9,6 @@
 #include "io/page.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -27,26 +26,11 @@ constexpr std::uint64_t max_slots = std::numeric_limits<slot_number>::max();
 /// Behind the last slot; see io/slab_file.hpp.
 constexpr std::uint64_t slab_trailer_bytes = io::page_alignment;
 
-/// The product of some numbers, unless it overflows.
-std::optional<std::uint64_t> checked_product(std::initializer_list<std::uint64_t> factors) {
-  std::uint64_t product = 1;
-  for (const auto factor : factors)
-    if (__builtin_mul_overflow(product, factor, &product))
-      return std::nullopt;
-  return product;
-}
-
-/// `kv_geometry::page_bytes` without its overflow.
-std::optional<std::uint64_t> checked_page_bytes(const kv_geometry& g) {
-  std::uint64_t page = 0;
-  const auto add = [&](std::uint32_t layers, const kv_layer_shape& x) {
-    const auto bytes = checked_product({layers, x.parts, x.heads, x.head_size, x.element_bytes, g.block_tokens});
-    return bytes && !__builtin_add_overflow(page, *bytes, &page);
-  };
-  const auto adds = [&](const kv_layer_group& group) { return add(group.layers, group.shape); };
-  if (!add(g.layers, g.first_shape()) || !std::ranges::all_of(g.further, adds))
+/// Nothing for a shape that is refused anyway.
+std::optional<std::uint64_t> possible_page_bytes(const kv_geometry& g) {
+  if (find_broken_bound(g, geometry_extent::whole))
     return std::nullopt;
-  return page;
+  return g.page_bytes();
 }
 
 std::optional<std::uint32_t> element_bytes_of(std::string_view dtype) {
@@ -197,12 +181,9 @@ private:
            "an element of " + space.dtype + " has " + std::to_string(element_bytes.value_or(0)) + " bytes, got " +
                std::to_string(space.geometry.element_bytes),
            {path + ".dtype"});
-    // One dtype cannot speak for an indexer's keys and their scales as well, so these need not agree with it.
-    for (std::size_t k = 0; k < space.geometry.further.size(); ++k) {
-      const auto bytes = space.geometry.further[k].shape.element_bytes;
-      demand(std::has_single_bit(bytes), join(path + ".kv_cache.further_layers", k) + ".element_bytes",
-             "an element has 1, 2 or 4 bytes, got " + std::to_string(bytes));
-    }
+    // One dtype cannot speak for an indexer's keys and their scales as well, so further layers need not agree with it.
+    if (const auto broken = find_broken_bound(space.geometry, geometry_extent::whole))
+      demand(false, path + ".kv_cache." + broken->where, broken->what);
     const auto ranks = config_.storage.ranks.size();
     demand(ranks >= space.world_size, path + ".world_size",
            "needs " + std::to_string(space.world_size) + " ranks, storage.ranks has " + std::to_string(ranks),
@@ -214,9 +195,9 @@ private:
   void check_memory() {
     std::uint64_t slots = 0;
     for (const auto& space : config_.namespaces) {
-      const auto page = checked_page_bytes(space.geometry);
+      const auto page = possible_page_bytes(space.geometry);
       for (std::size_t rank = 0; rank < std::min<std::size_t>(config_.storage.ranks.size(), space.world_size); ++rank)
-        if (page && *page > 0 && *page <= max_page_bytes)
+        if (page && *page <= max_page_bytes)
           slots += std::min(slab_slots(config_.storage.ranks[rank].slab_bytes, *page), max_slots);
     }
     const auto most = memory_budget::lasting_part(config_.registry.memory_bytes);
@@ -227,12 +208,13 @@ private:
   }
 
   void check_pages(const namespace_spec& space, const std::string& path) {
-    const auto page = checked_page_bytes(space.geometry);
+    const auto page = possible_page_bytes(space.geometry);
+    if (!page)
+      return;
     const auto geometry_path = path + ".kv_cache";
-    const auto page_text = page ? format_size(*page) : "more than 16 EiB";
-    demand(page && *page > 0 && *page <= max_page_bytes, geometry_path,
-           "a page would have " + page_text + "; 1 B to " + format_size(max_page_bytes) + " are possible");
-    if (!page || *page == 0 || *page > max_page_bytes)
+    demand(*page <= max_page_bytes, geometry_path,
+           "a page would have " + format_size(*page) + "; 1 B to " + format_size(max_page_bytes) + " are possible");
+    if (*page > max_page_bytes)
       return;
     const auto slot = io::slot_bytes(*page);
     const auto for_pages = " of \"" + space.name + "\", " + format_size(slot) + " each";

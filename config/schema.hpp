@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/geometry_bounds.hpp"
 #include "config/kinds.hpp"
 #include "config/node_config.hpp"
 
@@ -31,16 +32,10 @@ inline constexpr std::array<std::string_view, 1> layouts{"layer-part-head-token"
 
 inline constexpr std::size_t max_namespaces = 64;
 inline constexpr std::size_t max_ranks = 64;
-/// Groups of layers behind the first ones: models have one or two.
-inline constexpr std::size_t max_further_layers = 64;
 
-// One layer's shape has the same bounds wherever it stands. The HTTP API has them as well.
-inline constexpr whole group_layers{1, 1024};
-inline constexpr whole layer_parts{1, 2};
-inline constexpr whole layer_heads{1, 1024};
-inline constexpr whole layer_head_size{1, 16384};
-inline constexpr whole layer_element_bytes{1, 4};
-inline constexpr whole page_tokens{1, 4096};
+constexpr whole whole_within(const shape_bound& x) {
+  return {x.least, x.most};
+}
 
 inline constexpr duration millisecond{1'000'000};
 inline constexpr duration second = 1000 * millisecond;
@@ -177,23 +172,27 @@ void describe(Visitor& v, storage_config& c) {
 
 template <class Visitor>
 void describe(Visitor& v, kv_layer_group& c) {
-  v.required("layers", c.layers, group_layers, "Layers of this shape on one rank.");
-  v.field("parts", c.shape.parts, layer_parts, "2 where K and V are separate, 1 for MLA.");
-  v.required("heads", c.shape.heads, layer_heads, "KV heads on one rank.");
-  v.required("head_size", c.shape.head_size, layer_head_size, "Elements of one head.");
-  v.field("element_bytes", c.shape.element_bytes, layer_element_bytes,
+  v.required("layers", c.layers, whole_within(geometry_bounds::layers), "Layers of this shape on one rank.");
+  v.field("parts", c.shape.parts, whole_within(geometry_bounds::parts), "2 where K and V are separate, 1 for MLA.");
+  v.required("heads", c.shape.heads, whole_within(geometry_bounds::heads), "KV heads on one rank.");
+  v.required("head_size", c.shape.head_size, whole_within(geometry_bounds::head_size), "Elements of one head.");
+  v.field("element_bytes", c.shape.element_bytes, whole_within(geometry_bounds::element_bytes),
           "1, 2 or 4, whatever `dtype` says: that is the type of the first layers.");
 }
 
 template <class Visitor>
 void describe(Visitor& v, kv_geometry& c) {
-  v.required("layers", c.layers, group_layers, "Layers of the model on one rank; where shapes differ, the first ones.");
-  v.field("parts", c.parts, layer_parts, "2 where K and V are separate, 1 for MLA.");
-  v.required("heads", c.heads, layer_heads, "KV heads on one rank.");
-  v.required("head_size", c.head_size, layer_head_size, "Elements of one head.");
-  v.field("element_bytes", c.element_bytes, layer_element_bytes, "Bytes of one element, as `dtype` has it.");
-  v.required("block_tokens", c.block_tokens, page_tokens, "Tokens of one block, in all layers.");
-  v.list("further_layers", c.further, max_further_layers, "Layers of other shapes that follow the first ones.");
+  v.required("layers", c.layers, whole_within(geometry_bounds::layers),
+             "Layers of the model on one rank; where shapes differ, the first ones.");
+  v.field("parts", c.parts, whole_within(geometry_bounds::parts), "2 where K and V are separate, 1 for MLA.");
+  v.required("heads", c.heads, whole_within(geometry_bounds::heads), "KV heads on one rank.");
+  v.required("head_size", c.head_size, whole_within(geometry_bounds::head_size), "Elements of one head.");
+  v.field("element_bytes", c.element_bytes, whole_within(geometry_bounds::element_bytes),
+          "Bytes of one element, as `dtype` has it.");
+  v.required("block_tokens", c.block_tokens, whole_within(geometry_bounds::block_tokens),
+             "Tokens of one block, in all layers.");
+  v.list("further_layers", c.further, geometry_bounds::further_layers,
+         "Layers of other shapes that follow the first ones.");
 }
 
 template <class Visitor>

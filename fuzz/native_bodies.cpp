@@ -1,6 +1,7 @@
 #include "fuzz/native_bodies.hpp"
 
 #include "fuzz/check.hpp"
+#include "http/native/namespace_body.hpp"
 #include "http/native/native_body.hpp"
 #include "http/server/request.hpp"
 

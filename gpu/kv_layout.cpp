@@ -1,5 +1,7 @@
 #include "gpu/kv_layout.hpp"
 
+#include "base/geometry_bounds.hpp"
+
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -126,51 +128,6 @@ std::string_view to_string(kv_layout layout) noexcept {
 
 namespace {
 
-/// A geometry can come from another process, and everything that handles layers one by one allocates for each.
-constexpr std::uint64_t most_layers = 65'536;
-
-/// Adds a group's bytes of a token.
-result<void> add_group(checked& math, std::uint64_t& token_bytes, std::string_view where, std::uint64_t layers,
-                       const kv_layer_shape& shape) {
-  const std::array<axis, 4> counts{
-      {{"layers", layers, 0}, {"parts", shape.parts, 0}, {"heads", shape.heads, 0}, {"head_size", shape.head_size, 0}}};
-  std::uint64_t bytes = shape.element_bytes;
-  for (const auto& c : counts) {
-    if (c.count == 0)
-      return fail(errc::invalid_argument, fmt::format("geometry: {}{} is 0", where, c.name));
-    bytes = math.mul(bytes, c.count);
-  }
-  if (const auto e = shape.element_bytes; e != 1 && e != 2 && e != 4 && e != 8)
-    return fail(errc::invalid_argument,
-                fmt::format("geometry: {}element_bytes is {}, but elements have 1, 2, 4 or 8 bytes", where, e));
-  token_bytes = math.add(token_bytes, bytes);
-  return {};
-}
-
-} // namespace
-
-result<void> validate(const kv_geometry& g) {
-  checked math;
-  std::uint64_t token_bytes = 0;
-  if (auto ok = add_group(math, token_bytes, "", g.layers, g.first_shape()); !ok)
-    return ok;
-  for (std::size_t i = 0; i < g.further.size(); ++i)
-    if (auto ok = add_group(math, token_bytes, fmt::format("further[{}].", i), g.further[i].layers, g.further[i].shape);
-        !ok)
-      return ok;
-  if (g.block_tokens == 0)
-    return fail(errc::invalid_argument, "geometry: block_tokens is 0");
-  if (g.layer_count() > most_layers)
-    return fail(errc::invalid_argument,
-                fmt::format("geometry: {} layers, but at most {} make sense", g.layer_count(), most_layers));
-  const auto page = math.mul(token_bytes, g.block_tokens);
-  if (math.overflowed() || page > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
-    return fail(errc::invalid_argument, "geometry: the page would be larger than 2^63 bytes");
-  return {};
-}
-
-namespace {
-
 result<std::uint64_t> tensor_bytes(const kv_layer_shape& shape, std::uint32_t tokens, std::uint32_t blocks) {
   checked math;
   const auto block = shape.token_bytes() * tokens;
@@ -184,7 +141,7 @@ result<std::uint64_t> tensor_bytes(const kv_layer_shape& shape, std::uint32_t to
 } // namespace
 
 result<std::vector<std::uint64_t>> all_layer_bytes(const kv_geometry& geometry, std::uint32_t blocks) {
-  if (auto ok = validate(geometry); !ok)
+  if (auto ok = check_geometry(geometry); !ok)
     return tl::unexpected(ok.error());
   std::vector<std::uint64_t> out;
   for (const auto& shape : geometry.shapes()) {
@@ -198,7 +155,7 @@ result<std::vector<std::uint64_t>> all_layer_bytes(const kv_geometry& geometry, 
 
 result<kv_cache_view> make_kv_cache_view(kv_layout layout, const kv_geometry& geometry, std::uint32_t blocks,
                                          std::span<const std::span<std::byte>> tensors, std::uint32_t blocks_per_page) {
-  if (auto ok = validate(geometry); !ok)
+  if (auto ok = check_geometry(geometry); !ok)
     return tl::unexpected(ok.error());
   if (tensors.size() != geometry.layer_count())
     return fail(errc::invalid_argument,
@@ -227,7 +184,7 @@ result<kv_cache_view> make_kv_cache_view(kv_layout layout, const kv_geometry& ge
 }
 
 result<void> validate(const kv_cache_view& view) {
-  if (auto ok = validate(view.geometry); !ok)
+  if (auto ok = check_geometry(view.geometry); !ok)
     return ok;
   if (view.blocks == 0)
     return fail(errc::invalid_argument, "a KV cache of 0 blocks");

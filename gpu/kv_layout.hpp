@@ -63,10 +63,6 @@ enum class kv_layout : std::uint8_t {
 
 std::string_view to_string(kv_layout layout) noexcept;
 
-/// Refuses a geometry with a zero in it, an element size other than 1, 2, 4 or 8, more than 65,536 layers, or a page
-/// whose size does not fit in 63 bits (invalid_argument).
-result<void> validate(const kv_geometry& geometry);
-
 /// Bytes of each layer's tensor of `blocks` blocks without padding.
 result<std::vector<std::uint64_t>> all_layer_bytes(const kv_geometry& geometry, std::uint32_t blocks);
 

@@ -3,6 +3,7 @@
 #include "actors/node/gateway/metadata_service.hpp"
 #include "base/log.hpp"
 #include "http/native/caller_tickets.hpp"
+#include "http/native/namespace_body.hpp"
 #include "http/native/native_body.hpp"
 #include "http/native/native_text.hpp"
 #include "http/server/json_text.hpp"

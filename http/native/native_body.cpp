@@ -1,12 +1,9 @@
 #include "http/native/native_body.hpp"
 
 #include "base/hex.hpp"
-#include "config/kinds.hpp"
-#include "config/schema.hpp"
+#include "http/native/native_members.hpp"
 
 #include <algorithm>
-#include <array>
-#include <initializer_list>
 #include <limits>
 #include <span>
 #include <string>
@@ -22,16 +19,6 @@ constexpr std::string_view text_mark = "text:";
 /// A rank and a slot fit; the highest rank stands for all.
 constexpr std::uint64_t max_rank = all_ranks - 1;
 constexpr std::uint64_t max_slots = 1ULL << 30U;
-
-tl::unexpected<rejection> refuse(std::string_view where, std::string_view what) {
-  return tl::unexpected(rejection{status::unprocessable_content, std::string{where}.append(": ").append(what)});
-}
-
-/// Hands an error on.
-template <class T>
-tl::unexpected<rejection> hand_on(const accepted<T>& x) {
-  return tl::unexpected(x.error());
-}
 
 std::optional<std::uint64_t> hex_word(std::string_view digits) noexcept {
   std::uint64_t out = 0;
@@ -53,10 +40,6 @@ std::optional<Digest> read_digest(std::string_view text) noexcept {
   if (!hi || !lo)
     return std::nullopt;
   return Digest{*hi, *lo};
-}
-
-std::string place(std::string_view name, std::size_t i) {
-  return std::string{name}.append("[").append(std::to_string(i)).append("]");
 }
 
 accepted<void> into_keys(std::vector<key_digest>& out, const object& x, const options& options) {
@@ -165,103 +148,6 @@ accepted<rank_number> optional_rank_member(const object& x) {
   return rank->has_value() ? static_cast<rank_number>(**rank) : all_ranks;
 }
 
-/// Reads a member into its place if it is there.
-accepted<void> into(std::uint32_t& out, const object& x, std::string_view name, std::uint64_t min, std::uint64_t max) {
-  const auto value = optional_unsigned_member(x, name, min, max);
-  if (!value)
-    return hand_on(value);
-  if (*value)
-    out = static_cast<std::uint32_t>(**value);
-  return {};
-}
-
-accepted<void> into(bool& out, const object& x, std::string_view name) {
-  const auto value = optional_bool_member(x, name);
-  if (!value)
-    return hand_on(value);
-  out = value->value_or(out);
-  return {};
-}
-
-accepted<void> into(std::string& out, const object& x, std::string_view name, const config::text& kind,
-                    bool required = false) {
-  const auto value = optional_string_member(x, name);
-  if (!value)
-    return hand_on(value);
-  if (*value)
-    out = **value;
-  else if (required)
-    return refuse(name, "is missing");
-  if (!kind.accepts(out))
-    return refuse(name, std::string{"expected "}.append(kind.expected));
-  return {};
-}
-
-/// A number of a KV cache's shape: as in the config.
-struct shape_member {
-  std::string_view name;
-  std::uint32_t& value;
-  config::whole bounds;
-  bool required = false;
-};
-
-/// The bounds keep the bytes of a page within 64 bits.
-accepted<void> into(std::initializer_list<shape_member> members, const object& x, std::string_view where) {
-  for (const auto& m : members) {
-    auto read = into(m.value, x, m.name, m.bounds.min, m.bounds.max);
-    if (read && m.required && m.value == 0)
-      read = refuse(m.name, "is missing");
-    if (!read)
-      return tl::unexpected(rejection{read.error().code, std::string{where}.append(".").append(read.error().detail)});
-  }
-  return {};
-}
-
-accepted<void> into(std::vector<kv_layer_group>& out, const object& x) {
-  simdjson::dom::element found;
-  if (x.at_key("further_layers").get(found) != simdjson::SUCCESS || found.is_null())
-    return {};
-  const auto items = as_array(found, "kv_cache.further_layers", config::max_further_layers);
-  if (!items)
-    return hand_on(items);
-  for (const auto item : *items) {
-    const auto where = place("kv_cache.further_layers", out.size());
-    const auto members = as_object(item, where);
-    if (!members)
-      return hand_on(members);
-    auto& group = out.emplace_back();
-    auto& shape = group.shape;
-    if (auto read = into({{"layers", group.layers, config::group_layers, true},
-                          {"parts", shape.parts, config::layer_parts},
-                          {"heads", shape.heads, config::layer_heads, true},
-                          {"head_size", shape.head_size, config::layer_head_size, true},
-                          {"element_bytes", shape.element_bytes, config::layer_element_bytes}},
-                         *members, where);
-        !read)
-      return hand_on(read);
-  }
-  return {};
-}
-
-accepted<void> into(kv_geometry& out, const object& x) {
-  simdjson::dom::element found;
-  if (x.at_key("kv_cache").get(found) != simdjson::SUCCESS || found.is_null())
-    return {};
-  const auto shape = as_object(found, "kv_cache");
-  if (!shape)
-    return hand_on(shape);
-  if (auto read = into({{"layers", out.layers, config::group_layers},
-                        {"parts", out.parts, config::layer_parts},
-                        {"heads", out.heads, config::layer_heads},
-                        {"head_size", out.head_size, config::layer_head_size},
-                        {"element_bytes", out.element_bytes, config::layer_element_bytes},
-                        {"block_tokens", out.block_tokens, config::page_tokens}},
-                       *shape, "kv_cache");
-      !read)
-    return hand_on(read);
-  return into(out.further, *shape);
-}
-
 accepted<page_ref> as_page(const simdjson::dom::element& item, std::string_view where, bool needs_slot,
                            const options& options) {
   const auto members = as_object(item, where);
@@ -278,9 +164,9 @@ accepted<page_ref> as_page(const simdjson::dom::element& item, std::string_view 
     return within(key);
   page_ref out{*key, {}};
   constexpr std::uint64_t max = std::numeric_limits<std::uint32_t>::max();
-  if (auto read = into(out.where.slot, *members, "slot", 0, max); !read)
+  if (auto read = number_into(out.where.slot, *members, "slot", 0, max); !read)
     return within(read);
-  if (auto read = into(out.where.generation, *members, "generation", 0, max); !read)
+  if (auto read = number_into(out.where.generation, *members, "generation", 0, max); !read)
     return within(read);
   if (needs_slot && out.where.generation == 0)
     return refuse(where, "slot and generation are needed, as the reservation gave them");
@@ -371,40 +257,6 @@ accepted<key_digest> read_key(std::string_view text, std::string_view where, con
 
 std::optional<namespace_id> read_namespace_id(std::string_view text) {
   return read_digest<namespace_id>(text);
-}
-
-accepted<create_body> read_create(const request& r) {
-  const auto body = parse_json_object(r);
-  if (!body)
-    return hand_on(body);
-  create_body out;
-  auto& spec = out.spec;
-  auto& options = out.options;
-  const auto& x = *body;
-  accepted<void> read;
-  // The first that fails ends it.
-  const auto all = (read = into(spec.name, x, "name", config::plain_name, true)) &&
-                   (read = into(spec.model, x, "model", config::some_text, true)) &&
-                   (read = into(spec.revision, x, "revision", config::free_text)) &&
-                   (read = into(spec.dtype, x, "dtype", config::free_text)) &&
-                   (read = into(spec.layout, x, "layout", config::some_text)) &&
-                   (read = into(spec.salt, x, "salt", config::free_text)) && (read = into(spec.geometry, x)) &&
-                   (read = into(options.automatic, x, "automatic")) &&
-                   (read = into(options.slot_index, x, "slot_index")) &&
-                   (read = into(options.max_ranks, x, "max_ranks", 1, std::numeric_limits<std::uint16_t>::max()));
-  if (!all)
-    return hand_on(read);
-  const auto world_size = optional_unsigned_member(x, "world_size", 0, std::numeric_limits<std::uint16_t>::max());
-  if (!world_size)
-    return hand_on(world_size);
-  spec.world_size = static_cast<std::uint32_t>(world_size->value_or(options.automatic ? 0 : 1));
-  if (read_namespace_id(spec.name))
-    return refuse("name", "32 hexadecimal digits are an id, not a name");
-  if (options.automatic && spec.world_size != 0)
-    return refuse("world_size", "follows from the ranks that register if \"automatic\" is true; leave it out");
-  if (!options.automatic && spec.world_size == 0)
-    return refuse("world_size", "expected a whole number, 1 to 65535; or set \"automatic\" to true");
-  return out;
 }
 
 accepted<rank_body> read_rank(const request& r) {

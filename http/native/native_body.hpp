@@ -28,12 +28,6 @@ struct claim {
   duration length{};
 };
 
-struct create_body {
-  namespace_spec spec;
-  namespace_options options;
-};
-accepted<create_body> read_create(const request& r);
-
 struct rank_body {
   rank_number rank = 0;
   std::uint32_t slots = 0;

@@ -195,7 +195,7 @@ TEST_CASE("Layers of other shapes follow the first ones, and add to the page", "
   for (const auto* bytes : {"1", "2", "4"})
     good(small_config, with(first, {path + "[0].element_bytes=" + bytes}));
   CHECK(bad(small_config, with(first, {path + "[0].element_bytes=3"})) ==
-        path + "[0].element_bytes: an element has 1, 2 or 4 bytes, got 3\n");
+        path + "[0].element_bytes: is 3, and an element has 1, 2 or 4 bytes\n");
 
   // Their bytes count.
   CHECK(bad(small_config, with(first, {path + "[0].layers=1024", path + "[0].head_size=512"})) ==

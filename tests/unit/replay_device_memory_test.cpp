@@ -1,3 +1,4 @@
+#include "base/geometry_bounds.hpp"
 #include "base/page_limits.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "tests/catch.hpp"
@@ -232,7 +233,7 @@ TEST_CASE("There is a geometry for every page size that is a multiple of 4 KiB, 
     const auto g = geometry_for_page_bytes(bytes);
     REQUIRE(g.has_value());
     CHECK(g->page_bytes() == bytes);
-    CHECK(validate(*g).has_value());
+    CHECK(check_geometry(*g).has_value());
     CHECK(g->parts == 2);
     CHECK(g->heads <= 8);
     return *g;
@@ -240,6 +241,9 @@ TEST_CASE("There is a geometry for every page size that is a multiple of 4 KiB, 
   CHECK(check(std::uint64_t{64} << 10U) == kv_geometry{4, 2, 2, 128, 2, 16});
   CHECK(check(std::uint64_t{2} << 20U) == kv_geometry{32, 2, 8, 128, 2, 16});
   for (std::uint64_t k = 1; k <= 600; ++k)
+    check(k * 4096);
+  // Primes, of which no model has layers: the largest that there is.
+  for (const std::uint64_t k : {1021U, 1031U, 4093U, 16381U})
     check(k * 4096);
   for (unsigned shift = 12; shift <= 26; ++shift)
     CHECK(check(std::uint64_t{1} << shift).layers <= 128);

@@ -1,5 +1,6 @@
 #include "workload/replay/device_memory.hpp"
 
+#include "base/geometry_bounds.hpp"
 #include "base/page_limits.hpp"
 
 #include <spdlog/fmt/fmt.h>
@@ -269,8 +270,8 @@ result<kv_geometry> geometry_for_page_bytes(std::uint64_t page_bytes) {
   g.parts = 2;
   g.element_bytes = 2;
   g.block_tokens = 16;
-  g.head_size = page_bytes % (2 * step) == 0 ? 128 : 64;
-  auto heads = page_bytes / (std::uint64_t{g.parts} * g.element_bytes * g.block_tokens * g.head_size);
+  std::uint64_t head_size = page_bytes % (2 * step) == 0 ? 128 : 64;
+  auto heads = page_bytes / (std::uint64_t{g.parts} * g.element_bytes * g.block_tokens * head_size);
   // What remains is the product of layers and heads: more layers than heads, as models have it.
   g.heads = 8;
   while (g.heads > 1 && (heads % g.heads != 0 || heads / g.heads < std::uint64_t{2} * g.heads))
@@ -278,6 +279,10 @@ result<kv_geometry> geometry_for_page_bytes(std::uint64_t page_bytes) {
   auto layers = heads / g.heads;
   for (; layers > 128 && layers % 2 == 0 && g.block_tokens < 512; layers /= 2)
     g.block_tokens *= 2;
+  // A page of an odd number of pieces: no model has so many layers, so they change places with what a head has.
+  if (!geometry_bounds::layers.allows(layers))
+    std::swap(layers, head_size);
+  g.head_size = static_cast<std::uint32_t>(head_size);
   g.layers = static_cast<std::uint32_t>(layers);
   return g;
 }

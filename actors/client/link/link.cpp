@@ -1,8 +1,8 @@
 #include "actors/client/link/link.hpp"
 
 #include "actors/support/actor_support.hpp"
+#include "base/geometry_bounds.hpp"
 #include "base/log.hpp"
-#include "gpu/kv_layout.hpp"
 #include "io/page.hpp"
 
 #include <caf/io/all.hpp>
@@ -147,7 +147,7 @@ void link::attached(const attach_reply& reply) {
                                          "': its pages are not exchangeable with ours"});
     return;
   }
-  auto sound = validate(reply.space.geometry); // what follows divides by the size of a page
+  auto sound = check_geometry(reply.space.geometry); // what follows divides by the size of a page
   if (reply.owner == 0)
     sound = fail(errc::invalid_argument, "it gave no owner id");
   if (reply.space_id.is_null())

@@ -3,6 +3,7 @@
 #include "actors/node/registry/shard_administration.hpp"
 
 #include "actors/node/registry/answers.hpp"
+#include "base/geometry_bounds.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -91,6 +92,9 @@ result<void> shard_administration::check_bounds(const namespace_spec& spec, cons
     return spaces_.refuse(out_of_bounds(spec, "max_ranks", options.max_ranks, 1, most));
   if (!options.automatic && (spec.world_size == 0 || spec.world_size > most_ranks))
     return spaces_.refuse(out_of_bounds(spec, "world_size", spec.world_size, 1, most_ranks));
+  if (const auto broken = find_broken_bound(spec.geometry, geometry_extent::as_far_as_known))
+    return spaces_.refuse(
+        {errc::invalid_argument, "namespace \"" + spec.name + "\": " + broken->where + " " + broken->what});
   return {};
 }
 
