@@ -62,8 +62,8 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
   std::unique_ptr<node_http> out(new node_http());
   out->ready_ = std::make_shared<readiness>();
   out->metrics_ = std::make_unique<request_metrics>();
-  const auto service =
-      std::make_shared<const metadata_service>(system, services.shards, services.namespaces, services.own_spaces);
+  const auto service = std::make_shared<const metadata_service>(system, services.shards, services.namespaces,
+                                                                services.names, services.own_spaces);
 
   router routes;
   admin_options admin;

@@ -109,25 +109,25 @@ std::string ticket_front(std::string_view name, const ticket& x) {
   return out;
 }
 
-/// Calls `f(id)` for the namespace of the path, at once if that is an id and the caller may use all namespaces. Else it
-/// is looked up each time: which namespace has a name may change.
+/// The namespace of the path: an id is taken for granted, where the caller may use all namespaces. Which one has a name
+/// may change with each request. Nothing if there is none for this caller.
+std::optional<namespace_id> find_space(const namespace_names& names, std::string_view text, const caller& who) {
+  const auto id = read_namespace_id(text);
+  if (!id)
+    return who.may_use(text) ? names.find(text) : std::nullopt;
+  if (!who.is_limited())
+    return id;
+  const auto name = names.name_of(*id);
+  return name && who.may_use(*name) ? id : std::nullopt;
+}
+
+/// Calls `f(id)` for the namespace of the path.
 template <class F>
 void with_space(const api_ptr& api, const request& r, const shared_responder& reply, F f) {
   const auto text = r.path("namespace");
-  const auto id = read_namespace_id(text);
-  if (id && !r.who()->is_limited())
+  if (const auto id = find_space(api->service->names(), text, *r.who()))
     return f(*id);
-  const auto go_on = std::make_shared<F>(std::move(f));
-  const auto find = [reply, go_on, id, who = r.who(),
-                     name = std::string{text}](const result<std::vector<namespace_info>>& all) {
-    if (!all)
-      return send(reply, response::failure(all.error()));
-    for (const auto& x : *all)
-      if ((id ? x.spec.id() == *id : x.spec.name == name) && who->may_use(x.spec.name))
-        return (*go_on)(x.spec.id());
-    send(reply, response::failure(status::not_found, "no namespace has the name \"" + name + "\""));
-  };
-  api->service->describe({}, find);
+  send(reply, response::failure(status::not_found, "no namespace has the name \"" + std::string{text} + "\""));
 }
 
 /// Reads the body by `read` and calls `f(id, body)`.
@@ -151,26 +151,18 @@ void create_namespace(const api_ptr& api, const request& r, responder responder)
   if (!r.who()->may_use(body->spec.name))
     return send(reply, response::failure(status::forbidden,
                                          "the token is limited to other namespaces than \"" + body->spec.name + "\""));
-  const auto add = [api, reply, body = *body, who = r.who()] {
-    api->service->add_namespace(body.spec, body.options, [reply, spec = body.spec, who](const result<void>& added) {
-      if (added)
-        report(*who, "made", spec.name);
-      send(reply, added ? response::json(created_text(spec), status::created) : response::failure(added.error()));
-    });
-  };
-  if (!r.who()->is_limited())
-    return add();
   // What makes a namespace known is its identity: under a name of this caller, it could be one that is not there for
   // it.
-  const auto check = [reply, add, who = r.who()](const result<std::vector<namespace_info>>& same) {
-    if (!same && same.error().code != errc::unknown_namespace)
-      return send(reply, response::failure(same.error()));
-    if (same && !same->empty() && !who->may_use(same->front().spec.name))
-      return send(reply, response::failure(status::conflict, "this identity has another name; with a salt of its own, "
-                                                             "a namespace is another one"));
-    add();
-  };
-  api->service->describe(body->spec.id(), check);
+  const auto same = api->service->names().name_of(body->spec.id());
+  if (same && !r.who()->may_use(*same))
+    return send(reply, response::failure(status::conflict, "this identity has another name; with a salt of its own, "
+                                                           "a namespace is another one"));
+  api->service->add_namespace(
+      body->spec, body->options, [reply, spec = body->spec, who = r.who()](const result<void>& added) {
+        if (added)
+          report(*who, "made", spec.name);
+        send(reply, added ? response::json(created_text(spec), status::created) : response::failure(added.error()));
+      });
 }
 
 void list_namespaces(const api_ptr& api, const request& r, responder responder) {

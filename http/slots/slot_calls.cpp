@@ -45,20 +45,14 @@ void register_rank(const service_ptr& service, const space_ptr& space, rank_numb
   service->register_rank(space->id, rank, pages, [=](result<void> registered) {
     if (registered || registered.error().code != errc::unknown_namespace)
       return then(std::move(registered));
-    service->describe({}, [=](result<std::vector<namespace_info>> known) {
-      if (!known)
-        return then(tl::unexpected<error>(std::move(known.error())));
-      const auto made =
-          std::ranges::count_if(*known, [&](const namespace_info& x) { return x.spec.name.starts_with(limit.prefix); });
-      if (std::cmp_greater_equal(made, limit.most))
-        return then(fail(errc::limit_exceeded, "namespace \"" + space->spec.name + "\" would be one more than the " +
-                                                   std::to_string(limit.most) +
-                                                   " that clients may make; remove one that is not used any more"));
-      service->add_namespace(space->spec, space->options, [=](result<void> added) {
-        if (!added)
-          return then(std::move(added));
-        service->register_rank(space->id, rank, pages, then);
-      });
+    if (service->names().count_with_prefix(limit.prefix) >= limit.most)
+      return then(fail(errc::limit_exceeded, "namespace \"" + space->spec.name + "\" would be one more than the " +
+                                                 std::to_string(limit.most) +
+                                                 " that clients may make; remove one that is not used any more"));
+    service->add_namespace(space->spec, space->options, [=](result<void> added) {
+      if (!added)
+        return then(std::move(added));
+      service->register_rank(space->id, rank, pages, then);
     });
   });
 }

@@ -18,6 +18,34 @@ struct http_world::system_options : caf::actor_system_config {
   }
 };
 
+namespace {
+
+/// Stands before an actor, counts what comes, and hands it on as it is.
+class counting_door final : public caf::monitorable_actor {
+public:
+  counting_door(caf::actor_config& config, caf::strong_actor_ptr behind, std::atomic<std::uint64_t>& count)
+      : caf::monitorable_actor(config), behind_(std::move(behind)), count_(count) {}
+
+  void enqueue(caf::mailbox_element_ptr message, caf::execution_unit* thread) override {
+    ++count_;
+    behind_->enqueue(std::move(message), thread);
+  }
+
+  const char* name() const override { return "counting_door"; }
+
+private:
+  caf::strong_actor_ptr behind_;
+  std::atomic<std::uint64_t>& count_;
+};
+
+registry_actor counted(caf::actor_system& system, const registry_actor& shard, std::atomic<std::uint64_t>& count) {
+  caf::actor_config config;
+  return caf::actor_cast<registry_actor>(caf::make_actor<counting_door, caf::strong_actor_ptr>(
+      system.next_actor_id(), system.node(), &system, config, caf::actor_cast<caf::strong_actor_ptr>(shard), count));
+}
+
+} // namespace
+
 http_world::http_world(const add_routes& add, const config::http_config& config, std::uint32_t shards,
                        http::observer* watcher)
     : options_(std::make_unique<system_options>()), system_(std::make_unique<caf::actor_system>(*options_)) {
@@ -34,7 +62,10 @@ http_world::http_world(const add_routes& add, const config::http_config& config,
   namespaces_config how;
   how.shards = shards_;
   namespaces_ = spawn_actor<namespaces>(*system_, how, std::vector<add_namespace_request>{}, std::vector<known_rank>{});
-  service_ = std::make_shared<const metadata_service>(*system_, shards_, namespaces_);
+  std::vector<registry_actor> doors;
+  for (const auto& x : shards_)
+    doors.push_back(counted(*system_, x, asked_shards_));
+  service_ = std::make_shared<const metadata_service>(*system_, doors, namespaces_, how.names);
   http::router routes;
   add(routes, service_);
   server_ = http::started(config, std::move(routes), watcher);

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -43,6 +44,8 @@ public:
   caf::actor_system& system() noexcept { return *system_; }
   const std::shared_ptr<const metadata_service>& service() const noexcept { return service_; }
   const metrics_actor& metrics() const noexcept { return metrics_; }
+  /// Messages that the service has sent to shards so far.
+  std::uint64_t asked_shards() const noexcept { return asked_shards_; }
   std::uint16_t port() const noexcept { return server_->port(); }
 
   /// A request on a connection of its own. An empty body is sent as none.
@@ -53,6 +56,8 @@ public:
 
 private:
   struct system_options;
+  /// Outlives whoever counts.
+  std::atomic<std::uint64_t> asked_shards_{0};
   std::unique_ptr<system_options> options_;
   std::unique_ptr<caf::actor_system> system_;
   metrics_actor metrics_;

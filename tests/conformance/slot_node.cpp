@@ -37,7 +37,7 @@ struct slot_node::implementation {
     how.shards = shards;
     how.rest = options.rest;
     spaces = spawn_actor<namespaces>(system, how, std::vector<add_namespace_request>{}, std::vector<known_rank>{});
-    service = std::make_shared<const metadata_service>(system, shards, spaces);
+    service = std::make_shared<const metadata_service>(system, shards, spaces, how.names);
   }
 
   ~implementation() {

@@ -130,9 +130,10 @@ auto if_ok(Add add) {
 } // namespace
 
 metadata_service::metadata_service(caf::actor_system& system, std::vector<registry_actor> shards,
-                                   namespaces_actor namespaces, std::vector<namespace_id> own)
+                                   namespaces_actor namespaces, std::shared_ptr<const namespace_names> names,
+                                   std::vector<namespace_id> own)
     : system_(system), shards_(std::make_shared<const std::vector<registry_actor>>(std::move(shards))),
-      namespaces_(std::move(namespaces)), own_(std::move(own)) {}
+      namespaces_(std::move(namespaces)), names_(std::move(names)), own_(std::move(own)) {}
 
 template <class T>
 bool metadata_service::refuse_writer(const namespace_id& space, const callback<T>& then) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/node/namespaces/namespace_names.hpp"
 #include "base/error.hpp"
 #include "messages/messages.hpp"
 
@@ -28,7 +29,7 @@ public:
   /// `own` are the namespaces whose slabs the node itself writes: those who ask here cannot, so they may look, erase
   /// and clear there, and get `not_owner` for what a writer asks.
   metadata_service(caf::actor_system& system, std::vector<registry_actor> shards, namespaces_actor namespaces,
-                   std::vector<namespace_id> own = {});
+                   std::shared_ptr<const namespace_names> names, std::vector<namespace_id> own = {});
 
   std::uint32_t shard_count() const noexcept { return static_cast<std::uint32_t>(shards_->size()); }
 
@@ -76,6 +77,9 @@ public:
   void remove_namespace(const namespace_id& space, bool force, callback<void> then) const;
   void register_rank(const namespace_id& space, rank_number rank, std::uint32_t slots, callback<void> then) const;
 
+  /// Which namespace has which name; asks nobody.
+  const namespace_names& names() const noexcept { return *names_; }
+
   // For people.
 
   /// One namespace, or all for the null id: numbers are summed over the shards.
@@ -92,6 +96,7 @@ private:
   /// Shared with what is under way, which may end after this object.
   std::shared_ptr<const std::vector<registry_actor>> shards_;
   namespaces_actor namespaces_;
+  std::shared_ptr<const namespace_names> names_;
   std::vector<namespace_id> own_;
 };
 

@@ -49,6 +49,7 @@ namespaces::namespaces(caf::actor_config& config, namespaces_config options,
 namespaces_state::options namespaces::state_options() {
   namespaces_state::options out;
   out.max_slots = options_.max_slots;
+  out.names = options_.names;
   out.make_allocator = [this](const rank_order& wanted, const std::string& space_name) {
     return spawn_unfenced_allocator(system(), options_, wanted, space_name).map([this](allocator_actor&& x) {
       return remember(std::move(x));

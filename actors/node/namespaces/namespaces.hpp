@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -38,6 +39,8 @@ struct namespaces_config {
   /// others end their allocators.
   std::vector<namespace_spec> own;
   std::vector<known_rank> own_ranks;
+  /// As in `namespaces_state::options`.
+  std::shared_ptr<namespace_names> names = std::make_shared<namespace_names>();
 };
 
 /// The memory of a rank that registers with so many slots: its allocator, and what each of so many shards may need to

@@ -29,8 +29,12 @@ void namespaces_state::know_own(const namespace_spec& space) {
   spaces_.at(space.id()).own = true;
 }
 
-void namespaces_state::know(const namespace_spec& space) {
-  spaces_[space.id()].name = space.name;
+void namespaces_state::know(const namespace_id& id, const std::string& name) {
+  auto& space = spaces_[id];
+  // Whoever makes it again may call it by another name; it keeps the first one, as in the shards.
+  if (space.name.empty())
+    space.name = name;
+  options_.names->add(id, space.name);
 }
 
 void namespaces_state::know(const known_allocator& x) {
@@ -78,7 +82,7 @@ void namespaces_state::add(request_number request, const add_namespace_request& 
   const auto number = expect([this, request, id, name = wanted.spec.name](std::span<const error> outcomes) {
     auto outcome = first_error(outcomes);
     if (outcome.code == errc::ok)
-      spaces_[id].name = name;
+      know(id, name);
     reply(request, std::move(outcome));
   });
   outbox_.emplace_back(tell_of_namespace{number, wanted});
@@ -116,6 +120,7 @@ void namespaces_state::removal_ended(const namespace_id& id, std::span<const err
   for (const auto& [rank, entry] : i->second.ranks)
     outbox_.emplace_back(end_allocator{entry.allocator});
   spaces_.erase(i);
+  options_.names->remove(id);
   reply_all(std::move(waiting), good);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/node/namespaces/namespace_names.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "base/incarnation.hpp"
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -65,6 +67,8 @@ public:
     std::function<result<allocator_number>(const rank_order&, const std::string& space_name)> make_allocator;
     /// `fresh_incarnation`, or what a simulation has in its place.
     std::function<incarnation_number()> fresh = fresh_incarnation;
+    /// Where others look names up: has what all shards know, as soon as that is answered.
+    std::shared_ptr<namespace_names> names = std::make_shared<namespace_names>();
   };
 
   // Orders. Those with a number are to be answered by `told`, or `counted`.
@@ -115,7 +119,7 @@ public:
 
   /// Of the config: it cannot be changed, and its allocators are others' to end.
   void know_own(const namespace_spec& space);
-  void know(const namespace_spec& space);
+  void know(const namespace_spec& space) { know(space.id(), space.name); }
   void know(const known_allocator& rank);
 
   // Requests, each of which is answered once.
@@ -162,6 +166,8 @@ private:
   using outcomes_function = std::function<void(std::span<const error>)>;
   using stats_function = std::function<void(const result<allocator_stats>&)>;
 
+  /// All shards know it.
+  void know(const namespace_id& id, const std::string& name);
   void reply(request_number request, error outcome = {errc::ok, {}});
   void reply_all(std::vector<request_number> waiting, const error& outcome);
   order_number expect(outcomes_function then);

@@ -187,7 +187,8 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   const auto spaces = spawn_actor<namespaces>(system, run_time, known.spaces, known.ranks);
   children.add({"the namespaces actor", caf::actor_cast<caf::actor>(spaces),
                 "ranks that clients register could not be told from those of others"});
-  node_services services{{}, {}, children.shards(), spaces, meters, {}, memory, condition, key_secret(*store)};
+  node_services services{{},     {},        children.shards(),  spaces,        meters, {},
+                         memory, condition, key_secret(*store), run_time.names};
   for (const auto& x : options.namespaces)
     services.own_spaces.push_back(x.id());
   std::vector<caf::actor> all;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/node/namespaces/namespace_names.hpp"
 #include "base/error.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
@@ -31,6 +32,8 @@ struct node_services {
   std::shared_ptr<node_condition> condition;
   /// Hashes keys that are text. Stays the same as long as the index does.
   std::array<std::byte, 32> key_secret{};
+  /// Which namespace has which name.
+  std::shared_ptr<const namespace_names> names;
 };
 
 /// A node with all its actors. Ends with `stop`; the directory stays locked until then.
