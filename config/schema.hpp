@@ -90,8 +90,10 @@ void describe(Visitor& v, http_limits& c) {
   v.field("header_bytes", c.header_bytes, size{1 * kibibyte, 1 * mebibyte},
           "Request line and headers of one request; more is refused.");
   v.field("body_bytes", c.body_bytes, size{1 * kibibyte, 1 * gibibyte}, "Body of one request; more is refused.");
-  v.field("bodies_bytes", c.bodies_bytes, size{1 * kibibyte, 1 * tebibyte},
-          "Memory for all requests that are being received, beyond 8 KiB for each connection; more get 503.");
+  v.field(
+      "bodies_bytes", c.bodies_bytes, size{1 * kibibyte, 1 * tebibyte},
+      "Memory for all requests that are being received, beyond 8 KiB for each connection, and once more for reading "
+      "large ones; more get 503.");
   v.field("connections", c.connections, whole{1, 65536},
           "Connections open at once; more can only ask for `/health`, `/ready`, `/version` and `/metrics`.");
   v.field("connections_per_address", c.connections_per_address, whole{1, 65536},

@@ -25,8 +25,6 @@ constexpr std::uint64_t passed_over_bytes = std::uint64_t{64} * 1024;
 constexpr duration linger_time = std::chrono::seconds{1};
 /// How long a connection beyond the limit has to ask how the node is: a probe asks at once.
 constexpr duration reserve_time = std::chrono::seconds{2};
-/// What it took to read a body is given back when it was larger than that.
-constexpr std::size_t large_body_bytes = std::size_t{256} * 1024;
 
 constexpr std::string_view go_ahead = "HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -292,15 +290,20 @@ void connection::handle() {
   parts.body = reader_.body();
   parts.who = caller_;
   parts.arrival = arrival_;
+  const auto more = json_reading_bytes(parts.body.size());
+  if (more > 0 && !shared_.reading.take(more))
+    return finish(response::failure(status::service_unavailable,
+                                    "the requests that are being read take all the memory they may; try again later"));
+  const memory_claim claim{shared_.reading, more};
   call_handler(request{parts});
+  if (more > 0)
+    release_large_parser();
 }
 
 void connection::call_handler(const request& r) {
   is_awaiting_ = true;
   std::string thrown;
   auto at_once = owner_.call(*route_, r, {id_, number_}, thrown);
-  if (r.body().size() > large_body_bytes)
-    release_large_parser();
   if (!thrown.empty()) {
     shared_.log->error("the handler of {} has failed: {}", route_->name, thrown);
     if (!at_once || !at_once->answer)

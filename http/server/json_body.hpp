@@ -43,6 +43,10 @@ accepted<simdjson::dom::object> parse_json_object(const request& r);
 accepted<simdjson::dom::element> parse_json(std::string_view padded_text);
 accepted<simdjson::dom::object> parse_json_object(std::string_view padded_text);
 
+/// What the parser of a thread takes to read a body of so many bytes, beyond what each thread keeps, which is less than
+/// 16 MiB: 0 for most bodies.
+std::uint64_t json_reading_bytes(std::uint64_t body_bytes) noexcept;
+
 /// Gives back what reading a large body took; views into what was read are no more.
 void release_large_parser() noexcept;
 

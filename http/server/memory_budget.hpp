@@ -30,4 +30,18 @@ private:
   std::atomic<std::uint64_t> used_{0};
 };
 
+/// Gives back at its end what was taken.
+class memory_claim {
+public:
+  /// `bytes` were taken from `budget`.
+  memory_claim(memory_budget& budget, std::uint64_t bytes) noexcept : budget_(budget), bytes_(bytes) {}
+  memory_claim(const memory_claim&) = delete;
+  memory_claim& operator=(const memory_claim&) = delete;
+  ~memory_claim() { budget_.give_back(bytes_); }
+
+private:
+  memory_budget& budget_;
+  const std::uint64_t bytes_;
+};
+
 } // namespace troupe::http

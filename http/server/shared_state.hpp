@@ -5,6 +5,7 @@
 #include "http/server/address_counts.hpp"
 #include "http/server/credentials.hpp"
 #include "http/server/host_rule.hpp"
+#include "http/server/json_body.hpp"
 #include "http/server/memory_budget.hpp"
 #include "http/server/observer.hpp"
 #include "http/server/router.hpp"
@@ -20,7 +21,8 @@ namespace troupe::http {
 struct shared_state {
   shared_state(const config::http_config& c, router r, observer* w)
       : config(c), routes(std::move(r)), watcher(w), keys(config), hosts(config), log(log::get("http")),
-        receiving(std::max(config.limits.bodies_bytes, config.limits.body_bytes + config.limits.header_bytes)) {}
+        receiving(std::max(config.limits.bodies_bytes, config.limits.body_bytes + config.limits.header_bytes)),
+        reading(std::max(config.limits.bodies_bytes, json_reading_bytes(config.limits.body_bytes))) {}
 
   const config::http_config config;
   const router routes;
@@ -30,6 +32,8 @@ struct shared_state {
   const log::logger log;
   /// For requests that are being received. One of them fits in any case.
   memory_budget receiving;
+  /// For what it takes to read large bodies as JSON. One of them fits in any case.
+  memory_budget reading;
   /// Open, without those in the reserve.
   std::atomic<std::uint32_t> connections{0};
   address_counts addresses;

@@ -4,11 +4,14 @@
 #include "http/server/address_counts.hpp"
 #include "http/server/descriptors.hpp"
 #include "http/server/host_rule.hpp"
+#include "http/server/json_body.hpp"
+#include "http/server/memory_budget.hpp"
 #include "tests/unit/http_support.hpp"
 
 #include <arpa/inet.h>
 #include <condition_variable>
 #include <fstream>
+#include <future>
 #include <mutex>
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -208,6 +211,58 @@ TEST_CASE("Bodies that do not end take no more memory than there is for all", "[
   }
   client next{s->port()};
   CHECK(next.call(post("/size", std::string(body, 'x'))).code == 200);
+}
+
+TEST_CASE("What it takes to read bodies as JSON is bounded for all of them together", "[http][hostile]") {
+  // As simdjson takes it, for a body beyond what threads keep for small ones.
+  CHECK(json_reading_bytes(0) == 0);
+  CHECK(json_reading_bytes(1024 * 1024) == 0);
+  CHECK(json_reading_bytes(1024 * 1024 + 1) > std::uint64_t{14} * 1024 * 1024);
+  memory_budget budget{100};
+  {
+    REQUIRE(budget.take(60));
+    const memory_claim claim{budget, 60};
+    CHECK_FALSE(budget.take(41));
+  }
+  CHECK(budget.used() == 0);
+
+  auto config = test_config();
+  config.limits.body_bytes = 2 * 1024 * 1024;
+  // Receiving takes four of them, and reading one.
+  config.limits.bodies_bytes = 4 * config.limits.body_bytes;
+  std::promise<void> is_read;
+  std::promise<void> go_on;
+  auto may_go_on = go_on.get_future();
+  auto routes = sample();
+  const auto hold = [&](const request& x, responder reply) {
+    const auto body = parse_json(x);
+    is_read.set_value();
+    static_cast<void>(may_go_on.wait_for(1min));
+    std::move(reply).send(body ? response::no_content() : to_response(body.error()));
+  };
+  routes.add(method::post, "/hold", open_route("hold", hold));
+  const auto read = [](const request& x, responder reply) {
+    const auto body = parse_json(x);
+    std::move(reply).send(body ? response::no_content() : to_response(body.error()));
+  };
+  routes.add(method::post, "/json", open_route("json", read));
+  const auto s = started(config, std::move(routes));
+  const auto large = "\"" + std::string(1'500'000, 'x') + "\"";
+  // Two connections, one on each of two threads.
+  client first{s->port()};
+  CHECK(first.call(post("/json", large)).code == 204);
+  client second{s->port()};
+  CHECK(second.call(post("/json", large)).code == 204);
+  first.send(post("/hold", large));
+  REQUIRE(is_read.get_future().wait_for(1min) == std::future_status::ready);
+  const auto refused = second.call(post("/json", large));
+  CHECK(refused.code == 503);
+  CHECK(refused.body.find("all the memory they may") != std::string::npos);
+  // Small ones are read with what the thread has.
+  CHECK(second.call(post("/json", "[1,2,3]")).code == 204);
+  go_on.set_value();
+  CHECK(first.must_read().code == 204);
+  CHECK(second.call(post("/json", large)).code == 204);
 }
 
 TEST_CASE("What bodies took is given back when their connections close", "[http][hostile]") {
