@@ -76,6 +76,8 @@ struct http_limits {
   std::uint32_t connections = 1024;
   std::uint32_t connections_per_address = 512;
   std::uint32_t keys = 65536;
+  /// Of one caller; 0: as many as it likes.
+  std::uint32_t requests_per_second = 0;
   /// What one caller may hold by leases: how many, and how much of a namespace's keys; and what all may hold together
   /// that may only read, and for how long.
   std::uint32_t leases = 1024;

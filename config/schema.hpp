@@ -99,6 +99,8 @@ void describe(Visitor& v, http_limits& c) {
   v.field("connections_per_address", c.connections_per_address, whole{1, 65536},
           "The same for connections from one address, or from one /64 of IPv6.");
   v.field("keys", c.keys, whole{1, 1048576}, "Keys in one request; more is refused.");
+  v.field("requests_per_second", c.requests_per_second, whole{0, 1000000},
+          "Requests of one caller, besides those that need no role; more get 429. 0: as many as it likes.");
   v.field("leases", c.leases, whole{1, 16384},
           "Leases that one caller may hold, in each registry shard; more get 429.");
   v.field("leased_share", c.leased_share, fraction{0, 1},

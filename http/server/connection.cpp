@@ -224,6 +224,8 @@ std::optional<response> connection::judge() {
   }
   if (auto answer = judge_caller(*route_))
     return answer;
+  if (auto answer = judge_rate(*route_))
+    return answer;
   const auto& limits = shared_.config.limits;
   const auto limit =
       route_->max_body_bytes == 0 ? limits.body_bytes : std::min(limits.body_bytes, route_->max_body_bytes);
@@ -270,6 +272,19 @@ std::optional<response> connection::judge_caller(const route& r) {
       response::failure(status::forbidden, "this needs the role \"" + std::string{to_string(r.needs)} +
                                                "\", the token has \"" + std::string{to_string(caller_->grants)} + "\"");
   answer.add_header("WWW-Authenticate", "Bearer realm=\"troupe\", error=\"insufficient_scope\"");
+  return answer;
+}
+
+std::optional<response> connection::judge_rate(const route& r) {
+  if (!shared_.rates.is_limited() || r.needs == role::none)
+    return std::nullopt;
+  const auto wait = shared_.rates.take(caller_->identity, arrival_);
+  if (!wait)
+    return std::nullopt;
+  auto answer = response::failure(status::too_many_requests,
+                                  "more requests of one caller than http.limits.requests_per_second, which is " +
+                                      std::to_string(shared_.config.limits.requests_per_second));
+  answer.add_header("Retry-After", std::to_string(std::chrono::ceil<std::chrono::seconds>(*wait).count()));
   return answer;
 }
 

@@ -92,6 +92,7 @@ private:
   void admit();
   std::optional<response> judge();
   std::optional<response> judge_caller(const route& r);
+  std::optional<response> judge_rate(const route& r);
   void handle();
   void call_handler(const request& r);
   response dropped();

@@ -8,6 +8,7 @@
 #include "http/server/json_body.hpp"
 #include "http/server/memory_budget.hpp"
 #include "http/server/observer.hpp"
+#include "http/server/request_rates.hpp"
 #include "http/server/router.hpp"
 
 #include <algorithm>
@@ -22,7 +23,8 @@ struct shared_state {
   shared_state(const config::http_config& c, router r, observer* w)
       : config(c), routes(std::move(r)), watcher(w), keys(config), hosts(config), log(log::get("http")),
         receiving(std::max(config.limits.bodies_bytes, config.limits.body_bytes + config.limits.header_bytes)),
-        reading(std::max(config.limits.bodies_bytes, json_reading_bytes(config.limits.body_bytes))) {}
+        reading(std::max(config.limits.bodies_bytes, json_reading_bytes(config.limits.body_bytes))),
+        rates(config.limits.requests_per_second) {}
 
   const config::http_config config;
   const router routes;
@@ -34,6 +36,7 @@ struct shared_state {
   memory_budget receiving;
   /// For what it takes to read large bodies as JSON. One of them fits in any case.
   memory_budget reading;
+  request_rates rates;
   /// Open, without those in the reserve.
   std::atomic<std::uint32_t> connections{0};
   address_counts addresses;

@@ -33,6 +33,7 @@ const std::vector<bounds> all_bounds{
     {"http.limits.bodies_bytes", "1023", "1 KiB", "1 TiB", "1099511627777"},
     {"http.limits.connections_per_address", "0", "1", "65536", "65537"},
     {"http.limits.keys", "0", "1", "1048576", "1048577"},
+    {"http.limits.requests_per_second", "", "0", "1000000", "1000001"},
     {"http.limits.leases", "0", "1", "16384", "16385"},
     {"http.limits.leased_share", "-0.001", "0", "1", "1.001"},
     {"http.limits.readers_share", "-0.001", "0", "1", "1.001"},
