@@ -1,4 +1,5 @@
 #include "tests/catch.hpp"
+#include "tests/http_client/metadata_client.hpp"
 #include "tests/integration/support.hpp"
 
 #include <csignal>
@@ -97,6 +98,22 @@ struct attacked_node {
   serving_node node;
 };
 
+std::unique_ptr<troupe::metadata_client> http_client_of(const serving_node& node) {
+  troupe::metadata_client_options options;
+  const auto port = nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>();
+  options.url = "http://127.0.0.1:" + std::to_string(port);
+  options.retries = 0;
+  auto made = troupe::metadata_client::make(options);
+  REQUIRE(made);
+  return std::move(*made);
+}
+
+/// Whether a request that all shards have a part in is answered.
+bool answers(troupe::metadata_client& http) {
+  const std::vector<std::string> keys{"a", "b", "c", "d", "e", "f", "g", "h"};
+  return http.batch_key_exists(keys).has_value();
+}
+
 } // namespace
 
 TEST_CASE("a frame that claims four gigabytes costs the node nothing") {
@@ -134,15 +151,22 @@ TEST_CASE("a node with few descriptors goes on when peers take them all") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   config["http"] = {{"enabled", true}, {"port", 0}};
+  config["hf3fs"] = {{"vllm", true}};
   config["actors"]["max_connections"] = 1000;
   config["actors"]["handshake_time"] = "500 ms";
   launch how;
   how.descriptor_limit = 128;
   serving_node node(write_config(scratch.path(), config), {}, how);
+  const auto known = http_client_of(node);
+  CHECK(answers(*known));
   {
     std::vector<raw_peer> silent;
     for (int i = 0; i < 300; ++i)
       silent.emplace_back(node.socket());
+    // Over the connection that it has, and over a new one, which may have to wait until a descriptor comes back.
+    for (int i = 0; i < 20; ++i)
+      CHECK(answers(*known));
+    CHECK(answers(*http_client_of(node)));
     for (const auto& peer : silent)
       CHECK((!peer.connected() || peer.ends_within(patience)));
   }
