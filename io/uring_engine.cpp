@@ -38,7 +38,17 @@ constexpr std::uint64_t serial_bytes_under_way = 8ULL << 20U;
 
 } // namespace
 
-/// What the ring thread does and owns.
+/// What the ring thread does and owns. Nothing in here is touched by another thread, so nothing in here is locked; the
+/// engine's `commands_`, `ended_` and `sleeping_` are where threads meet.
+///
+/// No command is slept over. `take_commands` empties the queue and announces the sleep under one lock: whoever leaves a
+/// command later finds the announcement, takes it back and writes to the eventfd, which the ring reads all the time, so
+/// that the sleep ends at once or does not begin. Whoever leaves one after the sleep finds no announcement and writes
+/// nothing: the queue is emptied before the next sleep anyway. So of many commands the first one costs a system call.
+///
+/// Every row of the table is waiting here or running in the kernel. A row that runs ends by a completion of the kernel
+/// and by nothing else, because until then the kernel may write into its memory: giving up only asks the kernel to
+/// hurry. When the engine has ended, the table is empty and nobody can leave commands, so all requests were completed.
 class uring_engine::loop {
 public:
   loop(uring_engine& engine, std::unique_ptr<ring> opened)
@@ -47,13 +57,15 @@ public:
   void run() {
     listen();
     for (;;) {
+      // First, so that `take_commands` sees nothing left to tell, and what the sink submits is taken with the rest.
       deliver();
       if (!take_commands())
         break;
       obey();
-      expire();
+      expire(); // before new ones start: a request whose time is over never reaches the kernel
       start_waiting();
       sleep();
+      // Needs no lock: who sees the old value wakes a thread that is awake, and the next round reads the eventfd.
       engine_.sleeping_.store(false, std::memory_order_relaxed);
       reap();
     }
@@ -69,12 +81,14 @@ private:
 
   // -- callers --
 
+  // One read of the eventfd is always under way; each wake-up is answered by the next read.
   void listen() {
     ring_->prepare_read(engine_.wake_up_.get(), std::as_writable_bytes(std::span(&wake_value_, 1)),
                         tagged(kind::wake_up, 0));
     listening_ = true;
   }
 
+  // The last read writes into this object, so it has to end before this object does.
   void hang_up() {
     ring_->prepare_cancel(tagged(kind::wake_up, 0), tagged(kind::cancellation, 0));
     while (listening_) {
@@ -91,18 +105,22 @@ private:
     taken_.requests.clear();
     taken_.cancelled_tags.clear();
     taken_.calls.clear();
+    // Swapped, not moved: both sides keep the room of their vectors, and neither allocates once it has grown.
     std::lock_guard guard(engine_.mutex_);
     std::swap(taken_.requests, engine_.commands_.requests);
     std::swap(taken_.cancelled_tags, engine_.commands_.cancelled_tags);
     std::swap(taken_.calls, engine_.commands_.calls);
     taken_.stop = engine_.commands_.stop;
     engine_.sleeping_.store(true, std::memory_order_relaxed);
+    // Decided under the lock under which commands are left: none comes after the last round.
     const bool idle = taken_.requests.empty() && taken_.calls.empty() && table_.empty() && done_.empty();
     engine_.ended_ = taken_.stop && idle;
     return !engine_.ended_;
   }
 
   void obey() {
+    // Calls first: a request may use a buffer that was added before it, and one that uses a buffer which is removed is
+    // refused by `resources_` instead of reading freed memory.
     for (const auto& call : taken_.calls)
       call(*this);
     for (const auto& what : taken_.requests)
@@ -141,6 +159,8 @@ private:
       return finish(i, why, 0);
     if (r.given_up == errc::ok)
       r.given_up = why;
+    // The handle has the row's generation: should the row be somebody else's by the time the kernel looks, nothing
+    // fits.
     const auto handle = table_.handle_of(i);
     ring_->prepare_cancel(tagged(kind::transfer, handle), tagged(kind::cancellation, handle));
     table_.set_deadline(i, std::chrono::steady_clock::now() + cancel_interval);
@@ -187,6 +207,7 @@ private:
   // -- the kernel --
 
   void sleep() {
+    // Whoever waits for these must not wait for the kernel as well.
     if (!done_.empty())
       return ring_->submit();
     const auto until = table_.next_deadline();
@@ -218,6 +239,7 @@ private:
     const auto judged = judge_transfer(r->what, outcome, r->done, r->fruitless);
     if (!judged.again)
       return finish(i, final_status(judged.status, r->given_up), judged.system_errno);
+    // The kernel moved a part and would go on; who gave up does not want the rest.
     if (r->given_up != errc::ok)
       return finish(i, r->given_up, 0);
     engine_.continued_.fetch_add(1, std::memory_order_relaxed);
@@ -299,6 +321,7 @@ bool uring_engine::leave(Append append) {
     if (!sleeping_.exchange(false, std::memory_order_relaxed))
       return true;
   }
+  // Outside of the lock: the thread that this wakes takes it first thing.
   const std::uint64_t one = 1;
   while (::write(wake_up_.get(), &one, sizeof one) == -1 && errno == EINTR) {
   }
@@ -306,7 +329,8 @@ bool uring_engine::leave(Append append) {
 }
 
 bool uring_engine::call(const std::function<void(loop&)>& what) {
-  if (std::this_thread::get_id() == ring_thread_) { // from within the sink
+  // From within the sink, where waiting for this thread would be waiting for oneself.
+  if (std::this_thread::get_id() == ring_thread_) {
     what(*loop_);
     return true;
   }
