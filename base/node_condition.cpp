@@ -19,6 +19,12 @@ std::string_view to_string(trouble what) noexcept {
     return "slab_damaged";
   case trouble::index_failed:
     return "index_failed";
+  case trouble::index_slow:
+    return "index_slow";
+  case trouble::memory_full:
+    return "memory_full";
+  case trouble::log_dropped:
+    return "log_dropped";
   }
   return "unknown";
 }
@@ -48,11 +54,27 @@ bool node_condition::slab_damaged(const namespace_id& space, rank_number rank, s
     else if (std::exchange(found->damaged, true))
       return false;
   }
-  return begin({trouble::slab_damaged, std::move(text), space});
+  return begin({trouble::slab_damaged, std::move(text), space, 0});
 }
 
 bool node_condition::index_failed(std::string text) {
-  return begin({trouble::index_failed, std::move(text), {}});
+  return begin({trouble::index_failed, std::move(text), {}, 0});
+}
+
+bool node_condition::begins(trouble what, part_number part, std::string text) {
+  std::lock_guard guard(mutex_);
+  const auto known = std::ranges::find_if(reasons_, [&](const reason& x) { return x.what == what && x.part == part; });
+  if (known != reasons_.end()) {
+    known->text = std::move(text);
+    return false;
+  }
+  reasons_.push_back({what, std::move(text), {}, part});
+  return true;
+}
+
+bool node_condition::ends(trouble what, part_number part) {
+  std::lock_guard guard(mutex_);
+  return std::erase_if(reasons_, [&](const reason& x) { return x.what == what && x.part == part; }) > 0;
 }
 
 result<void> node_condition::ready() const {
@@ -60,9 +82,22 @@ result<void> node_condition::ready() const {
     return {};
   std::lock_guard guard(mutex_);
   std::string all;
+  auto code = errc::ok;
   for (const auto& x : reasons_)
-    all.append(all.empty() ? "degraded: " : "; ").append(x.text);
-  return fail(code_of(reasons_.front().what), std::move(all));
+    if (lasts(x.what)) {
+      all.append(all.empty() ? "degraded: " : "; ").append(x.text);
+      code = code == errc::ok ? code_of(x.what) : code;
+    }
+  return fail(code, std::move(all));
+}
+
+std::vector<std::string> node_condition::shortcomings() const {
+  std::lock_guard guard(mutex_);
+  std::vector<std::string> out;
+  for (const auto& x : reasons_)
+    if (!lasts(x.what))
+      out.push_back(x.text);
+  return out;
 }
 
 std::optional<error> node_condition::refuses_saves(const namespace_id& space) const {
@@ -70,7 +105,7 @@ std::optional<error> node_condition::refuses_saves(const namespace_id& space) co
     return std::nullopt;
   std::lock_guard guard(mutex_);
   for (const auto& x : reasons_)
-    if (x.what == trouble::index_failed || x.space == space)
+    if (x.what == trouble::index_failed || (x.what == trouble::slab_damaged && x.space == space))
       return error{code_of(x.what), "nothing can be saved in this namespace: " + x.text};
   return std::nullopt;
 }

@@ -13,15 +13,31 @@
 
 namespace troupe {
 
-/// Why a node cannot do all that it is there for. Each lasts until the node is started again.
+/// Why a node cannot do all that it is there for.
 enum class trouble : std::uint8_t {
+  // These last until the node is started again, and nothing should be sent to it.
+
   /// A slab file was removed or truncated: no key of its namespace can become complete any more.
   slab_damaged,
   /// The index cannot be made durable: the node is about to end.
   index_failed,
+
+  // These come and go, and what the node can do meanwhile it does.
+
+  /// The disk of the index does not keep up: answers to changes are late.
+  index_slow,
+  /// The memory of ranks and keys is used up: new keys take the places of old ones before their time.
+  memory_full,
+  /// Lines of the log were dropped.
+  log_dropped,
 };
 
-inline constexpr std::uint8_t trouble_count = static_cast<std::uint8_t>(trouble::index_failed) + 1;
+inline constexpr std::uint8_t trouble_count = static_cast<std::uint8_t>(trouble::log_dropped) + 1;
+
+/// Whether it ends by a new start only.
+constexpr bool lasts(trouble what) noexcept {
+  return what <= trouble::index_failed;
+}
 
 /// The name of the reason, as it stands in metrics.
 std::string_view to_string(trouble what) noexcept;
@@ -42,6 +58,9 @@ public:
     bool damaged = false;
   };
 
+  /// Which of several parts is in trouble, such as the number of a shard.
+  using part_number = std::uint32_t;
+
   /// A slab that is watched, and sound so far.
   void add_slab(slab_name name);
 
@@ -49,8 +68,16 @@ public:
   bool slab_damaged(const namespace_id& space, rank_number rank, std::string text);
   bool index_failed(std::string text);
 
+  /// A trouble that comes and goes has come to this part, or gone. True if it was not so before: then it is to be
+  /// logged. A new text of the same trouble takes the place of the old one.
+  bool begins(trouble what, part_number part, std::string text);
+  bool ends(trouble what, part_number part);
+
   /// ok, or why nothing should be sent to this node; the code goes with the reason.
   result<void> ready() const;
+
+  /// What the node lacks although it serves, as sentences.
+  std::vector<std::string> shortcomings() const;
 
   /// Why pages of the namespace cannot be saved, on whatever rank; nothing if they can. Costs nothing as long as all is
   /// well.
@@ -66,10 +93,12 @@ private:
     std::string text;
     /// Of a slab.
     namespace_id space;
+    part_number part = 0;
   };
 
   bool begin(reason why);
 
+  /// Whether there is a reason that lasts: what is asked for each request needs no lock as long as there is none.
   std::atomic<bool> degraded_{false};
   mutable std::mutex mutex_;
   std::vector<reason> reasons_;

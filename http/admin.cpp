@@ -20,6 +20,20 @@ std::string one_line(std::string text) {
   return text;
 }
 
+std::string ready_text(const std::function<std::vector<std::string>()>& shortcomings) {
+  std::string out = R"({"status":"ready")";
+  if (const auto all = shortcomings ? shortcomings() : std::vector<std::string>{}; !all.empty()) {
+    out += R"(,"shortcomings":[)";
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (i > 0)
+        out += ',';
+      append_json(out, all[i]);
+    }
+    out += ']';
+  }
+  return out + "}";
+}
+
 /// Asks all sources, each of which may answer from any thread, and sends what they have in their order.
 void send_all(const std::vector<metrics_source>& sources, responder reply) {
   using texts = std::vector<std::string>;
@@ -53,7 +67,7 @@ void add_admin_routes(router& routes, admin_options options) {
               [shared](const request&, responder reply) {
                 const auto ready = shared->ready ? shared->ready() : result<void>{};
                 if (ready)
-                  std::move(reply).send(response::json(R"({"status":"ready"})"));
+                  std::move(reply).send(response::json(ready_text(shared->shortcomings)));
                 else
                   std::move(reply).fail(status::service_unavailable, ready.error().text);
               },

@@ -20,6 +20,8 @@ struct admin_options {
   std::uint32_t protocol = 0;
   /// Whether the node serves; if not, why. Called from io threads, several at once.
   std::function<result<void>()> ready;
+  /// What it lacks although it serves, as sentences. Likewise.
+  std::function<std::vector<std::string>()> shortcomings;
   /// Their texts make up `/metrics`, in this order. No two may have a metric of the same name.
   std::vector<metrics_source> metrics;
   /// Who may see `/metrics`, which tells names of namespaces.

@@ -52,6 +52,30 @@ TEST_CASE("A node is ready until something is wrong, and says all of it", "[cond
   CHECK(x.has(trouble::index_failed));
 }
 
+TEST_CASE("What comes and goes is told for each part, and neither refuses saves nor readiness", "[condition]") {
+  node_condition x;
+  CHECK(x.begins(trouble::index_slow, 0, "shard 0 is slow"));
+  CHECK_FALSE(x.begins(trouble::index_slow, 0, "shard 0 is slower"));
+  CHECK(x.begins(trouble::index_slow, 1, "shard 1 is slow"));
+  CHECK(x.begins(trouble::memory_full, 0, "no memory"));
+  CHECK(x.shortcomings() == std::vector<std::string>{"shard 0 is slower", "shard 1 is slow", "no memory"});
+  CHECK(x.ready());
+  CHECK_FALSE(x.refuses_saves(first));
+  CHECK_FALSE(x.refuses_saves({}));
+  CHECK(x.ends(trouble::index_slow, 0));
+  CHECK_FALSE(x.ends(trouble::index_slow, 0));
+  CHECK(x.has(trouble::index_slow));
+  CHECK(x.ends(trouble::index_slow, 1));
+  CHECK_FALSE(x.has(trouble::index_slow));
+  CHECK(x.shortcomings() == std::vector<std::string>{"no memory"});
+  // What lasts is told by itself, and alone is a reason to send nothing.
+  CHECK(x.index_failed("the disk is full"));
+  CHECK(x.ready().error().text == "degraded: the disk is full");
+  CHECK(x.ready().error().code == errc::io_error);
+  CHECK(x.shortcomings() == std::vector<std::string>{"no memory"});
+  CHECK_FALSE(x.refuses_saves({})->text.find("no memory") != std::string::npos);
+}
+
 TEST_CASE("Every reason for a degraded node has a name", "[condition]") {
   for (std::uint8_t i = 0; i < trouble_count; ++i)
     CHECK(to_string(static_cast<trouble>(i)) != "unknown");

@@ -42,6 +42,11 @@ TEST_CASE("A node is ready when it says so, and tells why it is not", "[http][ad
     const std::lock_guard guard(mutex);
     return state;
   };
+  std::vector<std::string> lacks;
+  options.shortcomings = [&] {
+    const std::lock_guard guard(mutex);
+    return lacks;
+  };
   const auto s = started(test_config(), admin_routes(options));
   client c{s->port()};
   const auto set = [&](result<void> x) {
@@ -54,6 +59,9 @@ TEST_CASE("A node is ready when it says so, and tells why it is not", "[http][ad
   set({});
   CHECK(c.call(get("/ready")).code == 200);
   CHECK(c.call(get("/ready")).body == R"({"status":"ready"})");
+  lacks = {"the disk is \"slow\"", "no memory"};
+  CHECK(c.call(get("/ready")).code == 200);
+  CHECK(c.call(get("/ready")).body == R"({"status":"ready","shortcomings":["the disk is \"slow\"","no memory"]})");
   // Whatever the reason's code, and although it still lives.
   set(fail(errc::shutting_down, "draining"));
   CHECK(c.call(get("/ready")).code == 503);

@@ -47,6 +47,9 @@ public:
 
   std::size_t waiting() const noexcept { return waiting_.size(); }
 
+  /// A batch is at the store.
+  bool writing() const noexcept { return under_way_; }
+
 private:
   struct waiting_one {
     std::uint64_t sequence = 0;

@@ -34,6 +34,10 @@ constexpr auto damage_interval = std::chrono::seconds(10);
 /// Answers that wait for the store at one time. Beyond it, changes are refused until the disk has caught up.
 constexpr std::size_t max_waiting_for_store = 1U << 16U;
 
+/// A write of the index that takes longer is told: far more than a healthy disk needs to sync, and less than those who
+/// wait for an answer are patient.
+constexpr auto slow_write = std::chrono::seconds(2);
+
 const ticket& ticket_of(const reserve_request& x) {
   return x.ticket;
 }
@@ -234,8 +238,10 @@ registry::behavior_type registry::make_behavior() {
         ticks_ -= ticks_ > 0 ? 1 : 0;
         const bool more = state_.tick(now());
         flush();
-        if (journal_)
+        if (journal_) {
           write_changes();
+          watch_store();
+        }
         if (const auto more_damage = damage_.take_untold(now()); more_damage > 0)
           log::get("registry")->warn("and {} more damaged pages since the last ones named here", more_damage);
         if (!samples_.samples.empty() && metrics_)
@@ -387,6 +393,7 @@ void registry::write_changes() {
   auto batch = journal_->begin_write();
   if (!batch)
     return;
+  write_began_ = now();
   // The store's thread calls back: it may only send. An anonymous message keeps nobody alive and needs no answer.
   const auto taken = store_->commit(std::move(*batch), [self = caf::actor_cast<registry_actor>(this)](auto outcome) {
     if (outcome)
@@ -400,6 +407,23 @@ void registry::write_changes() {
     journal_->refused(std::move(*batch)); // the tick tries again
   else
     store_failed(taken.error());
+}
+
+void registry::watch_store() {
+  const auto& condition = state_.options().condition;
+  if (!condition)
+    return;
+  const auto shard = state_.options().shard;
+  if (!journal_->writing() || now() - write_began_ < slow_write) {
+    if (condition->ends(trouble::index_slow, shard))
+      log::get("registry")->info("shard {}: the disk of the index keeps up again", shard);
+    return;
+  }
+  auto text = "the disk of the index does not keep up: a write of shard " + std::to_string(shard) + " has taken " +
+              std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now() - write_began_).count()) +
+              " s so far; answers to saves wait for it";
+  if (condition->begins(trouble::index_slow, shard, text))
+    log::get("registry")->warn("{}", text);
 }
 
 void registry::store_failed(const error& why) {

@@ -55,6 +55,8 @@ private:
   /// Gives the store what it has not got, if it is not busy with what it has.
   void write_changes();
   void store_failed(const error& why);
+  /// Tells the node's condition when the store is slow, and when it no longer is.
+  void watch_store();
   void tell_allocator(const allocator_actor& to, const slots_to_allocator& batch);
 
   /// Runs one call of the state, sends what follows from it, notes how long it took, and answers.
@@ -87,6 +89,8 @@ private:
   std::shared_ptr<store::metadata_store> store_;
   /// If there is a store.
   std::optional<journal> journal_;
+  /// The batch that is at the store.
+  timestamp write_began_{};
   metrics_actor metrics_;
   latency_batch samples_;
   /// Of damaged pages.

@@ -16,10 +16,15 @@ namespace {
 /// a scraper of metrics waits by default, 10 s.
 constexpr auto stats_timeout = std::chrono::seconds(5);
 
+/// As often as an io worker looks at its slab: whoever asks /ready hears of it within a second.
+constexpr auto tick_interval = std::chrono::seconds(1);
+
 } // namespace
 
-node::node(caf::actor_config& config, std::shared_ptr<const config::node_config> options, node_children children)
-    : node_actor::base(config), options_(std::move(options)), children_(std::move(children)), state_(state_options()) {
+node::node(caf::actor_config& config, std::shared_ptr<const config::node_config> options, node_children children,
+           std::optional<node_watch> watch)
+    : node_actor::base(config), options_(std::move(options)), children_(std::move(children)), state_(state_options()),
+      watch_(std::move(watch)) {
   set_down_handler([this](caf::down_msg& down) { on_down(down); });
 }
 
@@ -35,21 +40,31 @@ node_state::options node::state_options() {
 node::behavior_type node::make_behavior() {
   for (const auto& x : children_.all())
     monitor(x.handle);
-  if (options_->statistics_interval > duration::zero())
-    delayed_send(this, options_->statistics_interval, caf::tick_atom_v);
+  next_statistics_ = clock().now() + options_->statistics_interval;
+  if (watch_ || options_->statistics_interval > duration::zero())
+    delayed_send(this, tick_interval, caf::tick_atom_v);
   return {
       [this](const attach_request& wanted, const caf::actor& link) { return attach(wanted, link); },
       [this](caf::leave_atom, owner_id owner, const caf::actor& link) { return leave(owner, link); },
       [this](stats_atom) { return collect(); },
       [this](drain_atom) { return drain(); },
-      [this](caf::tick_atom) {
-        collect_stats([this](const result<node_stats>& stats) {
-          if (stats)
-            log_statistics(*stats);
-        });
-        delayed_send(this, options_->statistics_interval, caf::tick_atom_v);
-      },
+      [this](caf::tick_atom) { tick(); },
   };
+}
+
+void node::tick() {
+  delayed_send(this, tick_interval, caf::tick_atom_v);
+  const auto now = clock().now();
+  if (watch_)
+    for (const auto& change : watch_->look(log::dropped_lines(), now))
+      log::get("node")->warn("{}", change);
+  if (options_->statistics_interval == duration::zero() || now < next_statistics_)
+    return;
+  next_statistics_ = now + options_->statistics_interval;
+  collect_stats([this](const result<node_stats>& stats) {
+    if (stats)
+      log_statistics(*stats);
+  });
 }
 
 node::link_number node::number_of(const caf::actor_addr& link) {

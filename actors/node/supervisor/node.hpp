@@ -2,12 +2,14 @@
 
 #include "actors/node/supervisor/node_children.hpp"
 #include "actors/node/supervisor/node_state.hpp"
+#include "actors/node/supervisor/node_watch.hpp"
 #include "actors/support/actor_support.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <unordered_map>
 #include <vector>
@@ -20,7 +22,9 @@ namespace troupe {
 /// are in use; drains before the node stops.
 class node : public node_actor::base {
 public:
-  node(caf::actor_config& config, std::shared_ptr<const config::node_config> options, node_children children);
+  /// `watch`: nothing if nobody asks for the node's condition.
+  node(caf::actor_config& config, std::shared_ptr<const config::node_config> options, node_children children,
+       std::optional<node_watch> watch = std::nullopt);
 
   const char* name() const override { return "node"; }
   void on_exit() override;
@@ -58,6 +62,7 @@ private:
   /// Asks all children and calls `on_done` once, with their statistics or the first error.
   void collect_stats(std::function<void(const result<node_stats>&)> on_done);
   void log_statistics(const node_stats& stats) const;
+  void tick();
 
   std::shared_ptr<const config::node_config> options_;
   node_children children_;
@@ -68,6 +73,8 @@ private:
   link_number last_link_ = 0;
   std::vector<caf::response_promise> drains_;
   open_promises counting_;
+  std::optional<node_watch> watch_;
+  timestamp next_statistics_{};
 };
 
 } // namespace troupe

@@ -194,8 +194,8 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   std::vector<caf::actor> all;
   for (const auto& x : children.all())
     all.push_back(x.handle);
-  auto supervisor =
-      spawn_actor<node>(system, std::make_shared<const config::node_config>(options), std::move(children));
+  auto supervisor = spawn_actor<node>(system, std::make_shared<const config::node_config>(options), std::move(children),
+                                      node_watch(condition, memory));
   services.node = supervisor;
   services.reception = spawn_actor<reception>(system, supervisor);
   return std::make_unique<running_node>(std::move(supervisor), std::move(all), std::move(services), std::move(*store),
