@@ -1,6 +1,7 @@
 #include "actors/support/ask.hpp"
 #include "base/log.hpp"
 #include "connector/engine_halves.hpp"
+#include "connector/worker/ordered_sender.hpp"
 #include "connector/worker/worker_state.hpp"
 
 #include <condition_variable>
@@ -11,12 +12,18 @@ namespace troupe::connector {
 
 namespace {
 
+/// How often it is said that an engine waits for a coordinator, which answers in microseconds.
+constexpr auto preemption_patience = std::chrono::seconds(10);
+
 timestamp now() {
   return std::chrono::steady_clock::now();
 }
 
 /// The rules under a lock, and the coordinators they give orders to. Shared with the receivers of the answers, which
 /// come in actors' threads: a task that ends lets the next one begin at once, and not only when the engine calls.
+///
+/// The engine's thread and those of actors meet here. Whoever comes decides under the lock and sends outside of it, in
+/// the order of the decisions: see `ordered_sender`.
 class worker_core : public std::enable_shared_from_this<worker_core> {
 public:
   worker_core(caf::actor_system& system, const worker_options& options, transfer_actor load, transfer_actor save)
@@ -36,13 +43,7 @@ public:
     }
   }
 
-  /// Waits until `f(state)` holds.
-  template <class F>
-  void wait(F f) {
-    std::unique_lock guard(mutex_);
-    changed_.wait(guard, [&] { return f(state_); });
-  }
-
+  /// Waits until `f(state)` holds, and says whether it does.
   template <class F>
   bool wait_until(timestamp until, F f) {
     std::unique_lock guard(mutex_);
@@ -58,13 +59,10 @@ public:
 
 private:
   void flush(std::unique_lock<std::mutex>& guard) {
-    auto effects = state_.take_outbox();
     const auto load = load_;
     const auto save = save_;
-    guard.unlock();
-    // Not under the lock: an answer may come before the question has returned.
-    for (auto& effect : effects)
-      std::visit([&](auto& x) { perform(x, load, save); }, effect);
+    sender_.send(guard, state_.take_outbox(),
+                 [&](worker_effect& effect) { std::visit([&](auto& x) { perform(x, load, save); }, effect); });
     changed_.notify_all();
   }
 
@@ -96,6 +94,7 @@ private:
   std::mutex mutex_;
   std::condition_variable changed_;
   worker_state state_;
+  ordered_sender<worker_effect> sender_;
   transfer_actor load_;
   transfer_actor save_;
 };
@@ -160,8 +159,17 @@ public:
     if (!core_)
       return;
     core_->with_state([](worker_state& x) { x.handle_preemptions(now()); });
-    // The coordinator answers at once, without waiting for copies or disks; and if it ends, that is an answer too.
-    core_->wait([](const worker_state& x) { return !x.preempting(); });
+    // The one wait that has no end of its own: to go on without the answer would let the engine overwrite blocks which
+    // a copy still reads, and their new bytes would be published under the old keys. The answer does come. The
+    // coordinator gives it without waiting for copies or disks, and if it ends, that is an answer too.
+    const auto since = now();
+    for (auto say = since + preemption_patience;
+         !core_->wait_until(say, [](const worker_state& x) { return !x.preempting(); }); say += preemption_patience)
+      log::get("connector")
+          ->error(
+              "worker {}: the engine waits since {} s for saves of preempted requests to be given up, because their "
+              "blocks must not change before",
+              worker_, std::chrono::duration_cast<std::chrono::seconds>(now() - since).count());
   }
 
   void start_load_kv(void* ready) override {

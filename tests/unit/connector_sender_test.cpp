@@ -1,0 +1,63 @@
+#include "connector/worker/ordered_sender.hpp"
+#include "tests/catch.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+using namespace troupe::connector;
+
+namespace {
+
+/// Rules that want numbers sent, under a lock.
+struct desk {
+  template <class Send>
+  void decide(std::vector<int> numbers, Send send) {
+    std::unique_lock guard(lock);
+    sender.send(guard, std::move(numbers), send);
+    CHECK(guard.owns_lock());
+  }
+
+  std::mutex lock;
+  ordered_sender<int> sender;
+};
+
+} // namespace
+
+TEST_CASE("what one thread decides is not sent before what another has decided earlier", "[connector]") {
+  desk d;
+  std::mutex lock;
+  std::condition_variable changed;
+  bool second_has_decided = false;
+  std::vector<int> sent;
+  std::thread second;
+  // While the first is still at its first number, the second decides, and is through.
+  d.decide({1, 2}, [&](int number) {
+    if (number == 1)
+      second = std::thread([&] {
+        d.decide({3}, [&](int) { FAIL("sent by the second thread, past the first"); });
+        std::lock_guard guard(lock);
+        second_has_decided = true;
+        changed.notify_all();
+      });
+    std::unique_lock guard(lock);
+    changed.wait(guard, [&] { return second_has_decided; });
+    sent.push_back(number);
+  });
+  second.join();
+  CHECK(sent == std::vector{1, 2, 3});
+  d.decide({4}, [&](int number) { sent.push_back(number); });
+  CHECK(sent == std::vector{1, 2, 3, 4});
+}
+
+TEST_CASE("what follows from an answer in the thread that sends is sent behind the rest", "[connector]") {
+  desk d;
+  std::vector<int> sent;
+  d.decide({1, 2}, [&](int number) {
+    if (number == 1)
+      d.decide({3}, [](int) { FAIL("sent inside of another sending"); });
+    sent.push_back(number);
+  });
+  CHECK(sent == std::vector{1, 2, 3});
+}
