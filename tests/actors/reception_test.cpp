@@ -274,6 +274,17 @@ TEST_CASE_METHOD(reception_world, "reception: a client's handles end with it, an
   CHECK(shard.take<match_request>().size() == 1);
 }
 
+TEST_CASE_METHOD(reception_world, "reception: names are short", "[reception]") {
+  probe another(system());
+  auto wanted = request();
+  auto& name = GENERATE(false, true) ? wanted.client_name : wanted.space_name;
+  name = std::string(257, 'x');
+  CHECK(ask(door, wanted, another.as<>()).code() == errc::limit_exceeded);
+  name.pop_back();
+  CHECK(ask(door, wanted, another.as<>()).code() ==
+        (wanted.client_name.size() == 256 ? errc::ok : errc::unknown_namespace));
+}
+
 TEST_CASE_METHOD(reception_world, "reception: only the client itself leaves", "[reception]") {
   CHECK(ask(door, caf::leave_atom_v, mine.owner).code() == errc::not_found);
   caf::anon_send(door, caf::leave_atom_v, mine.owner);

@@ -10,6 +10,8 @@ namespace troupe {
 namespace {
 
 constexpr auto tick_interval = std::chrono::seconds(1);
+/// Collected before they are sent, at the next tick at the latest.
+constexpr std::size_t samples_max = 1024;
 
 } // namespace
 
@@ -65,8 +67,7 @@ io_worker::behavior_type io_worker::make_behavior() {
       [this](caf::tick_atom) {
         check_slab();
         flush();
-        if (!samples_.samples.empty() && parts_->metrics)
-          send(parts_->metrics, std::exchange(samples_, {}));
+        send_samples();
         delayed_send(this, tick_interval, caf::tick_atom_v);
       },
   };
@@ -109,6 +110,8 @@ void io_worker::flush() {
         {static_cast<std::uint32_t>(waiting.kind), waiting.pages,
          static_cast<std::uint64_t>(std::chrono::nanoseconds(now() - waiting.started).count())});
     waiting.promise.deliver(std::move(ended.reply));
+    if (samples_.samples.size() >= samples_max)
+      send_samples();
   }
   for (const auto id : state_.take_fenced())
     fences_.extract(id).mapped().deliver(caf::unit);
@@ -119,6 +122,11 @@ void io_worker::flush() {
   if (state_.draining() && state_.in_flight() == 0)
     for (auto& promise : std::exchange(drains_, {}))
       promise.deliver(caf::unit);
+}
+
+void io_worker::send_samples() {
+  if (auto collected = std::exchange(samples_, {}); !collected.samples.empty() && parts_->metrics)
+    send(parts_->metrics, std::move(collected));
 }
 
 void io_worker::check_slab() {

@@ -50,6 +50,7 @@ private:
   caf::result<segment_info> open_segment(owner_id owner, std::uint64_t bytes, std::int32_t memory_node);
   caf::result<io_reply> begin(io::operation op, const io_batch& batch);
   void flush();
+  void send_samples();
   void check_slab();
 
   std::shared_ptr<io_worker_parts> parts_;

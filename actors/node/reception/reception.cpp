@@ -2,9 +2,18 @@
 
 #include "actors/node/reception/client_front.hpp"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 namespace troupe {
+
+namespace {
+
+/// Of the name of a client, which goes into the log, and that of a namespace.
+constexpr std::size_t name_bytes_max = 256;
+
+} // namespace
 
 reception::reception(caf::actor_config& config, node_actor node)
     : reception_actor::base(config), node_(std::move(node)) {
@@ -19,6 +28,11 @@ reception::behavior_type reception::make_behavior() {
   monitor(node_);
   return {
       [this](attach_request& wanted, const caf::actor& link) -> caf::result<attach_reply> {
+        if (std::max(wanted.client_name.size(), wanted.space_name.size()) > name_bytes_max)
+          return to_caf(error{errc::limit_exceeded, "a client and its namespace have names of at most " +
+                                                        std::to_string(name_bytes_max) + " bytes; these have " +
+                                                        std::to_string(wanted.client_name.size()) + " and " +
+                                                        std::to_string(wanted.space_name.size())});
         return hand_on(*this, node_, nullptr, caf::make_message(std::move(wanted), link));
       },
       [this](caf::leave_atom verb, owner_id owner) -> caf::result<void> {
