@@ -89,7 +89,7 @@ TEST_CASE("garbage: an io worker answers everything once the disk has let go", "
     questioner asks(w);
     hostile_filler disk(1000 + seed, {}, 1, {});
     w.engine->set_plan([&disk](const io::request&, std::uint64_t) {
-      io::fault out;
+      fault out;
       out.held = disk.one_in(3);
       if (disk.one_in(5))
         out.status = disk.one_of(std::vector{errc::io_error, errc::no_space, errc::timeout, errc::slab_damaged});
@@ -193,7 +193,7 @@ TEST_CASE_METHOD(copy_world, "garbage: a copy engine answers any order, each ite
     asks.check_all_answered();
     REQUIRE(ask(engine, bind_atom_v, good(3)).code() == errc::ok);
     device.fill(5, key(5), 0);
-    const copy_order sound{3, std::vector<copy_item>{{key(5), {1, 1}, 8192, 5, 0}}};
+    const copy_order sound{3, std::vector<copy_item>{{key(5), {1, 1}, 8192, 5}}};
     CHECK(ask(engine, gather_atom_v, sound).value<copy_reply>().results[0] == 0);
     device.poison(5);
     CHECK(ask(engine, scatter_atom_v, sound).value<copy_reply>().results[0] == 0);

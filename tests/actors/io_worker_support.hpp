@@ -1,10 +1,10 @@
 #pragma once
 
 #include "actors/node/io_worker/io_worker.hpp"
-#include "io/fault_engine.hpp"
 #include "io/page.hpp"
 #include "io/slab_store.hpp"
 #include "tests/actors/sim.hpp"
+#include "tests/io_faults/fault_engine.hpp"
 #include "tests/unit/io_support.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct io_worker_world : sim {
 
   scratch_directory directory;
   probe metrics{system()};
-  io::fault_engine* engine = nullptr;
+  fault_engine* engine = nullptr;
   io_worker_actor worker;
   std::map<std::uint64_t, std::shared_ptr<io::segment>> mapped;
 
@@ -29,7 +29,7 @@ struct io_worker_world : sim {
     auto slab = io::slab_file::open({slab_path(), {1, 2}, "small", 0, slot_size, slots}, false);
     REQUIRE(slab);
     parts->target = std::make_shared<completion_target>();
-    auto made = std::make_unique<io::fault_engine>(
+    auto made = std::make_unique<fault_engine>(
         [target = parts->target](std::span<const io::completion> done) { target->deliver(done); });
     engine = made.get();
     parts->store = io::slab_store::make(std::move(*slab), std::move(made)).value();
@@ -75,7 +75,7 @@ struct io_worker_world : sim {
 
   void hold_all() {
     engine->set_plan([](const io::request&, std::uint64_t) {
-      io::fault out;
+      fault out;
       out.held = true;
       return out;
     });

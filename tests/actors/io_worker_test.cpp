@@ -25,7 +25,7 @@ TEST_CASE_METHOD(world, "io worker: a batch is answered when its last transfer h
                  "[io_worker]") {
   const auto segment = open().segment;
   engine->set_plan([](const io::request&, std::uint64_t n) {
-    io::fault out;
+    fault out;
     out.held = true;
     out.status = n == 1 ? errc::no_space : errc::ok;
     return out;

@@ -1,5 +1,5 @@
-#include "io/fault_engine.hpp"
 #include "tests/catch.hpp"
+#include "tests/io_faults/fault_engine.hpp"
 #include "tests/unit/io_support.hpp"
 
 #include <cerrno>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace troupe::io {
+namespace troupe::test {
 
 /// What a disk does wrong with one request.
 struct fault {
@@ -28,12 +28,12 @@ struct fault {
 /// Stands in the place of an engine in tests: reads and writes real files, but on the thread that submits or
 /// releases, in order, and with the faults that a plan asks for. Nothing happens by itself: completions are given to
 /// the sink before `submit` or `release` returns. The clock is an argument.
-class fault_engine final : public engine {
+class fault_engine final : public io::engine {
 public:
   /// Called for each request, with its ordinal since the start (0, 1, …).
-  using plan = std::function<fault(const request&, std::uint64_t ordinal)>;
+  using plan = std::function<fault(const io::request&, std::uint64_t ordinal)>;
 
-  explicit fault_engine(completion_sink sink, plan faults = {});
+  explicit fault_engine(io::completion_sink sink, plan faults = {});
   ~fault_engine() override;
 
   /// Replaces the plan.
@@ -55,32 +55,32 @@ public:
   void remove_file(std::uint32_t file) override;
   result<std::uint32_t> add_buffer(std::span<std::byte> bytes) override;
   void remove_buffer(std::uint32_t buffer) override;
-  void submit(std::span<const request> requests) override;
+  void submit(std::span<const io::request> requests) override;
   void cancel(std::uint64_t tag) override;
   void stop() override;
-  engine_counters counters() const override;
+  io::engine_counters counters() const override;
   std::string describe() const override;
 
 private:
   struct held_request {
-    request what;
+    io::request what;
     fault how;
     errc given_up = errc::ok;
   };
 
-  completion carry_out(const held_request& one);
-  void deliver(const std::vector<completion>& batch);
+  io::completion carry_out(const held_request& one);
+  void deliver(const std::vector<io::completion>& batch);
 
-  const completion_sink sink_;
+  const io::completion_sink sink_;
 
   mutable std::mutex mutex_;
   plan plan_;
-  engine_resources resources_;
+  io::engine_resources resources_;
   std::vector<held_request> held_;
   timestamp now_ = timestamp::min();
   std::uint64_t ordinal_ = 0;
   bool stopped_ = false;
-  engine_counters counters_;
+  io::engine_counters counters_;
 };
 
-} // namespace troupe::io
+} // namespace troupe::test

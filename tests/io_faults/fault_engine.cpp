@@ -1,11 +1,11 @@
-#include "io/fault_engine.hpp"
+#include "tests/io_faults/fault_engine.hpp"
 
 #include "io/thread_pool_engine.hpp"
 
 #include <algorithm>
 #include <utility>
 
-namespace troupe::io {
+namespace troupe::test {
 
 namespace {
 
@@ -13,7 +13,7 @@ constexpr std::uint32_t table_size = 1024;
 
 } // namespace
 
-fault_engine::fault_engine(completion_sink sink, plan faults)
+fault_engine::fault_engine(io::completion_sink sink, plan faults)
     : sink_(std::move(sink)), plan_(std::move(faults)), resources_(table_size, table_size) {}
 
 fault_engine::~fault_engine() {
@@ -26,7 +26,7 @@ void fault_engine::set_plan(plan faults) {
 }
 
 bool fault_engine::release(std::uint64_t tag) {
-  std::vector<completion> batch;
+  std::vector<io::completion> batch;
   {
     std::lock_guard guard(mutex_);
     const auto at = std::find_if(held_.begin(), held_.end(), [&](const auto& one) { return one.what.tag == tag; });
@@ -40,7 +40,7 @@ bool fault_engine::release(std::uint64_t tag) {
 }
 
 std::size_t fault_engine::release_all() {
-  std::vector<completion> batch;
+  std::vector<io::completion> batch;
   {
     std::lock_guard guard(mutex_);
     for (const auto& one : held_)
@@ -87,8 +87,8 @@ void fault_engine::remove_buffer(std::uint32_t buffer) {
   resources_.remove_buffer(buffer);
 }
 
-void fault_engine::submit(std::span<const request> requests) {
-  std::vector<completion> batch;
+void fault_engine::submit(std::span<const io::request> requests) {
+  std::vector<io::completion> batch;
   {
     std::lock_guard guard(mutex_);
     for (const auto& what : requests) {
@@ -128,7 +128,7 @@ void fault_engine::stop() {
   release_all();
 }
 
-engine_counters fault_engine::counters() const {
+io::engine_counters fault_engine::counters() const {
   std::lock_guard guard(mutex_);
   return counters_;
 }
@@ -137,7 +137,7 @@ std::string fault_engine::describe() const {
   return "fault injection";
 }
 
-completion fault_engine::carry_out(const held_request& one) {
+io::completion fault_engine::carry_out(const held_request& one) {
   const auto& [what, how, given_up] = one;
   if (given_up != errc::ok)
     return {what.tag, given_up, 0};
@@ -149,16 +149,16 @@ completion fault_engine::carry_out(const held_request& one) {
   std::uint64_t done = 0;
   std::uint32_t fruitless = 0;
   while (done < bytes) {
-    const auto outcome = thread_pool_engine::system_transfer(part.op, resources_.descriptor(part.file),
-                                                             part.data + done, bytes - done, part.file_offset + done);
-    const auto judged = judge_transfer(part, outcome, done, fruitless);
+    const auto outcome = io::thread_pool_engine::system_transfer(
+        part.op, resources_.descriptor(part.file), part.data + done, bytes - done, part.file_offset + done);
+    const auto judged = io::judge_transfer(part, outcome, done, fruitless);
     if (!judged.again && judged.status != errc::ok)
       return {what.tag, judged.status, judged.system_errno};
   }
   return {what.tag, how.status, how.system_errno};
 }
 
-void fault_engine::deliver(const std::vector<completion>& batch) {
+void fault_engine::deliver(const std::vector<io::completion>& batch) {
   if (batch.empty())
     return;
   {
@@ -168,4 +168,4 @@ void fault_engine::deliver(const std::vector<completion>& batch) {
   sink_(batch);
 }
 
-} // namespace troupe::io
+} // namespace troupe::test
