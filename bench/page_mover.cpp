@@ -108,7 +108,7 @@ paged prepare(const subject& s) {
   const auto blocks = memory->take(count).value();
   std::vector<block_move> moves;
   for (std::uint32_t i = 0; i < count; ++i)
-    moves.push_back({blocks[i], pages.data() + i * page, page, 0});
+    moves.push_back({blocks[i], pages.data() + i * page, page});
   return {std::move(*memory), std::move(mover), std::move(pages), std::move(moves)};
 }
 

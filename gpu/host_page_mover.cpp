@@ -34,8 +34,6 @@ struct layer_share {
   std::byte* block;
   /// Between the runs of one head and those of the next in the page.
   std::uint64_t page_head_stride;
-  /// The first runs of each head are left out.
-  std::uint32_t first_token;
 };
 
 /// `Fixed` is the run's size where the compiler is to know it, else 0: the call of memcpy costs as much as copying a
@@ -47,9 +45,9 @@ void copy_runs(const layer_share& share) noexcept {
   auto* page_head = share.page;
   for (std::uint64_t p = 0; p < nest.part.count; ++p) {
     for (std::uint64_t h = 0; h < nest.head.count; ++h, page_head += share.page_head_stride) {
-      auto* from = share.block + p * nest.part.stride + h * nest.head.stride + share.first_token * nest.token.stride;
-      auto* page = page_head + share.first_token * run;
-      for (std::uint64_t t = share.first_token; t < nest.token.count; ++t, from += nest.token.stride, page += run) {
+      auto* from = share.block + p * nest.part.stride + h * nest.head.stride;
+      auto* page = page_head;
+      for (std::uint64_t t = 0; t < nest.token.count; ++t, from += nest.token.stride, page += run) {
         if constexpr (Direction == move_direction::gather && Fixed == 0)
           prefetch(from + (h + 1 < nest.head.count ? nest.head.stride : nest.part.stride));
         copy_piece<Direction>(from, page, run);
@@ -88,8 +86,7 @@ void copy(const layer_share& share) noexcept {
 
 class host_page_mover final : public page_mover {
 public:
-  explicit host_page_mover(kv_cache_view view)
-      : view_(std::move(view)), merged_(page_nests(view_, true)), unmerged_(page_nests(view_, false)) {
+  explicit host_page_mover(kv_cache_view view) : view_(std::move(view)), nests_(page_nests(view_, true)) {
     // nop
   }
 
@@ -105,11 +102,11 @@ private:
   result<void> do_gather(std::span<block_move> moves, const device_events& events) override {
     if (auto ok = without(events); !ok)
       return ok;
-    if (auto ok = validate(view_, moves, move_direction::gather); !ok)
+    if (auto ok = validate(view_, moves); !ok)
       return ok;
     for (auto& move : moves) {
       for (std::size_t i = 0; i < view_.blocks_per_page; ++i)
-        copy_block<move_direction::gather>(merged_, move, i, 0);
+        copy_block<move_direction::gather>(move, i);
       // The page is still in the cache, so the checksum reads no memory.
       move.checksum = io::checksum_of({move.page, move.page_bytes});
       move.verdict = errc::ok;
@@ -120,45 +117,38 @@ private:
   result<void> do_scatter(std::span<block_move> moves, const device_events& events) override {
     if (auto ok = without(events); !ok)
       return ok;
-    if (auto ok = validate(view_, moves, move_direction::scatter); !ok)
+    if (auto ok = validate(view_, moves); !ok)
       return ok;
-    const auto tokens = view_.tokens_per_block();
     for (auto& move : moves) {
       const bool sound = !move.checksum || *move.checksum == io::checksum_of({move.page, move.page_bytes});
       move.verdict = sound ? errc::ok : errc::corrupt;
       if (!sound)
         continue;
-      for (std::uint32_t i = 0; i < view_.blocks_per_page; ++i) {
-        const auto skipped = std::min(move.skip_tokens - std::min(move.skip_tokens, i * tokens), tokens);
-        // Rare (the first block of a load at most), so slower.
-        if (skipped < tokens)
-          copy_block<move_direction::scatter>(skipped == 0 ? merged_ : unmerged_, move, i, skipped);
-      }
+      for (std::size_t i = 0; i < view_.blocks_per_page; ++i)
+        copy_block<move_direction::scatter>(move, i);
     }
     return {};
   }
 
   static result<void> without(const device_events& events) {
-    if (events.ready == nullptr && events.done == nullptr)
+    if (events.ready == nullptr)
       return {};
     return fail(errc::unsupported, "host memory has no events of a device");
   }
 
   template <move_direction Direction>
-  void copy_block(const std::vector<page_nest>& nests, const block_move& move, std::size_t i,
-                  std::uint32_t first_token) const noexcept {
+  void copy_block(const block_move& move, std::size_t i) const noexcept {
     const auto block = move.block_at(i);
-    for (const auto& nest : nests) {
+    for (const auto& nest : nests_) {
       const auto head = nest.run_bytes * nest.token.count;
       copy<Direction>({nest, move.page + nest.page_offset + i * head,
                        block == null_block ? nullptr : nest.base + block * nest.block_stride,
-                       head * view_.blocks_per_page, first_token});
+                       head * view_.blocks_per_page});
     }
   }
 
   kv_cache_view view_;
-  std::vector<page_nest> merged_;
-  std::vector<page_nest> unmerged_;
+  std::vector<page_nest> nests_;
 };
 
 } // namespace

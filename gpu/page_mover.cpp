@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-result<void> validate(const kv_cache_view& cache, std::span<const block_move> moves, move_direction direction) {
+result<void> validate(const kv_cache_view& cache, std::span<const block_move> moves) {
   const auto page_bytes = cache.geometry.page_bytes();
   for (std::size_t i = 0; i < moves.size(); ++i) {
     const auto& move = moves[i];
@@ -25,14 +25,6 @@ result<void> validate(const kv_cache_view& cache, std::span<const block_move> mo
     if (move.page == nullptr)
       return fail(errc::invalid_argument,
                   fmt::format("entry {} of {} has a null page; nothing was moved", i, moves.size()));
-    if (move.skip_tokens > cache.geometry.block_tokens)
-      return fail(errc::invalid_argument, fmt::format("entry {} of {} skips {} tokens of a page of {}; nothing was "
-                                                      "moved",
-                                                      i, moves.size(), move.skip_tokens, cache.geometry.block_tokens));
-    if (move.skip_tokens != 0 && direction == move_direction::gather)
-      return fail(errc::invalid_argument,
-                  fmt::format("entry {} of {} skips {} tokens of a gather; a page is always whole; nothing was moved",
-                              i, moves.size(), move.skip_tokens));
   }
   return {};
 }

@@ -21,8 +21,6 @@ struct block_move {
   std::byte* page = nullptr;
   /// Must be the geometry's page size.
   std::uint64_t page_bytes = 0;
-  /// Scatter only: the first tokens of the page are not written, because the engine has computed them itself.
-  std::uint32_t skip_tokens = 0;
   /// The blocks behind `block`, where a page is made of several: `blocks_per_page` - 1 of them.
   std::span<const std::uint32_t> further_blocks{};
   /// Gather: set to the checksum of the page. Scatter: what the page must have for its block to be written; if absent,
@@ -39,15 +37,11 @@ struct block_move {
   std::uint32_t block_at(std::size_t i) const noexcept { return i == 0 ? block : further_blocks[i - 1]; }
 };
 
-/// What a call waits for on the device, and what it signals there, for callers whose KV cache is written and read by
-/// streams of their own: handles of the device's runtime (`cudaEvent_t`) in this process, or null. A mover for host
-/// memory refuses them.
+/// What a call waits for on the device, for callers whose KV cache is written and read by streams of their own: a
+/// handle of the device's runtime (`cudaEvent_t`) in this process, or null. A mover for host memory refuses it.
 struct device_events {
   /// Not before this has happened are blocks read or written: the engine has written the KV cache, or is done with it.
   void* ready = nullptr;
-  /// Recorded when all blocks have been read or written; a stream of the engine can wait for it before the call has
-  /// returned. It does not say whether pages were sound.
-  void* done = nullptr;
 };
 
 /// Moves bytes between the blocks of one paged KV cache and contiguous pages, and computes the pages' checksums on the
@@ -55,9 +49,8 @@ struct device_events {
 ///
 /// A call covers a whole list of pages and returns when all bytes have arrived; to wait somewhere else is the
 /// business of the copy engine that drives a mover. Every call checks the whole list before it moves the first byte:
-/// block outside of the cache → out_of_range; wrong page size, null page, another number of blocks than a page has,
-/// more tokens to skip than there are, or tokens to skip in a gather → invalid_argument. Where a list scatters into one
-/// block twice, one of the entries wins.
+/// block outside of the cache → out_of_range; wrong page size, null page, or another number of blocks than a page has →
+/// invalid_argument. Where a list scatters into one block twice, one of the entries wins.
 ///
 /// Calls from several threads at once are safe as long as they do not touch the same blocks or pages.
 class page_mover {
@@ -97,8 +90,9 @@ private:
   virtual result<void> do_scatter(std::span<block_move> moves, const device_events& events) = 0;
 };
 
-/// What a gather or scatter refuses, for implementations of `page_mover`.
 enum class move_direction : std::uint8_t { gather, scatter };
-result<void> validate(const kv_cache_view& cache, std::span<const block_move> moves, move_direction direction);
+
+/// What a gather or scatter refuses, for implementations of `page_mover`.
+result<void> validate(const kv_cache_view& cache, std::span<const block_move> moves);
 
 } // namespace troupe

@@ -75,7 +75,8 @@ struct copy_item {
   slot_ref where;
   std::uint64_t buffer_offset = 0;
   std::uint32_t block = 0;
-  std::uint32_t skip_tokens = 0;
+  /// For want of padding.
+  std::uint32_t unused = 0;
 
   friend bool operator==(const copy_item&, const copy_item&) = default;
 };

@@ -153,7 +153,7 @@ private:
   }
 
   result<void> run(move_direction direction, std::span<block_move> moves, const device_events& events) {
-    if (auto ok = validate(view_, moves, direction); !ok)
+    if (auto ok = validate(view_, moves); !ok)
       return ok;
     if (auto broken = failure())
       return tl::unexpected(std::move(*broken));

@@ -75,13 +75,6 @@ __device__ std::uint64_t tensor_offset(const layer_plan& layer, const tile& t, u
   return t.offset + run * layer.token_stride + std::uint64_t{in_runs - run * layer.run_words.value()} * 16;
 }
 
-/// The token, in its block, that the word belongs to.
-__device__ unsigned token_of(const layer_plan& layer, const tile& t, unsigned w) {
-  const auto content = layer.content_words.divide(t.run_word + w);
-  const auto token = t.token + content;
-  return token - layer.block_tokens.divide(token) * layer.block_tokens.value();
-}
-
 template <class Launch>
 __global__ void __launch_bounds__(block_threads, 4) gather_tiles(const __grid_constant__ Launch what) {
   const auto lane = threadIdx.x % warp_lanes;
@@ -145,8 +138,6 @@ __global__ void __launch_bounds__(block_threads, 5) scatter_tiles(const __grid_c
     if (block == null_block_id)
       continue;
     const auto begin = layer.base + block * layer.block_stride;
-    const auto before = t.block * what.plan.block_tokens;
-    const auto skip = job.skip_tokens > before ? job.skip_tokens - before : 0;
     uint4 words[lane_words];
 #pragma unroll
     for (unsigned i = 0; i < lane_words; ++i) {
@@ -157,15 +148,15 @@ __global__ void __launch_bounds__(block_threads, 5) scatter_tiles(const __grid_c
 #pragma unroll
     for (unsigned i = 0; i < lane_words; ++i) {
       const auto w = lane + i * warp_lanes;
-      if (w < t.words && (skip == 0 || token_of(layer, t, w) >= skip))
+      if (w < t.words)
         __stcs(reinterpret_cast<uint4*>(begin + tensor_offset(layer, t, w)), words[i]);
     }
   }
 }
 
-/// Where a byte of the page lies in the tensors; null where the block does not exist. Also its token in the page.
+/// Where a byte of the page lies in the tensors; null where the block does not exist.
 template <class Launch>
-__device__ std::byte* locate(const Launch& what, std::uint64_t offset, unsigned& token) {
+__device__ std::byte* locate(const Launch& what, std::uint64_t offset) {
   const auto& plan = what.plan;
   unsigned low = 0;
   for (unsigned high = plan.layer_count; high - low > 1;) {
@@ -184,7 +175,6 @@ __device__ std::byte* locate(const Launch& what, std::uint64_t offset, unsigned&
   const auto token_in_block = take(plan.block_tokens);
   const auto block_in_page = take(plan.blocks_per_page);
   const auto head = take(layer.heads);
-  token = block_in_page * plan.block_tokens + token_in_block;
   const auto block = what.blocks[blockIdx.y * plan.blocks_per_page + block_in_page];
   if (block == null_block_id)
     return nullptr;
@@ -212,9 +202,8 @@ __global__ void __launch_bounds__(block_threads) gather_units(const __grid_const
     x.word = make_uint4(0, 0, 0, 0);
     for (unsigned i = 0; i < units<Unit>::count; ++i) {
       const auto offset = w * 16 + i * sizeof(Unit);
-      unsigned token = 0;
       if (offset < what.plan.page_bytes)
-        if (const auto* from = locate(what, offset, token); from != nullptr)
+        if (const auto* from = locate(what, offset); from != nullptr)
           x.unit[i] = *reinterpret_cast<const Unit*>(from);
     }
     reinterpret_cast<uint4*>(job.page)[w] = x.word;
@@ -237,9 +226,8 @@ __global__ void __launch_bounds__(block_threads) scatter_units(const __grid_cons
   x.word = reinterpret_cast<const uint4*>(job.page)[w];
   for (unsigned i = 0; i < units<Unit>::count; ++i) {
     const auto offset = w * 16 + i * sizeof(Unit);
-    unsigned token = 0;
     if (offset < what.plan.page_bytes)
-      if (auto* to = locate(what, offset, token); to != nullptr && token >= job.skip_tokens)
+      if (auto* to = locate(what, offset); to != nullptr)
         *reinterpret_cast<Unit*>(to) = x.unit[i];
   }
 }

@@ -22,9 +22,6 @@ struct layer_plan {
   std::uint64_t token_stride = 0;
   /// Words of a run: what is contiguous in the tensor as well as in the page.
   fast_divisor run_words;
-  /// Words of one head of one token.
-  fast_divisor content_words;
-  fast_divisor block_tokens;
 };
 
 /// Words that one lane of a warp has under way at once, and all lanes.
@@ -43,8 +40,6 @@ struct tile {
   std::uint16_t words = 0;
   /// Of the blocks that make up the page.
   std::uint16_t block = 0;
-  /// Of the run that the first word belongs to: its first token in the block.
-  std::uint32_t token = 0;
 };
 
 /// A layer for the general kernel, which serves what is not made of whole aligned words: everything in bytes.
@@ -100,8 +95,6 @@ struct page_progress {
 struct page_job {
   /// Where the device reads or writes the page; 16-byte aligned.
   std::byte* page = nullptr;
-  /// Scatter only.
-  std::uint32_t skip_tokens = 0;
   /// Scatter only: whether the page has to have the checksum `expected`.
   std::uint32_t checked = 0;
   io::page_checksum expected{};

@@ -48,7 +48,6 @@ kernel_arguments arguments_of(const page_part& part, const page_list& pages, std
     auto& job = out.jobs[i];
     job.page = gather && part.direct ? reached : staging + part.offsets[i];
     job.source = reached;
-    job.skip_tokens = move.skip_tokens;
     job.checked = move.checksum ? 1 : 0;
     job.expected = move.checksum.value_or(io::page_checksum{});
     out.blocks.push_back(move.block);
@@ -86,7 +85,6 @@ result<void> page_pipeline::allocate(std::uint64_t part_bytes) {
     then(x.emptied, [] { return make_event(awaited_by::streams); });
   }
   then(wake_up_, [] { return make_event(awaited_by::threads); });
-  then(joined_, [] { return make_event(awaited_by::streams); });
   then(sums_, [] { return allocate_pinned<io::page_checksum>(most_sums); });
   return ok;
 }
@@ -95,11 +93,10 @@ result<void> page_pipeline::run(std::span<block_move> moves, std::span<const loc
                                 std::uint64_t direct_bytes, const device_events& events) {
   const auto places = locate_pages(moves, locked);
   const page_list pages{moves, places};
-  // Once at least: an empty list has events, too.
+  // Once at least: an empty list waits for the engine, too.
   for (std::size_t first = 0; first == 0 || first < moves.size(); first += most_sums) {
     const auto count = std::min(moves.size() - first, most_sums);
-    const bool last = first + count == moves.size();
-    auto submitted = submit(pages.sub(first, count), direct_bytes, {events.ready, last ? events.done : nullptr});
+    auto submitted = submit(pages.sub(first, count), direct_bytes, events);
     // Also after a failure: the caller's memory may be used no more when this returns.
     if (!submitted)
       ends_ = {copies_.get(), halves_[0].queue.get(), halves_[1].queue.get()};
@@ -148,11 +145,11 @@ result<void> page_pipeline::submit(const page_list& pages, std::uint64_t direct_
   ends_ = {};
   if (gather && copied)
     ends_[0] = copies_.get();
-  if (!gather || !copied || events.done != nullptr) {
+  if (!gather || !copied) {
     ends_[1] = halves_[last].queue.get();
     ends_[2] = halves_[1 - last].queue.get();
   }
-  return signal(events, last);
+  return {};
 }
 
 launch page_pipeline::launch_with(const half& with, const page_part& part, const kernel_arguments& arguments) const {
@@ -241,17 +238,6 @@ result<void> page_pipeline::copy_pages(const half& with, const page_part& part, 
     i += count;
   }
   return {};
-}
-
-result<void> page_pipeline::signal(const device_events& events, std::size_t last) {
-  if (events.done == nullptr)
-    return {};
-  auto* const queue = halves_[last].queue.get();
-  if (auto ok = record(joined_, halves_[1 - last].queue.get()); !ok)
-    return ok;
-  if (auto ok = await(queue, joined_.get()); !ok)
-    return ok;
-  return check(cudaEventRecord(static_cast<cudaEvent_t>(events.done), queue), "signalling the engine's event");
 }
 
 result<void> page_pipeline::wait() {

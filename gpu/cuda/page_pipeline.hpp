@@ -57,8 +57,6 @@ private:
   result<void> submit_scatter(half& with, const page_part& part, const page_list& pages, bool reused);
   launch launch_with(const half& with, const page_part& part, const kernel_arguments& arguments) const;
   result<void> copy_pages(const half& with, const page_part& part, const page_list& pages) const;
-  /// Signals the engine that all blocks have been read or written; `last` has the last part.
-  result<void> signal(const device_events& events, std::size_t last);
   result<void> wait();
 
   device_plan plan_;
@@ -74,7 +72,6 @@ private:
   /// for awake.
   event wake_up_;
   bool will_sleep_ = false;
-  event joined_;
   /// Written by kernels, one per page of a call.
   pinned_memory<io::page_checksum> sums_;
 };

@@ -41,7 +41,6 @@ void add_tiles(std::vector<tile>& tiles, const page_nest& nest, tile first) {
     first.offset = begin + run * nest.token.stride;
     first.page_word = static_cast<std::uint32_t>(page_word + at);
     first.run_word = static_cast<std::uint32_t>(at % run_words);
-    first.token = static_cast<std::uint32_t>(run);
     first.words = static_cast<std::uint16_t>(length);
     tiles.push_back(first);
     at += length;
@@ -53,9 +52,7 @@ void plan_tiles(page_plan& plan, const kv_cache_view& view) {
   for (std::uint32_t layer = 0; layer < nests.size(); ++layer) {
     const auto& nest = nests[layer];
     plan.layers.push_back({address_of(nest.base), nest.block_stride, nest.token.stride,
-                           fast_divisor(static_cast<std::uint32_t>(nest.run_bytes / word)),
-                           fast_divisor(static_cast<std::uint32_t>(nest.content_bytes / word)),
-                           fast_divisor(view.tokens_per_block())});
+                           fast_divisor(static_cast<std::uint32_t>(nest.run_bytes / word))});
     auto page_word = nest.page_offset / word;
     for (std::uint32_t p = 0; p < nest.part.count; ++p)
       for (std::uint32_t h = 0; h < nest.head.count; ++h)

@@ -101,7 +101,7 @@ struct world {
   }
 
   copy_order order(std::uint32_t block, std::uint64_t segment = 1) const {
-    return {segment, {{copy_item{key(block), {block, 1}, block * slot, block, 0}}}};
+    return {segment, {{copy_item{key(block), {block, 1}, block * slot, block}}}};
   }
 
   template <class Atom>

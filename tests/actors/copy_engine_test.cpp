@@ -37,7 +37,7 @@ struct world : sim {
   void bind(const segment_info& to) { REQUIRE(ask(engine, bind_atom_v, to).code() == errc::ok); }
 
   copy_item item(std::uint32_t block, std::uint64_t buffer, std::uint64_t key_number) const {
-    return {key(key_number), {20 + block, 9}, buffer * slot, block, 0};
+    return {key(key_number), {20 + block, 9}, buffer * slot, block};
   }
 
   std::span<std::byte> page(std::uint64_t buffer, std::size_t of = 0) {

@@ -119,7 +119,7 @@ private:
     field(x.where);
     x.buffer_offset = one_in(3) ? number<std::uint64_t>() : 4096 * (random_() % 20);
     field(x.block);
-    field(x.skip_tokens);
+    field(x.unused);
   }
   void inside(latency_sample& x) {
     field(x.kind);

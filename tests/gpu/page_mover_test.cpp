@@ -106,12 +106,6 @@ TEST_CASE("gpu: gather and scatter do what the mover for host memory does, bit f
     REQUIRE(cache.equal());
 
     cache.poison_all();
-    for (std::size_t i = 0; i < moves.size(); ++i) {
-      const auto skip =
-          random() % 3 == 0 ? static_cast<std::uint32_t>(random() % (shape.geometry.block_tokens + 1)) : 0;
-      moves[i].skip_tokens = skip;
-      model[i].skip_tokens = skip;
-    }
     must(mover->scatter(moves));
     must(host->scatter(model));
     REQUIRE(cache.equal());
@@ -265,7 +259,7 @@ TEST_CASE("gpu: offsets beyond 4 GiB inside one layer are exact", "[gpu]") {
   }
 }
 
-TEST_CASE("gpu: the engine's events are waited for, and signalled", "[gpu]") {
+TEST_CASE("gpu: the engine's event is waited for", "[gpu]") {
   TROUPE_NEEDS_GPU();
   std::mt19937_64 random(9);
   gpu_cache cache({"", {4, 2, 8, 128, 2, 16}}, 16);
@@ -276,31 +270,15 @@ TEST_CASE("gpu: the engine's events are waited for, and signalled", "[gpu]") {
   auto moves = moves_of(blocks, pages, cache.page_bytes());
   auto engine = cuda::make_stream(cuda::priority::low).value();
   auto ready = cuda::make_event(cuda::awaited_by::threads).value();
-  auto done = cuda::make_event(cuda::awaited_by::threads).value();
   // The engine's stream takes its time, and only then writes what is to be gathered.
   must(cudaLaunchHostFunc(
       engine.get(), [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(200)); }, nullptr));
   for (const auto& layer : cache.device_view().layers)
     must(cudaMemsetAsync(layer.base, 0x42, layer.bytes, engine.get()));
   must(cudaEventRecord(ready.get(), engine.get()));
-  must(mover->gather(moves, {ready.get(), done.get()}));
-  CHECK(cudaEventQuery(done.get()) == cudaSuccess);
+  must(mover->gather(moves, {ready.get()}));
   for (const auto& move : moves)
     CHECK(std::all_of(move.page, move.page + move.page_bytes, [](std::byte b) { return b == std::byte{0x42}; }));
-
-  // A load: what the engine's stream does after `done` sees the blocks written.
-  for (auto& move : moves)
-    std::fill(move.page, move.page + move.page_bytes, std::byte{0x17});
-  for (auto& move : moves)
-    move.checksum.reset();
-  must(mover->scatter(moves, {nullptr, done.get()}));
-  must(cudaStreamWaitEvent(engine.get(), done.get(), 0));
-  std::byte seen{};
-  const auto& first = cache.device_view().layers[0];
-  must(cudaMemcpyAsync(&seen, first.base + moves[0].block * first.block_stride, 1, cudaMemcpyDeviceToHost,
-                       engine.get()));
-  must(cudaStreamSynchronize(engine.get()));
-  CHECK(seen == std::byte{0x17});
 }
 
 // In a process of its own: after it, the process has no GPU any more.

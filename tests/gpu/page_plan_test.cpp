@@ -32,7 +32,6 @@ kv_cache_view view_of(kv_layout layout, const kv_geometry& g, std::uint32_t bloc
 struct place {
   std::uint32_t layer;
   std::uint32_t block;
-  std::uint32_t token;
   std::uint64_t offset;
   bool operator==(const place&) const = default;
 };
@@ -47,14 +46,14 @@ std::vector<place> places_of(const kv_cache_view& view) {
           for (std::uint32_t t = 0; t < view.tokens_per_block(); ++t)
             for (std::uint64_t c = 0; c < shapes[layer].content_bytes(); c += 16) {
               const auto& x = view.layers[layer];
-              out.push_back({layer, b, t, p * x.part_stride + h * x.head_stride + t * x.token_stride + c});
+              out.push_back({layer, b, p * x.part_stride + h * x.head_stride + t * x.token_stride + c});
             }
   return out;
 }
 
 /// The same as the kernels read it out of the plan.
 std::vector<place> places_of(const page_plan& plan) {
-  std::vector<place> out(plan.page_bytes / 16, place{~0U, 0, 0, 0});
+  std::vector<place> out(plan.page_bytes / 16, place{~0U, 0, 0});
   for (const auto& t : plan.tiles) {
     const auto& layer = plan.layers[t.layer];
     REQUIRE(t.words > 0);
@@ -62,10 +61,9 @@ std::vector<place> places_of(const page_plan& plan) {
     for (std::uint32_t w = 0; w < t.words; ++w) {
       const auto in_runs = t.run_word + w;
       const auto run = layer.run_words.divide(in_runs);
-      const auto token = t.token + layer.content_words.divide(in_runs);
       auto& here = out.at(t.page_word + w);
       REQUIRE(here.layer == ~0U); // no word belongs to two tiles
-      here = {t.layer, t.block, token - layer.block_tokens.divide(token) * layer.block_tokens.value(),
+      here = {t.layer, t.block,
               t.offset + run * layer.token_stride + std::uint64_t{in_runs - run * layer.run_words.value()} * 16};
     }
   }

@@ -50,13 +50,13 @@ key_digest device::mark_of(std::uint32_t block) const noexcept {
 }
 
 void device::write(std::uint32_t block, std::vector<std::byte> page) {
-  block_move move{block, page.data(), page.size(), 0};
+  block_move move{block, page.data(), page.size()};
   if (!mover_->scatter({&move, 1}))
     std::abort();
 }
 
 bool device::equals(std::uint32_t block, const std::vector<std::byte>& page) {
-  block_move move{block, scratch_.data(), scratch_.size(), 0};
+  block_move move{block, scratch_.data(), scratch_.size()};
   return mover_->gather({&move, 1}) && scratch_ == page;
 }
 

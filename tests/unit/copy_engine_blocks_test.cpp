@@ -45,16 +45,15 @@ public:
 
 private:
   result<void> do_gather(std::span<block_move> moves, const device_events& events) override {
-    return note(moves, events, move_direction::gather);
+    return note(moves, events);
   }
   result<void> do_scatter(std::span<block_move> moves, const device_events& events) override {
-    return note(moves, events, move_direction::scatter);
+    return note(moves, events);
   }
-  result<void> note(std::span<block_move> moves, const device_events& events, move_direction direction) {
+  result<void> note(std::span<block_move> moves, const device_events& events) {
     notes_->ready.push_back(events.ready);
     notes_->moves.push_back(moves.size());
-    CHECK(events.done == nullptr);
-    if (auto ok = validate(view_, moves, direction); !ok)
+    if (auto ok = validate(view_, moves); !ok)
       return ok;
     for (auto& move : moves)
       move.checksum = io::checksum_of({move.page, move.page_bytes});
@@ -103,7 +102,7 @@ struct device {
     copy_order out;
     out.segment = segment_id;
     for (std::uint32_t i = 0; i < pages.size(); ++i) {
-      out.items.items.push_back({{i, 1}, {i, 3}, i * slot_bytes, pages[i].front(), 0});
+      out.items.items.push_back({{i, 1}, {i, 3}, i * slot_bytes, pages[i].front()});
       out.further_blocks.items.insert(out.further_blocks.items.end(), pages[i].begin() + 1, pages[i].end());
     }
     return out;

@@ -40,7 +40,7 @@ struct device {
   static inline const std::uint64_t slot_bytes = io::slot_bytes(page_bytes);
 
   static copy_item item(std::uint32_t block, std::uint64_t buffer, std::uint64_t key_number) {
-    return {key(key_number), {40 + block, 3}, buffer * slot_bytes, block, 0};
+    return {key(key_number), {40 + block, 3}, buffer * slot_bytes, block};
   }
 
   /// All that a save does: the codes, one per item.
@@ -219,16 +219,12 @@ TEST_CASE("copy engine: a block or buffer that does not exist fails alone", "[co
     items[1].buffer_offset =
         GENERATE_COPY(blocks * device::slot_bytes, (blocks - 1) * device::slot_bytes + 4096, 100, huge, huge - 4095);
   }
-  SECTION("tokens to skip") {
-    items[1].skip_tokens = GENERATE(6U, 0xffffffffU);
-  }
-  const auto expected = items[1].skip_tokens > 0 ? errc::invalid_argument : errc::out_of_range;
-  CHECK(d.gather(items) == std::vector{errc::ok, expected, errc::ok});
+  CHECK(d.gather(items) == std::vector{errc::ok, errc::out_of_range, errc::ok});
 
   // The same order as a scatter, of pages that are all there.
   REQUIRE(d.gather({d.item(1, 1, 1)}) == std::vector{errc::ok});
   d.poison_all();
-  CHECK(d.scatter(items) == std::vector{errc::ok, expected, errc::ok});
+  CHECK(d.scatter(items) == std::vector{errc::ok, errc::out_of_range, errc::ok});
   CHECK(d.holds(0, 0));
   CHECK(d.memory.is_poisoned(1));
   CHECK(d.holds(2, 2));
@@ -246,17 +242,6 @@ TEST_CASE("copy engine: a page with a block missing is not stored, and a block n
   CHECK(d.holds(0, 0));
   CHECK(d.memory.is_poisoned(1));
   CHECK(d.holds(2, 2));
-}
-
-TEST_CASE("copy engine: tokens that the engine has computed itself are not written", "[copy_engine_state]") {
-  device d;
-  REQUIRE(d.gather({d.item(3, 0, 3)}) == std::vector{errc::ok});
-  d.poison_all();
-  auto wanted = d.item(3, 0, 3);
-  wanted.skip_tokens = 2;
-  CHECK(d.scatter({wanted}) == std::vector{errc::ok});
-  CHECK_FALSE(d.memory.verify(3, key(3), rank, 2).has_value());
-  CHECK(d.memory.verify(3, key(3), rank).has_value());
 }
 
 TEST_CASE("copy engine: an order for another segment, or one that is too long, is refused as a whole",

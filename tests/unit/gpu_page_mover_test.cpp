@@ -53,7 +53,7 @@ struct model_cache {
     return tensors[layer].at(offset);
   }
 
-  /// Calls visit(byte of the cache, offset in the page, token) for every byte of a block.
+  /// Calls visit(byte of the cache, offset in the page) for every byte of a block.
   template <class Visit>
   void for_each_byte(std::uint32_t block, Visit visit) {
     std::uint64_t offset = 0;
@@ -62,7 +62,7 @@ struct model_cache {
         for (std::uint32_t head = 0; head < g.heads; ++head)
           for (std::uint32_t token = 0; token < g.block_tokens; ++token)
             for (std::uint64_t byte = 0; byte < content; ++byte, ++offset)
-              visit(at(layer, block, part, token, head, byte), offset, token);
+              visit(at(layer, block, part, token, head, byte), offset);
   }
 
   static constexpr std::uint64_t guard = 64;
@@ -136,7 +136,7 @@ std::vector<std::uint32_t> random_blocks(std::uint32_t blocks, std::size_t count
 std::vector<block_move> moves_of(const std::vector<std::uint32_t>& blocks, std::vector<bytes>& pages) {
   std::vector<block_move> moves;
   for (std::size_t i = 0; i < blocks.size(); ++i)
-    moves.push_back({blocks[i], pages[i].data(), pages[i].size(), 0});
+    moves.push_back({blocks[i], pages[i].data(), pages[i].size()});
   return moves;
 }
 
@@ -161,8 +161,7 @@ TEST_CASE("Gather gives what an element-wise reference gives, in every layout", 
       REQUIRE(mover_of(cache.view)->gather(moves).has_value());
       for (std::size_t i = 0; i < blocks.size(); ++i) {
         bytes expected(g.page_bytes());
-        cache.for_each_byte(blocks[i],
-                            [&](std::byte& b, std::uint64_t offset, std::uint32_t) { expected[offset] = b; });
+        cache.for_each_byte(blocks[i], [&](std::byte& b, std::uint64_t offset) { expected[offset] = b; });
         CHECK(pages[i] == expected);
       }
       CHECK(cache.tensors == before);
@@ -170,7 +169,7 @@ TEST_CASE("Gather gives what an element-wise reference gives, in every layout", 
   }
 }
 
-TEST_CASE("Scatter writes its blocks, skips tokens, and touches nothing else", "[gpu]") {
+TEST_CASE("Scatter writes its blocks, and touches nothing else", "[gpu]") {
   const auto seed = GENERATE(range(1, 4));
   std::mt19937_64 random(static_cast<std::uint64_t>(seed));
   for (const auto& layout : layouts()) {
@@ -185,36 +184,12 @@ TEST_CASE("Scatter writes its blocks, skips tokens, and touches nothing else", "
       const auto pages_before = pages;
       auto moves = moves_of(blocks, pages);
       for (std::size_t i = 0; i < blocks.size(); ++i) {
-        if (i % 2 == 1)
-          moves[i].skip_tokens = static_cast<std::uint32_t>(random() % (g.block_tokens + 1));
-        expected.for_each_byte(blocks[i], [&](std::byte& b, std::uint64_t offset, std::uint32_t token) {
-          if (token >= moves[i].skip_tokens)
-            b = pages[i][offset];
-        });
+        expected.for_each_byte(blocks[i], [&](std::byte& b, std::uint64_t offset) { b = pages[i][offset]; });
       }
       REQUIRE(mover_of(cache.view)->scatter(moves).has_value());
       // Guards, padding and the other blocks are poison in both.
       CHECK(cache.tensors == expected.tensors);
       CHECK(pages == pages_before);
-    }
-  }
-}
-
-TEST_CASE("Every number of tokens can be skipped", "[gpu]") {
-  const kv_geometry g{2, 2, 3, 8, 2, 8};
-  for (const auto& layout : layouts()) {
-    for (std::uint32_t skip = 0; skip <= g.block_tokens; ++skip) {
-      INFO(layout.name << ", skip " << skip);
-      model_cache cache(g, 2, layout.order, layout.padding);
-      std::mt19937_64 random(skip);
-      auto page = random_bytes(g.page_bytes(), random);
-      block_move move{1, page.data(), page.size(), skip};
-      REQUIRE(mover_of(cache.view)->scatter({&move, 1}).has_value());
-      std::size_t wrong = 0;
-      cache.for_each_byte(1, [&](std::byte& b, std::uint64_t offset, std::uint32_t token) {
-        wrong += b != (token < skip ? poison : page[offset]) ? 1 : 0;
-      });
-      CHECK(wrong == 0);
     }
   }
 }
@@ -227,15 +202,15 @@ TEST_CASE("Engines of different layouts exchange pages", "[gpu]") {
       INFO(from_layout.name << " to " << to_layout.name);
       model_cache from(g, 5, from_layout.order, from_layout.padding);
       model_cache to(g, 6, to_layout.order, to_layout.padding);
-      from.for_each_byte(3, [&](std::byte& b, std::uint64_t, std::uint32_t) { b = static_cast<std::byte>(random()); });
+      from.for_each_byte(3, [&](std::byte& b, std::uint64_t) { b = static_cast<std::byte>(random()); });
       bytes page(g.page_bytes());
-      block_move out{3, page.data(), page.size(), 0};
-      block_move in{5, page.data(), page.size(), 0};
+      block_move out{3, page.data(), page.size()};
+      block_move in{5, page.data(), page.size()};
       REQUIRE(mover_of(from.view)->gather({&out, 1}).has_value());
       REQUIRE(mover_of(to.view)->scatter({&in, 1}).has_value());
       std::size_t wrong = 0;
-      from.for_each_byte(3, [&](std::byte& b, std::uint64_t offset, std::uint32_t) { wrong += b != page[offset]; });
-      to.for_each_byte(5, [&](std::byte& b, std::uint64_t offset, std::uint32_t) { wrong += b != page[offset]; });
+      from.for_each_byte(3, [&](std::byte& b, std::uint64_t offset) { wrong += b != page[offset]; });
+      to.for_each_byte(5, [&](std::byte& b, std::uint64_t offset) { wrong += b != page[offset]; });
       CHECK(wrong == 0);
     }
   }
@@ -275,7 +250,7 @@ TEST_CASE("Layers of one cross-layer tensor are moved rightly, adjacent or not",
     view.layers.push_back({memory.data() + layer * (layer_part + gap), memory.size() - layer * (layer_part + gap),
                            block_stride, layer_part / 2, 16, 64});
   bytes page(g.page_bytes());
-  block_move move{4, page.data(), page.size(), 0};
+  block_move move{4, page.data(), page.size()};
   const auto mover = mover_of(view);
   REQUIRE(mover->gather({&move, 1}).has_value());
   for (std::uint64_t layer = 0; layer < g.layers; ++layer)
@@ -287,7 +262,7 @@ TEST_CASE("Layers of one cross-layer tensor are moved rightly, adjacent or not",
   for (std::uint64_t layer = 0; layer < g.layers; ++layer)
     std::copy_n(other.begin() + static_cast<std::ptrdiff_t>(layer * layer_part), layer_part,
                 expected.begin() + static_cast<std::ptrdiff_t>(block_stride + layer * (layer_part + gap)));
-  block_move back{1, other.data(), other.size(), 0};
+  block_move back{1, other.data(), other.size()};
   REQUIRE(mover->scatter({&back, 1}).has_value());
   CHECK(memory == expected);
 }
@@ -302,7 +277,7 @@ TEST_CASE("Layers that touch in block 0 only are not taken for one piece", "[gpu
   view.layers.push_back({memory.data(), 5 * piece, 2 * piece, piece / 2, 16, 64});
   view.layers.push_back({memory.data() + piece, 9 * piece, 4 * piece, piece / 2, 16, 64});
   bytes page(g.page_bytes());
-  block_move move{2, page.data(), page.size(), 0};
+  block_move move{2, page.data(), page.size()};
   REQUIRE(mover_of(view)->gather({&move, 1}).has_value());
   const auto at = [&](std::uint64_t n) { return memory.begin() + static_cast<std::ptrdiff_t>(n * piece); };
   const auto half = page.begin() + static_cast<std::ptrdiff_t>(piece);
@@ -334,9 +309,6 @@ TEST_CASE("A bad entry anywhere in the list is refused before anything moves", "
   SECTION("no page") {
     bad.page = nullptr;
   }
-  SECTION("more tokens to skip than there are") {
-    bad.skip_tokens = g.block_tokens + 1;
-  }
   const auto scattered = mover->scatter(moves);
   REQUIRE(!scattered.has_value());
   CHECK(scattered.error().code == expected);
@@ -348,14 +320,10 @@ TEST_CASE("A bad entry anywhere in the list is refused before anything moves", "
   CHECK(pages == pages_before);
 }
 
-TEST_CASE("Gather refuses to skip tokens; an empty list is fine; a bad view makes no mover", "[gpu]") {
+TEST_CASE("An empty list is fine; a bad view makes no mover", "[gpu]") {
   const kv_geometry g{1, 2, 2, 8, 2, 4};
   model_cache cache(g, 4, layouts()[0].order, 0);
   const auto mover = mover_of(cache.view);
-  bytes page(g.page_bytes(), std::byte{1});
-  block_move move{0, page.data(), page.size(), 1};
-  CHECK(mover->gather({&move, 1}).error().code == errc::invalid_argument);
-  CHECK(page == bytes(g.page_bytes(), std::byte{1}));
   CHECK(mover->gather({}).has_value());
   CHECK(mover->scatter({}).has_value());
   cache.view.layers[0].bytes -= 1;
@@ -369,7 +337,7 @@ TEST_CASE("The last entry wins where one block is scattered twice", "[gpu]") {
   auto moves = moves_of({3, 3}, pages);
   REQUIRE(mover_of(cache.view)->scatter(moves).has_value());
   std::size_t wrong = 0;
-  cache.for_each_byte(3, [&](std::byte& b, std::uint64_t, std::uint32_t) { wrong += b != std::byte{2}; });
+  cache.for_each_byte(3, [&](std::byte& b, std::uint64_t) { wrong += b != std::byte{2}; });
   CHECK(wrong == 0);
 }
 
@@ -387,8 +355,8 @@ TEST_CASE("Offsets beyond 4 GiB inside one layer are exact", "[gpu]") {
   std::mt19937_64 random(1);
   auto page = random_bytes(g.page_bytes(), random);
   bytes back(page.size());
-  block_move in{blocks - 1, page.data(), page.size(), 0};
-  block_move out{blocks - 1, back.data(), back.size(), 0};
+  block_move in{blocks - 1, page.data(), page.size()};
+  block_move out{blocks - 1, back.data(), back.size()};
   REQUIRE(mover->scatter({&in, 1}).has_value());
   REQUIRE(mover->gather({&out, 1}).has_value());
   CHECK(back == page);

@@ -66,7 +66,7 @@ struct model_cache {
       std::generate(tensor.begin(), tensor.end(), [&] { return static_cast<std::byte>(random()); });
   }
 
-  /// Calls visit(byte of the cache or null, offset in the page, token of the page) for every byte of a page.
+  /// Calls visit(byte of the cache or null, offset in the page) for every byte of a page.
   template <class Visit>
   void for_each_byte(std::vector<bytes>& from, const std::vector<std::uint32_t>& blocks, Visit visit) const {
     std::uint64_t offset = 0;
@@ -79,7 +79,7 @@ struct model_cache {
             const auto at = guard + block * stride[block_axis] + part * stride[part_axis] +
                             token % tokens() * stride[token_axis] + head * stride[head_axis];
             for (std::uint64_t i = 0; i < shapes[layer].content_bytes(); ++i, ++offset)
-              visit(block == null_block ? nullptr : &from[layer].at(at + i), offset, token);
+              visit(block == null_block ? nullptr : &from[layer].at(at + i), offset);
           }
     REQUIRE(offset == view.geometry.page_bytes());
   }
@@ -88,7 +88,7 @@ struct model_cache {
   bytes page_of(const std::vector<std::uint32_t>& blocks) {
     bytes out(view.geometry.page_bytes());
     for_each_byte(tensors, blocks,
-                  [&](const std::byte* b, std::uint64_t offset, std::uint32_t) { out[offset] = b ? *b : std::byte{}; });
+                  [&](const std::byte* b, std::uint64_t offset) { out[offset] = b ? *b : std::byte{}; });
     return out;
   }
 
@@ -207,7 +207,7 @@ TEST_CASE("A page has all layers in their shapes, tokens of all its blocks, and 
   });
 }
 
-TEST_CASE("A scatter writes what there is a block for, from the first token on that it was asked for", "[gpu]") {
+TEST_CASE("A scatter writes what there is a block for", "[gpu]") {
   const auto seed = GENERATE(range(1U, 4U));
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -220,10 +220,8 @@ TEST_CASE("A scatter writes what there is a block for, from the first token on t
       std::generate(page.begin(), page.end(), [&] { return static_cast<std::byte>(random()); });
       if (i % 2 == 0)
         move.checksum = io::checksum_of(page);
-      if (i % 3 != 0)
-        move.skip_tokens = static_cast<std::uint32_t>(random() % (cache.view.geometry.block_tokens + 1));
-      cache.for_each_byte(expected, list.blocks[i], [&](std::byte* b, std::uint64_t offset, std::uint32_t token) {
-        if (b != nullptr && token >= move.skip_tokens)
+      cache.for_each_byte(expected, list.blocks[i], [&](std::byte* b, std::uint64_t offset) {
+        if (b != nullptr)
           *b = page[offset];
       });
     }
@@ -234,27 +232,6 @@ TEST_CASE("A scatter writes what there is a block for, from the first token on t
     for (const auto& move : list.moves)
       CHECK(move.verdict == errc::ok);
   });
-}
-
-TEST_CASE("Every number of tokens can be skipped, up to, at and beyond the borders of blocks", "[gpu]") {
-  std::mt19937_64 random(1);
-  for (const auto& layout : layouts)
-    for (const auto& model : models())
-      for (std::uint32_t skip = 0; skip <= model.geometry.block_tokens; ++skip) {
-        INFO(model.name << ", " << layout.name << ", skip " << skip);
-        model_cache cache(model.geometry, 2 * model.blocks_per_page, model.blocks_per_page, layout);
-        page_list list(cache, 1, random);
-        const auto page = list.page(0);
-        std::generate(page.begin(), page.end(), [&] { return static_cast<std::byte>(random()); });
-        auto expected = cache.tensors;
-        cache.for_each_byte(expected, list.blocks[0], [&](std::byte* b, std::uint64_t offset, std::uint32_t token) {
-          if (b != nullptr && token >= skip)
-            *b = page[offset];
-        });
-        list.moves[0].skip_tokens = skip;
-        REQUIRE(mover_of(cache.view)->scatter(list.moves).has_value());
-        CHECK(cache.tensors == expected);
-      }
 }
 
 TEST_CASE("A page that does not have its checksum is not written, and the others are", "[gpu]") {
@@ -268,8 +245,6 @@ TEST_CASE("A page that does not have its checksum is not written, and the others
       std::generate(page.begin(), page.end(), [&] { return static_cast<std::byte>(random()); });
       move.checksum = io::checksum_of(page);
       move.verdict = errc::internal;
-      // What is skipped or has no block is part of the page all the same.
-      move.skip_tokens = i == 3 ? cache.view.geometry.block_tokens : 0;
       if (i == 1)
         move.checksum->low ^= 1;
       if (i == 2)
@@ -277,7 +252,7 @@ TEST_CASE("A page that does not have its checksum is not written, and the others
       if (i >= 3 && i < 5)
         page[random() % page.size()] ^= std::byte{0x10};
       if (i == 0 || i == 5)
-        cache.for_each_byte(expected, list.blocks[i], [&](std::byte* b, std::uint64_t offset, std::uint32_t) {
+        cache.for_each_byte(expected, list.blocks[i], [&](std::byte* b, std::uint64_t offset) {
           if (b != nullptr)
             *b = page[offset];
         });
@@ -322,7 +297,7 @@ TEST_CASE("Blocks of a page are as many as there must be, and each is one that e
   bytes page(cache.view.geometry.page_bytes(), std::byte{1});
   const auto page_before = page;
   std::vector<std::uint32_t> further{1, 2, 3};
-  block_move move{0, page.data(), page.size(), 0, further};
+  block_move move{0, page.data(), page.size(), further};
   auto expected = errc::invalid_argument;
   SECTION("too few") {
     move.further_blocks = std::span(further).first(2);
@@ -337,9 +312,6 @@ TEST_CASE("Blocks of a page are as many as there must be, and each is one that e
   SECTION("one that is out of range") {
     further[GENERATE(0U, 1U, 2U)] = GENERATE(8U, 0x80000000U, 0xfffffffeU);
     expected = errc::out_of_range;
-  }
-  SECTION("more tokens to skip than the page has") {
-    move.skip_tokens = 9;
   }
   for (const bool scatters : {true, false}) {
     const auto refused = scatters ? mover->scatter({&move, 1}) : mover->gather({&move, 1});
@@ -356,7 +328,7 @@ TEST_CASE("A page without any block is zeroes, and is written nowhere", "[gpu]")
     const auto before = cache.tensors;
     const std::vector<std::uint32_t> none(cache.view.blocks_per_page, null_block);
     bytes page(cache.view.geometry.page_bytes(), poison);
-    block_move move{null_block, page.data(), page.size(), 0, std::span(none).subspan(1)};
+    block_move move{null_block, page.data(), page.size(), std::span(none).subspan(1)};
     REQUIRE(mover_of(cache.view)->gather({&move, 1}).has_value());
     CHECK(page == bytes(page.size()));
     CHECK(move.checksum == io::checksum_of(page));
@@ -367,14 +339,12 @@ TEST_CASE("A page without any block is zeroes, and is written nowhere", "[gpu]")
   });
 }
 
-TEST_CASE("A mover for host memory has nothing to do with a device's events", "[gpu]") {
+TEST_CASE("A mover for host memory has nothing to do with a device's event", "[gpu]") {
   model_cache cache({1, 2, 2, 8, 2, 8}, 4, 1, layouts[0]);
   const auto mover = mover_of(cache.view);
   int some = 0;
-  for (const auto& events : {device_events{&some, nullptr}, device_events{nullptr, &some}}) {
-    CHECK(mover->gather({}, events).error().code == errc::unsupported);
-    CHECK(mover->scatter({}, events).error().code == errc::unsupported);
-  }
+  CHECK(mover->gather({}, {&some}).error().code == errc::unsupported);
+  CHECK(mover->scatter({}, {&some}).error().code == errc::unsupported);
   bytes memory(4096);
   CHECK(mover->prepare(memory).has_value());
   mover->forget(memory);

@@ -41,8 +41,7 @@ TEST_CASE("load: locate with a lease, read, scatter, release", "[load_state]") {
   const auto scatter = s.one<load_scatter>();
   CHECK(scatter.order.segment == 9);
   for (std::uint32_t i = 0; i < 3; ++i)
-    CHECK(scatter.order.items[i] ==
-          copy_item{work.keys[i], {i, 7}, read.batch.items[i].buffer_offset, work.blocks[i], 0});
+    CHECK(scatter.order.items[i] == copy_item{work.keys[i], {i, 7}, read.batch.items[i].buffer_offset, work.blocks[i]});
   CHECK(s.take<task_finished>().empty());
   CHECK(s.take<load_release>().empty());
   CHECK(s.state.free_buffers() == 5);

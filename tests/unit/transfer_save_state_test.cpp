@@ -35,7 +35,6 @@ TEST_CASE("save: reserve, gather, write, commit, and only then saved", "[save_st
     CHECK(x.key == work.keys[i]);
     CHECK(x.block == work.blocks[i]);
     CHECK(x.where == slot_ref{i, 7});
-    CHECK(x.skip_tokens == 0);
     CHECK(x.buffer_offset >= 3 * test_slot_bytes);
     CHECK(x.buffer_offset < 11 * test_slot_bytes);
     CHECK(x.buffer_offset % test_slot_bytes == 0);

@@ -164,9 +164,8 @@ std::byte* device_memory::address(std::uint32_t layer, std::uint32_t block, std:
 }
 
 template <class Visit>
-void device_memory::for_each_piece(const window& block, std::uint32_t first_token, Visit visit) const {
+void device_memory::for_each_piece(const window& block, Visit visit) const {
   const auto tokens = view_.geometry.block_tokens;
-  first_token = std::min(first_token, tokens);
   std::uint64_t page_offset = 0;
   for (std::uint32_t layer = 0; layer < shapes_.size(); ++layer) {
     const auto& shape = shapes_[layer];
@@ -176,12 +175,11 @@ void device_memory::for_each_piece(const window& block, std::uint32_t first_toke
     for (std::uint32_t part = 0; part < shape.parts; ++part) {
       for (std::uint32_t head = 0; head < shape.heads; ++head, page_offset += tokens * content) {
         if (tokens_follow) {
-          if (!visit(std::span(block.address(layer, part, first_token, head), (tokens - first_token) * content),
-                     page_offset + first_token * content))
+          if (!visit(std::span(block.address(layer, part, 0, head), tokens * content), page_offset))
             return;
           continue;
         }
-        for (std::uint32_t token = first_token; token < tokens; ++token)
+        for (std::uint32_t token = 0; token < tokens; ++token)
           if (!visit(std::span(block.address(layer, part, token, head), content), page_offset + token * content))
             return;
       }
@@ -192,15 +190,14 @@ void device_memory::for_each_piece(const window& block, std::uint32_t first_toke
 void device_memory::fill(std::uint32_t block, const key_digest& key, rank_number rank) {
   const page_pattern pattern(key, rank);
   const window seen(*this, block);
-  for_each_piece(seen, 0, [&](std::span<std::byte> bytes, std::uint64_t page_offset) {
+  for_each_piece(seen, [&](std::span<std::byte> bytes, std::uint64_t page_offset) {
     pattern.fill(bytes, page_offset);
     return true;
   });
   note(seen.write(tensors_.gpu()));
 }
 
-std::optional<wrong_byte> device_memory::verify(std::uint32_t block, const key_digest& key, rank_number rank,
-                                                std::uint32_t skip_tokens) const {
+std::optional<wrong_byte> device_memory::verify(std::uint32_t block, const key_digest& key, rank_number rank) const {
   const page_pattern pattern(key, rank);
   const window seen(*this, block);
   if (const auto read = seen.read(); !read) {
@@ -208,7 +205,7 @@ std::optional<wrong_byte> device_memory::verify(std::uint32_t block, const key_d
     return wrong_byte{};
   }
   std::optional<wrong_byte> wrong;
-  for_each_piece(seen, skip_tokens, [&](std::span<const std::byte> bytes, std::uint64_t page_offset) {
+  for_each_piece(seen, [&](std::span<const std::byte> bytes, std::uint64_t page_offset) {
     if (const auto at = pattern.compare(bytes, page_offset)) {
       wrong = locate(*at);
       wrong->expected = pattern.at(*at);
@@ -221,7 +218,7 @@ std::optional<wrong_byte> device_memory::verify(std::uint32_t block, const key_d
 
 void device_memory::poison(std::uint32_t block) {
   const window seen(*this, block);
-  for_each_piece(seen, 0, [](std::span<std::byte> bytes, std::uint64_t) {
+  for_each_piece(seen, [](std::span<std::byte> bytes, std::uint64_t) {
     std::memset(bytes.data(), std::to_integer<int>(poison_byte), bytes.size());
     return true;
   });
@@ -233,7 +230,7 @@ bool device_memory::is_poisoned(std::uint32_t block) const {
   const auto read = seen.read();
   note(read);
   bool poisoned = read.has_value();
-  for_each_piece(seen, 0, [&](std::span<const std::byte> bytes, std::uint64_t) {
+  for_each_piece(seen, [&](std::span<const std::byte> bytes, std::uint64_t) {
     poisoned = poisoned && std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == poison_byte; });
     return poisoned;
   });

@@ -68,10 +68,8 @@ public:
   /// Writes what the page of (key, rank) holds, as a forward pass would.
   void fill(std::uint32_t block, const key_digest& key, rank_number rank);
 
-  /// The first byte, in the order of the page, that is not what (key, rank) must hold. The first `skip_tokens` tokens
-  /// are not looked at.
-  std::optional<wrong_byte> verify(std::uint32_t block, const key_digest& key, rank_number rank,
-                                   std::uint32_t skip_tokens = 0) const;
+  /// The first byte, in the order of the page, that is not what (key, rank) must hold.
+  std::optional<wrong_byte> verify(std::uint32_t block, const key_digest& key, rank_number rank) const;
 
   /// Overwrites the block, so that a load that moves nothing cannot pass.
   void poison(std::uint32_t block);
@@ -93,10 +91,9 @@ private:
   /// Memory of the host through which a block is seen: the block itself, or a copy of it.
   class window;
 
-  /// Calls visit(bytes, page offset) for the pieces of a block in page order, from `first_token` on in each part, until
-  /// it returns false.
+  /// Calls visit(bytes, page offset) for the pieces of a block in page order, until it returns false.
   template <class Visit>
-  void for_each_piece(const window& block, std::uint32_t first_token, Visit visit) const;
+  void for_each_piece(const window& block, Visit visit) const;
   void note(const result<void>& done) const;
 
   wrong_byte locate(std::uint64_t page_offset) const noexcept;

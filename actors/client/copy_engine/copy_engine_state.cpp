@@ -103,7 +103,6 @@ void copy_engine_state::add_move(work& job, const copy_order& order, std::size_t
   move.further_blocks = further_blocks(order, position);
   move.page = buffer(job, item).data() + io::page_header_bytes;
   move.page_bytes = page_bytes_;
-  move.skip_tokens = item.skip_tokens;
   // Sealing writes both anew.
   move.spare_before = io::page_header_bytes;
   move.spare_behind = slot_bytes_ - io::page_header_bytes - page_bytes_;

@@ -167,7 +167,7 @@ copy_order coordinator_core::make_copy_order(const task& t, std::span<const std:
   for (std::size_t i = 0; i < positions.size(); ++i) {
     const auto& p = t.pages[positions[i]];
     const auto blocks = std::span(t.blocks).subspan(positions[i] * each, each);
-    out.items.items.push_back(copy_item{p.key, p.where, buffers[i], blocks.front(), 0});
+    out.items.items.push_back(copy_item{p.key, p.where, buffers[i], blocks.front()});
     out.further_blocks.items.insert(out.further_blocks.items.end(), blocks.begin() + 1, blocks.end());
   }
   return out;
