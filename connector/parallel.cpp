@@ -54,18 +54,6 @@ std::uint32_t readers_per_page(const parallel_layout& layout) noexcept {
   return layout.tensor_parallel / different_per_stage(layout);
 }
 
-std::vector<std::uint32_t> readers_of(const parallel_layout& layout, rank_number rank) {
-  std::vector<std::uint32_t> readers;
-  if (rank >= kv_world_size(layout))
-    return readers;
-  const auto stage = rank / different_per_stage(layout);
-  const auto first = stage * layout.tensor_parallel + rank % different_per_stage(layout);
-  readers.reserve(readers_per_page(layout));
-  for (std::uint32_t i = 0; i < readers_per_page(layout); ++i)
-    readers.push_back(first + i * different_per_stage(layout));
-  return readers;
-}
-
 std::uint32_t scheduler_block_tokens(const parallel_layout& layout, std::uint32_t tensor_block_tokens) noexcept {
   const auto tokens = std::uint64_t{layout.context_parallel} * tensor_block_tokens;
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(tokens, std::numeric_limits<std::uint32_t>::max()));

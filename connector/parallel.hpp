@@ -52,10 +52,6 @@ std::uint32_t kv_writer_count(const parallel_layout& layout) noexcept;
 /// at least as many stages as tensor-parallel ranks.
 std::uint32_t readers_per_page(const parallel_layout& layout) noexcept;
 
-/// Workers that read the page of `rank`, in ascending order; the first one is its writer. Empty for a rank that does
-/// not exist.
-std::vector<std::uint32_t> readers_of(const parallel_layout& layout, rank_number rank);
-
 /// Tokens of a block as the scheduler counts them, given those that one worker's tensor holds: with context parallelism
 /// a block of the scheduler is spread over several workers. At most what fits in 32 bits.
 std::uint32_t scheduler_block_tokens(const parallel_layout& layout, std::uint32_t tensor_block_tokens) noexcept;

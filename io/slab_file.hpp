@@ -57,8 +57,6 @@ public:
   /// Valid as long as the slab is open.
   int descriptor() const noexcept { return descriptor_.get(); }
 
-  std::uint64_t offset_of(slot_number slot) const noexcept { return slot * spec_.slot_bytes; }
-
   /// `ok`, or `slab_damaged` when the file was deleted, truncated or grown since it was opened.
   errc health() const;
 

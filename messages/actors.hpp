@@ -95,7 +95,7 @@ using client_shard_actor =
 
 /// The allocator of one (namespace, rank).
 using allocator_actor =
-    caf::typed_actor<caf::replies_to<take_atom, ticket, std::uint32_t, duration>::with<take_reply>,
+    caf::typed_actor<caf::replies_to<take_atom, std::uint32_t, duration>::with<take_reply>,
                      caf::replies_to<publish_page_atom, slot_batch>::with<slot_results>,
                      caf::replies_to<abort_atom, slot_batch>::with<slot_results>,
                      caf::replies_to<release_atom, slot_batch>::with<slot_results>,

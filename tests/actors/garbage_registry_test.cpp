@@ -173,7 +173,7 @@ TEST_CASE("garbage: an allocator refuses slots that are not in the state they sh
     return out;
   };
   const auto take = [&](std::uint32_t count, duration wait) {
-    return w.ask(w.allocators[0], take_atom_v, w.ticket_of(1), count, wait).value<take_reply>().slots;
+    return w.ask(w.allocators[0], take_atom_v, count, wait).value<take_reply>().slots;
   };
   CHECK(take(0, duration::max()).empty());
   const auto held = take(2, duration::min());
@@ -219,7 +219,7 @@ TEST_CASE("garbage: an allocator whose shards are null, missing or unwilling let
   const auto slots = w.unbound_allocator();
   REQUIRE(w.ask(slots, bind_atom_v, peers).code() == errc::ok);
   const auto take = [&](std::uint32_t count) {
-    return w.ask(slots, take_atom_v, w.ticket_of(1), count, duration(std::chrono::hours(1)));
+    return w.ask(slots, take_atom_v, count, duration(std::chrono::hours(1)));
   };
   CHECK(take(6).value<take_reply>().slots.size() == 6);
   CHECK(take(5).value<take_reply>().slots.size() == 2);
@@ -335,7 +335,7 @@ TEST_CASE("garbage: an allocator keeps its count whatever it is asked", "[garbag
     for (int i = 0; i < 300; ++i) {
       switch (make.below(5)) {
       case 0:
-        asks.ask(to, take_atom_v, make.make<ticket>(), make.make<std::uint32_t>(), make.make<duration>());
+        asks.ask(to, take_atom_v, make.make<std::uint32_t>(), make.make<duration>());
         break;
       case 1:
         asks.ask(to, publish_page_atom_v, make.make<slot_batch>());
@@ -348,7 +348,7 @@ TEST_CASE("garbage: an allocator keeps its count whatever it is asked", "[garbag
         break;
       default: {
         // Slots that are really reserved or live.
-        const auto got = w.ask(to, take_atom_v, w.ticket_of(1), std::uint32_t{1}, duration::zero());
+        const auto got = w.ask(to, take_atom_v, std::uint32_t{1}, duration::zero());
         if (got.came)
           asks.ask(to, publish_page_atom_v, slot_batch{got.value<take_reply>().slots});
       }

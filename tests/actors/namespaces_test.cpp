@@ -158,7 +158,7 @@ TEST_CASE("namespaces: a shard takes no other allocator for a rank, and no other
   CHECK(w.ask(w.shards[0], bind_atom_v, peers).code() == errc::exists);
   CHECK(w.ask(w.allocators[0], bind_atom_v, peers).code() == errc::exists);
   w.ask(w.shards[0], reserve_request{w.space_id, 0, w.ticket_of(1), std::chrono::seconds(5), w.keys_of(0, 2), {}});
-  CHECK(other.take<take_atom, ticket, std::uint32_t, duration>().empty());
+  CHECK(other.take<take_atom, std::uint32_t, duration>().empty());
   CHECK(w.slots().reserved == 2);
 }
 

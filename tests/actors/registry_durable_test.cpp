@@ -63,7 +63,7 @@ struct durable_world : sim {
     const reserve_request wanted{space.id(),          0, {7, n}, std::chrono::seconds(30), test_task(1, n).keys,
                                  packed<key_digest>{}};
     const auto number = begin(shard, wanted);
-    const auto asked = slots.take_one<take_atom, ticket, std::uint32_t, duration>();
+    const auto asked = slots.take_one<take_atom, std::uint32_t, duration>();
     slots.reply(asked, caf::make_message(take_reply{std::vector{slot_ref{slot, 5}}}));
     run();
     const auto granted = client().answer_to(number).value<reserve_reply>();

@@ -113,8 +113,8 @@ TEST_CASE("slot clients: requests for one page wait for the first, and get its s
   const auto first = w.begin(w.shards[0], w.allocation(0, 2, 1));
   const auto second = w.begin(w.shards[0], w.allocation(1, 2, 1));
   const auto third = w.begin(w.shards[0], w.allocation(1, 1, 1));
-  auto take = slots.take_one<take_atom, ticket, std::uint32_t, duration>();
-  CHECK(take.get<std::uint32_t>(2) == 2);
+  auto take = slots.take_one<take_atom, std::uint32_t, duration>();
+  CHECK(take.get<std::uint32_t>(1) == 2);
   CHECK_FALSE(w.client().answer_to(first).came);
   CHECK_FALSE(w.client().answer_to(second).came);
   slots.reply(take, caf::make_message(take_reply{std::vector<slot_ref>{{5, 9}, {6, 9}}}));
@@ -124,8 +124,8 @@ TEST_CASE("slot clients: requests for one page wait for the first, and get its s
   CHECK(w.client().answer_to(third).value<reserve_reply>().results[0] == one.results[1]);
   CHECK_FALSE(w.client().answer_to(second).came);
   // The second still wants a slot for its other key; its answer has both.
-  take = slots.take_one<take_atom, ticket, std::uint32_t, duration>();
-  CHECK(take.get<std::uint32_t>(2) == 1);
+  take = slots.take_one<take_atom, std::uint32_t, duration>();
+  CHECK(take.get<std::uint32_t>(1) == 1);
   SECTION("it comes") {
     slots.reply(take, caf::make_message(take_reply{std::vector<slot_ref>{{7, 9}}}));
     w.run();

@@ -200,8 +200,7 @@ TEST_CASE("registry and allocator: their end answers who waits", "[registry_acto
   registry_world w(2);
   w.store(1, 0, 2);
   const auto reserving = w.begin(w.shards[0], w.reservation(2, 100, 2));
-  const auto taking =
-      w.begin(w.allocators[0], take_atom_v, w.ticket_of(9), std::uint32_t{2}, duration(std::chrono::hours(1)));
+  const auto taking = w.begin(w.allocators[0], take_atom_v, std::uint32_t{2}, duration(std::chrono::hours(1)));
   SECTION("the registry") {
     w.end(w.shards[0]);
     CHECK(w.client().answer_to(reserving).code() == errc::shutting_down);
@@ -281,7 +280,7 @@ TEST_CASE("registry: other shards hear of children that are gone before an alloc
   const auto number = w.begin(shard, wanted);
   CHECK(others.take_one<children_request>().get<children_request>(0).changes.items ==
         std::vector{child_delta{parent, 1}});
-  others.reply(others.take_one<take_atom, ticket, std::uint32_t, duration>(),
+  others.reply(others.take_one<take_atom, std::uint32_t, duration>(),
                caf::make_message(take_reply{std::vector{slot_ref{3, 5}}}));
   w.run();
   const auto granted = w.client().answer_to(number).value<reserve_reply>();

@@ -70,7 +70,6 @@ TEST_CASE("Ranks of engines whose heads are split are their workers", "[connecto
   CHECK(kv_writer_count(layout) == 8);
   CHECK(readers_per_page(layout) == 1);
   CHECK(kv_ranks(layout) == std::vector<rank_number>{0, 1, 2, 3, 4, 5, 6, 7});
-  CHECK(readers_of(layout, 5) == std::vector<std::uint32_t>{5});
 }
 
 TEST_CASE("Readers of a page", "[connector]") {
@@ -88,8 +87,6 @@ TEST_CASE("Readers of a page", "[connector]") {
     CHECK(readers_per_page(layout) == 2);
     CHECK(inferred_readers(layout) == 1);
   }
-  CHECK(readers_of(mla(2, 2), 1) == std::vector<std::uint32_t>{2, 3});
-  CHECK(readers_of(mla(8, 2, 4), 5) == std::vector<std::uint32_t>{9, 13});
 }
 
 TEST_CASE("Every rank has one writer and its readers, in all layouts", "[connector]") {
@@ -118,14 +115,11 @@ TEST_CASE("Every rank has one writer and its readers, in all layouts", "[connect
       CHECK_FALSE(covered[rank]);
       covered[rank] = true;
       CHECK(same.size() == readers_per_page(layout));
-      CHECK(readers_of(layout, rank) == same);
       for (const auto worker : same) {
         CHECK(kv_rank(layout, worker) == rank);
         CHECK(is_kv_writer(layout, worker) == (worker == same.front()));
       }
     }
-    CHECK(readers_of(layout, kv_world_size(layout)).empty());
-    CHECK(readers_of(layout, std::numeric_limits<rank_number>::max()).empty());
   });
 }
 

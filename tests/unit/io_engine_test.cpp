@@ -85,7 +85,7 @@ TEST_CASE("pages come back from where they were written, many at a time", "[io][
     for (std::uint64_t slot = 0; slot < slots; ++slot)
       requests.push_back({.op = op,
                           .file = file,
-                          .file_offset = slab->offset_of(static_cast<slot_number>(slot)),
+                          .file_offset = slot * spec.slot_bytes,
                           .data = slot_memory(places[slot]).data(),
                           .length = spec.slot_bytes,
                           .buffer = buffer,

@@ -51,7 +51,6 @@ TEST_CASE("a new slab has its size, its disk space and its trailer", "[io][slab_
   REQUIRE(::fstat(slab->descriptor(), &status) == 0);
   CHECK(status.st_size == 10 * 3 * 4096 + 4096);
   CHECK(status.st_blocks * 512 >= status.st_size);
-  CHECK(slab->offset_of(3) == 3 * 3 * 4096);
   CHECK(slab->health() == errc::ok);
   CHECK(slab->damage().empty());
   CHECK((direct || !slab->direct()));

@@ -17,7 +17,8 @@ constexpr duration time_limit = std::chrono::seconds(3);
 constexpr duration hold = std::chrono::seconds(30);
 
 struct finder {
-  explicit finder(std::uint32_t shards = 1, std::uint32_t lookups_max = 8)
+  explicit finder(std::uint32_t shards = 1, std::uint32_t lookups_max = 8,
+                  duration lease_max = std::chrono::seconds(60))
       : state(lookups_max, time_limit), effects(state) {
     lookup_state::binding node;
     node.owner = 77;
@@ -25,7 +26,7 @@ struct finder {
     node.space = test_space;
     node.shard_count = shards;
     node.batch_keys_max = 512;
-    node.lease_max = std::chrono::seconds(60);
+    node.lease_max = lease_max;
     state.bind(node);
   }
 
@@ -290,10 +291,7 @@ TEST_CASE("lookup: the loss of the node ends lookups and forgets leases", "[look
 }
 
 TEST_CASE("lookup: a binding without limits on time does not overflow", "[lookup_state]") {
-  finder s;
-  auto node = s.state.current_binding();
-  node.lease_max = duration::max();
-  s.state.bind(node);
+  finder s(1, 8, duration::max());
   REQUIRE(s.state.start(find(1, duration::max()), t0));
   s.matched(s.one<lookup_match>(), 1);
   CHECK(s.one<lookup_finished>().answer->matched == 1);

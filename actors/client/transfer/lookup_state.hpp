@@ -54,7 +54,6 @@ public:
   std::size_t under_way() const noexcept { return lookups_.size(); }
   /// Leases held for callers, which have to be released.
   std::size_t held() const noexcept { return held_.size(); }
-  const binding& current_binding() const noexcept { return binding_; }
 
   void bind(const binding& node) { binding_ = node; }
   void unbind(errc status);

@@ -42,7 +42,7 @@ allocator::allocator(caf::actor_config& config, const allocator_options& options
 allocator::behavior_type allocator::make_behavior() {
   delayed_send(this, tick_interval, caf::tick_atom_v);
   return {
-      [this](take_atom, const ticket&, std::uint32_t count, duration wait) -> caf::result<take_reply> {
+      [this](take_atom, std::uint32_t count, duration wait) -> caf::result<take_reply> {
         const auto id = ++last_request_;
         auto promise = make_response_promise();
         waiting_.emplace(id, promise);

@@ -138,15 +138,6 @@ void allocator_state::take(std::uint64_t request, std::uint32_t count, timestamp
   tick(now);
 }
 
-bool allocator_state::forget(std::uint64_t request) {
-  const auto found = std::find_if(parked_.begin(), parked_.end(), [&](const auto& p) { return p.request == request; });
-  if (found == parked_.end())
-    return false;
-  parked_.erase(found);
-  settle();
-  return true;
-}
-
 void allocator_state::settle() {
   if (restoring_)
     return;

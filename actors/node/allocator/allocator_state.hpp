@@ -86,13 +86,10 @@ public:
   /// their pages are to be dropped.
   std::vector<slot_ref> restored();
 
-  /// Asks for `count` slots; the answer comes through the outbox, exactly once unless `forget` comes first. At once if
+  /// Asks for `count` slots; the answer comes through the outbox, exactly once. At once if
   /// there are enough and nobody waits. Else the request waits its turn, until its deadline, or until neither eviction
   /// nor quarantine can bring more in time. More slots than exist are never waited for.
   void take(std::uint64_t request, std::uint32_t count, timestamp deadline, timestamp now);
-
-  /// Whoever asked is gone. False if the request does not wait (any more).
-  bool forget(std::uint64_t request);
 
   /// One code per slot: ok; out_of_range; stale if the slot is not in the state that the call begins from, or has
   /// another generation. What is not ok changes nothing and is counted in `allocator_stats::refused`.

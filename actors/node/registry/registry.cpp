@@ -38,15 +38,6 @@ constexpr std::size_t max_waiting_for_store = 1U << 16U;
 /// wait for an answer are patient.
 constexpr auto slow_write = std::chrono::seconds(2);
 
-const ticket& ticket_of(const reserve_request& x) {
-  return x.ticket;
-}
-
-/// Nobody's.
-ticket ticket_of(const allocate_request&) {
-  return {};
-}
-
 std::chrono::sys_seconds today() {
   return std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
 }
@@ -130,7 +121,7 @@ void registry::go_on(const Request& wanted, result<reserve_plan> plan, caf::resp
     }
   plans_[plan->plan].push_back(std::move(promise));
   if (plan->what == reserve_plan::kind::needs_slots)
-    take_slots(plan->plan, wanted.space, wanted.rank, ticket_of(wanted), plan->slots_needed);
+    take_slots(plan->plan, wanted.space, wanted.rank, plan->slots_needed);
 }
 
 registry::behavior_type registry::make_behavior() {
@@ -276,8 +267,7 @@ caf::result<void> registry::bind(const registry_peers& peers) {
   return caf::unit;
 }
 
-void registry::take_slots(plan_id plan, const namespace_id& space, rank_number rank, const ticket& name,
-                          std::uint32_t count) {
+void registry::take_slots(plan_id plan, const namespace_id& space, rank_number rank, std::uint32_t count) {
   const auto* slots = allocators_.find(space, rank);
   if (slots == nullptr) {
     granted(plan, {});
@@ -285,7 +275,7 @@ void registry::take_slots(plan_id plan, const namespace_id& space, rank_number r
   }
   // Answered within `take_time` or a little more. Not given up before: slots in an answer that nobody takes would be
   // lost for good.
-  request(*slots, caf::infinite, take_atom_v, name, count, duration(take_time))
+  request(*slots, caf::infinite, take_atom_v, count, duration(take_time))
       .then([this, plan](const take_reply& reply) { granted(plan, reply.slots.items); },
             [this, plan](const caf::error& e) {
               log::get("registry")->warn("no slots from an allocator: {}", to_string(from_caf(e)));

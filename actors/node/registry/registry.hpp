@@ -41,7 +41,7 @@ private:
   template <class Request>
   void go_on(const Request& wanted, result<reserve_plan> plan, caf::response_promise promise, int waits);
   /// Asks the allocator for slots; `granted` follows in any case.
-  void take_slots(plan_id plan, const namespace_id& space, rank_number rank, const ticket& name, std::uint32_t count);
+  void take_slots(plan_id plan, const namespace_id& space, rank_number rank, std::uint32_t count);
   void granted(plan_id plan, const std::vector<slot_ref>& slots);
   caf::result<void> bind(const registry_peers& peers);
   result<void> add_rank(const add_rank_request& x);

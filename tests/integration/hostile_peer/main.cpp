@@ -101,7 +101,7 @@ public:
       say(x, drain_atom_v);
       say(x, remove_namespace_request{reply_.space_id, true});
       say(x, fence_atom_v, all);
-      say(x, take_atom_v, ticket{1, 1}, std::uint32_t{5000}, duration(std::chrono::hours(1)));
+      say(x, take_atom_v, std::uint32_t{5000}, duration(std::chrono::hours(1)));
       say(x, bind_atom_v, registry_peers{});
       say(x, owner_died_atom_v, reply_.owner);
       say(x, evict_request{reply_.space_id, 0, 5000});
