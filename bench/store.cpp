@@ -1,7 +1,6 @@
 // The metadata store: how many commits a second at each durability and number of batches under way, what a key takes
 // on disk, and how long it takes to read all of them at a start. One page per key, each with a parent.
 
-#include "store/memory_store.hpp"
 #include "store/rocksdb_store.hpp"
 
 #include <algorithm>
@@ -123,12 +122,10 @@ void commit(metadata_store& store, window& room, write_batch batch) {
 }
 
 const char* name_of(durability level) {
-  return level == durability::none ? "none" : level == durability::relaxed ? "relaxed" : "strict";
+  return level == durability::relaxed ? "relaxed" : "strict";
 }
 
 std::unique_ptr<metadata_store> make_store(durability level, const fs::path& directory) {
-  if (level == durability::none)
-    return std::make_unique<memory_store>();
   rocksdb_store_options options;
   options.directory = directory;
   options.level = level;
@@ -171,7 +168,7 @@ void measure_commits(const settings& s, durability level, unsigned depth, std::u
 void print_commits(const settings& s) {
   std::printf("Commits, %.1f s each\n\n%-9s %7s %8s %7s %12s %12s %9s %9s %10s\n", s.seconds, "", "under way",
               "records", "erases", "commits/s", "records/s", "per group", "syncs/s", "us/sync");
-  for (const auto level : {durability::none, durability::relaxed, durability::strict})
+  for (const auto level : {durability::relaxed, durability::strict})
     for (const auto& [records, erase] : {std::pair(1ULL, false), std::pair(64ULL, false), std::pair(64ULL, true)})
       for (const unsigned depth : {1U, 8U, 64U})
         measure_commits(s, level, depth, records, erase);

@@ -6,7 +6,6 @@
 #include "store/write_batch.hpp"
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
@@ -15,8 +14,6 @@ namespace troupe::store {
 
 /// When a batch is answered, and so what a crash can take back.
 enum class durability : std::uint8_t {
-  /// At once; nothing is kept.
-  none,
   /// Once it is in the log file, which the end of the process cannot take back. The log is synced once per
   /// `sync_interval`: a loss of power takes back at most that much, and always the newest. Batches that ask for a sync,
   /// as all do that erase pages, are answered as with `strict`.
@@ -103,14 +100,8 @@ public:
   /// error; corrupt names the record. `threads` share the pages.
   virtual result<load_summary> load(load_visitor& visitor, unsigned threads = 1) = 0;
 
-  /// Makes a directory that can be opened as a store and holds everything that was answered before the call. Shares
-  /// disk space with this store where the file system allows. A backup, not a twin: it has the same identity.
-  /// exists if there is something of that name.
-  virtual result<void> checkpoint(const std::filesystem::path& directory) = 0;
-
   /// Takes no more batches, answers all it has, writes out what is in memory. The first failure of the store, if there
-  /// was one. Closing again gives the same answer. Waits; not to be called by a callback, or during `load` or
-  /// `checkpoint`.
+  /// was one. Closing again gives the same answer. Waits; not to be called by a callback, or during `load`.
   virtual result<void> close() = 0;
 
   virtual store_stats stats() const = 0;

@@ -6,7 +6,6 @@
 #include "store/store_directory.hpp"
 
 #include <rocksdb/db.h>
-#include <rocksdb/utilities/checkpoint.h>
 
 #include <algorithm>
 #include <atomic>
@@ -56,8 +55,6 @@ tl::unexpected<error> failed(const rocksdb::Status& status, const std::string& w
 }
 
 result<void> check(const rocksdb_store_options& options) {
-  if (options.level == durability::none)
-    return fail(errc::invalid_argument, "a store that keeps nothing needs no directory; use a memory_store");
   if (options.max_queued_batches == 0 || options.max_queued_bytes == 0)
     return fail(errc::invalid_argument, "a metadata store that may queue nothing can take nothing");
   if (options.sync_interval < duration::zero())
@@ -276,23 +273,6 @@ public:
     return scan(*db_, visitor).run(threads);
   }
 
-  result<void> checkpoint(const std::filesystem::path& directory) {
-    if (!db_)
-      return closed();
-    std::error_code code;
-    const auto full = std::filesystem::absolute(directory, code).lexically_normal();
-    if (std::filesystem::exists(full, code))
-      return fail(errc::exists, "'" + full.string() + "' exists; a checkpoint makes a directory of its own");
-    rocksdb::Checkpoint* made = nullptr;
-    auto status = rocksdb::Checkpoint::Create(db_.get(), &made);
-    const std::unique_ptr<rocksdb::Checkpoint> maker(made);
-    if (status.ok())
-      status = maker->CreateCheckpoint(full.string());
-    if (!status.ok())
-      return failed(status, "cannot make a checkpoint of the metadata store in '" + full.string() + "'");
-    return store_directory::mark(full);
-  }
-
   result<void> close() {
     const std::lock_guard guard(close_mutex_);
     if (!db_)
@@ -384,10 +364,6 @@ result<void> rocksdb_store::commit(write_batch&& batch, commit_callback done) {
 
 result<load_summary> rocksdb_store::load(load_visitor& visitor, unsigned threads) {
   return database_->load(visitor, threads);
-}
-
-result<void> rocksdb_store::checkpoint(const std::filesystem::path& directory) {
-  return database_->checkpoint(directory);
 }
 
 result<void> rocksdb_store::close() {

@@ -40,7 +40,6 @@ public:
   const node_identity& identity() const noexcept override;
   result<void> commit(write_batch&& batch, commit_callback done) override;
   result<load_summary> load(load_visitor& visitor, unsigned threads = 1) override;
-  result<void> checkpoint(const std::filesystem::path& directory) override;
   result<void> close() override;
   store_stats stats() const override;
 

@@ -155,11 +155,4 @@ result<store_directory> store_directory::open(const fs::path& path) {
   return store_directory(full, marker.release());
 }
 
-result<void> store_directory::mark(const fs::path& path) {
-  const unique_descriptor marker(::open((path / marker_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (marker.get() < 0)
-    return failed(errno, "cannot make " + quoted(path / marker_name));
-  return write_marker(marker.get(), path);
-}
-
 } // namespace troupe::store

@@ -15,9 +15,6 @@ public:
   /// no_space.
   static result<store_directory> open(const std::filesystem::path& path);
 
-  /// Marks a directory, which a copy of a store was just made in, as ours.
-  static result<void> mark(const std::filesystem::path& path);
-
   store_directory(store_directory&& other) noexcept;
   store_directory& operator=(store_directory&&) = delete;
   /// Gives the lock back.

@@ -20,7 +20,6 @@ public:
     return {};
   }
   result<store::load_summary> load(store::load_visitor&, unsigned) override { return store::load_summary{}; }
-  result<void> checkpoint(const std::filesystem::path&) override { return {}; }
   result<void> close() override { return {}; }
   store::store_stats stats() const override { return {}; }
 

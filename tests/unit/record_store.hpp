@@ -82,7 +82,6 @@ public:
     return store::load_summary{now.spaces().size(), now.ranks().size(), pages.size()};
   }
 
-  result<void> checkpoint(const std::filesystem::path&) override { return {}; }
   result<void> close() override { return {}; }
   store::store_stats stats() const override { return {}; }
 

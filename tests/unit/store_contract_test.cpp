@@ -1,4 +1,3 @@
-#include "store/memory_store.hpp"
 #include "store/rocksdb_store.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store_support.hpp"
@@ -10,27 +9,17 @@
 #include <thread>
 #include <vector>
 
-// What every store promises to who commits, whether it keeps anything or not.
+// What a store promises to who commits, whenever it answers.
 
 using namespace troupe;
 using namespace troupe::store;
 using namespace troupe::test;
 
-namespace {
-
-std::unique_ptr<metadata_store> make(durability level, const scratch_directory& directory) {
-  if (level == durability::none)
-    return std::make_unique<memory_store>();
-  return open_store(options_for(directory.path(), level));
-}
-
-} // namespace
-
 TEST_CASE("any store answers each batch once, in order", "[store][contract]") {
-  const auto level = GENERATE(durability::none, durability::relaxed, durability::strict);
+  const auto level = GENERATE(durability::relaxed, durability::strict);
   scratch_directory directory;
   answer_log answers;
-  const auto store = make(level, directory);
+  const auto store = open_store(options_for(directory.path(), level));
   std::uint64_t bytes = 0;
   for (std::uint64_t n = 0; n < 50; ++n) {
     write_batch batch;
@@ -56,10 +45,10 @@ TEST_CASE("any store answers each batch once, in order", "[store][contract]") {
 }
 
 TEST_CASE("any store takes a batch over when it accepts it", "[store][contract]") {
-  const auto level = GENERATE(durability::none, durability::relaxed, durability::strict);
+  const auto level = GENERATE(durability::relaxed, durability::strict);
   scratch_directory directory;
   answer_log answers;
-  const auto store = make(level, directory);
+  const auto store = open_store(options_for(directory.path(), level));
   write_batch batch;
   batch.erase_page(space_number(1), key_number(1), 0);
   REQUIRE(store->commit(std::move(batch), answers.expect(1)));
@@ -70,10 +59,10 @@ TEST_CASE("any store takes a batch over when it accepts it", "[store][contract]"
 }
 
 TEST_CASE("any store that is closed takes nothing and says so", "[store][contract]") {
-  const auto level = GENERATE(durability::none, durability::relaxed, durability::strict);
+  const auto level = GENERATE(durability::relaxed, durability::strict);
   scratch_directory directory;
   answer_log answers;
-  const auto store = make(level, directory);
+  const auto store = open_store(options_for(directory.path(), level));
   REQUIRE(store->close());
   REQUIRE(store->close());
   write_batch batch;
@@ -89,12 +78,12 @@ TEST_CASE("any store that is closed takes nothing and says so", "[store][contrac
 }
 
 TEST_CASE("any store can be used by many threads", "[store][contract]") {
-  const auto level = GENERATE(durability::none, durability::relaxed, durability::strict);
+  const auto level = GENERATE(durability::relaxed, durability::strict);
   scratch_directory directory;
   constexpr std::uint64_t threads = 4;
   constexpr std::uint64_t batches = 100;
   std::array<answer_log, threads> answers;
-  const auto store = make(level, directory);
+  const auto store = open_store(options_for(directory.path(), level));
   std::vector<std::thread> workers;
   for (std::uint64_t t = 0; t < threads; ++t)
     workers.emplace_back([&, t] {
@@ -119,22 +108,9 @@ TEST_CASE("any store can be used by many threads", "[store][contract]") {
 }
 
 TEST_CASE("any store has an identity with a secret", "[store][contract]") {
-  const auto level = GENERATE(durability::none, durability::relaxed, durability::strict);
+  const auto level = GENERATE(durability::relaxed, durability::strict);
   scratch_directory directory;
-  const auto store = make(level, directory);
+  const auto store = open_store(options_for(directory.path(), level));
   CHECK(store->identity().run == 1);
   CHECK(store->identity().secret != node_identity{}.secret);
-}
-
-TEST_CASE("a store in memory keeps nothing", "[store][contract]") {
-  memory_store store;
-  write_batch batch;
-  batch.put(sample_namespace(1));
-  REQUIRE(commit_now(store, std::move(batch)));
-  loaded found;
-  const auto read = store.load(found);
-  REQUIRE(read.has_value());
-  CHECK(read->namespaces == 0);
-  CHECK(found.spaces.empty());
-  CHECK(store.checkpoint("/nowhere").error().code == errc::unsupported);
 }

@@ -362,9 +362,6 @@ TEST_CASE("data without the name of its manifest is kept and refused", "[store][
 TEST_CASE("options that make no sense are refused", "[store][rocksdb]") {
   scratch_directory directory;
   auto options = options_for(directory.path());
-  options.level = durability::none;
-  CHECK(error_of_open(options).code == errc::invalid_argument);
-  options = options_for(directory.path());
   options.max_queued_batches = 0;
   CHECK(error_of_open(options).code == errc::invalid_argument);
   options = options_for(directory.path());
@@ -373,30 +370,6 @@ TEST_CASE("options that make no sense are refused", "[store][rocksdb]") {
   CHECK(error_of_open(options_for("")).code == errc::invalid_argument);
   write_file(directory / "file", "");
   CHECK(error_of_open(options_for(directory / "file")).code == errc::io_error);
-}
-
-TEST_CASE("a checkpoint is a store with what was answered before it", "[store][rocksdb]") {
-  scratch_directory directory;
-  const auto store = open_store(options_for(directory / "live", durability::relaxed));
-  for (std::uint64_t n = 0; n < 20; ++n) {
-    write_batch batch;
-    batch.put(page_number(n));
-    REQUIRE(commit_now(*store, std::move(batch)));
-    if (n == 9)
-      REQUIRE(store->checkpoint(directory / "copy"));
-  }
-  const auto again = store->checkpoint(directory / "copy");
-  REQUIRE_FALSE(again);
-  CHECK(again.error().code == errc::exists);
-  const auto copy = open_store(directory / "copy");
-  loaded found;
-  load_all(*copy, found);
-  CHECK(found.pages.size() == 10);
-  CHECK(copy->identity().secret == store->identity().secret);
-  CHECK(copy->identity().run == 2);
-  loaded live;
-  load_all(*store, live);
-  CHECK(live.pages.size() == 20);
 }
 
 TEST_CASE("closing in good order leaves nothing in the log", "[store][rocksdb]") {
@@ -408,8 +381,6 @@ TEST_CASE("closing in good order leaves nothing in the log", "[store][rocksdb]")
       batch.put(page_number(n));
     REQUIRE(commit_now(*store, std::move(batch)));
     REQUIRE(store->close());
-    loaded nothing;
-    CHECK(store->checkpoint(directory / "copy").error().code == errc::shutting_down);
   }
   for (const auto& entry : fs::directory_iterator(directory.path()))
     if (entry.path().extension() == ".log")
