@@ -50,6 +50,7 @@ void connector_stats::aggregate(const connector_stats& other) {
   saved_bytes += other.saved_bytes;
   loaded_bytes += other.loaded_bytes;
   skipped_pages += other.skipped_pages;
+  refused_pages += other.refused_pages;
   hit_tokens += other.hit_tokens;
   extend(queue_wait, other.queue_wait);
   extend(metadata_duration, other.metadata_duration);
@@ -75,6 +76,7 @@ std::vector<std::pair<std::string, double>> connector_stats::reduce() const {
   number("Saved bytes", saved_bytes);
   number("Loaded bytes", loaded_bytes);
   number("Skipped pages", skipped_pages);
+  number("Refused pages", refused_pages);
   number("Hit tokens", hit_tokens);
   times("queue wait", queue_wait);
   times("metadata duration", metadata_duration);
@@ -118,6 +120,11 @@ const std::vector<metric_description>& metric_descriptions() {
        "Pages that were not saved because the cache had them.",
        {},
        "skipped_pages"},
+      {"vllm:troupe_refused_pages",
+       kind::counter,
+       "Pages that were not saved because a slab of the node is damaged.",
+       {},
+       "refused_pages"},
       {"vllm:troupe_hit_tokens", kind::counter, "Tokens that were loaded.", {}, "hit_tokens"},
       {"vllm:troupe_queue_wait_seconds", kind::histogram, "How long saves and loads waited before they began.",
        transfer_buckets(), "queue_wait"},

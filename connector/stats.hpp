@@ -27,6 +27,8 @@ struct connector_stats {
   std::uint64_t loaded_bytes = 0;
   /// Pages that were in the cache already when they were to be saved.
   std::uint64_t skipped_pages = 0;
+  /// Pages that the node refused to store because a slab of it is damaged.
+  std::uint64_t refused_pages = 0;
   /// Tokens that were loaded.
   std::uint64_t hit_tokens = 0;
   /// Seconds that tasks waited before they were handed on, one per task.

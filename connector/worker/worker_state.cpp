@@ -210,6 +210,8 @@ void worker_state::end_save(const task& t, const result<transfer_result>& outcom
     const auto code = code_of(outcome, i);
     if (code == errc::ok || code == errc::exists)
       store->second.stored[t.first + i] = 1;
+    if (code == errc::slab_damaged)
+      ++stats_.refused_pages;
     // Another writer is at it: no failure, but no promise either.
     if (code == errc::exists || code == errc::busy)
       ++stats_.skipped_pages;

@@ -24,7 +24,7 @@ using samples = std::vector<double>;
 template <class Stats, class Visit>
 void for_each_member(Stats& stats, Visit visit) {
   auto& [save_duration, load_duration, num_failed_save, num_failed_load, num_transfer_task, saved_bytes, loaded_bytes,
-         skipped_pages, hit_tokens, queue_wait, metadata_duration, queue_depth] = stats;
+         skipped_pages, refused_pages, hit_tokens, queue_wait, metadata_duration, queue_depth] = stats;
   visit("save_duration", save_duration);
   visit("load_duration", load_duration);
   visit("num_failed_save", num_failed_save);
@@ -33,6 +33,7 @@ void for_each_member(Stats& stats, Visit visit) {
   visit("saved_bytes", saved_bytes);
   visit("loaded_bytes", loaded_bytes);
   visit("skipped_pages", skipped_pages);
+  visit("refused_pages", refused_pages);
   visit("hit_tokens", hit_tokens);
   visit("queue_wait", queue_wait);
   visit("metadata_duration", metadata_duration);
@@ -158,6 +159,7 @@ TEST_CASE("Names of reduced statistics, in their order", "[connector]") {
                      "Saved bytes",
                      "Loaded bytes",
                      "Skipped pages",
+                     "Refused pages",
                      "Hit tokens",
                      "Avg queue wait (ms)",
                      "P90 queue wait (ms)",

@@ -141,6 +141,16 @@ TEST_CASE("a load and a store on their way through a worker", "[connector]") {
   CHECK(desk.state.take_stats().is_empty());
 }
 
+TEST_CASE("pages that a damaged slab keeps from being saved are counted", "[connector]") {
+  worker_desk desk;
+  desk.step({.loads = {}, .stores = {make_store(1, 8, "b", 3, 20)}, .preempted = {}, .finished = {}});
+  desk.end(desk.saves.at(0), {errc::slab_damaged, errc::ok, errc::slab_damaged});
+  const auto stats = desk.state.take_stats();
+  CHECK(stats.refused_pages == 2);
+  CHECK(stats.num_failed_save == 1);
+  CHECK(stats.skipped_pages == 0);
+}
+
 TEST_CASE("C-1 a failed load is named with its blocks, in the same pass as its request", "[connector][hazards]") {
   worker_desk desk;
   desk.step(
