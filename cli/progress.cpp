@@ -4,7 +4,6 @@
 
 #include <iostream>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 namespace troupe::cli {
@@ -76,15 +75,6 @@ void progress_display::clear() {
   if (drawn_)
     std::cerr << "\r\x1b[K" << std::flush;
   drawn_ = false;
-}
-
-double processor_seconds() {
-  rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& x) {
-    return static_cast<double>(x.tv_sec) + static_cast<double>(x.tv_usec) / 1e6;
-  };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
 } // namespace troupe::cli

@@ -42,7 +42,4 @@ private:
   timestamp shown_ = std::chrono::steady_clock::now();
 };
 
-/// What this process has used of processors, in seconds.
-double processor_seconds();
-
 } // namespace troupe::cli

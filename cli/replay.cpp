@@ -1,20 +1,19 @@
 #include "actors/client/node_client.hpp"
 #include "actors/node/supervisor/node_doors.hpp"
 #include "actors/node/supervisor/node_start.hpp"
-#include "actors/support/actor_support.hpp"
+#include "actors/node/supervisor/rank_parts.hpp"
 #include "actors/support/system_config.hpp"
 #include "base/log.hpp"
 #include "cli/interruption.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
 #include "cli/progress.hpp"
-#include "cli/replay_engine.hpp"
-#include "cli/replay_node.hpp"
-#include "cli/replay_worker.hpp"
 #include "cli/wait_notice.hpp"
 #include "workload/replay/text_table.hpp"
+#include "workload/runner/direct_run.hpp"
+#include "workload/runner/engine_run.hpp"
+#include "workload/runner/own_node.hpp"
 
-#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <sys/stat.h>
@@ -23,148 +22,50 @@ namespace troupe::cli {
 
 namespace {
 
-/// Blocks of the longest request, per request under way.
-std::size_t longest_request(const replay::trace& trace) {
-  std::size_t out = 0;
-  for (const auto& x : trace.requests)
-    out = std::max(out, x.hash_ids.size());
-  return out;
-}
+/// Shows on the terminal how far a run is, and ends it when the user interrupts.
+class watcher final : public replay::run_observer {
+public:
+  watcher(progress_display& display, interruption& signals) : display_(display), signals_(signals) {}
 
-/// Device memory for all workers: where that is the host's, it has to fit into half of it.
-result<void> make_devices(replay_job& job, const namespace_spec& space, std::size_t blocks, std::optional<int> gpu) {
-  const auto bytes = space.geometry.page_bytes() * blocks * space.world_size;
-  if (auto room = gpu ? result<void>{} : check_memory(bytes, "the requests under way", "--concurrency or --page-bytes");
-      !room)
-    return room;
-  for (rank_number rank = 0; rank < space.world_size; ++rank) {
-    auto device =
-        replay::device_memory::create(space.geometry, static_cast<std::uint32_t>(std::max<std::size_t>(blocks, 1)),
-                                      {.layout = kv_layout::split, .seed = 1 + rank, .gpu = gpu});
-    if (!device)
-      return tl::unexpected<error>(device.error());
-    job.devices.push_back(std::make_unique<replay::device_memory>(std::move(*device)));
+  void preparing(std::string_view what) override { display_.step(what); }
+  void begins() override {
+    display_.clear();
+    signals_.is_looked_for();
   }
-  return {};
-}
+  std::chrono::milliseconds interval() const override { return display_.interval(); }
+  void progress(const replay::replay_progress& x, bool last) override { display_.update(x, last); }
+  bool wants_end() override { return signals_.caught() != 0; }
 
-/// Serves each rank's device memory, waits until all is bound to the node, and tells the workers whom to ask.
-result<void> start_ranks(node_client& client, replay_job& job, std::optional<int> gpu, duration limit) {
-  for (rank_number rank = 0; rank < job.devices.size(); ++rank) {
-    auto memory = node_client::rank_memory::of(rank, job.devices[rank]->view(), gpu);
-    if (!memory)
-      return tl::unexpected<error>(memory.error());
-    client.add_rank(std::move(*memory));
-  }
-  if (auto bound = client.bind(limit); !bound)
-    return bound;
-  job.lookup = client.lookup();
-  job.link = client.tie();
-  for (std::size_t i = 0; i < job.devices.size(); ++i) {
-    job.load.push_back(client.load(i));
-    job.save.push_back(client.save(i));
-  }
-  return {};
-}
-
-/// Keys evicted on the node so far; 0 when it cannot be asked.
-std::uint64_t evicted_keys(caf::actor_system& system, const lookup_actor& lookup) {
-  std::uint64_t out = 0;
-  caf::scoped_actor self{system};
-  self->request(lookup, std::chrono::seconds(10), stats_atom_v)
-      .receive([&](const registry_stats& x) { out = x.evicted_keys; }, [](const caf::error&) {});
-  return out;
-}
-
-replay::replay_progress progress_of(replay_job& job, duration elapsed) {
-  replay::replay_progress x;
-  x.requests = job.trace.requests.size();
-  x.elapsed = elapsed;
-  std::lock_guard guard(job.mutex);
-  x.requests_done = job.report.requests;
-  x.blocks = job.report.blocks;
-  x.hit_blocks = job.report.hit_blocks;
-  x.loaded_bytes = job.report.loaded_bytes;
-  x.saved_bytes = job.report.saved_bytes;
-  x.failures = job.report.verify_failures + job.report.load_failures + job.report.save_failures;
-  return x;
-}
-
-/// Runs the workers until the trace is through, the node is gone for good, or the user interrupts.
-void play(caf::actor_system& system, const std::shared_ptr<replay_job>& job, const replay_options& options,
-          std::size_t longest, const interruption& signals, progress_display& progress) {
-  caf::scoped_actor self{system};
-  const auto started = std::chrono::steady_clock::now();
-  const auto busy_before = processor_seconds();
-  std::size_t running = 0;
-  for (std::uint32_t i = 0; i < options.concurrency; ++i) {
-    std::vector<std::vector<std::uint32_t>> blocks;
-    for (auto& device : job->devices)
-      blocks.push_back(device->take(longest).value()); // made for exactly this many
-    const auto worker = system.spawn<replay_worker>(job, std::move(blocks));
-    self->monitor(worker);
-    caf::anon_send(worker, caf::ok_atom_v);
-    ++running;
-  }
-  while (running > 0) {
-    self->receive([&](const caf::down_msg&) { --running; }, caf::after(progress.interval()) >> [] {});
-    progress.update(progress_of(*job, std::chrono::steady_clock::now() - started), running == 0);
-    if (signals.caught() != 0) {
-      job->stop = true;
-      std::lock_guard guard(job->mutex);
-      if (!job->given_up)
-        job->given_up = error{errc::cancelled, "interrupted"};
-    }
-  }
-  const auto ended = std::chrono::steady_clock::now();
-  auto& report = job->report;
-  const auto seconds = [](duration x) { return std::chrono::duration<double>(x).count(); };
-  const auto gbps = [&](std::uint64_t bytes, duration busy) {
-    return busy > duration::zero() ? static_cast<double>(bytes) / 1e9 / seconds(busy) : 0.0;
-  };
-  report.seconds = seconds(ended - started);
-  report.cores = report.seconds > 0 ? (processor_seconds() - busy_before) / report.seconds : 0.0;
-  report.load_gbps = gbps(report.loaded_bytes, job->load_busy.total(ended));
-  report.save_gbps = gbps(report.saved_bytes, job->save_busy.total(ended));
-  report.lookup_us = job->lookup_times.summary();
-  report.load_us = job->load_times.summary();
-  report.save_us = job->save_times.summary();
-}
-
-int print_outcome(const replay_job& job, const replay_options& options, int signal_number) {
-  const auto printed =
-      print(options.json ? replay::to_json(job.report) + '\n'
-                         : '\n' + replay::to_table(job.report, job.trace.name) + '\n' + replay::to_table(job.phases));
-  if (!job.first_wrong.empty())
-    std::cerr << "the first wrong byte: " << job.first_wrong << '\n';
-  if (job.given_up) {
-    std::cerr << "troupe replay: given up after " << job.report.requests << " of " << job.trace.requests.size()
-              << " requests: " << to_string(*job.given_up) << '\n';
-    return signal_number != 0 ? interruption::exit_code(signal_number) : exit_failed;
-  }
-  if (job.node_degraded) {
-    std::cerr << "troupe replay: " << job.report.save_failures
-              << " pages could not be saved, because a slab of the node is damaged: see its log and /ready\n";
-    return exit_failed;
-  }
-  return printed && job.report.verify_failures == 0 ? exit_ok : exit_failed;
-}
+private:
+  progress_display& display_;
+  interruption& signals_;
+};
 
 /// What a replay works with: a node of its own, or one that is to be attached to.
 struct setting {
-  std::optional<own_node> own;
+  std::optional<replay::own_node> own;
   std::optional<node_address> remote;
   /// The node's own, or what a client needs of one.
   config::node_config config;
 };
 
+replay::own_node_options own_node_options_of(const replay_options& options) {
+  return {options.config, options.overrides, options.space, options.page_bytes, options.ranks, options.capacity_pages};
+}
+
 /// Prints what is wrong, and returns none.
 std::optional<setting> make_setting(const replay_options& options) {
   setting out;
   if (options.attach.empty()) {
-    out.own = make_own_node(options);
-    if (!out.own)
+    auto made = replay::make_own_node(own_node_options_of(options));
+    if (!made) {
+      print_problems(made.error());
       return std::nullopt;
+    }
+    for (const auto& x : made->leftovers)
+      std::cerr << "troupe replay: " << (x.removed ? "removed " : "cannot remove ") << x.path.string() << " ("
+                << replay::human_bytes(x.bytes) << "), which a replay left behind that was killed\n";
+    out.own = std::move(*made);
     return out;
   }
   auto remote = parse_node_address(options.attach);
@@ -192,53 +93,126 @@ std::uint64_t slab_bytes(const config::node_config& config) {
   return out;
 }
 
-/// Plays the trace straight on a client of the node.
-result<void> play_directly(caf::actor_system& system, const link_options& where, const config::node_config& config,
-                           const std::shared_ptr<replay_job>& job, const replay_options& options, interruption& signals,
-                           progress_display& progress) {
-  node_client client(system, {config.transfer, config.attach});
-  result<attach_reply> attached;
-  {
-    const wait_notice notice(progress, where, options.attach_limit);
-    attached = client.attach(where, options.attach_limit);
-  }
-  if (!attached)
-    return tl::unexpected<error>(attached.error());
-  const auto& space = attached->space;
-  const auto longest = longest_request(job->trace);
-  job->page_bytes = space.geometry.page_bytes();
-  job->batch_keys = attached->limits.batch_keys;
-  job->lease = std::min(config.registry.lease_default, attached->limits.lease);
-  job->task_deadline = config.transfer.task_deadline;
-  job->reconnect_limit = options.attach_limit;
-  progress.step("making " + replay::human_bytes(job->page_bytes * longest * options.concurrency * space.world_size) +
-                " of KV cache");
-  if (auto made = make_devices(*job, space, longest * options.concurrency, options.gpu); !made)
-    return made;
-  if (auto started = start_ranks(client, *job, options.gpu, options.attach_limit); !started)
-    return started;
-  const auto evicted = evicted_keys(system, client.lookup());
-  signals.is_looked_for();
-  play(system, job, options, longest, signals, progress);
-  for (const auto& device : job->devices)
-    if (const auto failure = device->failure())
-      return tl::unexpected<error>(*failure);
-  const auto evicted_now = evicted_keys(system, client.lookup());
-  job->report.evicted_keys = evicted_now > evicted ? evicted_now - evicted : 0;
-  return {};
-}
+/// One replay on a node that is there.
+class session {
+public:
+  session(caf::actor_system& system, link_options where, const config::node_config& config, const replay::trace& trace,
+          const replay_options& options, interruption& signals, progress_display& progress)
+      : system_(system), where_(std::move(where)), config_(config), trace_(trace), options_(options), signals_(signals),
+        progress_(progress), watcher_(progress, signals) {}
 
-int play_and_report(caf::actor_system& system, const link_options& where, const config::node_config& config,
-                    const std::shared_ptr<replay_job>& job, const replay_options& options, interruption& signals,
-                    progress_display& progress) {
-  const auto done = play_directly(system, where, config, job, options, signals, progress);
-  progress.clear();
-  job->load.clear();
-  job->save.clear();
-  job->lookup = nullptr;
-  job->link = nullptr;
-  return done ? print_outcome(*job, options, signals.caught()) : report_failure(done.error(), options);
-}
+  int run() { return options_.engine ? through_engine() : directly(); }
+
+private:
+  replay::run_options common() const {
+    return {options_.concurrency,           options_.salt,        options_.gpu, config_.registry.lease_default,
+            config_.transfer.task_deadline, options_.attach_limit};
+  }
+
+  result<attach_reply> attach(node_client& client) {
+    const wait_notice notice(progress_, where_, options_.attach_limit);
+    return client.attach(where_, options_.attach_limit);
+  }
+
+  int directly() {
+    replay::direct_run run(trace_, common(), !options_.transfer_only);
+    result<replay::direct_outcome> outcome;
+    {
+      node_client client(system_, {config_.transfer, config_.attach});
+      const auto attached = attach(client);
+      outcome = attached ? run.play(system_, client, *attached, watcher_) : tl::unexpected<error>(attached.error());
+    }
+    progress_.clear();
+    return outcome ? report(*outcome) : report_failure(outcome.error());
+  }
+
+  int report(const replay::direct_outcome& x) const {
+    const auto printed =
+        print(options_.json ? replay::to_json(x.report) + '\n'
+                            : '\n' + replay::to_table(x.report, trace_.name) + '\n' + replay::to_table(x.phases));
+    if (!x.first_wrong.empty())
+      std::cerr << "the first wrong byte: " << x.first_wrong << '\n';
+    if (x.given_up) {
+      std::cerr << "troupe replay: given up after " << x.report.requests << " of " << trace_.requests.size()
+                << " requests: " << to_string(*x.given_up) << '\n';
+      return signals_.caught() != 0 ? interruption::exit_code(signals_.caught()) : exit_failed;
+    }
+    if (x.slab_damaged) {
+      say_damaged(x.report.save_failures);
+      return exit_failed;
+    }
+    return printed && x.report.verify_failures == 0 ? exit_ok : exit_failed;
+  }
+
+  static void say_damaged(std::uint64_t pages) {
+    std::cerr << "troupe replay: " << pages
+              << " pages could not be saved, because a slab of the node is damaged: see its log and /ready\n";
+  }
+
+  int through_engine() {
+    connector::half_connection connection;
+    connection.where = where_;
+    connection.client = {config_.transfer, config_.attach};
+    connection.attach_limit = options_.attach_limit;
+    result<attach_reply> attached;
+    {
+      // The node says to each of its clients what the namespace is.
+      node_client client(system_, connection.client);
+      attached = attach(client);
+    }
+    if (!attached)
+      return report_failure(attached.error());
+    auto outcome = replay::play_through_engine(system_, connection, attached->space, trace_,
+                                               engine_options(attached->space), watcher_);
+    progress_.clear();
+    return outcome ? report(*outcome) : report_failure(outcome.error());
+  }
+
+  replay::engine_run_options engine_options(const namespace_spec& space) const {
+    replay::engine_run_options out{common(), options_.kv_blocks, options_.blocks_per_page, {}};
+    if (!options_.faults)
+      return out;
+    out.faults.emplace();
+    out.faults->seed = *options_.faults;
+    if (!options_.attach.empty())
+      return out;
+    std::vector<std::filesystem::path> slabs;
+    for (rank_number rank = 0; rank < space.world_size; ++rank)
+      slabs.push_back(slab_path(config_, space, rank));
+    out.faults->damage = std::make_unique<replay::slab_damage>(slabs);
+    return out;
+  }
+
+  int report(const replay::engine_outcome& x) const {
+    const auto printed =
+        print(options_.json ? replay::to_json(x.report) + '\n' : '\n' + replay::to_table(x.report, trace_.name));
+    if (!x.first_wrong.empty())
+      std::cerr << "the first wrong byte: " << x.first_wrong << '\n';
+    for (const auto& v : x.report.violations)
+      std::cerr << "violation of " << v.property << ": " << v.text << '\n';
+    if (!x.whole) {
+      std::cerr << "troupe replay: interrupted after " << x.report.requests << " of " << trace_.requests.size()
+                << " requests\n";
+      return interruption::exit_code(signals_.caught());
+    }
+    if (const auto refused = x.report.connector.refused_pages; refused != 0) {
+      say_damaged(refused);
+      return exit_failed;
+    }
+    return printed && x.report.clean() ? exit_ok : exit_failed;
+  }
+
+  int report_failure(const error& why) const { return cli::report_failure(why, options_); }
+
+  caf::actor_system& system_;
+  const link_options where_;
+  const config::node_config& config_;
+  const replay::trace& trace_;
+  const replay_options& options_;
+  interruption& signals_;
+  progress_display& progress_;
+  watcher watcher_;
+};
 
 } // namespace
 
@@ -256,27 +230,25 @@ int replay(const replay_options& options) {
   std::optional<setting> made;
   signals.before_end([&]() -> std::function<void()> {
     made = make_setting(options);
-    return [path = made && made->own ? made->own->scratch.path() : std::filesystem::path()] { remove_scratch(path); };
+    return [path = made && made->own ? made->own->scratch.path() : std::filesystem::path()] {
+      replay::remove_scratch(path);
+    };
   });
   if (!made)
     return exit_usage;
 
-  auto job = std::make_shared<replay_job>();
-  job->salt = options.salt;
-  job->report.compared = !options.transfer_only;
+  progress_display progress(options.quiet);
   // A generated trace comes in tokens; blocks of 64 are between the 16 of many engines and the 512 of the traces.
-  auto trace = replay::open_trace(options.trace, 64, options.limit);
+  const auto trace = replay::open_trace(options.trace, 64, options.limit);
   if (!trace) {
     std::cerr << "--trace: " << trace.error().text << '\n';
     return exit_usage;
   }
-  job->trace = std::move(*trace);
   if (made->own)
-    give_room(options, job->trace, made->own->config);
+    replay::give_room(own_node_options_of(options), *trace, options.salt, made->own->config);
   const auto& config = made->own ? made->own->config : made->config;
   log::set_level(config.log_level);
 
-  progress_display progress(options.quiet);
   system_config actors(config.caf);
   caf::actor_system system(actors);
   std::unique_ptr<running_node> node;
@@ -298,9 +270,7 @@ int replay(const replay_options& options) {
     where.where = *made->remote;
     where.entrance = ways->entrance();
   }
-  const auto code = options.engine
-                        ? replay_through_engine(system, where, config, job->trace, options, signals, progress)
-                        : play_and_report(system, where, config, job, options, signals, progress);
+  const auto code = session(system, where, config, *trace, options, signals, progress).run();
   if (node)
     if (const auto stopped = node->stop(system, config.drain_timeout); !stopped)
       std::cerr << "troupe replay: the node did not come to rest: " << to_string(stopped.error()) << '\n';

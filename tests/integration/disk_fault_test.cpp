@@ -79,6 +79,13 @@ TEST_CASE("a slab that is deleted while in use serves what it has and takes noth
   // Nor does the other rank write pages of keys that cannot become complete.
   CHECK(refused.count("saved_pages") == 0);
   CHECK(refused.count("save_failures") == 2 * block_count);
+  // An engine computes what it cannot keep, and says so.
+  const auto computed = s.play("2", {"--engine"});
+  INFO(computed.err);
+  CHECK(computed.code == 1);
+  CHECK(computed.err.find("a slab of the node is damaged") != std::string::npos);
+  CHECK(computed.count("wrong_tokens") == 0);
+  CHECK(computed.count("saved_bytes") == 0);
   s.play_clean();
   s.check_end();
 

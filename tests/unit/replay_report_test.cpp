@@ -252,6 +252,23 @@ TEST_CASE("Busy time counts overlapping activities once", "[replay]") {
   CHECK(busy.total(zero + 30s) == 5s);
 }
 
+TEST_CASE("Busy time counts nothing twice where it hears of activities out of order", "[replay]") {
+  const timestamp zero{};
+  busy_time busy;
+  busy.begin(zero + 10s);
+  busy.end(zero + 14s);
+  // Began before the other one had ended.
+  busy.begin(zero + 12s);
+  CHECK(busy.total(zero + 15s) == 5s);
+  busy.begin(zero + 13s);
+  busy.end(zero + 18s);
+  busy.end(zero + 16s);
+  CHECK(busy.total(zero + 30s) == 8s);
+  busy.begin(zero + 17s);
+  busy.end(zero + 18s);
+  CHECK(busy.total(zero + 30s) == 8s);
+}
+
 TEST_CASE("Phases add up, merge and print", "[replay]") {
   phase_times times;
   times.add(phase::read, 2s, 4'000'000'000);

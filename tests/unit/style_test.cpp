@@ -24,12 +24,13 @@ constexpr std::size_t max_lines = 600;
 
 /// Where CAF may be included; elsewhere nothing knows of actors. Files of these folders that hold rules are told apart
 /// by the library they belong to.
-constexpr std::array caf_folders{"messages/",          "actors/", "connector/", "cli/", "tests/actors/",
-                                 "tests/integration/", "bench/"};
+constexpr std::array caf_folders{"messages/", "actors/",       "connector/",         "workload/runner/",
+                                 "cli/",      "tests/actors/", "tests/integration/", "bench/"};
 
 /// Whose files must not come to include CAF by any chain of headers.
-constexpr std::array plain_folders{"base/",   "metrics/",     "io/",       "gpu/",
-                                   "config/", "http/server/", "workload/", "store/"};
+constexpr std::array plain_folders{"base/",   "metrics/",     "io/",                    "gpu/",
+                                   "config/", "http/server/", "workload/engine_model/", "workload/replay/",
+                                   "store/"};
 
 /// Libraries of folders that hold other things too, whose files must not either; and all that are named *_states.
 constexpr std::array plain_libraries{"troupe_connector", "troupe_http_bodies"};

@@ -58,6 +58,7 @@ std::string to_json(const engine_report& r) {
       {"saved_bytes", r.connector.saved_bytes},
       {"failed_load_tasks", r.connector.num_failed_load},
       {"failed_save_tasks", r.connector.num_failed_save},
+      {"refused_pages", r.connector.refused_pages},
       {"damaged_pages", r.damaged_pages},
       {"compared_tokens", r.compared_tokens},
       {"wrong_tokens", r.wrong_tokens},

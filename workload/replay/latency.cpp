@@ -36,12 +36,15 @@ latency_summary latency_samples::summary() const {
 
 void busy_time::begin(timestamp now) noexcept {
   if (active_++ == 0)
-    since_ = now;
+    since_ = std::max(now, until_);
 }
 
 void busy_time::end(timestamp now) noexcept {
-  if (active_ > 0 && --active_ == 0)
-    total_ += std::max(duration(now - since_), duration::zero());
+  if (active_ == 0)
+    return;
+  until_ = std::max(until_, now);
+  if (--active_ == 0)
+    total_ += std::max(duration(until_ - since_), duration::zero());
 }
 
 duration busy_time::total(timestamp now) const noexcept {

@@ -37,7 +37,8 @@ private:
 };
 
 /// The time during which at least one of several overlapping activities was under way: what bytes are divided by to
-/// get their bandwidth when transfers overlap each other and the rest of the replay. One thread.
+/// get their bandwidth when transfers overlap each other and the rest of the replay. Told by several of them in
+/// messages, beginnings and ends may come a little out of order: no time counts twice. One thread.
 class busy_time {
 public:
   void begin(timestamp now) noexcept;
@@ -51,6 +52,8 @@ public:
 private:
   std::uint64_t active_ = 0;
   timestamp since_{};
+  /// The latest end of all.
+  timestamp until_ = timestamp::min();
   duration total_{};
 };
 

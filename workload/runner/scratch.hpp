@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace troupe::cli {
+namespace troupe::replay {
 
 /// A directory `troupe-replay.XXXXXX` that is locked while this object lives, and removed with all that is in it at
 /// its end.
@@ -53,4 +53,4 @@ struct leftover {
 /// Removes the scratch directories of this user in `parent` whose programs are gone: nobody holds their locks.
 std::vector<leftover> remove_leftovers(const std::filesystem::path& parent);
 
-} // namespace troupe::cli
+} // namespace troupe::replay

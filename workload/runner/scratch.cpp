@@ -1,4 +1,4 @@
-#include "cli/scratch.hpp"
+#include "workload/runner/scratch.hpp"
 
 #include <cerrno>
 #include <chrono>
@@ -11,7 +11,7 @@
 #include <thread>
 #include <unistd.h>
 
-namespace troupe::cli {
+namespace troupe::replay {
 
 namespace {
 
@@ -119,4 +119,4 @@ std::vector<leftover> remove_leftovers(const fs::path& parent) {
   return out;
 }
 
-} // namespace troupe::cli
+} // namespace troupe::replay

@@ -1,0 +1,92 @@
+#include "tests/catch.hpp"
+#include "workload/runner/tally.hpp"
+
+#include <cmath>
+
+using namespace troupe;
+using namespace troupe::replay;
+
+namespace {
+
+timestamp at(int milliseconds) {
+  return timestamp{} + std::chrono::milliseconds(milliseconds);
+}
+
+load_ended some_load(std::uint64_t right, std::uint64_t wrong, std::uint64_t missing) {
+  load_ended out;
+  out.began = at(10);
+  out.ended = at(20);
+  out.right = right;
+  out.wrong = wrong;
+  out.missing = missing;
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("tally: each request is handed out once, in order, until all are or the run is given up", "[runner]") {
+  tally sums(3, 100, true);
+  CHECK(sums.next() == 0U);
+  CHECK(sums.next() == 1U);
+  SECTION("all") {
+    CHECK(sums.next() == 2U);
+  }
+  SECTION("given up") {
+    sums.note(run_given_up{{errc::unreachable, "first"}});
+    sums.give_up({errc::cancelled, "second"});
+    REQUIRE(sums.given_up().has_value());
+    CHECK(sums.given_up()->text == "first");
+  }
+  CHECK_FALSE(sums.next().has_value());
+  CHECK_FALSE(sums.next().has_value());
+}
+
+TEST_CASE("tally: a report is the sum of what players have said", "[runner]") {
+  tally sums(2, 100, true);
+  sums.note(lookup_ended{std::chrono::microseconds(7)});
+  sums.note(transfer_began{transfer_kind::load, at(10)});
+  auto load = some_load(3, 1, 2);
+  load.first_wrong = "this one";
+  load.bytes = 400;
+  load.timing.io = std::chrono::milliseconds(4);
+  sums.note(load);
+  load.first_wrong = "a later one";
+  sums.note(load);
+  sums.note(blocks_produced{std::chrono::milliseconds(2), 5});
+  sums.note(transfer_began{transfer_kind::save, at(30)});
+  save_ended save;
+  save.began = at(30);
+  save.ended = at(31);
+  save.written = 4;
+  save.failures = 1;
+  sums.note(save);
+  CHECK_FALSE(sums.slab_damaged());
+  save.slab_damaged = true;
+  sums.note(save);
+  sums.note(request_ended{6, 4});
+
+  const auto now = sums.progress(std::chrono::seconds(1));
+  CHECK(now.requests == 2);
+  CHECK(now.requests_done == 1);
+  CHECK(now.failures == 2 + 4 + 2);
+  const auto report = sums.report(at(40));
+  CHECK(report.compared);
+  CHECK(report.requests == 1);
+  CHECK(report.blocks == 6);
+  CHECK(report.hit_blocks == 4);
+  CHECK(report.loaded_pages == 8);
+  CHECK(report.loaded_bytes == 800);
+  CHECK(report.verify_failures == 2);
+  CHECK(report.load_failures == 4);
+  CHECK(report.saved_pages == 8);
+  CHECK(report.saved_bytes == 800);
+  CHECK(report.save_failures == 2);
+  CHECK(report.lookup_us.max == 7);
+  CHECK(report.load_us.max == 10'000);
+  CHECK(std::abs(report.load_gbps - 800 / 1e9 / 0.010) < 1e-12);
+  CHECK(sums.first_wrong() == "this one");
+  CHECK(sums.slab_damaged());
+  CHECK(sums.phases().bytes(phase::compare) == 800);
+  CHECK(sums.phases().time(phase::read) == std::chrono::milliseconds(8));
+  CHECK(sums.phases().bytes(phase::produce) == 500);
+}

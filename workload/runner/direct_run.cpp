@@ -1,0 +1,147 @@
+#include "workload/runner/direct_run.hpp"
+
+#include "actors/support/actor_support.hpp"
+#include "workload/replay/text_table.hpp"
+#include "workload/runner/machine.hpp"
+#include "workload/runner/player.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace troupe::replay {
+
+namespace {
+
+/// Blocks of the longest request.
+std::size_t longest_request(const trace& what) {
+  std::size_t out = 0;
+  for (const auto& x : what.requests)
+    out = std::max(out, x.hash_ids.size());
+  return out;
+}
+
+/// Device memory for all players: where that is the host's, it has to fit into half of it.
+result<void> make_devices(stage& scene, const namespace_spec& space, std::size_t blocks, std::optional<int> gpu) {
+  const auto bytes = space.geometry.page_bytes() * blocks * space.world_size;
+  if (auto room = gpu ? result<void>{} : check_memory(bytes, "the requests under way", "--concurrency or --page-bytes");
+      !room)
+    return room;
+  for (rank_number rank = 0; rank < space.world_size; ++rank) {
+    auto device = device_memory::create(space.geometry, static_cast<std::uint32_t>(std::max<std::size_t>(blocks, 1)),
+                                        {.layout = kv_layout::split, .seed = 1 + rank, .gpu = gpu});
+    if (!device)
+      return tl::unexpected<error>(device.error());
+    scene.devices.push_back(std::make_unique<device_memory>(std::move(*device)));
+  }
+  return {};
+}
+
+/// Serves each rank's device memory, waits until all is bound to the node, and tells the players whom to ask.
+result<void> start_ranks(node_client& client, stage& scene) {
+  for (rank_number rank = 0; rank < scene.devices.size(); ++rank) {
+    auto memory = node_client::rank_memory::of(rank, scene.devices[rank]->view(), scene.options.gpu);
+    if (!memory)
+      return tl::unexpected<error>(memory.error());
+    client.add_rank(std::move(*memory));
+  }
+  if (auto bound = client.bind(scene.options.patience); !bound)
+    return bound;
+  scene.lookup = client.lookup();
+  scene.link = client.tie();
+  for (std::size_t i = 0; i < scene.devices.size(); ++i) {
+    scene.load.push_back(client.load(i));
+    scene.save.push_back(client.save(i));
+  }
+  return {};
+}
+
+/// Keys evicted on the node so far; 0 when it cannot be asked.
+std::uint64_t evicted_keys(caf::actor_system& system, const lookup_actor& lookup) {
+  std::uint64_t out = 0;
+  caf::scoped_actor self{system};
+  self->request(lookup, std::chrono::seconds(10), stats_atom_v)
+      .receive([&](const registry_stats& x) { out = x.evicted_keys; }, [](const caf::error&) {});
+  return out;
+}
+
+/// Conducts players until the trace is through, the node is gone for good, or the observer wants an end. Players tell
+/// in messages what they do, so that nobody but this thread touches the sums.
+void conduct(caf::actor_system& system, const std::shared_ptr<const stage>& scene, std::size_t longest, tally& sums,
+             run_observer& observer) {
+  caf::scoped_actor self{system};
+  const auto began = std::chrono::steady_clock::now();
+  std::size_t playing = 0;
+  for (std::uint32_t i = 0; i < scene->options.concurrency; ++i) {
+    std::vector<std::vector<std::uint32_t>> blocks;
+    for (const auto& device : scene->devices)
+      blocks.push_back(device->take(longest).value()); // made for exactly this many
+    const auto one = system.spawn<player>(scene, caf::actor_cast<caf::actor>(self.ptr()), std::move(blocks));
+    self->monitor(one);
+    caf::anon_send(one, caf::ok_atom_v);
+    ++playing;
+  }
+  auto shown = began;
+  while (playing > 0) {
+    self->receive([&](const next_request&) { return sums.next().value_or(scene->what->requests.size()); },
+                  [&](const still_wanted&) { return !sums.given_up().has_value(); },
+                  [&](const run_event& x) { sums.note(x); }, [&](const caf::down_msg&) { --playing; },
+                  caf::after(observer.interval()) >> [] {});
+    // Messages come faster than anybody reads.
+    const auto now = std::chrono::steady_clock::now();
+    if (playing > 0 && now - shown < observer.interval())
+      continue;
+    shown = now;
+    observer.progress(sums.progress(now - began), playing == 0);
+    if (observer.wants_end())
+      sums.give_up({errc::cancelled, "interrupted"});
+  }
+}
+
+} // namespace
+
+direct_run::direct_run(const trace& what, const run_options& options, bool compared)
+    : scene_(std::make_shared<stage>()) {
+  scene_->what = &what;
+  scene_->options = options;
+  scene_->compared = compared;
+}
+
+direct_run::~direct_run() = default;
+
+result<direct_outcome> direct_run::play(caf::actor_system& system, node_client& client, const attach_reply& attached,
+                                        run_observer& observer) {
+  const auto& space = attached.space;
+  const auto& what = *scene_->what;
+  auto& options = scene_->options;
+  const auto longest = longest_request(what);
+  const auto page_bytes = space.geometry.page_bytes();
+  options.lease = std::min(options.lease, attached.limits.lease);
+  scene_->batch_keys = attached.limits.batch_keys;
+  observer.preparing("making " + human_bytes(page_bytes * longest * options.concurrency * space.world_size) +
+                     " of KV cache");
+  if (auto made = make_devices(*scene_, space, longest * options.concurrency, options.gpu); !made)
+    return tl::unexpected(std::move(made.error()));
+  if (auto started = start_ranks(client, *scene_); !started)
+    return tl::unexpected(std::move(started.error()));
+
+  tally sums(what.requests.size(), page_bytes, scene_->compared);
+  const auto evicted = evicted_keys(system, client.lookup());
+  observer.begins();
+  const auto began = std::chrono::steady_clock::now();
+  const auto busy_before = processor_seconds();
+  conduct(system, scene_, longest, sums, observer);
+  const auto ended = std::chrono::steady_clock::now();
+
+  direct_outcome out{sums.report(ended), sums.phases(), sums.first_wrong(), sums.slab_damaged(), sums.given_up()};
+  out.report.seconds = std::chrono::duration<double>(ended - began).count();
+  out.report.cores = out.report.seconds > 0 ? (processor_seconds() - busy_before) / out.report.seconds : 0.0;
+  for (const auto& device : scene_->devices)
+    if (const auto failure = device->failure())
+      return tl::unexpected<error>(*failure);
+  const auto evicted_now = evicted_keys(system, client.lookup());
+  out.report.evicted_keys = evicted_now > evicted ? evicted_now - evicted : 0;
+  return out;
+}
+
+} // namespace troupe::replay

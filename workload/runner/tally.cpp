@@ -1,0 +1,108 @@
+#include "workload/runner/tally.hpp"
+
+namespace troupe::replay {
+
+namespace {
+
+double gigabytes_per_second(std::uint64_t bytes, duration busy) noexcept {
+  return busy > duration::zero() ? static_cast<double>(bytes) / 1e9 / std::chrono::duration<double>(busy).count() : 0.0;
+}
+
+} // namespace
+
+tally::tally(std::uint64_t requests, std::uint64_t page_bytes, bool compared)
+    : requests_(requests), page_bytes_(page_bytes) {
+  report_.compared = compared;
+}
+
+std::optional<std::uint64_t> tally::next() noexcept {
+  if (given_up_ || next_ == requests_)
+    return std::nullopt;
+  return next_++;
+}
+
+void tally::note(const run_event& event) {
+  std::visit([this](const auto& x) { add(x); }, event);
+}
+
+void tally::give_up(const error& why) {
+  if (!given_up_)
+    given_up_ = why;
+}
+
+void tally::add(const lookup_ended& x) {
+  lookup_times_.record(x.took);
+  phases_.add(phase::lookup, x.took);
+}
+
+void tally::add(const transfer_began& x) {
+  (x.kind == transfer_kind::load ? load_busy_ : save_busy_).begin(x.at);
+}
+
+void tally::add(const load_ended& x) {
+  const auto loaded = x.right + x.wrong;
+  load_busy_.end(x.ended);
+  load_times_.record(x.ended - x.began);
+  report_.loaded_pages += loaded;
+  report_.loaded_bytes += loaded * page_bytes_;
+  report_.verify_failures += x.wrong;
+  report_.load_failures += x.missing;
+  if (first_wrong_.empty())
+    first_wrong_ = x.first_wrong;
+  phases_.add(phase::compare, x.comparing, loaded * page_bytes_);
+  phases_.add(phase::locate, x.timing.registry);
+  phases_.add(phase::read, x.timing.io, x.bytes);
+  phases_.add(phase::scatter, x.timing.move, x.bytes);
+}
+
+void tally::add(const save_ended& x) {
+  save_busy_.end(x.ended);
+  save_times_.record(x.ended - x.began);
+  report_.saved_pages += x.written;
+  report_.saved_bytes += x.written * page_bytes_;
+  report_.save_failures += x.failures;
+  slab_damaged_ = slab_damaged_ || x.slab_damaged;
+  phases_.add(phase::reserve, x.timing.registry);
+  phases_.add(phase::gather, x.timing.move, x.bytes);
+  phases_.add(phase::write, x.timing.io, x.bytes);
+  phases_.add(phase::commit, x.timing.finish);
+}
+
+void tally::add(const blocks_produced& x) {
+  phases_.add(phase::produce, x.took, x.pages * page_bytes_);
+}
+
+void tally::add(const request_ended& x) {
+  ++report_.requests;
+  report_.blocks += x.blocks;
+  report_.hit_blocks += x.hit_blocks;
+}
+
+void tally::add(const run_given_up& x) {
+  give_up(x.why);
+}
+
+replay_progress tally::progress(duration elapsed) const noexcept {
+  replay_progress out;
+  out.requests = requests_;
+  out.requests_done = report_.requests;
+  out.blocks = report_.blocks;
+  out.hit_blocks = report_.hit_blocks;
+  out.loaded_bytes = report_.loaded_bytes;
+  out.saved_bytes = report_.saved_bytes;
+  out.failures = report_.verify_failures + report_.load_failures + report_.save_failures;
+  out.elapsed = elapsed;
+  return out;
+}
+
+replay_report tally::report(timestamp now) const {
+  auto out = report_;
+  out.load_gbps = gigabytes_per_second(out.loaded_bytes, load_busy_.total(now));
+  out.save_gbps = gigabytes_per_second(out.saved_bytes, save_busy_.total(now));
+  out.lookup_us = lookup_times_.summary();
+  out.load_us = load_times_.summary();
+  out.save_us = save_times_.summary();
+  return out;
+}
+
+} // namespace troupe::replay

@@ -1,0 +1,121 @@
+#pragma once
+
+#include "messages/transfer_messages.hpp"
+#include "workload/replay/latency.hpp"
+#include "workload/replay/report.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+namespace troupe::replay {
+
+enum class transfer_kind : std::uint8_t { load, save };
+
+struct lookup_ended {
+  duration took{};
+};
+
+struct transfer_began {
+  transfer_kind kind = transfer_kind::load;
+  timestamp at{};
+};
+
+/// A load of some pages, and their comparison.
+struct load_ended {
+  timestamp began{};
+  timestamp ended{};
+  /// Pages that hold what they must, that do not, and that were not loaded.
+  std::uint64_t right = 0;
+  std::uint64_t wrong = 0;
+  std::uint64_t missing = 0;
+  duration comparing{};
+  /// The first wrong byte, in words.
+  std::string first_wrong;
+  transfer_timing timing;
+  /// That the coordinator moved.
+  std::uint64_t bytes = 0;
+};
+
+struct save_ended {
+  timestamp began{};
+  timestamp ended{};
+  /// Pages written, and those that nobody has stored.
+  std::uint64_t written = 0;
+  std::uint64_t failures = 0;
+  /// The node refused some because of a damaged slab.
+  bool slab_damaged = false;
+  transfer_timing timing;
+  std::uint64_t bytes = 0;
+};
+
+/// Blocks were filled, as by a forward pass.
+struct blocks_produced {
+  duration took{};
+  std::uint64_t pages = 0;
+};
+
+struct request_ended {
+  std::uint64_t blocks = 0;
+  std::uint64_t hit_blocks = 0;
+};
+
+/// The run cannot go on.
+struct run_given_up {
+  error why;
+};
+
+/// What players say.
+using run_event =
+    std::variant<lookup_ended, transfer_began, load_ended, save_ended, blocks_produced, request_ended, run_given_up>;
+
+/// Adds up what the players of a run have done, and hands out its requests, in order and each of them once. One thread.
+class tally {
+public:
+  /// Of a run of so many requests; whether blocks are compared.
+  tally(std::uint64_t requests, std::uint64_t page_bytes, bool compared);
+
+  /// The next request; none where all have begun, or the run has been given up.
+  std::optional<std::uint64_t> next() noexcept;
+
+  void note(const run_event& event);
+
+  /// No further request begins. The first reason counts.
+  void give_up(const error& why);
+  const std::optional<error>& given_up() const noexcept { return given_up_; }
+
+  replay_progress progress(duration elapsed) const noexcept;
+
+  /// All but the times that the whole process took.
+  replay_report report(timestamp now) const;
+  const phase_times& phases() const noexcept { return phases_; }
+  bool slab_damaged() const noexcept { return slab_damaged_; }
+  /// The first page that was not right, in words; empty if all were.
+  const std::string& first_wrong() const noexcept { return first_wrong_; }
+
+private:
+  void add(const lookup_ended& x);
+  void add(const transfer_began& x);
+  void add(const load_ended& x);
+  void add(const save_ended& x);
+  void add(const blocks_produced& x);
+  void add(const request_ended& x);
+  void add(const run_given_up& x);
+
+  const std::uint64_t requests_;
+  const std::uint64_t page_bytes_;
+  std::uint64_t next_ = 0;
+  std::optional<error> given_up_;
+  replay_report report_;
+  phase_times phases_;
+  latency_samples lookup_times_;
+  latency_samples load_times_;
+  latency_samples save_times_;
+  busy_time load_busy_;
+  busy_time save_busy_;
+  bool slab_damaged_ = false;
+  std::string first_wrong_;
+};
+
+} // namespace troupe::replay
