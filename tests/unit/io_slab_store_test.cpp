@@ -1,7 +1,7 @@
-#include "io/fault_engine.hpp"
 #include "io/page.hpp"
 #include "io/slab_store.hpp"
 #include "tests/catch.hpp"
+#include "tests/io_faults/fault_engine.hpp"
 #include "tests/unit/io_support.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/unique_descriptor.hpp"
+#include "base/unique_descriptor.hpp"
 
 #include <filesystem>
 #include <random>
@@ -18,7 +18,7 @@ public:
   bool strike(std::mt19937_64& random);
 
 private:
-  std::vector<io::unique_descriptor> files_;
+  std::vector<unique_descriptor> files_;
 };
 
 } // namespace troupe::replay
