@@ -10,7 +10,8 @@
 
 namespace troupe {
 
-/// How much a `line_writer` keeps for a reader that is slow.
+/// How much a `line_writer` keeps for a reader that is slow. No part of the config, which is read with the log in use:
+/// some minutes of a node in trouble, in memory that nobody misses.
 struct line_writer_limits {
   std::size_t lines = 8192;
   std::size_t bytes = std::size_t{2} << 20U;

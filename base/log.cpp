@@ -15,9 +15,9 @@ namespace troupe::log {
 
 namespace {
 
-/// How long a program that ends waits for stderr.
+/// How long a program that ends waits for stderr: its last lines say why it ended, but whoever reads them may be gone.
 constexpr std::chrono::milliseconds end_patience{1000};
-/// How long a critical line does.
+/// How long a critical line does, with the actor that wrote it: the process may be about to abort, and it may not.
 constexpr std::chrono::milliseconds critical_patience{200};
 
 std::mutex& registry_mutex() {

@@ -1,7 +1,6 @@
 #include "io/engine.hpp"
 
 #include "base/log.hpp"
-#include "io/page_store.hpp"
 #include "io/thread_pool_engine.hpp"
 #include "io/uring_engine.hpp"
 
@@ -44,8 +43,6 @@ std::uint32_t default_kernel_workers() noexcept {
 }
 
 engine::~engine() = default;
-
-page_store::~page_store() = default;
 
 result<std::unique_ptr<engine>> make_engine(const engine_options& options, completion_sink sink) {
   if (auto sound = check(options); !sound)

@@ -48,7 +48,8 @@ struct progress {
   int system_errno = 0;
 };
 
-/// Tries in a row that transfer nothing before a request is failed.
+/// Tries in a row that transfer nothing before a request is failed: a kernel that asks for another try that often never
+/// ends, and the request's slot and buffer would never be at rest.
 inline constexpr std::uint32_t max_fruitless_tries = 1000;
 
 /// Judges one outcome of read or write (`outcome`: bytes, or -errno) of `what`, and counts into `done` and `fruitless`.

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Connections that wait to be accepted.
+/// Connections that wait to be accepted: an engine's ranks come at once, and one that finds no place tries again.
 constexpr int backlog = 128;
 
 /// A socket's address, by a descriptor of its directory: that is short, however long the path of the directory is.

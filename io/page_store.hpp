@@ -53,7 +53,7 @@ struct page_store_traits {
 /// own, as for an `engine`. One thread at a time calls the functions here.
 class page_store {
 public:
-  virtual ~page_store();
+  virtual ~page_store() = default;
 
   /// Do not change.
   virtual const page_store_traits& traits() const noexcept = 0;

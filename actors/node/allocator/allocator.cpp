@@ -12,6 +12,8 @@ namespace troupe {
 
 namespace {
 
+/// How late a request without a slot learns that its wait is over, and a slot that has rested is free: short next to
+/// either time, which are seconds.
 constexpr auto tick_interval = std::chrono::milliseconds(100);
 
 allocator_options with_fence(allocator_options options, bool fenced) {

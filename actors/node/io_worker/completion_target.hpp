@@ -29,6 +29,8 @@ public:
     out.records.items.reserve(completions.size());
     for (const auto& c : completions)
       out.records.items.push_back({c.tag, static_cast<std::uint32_t>(c.status), c.system_errno});
+    // Sent under the lock, which `clear` waits for: after it, no thread of the engine uses the handle any more. Sending
+    // does not wait; it appends to a mailbox.
     std::lock_guard guard(mutex_);
     if (worker_)
       caf::anon_send(worker_, std::move(out));

@@ -9,6 +9,7 @@ namespace troupe {
 
 namespace {
 
+/// How late a damaged slab is noticed, and how old latencies in the metrics are: one fstat a second costs nothing.
 constexpr auto tick_interval = std::chrono::seconds(1);
 /// Collected before they are sent, at the next tick at the latest.
 constexpr std::size_t samples_max = 1024;
@@ -100,6 +101,9 @@ caf::result<io_reply> io_worker::begin(io::operation op, const io_batch& batch) 
   return promise;
 }
 
+// What the state has decided, carried out: after each call of the state that may decide anything. Requests come first,
+// so that the kernel works while the rest is done here. Segments come last: only what the state calls idle has no
+// transfer under way, neither in the kernel nor in the batch that was just submitted.
 void io_worker::flush() {
   if (auto requests = state_.take_requests(); !requests.empty())
     parts_->store->submit(requests);
@@ -147,9 +151,12 @@ void io_worker::check_slab() {
                         parts_->store->traits().place, sound.error().text, space_name);
 }
 
+// In this order: nothing is freed, unmapped or closed before the kernel has let go of it.
 void io_worker::on_exit() {
+  // From here on completions reach nobody: this actor takes no message any more, and a handle to it in the target would
+  // keep both alive for ever.
   parts_->target->clear();
-  parts_->store->stop(); // what is in flight ends; its completions reach nobody
+  parts_->store->stop(); // what is in flight ends
   const auto gone = to_caf(error{errc::shutting_down, "the node is ending"});
   for (auto& [id, waiting] : batches_)
     waiting.promise.deliver(gone);
@@ -160,8 +167,8 @@ void io_worker::on_exit() {
   batches_.clear();
   fences_.clear();
   drains_.clear();
-  segments_.clear();
-  parts_.reset(); // closes the slab and gives up its lock
+  segments_.clear(); // the kernel wrote into them until now
+  parts_.reset();    // closes the slab and gives up its lock
 }
 
 } // namespace troupe

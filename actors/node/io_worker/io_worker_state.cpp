@@ -51,7 +51,7 @@ void io_worker_state::owner_died(owner_id owner) {
     if (s.owner == owner)
       s.closed = true;
   dead_owners_.push_back(owner);
-  if (dead_owners_.size() > dead_owners_max)
+  if (dead_owners_.size() > std::max<std::size_t>(dead_owners_min, options_.segments_max))
     dead_owners_.pop_front();
 }
 

@@ -131,15 +131,26 @@ private:
   void slot_at_rest(slot_number slot);
   void finish_if_done(batch_id id);
 
-  /// How many of the dead are remembered. Their late requests come within seconds of their death.
-  static constexpr std::size_t dead_owners_max = 1024;
+  /// How many of the dead are remembered, or as many as may be attached, should they all die at once. Their late
+  /// requests come within seconds of their death.
+  static constexpr std::size_t dead_owners_min = 1024;
+
+  // A transfer is a page that the store was told to move and has not completed. It belongs to one batch, one segment
+  // and one slot, each of which counts its own: `batch::waiting`, `segment::in_flight`, `busy_slots_`. All of these are
+  // counted up together in `begin`, before the request leaves, and down together in `complete`, where it has come back:
+  // at any time the sum over batches, that over segments and that over slots is the number of transfers. So a batch is
+  // answered, a segment let go and a fence passed at 0, and neither the store nor the kernel touches it any more then.
+  // Nothing else ends a transfer: no deadline, no death of its owner, no closed segment.
 
   io_worker_options options_;
   /// Owner ids are not used again. The one that died last is at the end.
   std::deque<owner_id> dead_owners_;
   /// Per slot: transfers of this generation and older are refused.
   std::vector<generation_number> fenced_generation_;
+  /// Transfers under way, of whatever generation; slots at rest are not here.
   std::unordered_map<slot_number, std::uint32_t> busy_slots_;
+  /// Of busy slots only. A fence has as many entries here as `fence_record::waiting` says. No new transfer of a slot
+  /// can hold it up: when the fence is made, `fenced_generation_` is raised first.
   std::unordered_map<slot_number, std::vector<fence_id>> fence_waiters_;
   std::unordered_map<fence_id, fence_record> fences_;
   std::unordered_map<std::uint64_t, segment> segments_;

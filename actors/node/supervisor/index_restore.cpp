@@ -16,10 +16,12 @@ namespace troupe {
 
 namespace {
 
-/// Pages in one message to a shard, slots in one to an allocator.
+/// Pages in one message to a shard, slots in one to an allocator: enough that a message costs nothing next to its
+/// pages, and little enough (under 1 MiB) that all shards together hold a few MiB of what was read.
 constexpr std::size_t batch_pages = 8192;
 
-/// What is to be erased is written when it has become so much, or at the end.
+/// What is to be erased is written when it has become so much, or at the end: an index that is forgotten as a whole
+/// never has to fit into memory as a list of what to erase.
 constexpr std::size_t most_change_bytes = std::size_t{1} << 20U;
 
 template <class Reply, class Handle, class... Ts>

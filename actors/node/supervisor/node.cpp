@@ -82,6 +82,7 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
     return to_caf(error{errc::invalid_argument, "a client attaches with a handle of its own, not one of the node's"});
   const auto number = number_of(link.address());
   const auto arrived = state_.attach({wanted.protocol, wanted.client_name, wanted.space_name}, number);
+  // Also when it is refused. And before it is watched: this ends the watch of the client that the link was before.
   release_departed();
   if (!arrived)
     return to_caf(arrived.error());
@@ -134,11 +135,14 @@ void node::release_departed() {
   for (const auto& gone : state_.take_departures()) {
     log::get("node")->info("client '{}' ({:016x}) {}: its leases and reservations are released", gone.name, gone.owner,
                            gone.why);
+    // The fronts first: what the client sends from now on reaches nobody. What a front has passed on before may still
+    // come behind the word of the death: an io worker knows the dead, a shard lets such a hold run out.
     const auto departed = clients_.extract(gone.owner);
     demonitor(departed.mapped().handle.address());
     end_fronts(departed.mapped());
     for (const auto& x : children_.all())
       if (x.serves_clients)
+        // Without a limit: whoever never answers is dead, which ends the node.
         request(x.handle, caf::infinite, owner_died_atom_v, gone.owner).then([] {}, [](const caf::error&) {});
   }
 }

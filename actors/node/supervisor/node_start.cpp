@@ -22,7 +22,8 @@ namespace troupe {
 
 namespace {
 
-/// Besides what draining takes: the answer, and what children do when they end.
+/// Besides what draining takes: the answer, and what children do when they end, which is to stop engines that are at
+/// rest by then.
 constexpr auto stop_patience = std::chrono::seconds(5);
 
 std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config::node_config& options,

@@ -16,7 +16,8 @@ namespace troupe {
 /// Plain rules; what to look at and the time are arguments.
 class node_watch {
 public:
-  /// How long a node is said to lose lines of its log after it lost one.
+  /// How long a node is said to lose lines of its log after it lost one: longer than scrapers of metrics pause, so that
+  /// each of them sees it.
   static constexpr duration log_memory = std::chrono::minutes(1);
 
   /// Neither may be null.
