@@ -91,6 +91,8 @@ public:
 
   /// Tasks without an answer.
   std::size_t open_tasks() const noexcept { return open_; }
+  /// Whether something may run out.
+  bool needs_ticks() const noexcept { return open_ > 0; }
   /// Calls without an answer; 0 means that nothing of this coordinator is under way anywhere.
   std::size_t calls_under_way() const noexcept { return calls_.size(); }
   std::uint32_t free_buffers() const noexcept {

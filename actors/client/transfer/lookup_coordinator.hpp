@@ -1,16 +1,12 @@
 #pragma once
 
+#include "actors/client/transfer/coordinating_actor.hpp"
 #include "actors/client/transfer/lookup_state.hpp"
-#include "actors/support/actor_support.hpp"
-#include "actors/support/request_deadlines.hpp"
-#include "messages/messages.hpp"
-
-#include <unordered_map>
 
 namespace troupe {
 
 /// Looks up prefixes over all registry shards for one client.
-class lookup_coordinator : public lookup_actor::base {
+class lookup_coordinator : public coordinating_actor<lookup_coordinator, lookup_actor, transfer::lookup_state> {
 public:
   lookup_coordinator(caf::actor_config& config, std::uint32_t lookups_max, duration request_timeout);
 
@@ -22,19 +18,12 @@ public:
   void perform(transfer::lookup_finished& x);
 
 protected:
-  behavior_type make_behavior() override;
+  lookup_actor::behavior_type make_behavior() override;
 
 private:
-  timestamp now() const { return clock().now(); }
   caf::result<registry_stats> sum_stats();
-  void flush();
 
-  transfer::lookup_state state_;
-  request_deadlines deadlines_;
-  std::vector<client_shard_actor> shards_;
-  std::unordered_map<transfer::lookup_id, caf::response_promise> promises_;
   open_promises counting_;
-  bool ticking_ = false;
 };
 
 } // namespace troupe

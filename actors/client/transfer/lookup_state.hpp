@@ -54,6 +54,8 @@ public:
   std::size_t under_way() const noexcept { return lookups_.size(); }
   /// Leases held for callers, which have to be released.
   std::size_t held() const noexcept { return held_.size(); }
+  /// Whether something may run out.
+  bool needs_ticks() const noexcept { return !lookups_.empty() || !held_.empty(); }
 
   void bind(const binding& node) { binding_ = node; }
   void unbind(errc status);
