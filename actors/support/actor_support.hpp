@@ -48,6 +48,18 @@ private:
   number last_ = 0;
 };
 
+/// Whether the request that `self` is at comes from an actor of this process. A handle leaves the process also as the
+/// sender of a request, and whoever has one can send it any message.
+template <class Self>
+bool asked_from_here(Self& self) {
+  const auto& sender = self.current_sender();
+  return sender && sender->node() == self.node();
+}
+
+inline error not_this_process() {
+  return {errc::not_owner, "this actor serves the process that it is part of, and no other"};
+}
+
 /// The answer to a request that failed, as the state classes take it.
 template <class T>
 result<T> failed(const caf::error& e) {

@@ -16,6 +16,8 @@ namespace troupe {
 /// What the coordinators of a client have in common as actors: rules in a `State`, callers whose promises wait for it,
 /// requests to a node whose answers go back into it, and the timer. `Derived::perform` sends one effect of the state.
 ///
+/// The node knows the handle, from requests that it gets: only this process is served.
+///
 /// Whatever changes the state is followed by `flush`: an effect that stays in the outbox is a request that is never
 /// sent, or a caller who is never answered.
 template <class Derived, class Interface, class State>
@@ -37,6 +39,8 @@ protected:
   /// Starts what a caller asks for. The answer comes from the state, by `answer`.
   template <class Answer, class Task>
   caf::result<Answer> start(const Task& work) {
+    if (!asked_from_here(*this))
+      return to_caf(not_this_process());
     const auto id = state_.start(work, now());
     if (!id)
       return to_caf(id.error());
@@ -55,15 +59,17 @@ protected:
 
   // -- the node --
 
-  /// What a node cannot have said of itself.
+  /// Why there is nothing to bind to: what a node cannot have said of itself, or somebody else who says it.
   template <class Binding>
   std::optional<error> check_node(const Binding& node) {
+    if (!asked_from_here(*this))
+      return not_this_process();
     if (node.owner == 0 || node.shards.empty())
       return error{errc::invalid_argument, "a binding needs an owner and at least one registry shard"};
     return std::nullopt;
   }
 
-  /// Ends what is under way at the node of before, and works with this one.
+  /// Ends what is under way at the node of before, and works with this one. The caller has checked who asks.
   template <class Binding>
   void bind(const std::vector<client_shard_actor>& shards, const Binding& node) {
     unbind(errc::unreachable);

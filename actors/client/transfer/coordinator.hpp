@@ -31,6 +31,8 @@ protected:
     return {
         [this](const transfer_task& work) { return this->template start<transfer_result>(work); },
         [this](cancel_atom, const packed<std::uint64_t>& tags) -> caf::result<void> {
+          if (auto bad = check(tags))
+            return to_caf(*bad);
           this->state().cancel(tags.items, this->now());
           this->flush();
           return caf::unit;
@@ -46,6 +48,8 @@ protected:
           return caf::unit;
         },
         [this](unbind_atom) -> caf::result<void> {
+          if (!asked_from_here(*this))
+            return to_caf(not_this_process());
           this->unbind(errc::unreachable);
           worker_ = nullptr;
           return caf::unit;
@@ -72,6 +76,15 @@ private:
       return error{errc::out_of_range,
                    std::to_string(node.buffer_count) + " page buffers from " + std::to_string(node.buffer_offset) +
                        " lie outside of a segment of at most " + std::to_string(node.limits.segment_bytes) + " bytes"};
+    return std::nullopt;
+  }
+
+  std::optional<error> check(const packed<std::uint64_t>& tags) {
+    if (!asked_from_here(*this))
+      return not_this_process();
+    if (const auto most = this->state().options().tasks_max; tags.size() > most)
+      return error{errc::limit_exceeded, std::to_string(tags.size()) + " tags to cancel; a coordinator has at most " +
+                                             std::to_string(most) + " tasks (transfer.max_tasks)"};
     return std::nullopt;
   }
 

@@ -13,6 +13,8 @@ lookup_actor::behavior_type lookup_coordinator::make_behavior() {
   return {
       [this](const lookup_task& work) { return start<lookup_result>(work); },
       [this](release_atom, const ticket& lease) -> caf::result<void> {
+        if (!asked_from_here(*this))
+          return to_caf(not_this_process());
         auto released = state().release(lease, now());
         flush();
         return to_caf(released);
@@ -26,6 +28,8 @@ lookup_actor::behavior_type lookup_coordinator::make_behavior() {
         return caf::unit;
       },
       [this](unbind_atom) -> caf::result<void> {
+        if (!asked_from_here(*this))
+          return to_caf(not_this_process());
         unbind(errc::unreachable);
         return caf::unit;
       },
@@ -40,6 +44,8 @@ void lookup_coordinator::on_exit() {
 }
 
 caf::result<registry_stats> lookup_coordinator::sum_stats() {
+  if (!asked_from_here(*this))
+    return to_caf(not_this_process());
   if (!state().bound())
     return to_caf(error{errc::unreachable, "not attached to a node"});
   auto promise = make_response_promise();
