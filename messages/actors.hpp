@@ -169,7 +169,7 @@ using namespaces_actor = caf::typed_actor<
     /// Answers when all shards know the rank, and it has an allocator.
     caf::replies_to<register_rank_request>::with<void>>;
 
-/// A client's tie to a node.
+/// A client's tie to a node. Serves its own process only: `not_owner` to whoever else asks it to wait or to bind.
 using link_actor = caf::typed_actor<
     /// Answers when attached, and all of the client's actors are bound if it has brought them, with what the node said;
     /// or with the last error after this time.
@@ -177,7 +177,6 @@ using link_actor = caf::typed_actor<
     /// The client's actors; answers when all of them are bound to the node, or with the last error after this time.
     caf::replies_to<bind_atom, client_parts, duration>::with<void>,
     /// The current attachment, at once: owner 0 when there is none.
-    caf::replies_to<attached_atom>::with<attach_reply>, caf::reacts_to<caf::connect_atom>,
-    caf::reacts_to<caf::tick_atom>>;
+    caf::replies_to<attached_atom>::with<attach_reply>, caf::reacts_to<caf::tick_atom>>;
 
 } // namespace troupe

@@ -115,6 +115,9 @@ struct link_world : sim {
   /// From nothing to work.
   void work() {
     attach();
+    work_after_attach();
+  }
+  void work_after_attach() {
     const auto number = bind();
     bind_all();
     REQUIRE(client().answer_to(number).code() == errc::ok);

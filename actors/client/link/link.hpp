@@ -1,7 +1,7 @@
 #pragma once
 
+#include "actors/client/link/link_state.hpp"
 #include "actors/client/link/node_address.hpp"
-#include "actors/client/link/reconnect_backoff.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
 
@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace troupe {
@@ -33,6 +34,8 @@ struct link_options {
 /// the node sees the death of the link and releases what the client held.
 ///
 /// A node that comes back with another identity of the namespace is refused for good: its pages are not ours.
+///
+/// The rules are in `link_state`. Its handle is with the node, which watches it: only this process may ask it.
 class link : public link_actor::base {
 public:
   link(caf::actor_config& config, link_options options);
@@ -46,46 +49,47 @@ protected:
 private:
   struct waiting_client {
     caf::response_promise promise;
-    timestamp until;
+    /// Wants to know what the node said.
+    bool wants_reply = false;
   };
 
   timestamp now() const { return clock().now(); }
-  void connect();
-  void attach(const reception_actor& to);
-  void attached(const attach_reply& reply);
-  void lost(const std::string& why);
-  void retry(const error& why);
-  void refuse(const error& why);
-  /// Forgets the node, and tells it and the client's actors so.
-  void leave();
-  void unbind_all();
-  void close_segments();
-  void bind_all();
-  void bind_rank(std::size_t index, std::uint64_t epoch);
-  void bind_coordinators(std::size_t index, const segment_info& segment, std::uint64_t epoch);
-  void bound(std::uint64_t epoch);
-  bool ready() const noexcept { return reply_.owner != 0 && (!lookup_ || all_bound_); }
-  void answer_waiting();
+  link_wait add_waiting(const caf::response_promise& promise, bool wants_reply);
+  const client_rank* client_side(rank_number rank) const;
+  const rank_endpoint* node_side(rank_number rank) const;
+
+  /// Carries out what the state wants done, and sets the alarm for what may run out.
+  void flush();
+  void perform(const link_seek& x);
+  void perform(const link_attach& x);
+  void perform(const link_part& x);
+  void perform(const link_bind_lookup& x);
+  void perform(const link_open& x);
+  void perform(const link_map& x);
+  void perform(const link_bind_transfer& x);
+  void perform(const link_close& x);
+  void perform(const link_unbind& x);
+  void perform(const link_answer& x);
+  void perform(const link_news& x);
+
+  /// Asks one of the client's actors or the node's; `on_end(result)` is followed by `flush`.
+  template <class Reply, class Handle, class OnEnd, class... Ts>
+  void ask(const Handle& to, OnEnd on_end, Ts&&... xs);
 
   link_options options_;
-  reconnect_backoff backoff_;
+  link_state state_;
+  /// What was found, and is attached to or being attached to.
   reception_actor node_;
   /// Of the current attachment; owner 0 when there is none.
   attach_reply reply_;
-  namespace_id space_;
-  std::vector<client_rank> ranks_;
-  lookup_actor lookup_;
-  /// Counts attachments, so that answers of an earlier one are recognised.
-  std::uint64_t epoch_ = 0;
-  /// Coordinators that are not bound yet.
-  std::size_t binding_ = 0;
-  /// Page buffers that were opened under the current attachment.
-  std::vector<std::pair<client_worker_actor, std::uint64_t>> segments_;
-  error last_error_{errc::unreachable, "not attached yet"};
-  bool refused_ = false;
-  std::vector<waiting_client> waiting_attached_;
-  std::vector<waiting_client> waiting_bound_;
-  bool all_bound_ = false;
+  client_parts parts_;
+  /// What the client maps, by rank, under the current epoch.
+  std::unordered_map<rank_number, segment_info> opened_;
+  std::unordered_map<link_wait, waiting_client> waiting_;
+  link_wait last_wait_ = 0;
+  /// When the ticks come that are on their way, the next one last. One is set only where it is earlier than all of
+  /// them, so there are no more than there are things that may run out; a tick that somebody else sends sets none.
+  std::vector<timestamp> alarms_;
 };
 
 } // namespace troupe

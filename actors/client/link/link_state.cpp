@@ -1,0 +1,299 @@
+#include "actors/client/link/link_state.hpp"
+
+#include "base/geometry_bounds.hpp"
+#include "io/page.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+/// Tickets of one owner's coordinators are told apart by their streams: the lookup has 0, then two per rank.
+constexpr std::uint32_t load_stream(rank_number rank) {
+  return 1 + 2 * rank;
+}
+constexpr std::uint32_t save_stream(rank_number rank) {
+  return 2 + 2 * rank;
+}
+
+/// What a node cannot be like; all that follows divides by the size of a page.
+result<void> check(const node_offer& offer) {
+  if (auto sound = check_geometry(offer.geometry); !sound)
+    return sound;
+  if (offer.owner == 0)
+    return fail(errc::invalid_argument, "it gave no owner id");
+  if (offer.space_id.is_null())
+    return fail(errc::invalid_argument, "it gave no identity of the namespace");
+  return {};
+}
+
+} // namespace
+
+link_state::link_state(const link_state_options& options)
+    : options_(options),
+      backoff_(options.backoff_min, options.backoff_max, options.seed), last_error_{errc::unreachable,
+                                                                                    options.first_excuse} {}
+
+void link_state::start() {
+  if (phase_ == phase::idle)
+    seek();
+}
+
+void link_state::seek() {
+  phase_ = phase::seeking;
+  next_try_ = timestamp::max();
+  emit(link_seek{++last_try_});
+}
+
+// -- who waits --------------------------------------------------------------------------------------------------------
+
+void link_state::wait_attached(link_wait who, timestamp until) {
+  if (at_work())
+    emit(link_answer{who, {}});
+  else if (refused())
+    emit(link_answer{who, tl::unexpected<error>(last_error_)});
+  else
+    waiting_attached_.push_back({who, until});
+}
+
+void link_state::bind(link_wait who, std::vector<rank_number> ranks, timestamp until) {
+  if (refused()) {
+    emit(link_answer{who, tl::unexpected<error>(last_error_)});
+    return;
+  }
+  has_parts_ = true;
+  ranks_ = std::move(ranks);
+  waiting_bound_.push_back({who, until});
+  if (phase_ == phase::attached)
+    bind_all();
+}
+
+void link_state::answer_all(std::vector<open_wait>& waits, const result<void>& outcome) {
+  for (const auto& x : std::exchange(waits, {}))
+    emit(link_answer{x.who, outcome});
+}
+
+void link_state::answer_late(std::vector<open_wait>& waits, timestamp now) {
+  std::erase_if(waits, [&](const open_wait& x) {
+    if (x.until > now)
+      return false;
+    emit(link_answer{x.who, tl::unexpected<error>(last_error_)});
+    return true;
+  });
+}
+
+void link_state::on_time(timestamp now) {
+  answer_late(waiting_attached_, now);
+  answer_late(waiting_bound_, now);
+  if (phase_ == phase::pausing && next_try_ <= now)
+    seek();
+}
+
+timestamp link_state::next_event() const noexcept {
+  auto out = next_try_;
+  for (const auto* waits : {&waiting_attached_, &waiting_bound_})
+    for (const auto& x : *waits)
+      out = std::min(out, x.until);
+  return out;
+}
+
+// -- the node ---------------------------------------------------------------------------------------------------------
+
+void link_state::on_found(link_try number) {
+  if (phase_ != phase::seeking || number != last_try_)
+    return;
+  phase_ = phase::attaching;
+  emit(link_attach{number});
+}
+
+void link_state::on_not_found(link_try number, const error& why, timestamp now) {
+  if (phase_ != phase::seeking || number != last_try_)
+    return;
+  if (why.code == errc::unsupported)
+    refuse(why);
+  else
+    retry(why, now);
+}
+
+bool link_state::on_attached(link_try number, const node_offer& offer) {
+  if (phase_ != phase::attaching || number != last_try_)
+    return false;
+  // From here on the node knows this client, whatever comes of it, and is left by this id.
+  owner_ = offer.owner;
+  if (!space_.is_null() && space_ != offer.space_id) {
+    refuse({errc::identity_mismatch, "the node came back with another namespace '" + offer.space_name +
+                                         "': its pages are not exchangeable with ours"});
+    return true;
+  }
+  if (auto sound = check(offer); !sound) {
+    refuse({errc::invalid_argument, "the node lets this client attach to namespace '" + offer.space_name +
+                                        "' in a way that cannot be: " + sound.error().text});
+    return true;
+  }
+  phase_ = phase::attached;
+  space_ = offer.space_id;
+  node_name_ = offer.node_name;
+  page_bytes_ = offer.geometry.page_bytes();
+  node_ranks_ = offer.ranks;
+  if (has_parts_) {
+    bind_all();
+    return true;
+  }
+  backoff_.reset();
+  answer_all(waiting_attached_, {});
+  return true;
+}
+
+void link_state::on_not_attached(link_try number, const error& why, timestamp now) {
+  if (phase_ != phase::attaching || number != last_try_)
+    return; // lost meanwhile, and trying again
+  leave();
+  if (why.code == errc::unsupported || why.code == errc::unknown_namespace)
+    refuse(why);
+  else
+    retry(why, now);
+}
+
+void link_state::on_node_gone(timestamp now) {
+  if (phase_ == phase::attaching || phase_ == phase::attached)
+    lost("the node is gone", now);
+}
+
+void link_state::lost(const std::string& why, timestamp now) {
+  if (phase_ == phase::attached)
+    say(link_news::weight::warning,
+        "lost node '" + node_name_ + "': " + why + "; everything under way ends, trying to come back");
+  leave();
+  retry({errc::unreachable, why}, now);
+}
+
+void link_state::leave() {
+  if (phase_ != phase::attaching && phase_ != phase::attached)
+    return;
+  emit(link_part{owner_}); // also if it seems to be lost: it may be there after all
+  phase_ = phase::pausing;
+  owner_ = 0;
+  node_ranks_.clear();
+  segments_.clear(); // the node closes them
+  ++epoch_;
+  all_bound_ = false;
+  emit(link_unbind{});
+}
+
+void link_state::retry(const error& why, timestamp now) {
+  last_error_ = why;
+  if (!options_.comes_back) {
+    refuse(why);
+    return;
+  }
+  const auto wait = backoff_.next();
+  say(link_news::weight::debug,
+      to_string(why) + "; trying again in " +
+          std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(wait).count()) + " ms");
+  phase_ = phase::pausing;
+  next_try_ = later(now, wait);
+}
+
+void link_state::refuse(const error& why) {
+  last_error_ = why;
+  say(link_news::weight::error, "giving up: " + to_string(why));
+  leave();
+  phase_ = phase::refused;
+  next_try_ = timestamp::max();
+  answer_all(waiting_attached_, tl::unexpected<error>(why));
+  answer_all(waiting_bound_, tl::unexpected<error>(why));
+}
+
+void link_state::end() {
+  leave();
+  phase_ = phase::refused;
+  next_try_ = timestamp::max();
+  last_error_ = {errc::shutting_down, "the client is ending"};
+  answer_all(waiting_attached_, tl::unexpected<error>(last_error_));
+  answer_all(waiting_bound_, tl::unexpected<error>(last_error_));
+}
+
+// -- binding ----------------------------------------------------------------------------------------------------------
+
+void link_state::bind_all() {
+  const auto epoch = ++epoch_;
+  all_bound_ = false;
+  for (const auto& x : std::exchange(segments_, {}))
+    emit(link_close{x.rank, x.segment});
+  unbound_ = 1 + 2 * ranks_.size();
+  emit(link_bind_lookup{epoch});
+  for (const auto rank : ranks_) {
+    if (std::find(node_ranks_.begin(), node_ranks_.end(), rank) == node_ranks_.end()) {
+      refuse({errc::out_of_range, "the node has no rank " + std::to_string(rank)});
+      return;
+    }
+    emit(link_open{epoch, rank});
+  }
+}
+
+bool link_state::on_opened(link_epoch epoch, rank_number rank, std::uint64_t segment, std::uint64_t bytes) {
+  if (epoch != epoch_)
+    return false;
+  segments_.push_back({rank, segment, bytes});
+  emit(link_map{epoch, rank});
+  return true;
+}
+
+void link_state::on_not_opened(link_epoch epoch, const error& why, timestamp now) {
+  if (epoch != epoch_)
+    return;
+  if (why.code == errc::limit_exceeded || why.code == errc::invalid_argument)
+    refuse(why);
+  else
+    lost("no page buffers: " + to_string(why), now);
+}
+
+void link_state::on_mapped(link_epoch epoch, rank_number rank, const result<void>& outcome) {
+  if (epoch != epoch_)
+    return;
+  if (!outcome) {
+    refuse(outcome.error());
+    return;
+  }
+  const auto opened =
+      std::find_if(segments_.begin(), segments_.end(), [&](const open_segment& x) { return x.rank == rank; });
+  if (opened != segments_.end())
+    bind_transfers(*opened);
+}
+
+void link_state::bind_transfers(const open_segment& x) {
+  const auto slot = io::slot_bytes(page_bytes_);
+  const auto buffers = static_cast<std::uint32_t>(x.bytes / slot);
+  const auto for_loads = buffers / 2;
+  if (for_loads == 0) {
+    refuse({errc::limit_exceeded, "page buffers of " + std::to_string(x.bytes) +
+                                      " bytes hold no two pages of this namespace: raise "
+                                      "transfer.buffers_per_rank_bytes"});
+    return;
+  }
+  emit(link_bind_transfer{epoch_, x.rank, false, load_stream(x.rank), x.segment, 0, for_loads});
+  emit(link_bind_transfer{epoch_, x.rank, true, save_stream(x.rank), x.segment, std::uint64_t{for_loads} * slot,
+                          buffers - for_loads});
+}
+
+void link_state::on_bound(link_epoch epoch, const result<void>& outcome) {
+  if (epoch != epoch_ || unbound_ == 0)
+    return;
+  if (!outcome) {
+    refuse(outcome.error());
+    return;
+  }
+  if (--unbound_ > 0)
+    return;
+  all_bound_ = true;
+  backoff_.reset(); // not before: a node that lets us attach and then fails is not to be asked all the time
+  answer_all(waiting_bound_, {});
+  answer_all(waiting_attached_, {});
+}
+
+void link_state::say(link_news::weight how, std::string text) {
+  emit(link_news{how, std::move(text)});
+}
+
+} // namespace troupe

@@ -1,0 +1,124 @@
+#include "tests/actors/coordinator_support.hpp"
+#include "tests/actors/link_support.hpp"
+#include "tests/catch.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+/// A node has the handles of a client's link and coordinators, as those of whom it watches and who ask it. It may
+/// answer them, and that is all.
+
+namespace {
+
+/// Says something to an actor as one of another process, whose number it guesses or was sent.
+class somebody_elsewhere {
+public:
+  explicit somebody_elsewhere(sim& world) : world_(world) {
+    caf::actor_config config;
+    caf::node_id::default_data::host_id_type host{};
+    host.fill(7);
+    self_ = caf::make_actor<probe_actor, caf::strong_actor_ptr>(world.system().next_actor_id(),
+                                                                caf::make_node_id(4711, host), &world.system(), config);
+  }
+  ~somebody_elsewhere() { caf::actor_cast<probe_actor*>(self_)->cleanup(caf::exit_reason::kill, nullptr); }
+
+  template <class Handle, class... Ts>
+  void say(const Handle& to, Ts... xs) {
+    const auto id = caf::message_id(++last_).with_category(caf::message_id::normal_message_category);
+    caf::actor_cast<caf::strong_actor_ptr>(to)->enqueue(self_, id, caf::make_message(std::move(xs)...), nullptr);
+    world_.run();
+  }
+
+private:
+  sim& world_;
+  caf::strong_actor_ptr self_;
+  std::uint64_t last_ = 0;
+};
+
+} // namespace
+
+TEST_CASE_METHOD(link_world, "own process: nobody elsewhere binds a client's actors, or is told what it is attached to",
+                 "[link]") {
+  somebody_elsewhere other(*this);
+  other.say(tie, bind_atom_v, parts(), duration(limit));
+  attach();
+  CHECK(lookup.take<bind_atom, lookup_binding>().empty());
+  work_after_attach();
+  other.say(tie, bind_atom_v, client_parts{}, duration(limit));
+  other.say(tie, wait_attached_atom_v, duration(limit));
+  check_unbound(false);
+  CHECK(closed(0).empty());
+  CHECK(attached_as() == owner);
+}
+
+TEST_CASE_METHOD(link_world, "own process: ticks that others send do not make a link tick", "[link]") {
+  attach();
+  advance(timeout + std::chrono::milliseconds(20)); // that of the request to attach
+  CHECK(pending_timeouts() == 0);
+  for (int i = 0; i < 5; ++i)
+    caf::anon_send(tie, caf::tick_atom_v);
+  run();
+  CHECK(pending_timeouts() == 0);
+  // One who waits costs one alarm, however often others ring.
+  const auto waiting = bind();
+  const auto before = pending_timeouts();
+  for (int i = 0; i < 5; ++i)
+    caf::anon_send(tie, caf::tick_atom_v);
+  run();
+  CHECK(pending_timeouts() == before);
+  CHECK_FALSE(came(waiting));
+}
+
+TEST_CASE_METHOD(coordinator_world, "own process: nobody elsewhere gives a coordinator tasks, or takes its node away",
+                 "[save_coordinator]") {
+  somebody_elsewhere other(*this);
+  const auto save = spawn_bound<save_coordinator>();
+  auto mine = test_task(2);
+  mine.tag = 5;
+  const auto number = begin(save, mine);
+  other.say(save, test_task(3));
+  other.say(save, unbind_atom_v);
+  other.say(save, cancel_atom_v, packed<std::uint64_t>{{5}});
+  auto elsewhere = binding(78);
+  probe another(system());
+  elsewhere.shards = {another.as<client_shard_actor>()};
+  other.say(save, bind_atom_v, elsewhere);
+  grant(shard.take_one<reserve_request>());
+  copy(copier.take_one<gather_atom, copy_order>());
+  transfer(worker.take_one<write_atom, io_batch>());
+  finish(shard.take_one<commit_atom, finish_request>());
+  CHECK(results(number) == std::vector(2, errc::ok));
+  CHECK(another.inbox_size() == 0);
+}
+
+TEST_CASE_METHOD(coordinator_world, "own process: nobody elsewhere looks up, releases or counts",
+                 "[lookup_coordinator]") {
+  somebody_elsewhere other(*this);
+  const auto lookup = spawn<lookup_coordinator>(4U, request_timeout);
+  const lookup_binding node{77, 0, test_space, test_limits(), {shard.as<client_shard_actor>()}};
+  REQUIRE(ask(lookup, bind_atom_v, node).code() == errc::ok);
+  const auto number = begin(lookup, lookup_task{test_task(3).keys, std::chrono::seconds(1)});
+  other.say(lookup, unbind_atom_v);
+  shard.reply(shard.take_one<match_request>(), caf::make_message(match_reply{3}));
+  run();
+  const auto found = client().answer_to(number).value<lookup_result>();
+  CHECK(found.matched == 3);
+  other.say(lookup, release_atom_v, found.lease);
+  other.say(lookup, lookup_task{test_task(3).keys, std::chrono::seconds(1)});
+  other.say(lookup, stats_atom_v);
+  CHECK(shard.inbox_size() == 0);
+}
+
+TEST_CASE_METHOD(coordinator_world, "own process: more tags than there can be tasks are refused, and cancel nothing",
+                 "[save_coordinator]") {
+  const auto save = spawn_bound<save_coordinator>(4);
+  auto mine = test_task(1);
+  mine.tag = 5;
+  const auto number = begin(save, mine);
+  const auto refused = ask(save, cancel_atom_v, packed<std::uint64_t>{{1, 2, 3, 4, 5}});
+  CHECK(refused.code() == errc::limit_exceeded);
+  CHECK(refused.failure.text.find("transfer.max_tasks") != std::string::npos);
+  CHECK_FALSE(client().answer_to(number).came);
+  CHECK(ask(save, cancel_atom_v, packed<std::uint64_t>{{1, 2, 3, 5}}).code() == errc::ok);
+  CHECK(results(number) == std::vector{errc::cancelled});
+}

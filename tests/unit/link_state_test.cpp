@@ -1,0 +1,507 @@
+#include "actors/client/link/link_state.hpp"
+#include "io/page.hpp"
+#include "tests/catch.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr owner_id owner = 4711;
+constexpr timestamp start{};
+const kv_geometry small{2, 2, 4, 8, 2, 16};
+const std::uint64_t slot = io::slot_bytes(small.page_bytes());
+
+/// A link's rules, and what they wanted done.
+struct desk {
+  explicit desk(bool comes_back = true) : state({comes_back, 200ms, 1600ms, 1, "nobody has looked yet"}) {
+    state.start();
+    collect();
+  }
+
+  void collect() {
+    for (auto& x : state.take_outbox())
+      effects.push_back(std::move(x));
+  }
+
+  /// All effects of a kind since the last call, as they came.
+  template <class Effect>
+  std::vector<Effect> take() {
+    collect();
+    std::vector<Effect> out;
+    std::erase_if(effects, [&](const link_effect& x) {
+      if (const auto* one = std::get_if<Effect>(&x))
+        out.push_back(*one);
+      return std::holds_alternative<Effect>(x);
+    });
+    return out;
+  }
+  template <class Effect>
+  Effect take_one() {
+    auto all = take<Effect>();
+    REQUIRE(all.size() == 1);
+    return all.front();
+  }
+
+  static node_offer offer(owner_id as = owner) { return {as, "a node", {5, 6}, "small", small, {0, 1}}; }
+
+  link_try find() {
+    const auto number = take_one<link_seek>().number;
+    state.on_found(number);
+    CHECK(take_one<link_attach>().number == number);
+    return number;
+  }
+  void attach(const node_offer& as = offer()) { CHECK(state.on_attached(find(), as)); }
+
+  /// Everything the state asks for to be at work, for two ranks.
+  void bind_all(std::uint64_t first_segment = 70) {
+    state.on_bound(take_one<link_bind_lookup>().epoch, {});
+    for (const auto& x : take<link_open>())
+      CHECK(state.on_opened(x.epoch, x.rank, first_segment + x.rank, 5 * slot));
+    for (const auto& x : take<link_map>())
+      state.on_mapped(x.epoch, x.rank, {});
+    for (const auto& x : take<link_bind_transfer>())
+      state.on_bound(x.epoch, {});
+  }
+
+  /// The code with which that wait has ended; `internal` if it has not.
+  errc ended(link_wait who) {
+    auto out = errc::internal;
+    for (const auto& x : take<link_answer>()) {
+      CHECK(answered.insert(x.wait).second); // once
+      outcomes.emplace_back(x.wait, x.outcome ? errc::ok : x.outcome.error().code);
+    }
+    for (const auto& [wait, code] : outcomes)
+      out = wait == who ? code : out;
+    return out;
+  }
+
+  link_state state;
+  std::vector<link_effect> effects;
+  std::set<link_wait> answered;
+  std::vector<std::pair<link_wait, errc>> outcomes;
+};
+
+} // namespace
+
+TEST_CASE("link state: looks, attaches, and answers who waits", "[link_state]") {
+  desk d;
+  d.state.wait_attached(1, start + 1s);
+  CHECK(d.ended(1) == errc::internal);
+  d.attach();
+  CHECK(d.state.owner() == owner);
+  CHECK(d.ended(1) == errc::ok);
+  d.state.wait_attached(2, start);
+  CHECK(d.ended(2) == errc::ok);
+  CHECK(d.state.next_event() == timestamp::max());
+}
+
+TEST_CASE("link state: a wait ends at its time with what is known, and not before", "[link_state]") {
+  desk d;
+  d.state.wait_attached(1, start + 300ms);
+  d.state.bind(2, {0}, start + 200ms);
+  d.state.wait_attached(3, timestamp::max());
+  CHECK(d.state.next_event() == start + 200ms);
+  d.state.on_time(start + 199ms);
+  CHECK(d.ended(2) == errc::internal);
+  d.state.on_time(start + 200ms);
+  CHECK(d.ended(2) == errc::unreachable);
+  CHECK(d.state.next_event() == start + 300ms);
+  d.state.on_time(start + 1h);
+  CHECK(d.ended(1) == errc::unreachable);
+  CHECK(d.ended(3) == errc::internal);
+  CHECK(d.state.next_event() == timestamp::max());
+}
+
+TEST_CASE("link state: pauses double between their bounds, and there is one try at a time", "[link_state]") {
+  desk d;
+  auto now = start;
+  duration before{};
+  for (int i = 0; i < 8; ++i) {
+    const auto number = d.take_one<link_seek>().number;
+    d.state.on_found(number - 1); // of the try before, late
+    d.state.on_not_found(number - 1, {errc::unsupported, "a web server"}, now);
+    CHECK(d.state.next_event() == timestamp::max());
+    d.state.on_not_found(number, {errc::unreachable, "nobody listens there"}, now);
+    const auto pause = d.state.next_event() - now;
+    const auto step = std::min<duration>(1600ms, 200ms * (1 << i));
+    CHECK(pause >= step / 2);
+    CHECK(pause <= step);
+    // What is not waited for changes nothing: answers to tries that are over, ticks that come early, or twice.
+    d.state.on_found(number);
+    d.state.on_not_found(number, {errc::unreachable, "again"}, now);
+    CHECK_FALSE(d.state.on_attached(number, desk::offer()));
+    d.state.on_not_attached(number, {errc::busy, "again"}, now);
+    d.state.on_node_gone(now);
+    d.state.on_time(now + pause - 1ns);
+    CHECK(d.take<link_seek>().empty());
+    now += pause;
+    d.state.on_time(now);
+    d.state.on_time(now);
+    before = pause;
+  }
+  CHECK(before >= 800ms);
+  CHECK(d.take<link_seek>().size() == 1);
+  CHECK(d.take<link_attach>().empty());
+}
+
+TEST_CASE("link state: after a success the pause is short again; being let in is none while there is something to bind",
+          "[link_state]") {
+  const bool binds = GENERATE(false, true);
+  desk d;
+  if (binds)
+    d.state.bind(1, {0, 1}, timestamp::max());
+  auto now = start;
+  duration pause{};
+  for (int i = 0; i < 6; ++i) {
+    d.attach();
+    d.take<link_bind_lookup>();
+    d.take<link_open>();
+    d.state.on_node_gone(now);
+    pause = d.state.next_event() - now;
+    now += pause;
+    d.state.on_time(now);
+  }
+  if (binds)
+    CHECK(pause >= 800ms);
+  else
+    CHECK(pause <= 200ms);
+}
+
+TEST_CASE("link state: binds everything, each coordinator with a stream and buffers of its own", "[link_state]") {
+  desk d;
+  d.state.bind(1, {0, 1}, timestamp::max());
+  d.attach();
+  const auto epoch = d.take_one<link_bind_lookup>().epoch;
+  const auto opens = d.take<link_open>();
+  REQUIRE(opens.size() == 2);
+  for (const auto& x : opens) {
+    CHECK(d.take<link_map>().empty());
+    // A node may give more than was asked for; what is no whole page buffer is not used.
+    CHECK(d.state.on_opened(epoch, x.rank, 70 + x.rank, 5 * slot + 4096));
+    CHECK(d.take_one<link_map>().rank == x.rank);
+    CHECK(d.take<link_bind_transfer>().empty());
+    d.state.on_mapped(epoch, x.rank, {});
+    const auto both = d.take<link_bind_transfer>();
+    REQUIRE(both.size() == 2);
+    CHECK((!both[0].save && both[1].save));
+    CHECK(both[0].ticket_stream == 1 + 2 * x.rank);
+    CHECK(both[1].ticket_stream == 2 + 2 * x.rank);
+    for (const auto& one : both)
+      CHECK(one.segment == 70 + x.rank);
+    CHECK((both[0].buffer_offset == 0 && both[0].buffer_count == 2));
+    CHECK((both[1].buffer_offset == 2 * slot && both[1].buffer_count == 3));
+    d.state.on_bound(epoch, {});
+    d.state.on_bound(epoch, {});
+  }
+  CHECK(d.ended(1) == errc::internal);
+  d.state.wait_attached(2, timestamp::max());
+  CHECK(d.ended(2) == errc::internal);
+  d.state.on_bound(epoch, {}); // the lookup coordinator, as the last
+  CHECK(d.ended(1) == errc::ok);
+  CHECK(d.ended(2) == errc::ok);
+}
+
+TEST_CASE("link state: what was bound before is bound again when the node comes back", "[link_state]") {
+  desk d;
+  d.state.bind(1, {0, 1}, timestamp::max());
+  d.attach();
+  d.bind_all();
+  CHECK(d.ended(1) == errc::ok);
+  d.state.on_node_gone(start);
+  CHECK(d.take_one<link_part>().owner == owner);
+  CHECK(d.take<link_unbind>().size() == 1);
+  CHECK(d.take<link_close>().empty()); // the memory goes with the node
+  CHECK(d.state.owner() == 0);
+  d.state.on_time(d.state.next_event());
+  d.attach(desk::offer(owner + 1));
+  d.state.wait_attached(2, timestamp::max());
+  CHECK(d.ended(2) == errc::internal);
+  d.bind_all(80);
+  CHECK(d.ended(2) == errc::ok);
+  CHECK(d.state.owner() == owner + 1);
+}
+
+TEST_CASE("link state: answers of an earlier binding bind nothing, and what they opened is closed", "[link_state]") {
+  desk d;
+  d.state.bind(1, {0, 1}, timestamp::max());
+  d.attach();
+  const auto old = d.take_one<link_bind_lookup>().epoch;
+  const auto opens = d.take<link_open>();
+  CHECK(d.state.on_opened(old, 0, 70, 5 * slot));
+  d.take<link_map>();
+  const bool by_loss = GENERATE(false, true);
+  if (by_loss) {
+    d.state.on_node_gone(start);
+  } else {
+    d.state.bind(2, {0, 1}, timestamp::max());
+    CHECK(d.take_one<link_close>().segment == 70);
+  }
+  CHECK_FALSE(d.state.on_opened(old, 1, 71, 5 * slot));
+  d.state.on_mapped(old, 0, {});
+  d.state.on_mapped(old, 0, fail(errc::identity_mismatch, "late"));
+  d.state.on_not_opened(old, {errc::limit_exceeded, "late"}, start);
+  for (int i = 0; i < 5; ++i)
+    d.state.on_bound(old, {});
+  d.state.on_bound(old, fail(errc::internal, "late"));
+  CHECK(d.take<link_map>().empty());
+  CHECK(d.take<link_bind_transfer>().empty());
+  CHECK_FALSE(d.state.refused());
+  CHECK(d.ended(1) == errc::internal);
+  if (by_loss) {
+    d.state.on_time(d.state.next_event());
+    d.attach();
+  }
+  d.bind_all(80);
+  CHECK(d.ended(1) == errc::ok);
+}
+
+TEST_CASE("link state: what cannot get better by waiting is refused for good", "[link_state]") {
+  desk d;
+  auto expected = errc::unsupported;
+  bool knows_us = false;
+  d.state.wait_attached(1, timestamp::max());
+  d.state.bind(2, {0, 1}, timestamp::max());
+  SECTION("no node of this version") {
+    d.state.on_not_found(d.take_one<link_seek>().number, {expected, "a web server"}, start);
+  }
+  SECTION("the node speaks another protocol") {
+    d.state.on_not_attached(d.find(), {expected, "protocol 9"}, start);
+  }
+  SECTION("no such namespace") {
+    expected = errc::unknown_namespace;
+    d.state.on_not_attached(d.find(), {expected, "it has: other"}, start);
+  }
+  SECTION("an offer that cannot be") {
+    expected = errc::invalid_argument;
+    auto strange = desk::offer();
+    knows_us = true;
+    SECTION("without a size of pages") {
+      strange.geometry = {};
+    }
+    SECTION("without an identity") {
+      strange.space_id = {};
+    }
+    SECTION("without an owner id") {
+      strange.owner = 0;
+      knows_us = false;
+    }
+    d.attach(strange);
+  }
+  SECTION("the node has no such rank") {
+    expected = errc::out_of_range;
+    knows_us = true;
+    auto one = desk::offer();
+    one.ranks = {0};
+    d.attach(one);
+  }
+  SECTION("page buffers for less than a page each way") {
+    expected = errc::limit_exceeded;
+    knows_us = true;
+    d.attach();
+    const auto open = d.take<link_open>().front();
+    CHECK(d.state.on_opened(open.epoch, 0, 70, 2 * slot - 4096));
+    d.state.on_mapped(open.epoch, 0, {});
+    CHECK(d.take<link_bind_transfer>().empty());
+  }
+  SECTION("no page buffers, whenever asked") {
+    expected = GENERATE(errc::limit_exceeded, errc::invalid_argument);
+    knows_us = true;
+    d.attach();
+    d.state.on_not_opened(d.take<link_open>().front().epoch, {expected, "too much"}, start);
+  }
+  SECTION("memory that cannot be mapped, or a coordinator that cannot be bound") {
+    expected = errc::identity_mismatch;
+    knows_us = true;
+    d.attach();
+    const auto epoch = d.take_one<link_bind_lookup>().epoch;
+    const result<void> refusal = fail(expected, "said the actor");
+    if (GENERATE(false, true)) {
+      d.state.on_bound(epoch, refusal);
+    } else {
+      CHECK(d.state.on_opened(epoch, 0, 70, 5 * slot));
+      d.state.on_mapped(epoch, 0, refusal);
+    }
+  }
+  CHECK(d.state.refused());
+  CHECK(d.ended(1) == expected);
+  CHECK(d.ended(2) == expected);
+  d.state.wait_attached(3, timestamp::max());
+  d.state.bind(4, {0}, timestamp::max());
+  CHECK(d.ended(3) == expected);
+  CHECK(d.ended(4) == expected);
+  CHECK(d.state.owner() == 0);
+  std::size_t told = 0;
+  for (const auto& x : d.take<link_part>())
+    told += x.owner == owner ? 1 : 0;
+  CHECK(told == (knows_us ? 1 : 0));
+  d.state.on_time(start + 24h);
+  d.state.on_node_gone(start + 24h);
+  CHECK(d.take<link_seek>().empty());
+  CHECK(d.state.next_event() == timestamp::max());
+}
+
+TEST_CASE("link state: other refusals pass, and the client comes back", "[link_state]") {
+  desk d;
+  d.state.bind(1, {0, 1}, timestamp::max());
+  SECTION("too many clients") {
+    d.state.on_not_attached(d.find(), {errc::limit_exceeded, "64 clients"}, start);
+    CHECK(d.take_one<link_part>().owner == 0);
+  }
+  SECTION("no page buffers just now") {
+    d.attach();
+    d.state.on_not_opened(d.take<link_open>().front().epoch, {errc::timeout, "no answer"}, start);
+    CHECK(d.take_one<link_part>().owner == owner);
+    CHECK(d.take<link_unbind>().size() == 1);
+  }
+  SECTION("gone while it was answering") {
+    d.find();
+    d.state.on_node_gone(start);
+    CHECK(d.take_one<link_part>().owner == 0);
+  }
+  CHECK(d.ended(1) == errc::internal);
+  d.state.on_time(d.state.next_event());
+  d.take<link_bind_lookup>();
+  d.take<link_open>();
+  d.attach();
+  d.bind_all();
+  CHECK(d.ended(1) == errc::ok);
+}
+
+TEST_CASE("link state: a node that comes back as another one is left and refused", "[link_state]") {
+  desk d;
+  d.attach();
+  d.state.on_node_gone(start);
+  d.take<link_part>();
+  d.state.on_time(d.state.next_event());
+  auto other = desk::offer(owner + 1);
+  other.space_id = {5, 7};
+  d.state.wait_attached(1, timestamp::max());
+  d.attach(other);
+  CHECK(d.ended(1) == errc::identity_mismatch);
+  CHECK(d.take_one<link_part>().owner == owner + 1);
+  CHECK(d.state.owner() == 0);
+}
+
+TEST_CASE("link state: a node of this process is not looked for twice", "[link_state]") {
+  desk d(false);
+  d.state.wait_attached(1, timestamp::max());
+  auto expected = errc::unreachable;
+  SECTION("it dies") {
+    d.attach();
+    CHECK(d.ended(1) == errc::ok);
+    d.state.wait_attached(2, timestamp::max());
+    CHECK(d.ended(2) == errc::ok);
+    d.state.on_node_gone(start);
+  }
+  SECTION("it refuses") {
+    expected = errc::limit_exceeded;
+    d.state.on_not_attached(d.find(), {expected, "64 clients"}, start);
+    CHECK(d.ended(1) == expected);
+  }
+  CHECK(d.state.refused());
+  d.state.wait_attached(3, timestamp::max());
+  CHECK(d.ended(3) == expected);
+  d.state.on_time(start + 1h);
+  CHECK(d.take<link_seek>().empty());
+}
+
+TEST_CASE("link state: its end answers everybody, unbinds the client and leaves the node", "[link_state]") {
+  desk d;
+  d.state.wait_attached(1, timestamp::max());
+  d.state.bind(2, {0, 1}, timestamp::max());
+  d.attach();
+  d.state.end();
+  CHECK(d.ended(1) == errc::shutting_down);
+  CHECK(d.ended(2) == errc::shutting_down);
+  CHECK(d.take_one<link_part>().owner == owner);
+  CHECK(d.take<link_unbind>().size() == 1);
+  CHECK(d.state.next_event() == timestamp::max());
+}
+
+TEST_CASE("link state: whatever comes in whatever order, every wait ends once and one attachment counts",
+          "[link_state]") {
+  for (std::uint32_t seed = 1; seed <= 200; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937 random(seed);
+    const auto below = [&](std::uint32_t n) { return random() % n; };
+    const auto code = [&] { return std::vector{errc::timeout, errc::unreachable, errc::busy}[below(3)]; };
+    desk d(below(4) > 0);
+    auto now = start;
+    link_wait waits = 0;
+    std::vector<link_effect> open; // asked for, and not answered
+    owner_id last_owner = 0;
+    std::set<owner_id> known; // by the node
+    for (int i = 0; i < 300; ++i) {
+      d.collect();
+      for (auto& x : std::exchange(d.effects, {})) {
+        if (const auto* a = std::get_if<link_answer>(&x)) {
+          CHECK(d.answered.insert(a->wait).second);
+        } else if (const auto* p = std::get_if<link_part>(&x)) {
+          CHECK((p->owner == 0 || known.erase(p->owner) == 1));
+        } else {
+          open.push_back(std::move(x));
+        }
+      }
+      CHECK(known.size() <= 1);
+      CHECK((d.state.owner() == 0 ? known.empty() : known.count(d.state.owner()) == 1));
+      now += std::chrono::milliseconds(below(100));
+      switch (below(8)) {
+      case 0:
+        d.state.wait_attached(++waits, now + std::chrono::milliseconds(below(2000)));
+        break;
+      case 1:
+        if (below(4) == 0)
+          d.state.bind(++waits, {0, 1}, now + std::chrono::milliseconds(below(2000)));
+        break;
+      case 2:
+        if (below(6) == 0)
+          d.state.on_node_gone(now);
+        break;
+      case 3:
+        d.state.on_time(now);
+        break;
+      default: {
+        if (open.empty())
+          break;
+        const auto at = below(static_cast<std::uint32_t>(open.size()));
+        const auto what = open[at];
+        if (below(5) > 0) // else it is answered again later
+          open.erase(open.begin() + at);
+        const bool good = below(5) > 0;
+        if (const auto* seek = std::get_if<link_seek>(&what)) {
+          good ? d.state.on_found(seek->number) : d.state.on_not_found(seek->number, {code(), "x"}, now);
+        } else if (const auto* attach = std::get_if<link_attach>(&what)) {
+          if (!good)
+            d.state.on_not_attached(attach->number, {code(), "x"}, now);
+          else if (d.state.on_attached(attach->number, desk::offer(++last_owner)))
+            known.insert(last_owner);
+        } else if (const auto* lookup = std::get_if<link_bind_lookup>(&what)) {
+          d.state.on_bound(lookup->epoch, {});
+        } else if (const auto* opening = std::get_if<link_open>(&what)) {
+          if (good)
+            d.state.on_opened(opening->epoch, opening->rank, ++last_owner, 4 * slot);
+          else
+            d.state.on_not_opened(opening->epoch, {code(), "x"}, now);
+        } else if (const auto* map = std::get_if<link_map>(&what)) {
+          d.state.on_mapped(map->epoch, map->rank, {});
+        } else if (const auto* transfer = std::get_if<link_bind_transfer>(&what)) {
+          d.state.on_bound(transfer->epoch, {});
+        }
+      }
+      }
+    }
+    d.state.on_time(now + 1h);
+    d.collect();
+    for (const auto& x : d.take<link_answer>())
+      CHECK(d.answered.insert(x.wait).second);
+    CHECK(d.answered.size() == waits);
+  }
+}
