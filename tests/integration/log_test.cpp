@@ -104,8 +104,8 @@ TEST_CASE("a node whose log nobody reads goes on answering requests that log, an
     node.program().read_stderr();
     for (const auto* space : {"one", "two", "three"})
       for (rank_number rank = 0; rank < ranks; ++rank)
-        node.program().wait_for_line(stream::err, "namespace 'hf3fs-" + std::string(space) + "' has rank " +
-                                                      std::to_string(rank) + " with 8 pages");
+        node.program().wait_for_line(stream::err, "rank " + std::to_string(rank) + " of namespace 'hf3fs-" +
+                                                      std::string(space) + "' has 8 pages");
     CHECK(node.stop() == 0);
     CHECK(node.log().find("dropped") == std::string::npos);
     CHECK(node.log().find("stopped") != std::string::npos);

@@ -2,8 +2,8 @@
 """Lets a node live under load over HTTP, with namespaces that are made and removed, and watches what it holds.
 
 Each client thread makes a namespace of a name that was never there before, registers ranks, saves, loads, leases,
-erases and clears in it, and removes it, with and without open leases; over the native API and over both wires of slot clients
-in turn. Beside them, one namespace stays and is always full, so that keys are evicted all the time.
+erases and clears in it, and removes it, with and without open leases; over the native API and over both wires of slot
+clients in turn. Beside them, one namespace stays and is always full, so that keys are evicted all the time.
 
 Fails if memory, descriptors, threads or disk grow beyond the bounds after the warm-up, or if an answer is wrong.
 """

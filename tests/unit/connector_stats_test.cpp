@@ -184,12 +184,13 @@ TEST_CASE("Every member comes into what is printed", "[connector]") {
       {"Saved bytes", 6},
       {"Loaded bytes", 7},
       {"Skipped pages", 8},
-      {"Hit tokens", 9},
-      {"Avg queue wait (ms)", 10000},
-      {"P90 queue wait (ms)", 10000},
-      {"Avg metadata duration (ms)", 11000},
-      {"P90 metadata duration (ms)", 11000},
-      {"Queue depth", 12},
+      {"Refused pages", 9},
+      {"Hit tokens", 10},
+      {"Avg queue wait (ms)", 11000},
+      {"P90 queue wait (ms)", 11000},
+      {"Avg metadata duration (ms)", 12000},
+      {"P90 metadata duration (ms)", 12000},
+      {"Queue depth", 13},
   };
   CHECK(values == expected);
 }

@@ -186,7 +186,7 @@ TEST_CASE("A model that cannot be is refused", "[replay]") {
   CHECK(device_memory::create({0, 2, 2, 8, 2, 4}, 4, {}).error().code == errc::invalid_argument);
   CHECK(device_memory::create(small, 0, {}).error().code == errc::invalid_argument);
   CHECK(device_memory::create(small, 4, {kv_layout::mla, 1}).error().code == errc::invalid_argument);
-  const auto huge = device_memory::create({1, 2, 1024, 1024, 8, 1024}, 1U << 20U, {});
+  const auto huge = device_memory::create({1, 2, 1024, 1024, 4, 1024}, 1U << 20U, {});
   REQUIRE(!huge.has_value());
   CHECK(huge.error().code == errc::limit_exceeded);
 }
