@@ -58,7 +58,7 @@ errc shard_writes::commit_page(key_space& space, const reservation_name& name, s
     return ended ? errc::expired : errc::stale;
   if (!cell.reserved())
     return gone;
-  const auto reserved = reservations_.page(cell.reserved_page());
+  const auto& reserved = reservations_.page(cell.reserved_page());
   if (!number || reserved.by != *number)
     return ended ? errc::expired : errc::not_owner;
   if (page.where.generation == 0 || reserved.where != page.where)
