@@ -1,7 +1,7 @@
-// Random requests to one shard, each answer and the whole state compared with a naive model made of maps.
+// Random requests with tickets to one shard, each answer and the whole state compared with a naive model made of maps.
 
 #include "tests/catch.hpp"
-#include "tests/unit/registry_support.hpp"
+#include "tests/unit/registry_model.hpp"
 
 #include <algorithm>
 #include <map>
@@ -17,109 +17,31 @@ namespace {
 constexpr std::uint32_t ranks = 2;
 constexpr std::uint64_t universe = 40;
 
-using codes_t = std::vector<errc>;
 using name_t = std::pair<ticket, rank_number>;
 
-struct model_page {
-  enum { none, reserved, live } state = none;
-  slot_ref where; // generation 0 while slots are being asked for
-  name_t writer;
-};
-
-struct model_key {
-  key_digest parent;
-  model_page pages[ranks];
-  std::vector<std::pair<rank_number, slot_ref>> withheld;
-};
-
-struct model_lease {
-  timestamp deadline;
-  std::vector<key_digest> keys;
-};
-
 struct model_reservation {
-  timestamp deadline;
-  duration lasts{};
+  ticks deadline = 0;
+  ticks lasts = 0;
   keys_t keys;
   std::vector<location> answers;
   bool waiting = true;
   plan_id plan = 0;
 };
 
-struct told {
-  std::multiset<std::tuple<rank_number, slot_ref>> publish, abort, release;
-  bool operator==(const told&) const = default;
-};
-
-class model {
+/// The naive shard with reservations of many keys, which end together.
+class model : public naive_shard {
 public:
-  std::map<key_digest, model_key> keys;
-  std::map<ticket, model_lease> leases;
   std::map<name_t, model_reservation> reservations;
   std::set<name_t> ended;
   std::set<plan_id> dropped;
-  told out;
-
-  bool leased(const key_digest& key) const { return lease_count(key) > 0; }
-
-  std::uint32_t lease_count(const key_digest& key) const {
-    return static_cast<std::uint32_t>(
-        std::count_if(leases.begin(), leases.end(), [&](const auto& l) { return holds(l.second, key); }));
-  }
-
-  std::int32_t children(const key_digest& key) const {
-    return static_cast<std::int32_t>(
-        std::count_if(keys.begin(), keys.end(), [&](const auto& k) { return k.second.parent == key; }));
-  }
-
-  std::uint32_t pages(const key_digest& key, int state) const {
-    const auto found = keys.find(key);
-    if (found == keys.end())
-      return 0;
-    return static_cast<std::uint32_t>(std::count_if(std::begin(found->second.pages), std::end(found->second.pages),
-                                                    [&](const model_page& p) { return p.state == state; }));
-  }
-
-  model_page* page(const key_digest& key, rank_number rank) {
-    const auto found = keys.find(key);
-    return found == keys.end() ? nullptr : &found->second.pages[rank];
-  }
-
-  bool evictable(const key_digest& key) const {
-    return pages(key, model_page::live) > 0 && pages(key, model_page::reserved) == 0 && !leased(key) &&
-           children(key) == 0;
-  }
-
-  /// Forgets keys that nothing holds, and releases what nothing withholds any more.
-  void settle() {
-    for (auto i = keys.begin(); i != keys.end();) {
-      if (!leased(i->first)) {
-        for (const auto& [rank, where] : i->second.withheld)
-          out.release.insert({rank, where});
-        i->second.withheld.clear();
-      }
-      const bool held = leased(i->first) || pages(i->first, model_page::none) < ranks;
-      i = held ? std::next(i) : keys.erase(i);
-    }
-  }
-
-  void hold(const ticket& name, const keys_t& wanted, timestamp deadline) {
-    if (wanted.empty() && leases.count(name) == 0)
-      return;
-    auto& lease = leases[name];
-    lease.deadline = std::max(lease.deadline, deadline);
-    for (const auto& key : wanted)
-      if (!holds(lease, key))
-        lease.keys.push_back(key);
-  }
 
   void drop_page(model_reservation& r, const key_digest& key, rank_number rank, errc code) {
     auto& p = *page(key, rank);
     if (p.where.generation != 0)
-      out.abort.insert({rank, p.where});
+      told_.abort.insert({rank, p.where});
     p = {};
     const auto at = std::find(r.keys.begin(), r.keys.end(), key) - r.keys.begin();
-    r.answers[static_cast<std::size_t>(at)] = {{}, static_cast<std::uint32_t>(code)};
+    r.answers[static_cast<std::size_t>(at)] = answer(code);
   }
 
   bool owns(const name_t& name, const key_digest& key) {
@@ -148,9 +70,8 @@ public:
     close_if_ended(name);
   }
 
-  void end_if(const std::function<bool(const ticket&, timestamp)>& over) {
-    for (auto i = leases.begin(); i != leases.end();)
-      i = over(i->first, i->second.deadline) ? leases.erase(i) : std::next(i);
+  void end_if(const std::function<bool(const ticket&, ticks)>& over) {
+    std::erase_if(leases_, [&](const auto& l) { return over(l.first, l.second.deadline); });
     std::vector<name_t> ending;
     for (const auto& [name, r] : reservations)
       if (over(name.first, r.deadline))
@@ -159,18 +80,12 @@ public:
       end(name);
     settle();
   }
-
-private:
-  static bool holds(const model_lease& lease, const key_digest& key) {
-    return std::find(lease.keys.begin(), lease.keys.end(), key) != lease.keys.end();
-  }
 };
 
 class comparison {
 public:
   explicit comparison(std::uint32_t seed) : random_(seed), real_(ranks, {.tick_work = 7, .hash_seed = seed}) {
-    for (auto& n : generations_)
-      n = std::vector<generation_number>(12, 0);
+    model_.ranks_ = {0, 1};
   }
 
   void step() {
@@ -204,35 +119,26 @@ public:
 
   void compare() {
     collect_outbox();
-    REQUIRE(told_ == model_.out);
+    REQUIRE(told_ == model_.told_);
     REQUIRE(real_.state.check_invariants() == "");
     std::map<key_digest, key_info> real;
     real_.state.for_each_key(real_.space, [&](const key_info& info) { real[info.key] = info; });
     for (std::uint64_t n = 1; n <= universe; ++n) {
-      const auto key = key_of(n);
-      const auto known = model_.keys.count(key) > 0;
-      const auto ghost = !known && model_.children(key) > 0;
       INFO("key " << n);
-      REQUIRE(real.count(key) == (known || ghost ? 1 : 0));
-      if (!known && !ghost)
-        continue;
-      const auto& info = real[key];
-      REQUIRE(info.ghost == ghost);
-      REQUIRE(info.children == model_.children(key));
-      REQUIRE(info.leases == model_.lease_count(key));
-      REQUIRE(info.live == model_.pages(key, model_page::live));
-      REQUIRE(info.reserved == model_.pages(key, model_page::reserved));
-      REQUIRE(info.parent == (known ? model_.keys[key].parent : key_digest{}));
+      model_.compare_key(key_of(n), real);
     }
-    REQUIRE(real_.state.stats().leases == model_.leases.size());
+    REQUIRE(real_.state.stats().leases == model_.leases_.size());
   }
 
 private:
+  static constexpr ticks second = std::chrono::seconds(1) / coarse_clock::tick;
+
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
   ticket some_ticket() { return {1 + below(3), 1 + below(4)}; }
   rank_number some_rank() { return static_cast<rank_number>(below(ranks)); }
-  duration some_time() { return std::chrono::seconds(1 + below(6)); }
-  timestamp now() const { return at(seconds_); }
+  ticks some_time() { return second * (1 + static_cast<ticks>(below(6))); }
+  std::int64_t seconds() const { return model_.time_ / second; }
+  timestamp now() const { return at(seconds()); }
 
   /// A path of the tree n → n / 2, from somewhere on, with a key of another path now and then.
   keys_t some_path() {
@@ -264,11 +170,11 @@ private:
     const auto keys = some_path();
     const auto lease_for = some_time();
     std::size_t expected = 0;
-    while (expected < keys.size() && model_.pages(keys[expected], model_page::live) == ranks)
+    while (expected < keys.size() && model_.is_complete(keys[expected]))
       ++expected;
-    const auto reply = real_.state.match({real_.space, lease, lease_for, keys}, now()).value();
+    const auto reply = real_.state.match({real_.space, lease, span_of(lease_for), keys}, now()).value();
     REQUIRE(reply.matched == expected);
-    model_.hold(lease, {keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(expected)}, now() + lease_for);
+    model_.hold(lease, {keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(expected)}, model_.time_ + lease_for);
   }
 
   void locate() {
@@ -276,7 +182,7 @@ private:
     const auto keys = some_path();
     const auto rank = some_rank();
     const auto lease_for = some_time();
-    const auto reply = real_.state.locate({real_.space, rank, lease, lease_for, keys}, now()).value();
+    const auto reply = real_.state.locate({real_.space, rank, lease, span_of(lease_for), keys}, now()).value();
     keys_t found;
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const auto* p = model_.page(keys[i], rank);
@@ -287,18 +193,18 @@ private:
       REQUIRE(reply.locations[i].where == p->where);
       found.push_back(keys[i]);
     }
-    model_.hold(lease, found, now() + lease_for);
+    model_.hold(lease, found, model_.time_ + lease_for);
   }
 
   void release() {
     const auto lease = some_ticket();
     const auto keep = static_cast<std::uint32_t>(below(3));
-    real_.release(lease, keep, seconds_);
-    const auto found = model_.leases.find(lease);
-    if (found == model_.leases.end())
+    real_.release(lease, keep, seconds());
+    const auto found = model_.leases_.find(lease);
+    if (found == model_.leases_.end())
       return;
     if (keep == 0)
-      model_.leases.erase(found);
+      model_.leases_.erase(found);
     else if (found->second.keys.size() > keep)
       found->second.keys.resize(keep);
     model_.settle();
@@ -307,10 +213,11 @@ private:
   void renew() {
     const auto lease = some_ticket();
     const auto lease_for = some_time();
-    const auto found = model_.leases.find(lease);
-    REQUIRE(real_.state.renew({real_.space, lease, lease_for}, now()).has_value() == (found != model_.leases.end()));
-    if (found != model_.leases.end())
-      found->second.deadline = std::max(found->second.deadline, now() + lease_for);
+    const auto found = model_.leases_.find(lease);
+    REQUIRE(real_.state.renew({real_.space, lease, span_of(lease_for)}, now()).has_value() ==
+            (found != model_.leases_.end()));
+    if (found != model_.leases_.end())
+      found->second.deadline = std::max(found->second.deadline, model_.time_ + lease_for);
   }
 
   void begin_reserve() {
@@ -325,7 +232,7 @@ private:
       for (const auto& key : keys)
         parents.push_back(below(5) > 0 ? parent_of(key) : key_digest{});
     const auto plan =
-        real_.state.begin_reserve({real_.space, name.second, name.first, expires_in, keys, parents}, now());
+        real_.state.begin_reserve({real_.space, name.second, name.first, span_of(expires_in), keys, parents}, now());
     if (known != model_.reservations.end()) {
       REQUIRE(plan.has_value() == (known->second.keys == keys));
       if (!plan)
@@ -337,19 +244,19 @@ private:
         REQUIRE(plan->reply.results.items == known->second.answers);
       return;
     }
-    model_reservation r{now() + expires_in, expires_in, keys, {}, true, plan.value().plan};
+    model_reservation r{model_.time_ + expires_in, expires_in, keys, {}, true, plan.value().plan};
     std::uint32_t needed = 0;
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      auto& k = model_.keys[keys[i]];
+      auto& k = model_.keys_[keys[i]];
       const bool first = std::find(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(i), keys[i]) ==
                          keys.begin() + static_cast<std::ptrdiff_t>(i);
       if (first && !parents.empty() && k.parent.is_null())
         k.parent = parents[i];
       auto& p = k.pages[name.second];
-      r.answers.push_back({{}, static_cast<std::uint32_t>(p.state == model_page::live ? errc::exists : errc::busy)});
+      r.answers.push_back(answer(p.state == model_page::live ? errc::exists : errc::busy));
       if (p.state != model_page::none)
         continue;
-      p = {model_page::reserved, {}, name};
+      p = {model_page::reserved, {}, false, 0, 0, name};
       ++needed;
     }
     if (needed == 0) {
@@ -363,34 +270,24 @@ private:
     plans_.push_back({r.plan, name});
   }
 
-  std::vector<slot_ref> some_slots(rank_number rank, std::uint64_t n) {
-    std::vector<slot_ref> slots;
-    for (slot_number slot = 0; slot < generations_[rank].size() && slots.size() < n; ++slot)
-      if (held_[rank].count(slot) == 0) {
-        held_[rank].insert(slot);
-        slots.push_back({slot, ++generations_[rank][slot]});
-      }
-    return slots;
-  }
-
   void finish_reserve() {
     if (plans_.empty())
       return;
     const auto chosen = plans_.begin() + static_cast<std::ptrdiff_t>(below(plans_.size()));
     const auto [plan, name] = *chosen;
     plans_.erase(chosen);
-    const auto slots = some_slots(name.second, below(7));
+    const auto slots = model_.some_slots(name.second, below(7));
     const auto reply = real_.state.finish_reserve(plan, slots, now());
     if (model_.dropped.erase(plan) > 0) {
       REQUIRE_FALSE(reply.has_value());
       REQUIRE(reply.error().code == errc::expired);
       for (const auto& where : slots)
-        model_.out.abort.insert({name.second, where});
+        model_.told_.unused.insert({name.second, where});
       return;
     }
     auto& r = model_.reservations.at(name);
     r.waiting = false;
-    r.deadline = now() + r.lasts;
+    r.deadline = model_.time_ + r.lasts;
     std::size_t next = 0;
     std::set<key_digest> done; // later occurrences in the batch were busy
     for (std::size_t i = 0; i < r.keys.size(); ++i) {
@@ -404,7 +301,7 @@ private:
       }
     }
     for (; next < slots.size(); ++next)
-      model_.out.abort.insert({name.second, slots[next]});
+      model_.told_.unused.insert({name.second, slots[next]});
     REQUIRE(reply.value().results.items == r.answers);
     model_.close_if_ended(name);
     model_.settle();
@@ -429,13 +326,12 @@ private:
       } else {
         auto& r = model_.reservations.at(name);
         const auto i = std::find(r.keys.begin(), r.keys.end(), key) - r.keys.begin();
-        r.answers[static_cast<std::size_t>(i)] = {{}, static_cast<std::uint32_t>(errc::exists)};
-        p->state = model_page::live;
-        model_.out.publish.insert({name.second, where});
+        r.answers[static_cast<std::size_t>(i)] = answer(errc::exists);
+        model_.publish(key, name.second);
         expected.push_back(errc::ok);
       }
     }
-    REQUIRE(real_.commit(name.first, pages, name.second, seconds_) == expected);
+    REQUIRE(real_.commit(name.first, pages, name.second, seconds()) == expected);
     model_.close_if_ended(name);
   }
 
@@ -463,7 +359,7 @@ private:
         expected.push_back(state == model_page::none ? errc::not_found : errc::not_owner);
       }
     }
-    REQUIRE(real_.abort(name.first, pages, name.second, seconds_) == expected);
+    REQUIRE(real_.abort(name.first, pages, name.second, seconds()) == expected);
     if (pages.empty() && open)
       model_.end(name);
     model_.close_if_ended(name);
@@ -480,8 +376,7 @@ private:
         expected.push_back(errc::not_found);
       } else if (p->state == model_page::live && p->where == where) {
         expected.push_back(errc::ok);
-        model_.keys[key].withheld.emplace_back(rank, where);
-        *p = {};
+        model_.unpublish(key, rank, true);
       } else {
         expected.push_back(errc::stale);
       }
@@ -492,45 +387,14 @@ private:
 
   void evict() {
     const auto rank = some_rank();
-    const auto wanted = static_cast<std::uint32_t>(below(4));
-    std::set<key_digest> before;
-    for (const auto& [key, k] : model_.keys)
-      if (model_.pages(key, model_page::live) > 0)
-        before.insert(key);
-    const auto reply = real_.state.evict({real_.space, rank, wanted}, now()).value();
-    real_.state.for_each_key(real_.space, [&](const key_info& info) {
-      if (info.live > 0)
-        before.erase(info.key);
-    });
-    // What went had to go in some order, children first.
-    std::uint32_t slots = 0;
-    while (!before.empty()) {
-      const auto victim =
-          std::find_if(before.begin(), before.end(), [&](const auto& key) { return model_.evictable(key); });
-      REQUIRE(victim != before.end());
-      auto& k = model_.keys.at(*victim);
-      for (rank_number r = 0; r < ranks; ++r)
-        if (k.pages[r].state == model_page::live) {
-          model_.out.release.insert({r, k.pages[r].where});
-          slots += r == rank ? 1 : 0;
-        }
-      model_.keys.erase(*victim);
-      before.erase(victim);
-    }
-    REQUIRE(reply.slots == slots);
-    REQUIRE(slots <= wanted);
-    if (!reply.more && slots < wanted)
-      for (const auto& [key, k] : model_.keys)
-        REQUIRE_FALSE(model_.evictable(key));
-    if (reply.more)
-      REQUIRE(real_.state.keys() > 0);
+    model_.evict_as(real_.state, real_.space, rank, static_cast<std::uint32_t>(below(4)), now());
   }
 
   void pass_time() {
-    seconds_ += static_cast<std::int64_t>(below(4));
+    model_.time_ += second * static_cast<ticks>(below(4));
     for (int i = 0; real_.state.tick(now()); ++i)
       REQUIRE(i < 1000);
-    model_.end_if([&](const ticket&, timestamp deadline) { return deadline <= now(); });
+    model_.end_if([&](const ticket&, ticks deadline) { return deadline <= model_.time_; });
   }
 
   void owner_dies() {
@@ -540,21 +404,15 @@ private:
       REQUIRE(i < 1000);
       more = real_.state.tick(now());
     }
-    model_.end_if([&](const ticket& name, timestamp) { return name.owner == owner; });
+    model_.end_if([&](const ticket& name, ticks) { return name.owner == owner; });
   }
 
   void collect_outbox() {
     const auto out = real_.state.take_outbox();
     REQUIRE(out.children.empty());
     for (const auto& part : out.slots) {
-      for (const auto& where : part.publish.slots)
-        told_.publish.insert({part.rank, where});
-      for (const auto* batch : {&part.abort, &part.unused, &part.release, &part.suspect})
-        for (const auto& where : batch->slots) {
-          const bool reserved = batch == &part.abort || batch == &part.unused;
-          (reserved ? told_.abort : told_.release).insert({part.rank, where});
-          REQUIRE(held_[part.rank].erase(where.slot) == 1);
-        }
+      told_.add(part);
+      model_.take_back(part);
     }
   }
 
@@ -562,10 +420,7 @@ private:
   one_registry real_;
   model model_;
   told told_;
-  std::int64_t seconds_ = 0;
   std::vector<std::pair<plan_id, name_t>> plans_;
-  std::vector<generation_number> generations_[ranks];
-  std::set<slot_number> held_[ranks];
 };
 
 } // namespace

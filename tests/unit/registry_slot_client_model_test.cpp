@@ -2,7 +2,7 @@
 // by one. Each answer and the whole state are compared with a naive model of maps, and so is what the feed says.
 
 #include "tests/catch.hpp"
-#include "tests/unit/registry_slot_client_model.hpp"
+#include "tests/unit/registry_model.hpp"
 
 #include <algorithm>
 #include <map>
@@ -16,7 +16,16 @@ using namespace troupe::test;
 
 namespace {
 
-class comparison : private slot_client_model {
+constexpr std::uint64_t universe = 24;
+
+struct model_plan {
+  rank_number rank = 0;
+  ticks lasts = 0;
+  keys_t keys;
+  std::vector<location> answers;
+};
+
+class comparison : private naive_shard {
 public:
   explicit comparison(std::uint32_t seed)
       : random_(seed), spec_(space_of(0)), space_(spec_.id()),
@@ -81,17 +90,10 @@ public:
       const auto key = key_of(n);
       const bool known = keys_.contains(key);
       INFO("key " << n);
-      REQUIRE(real.contains(key) == (known || children(key) > 0));
+      compare_key(key, real);
       if (!real.contains(key))
         continue;
       const auto& info = real[key];
-      REQUIRE(info.ghost != known);
-      REQUIRE(info.children == children(key));
-      REQUIRE(info.leases == leases_on(key));
-      REQUIRE(info.live == count(key, model_page::live));
-      REQUIRE(info.reserved ==
-              count(key, model_page::waiting) + count(key, model_page::allocated) + count(key, model_page::reserved));
-      REQUIRE(info.parent == (known ? keys_[key].parent : key_digest{}));
       const auto begun = static_cast<coarse_time>(time_ + 1);
       REQUIRE(std::max(info.protected_until, begun) ==
               std::max(static_cast<coarse_time>(protected_.contains(key) ? protected_[key] + 1 : 0), begun));
@@ -145,14 +147,6 @@ private:
     if (below(4) == 0)
       keys.insert(keys.begin() + static_cast<std::ptrdiff_t>(below(keys.size() + 1)), keys[below(keys.size())]);
     return keys;
-  }
-
-  std::vector<slot_ref> some_slots(rank_number rank, std::uint64_t n) {
-    std::vector<slot_ref> slots;
-    for (slot_number slot = 0; slot < slots_per_rank && slots.size() < n; ++slot)
-      if (held_[rank].insert(slot).second)
-        slots.push_back({slot, ++generations_[rank][slot]});
-    return slots;
   }
 
   // -- requests
@@ -385,16 +379,6 @@ private:
     return errc::not_found;
   }
 
-  std::uint64_t erase_one(const key_digest& key, rank_number rank) {
-    std::uint64_t pages = 0;
-    for (rank_number r = 0; r < most_ranks; ++r)
-      if ((rank == all_ranks || rank == r) && state(key, r) == model_page::live) {
-        unpublish(key, r, false);
-        ++pages;
-      }
-    return pages;
-  }
-
   void erase() {
     const auto keys = some_path();
     const auto rank = below(2) == 0 ? all_ranks : some_rank();
@@ -433,11 +417,7 @@ private:
     for (const auto& key : keys)
       if (state(key, rank) == model_page::live)
         found.push_back(key);
-    if (found.empty() && !leases_.contains(name))
-      return;
-    auto& l = leases_[name];
-    l.deadline = std::max(l.deadline, time_ + lasts);
-    l.keys.insert(found.begin(), found.end());
+    hold(name, found, time_ + lasts);
   }
 
   void release() {
@@ -488,28 +468,7 @@ private:
 
   void evict() {
     const auto rank = some_rank();
-    const auto wanted = static_cast<std::uint32_t>(below(4));
-    std::set<key_digest> gone;
-    for (const auto& [key, k] : keys_)
-      if (count(key, model_page::live) > 0)
-        gone.insert(key);
-    const auto reply = real_.evict({space_, rank, wanted}, now()).value();
-    real_.for_each_key(space_, [&](const key_info& info) {
-      if (info.live > 0)
-        gone.erase(info.key);
-    });
-    std::uint32_t slots = 0;
-    while (!gone.empty()) {
-      const auto victim = std::find_if(gone.begin(), gone.end(), [&](const auto& key) { return evictable(key); });
-      REQUIRE(victim != gone.end()); // children first, and nothing that is held
-      slots += state(*victim, rank) == model_page::live ? 1 : 0;
-      erase_one(*victim, all_ranks);
-      gone.erase(victim);
-    }
-    REQUIRE(reply.slots == slots);
-    if (!reply.more && slots < wanted)
-      for (const auto& [key, k] : keys_)
-        REQUIRE_FALSE(evictable(key));
+    evict_as(real_, space_, rank, static_cast<std::uint32_t>(below(4)), now());
   }
 
   /// Without a tick now and then: what is over is noticed by whoever meets it.
@@ -540,14 +499,10 @@ private:
     const auto out = real_.take_outbox();
     REQUIRE(out.children.empty());
     for (const auto& part : out.slots) {
-      for (const auto& where : part.publish.slots)
-        real_told_.publish.insert({part.rank, where});
-      for (const auto& [batch, to] :
-           {std::pair{&part.abort, &real_told_.abort}, std::pair{&part.unused, &real_told_.unused},
-            std::pair{&part.release, &real_told_.release}, std::pair{&part.suspect, &real_told_.suspect}})
+      real_told_.add(part);
+      take_back(part);
+      for (const auto* batch : {&part.abort, &part.unused, &part.release, &part.suspect})
         for (const auto& where : batch->slots) {
-          to->insert({part.rank, where});
-          REQUIRE(held_[part.rank].erase(where.slot) == 1);
           // Free at once: so nobody may have been promised more time.
           if (!batch->rest)
             REQUIRE(promised_[{part.rank, where}] <= time_);
@@ -578,8 +533,8 @@ private:
   std::uint64_t met_others_ = 0;
   std::uint64_t at_once_ = 0;
   std::map<std::pair<rank_number, slot_ref>, ticks> promised_;
-  std::set<slot_number> held_[most_ranks];
-  std::map<slot_number, generation_number> generations_[most_ranks];
+  std::map<plan_id, model_plan> plans_;
+  std::map<ticket, std::pair<key_digest, rank_number>> reserved_;
 };
 
 } // namespace

@@ -10,14 +10,13 @@
 #include <utility>
 #include <vector>
 
-/// What a shard has to do for slot clients, in the most naive way: maps, and a search through all of it for
-/// each question.
+/// What a shard has to do, in the most naive way: maps, and a search through all of it for each question. Who asks,
+/// with tickets or as slot clients, is the business of the tests that compare it with a real one.
 
 namespace troupe::test {
 
 constexpr std::uint32_t most_ranks = 3;
 constexpr std::uint32_t slots_per_rank = 14;
-constexpr std::uint64_t universe = 24;
 
 /// Time in whole ticks of coarse time: then the model needs no rounding.
 using ticks = std::int64_t;
@@ -27,11 +26,15 @@ inline duration span_of(ticks n) {
 }
 
 struct model_page {
+  /// Waiting and allocated for a slot client, reserved for a writer with a ticket, which may wait as well.
   enum kind { none, waiting, allocated, reserved, live } state = none;
+  /// Generation 0 while slots are being asked for.
   slot_ref where;
   bool shared = false;
   ticks deadline = 0;
   plan_id plan = 0;
+  /// With a ticket.
+  std::pair<ticket, rank_number> writer{};
 };
 
 struct model_key {
@@ -41,7 +44,10 @@ struct model_key {
 
 struct model_lease {
   ticks deadline = 0;
-  std::set<key_digest> keys;
+  /// In the order they were leased, each once.
+  keys_t keys;
+
+  bool holds(const key_digest& key) const { return std::find(keys.begin(), keys.end(), key) != keys.end(); }
 };
 
 struct model_withheld {
@@ -54,23 +60,24 @@ struct model_withheld {
   bool suspect = false;
 };
 
-struct model_plan {
-  rank_number rank = 0;
-  ticks lasts = 0;
-  keys_t keys;
-  std::vector<location> answers;
-};
-
 struct told {
   std::multiset<std::tuple<rank_number, slot_ref>> publish, abort, unused, release, suspect;
   bool operator==(const told&) const = default;
+
+  void add(const slots_to_allocator& part) {
+    for (const auto& [batch, to] :
+         {std::pair{&part.publish, &publish}, std::pair{&part.abort, &abort}, std::pair{&part.unused, &unused},
+          std::pair{&part.release, &release}, std::pair{&part.suspect, &suspect}})
+      for (const auto& where : batch->slots)
+        to->insert({part.rank, where});
+  }
 };
 
 inline location answer(errc code, slot_ref where = {}) {
   return {where, static_cast<std::uint32_t>(code)};
 }
 
-class slot_client_model {
+class naive_shard {
 public:
   model_page* page(const key_digest& key, rank_number rank) {
     const auto found = keys_.find(key);
@@ -93,7 +100,7 @@ public:
   }
   std::uint32_t leases_on(const key_digest& key) const {
     return static_cast<std::uint32_t>(
-        std::count_if(leases_.begin(), leases_.end(), [&](const auto& l) { return l.second.keys.contains(key); }));
+        std::count_if(leases_.begin(), leases_.end(), [&](const auto& l) { return l.second.holds(key); }));
   }
   bool is_complete(const key_digest& key) const { return count(key, model_page::live) == ranks_.size(); }
   bool is_protected(const key_digest& key) const { return protected_.contains(key) && protected_.at(key) > time_; }
@@ -104,6 +111,16 @@ public:
     return count(key, model_page::live) > 0 &&
            count(key, model_page::live) + count(key, model_page::none) == most_ranks && leases_on(key) == 0 &&
            children(key) == 0 && !is_protected(key);
+  }
+
+  void hold(const ticket& name, const keys_t& found, ticks deadline) {
+    if (found.empty() && !leases_.contains(name))
+      return;
+    auto& l = leases_[name];
+    l.deadline = std::max(l.deadline, deadline);
+    for (const auto& key : found)
+      if (!l.holds(key))
+        l.keys.push_back(key);
   }
 
   /// Slots that only a lease held; keys that nothing holds; the protection of what is not there.
@@ -161,16 +178,87 @@ public:
     ++published_;
   }
 
+  std::uint64_t erase_one(const key_digest& key, rank_number rank) {
+    std::uint64_t pages = 0;
+    for (rank_number r = 0; r < most_ranks; ++r)
+      if ((rank == all_ranks || rank == r) && state(key, r) == model_page::live) {
+        unpublish(key, r, false);
+        ++pages;
+      }
+    return pages;
+  }
+
+  /// Lets the real shard evict, and does as it did if that was allowed.
+  void evict_as(registry_state& real, const namespace_id& space, rank_number rank, std::uint32_t wanted,
+                timestamp now) {
+    std::set<key_digest> gone;
+    for (const auto& [key, k] : keys_)
+      if (count(key, model_page::live) > 0)
+        gone.insert(key);
+    const auto reply = real.evict({space, rank, wanted}, now).value();
+    real.for_each_key(space, [&](const key_info& info) {
+      if (info.live > 0)
+        gone.erase(info.key);
+    });
+    std::uint32_t slots = 0;
+    while (!gone.empty()) {
+      const auto victim = std::find_if(gone.begin(), gone.end(), [&](const auto& key) { return evictable(key); });
+      REQUIRE(victim != gone.end()); // in some order children first, and nothing that is held
+      slots += state(*victim, rank) == model_page::live ? 1 : 0;
+      erase_one(*victim, all_ranks);
+      gone.erase(victim);
+    }
+    REQUIRE(reply.slots == slots);
+    REQUIRE(slots <= wanted);
+    if (!reply.more && slots < wanted)
+      for (const auto& [key, k] : keys_)
+        REQUIRE_FALSE(evictable(key));
+    if (reply.more)
+      REQUIRE(real.keys() > 0);
+  }
+
+  /// One key is as it is in the real shard, where `info` is all that is known of it.
+  void compare_key(const key_digest& key, const std::map<key_digest, key_info>& real) const {
+    const bool known = keys_.contains(key);
+    REQUIRE(real.contains(key) == (known || children(key) > 0));
+    if (!real.contains(key))
+      return;
+    const auto& info = real.at(key);
+    REQUIRE(info.ghost != known);
+    REQUIRE(info.children == children(key));
+    REQUIRE(info.leases == leases_on(key));
+    REQUIRE(info.live == count(key, model_page::live));
+    REQUIRE(info.reserved ==
+            count(key, model_page::waiting) + count(key, model_page::allocated) + count(key, model_page::reserved));
+    REQUIRE(info.parent == (known ? keys_.at(key).parent : key_digest{}));
+  }
+
+  // The allocators' part: which slots they have given out.
+
+  std::vector<slot_ref> some_slots(rank_number rank, std::uint64_t n) {
+    std::vector<slot_ref> slots;
+    for (slot_number slot = 0; slot < slots_per_rank && slots.size() < n; ++slot)
+      if (held_[rank].insert(slot).second)
+        slots.push_back({slot, ++generations_[rank][slot]});
+    return slots;
+  }
+
+  void take_back(const slots_to_allocator& part) {
+    for (const auto* batch : {&part.abort, &part.unused, &part.release, &part.suspect})
+      for (const auto& where : batch->slots)
+        REQUIRE(held_[part.rank].erase(where.slot) == 1);
+  }
+
   ticks time_ = 0;
   std::set<rank_number> ranks_;
   std::map<key_digest, model_key> keys_;
   std::map<key_digest, ticks> protected_;
   std::map<ticket, model_lease> leases_;
   std::vector<model_withheld> withheld_;
-  std::map<plan_id, model_plan> plans_;
-  std::map<ticket, std::pair<key_digest, rank_number>> reserved_;
   told told_;
   std::uint64_t published_ = 0;
+  std::set<slot_number> held_[most_ranks];
+  std::map<slot_number, generation_number> generations_[most_ranks];
 };
 
 } // namespace troupe::test
