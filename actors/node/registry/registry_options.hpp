@@ -9,6 +9,10 @@
 #include <cstdint>
 #include <memory>
 
+namespace troupe::config {
+struct node_config;
+} // namespace troupe::config
+
 namespace troupe {
 
 /// Limits of one registry shard, and its place among the shards.
@@ -71,5 +75,9 @@ struct registry_options {
   /// Says in which namespaces nothing can be saved; null if nobody does.
   std::shared_ptr<node_condition> condition{};
 };
+
+/// Of one shard of a node with this config: all that the config says. What the node's shards share, a store, their
+/// memory, an entropy, comes from whoever makes them.
+registry_options options_for_shard(const config::node_config& config, std::uint32_t shard);
 
 } // namespace troupe

@@ -36,20 +36,7 @@ std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config
   const auto seed = (std::uint64_t{entropy()} << 32U) | entropy();
   std::vector<registry_actor> out;
   for (std::uint32_t shard = 0; shard < options.registry.shards; ++shard) {
-    registry_options wanted;
-    wanted.shard = shard;
-    wanted.shard_count = options.registry.shards;
-    wanted.max_lease = options.registry.lease_max;
-    wanted.max_reservation = std::max(options.registry.reservation_deadline, options.hf3fs.reservation_deadline);
-    wanted.max_protection = std::max(wanted.max_reservation, options.hf3fs.protect_locations);
-    wanted.max_batch = std::max(options.registry.max_batch_keys, options.http.limits.keys);
-    wanted.max_leases = options.registry.max_leases;
-    wanted.max_leases_per_owner = options.registry.max_leases_per_owner;
-    wanted.max_lease_keys = options.registry.max_lease_keys;
-    wanted.max_reserved_pages = options.registry.max_reserved_pages;
-    wanted.max_reservations_per_owner = options.registry.max_reservations_per_owner;
-    wanted.children_hold = options.registry.children_hold;
-    wanted.promised = std::max(options.hf3fs.protect_locations, options.hf3fs.reservation_deadline);
+    auto wanted = options_for_shard(options, shard);
     wanted.change_feed = store != nullptr;
     wanted.hash_seed = seed;
     wanted.memory = memory;

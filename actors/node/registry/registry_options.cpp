@@ -1,0 +1,30 @@
+#include "actors/node/registry/registry_options.hpp"
+
+#include "config/node_config.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+registry_options options_for_shard(const config::node_config& config, std::uint32_t shard) {
+  const auto& wanted = config.registry;
+  const auto& slot_clients = config.hf3fs;
+  registry_options out;
+  out.shard = shard;
+  out.shard_count = wanted.shards;
+  out.max_lease = wanted.lease_max;
+  out.max_reservation = std::max(wanted.reservation_deadline, slot_clients.reservation_deadline);
+  // A live page that a slot client asks for again is protected as long as a reservation of it would last.
+  out.max_protection = std::max(out.max_reservation, slot_clients.protect_locations);
+  out.max_batch = std::max(wanted.max_batch_keys, config.http.limits.keys);
+  out.max_leases = wanted.max_leases;
+  out.max_leases_per_owner = wanted.max_leases_per_owner;
+  out.max_lease_keys = wanted.max_lease_keys;
+  out.max_reserved_pages = wanted.max_reserved_pages;
+  out.max_reservations_per_owner = wanted.max_reservations_per_owner;
+  out.children_hold = wanted.children_hold;
+  out.promised = std::max(slot_clients.protect_locations, slot_clients.reservation_deadline);
+  return out;
+}
+
+} // namespace troupe

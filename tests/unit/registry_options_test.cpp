@@ -1,0 +1,50 @@
+#include "actors/node/registry/registry_options.hpp"
+#include "config/node_config.hpp"
+#include "tests/catch.hpp"
+
+using namespace troupe;
+
+TEST_CASE("what the config says of a registry shard reaches it", "[registry]") {
+  config::node_config config;
+  config.registry.shards = 7;
+  config.registry.lease_max = std::chrono::seconds(11);
+  config.registry.reservation_deadline = std::chrono::seconds(12);
+  config.registry.max_batch_keys = 13;
+  config.registry.max_leases = 14;
+  config.registry.max_leases_per_owner = 15;
+  config.registry.max_lease_keys = 16;
+  config.registry.max_reserved_pages = 17;
+  config.registry.max_reservations_per_owner = 18;
+  config.registry.children_hold = std::chrono::seconds(19);
+  config.hf3fs.reservation_deadline = std::chrono::seconds(20);
+  config.hf3fs.protect_locations = std::chrono::seconds(21);
+  config.http.limits.keys = 22;
+  const auto options = options_for_shard(config, 3);
+  CHECK(options.shard == 3);
+  CHECK(options.shard_count == 7);
+  CHECK(options.max_lease == std::chrono::seconds(11));
+  CHECK(options.max_reservation == std::chrono::seconds(20));
+  CHECK(options.max_protection == std::chrono::seconds(21));
+  CHECK(options.promised == std::chrono::seconds(21));
+  CHECK(options.max_batch == 22);
+  CHECK(options.max_leases == 14);
+  CHECK(options.max_leases_per_owner == 15);
+  CHECK(options.max_lease_keys == 16);
+  CHECK(options.max_reserved_pages == 17);
+  CHECK(options.max_reservations_per_owner == 18);
+  CHECK(options.children_hold == std::chrono::seconds(19));
+}
+
+TEST_CASE("what one kind of client may have longer, or more of, a shard allows", "[registry]") {
+  config::node_config config;
+  config.registry.reservation_deadline = std::chrono::seconds(30);
+  config.hf3fs.reservation_deadline = std::chrono::seconds(10);
+  config.hf3fs.protect_locations = std::chrono::seconds(20);
+  config.registry.max_batch_keys = 40;
+  config.http.limits.keys = 4;
+  const auto options = options_for_shard(config, 0);
+  CHECK(options.max_reservation == std::chrono::seconds(30));
+  CHECK(options.max_protection == std::chrono::seconds(30));
+  CHECK(options.promised == std::chrono::seconds(20));
+  CHECK(options.max_batch == 40);
+}
