@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/unique_descriptor.hpp"
+#include "io/page_buffers.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace troupe::io {
 /// Behind the memory lies a page with a random number, the proof. A process and a descriptor mean something else in
 /// every process namespace, so what is found under them is believed to be this memory only if the number is in it: it
 /// cannot be guessed, and is told to one client. Transfers do not reach that page.
-class segment {
+class segment final : public page_buffers {
 public:
   /// New memory of `bytes` (rounded up to `page_alignment`), zeroed and really there: a host short of memory is an
   /// error here (`limit_exceeded`) and not a signal later. In huge pages where the kernel permits.
@@ -36,12 +37,9 @@ public:
   static result<std::shared_ptr<segment>> map(std::int32_t process, std::int32_t descriptor, std::uint64_t bytes,
                                               std::span<const std::uint8_t> proof);
 
-  segment(const segment&) = delete;
-  segment& operator=(const segment&) = delete;
-  ~segment();
+  ~segment() override;
 
-  /// Aligned to `page_alignment`. What others write into it appears at any time.
-  std::span<std::byte> bytes() noexcept { return bytes_; }
+  std::span<std::byte> bytes() noexcept override { return bytes_; }
 
   /// For the peer's `map`; valid as long as the segment lives.
   int descriptor() const noexcept { return descriptor_.get(); }

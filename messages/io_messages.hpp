@@ -10,15 +10,12 @@
 
 namespace troupe {
 
-/// Memory shared between the node and one client, made by the node, sealed against shrinking. A client on the same
-/// host maps it through `/proc/<process>/fd/<descriptor>`. These two numbers mean something else in every process
-/// namespace, so the client looks for `proof` in what it finds there, see `io::segment::map`.
+/// Page buffers that the node has lent one client. By `name` the client finds them, see `io::page_buffer_finder`; by
+/// `segment` both talk of them.
 struct segment_info {
   std::uint64_t segment = 0;
-  std::int32_t process = 0;
-  std::int32_t descriptor = -1;
   std::uint64_t bytes = 0;
-  packed<std::uint8_t> proof{};
+  packed<std::uint8_t> name{};
 };
 
 /// One page to read or write: slab slot ⇄ bytes of the segment. `length` is a multiple of 4096, as is the offset.

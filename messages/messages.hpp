@@ -76,7 +76,7 @@ TROUPE_INSPECT(take_reply, x.slots)
 TROUPE_INSPECT(slot_batch, x.slots, x.rest)
 TROUPE_INSPECT(slot_results, x.results)
 TROUPE_INSPECT(allocator_stats, x.total, x.free, x.reserved, x.live, x.quarantined, x.refused)
-TROUPE_INSPECT(segment_info, x.segment, x.process, x.descriptor, x.bytes, x.proof)
+TROUPE_INSPECT(segment_info, x.segment, x.bytes, x.name)
 TROUPE_INSPECT(io_batch, x.segment, x.deadline, x.items)
 TROUPE_INSPECT(io_reply, x.results)
 TROUPE_INSPECT(io_stats, x.read_pages, x.written_pages, x.read_bytes, x.written_bytes, x.failed, x.timed_out, x.fenced,

@@ -15,7 +15,7 @@
 namespace troupe {
 
 /// Version of everything in messages/. A node refuses clients that speak another one.
-inline constexpr std::uint32_t protocol_version = 4;
+inline constexpr std::uint32_t protocol_version = 5;
 
 struct attach_request {
   std::uint32_t protocol = protocol_version;

@@ -2,7 +2,7 @@
 #include "actors/support/system_config.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/page.hpp"
-#include "io/segment.hpp"
+#include "io/segment_buffers.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 #include "workload/replay/device_memory.hpp"
@@ -82,7 +82,8 @@ struct world {
   explicit world(std::uint32_t calls_at_once = 1) {
     device->set_calls_at_once(calls_at_once);
     engine = spawn_actor<copy_engine>(
-        system, std::make_shared<copy_engine_state>(copy_engine_options{space.id(), 0, 16}, device));
+        system, std::make_shared<copy_engine_state>(
+                    copy_engine_options{space.id(), 0, 16, std::make_shared<io::segment_finder>()}, device));
     REQUIRE(bind(1) == errc::ok);
   }
   ~world() {
@@ -95,7 +96,7 @@ struct world {
     memory = *io::segment::create(blocks * slot);
     errc out = errc::internal;
     self->request(engine, patience, bind_atom_v,
-                  segment_info{id, ::getpid(), memory->descriptor(), blocks * slot, memory->proof()})
+                  segment_info{id, blocks * slot, io::encode({::getpid(), memory->descriptor(), memory->proof()})})
         .receive([&] { out = errc::ok; }, [&](const caf::error& e) { out = from_caf(e).code; });
     return out;
   }

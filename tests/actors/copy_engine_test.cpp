@@ -1,7 +1,7 @@
 #include "actors/client/copy_engine/copy_lane.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/page.hpp"
-#include "io/segment.hpp"
+#include "io/segment_buffers.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 #include "workload/replay/device_memory.hpp"
@@ -28,12 +28,14 @@ struct world : sim {
   replay::device_memory device = *replay::device_memory::create(space.geometry, blocks, {});
   std::vector<std::shared_ptr<io::segment>> memory;
   copy_engine_actor engine = spawn<copy_lane>(std::make_shared<copy_engine_state>(
-      copy_engine_options{space.id(), rank, batch_pages_max}, *make_host_page_mover(device.view())));
+      copy_engine_options{space.id(), rank, batch_pages_max, std::make_shared<io::segment_finder>()},
+      *make_host_page_mover(device.view())));
 
   segment_info share(std::uint64_t id, std::uint64_t pages = 4) {
     memory.push_back(*io::segment::create(pages * slot));
-    return {id, ::getpid(), memory.back()->descriptor(), pages * slot, memory.back()->proof()};
+    return {id, pages * slot, io::encode(name_of(*memory.back()))};
   }
+  static io::segment_name name_of(const io::segment& x) { return {::getpid(), x.descriptor(), x.proof()}; }
   void bind(const segment_info& to) { REQUIRE(ask(engine, bind_atom_v, to).code() == errc::ok); }
 
   copy_item item(std::uint32_t block, std::uint64_t buffer, std::uint64_t key_number) const {
@@ -156,12 +158,13 @@ TEST_CASE_METHOD(world, "copy engine actor: memory that cannot be mapped is refu
   bind(good);
   fill_all();
   auto bad = share(6);
+  auto name = name_of(*memory.back());
   auto expected = errc::identity_mismatch;
   SECTION("of another node, where process and descriptor mean something else") {
-    bad.descriptor = good.descriptor;
+    name.descriptor = memory.front()->descriptor();
   }
   SECTION("without a proof") {
-    bad.proof = {};
+    name.proof = {};
   }
   SECTION("of another size") {
     bad.bytes += slot;
@@ -170,12 +173,17 @@ TEST_CASE_METHOD(world, "copy engine actor: memory that cannot be mapped is refu
     bad.bytes = 0;
   }
   SECTION("of a process that is not there") {
-    bad.process = -1;
+    name.process = -1;
     expected = errc::unreachable;
   }
   SECTION("with a descriptor that is not open") {
-    bad.descriptor = -1;
+    name.descriptor = -1;
     expected = errc::unreachable;
+  }
+  bad.name = io::encode(name);
+  SECTION("with a name that is none") {
+    bad.name.items.resize(7);
+    expected = errc::invalid_argument;
   }
   const auto refused = ask(engine, bind_atom_v, bad);
   CHECK(refused.code() == expected);

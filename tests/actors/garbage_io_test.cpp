@@ -149,10 +149,11 @@ struct copy_world : sim {
   replay::device_memory device = *replay::device_memory::create(space.geometry, 8, {});
   std::shared_ptr<io::segment> memory = *io::segment::create(4 * 8192);
   copy_engine_actor engine = spawn<copy_lane>(std::make_shared<copy_engine_state>(
-      copy_engine_options{space.id(), 0, 64}, *make_host_page_mover(device.view())));
+      copy_engine_options{space.id(), 0, 64, std::make_shared<io::segment_finder>()},
+      *make_host_page_mover(device.view())));
 
   segment_info good(std::uint64_t id) const {
-    return {id, ::getpid(), memory->descriptor(), 4 * 8192, memory->proof()};
+    return {id, 4 * 8192, io::encode({::getpid(), memory->descriptor(), memory->proof()})};
   }
 };
 

@@ -72,7 +72,7 @@ struct link_world : sim {
     return out;
   }
 
-  static segment_info memory(std::uint64_t id, std::uint64_t bytes = 5 * slot) { return {id, 1, 3, bytes, {}}; }
+  static segment_info memory(std::uint64_t id, std::uint64_t bytes = 5 * slot) { return {id, bytes, {}}; }
 
   std::uint64_t wait(duration time = limit) { return begin(tie, wait_attached_atom_v, time); }
   std::uint64_t bind(duration time = limit) { return begin(tie, bind_atom_v, parts(), time); }

@@ -38,7 +38,7 @@ struct reception_world : node_world {
   void open(const client_worker_actor& with, std::uint64_t number) {
     const auto opening = begin(with, open_segment_atom_v, std::uint64_t{8192}, std::int32_t{-1});
     const auto asked = worker0.take_one<open_segment_atom, owner_id, std::uint64_t, std::int32_t>();
-    worker0.reply(asked, caf::make_message(segment_info{number, 1, 2, 8192, {}}));
+    worker0.reply(asked, caf::make_message(segment_info{number, 8192, {}}));
     run();
     CHECK(client().answer_to(opening).value<segment_info>().segment == number);
   }
@@ -154,9 +154,9 @@ TEST_CASE_METHOD(reception_world, "reception: memory is opened in the name of th
     CHECK(client().answer_to(opening).code() == errc::limit_exceeded);
   }
   SECTION("given") {
-    worker0.reply(asked, caf::make_message(segment_info{5, 1, 2, 8192, {{1, 2, 3}}}));
+    worker0.reply(asked, caf::make_message(segment_info{5, 8192, {{1, 2, 3}}}));
     run();
-    CHECK(client().answer_to(opening).value<segment_info>().proof.items == std::vector<std::uint8_t>{1, 2, 3});
+    CHECK(client().answer_to(opening).value<segment_info>().name.items == std::vector<std::uint8_t>{1, 2, 3});
     begin(io(), read_atom_v, batch(5));
     CHECK(worker0.take<read_atom, io_batch>().size() == 1);
     // Another client knows the number, which is no secret.

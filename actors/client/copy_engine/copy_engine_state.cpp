@@ -15,12 +15,12 @@ std::uint8_t code_of(errc code) noexcept {
 
 } // namespace
 
-copy_engine_state::binding::binding(std::uint64_t id, std::shared_ptr<io::segment> memory,
+copy_engine_state::binding::binding(std::uint64_t id, std::shared_ptr<io::page_buffers> memory,
                                     std::shared_ptr<page_mover> mover) noexcept
     : id_(id), memory_(std::move(memory)), mover_(std::move(mover)) {}
 
 result<std::shared_ptr<copy_engine_state::binding>>
-copy_engine_state::binding::make(std::uint64_t id, std::shared_ptr<io::segment> memory,
+copy_engine_state::binding::make(std::uint64_t id, std::shared_ptr<io::page_buffers> memory,
                                  std::shared_ptr<page_mover> mover) {
   if (auto ok = mover->prepare(memory->bytes()); !ok)
     return tl::unexpected(std::move(ok.error()));
@@ -33,7 +33,7 @@ copy_engine_state::copy_engine_state(const copy_engine_options& options, std::sh
       blocks_per_page_(mover_->cache().blocks_per_page), page_bytes_(mover_->cache().geometry.page_bytes()),
       slot_bytes_(io::slot_bytes(page_bytes_)) {}
 
-result<void> copy_engine_state::bind(std::uint64_t id, std::shared_ptr<io::segment> memory) {
+result<void> copy_engine_state::bind(std::uint64_t id, std::shared_ptr<io::page_buffers> memory) {
   std::shared_ptr<binding> before;
   {
     std::lock_guard guard(mutex_);
@@ -47,6 +47,13 @@ result<void> copy_engine_state::bind(std::uint64_t id, std::shared_ptr<io::segme
   std::lock_guard guard(mutex_);
   binding_ = std::move(*made);
   return {};
+}
+
+result<void> copy_engine_state::bind(const segment_info& lent) {
+  if (!options_.finder)
+    return fail(errc::unsupported, "this copy engine has nobody who finds page buffers of a node");
+  auto found = options_.finder->find(lent.bytes, lent.name.items);
+  return found ? bind(lent.segment, std::move(*found)) : tl::unexpected(std::move(found.error()));
 }
 
 result<copy_engine_state::work> copy_engine_state::begin(const copy_order& order) const {

@@ -23,12 +23,7 @@ caf::result<copy_reply> copy_lane::carry_out(order_call call, const copy_order& 
 
 copy_lane::behavior_type copy_lane::make_behavior() {
   return {
-      [this](bind_atom, const segment_info& info) -> caf::result<void> {
-        auto memory = io::segment::map(info.process, info.descriptor, info.bytes, info.proof.items);
-        if (!memory)
-          return to_caf(memory.error());
-        return to_caf(state_->bind(info.segment, std::move(*memory)));
-      },
+      [this](bind_atom, const segment_info& lent) -> caf::result<void> { return to_caf(state_->bind(lent)); },
       [this](gather_atom, const copy_order& order) { return carry_out(&copy_engine_state::gather, order); },
       [this](scatter_atom, const copy_order& order) { return carry_out(&copy_engine_state::scatter, order); },
   };

@@ -3,8 +3,6 @@
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
 
-#include <unistd.h>
-
 namespace troupe {
 
 namespace {
@@ -77,15 +75,13 @@ io_worker::behavior_type io_worker::make_behavior() {
 caf::result<segment_info> io_worker::open_segment(owner_id owner, std::uint64_t bytes, std::int32_t memory_node) {
   if (auto allowed = state_.may_open_segment(owner, bytes); !allowed)
     return to_caf(allowed.error());
-  auto memory = io::segment::create(bytes, memory_node);
-  if (!memory)
-    return to_caf(memory.error());
-  const auto buffer = parts_->store->add_buffer((*memory)->bytes());
-  if (!buffer)
-    return to_caf(buffer.error());
-  const auto id = state_.add_segment(owner, (*memory)->bytes(), *buffer);
-  segment_info info{id, ::getpid(), (*memory)->descriptor(), (*memory)->bytes().size(), (*memory)->proof()};
-  segments_.emplace(id, std::move(*memory));
+  auto lent = parts_->buffers->lend(bytes, memory_node);
+  if (!lent)
+    return to_caf(lent.error());
+  const auto memory = lent->buffers->bytes();
+  const auto id = state_.add_segment(owner, memory, lent->at_store);
+  segment_info info{id, memory.size(), lent->name};
+  segments_.emplace(id, std::move(*lent));
   return info;
 }
 
@@ -119,10 +115,8 @@ void io_worker::flush() {
   }
   for (const auto id : state_.take_fenced())
     fences_.extract(id).mapped().deliver(caf::unit);
-  for (const auto& [segment, buffer] : state_.take_idle_segments()) {
-    parts_->store->remove_buffer(buffer);
-    segments_.erase(segment);
-  }
+  for (const auto& [segment, buffer] : state_.take_idle_segments())
+    parts_->buffers->take_back(std::move(segments_.extract(segment).mapped()));
   if (state_.draining() && state_.in_flight() == 0)
     for (auto& promise : std::exchange(drains_, {}))
       promise.deliver(caf::unit);

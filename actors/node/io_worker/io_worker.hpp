@@ -3,8 +3,8 @@
 #include "actors/node/io_worker/completion_target.hpp"
 #include "actors/node/io_worker/io_worker_state.hpp"
 #include "base/node_condition.hpp"
+#include "io/page_buffers.hpp"
 #include "io/page_store.hpp"
-#include "io/segment.hpp"
 #include "messages/messages.hpp"
 
 #include <memory>
@@ -17,6 +17,8 @@ struct io_worker_parts {
   slab_name name;
   /// Gives its completions to `target`.
   std::unique_ptr<io::page_store> store;
+  /// Known to the store, which is to outlive it.
+  std::unique_ptr<io::page_buffer_source> buffers;
   std::shared_ptr<completion_target> target;
   io_worker_options options;
   metrics_actor metrics;
@@ -55,7 +57,7 @@ private:
 
   std::shared_ptr<io_worker_parts> parts_;
   io_worker_state state_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<io::segment>> segments_;
+  std::unordered_map<std::uint64_t, io::page_buffer_source::loan> segments_;
   std::unordered_map<io_worker_state::batch_id, waiting_batch> batches_;
   std::unordered_map<io_worker_state::fence_id, caf::response_promise> fences_;
   std::vector<caf::response_promise> drains_;

@@ -2,6 +2,7 @@
 
 #include "base/log.hpp"
 #include "io/page.hpp"
+#include "io/segment_buffers.hpp"
 #include "io/slab_store.hpp"
 
 #include <chrono>
@@ -80,6 +81,7 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
   parts.options.segments_max = options.io.max_clients;
   parts.options.first_segment = std::random_device{}();
   parts.store = std::move(*store);
+  parts.buffers = std::make_unique<io::segment_source>(*parts.store);
   return out;
 }
 
