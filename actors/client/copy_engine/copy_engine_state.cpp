@@ -39,7 +39,9 @@ result<void> copy_engine_state::bind(std::uint64_t id, std::shared_ptr<io::page_
     std::lock_guard guard(mutex_);
     before = std::exchange(binding_, nullptr);
   }
-  // Not under the lock: both take time. The old memory first, because only so much can be locked.
+  // Not under the lock: both take time, and orders must not wait for it. The old memory first, because only so much can
+  // be locked; an order that still uses it keeps it locked, and then there may be too little for the new one for a
+  // while.
   before.reset();
   auto made = binding::make(id, std::move(memory), mover_);
   if (!made)
@@ -129,7 +131,8 @@ result<void> copy_engine_state::carry_out(work& job, move_direction direction) {
     return all;
   for (std::size_t i = 0; i < job.moves.size(); ++i) {
     auto verdict = job.moves[i].verdict;
-    // The list is refused as a whole: one by one, so that a bad block does not fail the others.
+    // A mover checks the list before it moves the first byte, and refuses it as a whole: so nothing has been moved, and
+    // each is tried by itself, so that a bad block does not fail the others.
     if (!all) {
       auto one = move(job, std::span(job.moves).subspan(i, 1), direction);
       if (!one && !is_refusal(one.error().code))
@@ -164,6 +167,8 @@ result<copy_reply> copy_engine_state::gather(const copy_order& order) {
   return std::move(job->reply);
 }
 
+// The header is looked at here, before the payload has moved; whether the payload is what it says is seen by the mover,
+// which has to read every byte anyway, and writes no byte of a block before it knows.
 result<copy_reply> copy_engine_state::scatter(const copy_order& order) {
   auto job = begin(order);
   if (!job)

@@ -112,6 +112,8 @@ private:
   std::uint32_t blocks_per_page_ = 1;
   std::uint64_t page_bytes_ = 0;
   std::uint64_t slot_bytes_ = 0;
+  /// Guards the pointer and nothing behind it. Lanes take a copy for the time of an order, so a binding that is
+  /// replaced lives until the last order that began with it has ended, and only then does the device forget the memory.
   mutable std::mutex mutex_;
   std::shared_ptr<binding> binding_;
 };

@@ -25,6 +25,8 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
                                           std::to_string(binding_.batch_keys_max) + ": split the task");
   if (work.deadline <= duration::zero() || work.deadline > task_time_max)
     return fail(errc::invalid_argument, "a task needs a deadline above zero and of 24 hours at most");
+  // Answered tasks that wait for their last call are not counted. Requests to shards end in time, and what else a task
+  // waits for holds page buffers, of which there are only so many.
   if (open_ >= options_.tasks_max)
     return fail(errc::limit_exceeded, std::to_string(open_) + " tasks are under way, which is the limit: wait for one");
   auto& t = tasks_[++last_task_];
@@ -66,7 +68,7 @@ call_id coordinator_core::begin_call(task& t, phase part, timestamp now, std::ve
 coordinator_core::ended_call coordinator_core::end_call(call_id id, timestamp now) {
   const auto i = calls_.find(id);
   if (i == calls_.end())
-    return {};
+    return {}; // dropped with its node
   ended_call out{find(i->second.owner), std::move(i->second)};
   calls_.erase(i);
   batches_ -= moves_pages(out.what.part) ? 1 : 0;
@@ -98,7 +100,7 @@ coordinator_core::ended_call coordinator_core::end_call(call_id id, timestamp no
 void coordinator_core::resolve(task& t, std::uint32_t position, errc status) {
   auto& p = t.pages[position];
   if (p.resolved)
-    return;
+    return; // what was reported, or will be, is not taken back: a page that timed out stays so, also if it is committed
   p.resolved = true;
   p.status = status;
   --t.unresolved;
@@ -110,6 +112,8 @@ void coordinator_core::resolve_unresolved(task& t, errc status) {
       resolve(t, i, status);
 }
 
+// The oldest task that has pages ready goes first, even if it can have fewer buffers than a younger one could use: who
+// waits the longest is never passed by, so no task starves beside a stream of small ones.
 coordinator_core::batch coordinator_core::next_batch(timestamp now) {
   for (std::size_t i = 0; i < order_.size();) {
     auto* t = find(order_[i]);
@@ -175,6 +179,8 @@ copy_order coordinator_core::make_copy_order(const task& t, std::span<const std:
 
 bool coordinator_core::wait_for_room(task& t, const call& refused) {
   give_back_buffers(refused.buffers);
+  // The refused call is counted out already: what is left is what the node has taken. That may be none, and then no end
+  // of a call says that there is room, but the timer does, see `look_for_room`.
   batches_max_ = batches_;
   if (t.cancelled) {
     for (const auto i : refused.positions)
@@ -182,6 +188,7 @@ bool coordinator_core::wait_for_room(task& t, const call& refused) {
     return false;
   }
   for (const auto i : refused.positions) {
+    // Its buffer was given back. Until it is gathered anew, a cancellation must be able to give the page up.
     t.pages[i].gathered = false;
     t.ready.push_back(i);
   }
@@ -223,6 +230,8 @@ void coordinator_core::drop_all(errc status, std::vector<task_finished>& out) {
   for (auto i = calls_.begin(); i != calls_.end();) {
     auto& x = i->second;
     auto& t = tasks_.at(x.owner);
+    // A scatter: the device may write the blocks until the copy engine answers, and the caller gives blocks of a task
+    // that has ended to others. All other calls only have to do with the node, and their answers may find nothing.
     if (!x.positions.empty() && t.pages[x.positions.front()].being_written) {
       x.buffers.clear(); // of a segment that is given up
       ++i;

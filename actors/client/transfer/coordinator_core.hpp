@@ -281,6 +281,15 @@ private:
 
   static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
+  // What always holds between two calls from outside:
+  // - A page buffer is in one place: not used yet, given back, or in the hands of one call. Only the end of that call
+  //   gives it back, since only then are device and kernel done with it, be its task answered long ago or not.
+  // - A task is here until it is answered and its last call has ended; `task::calls` counts what `calls_` has of it.
+  // - The first result of a page stands. `task::unresolved` counts pages without one, and a task is answered when that
+  //   becomes 0, which is once.
+  // - `open_` counts tasks without an answer, `batches_` calls in `calls_` that have page buffers to fill or to empty.
+  // - Between two bindings nothing of the first is left but calls in which blocks are being written, without buffers.
+
   coordinator_options options_;
   node_binding binding_;
   std::unordered_map<task_id, task> tasks_;
