@@ -2,7 +2,6 @@
 
 #include "http/server/json_body.hpp"
 #include "http/server/response_writer.hpp"
-#include "http/server/worker.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -30,7 +29,7 @@ constexpr std::string_view go_ahead = "HTTP/1.1 100 Continue\r\n\r\n";
 
 } // namespace
 
-connection::connection(worker& owner, std::uint64_t id, const arrival& came)
+connection::connection(connection_context& owner, std::uint64_t id, const arrival& came)
     : owner_(owner), shared_(owner.shared()), id_(id), came_(came),
       reader_(owner.shared().config.limits.header_bytes, &owner.shared().receiving) {}
 
@@ -181,7 +180,7 @@ void connection::close() noexcept {
     return;
   phase_ = phase::closed;
   close_socket();
-  owner_.forget(*this);
+  owner_.forget(id_);
 }
 
 /// The headers of a request are there: decides whether it may go on before its body takes memory.

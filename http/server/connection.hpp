@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "http/server/address_counts.hpp"
+#include "http/server/connection_context.hpp"
 #include "http/server/request_reader.hpp"
 #include "http/server/response.hpp"
 #include "http/server/router.hpp"
@@ -15,8 +16,6 @@
 #include <string_view>
 
 namespace troupe::http {
-
-class worker;
 
 /// How a connection came in.
 struct arrival {
@@ -35,8 +34,8 @@ struct arrival {
   bool is_reserve() const noexcept { return what != kind::full; }
 };
 
-/// One connection: what is read, which request is under way, what is still to be written, and until when. Lives on its
-/// worker's thread from start to end. How bytes move is left to derived classes, which keep the connection alive while
+/// One connection: what is read, which request is under way, what is still to be written, and until when. Lives on one
+/// io thread from start to end. How bytes move is left to derived classes, which keep the connection alive while
 /// one of their operations is under way.
 ///
 /// At most one read and one write are under way at once, and no read while a request waits for its answer, so a client
@@ -44,7 +43,7 @@ struct arrival {
 /// other and their answers written together.
 class connection {
 public:
-  connection(worker& owner, std::uint64_t id, const arrival& came);
+  connection(connection_context& owner, std::uint64_t id, const arrival& came);
   virtual ~connection() = default;
   connection(const connection&) = delete;
   connection& operator=(const connection&) = delete;
@@ -80,7 +79,7 @@ protected:
   void on_read(std::size_t bytes);
   void on_written(bool is_ok);
 
-  worker& owner_;
+  connection_context& owner_;
 
 private:
   enum class phase { handshake, open, lingering, closed };
@@ -127,7 +126,7 @@ private:
   // Of the request under way.
   std::uint64_t number_ = 0;
   const route* route_ = nullptr;
-  /// The match of this request is still in the worker.
+  /// The match of this request is still in the context.
   bool is_matched_ = false;
   bool is_head_ = false;
   caller_ptr caller_ = unknown_caller();

@@ -1,7 +1,5 @@
 #include "http/server/transports.hpp"
 
-#include "http/server/worker.hpp"
-
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/stream.hpp>
@@ -22,10 +20,10 @@ namespace asio = boost::asio;
 namespace {
 
 using error_code = boost::system::error_code;
-using tcp_socket = asio::basic_stream_socket<asio::ip::tcp, worker::executor>;
+using tcp_socket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::executor_type>;
 
-tcp_socket take_over(worker& owner, int socket) {
-  tcp_socket result{owner.context().get_executor()};
+tcp_socket take_over(asio::io_context& io, int socket) {
+  tcp_socket result{io.get_executor()};
   error_code ec;
   // The listener's protocol may be IPv6; which one is said here matters to nothing that follows.
   result.assign(asio::ip::tcp::v4(), socket, ec);
@@ -46,7 +44,7 @@ void close_quietly(tcp_socket& socket) noexcept {
 
 class plain_connection final : public connection, public std::enable_shared_from_this<plain_connection> {
 public:
-  plain_connection(worker& owner, std::uint64_t id, const arrival& came, tcp_socket&& socket)
+  plain_connection(connection_context& owner, std::uint64_t id, const arrival& came, tcp_socket&& socket)
       : connection(owner, id, came), socket_(std::move(socket)) {}
 
 private:
@@ -86,7 +84,7 @@ private:
 
 class tls_connection final : public connection, public std::enable_shared_from_this<tls_connection> {
 public:
-  tls_connection(worker& owner, std::uint64_t id, const arrival& came, tcp_socket&& socket,
+  tls_connection(connection_context& owner, std::uint64_t id, const arrival& came, tcp_socket&& socket,
                  std::shared_ptr<asio::ssl::context> context)
       : connection(owner, id, came), context_(std::move(context)), stream_(std::move(socket), *context_) {}
 
@@ -150,9 +148,9 @@ private:
 
 } // namespace
 
-std::shared_ptr<connection> make_connection(worker& owner, std::uint64_t id, const arrival& came,
-                                            std::shared_ptr<asio::ssl::context> tls) {
-  auto mine = take_over(owner, came.socket);
+std::shared_ptr<connection> make_connection(connection_context& owner, asio::io_context& io, std::uint64_t id,
+                                            const arrival& came, std::shared_ptr<asio::ssl::context> tls) {
+  auto mine = take_over(io, came.socket);
   if (tls)
     return std::make_shared<tls_connection>(owner, id, came, std::move(mine), std::move(tls));
   return std::make_shared<plain_connection>(owner, id, came, std::move(mine));

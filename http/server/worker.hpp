@@ -2,10 +2,8 @@
 
 #include "base/clock.hpp"
 #include "http/server/connection.hpp"
-#include "http/server/credentials.hpp"
+#include "http/server/connection_context.hpp"
 #include "http/server/mailbox.hpp"
-#include "http/server/response.hpp"
-#include "http/server/router.hpp"
 #include "http/server/shared_state.hpp"
 
 #include <atomic>
@@ -13,19 +11,15 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
-#include <ctime>
 #include <memory>
-#include <optional>
 #include <set>
-#include <string>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 namespace troupe::http {
 
 /// One io thread and its connections. Everything but what is said to be for any thread is for that thread only.
-class worker final : public mailbox_owner {
+class worker final : public connection_context {
 public:
   using executor = boost::asio::io_context::executor_type;
 
@@ -34,8 +28,6 @@ public:
 
   explicit worker(shared_state& shared);
   ~worker() override;
-  worker(const worker&) = delete;
-  worker& operator=(const worker&) = delete;
 
   /// Serves until `drain` has been called and the last connection is gone.
   void run() noexcept;
@@ -52,29 +44,15 @@ public:
   /// Ends each connection when it has nothing to do, and what is left at the deadline.
   void drain(timestamp deadline);
 
-  shared_state& shared() noexcept { return shared_; }
-  bool is_draining() const noexcept { return is_draining_; }
-  /// Room for a match, free between two steps of a connection.
-  route_match& match() noexcept { return match_; }
-  const credential_set& refreshed_credentials();
-  /// "Date: …\r\n" of now.
-  std::string_view date_header();
-
-  /// Calls the route's handler. The answer, if it came at once; `thrown` is what the handler threw.
-  std::optional<late_answer> call(const route& r, const request& x, exchange_id id, std::string& thrown);
-  /// A connection has closed.
-  void forget(connection& x) noexcept;
-
 private:
   void leave(const arrival& came) noexcept;
-  bool take_at_once(late_answer& x) noexcept override;
+  void forget(std::uint64_t id) noexcept override;
   void wake() override;
   void deliver_answers();
   void schedule_check();
   void check_connections();
   void end_if_drained();
 
-  shared_state& shared_;
   boost::asio::io_context context_;
   boost::asio::executor_work_guard<executor> work_;
   boost::asio::basic_waitable_timer<std::chrono::steady_clock, boost::asio::wait_traits<std::chrono::steady_clock>,
@@ -82,7 +60,6 @@ private:
       timer_;
   const duration check_interval_;
   bool is_check_scheduled_ = false;
-  bool is_draining_ = false;
   timestamp drain_deadline_ = timestamp::max();
 
   std::unordered_map<std::uint64_t, std::shared_ptr<connection>> connections_;
@@ -94,16 +71,7 @@ private:
   std::uint64_t last_id_ = 0;
   std::atomic<std::size_t> load_{0};
 
-  std::shared_ptr<mailbox> mailbox_;
   std::vector<late_answer> arrived_;
-  /// The request whose handler runs just now, and its answer.
-  std::optional<exchange_id> handling_;
-  std::optional<late_answer> at_once_;
-
-  route_match match_;
-  credential_set credentials_;
-  std::time_t date_ = 0;
-  std::string date_header_;
 };
 
 } // namespace troupe::http

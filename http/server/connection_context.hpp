@@ -1,0 +1,62 @@
+#pragma once
+
+#include "http/server/credentials.hpp"
+#include "http/server/mailbox.hpp"
+#include "http/server/response.hpp"
+#include "http/server/router.hpp"
+#include "http/server/shared_state.hpp"
+
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troupe::http {
+
+/// What the connections of one io thread share, for that thread only: room that is free between two of their steps, and
+/// the way to handlers and back. Which connections there are is known to who derives from this, and to nobody here; so
+/// a connection knows no worker.
+class connection_context : public mailbox_owner {
+public:
+  explicit connection_context(shared_state& shared);
+  connection_context(const connection_context&) = delete;
+  connection_context& operator=(const connection_context&) = delete;
+
+  shared_state& shared() noexcept { return shared_; }
+  /// No further requests: each connection ends when it has nothing to do.
+  bool is_draining() const noexcept { return is_draining_; }
+  /// Room for a match, free between two steps of a connection.
+  route_match& match() noexcept { return match_; }
+  const credential_set& refreshed_credentials();
+  /// "Date: …\r\n" of now.
+  std::string_view date_header();
+
+  /// Calls the route's handler. The answer, if it came at once; `thrown` is what the handler threw.
+  std::optional<late_answer> call(const route& r, const request& x, exchange_id id, std::string& thrown);
+  /// The connection of that number has closed.
+  virtual void forget(std::uint64_t id) noexcept = 0;
+
+protected:
+  /// Answers that come from other threads. To be closed by who derives, before anything that `wake` needs goes.
+  mailbox& answers() noexcept { return *mailbox_; }
+  void start_draining() noexcept { is_draining_ = true; }
+
+private:
+  bool take_at_once(late_answer& x) noexcept final;
+
+  shared_state& shared_;
+  bool is_draining_ = false;
+  std::shared_ptr<mailbox> mailbox_;
+  /// The request whose handler runs just now, and its answer.
+  std::optional<exchange_id> handling_;
+  std::optional<late_answer> at_once_;
+
+  route_match match_;
+  credential_set credentials_;
+  std::time_t date_ = 0;
+  std::string date_header_;
+};
+
+} // namespace troupe::http
