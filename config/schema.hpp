@@ -131,7 +131,7 @@ void describe(Visitor& v, http_config& c) {
           "Further names by which requests may call the server, where there are neither tokens nor client "
           "certificates: separated by commas.");
   v.field("tokens_file", c.tokens_file, any_path,
-          "File with the tokens that clients must send, a role and a token per line; not set: none are needed.");
+          "File with the bearer tokens that clients must send, a role and a token per line; not set: none are needed.");
   v.group("tls", c.tls, "Encryption, and certificates of clients.");
   v.group("limits", c.limits, "What one client, or all of them, can ask of the server.");
 }

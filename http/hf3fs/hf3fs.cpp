@@ -178,8 +178,7 @@ void add_routes(router& routes, std::shared_ptr<const metadata_service> service,
   const auto add = [&](std::string_view path, std::string name, role needs, call what) {
     const auto handle = [shared, what](const request& r, responder reply) { ((*shared).*what)(r, std::move(reply)); };
     routes.add(method::post, path, {name, needs, handle, 0});
-    if (options.max_namespaces > 0)
-      routes.add(method::post, "/hf3fs/{namespace}" + std::string{path}, {std::move(name), needs, handle, 0});
+    routes.add(method::post, "/hf3fs/{namespace}" + std::string{path}, {std::move(name), needs, handle, 0});
   };
   add("/rank/{rank}/initialize", "hf3fs_initialize", role::write, &api::initialize);
   add("/keys/batch_allocate", "hf3fs_batch_allocate", role::write, &api::allocate);

@@ -1,6 +1,7 @@
 #include "http/slots/slot_calls.hpp"
 
 #include "actors/node/gateway/metadata_service.hpp"
+#include "base/layouts.hpp"
 #include "http/server/json_text.hpp"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ space_ptr make_space(std::string name, std::uint32_t world_size) {
   out.spec.name = std::move(name);
   // Names are not part of an identity, and there is nothing else that tells these namespaces apart.
   out.spec.model = out.spec.name;
-  out.spec.layout = "foreign";
+  out.spec.layout = layout_of_slot_clients;
   out.spec.world_size = world_size;
   out.options.automatic = world_size == 0;
   out.options.slot_index = true;

@@ -13,7 +13,7 @@ namespace troupe::http::slots {
 
 /// What the wires of slot clients have in common: clients that know a page by its slot.
 struct options {
-  /// Namespaces that clients may bring into being. 0: none.
+  /// Namespaces that clients may bring into being.
   std::uint32_t max_namespaces = 64;
   /// How long a page is kept whose location was told.
   duration protect_for = std::chrono::seconds{10};

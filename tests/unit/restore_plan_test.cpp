@@ -1,6 +1,7 @@
 // What of an index is believed at a start.
 
 #include "actors/node/supervisor/restore_plan.hpp"
+#include "base/layouts.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/record_store.hpp"
 #include "tests/unit/store_support.hpp"
@@ -39,7 +40,7 @@ struct world {
                    std::uint32_t world_size = 0) {
     store::namespace_record record;
     record.spec.name = record.spec.model = name;
-    record.spec.layout = origin == space_origin::wire ? "foreign" : "layer-part-head-token";
+    record.spec.layout = origin == space_origin::wire ? std::string(layout_of_slot_clients) : "layer-part-head-token";
     record.spec.world_size = world_size;
     record.mode = world_size == 0 ? store::world_size_mode::automatic : store::world_size_mode::fixed;
     record.max_ranks = 4;
@@ -269,7 +270,7 @@ TEST_CASE("restore: who made a namespace is guessed where an older record does n
   w.add("native", space_origin::unknown, 5);
   store::namespace_record wire;
   wire.spec.name = wire.spec.model = "other";
-  wire.spec.layout = "foreign";
+  wire.spec.layout = layout_of_slot_clients;
   CHECK(origin_of(wire) == space_origin::wire);
   wire.id = wire.spec.id();
   w.put(wire);

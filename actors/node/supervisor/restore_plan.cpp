@@ -1,20 +1,21 @@
 #include "actors/node/supervisor/restore_plan.hpp"
 
+#include "base/layouts.hpp"
+
 namespace troupe {
 
 namespace {
 
 /// What namespaces of SGLang's begin with.
 constexpr const char* sglang_prefix = "sglang-";
-/// What the wires of the `hf3fs` section write in place of a layout: before there were origins, the only sign of them.
-constexpr const char* wire_layout = "foreign";
 
 } // namespace
 
 store::space_origin origin_of(const store::namespace_record& record) {
   if (record.origin != store::space_origin::unknown)
     return record.origin;
-  return record.spec.layout == wire_layout ? store::space_origin::wire : store::space_origin::api;
+  // Before there were origins, the only sign of the wires of the `hf3fs` section.
+  return record.spec.layout == layout_of_slot_clients ? store::space_origin::wire : store::space_origin::api;
 }
 
 bool serves_wire(const config::hf3fs_config& wires, const namespace_spec& space) {
