@@ -214,9 +214,9 @@ void register_rank(const api_ptr& api, const request& r, responder responder) {
 void reserve(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
   with_body(api, r, reply, read_reserve, [api, reply, who = r.who()](const namespace_id& space, keys_body x) {
-    const auto token = name_of(api, *who, x.held.name);
-    api->service->reserve(space, x.rank, token.in_registry, x.held.length, std::move(x.keys), std::move(x.parents),
-                          answer_results<std::vector<location>>(api, reply, ticket_front("token", token.named)));
+    const auto held = name_of(api, *who, x.held.name);
+    api->service->reserve(space, x.rank, held.in_registry, x.held.length, std::move(x.keys), std::move(x.parents),
+                          answer_results<std::vector<location>>(api, reply, ticket_front("token", held.named)));
   });
 }
 

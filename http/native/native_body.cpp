@@ -180,10 +180,10 @@ accepted<pages_body> read_pages(const request& r, bool is_commit, const options&
   const auto rank = rank_member(*body);
   if (!rank)
     return hand_on(rank);
-  const auto token = ticket_member(*body, "token");
-  if (!token)
-    return hand_on(token);
-  pages_body out{*rank, *token, {}};
+  const auto held = ticket_member(*body, "token");
+  if (!held)
+    return hand_on(held);
+  pages_body out{*rank, *held, {}};
   simdjson::dom::element found;
   if (!is_commit && (body->at_key("pages").get(found) != simdjson::SUCCESS || found.is_null()))
     return out;
