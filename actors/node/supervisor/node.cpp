@@ -65,7 +65,9 @@ void node::tick() {
       log::get("node")->warn("{}", change);
   if (options_->statistics_interval == duration::zero() || now < next_statistics_)
     return;
-  next_statistics_ = now + options_->statistics_interval;
+  // Counted from when the last ones were due: ticks come a little late, and one that then comes a little too early for
+  // the next ones would leave them to the tick after it.
+  next_statistics_ = std::max(next_statistics_ + options_->statistics_interval, now);
   collect_stats([this](const result<node_stats>& stats) {
     if (stats)
       log_statistics(*stats);
