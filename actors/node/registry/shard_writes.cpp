@@ -154,7 +154,7 @@ result<reserve_plan> shard_writes::begin_reserve(const reserve_request& request,
   // On all ranks: a key that one of them cannot store never becomes complete.
   if (const auto& condition = spaces_.options().condition)
     if (auto degraded = condition->refuses_saves(request.space))
-      return spaces_.refuse(std::move(*degraded));
+      return only_stored(*space, request, std::move(*degraded));
   const reservation_name name{request.ticket, space->number, request.rank};
   const auto fingerprint = hash_key(std::as_bytes(std::span(request.keys.items)));
   if (const auto known = live_reservation(name, now)) {
@@ -166,6 +166,23 @@ result<reserve_plan> shard_writes::begin_reserve(const reserve_request& request,
   found_.resize(request.keys.size());
   space->keys.table().find(request.keys.items, found_);
   return begin(*space, {name, request.expires_in, request.keys.items, request.parents.items}, fingerprint, now);
+}
+
+result<reserve_plan> shard_writes::only_stored(const found_space& space, const reserve_request& request, error why) {
+  found_.resize(request.keys.size());
+  space.keys.table().find(request.keys.items, found_);
+  reserve_plan plan;
+  used_.clear();
+  for (const auto entry : found_) {
+    const bool stored = entry != no_entry && space.keys.table().page(entry, request.rank).live();
+    plan.reply.results.items.push_back(answered(stored ? errc::exists : why.code));
+    if (stored)
+      used_.push_back(entry);
+  }
+  if (used_.empty())
+    return spaces_.refuse(std::move(why));
+  space.keys.touch(used_);
+  return plan;
 }
 
 std::optional<plan_id> shard_writes::awaited(const found_space& space, const allocate_request& request, timestamp now,

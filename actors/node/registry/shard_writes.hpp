@@ -125,6 +125,9 @@ private:
 
   /// The answer that the same request got before, or gets when it is finished.
   result<reserve_plan> repeat(reservation_number number, const key_digest& fingerprint) const;
+  /// Of a namespace in which nothing can be saved: pages that are stored exist nevertheless, and nobody who saves them
+  /// again need hear of trouble. All others fail for this reason, the whole request if there are no others.
+  result<reserve_plan> only_stored(const found_space& space, const reserve_request& request, error why);
   /// If the request may wait, for which plan it has to: one of its keys' slots are asked for. Ends what is over.
   std::optional<plan_id> awaited(const found_space& space, const allocate_request& request, timestamp now,
                                  bool may_wait);
