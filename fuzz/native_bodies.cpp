@@ -1,5 +1,6 @@
 #include "fuzz/native_bodies.hpp"
 
+#include "fuzz/accepted.hpp"
 #include "fuzz/check.hpp"
 #include "http/native/namespace_body.hpp"
 #include "http/native/native_body.hpp"
@@ -20,15 +21,6 @@ http::native::options sample_options() {
   out.lease_max = std::chrono::minutes{10};
   out.readers_lease_max = std::chrono::seconds{20};
   return out;
-}
-
-template <class T>
-bool count(const http::accepted<T>& x, int& accepted) {
-  if (x)
-    ++accepted;
-  else
-    demand(!x.error().detail.empty() && static_cast<int>(x.error().code) >= 400, "a refusal without a reason");
-  return x.has_value();
 }
 
 void check(const http::native::claim& x, duration longest) {

@@ -1,5 +1,6 @@
 #include "fuzz/slot_bodies.hpp"
 
+#include "fuzz/accepted.hpp"
 #include "fuzz/check.hpp"
 #include "http/hf3fs/hf3fs_body.hpp"
 #include "http/server/request.hpp"
@@ -43,16 +44,6 @@ void check(const std::vector<key_digest>& keys) {
   demand(keys.size() <= most_keys, "more keys than are allowed");
   for (const auto& key : keys)
     demand(!key.is_null(), "a key without a digest");
-}
-
-/// Counts what was accepted; what was not says why.
-template <class T>
-bool count(const http::accepted<T>& x, int& accepted) {
-  if (x)
-    ++accepted;
-  else
-    demand(!x.error().detail.empty() && static_cast<int>(x.error().code) >= 400, "a refusal without a reason");
-  return x.has_value();
 }
 
 } // namespace

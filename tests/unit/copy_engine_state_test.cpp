@@ -1,6 +1,7 @@
 #include "actors/client/copy_engine/copy_engine_state.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/other_identity.hpp"
 #include "workload/replay/device_memory.hpp"
 
 #include <algorithm>
@@ -131,45 +132,25 @@ TEST_CASE("copy engine: a page of anything else is not scattered, and fails alon
 }
 
 TEST_CASE("copy engine: a page that differs in any one field of its identity is not scattered", "[copy_engine_state]") {
-  device d;
-  const std::vector items{d.item(0, 0, 0), d.item(1, 1, 1)};
-  REQUIRE(d.gather(items) == std::vector(2, errc::ok));
-  d.poison_all();
-  const std::span page(d.buffer(1), device::slot_bytes);
-  const auto wanted = io::identity_of(page);
-  REQUIRE(wanted);
-  auto other = *wanted;
-  SECTION("namespace, high half") {
-    other.space.hi ^= 1;
+  for (const auto& change : test::identity_changes) {
+    INFO(change.field);
+    device d;
+    const std::vector items{d.item(0, 0, 0), d.item(1, 1, 1)};
+    REQUIRE(d.gather(items) == std::vector(2, errc::ok));
+    d.poison_all();
+    const std::span page(d.buffer(1), device::slot_bytes);
+    const auto wanted = io::identity_of(page);
+    REQUIRE(wanted);
+    auto other = *wanted;
+    change.make(other);
+    // Sealed anew, so that the header is sound, and with the checksum of what is moved: only the identity can tell.
+    io::seal_page(page, other, io::checksum_of(page.subspan(io::page_header_bytes, device::page_bytes)));
+    const auto got = d.scatter(items);
+    CHECK(got[0] == errc::ok);
+    CHECK(got[1] == (other.payload_bytes == wanted->payload_bytes ? errc::identity_mismatch : errc::corrupt));
+    CHECK(d.holds(0, 0));
+    CHECK(d.memory.is_poisoned(1));
   }
-  SECTION("namespace, low half") {
-    other.space.lo ^= 1;
-  }
-  SECTION("key, high half") {
-    other.key.hi ^= 1;
-  }
-  SECTION("key, low half") {
-    other.key.lo ^= 1;
-  }
-  SECTION("rank") {
-    other.rank += 1;
-  }
-  SECTION("slot") {
-    other.where.slot += 1;
-  }
-  SECTION("generation") {
-    other.where.generation += 1;
-  }
-  SECTION("length of the payload") {
-    other.payload_bytes += 1;
-  }
-  // Sealed anew, so that the header is sound, and with the checksum of what is moved: only the identity can tell.
-  io::seal_page(page, other, io::checksum_of(page.subspan(io::page_header_bytes, device::page_bytes)));
-  const auto got = d.scatter(items);
-  CHECK(got[0] == errc::ok);
-  CHECK(got[1] == (other.payload_bytes == wanted->payload_bytes ? errc::identity_mismatch : errc::corrupt));
-  CHECK(d.holds(0, 0));
-  CHECK(d.memory.is_poisoned(1));
 }
 
 TEST_CASE("copy engine: a page of another rank or namespace is not scattered", "[copy_engine_state]") {

@@ -2,6 +2,7 @@
 #include "fuzz/store_records.hpp"
 #include "store/records.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/damaged_text.hpp"
 #include "tests/unit/store_support.hpp"
 
 #include <algorithm>
@@ -93,27 +94,9 @@ TEST_CASE("stored records that were damaged at random are read as what they are,
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
+  const text_damage damage{.ends = &whole};
   for (int i = 0; i < 20'000; ++i) {
-    auto text = whole[random() % whole.size()];
-    for (auto n = 1 + random() % 4; n > 0 && !text.empty(); --n) {
-      const auto at = random() % text.size();
-      switch (random() % 4) {
-      case 0:
-        text[at] = static_cast<char>(random());
-        break;
-      case 1:
-        text.erase(at, 1 + random() % 8);
-        break;
-      case 2:
-        text.insert(at, 1 + random() % 8, static_cast<char>(random()));
-        break;
-      default: {
-        // The tail of another one.
-        const auto& other = whole[random() % whole.size()];
-        text.replace(at, std::string::npos, other.substr(std::min(at, other.size())));
-      }
-      }
-    }
+    const auto text = damage(whole[random() % whole.size()], random);
     CHECK(fuzz::read_store_records(text) <= 1);
   }
 }

@@ -1,6 +1,7 @@
 #include "http/server/json_body.hpp"
 #include "http/server/json_text.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/damaged_text.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -224,26 +225,9 @@ TEST_CASE("Damaged JSON is refused or read, and never more than that", "[http][j
   std::mt19937 random{seed};
   const std::string sound =
       R"({"keys":["a1","b2","\u00e9","c\n"],"rank":3,"all":true,"deep":{"x":[{"y":null}]},"f":1e3})";
+  const test::text_damage damage{.inserted = "{}[]\",:\\0-"};
   for (int i = 0; i < 4000; ++i) {
-    auto text = sound;
-    for (std::size_t n = 1 + random() % 4; n > 0; --n) {
-      const auto at = random() % text.size();
-      switch (random() % 4) {
-      case 0:
-        text[at] = static_cast<char>(random());
-        break;
-      case 1:
-        text.erase(at, 1 + random() % 5);
-        break;
-      case 2:
-        text.insert(at, 1, "{}[]\",:\\0-"[random() % 10]);
-        break;
-      default:
-        text.resize(at + 1);
-      }
-      if (text.empty())
-        break;
-    }
+    const auto text = damage(sound, random);
     const padded body{text};
     const auto x = object_of(body);
     if (!x) {
