@@ -197,7 +197,9 @@ void link_state::retry(const error& why, timestamp now) {
 
 void link_state::refuse(const error& why) {
   last_error_ = why;
-  say(link_news::weight::error, "giving up: " + to_string(why));
+  // Who waits is told, and says it to the user; only where nobody does, the log has to.
+  const bool told = !waiting_attached_.empty() || !waiting_bound_.empty();
+  say(told ? link_news::weight::debug : link_news::weight::error, "giving up: " + to_string(why));
   leave();
   phase_ = phase::refused;
   next_try_ = timestamp::max();
