@@ -10,7 +10,6 @@
 
 using namespace troupe;
 using namespace troupe::test;
-using nlohmann::json;
 
 namespace {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
@@ -28,9 +29,9 @@ constexpr std::array caf_folders{"messages/", "actors/",       "connector/",    
                                  "cli/",      "tests/actors/", "tests/integration/", "bench/"};
 
 /// Whose files must not come to include CAF by any chain of headers.
-constexpr std::array plain_folders{"base/",   "metrics/",     "io/",                    "gpu/",
-                                   "config/", "http/server/", "workload/engine_model/", "workload/replay/",
-                                   "store/"};
+constexpr std::array plain_folders{
+    "base/", "metrics/", "io/", "gpu/", "config/", "http/server/", "workload/engine_model/", "workload/replay/",
+    "store/"};
 
 /// Libraries of folders that hold other things too, whose files must not either; and all that are named *_states.
 constexpr std::array plain_libraries{"troupe_connector", "troupe_http_bodies"};
@@ -121,6 +122,39 @@ std::vector<std::string> check_header(const std::string& path, const std::string
     if (const auto first = line.find_first_not_of(' ');
         first != std::string::npos && std::string_view{line}.substr(first).starts_with("using namespace "))
       complaints.push_back(concat({path, ": a header that opens a namespace for all who include it: ", line}));
+  return complaints;
+}
+
+bool is_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+/// Places of `word` in `text`, as a whole word.
+std::size_t count_word(std::string_view text, std::string_view word) {
+  std::size_t result = 0;
+  for (auto at = text.find(word); at != std::string_view::npos; at = text.find(word, at + word.size())) {
+    const auto end = at + word.size();
+    if ((at == 0 || !is_word(text[at - 1])) && (end == text.size() || !is_word(text[end])))
+      ++result;
+  }
+  return result;
+}
+
+/// `using a::b;` where the file has no other `b`.
+std::vector<std::string> check_using_declarations(const std::string& path, const std::string& text) {
+  constexpr std::string_view directive = "using ";
+  std::vector<std::string> complaints;
+  for (const auto& line : lines_of(text)) {
+    const auto first = line.find_first_not_of(' ');
+    const auto name_at = line.rfind("::");
+    if (first == std::string::npos || !std::string_view{line}.substr(first).starts_with(directive) ||
+        line.find("using namespace ") != std::string::npos || name_at == std::string::npos || !line.ends_with(';') ||
+        line.find('=') != std::string::npos)
+      continue;
+    const auto name = std::string_view{line}.substr(name_at + 2, line.size() - name_at - 3);
+    if (std::ranges::all_of(name, is_word) && count_word(text, name) == count_word(line, name))
+      complaints.push_back(concat({path, ": names nothing that it uses: ", line}));
+  }
   return complaints;
 }
 
@@ -281,6 +315,15 @@ TEST_CASE("Every source file includes its own header first", "[style]") {
   SUCCEED();
 }
 
+TEST_CASE("Every source file uses what its using-declarations name", "[style]") {
+  if (!have_sources())
+    return;
+  for (const auto& [path, text] : sources())
+    if (path.ends_with(".cpp"))
+      expect_none(check_using_declarations(path, text));
+  SUCCEED();
+}
+
 TEST_CASE("Rules, io and config know nothing of actors", "[style]") {
   if (!have_sources())
     return;
@@ -317,6 +360,9 @@ TEST_CASE("The style checks find what they look for", "[style]") {
   CHECK(check_header("a.hpp", "#pragma once\n\nint x;\n").empty());
   CHECK(check_header("a.hpp", "\n#pragma once\n").size() == 1);
   CHECK(check_header("a.hpp", "#pragma once\n  using namespace caf;\n").size() == 1);
+  CHECK(check_using_declarations("a.cpp", "using a::b;\nusing namespace c::d;\nb x;\nd y;\n").empty());
+  CHECK(check_using_declarations("a.cpp", "  using a::b;\nint bb = a_b;\n").size() == 1);
+  CHECK(check_using_declarations("a.cpp", "using b = c::d;\n").empty());
   CHECK(check_own_header("a/b.cpp", {{"a/b.cpp", "#include \"a/b.hpp\"\n"}, {"a/b.hpp", ""}}).empty());
   CHECK(check_own_header("a/b.cpp", {{"a/b.cpp", "#include <map>\n"}}).empty());
   CHECK(check_own_header("a/b.cpp", {{"a/b.cpp", "#include <map>\n#include \"a/b.hpp\"\n"}, {"a/b.hpp", ""}}).size() ==
