@@ -86,7 +86,7 @@ using shared_gathering = basic_gathering<T, many_threads>;
 template <class T, class Then>
 std::shared_ptr<gathering<T>> gather(std::size_t parts, T value, Then then) {
   if (parts == 0)
-    then(result<T>(std::move(value)));
+    then(result<T>(value));
   return std::make_shared<gathering<T>>(parts, std::move(value), std::move(then));
 }
 
@@ -94,7 +94,7 @@ std::shared_ptr<gathering<T>> gather(std::size_t parts, T value, Then then) {
 template <class T, class Then>
 std::shared_ptr<shared_gathering<T>> gather_from_threads(std::size_t parts, T value, Then then) {
   if (parts == 0)
-    then(result<T>(std::move(value)));
+    then(result<T>(value));
   return std::make_shared<shared_gathering<T>>(parts, std::move(value), std::move(then));
 }
 

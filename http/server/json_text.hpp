@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -48,8 +49,7 @@ inline char* write_json(char* to, bool value) noexcept {
   return to + (value ? 4 : 5);
 }
 inline char* write_json(char* to, std::nullptr_t) noexcept {
-  std::memcpy(to, "null", 4);
-  return to + 4;
+  return std::copy_n("null", 4, to);
 }
 
 /// As `append_list`, for many short items: room is made once, while items that are appended each ask for it.
