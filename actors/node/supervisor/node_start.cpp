@@ -89,10 +89,35 @@ namespaces_config config_of_namespaces(const config::node_config& options, const
   return out;
 }
 
-/// Ends what was spawned before something failed.
-void end_all(const node_children& children) {
+/// Waits until they have ended, which others have told them to. Afterwards they hold no slab and no store. Blocks.
+result<void> see_end(caf::scoped_actor& self, const std::vector<caf::actor>& children, duration patience) {
+  result<void> outcome;
+  const auto give_up = std::chrono::steady_clock::now() + patience;
+  for (const auto& x : children) {
+    self->monitor(x);
+    self->receive(
+        [](const caf::down_msg&) {},
+        caf::after(std::max(give_up - std::chrono::steady_clock::now(), duration::zero())) >>
+            [&] { outcome = fail(errc::timeout, "a part of the node has not ended: what it holds stays in use"); });
+  }
+  return outcome;
+}
+
+std::vector<caf::actor> handles_of(const node_children& children) {
+  std::vector<caf::actor> out;
   for (const auto& x : children.all())
-    caf::anon_send_exit(x.handle, caf::exit_reason::user_shutdown);
+    out.push_back(x.handle);
+  return out;
+}
+
+/// Ends what was spawned before something failed, so that another node may start at once. Why it failed is what counts:
+/// whoever does not end in time is not told of.
+void end_all(caf::actor_system& system, const node_children& children) {
+  const auto all = handles_of(children);
+  for (const auto& x : all)
+    caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
+  caf::scoped_actor self{system};
+  static_cast<void>(see_end(self, all, stop_patience));
 }
 
 /// A secret that hashes the keys of HTTP clients: of the store, so that keys are found again after a restart, or for
@@ -159,7 +184,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   if (*store) {
     auto restored = restore_index(system, **store, run_time, options, own_ranks);
     if (!restored) {
-      end_all(children);
+      end_all(system, children);
       return tl::unexpected<error>(restored.error());
     }
     known = std::move(*restored);
@@ -168,7 +193,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
     if (left)
       left = tell_shards(system, children.shards(), own_ranks);
     if (!left) {
-      end_all(children);
+      end_all(system, children);
       return tl::unexpected<error>(left.error());
     }
   }
@@ -179,9 +204,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
                          memory, condition, key_secret(*store), run_time.names};
   for (const auto& x : options.namespaces)
     services.own_spaces.push_back(x.id());
-  std::vector<caf::actor> all;
-  for (const auto& x : children.all())
-    all.push_back(x.handle);
+  auto all = handles_of(children);
   auto supervisor = spawn_actor<node>(system, std::make_shared<const config::node_config>(options), std::move(children),
                                       node_watch(condition, memory));
   services.node = supervisor;
@@ -202,16 +225,8 @@ result<void> running_node::stop(caf::actor_system& system, duration drain_timeou
   supervisor_ = nullptr;
   services_ = node_services{};
   // It has told its children to end, which takes as long as the last transfer. They hold the slabs and the store.
-  const auto give_up = std::chrono::steady_clock::now() + patience;
-  for (const auto& x : children_) {
-    self->monitor(x);
-    self->receive([](const caf::down_msg&) {},
-                  caf::after(std::max(give_up - std::chrono::steady_clock::now(), duration::zero())) >>
-                      [&] {
-                        if (outcome)
-                          outcome = fail(errc::timeout, "a part of the node has not ended: what it holds stays in use");
-                      });
-  }
+  if (auto ended = see_end(self, children_, patience); !ended && outcome)
+    outcome = ended;
   children_.clear();
   if (store_)
     if (auto closed = store_->close(); !closed && outcome)
