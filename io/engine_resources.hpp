@@ -40,6 +40,10 @@ private:
 /// The code for what the system said about a transfer.
 errc status_of(int system_errno) noexcept;
 
+/// What one try of a transfer may ask for, since one call of the kernel moves less than 2 GiB; the rest of a longer
+/// request follows as after a short transfer.
+inline constexpr std::uint64_t largest_transfer = 1ULL << 30U;
+
 /// What a finished try of a transfer means; the same rules for every engine.
 struct progress {
   /// Whether the request is to be tried again, with the rest.

@@ -1,6 +1,7 @@
 #include "io/ring.hpp"
 
 #include "base/log.hpp"
+#include "io/engine_resources.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -14,9 +15,6 @@ namespace troupe::io {
 namespace {
 
 constexpr std::uint64_t largest_registered = 1ULL << 30U;
-
-// What one entry of the ring may ask for; the rest of a longer request follows as after a short transfer.
-constexpr std::uint64_t largest_transfer = 1ULL << 30U;
 
 // From which length on a worker is woken for a read of a cached file. tmpfs has no way to be asked without blocking, so
 // the kernel leaves its transfers to a worker anyway, the same for all; below 64 KiB a second one gains little.

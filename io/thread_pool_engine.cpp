@@ -12,9 +12,6 @@ namespace troupe::io {
 
 namespace {
 
-// More than one call of the kernel moves.
-constexpr std::uint64_t largest_transfer = 1ULL << 30U;
-
 void name_this_thread(const std::string& name) {
   ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
 }
