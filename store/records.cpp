@@ -386,8 +386,4 @@ std::string end_of_prefix(std::string_view prefix) {
   return out;
 }
 
-std::string end_of(table which) {
-  return std::string(1, static_cast<char>(static_cast<std::uint8_t>(which) + 1));
-}
-
 } // namespace troupe::store

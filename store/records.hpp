@@ -136,8 +136,6 @@ std::string pages_from(const namespace_id& space, std::uint64_t digest_hi);
 
 /// The one byte that all keys of the table, and nothing before them, begin with.
 std::string first_of(table which);
-/// After all keys of the table.
-std::string end_of(table which);
 /// After all keys that begin with these bytes, of which one is not all ones.
 std::string end_of_prefix(std::string_view prefix);
 

@@ -90,12 +90,6 @@ void write_batch::append(const write_batch& later) {
   must_sync_ = must_sync_ || later.must_sync_;
 }
 
-void write_batch::clear() noexcept {
-  encoded_.clear();
-  records_ = 0;
-  must_sync_ = false;
-}
-
 write_batch::change write_batch::take_change(std::string_view& rest) noexcept {
   const auto key_size = static_cast<std::size_t>(static_cast<unsigned char>(rest.front()));
   std::uint32_t value_size = 0;

@@ -46,9 +46,6 @@ public:
   /// Memory that the records take.
   std::size_t bytes() const noexcept { return encoded_.size(); }
 
-  /// Empties the batch and keeps its memory.
-  void clear() noexcept;
-
   /// One put or delete, as views into the batch.
   struct change {
     enum class kind : std::uint8_t { put, erase, erase_prefix };

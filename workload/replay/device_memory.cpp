@@ -101,7 +101,6 @@ result<device_memory> device_memory::create(const kv_geometry& geometry, std::ui
   out.layout_ = how.layout;
   out.view_ = std::move(*view);
   out.shapes_ = geometry.shapes();
-  out.taken_.resize(blocks, false);
   out.free_.resize(blocks);
   std::iota(out.free_.begin(), out.free_.end(), 0U);
   // Written out, because std::shuffle gives another order with another standard library.
@@ -117,24 +116,7 @@ result<std::vector<std::uint32_t>> device_memory::take(std::size_t count) {
                 fmt::format("{} blocks of the KV cache wanted, {} of {} are free", count, free_.size(), view_.blocks));
   std::vector<std::uint32_t> blocks(free_.end() - static_cast<std::ptrdiff_t>(count), free_.end());
   free_.resize(free_.size() - count);
-  for (const auto block : blocks)
-    taken_[block] = true;
   return blocks;
-}
-
-result<void> device_memory::give_back(std::span<const std::uint32_t> blocks) {
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (blocks[i] < view_.blocks && taken_[blocks[i]]) {
-      taken_[blocks[i]] = false;
-      continue;
-    }
-    for (const auto block : blocks.first(i))
-      taken_[block] = true;
-    return fail(errc::not_owner,
-                fmt::format("block {} was given back but is not taken; there are {} blocks", blocks[i], view_.blocks));
-  }
-  free_.insert(free_.end(), blocks.begin(), blocks.end());
-  return {};
 }
 
 std::byte* device_memory::address(std::uint32_t layer, std::uint32_t block, std::uint32_t part, std::uint32_t token,

@@ -40,7 +40,7 @@ std::string to_string(const wrong_byte& wrong);
 /// Addresses are computed here from the layout's index formula, not by the code that moves pages, so that a mistake
 /// there cannot hide from the comparison.
 ///
-/// Blocks are taken and given back by one thread; fill, verify and poison of different blocks may run at once.
+/// Blocks are taken by one thread; fill, verify and poison of different blocks may run at once.
 class device_memory {
 public:
   struct options {
@@ -61,9 +61,6 @@ public:
 
   /// `count` blocks, scattered; full where fewer are free (none is taken then).
   result<std::vector<std::uint32_t>> take(std::size_t count);
-
-  /// Gives blocks back. Nothing is given back where one of them is out of range or not taken (not_owner).
-  result<void> give_back(std::span<const std::uint32_t> blocks);
 
   /// Writes what the page of (key, rank) holds, as a forward pass would.
   void fill(std::uint32_t block, const key_digest& key, rank_number rank);
@@ -109,7 +106,6 @@ private:
   };
   std::unique_ptr<failure_note> failure_ = std::make_unique<failure_note>();
   std::vector<std::uint32_t> free_;
-  std::vector<bool> taken_;
 };
 
 /// A plausible geometry whose page has `page_bytes` bytes, for `--page-bytes`: K and V of 2-byte elements, heads of

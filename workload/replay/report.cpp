@@ -163,13 +163,6 @@ void phase_times::add(phase p, duration d, std::uint64_t bytes) noexcept {
   entry.bytes += bytes;
 }
 
-void phase_times::merge(const phase_times& other) noexcept {
-  for (std::size_t i = 0; i < phase_count; ++i) {
-    entries_[i].time += other.entries_[i].time;
-    entries_[i].bytes += other.entries_[i].bytes;
-  }
-}
-
 duration phase_times::time(phase p) const noexcept {
   return entries_[static_cast<std::size_t>(p)].time;
 }
@@ -199,16 +192,6 @@ std::string to_table(const phase_times& times) {
                bytes == 0 ? "" : human_bytes(bytes), bytes == 0 ? "" : bandwidth(gigabytes_per_second(bytes, time))});
   }
   return table.str();
-}
-
-std::string to_json(const phase_times& times) {
-  nlohmann::ordered_json object = nlohmann::ordered_json::object();
-  for (std::size_t i = 0; i < phase_count; ++i) {
-    const auto p = static_cast<phase>(i);
-    object[std::string(to_string(p))] = {{"seconds", static_cast<double>(times.time(p).count()) / 1e9},
-                                         {"bytes", times.bytes(p)}};
-  }
-  return object.dump();
 }
 
 } // namespace troupe::replay

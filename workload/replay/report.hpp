@@ -105,11 +105,10 @@ inline constexpr std::size_t phase_count = static_cast<std::size_t>(phase::relea
 std::string_view to_string(phase p) noexcept;
 
 /// Where the time goes: per phase the sum over all requests, and the bytes it handled. With several requests at once
-/// the sums exceed the wall clock. One thread; merge what several have collected.
+/// the sums exceed the wall clock. One thread.
 class phase_times {
 public:
   void add(phase p, duration d, std::uint64_t bytes = 0) noexcept;
-  void merge(const phase_times& other) noexcept;
 
   duration time(phase p) const noexcept;
   std::uint64_t bytes(phase p) const noexcept;
@@ -125,8 +124,5 @@ private:
 
 /// Phases that took time: what they do, seconds, share of all phases' time, bytes, GB/s.
 std::string to_table(const phase_times& times);
-
-/// One JSON object on one line: per phase `{"seconds":…,"bytes":…}`.
-std::string to_json(const phase_times& times);
 
 } // namespace troupe::replay
