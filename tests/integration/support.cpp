@@ -228,13 +228,13 @@ void check_clean(const replay_outcome& x, const node_shape& shape) {
   CHECK(x.count("save_failures") == 0);
 }
 
-replay::expected_hits expected(const std::string& trace, std::optional<std::uint64_t> capacity,
-                               std::optional<std::size_t> limit) {
+expected_hits expected(const std::string& trace, std::optional<std::uint64_t> capacity,
+                       std::optional<std::size_t> limit) {
   constexpr std::uint32_t block_tokens = 64; // what the program generates with
   const auto opened = replay::open_trace(trace, block_tokens, limit);
   if (!opened)
     throw std::runtime_error(opened.error().text);
-  return replay::expect_hits(opened->requests, capacity);
+  return expect_hits(opened->requests, capacity);
 }
 
 std::string write_trace(const std::filesystem::path& file, const std::vector<std::vector<std::uint64_t>>& requests) {

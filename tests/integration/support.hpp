@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tests/integration/process.hpp"
-#include "workload/replay/expected.hpp"
+#include "tests/replay_model/expected_hits.hpp"
 #include "workload/replay/trace.hpp"
 
 #include <nlohmann/json.hpp>
@@ -137,8 +137,8 @@ void check_report(const replay_outcome& x, const node_shape& shape);
 void check_clean(const replay_outcome& x, const node_shape& shape);
 
 /// What the model of the cache says about a trace, given as for `--trace`.
-replay::expected_hits expected(const std::string& trace, std::optional<std::uint64_t> capacity = {},
-                               std::optional<std::size_t> limit = {});
+expected_hits expected(const std::string& trace, std::optional<std::uint64_t> capacity = {},
+                       std::optional<std::size_t> limit = {});
 
 /// One request per list of block ids, as a trace file. Its path.
 std::string write_trace(const std::filesystem::path& file, const std::vector<std::vector<std::uint64_t>>& requests);

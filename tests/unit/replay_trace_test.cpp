@@ -1,5 +1,5 @@
 #include "tests/catch.hpp"
-#include "workload/replay/expected.hpp"
+#include "tests/replay_model/expected_hits.hpp"
 #include "workload/replay/keys.hpp"
 #include "workload/replay/trace.hpp"
 
@@ -16,6 +16,8 @@ namespace {
 
 using namespace troupe;
 using namespace troupe::replay;
+using test::expect_hits;
+using test::expected_hits;
 
 /// A directory of its own, removed at the end.
 class scratch {

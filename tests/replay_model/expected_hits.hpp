@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-namespace troupe::replay {
+namespace troupe::test {
 
 /// What a prefix cache of one rank does with a trace, request by request.
 struct expected_hits {
@@ -25,6 +25,6 @@ struct expected_hits {
 ///
 /// With capacity for all and one request at a time a node must find exactly as many. With less, a node may differ: it
 /// does not evict what is leased, nor a block before those that continue it.
-expected_hits expect_hits(std::span<const trace_request> requests, std::optional<std::uint64_t> capacity = {});
+expected_hits expect_hits(std::span<const replay::trace_request> requests, std::optional<std::uint64_t> capacity = {});
 
-} // namespace troupe::replay
+} // namespace troupe::test

@@ -1,4 +1,4 @@
-#include "workload/replay/expected.hpp"
+#include "tests/replay_model/expected_hits.hpp"
 
 #include "workload/replay/keys.hpp"
 
@@ -6,16 +6,16 @@
 #include <unordered_map>
 #include <unordered_set>
 
-namespace troupe::replay {
+namespace troupe::test {
 
-expected_hits expect_hits(std::span<const trace_request> requests, std::optional<std::uint64_t> capacity) {
+expected_hits expect_hits(std::span<const replay::trace_request> requests, std::optional<std::uint64_t> capacity) {
   expected_hits out;
   // Most recent at the back.
   std::list<key_digest> order;
   std::unordered_map<key_digest, std::list<key_digest>::iterator> present;
   std::unordered_set<key_digest> seen;
   for (const auto& request : requests) {
-    const auto keys = chain_keys(request.hash_ids);
+    const auto keys = replay::chain_keys(request.hash_ids);
     out.blocks += keys.size();
     for (const auto& key : keys) {
       if (!present.contains(key))
@@ -40,4 +40,4 @@ expected_hits expect_hits(std::span<const trace_request> requests, std::optional
   return out;
 }
 
-} // namespace troupe::replay
+} // namespace troupe::test
