@@ -1,14 +1,8 @@
 #include "workload/runner/tally.hpp"
 
+#include "workload/replay/text_table.hpp"
+
 namespace troupe::replay {
-
-namespace {
-
-double gigabytes_per_second(std::uint64_t bytes, duration busy) noexcept {
-  return busy > duration::zero() ? static_cast<double>(bytes) / 1e9 / std::chrono::duration<double>(busy).count() : 0.0;
-}
-
-} // namespace
 
 tally::tally(std::uint64_t requests, std::uint64_t page_bytes, bool compared)
     : requests_(requests), page_bytes_(page_bytes) {
