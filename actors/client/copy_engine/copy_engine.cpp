@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-copy_engine::copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state)
-    : copy_engine_actor::base(config), state_(std::move(state)) {}
+copy_engine::copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state, lane_threads threads)
+    : copy_engine_actor::base(config), state_(std::move(state)), threads_(threads) {}
 
 void copy_engine::on_exit() {
   for (auto* lanes : {&gathering_, &scattering_})
@@ -28,7 +28,8 @@ copy_engine::behavior_type copy_engine::make_behavior() {
   set_down_handler([this](const caf::down_msg& down) { lane_ended(down); });
   for (auto* lanes : {&gathering_, &scattering_})
     for (std::uint32_t i = 0; i < state_->orders_at_once(); ++i) {
-      lanes->push_back(spawn_actor<copy_lane, caf::detached>(system(), state_));
+      lanes->push_back(threads_ == lane_threads::own ? spawn_actor<copy_lane, caf::detached>(system(), state_)
+                                                     : spawn_actor<copy_lane>(system(), state_));
       monitor(lanes->back());
     }
   return {

@@ -6,10 +6,19 @@
 #include <caf/all.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 namespace troupe {
+
+/// Where lanes wait for a device and for memory.
+enum class lane_threads : std::uint8_t {
+  /// Each on a thread of its own.
+  own,
+  /// On those of the scheduler: for simulated worlds, whose scheduler has none.
+  none,
+};
 
 /// Moves bytes for one device. Orders are carried out by lanes, each with a thread of its own, so that no thread of the
 /// scheduler waits for a device or for memory; loads and saves have different ones, so that neither waits for the
@@ -18,7 +27,8 @@ namespace troupe {
 /// Ends with an error when the device has become unusable; orders under way are answered before.
 class copy_engine : public copy_engine_actor::base {
 public:
-  copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state);
+  copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state,
+              lane_threads threads = lane_threads::own);
 
   const char* name() const override { return "copy_engine"; }
   void on_exit() override;
@@ -30,6 +40,7 @@ private:
   void lane_ended(const caf::down_msg& down);
 
   std::shared_ptr<copy_engine_state> state_;
+  lane_threads threads_;
   std::vector<copy_engine_actor> gathering_;
   std::vector<copy_engine_actor> scattering_;
   std::size_t gathers_ = 0;
