@@ -3,7 +3,6 @@
 #include "gpu/host_page_mover.hpp"
 #include "tests/simulation/random.hpp"
 
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -35,8 +34,7 @@ std::vector<std::byte> page_of(const key_digest& key, rank_number rank, std::uin
 }
 
 device::device(const kv_geometry& geometry, std::uint32_t blocks, rank_number rank)
-    : geometry_(geometry), rank_(rank), view_(make_view(geometry, blocks, tensors_)), mover_(make_mover()),
-      uses_(blocks), scratch_(geometry.page_bytes()) {
+    : geometry_(geometry), rank_(rank), view_(make_view(geometry, blocks, tensors_)), blocks_(blocks), uses_(blocks) {
   for (std::uint32_t block = 0; block < blocks; ++block)
     give_back({block});
 }
@@ -49,15 +47,31 @@ key_digest device::mark_of(std::uint32_t block) const noexcept {
   return {~std::uint64_t{0} - block, uses_[block]};
 }
 
-void device::write(std::uint32_t block, std::vector<std::byte> page) {
-  block_move move{block, page.data(), page.size()};
-  if (!mover_->scatter({&move, 1}))
-    std::abort();
+template <class Visit>
+void device::for_each_piece(std::uint32_t block, Visit visit) {
+  const auto& g = geometry_;
+  const std::size_t piece = std::size_t{g.head_size} * g.element_bytes;
+  for (std::size_t layer = 0; layer < g.layers; ++layer)
+    for (std::size_t part = 0; part < g.parts; ++part)
+      for (std::size_t head = 0; head < g.heads; ++head)
+        for (std::size_t token = 0; token < g.block_tokens; ++token) {
+          // A page is (layers, parts, heads, tokens); a tensor of the split layout (parts, blocks, tokens, heads).
+          const auto in_page = ((layer * g.parts + part) * g.heads + head) * g.block_tokens + token;
+          const auto in_cache = ((part * blocks_ + block) * g.block_tokens + token) * g.heads + head;
+          visit(std::span(tensors_[layer]).subspan(in_cache * piece, piece), in_page * piece);
+        }
+}
+
+void device::write(std::uint32_t block, const std::vector<std::byte>& page) {
+  for_each_piece(block, [&](std::span<std::byte> to, std::size_t at) { std::memcpy(to.data(), &page[at], to.size()); });
 }
 
 bool device::equals(std::uint32_t block, const std::vector<std::byte>& page) {
-  block_move move{block, scratch_.data(), scratch_.size()};
-  return mover_->gather({&move, 1}) && scratch_ == page;
+  bool same = true;
+  for_each_piece(block, [&](std::span<std::byte> is, std::size_t at) {
+    same = same && std::memcmp(is.data(), &page[at], is.size()) == 0;
+  });
+  return same;
 }
 
 std::vector<std::uint32_t> device::take(std::uint32_t most, bool& sound) {

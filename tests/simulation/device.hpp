@@ -16,8 +16,9 @@ namespace troupe::simulation {
 /// What one rank's page of a key must hold: different for every key and rank.
 std::vector<std::byte> page_of(const key_digest& key, rank_number rank, std::uint64_t bytes);
 
-/// The KV cache of a client on one rank: the real page mover over host memory, and an engine's idea of what its blocks
-/// hold. A block that belongs to no task holds a pattern of its own, so that whoever writes it too late is found out.
+/// The KV cache of a client on one rank: memory for the real page mover, and an engine's idea of what its blocks hold,
+/// which is written and compared byte by byte and by no mover. A block that belongs to no task holds a pattern of its
+/// own, so that whoever writes it too late is found out.
 class device {
 public:
   device(const kv_geometry& geometry, std::uint32_t blocks, rank_number rank);
@@ -35,21 +36,23 @@ public:
   bool holds(std::uint32_t block, const key_digest& key);
 
   /// Writes the block as a load without any check would.
-  void write(std::uint32_t block, std::vector<std::byte> page);
+  void write(std::uint32_t block, const std::vector<std::byte>& page);
 
 private:
   bool equals(std::uint32_t block, const std::vector<std::byte>& page);
+  /// Calls `visit(bytes in the cache, the same bytes in the page)` for each head of each token.
+  template <class Visit>
+  void for_each_piece(std::uint32_t block, Visit visit);
   key_digest mark_of(std::uint32_t block) const noexcept;
 
   kv_geometry geometry_;
   rank_number rank_;
   std::vector<std::vector<std::byte>> tensors_;
   kv_cache_view view_;
-  std::unique_ptr<page_mover> mover_;
+  std::uint32_t blocks_;
   std::vector<std::uint32_t> free_;
   /// Per block, how often it was given back: makes the pattern of a free block a new one each time.
   std::vector<std::uint64_t> uses_;
-  std::vector<std::byte> scratch_;
 };
 
 } // namespace troupe::simulation
