@@ -6,7 +6,7 @@
 #include "actors/client/transfer/lookup_state.hpp"
 #include "actors/client/transfer/save_state.hpp"
 #include "tests/simulation/client_watch.hpp"
-#include "tests/simulation/device.hpp"
+#include "tests/simulation/engine_host.hpp"
 #include "tests/simulation/node.hpp"
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace troupe::simulation {
 /// A client process: the states of its lookup, load and save coordinators and of its copy engines, and what their
 /// actors and the link do around them (actors/transfer/*.cpp, actors/client/copy_engine/copy_engine.cpp,
 /// actors/client/link/link.cpp).
-class client {
+class client final : public engine_host {
 public:
   client(environment& world, network& net, node& serving, process_number process);
 
@@ -31,9 +31,11 @@ public:
   /// Detaches and attaches again, as one who ends and begins does; what is under way is given up.
   void leave();
   bool running() const noexcept { return parts_ != nullptr; }
-  bool attached() const noexcept;
-  /// Counts attachments: equal before and after means the same one.
-  std::uint64_t epoch() const noexcept { return epoch_; }
+  bool attached() const noexcept override;
+  std::uint64_t epoch() const noexcept override { return epoch_; }
+  std::uint32_t number() const noexcept override { return process_; }
+  duration paused() const override { return net_.paused(process_); }
+  void after(duration time, std::function<void()> run) override { net_.after(process_, time, std::move(run)); }
   /// 0: not attached.
   owner_id owner() const noexcept { return owner_; }
   connection_id connection() const noexcept { return connection_; }
@@ -41,17 +43,16 @@ public:
   /// Ends the attachment for good.
   void retire();
 
-  device& device_of(rank_number rank) { return *parts_->ranks[rank].memory; }
+  device& device_of(rank_number rank) override { return *parts_->ranks[rank].memory; }
 
-  // -- what an engine asks; each is answered exactly once unless the process ends ------------------------------------
+  // -- what an engine asks -------------------------------------------------------------------------------------------
 
-  void lookup(const lookup_task& work, std::function<void(result<lookup_result>)> done);
-  void release(const ticket& lease);
-  void save(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done);
-  void load(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done);
-  /// Gives up the saves, or loads, with this tag.
-  void cancel_save(rank_number rank, std::uint64_t tag, std::function<void()> done);
-  void cancel_load(rank_number rank, std::uint64_t tag, std::function<void()> done);
+  void lookup(const lookup_task& work, std::function<void(result<lookup_result>)> done) override;
+  void release(const ticket& lease) override;
+  void save(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done) override;
+  void load(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done) override;
+  void cancel_save(rank_number rank, std::uint64_t tag, std::function<void()> done) override;
+  void cancel_load(rank_number rank, std::uint64_t tag, std::function<void()> done) override;
 
   /// Cheap; after every step.
   std::string check_counts() const;

@@ -57,6 +57,8 @@ enum class defect : std::uint8_t {
   forget_damage,
   /// A load leases its pages for half of the time.
   short_lease,
+  /// A shard tells other shards of children after it has given back the slots of these.
+  late_links,
 
   // In worlds of clients without tokens:
 
@@ -78,7 +80,7 @@ enum class defect : std::uint8_t {
   forget_incarnation,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 31> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 32> defect_names{{
     {"skip-fence", defect::skip_fence},
     {"early-buffer", defect::early_buffer},
     {"early-commit", defect::early_commit},
@@ -102,6 +104,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 31> defect_name
     {"forget-trim", defect::forget_trim},
     {"forget-damage", defect::forget_damage},
     {"short-lease", defect::short_lease},
+    {"late-links", defect::late_links},
     {"forget-rest", defect::forget_rest},
     {"forget-protection", defect::forget_protection},
     {"forget-promises", defect::forget_promises},

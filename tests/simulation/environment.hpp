@@ -25,6 +25,10 @@ public:
   const parameters p;
   simulation::schedule schedule;
   const defect built_in;
+  /// Counts the turns of actors, in worlds that have them.
+  std::uint64_t turn = 0;
+  /// Counts processes, in the same.
+  std::uint32_t processes = 0;
   /// No new faults and no new work from now on.
   bool winding_down = false;
 

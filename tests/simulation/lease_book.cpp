@@ -5,6 +5,17 @@
 
 namespace troupe::simulation {
 
+namespace {
+
+template <class Key>
+void one_less(std::map<Key, int>& of, const Key& what) {
+  const auto i = of.find(what);
+  if (i != of.end() && --i->second == 0)
+    of.erase(i);
+}
+
+} // namespace
+
 void lease_book::taken(std::uint32_t shard, const ticket& name, std::span<const key_digest> keys, duration lease_for,
                        timestamp now) {
   auto& leases = shards_[shard].leases;
@@ -30,6 +41,7 @@ void lease_book::told(std::uint32_t shard, const ticket& name, rank_number rank,
 }
 
 void lease_book::released(std::uint32_t shard, const ticket& name, std::uint32_t keep, timestamp now) {
+  one_less(shards_[shard].ending, name);
   auto& leases = shards_[shard].leases;
   const auto found = leases.find(name);
   if (found == leases.end())
@@ -45,10 +57,11 @@ void lease_book::released(std::uint32_t shard, const ticket& name, std::uint32_t
       l.pages, [&](const told_page& x) { return std::find(l.keys.begin(), l.keys.end(), x.page.key) == l.keys.end(); });
 }
 
-void lease_book::owner_died(std::uint32_t shard, owner_id owner) {
+void lease_book::owner_died(std::uint32_t shard, owner_id owner, timestamp now) {
+  one_less(shards_[shard].dying, owner);
   for (auto& [name, l] : shards_[shard].leases)
     if (name.owner == owner)
-      l.deadline = timestamp::min();
+      l.deadline = std::min(l.deadline, now);
 }
 
 void lease_book::nothing_due(std::uint32_t shard, timestamp now) {
@@ -72,7 +85,7 @@ std::string lease_book::committed(std::uint32_t shard, const ticket& token, time
 
 std::string lease_book::reader_of(std::uint32_t shard, rank_number rank, slot_ref where, timestamp now) const {
   for (const auto& [name, l] : shards_[shard].leases) {
-    if (l.deadline <= now)
+    if (!shards_[shard].holds(name, l, now))
       continue;
     for (const auto& x : l.pages)
       if (x.rank == rank && x.page.where == where)
@@ -80,6 +93,38 @@ std::string lease_book::reader_of(std::uint32_t shard, rank_number rank, slot_re
                to_string(x.page.key);
   }
   return {};
+}
+
+std::string lease_book::holder_of(std::uint32_t shard, const key_digest& key, timestamp now) const {
+  for (const auto& [name, l] : shards_[shard].leases)
+    if (shards_[shard].holds(name, l, now) && std::find(l.keys.begin(), l.keys.end(), key) != l.keys.end())
+      return "lease " + std::to_string(name.owner) + "/" + std::to_string(name.sequence) + " holds key " +
+             to_string(key);
+  return {};
+}
+
+std::pair<std::size_t, std::size_t> lease_book::count(std::uint32_t shard, timestamp now, timestamp before) const {
+  std::pair<std::size_t, std::size_t> out;
+  for (const auto& [name, l] : shards_[shard].leases) {
+    out.first += l.deadline > now ? 1 : 0;
+    out.second += l.deadline > before ? 1 : 0;
+  }
+  return out;
+}
+
+std::size_t lease_book::count_of(std::uint32_t shard, const key_digest& key, timestamp before) const {
+  return static_cast<std::size_t>(
+      std::count_if(shards_[shard].leases.begin(), shards_[shard].leases.end(), [&](const auto& x) {
+        const auto& l = x.second;
+        return l.deadline > before && std::find(l.keys.begin(), l.keys.end(), key) != l.keys.end();
+      }));
+}
+
+std::optional<key_digest> lease_book::key_of(std::uint32_t shard, const ticket& name, std::size_t place) const {
+  const auto found = shards_[shard].leases.find(name);
+  return found == shards_[shard].leases.end() || place >= found->second.keys.size()
+             ? std::nullopt
+             : std::optional(found->second.keys[place]);
 }
 
 std::optional<lease_book::holding> lease_book::any_key(std::uint32_t shard, std::uint64_t random) const {

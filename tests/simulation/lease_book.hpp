@@ -26,8 +26,12 @@ public:
              timestamp now);
   /// A reader was told where the page of a key is that the lease holds.
   void told(std::uint32_t shard, const ticket& lease, rank_number rank, const page_ref& page);
+  /// A shard was told to, and may do so from now on; until `released` or `owner_died` says that it has. What it gives
+  /// back meanwhile is nobody's.
+  void may_end(std::uint32_t shard, const ticket& name) { ++shards_[shard].ending[name]; }
+  void may_end(std::uint32_t shard, owner_id owner) { ++shards_[shard].dying[owner]; }
   void released(std::uint32_t shard, const ticket& lease, std::uint32_t keep, timestamp now);
-  void owner_died(std::uint32_t shard, owner_id owner);
+  void owner_died(std::uint32_t shard, owner_id owner, timestamp now);
   /// The shard has said that nothing is due any more.
   void nothing_due(std::uint32_t shard, timestamp now);
 
@@ -38,6 +42,17 @@ public:
 
   /// The shard gives back a page's slot. Who still may read it, in words, or an empty text.
   std::string reader_of(std::uint32_t shard, rank_number rank, slot_ref where, timestamp now) const;
+
+  /// A key that is leased, in words, or an empty text.
+  std::string holder_of(std::uint32_t shard, const key_digest& key, timestamp now) const;
+
+  /// How many leases hold, and how many of those have not been over since `before`.
+  std::pair<std::size_t, std::size_t> count(std::uint32_t shard, timestamp now, timestamp before) const;
+
+  /// By how many leases a key is held that have not been over since `before`.
+  std::size_t count_of(std::uint32_t shard, const key_digest& key, timestamp before) const;
+  /// The key of a lease in this place, if it has so many.
+  std::optional<key_digest> key_of(std::uint32_t shard, const ticket& name, std::size_t place) const;
 
   /// Some key that is leased, and by whom.
   struct holding {
@@ -67,6 +82,12 @@ private:
     /// Those that have run out or whose owner has died stay until the shard must have noticed.
     std::map<ticket, lease> leases;
     std::map<ticket, timestamp> reservations;
+    std::map<ticket, int> ending;
+    std::map<owner_id, int> dying;
+
+    bool holds(const ticket& name, const lease& l, timestamp now) const {
+      return l.deadline > now && !ending.contains(name) && !dying.contains(name.owner);
+    }
   };
 
   std::vector<shard_record> shards_;

@@ -35,7 +35,7 @@ void node::keep_ticking_shard(std::uint32_t i) {
 }
 
 void node::owner_died(std::uint32_t i, owner_id owner) {
-  parts_->book.owner_died(i, owner);
+  parts_->book.owner_died(i, owner, world_.now());
   const bool more =
       world_.has(defect::outlive_owner) ? registry(i).tick(world_.now()) : registry(i).owner_died(owner, world_.now());
   if (!more)

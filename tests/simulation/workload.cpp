@@ -22,10 +22,10 @@ constexpr std::array disk_codes{errc::corrupt, errc::identity_mismatch, errc::io
 constexpr std::array load_codes{errc::ok,          errc::not_found,      errc::stale,   errc::timeout,
                                 errc::unreachable, errc::limit_exceeded, errc::expired, errc::shutting_down,
                                 errc::io_error,    errc::slab_damaged,   errc::corrupt, errc::identity_mismatch};
-constexpr std::array save_codes{errc::ok,          errc::exists,   errc::busy,           errc::full,
-                                errc::expired,     errc::stale,    errc::timeout,        errc::unreachable,
-                                errc::io_error,    errc::no_space, errc::limit_exceeded, errc::shutting_down,
-                                errc::slab_damaged};
+constexpr std::array save_codes{errc::ok,           errc::exists,   errc::busy,           errc::full,
+                                errc::expired,      errc::stale,    errc::timeout,        errc::unreachable,
+                                errc::io_error,     errc::no_space, errc::limit_exceeded, errc::shutting_down,
+                                errc::slab_damaged, errc::not_owner};
 
 key_digest child_of(const key_digest& parent, std::uint64_t branch) {
   return chain_key(parent, std::as_bytes(std::span(&branch, 1)));
@@ -38,8 +38,7 @@ key_digest content_after_cancel(const transfer_task& work) {
 
 } // namespace
 
-workload::workload(environment& world, network& net, client& by)
-    : world_(world), net_(net), client_(by), random_(world.random.fork()) {}
+workload::workload(environment& world, engine_host& by) : world_(world), client_(by), random_(world.random.fork()) {}
 
 void workload::start() {
   waiting_ = 0;
@@ -66,7 +65,7 @@ duration workload::make_deadline() {
 }
 
 void workload::next() {
-  net_.after(client_.process(), random_.skewed_time(std::chrono::microseconds(50), world_.p.think_time), [this] {
+  client_.after(random_.skewed_time(std::chrono::microseconds(50), world_.p.think_time), [this] {
     if (world_.winding_down)
       return;
     if (!client_.attached() && !random_.one_in(4)) {
@@ -95,7 +94,7 @@ void workload::begin_cycle() {
   work.lease_for = random_.skewed_time(std::chrono::milliseconds(1), world_.p.lease_max);
   work.lease_for = std::min(work.lease_for, world_.p.lease_max);
   const auto started = world_.now();
-  const auto paused = net_.paused(client_.process());
+  const auto paused = client_.paused();
   ++waiting_;
   client_.lookup(work, [this, c, started, paused, lease_for = work.lease_for](const result<lookup_result>& found) {
     --waiting_;
@@ -178,7 +177,7 @@ std::vector<std::uint32_t> workload::take_blocks(rank_number rank, keys& what) {
   bool sound = true;
   auto blocks = client_.device_of(rank).take(static_cast<std::uint32_t>(what.size()), sound);
   if (!sound)
-    world_.fail("blocks", "client " + std::to_string(client_.process()) + ", rank " + std::to_string(rank) +
+    world_.fail("blocks", "client " + std::to_string(client_.number()) + ", rank " + std::to_string(rank) +
                               ": a block was written that belonged to no task");
   what.resize(blocks.size());
   return blocks;
@@ -193,11 +192,10 @@ void workload::cancel_some_time(const std::shared_ptr<under_way>& x, std::functi
   if (!world_.p.cancels || !random_.one_in(4))
     return;
   const auto most = std::min<duration>(world_.p.task_deadline_max, 16 * (world_.p.disk_time + world_.p.network_delay));
-  net_.after(client_.process(), random_.skewed_time(std::chrono::microseconds(10), most),
-             [x, cancel = std::move(cancel)] {
-               x->cancelled = true; // be it over or not
-               cancel();
-             });
+  client_.after(random_.skewed_time(std::chrono::microseconds(10), most), [x, cancel = std::move(cancel)] {
+    x->cancelled = true; // be it over or not
+    cancel();
+  });
 }
 
 void workload::load(rank_number rank, keys what, timestamp held_until, std::uint64_t epoch, then done) {
@@ -207,7 +205,7 @@ void workload::load(rank_number rank, keys what, timestamp held_until, std::uint
   work.deadline = make_deadline();
   const auto how = watch(work);
   const auto started = world_.now();
-  const auto paused = net_.paused(client_.process());
+  const auto paused = client_.paused();
   ++waiting_;
   client_.load(rank, work,
                [this, rank, work, how, held_until, epoch, started, paused, done](const result<transfer_result>& got) {
@@ -233,7 +231,7 @@ void workload::save(rank_number rank, keys what, const key_digest& parent, then 
     client_.device_of(rank).fill(work.blocks[i], work.keys[i]);
   const auto how = watch(work);
   const auto started = world_.now();
-  const auto paused = net_.paused(client_.process());
+  const auto paused = client_.paused();
   ++waiting_;
   client_.save(rank, work, [this, rank, work, how, started, paused, done](const result<transfer_result>& got) {
     --waiting_;
@@ -262,7 +260,7 @@ void workload::save(rank_number rank, keys what, const key_digest& parent, then 
 // -- what may come of it ----------------------------------------------------------------------------------------------
 
 void workload::check_time(timestamp started, duration limit, duration paused_before, const char* what) {
-  const auto paused = net_.paused(client_.process()) - paused_before;
+  const auto paused = client_.paused() - paused_before;
   if (world_.now() > started + limit + paused + tolerance)
     world_.fail("deadlines", std::string("a ") + what + " is answered long after its deadline");
 }
@@ -338,8 +336,8 @@ void workload::fill_next(rank_number rank, std::uint32_t first, std::uint32_t tr
     client_.device_of(rank).give_back(work.blocks.items);
     const auto is_stored = [](std::uint8_t code) { return code == 0 || static_cast<errc>(code) == errc::exists; };
     if (!got || !std::all_of(got->results.begin(), got->results.end(), is_stored)) {
-      net_.after(client_.process(), std::chrono::milliseconds(100),
-                 [this, rank, first, tries, done] { fill_next(rank, first, tries + 1, done); });
+      client_.after(std::chrono::milliseconds(100),
+                    [this, rank, first, tries, done] { fill_next(rank, first, tries + 1, done); });
       return;
     }
     const auto next = first + static_cast<std::uint32_t>(work.keys.size());

@@ -1,6 +1,7 @@
 #pragma once
 
-#include "tests/simulation/client.hpp"
+#include "tests/simulation/engine_host.hpp"
+#include "tests/simulation/environment.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -15,7 +16,7 @@ namespace troupe::simulation {
 /// codes can be meant, and that what is said to be loaded holds the right bytes.
 class workload {
 public:
-  workload(environment& world, network& net, client& by);
+  workload(environment& world, engine_host& by);
 
   /// To be called when the client's process has started.
   void start();
@@ -74,8 +75,7 @@ private:
   void fill_next(rank_number rank, std::uint32_t first, std::uint32_t tries, std::function<void(bool)> done);
 
   environment& world_;
-  network& net_;
-  client& client_;
+  engine_host& client_;
   random_source random_;
   std::uint64_t waiting_ = 0;
   std::uint64_t last_tag_ = 0;

@@ -27,7 +27,7 @@ world::world(const run_options& options)
 
 void world::add_client() {
   clients_.push_back(std::make_unique<client>(env_, net_, node_, static_cast<process_number>(clients_.size() + 1)));
-  workloads_.push_back(std::make_unique<workload>(env_, net_, *clients_.back()));
+  workloads_.push_back(std::make_unique<workload>(env_, *clients_.back()));
 }
 
 outcome world::run() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tests/sim_main/sim_main.hpp"
 #include "tests/simulation/nemesis.hpp"
 #include "tests/simulation/workload.hpp"
 
@@ -11,19 +12,7 @@
 
 namespace troupe::simulation {
 
-/// What came of one seed.
-struct outcome {
-  std::uint64_t seed = 0;
-  /// Events of the main part, and of everything.
-  std::uint64_t steps = 0;
-  std::uint64_t events = 0;
-  std::uint64_t trace_hash = 0;
-  /// The broken invariant and its kind, empty if none is.
-  std::string property;
-  std::string failure;
-  tally counts;
-  std::string parameters;
-};
+using sim_main::outcome;
 
 struct run_options {
   std::uint64_t seed = 0;

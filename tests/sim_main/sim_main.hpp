@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What the programs of seeded simulations have in common: options, seeds one after the other or side by side, what
+/// came of them, and how to replay one.
+
+namespace troupe::sim_main {
+
+/// How often things happened. Tells whether a range of seeds has been where it was meant to be.
+using tally = std::map<std::string, std::uint64_t, std::less<>>;
+
+/// What came of one seed.
+struct outcome {
+  std::uint64_t seed = 0;
+  /// Of whatever kind the world counts.
+  std::uint64_t steps = 0;
+  /// Everything that happened, beyond the end of the steps too.
+  std::uint64_t events = 0;
+  std::uint64_t trace_hash = 0;
+  /// The broken property and what broke it, empty if none is.
+  std::string property;
+  std::string failure;
+  tally counts;
+  /// The world, in a line.
+  std::string description;
+};
+
+struct run_options {
+  std::uint64_t seed = 0;
+  std::uint64_t steps = 0;
+  /// The name of a mistake to build in; empty for none.
+  std::string_view defect;
+  bool verbose = false;
+};
+
+/// Another option of a program: `--name`, or `--name VALUE`.
+struct flag {
+  std::string_view name;
+  std::string_view text;
+  bool* set = nullptr;
+};
+struct choice {
+  std::string_view name;
+  std::string_view text;
+  std::string_view* value = nullptr;
+};
+
+struct program {
+  std::string_view name;
+  /// What it simulates, a sentence or two.
+  std::string_view about;
+  /// What steps are.
+  std::string_view steps_text;
+  std::uint64_t default_steps = 1000;
+  /// What `--defect` may name.
+  std::vector<std::string_view> defects;
+  std::vector<flag> flags{};
+  std::vector<choice> choices{};
+  /// After the options are known: what has to have happened for `--coverage`.
+  std::function<std::vector<std::string_view>()> must_happen;
+  std::function<outcome(const run_options&)> run;
+  /// More lines about a seed that has failed; may be empty.
+  std::function<void(const run_options&, const outcome&)> explain{};
+  /// Seeds that may fail before it ends, unless one is expected to.
+  std::uint64_t failures_max = ~std::uint64_t{0};
+};
+
+/// Returns the exit code. 0: no property was broken, or an expected one was. 1: otherwise. 2: wrong usage.
+int run(const program& what, std::span<const char* const> arguments);
+
+} // namespace troupe::sim_main
