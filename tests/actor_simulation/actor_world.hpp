@@ -1,0 +1,63 @@
+#pragma once
+
+#include "tests/actor_simulation/client.hpp"
+#include "tests/actor_simulation/server.hpp"
+#include "tests/sim_main/sim_main.hpp"
+#include "tests/simulation/workload.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// A node, its clients, what they want and what befalls them, all made of the actors that ship. The seed decides who of
+/// the actors that have something to do takes the next message, when time passes, and what goes wrong. It lives through
+/// a number of steps, then all faults end and everything has to come to rest, be given back, and be usable again.
+class actor_world {
+public:
+  actor_world(std::uint64_t seed, std::uint64_t steps, defect built_in, bool verbose);
+
+  sim_main::outcome run();
+
+private:
+  /// One turn of one actor, or one event of the world. False if nothing can happen any more.
+  bool step();
+  bool run_for(duration time);
+  /// Until nothing is wrong, or the time is over; what it said last.
+  std::string run_until(const std::function<std::string()>& wrong, duration limit);
+  std::vector<process*> processes();
+  /// When something happens by itself.
+  std::optional<timestamp> next_time();
+  void pass_time();
+
+  void add_client();
+  void plan_fault();
+  void strike();
+  client& any_client() { return *clients_[random_.below(env_.p.clients)]; }
+  void restart_client(client& which);
+  void restart_node();
+  void kill_node();
+
+  void restart_those_that_gave_up();
+  void await_answers();
+  void await_rest();
+  void dismiss_clients();
+  void use_every_slot();
+  std::string held();
+
+  std::uint64_t seed_;
+  std::uint64_t steps_;
+  environment env_;
+  random_source random_;
+  server node_;
+  std::vector<std::unique_ptr<client>> clients_;
+  std::vector<std::unique_ptr<workload>> workloads_;
+  std::vector<std::function<void()>> faults_;
+  std::uint64_t events_ = 0;
+  std::uint64_t restarts_ = 0;
+};
+
+} // namespace troupe::simulation

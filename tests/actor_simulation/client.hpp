@@ -1,0 +1,146 @@
+#pragma once
+
+#include "tests/actor_simulation/process.hpp"
+#include "tests/actor_simulation/server.hpp"
+#include "tests/actor_simulation/tap.hpp"
+#include "tests/actor_simulation/wires.hpp"
+#include "tests/simulation/client_watch.hpp"
+#include "tests/simulation/engine_host.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// A client's process: the link, the coordinators and the copy engines that an engine's process runs, and an engine's
+/// memory. What it says to the node and hears from it is held against what it was told to do.
+class client final : public engine_host, public line_watch {
+public:
+  client(environment& world, server& node, std::uint32_t number);
+  ~client() override;
+
+  void start();
+  /// kill -9.
+  void kill();
+  /// Ends as a program does that is told to; `kill` when it has ended.
+  void leave();
+  bool running() const noexcept { return in_ != nullptr; }
+  process* in() noexcept { return in_.get(); }
+  /// The line to the node breaks.
+  void cut();
+  owner_id owner() const noexcept { return owner_; }
+  /// What its link has given up for good, or nothing.
+  std::string refused() const { return refused_; }
+
+  /// Transfers that its node has not answered, in words.
+  std::string transfers() const;
+
+  std::uint32_t number() const noexcept override { return number_; }
+  device& device_of(rank_number rank) override { return *ranks_[rank].memory; }
+  bool attached() const noexcept override { return bound_; }
+  std::uint64_t epoch() const noexcept override { return epoch_; }
+  duration paused() const override { return in_ ? in_->paused_in_all() : duration{}; }
+  void after(duration time, std::function<void()> run) override;
+  void lookup(const lookup_task& work, std::function<void(result<lookup_result>)> done) override;
+  void release(const ticket& lease) override;
+  void save(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done) override;
+  void load(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done) override;
+  void cancel_save(rank_number rank, std::uint64_t tag, std::function<void()> done) override;
+  void cancel_load(rank_number rank, std::uint64_t tag, std::function<void()> done) override;
+
+  // -- line_watch
+  bool says(const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message_id id,
+            caf::message& what) override;
+  bool hears(const caf::strong_actor_ptr& from, const caf::strong_actor_ptr& who, caf::message_id id,
+             caf::message& what) override;
+  void line_is_gone() override;
+
+private:
+  struct open_task {
+    rank_number rank = 0;
+    bool is_load = false;
+    std::vector<key_digest> keys;
+    timestamp due;
+  };
+
+  struct rank_parts {
+    std::unique_ptr<device> memory;
+    copy_engine_actor copier;
+    transfer_actor load;
+    transfer_actor save;
+    load_watch loads;
+  };
+
+  /// A request of a coordinator that is not answered yet.
+  struct asked {
+    std::uint32_t shard = 0;
+    std::uint64_t epoch = 0;
+    caf::message what;
+  };
+
+  /// What one lookup has leased, by shard.
+  struct part {
+    std::vector<key_digest> leased;
+    std::uint32_t kept = ~0U;
+  };
+
+  void spawn_rank(rank_number rank);
+  caf::strong_actor_ptr connect();
+  /// Asks the link to say when all are bound.
+  void await_binding();
+  void ask(const caf::strong_actor_ptr& to, caf::message what, asker::then done);
+  void transfer(rank_number rank, bool is_load, const transfer_task& work,
+                std::function<void(result<transfer_result>)> done);
+
+  bool at_copier(rank_number rank, passing& x);
+  void check_buffers(rank_number rank, const copy_order& order);
+
+  bool load_says(rank_number rank, const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message_id id,
+                 caf::message& what);
+  bool save_says(rank_number rank, const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message_id id,
+                 caf::message& what);
+  bool lookup_says(const caf::strong_actor_ptr& to, caf::message& what);
+  void forge_answer(const caf::strong_actor_ptr& by, caf::message_id id, duration after, caf::message what);
+  bool is_open(rank_number rank, bool is_load, const key_digest& key) const;
+  void check_lookup(const lookup_task& work, const lookup_result& found);
+  void judge(std::string_view property, const std::string& who, const std::string& wrong);
+
+  environment& world_;
+  server& node_;
+  std::uint32_t number_;
+  random_source random_;
+  namespace_id space_;
+  std::uint64_t slot_bytes_;
+
+  std::unique_ptr<process> in_;
+  std::shared_ptr<line> line_;
+  std::vector<caf::strong_actor_ptr> taps_;
+  caf::strong_actor_ptr asker_;
+  link_actor link_;
+  lookup_actor lookup_;
+  std::vector<rank_parts> ranks_;
+  /// By their numbers in their processes.
+  std::map<caf::actor_id, rank_number> loads_;
+  std::map<caf::actor_id, rank_number> saves_;
+  std::map<caf::actor_id, std::uint32_t> shards_;
+  std::map<caf::actor_id, caf::strong_actor_ptr> fronts_;
+
+  std::map<std::uint64_t, open_task> tasks_;
+  std::uint64_t last_task_ = 0;
+  std::map<std::pair<caf::actor_id, std::uint64_t>, asked> asked_;
+  std::map<ticket, std::map<std::uint32_t, part>> lookups_;
+  owner_id owner_ = 0;
+  bool bound_ = false;
+  std::uint64_t epoch_ = 0;
+  /// Counts starts.
+  std::uint64_t run_ = 0;
+  std::string refused_;
+  bool leaving_ = false;
+};
+
+} // namespace troupe::simulation
