@@ -80,9 +80,12 @@ bool line::may_be_lost(const caf::message& what) const {
 
 void line::carry(side here, caf::strong_actor_ptr sender, const caf::strong_actor_ptr& to, caf::message_id id,
                  caf::message what) {
-  if (!open_ || !to || ends_[0].in == nullptr || ends_[1].in == nullptr)
+  if (!to || ends_[here].in == nullptr)
     return;
+  // Said is also what gets lost since the line is cut, or the node dead, and this side does not know it yet.
   if (here == client && !watch_.says(sender, to, id, what))
+    return;
+  if (!open_)
     return;
   if (may_be_lost(what) && random_.chance(lost)) {
     world_.count("fault: lost message");

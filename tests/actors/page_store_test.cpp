@@ -1,4 +1,5 @@
 #include "actors/node/io_worker/io_worker.hpp"
+#include "io/segment_buffers.hpp"
 #include "tests/actors/sim.hpp"
 #include "tests/catch.hpp"
 
@@ -68,7 +69,7 @@ struct memory_world : sim {
   std::shared_ptr<store_watch> watch = std::make_shared<store_watch>();
   std::shared_ptr<node_condition> condition = std::make_shared<node_condition>();
   io_worker_actor worker;
-  std::shared_ptr<io::segment> memory;
+  std::shared_ptr<io::page_buffers> memory;
   segment_info segment;
 
   memory_world() {
@@ -76,6 +77,7 @@ struct memory_world : sim {
     parts->target = std::make_shared<completion_target>();
     parts->store = std::make_unique<memory_pages>(
         watch, [target = parts->target](std::span<const io::completion> done) { target->deliver(done); });
+    parts->buffers = std::make_unique<io::segment_source>(*parts->store);
     const auto& traits = parts->store->traits();
     parts->name = {{1, 2}, "small", 0};
     parts->condition = condition;
@@ -87,9 +89,9 @@ struct memory_world : sim {
     worker = spawn<io_worker>(std::move(parts));
     segment =
         ask(worker, open_segment_atom_v, owner_id{1}, std::uint64_t{8192}, std::int32_t{-1}).value<segment_info>();
-    auto mapped = io::segment::map(segment.process, segment.descriptor, segment.bytes, segment.proof.items);
-    REQUIRE(mapped);
-    memory = *mapped;
+    auto found = io::segment_finder{}.find(segment.bytes, segment.name.items);
+    REQUIRE(found);
+    memory = *found;
   }
 
   template <class Verb>

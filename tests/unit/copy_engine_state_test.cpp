@@ -1,5 +1,6 @@
 #include "actors/client/copy_engine/copy_engine_state.hpp"
 #include "gpu/host_page_mover.hpp"
+#include "io/segment.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/other_identity.hpp"
 #include "workload/replay/device_memory.hpp"

@@ -1,5 +1,5 @@
-#include "tests/catch.hpp"
 #include "http/admin.hpp"
+#include "tests/catch.hpp"
 #include "tests/unit/http_certificates.hpp"
 
 #include <csignal>
