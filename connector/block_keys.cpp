@@ -172,7 +172,7 @@ std::array<std::byte, 32> rolling_hash(std::span<const std::byte> parent, std::s
   return roll(parent, tokens, out) ? out : digest256{};
 }
 
-/// A link is one step of the hash chain: a page with `rolling_chunk_hash`, a block with the others.
+/// A step of the hash chain is a page with `rolling_chunk_hash`, a block with the others.
 struct key_chain::state {
   state(const key_chain_options& options, const key_scope& key_scope, std::span<const multimodal_item> items)
       : source(options.source) {
@@ -180,47 +180,47 @@ struct key_chain::state {
     const std::uint64_t blocks_per_page = std::max(options.blocks_per_page, 1U);
     page_tokens = block_tokens * blocks_per_page;
     const auto rolling = source == key_source::rolling_chunk_hash;
-    link_tokens = rolling ? page_tokens : block_tokens;
-    links_per_page = rolling ? 1 : blocks_per_page;
+    step_tokens = rolling ? page_tokens : block_tokens;
+    steps_per_page = rolling ? 1 : blocks_per_page;
     usable = sha256().digest({bytes_of(scope_text(source, key_scope))}, scope) && fold(scope, items, items_ahead);
   }
 
   void take_tokens(std::span<const token_id> tokens) {
     if (!partial.empty()) {
-      const auto count = std::min<std::uint64_t>(link_tokens - partial.size(), tokens.size());
+      const auto count = std::min<std::uint64_t>(step_tokens - partial.size(), tokens.size());
       const auto head = tokens.first(count);
       partial.insert(partial.end(), head.begin(), head.end());
       tokens = tokens.subspan(count);
-      if (partial.size() < link_tokens)
+      if (partial.size() < step_tokens)
         return;
-      take_link(partial);
+      take_step(partial);
     }
-    while (tokens.size() >= link_tokens) {
-      take_link(tokens.first(link_tokens));
-      tokens = tokens.subspan(link_tokens);
+    while (tokens.size() >= step_tokens) {
+      take_step(tokens.first(step_tokens));
+      tokens = tokens.subspan(step_tokens);
     }
     partial.assign(tokens.begin(), tokens.end());
   }
 
-  void take_link(std::span<const token_id> tokens) {
-    const auto parent = links == 0 ? std::string_view{} : text_of(hash);
+  void take_step(std::span<const token_id> tokens) {
+    const auto parent = steps == 0 ? std::string_view{} : text_of(hash);
     usable =
         usable && (source == key_source::md5_chain ? chain_md5(parent, tokens, text, hash) : roll(hash, tokens, hash));
-    ++links;
-    end_link();
+    ++steps;
+    end_step();
   }
 
   void take_hashes(std::span<const block_hash> hashes) {
     for (const auto& x : hashes) {
       hash = x;
-      ++links;
-      end_link();
+      ++steps;
+      end_step();
     }
   }
 
-  void end_link() {
+  void end_step() {
     // Without a hash there is no key, and none of the pages behind has one.
-    if (usable && links % links_per_page == 0)
+    if (usable && steps % steps_per_page == 0)
       add_key();
   }
 
@@ -242,18 +242,18 @@ struct key_chain::state {
   key_source source;
   bool usable = true;
   std::uint64_t page_tokens = 0;
-  std::uint64_t link_tokens = 0;
-  std::uint64_t links_per_page = 0;
+  std::uint64_t step_tokens = 0;
+  std::uint64_t steps_per_page = 0;
 
   /// Of the last full page.
   digest256 scope{};
   std::vector<item_scope> items_ahead;
   std::size_t items_folded = 0;
 
-  /// Of the last full link.
+  /// Of the last full step.
   digest256 hash = rolling_root;
-  std::uint64_t links = 0;
-  /// Tokens of the link that is not full.
+  std::uint64_t steps = 0;
+  /// Tokens of the step that is not full.
   std::vector<token_id> partial;
   std::string text;
   std::uint32_t known_tokens = 0;

@@ -47,7 +47,7 @@ void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity, 
 
 /// Whether the slot holds exactly the page `expected`, whole:
 /// - `ok`: it does, and every byte of header and payload is as sealed;
-/// - `identity_mismatch`: a sound page of something else (foreign, stale, written to the wrong slot, other version);
+/// - `identity_mismatch`: a sound page of something else (another's, stale, written to the wrong slot, other version);
 /// - `corrupt`: no sound page at all (torn, cut short, zero, flipped).
 /// The padding behind the payload is not looked at: it is never handed out.
 errc verify_page(std::span<const std::byte> slot_buffer, const page_identity& expected);

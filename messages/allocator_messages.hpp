@@ -23,7 +23,7 @@ struct slot_batch {
   bool rest = true;
 };
 
-/// One code per slot, as `errc`: ok, out_of_range, stale (foreign or already given back).
+/// One code per slot, as `errc`: ok, out_of_range, stale (another's or already given back).
 struct slot_results {
   packed<std::uint8_t> results;
 };

@@ -166,8 +166,7 @@ struct evict_reply {
   bool more = false;
 };
 
-// -- for slot clients: they know a page by key and slot number only
-// -----------------------------------------------------------------
+// -- for slot clients: they know a page by key and slot number only ---------------------------------------------------
 //
 // They have no owner id, no tickets, leases or generations, and read and write slab files themselves. What keeps their
 // slots from being reused under them is time: see docs/decisions/0006-slot-clients.md. Each request is one
@@ -233,9 +232,8 @@ struct confirm_request {
 
 /// Gives slots back whose writing failed. Slots name no shard: every shard is asked, and `reclaim_sum` makes one answer
 /// of all, which is one of `result_codes`:
-///   ok            what was reserved can be reserved anew, with another slot; a live page is unpublished, its bytes
-///   being
-///                 suspect. The slot follows when neither lease, protection nor the time of the reservation hold it:
+///   ok            what was reserved can be reserved anew, with another slot; a live page, whose bytes are suspect,
+///                 is unpublished. The slot follows when neither lease, protection nor the time of the reservation hold it:
 ///                 the number may be late, and meant for who had the slot before
 ///   busy          another writer was given the same slot: it stays reserved until confirmed, or for its time
 ///   not_owner     a writer with a ticket has it
@@ -277,8 +275,7 @@ struct clear_reply {
   bool more = false;
 };
 
-// -- namespaces and ranks at run time
-// -----------------------------------------------------------------------------------
+// -- namespaces and ranks at run time ---------------------------------------------------------------------------------
 
 /// Who brought a namespace into being, and so what a restart makes of it: see
 /// docs/decisions/0005-what-the-store-keeps.md.
@@ -398,8 +395,7 @@ struct key_reply {
   packed<key_page> pages;
 };
 
-// -- what survives a restart
-// --------------------------------------------------------------------------------------------
+// -- what survives a restart ------------------------------------------------------------------------------------------
 
 /// A live page as it was stored.
 struct stored_page {

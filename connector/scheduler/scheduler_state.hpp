@@ -87,7 +87,6 @@ public:
 
   /// Requests that the engine has, or whose last transfers are not reported yet.
   std::size_t tracked_requests() const noexcept { return sessions_.size(); }
-  std::size_t lookups_under_way() const noexcept { return lookups_.size(); }
   /// Leases that wait to be used or given back.
   std::size_t leases_held() const noexcept;
   /// What is known of a request, for tests; null if nothing is.

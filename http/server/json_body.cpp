@@ -200,10 +200,6 @@ accepted<std::optional<std::uint64_t>> optional_unsigned_member(const simdjson::
       x, name, [&](const auto& e, std::string_view where) { return as_unsigned(e, where, min, max); });
 }
 
-accepted<bool> bool_member(const simdjson::dom::object& x, std::string_view name) {
-  return required(x, name, as_bool);
-}
-
 accepted<std::optional<bool>> optional_bool_member(const simdjson::dom::object& x, std::string_view name) {
   return optional<bool>(x, name, as_bool);
 }

@@ -59,7 +59,6 @@ accepted<std::uint64_t> unsigned_member(const simdjson::dom::object& x, std::str
                                         std::uint64_t max);
 accepted<std::optional<std::uint64_t>> optional_unsigned_member(const simdjson::dom::object& x, std::string_view name,
                                                                 std::uint64_t min, std::uint64_t max);
-accepted<bool> bool_member(const simdjson::dom::object& x, std::string_view name);
 accepted<std::optional<bool>> optional_bool_member(const simdjson::dom::object& x, std::string_view name);
 accepted<simdjson::dom::object> object_member(const simdjson::dom::object& x, std::string_view name);
 /// An array of at most `max_items`.

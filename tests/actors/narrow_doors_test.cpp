@@ -19,7 +19,7 @@ constexpr bool takes_what_only_the_node_says =
     takes<Handle, restore_request> || takes<Handle, io_completions> ||
     takes<Handle, written_atom, std::uint8_t, std::string> || takes<Handle, children_request> ||
     takes<Handle, evict_request> || takes<Handle, bind_atom, registry_peers> || takes<Handle, fence_atom, slot_batch> ||
-    takes<Handle, take_atom, ticket, std::uint32_t, duration> || takes<Handle, publish_page_atom, slot_batch> ||
+    takes<Handle, take_atom, std::uint32_t, duration> || takes<Handle, publish_page_atom, slot_batch> ||
     takes<Handle, abort_atom, slot_batch> || takes<Handle, release_atom, slot_batch> ||
     takes<Handle, add_namespace_request> || takes<Handle, remove_namespace_request> ||
     takes<Handle, add_rank_request> || takes<Handle, retire_rank_request> || takes<Handle, describe_request> ||

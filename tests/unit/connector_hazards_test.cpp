@@ -5,7 +5,7 @@
 #include <set>
 
 /// One test for each hazard of the connectors that Troupe replaces and that the scheduler half has to rule out: H-… are
-/// those of LMCache's multi-process connector, C-… those of vLLM's HF3FS connector. docs/engine-connector-hazards.md
+/// those of LMCache's multi-process connector, C-… those of vLLM's HF3FS connector. docs/hazards-engine-connector.md
 /// has the whole list.
 
 namespace troupe::test {

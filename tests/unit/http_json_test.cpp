@@ -187,7 +187,7 @@ TEST_CASE("Members have the type that is asked for, or get 422", "[http][json]")
   REQUIRE(x);
   CHECK(string_member(*x, "s") == "x");
   CHECK(unsigned_member(*x, "n", 7, 7) == 7U);
-  CHECK(bool_member(*x, "b") == true);
+  CHECK(optional_bool_member(*x, "b").value() == true);
   CHECK(array_member(*x, "a", 3));
   CHECK(object_member(*x, "o"));
   CHECK(optional_string_member(*x, "s").value() == "x");
@@ -202,7 +202,7 @@ TEST_CASE("Members have the type that is asked for, or get 422", "[http][json]")
   CHECK(outcome(unsigned_member(*x, "n", 0, 6)) == "422 n: expected a whole number, 0 to 6");
   CHECK(outcome(unsigned_member(*x, "neg", 0, 9)) == "422 neg: expected a whole number, 0 to 9");
   CHECK(outcome(unsigned_member(*x, "f", 0, 9)) == "422 f: expected a whole number, 0 to 9");
-  CHECK(outcome(bool_member(*x, "n")) == "422 n: expected true or false");
+  CHECK(outcome(optional_bool_member(*x, "n")) == "422 n: expected true or false");
   CHECK(outcome(array_member(*x, "o", 3)) == "422 o: expected an array");
   CHECK(outcome(array_member(*x, "a", 2)) == "413 a: at most 2 items are accepted");
   CHECK(outcome(object_member(*x, "a")) == "422 a: expected an object");

@@ -27,9 +27,6 @@ public:
   std::uint32_t capacity() const noexcept { return size() - 1; }
   std::uint32_t free_blocks() const noexcept { return free_; }
   std::uint32_t references(block_id block) const noexcept { return blocks_[block].references; }
-  /// Whether the block can be found by a hash.
-  bool is_cached(block_id block) const noexcept { return blocks_[block].cached; }
-
   /// The block that holds the prefix with this hash; of several, the one that came first.
   std::optional<block_id> find(content hash) const;
   /// One more request holds the block, which may have been free.

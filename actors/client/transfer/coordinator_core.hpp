@@ -99,7 +99,8 @@ public:
     return static_cast<std::uint32_t>(free_buffers_.size()) + unused_buffers_;
   }
 
-  /// Earliest deadline of an open task, for the actor's timer; `timestamp::max()` when there is none.
+  /// Earliest deadline of an open task; `timestamp::max()` when there is none. For tests: the actor looks at short
+  /// intervals as long as there is one.
   timestamp next_deadline() const noexcept;
 
 protected:

@@ -107,7 +107,7 @@ public:
   /// Frees what has rested, and answers requests whose deadline has passed, with what is free.
   void tick(timestamp now);
 
-  /// When `tick` has something to do.
+  /// When `tick` has something to do. For tests: the actor looks at short intervals.
   std::optional<timestamp> next_deadline() const;
 
   std::size_t parked() const noexcept { return parked_.size(); }

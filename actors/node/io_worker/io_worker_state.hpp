@@ -75,7 +75,7 @@ public:
   /// Segments that are closed and at rest, to be unregistered and freed. Each is returned once.
   std::vector<std::pair<std::uint64_t, std::uint32_t>> take_idle_segments();
 
-  /// Starts a batch, or says why not as a whole. Items that may not be transferred (foreign slot, stale generation,
+  /// Starts a batch, or says why not as a whole. Items that may not be transferred (another's slot, stale generation,
   /// outside of the segment) are answered with their own code and never reach the store. A batch of which nothing is
   /// left is in `take_finished` at once.
   result<batch_id> begin(io::operation op, const io_batch& batch, timestamp now);

@@ -173,9 +173,6 @@ public:
   /// go on, or `table().end()`.
   entry_index clear(rank_number rank, entry_index from, std::uint32_t most, coarse_time now, std::uint64_t& pages);
 
-  /// Removes an entry that nothing holds. To be called after `find_or_create` if nothing came of it.
-  void forget_unused(entry_index i) { settle(i); }
-
   /// Releases up to `most` slots whose protection is over, or all that wait for time alone; returns how many.
   std::size_t release_due(coarse_time now, std::size_t most);
   /// When the next is due, if any is withheld for time alone.

@@ -5,12 +5,12 @@
 namespace troupe {
 
 void owner_index::add(owner_id owner, std::uint32_t id) {
-  if (id >= links_.size())
-    links_.resize(std::size_t{id} + 1);
+  if (id >= neighbours_.size())
+    neighbours_.resize(std::size_t{id} + 1);
   auto& owned = owners_[owner];
-  links_[id] = {none, owned.first};
+  neighbours_[id] = {none, owned.first};
   if (owned.first != none)
-    links_[owned.first].previous = id;
+    neighbours_[owned.first].previous = id;
   owned.first = id;
   ++owned.count;
 }
@@ -18,14 +18,14 @@ void owner_index::add(owner_id owner, std::uint32_t id) {
 void owner_index::remove(owner_id owner, std::uint32_t id) {
   const auto found = owners_.find(owner);
   assert(found != owners_.end());
-  const auto [previous, next] = links_[id];
+  const auto [previous, next] = neighbours_[id];
   if (previous != none)
-    links_[previous].next = next;
+    neighbours_[previous].next = next;
   else
     found->second.first = next;
   if (next != none)
-    links_[next].previous = previous;
-  links_[id] = {};
+    neighbours_[next].previous = previous;
+  neighbours_[id] = {};
   if (--found->second.count == 0)
     owners_.erase(found);
 }
@@ -41,7 +41,7 @@ std::uint64_t owner_index::count(owner_id owner) const {
 }
 
 std::uint64_t owner_index::resident_bytes() const noexcept {
-  return links_.capacity() * sizeof(link) + owners_.size() * (sizeof(std::pair<owner_id, list>) + 2 * sizeof(void*)) +
+  return neighbours_.capacity() * sizeof(neighbours) + owners_.size() * (sizeof(std::pair<owner_id, list>) + 2 * sizeof(void*)) +
          owners_.bucket_count() * sizeof(void*);
 }
 

@@ -19,13 +19,13 @@ public:
 
   /// The first of the owner's, or `none`; `next` gives the others.
   std::uint32_t first(owner_id owner) const;
-  std::uint32_t next(std::uint32_t id) const noexcept { return links_[id].next; }
+  std::uint32_t next(std::uint32_t id) const noexcept { return neighbours_[id].next; }
 
   std::uint64_t count(owner_id owner) const;
   std::uint64_t resident_bytes() const noexcept;
 
 private:
-  struct link {
+  struct neighbours {
     std::uint32_t previous = none;
     std::uint32_t next = none;
   };
@@ -36,7 +36,7 @@ private:
   };
 
   std::unordered_map<owner_id, list> owners_;
-  std::vector<link> links_;
+  std::vector<neighbours> neighbours_;
 };
 
 } // namespace troupe

@@ -111,7 +111,7 @@ public:
   /// Ends what has expired; a bounded part of it. True if more is left.
   bool tick(timestamp now);
 
-  /// When `tick` has something to do.
+  /// When `tick` has something to do. For tests: the actor looks at short intervals.
   std::optional<timestamp> next_deadline() const;
 
   registry_stats stats() const;
@@ -122,6 +122,7 @@ public:
 
   /// Keys with at least one page, in all namespaces.
   std::uint64_t keys() const;
+  /// For tests.
   bool is_complete(const namespace_id& space, const key_digest& key) const;
   /// Empty for one that is not known.
   std::string space_name(const namespace_id& space) const;
