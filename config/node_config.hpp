@@ -114,6 +114,8 @@ struct http_config {
 
 struct registry_config {
   std::uint32_t shards = 4;
+  /// Those of the config, and those that clients bring into being.
+  std::uint32_t max_namespaces = 256;
   duration lease_default = std::chrono::seconds{30};
   duration lease_max = std::chrono::minutes{10};
   duration reservation_deadline = std::chrono::seconds{60};
@@ -283,8 +285,8 @@ std::string to_json(const node_config& config);
 /// What is wrong with a config that was put together by a program: the same bounds and rules as for a file.
 std::vector<problem> validate(const node_config& config, purpose what_for = purpose::server);
 
-/// Memory of one slot of a slab file: 9 bytes in its allocator, 4 in its io worker.
-inline constexpr std::uint64_t bytes_per_slot = 13;
+/// Memory that a node has for one slot of a slab file: 9 bytes in its allocator, 4 in its io worker.
+inline constexpr std::uint64_t memory_per_slot = 13;
 
 /// Slots of a slab file that has at most `slab_bytes`, for pages of `page_bytes`.
 std::uint64_t slab_slots(std::uint64_t slab_bytes, std::uint64_t page_bytes) noexcept;

@@ -23,9 +23,6 @@ constexpr std::uint64_t min_slots = 8;
 /// Slot numbers have 32 bits.
 constexpr std::uint64_t max_slots = std::numeric_limits<slot_number>::max();
 
-/// Behind the last slot; see io/slab_file.hpp.
-constexpr std::uint64_t slab_trailer_bytes = io::page_alignment;
-
 /// Nothing for a shape that is refused anyway.
 std::optional<std::uint64_t> possible_page_bytes(const kv_geometry& g) {
   if (find_broken_bound(g, geometry_extent::whole))
@@ -133,6 +130,11 @@ private:
            "must not be above registry.max_reserved_pages, " + std::to_string(r.max_reserved_pages) +
                ": each reservation is of one page at least",
            {"registry.max_reserved_pages"});
+    // That of vLLM's wire has a name in the config and a place from the first registration on.
+    const auto named = config_.namespaces.size() + (config_.hf3fs.vllm ? 1 : 0);
+    demand(named <= r.max_namespaces, "registry.max_namespaces",
+           "must not be below " + std::to_string(named) + ", those that the config names",
+           {"namespaces", "hf3fs.vllm"});
   }
 
   void check_hf3fs() {
@@ -201,9 +203,9 @@ private:
           slots += std::min(slab_slots(config_.storage.ranks[rank].slab_bytes, *page), max_slots);
     }
     const auto most = memory_budget::lasting_part(config_.registry.memory_bytes);
-    demand(slots * bytes_per_slot <= most, "registry.memory_bytes",
+    demand(slots * memory_per_slot <= most, "registry.memory_bytes",
            format_size(config_.registry.memory_bytes) + " has " + format_size(most) +
-               " for ranks and keys, and the slots of all slab files take " + format_size(slots * bytes_per_slot),
+               " for ranks and keys, and the slots of all slab files take " + format_size(slots * memory_per_slot),
            {"storage.ranks", "namespaces"});
   }
 
@@ -224,11 +226,11 @@ private:
       const auto slab_path = join("storage.ranks", rank) + ".slab_bytes";
       demand(slots >= min_slots, slab_path,
              "has room for " + std::to_string(slots) + " slots" + for_pages + "; at least " +
-                 std::to_string(min_slots) + " are needed: " + format_size(min_slots * slot + slab_trailer_bytes),
+                 std::to_string(min_slots) + " are needed: " + format_size(min_slots * slot + io::slab_trailer_bytes),
              {geometry_path});
       demand(slots <= max_slots, slab_path,
              "has room for " + std::to_string(slots) + " slots" + for_pages + "; at most " + std::to_string(max_slots) +
-                 " can be numbered: " + format_size(max_slots * slot + slab_trailer_bytes),
+                 " can be numbered: " + format_size(max_slots * slot + io::slab_trailer_bytes),
              {geometry_path});
     }
     demand(config_.io.client_buffer_bytes >= slot, "io.client_buffer_bytes",
@@ -258,7 +260,7 @@ private:
 } // namespace
 
 std::uint64_t slab_slots(std::uint64_t slab_bytes, std::uint64_t page_bytes) noexcept {
-  return slab_bytes < slab_trailer_bytes ? 0 : (slab_bytes - slab_trailer_bytes) / io::slot_bytes(page_bytes);
+  return slab_bytes < io::slab_trailer_bytes ? 0 : (slab_bytes - io::slab_trailer_bytes) / io::slot_bytes(page_bytes);
 }
 
 void check_rules(const node_config& config, purpose what_for, std::vector<problem>& problems) {

@@ -148,9 +148,10 @@ void describe(Visitor& v, hf3fs_config& c) {
           "late.");
   v.field("reservation_deadline", c.reservation_deadline, time_span{1 * millisecond, 1 * hour},
           "How long a client has to write a page that it was given; then the page is given to others.");
-  v.field("max_namespaces", c.max_namespaces, whole{1, max_namespaces},
-          "Namespaces that clients may bring into being; more are refused. An engine of SGLang has up to 23, one for "
-          "each pool.");
+  v.field(
+      "max_namespaces", c.max_namespaces, whole{1, max_namespaces},
+      "Namespaces that clients of each wire may bring into being, within `registry.max_namespaces`; more are refused. "
+      "An engine of SGLang has up to 23, one for each pool.");
   v.field("max_pages_per_rank", c.max_pages_per_rank, whole{1, 1U << 30U},
           "Pages that a rank may register with, if `registry.memory_bytes` has room for them.");
 }
@@ -215,6 +216,8 @@ void describe(Visitor& v, namespace_spec& c) {
 template <class Visitor>
 void describe(Visitor& v, registry_config& c) {
   v.field("shards", c.shards, whole{1, 256}, "Actors that share the key index.");
+  v.field("max_namespaces", c.max_namespaces, whole{1, 4096},
+          "Namespaces of the config and those that clients bring into being together; more are refused.");
   v.field("lease_default", c.lease_default, time_span{1 * millisecond, 24 * hour},
           "How long a lease lasts that does not say.");
   v.field("lease_max", c.lease_max, time_span{1 * millisecond, 24 * hour},

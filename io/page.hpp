@@ -17,6 +17,9 @@ namespace troupe::io {
 /// Slots, buffers and file offsets are multiples of this, as direct I/O asks for on any disk in use.
 inline constexpr std::uint64_t page_alignment = 4096;
 
+/// What stands in a slab file behind its last slot; see io/slab_trailer.hpp.
+inline constexpr std::uint64_t slab_trailer_bytes = page_alignment;
+
 /// Bytes of a slot in front of the payload. A whole block, so that the payload stays aligned.
 inline constexpr std::uint64_t page_header_bytes = 4096;
 

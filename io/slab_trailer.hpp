@@ -14,8 +14,6 @@
 
 namespace troupe::io {
 
-inline constexpr std::uint64_t slab_trailer_bytes = page_alignment;
-
 using slab_trailer_block = std::array<std::byte, slab_trailer_bytes>;
 
 /// The trailer of the slab; names longer than 255 bytes are cut.

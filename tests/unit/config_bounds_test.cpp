@@ -60,6 +60,7 @@ const std::vector<bounds> all_bounds{
     {"namespaces[i].kv_cache.further_layers[i].head_size", "0", "1", "16384", "16385"},
     {"namespaces[i].kv_cache.further_layers[i].element_bytes", "0", "1", "4", "5"},
     {"registry.shards", "0", "1", "256", "257"},
+    {"registry.max_namespaces", "0", "1", "4096", "4097"},
     {"registry.lease_default", "999999 ns", "1 ms", "24 h", "86400000000001 ns"},
     {"registry.lease_max", "999999 ns", "1 ms", "24 h", "86400000000001 ns"},
     {"registry.reservation_deadline", "999999 ns", "1 ms", "1 h", "3600000000001 ns"},

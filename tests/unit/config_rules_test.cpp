@@ -46,13 +46,16 @@ TEST_CASE("A message of the actors has room for the longest request", "[config]"
                  "actors.max_message_bytes: 4 MiB has no room"));
 }
 
-TEST_CASE("What one client may have of a registry shard is not more than all may have", "[config]") {
+TEST_CASE("Limits of a registry shard fit to each other and to the config", "[config]") {
   good(small_config, {"registry.max_leases=7", "registry.max_leases_per_owner=7"});
   CHECK(contains(bad(small_config, {"registry.max_leases=7", "registry.max_leases_per_owner=8"}),
                  "registry.max_leases_per_owner: must not be above registry.max_leases, 7"));
   good(small_config, {"registry.max_reserved_pages=7", "registry.max_reservations_per_owner=7"});
   CHECK(contains(bad(small_config, {"registry.max_reserved_pages=7", "registry.max_reservations_per_owner=8"}),
                  "registry.max_reservations_per_owner: must not be above registry.max_reserved_pages, 7"));
+  good(small_config, {"registry.max_namespaces=1"});
+  CHECK(contains(bad(small_config, {"registry.max_namespaces=1", "http.enabled=true", "hf3fs.vllm=true"}),
+                 "registry.max_namespaces: must not be below 2, those that the config names"));
   good(small_config, {"registry.max_batch_keys=7", "registry.max_lease_keys=7"});
   CHECK(contains(bad(small_config, {"registry.max_batch_keys=8", "registry.max_lease_keys=7"}),
                  "registry.max_batch_keys: must not be above registry.max_lease_keys, 7: one lease could not hold"));

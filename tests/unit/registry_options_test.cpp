@@ -7,6 +7,7 @@ using namespace troupe;
 TEST_CASE("what the config says of a registry shard reaches it", "[registry]") {
   config::node_config config;
   config.registry.shards = 7;
+  config.registry.max_namespaces = 8;
   config.registry.lease_max = std::chrono::seconds(11);
   config.registry.reservation_deadline = std::chrono::seconds(12);
   config.registry.max_batch_keys = 13;
@@ -22,6 +23,7 @@ TEST_CASE("what the config says of a registry shard reaches it", "[registry]") {
   const auto options = options_for_shard(config, 3);
   CHECK(options.shard == 3);
   CHECK(options.shard_count == 7);
+  CHECK(options.max_namespaces == 8);
   CHECK(options.max_lease == std::chrono::seconds(11));
   CHECK(options.max_reservation == std::chrono::seconds(20));
   CHECK(options.max_protection == std::chrono::seconds(21));

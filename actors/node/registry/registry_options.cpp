@@ -12,6 +12,7 @@ registry_options options_for_shard(const config::node_config& config, std::uint3
   registry_options out;
   out.shard = shard;
   out.shard_count = wanted.shards;
+  out.max_namespaces = wanted.max_namespaces;
   out.max_lease = wanted.lease_max;
   out.max_reservation = std::max(wanted.reservation_deadline, slot_clients.reservation_deadline);
   // A live page that a slot client asks for again is protected as long as a reservation of it would last.

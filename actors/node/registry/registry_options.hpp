@@ -54,11 +54,9 @@ struct registry_options {
   /// Keys looked at by one call of `clear` or `remove_namespace`.
   std::uint32_t max_clear_looks = 1U << 13;
 
-  // What a shard keeps for each, whether it is used or not. Whoever makes namespaces has limits from the config below
-  // these (`hf3fs.max_namespaces`); these are what the arrays by namespace and by rank are made for.
-
-  std::uint32_t max_namespaces = 64;
-  /// Ranks that a namespace may allow itself when they are registered at run time.
+  std::uint32_t max_namespaces = 256;
+  /// What the arrays by rank are made for, whether they are used or not: ranks that a namespace may allow itself when
+  /// they are registered at run time.
   std::uint32_t max_ranks = 1024;
 
   // What comes from the node that the shard is part of.

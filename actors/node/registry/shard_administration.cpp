@@ -129,7 +129,8 @@ result<void> shard_administration::add_namespace(const namespace_spec& spec, con
   }
   if (known_spaces >= how.max_namespaces)
     return spaces_.refuse({errc::limit_exceeded, "namespace \"" + spec.name + "\" would be one more than the " +
-                                                     std::to_string(how.max_namespaces) + " that are allowed"});
+                                                     std::to_string(how.max_namespaces) +
+                                                     " that registry.max_namespaces allows"});
   auto added =
       std::make_unique<key_space>(key_space::settings{spec, options, how.shard, how.shard_count, how.hash_seed,
                                                       how.change_feed, how.children_hold, how.memory, how.eviction});
@@ -286,17 +287,10 @@ result<key_reply> shard_administration::look_up(const key_request& request, time
 // -- erasing ----------------------------------------------------------------------------------------------------------
 
 result<result_codes> shard_administration::erase(const erase_request& request, timestamp now) {
-  const auto number = spaces_.number_of(request.space);
-  if (!number)
-    return spaces_.refuse(number.error());
-  auto& space = spaces_.at(*number);
-  auto bad = spaces_.check_ranks(space, request.rank);
-  if (!bad)
-    bad = spaces_.check_keys(request.keys.items);
-  if (bad)
-    return spaces_.refuse(std::move(*bad));
-  found_.resize(request.keys.size());
-  space.table().find(request.keys.items, found_);
+  const auto found = spaces_.find_keys(request.space, request.rank, request.keys.items, found_);
+  if (!found)
+    return spaces_.refuse(found.error());
+  auto& space = found->keys;
   result_codes reply;
   for (std::size_t i = 0; i < request.keys.size(); ++i) {
     const auto entry = space.table().refresh(found_[i], request.keys[i]);

@@ -287,17 +287,10 @@ bool shard_leases::end_due(timestamp now, std::size_t& left) {
 // -- slot clients ---------------------------------------------------------------------------------------------------
 
 result<result_codes> shard_leases::exists(const exists_request& request) {
-  const auto number = spaces_.number_of(request.space);
-  if (!number)
-    return spaces_.refuse(number.error());
-  const auto& space = spaces_.at(*number);
-  auto bad = spaces_.check_ranks(space, request.rank);
-  if (!bad)
-    bad = spaces_.check_keys(request.keys.items);
-  if (bad)
-    return spaces_.refuse(std::move(*bad));
-  found_.resize(request.keys.size());
-  space.table().find(request.keys.items, found_);
+  const auto found = spaces_.find_keys(request.space, request.rank, request.keys.items, found_);
+  if (!found)
+    return spaces_.refuse(found.error());
+  const auto& space = found->keys;
   result_codes reply;
   reply.results.items.reserve(found_.size());
   for (const auto entry : found_) {

@@ -73,6 +73,20 @@ std::optional<error> shard_spaces::check_keys(std::span<const key_digest> keys) 
   return std::nullopt;
 }
 
+result<found_space> shard_spaces::find_keys(const namespace_id& id, rank_number rank, std::span<const key_digest> keys,
+                                            std::vector<entry_index>& entries) const {
+  const auto found = find_space(id);
+  if (!found)
+    return found;
+  if (auto bad = check_ranks(found->keys, rank))
+    return tl::unexpected<error>(*std::move(bad));
+  if (auto bad = check_keys(keys))
+    return tl::unexpected<error>(*std::move(bad));
+  entries.resize(keys.size());
+  found->keys.table().find(keys, entries);
+  return found;
+}
+
 std::optional<error> shard_spaces::check_duration(duration x, duration most, std::string_view what) {
   if (x > duration::zero() && x <= most)
     return std::nullopt;

@@ -52,6 +52,10 @@ public:
   /// The namespace, if it and the rank exist.
   result<found_space> find_rank(const namespace_id& id, rank_number rank) const;
 
+  /// The namespace, if the rank is one of it, or `all_ranks`, and the keys make a batch; and the entry of each key.
+  result<found_space> find_keys(const namespace_id& id, rank_number rank, std::span<const key_digest> keys,
+                                std::vector<entry_index>& entries) const;
+
   bool has(std::uint32_t number) const noexcept { return spaces_[number] != nullptr; }
   /// Also while it is being removed.
   key_space& at(std::uint32_t number) const noexcept { return *spaces_[number]; }

@@ -54,12 +54,70 @@ allocator_actor spawn_allocator(caf::actor_system& system, const config::node_co
                                 std::move(memory));
 }
 
+// The config is judged before there is an allocator.
+static_assert(config::memory_per_slot == allocator_state::bytes_per_slot + sizeof(generation_number));
+
 /// The memory of a rank of the config: its allocator's, and what the io worker keeps of each slot.
 result<memory_share> memory_of(const config::node_config& options, const rank_parts& rank,
                                const shared_budget& memory) {
-  return memory_share::of(memory, rank.slots * config::bytes_per_slot,
+  return memory_share::of(memory, rank.slots * config::memory_per_slot,
                           "rank " + std::to_string(rank.rank) + " of namespace \"" +
                               options.namespaces[rank.space].name + "\" with " + std::to_string(rank.slots) + " slots");
+}
+
+/// A rank of the config, before it has actors.
+struct opened_rank {
+  rank_parts parts;
+  memory_share memory;
+};
+
+result<std::vector<opened_rank>> open_ranks(const config::node_config& options, const shared_budget& memory) {
+  std::vector<opened_rank> out;
+  for (std::size_t space = 0; space < options.namespaces.size(); ++space)
+    for (rank_number rank = 0; rank < options.namespaces[space].world_size; ++rank) {
+      auto opened = open_rank(options, space, rank);
+      if (!opened)
+        return tl::unexpected<error>(opened.error());
+      auto share = memory_of(options, *opened, memory);
+      if (!share)
+        return tl::unexpected<error>(share.error());
+      out.push_back({std::move(*opened), std::move(*share)});
+    }
+  return out;
+}
+
+/// Gives each rank an io worker and an allocator, and adds them to the children.
+std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::node_config& options,
+                                    std::vector<opened_rank> ranks, const metrics_actor& meters,
+                                    const std::shared_ptr<node_condition>& condition, node_children& children) {
+  std::vector<known_rank> out;
+  for (auto& [x, memory] : ranks) {
+    x.worker->metrics = meters;
+    x.worker->condition = condition;
+    condition->add_slab(x.worker->name);
+    const auto worker = spawn_actor<io_worker>(system, x.worker);
+    const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(memory));
+    children.add_rank({x.space, x.rank, x.slots, worker, slot_owner});
+    out.push_back(
+        {options.namespaces[x.space].id(), x.rank, static_cast<slot_number>(x.slots), slot_owner, x.incarnation});
+  }
+  return out;
+}
+
+/// Tells shards and allocators of each other. To be called before anybody else knows these actors, so that it is the
+/// first message each of them gets.
+void introduce(const std::vector<registry_actor>& shards, const std::vector<known_rank>& ranks) {
+  registry_peers peers;
+  peers.shards = shards;
+  for (const auto& x : ranks) {
+    peers.allocators.push_back(x.allocator);
+    peers.spaces.push_back(x.space);
+    peers.ranks.push_back(x.rank);
+  }
+  for (const auto& x : peers.shards)
+    caf::anon_send(x, bind_atom_v, peers);
+  for (const auto& x : peers.allocators)
+    caf::anon_send(x, bind_atom_v, peers);
 }
 
 /// Without a store to do so: shards learn how many slots the ranks of the config have. Blocks.
@@ -133,20 +191,10 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   if (!lock)
     return tl::unexpected<error>(lock.error());
   const auto memory = std::make_shared<memory_budget>(options.registry.memory_bytes);
-  std::vector<rank_parts> ranks;
-  std::vector<memory_share> shares;
   const auto condition = std::make_shared<node_condition>();
-  for (std::size_t space = 0; space < options.namespaces.size(); ++space)
-    for (rank_number rank = 0; rank < options.namespaces[space].world_size; ++rank) {
-      auto opened = open_rank(options, space, rank);
-      if (!opened)
-        return tl::unexpected<error>(opened.error());
-      auto share = memory_of(options, *opened, memory);
-      if (!share)
-        return tl::unexpected<error>(share.error());
-      ranks.push_back(std::move(*opened));
-      shares.push_back(std::move(*share));
-    }
+  auto ranks = open_ranks(options, memory);
+  if (!ranks)
+    return tl::unexpected<error>(ranks.error());
   auto store = open_index(options);
   if (!store)
     return tl::unexpected<error>(store.error());
@@ -156,28 +204,9 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   const auto meters = spawn_actor<metrics>(system, options.node_name);
   for (const auto& x : spawn_shards(system, options, meters, *store, memory, condition))
     children.add_shard(x);
-  registry_peers peers;
-  peers.shards = children.shards();
-  std::vector<known_rank> own_ranks;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    auto& x = ranks[i];
-    x.worker->metrics = meters;
-    x.worker->condition = condition;
-    condition->add_slab(x.worker->name);
-    const auto worker = spawn_actor<io_worker>(system, x.worker);
-    const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(shares[i]));
-    children.add_rank({x.space, x.rank, x.slots, worker, slot_owner});
-    peers.allocators.push_back(slot_owner);
-    peers.spaces.push_back(options.namespaces[x.space].id());
-    peers.ranks.push_back(x.rank);
-    own_ranks.push_back({peers.spaces.back(), x.rank, static_cast<slot_number>(x.slots), slot_owner, x.incarnation});
-  }
+  const auto own_ranks = spawn_ranks(system, options, *std::move(ranks), meters, condition, children);
   children.add_metrics(meters);
-  // Sent before anybody else knows these actors, so it is the first message each of them gets.
-  for (const auto& x : children.shards())
-    caf::anon_send(x, bind_atom_v, peers);
-  for (const auto& x : peers.allocators)
-    caf::anon_send(x, bind_atom_v, peers);
+  introduce(children.shards(), own_ranks);
 
   const auto run_time = config_of_namespaces(options, children, own_ranks, memory);
   known_namespaces known;
