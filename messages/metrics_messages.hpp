@@ -59,6 +59,9 @@ struct latency_sample {
   friend bool operator==(const latency_sample&, const latency_sample&) = default;
 };
 
+/// Samples in one `latency_batch`; of more, the metrics take none.
+inline constexpr std::size_t latency_samples_max = 1024;
+
 /// Actors collect samples and send them in batches.
 struct latency_batch {
   packed<latency_sample> samples;

@@ -233,8 +233,8 @@ struct confirm_request {
 /// Gives slots back whose writing failed. Slots name no shard: every shard is asked, and `reclaim_sum` makes one answer
 /// of all, which is one of `result_codes`:
 ///   ok            what was reserved can be reserved anew, with another slot; a live page, whose bytes are suspect,
-///                 is unpublished. The slot follows when neither lease, protection nor the time of the reservation hold it:
-///                 the number may be late, and meant for who had the slot before
+///                 is unpublished. The slot follows when neither lease, protection nor the time of the reservation hold
+///                 it: the number may be late, and meant for who had the slot before
 ///   busy          another writer was given the same slot: it stays reserved until confirmed, or for its time
 ///   not_owner     a writer with a ticket has it
 ///   not_found     no key has this slot: it is free, on its way to it, or was never given out
@@ -409,6 +409,10 @@ struct stored_page {
 
   friend bool operator==(const stored_page&, const stored_page&) = default;
 };
+
+/// Pages in one `restore_request`, slots in one `drop_restored_request`: enough that a message costs nothing next to
+/// its pages, and little enough (under 1 MiB) that all shards together hold a few MiB of what was read.
+inline constexpr std::size_t restored_pages_max = 8192;
 
 /// Before service begins: pages that an earlier run stored. Namespaces and ranks come first. One code per page in
 /// `result_codes`:

@@ -2,7 +2,9 @@
 
 #include "messages/messages.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -47,6 +49,12 @@ private:
   std::unordered_map<number, caf::response_promise> promises_;
   number last_ = 0;
 };
+
+/// For a message that names more slots than its receiver has, which bounds all that may be in one.
+inline error more_slots_than_exist(std::size_t named, std::size_t slots) {
+  return {errc::limit_exceeded,
+          "one message names " + std::to_string(named) + " slots of a rank that has " + std::to_string(slots)};
+}
 
 /// Whether the request that `self` is at comes from an actor of this process. A handle leaves the process also as the
 /// sender of a request, and whoever has one can send it any message.

@@ -58,6 +58,7 @@ TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses what is outside
   const auto writing = begin(worker, write_atom_v, batch(segment, {item(2, 0), item(2, 1)}));
   const auto fencing = begin(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{2, 1}, {2, 1}, {~0U, 1}, {2, 0}}});
   CHECK(ask(worker, fence_atom_v, slot_batch{}).code() == errc::ok);
+  CHECK(ask(worker, fence_atom_v, slot_batch{std::vector<slot_ref>(9, {2, 1})}).code() == errc::limit_exceeded);
   CHECK_FALSE(client().answer_to(fencing).came);
   release_all();
   CHECK(codes_of(client().answer_to(writing)) == std::vector(2, errc::ok));

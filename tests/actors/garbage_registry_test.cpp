@@ -198,6 +198,13 @@ TEST_CASE("garbage: an allocator refuses slots that are not in the state they sh
   }
   CHECK(w.slots().refused == 9);
   CHECK(w.slots().quarantined == 2);
+  // More slots in one message than there are name at least one twice.
+  const slot_batch many{std::vector(9, a)};
+  CHECK(w.ask(w.allocators[0], publish_page_atom_v, many).code() == errc::limit_exceeded);
+  CHECK(w.ask(w.allocators[0], abort_atom_v, many).code() == errc::limit_exceeded);
+  CHECK(w.ask(w.allocators[0], release_atom_v, many).code() == errc::limit_exceeded);
+  CHECK(w.ask(w.allocators[0], restore_atom_v, many).code() == errc::limit_exceeded);
+  CHECK(w.slots().refused == 9);
   w.check_conservation();
   CHECK(w.answer_fences() == 2);
   CHECK(take(~0U, duration::max()).size() == 8); // no more than there are, without waiting for what cannot come

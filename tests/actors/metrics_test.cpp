@@ -131,6 +131,9 @@ TEST_CASE_METHOD(world, "metrics actor: samples of each kind are counted and tim
   tell(latency_batch{std::vector<latency_sample>{{request_kind_count, 1, 1}, {most, most, ~std::uint64_t{0}}}});
   CHECK(value("troupe_unknown_samples_total") == 2);
   CHECK(value("troupe_request_items_total", {"kind=\"write\""}) == 10.0 * request_kind_count);
+  const latency_batch many{std::vector(latency_samples_max + 1, sample(request_kind::read, 1, 1))};
+  CHECK(ask(actor, many).code() == errc::limit_exceeded);
+  CHECK(value("troupe_request_seconds_count", {"kind=\"read\""}) == 1.0 + static_cast<double>(request_kind::read));
 }
 
 TEST_CASE_METHOD(world, "metrics actor: the largest numbers and the strangest names do not end it", "[metrics]") {

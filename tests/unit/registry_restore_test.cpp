@@ -254,6 +254,19 @@ TEST_CASE("what cannot be right is not restored", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
+TEST_CASE("so many pages come back in one message and no more, nor lose their slots", "[registry]") {
+  slot_client_registry r;
+  const std::vector<stored_page> pages(restored_pages_max + 1, page_of(r, 1, {4, 5}));
+  CHECK(r.state.restore(pages).error().code == errc::limit_exceeded);
+  CHECK(codes(r.state.restore(std::span(pages).first(restored_pages_max)).value()) ==
+        codes_t(restored_pages_max, errc::ok));
+  const std::vector<slot_ref> lost(restored_pages_max + 1, {4, 5});
+  CHECK(r.state.drop_restored(r.space, 0, lost).error().code == errc::limit_exceeded);
+  CHECK(r.exists(some_keys(1, 1)) == codes_t{errc::ok});
+  CHECK(codes(r.state.drop_restored(r.space, 0, std::span(lost).first(restored_pages_max)).value()).front() ==
+        errc::ok);
+}
+
 TEST_CASE("a page that loses its slot to another shard is dropped", "[registry]") {
   slot_client_registry r(1, {.change_feed = true});
   restore(r, {page_of(r, 1, {4, 5}), page_of(r, 2, {5, 5}, 0, 1)});

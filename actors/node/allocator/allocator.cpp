@@ -39,7 +39,7 @@ allocator_options options_for_slots(std::uint32_t slots, double low_watermark, d
 allocator::allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space,
                      rank_number rank, io_worker_actor worker, memory_share memory)
     : allocator_actor::base(config), memory_(std::move(memory)), state_(with_fence(options, static_cast<bool>(worker))),
-      space_(space), rank_(rank), worker_(std::move(worker)) {}
+      slots_(options.slots), space_(space), rank_(rank), worker_(std::move(worker)) {}
 
 allocator::behavior_type allocator::make_behavior() {
   delayed_send(this, tick_interval, caf::tick_atom_v);
@@ -53,19 +53,13 @@ allocator::behavior_type allocator::make_behavior() {
         return promise;
       },
       [this](publish_page_atom, const slot_batch& x) {
-        auto out = codes(state_.publish(x.slots.items));
-        flush();
-        return out;
+        return change(x, [&] { return state_.publish(x.slots.items); });
       },
       [this](abort_atom, const slot_batch& x) {
-        auto out = codes(state_.abort(x.slots.items, x.rest, now()));
-        flush();
-        return out;
+        return change(x, [&] { return state_.abort(x.slots.items, x.rest, now()); });
       },
       [this](release_atom, const slot_batch& x) {
-        auto out = codes(state_.release(x.slots.items, x.rest, now()));
-        flush();
-        return out;
+        return change(x, [&] { return state_.release(x.slots.items, x.rest, now()); });
       },
       [this](bind_atom, const registry_peers& peers) -> caf::result<void> {
         if (std::exchange(bound_, true))
@@ -73,7 +67,7 @@ allocator::behavior_type allocator::make_behavior() {
         shards_ = peers.shards;
         return caf::unit;
       },
-      [this](restore_atom, const slot_batch& x) { return codes(state_.restore(x.slots.items)); },
+      [this](restore_atom, const slot_batch& x) { return change(x, [&] { return state_.restore(x.slots.items); }); },
       [this](restored_atom) {
         slot_batch lost{state_.restored()};
         flush();
@@ -86,6 +80,15 @@ allocator::behavior_type allocator::make_behavior() {
         delayed_send(this, tick_interval, caf::tick_atom_v);
       },
   };
+}
+
+template <class Call>
+caf::result<slot_results> allocator::change(const slot_batch& batch, Call call) {
+  if (batch.slots.size() > slots_)
+    return to_caf(more_slots_than_exist(batch.slots.size(), slots_));
+  auto out = codes(call());
+  flush();
+  return out;
 }
 
 slot_results allocator::codes(const std::vector<errc>& results) {

@@ -32,11 +32,15 @@ private:
   void evict(std::uint32_t wanted);
   void fence(std::vector<slot_ref> slots);
   void fenced(const std::vector<slot_ref>& slots);
-  slot_results codes(const std::vector<errc>& results);
+  /// What the shards say of slots that they have.
+  template <class Call>
+  caf::result<slot_results> change(const slot_batch& batch, Call call);
+  static slot_results codes(const std::vector<errc>& results);
 
   /// Is given back with the slots.
   memory_share memory_;
   allocator_state state_;
+  std::uint32_t slots_;
   namespace_id space_;
   rank_number rank_;
   io_worker_actor worker_;

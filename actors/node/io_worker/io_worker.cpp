@@ -9,8 +9,6 @@ namespace {
 
 /// How late a damaged slab is noticed, and how old latencies in the metrics are: one fstat a second costs nothing.
 constexpr auto tick_interval = std::chrono::seconds(1);
-/// Collected before they are sent, at the next tick at the latest.
-constexpr std::size_t samples_max = 1024;
 
 } // namespace
 
@@ -36,6 +34,8 @@ io_worker::behavior_type io_worker::make_behavior() {
       [this](read_atom, const io_batch& batch) { return begin(io::operation::read, batch); },
       [this](write_atom, const io_batch& batch) { return begin(io::operation::write, batch); },
       [this](fence_atom, const slot_batch& batch) -> caf::result<void> {
+        if (batch.slots.size() > parts_->options.slots)
+          return to_caf(more_slots_than_exist(batch.slots.size(), parts_->options.slots));
         auto promise = make_response_promise();
         fences_.emplace(state_.fence(batch.slots.items), promise);
         flush();
@@ -106,11 +106,9 @@ void io_worker::flush() {
   for (auto& ended : state_.take_finished()) {
     auto node = batches_.extract(ended.batch);
     auto& waiting = node.mapped();
-    samples_.samples.items.push_back(
-        {static_cast<std::uint32_t>(waiting.kind), waiting.pages,
-         static_cast<std::uint64_t>(std::chrono::nanoseconds(now() - waiting.started).count())});
+    samples_.add(waiting.kind, waiting.pages, now() - waiting.started);
     waiting.promise.deliver(std::move(ended.reply));
-    if (samples_.samples.size() >= samples_max)
+    if (samples_.full())
       send_samples();
   }
   for (const auto id : state_.take_fenced())
@@ -123,7 +121,7 @@ void io_worker::flush() {
 }
 
 void io_worker::send_samples() {
-  if (auto collected = std::exchange(samples_, {}); !collected.samples.empty() && parts_->metrics)
+  if (auto collected = samples_.take(); !collected.samples.empty() && parts_->metrics)
     send(parts_->metrics, std::move(collected));
 }
 

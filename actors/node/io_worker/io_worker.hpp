@@ -2,6 +2,7 @@
 
 #include "actors/node/io_worker/completion_target.hpp"
 #include "actors/node/io_worker/io_worker_state.hpp"
+#include "actors/support/latency_collector.hpp"
 #include "base/node_condition.hpp"
 #include "io/page_buffers.hpp"
 #include "io/page_store.hpp"
@@ -61,7 +62,7 @@ private:
   std::unordered_map<io_worker_state::batch_id, waiting_batch> batches_;
   std::unordered_map<io_worker_state::fence_id, caf::response_promise> fences_;
   std::vector<caf::response_promise> drains_;
-  latency_batch samples_;
+  latency_collector samples_;
 };
 
 } // namespace troupe

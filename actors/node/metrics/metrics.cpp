@@ -11,6 +11,10 @@ metrics::metrics(caf::actor_config& config, const std::string& node_name)
 metrics::behavior_type metrics::make_behavior() {
   return {
       [this](const latency_batch& batch) -> caf::result<void> {
+        if (batch.samples.size() > latency_samples_max)
+          return to_caf(error{errc::limit_exceeded, std::to_string(batch.samples.size()) +
+                                                        " samples in one message, at most " +
+                                                        std::to_string(latency_samples_max) + " are taken"});
         state_.observe(batch);
         return caf::unit;
       },

@@ -24,9 +24,6 @@ constexpr auto take_time = std::chrono::seconds(2);
 /// the rule; several are needed when its keys are asked for by several others at the same time.
 constexpr int max_waits = 4;
 
-/// Latencies that go to the metrics in one message.
-constexpr std::size_t samples_max = 1024;
-
 /// Damaged pages that are logged one by one, in each interval.
 constexpr std::uint32_t damage_lines = 10;
 constexpr auto damage_interval = std::chrono::seconds(10);
@@ -235,8 +232,8 @@ registry::behavior_type registry::make_behavior() {
         }
         if (const auto more_damage = damage_.take_untold(now()); more_damage > 0)
           log::get("registry")->warn("and {} more damaged pages since the last ones named here", more_damage);
-        if (!samples_.samples.empty() && metrics_)
-          send(metrics_, std::exchange(samples_, {}));
+        if (!samples_.empty() && metrics_)
+          send(metrics_, samples_.take());
         if (more)
           tick_at_once();
         else if (ticks_ == 0)
@@ -454,11 +451,9 @@ void registry::tell_allocator(const allocator_actor& to, const slots_to_allocato
 }
 
 void registry::sample(request_kind kind, std::size_t items, timestamp started) {
-  if (samples_.samples.size() < samples_max)
-    samples_.samples.items.push_back({static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(items),
-                                      static_cast<std::uint64_t>(duration(now() - started).count())});
-  if (samples_.samples.size() >= samples_max && metrics_)
-    send(metrics_, std::exchange(samples_, {}));
+  samples_.add(kind, items, now() - started);
+  if (samples_.full() && metrics_)
+    send(metrics_, samples_.take());
 }
 
 void registry::on_exit() {

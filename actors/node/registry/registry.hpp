@@ -3,6 +3,7 @@
 #include "actors/node/registry/journal.hpp"
 #include "actors/node/registry/rank_table.hpp"
 #include "actors/node/registry/registry_state.hpp"
+#include "actors/support/latency_collector.hpp"
 #include "base/log_limit.hpp"
 #include "messages/messages.hpp"
 #include "store/metadata_store.hpp"
@@ -92,7 +93,7 @@ private:
   /// The batch that is at the store.
   timestamp write_began_{};
   metrics_actor metrics_;
-  latency_batch samples_;
+  latency_collector samples_;
   /// Of damaged pages.
   log_limit damage_;
   /// Ticks on their way to this actor; there is always one, and seldom two.

@@ -64,9 +64,18 @@ errc shard_restoring::restore_page(const stored_page& page, entry_index hint) {
   return errc::ok;
 }
 
+std::optional<error> shard_restoring::check_restored(std::size_t n) {
+  if (n <= restored_pages_max)
+    return std::nullopt;
+  return error{errc::limit_exceeded, std::to_string(n) + " pages of an earlier run in one message, at most " +
+                                         std::to_string(restored_pages_max) + " are taken"};
+}
+
 result<result_codes> shard_restoring::restore(std::span<const stored_page> pages) {
   if (!claims_)
     return spaces_.refuse({errc::invalid_argument, "pages come back before service begins, and it has begun"});
+  if (auto bad = check_restored(pages.size()))
+    return spaces_.refuse(*std::move(bad));
   result_codes reply;
   reply.results.items.reserve(pages.size());
   // Pages of one namespace mostly come together: their entries are fetched together.
@@ -90,6 +99,8 @@ result<result_codes> shard_restoring::drop_restored(const namespace_id& id, rank
                                                     std::span<const slot_ref> slots) {
   if (!claims_)
     return spaces_.refuse({errc::invalid_argument, "pages are dropped before service begins, and it has begun"});
+  if (auto bad = check_restored(slots.size()))
+    return spaces_.refuse(*std::move(bad));
   const auto space = spaces_.find_rank(id, rank);
   if (!space)
     return spaces_.refuse(space.error());

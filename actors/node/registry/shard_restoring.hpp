@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -20,7 +21,8 @@ public:
 
   /// Takes pages that an earlier run stored, in any order, in any number of calls; one code each, see
   /// `restore_request`. Child counts follow, those of other shards through the outbox. What is not taken is reported as
-  /// unpublished, so that it is not stored any more. invalid_argument after `restored`.
+  /// unpublished, so that it is not stored any more. invalid_argument after `restored`, limit_exceeded for more than
+  /// `restored_pages_max`.
   result<result_codes> restore(std::span<const stored_page> pages);
 
   /// Drops pages that were restored: the allocator has heard of another claim on their slots. Codes are ok and
@@ -52,6 +54,7 @@ private:
     std::uint64_t last_name_ = 0;
   };
 
+  static std::optional<error> check_restored(std::size_t n);
   errc restore_page(const stored_page& page, entry_index hint);
   void drop(key_space& space, rank_number rank, slot_claim& what);
 

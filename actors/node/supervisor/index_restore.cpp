@@ -10,15 +10,12 @@
 #include <chrono>
 #include <future>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace troupe {
 
 namespace {
-
-/// Pages in one message to a shard, slots in one to an allocator: enough that a message costs nothing next to its
-/// pages, and little enough (under 1 MiB) that all shards together hold a few MiB of what was read.
-constexpr std::size_t batch_pages = 8192;
 
 /// What is to be erased is written when it has become so much, or at the end: an index that is forgotten as a whole
 /// never has to fit into memory as a list of what to erase.
@@ -127,7 +124,7 @@ public:
         continue;
       auto& feed = feeds_[shard_of(x.key, static_cast<std::uint32_t>(feeds_.size()))];
       feed.next.push_back({x.space, x.key, x.parent, x.where, x.rank, 0});
-      if (feed.next.size() == batch_pages)
+      if (feed.next.size() == restored_pages_max)
         if (auto sent = send(feed); !sent)
           return sent;
     }
@@ -227,7 +224,7 @@ private:
     if (auto before = take_answer(x); !before || x.next.empty())
       return before;
     x.sent = std::exchange(x.next, {});
-    x.next.reserve(batch_pages);
+    x.next.reserve(restored_pages_max);
     const auto shard = static_cast<std::size_t>(&x - feeds_.data());
     x.answer = begin_ask<result_codes>(system_, shards_.shards[shard], restore_request{x.sent});
     return {};
@@ -248,7 +245,7 @@ private:
       const auto& page = x.sent[i];
       auto& rank = slots_[{page.space, page.rank}];
       rank.claimed.push_back(page.where);
-      if (rank.claimed.size() == batch_pages)
+      if (rank.claimed.size() == restored_pages_max)
         if (auto told = claim(rank); !told)
           return told;
     }
@@ -276,13 +273,14 @@ private:
     if (!lost)
       return tl::unexpected<error>(lost.error());
     rank.refused.insert(rank.refused.end(), lost->slots.begin(), lost->slots.end());
-    if (rank.refused.empty())
-      return {};
-    for (const auto& shard : shards_.shards)
-      if (auto dropped = ask_and_wait<result_codes>(system_, shard,
-                                                    drop_restored_request{name.first, name.second, {rank.refused}});
-          !dropped)
-        return tl::unexpected<error>(dropped.error());
+    for (std::span<const slot_ref> left = rank.refused; !left.empty();) {
+      const auto part = left.first(std::min(left.size(), restored_pages_max));
+      left = left.subspan(part.size());
+      const drop_restored_request dropped{name.first, name.second, {{part.begin(), part.end()}}};
+      for (const auto& shard : shards_.shards)
+        if (auto done = ask_and_wait<result_codes>(system_, shard, dropped); !done)
+          return tl::unexpected<error>(done.error());
+    }
     return {};
   }
 

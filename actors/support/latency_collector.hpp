@@ -1,0 +1,31 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "messages/metrics_messages.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace troupe {
+
+/// How long an actor's requests took, until it tells the metrics. Not thread-safe.
+class latency_collector {
+public:
+  /// Of a full collector, what comes is not kept.
+  void add(request_kind kind, std::size_t items, duration time) {
+    if (!full())
+      samples_.samples.items.push_back({static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(items),
+                                        static_cast<std::uint64_t>(time.count())});
+  }
+
+  bool empty() const noexcept { return samples_.samples.empty(); }
+  /// As much as one message may have.
+  bool full() const noexcept { return samples_.samples.size() >= latency_samples_max; }
+  latency_batch take() { return std::exchange(samples_, {}); }
+
+private:
+  latency_batch samples_;
+};
+
+} // namespace troupe
