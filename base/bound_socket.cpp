@@ -73,25 +73,8 @@ int bind_to(int socket, const addrinfo& where) {
 
 } // namespace
 
-bound_socket::bound_socket(int descriptor, int family, std::string place) noexcept
-    : descriptor_(descriptor), family_(family), port_(port_of(descriptor)), place_(std::move(place)) {}
-
-bound_socket::bound_socket(bound_socket&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), family_(other.family_), port_(other.port_),
-      place_(std::move(other.place_)), section_(std::move(other.section_)) {}
-
-bound_socket& bound_socket::operator=(bound_socket&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(family_, other.family_);
-  std::swap(port_, other.port_);
-  std::swap(place_, other.place_);
-  std::swap(section_, other.section_);
-  return *this;
-}
-
-bound_socket::~bound_socket() {
-  if (descriptor_ >= 0)
-    ::close(descriptor_);
+bound_socket::bound_socket(unique_descriptor descriptor, int family, std::string place) noexcept
+    : descriptor_(std::move(descriptor)), family_(family), port_(port_of(descriptor_.get())), place_(std::move(place)) {
 }
 
 result<bound_socket> bound_socket::open(std::string_view section, const std::string& host, std::uint16_t port) {
@@ -106,26 +89,24 @@ result<bound_socket> bound_socket::open(std::string_view section, const std::str
     }
   const auto is_plain_ipv6 = host.find(':') != std::string::npos;
   const auto place = (is_plain_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
-  const auto descriptor = ::socket(chosen->ai_family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
-  if (descriptor < 0)
+  unique_descriptor descriptor(::socket(chosen->ai_family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (!descriptor)
     return refused(errno, section, place);
-  if (const auto code = bind_to(descriptor, *chosen); code != 0) {
-    ::close(descriptor);
+  if (const auto code = bind_to(descriptor.get(), *chosen); code != 0)
     return refused(code, section, place);
-  }
-  bound_socket out(descriptor, chosen->ai_family, place);
+  bound_socket out(std::move(descriptor), chosen->ai_family, place);
   out.section_ = section;
   return out;
 }
 
 result<void> bound_socket::listen() {
-  if (::listen(descriptor_, SOMAXCONN) != 0)
+  if (::listen(descriptor_.get(), SOMAXCONN) != 0)
     return refused(errno, section_, place_);
   return {};
 }
 
 int bound_socket::release() noexcept {
-  return std::exchange(descriptor_, -1);
+  return descriptor_.release();
 }
 
 } // namespace troupe

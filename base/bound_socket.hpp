@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/unique_descriptor.hpp"
 
 #include <cstdint>
 #include <string>
@@ -16,12 +17,6 @@ public:
   /// and some programs know only that; "::" is everywhere. Port 0: whichever is free.
   static result<bound_socket> open(std::string_view section, const std::string& host, std::uint16_t port);
 
-  bound_socket(bound_socket&& other) noexcept;
-  bound_socket& operator=(bound_socket&& other) noexcept;
-  bound_socket(const bound_socket&) = delete;
-  bound_socket& operator=(const bound_socket&) = delete;
-  ~bound_socket();
-
   /// The port it has, also where 0 was asked for.
   std::uint16_t port() const noexcept { return port_; }
 
@@ -35,9 +30,9 @@ public:
   int release() noexcept;
 
 private:
-  bound_socket(int descriptor, int family, std::string place) noexcept;
+  bound_socket(unique_descriptor descriptor, int family, std::string place) noexcept;
 
-  int descriptor_ = -1;
+  unique_descriptor descriptor_;
   int family_ = 0;
   std::uint16_t port_ = 0;
   /// As errors name it, and where it stands in the config.

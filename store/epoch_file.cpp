@@ -1,9 +1,11 @@
 #include "store/epoch_file.hpp"
 
+#include "base/hex.hpp"
+#include "base/unique_descriptor.hpp"
+
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <fcntl.h>
 #include <string>
 #include <string_view>
@@ -25,32 +27,19 @@ tl::unexpected<error> failed(int code, const char* verb, const fs::path& path) {
   return tl::unexpected(system_error(code, std::string("cannot ") + verb + " '" + path.string() + "'"));
 }
 
-/// Closes on the way out of every branch.
-class opened_file {
-public:
-  opened_file(const fs::path& path, int flags) noexcept : number_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
-  opened_file(const opened_file&) = delete;
-  opened_file& operator=(const opened_file&) = delete;
-  ~opened_file() {
-    if (number_ >= 0)
-      ::close(number_);
-  }
-
-  int get() const noexcept { return number_; }
-
-private:
-  int number_;
-};
+unique_descriptor open_file(const fs::path& path, int flags) noexcept {
+  return unique_descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0600));
+}
 
 std::string text_of(incarnation_number epoch) {
-  std::array<char, digits + 1> number{};
-  std::snprintf(number.data(), number.size(), "%016llx", static_cast<unsigned long long>(epoch));
-  return std::string(first_line) + number.data() + "\n";
+  std::string out(first_line);
+  append_hex(out, epoch);
+  return out + "\n";
 }
 
 result<void> write_whole(const fs::path& path, const std::string& text) {
-  const opened_file out(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
-  if (out.get() < 0)
+  const auto out = open_file(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
+  if (!out)
     return failed(errno, "make", path);
   // Once only: a file of some thirty bytes is written whole or not at all.
   errno = 0;
@@ -65,10 +54,10 @@ result<void> write_whole(const fs::path& path, const std::string& text) {
 
 result<std::optional<incarnation_number>> read_epoch(const fs::path& data_directory) {
   const auto path = data_directory / file_name;
-  const opened_file in(path, O_RDONLY | O_NOFOLLOW);
-  if (in.get() < 0 && errno == ENOENT)
+  const auto in = open_file(path, O_RDONLY | O_NOFOLLOW);
+  if (!in && errno == ENOENT)
     return std::nullopt;
-  if (in.get() < 0)
+  if (!in)
     return failed(errno, "open", path);
   std::array<char, file_bytes + 1> bytes{};
   const auto got = ::read(in.get(), bytes.data(), bytes.size());
@@ -92,8 +81,8 @@ result<void> write_epoch(const fs::path& data_directory, incarnation_number epoc
     return written;
   if (::rename(temporary.c_str(), path.c_str()) != 0)
     return failed(errno, "rename the new", path);
-  const opened_file directory(data_directory, O_RDONLY | O_DIRECTORY);
-  if (directory.get() < 0 || ::fsync(directory.get()) != 0)
+  const auto directory = open_file(data_directory, O_RDONLY | O_DIRECTORY);
+  if (!directory || ::fsync(directory.get()) != 0)
     return failed(errno, "sync the directory of", path);
   return {};
 }

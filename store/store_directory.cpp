@@ -1,6 +1,5 @@
 #include "store/store_directory.hpp"
 
-#include "base/unique_descriptor.hpp"
 #include "store/records.hpp"
 
 #include <algorithm>
@@ -118,15 +117,8 @@ result<void> judge_marker(int marker, const fs::path& path) {
 
 } // namespace
 
-store_directory::store_directory(fs::path path, int marker) noexcept : path_(std::move(path)), marker_(marker) {}
-
-store_directory::store_directory(store_directory&& other) noexcept
-    : path_(std::move(other.path_)), marker_(std::exchange(other.marker_, -1)) {}
-
-store_directory::~store_directory() {
-  if (marker_ >= 0)
-    ::close(marker_);
-}
+store_directory::store_directory(fs::path path, unique_descriptor marker) noexcept
+    : path_(std::move(path)), marker_(std::move(marker)) {}
 
 result<store_directory> store_directory::open(const fs::path& path) {
   std::error_code code;
@@ -140,7 +132,7 @@ result<store_directory> store_directory::open(const fs::path& path) {
   if (code)
     return failed(code.value(), "cannot look into the directory " + quoted(full));
   unique_descriptor marker(::open((full / marker_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (marker.get() < 0)
+  if (!marker)
     return failed(errno, "cannot open " + quoted(full / marker_name));
   if (::flock(marker.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK)
@@ -152,7 +144,7 @@ result<store_directory> store_directory::open(const fs::path& path) {
     return tl::unexpected(std::move(ours).error());
   if (auto sound = check_files(full); !sound)
     return tl::unexpected(std::move(sound).error());
-  return store_directory(full, marker.release());
+  return store_directory(full, std::move(marker));
 }
 
 } // namespace troupe::store

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/unique_descriptor.hpp"
 
 #include <filesystem>
 
@@ -15,18 +16,14 @@ public:
   /// no_space.
   static result<store_directory> open(const std::filesystem::path& path);
 
-  store_directory(store_directory&& other) noexcept;
-  store_directory& operator=(store_directory&&) = delete;
-  /// Gives the lock back.
-  ~store_directory();
-
   const std::filesystem::path& path() const noexcept { return path_; }
 
 private:
-  store_directory(std::filesystem::path path, int marker) noexcept;
+  store_directory(std::filesystem::path path, unique_descriptor marker) noexcept;
 
   std::filesystem::path path_;
-  int marker_ = -1;
+  /// Has the lock; closing it gives the lock back.
+  unique_descriptor marker_;
 };
 
 } // namespace troupe::store
