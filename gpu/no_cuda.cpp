@@ -4,7 +4,7 @@
 
 #include <utility>
 
-// Stands for gpu/cuda/ in a build without CUDA.
+// Stands for gpu/cuda/ in a build without CUDA: the headers of both are in this folder, since they have two sources.
 
 namespace troupe {
 

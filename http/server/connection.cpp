@@ -308,7 +308,7 @@ void connection::handle() {
   if (more > 0 && !shared_.reading.take(more))
     return finish(response::failure(status::service_unavailable,
                                     "the requests that are being read take all the memory they may; try again later"));
-  const memory_claim claim{shared_.reading, more};
+  const body_claim claim{shared_.reading, more};
   call_handler(request{parts});
   if (more > 0)
     release_large_parser();

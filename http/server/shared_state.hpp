@@ -3,10 +3,10 @@
 #include "base/log.hpp"
 #include "config/node_config.hpp"
 #include "http/server/address_counts.hpp"
+#include "http/server/body_budget.hpp"
 #include "http/server/credentials.hpp"
 #include "http/server/host_rule.hpp"
 #include "http/server/json_body.hpp"
-#include "http/server/memory_budget.hpp"
 #include "http/server/observer.hpp"
 #include "http/server/request_rates.hpp"
 #include "http/server/router.hpp"
@@ -33,9 +33,9 @@ struct shared_state {
   const host_rule hosts;
   const log::logger log;
   /// For requests that are being received. One of them fits in any case.
-  memory_budget receiving;
+  body_budget receiving;
   /// For what it takes to read large bodies as JSON. One of them fits in any case.
-  memory_budget reading;
+  body_budget reading;
   request_rates rates;
   /// Open, without those in the reserve.
   std::atomic<std::uint32_t> connections{0};

@@ -2,10 +2,10 @@
 
 #include "http/admin.hpp"
 #include "http/server/address_counts.hpp"
+#include "http/server/body_budget.hpp"
 #include "http/server/descriptors.hpp"
 #include "http/server/host_rule.hpp"
 #include "http/server/json_body.hpp"
-#include "http/server/memory_budget.hpp"
 #include "tests/unit/http_support.hpp"
 
 #include <arpa/inet.h>
@@ -218,10 +218,10 @@ TEST_CASE("What it takes to read bodies as JSON is bounded for all of them toget
   CHECK(json_reading_bytes(0) == 0);
   CHECK(json_reading_bytes(1024 * 1024) == 0);
   CHECK(json_reading_bytes(1024 * 1024 + 1) > std::uint64_t{14} * 1024 * 1024);
-  memory_budget budget{100};
+  body_budget budget{100};
   {
     REQUIRE(budget.take(60));
-    const memory_claim claim{budget, 60};
+    const body_claim claim{budget, 60};
     CHECK_FALSE(budget.take(41));
   }
   CHECK(budget.used() == 0);

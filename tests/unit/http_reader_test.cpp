@@ -289,7 +289,7 @@ TEST_CASE("The token is what follows Bearer", "[http]") {
 }
 
 TEST_CASE("What is received comes out of a budget, and goes back to it", "[http]") {
-  memory_budget budget{100'000};
+  body_budget budget{100'000};
   const auto head = [](std::size_t length) {
     return "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(length) + "\r\n\r\n";
   };

@@ -1,5 +1,6 @@
 #include "workload/replay/engine_report.hpp"
 
+#include "workload/replay/latency.hpp"
 #include "workload/replay/text_table.hpp"
 
 #include <nlohmann/json.hpp>
@@ -22,8 +23,11 @@ duration from_seconds(double x) {
 
 std::vector<std::string> transfer_row(std::string name, const std::vector<double>& durations, std::uint64_t failed,
                                       std::uint64_t bytes) {
+  latency_samples all;
+  for (const auto x : durations)
+    all.record(from_seconds(x));
   const auto time = [&](double percent) {
-    return durations.empty() ? std::string() : human_time(from_seconds(connector::percentile(durations, percent)));
+    return durations.empty() ? std::string() : human_time(all.percentile(percent));
   };
   return {std::move(name),
           human_count(durations.size() + failed),

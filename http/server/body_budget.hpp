@@ -6,9 +6,9 @@
 namespace troupe::http {
 
 /// Memory that all connections of a server may take together. Thread-safe.
-class memory_budget {
+class body_budget {
 public:
-  explicit memory_budget(std::uint64_t most) noexcept : most_(most) {}
+  explicit body_budget(std::uint64_t most) noexcept : most_(most) {}
 
   /// All or nothing.
   bool take(std::uint64_t bytes) noexcept {
@@ -31,16 +31,16 @@ private:
 };
 
 /// Gives back at its end what was taken.
-class memory_claim {
+class body_claim {
 public:
   /// `bytes` were taken from `budget`.
-  memory_claim(memory_budget& budget, std::uint64_t bytes) noexcept : budget_(budget), bytes_(bytes) {}
-  memory_claim(const memory_claim&) = delete;
-  memory_claim& operator=(const memory_claim&) = delete;
-  ~memory_claim() { budget_.give_back(bytes_); }
+  body_claim(body_budget& budget, std::uint64_t bytes) noexcept : budget_(budget), bytes_(bytes) {}
+  body_claim(const body_claim&) = delete;
+  body_claim& operator=(const body_claim&) = delete;
+  ~body_claim() { budget_.give_back(bytes_); }
 
 private:
-  memory_budget& budget_;
+  body_budget& budget_;
   const std::uint64_t bytes_;
 };
 
