@@ -248,6 +248,21 @@ std::vector<std::string> check_wings(const source_tree& tree) {
   return complaints;
 }
 
+/// A wire, and what wires share, includes nothing of what puts them together, which is right in http/.
+std::vector<std::string> check_rooms(const source_tree& tree) {
+  std::vector<std::string> complaints;
+  const auto is_below_http = [](std::string_view file) {
+    return file.starts_with("http/") && file.find('/', 5) != std::string_view::npos;
+  };
+  for (const auto& [path, text] : tree)
+    for (const auto& name : includes_of(text)) {
+      const auto file = std::string_view{name}.substr(1);
+      if (is_below_http(path) && file.starts_with("http/") && !is_below_http(file))
+        complaints.push_back(concat({path, ": includes ", name, ", which is above it"}));
+    }
+  return complaints;
+}
+
 bool is_checked(const fs::path& file, const std::string& text) {
   return file.extension() == ".hpp" || file.extension() == ".cpp" || file.extension() == ".cmake" ||
          file.extension() == ".sh" || file.filename() == "CMakeLists.txt" || text.starts_with("#!");
@@ -346,7 +361,17 @@ TEST_CASE("The node's wing and the client's do not know each other", "[style]") 
   expect_none(check_wings(sources()));
 }
 
+TEST_CASE("Wires do not know what puts them together", "[style]") {
+  if (!have_sources())
+    return;
+  CHECK(sources().contains("http/node_http.hpp"));
+  expect_none(check_rooms(sources()));
+}
+
 TEST_CASE("The style checks find what they look for", "[style]") {
+  CHECK(check_rooms({{"http/a/b.cpp", "#include \"http/server/c.hpp\"\n"}, {"http/d.cpp", "#include \"http/e.hpp\"\n"}})
+            .empty());
+  CHECK(check_rooms({{"http/a/b.cpp", "#include \"http/e.hpp\"\n"}}).size() == 1);
   CHECK(check_layout("a.cpp", "int x;\n").empty());
   CHECK(check_layout("a.cpp", std::string(120, 'x') + "\n").empty());
   CHECK(check_layout("a.cpp", std::string(121, 'x') + "\n") ==
