@@ -21,8 +21,9 @@ std::size_t below(generator& random, std::size_t limit) {
 void collect_paths(const element& x, const std::string& path, std::vector<std::string>& paths) {
   for (std::size_t i = 0; i < x.children.size(); ++i) {
     const auto& child = x.children[i];
-    paths.push_back(x.is<json_list>() ? join(path, i) : join(path, child.key));
-    collect_paths(child, paths.back(), paths);
+    const auto here = x.is<json_list>() ? join(path, i) : join(path, child.key);
+    paths.push_back(here);
+    collect_paths(child, here, paths);
   }
 }
 

@@ -73,7 +73,8 @@ using registry_change = std::variant<namespace_added, namespace_removed, rank_ad
 /// up to `sequence` are durable: of what was published, so that nobody relies on it too early, of what was unpublished,
 /// so that its slot is not written again while a crash could bring it back. `sequence` also covers earlier calls, whose
 /// changes may be on their way: a slot that was withheld is released long after its page was unpublished. So outboxes
-/// wait in the order in which they were taken. What other shards are told of children waits for nothing: it is not stored.
+/// wait in the order in which they were taken. What other shards are told of children waits for nothing: it is not
+/// stored.
 struct registry_outbox {
   std::vector<slots_to_allocator> slots;
   std::vector<children_in_shard> children;
