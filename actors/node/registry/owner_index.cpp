@@ -41,7 +41,8 @@ std::uint64_t owner_index::count(owner_id owner) const {
 }
 
 std::uint64_t owner_index::resident_bytes() const noexcept {
-  return neighbours_.capacity() * sizeof(neighbours) + owners_.size() * (sizeof(std::pair<owner_id, list>) + 2 * sizeof(void*)) +
+  return neighbours_.capacity() * sizeof(neighbours) +
+         owners_.size() * (sizeof(std::pair<owner_id, list>) + 2 * sizeof(void*)) +
          owners_.bucket_count() * sizeof(void*);
 }
 
