@@ -9,22 +9,14 @@ namespace troupe::simulation {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-namespace {
-
-/// Shards and workers are asked what they have after every so many steps.
-constexpr std::uint64_t ask_interval = 256;
-
-/// Before the first random number of the environment is drawn.
-std::uint64_t with_entropy(std::uint64_t seed) {
-  seed_entropy(seed);
-  return seed;
-}
-
-} // namespace
-
 actor_world::actor_world(std::uint64_t seed, std::uint64_t steps, defect built_in, bool verbose)
-    : seed_(with_entropy(seed)), steps_(steps), env_(seed, built_in, verbose), random_(env_.random.fork()),
-      node_(env_) {
+    : seed_(seed_entropy(seed)), steps_(steps), env_(seed, built_in, verbose), random_(env_.random.fork()), node_(env_),
+      turns_(
+          env_, [this] { return processes(); },
+          [this] {
+            if (node_.running())
+              node_.ask_what_is_held();
+          }) {
   for (std::uint32_t i = 0; i < env_.p.clients; ++i)
     add_client();
   const auto& n = env_.p.nemesis;
@@ -99,9 +91,9 @@ sim_main::outcome actor_world::run() {
     workloads_[i]->start();
   }
   plan_fault();
-  while (!env_.failed() && events_ < steps_ && step()) {
+  while (!env_.failed() && turns_.steps() < steps_ && turns_.step()) {
   }
-  const auto steps = events_;
+  const auto steps = turns_.steps();
   env_.winding_down = true;
   env_.trace("winding down");
   if (!env_.failed())
@@ -112,7 +104,8 @@ sim_main::outcome actor_world::run() {
     dismiss_clients();
   if (!env_.failed())
     use_every_slot();
-  return {seed_, steps, events_, env_.trace_hash(), env_.property(), env_.failure(), env_.counts(), env_.p.describe()};
+  return {seed_,           steps,          turns_.steps(), env_.trace_hash(),
+          env_.property(), env_.failure(), env_.counts(),  env_.p.describe()};
 }
 
 // -- steps ------------------------------------------------------------------------------------------------------------
@@ -125,63 +118,6 @@ std::vector<process*> actor_world::processes() {
     if (c->running())
       out.push_back(c->in());
   return out;
-}
-
-std::optional<timestamp> actor_world::next_time() {
-  std::optional<timestamp> out;
-  const auto consider = [&out](timestamp x) { out = std::min(out.value_or(x), x); };
-  if (!env_.schedule.empty())
-    consider(env_.schedule.next_time());
-  for (auto* x : processes())
-    if (const auto timer = x->next_timer())
-      consider(*timer);
-  return out;
-}
-
-void actor_world::pass_time() {
-  const auto to = next_time();
-  if (!env_.schedule.empty() && env_.schedule.next_time() == *to)
-    env_.schedule.run_next();
-  else
-    env_.schedule.wait_until(*to);
-  for (auto* x : processes())
-    x->wind();
-}
-
-bool actor_world::step() {
-  ++env_.turn;
-  auto able = processes();
-  std::erase_if(able, [](const auto* x) { return !x->has_work(); });
-  const auto next = next_time();
-  // Messages inside of a process take their time as well.
-  const bool wait = !able.empty() && next && *next <= env_.now() + 4 * env_.p.local_delay && random_.one_in(4);
-  if (!able.empty() && !wait) {
-    auto& chosen = *able[random_.below(able.size())];
-    env_.trace("turn", {chosen.name().size(), chosen.turn(random_)});
-  } else if (next)
-    pass_time();
-  else
-    return false;
-  if (++events_ % ask_interval == 0 && node_.running())
-    node_.ask_what_is_held();
-  return true;
-}
-
-bool actor_world::run_for(duration time) {
-  bool over = false;
-  env_.schedule.after(time, [&over] { over = true; });
-  while (!over && !env_.failed() && step()) {
-  }
-  return !env_.failed();
-}
-
-std::string actor_world::run_until(const std::function<std::string()>& wrong, duration limit) {
-  const auto until = env_.now() + limit;
-  for (;;) {
-    auto text = wrong();
-    if (text.empty() || env_.now() >= until || !run_for(milliseconds(200)))
-      return text;
-  }
 }
 
 // -- faults -----------------------------------------------------------------------------------------------------------
@@ -230,7 +166,7 @@ void actor_world::await_answers() {
                " requests are not answered";
     return {};
   };
-  if (auto wrong = run_until(waiting, limit); !wrong.empty())
+  if (auto wrong = turns_.run_until(waiting, limit); !wrong.empty())
     env_.fail("answers", "at the end: " + wrong);
 }
 
@@ -242,7 +178,7 @@ std::string actor_world::held() {
     return "the node is not there";
   restart_those_that_gave_up();
   node_.ask_what_is_held();
-  for (int i = 0; i < 50 && node_.running() && !node_.has_said_what_is_held() && run_for(milliseconds(1)); ++i) {
+  for (int i = 0; i < 50 && node_.running() && !node_.has_said_what_is_held() && turns_.run_for(milliseconds(1)); ++i) {
   }
   for (const auto& c : clients_)
     if (auto wrong = c->transfers(); !wrong.empty())
@@ -274,9 +210,9 @@ void actor_world::await_rest() {
   // slots, then waited for its time to run out, and was then given back in portions.
   const auto limit = p.task_deadline_max + std::max(p.lease_max, p.reservation_max) + 3 * p.request_timeout +
                      p.io_deadline + p.hang_time + seconds(14);
-  if (auto wrong = run_until([this] { return held(); }, limit); !wrong.empty())
+  if (auto wrong = turns_.run_until([this] { return held(); }, limit); !wrong.empty())
     env_.fail("rest", "at the end: " + wrong);
-  if (auto wrong = run_until(
+  if (auto wrong = turns_.run_until(
           [this]() -> std::string {
             restart_those_that_gave_up();
             for (const auto& c : clients_)
@@ -294,11 +230,11 @@ void actor_world::dismiss_clients() {
   // One half says goodbye, the other dies.
   for (std::size_t i = 0; i < clients_.size(); i += 2)
     clients_[i]->leave();
-  if (!run_for(seconds(1)))
+  if (!turns_.run_for(seconds(1)))
     return;
   for (const auto& c : clients_)
     c->kill();
-  if (auto wrong = run_until([this] { return held(); }, env_.p.notice_max + seconds(6)); !wrong.empty())
+  if (auto wrong = turns_.run_until([this] { return held(); }, env_.p.notice_max + seconds(6)); !wrong.empty())
     env_.fail("rest", "at the end, without clients: " + wrong);
 }
 
@@ -315,7 +251,7 @@ void actor_world::use_every_slot() {
   add_client();
   auto& last = *clients_.back();
   last.start();
-  if (auto wrong = run_until([&] { return last.attached() ? "" : "a new client cannot attach"; }, seconds(5));
+  if (auto wrong = turns_.run_until([&] { return last.attached() ? "" : "a new client cannot attach"; }, seconds(5));
       !wrong.empty())
     return env_.fail("answers", "at the end: " + wrong);
   bool over = false;
@@ -325,7 +261,7 @@ void actor_world::use_every_slot() {
       env_.fail("room", "at the end: there is no room for new keys, though nobody holds any");
   });
   const auto limit = env_.now() + std::chrono::minutes(30);
-  while (!over && !env_.failed() && env_.now() < limit && step()) {
+  while (!over && !env_.failed() && env_.now() < limit && turns_.step()) {
   }
   if (!over)
     env_.fail("answers", "at the end: a save is not answered");

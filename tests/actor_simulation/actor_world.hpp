@@ -2,6 +2,7 @@
 
 #include "tests/actor_simulation/client.hpp"
 #include "tests/actor_simulation/server.hpp"
+#include "tests/actor_simulation/turns.hpp"
 #include "tests/sim_main/sim_main.hpp"
 #include "tests/simulation/workload.hpp"
 
@@ -23,15 +24,7 @@ public:
   sim_main::outcome run();
 
 private:
-  /// One turn of one actor, or one event of the world. False if nothing can happen any more.
-  bool step();
-  bool run_for(duration time);
-  /// Until nothing is wrong, or the time is over; what it said last.
-  std::string run_until(const std::function<std::string()>& wrong, duration limit);
   std::vector<process*> processes();
-  /// When something happens by itself.
-  std::optional<timestamp> next_time();
-  void pass_time();
 
   void add_client();
   void plan_fault();
@@ -56,7 +49,7 @@ private:
   std::vector<std::unique_ptr<client>> clients_;
   std::vector<std::unique_ptr<workload>> workloads_;
   std::vector<std::function<void()>> faults_;
-  std::uint64_t events_ = 0;
+  turns turns_;
   std::uint64_t restarts_ = 0;
 };
 

@@ -12,8 +12,9 @@ thread_local troupe::simulation::random_source seeded{0};
 
 namespace troupe::simulation {
 
-void seed_entropy(std::uint64_t seed) noexcept {
+std::uint64_t seed_entropy(std::uint64_t seed) noexcept {
   seeded = random_source(seed);
+  return seed;
 }
 
 } // namespace troupe::simulation
