@@ -1,5 +1,6 @@
 #include "base/log.hpp"
 #include "tests/actor_simulation/actor_world.hpp"
+#include "tests/actor_simulation/slot_world.hpp"
 
 #include <iterator>
 #include <string_view>
@@ -75,11 +76,40 @@ constexpr std::string_view must_happen[] = {
     "transfer: timeout",
 };
 
+constexpr std::string_view must_happen_to_slot_clients[] = {
+    "allocate: busy",
+    "allocate: exists",
+    "allocate: full",
+    "allocate: ok",
+    "confirm: expired",
+    "confirm: not_found",
+    "confirm: ok",
+    "confirm: stale",
+    "evicted slot",
+    "fault: cut line",
+    "fault: killed client",
+    "fault: killed node",
+    "fault: killed while it started",
+    "late write",
+    "read: page",
+    "request: no answer",
+    "request: of a rank that is not known",
+    "request: repeated",
+    "run: with another registration",
+    "run: without the index",
+    "slot: free at once",
+    "slot: rests",
+    "store: lost what was not durable",
+    "store: restored page",
+    "take: all",
+    "take: none",
+    "take: some",
+};
+
 std::vector<std::string_view> names_of_defects() {
   std::vector<std::string_view> out;
   for (const auto& [name, which] : defect_names)
-    if (which <= defect::late_links) // the others are those of slot clients
-      out.push_back(name);
+    out.push_back(name);
   return out;
 }
 
@@ -87,6 +117,7 @@ std::vector<std::string_view> names_of_defects() {
 
 int main(int argc, char** argv) {
   log::set_level("off");
+  bool slot_clients = false;
   sim_main::program what;
   what.name = "troupe-actor-simulation";
   what.about = "Runs seeded simulations of a node and its clients, made of the actors that ship, over a simulated\n"
@@ -94,10 +125,17 @@ int main(int argc, char** argv) {
   what.steps_text = "turns of actors and events of the world before it winds down";
   what.default_steps = 5000;
   what.defects = names_of_defects();
-  what.must_happen = [] { return std::vector<std::string_view>(std::begin(must_happen), std::end(must_happen)); };
-  what.run = [](const sim_main::run_options& x) {
+  what.flags = {{"--slot-clients", "worlds of engines that read and write slab files themselves", &slot_clients}};
+  what.must_happen = [&slot_clients] {
+    using names = std::vector<std::string_view>;
+    return slot_clients ? names(std::begin(must_happen_to_slot_clients), std::end(must_happen_to_slot_clients))
+                        : names(std::begin(must_happen), std::end(must_happen));
+  };
+  what.run = [&slot_clients](const sim_main::run_options& x) {
     log::set_level(x.verbose ? "debug" : "off");
-    return actor_world(x.seed, x.steps, find_defect(x.defect).value_or(defect::none), x.verbose).run();
+    const auto built_in = find_defect(x.defect).value_or(defect::none);
+    return slot_clients ? slot_world(x.seed, x.steps, built_in, x.verbose).run()
+                        : actor_world(x.seed, x.steps, built_in, x.verbose).run();
   };
   const auto code = sim_main::run(what, {argv + 1, argv + argc});
   log::shutdown();

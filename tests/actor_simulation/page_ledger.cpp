@@ -2,6 +2,8 @@
 
 #include "messages/registry_messages.hpp"
 
+#include <algorithm>
+
 namespace troupe::simulation {
 
 namespace {
@@ -114,6 +116,38 @@ void page_ledger::unpublished(rank_number rank, const key_digest& key) {
   for (rank_number i = 0; i < committed_.size(); ++i)
     if (rank == all_ranks || rank == i)
       committed_[i].erase(key);
+}
+
+std::string page_ledger::restored(rank_number rank, const key_digest& key, slot_ref where) {
+  if (where.slot >= ranks_[rank].size())
+    return text_of(rank, where) + " does not exist";
+  auto& s = ranks_[rank][where.slot];
+  if (s.is == use::live)
+    return text_of(rank, where) + " has pages of two keys after a start";
+  s = {use::live, where.generation, key};
+  return {};
+}
+
+std::string page_ledger::told(rank_number rank, const key_digest& key, slot_ref where) const {
+  if (where.slot >= ranks_[rank].size())
+    return text_of(rank, where) + " does not exist";
+  const auto& s = ranks_[rank][where.slot];
+  const bool right = s.generation == where.generation && s.key == key && (s.is == use::held || s.is == use::live);
+  return right ? "" : text_of(rank, where) + " is told to a reader of key " + to_string(key) + ", and is not its slot";
+}
+
+std::uint64_t page_ledger::live(rank_number rank) const {
+  return static_cast<std::uint64_t>(
+      std::count_if(ranks_[rank].begin(), ranks_[rank].end(), [](const slot& s) { return s.is == use::live; }));
+}
+
+std::vector<key_digest> page_ledger::keys() const {
+  std::vector<key_digest> out;
+  for (const auto& rank : ranks_)
+    for (const auto& s : rank)
+      if (s.is == use::live && s.key)
+        out.push_back(*s.key);
+  return out;
 }
 
 std::string page_ledger::may_transfer(io::operation op, rank_number rank, slot_ref where) const {

@@ -46,6 +46,17 @@ public:
   /// Somebody has said that the pages of the key are to go: on one rank, or on all.
   void unpublished(rank_number rank, const key_digest& key);
 
+  // -- slot clients, whose slots nobody fences -----------------------------------------------------------------------
+
+  /// A start has found it in the store.
+  std::string restored(rank_number rank, const key_digest& key, slot_ref where);
+  /// An engine is told that the page of the key is there.
+  std::string told(rank_number rank, const key_digest& key, slot_ref where) const;
+  /// Slots that have a page.
+  std::uint64_t live(rank_number rank) const;
+  /// Of all pages that are there; some more than once.
+  std::vector<key_digest> keys() const;
+
   // -- disks ---------------------------------------------------------------------------------------------------------
 
   /// Whether who has the slot may be the one of this generation.

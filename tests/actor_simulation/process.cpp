@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <utility>
 
 namespace troupe::simulation {
 
@@ -68,6 +70,30 @@ void process::wind() {
   auto& clock = scheduler_->clock();
   if (const auto passed = world_.now() - clock.current_time; passed > duration::zero())
     clock.advance_time(passed);
+}
+
+process::hurry::hurry(process& in, random_source& random) : in_(in), random_(random) {
+  expect_more();
+  work();
+}
+
+process::hurry::~hurry() {
+  in_.scheduler_->after_next_enqueue(std::function<void()>());
+}
+
+void process::hurry::expect_more() {
+  in_.scheduler_->after_next_enqueue([this] {
+    expect_more();
+    work();
+  });
+}
+
+void process::hurry::work() {
+  if (std::exchange(working_, true))
+    return; // sent by an actor that is at work
+  while (!in_.scheduler_->jobs.empty())
+    in_.turn(random_);
+  working_ = false;
 }
 
 void process::leave() {

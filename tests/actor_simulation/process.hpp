@@ -53,6 +53,24 @@ public:
   /// The process' clock shows the world's time; timers ring.
   void wind();
 
+  /// As long as it lives, everything that actors have to do is done at once, as soon as they are sent something from
+  /// outside: for those who ask and wait.
+  class hurry {
+  public:
+    hurry(process& in, random_source& random);
+    hurry(const hurry&) = delete;
+    hurry& operator=(const hurry&) = delete;
+    ~hurry();
+
+  private:
+    void expect_more();
+    void work();
+
+    process& in_;
+    random_source& random_;
+    bool working_ = false;
+  };
+
   /// Whether all that `keep` knows has ended by itself.
   bool over() const { return system_->registry().running() == 0; }
   /// Asks everything that is kept to end, as a program does before it returns.

@@ -60,7 +60,7 @@ enum class defect : std::uint8_t {
   /// A shard tells other shards of children after it has given back the slots of these.
   late_links,
 
-  // In worlds of clients without tokens:
+  // In worlds of slot clients:
 
   /// An allocator frees slots at once whose writers may be late.
   forget_rest,

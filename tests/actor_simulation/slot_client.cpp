@@ -1,4 +1,4 @@
-#include "tests/simulation/foreign_client.hpp"
+#include "tests/actor_simulation/slot_client.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -16,48 +16,42 @@ key_digest child_of(const key_digest& parent, std::uint64_t branch) {
 
 constexpr int tries_max = 3;
 
-std::vector<location>& items_of(reserve_reply& x) {
-  return x.results.items;
-}
-std::vector<location>& items_of(locate_reply& x) {
-  return x.locations.items;
-}
-std::vector<std::uint8_t>& items_of(result_codes& x) {
-  return x.results.items;
-}
-
-template <class T>
-std::vector<T> at_positions(const std::vector<T>& all, const std::vector<std::uint32_t>& positions) {
-  std::vector<T> out;
-  for (const auto i : positions)
-    if (i < all.size())
-      out.push_back(all[i]);
-  return out;
-}
+/// Longer than a request takes from the gateway to the end of a shard's turn.
+constexpr auto inside_of_the_node = milliseconds(20);
 
 } // namespace
 
-foreign_client::foreign_client(environment& world, network& net, foreign_node& serving, foreign_traffic& traffic,
-                               const foreign_parameters& p, process_number process)
-    : world_(world), net_(net), node_(serving), traffic_(traffic), p_(p), random_(world.random.fork()),
-      process_(process) {}
+slot_client::slot_client(environment& world, slot_node& node, slot_traffic& traffic, const slot_parameters& p,
+                         std::uint32_t number)
+    : world_(world), node_(node), traffic_(traffic), p_(p), random_(world.random.fork()),
+      line_(world, node, p.request_timeout), number_(number) {}
 
-void foreign_client::start() {
+void slot_client::start() {
   ++life_;
-  net_.start(process_);
+  running_ = true;
   for (std::uint32_t i = 0; i < p_.sessions; ++i)
     next();
 }
 
-void foreign_client::kill() {
+void slot_client::kill() {
   ++life_;
-  net_.kill(process_);
+  running_ = false;
+  line_.drop();
+}
+
+void slot_client::after(duration time, std::function<void()> run) {
+  world_.schedule.after(time, [this, life = life_, run = std::move(run)] {
+    if (life == life_)
+      run();
+    else
+      world_.schedule.idle();
+  });
 }
 
 // -- what to do -------------------------------------------------------------------------------------------------------
 
-void foreign_client::next() {
-  net_.after(process_, random_.skewed_time(microseconds(50), p_.think_time), [this] {
+void slot_client::next() {
+  after(random_.skewed_time(microseconds(50), p_.think_time), [this] {
     if (world_.winding_down)
       return;
     switch (random_.below(8)) {
@@ -77,7 +71,7 @@ void foreign_client::next() {
   });
 }
 
-foreign_client::keys foreign_client::make_path() {
+slot_client::keys slot_client::make_path() {
   keys out(random_.number(1, p_.depth));
   key_digest parent;
   for (auto& key : out)
@@ -85,11 +79,11 @@ foreign_client::keys foreign_client::make_path() {
   return out;
 }
 
-key_digest foreign_client::new_key() {
-  return child_of({process_, 0x6f776e}, ++own_keys_);
+key_digest slot_client::new_key() {
+  return child_of({number_, 0x6f776e}, ++own_keys_);
 }
 
-void foreign_client::save_path() {
+void slot_client::save_path() {
   auto s = std::make_shared<save>();
   s->rank = random_.number(0, p_.ranks - 1);
   s->what = make_path();
@@ -108,7 +102,7 @@ void foreign_client::save_path() {
   allocate(s, [this, s](bool answered) { answered ? write(s) : s->done(); });
 }
 
-void foreign_client::save_own() {
+void slot_client::save_own() {
   auto s = std::make_shared<save>();
   s->own = true;
   s->rank = random_.number(0, p_.ranks - 1);
@@ -118,17 +112,18 @@ void foreign_client::save_own() {
   allocate(s, [this, s](bool answered) { answered ? write(s) : s->done(); });
 }
 
-void foreign_client::load_path() {
+void slot_client::load_path() {
   const auto what = make_path();
   const auto rank = random_.number(0, p_.ranks - 1);
   const auto sent = world_.now();
   const bool complete_only = random_.one_in(3);
-  ask<locate_reply, location>(
-      by_shard(what), what.size(), 1,
-      [this, what, rank, complete_only](std::uint32_t i, const auto& where, promise<locate_reply> answer) {
-        node_.protect(i, {p_.space.id(), rank, complete_only, p_.protect, at_positions(what, where)}, answer);
+  const auto protect = world_.has(defect::forget_protection) ? milliseconds(1) : p_.protect;
+  ask<locations>(
+      1,
+      [this, what, rank, complete_only, protect](const auto& service, auto then) {
+        service.protect(p_.space.id(), rank, complete_only, protect, 0, what, std::move(then));
       },
-      [this, what, rank, sent](const result<std::vector<location>>& found) {
+      [this, what, rank, sent](const std::optional<locations>& found) {
         for (std::size_t n = 0; found && n < what.size(); ++n) {
           const auto end =
               std::min<timestamp>(sent + p_.protect, world_.now() + random_.time(microseconds(1), p_.protect));
@@ -139,90 +134,75 @@ void foreign_client::load_path() {
       });
 }
 
-void foreign_client::erase_path() {
+void slot_client::erase_path() {
   const auto what = make_path();
   const auto rank = random_.one_in(2) ? all_ranks : random_.number(0, p_.ranks - 1);
-  ask<result_codes, std::uint8_t>(
-      by_shard(what), what.size(), tries_max,
-      [this, what, rank](std::uint32_t i, const auto& where, promise<result_codes> answer) {
-        node_.erase(i, {p_.space.id(), rank, at_positions(what, where)}, answer);
-      },
+  ask<codes>(
+      tries_max,
+      [this, what, rank](const auto& service, auto then) { service.erase(p_.space.id(), rank, what, std::move(then)); },
       [this](const auto&) { next(); });
 }
 
 // -- asking -----------------------------------------------------------------------------------------------------------
 
-std::vector<std::vector<std::uint32_t>> foreign_client::by_shard(const keys& what) const {
-  std::vector<std::vector<std::uint32_t>> out(p_.shards);
-  for (std::uint32_t n = 0; n < what.size(); ++n)
-    out[shard_of(what[n], p_.shards)].push_back(n);
-  return out;
-}
-
-template <class Reply, class Item>
-void foreign_client::ask(std::vector<std::vector<std::uint32_t>> parts, std::size_t items, int tries,
-                         std::function<void(std::uint32_t, const std::vector<std::uint32_t>&, promise<Reply>)> serve,
-                         std::function<void(result<std::vector<Item>>)> then) {
-  struct gathering {
-    std::vector<Item> all;
-    std::size_t waiting = 0;
-    bool answered = true;
-  };
-  if (!net_.open(connection_))
-    connection_ = net_.connect(
-        process_, [] {}, [] {});
-  auto shared = std::make_shared<gathering>();
-  shared->all.resize(items);
-  shared->waiting = p_.shards;
-  const auto arrived = [this, shared, parts, items, tries, serve, then] {
-    if (--shared->waiting > 0)
-      return;
-    if (shared->answered)
-      return then(std::move(shared->all));
+template <class T>
+void slot_client::ask(int tries, slot_node::call<T> what, std::function<void(std::optional<T>)> then) {
+  line_.ask<T>(what, [this, tries, what, then](std::optional<result<T>> answer) {
+    if (answer && *answer)
+      return then(std::move(**answer));
+    if (answer) {
+      const auto& why = answer->error();
+      if (why.code == errc::unknown_namespace || why.code == errc::out_of_range) {
+        world_.count("request: of a rank that is not known");
+        return initialise(0, [this, tries, what, then] { ask<T>(tries, what, then); });
+      }
+      world_.fail("codes", "a request is refused: " + to_string(why));
+    }
     world_.count("request: no answer");
     if (tries <= 1)
-      return then(fail(errc::timeout, "no answer"));
+      return then(std::nullopt);
     world_.count("request: repeated");
-    ask<Reply, Item>(parts, items, tries - 1, serve, then);
-  };
-  for (std::uint32_t i = 0; i < p_.shards; ++i) {
-    const auto where = parts[i];
-    if (where.empty()) {
-      net_.after(process_, microseconds(1), arrived);
-      continue;
-    }
-    net_.request<Reply>(
-        self(), foreign_node::shard(i), connection_ == local ? ~connection_id{0} : connection_, p_.request_timeout,
-        "request", [i, where, serve](promise<Reply> answer) { serve(i, where, answer); },
-        [this, shared, where, arrived](result<Reply> reply) {
-          if (!reply) {
-            if (reply.error().code != errc::timeout)
-              world_.fail("a request is refused: " + to_string(reply.error()));
-            shared->answered = false;
-          } else if (items_of(*reply).size() != where.size()) {
-            world_.fail("an answer has another number of items than the request");
-          } else {
-            for (std::size_t n = 0; n < where.size(); ++n)
-              shared->all[where[n]] = items_of(*reply)[n];
-          }
-          arrived();
+    ask<T>(tries - 1, what, then);
+  });
+}
+
+void slot_client::initialise(rank_number rank, std::function<void()> then) {
+  if (rank >= p_.ranks)
+    return then();
+  line_.ask<void>(
+      [this, rank](const metadata_service& service, slot_node::callback<void> done) {
+        const auto id = p_.space.id();
+        service.register_rank(id, rank, p_.slots, [this, &service, id, rank, done](result<void> registered) {
+          if (registered || registered.error().code != errc::unknown_namespace || !node_.running())
+            return done(std::move(registered));
+          service.add_namespace(p_.space, {.automatic = true, .slot_index = true, .max_ranks = p_.ranks},
+                                [this, &service, id, rank, done](result<void> added) {
+                                  if (!added || !node_.running())
+                                    return done(std::move(added));
+                                  service.register_rank(id, rank, p_.slots, done);
+                                });
         });
-  }
+      },
+      [this, rank, then](std::optional<result<void>> answer) {
+        if (answer)
+          world_.count("register", *answer ? errc::ok : answer->error().code);
+        if (answer && !*answer && answer->error().code != errc::busy)
+          world_.fail("codes", "a rank cannot be registered: " + to_string(answer->error()));
+        initialise(rank + 1, then);
+      });
 }
 
 // -- writing ----------------------------------------------------------------------------------------------------------
 
-void foreign_client::allocate(const save_ptr& s, std::function<void(bool)> then) {
+void slot_client::allocate(const save_ptr& s, std::function<void(bool)> then) {
   s->first_sent = world_.now();
   s->life = node_.life();
-  ask<reserve_reply, location>(
-      by_shard(s->what), s->what.size(), tries_max,
-      [this, s](std::uint32_t i, const auto& where, promise<reserve_reply> answer) {
-        node_.allocate(
-            i, {p_.space.id(), s->rank, p_.reservation, at_positions(s->what, where), at_positions(s->parents, where)},
-            answer);
+  ask<locations>(
+      tries_max,
+      [this, s](const auto& service, auto answer) {
+        service.allocate(p_.space.id(), s->rank, p_.reservation, s->what, s->parents, std::move(answer));
       },
-      [this, s, then](result<std::vector<location>> given) {
+      [this, s, then](std::optional<locations> given) {
         if (given) {
           s->given = std::move(*given);
           for (const auto& x : s->given)
@@ -232,7 +212,7 @@ void foreign_client::allocate(const save_ptr& s, std::function<void(bool)> then)
       });
 }
 
-void foreign_client::write(const save_ptr& s) {
+void slot_client::write(const save_ptr& s) {
   s->left = 1;
   const auto until = s->first_sent + p_.reservation;
   for (std::size_t i = 0; i < s->what.size(); ++i) {
@@ -260,7 +240,7 @@ void foreign_client::write(const save_ptr& s) {
     finish(s);
 }
 
-void foreign_client::write_late(const save_ptr& s, std::size_t i) {
+void slot_client::write_late(const save_ptr& s, std::size_t i) {
   const auto slot = s->given[i].where.slot;
   const auto promised = s->first_sent + p_.reservation;
   const auto end = promised + random_.time(duration(0), p_.rest - milliseconds(1));
@@ -280,7 +260,7 @@ void foreign_client::write_late(const save_ptr& s, std::size_t i) {
     s->failed.push_back(slot);
 }
 
-void foreign_client::page_ended(const save_ptr& s, std::size_t i, bool well) {
+void slot_client::page_ended(const save_ptr& s, std::size_t i, bool well) {
   const auto& given = s->given[i];
   const bool doubted = p_.failing_writes && given.code() == errc::exists && random_.one_in(8);
   if (well && !doubted)
@@ -291,52 +271,50 @@ void foreign_client::page_ended(const save_ptr& s, std::size_t i, bool well) {
     finish(s);
 }
 
-void foreign_client::finish(const save_ptr& s) {
+void slot_client::finish(const save_ptr& s) {
   const auto release = [this, s] { reclaim(s->rank, std::move(s->failed), [s] { s->done(); }); };
   if (s->written.empty())
     return release();
   confirm(s, s->written, [release](const auto&) { release(); });
 }
 
-void foreign_client::confirm(const save_ptr& s, std::vector<page_ref> pages,
-                             std::function<void(const std::vector<std::uint8_t>&)> then) {
-  keys what;
-  for (const auto& page : pages)
-    what.push_back(page.key);
-  ask<result_codes, std::uint8_t>(
-      by_shard(what), what.size(), tries_max,
-      [this, s, pages](std::uint32_t i, const auto& where, promise<result_codes> answer) {
+void slot_client::confirm(const save_ptr& s, std::vector<page_ref> pages,
+                          std::function<void(std::optional<codes>)> then) {
+  ask<codes>(
+      tries_max,
+      [this, s, pages](const metadata_service& service, slot_node::callback<codes> answer) {
         ++s->confirmations;
         // A confirmation that is late, or that the node's restart has overtaken, could be taken for that of another
         // writer, who has the same slot for the same key. Nothing on this wire tells them apart.
-        if (!s->own && (node_.life() != s->life || world_.now() >= s->first_sent + p_.reservation))
-          answer.deliver(
-              result_codes{std::vector<std::uint8_t>(where.size(), static_cast<std::uint8_t>(errc::expired))});
-        else
-          node_.confirm(i, {p_.space.id(), s->rank, at_positions(pages, where)}, answer);
+        if (!s->own && (node_.life() != s->life || world_.now() + inside_of_the_node >= s->first_sent + p_.reservation))
+          return answer(codes(pages.size(), static_cast<std::uint8_t>(errc::expired)));
+        service.confirm(p_.space.id(), s->rank, pages, [this, s, pages, answer](result<codes> x) {
+          if (x && node_.running())
+            node_.confirmed(s->rank, pages, *x);
+          answer(std::move(x));
+        });
       },
-      [then](const result<std::vector<std::uint8_t>>& codes) { then(codes ? *codes : std::vector<std::uint8_t>{}); });
+      std::move(then));
 }
 
-void foreign_client::reclaim(rank_number rank, std::vector<slot_number> slots, std::function<void()> then) {
+void slot_client::reclaim(rank_number rank, std::vector<slot_number> slots, std::function<void()> then) {
   if (slots.empty())
     return then();
-  // Numbers name no shard: all are asked for all.
-  std::vector<std::uint32_t> all(slots.size());
-  for (std::uint32_t n = 0; n < all.size(); ++n)
-    all[n] = n;
-  const auto count = slots.size();
-  ask<result_codes, std::uint8_t>(
-      std::vector(p_.shards, all), count, tries_max,
-      [this, rank, slots = std::move(slots)](std::uint32_t i, const auto&, promise<result_codes> answer) {
-        node_.reclaim(i, {p_.space.id(), rank, slots}, answer);
+  ask<codes>(
+      tries_max,
+      [this, rank, slots = std::move(slots)](const auto& service, auto answer) {
+        service.reclaim(p_.space.id(), rank, slots, std::move(answer));
       },
-      [then](const auto&) { then(); });
+      [this, then](const std::optional<codes>& done) {
+        for (const auto code : done.value_or(codes{}))
+          world_.count("reclaim", static_cast<errc>(code));
+        then();
+      });
 }
 
 // -- the end ----------------------------------------------------------------------------------------------------------
 
-void foreign_client::fill(std::uint32_t count, duration limit, std::function<void()> done) {
+void slot_client::fill(std::uint32_t count, duration limit, std::function<void()> done) {
   if (count == 0)
     return done();
   auto s = std::make_shared<save>();
@@ -347,28 +325,26 @@ void foreign_client::fill(std::uint32_t count, duration limit, std::function<voi
   fill_one(s, world_.now() + limit, [this, count, limit, done = std::move(done)] { fill(count - 1, limit, done); });
 }
 
-void foreign_client::fill_one(const save_ptr& s, timestamp until, std::function<void()> done) {
+void slot_client::fill_one(const save_ptr& s, timestamp until, std::function<void()> done) {
   allocate(s, [this, s, until, done = std::move(done)](bool answered) {
     if (answered && s->given[0].code() == errc::ok) {
       const page_ref page{s->what[0], {s->given[0].where.slot, 0}};
       const auto end = world_.now() + microseconds(10);
       traffic_.write({page.key, s->rank, page.where.slot}, world_.now(), end, true, [this, s, page, done](bool) {
-        confirm(s, {page}, [this, s, done](const std::vector<std::uint8_t>& codes) {
-          const auto code = codes.empty() ? errc::timeout : static_cast<errc>(codes[0]);
+        confirm(s, {page}, [this, s, done](const std::optional<codes>& x) {
+          const auto code = x ? static_cast<errc>((*x)[0]) : errc::timeout;
           // Confirmed by a request whose answer was late, and evicted before it was repeated.
           const bool was_evicted = code == errc::not_found && s->confirmations > 1;
           if (code != errc::ok && !was_evicted)
-            world_.fail("at the end: a page in time is not confirmed");
+            world_.fail("answers", "at the end: a page in time is not confirmed: " + std::string(to_string(code)));
           done();
         });
       });
       return;
     }
-    if (world_.now() >= until) {
-      world_.fail("at the end: there is no room for new keys, though nobody holds any");
-      return;
-    }
-    net_.after(process_, milliseconds(50), [this, s, until, done] { fill_one(s, until, done); });
+    if (world_.now() >= until)
+      return world_.fail("room", "at the end: there is no room for new keys, though nobody holds any");
+    after(milliseconds(50), [this, s, until, done] { fill_one(s, until, done); });
   });
 }
 

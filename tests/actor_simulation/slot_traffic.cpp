@@ -1,26 +1,26 @@
-#include "tests/simulation/foreign_traffic.hpp"
+#include "tests/actor_simulation/slot_traffic.hpp"
 
 #include <utility>
 
 namespace troupe::simulation {
 
-void foreign_traffic::write(const page& what, timestamp begin, timestamp end, bool well,
-                            std::function<void(bool)> done) {
+void slot_traffic::write(const slot_page& what, timestamp begin, timestamp end, bool well,
+                         std::function<void(bool)> done) {
   plan({what, true, false, well, 0, std::move(done)}, begin, end);
 }
 
-void foreign_traffic::read(const page& what, timestamp begin, timestamp end) {
+void slot_traffic::read(const slot_page& what, timestamp begin, timestamp end) {
   plan({what, false, false, true, 0, {}}, begin, end);
 }
 
-void foreign_traffic::plan(transfer x, timestamp begin_at, timestamp end_at) {
+void slot_traffic::plan(transfer x, timestamp begin_at, timestamp end_at) {
   const auto number = ++last_;
   under_way_.emplace(number, std::move(x));
   world_.schedule.at(begin_at, [this, number] { begin(number); });
   world_.schedule.at(end_at, [this, number] { end(number); });
 }
 
-void foreign_traffic::begin(std::uint64_t number) {
+void slot_traffic::begin(std::uint64_t number) {
   const auto found = under_way_.find(number);
   if (found == under_way_.end())
     return world_.schedule.idle();
@@ -34,7 +34,7 @@ void foreign_traffic::begin(std::uint64_t number) {
     x.changes = disk.changes(x.what.slot);
 }
 
-void foreign_traffic::end(std::uint64_t number) {
+void slot_traffic::end(std::uint64_t number) {
   auto node = under_way_.extract(number);
   if (node.empty())
     return world_.schedule.idle();
@@ -52,10 +52,10 @@ void foreign_traffic::end(std::uint64_t number) {
                              ": a reader that was told key " + to_string(x.what.key) + " does not find its bytes");
 }
 
-void foreign_traffic::node_restarted() {
+void slot_traffic::node_restarted() {
   for (auto i = under_way_.begin(); i != under_way_.end();) {
     const auto& x = i->second;
-    if (node_.is_live(x.what.key, x.what.rank, x.what.slot)) {
+    if (node_.is_live(x.what)) {
       ++i;
       continue;
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tests/simulation/foreign_node.hpp"
+#include "tests/actor_simulation/slot_node.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -13,26 +13,20 @@ namespace troupe::simulation {
 ///
 /// As docs/decisions/0006 has it, what is under way while the node restarts has ended by then, except where a page
 /// came back.
-class foreign_traffic {
+class slot_traffic {
 public:
-  foreign_traffic(environment& world, foreign_node& serving) : world_(world), node_(serving) {}
-
-  struct page {
-    key_digest key;
-    rank_number rank = 0;
-    slot_number slot = 0;
-  };
+  slot_traffic(environment& world, slot_node& serving) : world_(world), node_(serving) {}
 
   /// `done` says whether the bytes are there.
-  void write(const page& what, timestamp begin, timestamp end, bool well, std::function<void(bool)> done);
-  void read(const page& what, timestamp begin, timestamp end);
+  void write(const slot_page& what, timestamp begin, timestamp end, bool well, std::function<void(bool)> done);
+  void read(const slot_page& what, timestamp begin, timestamp end);
 
   /// To be called after the node has started again.
   void node_restarted();
 
 private:
   struct transfer {
-    page what;
+    slot_page what;
     bool writes = false;
     bool begun = false;
     bool well = true;
@@ -45,7 +39,7 @@ private:
   void end(std::uint64_t number);
 
   environment& world_;
-  foreign_node& node_;
+  slot_node& node_;
   std::map<std::uint64_t, transfer> under_way_;
   std::uint64_t last_ = 0;
 };

@@ -8,9 +8,9 @@
 
 namespace troupe::simulation {
 
-/// What a seed decides for a world of clients without tokens. Small pools and short promises, so that slots are used
+/// What a seed decides for a world of slot clients. Small pools and short promises, so that slots are used
 /// again all the time.
-struct foreign_parameters {
+struct slot_parameters {
   namespace_spec space;
   std::uint32_t ranks = 1;
   std::uint32_t shards = 1;
@@ -26,12 +26,10 @@ struct foreign_parameters {
   duration reservation{};
   duration rest{};
   duration children_hold{};
-  duration take_time{};
   duration sync_time{};
   duration io_time{};
   duration think_time{};
   duration request_timeout{};
-  duration tick{};
   duration nemesis_interval{};
 
   bool untrue_parents = false;
@@ -50,6 +48,6 @@ struct foreign_parameters {
   std::string describe() const;
 };
 
-foreign_parameters make_foreign_parameters(random_source random);
+slot_parameters make_slot_parameters(random_source random);
 
 } // namespace troupe::simulation

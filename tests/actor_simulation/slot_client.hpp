@@ -1,28 +1,30 @@
 #pragma once
 
-#include "tests/simulation/foreign_traffic.hpp"
+#include "tests/actor_simulation/slot_line.hpp"
+#include "tests/actor_simulation/slot_traffic.hpp"
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
 namespace troupe::simulation {
 
 /// An engine that knows a page by key and slot number only: allocates, writes, confirms or gives back, looks up and
-/// reads. Repeats what is not answered. Keeps to the times that it was promised, except for writers that fail: these
-/// go on for as long as slots rest.
-class foreign_client {
+/// reads. Repeats what is not answered, and registers its ranks when the node does not know them. Keeps to the times
+/// that it was promised, except for writers that fail: these go on for as long as slots rest.
+class slot_client {
 public:
-  foreign_client(environment& world, network& net, foreign_node& serving, foreign_traffic& traffic,
-                 const foreign_parameters& p, process_number process);
+  slot_client(environment& world, slot_node& node, slot_traffic& traffic, const slot_parameters& p,
+              std::uint32_t number);
 
-  process_number process() const noexcept { return process_; }
-  bool running() const noexcept { return net_.up(process_); }
-  connection_id connection() const noexcept { return connection_; }
+  bool running() const noexcept { return running_; }
   void start();
   void kill();
+  /// Its connections break.
+  void cut() noexcept { line_.cut(); }
 
   /// Saves so many new keys one after the other, each of which has to get a slot before the time is over.
   void fill(std::uint32_t count, duration limit, std::function<void()> done);
@@ -31,6 +33,8 @@ public:
 
 private:
   using keys = std::vector<key_digest>;
+  using codes = metadata_service::codes;
+  using locations = metadata_service::locations;
 
   struct save {
     rank_number rank = 0;
@@ -41,7 +45,7 @@ private:
     timestamp first_sent;
     /// The node's, at that time.
     std::uint64_t life = 0;
-    std::vector<location> given;
+    locations given;
     std::vector<page_ref> written;
     std::vector<slot_number> failed;
     /// Requests that have confirmed something of it, repeated ones included.
@@ -54,7 +58,7 @@ private:
   /// Tries until it has saved that key.
   void fill_one(const save_ptr& s, timestamp until, std::function<void()> done);
 
-  address self() const { return {process_, role::engine, 0}; }
+  void after(duration time, std::function<void()> run);
   void next();
   keys make_path();
   key_digest new_key();
@@ -63,32 +67,30 @@ private:
   void load_path();
   void erase_path();
 
-  /// Asks the shards of the keys, again while there are tries and no answer, and puts the answers together. `make` is
-  /// called with the positions of the shard's part.
-  template <class Reply, class Item>
-  void ask(std::vector<std::vector<std::uint32_t>> parts, std::size_t items, int tries,
-           std::function<void(std::uint32_t, const std::vector<std::uint32_t>&, promise<Reply>)> serve,
-           std::function<void(result<std::vector<Item>>)> then);
-  std::vector<std::vector<std::uint32_t>> by_shard(const keys& what) const;
+  /// Asks, and again while there are tries and no answer.
+  template <class T>
+  void ask(int tries, slot_node::call<T> what, std::function<void(std::optional<T>)> then);
+  /// Registers one rank after the other, in a namespace that is made if it is not there yet, as the HTTP server does it
+  /// for an engine that initialises.
+  void initialise(rank_number rank, std::function<void()> then);
 
   void allocate(const save_ptr& s, std::function<void(bool)> then);
   void write(const save_ptr& s);
   void write_late(const save_ptr& s, std::size_t i);
   void page_ended(const save_ptr& s, std::size_t i, bool well);
   void finish(const save_ptr& s);
-  void confirm(const save_ptr& s, std::vector<page_ref> pages,
-               std::function<void(const std::vector<std::uint8_t>&)> then);
+  void confirm(const save_ptr& s, std::vector<page_ref> pages, std::function<void(std::optional<codes>)> then);
   void reclaim(rank_number rank, std::vector<slot_number> slots, std::function<void()> then);
 
   environment& world_;
-  network& net_;
-  foreign_node& node_;
-  foreign_traffic& traffic_;
-  const foreign_parameters& p_;
+  slot_node& node_;
+  slot_traffic& traffic_;
+  const slot_parameters& p_;
   random_source random_;
-  process_number process_;
-  connection_id connection_ = local;
-  /// Of the process: what an earlier one began ends without it.
+  slot_line line_;
+  std::uint32_t number_;
+  bool running_ = false;
+  /// Of the engine: what an earlier one began ends without it.
   std::uint64_t life_ = 0;
   std::uint64_t own_keys_ = 0;
   std::set<key_digest> filled_;

@@ -11,9 +11,9 @@ namespace troupe::simulation {
 /// The slab file of one rank that engines read and write themselves. A page holds what was written to it last; while it
 /// is being written, or when writes of different keys have met, it holds nothing that makes sense. Writing the bytes
 /// that are there already changes nothing.
-class foreign_disk {
+class slot_disk {
 public:
-  explicit foreign_disk(std::uint32_t slots) : pages_(slots) {}
+  explicit slot_disk(std::uint32_t slots) : pages_(slots) {}
 
   void begin_write(std::uint64_t number, slot_number slot, const key_digest& key) {
     auto& page = pages_[slot];

@@ -1,4 +1,4 @@
-#include "tests/simulation/foreign_parameters.hpp"
+#include "tests/actor_simulation/slot_parameters.hpp"
 
 #include <sstream>
 
@@ -8,10 +8,10 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-foreign_parameters make_foreign_parameters(random_source random) {
-  foreign_parameters p;
-  p.space.name = p.space.model = "foreign";
-  p.space.layout = "foreign";
+slot_parameters make_slot_parameters(random_source random) {
+  slot_parameters p;
+  p.space.name = p.space.model = "slots";
+  p.space.layout = "slots";
   p.space.world_size = 0;
   p.ranks = random.number(1, 2);
   p.shards = random.number(1, 3);
@@ -28,12 +28,11 @@ foreign_parameters make_foreign_parameters(random_source random) {
   p.reservation = random.skewed_time(milliseconds(100), seconds(2));
   p.rest = random.skewed_time(milliseconds(100), seconds(2));
   p.children_hold = random.skewed_time(milliseconds(500), seconds(8));
-  p.take_time = random.skewed_time(milliseconds(20), milliseconds(500));
   p.sync_time = random.skewed_time(microseconds(100), milliseconds(50));
   p.io_time = random.skewed_time(milliseconds(1), milliseconds(100));
   p.think_time = random.skewed_time(milliseconds(1), milliseconds(50));
-  p.request_timeout = p.take_time + random.skewed_time(milliseconds(50), seconds(1));
-  p.tick = random.time(milliseconds(20), milliseconds(100));
+  // Mostly longer than a shard waits for slots.
+  p.request_timeout = random.skewed_time(milliseconds(500), seconds(4));
   p.nemesis_interval = random.skewed_time(milliseconds(50), seconds(1));
   p.untrue_parents = random.one_in(2);
   p.late_writers = random.one_in(2);
@@ -46,14 +45,13 @@ foreign_parameters make_foreign_parameters(random_source random) {
   return p;
 }
 
-std::string foreign_parameters::describe() const {
+std::string slot_parameters::describe() const {
   const auto ms = [](duration x) { return std::chrono::duration<double, std::milli>(x).count(); };
   std::ostringstream out;
-  out << "clients without tokens: " << ranks << " ranks, " << shards << " shards, " << clients << " clients of "
-      << sessions << " sessions, " << slots << " slots (low " << low_watermark << ", high " << high_watermark
-      << "), tree of depth " << depth << " and " << branches << " branches; protect " << ms(protect)
-      << " ms, reservations " << ms(reservation) << " ms, rest " << ms(rest) << " ms, children " << ms(children_hold)
-      << " ms;";
+  out << "slot clients: " << ranks << " ranks, " << shards << " shards, " << clients << " clients of " << sessions
+      << " sessions, " << slots << " slots (low " << low_watermark << ", high " << high_watermark << "), tree of depth "
+      << depth << " and " << branches << " branches; protect " << ms(protect) << " ms, reservations " << ms(reservation)
+      << " ms, rest " << ms(rest) << " ms, children " << ms(children_hold) << " ms;";
   const auto flag = [&](const char* name, bool x) {
     if (x)
       out << ' ' << name;
