@@ -66,6 +66,19 @@ TEST_CASE("nothing is given out while slots are being restored, and who waits is
   CHECK(out.answers[0].reply.slots.items == slots_t{{2, 1}, {3, 1}});
 }
 
+TEST_CASE("restoring asks for no eviction before somebody asks for slots", "[allocator]") {
+  // The shards would evict keys whose slots on other ranks are not restored yet.
+  allocator_state a({.slots = 4, .low_watermark = 2, .high_watermark = 3, .first_generation = 0});
+  CHECK(a.restore(slots_t{{0, 1}, {1, 1}, {2, 1}}) == codes_t{errc::ok, errc::ok, errc::ok});
+  a.restored();
+  a.tick(now);
+  CHECK(a.take_outbox().empty());
+  a.take(1, 1, now + std::chrono::seconds(1), now);
+  const auto out = a.take_outbox();
+  REQUIRE(out.answers.size() == 1);
+  CHECK(out.evict == 3);
+}
+
 TEST_CASE("slots in service are not restored", "[allocator]") {
   SECTION("after restoring") {
     allocator_state a({.slots = 2});

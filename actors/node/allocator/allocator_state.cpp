@@ -73,7 +73,10 @@ std::vector<slot_ref> allocator_state::restored() {
       if (states_[slot] == slot_state::free)
         push_free(slot);
     disputed_.clear();
-    settle();
+    // Nothing is evicted before the first request. Other ranks are being restored still: a key that is evicted now has
+    // slots there which their allocators have not heard of yet, and would take for live ones for good.
+    if (!parked_.empty())
+      settle();
   }
   in_service_ = true;
   return std::exchange(lost_claims_, {});

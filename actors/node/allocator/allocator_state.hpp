@@ -83,7 +83,7 @@ public:
   std::vector<errc> restore(std::span<const slot_ref> slots);
 
   /// All slots that nobody claimed, or more than one, are free. Returns claims that were ok before another one came:
-  /// their pages are to be dropped.
+  /// their pages are to be dropped. Asks for no eviction before somebody asks for slots.
   std::vector<slot_ref> restored();
 
   /// Asks for `count` slots; the answer comes through the outbox, exactly once. At once if
