@@ -1,273 +1,325 @@
 #include "tests/simulation/client.hpp"
 
+#include "actors/client/copy_engine/copy_engine.hpp"
+#include "actors/client/link/link.hpp"
+#include "actors/client/transfer/load_coordinator.hpp"
+#include "actors/client/transfer/lookup_coordinator.hpp"
+#include "actors/client/transfer/save_coordinator.hpp"
 #include "io/page.hpp"
 
+#include <caf/io/all.hpp>
+
+#include <algorithm>
 #include <utility>
 
 namespace troupe::simulation {
 
 namespace {
 
-/// As in actors/client/link/link.cpp.
-constexpr std::uint32_t load_stream(rank_number rank) {
-  return 1 + 2 * rank;
-}
-constexpr std::uint32_t save_stream(rank_number rank) {
-  return 2 + 2 * rank;
-}
+/// In place of CAF's middleman: makes a line of the world for each connection.
+class entrance final : public caf::io::middleman_actor::base {
+public:
+  entrance(caf::actor_config& config, std::function<caf::strong_actor_ptr()> connect)
+      : caf::io::middleman_actor::base(config), connect_(std::move(connect)) {}
 
-constexpr auto attach_timeout = std::chrono::seconds(1);
+  const char* name() const override { return "entrance"; }
+  void on_exit() override { connect_ = {}; }
+
+protected:
+  behavior_type make_behavior() override {
+    const auto no = caf::make_error(caf::sec::bad_function_call);
+    return {
+        [no](caf::publish_atom, std::uint16_t, const caf::strong_actor_ptr&, const std::set<std::string>&,
+             const std::string&, bool) -> caf::result<std::uint16_t> { return no; },
+        [no](caf::open_atom, std::uint16_t, const std::string&, bool) -> caf::result<std::uint16_t> { return no; },
+        [this](caf::connect_atom, const std::string&,
+               std::uint16_t) -> caf::result<caf::node_id, caf::strong_actor_ptr, std::set<std::string>> {
+          auto found = connect_();
+          if (!found)
+            return caf::sec::cannot_connect_to_node;
+          const auto id = found->node();
+          return {id, std::move(found), system().message_types<reception_actor>()};
+        },
+        [](caf::unpublish_atom, const caf::actor_addr&, std::uint16_t) {},
+        [](caf::close_atom, std::uint16_t) {},
+        [no](caf::spawn_atom, const caf::node_id&, const std::string&, const caf::message&,
+             const std::set<std::string>&) -> caf::result<caf::strong_actor_ptr> { return no; },
+        [no](caf::get_atom, const caf::node_id&) -> caf::result<caf::node_id, std::string, std::uint16_t> {
+          return no;
+        },
+    };
+  }
+
+private:
+  std::function<caf::strong_actor_ptr()> connect_;
+};
+
+template <class Handle>
+caf::strong_actor_ptr strong(const Handle& x) {
+  return caf::actor_cast<caf::strong_actor_ptr>(x);
+}
 
 } // namespace
 
-client::client(environment& world, network& net, node& serving, process_number process)
-    : world_(world), net_(net), node_(serving), process_(process), random_(world.random.fork()),
-      space_(world.p.space.id()), slot_bytes_(io::slot_bytes(world.p.space.geometry.page_bytes())) {}
+client::client(environment& world, server& node, std::uint32_t number)
+    : world_(world), node_(node), number_(number), random_(world.random.fork()), space_(world.p.space.id()),
+      slot_bytes_(io::slot_bytes(world.p.space.geometry.page_bytes())) {}
+
+client::~client() {
+  kill();
+}
 
 // -- life and death ---------------------------------------------------------------------------------------------------
 
-void client::make_parts() {
+void client::spawn_rank(rank_number rank) {
   const auto& p = world_.p;
-  const auto& geometry = p.space.geometry;
-  parts_ = std::make_unique<parts>();
-  parts_->lookup = std::make_unique<transfer::lookup_state>(p.lookups_max, 3 * p.request_timeout);
-  for (rank_number rank = 0; rank < p.ranks; ++rank) {
-    transfer::coordinator_options options;
-    options.space = space_;
-    options.rank = rank;
-    options.page_bytes = geometry.page_bytes();
-    options.slot_bytes = slot_bytes_;
-    options.batch_pages = p.batch_pages;
-    options.tasks_max = p.tasks_max;
-    copy_engine_options copy;
-    copy.space = space_;
-    copy.rank = rank;
-    auto& r = parts_->ranks.emplace_back();
-    r.memory = std::make_unique<device>(geometry, p.blocks, rank);
-    r.copier = std::make_unique<copy_engine_state>(copy, r.memory->make_mover());
-    r.load = std::make_unique<loads>(at(role::load, rank), options);
-    r.save = std::make_unique<saves>(at(role::save, rank), options);
-  }
+  auto& r = ranks_[rank];
+  r.memory = std::make_unique<device>(p.space.geometry, p.blocks, rank);
+  transfer::coordinator_options how;
+  how.space = space_;
+  how.rank = rank;
+  how.page_bytes = p.space.geometry.page_bytes();
+  how.slot_bytes = slot_bytes_;
+  how.batch_pages = p.batch_pages;
+  how.tasks_max = p.tasks_max;
+  copy_engine_options copy;
+  copy.space = space_;
+  copy.rank = rank;
+  copy.finder = node_.memory().finder();
+  const auto copier = in_->keep(spawn_actor<copy_engine>(
+      in_->system(), std::make_shared<copy_engine_state>(copy, r.memory->make_mover()), lane_threads::none));
+  r.copier = put_tap(in_->system(), copier, {[this, rank](passing& x) { return at_copier(rank, x); }, {}});
+  taps_.push_back(strong(r.copier));
+  r.load = in_->keep(spawn_actor<load_coordinator>(in_->system(), how, r.copier, p.request_timeout));
+  r.save = in_->keep(spawn_actor<save_coordinator>(in_->system(), how, r.copier, p.request_timeout));
+  loads_[r.load.id()] = rank;
+  saves_[r.save.id()] = rank;
 }
 
 void client::start() {
-  world_.trace("client starts", {process_});
-  net_.start(process_);
-  make_parts();
-  backoff_ =
-      std::make_unique<reconnect_backoff>(std::chrono::milliseconds(5), std::chrono::milliseconds(500), random_.next());
-  connect();
+  const auto& p = world_.p;
+  world_.trace("client starts", {number_});
+  ++run_;
+  ++epoch_;
+  refused_.clear();
+  leaving_ = false;
+  in_ = std::make_unique<process>(world_, "client " + std::to_string(number_));
+  asker_ = asker::make(in_->system());
+  lookup_ = in_->keep(spawn_actor<lookup_coordinator>(in_->system(), p.lookups_max, p.request_timeout));
+  ranks_.resize(p.ranks);
+  client_parts parts{lookup_, {}};
+  for (rank_number rank = 0; rank < p.ranks; ++rank) {
+    spawn_rank(rank);
+    parts.ranks.push_back({rank, ranks_[rank].copier, ranks_[rank].load, ranks_[rank].save, -1});
+  }
+  link_options where;
+  where.entrance =
+      in_->keep(caf::io::middleman_actor(spawn_actor<entrance>(in_->system(), [this] { return connect(); })));
+  where.client_name = "client";
+  where.buffer_bytes = p.buffers * slot_bytes_;
+  where.attach.reconnect_backoff_min = std::chrono::milliseconds(5);
+  where.attach.reconnect_backoff_max = std::chrono::milliseconds(500);
+  where.attach.request_timeout = std::chrono::seconds(1);
+  where.seed = random_.next();
+  link_ = in_->keep(spawn_actor<link>(in_->system(), where));
+  ask(strong(link_), caf::make_message(bind_atom_v, parts, duration(std::chrono::hours(1))), [](caf::message&) {});
+  await_binding();
+}
+
+void client::await_binding() {
+  ask(strong(link_), caf::make_message(wait_attached_atom_v, duration(std::chrono::hours(24))),
+      [this](caf::message& answer) {
+        const auto reply = answer_as<attach_reply>(answer);
+        if (!reply) {
+          if (!leaving_)
+            refused_ = to_string(reply.error());
+          return;
+        }
+        world_.count("attachment");
+        owner_ = reply->owner;
+        bound_ = true;
+        ++epoch_;
+      });
 }
 
 void client::kill() {
   if (!running())
     return;
-  world_.trace("client is killed", {process_});
+  world_.trace("client ends", {number_});
   ++epoch_;
+  bound_ = false;
   owner_ = 0;
-  connection_ = local;
-  net_.kill(process_);
-  parts_.reset();
-}
-
-void client::retire() {
-  retired_ = true;
-  if (running() && connection_ != local)
-    detach();
-}
-
-// -- link -------------------------------------------------------------------------------------------------------------
-
-bool client::attached() const noexcept {
-  return running() && owner_ != 0 && unbound_ == 0;
-}
-
-void client::connect() {
-  if (connection_ != local || retired_)
-    return;
-  const auto epoch = ++epoch_;
-  const auto noticed = std::make_shared<connection_id>(local);
-  connection_ = net_.connect(
-      process_,
-      [this, epoch] {
-        if (epoch == epoch_)
-          lost();
-      },
-      [this, noticed] { node_.peer_down(*noticed); });
-  *noticed = connection_;
-  if (connection_ == local) {
-    retry();
-    return;
-  }
-  net_.request<owner_id>(
-      at(role::link), node::supervisor(), connection_, attach_timeout, "attach",
-      [this, via = connection_](const promise<owner_id>& answer) { node_.attach(via, answer); },
-      [this, epoch](const result<owner_id>& owner) {
-        if (epoch != epoch_)
-          return;
-        if (owner)
-          attached_as(*owner);
-        else
-          detach();
-      });
-}
-
-void client::retry() {
-  net_.after(process_, backoff_->next(), [this] { connect(); });
-}
-
-void client::attached_as(owner_id owner) {
-  const auto& p = world_.p;
-  owner_ = owner;
-  backoff_->reset();
-  unbound_ = 1 + p.ranks;
-  world_.count("attachment");
-  net_.send(at(role::link), at(role::lookup), local, "bind", [this, owner, via = connection_, epoch = epoch_] {
-    parts_->watch.clear();
-    parts_->lookup->unbind(errc::unreachable);
-    flush_lookup();
-    parts_->lookup_via = via;
-    parts_->lookup->bind({owner, 0, space_, world_.p.shards, world_.p.batch_keys, world_.p.lease_max});
-    if (epoch == epoch_)
-      --unbound_;
-  });
-  for (rank_number rank = 0; rank < p.ranks; ++rank)
-    open_segment(rank, epoch_);
-}
-
-void client::open_segment(rank_number rank, std::uint64_t epoch) {
-  net_.request<opened_segment>(
-      at(role::link), node::worker(rank), connection_, attach_timeout, "open segment",
-      [this, rank, owner = owner_](const promise<opened_segment>& answer) {
-        node_.open_segment(rank, owner, world_.p.buffers * slot_bytes_, answer);
-      },
-      [this, rank, epoch](const result<opened_segment>& segment) {
-        if (epoch != epoch_)
-          return;
-        if (!segment)
-          detach();
-        else
-          net_.request<void>(
-              at(role::link), at(role::copier, rank), local, attach_timeout, "bind",
-              [this, rank, segment = *segment](const promise<void>& answer) {
-                auto& r = parts_->ranks[rank];
-                r.segment = segment.segment;
-                r.buffers = segment.memory;
-                if (!r.copier->bind(segment.segment, segment.memory))
-                  world_.fail("memory", "memory of the host is refused by the copy engine");
-                answer.deliver({});
-              },
-              [this, rank, epoch, segment = *segment](const result<void>&) {
-                if (epoch == epoch_)
-                  bind_rank(rank, segment, epoch);
-              });
-      });
-}
-
-void client::bind_rank(rank_number rank, const opened_segment& segment, std::uint64_t epoch) {
-  const auto& p = world_.p;
-  const auto for_loads = p.buffers / 2;
-  transfer::node_binding binding{owner_,      load_stream(rank), p.shards, p.batch_keys, p.reservation_max,
-                                 p.lease_max, segment.segment,   0,        for_loads};
-  net_.send(at(role::link), at(role::load, rank), local, "bind", [this, rank, binding, via = connection_] {
-    auto& c = *parts_->ranks[rank].load;
-    unbind(c);
-    c.via = via;
-    c.state.bind(binding);
-  });
-  binding.ticket_stream = save_stream(rank);
-  binding.buffer_offset = for_loads * slot_bytes_;
-  binding.buffer_count = p.buffers - for_loads;
-  net_.send(at(role::link), at(role::save, rank), local, "bind", [this, rank, binding, via = connection_, epoch] {
-    auto& c = *parts_->ranks[rank].save;
-    unbind(c);
-    c.via = via;
-    c.state.bind(binding);
-    if (epoch == epoch_)
-      --unbound_;
-  });
-}
-
-void client::lost() {
-  world_.trace("client lost the node", {process_});
-  world_.count("lost node");
-  detach();
+  if (line_)
+    line_->forget(line::client);
+  line_ = nullptr;
+  for (const auto& x : taps_)
+    static_cast<tap*>(x->get())->forget();
+  taps_.clear();
+  static_cast<asker*>(asker_->get())->forget();
+  asker_ = nullptr;
+  link_ = nullptr;
+  lookup_ = nullptr;
+  tasks_.clear();
+  asked_.clear();
+  lookups_.clear();
+  loads_.clear();
+  saves_.clear();
+  shards_.clear();
+  fronts_.clear();
+  for (auto& r : ranks_)
+    r.copier = nullptr, r.load = nullptr, r.save = nullptr;
+  in_.reset();
+  ranks_.clear(); // the KV cache, which copies may have been using until now
 }
 
 void client::leave() {
-  if (!attached())
+  if (!running())
     return;
-  world_.trace("client leaves", {process_});
+  world_.trace("client leaves", {number_});
   world_.count("fault: client leaves");
-  detach();
+  leaving_ = true;
+  in_->leave();
 }
 
-void client::detach() {
+void client::cut() {
+  if (line_ && line_->open()) {
+    world_.trace("line is cut", {number_});
+    world_.count("fault: cut line");
+    line_->cut();
+  }
+}
+
+caf::strong_actor_ptr client::connect() {
+  if (line_ && line_->open())
+    line_->cut();
+  if (!node_.running())
+    return nullptr;
+  line_ = std::make_shared<line>(world_, *in_, *node_.in(), *this);
+  node_.add_line(line_);
+  return line_->far(line::client, strong(node_.reception()));
+}
+
+void client::line_is_gone() {
+  world_.count("lost node");
   ++epoch_;
-  if (owner_ != 0)
-    net_.send(at(role::link), node::supervisor(), connection_, "leave", [this, owner = owner_] { node_.leave(owner); });
-  connection_ = local;
+  bound_ = false;
   owner_ = 0;
-  unbound_ = 0;
-  net_.send(at(role::link), at(role::lookup), local, "unbind", [this] {
-    parts_->watch.clear();
-    parts_->lookup->unbind(errc::unreachable);
-    flush_lookup();
+  asked_.clear();
+  lookups_.clear();
+  fronts_.clear();
+  for (auto& r : ranks_)
+    r.loads.clear();
+  world_.schedule.after(duration(1), [this, run = run_] {
+    if (run == run_ && running())
+      await_binding();
   });
-  for (rank_number rank = 0; rank < world_.p.ranks; ++rank) {
-    net_.send(at(role::link), at(role::load, rank), local, "unbind",
-              [this, rank] { unbind(*parts_->ranks[rank].load); });
-    net_.send(at(role::link), at(role::save, rank), local, "unbind",
-              [this, rank] { unbind(*parts_->ranks[rank].save); });
-  }
-  if (!retired_)
-    retry();
 }
 
-// -- checks -----------------------------------------------------------------------------------------------------------
+// -- what an engine asks ----------------------------------------------------------------------------------------------
 
-std::string client::check_counts() const {
-  if (!running())
-    return {};
-  const auto name = "client " + std::to_string(process_) + ": ";
-  if (parts_->lookup->under_way() > world_.p.lookups_max)
-    return name + "more lookups are under way than may be";
-  for (const auto& r : parts_->ranks) {
-    if (r.load->state.open_tasks() > world_.p.tasks_max || r.save->state.open_tasks() > world_.p.tasks_max)
-      return name + "more tasks are under way than may be";
-    if (r.load->state.open_tasks() != r.load->promises.size() || r.save->state.open_tasks() != r.save->promises.size())
-      return name + "a task without a caller, or a caller without a task";
-    if (r.load->state.free_buffers() > world_.p.buffers || r.save->state.free_buffers() > world_.p.buffers)
-      return name + "more page buffers are free than there are";
-  }
-  return {};
+void client::after(duration time, std::function<void()> run) {
+  world_.schedule.after(time, [this, life = run_, run = std::move(run)] {
+    if (life != run_ || !running())
+      world_.schedule.idle();
+    else if (in_->paused())
+      world_.schedule.postpone(in_->goes_on());
+    else
+      run();
+  });
 }
 
-std::string client::check_at_rest() const {
-  if (!running())
-    return {};
-  const auto name = "client " + std::to_string(process_) + ": ";
-  if (parts_->lookup->under_way() > 0 || parts_->lookup->held() > 0)
-    return name + "a lookup is under way, or its lease still held";
-  for (rank_number rank = 0; rank < world_.p.ranks; ++rank) {
-    const auto& r = parts_->ranks[rank];
-    const auto wrong = [&](const transfer::coordinator_core& c, std::uint32_t buffers) -> std::string {
-      if (c.open_tasks() > 0)
-        return "a task was never answered";
-      if (c.calls_under_way() > 0)
-        return "a call is still under way";
-      if (attached() && c.free_buffers() != buffers)
-        return std::to_string(buffers - c.free_buffers()) + " page buffers are lost";
-      return {};
-    };
-    if (auto text = wrong(r.load->state, world_.p.buffers / 2); !text.empty())
-      return name + "load on rank " + std::to_string(rank) + ": " + text;
-    if (auto text = wrong(r.save->state, world_.p.buffers - world_.p.buffers / 2); !text.empty())
-      return name + "save on rank " + std::to_string(rank) + ": " + text;
-    if (!r.memory->free_blocks_are_sound())
-      return name + "a block that no task has was written on rank " + std::to_string(rank);
+void client::ask(const caf::strong_actor_ptr& to, caf::message what, asker::then done) {
+  static_cast<asker*>(asker_->get())->ask(to, std::move(what), std::move(done));
+}
+
+void client::lookup(const lookup_task& work, std::function<void(result<lookup_result>)> done) {
+  ask(strong(lookup_), caf::make_message(work), [this, work, done = std::move(done)](caf::message& answer) {
+    if (leaving_)
+      return;
+    const auto found = answer_as<lookup_result>(answer);
+    if (found)
+      check_lookup(work, *found);
+    done(found);
+  });
+}
+
+void client::release(const ticket& lease) {
+  ask(strong(lookup_), caf::make_message(release_atom_v, lease), [](caf::message&) {});
+}
+
+void client::transfer(rank_number rank, bool is_load, const transfer_task& work,
+                      std::function<void(result<transfer_result>)> done) {
+  const auto task = ++last_task_;
+  tasks_.emplace(task, open_task{rank, is_load, work.keys.items, world_.now() + work.deadline});
+  const auto& r = ranks_[rank];
+  ask(strong(is_load ? r.load : r.save), caf::make_message(work),
+      [this, task, done = std::move(done)](caf::message& a) {
+        tasks_.erase(task);
+        if (leaving_) // the engine has ended; what is under way may still use its blocks, and they are nobody else's
+          return;
+        done(answer_as<transfer_result>(a));
+      });
+}
+
+void client::load(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done) {
+  transfer(rank, true, work, std::move(done));
+}
+
+void client::save(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done) {
+  transfer(rank, false, work, std::move(done));
+}
+
+void client::cancel_save(rank_number rank, std::uint64_t tag, std::function<void()> done) {
+  if (world_.has(defect::ignore_cancel))
+    return done();
+  ask(strong(ranks_[rank].save), caf::make_message(cancel_atom_v, packed<std::uint64_t>{std::vector{tag}}),
+      [done = std::move(done)](caf::message&) { done(); });
+}
+
+void client::cancel_load(rank_number rank, std::uint64_t tag, std::function<void()> done) {
+  ask(strong(ranks_[rank].load), caf::make_message(cancel_atom_v, packed<std::uint64_t>{std::vector{tag}}),
+      [done = std::move(done)](caf::message&) { done(); });
+}
+
+// -- copy engines -----------------------------------------------------------------------------------------------------
+
+void client::check_buffers(rank_number rank, const copy_order& order) {
+  const auto all = node_.memory_of(rank, order.segment);
+  for (const auto& item : order.items)
+    if (!all.empty() && item.buffer_offset + slot_bytes_ <= all.size() &&
+        node_.disk_of(rank).uses(all.subspan(item.buffer_offset, slot_bytes_)))
+      judge("buffers", "copy engine", "moves bytes in a page buffer that the disk transfers");
+}
+
+bool client::at_copier(rank_number rank, passing& x) {
+  const bool scatter = x.content.match_elements<scatter_atom, copy_order>();
+  if (!scatter && !x.content.match_elements<gather_atom, copy_order>())
+    return true;
+  const auto& order = x.content.get_as<copy_order>(1);
+  check_buffers(rank, order);
+  if (!scatter)
+    return true;
+  copy_reply fine;
+  fine.results.items.assign(order.items.size(), static_cast<std::uint8_t>(errc::ok));
+  if (world_.has(defect::skip_verify)) {
+    const auto all = node_.memory_of(rank, order.segment);
+    for (const auto& item : order.items) {
+      if (item.buffer_offset + slot_bytes_ > all.size())
+        continue; // gone with its node
+      const auto* page = all.data() + item.buffer_offset + io::page_header_bytes;
+      device_of(rank).write(item.block, {page, page + world_.p.space.geometry.page_bytes()});
+    }
+    tap::answer(x, caf::make_message(fine));
+    return false;
   }
-  return {};
+  if (world_.has(defect::late_scatter)) {
+    tap::answer(x, caf::make_message(fine));
+    after(random_.time(duration::zero(), std::chrono::milliseconds(50)), [this, rank, what = x.content] {
+      tap_of(ranks_[rank].copier).pass({nullptr, caf::make_message_id(), what});
+    });
+    return false;
+  }
+  return true;
 }
 
 } // namespace troupe::simulation

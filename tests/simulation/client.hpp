@@ -1,52 +1,51 @@
 #pragma once
 
-#include "actors/client/copy_engine/copy_engine_state.hpp"
-#include "actors/client/link/reconnect_backoff.hpp"
-#include "actors/client/transfer/load_state.hpp"
-#include "actors/client/transfer/lookup_state.hpp"
-#include "actors/client/transfer/save_state.hpp"
-#include "tests/simulation/client_watch.hpp"
 #include "tests/simulation/engine_host.hpp"
-#include "tests/simulation/node.hpp"
+#include "tests/simulation/load_watch.hpp"
+#include "tests/simulation/process.hpp"
+#include "tests/simulation/server.hpp"
+#include "tests/simulation/tap.hpp"
+#include "tests/simulation/wires.hpp"
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <type_traits>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::simulation {
 
-/// A client process: the states of its lookup, load and save coordinators and of its copy engines, and what their
-/// actors and the link do around them (actors/transfer/*.cpp, actors/client/copy_engine/copy_engine.cpp,
-/// actors/client/link/link.cpp).
-class client final : public engine_host {
+/// A client's process: the link, the coordinators and the copy engines that an engine's process runs, and an engine's
+/// memory. What it says to the node and hears from it is held against what it was told to do.
+class client final : public engine_host, public line_watch {
 public:
-  client(environment& world, network& net, node& serving, process_number process);
+  client(environment& world, server& node, std::uint32_t number);
+  ~client() override;
 
   void start();
   /// kill -9.
   void kill();
-  /// Detaches and attaches again, as one who ends and begins does; what is under way is given up.
+  /// Ends as a program does that is told to; `kill` when it has ended.
   void leave();
-  bool running() const noexcept { return parts_ != nullptr; }
-  bool attached() const noexcept override;
-  std::uint64_t epoch() const noexcept override { return epoch_; }
-  std::uint32_t number() const noexcept override { return process_; }
-  duration paused() const override { return net_.paused(process_); }
-  void after(duration time, std::function<void()> run) override { net_.after(process_, time, std::move(run)); }
-  /// 0: not attached.
+  bool running() const noexcept { return in_ != nullptr; }
+  process* in() noexcept { return in_.get(); }
+  /// The line to the node breaks.
+  void cut();
   owner_id owner() const noexcept { return owner_; }
-  connection_id connection() const noexcept { return connection_; }
-  process_number process() const noexcept { return process_; }
-  /// Ends the attachment for good.
-  void retire();
+  /// What its link has given up for good, or nothing.
+  std::string refused() const { return refused_; }
 
-  device& device_of(rank_number rank) override { return *parts_->ranks[rank].memory; }
+  /// Transfers that its node has not answered, in words.
+  std::string transfers() const;
 
-  // -- what an engine asks -------------------------------------------------------------------------------------------
-
+  std::uint32_t number() const noexcept override { return number_; }
+  device& device_of(rank_number rank) override { return *ranks_[rank].memory; }
+  bool attached() const noexcept override { return bound_; }
+  std::uint64_t epoch() const noexcept override { return epoch_; }
+  duration paused() const override { return in_ ? in_->paused_in_all() : duration{}; }
+  void after(duration time, std::function<void()> run) override;
   void lookup(const lookup_task& work, std::function<void(result<lookup_result>)> done) override;
   void release(const ticket& lease) override;
   void save(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done) override;
@@ -54,121 +53,94 @@ public:
   void cancel_save(rank_number rank, std::uint64_t tag, std::function<void()> done) override;
   void cancel_load(rank_number rank, std::uint64_t tag, std::function<void()> done) override;
 
-  /// Cheap; after every step.
-  std::string check_counts() const;
-  /// Nothing is under way.
-  std::string check_at_rest() const;
+  // -- line_watch
+  bool says(const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message_id id,
+            caf::message& what) override;
+  bool hears(const caf::strong_actor_ptr& from, const caf::strong_actor_ptr& who, caf::message_id id,
+             caf::message& what) override;
+  void line_is_gone() override;
 
 private:
-  template <class State>
-  struct coordinator {
-    template <class... Args>
-    explicit coordinator(address self_, Args&&... args) : self(self_), state(std::forward<Args>(args)...) {}
-
-    address self;
-    State state;
-    std::conditional_t<std::is_same_v<State, transfer::load_state>, load_watch, save_watch> watch;
-    /// While the first messages of a task are sent: which one, and when it is due.
-    transfer::task_id starting = 0;
-    timestamp due = timestamp::min();
-    connection_id via = local;
-    bool ticking = false;
-    std::map<std::uint64_t, promise<transfer_result>> promises;
+  struct open_task {
+    rank_number rank = 0;
+    bool is_load = false;
+    std::vector<key_digest> keys;
+    timestamp due;
   };
-  using loads = coordinator<transfer::load_state>;
-  using saves = coordinator<transfer::save_state>;
 
   struct rank_parts {
     std::unique_ptr<device> memory;
-    std::unique_ptr<copy_engine_state> copier;
-    std::uint64_t segment = 0;
-    std::shared_ptr<io::segment> buffers;
-    std::unique_ptr<loads> load;
-    std::unique_ptr<saves> save;
+    copy_engine_actor copier;
+    transfer_actor load;
+    transfer_actor save;
+    load_watch loads;
   };
 
-  struct parts {
-    std::vector<rank_parts> ranks;
-    std::unique_ptr<transfer::lookup_state> lookup;
-    connection_id lookup_via = local;
-    bool lookup_ticking = false;
-    std::map<transfer::lookup_id, promise<lookup_result>> lookups;
-    lookup_watch watch;
-    /// While the first messages of a lookup are sent: which one, and what it asks for.
-    transfer::lookup_id starting = 0;
-    std::vector<key_digest> starting_path;
+  /// A request of a coordinator that is not answered yet.
+  struct asked {
+    std::uint32_t shard = 0;
+    std::uint64_t epoch = 0;
+    caf::message what;
   };
 
-  address at(role what, rank_number rank = 0) const { return {process_, what, rank}; }
-  void make_parts();
+  /// What one lookup has leased, by shard.
+  struct part {
+    std::vector<key_digest> leased;
+    std::uint32_t kept = ~0U;
+  };
 
-  // -- link ----------------------------------------------------------------------------------------------------------
+  void spawn_rank(rank_number rank);
+  caf::strong_actor_ptr connect();
+  /// Asks the link to say when all are bound.
+  void await_binding();
+  void ask(const caf::strong_actor_ptr& to, caf::message what, asker::then done);
+  void transfer(rank_number rank, bool is_load, const transfer_task& work,
+                std::function<void(result<transfer_result>)> done);
 
-  void connect();
-  void retry();
-  void attached_as(owner_id owner);
-  void open_segment(rank_number rank, std::uint64_t epoch);
-  void bind_rank(rank_number rank, const opened_segment& segment, std::uint64_t epoch);
-  void lost();
-  void detach();
-
-  // -- coordinators --------------------------------------------------------------------------------------------------
-
-  template <class State>
-  void start_task(coordinator<State>& c, const transfer_task& work, const promise<transfer_result>& answer);
-  template <class State>
-  void cancel(coordinator<State>& c, std::uint64_t tag, std::function<void()> done);
-  template <class State>
-  void flush(coordinator<State>& c);
-  template <class State>
-  void unbind(coordinator<State>& c);
-  /// A request of a coordinator whose answer goes back into its state.
-  template <class State, class Reply>
-  void ask(coordinator<State>& c, const address& to, duration timeout, std::string_view what, transfer::call_id call,
-           void (State::*on_reply)(transfer::call_id, result<Reply>, timestamp),
-           std::function<void(const promise<Reply>&)> serve, std::function<void(const result<Reply>&)> seen = {});
-  /// Fails if `wrong` says anything.
-  void judge(std::string_view property, const address& who, const std::string& wrong);
-
-  void perform(loads& c, transfer::load_locate& x);
-  void perform(loads& c, transfer::load_read& x);
-  void perform(loads& c, transfer::load_scatter& x);
-  void perform(loads& c, transfer::load_invalidate& x);
-  void perform(loads& c, transfer::load_release& x);
-  void perform(saves& c, transfer::save_reserve& x);
-  void perform(saves& c, transfer::save_gather& x);
-  void perform(saves& c, transfer::save_write& x);
-  void perform(saves& c, transfer::save_commit& x);
-  void perform(saves& c, transfer::save_abort& x);
-  template <class State>
-  void perform(coordinator<State>& c, transfer::task_finished& x);
-
-  void flush_lookup();
-  void perform(transfer::lookup_match& x);
-  void perform(transfer::lookup_release& x);
-  void perform(transfer::lookup_finished& x);
-
-  // -- copy engine ---------------------------------------------------------------------------------------------------
-
-  result<copy_reply> gather(rank_number rank, const copy_order& order);
-  result<copy_reply> scatter(rank_number rank, const copy_order& order);
+  bool at_copier(rank_number rank, passing& x);
   void check_buffers(rank_number rank, const copy_order& order);
-  duration io_patience() const;
+
+  bool load_says(rank_number rank, const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message_id id,
+                 caf::message& what);
+  bool save_says(rank_number rank, const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message_id id,
+                 caf::message& what);
+  bool lookup_says(const caf::strong_actor_ptr& to, caf::message& what);
+  void forge_answer(const caf::strong_actor_ptr& by, caf::message_id id, duration after, caf::message what);
+  bool is_open(rank_number rank, bool is_load, const key_digest& key) const;
+  void check_lookup(const lookup_task& work, const lookup_result& found);
+  void judge(std::string_view property, const std::string& who, const std::string& wrong);
 
   environment& world_;
-  network& net_;
-  node& node_;
-  process_number process_;
+  server& node_;
+  std::uint32_t number_;
   random_source random_;
   namespace_id space_;
   std::uint64_t slot_bytes_;
-  std::unique_ptr<parts> parts_;
-  std::unique_ptr<reconnect_backoff> backoff_;
-  connection_id connection_ = local;
+
+  std::unique_ptr<process> in_;
+  std::shared_ptr<line> line_;
+  std::vector<caf::strong_actor_ptr> taps_;
+  caf::strong_actor_ptr asker_;
+  link_actor link_;
+  lookup_actor lookup_;
+  std::vector<rank_parts> ranks_;
+  /// By their numbers in their processes.
+  std::map<caf::actor_id, rank_number> loads_;
+  std::map<caf::actor_id, rank_number> saves_;
+  std::map<caf::actor_id, std::uint32_t> shards_;
+  std::map<caf::actor_id, caf::strong_actor_ptr> fronts_;
+
+  std::map<std::uint64_t, open_task> tasks_;
+  std::uint64_t last_task_ = 0;
+  std::map<std::pair<caf::actor_id, std::uint64_t>, asked> asked_;
+  std::map<ticket, std::map<std::uint32_t, part>> lookups_;
   owner_id owner_ = 0;
+  bool bound_ = false;
   std::uint64_t epoch_ = 0;
-  std::uint32_t unbound_ = 0;
-  bool retired_ = false;
+  /// Counts starts.
+  std::uint64_t run_ = 0;
+  std::string refused_;
+  bool leaving_ = false;
 };
 
 } // namespace troupe::simulation

@@ -29,7 +29,6 @@ public:
   /// Blocks that no task has, up to `most` of them. Says with `sound` whether nobody has touched them.
   std::vector<std::uint32_t> take(std::uint32_t most, bool& sound);
   void give_back(const std::vector<std::uint32_t>& blocks);
-  std::size_t free_blocks() const noexcept { return free_.size(); }
   bool free_blocks_are_sound();
 
   void fill(std::uint32_t block, const key_digest& key);

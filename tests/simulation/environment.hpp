@@ -25,9 +25,9 @@ public:
   const parameters p;
   simulation::schedule schedule;
   const defect built_in;
-  /// Counts the turns of actors, in worlds that have them.
+  /// Counts the turns of actors.
   std::uint64_t turn = 0;
-  /// Counts processes, in the same.
+  /// Counts processes.
   std::uint32_t processes = 0;
   /// No new faults and no new work from now on.
   bool winding_down = false;
@@ -47,7 +47,6 @@ public:
 
   /// An invariant is broken; `property` is a short name for its kind. The first one stays.
   void fail(std::string_view property, std::string text);
-  void fail(std::string text) { fail("other", std::move(text)); }
   bool failed() const noexcept { return !failure_.empty(); }
   const std::string& property() const noexcept { return property_; }
   const std::string& failure() const noexcept { return failure_; }

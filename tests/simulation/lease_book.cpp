@@ -1,7 +1,6 @@
 #include "tests/simulation/lease_book.hpp"
 
 #include <algorithm>
-#include <unordered_map>
 
 namespace troupe::simulation {
 
@@ -64,8 +63,8 @@ void lease_book::owner_died(std::uint32_t shard, owner_id owner, timestamp now) 
       l.deadline = std::min(l.deadline, now);
 }
 
-void lease_book::nothing_due(std::uint32_t shard, timestamp now) {
-  std::erase_if(shards_[shard].leases, [now](const auto& x) { return x.second.deadline <= now; });
+void lease_book::forget(std::uint32_t shard, timestamp before) {
+  std::erase_if(shards_[shard].leases, [before](const auto& x) { return x.second.deadline <= before; });
 }
 
 void lease_book::reserved(std::uint32_t shard, const ticket& token, timestamp until) {
@@ -112,12 +111,15 @@ std::pair<std::size_t, std::size_t> lease_book::count(std::uint32_t shard, times
   return out;
 }
 
-std::size_t lease_book::count_of(std::uint32_t shard, const key_digest& key, timestamp before) const {
-  return static_cast<std::size_t>(
-      std::count_if(shards_[shard].leases.begin(), shards_[shard].leases.end(), [&](const auto& x) {
-        const auto& l = x.second;
-        return l.deadline > before && std::find(l.keys.begin(), l.keys.end(), key) != l.keys.end();
-      }));
+std::pair<std::size_t, std::size_t> lease_book::count_of(std::uint32_t shard, const key_digest& key, timestamp now,
+                                                         timestamp before) const {
+  std::pair<std::size_t, std::size_t> out;
+  for (const auto& [name, l] : shards_[shard].leases)
+    if (l.deadline > before && std::find(l.keys.begin(), l.keys.end(), key) != l.keys.end()) {
+      out.first += l.deadline > now ? 1 : 0;
+      ++out.second;
+    }
+  return out;
 }
 
 std::optional<key_digest> lease_book::key_of(std::uint32_t shard, const ticket& name, std::size_t place) const {
@@ -142,39 +144,6 @@ std::optional<lease_book::holding> lease_book::key_at(rank_number rank, slot_ref
         if (x.rank == rank && x.page.where == where)
           return holding{name.owner, x.page.key};
   return std::nullopt;
-}
-
-std::string lease_book::check(std::uint32_t shard, const registry_state& registry, const namespace_id& space,
-                              timestamp now) const {
-  struct bounds {
-    std::uint32_t least = 0;
-    std::uint32_t most = 0;
-  };
-  std::unordered_map<key_digest, bounds> right;
-  for (const auto& [name, l] : shards_[shard].leases)
-    for (const auto& key : l.keys) {
-      auto& x = right[key];
-      x.least += l.deadline > now ? 1 : 0;
-      ++x.most;
-    }
-  std::string wrong;
-  const auto judge = [&](const key_digest& key, std::uint32_t held, const bounds& x) {
-    if (held < x.least || held > x.most)
-      wrong = "key " + to_string(key) + " is held by " + std::to_string(held) + " leases of its shard, and there are " +
-              std::to_string(x.least) + (x.most > x.least ? " to " + std::to_string(x.most) : "");
-  };
-  registry.for_each_key(space, [&](const key_info& key) {
-    const auto found = right.find(key.key);
-    if (found == right.end()) {
-      judge(key.key, key.leases, {});
-      return;
-    }
-    judge(key.key, key.leases, found->second);
-    right.erase(found);
-  });
-  for (const auto& [key, x] : right)
-    judge(key, 0, x);
-  return wrong;
 }
 
 } // namespace troupe::simulation

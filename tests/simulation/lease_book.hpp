@@ -1,8 +1,8 @@
 #pragma once
 
-#include "actors/node/registry/registry_state.hpp"
 #include "base/clock.hpp"
 #include "base/identifiers.hpp"
+#include "messages/registry_messages.hpp"
 
 #include <cstdint>
 #include <map>
@@ -16,7 +16,7 @@ namespace troupe::simulation {
 
 /// The leases and reservations of the registry shards, written down by what was asked and answered and by nothing that
 /// a shard says of itself. A lease holds from its answer to its deadline, its release or its owner's death; a shard may
-/// be late in noticing the end, but not later than a tick after which it says that nothing is due.
+/// be late in noticing the end.
 class lease_book {
 public:
   explicit lease_book(std::uint32_t shards) : shards_(shards) {}
@@ -32,8 +32,8 @@ public:
   void may_end(std::uint32_t shard, owner_id owner) { ++shards_[shard].dying[owner]; }
   void released(std::uint32_t shard, const ticket& lease, std::uint32_t keep, timestamp now);
   void owner_died(std::uint32_t shard, owner_id owner, timestamp now);
-  /// The shard has said that nothing is due any more.
-  void nothing_due(std::uint32_t shard, timestamp now);
+  /// The shard has had time to notice what was over before.
+  void forget(std::uint32_t shard, timestamp before);
 
   /// A writer has until then, at most.
   void reserved(std::uint32_t shard, const ticket& token, timestamp until);
@@ -49,8 +49,9 @@ public:
   /// How many leases hold, and how many of those have not been over since `before`.
   std::pair<std::size_t, std::size_t> count(std::uint32_t shard, timestamp now, timestamp before) const;
 
-  /// By how many leases a key is held that have not been over since `before`.
-  std::size_t count_of(std::uint32_t shard, const key_digest& key, timestamp before) const;
+  /// The same, of those that hold this key.
+  std::pair<std::size_t, std::size_t> count_of(std::uint32_t shard, const key_digest& key, timestamp now,
+                                               timestamp before) const;
   /// The key of a lease in this place, if it has so many.
   std::optional<key_digest> key_of(std::uint32_t shard, const ticket& name, std::size_t place) const;
 
@@ -61,10 +62,6 @@ public:
   };
   std::optional<holding> any_key(std::uint32_t shard, std::uint64_t random) const;
   std::optional<holding> key_at(rank_number rank, slot_ref where) const;
-
-  /// The first key that a shard holds for more or fewer leases than there are, in words, or an empty text.
-  std::string check(std::uint32_t shard, const registry_state& registry, const namespace_id& space,
-                    timestamp now) const;
 
 private:
   struct told_page {

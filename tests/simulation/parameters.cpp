@@ -69,7 +69,6 @@ void choose_times(parameters& p, random_source& random) {
   p.disk_time = random.skewed_time(microseconds(200), milliseconds(100));
   p.think_time = random.skewed_time(milliseconds(1), milliseconds(100));
   p.request_timeout = random.skewed_time(milliseconds(50), seconds(2));
-  p.take_time = random.skewed_time(milliseconds(20), seconds(2));
   p.io_deadline = random.skewed_time(milliseconds(50), seconds(4));
   p.hang_time = random.skewed_time(milliseconds(100), seconds(8));
   p.task_deadline_max = random.skewed_time(milliseconds(50), seconds(5));
@@ -78,10 +77,6 @@ void choose_times(parameters& p, random_source& random) {
   p.reservation_max = random.skewed_time(milliseconds(50), seconds(6));
   p.notice_min = microseconds(100);
   p.notice_max = random.skewed_time(milliseconds(1), seconds(2));
-  p.coordinator_tick = random.time(milliseconds(10), milliseconds(100));
-  p.allocator_tick = random.time(milliseconds(10), milliseconds(100));
-  p.registry_tick = random.time(milliseconds(20), milliseconds(200));
-  p.worker_tick = random.time(milliseconds(100), seconds(1));
   p.nemesis_interval = random.skewed_time(milliseconds(20), seconds(1));
 }
 
@@ -98,7 +93,7 @@ void choose_faults(parameters& p, random_source& random) {
   p.disk.flipped_read = rate(4, 30'000);
   p.disk.hang = rate(3, 50'000);
   auto& n = p.nemesis;
-  for (auto* fault : {&n.cut, &n.slow, &n.pause_client, &n.pause_node, &n.kill_client, &n.leave})
+  for (auto* fault : {&n.cut, &n.pause_client, &n.pause_node, &n.kill_client, &n.leave})
     *fault = random.one_in(3);
   for (auto* fault : {&n.kill_node, &n.drain_node, &n.flip, &n.truncate})
     *fault = random.one_in(5);
@@ -120,9 +115,9 @@ std::string parameters::describe() const {
       << " slots (low " << low_watermark << ", high " << high_watermark << "), " << buffers << " buffers, " << blocks
       << " blocks, batches of " << batch_pages << ", tree of depth " << depth << " and " << branches
       << " branches; delays " << ms(local_delay) << "/" << ms(network_delay) << "/" << ms(disk_time) << " ms, requests "
-      << ms(request_timeout) << " ms, take " << ms(take_time) << " ms, tasks " << ms(task_deadline_min) << "-"
-      << ms(task_deadline_max) << " ms, leases " << ms(lease_max) << " ms, reservations " << ms(reservation_max)
-      << " ms" << (cancels ? ", tasks are cancelled" : "") << "; faults:";
+      << ms(request_timeout) << " ms, tasks " << ms(task_deadline_min) << "-" << ms(task_deadline_max) << " ms, leases "
+      << ms(lease_max) << " ms, reservations " << ms(reservation_max) << " ms"
+      << (cancels ? ", tasks are cancelled" : "") << "; faults:";
   const auto rate = [&](const char* name, ppm x) {
     if (x > 0)
       out << ' ' << name;
@@ -134,7 +129,6 @@ std::string parameters::describe() const {
   rate("flipped-read", disk.flipped_read);
   rate("hang", disk.hang);
   rate("cut", nemesis.cut);
-  rate("slow", nemesis.slow);
   rate("pause-client", nemesis.pause_client);
   rate("pause-node", nemesis.pause_node);
   rate("kill-client", nemesis.kill_client);

@@ -22,7 +22,6 @@ struct disk_faults {
 /// What happens to processes, links and slabs now and then.
 struct nemesis_faults {
   bool cut = false;
-  bool slow = false;
   bool pause_client = false;
   bool pause_node = false;
   bool kill_client = false;
@@ -76,7 +75,6 @@ struct parameters {
   duration hang_time{};
   duration think_time{};
   duration request_timeout{};
-  duration take_time{};
   duration io_deadline{};
   duration task_deadline_min{};
   duration task_deadline_max{};
@@ -84,10 +82,6 @@ struct parameters {
   duration reservation_max{};
   duration notice_min{};
   duration notice_max{};
-  duration coordinator_tick{};
-  duration allocator_tick{};
-  duration registry_tick{};
-  duration worker_tick{};
   duration nemesis_interval{};
 
   disk_faults disk;

@@ -1,7 +1,9 @@
 #pragma once
 
 #include "tests/sim_main/sim_main.hpp"
-#include "tests/simulation/nemesis.hpp"
+#include "tests/simulation/client.hpp"
+#include "tests/simulation/server.hpp"
+#include "tests/simulation/turns.hpp"
 #include "tests/simulation/workload.hpp"
 
 #include <cstdint>
@@ -12,54 +14,43 @@
 
 namespace troupe::simulation {
 
-using sim_main::outcome;
-
-struct run_options {
-  std::uint64_t seed = 0;
-  std::uint64_t steps = 1000;
-  defect built_in = defect::none;
-  bool verbose = false;
-};
-
-/// One simulated world: a node, its clients, what they want and what befalls them. It lives through a number of steps,
-/// then all faults end and everything has to come to rest, be given back, and be usable again.
+/// A node, its clients, what they want and what befalls them, all made of the actors that ship. The seed decides who of
+/// the actors that have something to do takes the next message, when time passes, and what goes wrong. It lives through
+/// a number of steps, then all faults end and everything has to come to rest, be given back, and be usable again.
 class world {
 public:
-  explicit world(const run_options& options);
+  world(std::uint64_t seed, std::uint64_t steps, defect built_in, bool verbose);
 
-  outcome run();
+  sim_main::outcome run();
 
 private:
-  /// Runs the next event and checks.
-  void step();
-  void check_often();
-  void check_rarely();
-  bool run_for(duration time);
-  /// Until nothing is wrong, or the time is over; what it said last.
-  std::string run_until(const std::function<std::string()>& wrong, duration limit);
-  void run_steps();
-  /// Everybody has got an answer.
-  void await_answers();
-  /// Nothing is held any more, though all clients are still there.
-  void await_rest();
-  /// The clients go; what was theirs goes with them.
-  void dismiss_clients();
-  /// A new client can use every slot.
-  void use_every_slot();
-  std::string still_waiting() const;
-  std::string still_held() const;
-  duration longest_hold() const;
-  void add_client();
+  std::vector<process*> processes();
 
-  run_options options_;
+  void add_client();
+  void plan_fault();
+  void strike();
+  client& any_client() { return *clients_[random_.below(env_.p.clients)]; }
+  void restart_client(client& which);
+  void restart_node();
+  void kill_node();
+
+  void restart_those_that_gave_up();
+  void await_answers();
+  void await_rest();
+  void dismiss_clients();
+  void use_every_slot();
+  std::string held();
+
+  std::uint64_t seed_;
+  std::uint64_t steps_;
   environment env_;
-  network net_;
-  node node_;
+  random_source random_;
+  server node_;
   std::vector<std::unique_ptr<client>> clients_;
   std::vector<std::unique_ptr<workload>> workloads_;
-  std::vector<client*> victims_;
-  std::unique_ptr<nemesis> nemesis_;
-  std::uint64_t events_ = 0;
+  std::vector<std::function<void()>> faults_;
+  turns turns_;
+  std::uint64_t restarts_ = 0;
 };
 
 } // namespace troupe::simulation

@@ -31,7 +31,7 @@ constexpr std::array caf_folders{"messages/",
                                  "workload/runner/",
                                  "cli/",
                                  "tests/actors/",
-                                 "tests/actor_simulation/",
+                                 "tests/simulation/",
                                  "tests/integration/",
                                  "bench/"};
 

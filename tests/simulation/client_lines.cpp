@@ -1,0 +1,186 @@
+#include "tests/simulation/client.hpp"
+
+#include <algorithm>
+#include <utility>
+
+/// What a client says to its node, and hears.
+
+namespace troupe::simulation {
+
+void client::judge(std::string_view property, const std::string& who, const std::string& wrong) {
+  if (!wrong.empty())
+    world_.fail(property, "client " + std::to_string(number_) + ", " + who + ": " + wrong);
+}
+
+std::string client::transfers() const {
+  for (const auto& [request, x] : asked_)
+    if (x.what.match_elements<read_atom, io_batch>() || x.what.match_elements<write_atom, io_batch>())
+      return "client " + std::to_string(number_) + ": a transfer is not answered, and keeps its page buffers";
+  return {};
+}
+
+bool client::is_open(rank_number rank, bool is_load, const key_digest& key) const {
+  return std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& x) {
+    const auto& t = x.second;
+    return t.rank == rank && t.is_load == is_load && std::find(t.keys.begin(), t.keys.end(), key) != t.keys.end();
+  });
+}
+
+void client::forge_answer(const caf::strong_actor_ptr& by, caf::message_id id, duration time, caf::message what) {
+  after(time, [by = caf::actor_cast<caf::weak_actor_ptr>(by), id, what = std::move(what)] {
+    if (const auto to = by.lock())
+      to->get()->enqueue(nullptr, id.response_id(), what, nullptr);
+  });
+}
+
+// -- said -------------------------------------------------------------------------------------------------------------
+
+bool client::says(const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message_id id,
+                  caf::message& what) {
+  if (!by)
+    return true;
+  bool goes_on = true;
+  if (const auto load = loads_.find(by->id()); load != loads_.end())
+    goes_on = load_says(load->second, by, to, id, what);
+  else if (const auto save = saves_.find(by->id()); save != saves_.end())
+    goes_on = save_says(save->second, by, to, id, what);
+  else if (by->id() == lookup_.id())
+    goes_on = lookup_says(to, what);
+  if (!goes_on || !id.is_request())
+    return goes_on;
+  const auto shard = shards_.find(to->id());
+  asked_[{by->id(), id.response_id().integer_value()}] = {shard == shards_.end() ? 0 : shard->second, epoch_, what};
+  return true;
+}
+
+bool client::load_says(rank_number rank, const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to,
+                       caf::message_id id, caf::message& what) {
+  auto& watch = ranks_[rank].loads;
+  if (what.match_elements<locate_request>()) {
+    if (world_.has(defect::short_lease))
+      what.get_mutable_as<locate_request>(0).lease_for /= 2;
+    const auto& x = what.get_as<locate_request>(0);
+    // Which of the tasks it is for is not said; one of those with all of these keys.
+    std::optional<timestamp> due;
+    for (const auto& [number, t] : tasks_)
+      if (t.is_load && t.rank == rank && std::all_of(x.keys.begin(), x.keys.end(), [&](const auto& key) {
+            return std::find(t.keys.begin(), t.keys.end(), key) != t.keys.end();
+          }))
+        due = std::min(due.value_or(t.due), t.due);
+    if (due && x.lease_for < std::min<duration>(world_.p.lease_max, *due - world_.now()))
+      judge("leases", "load", "leases pages for less time than it may read them");
+  } else if (what.match_elements<read_atom, io_batch>()) {
+    const auto& batch = what.get_as<io_batch>(1);
+    if (world_.has(defect::early_release))
+      if (const auto holder = watch.holder_of(batch))
+        for (const auto& [front, shard] : shards_)
+          if (shard == holder->first) {
+            watch.reads(batch);
+            judge("leases", "load", watch.releases(shard, holder->second));
+            line_->carry(line::client, by, fronts_.at(front), caf::make_message_id(),
+                         caf::make_message(release_request{space_, holder->second, 0}));
+            return true;
+          }
+    watch.reads(batch);
+    if (world_.has(defect::early_buffer))
+      forge_answer(by, id, world_.p.disk_time / 2, caf::make_message(to_caf(error{errc::timeout, "forged"})));
+  } else if (what.match_elements<release_request>()) {
+    if (const auto shard = shards_.find(to->id()); shard != shards_.end())
+      judge("leases", "load", watch.releases(shard->second, what.get_as<release_request>(0).lease));
+  }
+  return true;
+}
+
+bool client::save_says(rank_number rank, const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to,
+                       caf::message_id id, caf::message& what) {
+  static_cast<void>(to);
+  if (what.match_elements<write_atom, io_batch>()) {
+    io_reply fine;
+    fine.results.items.resize(what.get_as<io_batch>(1).items.size());
+    if (world_.has(defect::early_commit))
+      forge_answer(by, id, duration::zero(), caf::make_message(fine));
+    if (world_.has(defect::early_buffer))
+      forge_answer(by, id, world_.p.disk_time / 2, caf::make_message(to_caf(error{errc::timeout, "forged"})));
+    return true;
+  }
+  const auto none_open = [&](const finish_request& x) {
+    return std::none_of(x.pages.begin(), x.pages.end(),
+                        [&](const page_ref& page) { return is_open(rank, false, page.key); });
+  };
+  if (world_.has(defect::late_commit) && what.match_elements<abort_atom, finish_request>() &&
+      none_open(what.get_as<finish_request>(1)))
+    what = caf::make_message(commit_atom_v, what.get_as<finish_request>(1));
+  if (what.match_elements<commit_atom, finish_request>() && none_open(what.get_as<finish_request>(1)))
+    judge("verdicts", "save", "commits pages after it has said what became of them");
+  return true;
+}
+
+bool client::lookup_says(const caf::strong_actor_ptr& to, caf::message& what) {
+  if (!what.match_elements<release_request>())
+    return true;
+  const auto& x = what.get_as<release_request>(0);
+  if (world_.has(defect::forget_trim) && x.keep > 0)
+    return false;
+  const auto shard = shards_.find(to->id());
+  if (const auto found = lookups_.find(x.lease); found != lookups_.end() && shard != shards_.end())
+    found->second[shard->second].kept = x.keep;
+  return true;
+}
+
+// -- heard ------------------------------------------------------------------------------------------------------------
+
+bool client::hears(const caf::strong_actor_ptr& from, const caf::strong_actor_ptr& who, caf::message_id id,
+                   caf::message& what) {
+  static_cast<void>(from);
+  if (what.match_elements<attach_reply>()) {
+    const auto& shards = what.get_as<attach_reply>(0).shards;
+    shards_.clear();
+    fronts_.clear();
+    for (std::uint32_t i = 0; i < shards.size(); ++i) {
+      shards_[shards[i].id()] = i;
+      fronts_[shards[i].id()] = caf::actor_cast<caf::strong_actor_ptr>(shards[i]);
+    }
+    return true;
+  }
+  if (world_.has(defect::lose_reply) && !world_.winding_down && what.match_elements<io_reply>() && random_.one_in(16))
+    return false;
+  auto node = asked_.extract({who->id(), id.integer_value()});
+  if (node.empty())
+    return true;
+  const auto& request = node.mapped();
+  if (const auto load = loads_.find(who->id()); load != loads_.end()) {
+    auto& watch = ranks_[load->second].loads;
+    if (request.what.match_elements<locate_request>() && what.match_elements<locate_reply>())
+      watch.located(request.shard, request.what.get_as<locate_request>(0), what.get_as<locate_reply>(0));
+    if (request.what.match_elements<read_atom, io_batch>())
+      watch.has_read(request.what.get_as<io_batch>(1));
+  } else if (request.what.match_elements<match_request>() && what.match_elements<match_reply>()) {
+    const auto& x = request.what.get_as<match_request>(0);
+    const auto found = std::min<std::size_t>(what.get_as<match_reply>(0).matched, x.keys.size());
+    lookups_[x.lease][request.shard].leased.assign(x.keys.begin(), x.keys.begin() + static_cast<std::ptrdiff_t>(found));
+  }
+  return true;
+}
+
+void client::check_lookup(const lookup_task& work, const lookup_result& found) {
+  const auto node = lookups_.extract(found.lease);
+  if (found.matched == 0 || node.empty())
+    return;
+  // Where an answer was lost and the question came again, a shard may hold what only the first answer had.
+  for (const auto& [request, x] : asked_)
+    if (x.what.match_elements<match_request>() && x.what.get_as<match_request>(0).lease == found.lease)
+      return;
+  const auto end = work.keys.begin() + static_cast<std::ptrdiff_t>(found.matched);
+  for (const auto& [shard, x] : node.mapped()) {
+    const auto right = static_cast<std::uint32_t>(std::count_if(x.leased.begin(), x.leased.end(), [&](const auto& key) {
+      return std::find(work.keys.begin(), end, key) != end;
+    }));
+    const auto kept = std::min(x.kept, static_cast<std::uint32_t>(x.leased.size()));
+    if (kept != right)
+      judge("leases", "lookup",
+            "found " + std::to_string(found.matched) + " keys and keeps " + std::to_string(kept) + " of shard " +
+                std::to_string(shard) + " leased instead of " + std::to_string(right));
+  }
+}
+
+} // namespace troupe::simulation

@@ -1,0 +1,70 @@
+#include "tests/simulation/disk_store.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace troupe::simulation {
+
+disk_store::disk_store(environment& world, disk& medium, const page_ledger& pages, rank_number rank,
+                       std::uint64_t slot_bytes, sink done)
+    : world_(world), medium_(medium), pages_(pages),
+      rank_(rank), traits_{world.p.slots, slot_bytes, 4096, true, 0, "nowhere"}, sink_(std::move(done)) {}
+
+result<std::uint32_t> disk_store::add_buffer(std::span<std::byte> bytes) {
+  buffers_.emplace(++last_, bytes);
+  return last_;
+}
+
+void disk_store::remove_buffer(std::uint32_t buffer) {
+  const auto node = buffers_.extract(buffer);
+  if (node.empty())
+    world_.fail("memory", "the store is told to forget memory that it does not know");
+  else if (medium_.uses(node.mapped()))
+    world_.fail("memory", "rank " + std::to_string(rank_) + ": memory is given up while bytes move in it");
+}
+
+void disk_store::submit(std::span<const io::page_request> requests) {
+  for (const auto& x : requests) {
+    if (auto wrong = pages_.may_transfer(x.op, rank_, x.where); !wrong.empty())
+      world_.fail("transfers", std::move(wrong));
+    if (x.op == io::operation::write && told_damage_)
+      world_.fail("damage", "rank " + std::to_string(rank_) + ": the io worker writes to a slab that is damaged");
+    const auto memory = buffers_.find(x.buffer);
+    if (memory == buffers_.end() || x.data < memory->second.data() ||
+        x.data + x.length > memory->second.data() + memory->second.size()) {
+      world_.fail("memory", "rank " + std::to_string(rank_) + ": a transfer names memory outside of its buffer");
+      continue;
+    }
+    under_way_.emplace(x.tag, x.data);
+    medium_.submit(x, [this](const io::completion& done) {
+      if (under_way_.erase(done.tag) > 0)
+        sink_({&done, 1});
+    });
+  }
+}
+
+result<void> disk_store::health() const {
+  told_damage_ = told_damage_ || medium_.damaged();
+  if (!told_damage_ || world_.has(defect::forget_damage))
+    return {};
+  world_.count("slab found damaged");
+  return fail(errc::slab_damaged, "the simulated disk was cut off");
+}
+
+void disk_store::say_over(std::span<const std::byte> memory) {
+  std::vector<io::completion> over;
+  for (const auto& [tag, data] : under_way_)
+    if (data >= memory.data() && data < memory.data() + memory.size())
+      over.push_back({tag, errc::cancelled, 0});
+  for (const auto& x : over)
+    under_way_.erase(x.tag);
+  if (!over.empty())
+    sink_(over);
+}
+
+void disk_store::stop() {
+  if (!std::exchange(stopped_, true))
+    medium_.crash();
+}
+
+} // namespace troupe::simulation

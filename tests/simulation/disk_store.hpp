@@ -1,0 +1,52 @@
+#pragma once
+
+#include "io/page_store.hpp"
+#include "tests/simulation/disk.hpp"
+#include "tests/simulation/page_ledger.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+
+namespace troupe::simulation {
+
+/// Where the pages of one run of the node lie: a simulated disk. Completions come when the world's time has come to
+/// them, one by one.
+class disk_store final : public io::page_store {
+public:
+  using sink = std::function<void(std::span<const io::completion>)>;
+
+  disk_store(environment& world, disk& medium, const page_ledger& pages, rank_number rank, std::uint64_t slot_bytes,
+             sink done);
+  ~disk_store() override { disk_store::stop(); }
+
+  const io::page_store_traits& traits() const noexcept override { return traits_; }
+  result<std::uint32_t> add_buffer(std::span<std::byte> bytes) override;
+  void remove_buffer(std::uint32_t buffer) override;
+  void submit(std::span<const io::page_request> requests) override;
+  void stop() override;
+  result<void> health() const override;
+  std::string describe() const override { return "a simulated disk"; }
+
+  /// A mistake: the transfers in this memory are said to be over, and go on.
+  void say_over(std::span<const std::byte> memory);
+
+private:
+  environment& world_;
+  disk& medium_;
+  const page_ledger& pages_;
+  rank_number rank_;
+  io::page_store_traits traits_;
+  sink sink_;
+  std::map<std::uint32_t, std::span<std::byte>> buffers_;
+  /// Memory of the transfers under way, by tag.
+  std::map<std::uint64_t, const std::byte*> under_way_;
+  std::uint32_t last_ = 0;
+  bool stopped_ = false;
+  /// Whoever asked has heard of it.
+  mutable bool told_damage_ = false;
+};
+
+} // namespace troupe::simulation

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "base/identifiers.hpp"
+#include "messages/io_messages.hpp"
+#include "messages/registry_messages.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// What the load coordinators of a client say to a node, held against what they have heard: whoever reads holds a
+/// lease. Each function that returns a text says what is wrong, or nothing.
+class load_watch {
+public:
+  /// The line to the node is gone: its leases are over.
+  void clear();
+
+  void located(std::uint32_t shard, const locate_request& x, const locate_reply& reply);
+  void reads(const io_batch& batch);
+  void has_read(const io_batch& batch);
+  std::string releases(std::uint32_t shard, const ticket& lease);
+  /// A lease under which a slot of the batch was told, and its shard.
+  std::optional<std::pair<std::uint32_t, ticket>> holder_of(const io_batch& batch) const;
+
+private:
+  /// Per lease and shard: how often each slot was told under it.
+  std::map<std::pair<ticket, std::uint32_t>, std::map<slot_ref, int>> told_;
+  std::map<slot_ref, int> reading_;
+};
+
+} // namespace troupe::simulation

@@ -1,0 +1,165 @@
+#pragma once
+
+#include "actors/node/registry/registry_options.hpp"
+#include "actors/node/supervisor/node.hpp"
+#include "tests/simulation/disk_store.hpp"
+#include "tests/simulation/lease_book.hpp"
+#include "tests/simulation/memory_host.hpp"
+#include "tests/simulation/page_ledger.hpp"
+#include "tests/simulation/process.hpp"
+#include "tests/simulation/tap.hpp"
+#include "tests/simulation/wires.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// The node's process: the actors that `troupe serve` runs, over simulated disks. Everything that shards, allocators
+/// and io workers say to each other passes a tap, where it is held against the ledger of pages and the book of leases;
+/// and where mistakes are built in, by losing, changing or forging messages.
+class server {
+public:
+  explicit server(environment& world);
+  ~server();
+
+  void start();
+  /// kill -9.
+  void kill();
+  /// Refuses new work, waits for what is under way, and goes.
+  void drain(duration limit);
+  bool running() const noexcept { return in_ != nullptr; }
+  process* in() noexcept { return in_.get(); }
+  /// Counts starts.
+  std::uint64_t run() const noexcept { return run_; }
+
+  const reception_actor& reception() const noexcept { return reception_; }
+  /// Breaks when the process ends.
+  void add_line(std::shared_ptr<line> x);
+  disk& disk_of(rank_number rank) noexcept { return *disks_[rank]; }
+  const std::vector<std::unique_ptr<disk>>& disks() const noexcept { return disks_; }
+
+  /// The memory of a segment; empty if there is none.
+  std::span<std::byte> memory_of(rank_number rank, std::uint64_t segment) const;
+  memory_host& memory() noexcept { return memory_; }
+
+  /// Unpublishes the pages of some key, preferably one that is leased and read. Whose lease that is, or 0.
+  owner_id erase_something();
+
+  /// Asks shards and workers what they have. Their answers are held against what there may be; what is left over at a
+  /// time when nothing should be is in `left`.
+  void ask_what_is_held();
+  bool has_said_what_is_held() const;
+  /// After the answers: why the node is not at rest, or nothing.
+  std::string check_at_rest() const;
+
+private:
+  enum class word : std::uint8_t { publish, abort, release };
+
+  struct lent_memory {
+    owner_id owner = 0;
+    std::span<std::byte> bytes;
+  };
+
+  struct rank_parts {
+    allocator_actor allocator;
+    io_worker_actor worker;
+    disk_store* store = nullptr;
+    std::map<std::uint64_t, lent_memory> segments;
+    /// Fences that are under way, for a mistake.
+    std::vector<passing> fences;
+    std::optional<io_stats> stats;
+  };
+
+  registry_options options_of_shard(std::uint32_t i) const;
+  void spawn_rank(rank_number rank, const metrics_actor& meters);
+  void bind(const metrics_actor& meters);
+
+  template <class Handle>
+  Handle tapped(const Handle& behind, tap_rules rules);
+
+  /// Into the trace.
+  void tell(std::string_view what, std::uint32_t whom, const caf::message& x);
+  bool to_shard(std::uint32_t i, passing& x);
+  bool from_shard(std::uint32_t i, const passing& asked, caf::message& answer);
+  /// A shard tells another one of children.
+  void linked(std::uint32_t from);
+  /// Asks a shard for how many leases it holds a key, and holds that against the book.
+  void ask_who_holds(std::uint32_t i, const key_digest& key);
+  void send_held_links(std::uint32_t from);
+  void matched(std::uint32_t i, const match_request& x, const match_reply& reply);
+  void located(std::uint32_t i, const locate_request& x, const locate_reply& reply);
+  void reserved(std::uint32_t i, const reserve_request& x, const reserve_reply& reply);
+  void committed(std::uint32_t i, const finish_request& x, const finish_reply& reply);
+  void unpublished(std::uint32_t i, rank_number rank, const key_digest& key, slot_ref where);
+  /// Keys that a message to a shard lets go, whoever holds them; until it is answered.
+  void may_go(const caf::message& x, int change);
+  /// The shard has answered that it has evicted.
+  void evicted(std::uint32_t i);
+
+  bool to_allocator(rank_number rank, passing& x);
+  bool from_allocator(rank_number rank, const passing& asked, caf::message& answer);
+  /// A shard says it to the allocator; held against the books.
+  void hear(rank_number rank, word what, const std::vector<slot_ref>& slots);
+
+  bool to_worker(rank_number rank, passing& x);
+  bool from_worker(rank_number rank, const passing& asked, caf::message& answer);
+  void completed(rank_number rank);
+  void fence_is_over(rank_number rank, const std::vector<slot_ref>& slots);
+
+  /// The shard that takes its turn.
+  std::optional<std::uint32_t> shard_of_sender(const caf::strong_actor_ptr& sender) const;
+  void judge(std::string_view property, std::string wrong);
+
+  environment& world_;
+  random_source random_;
+  namespace_id space_;
+  std::uint64_t slot_bytes_;
+  std::vector<std::unique_ptr<disk>> disks_;
+  memory_host memory_;
+  page_ledger pages_;
+  lease_book book_;
+  std::uint64_t run_ = 0;
+  bool draining_ = false;
+
+  std::unique_ptr<process> in_;
+  std::vector<caf::strong_actor_ptr> taps_;
+  std::vector<std::shared_ptr<line>> lines_;
+  caf::strong_actor_ptr asker_;
+  std::vector<registry_actor> shards_;
+  std::vector<caf::actor_id> shard_ids_;
+  std::vector<rank_parts> ranks_;
+  node_actor node_;
+  reception_actor reception_;
+  std::vector<std::optional<registry_stats>> shard_stats_;
+  std::map<key_digest, int> may_go_;
+  /// What was evicted in this turn.
+  std::vector<key_digest> evicted_;
+  /// Whose child a key is, as far as is known: by who wrote its first page, under a reservation that said so. And per
+  /// shard, how many children elsewhere it was told of.
+  std::map<key_digest, key_digest> parents_;
+  std::map<std::pair<ticket, key_digest>, key_digest> said_parents_;
+  std::map<key_digest, key_digest> first_parents_;
+  std::set<key_digest> disputed_;
+  std::vector<std::map<key_digest, std::int64_t>> children_elsewhere_;
+  /// Per shard: in which turn it told an allocator last of slots that come back, and child links that are held back to
+  /// go after those, for a mistake.
+  std::vector<std::uint64_t> gave_back_in_;
+  struct held_link {
+    std::uint32_t from = 0;
+    std::uint32_t to = 0;
+    passing what;
+  };
+  std::vector<held_link> held_links_;
+  /// A word that is to be overtaken by the next one, for a mistake.
+  std::optional<std::pair<rank_number, passing>> late_word_;
+};
+
+} // namespace troupe::simulation

@@ -1,0 +1,373 @@
+#include "io/page.hpp"
+#include "tests/simulation/server.hpp"
+
+#include <algorithm>
+#include <utility>
+
+/// What passes the taps of a node.
+
+namespace troupe::simulation {
+
+namespace {
+
+std::string text_of(rank_number rank, slot_ref where) {
+  return "rank " + std::to_string(rank) + " slot " + std::to_string(where.slot) + " generation " +
+         std::to_string(where.generation);
+}
+
+bool ok(std::uint8_t code) {
+  return code == static_cast<std::uint8_t>(errc::ok);
+}
+
+} // namespace
+
+// -- shards -----------------------------------------------------------------------------------------------------------
+
+void server::tell(std::string_view what, std::uint32_t whom, const caf::message& x) {
+  if (world_.verbose())
+    world_.trace(what, {whom}, std::to_string(whom) + ": " + caf::deep_to_string(x));
+  else
+    world_.trace(what, {whom});
+}
+
+bool server::to_shard(std::uint32_t i, passing& x) {
+  tell("to shard", i, x.content);
+  may_go(x.content, 1);
+  if (x.content.match_elements<owner_died_atom, owner_id>()) {
+    book_.may_end(i, x.content.get_as<owner_id>(1));
+    if (world_.has(defect::outlive_owner) || world_.has(defect::forget_death)) {
+      book_.owner_died(i, x.content.get_as<owner_id>(1), world_.now());
+      tap::answer(x, caf::message{});
+      return false;
+    }
+  } else if (x.content.match_elements<children_request>()) {
+    const auto from = shard_of_sender(x.sender);
+    if (from && world_.has(defect::late_links)) {
+      held_links_.push_back({*from, i, std::move(x)});
+      world_.schedule.after(duration::zero(), [this, from = *from] { send_held_links(from); });
+      return false;
+    }
+    if (from)
+      linked(*from);
+  } else if (x.content.match_elements<reserve_request>() && world_.has(defect::long_reservations)) {
+    x.content.get_mutable_as<reserve_request>(0).expires_in *= 10;
+  } else if (x.content.match_elements<release_request>()) {
+    if (x.id.is_request())
+      book_.may_end(i, x.content.get_as<release_request>(0).lease);
+    if (const auto keep = x.content.get_as<release_request>(0).keep; keep > 0 && world_.has(defect::keep_one_more))
+      x.content.get_mutable_as<release_request>(0).keep = keep + 1;
+  }
+  return true;
+}
+
+void server::may_go(const caf::message& x, int change) {
+  const auto note = [&](const key_digest& key) {
+    if ((may_go_[key] += change) == 0)
+      may_go_.erase(key);
+  };
+  if (x.match_elements<erase_request>())
+    for (const auto& key : x.get_as<erase_request>(0).keys)
+      note(key);
+  else if (x.match_elements<invalidate_request>())
+    for (const auto& page : x.get_as<invalidate_request>(0).pages)
+      note(page.key);
+}
+
+void server::evicted(std::uint32_t i) {
+  for (const auto& key : std::exchange(evicted_, {})) {
+    const auto wrong = [&](const std::string& why) {
+      world_.fail("eviction", "key " + to_string(key) + " is evicted, and " + why);
+    };
+    if (const auto holder = book_.holder_of(i, key, world_.now()); !holder.empty())
+      wrong(holder);
+    if (const auto writer = pages_.writer_of(key); !writer.empty())
+      wrong(writer);
+    if (const auto x = children_elsewhere_[i].find(key); x != children_elsewhere_[i].end() && x->second > 0)
+      wrong("its shard knows of " + std::to_string(x->second) + " children in others");
+    for (const auto& [child, parent] : parents_)
+      if (parent == key && !disputed_.contains(child) && troupe::shard_of(child, world_.p.shards) == i &&
+          pages_.is_committed(child))
+        wrong("its child " + to_string(child) + " is there");
+  }
+}
+
+void server::linked(std::uint32_t from) {
+  if (gave_back_in_[from] == world_.turn)
+    world_.fail("order", "shard " + std::to_string(from) +
+                             " tells another one of children that are gone after it has given their slots back");
+}
+
+void server::send_held_links(std::uint32_t from) {
+  for (auto& x : std::exchange(held_links_, {}))
+    if (x.from == from) {
+      linked(from);
+      tap_of(shards_[x.to]).pass(std::move(x.what));
+    } else
+      held_links_.push_back(std::move(x));
+}
+
+bool server::from_shard(std::uint32_t i, const passing& asked, caf::message& answer) {
+  tell("from shard", i, answer);
+  const auto& x = asked.content;
+  may_go(x, -1);
+  if (x.match_elements<evict_request>())
+    evicted(i);
+  else if (x.match_elements<children_request>())
+    for (const auto& change : x.get_as<children_request>(0).changes)
+      children_elsewhere_[i][change.parent] += change.delta;
+  else if (x.match_elements<owner_died_atom, owner_id>())
+    book_.owner_died(i, x.get_as<owner_id>(1), world_.now());
+  else if (x.match_elements<match_request>() && answer.match_elements<match_reply>())
+    matched(i, x.get_as<match_request>(0), answer.get_as<match_reply>(0));
+  else if (x.match_elements<locate_request>() && answer.match_elements<locate_reply>())
+    located(i, x.get_as<locate_request>(0), answer.get_as<locate_reply>(0));
+  else if (x.match_elements<release_request>() && !answer.match_elements<caf::error>()) {
+    const auto& released = x.get_as<release_request>(0);
+    const auto keep = released.keep - (released.keep > 0 && world_.has(defect::keep_one_more) ? 1 : 0);
+    // The first key that the lease holds no longer.
+    if (const auto dropped = book_.key_of(i, released.lease, keep); keep > 0 && dropped)
+      ask_who_holds(i, *dropped);
+    book_.released(i, released.lease, keep, world_.now());
+  } else if (x.match_elements<reserve_request>() && answer.match_elements<reserve_reply>())
+    reserved(i, x.get_as<reserve_request>(0), answer.get_as<reserve_reply>(0));
+  else if (x.match_elements<commit_atom, finish_request>() && answer.match_elements<finish_reply>())
+    committed(i, x.get_as<finish_request>(1), answer.get_as<finish_reply>(0));
+  else if (x.match_elements<invalidate_request>() && answer.match_elements<finish_reply>()) {
+    const auto& request = x.get_as<invalidate_request>(0);
+    const auto& results = answer.get_as<finish_reply>(0).results;
+    for (std::size_t n = 0; n < results.size(); ++n)
+      if (ok(results[n]))
+        unpublished(i, request.rank, request.pages[n].key, request.pages[n].where);
+  } else if (x.match_elements<erase_request>() && answer.match_elements<result_codes>()) {
+    const auto& request = x.get_as<erase_request>(0);
+    for (const auto& key : request.keys)
+      pages_.unpublished(request.rank, key);
+  }
+  return true;
+}
+
+void server::matched(std::uint32_t i, const match_request& x, const match_reply& reply) {
+  const auto found = std::min<std::size_t>(reply.matched, x.keys.size());
+  const auto lease_for = std::min(x.lease_for, world_.p.lease_max);
+  book_.taken(i, x.lease, std::span(x.keys.items).first(found), lease_for, world_.now());
+  if (world_.has(defect::forget_lease) && found > 0 && random_.one_in(4))
+    tap_of(shards_[i])
+        .behind()
+        ->get()
+        ->enqueue(nullptr, caf::make_message_id(), caf::make_message(release_request{space_, x.lease, 0}), nullptr);
+}
+
+void server::located(std::uint32_t i, const locate_request& x, const locate_reply& reply) {
+  std::vector<key_digest> found;
+  for (std::size_t n = 0; n < reply.locations.size(); ++n)
+    if (reply.locations[n].code() == errc::ok)
+      found.push_back(x.keys[n]);
+    else
+      judge("lost", pages_.missed(x.rank, x.keys[n]));
+  book_.taken(i, x.lease, found, std::min(x.lease_for, world_.p.lease_max), world_.now());
+  for (std::size_t n = 0; n < reply.locations.size(); ++n) {
+    const auto& at = reply.locations[n];
+    if (at.code() != errc::ok)
+      continue;
+    book_.told(i, x.lease, x.rank, {x.keys[n], at.where});
+    judge("commits", pages_.located(x.rank, x.keys[n], at.where));
+    if (!disks_[x.rank]->written(at.where))
+      world_.fail("commits", text_of(x.rank, at.where) + " is given to a reader, and was never written");
+  }
+  if (world_.has(defect::forget_lease) && !found.empty() && random_.one_in(4))
+    tap_of(shards_[i])
+        .behind()
+        ->get()
+        ->enqueue(nullptr, caf::make_message_id(), caf::make_message(release_request{space_, x.lease, 0}), nullptr);
+}
+
+void server::reserved(std::uint32_t i, const reserve_request& x, const reserve_reply& reply) {
+  const auto asked_for = x.expires_in / (world_.has(defect::long_reservations) ? 10 : 1);
+  book_.reserved(i, x.ticket, world_.now() + std::min<duration>(asked_for, world_.p.reservation_max));
+  for (std::size_t n = 0; n < reply.results.size(); ++n) {
+    if (reply.results[n].code() == errc::ok)
+      judge("slots", pages_.reserved(x.rank, x.keys[n], reply.results[n].where));
+    // A key that occurs twice has the first one's parent. Where a path has a key twice, who comes after it has another
+    // parent than elsewhere, and the first to say so, whenever that was, is right.
+    const auto parent = n < x.parents.size() ? x.parents[n] : key_digest{};
+    if (!said_parents_.emplace(std::pair(x.ticket, x.keys[n]), parent).second || parent.is_null())
+      continue;
+    if (first_parents_.emplace(x.keys[n], parent).first->second != parent)
+      disputed_.insert(x.keys[n]);
+  }
+}
+
+void server::committed(std::uint32_t i, const finish_request& x, const finish_reply& reply) {
+  for (std::size_t n = 0; n < reply.results.size(); ++n) {
+    if (!ok(reply.results[n]))
+      continue;
+    const auto& page = x.pages[n];
+    const bool is_new = !pages_.is_committed(page.key);
+    if (!pages_.committed(x.rank, page))
+      continue; // asked again, and answered as before
+    if (const auto said = said_parents_.find({x.ticket, page.key});
+        said != said_parents_.end() && !said->second.is_null())
+      parents_.emplace(page.key, said->second);
+    else if (is_new)
+      parents_.erase(page.key);
+    world_.count("committed page");
+    if (!disks_[x.rank]->written(page.where))
+      world_.fail("commits", text_of(x.rank, page.where) + " is committed, and its write has not ended well");
+    if (auto wrong = book_.committed(i, x.ticket, world_.now()); !wrong.empty())
+      world_.fail("reservations", text_of(x.rank, page.where) + " is committed, and " + wrong);
+  }
+}
+
+void server::unpublished(std::uint32_t i, rank_number rank, const key_digest& key, slot_ref where) {
+  pages_.unpublished(rank, key);
+  if (world_.has(defect::reuse_leased) && !book_.reader_of(i, rank, where, world_.now()).empty())
+    hear(rank, word::release, {where});
+}
+
+// -- allocators -------------------------------------------------------------------------------------------------------
+
+bool server::to_allocator(rank_number rank, passing& x) {
+  tell("to allocator", rank, x.content);
+  const bool publish = x.content.match_elements<publish_page_atom, slot_batch>();
+  const bool abort = x.content.match_elements<abort_atom, slot_batch>();
+  if (!publish && !abort && !x.content.match_elements<release_atom, slot_batch>())
+    return true;
+  const auto from = shard_of_sender(x.sender);
+  if (!publish && from)
+    gave_back_in_[*from] = world_.turn;
+  if (abort && world_.has(defect::lose_abort) && random_.one_in(4))
+    return false;
+  if (world_.has(defect::unordered) && publish && !late_word_ && random_.one_in(4)) {
+    late_word_.emplace(rank, std::move(x));
+    return false;
+  }
+  hear(rank,
+       publish ? word::publish
+       : abort ? word::abort
+               : word::release,
+       x.content.get_as<slot_batch>(1).slots.items);
+  if (!publish && from && world_.has(defect::late_links)) {
+    tap_of(ranks_[rank].allocator).pass(std::move(x));
+    send_held_links(*from);
+    return false;
+  }
+  if (!late_word_ || late_word_->first != rank)
+    return true;
+  tap_of(ranks_[rank].allocator).pass(std::move(x));
+  auto late = std::move(late_word_->second);
+  late_word_.reset();
+  hear(rank, word::publish, late.content.get_as<slot_batch>(1).slots.items);
+  tap_of(ranks_[rank].allocator).pass(std::move(late));
+  return false;
+}
+
+void server::hear(rank_number rank, word what, const std::vector<slot_ref>& slots) {
+  if (what == word::publish)
+    return judge("slots", pages_.published(rank, slots));
+  if (what == word::abort)
+    return judge("slots", pages_.aborted(rank, slots));
+  for (const auto& where : slots)
+    for (std::uint32_t i = 0; i < shards_.size(); ++i)
+      if (auto reader = book_.reader_of(i, rank, where, world_.now()); !reader.empty())
+        world_.fail("leases", text_of(rank, where) + " is given back, and " + reader);
+  for (const auto& where : slots)
+    if (const auto key = pages_.key_at(rank, where);
+        key && pages_.is_committed(rank, *key, where) && !may_go_.contains(*key)) {
+      world_.count("evicted page");
+      evicted_.push_back(*key);
+    }
+  judge("slots", pages_.released(rank, slots));
+}
+
+bool server::from_allocator(rank_number rank, const passing& asked, caf::message& answer) {
+  if (asked.content.match_elements<publish_page_atom, slot_batch>() ||
+      asked.content.match_elements<abort_atom, slot_batch>() ||
+      asked.content.match_elements<release_atom, slot_batch>()) {
+    if (answer.match_elements<slot_results>())
+      for (const auto code : answer.get_as<slot_results>(0).results)
+        if (!ok(code))
+          world_.fail("slots", "an allocator refuses what a shard says of a slot: " +
+                                   std::string(to_string(static_cast<errc>(code))));
+    return true;
+  }
+  if (!answer.match_elements<take_reply>())
+    return true;
+  const auto& slots = answer.get_as<take_reply>(0).slots;
+  const auto wanted = asked.content.get_as<std::uint32_t>(1);
+  world_.trace("granted", {rank, slots.size(), wanted});
+  world_.count(slots.size() >= wanted ? "take: all" : slots.empty() ? "take: none" : "take: some");
+  judge("slots", pages_.granted(rank, slots.items));
+  if (world_.has(defect::abandon_slots) && random_.one_in(16))
+    answer = caf::make_message(caf::make_error(caf::sec::request_timeout));
+  return true;
+}
+
+// -- io workers -------------------------------------------------------------------------------------------------------
+
+bool server::to_worker(rank_number rank, passing& x) {
+  tell("to worker", rank, x.content);
+  if (x.content.match_elements<owner_died_atom, owner_id>()) {
+    if (world_.has(defect::forget_death)) {
+      tap::answer(x, caf::message{});
+      return false;
+    }
+    if (world_.has(defect::drop_memory))
+      for (const auto& [id, memory] : ranks_[rank].segments)
+        if (memory.owner == x.content.get_as<owner_id>(1))
+          ranks_[rank].store->say_over(memory.bytes);
+    return true;
+  }
+  if (!x.content.match_elements<fence_atom, slot_batch>())
+    return true;
+  const auto& slots = x.content.get_as<slot_batch>(1).slots.items;
+  std::size_t transfers = 0;
+  for (const auto& where : slots)
+    transfers += disks_[rank]->transfers_of(where);
+  if (transfers > 1)
+    world_.count("fence: waits for several transfers");
+  if (world_.has(defect::skip_fence)) {
+    fence_is_over(rank, slots);
+    tap::answer(x, caf::message{});
+    return false;
+  }
+  if (world_.has(defect::early_fence) && transfers > 1)
+    ranks_[rank].fences.push_back(x);
+  return true;
+}
+
+void server::completed(rank_number rank) {
+  // The first transfer of these slots that ends, ends the fence.
+  for (auto& x : std::exchange(ranks_[rank].fences, {})) {
+    fence_is_over(rank, x.content.get_as<slot_batch>(1).slots.items);
+    tap::answer(x, caf::message{});
+  }
+}
+
+bool server::from_worker(rank_number rank, const passing& asked, caf::message& answer) {
+  if (asked.content.match_elements<fence_atom, slot_batch>()) {
+    if (!answer.match_elements<caf::error>())
+      fence_is_over(rank, asked.content.get_as<slot_batch>(1).slots.items);
+    return true;
+  }
+  if (answer.match_elements<segment_info>()) {
+    const auto& lent = answer.get_as<segment_info>(0);
+    const auto found = memory_.finder()->find(lent.bytes, lent.name.items);
+    if (!found)
+      world_.fail("memory", "an io worker lends memory that cannot be found");
+    else
+      ranks_[rank].segments[lent.segment] = {asked.content.get_as<owner_id>(1), (*found)->bytes()};
+  }
+  if (answer.match_elements<io_reply>())
+    for (const auto code : answer.get_as<io_reply>(0).results)
+      world_.count("transfer", static_cast<errc>(code));
+  return true;
+}
+
+void server::fence_is_over(rank_number rank, const std::vector<slot_ref>& slots) {
+  for (const auto& where : slots)
+    if (disks_[rank]->transfers_of(where) > 0)
+      world_.fail("fence", text_of(rank, where) + " is said to be at rest, and is transferred");
+  judge("slots", pages_.fenced(rank, slots));
+}
+
+} // namespace troupe::simulation

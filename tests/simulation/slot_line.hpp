@@ -1,0 +1,72 @@
+#pragma once
+
+#include "tests/simulation/slot_node.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace troupe::simulation {
+
+/// An engine's connections to the node's HTTP server. Requests and answers arrive late, in any order, or not at all:
+/// when the connections are cut, or the engine or the node dies.
+class slot_line {
+public:
+  slot_line(environment& world, slot_node& node, duration patience)
+      : world_(world), node_(node), random_(world.random.fork()), patience_(patience) {}
+
+  template <class T>
+  using then = std::function<void(std::optional<result<T>>)>;
+
+  /// `done` gets nothing when there was no answer in time. It is not called when the engine is gone by then.
+  template <class T>
+  void ask(slot_node::call<T> what, then<T> done);
+
+  /// What is under way is lost.
+  void cut() noexcept { ++path_; }
+  /// The engine is gone.
+  void drop() noexcept { ++path_, ++engine_; }
+
+private:
+  duration way() { return random_.skewed_time(std::chrono::microseconds(20), world_.p.network_delay); }
+
+  environment& world_;
+  slot_node& node_;
+  random_source random_;
+  duration patience_;
+  /// Count what was before.
+  std::uint64_t path_ = 0;
+  std::uint64_t engine_ = 0;
+};
+
+template <class T>
+void slot_line::ask(slot_node::call<T> what, then<T> done) {
+  const auto waiting = std::make_shared<then<T>>(std::move(done));
+  const auto end = [this, waiting, engine = engine_](std::optional<result<T>> answer) {
+    const auto asked = std::exchange(*waiting, {});
+    if (!asked || engine != engine_)
+      return world_.schedule.idle();
+    asked(std::move(answer));
+  };
+  world_.schedule.after(patience_, [end] { end(std::nullopt); });
+  const auto arrives = [this, path = path_, life = node_.life()] {
+    return path == path_ && node_.running() && life == node_.life();
+  };
+  world_.schedule.after(way(), [this, what = std::move(what), end, arrives] {
+    if (!arrives())
+      return world_.schedule.idle();
+    world_.trace("request arrives");
+    node_.serve<T>(what, [this, end, arrives](result<T> answer) {
+      world_.schedule.after(way(), [this, end, arrives, answer = std::move(answer)] {
+        if (!arrives())
+          return world_.schedule.idle();
+        end(answer);
+      });
+    });
+  });
+}
+
+} // namespace troupe::simulation

@@ -1,0 +1,148 @@
+#include "tests/simulation/slot_node.hpp"
+
+#include <algorithm>
+#include <utility>
+
+/// What passes the taps of a node that serves slot clients.
+
+namespace troupe::simulation {
+
+namespace {
+
+bool is_word(const caf::message& x) {
+  return x.match_elements<publish_page_atom, slot_batch>() || x.match_elements<abort_atom, slot_batch>() ||
+         x.match_elements<release_atom, slot_batch>();
+}
+
+} // namespace
+
+void slot_node::tell(std::string_view what, std::uint32_t whom, const caf::message& x) {
+  if (world_.verbose())
+    world_.trace(what, {whom}, std::to_string(whom) + ": " + caf::deep_to_string(x));
+  else
+    world_.trace(what, {whom});
+}
+
+// -- shards -----------------------------------------------------------------------------------------------------------
+
+bool slot_node::to_shard(std::uint32_t i, passing& x) {
+  tell("to shard", i, x.content);
+  if (x.content.match_elements<add_rank_request>()) {
+    auto& rank = x.content.get_mutable_as<add_rank_request>(0);
+    if (rank.allocator)
+      rank.allocator = known_allocator(rank.rank, rank.allocator);
+  } else if (x.content.match_elements<add_namespace_request>() && !serving_ && kind_ == run_kind::taken_name) {
+    tap::answer(x, caf::make_message(to_caf(error{errc::identity_mismatch, "the name was taken, for a moment"})));
+    return false;
+  }
+  return true;
+}
+
+bool slot_node::from_shard(std::uint32_t i, const passing& asked, caf::message& answer) {
+  tell("from shard", i, answer);
+  const auto& x = asked.content;
+  if (x.match_elements<allocate_request>() && answer.match_elements<reserve_reply>()) {
+    const auto& request = x.get_as<allocate_request>(0);
+    const auto& results = answer.get_as<reserve_reply>(0).results;
+    for (std::size_t n = 0; n < results.size(); ++n)
+      if (results[n].code() == errc::ok)
+        judge("slots", pages_.reserved(request.rank, request.keys[n], results[n].where));
+      else if (results[n].code() == errc::exists)
+        judge("slots", pages_.told(request.rank, request.keys[n], results[n].where));
+  } else if (x.match_elements<protect_request>() && answer.match_elements<locate_reply>()) {
+    const auto& request = x.get_as<protect_request>(0);
+    const auto& found = answer.get_as<locate_reply>(0).locations;
+    for (std::size_t n = 0; n < found.size(); ++n)
+      if (found[n].code() == errc::ok)
+        judge("slots", pages_.told(request.rank, request.keys[n], found[n].where));
+  } else if (x.match_elements<restore_request>() && answer.match_elements<result_codes>())
+    restored(x.get_as<restore_request>(0), answer.get_as<result_codes>(0));
+  else if (x.match_elements<drop_restored_request>())
+    world_.fail("restart", "two pages of the store have one slot");
+  else if (answer.match_elements<evict_reply>())
+    world_.count("evicted slot", answer.get_as<evict_reply>(0).slots);
+  return true;
+}
+
+void slot_node::restored(const restore_request& asked, const result_codes& answer) {
+  for (std::size_t n = 0; n < answer.results.size(); ++n) {
+    const auto& page = asked.pages[n];
+    if (static_cast<errc>(answer.results[n]) != errc::ok) {
+      world_.fail("restart",
+                  "a stored page is refused: " + std::string(to_string(static_cast<errc>(answer.results[n]))));
+      continue;
+    }
+    world_.count("store: restored page");
+    judge("restart", pages_.restored(page.rank, page.key, page.where));
+    restored_.insert({page.key, page.rank, page.where.slot});
+    if (disks_[page.rank].content(page.where.slot) != page.key)
+      world_.fail("restart",
+                  "key " + to_string(page.key) + " comes back from the store with a page that is not its own");
+  }
+}
+
+// -- allocators -------------------------------------------------------------------------------------------------------
+
+allocator_actor slot_node::known_allocator(rank_number rank, const allocator_actor& real) {
+  auto& r = ranks_[rank];
+  if (r.real != real) {
+    r.real = real;
+    r.allocator = put_tap(in_->system(), real,
+                          {[this, rank](passing& x) { return to_allocator(rank, x); },
+                           [this, rank](const passing& x, caf::message& a) { return from_allocator(rank, x, a); }});
+    taps_.push_back(caf::actor_cast<caf::strong_actor_ptr>(r.allocator));
+  }
+  return r.allocator;
+}
+
+bool slot_node::to_allocator(rank_number rank, passing& x) {
+  tell("to allocator", rank, x.content);
+  if (!is_word(x.content))
+    return true;
+  if (world_.has(defect::forget_rest))
+    x.content.get_mutable_as<slot_batch>(1).rest = false;
+  const auto& batch = x.content.get_as<slot_batch>(1);
+  if (x.content.match_elements<publish_page_atom, slot_batch>()) {
+    judge("slots", pages_.published(rank, batch.slots.items));
+    return true;
+  }
+  judge("slots", x.content.match_elements<abort_atom, slot_batch>() ? pages_.aborted(rank, batch.slots.items)
+                                                                    : pages_.released(rank, batch.slots.items));
+  given_back(rank, batch);
+  return true;
+}
+
+void slot_node::given_back(rank_number rank, const slot_batch& batch) {
+  world_.count(batch.rest ? "slot: rests" : "slot: free at once", batch.slots.size());
+  const auto until = world_.now() + (batch.rest ? p_.rest : duration::zero());
+  for (const auto& where : batch.slots)
+    ranks_[rank].resting[where.slot] = {where, until};
+}
+
+bool slot_node::from_allocator(rank_number rank, const passing& asked, caf::message& answer) {
+  if (is_word(asked.content) && answer.match_elements<slot_results>())
+    for (const auto code : answer.get_as<slot_results>(0).results)
+      if (code != 0)
+        world_.fail("slots", "an allocator refuses what a shard says of a slot: " +
+                                 std::string(to_string(static_cast<errc>(code))));
+  if (!answer.match_elements<take_reply>())
+    return true;
+  const auto& slots = answer.get_as<take_reply>(0).slots;
+  const auto wanted = asked.content.get_as<std::uint32_t>(1);
+  world_.trace("granted", {rank, slots.size(), wanted});
+  world_.count(slots.size() >= wanted ? "take: all" : slots.empty() ? "take: none" : "take: some");
+  granted(rank, slots.items);
+  return true;
+}
+
+void slot_node::granted(rank_number rank, const std::vector<slot_ref>& slots) {
+  auto& resting = ranks_[rank].resting;
+  for (const auto& x : slots)
+    if (const auto found = resting.find(x.slot); found != resting.end() && found->second.until <= world_.now()) {
+      judge("slots", pages_.fenced(rank, {&found->second.where, 1}));
+      resting.erase(found);
+    }
+  judge("slots", pages_.granted(rank, slots));
+}
+
+} // namespace troupe::simulation

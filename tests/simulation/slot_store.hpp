@@ -1,0 +1,87 @@
+#pragma once
+
+#include "store/metadata_store.hpp"
+#include "tests/simulation/environment.hpp"
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// A page of a rank, by its key.
+struct slot_page {
+  key_digest key;
+  rank_number rank = 0;
+  slot_number slot = 0;
+
+  friend auto operator<=>(const slot_page&, const slot_page&) = default;
+};
+
+/// What the store of a node has on its medium, and what the node has promised on the strength of it. Batches become
+/// durable in the order in which they came, in groups, some time later. A crash keeps all that was answered, and of
+/// what was not, a beginning.
+///
+/// While a node starts, batches are durable at once, since it waits for them; and any of them may be the last thing
+/// that its process does.
+class slot_store {
+public:
+  slot_store(environment& world, namespace_id space, duration sync_time)
+      : world_(world), random_(world.random.fork()), space_(space), sync_time_(sync_time) {}
+
+  /// As a node that starts opens it. `may_be_killed`: the start may end at any batch.
+  std::shared_ptr<store::metadata_store> open(bool may_be_killed);
+  /// The node that has opened it has started.
+  void serve() noexcept { starting_ = false; }
+  /// The start was ended by one of its batches.
+  bool killed() const noexcept { return killed_; }
+  void crash();
+
+  /// All batches are durable.
+  bool idle() const noexcept { return waiting_.empty(); }
+
+  /// An engine was told that the page is confirmed. It has to come back, until a batch takes that back. No start may.
+  void promise(const slot_page& page);
+  /// A run leaves the index aside: nothing has to come back.
+  void forget_promises() { promised_.clear(); }
+  const std::map<std::string, slot_page>& promised() const noexcept { return promised_; }
+
+private:
+  class handle;
+  /// By the bytes of their keys.
+  using record_map = std::map<std::string, std::string, std::less<>>;
+
+  struct waiting_batch {
+    store::write_batch batch;
+    store::commit_callback done;
+  };
+
+  result<void> commit(store::write_batch&& batch, store::commit_callback done);
+  result<store::load_summary> load(store::load_visitor& visitor);
+  result<store::page_record> stored_page(const std::string& key, const std::string& value) const;
+  bool dies_now();
+  void begin_sync();
+  static void apply(record_map& to, const store::write_batch& batch);
+
+  environment& world_;
+  random_source random_;
+  namespace_id space_;
+  duration sync_time_;
+  record_map records_;
+  /// With what is not durable yet.
+  record_map newest_;
+  std::map<std::string, slot_page> promised_;
+  std::vector<waiting_batch> waiting_;
+  std::size_t syncing_ = 0;
+  /// Counts openings: what an earlier one began ends without it.
+  std::uint64_t run_ = 0;
+  bool starting_ = false;
+  bool may_be_killed_ = false;
+  bool killed_ = false;
+};
+
+} // namespace troupe::simulation

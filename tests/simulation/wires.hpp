@@ -1,0 +1,82 @@
+#pragma once
+
+#include "tests/simulation/process.hpp"
+#include "tests/simulation/tap.hpp"
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+
+namespace troupe::simulation {
+
+/// Who looks at what a client says to the node and hears from it, on the client's side of the line.
+class line_watch {
+public:
+  virtual ~line_watch() = default;
+  /// False: the message is lost. May change it.
+  virtual bool says(const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message_id id,
+                    caf::message& what) = 0;
+  virtual bool hears(const caf::strong_actor_ptr& from, const caf::strong_actor_ptr& who, caf::message_id id,
+                     caf::message& what) = 0;
+  /// The client has noticed.
+  virtual void line_is_gone() = 0;
+};
+
+/// One connection between a client's process and the node's, as CAF's middleman makes them over TCP: in each process,
+/// actors of the other one are known by actors that stand for them. What is said arrives later, in order, or not at all
+/// if the connection breaks before; and when a side has noticed that, all that stood for the other side die.
+class line : public std::enable_shared_from_this<line> {
+public:
+  enum side : std::size_t { client = 0, node = 1 };
+
+  line(environment& world, process& client_side, process& node_side, line_watch& watch);
+
+  /// What stands on this side for an actor of the other.
+  caf::strong_actor_ptr far(side here, const caf::strong_actor_ptr& there);
+
+  /// To the other side, from `here`.
+  void carry(side here, caf::strong_actor_ptr sender, const caf::strong_actor_ptr& to, caf::message_id id,
+             caf::message what);
+
+  bool open() const noexcept { return open_; }
+  /// Nothing that is under way arrives any more. Sides that are alive notice it after a while.
+  void cut();
+  /// The process of that side is about to end.
+  void forget(side here);
+
+private:
+  struct parcel {
+    caf::strong_actor_ptr sender;
+    caf::strong_actor_ptr to;
+    caf::message_id id;
+    caf::message what;
+    int times = 1;
+  };
+
+  struct end {
+    process* in = nullptr;
+    /// Under way to here.
+    std::deque<parcel> parcels;
+    std::map<caf::actor_id, caf::strong_actor_ptr> far;
+    /// When the last message arrives there.
+    timestamp last = timestamp::min();
+  };
+
+  void notice(side here);
+  /// Handles of the sender's side become such of the receiver's.
+  caf::message translate(side there, const caf::message& what);
+  void deliver(side there, const parcel& x);
+  bool may_be_lost(const caf::message& what) const;
+
+  environment& world_;
+  random_source random_;
+  line_watch& watch_;
+  std::array<end, 2> ends_;
+  bool open_ = true;
+  std::uint64_t carried_ = 0;
+};
+
+} // namespace troupe::simulation
