@@ -58,7 +58,7 @@ enum class defect : std::uint8_t {
   /// A load leases its pages for half of the time.
   short_lease,
   /// A shard tells other shards of children after it has given back the slots of these.
-  late_links,
+  late_children,
 
   // In worlds of slot clients:
 
@@ -104,7 +104,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 32> defect_name
     {"forget-trim", defect::forget_trim},
     {"forget-damage", defect::forget_damage},
     {"short-lease", defect::short_lease},
-    {"late-links", defect::late_links},
+    {"late-children", defect::late_children},
     {"forget-rest", defect::forget_rest},
     {"forget-protection", defect::forget_protection},
     {"forget-promises", defect::forget_promises},

@@ -42,7 +42,7 @@ bool server::to_shard(std::uint32_t i, passing& x) {
     }
   } else if (x.content.match_elements<children_request>()) {
     const auto from = shard_of_sender(x.sender);
-    if (from && world_.has(defect::late_links)) {
+    if (from && world_.has(defect::late_children)) {
       held_links_.push_back({*from, i, std::move(x)});
       world_.schedule.after(duration::zero(), [this, from = *from] { send_held_links(from); });
       return false;
@@ -246,7 +246,7 @@ bool server::to_allocator(rank_number rank, passing& x) {
        : abort ? word::abort
                : word::release,
        x.content.get_as<slot_batch>(1).slots.items);
-  if (!publish && from && world_.has(defect::late_links)) {
+  if (!publish && from && world_.has(defect::late_children)) {
     tap_of(ranks_[rank].allocator).pass(std::move(x));
     send_held_links(*from);
     return false;

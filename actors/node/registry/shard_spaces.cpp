@@ -75,7 +75,7 @@ std::optional<error> shard_spaces::check_keys(std::span<const key_digest> keys) 
 
 result<found_space> shard_spaces::find_keys(const namespace_id& id, rank_number rank, std::span<const key_digest> keys,
                                             std::vector<entry_index>& entries) const {
-  const auto found = find_space(id);
+  auto found = find_space(id);
   if (!found)
     return found;
   if (auto bad = check_ranks(found->keys, rank))

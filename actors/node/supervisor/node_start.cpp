@@ -149,16 +149,17 @@ namespaces_config config_of_namespaces(const config::node_config& options, const
 
 /// Waits until they have ended, which others have told them to. Afterwards they hold no slab and no store. Blocks.
 result<void> see_end(caf::scoped_actor& self, const std::vector<caf::actor>& children, duration patience) {
-  result<void> outcome;
+  bool all = true;
   const auto give_up = std::chrono::steady_clock::now() + patience;
   for (const auto& x : children) {
     self->monitor(x);
-    self->receive(
-        [](const caf::down_msg&) {},
-        caf::after(std::max(give_up - std::chrono::steady_clock::now(), duration::zero())) >>
-            [&] { outcome = fail(errc::timeout, "a part of the node has not ended: what it holds stays in use"); });
+    self->receive([](const caf::down_msg&) {},
+                  caf::after(std::max(give_up - std::chrono::steady_clock::now(), duration::zero())) >>
+                      [&] { all = false; });
   }
-  return outcome;
+  if (!all)
+    return fail(errc::timeout, "a part of the node has not ended: what it holds stays in use");
+  return {};
 }
 
 std::vector<caf::actor> handles_of(const node_children& children) {
