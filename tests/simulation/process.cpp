@@ -72,7 +72,8 @@ void process::wind() {
     clock.advance_time(passed);
 }
 
-process::hurry::hurry(process& in, random_source& random) : in_(in), random_(random) {
+process::hurry::hurry(process& in, random_source& random, std::function<void()> at_rest)
+    : in_(in), random_(random), at_rest_(std::move(at_rest)) {
   expect_more();
   work();
 }
@@ -93,6 +94,8 @@ void process::hurry::work() {
     return; // sent by an actor that is at work
   while (!in_.scheduler_->jobs.empty())
     in_.turn(random_);
+  if (at_rest_)
+    at_rest_();
   working_ = false;
 }
 

@@ -7,6 +7,7 @@
 #include <caf/scheduler/test_coordinator.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,7 +58,8 @@ public:
   /// outside: for those who ask and wait.
   class hurry {
   public:
-    hurry(process& in, random_source& random);
+    /// `at_rest` is called when nobody has anything to do any more: what is not answered by then never will be.
+    hurry(process& in, random_source& random, std::function<void()> at_rest = {});
     hurry(const hurry&) = delete;
     hurry& operator=(const hurry&) = delete;
     ~hurry();
@@ -68,6 +70,7 @@ public:
 
     process& in_;
     random_source& random_;
+    std::function<void()> at_rest_;
     bool working_ = false;
   };
 

@@ -73,6 +73,7 @@ void slot_node::end() {
   for (const auto& x : taps_)
     static_cast<tap*>(x->get())->forget();
   taps_.clear();
+  waiting_.clear();
   service_.reset();
   namespaces_ = nullptr;
   shards_.clear();
@@ -111,7 +112,7 @@ bool slot_node::begin() {
   in_ = std::make_unique<process>(world_, "the node");
   restored_.clear();
   ranks_.resize(p_.ranks);
-  const process::hurry at_once(*in_, random_);
+  const process::hurry at_once(*in_, random_, [this] { end_waiting(); });
   const auto index = keeps_index() ? store_.open(p_.kill_node) : nullptr;
   spawn_shards(index);
   namespaces_config how;
@@ -142,6 +143,11 @@ std::optional<known_namespaces> slot_node::restore(const std::shared_ptr<store::
     if (const auto left = leave_index_aside(options_); !left)
       world_.fail("restart", "the index cannot be left aside: " + to_string(left.error()));
   return known_namespaces{};
+}
+
+void slot_node::end_waiting() {
+  for (const auto& [request, x] : std::exchange(waiting_, {}))
+    tap::answer(x, caf::make_message(to_caf(error{errc::timeout, "a shard does not answer a start"})));
 }
 
 void slot_node::supervise() {

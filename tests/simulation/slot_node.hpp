@@ -110,6 +110,8 @@ private:
   template <class T, class Handle, class... Ts>
   result<T> ask_now(const Handle& to, Ts... xs);
 
+  /// A start would wait for ever: it is told that nobody answers.
+  void end_waiting();
   /// Into the trace.
   void tell(std::string_view what, std::uint32_t whom, const caf::message& x);
   bool to_shard(std::uint32_t i, passing& x);
@@ -142,6 +144,8 @@ private:
   std::unique_ptr<process> in_;
   std::vector<caf::strong_actor_ptr> taps_;
   std::vector<registry_actor> shards_;
+  /// What shards were asked by a start and have not answered; by who asked, and the number of the request.
+  std::map<std::pair<caf::actor_id, std::uint64_t>, passing> waiting_;
   std::vector<rank_parts> ranks_;
   namespaces_actor namespaces_;
   std::unique_ptr<metadata_service> service_;

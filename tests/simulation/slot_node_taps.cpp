@@ -27,6 +27,8 @@ void slot_node::tell(std::string_view what, std::uint32_t whom, const caf::messa
 
 bool slot_node::to_shard(std::uint32_t i, passing& x) {
   tell("to shard", i, x.content);
+  if (!serving_ && x.sender && x.id.is_request())
+    waiting_[{x.sender->id(), x.id.integer_value()}] = x;
   if (x.content.match_elements<add_rank_request>()) {
     auto& rank = x.content.get_mutable_as<add_rank_request>(0);
     if (rank.allocator)
@@ -40,6 +42,8 @@ bool slot_node::to_shard(std::uint32_t i, passing& x) {
 
 bool slot_node::from_shard(std::uint32_t i, const passing& asked, caf::message& answer) {
   tell("from shard", i, answer);
+  if (asked.sender)
+    waiting_.erase({asked.sender->id(), asked.id.integer_value()});
   const auto& x = asked.content;
   if (x.match_elements<allocate_request>() && answer.match_elements<reserve_reply>()) {
     const auto& request = x.get_as<allocate_request>(0);
