@@ -152,6 +152,8 @@ void client::kill() {
   if (line_)
     line_->forget(line::client);
   line_ = nullptr;
+  for (const auto& x : std::exchange(old_lines_, {}))
+    x->forget(line::client);
   for (const auto& x : taps_)
     static_cast<tap*>(x->get())->forget();
   taps_.clear();
@@ -194,6 +196,9 @@ caf::strong_actor_ptr client::connect() {
     line_->cut();
   if (!node_.running())
     return nullptr;
+  std::erase_if(old_lines_, [](const auto& x) { return x->ended(line::client); });
+  if (line_)
+    old_lines_.push_back(std::move(line_));
   line_ = std::make_shared<line>(world_, *in_, *node_.in(), *this);
   node_.add_line(line_);
   return line_->far(line::client, strong(node_.reception()));

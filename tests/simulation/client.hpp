@@ -119,6 +119,8 @@ private:
 
   std::unique_ptr<process> in_;
   std::shared_ptr<line> line_;
+  /// Of before, until this side has noticed that they are cut.
+  std::vector<std::shared_ptr<line>> old_lines_;
   std::vector<caf::strong_actor_ptr> taps_;
   caf::strong_actor_ptr asker_;
   link_actor link_;

@@ -187,7 +187,7 @@ void server::kill() {
 }
 
 void server::add_line(std::shared_ptr<line> x) {
-  std::erase_if(lines_, [](const auto& y) { return !y->open(); });
+  std::erase_if(lines_, [](const auto& y) { return y->ended(line::node); });
   lines_.push_back(std::move(x));
 }
 

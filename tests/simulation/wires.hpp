@@ -42,6 +42,8 @@ public:
              caf::message what);
 
   bool open() const noexcept { return open_; }
+  /// Nothing stands on this side for the other any more.
+  bool ended(side here) const noexcept { return !open_ && ends_[here].far.empty(); }
   /// Nothing that is under way arrives any more. Sides that are alive notice it after a while.
   void cut();
   /// The process of that side is about to end.
