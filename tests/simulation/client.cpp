@@ -194,7 +194,8 @@ void client::cut() {
 caf::strong_actor_ptr client::connect() {
   if (line_ && line_->open())
     line_->cut();
-  if (!node_.running())
+  // While the client is killed, its actors come to an end of their turns, and have no process any more to connect from.
+  if (!in_ || !node_.running())
     return nullptr;
   std::erase_if(old_lines_, [](const auto& x) { return x->ended(line::client); });
   if (line_)
