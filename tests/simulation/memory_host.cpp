@@ -34,12 +34,18 @@ public:
     return out;
   }
 
-  void take_back(loan what) override { store_.remove_buffer(what.at_store); }
+  /// Kept until the process ends, as pages that a client maps are: who still transfers in them is judged by what is
+  /// said of it, and what a dying disk writes is read from memory that is there.
+  void take_back(loan what) override {
+    store_.remove_buffer(what.at_store);
+    returned_.push_back(std::move(what.buffers));
+  }
 
 private:
   memory_host& host_;
   io::page_store& store_;
   std::set<std::uint64_t> names_;
+  std::vector<std::shared_ptr<io::page_buffers>> returned_;
 };
 
 class memory_host::seeker final : public io::page_buffer_finder {
