@@ -39,7 +39,7 @@ allocator_options options_for_slots(std::uint32_t slots, double low_watermark, d
 allocator::allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space,
                      rank_number rank, io_worker_actor worker, memory_share memory)
     : allocator_actor::base(config), memory_(std::move(memory)), state_(with_fence(options, static_cast<bool>(worker))),
-      slots_(options.slots), space_(space), rank_(rank), worker_(std::move(worker)) {}
+      space_(space), rank_(rank), worker_(std::move(worker)) {}
 
 allocator::behavior_type allocator::make_behavior() {
   delayed_send(this, tick_interval, caf::tick_atom_v);
@@ -84,8 +84,8 @@ allocator::behavior_type allocator::make_behavior() {
 
 template <class Call>
 caf::result<slot_results> allocator::change(const slot_batch& batch, Call call) {
-  if (batch.slots.size() > slots_)
-    return to_caf(more_slots_than_exist(batch.slots.size(), slots_));
+  if (const auto all = state_.stats().total; batch.slots.size() > all)
+    return to_caf(more_slots_than_exist(batch.slots.size(), all));
   auto out = codes(call());
   flush();
   return out;

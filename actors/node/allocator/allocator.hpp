@@ -40,7 +40,6 @@ private:
   /// Is given back with the slots.
   memory_share memory_;
   allocator_state state_;
-  std::uint32_t slots_;
   namespace_id space_;
   rank_number rank_;
   io_worker_actor worker_;

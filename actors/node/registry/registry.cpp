@@ -232,8 +232,8 @@ registry::behavior_type registry::make_behavior() {
         }
         if (const auto more_damage = damage_.take_untold(now()); more_damage > 0)
           log::get("registry")->warn("and {} more damaged pages since the last ones named here", more_damage);
-        if (!samples_.empty() && metrics_)
-          send(metrics_, samples_.take());
+        if (!samples_.empty())
+          send_samples();
         if (more)
           tick_at_once();
         else if (ticks_ == 0)
@@ -452,7 +452,12 @@ void registry::tell_allocator(const allocator_actor& to, const slots_to_allocato
 
 void registry::sample(request_kind kind, std::size_t items, timestamp started) {
   samples_.add(kind, items, now() - started);
-  if (samples_.full() && metrics_)
+  if (samples_.full())
+    send_samples();
+}
+
+void registry::send_samples() {
+  if (metrics_)
     send(metrics_, samples_.take());
 }
 

@@ -67,6 +67,7 @@ private:
   template <class Call>
   auto serve_change(request_kind kind, std::size_t items, Call call);
   void sample(request_kind kind, std::size_t items, timestamp started);
+  void send_samples();
 
   // A promise that is here is delivered once: by `granted`, which follows each request for slots exactly once, by
   // `go_on`, by the journal, or by `on_exit`. A call of the state is followed by `flush` before it is answered, with a
