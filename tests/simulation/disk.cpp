@@ -1,5 +1,7 @@
 #include "tests/simulation/disk.hpp"
 
+#include "tests/simulation/slot_text.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -11,10 +13,6 @@ namespace troupe::simulation {
 namespace {
 
 constexpr std::uint64_t sector_bytes = 512;
-
-std::string text_of(slot_ref where) {
-  return "slot " + std::to_string(where.slot) + " generation " + std::to_string(where.generation);
-}
 
 } // namespace
 

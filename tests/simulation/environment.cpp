@@ -45,4 +45,9 @@ void environment::fail(std::string_view property, std::string text) {
   failure_ = std::move(text);
 }
 
+void environment::judge(std::string_view property, std::string wrong) {
+  if (!wrong.empty())
+    fail(property, std::move(wrong));
+}
+
 } // namespace troupe::simulation

@@ -47,6 +47,8 @@ public:
 
   /// An invariant is broken; `property` is a short name for its kind. The first one stays.
   void fail(std::string_view property, std::string text);
+  /// The same, unless `wrong` is empty.
+  void judge(std::string_view property, std::string wrong);
   bool failed() const noexcept { return !failure_.empty(); }
   const std::string& property() const noexcept { return property_; }
   const std::string& failure() const noexcept { return failure_; }

@@ -1,14 +1,8 @@
 #include "tests/simulation/load_watch.hpp"
 
+#include "tests/simulation/slot_text.hpp"
+
 namespace troupe::simulation {
-
-namespace {
-
-std::string text_of(const slot_ref& x) {
-  return "slot " + std::to_string(x.slot) + " generation " + std::to_string(x.generation);
-}
-
-} // namespace
 
 void load_watch::clear() {
   told_.clear();

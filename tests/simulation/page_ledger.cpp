@@ -1,6 +1,7 @@
 #include "tests/simulation/page_ledger.hpp"
 
 #include "messages/registry_messages.hpp"
+#include "tests/simulation/slot_text.hpp"
 
 #include <algorithm>
 
@@ -22,11 +23,6 @@ void page_ledger::clear() {
     x.clear();
   for (auto& x : ever_committed_)
     x.clear();
-}
-
-std::string page_ledger::text_of(rank_number rank, slot_ref where) {
-  return "rank " + std::to_string(rank) + " slot " + std::to_string(where.slot) + " generation " +
-         std::to_string(where.generation);
 }
 
 std::string page_ledger::move(rank_number rank, std::span<const slot_ref> slots, use from, use to) {

@@ -83,7 +83,6 @@ private:
   };
 
   std::string move(rank_number rank, std::span<const slot_ref> slots, use from, use to);
-  static std::string text_of(rank_number rank, slot_ref where);
 
   std::vector<std::vector<slot>> ranks_;
   std::vector<std::map<key_digest, slot_ref>> committed_;

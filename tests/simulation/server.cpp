@@ -168,7 +168,7 @@ void server::kill() {
   taps_.clear();
   static_cast<asker*>(asker_->get())->forget();
   asker_ = nullptr;
-  held_links_.clear();
+  held_children_.clear();
   late_word_.reset();
   may_go_.clear();
   evicted_.clear();
@@ -211,11 +211,6 @@ std::span<std::byte> server::memory_of(rank_number rank, std::uint64_t segment) 
     return {};
   const auto found = ranks_[rank].segments.find(segment);
   return found == ranks_[rank].segments.end() ? std::span<std::byte>{} : found->second.bytes;
-}
-
-void server::judge(std::string_view property, std::string wrong) {
-  if (!wrong.empty())
-    world_.fail(property, std::move(wrong));
 }
 
 std::optional<std::uint32_t> server::shard_of_sender(const caf::strong_actor_ptr& sender) const {

@@ -85,15 +85,13 @@ private:
   template <class Handle>
   Handle tapped(const Handle& behind, tap_rules rules);
 
-  /// Into the trace.
-  void tell(std::string_view what, std::uint32_t whom, const caf::message& x);
   bool to_shard(std::uint32_t i, passing& x);
   bool from_shard(std::uint32_t i, const passing& asked, caf::message& answer);
   /// A shard tells another one of children.
-  void linked(std::uint32_t from);
+  void told_of_children(std::uint32_t from);
   /// Asks a shard for how many leases it holds a key, and holds that against the book.
   void ask_who_holds(std::uint32_t i, const key_digest& key);
-  void send_held_links(std::uint32_t from);
+  void send_held_children(std::uint32_t from);
   void matched(std::uint32_t i, const match_request& x, const match_reply& reply);
   void located(std::uint32_t i, const locate_request& x, const locate_reply& reply);
   void reserved(std::uint32_t i, const reserve_request& x, const reserve_reply& reply);
@@ -116,7 +114,6 @@ private:
 
   /// The shard that takes its turn.
   std::optional<std::uint32_t> shard_of_sender(const caf::strong_actor_ptr& sender) const;
-  void judge(std::string_view property, std::string wrong);
 
   environment& world_;
   random_source random_;
@@ -149,15 +146,15 @@ private:
   std::map<key_digest, key_digest> first_parents_;
   std::set<key_digest> disputed_;
   std::vector<std::map<key_digest, std::int64_t>> children_elsewhere_;
-  /// Per shard: in which turn it told an allocator last of slots that come back, and child links that are held back to
-  /// go after those, for a mistake.
+  /// Per shard: in which turn it told an allocator last of slots that come back, and what it tells others of children,
+  /// held back to go after those, for a mistake.
   std::vector<std::uint64_t> gave_back_in_;
-  struct held_link {
+  struct held_child_word {
     std::uint32_t from = 0;
     std::uint32_t to = 0;
     passing what;
   };
-  std::vector<held_link> held_links_;
+  std::vector<held_child_word> held_children_;
   /// A word that is to be overtaken by the next one, for a mistake.
   std::optional<std::pair<rank_number, passing>> late_word_;
 };

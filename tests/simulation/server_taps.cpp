@@ -1,5 +1,7 @@
 #include "io/page.hpp"
+#include "tests/simulation/node_words.hpp"
 #include "tests/simulation/server.hpp"
+#include "tests/simulation/slot_text.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -10,11 +12,6 @@ namespace troupe::simulation {
 
 namespace {
 
-std::string text_of(rank_number rank, slot_ref where) {
-  return "rank " + std::to_string(rank) + " slot " + std::to_string(where.slot) + " generation " +
-         std::to_string(where.generation);
-}
-
 bool ok(std::uint8_t code) {
   return code == static_cast<std::uint8_t>(errc::ok);
 }
@@ -23,15 +20,8 @@ bool ok(std::uint8_t code) {
 
 // -- shards -----------------------------------------------------------------------------------------------------------
 
-void server::tell(std::string_view what, std::uint32_t whom, const caf::message& x) {
-  if (world_.verbose())
-    world_.trace(what, {whom}, std::to_string(whom) + ": " + caf::deep_to_string(x));
-  else
-    world_.trace(what, {whom});
-}
-
 bool server::to_shard(std::uint32_t i, passing& x) {
-  tell("to shard", i, x.content);
+  trace_message(world_, "to shard", i, x.content);
   may_go(x.content, 1);
   if (x.content.match_elements<owner_died_atom, owner_id>()) {
     book_.may_end(i, x.content.get_as<owner_id>(1));
@@ -43,12 +33,12 @@ bool server::to_shard(std::uint32_t i, passing& x) {
   } else if (x.content.match_elements<children_request>()) {
     const auto from = shard_of_sender(x.sender);
     if (from && world_.has(defect::late_children)) {
-      held_links_.push_back({*from, i, std::move(x)});
-      world_.schedule.after(duration::zero(), [this, from = *from] { send_held_links(from); });
+      held_children_.push_back({*from, i, std::move(x)});
+      world_.schedule.after(duration::zero(), [this, from = *from] { send_held_children(from); });
       return false;
     }
     if (from)
-      linked(*from);
+      told_of_children(*from);
   } else if (x.content.match_elements<reserve_request>() && world_.has(defect::long_reservations)) {
     x.content.get_mutable_as<reserve_request>(0).expires_in *= 10;
   } else if (x.content.match_elements<release_request>()) {
@@ -91,23 +81,23 @@ void server::evicted(std::uint32_t i) {
   }
 }
 
-void server::linked(std::uint32_t from) {
+void server::told_of_children(std::uint32_t from) {
   if (gave_back_in_[from] == world_.turn)
     world_.fail("order", "shard " + std::to_string(from) +
                              " tells another one of children that are gone after it has given their slots back");
 }
 
-void server::send_held_links(std::uint32_t from) {
-  for (auto& x : std::exchange(held_links_, {}))
+void server::send_held_children(std::uint32_t from) {
+  for (auto& x : std::exchange(held_children_, {}))
     if (x.from == from) {
-      linked(from);
+      told_of_children(from);
       tap_of(shards_[x.to]).pass(std::move(x.what));
     } else
-      held_links_.push_back(std::move(x));
+      held_children_.push_back(std::move(x));
 }
 
 bool server::from_shard(std::uint32_t i, const passing& asked, caf::message& answer) {
-  tell("from shard", i, answer);
+  trace_message(world_, "from shard", i, answer);
   const auto& x = asked.content;
   may_go(x, -1);
   if (x.match_elements<evict_request>())
@@ -163,14 +153,14 @@ void server::located(std::uint32_t i, const locate_request& x, const locate_repl
     if (reply.locations[n].code() == errc::ok)
       found.push_back(x.keys[n]);
     else
-      judge("lost", pages_.missed(x.rank, x.keys[n]));
+      world_.judge("lost", pages_.missed(x.rank, x.keys[n]));
   book_.taken(i, x.lease, found, std::min(x.lease_for, world_.p.lease_max), world_.now());
   for (std::size_t n = 0; n < reply.locations.size(); ++n) {
     const auto& at = reply.locations[n];
     if (at.code() != errc::ok)
       continue;
     book_.told(i, x.lease, x.rank, {x.keys[n], at.where});
-    judge("commits", pages_.located(x.rank, x.keys[n], at.where));
+    world_.judge("commits", pages_.located(x.rank, x.keys[n], at.where));
     if (!disks_[x.rank]->written(at.where))
       world_.fail("commits", text_of(x.rank, at.where) + " is given to a reader, and was never written");
   }
@@ -186,7 +176,7 @@ void server::reserved(std::uint32_t i, const reserve_request& x, const reserve_r
   book_.reserved(i, x.ticket, world_.now() + std::min<duration>(asked_for, world_.p.reservation_max));
   for (std::size_t n = 0; n < reply.results.size(); ++n) {
     if (reply.results[n].code() == errc::ok)
-      judge("slots", pages_.reserved(x.rank, x.keys[n], reply.results[n].where));
+      world_.judge("slots", pages_.reserved(x.rank, x.keys[n], reply.results[n].where));
     // A key that occurs twice has the first one's parent. Where a path has a key twice, who comes after it has another
     // parent than elsewhere, and the first to say so, whenever that was, is right.
     const auto parent = n < x.parents.size() ? x.parents[n] : key_digest{};
@@ -227,11 +217,11 @@ void server::unpublished(std::uint32_t i, rank_number rank, const key_digest& ke
 // -- allocators -------------------------------------------------------------------------------------------------------
 
 bool server::to_allocator(rank_number rank, passing& x) {
-  tell("to allocator", rank, x.content);
+  trace_message(world_, "to allocator", rank, x.content);
+  if (!is_word_of_slots(x.content))
+    return true;
   const bool publish = x.content.match_elements<publish_page_atom, slot_batch>();
   const bool abort = x.content.match_elements<abort_atom, slot_batch>();
-  if (!publish && !abort && !x.content.match_elements<release_atom, slot_batch>())
-    return true;
   const auto from = shard_of_sender(x.sender);
   if (!publish && from)
     gave_back_in_[*from] = world_.turn;
@@ -248,7 +238,7 @@ bool server::to_allocator(rank_number rank, passing& x) {
        x.content.get_as<slot_batch>(1).slots.items);
   if (!publish && from && world_.has(defect::late_children)) {
     tap_of(ranks_[rank].allocator).pass(std::move(x));
-    send_held_links(*from);
+    send_held_children(*from);
     return false;
   }
   if (!late_word_ || late_word_->first != rank)
@@ -263,9 +253,9 @@ bool server::to_allocator(rank_number rank, passing& x) {
 
 void server::hear(rank_number rank, word what, const std::vector<slot_ref>& slots) {
   if (what == word::publish)
-    return judge("slots", pages_.published(rank, slots));
+    return world_.judge("slots", pages_.published(rank, slots));
   if (what == word::abort)
-    return judge("slots", pages_.aborted(rank, slots));
+    return world_.judge("slots", pages_.aborted(rank, slots));
   for (const auto& where : slots)
     for (std::uint32_t i = 0; i < shards_.size(); ++i)
       if (auto reader = book_.reader_of(i, rank, where, world_.now()); !reader.empty())
@@ -276,27 +266,16 @@ void server::hear(rank_number rank, word what, const std::vector<slot_ref>& slot
       world_.count("evicted page");
       evicted_.push_back(*key);
     }
-  judge("slots", pages_.released(rank, slots));
+  world_.judge("slots", pages_.released(rank, slots));
 }
 
 bool server::from_allocator(rank_number rank, const passing& asked, caf::message& answer) {
-  if (asked.content.match_elements<publish_page_atom, slot_batch>() ||
-      asked.content.match_elements<abort_atom, slot_batch>() ||
-      asked.content.match_elements<release_atom, slot_batch>()) {
-    if (answer.match_elements<slot_results>())
-      for (const auto code : answer.get_as<slot_results>(0).results)
-        if (!ok(code))
-          world_.fail("slots", "an allocator refuses what a shard says of a slot: " +
-                                   std::string(to_string(static_cast<errc>(code))));
-    return true;
-  }
+  judge_word(world_, asked, answer);
   if (!answer.match_elements<take_reply>())
     return true;
-  const auto& slots = answer.get_as<take_reply>(0).slots;
-  const auto wanted = asked.content.get_as<std::uint32_t>(1);
-  world_.trace("granted", {rank, slots.size(), wanted});
-  world_.count(slots.size() >= wanted ? "take: all" : slots.empty() ? "take: none" : "take: some");
-  judge("slots", pages_.granted(rank, slots.items));
+  const auto& granted = answer.get_as<take_reply>(0);
+  note_granted(world_, rank, asked, granted);
+  world_.judge("slots", pages_.granted(rank, granted.slots.items));
   if (world_.has(defect::abandon_slots) && random_.one_in(16))
     answer = caf::make_message(caf::make_error(caf::sec::request_timeout));
   return true;
@@ -305,7 +284,7 @@ bool server::from_allocator(rank_number rank, const passing& asked, caf::message
 // -- io workers -------------------------------------------------------------------------------------------------------
 
 bool server::to_worker(rank_number rank, passing& x) {
-  tell("to worker", rank, x.content);
+  trace_message(world_, "to worker", rank, x.content);
   if (x.content.match_elements<owner_died_atom, owner_id>()) {
     if (world_.has(defect::forget_death)) {
       tap::answer(x, caf::message{});
@@ -367,7 +346,7 @@ void server::fence_is_over(rank_number rank, const std::vector<slot_ref>& slots)
   for (const auto& where : slots)
     if (disks_[rank]->transfers_of(where) > 0)
       world_.fail("fence", text_of(rank, where) + " is said to be at rest, and is transferred");
-  judge("slots", pages_.fenced(rank, slots));
+  world_.judge("slots", pages_.fenced(rank, slots));
 }
 
 } // namespace troupe::simulation

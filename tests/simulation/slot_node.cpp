@@ -32,11 +32,6 @@ slot_node::~slot_node() {
   kill();
 }
 
-void slot_node::judge(std::string_view property, std::string wrong) {
-  if (!wrong.empty())
-    world_.fail(property, std::move(wrong));
-}
-
 // -- life and death ---------------------------------------------------------------------------------------------------
 
 void slot_node::start() {

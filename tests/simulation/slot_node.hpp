@@ -112,8 +112,6 @@ private:
 
   /// A start would wait for ever: it is told that nobody answers.
   void end_waiting();
-  /// Into the trace.
-  void tell(std::string_view what, std::uint32_t whom, const caf::message& x);
   bool to_shard(std::uint32_t i, passing& x);
   bool from_shard(std::uint32_t i, const passing& asked, caf::message& answer);
   void restored(const restore_request& asked, const result_codes& answer);
@@ -122,7 +120,6 @@ private:
   bool from_allocator(rank_number rank, const passing& asked, caf::message& answer);
   void granted(rank_number rank, const std::vector<slot_ref>& slots);
   void given_back(rank_number rank, const slot_batch& batch);
-  void judge(std::string_view property, std::string wrong);
 
   environment& world_;
   const slot_parameters& p_;

@@ -1,3 +1,4 @@
+#include "tests/simulation/node_words.hpp"
 #include "tests/simulation/slot_node.hpp"
 
 #include <algorithm>
@@ -7,26 +8,10 @@
 
 namespace troupe::simulation {
 
-namespace {
-
-bool is_word(const caf::message& x) {
-  return x.match_elements<publish_page_atom, slot_batch>() || x.match_elements<abort_atom, slot_batch>() ||
-         x.match_elements<release_atom, slot_batch>();
-}
-
-} // namespace
-
-void slot_node::tell(std::string_view what, std::uint32_t whom, const caf::message& x) {
-  if (world_.verbose())
-    world_.trace(what, {whom}, std::to_string(whom) + ": " + caf::deep_to_string(x));
-  else
-    world_.trace(what, {whom});
-}
-
 // -- shards -----------------------------------------------------------------------------------------------------------
 
 bool slot_node::to_shard(std::uint32_t i, passing& x) {
-  tell("to shard", i, x.content);
+  trace_message(world_, "to shard", i, x.content);
   if (!serving_ && x.sender && x.id.is_request())
     waiting_[{x.sender->id(), x.id.integer_value()}] = x;
   if (x.content.match_elements<add_rank_request>()) {
@@ -41,7 +26,7 @@ bool slot_node::to_shard(std::uint32_t i, passing& x) {
 }
 
 bool slot_node::from_shard(std::uint32_t i, const passing& asked, caf::message& answer) {
-  tell("from shard", i, answer);
+  trace_message(world_, "from shard", i, answer);
   if (asked.sender)
     waiting_.erase({asked.sender->id(), asked.id.integer_value()});
   const auto& x = asked.content;
@@ -50,15 +35,15 @@ bool slot_node::from_shard(std::uint32_t i, const passing& asked, caf::message& 
     const auto& results = answer.get_as<reserve_reply>(0).results;
     for (std::size_t n = 0; n < results.size(); ++n)
       if (results[n].code() == errc::ok)
-        judge("slots", pages_.reserved(request.rank, request.keys[n], results[n].where));
+        world_.judge("slots", pages_.reserved(request.rank, request.keys[n], results[n].where));
       else if (results[n].code() == errc::exists)
-        judge("slots", pages_.told(request.rank, request.keys[n], results[n].where));
+        world_.judge("slots", pages_.told(request.rank, request.keys[n], results[n].where));
   } else if (x.match_elements<protect_request>() && answer.match_elements<locate_reply>()) {
     const auto& request = x.get_as<protect_request>(0);
     const auto& found = answer.get_as<locate_reply>(0).locations;
     for (std::size_t n = 0; n < found.size(); ++n)
       if (found[n].code() == errc::ok)
-        judge("slots", pages_.told(request.rank, request.keys[n], found[n].where));
+        world_.judge("slots", pages_.told(request.rank, request.keys[n], found[n].where));
   } else if (x.match_elements<restore_request>() && answer.match_elements<result_codes>())
     restored(x.get_as<restore_request>(0), answer.get_as<result_codes>(0));
   else if (x.match_elements<drop_restored_request>())
@@ -77,7 +62,7 @@ void slot_node::restored(const restore_request& asked, const result_codes& answe
       continue;
     }
     world_.count("store: restored page");
-    judge("restart", pages_.restored(page.rank, page.key, page.where));
+    world_.judge("restart", pages_.restored(page.rank, page.key, page.where));
     restored_.insert({page.key, page.rank, page.where.slot});
     if (disks_[page.rank].content(page.where.slot) != page.key)
       world_.fail("restart",
@@ -100,18 +85,18 @@ allocator_actor slot_node::known_allocator(rank_number rank, const allocator_act
 }
 
 bool slot_node::to_allocator(rank_number rank, passing& x) {
-  tell("to allocator", rank, x.content);
-  if (!is_word(x.content))
+  trace_message(world_, "to allocator", rank, x.content);
+  if (!is_word_of_slots(x.content))
     return true;
   if (world_.has(defect::forget_rest))
     x.content.get_mutable_as<slot_batch>(1).rest = false;
   const auto& batch = x.content.get_as<slot_batch>(1);
   if (x.content.match_elements<publish_page_atom, slot_batch>()) {
-    judge("slots", pages_.published(rank, batch.slots.items));
+    world_.judge("slots", pages_.published(rank, batch.slots.items));
     return true;
   }
-  judge("slots", x.content.match_elements<abort_atom, slot_batch>() ? pages_.aborted(rank, batch.slots.items)
-                                                                    : pages_.released(rank, batch.slots.items));
+  world_.judge("slots", x.content.match_elements<abort_atom, slot_batch>() ? pages_.aborted(rank, batch.slots.items)
+                                                                           : pages_.released(rank, batch.slots.items));
   given_back(rank, batch);
   return true;
 }
@@ -124,18 +109,12 @@ void slot_node::given_back(rank_number rank, const slot_batch& batch) {
 }
 
 bool slot_node::from_allocator(rank_number rank, const passing& asked, caf::message& answer) {
-  if (is_word(asked.content) && answer.match_elements<slot_results>())
-    for (const auto code : answer.get_as<slot_results>(0).results)
-      if (code != 0)
-        world_.fail("slots", "an allocator refuses what a shard says of a slot: " +
-                                 std::string(to_string(static_cast<errc>(code))));
+  judge_word(world_, asked, answer);
   if (!answer.match_elements<take_reply>())
     return true;
-  const auto& slots = answer.get_as<take_reply>(0).slots;
-  const auto wanted = asked.content.get_as<std::uint32_t>(1);
-  world_.trace("granted", {rank, slots.size(), wanted});
-  world_.count(slots.size() >= wanted ? "take: all" : slots.empty() ? "take: none" : "take: some");
-  granted(rank, slots.items);
+  const auto& reply = answer.get_as<take_reply>(0);
+  note_granted(world_, rank, asked, reply);
+  granted(rank, reply.slots.items);
   return true;
 }
 
@@ -143,10 +122,10 @@ void slot_node::granted(rank_number rank, const std::vector<slot_ref>& slots) {
   auto& resting = ranks_[rank].resting;
   for (const auto& x : slots)
     if (const auto found = resting.find(x.slot); found != resting.end() && found->second.until <= world_.now()) {
-      judge("slots", pages_.fenced(rank, {&found->second.where, 1}));
+      world_.judge("slots", pages_.fenced(rank, {&found->second.where, 1}));
       resting.erase(found);
     }
-  judge("slots", pages_.granted(rank, slots));
+  world_.judge("slots", pages_.granted(rank, slots));
 }
 
 } // namespace troupe::simulation

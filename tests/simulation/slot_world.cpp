@@ -22,11 +22,7 @@ sim_main::outcome slot_world::run() {
   for (std::uint32_t i = 0; i < p_.clients; ++i)
     clients_[i]->start();
   plan_fault();
-  while (!env_.failed() && turns_.steps() < steps_ && turns_.step()) {
-  }
-  const auto steps = turns_.steps();
-  env_.winding_down = true;
-  env_.trace("winding down");
+  const auto steps = turns_.live(steps_);
   if (!env_.failed())
     come_to_rest();
   if (!env_.failed())

@@ -50,6 +50,14 @@ bool turns::step() {
   return true;
 }
 
+std::uint64_t turns::live(std::uint64_t most) {
+  while (!world_.failed() && steps_ < most && step()) {
+  }
+  world_.winding_down = true;
+  world_.trace("winding down");
+  return steps_;
+}
+
 bool turns::run_for(duration time) {
   bool over = false;
   world_.schedule.after(time, [&over] { over = true; });

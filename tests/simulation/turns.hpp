@@ -21,6 +21,8 @@ public:
   turns(environment& world, process_list running, std::function<void()> look)
       : world_(world), random_(world.random.fork()), running_(std::move(running)), look_(std::move(look)) {}
 
+  /// The life of a world: so many steps at most, and no new faults or work afterwards. How many there were.
+  std::uint64_t live(std::uint64_t most);
   /// False if nothing can happen any more.
   bool step();
   /// False if something went wrong meanwhile.

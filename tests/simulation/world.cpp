@@ -91,11 +91,7 @@ sim_main::outcome world::run() {
     workloads_[i]->start();
   }
   plan_fault();
-  while (!env_.failed() && turns_.steps() < steps_ && turns_.step()) {
-  }
-  const auto steps = turns_.steps();
-  env_.winding_down = true;
-  env_.trace("winding down");
+  const auto steps = turns_.live(steps_);
   if (!env_.failed())
     await_answers();
   if (!env_.failed())

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "tests/simulation/environment.hpp"
+#include "tests/simulation/tap.hpp"
+
+#include <cstdint>
+#include <string_view>
+
+/// What the taps of a node do with words of shards and allocators, whoever its clients are.
+
+namespace troupe::simulation {
+
+/// Into the trace; what it says goes to stdout only.
+void trace_message(environment& world, std::string_view what, std::uint32_t whom, const caf::message& x);
+
+/// What a shard says to an allocator of slots that it has: publish, abort or release.
+bool is_word_of_slots(const caf::message& x);
+
+/// An allocator agrees with all that shards say.
+void judge_word(environment& world, const passing& asked, const caf::message& answer);
+
+/// Counts what came of a request for slots, and puts it into the trace.
+void note_granted(environment& world, rank_number rank, const passing& asked, const take_reply& answer);
+
+} // namespace troupe::simulation
