@@ -2,10 +2,9 @@
 
 find_program(TROUPE_CCACHE ccache)
 if(TROUPE_CCACHE)
-  # The sloppiness is what ccache asks for before it reuses objects built with a precompiled header. With the base
-  # directory, and a working directory that stays out of the hash, another clone of the repository hits as well.
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
-    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+  # With the base directory, and a working directory that stays out of the hash, another clone of the repository hits as
+  # well.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=include_file_mtime,include_file_ctime
     "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 "${TROUPE_CCACHE}")
 endif()
 
@@ -14,8 +13,8 @@ target_include_directories(troupe_options INTERFACE "${PROJECT_SOURCE_DIR}")
 set(TROUPE_WARNINGS
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wold-style-cast -Woverloaded-virtual -Wnon-virtual-dtor
   $<$<BOOL:${TROUPE_WERROR}>:-Werror>
-  # Lets ccache see which precompiled header an object was built with.
-  $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  # It takes the files that a unity build joins for headers, in which types of their own would be a fault.
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
   # It sees the buffers of fmt, which is inlined everywhere, end too early: dozens of warnings at -O2, of code that is
   # not ours, and none of our own. The sanitizers watch the bounds of ours.

@@ -15,7 +15,7 @@ namespace troupe::config {
 
 namespace {
 
-constexpr std::size_t max_text = 1 * mebibyte;
+constexpr std::size_t max_file_bytes = 1 * mebibyte;
 
 load_result refuse(std::string_view origin, std::string text) {
   return tl::unexpected(std::vector{problem{std::string{origin}, std::move(text), {}}});
@@ -36,7 +36,7 @@ load_result parse(std::string_view text, std::string_view origin, std::span<cons
                   purpose what_for) {
   if (origin.empty())
     origin = "config";
-  if (text.size() > max_text)
+  if (text.size() > max_file_bytes)
     return refuse(origin, "more than 1 MiB is no config");
   auto document = read_document(text, origin);
   if (!document)
@@ -57,7 +57,7 @@ load_result load(const std::filesystem::path& file, std::span<const std::string>
   const std::unique_ptr<std::FILE, file_closer> stream{std::fopen(file.c_str(), "rb")};
   if (!stream)
     return refuse(origin, std::string{"cannot be opened: "} + std::strerror(errno));
-  std::string text(max_text + 1, '\0');
+  std::string text(max_file_bytes + 1, '\0');
   text.resize(std::fread(text.data(), 1, text.size(), stream.get()));
   if (std::ferror(stream.get()) != 0)
     return refuse(origin, std::string{"cannot be read: "} + std::strerror(errno));

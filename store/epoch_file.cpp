@@ -19,9 +19,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view file_name = "epoch";
-constexpr std::string_view first_line = "troupe epoch\n";
+constexpr std::string_view epoch_title = "troupe epoch\n";
 constexpr std::size_t digits = 16;
-constexpr std::size_t file_bytes = first_line.size() + digits + 1;
+constexpr std::size_t file_bytes = epoch_title.size() + digits + 1;
 
 tl::unexpected<error> failed(int code, const char* verb, const fs::path& path) {
   return tl::unexpected(system_error(code, std::string("cannot ") + verb + " '" + path.string() + "'"));
@@ -32,7 +32,7 @@ unique_descriptor open_file(const fs::path& path, int flags) noexcept {
 }
 
 std::string text_of(incarnation_number epoch) {
-  std::string out(first_line);
+  std::string out(epoch_title);
   append_hex(out, epoch);
   return out + "\n";
 }
@@ -64,9 +64,9 @@ result<std::optional<incarnation_number>> read_epoch(const fs::path& data_direct
   if (got < 0)
     return failed(errno, "read", path);
   const std::string_view text(bytes.data(), static_cast<std::size_t>(got));
-  if (text.size() != file_bytes || !text.starts_with(first_line) || !text.ends_with('\n'))
+  if (text.size() != file_bytes || !text.starts_with(epoch_title) || !text.ends_with('\n'))
     return std::nullopt;
-  const auto number = text.substr(first_line.size(), digits);
+  const auto number = text.substr(epoch_title.size(), digits);
   incarnation_number epoch = 0;
   const auto read = std::from_chars(number.data(), number.data() + number.size(), epoch, 16);
   if (read.ec != std::errc{} || read.ptr != number.data() + number.size() || epoch == 0)

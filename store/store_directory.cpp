@@ -21,12 +21,12 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view marker_name = "TROUPE";
-constexpr std::string_view first_line = "troupe metadata store\n";
+constexpr std::string_view schema_title = "troupe metadata store\n";
 /// Names the current manifest of the database: without it there is no database.
 constexpr std::string_view current_name = "CURRENT";
 
 std::string marker_text() {
-  return std::string(first_line) + "schema " + std::to_string(schema_version) + "\n";
+  return std::string(schema_title) + "schema " + std::to_string(schema_version) + "\n";
 }
 
 std::string quoted(const fs::path& path) {
@@ -105,9 +105,9 @@ result<void> judge_marker(int marker, const fs::path& path) {
   // Whoever made the directory did not come to the end.
   if (marker_text().starts_with(*found) && !fs::exists(path / current_name, code))
     return write_marker(marker, path);
-  if (!found->starts_with(first_line))
+  if (!found->starts_with(schema_title))
     return not_ours(path);
-  auto theirs = found->substr(first_line.size());
+  auto theirs = found->substr(schema_title.size());
   theirs.erase(std::min(theirs.find('\n'), theirs.size()));
   return fail(errc::identity_mismatch, "the metadata store in " + quoted(path) + " has " + theirs +
                                            ", this build reads and writes schema " + std::to_string(schema_version) +

@@ -5,15 +5,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 
 namespace troupe::connector {
 
 namespace {
 
-timestamp now() {
-  return std::chrono::steady_clock::now();
-}
+using std::chrono::steady_clock;
 
 /// Answers of lookups, on their way from actors' threads to the engine's.
 class answer_inbox {
@@ -95,7 +94,7 @@ public:
 
 private:
   timestamp receive() {
-    const auto at = now();
+    const auto at = steady_clock::now();
     for (auto& x : inbox_->take())
       state_.on_lookup(x.lookup, std::move(x.found), at);
     return at;

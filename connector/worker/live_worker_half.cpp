@@ -12,12 +12,10 @@ namespace troupe::connector {
 
 namespace {
 
+using std::chrono::steady_clock;
+
 /// How often it is said that an engine waits for a coordinator, which answers in microseconds.
 constexpr auto preemption_patience = std::chrono::seconds(10);
-
-timestamp now() {
-  return std::chrono::steady_clock::now();
-}
 
 /// The rules under a lock, and the coordinators they give orders to. Shared with the receivers of the answers, which
 /// come in actors' threads: a task that ends lets the next one begin at once, and not only when the engine calls.
@@ -76,7 +74,7 @@ private:
     ask<void>(
         system_, save,
         [self = shared_from_this()](const result<void>&) {
-          self->with_state([](worker_state& state) { state.on_cancelled(now()); });
+          self->with_state([](worker_state& state) { state.on_cancelled(steady_clock::now()); });
         },
         cancel_atom_v, packed<std::uint64_t>{std::move(x.tags)});
   }
@@ -85,7 +83,7 @@ private:
     ask<transfer_result>(
         system_, to,
         [self = shared_from_this(), tag](const result<transfer_result>& outcome) {
-          self->with_state([&](worker_state& state) { state.on_task(tag, outcome, now()); });
+          self->with_state([&](worker_state& state) { state.on_task(tag, outcome, steady_clock::now()); });
         },
         std::move(work));
   }
@@ -158,23 +156,23 @@ public:
   void handle_preemptions() override {
     if (!core_)
       return;
-    core_->with_state([](worker_state& x) { x.handle_preemptions(now()); });
+    core_->with_state([](worker_state& x) { x.handle_preemptions(steady_clock::now()); });
     // The one wait that has no end of its own: to go on without the answer would let the engine overwrite blocks which
     // a copy still reads, and their new bytes would be published under the old keys. The answer does come. The
     // coordinator gives it without waiting for copies or disks, and if it ends, that is an answer too.
-    const auto since = now();
+    const auto since = steady_clock::now();
     for (auto say = since + preemption_patience;
          !core_->wait_until(say, [](const worker_state& x) { return !x.preempting(); }); say += preemption_patience)
       log::get("connector")
           ->error(
               "worker {}: the engine waits since {} s for saves of preempted requests to be given up, because their "
               "blocks must not change before",
-              worker_, std::chrono::duration_cast<std::chrono::seconds>(now() - since).count());
+              worker_, std::chrono::duration_cast<std::chrono::seconds>(steady_clock::now() - since).count());
   }
 
   void start_load_kv(void* ready) override {
     if (core_)
-      core_->with_state([event = number_of(ready)](worker_state& x) { x.start_load_kv(now(), event); });
+      core_->with_state([event = number_of(ready)](worker_state& x) { x.start_load_kv(steady_clock::now(), event); });
   }
 
   void wait_for_layer_load(std::string_view) override {}
@@ -182,7 +180,7 @@ public:
 
   void wait_for_save(void* ready) override {
     if (core_)
-      core_->with_state([event = number_of(ready)](worker_state& x) { x.wait_for_save(now(), event); });
+      core_->with_state([event = number_of(ready)](worker_state& x) { x.wait_for_save(steady_clock::now(), event); });
   }
 
   finished_requests get_finished(std::span<const std::string_view>) override {
@@ -205,9 +203,9 @@ public:
   void shutdown() override {
     if (std::exchange(closed_, true) || !core_)
       return;
-    core_->with_state([](worker_state& x) { x.close(now()); });
+    core_->with_state([](worker_state& x) { x.close(steady_clock::now()); });
     // Tasks have deadlines of their own; those that miss them by far are counted, not waited for.
-    const auto until = now() + engine_.task_deadline + std::chrono::seconds(5);
+    const auto until = steady_clock::now() + engine_.task_deadline + std::chrono::seconds(5);
     if (!core_->wait_until(until, [](const worker_state& x) { return x.tasks_outstanding() == 0; }))
       log::get("connector")
           ->error("worker {}: gave up {} transfers at shutdown", worker_,

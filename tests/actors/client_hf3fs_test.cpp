@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+namespace client_hf3fs_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -119,3 +121,5 @@ TEST_CASE("Threads that share a client agree on pages", "[client]") {
   }
   CHECK(pages.size() == keys.size());
 }
+
+} // namespace client_hf3fs_test

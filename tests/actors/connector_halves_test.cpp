@@ -14,7 +14,7 @@
 
 /// Both halves of a connector with a whole node, on threads and disk.
 
-namespace troupe::test {
+namespace troupe::test::connector_halves_test {
 
 namespace {
 
@@ -343,4 +343,4 @@ TEST_CASE("C-11 halves: hooks answer at once while nobody answers them", "[conne
   CHECK(world.scheduler->tracked_requests() == 0);
 }
 
-} // namespace troupe::test
+} // namespace troupe::test::connector_halves_test

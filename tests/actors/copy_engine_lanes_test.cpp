@@ -14,6 +14,8 @@
 #include <thread>
 #include <unistd.h>
 
+namespace copy_engine_lanes_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -173,3 +175,5 @@ TEST_CASE("copy engine: a device that breaks ends the engine, and every order wi
   // Nothing is lost silently afterwards either.
   CHECK(w.ask(gather_atom_v, w.order(0)).code != errc::ok);
 }
+
+} // namespace copy_engine_lanes_test

@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <vector>
 
+namespace copy_engine_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -218,3 +220,5 @@ TEST_CASE_METHOD(world, "copy engine actor: memory of a node that is gone stays 
   CHECK(scatter(5, {item(0, 0, 0)}) == std::vector{errc::ok});
   CHECK(holds(0, 0));
 }
+
+} // namespace copy_engine_test

@@ -1,5 +1,7 @@
 #include "tests/actors/sim.hpp"
 
+namespace errors_test {
+
 using namespace troupe;
 
 TEST_CASE("errors: every code and its sentence survive the way through CAF", "[errors]") {
@@ -61,3 +63,5 @@ TEST_CASE("errors: a result becomes an answer, and the other way round", "[error
   REQUIRE_FALSE(back);
   CHECK(back.error().code == errc::stale);
 }
+
+} // namespace errors_test

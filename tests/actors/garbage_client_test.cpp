@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+namespace garbage_client_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -304,3 +306,5 @@ TEST_CASE("garbage: a lookup coordinator answers every lookup, whatever it is to
     CHECK(s.pending_timeouts() == 0);
   }
 }
+
+} // namespace garbage_client_test

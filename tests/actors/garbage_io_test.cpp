@@ -11,6 +11,8 @@
 #include <unistd.h>
 #include <vector>
 
+namespace garbage_io_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -218,3 +220,5 @@ TEST_CASE("garbage: metrics take any samples and any counts", "[garbage][metrics
   CHECK(asks.refused() == 0);
   CHECK(s.ask(actor, render_atom_v).value<std::string>().find("troupe_request_seconds") != std::string::npos);
 }
+
+} // namespace garbage_io_test

@@ -8,6 +8,8 @@
 #include <set>
 #include <vector>
 
+namespace garbage_node_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -230,3 +232,5 @@ TEST_CASE("garbage: a link answers its client, whatever node and client say", "[
   CHECK(accepted > 20);
   CHECK(refused > 20);
 }
+
+} // namespace garbage_node_test

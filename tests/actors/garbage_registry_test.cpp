@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+namespace garbage_registry_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -371,3 +373,5 @@ TEST_CASE("garbage: an allocator keeps its count whatever it is asked", "[garbag
     w.check_conservation();
   }
 }
+
+} // namespace garbage_registry_test

@@ -8,6 +8,8 @@
 
 #include <set>
 
+namespace http_callers_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using nlohmann::json;
@@ -450,3 +452,5 @@ TEST_CASE("On the wires of slot clients too, who may only read keeps a share of 
                {{"rank", 0}, {"keys", many_keys(pages)}})
             .code == 200);
 }
+
+} // namespace http_callers_test

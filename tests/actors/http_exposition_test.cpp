@@ -8,6 +8,8 @@
 #include <set>
 #include <sstream>
 
+namespace http_exposition_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -131,3 +133,5 @@ TEST_CASE("Namespaces made at run time are at /metrics while they are there", "[
   REQUIRE(w.call("DELETE", "/v1/namespaces/a?force=true").code == 204);
   CHECK(w.get("/metrics").text.find("namespace=\"a\"") == std::string::npos);
 }
+
+} // namespace http_exposition_test

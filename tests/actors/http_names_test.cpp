@@ -6,6 +6,8 @@
 
 #include <string>
 
+namespace http_names_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using nlohmann::json;
@@ -72,3 +74,5 @@ TEST_CASE("A name is known when the namespace is made, and no longer than it is 
   CHECK(w.get("/v1/namespaces/b").code == 404);
   CHECK(w.get("/v1/namespaces/a").body == second);
 }
+
+} // namespace http_names_test

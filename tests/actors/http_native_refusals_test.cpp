@@ -2,6 +2,8 @@
 #include "tests/actors/http_world.hpp"
 #include "tests/catch.hpp"
 
+namespace http_native_refusals_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using nlohmann::json;
@@ -163,3 +165,5 @@ TEST_CASE("Each operation asks for its role", "[http][native]") {
     CHECK(may("admin-token-0123456789"));
   }
 }
+
+} // namespace http_native_refusals_test

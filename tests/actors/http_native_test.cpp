@@ -6,6 +6,8 @@
 #include <set>
 #include <thread>
 
+namespace http_native_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using nlohmann::json;
@@ -373,3 +375,5 @@ TEST_CASE("Many clients at once never get one slot twice", "[http][native]") {
   CHECK(granted == clients / 2 * per_client);
   CHECK(slots.size() == static_cast<std::size_t>(granted));
 }
+
+} // namespace http_native_test

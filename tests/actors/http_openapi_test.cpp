@@ -10,6 +10,8 @@
 #include <set>
 #include <utility>
 
+namespace http_openapi_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using nlohmann::json;
@@ -235,3 +237,5 @@ TEST_CASE("The examples of the documentation work", "[http][openapi]") {
                        std::to_string(w.port());
   CHECK(std::system(command.c_str()) == 0);
 }
+
+} // namespace http_openapi_test

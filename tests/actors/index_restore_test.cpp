@@ -14,6 +14,8 @@
 #include <future>
 #include <memory>
 
+namespace index_restore_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -252,3 +254,5 @@ TEST_CASE_METHOD(world, "index: a namespace whose name is taken does not keep a 
   CHECK(now.exists(now.known.spaces[0].spec.id(), key_in(0)));
   CHECK(store->table().pages().size() == 2); // the other one is set aside
 }
+
+} // namespace index_restore_test

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+namespace io_worker_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -152,3 +154,5 @@ TEST_CASE_METHOD(world, "io worker: latencies go to the metrics", "[io_worker]")
   CHECK(sent.get<latency_batch>(0).samples[0].kind == static_cast<std::uint32_t>(request_kind::write));
   CHECK(sent.get<latency_batch>(0).samples[0].items == 2);
 }
+
+} // namespace io_worker_test

@@ -6,6 +6,8 @@
 
 #include <unistd.h>
 
+namespace link_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -438,3 +440,5 @@ TEST_CASE("link: at its end it lets go of who connects, which may have a thread 
   entrance.take<caf::connect_atom, std::string, std::uint16_t>();
   CHECK(held->strong_refs.load() == before);
 }
+
+} // namespace link_test

@@ -1,6 +1,8 @@
 #include "tests/actors/coordinator_support.hpp"
 #include "tests/catch.hpp"
 
+namespace load_coordinator_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -140,3 +142,5 @@ TEST_CASE_METHOD(world, "load coordinator: the limit of tasks", "[load_coordinat
   CHECK(results(b) == std::vector{errc::unknown_namespace});
   CHECK_FALSE(client().answer_to(begin(small, test_task(1))).came);
 }
+
+} // namespace load_coordinator_test

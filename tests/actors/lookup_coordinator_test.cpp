@@ -1,6 +1,8 @@
 #include "tests/actors/coordinator_support.hpp"
 #include "tests/catch.hpp"
 
+namespace lookup_coordinator_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -111,3 +113,5 @@ TEST_CASE_METHOD(world, "lookup coordinator: a binding without shards or owner i
   bad.owner = 0;
   CHECK(ask(lookup, bind_atom_v, bad).code() == errc::invalid_argument);
 }
+
+} // namespace lookup_coordinator_test

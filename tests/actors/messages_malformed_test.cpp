@@ -4,6 +4,8 @@
 #include <random>
 #include <string>
 
+namespace messages_malformed_test {
+
 /// What arrives from another node can be anything: an error, never a crash and never a hang.
 
 namespace {
@@ -108,3 +110,5 @@ TEST_CASE("messages: flipped bytes are an error or another message, nothing wors
     }
   }
 }
+
+} // namespace messages_malformed_test

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace metrics_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -148,3 +150,5 @@ TEST_CASE_METHOD(world, "metrics actor: the largest numbers and the strangest na
   CHECK(value("troupe_keys").value_or(0) > 1.8e19);
   CHECK(value("troupe_refused_slots_total", {"namespace=\"a\"", "rank=\"4294967295\""}).value_or(0) > 1.8e19);
 }
+
+} // namespace metrics_test

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+namespace namespaces_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -277,3 +279,5 @@ TEST_CASE("namespaces: the death of an allocator ends them, since its slots are 
     CHECK(w.ask(w.spaces, wanted).code() == errc::unreachable);
   }
 }
+
+} // namespace namespaces_test

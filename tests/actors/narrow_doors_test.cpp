@@ -3,6 +3,8 @@
 
 #include <type_traits>
 
+namespace narrow_doors_test {
+
 using namespace troupe;
 
 /// The handles that a client gets, as types: what the compiler lets it say.
@@ -53,3 +55,5 @@ TEST_CASE("narrow doors: what a node tells a client has no other handles, whethe
   STATIC_REQUIRE(std::is_same_v<decltype(lookup_binding::shards), std::vector<client_shard_actor>>);
   STATIC_REQUIRE(std::is_same_v<decltype(link_options::local), reception_actor>);
 }
+
+} // namespace narrow_doors_test

@@ -17,6 +17,8 @@
 #include <sstream>
 #include <thread>
 
+namespace node_http_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using nlohmann::json;
@@ -297,3 +299,5 @@ TEST_CASE_METHOD(node_with_http, "node over HTTP: every metric is in a table of 
     CHECK(shown.contains(x));
   }
 }
+
+} // namespace node_http_test

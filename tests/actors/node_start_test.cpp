@@ -21,6 +21,8 @@
 #include <numeric>
 #include <vector>
 
+namespace node_start_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -357,3 +359,5 @@ TEST_CASE_METHOD(world, "whole node: when it stops, clients hear so and nothing 
   else
     CHECK(loading.error().code == errc::unreachable);
 }
+
+} // namespace node_start_test

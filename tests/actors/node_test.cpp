@@ -1,6 +1,8 @@
 #include "tests/actors/node_support.hpp"
 #include "tests/catch.hpp"
 
+namespace node_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -208,3 +210,5 @@ TEST_CASE("node: statistics are gathered at their interval, also when some fail"
   CHECK(w.shard.take<stats_atom>().size() == 2);
   CHECK(w.pending_timeouts() <= 6);
 }
+
+} // namespace node_test

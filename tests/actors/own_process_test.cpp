@@ -2,6 +2,8 @@
 #include "tests/actors/link_support.hpp"
 #include "tests/catch.hpp"
 
+namespace own_process_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -122,3 +124,5 @@ TEST_CASE_METHOD(coordinator_world, "own process: more tags than there can be ta
   CHECK(ask(save, cancel_atom_v, packed<std::uint64_t>{{1, 2, 3, 5}}).code() == errc::ok);
   CHECK(results(number) == std::vector{errc::cancelled});
 }
+
+} // namespace own_process_test

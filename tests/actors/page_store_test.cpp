@@ -8,6 +8,8 @@
 #include <cstring>
 #include <vector>
 
+namespace page_store_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -133,3 +135,5 @@ TEST_CASE_METHOD(memory_world, "io worker: a store is stopped before it is given
   CHECK(watch->stopped);
   CHECK(watch->gone);
 }
+
+} // namespace page_store_test

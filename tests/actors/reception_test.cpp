@@ -4,6 +4,8 @@
 
 #include <memory>
 
+namespace reception_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -314,3 +316,5 @@ TEST_CASE_METHOD(reception_world, "reception: it ends with the node", "[receptio
   CHECK(ask(door, request(), link.as<>()).code() == errc::unreachable);
   CHECK(ask(desk(), match(mine.owner)).code() == errc::unreachable);
 }
+
+} // namespace reception_test

@@ -3,6 +3,8 @@
 
 #include <deque>
 
+namespace registry_durable_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -198,3 +200,5 @@ TEST_CASE_METHOD(durable_world, "durable registry: its end answers who waits for
   disk->write(); // late, and to nobody
   run();
 }
+
+} // namespace registry_durable_test

@@ -1,6 +1,8 @@
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 
+namespace registry_slot_clients_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -213,3 +215,5 @@ TEST_CASE("slot clients: pages of an earlier run are restored in registry and al
   CHECK(w.matched(0, 3) == 3);
   w.check_conservation();
 }
+
+} // namespace registry_slot_clients_test

@@ -1,6 +1,8 @@
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 
+namespace registry_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -295,3 +297,5 @@ TEST_CASE("registry: other shards hear of children that are gone before an alloc
   // Requests of one actor are numbered as they are sent.
   CHECK(link.id.integer_value() < release.id.integer_value());
 }
+
+} // namespace registry_test

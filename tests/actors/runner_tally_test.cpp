@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+namespace runner_tally_test {
+
 using namespace troupe;
 using namespace troupe::replay;
 
@@ -90,3 +92,5 @@ TEST_CASE("tally: a report is the sum of what players have said", "[runner]") {
   CHECK(sums.phases().time(phase::read) == std::chrono::milliseconds(8));
   CHECK(sums.phases().bytes(phase::produce) == 500);
 }
+
+} // namespace runner_tally_test

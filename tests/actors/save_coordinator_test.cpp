@@ -1,6 +1,8 @@
 #include "tests/actors/coordinator_support.hpp"
 #include "tests/catch.hpp"
 
+namespace save_coordinator_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -229,3 +231,5 @@ TEST_CASE_METHOD(world, "save coordinator: not bound, everything is answered", "
   CHECK(ask(fresh, cancel_atom_v, packed<std::uint64_t>(std::vector<std::uint64_t>{1})).code() == errc::ok);
   advance(1000 * ms);
 }
+
+} // namespace save_coordinator_test

@@ -7,6 +7,8 @@
 #include <set>
 #include <vector>
 
+namespace transfer_room_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -362,3 +364,5 @@ TEST_CASE_METHOD(room_world, "page buffers: what a lost node still had of them d
   CHECK(results(next) == std::vector(9, errc::ok));
   CHECK(others.watch().most() == 2);
 }
+
+} // namespace transfer_room_test

@@ -12,6 +12,8 @@
 #include <set>
 #include <thread>
 
+namespace concurrency_test {
+
 namespace {
 
 using namespace troupe;
@@ -175,3 +177,5 @@ TEST_CASE("Engines that save, load and give up at once never find a page of anot
       CHECK(rank.pages + rank.reserved + rank.withheld <= rank.slots);
   }
 }
+
+} // namespace concurrency_test

@@ -6,6 +6,8 @@
 
 #include <set>
 
+namespace hazards_test {
+
 namespace {
 
 using namespace troupe;
@@ -287,3 +289,5 @@ TEST_CASE("M-20 a rank means the same as a string and as a number", "[hazard]") 
     return by_text && by_text->at(0).second == server.allocate_one(0, "a");
   });
 }
+
+} // namespace hazards_test

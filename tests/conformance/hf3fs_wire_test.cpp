@@ -6,6 +6,8 @@
 #include <map>
 #include <mutex>
 
+namespace hf3fs_wire_test {
+
 namespace {
 
 using namespace troupe;
@@ -274,3 +276,5 @@ TEST_CASE("vLLM's clients have namespaces by their base URL", "[hf3fs]") {
                    {"/hf3fs/one/keys/batch_exists", R"({"keys":["k"]})", 200, R"({"exists":[false]})"},
                });
 }
+
+} // namespace hf3fs_wire_test

@@ -3,6 +3,8 @@
 #include "tests/catch.hpp"
 #include "tests/conformance/wire_support.hpp"
 
+namespace sglang_wire_test {
+
 namespace {
 
 using namespace troupe;
@@ -179,3 +181,5 @@ TEST_CASE("SGLang's keys make room before the key that they name as the one befo
             page == 0 ? R"({"exists":[false,true]})" : R"({"exists":[true,false]})"},
        });
 }
+
+} // namespace sglang_wire_test

@@ -7,7 +7,7 @@
 namespace troupe::engine_simulation {
 namespace {
 
-using simulation::random_source;
+using troupe::simulation::random_source;
 
 constexpr std::string_view fault_names[fault_count] = {"lost answers",  "late answers",  "failed reads",
                                                        "failed writes", "corrupt pages", "evictions",

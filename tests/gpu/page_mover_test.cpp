@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <thread>
 
+namespace page_mover_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -301,3 +303,5 @@ TEST_CASE("gpu: a fault of the GPU ends the mover with its text, and every later
   CHECK(mover->failure()->text == broken.error().text);
   CHECK(mover->scatter(moves).error().code == errc::device_error);
 }
+
+} // namespace page_mover_test

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <random>
 
+namespace page_parts_test {
+
 /// Which pages cross the bus together; needs no GPU.
 
 namespace {
@@ -190,3 +192,5 @@ TEST_CASE("Parts have each page once, in order, and fit into staging memory", "[
     }
   }
 }
+
+} // namespace page_parts_test

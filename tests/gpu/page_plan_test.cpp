@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+namespace page_plan_test {
+
 /// What the host works out for the kernels; needs no GPU.
 
 namespace {
@@ -129,3 +131,5 @@ TEST_CASE("The unit is the widest that suits every address, and pages beyond the
   CHECK(make_page_plan(view_of(kv_layout::split, {1, 2, 1, 8, 2, 4096}, 4096)).error().code == errc::unsupported);
   CHECK(make_page_plan(view_of(kv_layout::split, {4, 2, 1024, 1024, 2, 4096})).error().code == errc::unsupported);
 }
+
+} // namespace page_plan_test

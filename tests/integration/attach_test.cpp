@@ -5,10 +5,15 @@
 #include <fstream>
 #include <sys/stat.h>
 
+namespace attach_test {
+
 using namespace troupe::test;
 using stream = process::stream;
 
 namespace {
+
+/// Runs a program in a process namespace of its own.
+const arguments process_namespace{"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
 
 constexpr const char* small_trace = "loogle:4,2048,5,128";
 
@@ -169,16 +174,11 @@ TEST_CASE("more clients than the node takes are refused, and there is room again
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client that finds another node's memory under the node's numbers transfers nothing") {
-  // Two nodes, each in a process namespace of its own, have the same process ids and descriptors; a client in one of
-  // them asks for a place in the other.
-  const arguments alone{"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
-  launch trial;
-  trial.arguments = alone + arguments{"/bin/true"};
-  if (!std::filesystem::exists(alone.front()) || run(trial).code != 0) {
-    WARN("skipped: this user may not make a process namespace");
-    return;
-  }
+namespace {
+
+/// What a client says that runs in the process namespace of one node and asks another one for room, which has the same
+/// process id in a process namespace of its own.
+std::string said_in_the_wrong_namespace() {
   const scratch_directory here;
   const scratch_directory there;
   const auto program = std::string(TROUPE_PROGRAM);
@@ -190,7 +190,7 @@ TEST_CASE("a client that finds another node's memory under the node's numbers tr
   };
   const auto in_namespace = [&](const std::string& script) {
     launch out;
-    out.arguments = alone + arguments{"/bin/sh", "-c", script};
+    out.arguments = process_namespace + arguments{"/bin/sh", "-c", script};
     return out;
   };
   process first(in_namespace(serve(there) + "; true"));
@@ -211,10 +211,31 @@ TEST_CASE("a client that finds another node's memory under the node's numbers tr
   });
   std::ofstream(go) << "attached\n";
   CHECK(second.wait_for_line(process::stream::out, "ended with").text == "ended with 1");
-  const auto said = second.text(process::stream::err);
-  INFO(said);
-  CHECK(said.find("is not the memory of this node") != std::string::npos);
   CHECK(first.text(process::stream::err).find("attached as") != std::string::npos);
+  return second.text(process::stream::err);
+}
+
+} // namespace
+
+TEST_CASE("a client that finds another node's memory under the node's numbers transfers nothing") {
+  launch trial;
+  trial.arguments = process_namespace + arguments{"/bin/true"};
+  if (!std::filesystem::exists(process_namespace.front()) || run(trial).code != 0) {
+    WARN("skipped: this user may not make a process namespace");
+    return;
+  }
+  // The descriptors are the same ones on most starts only, since the threads of a node open files side by side. Where
+  // they are not, the client finds no memory at all, and transfers nothing for that reason.
+  std::string said;
+  bool found_memory = false;
+  for (int i = 0; i < 20 && !found_memory; ++i) {
+    said = said_in_the_wrong_namespace();
+    INFO(said);
+    found_memory = said.find("is not the memory of this node") != std::string::npos;
+    REQUIRE((found_memory || said.find("cannot open the node's memory") != std::string::npos));
+  }
+  INFO(said);
+  CHECK(found_memory);
 }
 
 namespace {
@@ -286,3 +307,5 @@ TEST_CASE("over TCP with certificates, those of the same authority attach and no
   CHECK(node.statistics().keys == before.keys);
   CHECK(node.stop() == 0);
 }
+
+} // namespace attach_test

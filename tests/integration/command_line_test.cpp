@@ -3,6 +3,8 @@
 
 #include <fstream>
 
+namespace command_line_test {
+
 using namespace troupe::test;
 using nlohmann::json;
 
@@ -305,3 +307,5 @@ TEST_CASE("the option --set is checked like the file") {
     CHECK_FALSE(x.err.empty());
   }
 }
+
+} // namespace command_line_test

@@ -11,6 +11,8 @@
 #include <functional>
 #include <thread>
 
+namespace crash_all_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using nlohmann::json;
@@ -150,3 +152,5 @@ TEST_CASE("kill -9 and other settings: no answered commit is lost, and no key ha
   }
   CHECK(remade > 0);
 }
+
+} // namespace crash_all_test

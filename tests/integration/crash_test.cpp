@@ -13,6 +13,8 @@
 #include <set>
 #include <thread>
 
+namespace crash_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -164,3 +166,5 @@ TEST_CASE("metadata service: kill -9 at any moment loses no confirmed key", "[cr
 TEST_CASE("metadata service: kill -9 while keys are evicted gives no page the bytes of another key", "[crash]") {
   crash_again_and_again({rounds(100), 600, 100, "1 ms", false});
 }
+
+} // namespace crash_test

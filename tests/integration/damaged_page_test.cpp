@@ -3,6 +3,8 @@
 #include "tests/integration/support.hpp"
 #include "workload/replay/keys.hpp"
 
+namespace damaged_page_test {
+
 /// Bytes on the disk that are not what was saved. Each such page is a counted failure of the one replay that finds it,
 /// is saved again by it, and is found and right from then on.
 
@@ -140,3 +142,5 @@ TEST_CASE("pages that are whole but not the ones asked for are found as well") {
   }
   filled.check_rest();
 }
+
+} // namespace damaged_page_test

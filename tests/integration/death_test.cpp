@@ -4,6 +4,8 @@
 
 #include <csignal>
 
+namespace death_test {
+
 /// Processes that die, stand still or are not what they seem, on both sides.
 
 using namespace troupe::test;
@@ -270,3 +272,5 @@ TEST_CASE("garbage on a node's port does not disturb its clients") {
   CHECK(x.count("load_failures") == 0);
   CHECK(node.stop() == 0);
 }
+
+} // namespace death_test

@@ -6,6 +6,8 @@
 
 #include <sys/resource.h>
 
+namespace disk_fault_test {
+
 /// Disks that are full, broken or taken away. Loads and saves that meet them are counted; nothing else happens.
 
 using namespace troupe;
@@ -282,3 +284,5 @@ TEST_CASE("a part of the disk that fails costs the pages on it") {
     WARN("skipped: " << x.why);
   }
 }
+
+} // namespace disk_fault_test

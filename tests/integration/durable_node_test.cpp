@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+namespace durable_node_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -74,3 +76,5 @@ TEST_CASE("pages of a durable index whose slab is gone are misses, and saved aga
   CHECK(again.count("load_failures") == 0);
   CHECK(again.count("saved_pages") == 0);
 }
+
+} // namespace durable_node_test

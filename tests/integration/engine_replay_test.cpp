@@ -4,6 +4,8 @@
 
 #include <csignal>
 
+namespace engine_replay_test {
+
 /// The connector as an engine drives it: `troupe replay --engine`, and the example of the documentation.
 
 using namespace troupe::test;
@@ -213,3 +215,5 @@ TEST_CASE("the engine of the documentation saves and loads, and everything it is
   const auto without = run_example({});
   CHECK(without.code == 2);
 }
+
+} // namespace engine_replay_test

@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+namespace hostile_peer_test {
+
 using namespace troupe::test;
 using stream = process::stream;
 
@@ -278,3 +280,5 @@ TEST_CASE("the socket is the user's alone, goes with the node, and is replaced a
   CHECK(gone.code == 1);
   CHECK(gone.err.find("no socket at") != std::string::npos);
 }
+
+} // namespace hostile_peer_test

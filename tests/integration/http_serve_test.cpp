@@ -7,6 +7,8 @@
 #include <csignal>
 #include <fstream>
 
+namespace http_serve_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using stream = process::stream;
@@ -104,3 +106,5 @@ TEST_CASE("serve: a second node on one index is refused") {
   CHECK(ended.code == 1);
   CHECK(ended.err.find("in use") != std::string::npos);
 }
+
+} // namespace http_serve_test

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <sys/stat.h>
 
+namespace interruption_test {
+
 /// Replays that are ended from outside, at any time: what they say, what they end with, and what is left.
 
 using namespace troupe::test;
@@ -188,3 +190,5 @@ TEST_CASE("the progress of a replay fits into the terminal, however narrow") {
   CHECK(longest > columns / 2U);
   CHECK(text.find("100 %") != std::string::npos);
 }
+
+} // namespace interruption_test

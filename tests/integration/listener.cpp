@@ -1,7 +1,8 @@
 #include "tests/integration/listener.hpp"
 
+#include "tests/integration/process.hpp"
+
 #include <array>
-#include <cerrno>
 #include <netinet/in.h>
 #include <poll.h>
 #include <random>
@@ -9,7 +10,6 @@
 #include <string_view>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <system_error>
 #include <unistd.h>
 #include <vector>
 
@@ -23,11 +23,6 @@ sockaddr_in loopback(std::uint16_t port) {
   out.sin_port = htons(port);
   out.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   return out;
-}
-
-void check(bool fine, const char* what) {
-  if (!fine)
-    throw std::system_error(errno, std::generic_category(), what);
 }
 
 std::string garbage(std::uint32_t seed) {
@@ -50,11 +45,11 @@ listener::listener(manner how) : how_(how) {
   auto address = loopback(0);
   socklen_t length = sizeof address;
   auto* any = reinterpret_cast<sockaddr*>(&address);
-  check(socket_ >= 0 && ::bind(socket_, any, length) == 0 && ::listen(socket_, 16) == 0, "listen");
-  check(::getsockname(socket_, any, &length) == 0, "getsockname");
+  check_call(socket_ >= 0 && ::bind(socket_, any, length) == 0 && ::listen(socket_, 16) == 0, "listen");
+  check_call(::getsockname(socket_, any, &length) == 0, "getsockname");
   port_ = ntohs(address.sin_port);
   stop_ = ::eventfd(0, EFD_CLOEXEC);
-  check(stop_ >= 0, "eventfd");
+  check_call(stop_ >= 0, "eventfd");
   thread_ = std::thread([this] { accept_all(); });
 }
 
@@ -93,7 +88,7 @@ void listener::accept_all() {
 void send_garbage(std::uint16_t port, std::uint32_t seed) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const auto address = loopback(port);
-  check(socket >= 0, "socket");
+  check_call(socket >= 0, "socket");
   if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
     send_all(socket, garbage(seed));
   ::close(socket);

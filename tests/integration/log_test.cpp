@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+namespace log_test {
+
 /// A log that nobody reads: its pipe is full, as when a collector hangs.
 
 using namespace troupe;
@@ -114,3 +116,5 @@ TEST_CASE("a node whose log nobody reads goes on answering requests that log, an
     CHECK(node.stop() == 0);
   }
 }
+
+} // namespace log_test

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+namespace private_files_test {
+
 /// What a node writes is for its own user.
 
 using namespace troupe::test;
@@ -72,3 +74,5 @@ TEST_CASE("a data_dir that others may look into keeps a node from starting, and 
   serving_node again(config);
   CHECK(again.stop() == 0);
 }
+
+} // namespace private_files_test

@@ -25,10 +25,6 @@ namespace troupe::test {
 
 namespace {
 
-[[noreturn]] void give_up(const char* what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
-
 struct pipe_ends {
   int read_end = -1;
   int write_end = -1;
@@ -36,8 +32,7 @@ struct pipe_ends {
 
 pipe_ends make_pipe() {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    give_up("pipe2");
+  check_call(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe2");
   return {ends[0], ends[1]};
 }
 
@@ -45,15 +40,12 @@ pipe_ends make_pipe() {
 pipe_ends make_terminal(unsigned short columns) {
   pipe_ends ends;
   ends.read_end = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-  if (ends.read_end < 0 || ::grantpt(ends.read_end) != 0 || ::unlockpt(ends.read_end) != 0)
-    give_up("posix_openpt");
+  check_call(ends.read_end >= 0 && ::grantpt(ends.read_end) == 0 && ::unlockpt(ends.read_end) == 0, "posix_openpt");
   std::array<char, 64> name{};
-  if (::ptsname_r(ends.read_end, name.data(), name.size()) != 0)
-    give_up("ptsname_r");
+  check_call(::ptsname_r(ends.read_end, name.data(), name.size()) == 0, "ptsname_r");
   ends.write_end = ::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC);
   const winsize size{24, columns, 0, 0};
-  if (ends.write_end < 0 || ::ioctl(ends.write_end, TIOCSWINSZ, &size) != 0)
-    give_up("open of a terminal");
+  check_call(ends.write_end >= 0 && ::ioctl(ends.write_end, TIOCSWINSZ, &size) == 0, "open of a terminal");
   return ends;
 }
 
@@ -102,10 +94,14 @@ bool forbid_io_uring() {
 
 } // namespace
 
+void check_call(bool fine, const char* what) {
+  if (!fine)
+    throw std::system_error(errno, std::generic_category(), what);
+}
+
 scratch_directory::scratch_directory() {
   auto name = (std::filesystem::temp_directory_path() / "troupe-integration-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr)
-    give_up("mkdtemp");
+  check_call(::mkdtemp(name.data()) != nullptr, "mkdtemp");
   path_ = name;
 }
 
@@ -117,10 +113,10 @@ scratch_directory::~scratch_directory() {
 process::process(const launch& what) {
   for (const auto& x : what.arguments)
     name_.append(name_.empty() ? "" : " ").append(x);
-  std::vector<char*> arguments;
+  std::vector<char*> words;
   for (const auto& x : what.arguments)
-    arguments.push_back(const_cast<char*>(x.c_str()));
-  arguments.push_back(nullptr);
+    words.push_back(const_cast<char*>(x.c_str()));
+  words.push_back(nullptr);
   const auto out = make_pipe();
   const auto err = what.terminal_columns ? make_terminal(*what.terminal_columns) : make_pipe();
   err_is_left_ = what.unread_stderr;
@@ -130,16 +126,14 @@ process::process(const launch& what) {
   const auto parent = ::getpid();
   id_ = ::fork();
   if (id_ == 0)
-    run_child(what, arguments.data(), out.write_end, err.write_end, parent);
+    run_child(what, words.data(), out.write_end, err.write_end, parent);
   ::close(out.write_end);
   ::close(err.write_end);
   out_.descriptor = out.read_end;
   err_.descriptor = err.read_end;
-  if (id_ < 0)
-    give_up("fork");
+  check_call(id_ >= 0, "fork");
   end_descriptor_ = static_cast<int>(::syscall(SYS_pidfd_open, id_, 0));
-  if (end_descriptor_ < 0)
-    give_up("pidfd_open");
+  check_call(end_descriptor_ >= 0, "pidfd_open");
   reader_ = std::thread([this] { read_all(); });
 }
 
@@ -184,10 +178,11 @@ void process::read_all() {
                                    {reads_err(running) ? -1 : wake_descriptor_, POLLIN, 0}}};
     if (::poll(watched.data(), watched.size(), -1) < 0)
       continue;
-    if (watched[0].revents != 0)
-      read_some(out_);
+    // In this order: who has found a line of stdout finds what was said on stderr before it.
     if (watched[1].revents != 0)
       read_some(err_);
+    if (watched[0].revents != 0)
+      read_some(out_);
     if (watched[2].revents != 0)
       running = false;
   }

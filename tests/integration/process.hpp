@@ -20,6 +20,9 @@ namespace troupe::test {
 /// Long enough for a loaded machine and a sanitizer; a test that is right never waits that long.
 inline constexpr std::chrono::seconds patience{60};
 
+/// Throws std::system_error with errno unless the call was fine.
+void check_call(bool fine, const char* what);
+
 /// A directory of its own that goes with the object.
 class scratch_directory {
 public:

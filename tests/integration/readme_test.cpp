@@ -6,6 +6,8 @@
 #include <fstream>
 #include <iterator>
 
+namespace readme_test {
+
 /// The first things that a new user does: what README.md tells, and the trace that comes with it.
 
 using namespace troupe::test;
@@ -148,3 +150,5 @@ TEST_CASE("a generated trace that is written to a file plays as the generator do
   CHECK(from_file.unique_blocks == generated.unique_blocks);
   CHECK(from_file.hit_blocks == generated.hit_blocks);
 }
+
+} // namespace readme_test

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+namespace replay_test {
+
 using namespace troupe::test;
 
 namespace {
@@ -238,3 +240,5 @@ TEST_CASE("a device that is none is refused before anything starts") {
   CHECK(x.code == 2);
   CHECK(entries(scratch.path()).empty());
 }
+
+} // namespace replay_test

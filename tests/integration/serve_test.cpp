@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+namespace serve_test {
+
 using namespace troupe::test;
 using nlohmann::json;
 using stream = process::stream;
@@ -155,3 +157,5 @@ TEST_CASE("without io_uring a node falls back to threads, or refuses if told to 
   CHECK(x.out.empty());
   CHECK(x.err.find("io.engine") != std::string::npos);
 }
+
+} // namespace serve_test

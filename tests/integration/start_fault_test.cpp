@@ -3,6 +3,8 @@
 
 #include <fstream>
 
+namespace start_fault_test {
+
 /// What keeps a node from starting: each ends with exit code 1, a sentence on stderr and nothing on stdout, and leaves
 /// what is on the disk as it was.
 
@@ -209,3 +211,5 @@ TEST_CASE("what a crashed start left behind does not keep a node from starting")
   CHECK(node.stop() == 0);
   CHECK_FALSE(fs::exists(slab_path(config).string() + ".new"));
 }
+
+} // namespace start_fault_test

@@ -7,6 +7,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+namespace start_order_test {
+
 /// What keeps a node from serving is found before it makes anything.
 
 using namespace troupe::test;
@@ -76,3 +78,5 @@ TEST_CASE("a node that is told to end while it starts ends at once, and starts a
   serving_node again(file);
   CHECK(again.stop() == 0);
 }
+
+} // namespace start_order_test

@@ -3,6 +3,8 @@
 
 #include <fstream>
 
+namespace trace_fault_test {
+
 using namespace troupe::test;
 
 namespace {
@@ -113,3 +115,5 @@ TEST_CASE("an attached replay with a malformed trace does not even attach") {
   CHECK(node.stop() == 0);
   CHECK(node.log().find("attached as") == std::string::npos);
 }
+
+} // namespace trace_fault_test

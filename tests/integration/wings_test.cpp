@@ -4,6 +4,8 @@
 #include <iterator>
 #include <string>
 
+namespace wings_test {
+
 /// What an engine's process links: the client's wing alone. Asked of the linked programs, by the names of symbols and
 /// of shared libraries that stand in them.
 
@@ -32,3 +34,5 @@ TEST_CASE("an engine's program holds nothing of the node") {
     CHECK_FALSE(names(engine, what));
   }
 }
+
+} // namespace wings_test

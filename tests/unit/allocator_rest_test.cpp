@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+namespace allocator_rest_test {
+
 using namespace troupe;
 
 namespace {
@@ -140,3 +142,5 @@ TEST_CASE("whoever waits is not made to wait for slots that rest for longer", "[
   }
   CHECK(a.state.check_invariants().empty());
 }
+
+} // namespace allocator_rest_test

@@ -8,6 +8,8 @@
 #include <random>
 #include <set>
 
+namespace allocator_restore_test {
+
 using namespace troupe;
 
 namespace {
@@ -127,3 +129,5 @@ TEST_CASE("claims in any order leave the same slots", "[allocator]") {
   REQUIRE(held.empty()); // what was said to be ok and not lost is live
   REQUIRE(a.check_invariants() == "");
 }
+
+} // namespace allocator_restore_test

@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include <vector>
 
+namespace allocator_state_test {
+
 using namespace troupe;
 
 namespace {
@@ -412,3 +414,5 @@ TEST_CASE("random life of an allocator keeps its books", "[allocator]") {
   drain();
   CHECK(waiting.empty());
 }
+
+} // namespace allocator_state_test

@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+namespace base_bound_socket_test {
+
 using namespace troupe;
 
 namespace {
@@ -84,3 +86,5 @@ TEST_CASE("a port that this user may not have is told from one that is taken", "
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
 }
+
+} // namespace base_bound_socket_test

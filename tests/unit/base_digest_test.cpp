@@ -10,6 +10,8 @@
 #include <unordered_set>
 #include <vector>
 
+namespace base_digest_test {
+
 using namespace troupe;
 
 namespace {
@@ -170,3 +172,5 @@ TEST_CASE("a digest travels with both of its halves", "[base][digest]") {
   inspect(collector, key);
   CHECK(collector.fields == std::vector<std::uint64_t*>{&key.hi, &key.lo});
 }
+
+} // namespace base_digest_test

@@ -5,6 +5,8 @@
 #include <set>
 #include <string>
 
+namespace base_error_test {
+
 using namespace troupe;
 
 TEST_CASE("the numbers of error codes never change", "[base][error]") {
@@ -85,3 +87,5 @@ TEST_CASE("a full disk is told apart from other errors", "[base][error]") {
   CHECK(system_error(ENOSPC, "fallocate").code == errc::no_space);
   CHECK(system_error(EIO, "write").code == errc::io_error);
 }
+
+} // namespace base_error_test

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+namespace base_geometry_bounds_test {
+
 using namespace troupe;
 using nlohmann::json;
 
@@ -191,3 +193,5 @@ TEST_CASE("The largest geometry has a page whose bytes can be told", "[base][geo
   CHECK(g.page_bytes() == std::uint64_t{65} << 49U);
   CHECK(g.layer_count() == 66'560);
 }
+
+} // namespace base_geometry_bounds_test

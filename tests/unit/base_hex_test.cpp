@@ -3,6 +3,8 @@
 
 #include <array>
 
+namespace base_hex_test {
+
 using namespace troupe;
 
 TEST_CASE("Bytes and words become lower-case hexadecimal digits, the first byte first", "[base]") {
@@ -27,3 +29,5 @@ TEST_CASE("A hexadecimal digit has its value in either case, and nothing else ha
       CHECK(hex_value(static_cast<char>(c)) == static_cast<int>(at < 16 ? at : at - 6));
   }
 }
+
+} // namespace base_hex_test

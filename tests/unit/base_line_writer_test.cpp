@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+namespace base_line_writer_test {
+
 using namespace troupe;
 
 namespace {
@@ -203,3 +205,5 @@ TEST_CASE("a child of fork neither waits for the thread that it does not have no
   CHECK(status == 0);
   CHECK(pipe.read_until("of the parent") == std::vector<std::string>{"of the parent"});
 }
+
+} // namespace base_line_writer_test

@@ -16,6 +16,8 @@
 #include <unistd.h>
 #include <vector>
 
+namespace base_log_test {
+
 using namespace troupe;
 
 namespace {
@@ -147,3 +149,5 @@ TEST_CASE("an unknown level is refused and changes nothing", "[base][log]") {
     CHECK(spdlog::get_level() == spdlog::level::debug);
   }
 }
+
+} // namespace base_log_test

@@ -5,6 +5,8 @@
 #include <thread>
 #include <vector>
 
+namespace base_memory_budget_test {
+
 using namespace troupe;
 
 TEST_CASE("A memory budget gives what there is, and says what is missing", "[memory]") {
@@ -72,3 +74,5 @@ TEST_CASE("Threads that take from one memory budget never get more than there is
   CHECK(exceeded == 0);
   CHECK(budget->used() == 0);
 }
+
+} // namespace base_memory_budget_test

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+namespace base_namespace_spec_test {
+
 using namespace troupe;
 
 namespace {
@@ -200,3 +202,5 @@ TEST_CASE("identity texts are equal exactly when identities are", "[base][namesp
     }
   }
 }
+
+} // namespace base_namespace_spec_test

@@ -2,6 +2,8 @@
 #include "base/node_condition.hpp"
 #include "tests/catch.hpp"
 
+namespace base_node_condition_test {
+
 using namespace troupe;
 
 namespace {
@@ -102,3 +104,5 @@ TEST_CASE("A log tells the first few of many alike, and counts the others once",
   CHECK(limit.take_untold(at(79)) == 0);
   CHECK(limit.take_untold(at(80)) == 1);
 }
+
+} // namespace base_node_condition_test

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+namespace base_packed_test {
+
 using namespace troupe;
 
 namespace {
@@ -91,3 +93,5 @@ TEST_CASE("any bytes of the right length can be read, whatever they mean", "[bas
   REQUIRE(batch.from_bytes(bytes));
   CHECK(batch.to_bytes() == bytes);
 }
+
+} // namespace base_packed_test

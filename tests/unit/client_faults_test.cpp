@@ -78,6 +78,8 @@ std::uint16_t closed_port() {
 
 } // namespace troupe::test
 
+namespace client_faults_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using http::response;
@@ -246,3 +248,5 @@ TEST_CASE("With TLS, both sides check whom they talk to", "[client]") {
   CHECK(make_client(options)->batch_key_exists(a_key));
   CHECK(strict.requests().size() == 1);
 }
+
+} // namespace client_faults_test

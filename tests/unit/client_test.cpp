@@ -6,6 +6,8 @@
 #include <thread>
 #include <unistd.h>
 
+namespace client_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using http::response;
@@ -248,3 +250,5 @@ TEST_CASE("An answer beyond the limit is refused", "[client]") {
   options.max_answer_bytes = yes_no.size();
   CHECK(make_client(options)->batch_key_exists(two_keys));
 }
+
+} // namespace client_test

@@ -4,6 +4,8 @@
 
 #include <set>
 
+namespace config_bounds_test {
+
 using namespace troupe;
 using namespace troupe::config;
 
@@ -145,3 +147,5 @@ TEST_CASE("Every key with bounds has a test of its bounds", "[config]") {
       CHECK(tested.erase(key.path) == 1);
   CHECK(tested.empty());
 }
+
+} // namespace config_bounds_test

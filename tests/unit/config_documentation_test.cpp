@@ -5,6 +5,8 @@
 #include <fstream>
 #include <iterator>
 
+namespace config_documentation_test {
+
 using namespace troupe;
 using namespace troupe::config;
 
@@ -85,3 +87,5 @@ TEST_CASE("The config that comes with the program loads", "[config]") {
   CHECK(static_cast<double>(slots) * (1 - config.storage.high_watermark) > 100.0 * (20'480 + 20 * 128) / 64);
   CHECK(load(source_dir / "configs" / "single-node.json") == config);
 }
+
+} // namespace config_documentation_test

@@ -6,6 +6,8 @@
 #include <array>
 #include <random>
 
+namespace config_mutation_test {
+
 using namespace troupe;
 using namespace troupe::config;
 
@@ -173,3 +175,5 @@ TEST_CASE("Overrides that were damaged at random are applied or refused", "[conf
     }
   }
 }
+
+} // namespace config_mutation_test

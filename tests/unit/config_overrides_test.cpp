@@ -1,6 +1,8 @@
 #include "config/node_config.hpp"
 #include "tests/unit/config_support.hpp"
 
+namespace config_overrides_test {
+
 using namespace troupe;
 using namespace troupe::config;
 
@@ -90,3 +92,5 @@ TEST_CASE("A file that is wrong where an override goes is reported as such", "[c
   CHECK(bad(ranks, {"storage.ranks[0].slab_bytes=1 GiB"}) ==
         "storage.ranks: expected a list, got an object (line 3)\n");
 }
+
+} // namespace config_overrides_test

@@ -4,6 +4,8 @@
 #include <fstream>
 #include <unistd.h>
 
+namespace config_parse_test {
+
 using namespace troupe;
 using namespace troupe::config;
 
@@ -261,3 +263,5 @@ TEST_CASE("A config made by a program is held to the same rules", "[config]") {
   config.namespaces[0].salt = "\xff";
   CHECK_FALSE(validate(config).empty());
 }
+
+} // namespace config_parse_test

@@ -1,6 +1,8 @@
 #include "config/node_config.hpp"
 #include "tests/unit/config_support.hpp"
 
+namespace config_rules_test {
+
 using namespace troupe;
 using namespace troupe::config;
 
@@ -280,3 +282,5 @@ TEST_CASE("The slots of all slabs fit into the memory of the registry", "[config
   small.back() = "node_name=client";
   good(small_config, small, purpose::client);
 }
+
+} // namespace config_rules_test

@@ -4,6 +4,8 @@
 #include <limits>
 #include <random>
 
+namespace config_units_test {
+
 using namespace troupe;
 using namespace troupe::config;
 using namespace std::chrono_literals;
@@ -92,3 +94,5 @@ TEST_CASE("Sizes and times read back as they were written", "[config]") {
     CHECK(parse_time(format_time(t)) == t);
   }
 }
+
+} // namespace config_units_test

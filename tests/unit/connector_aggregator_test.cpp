@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+namespace connector_aggregator_test {
+
 using namespace troupe::connector;
 
 namespace {
@@ -143,3 +145,5 @@ TEST_CASE("However workers lag behind each other, every request is named once", 
     CHECK(aggregator.waiting() == 0);
   }
 }
+
+} // namespace connector_aggregator_test

@@ -6,7 +6,7 @@
 /// The worked examples of LMCache's tracker, with blocks of 16 tokens and pages of 256: what is told to the engine,
 /// what is loaded, and what is stored.
 
-namespace troupe::test {
+namespace troupe::test::connector_examples_test {
 
 namespace {
 
@@ -237,4 +237,4 @@ TEST_CASE("the last token is never looked up, so that the engine has something t
   CHECK(desk.lookups.size() == 2);
 }
 
-} // namespace troupe::test
+} // namespace troupe::test::connector_examples_test

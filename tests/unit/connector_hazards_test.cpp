@@ -8,7 +8,7 @@
 /// those of LMCache's multi-process connector, C-… those of vLLM's HF3FS connector. docs/hazards-engine-connector.md
 /// has the whole list.
 
-namespace troupe::test {
+namespace troupe::test::connector_hazards_test {
 
 namespace {
 
@@ -442,4 +442,4 @@ TEST_CASE("prompts only: what the model has generated is not stored", "[connecto
   CHECK(desk.run_on("r", blocks_from(7, 6), 100, 100, {100, more}).stores.empty());
 }
 
-} // namespace troupe::test
+} // namespace troupe::test::connector_hazards_test

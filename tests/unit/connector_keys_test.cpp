@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+namespace connector_keys_test {
+
 using namespace troupe;
 using namespace troupe::connector;
 
@@ -387,3 +389,5 @@ TEST_CASE("A chain goes on after it was moved", "[connector]") {
   CHECK(chain.add_tokens({10, std::span(tokens).subspan(10)}));
   CHECK(std::ranges::equal(chain.keys(), expected));
 }
+
+} // namespace connector_keys_test

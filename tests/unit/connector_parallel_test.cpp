@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+namespace connector_parallel_test {
+
 using namespace troupe;
 using namespace troupe::connector;
 
@@ -148,3 +150,5 @@ TEST_CASE("A block of the scheduler is as many blocks of tensors as there are co
   constexpr auto most = std::numeric_limits<std::uint32_t>::max();
   CHECK(scheduler_block_tokens({2, 1, 2, true}, most) == most);
 }
+
+} // namespace connector_parallel_test

@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+namespace connector_sender_test {
+
 using namespace troupe::connector;
 
 namespace {
@@ -61,3 +63,5 @@ TEST_CASE("what follows from an answer in the thread that sends is sent behind t
   });
   CHECK(sent == std::vector{1, 2, 3});
 }
+
+} // namespace connector_sender_test

@@ -13,6 +13,8 @@
 #include <type_traits>
 #include <vector>
 
+namespace connector_stats_test {
+
 using namespace troupe::connector;
 
 namespace {
@@ -299,3 +301,5 @@ TEST_CASE("Metrics have the names of vLLM's, or begin with Troupe's", "[connecto
   }
   CHECK(std::ranges::count_if(names, [](std::string_view x) { return x.starts_with("vllm:hf3fs_"); }) == 4);
 }
+
+} // namespace connector_stats_test

@@ -7,7 +7,7 @@
 
 /// Hazards are named as in connector_hazards_test.cpp.
 
-namespace troupe::test {
+namespace troupe::test::connector_worker_test {
 
 namespace {
 
@@ -399,4 +399,4 @@ TEST_CASE("an answer that is short, or that nobody asked for, is a failure of it
   CHECK(desk.state.take_load_errors() == std::vector<block_id>{11, 12});
 }
 
-} // namespace troupe::test
+} // namespace troupe::test::connector_worker_test

@@ -9,6 +9,8 @@
 #include <numeric>
 #include <vector>
 
+namespace copy_engine_blocks_test {
+
 /// Orders for pages of several blocks, and orders that wait for an event.
 
 namespace {
@@ -264,3 +266,5 @@ TEST_CASE("copy engine: a mover for host memory refuses events", "[copy_engine_s
   CHECK(scattered.error().code == errc::unsupported);
   CHECK(d.is_poisoned(0));
 }
+
+} // namespace copy_engine_blocks_test

@@ -10,6 +10,8 @@
 #include <memory>
 #include <vector>
 
+namespace copy_engine_state_test {
+
 namespace {
 
 using namespace troupe;
@@ -257,3 +259,5 @@ TEST_CASE("copy engine: an empty order has an empty answer", "[copy_engine_state
   CHECK(d.gather({}).empty());
   CHECK(d.scatter({}).empty());
 }
+
+} // namespace copy_engine_state_test

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+namespace doors_gate_test {
+
 using namespace troupe;
 
 namespace {
@@ -191,3 +193,5 @@ TEST_CASE("two guests have two names, and none the node's", "[doors]") {
   guests.leave(1);
   CHECK(guests.greet(3, "one"));
 }
+
+} // namespace doors_gate_test

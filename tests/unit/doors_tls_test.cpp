@@ -9,6 +9,8 @@
 #include <string>
 #include <sys/socket.h>
 
+namespace doors_tls_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using http::identity;
@@ -138,3 +140,5 @@ TEST_CASE("files that are no certificates are named", "[doors][tls]") {
   std::ofstream(files.key) << other.key();
   CHECK_FALSE(tls_context::load(files));
 }
+
+} // namespace doors_tls_test

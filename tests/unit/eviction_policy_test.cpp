@@ -10,6 +10,8 @@
 #include <set>
 #include <vector>
 
+namespace eviction_policy_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -154,3 +156,5 @@ TEST_CASE("a shard evicts as its policy says", "[registry]") {
   CHECK(r.state.keys() == 0);
   CHECK(r.state.check_invariants() == "");
 }
+
+} // namespace eviction_policy_test

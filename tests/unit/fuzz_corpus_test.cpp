@@ -12,6 +12,8 @@
 #include <sstream>
 #include <string>
 
+namespace fuzz_corpus_test {
+
 using namespace troupe;
 
 namespace {
@@ -97,3 +99,5 @@ TEST_CASE("The corpus of tokens files is read as it was", "[http][fuzz]") {
 TEST_CASE("Tokens files with errors are refused or make sense", "[http][fuzz]") {
   try_all("tokens", [](const std::string& text) { fuzz::read_tokens(text); });
 }
+
+} // namespace fuzz_corpus_test

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+namespace fuzz_files_test {
+
 // What fuzzers begin with, whole and damaged, through the same checks; a check that fails ends the program.
 
 using namespace troupe;
@@ -112,3 +114,5 @@ TEST_CASE("the stored configs load or say what is wrong, with overrides and with
     for (std::size_t n = 0; n < text.size(); n += 1 + text.size() / 64)
       CHECK(fuzz::read_config_text(std::string_view(text).substr(0, n)) <= 2);
 }
+
+} // namespace fuzz_files_test

@@ -5,6 +5,8 @@
 #include <thread>
 #include <vector>
 
+namespace gpu_device_event_table_test {
+
 using namespace troupe;
 
 TEST_CASE("events: a number stands for its event until it is removed, and for nothing afterwards", "[gpu][events]") {
@@ -60,3 +62,5 @@ TEST_CASE("events: several threads add and remove at once", "[gpu][events]") {
   CHECK_FALSE(all.contains(0));
   CHECK(table.size() == 2000);
 }
+
+} // namespace gpu_device_event_table_test

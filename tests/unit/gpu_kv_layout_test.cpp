@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+namespace gpu_kv_layout_test {
+
 namespace {
 
 using namespace troupe;
@@ -200,3 +202,5 @@ TEST_CASE("The blocks of a page share its tokens equally", "[gpu]") {
   }
   CHECK(make_kv_cache_view(kv_layout::split, small, blocks, f.tensors, 5).has_value());
 }
+
+} // namespace gpu_kv_layout_test

@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <vector>
 
+namespace gpu_page_mover_test {
+
 /// The mover against the plainest possible model: one element at a time, addressed by the index formula of the
 /// layout's array shape instead of strides.
 
@@ -364,3 +366,5 @@ TEST_CASE("Offsets beyond 4 GiB inside one layer are exact", "[gpu]") {
   CHECK(std::equal(page.end() - 256, page.end(), tensor.end() - 256));
   ::munmap(memory, size);
 }
+
+} // namespace gpu_page_mover_test

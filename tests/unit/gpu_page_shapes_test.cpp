@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+namespace gpu_page_shapes_test {
+
 /// Layers of several shapes, pages of several blocks, blocks that do not exist, and checksums: the mover for host
 /// memory against a model that finds each byte of a page by its indexes.
 
@@ -350,3 +352,5 @@ TEST_CASE("A mover for host memory has nothing to do with a device's event", "[g
   mover->forget(memory);
   CHECK_FALSE(mover->failure().has_value());
 }
+
+} // namespace gpu_page_shapes_test

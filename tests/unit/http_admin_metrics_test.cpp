@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+namespace http_admin_metrics_test {
+
 using namespace troupe;
 using namespace troupe::http;
 
@@ -176,3 +178,5 @@ TEST_CASE("A server that is watched shows itself at /metrics", "[http][metrics]"
   CHECK(count_of(page, "# TYPE troupe_http_request_seconds histogram") == 1);
   CHECK(count_of(page, "# TYPE troupe_http_connections gauge") == 1);
 }
+
+} // namespace http_admin_metrics_test

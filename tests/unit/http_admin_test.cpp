@@ -7,6 +7,8 @@
 #include <optional>
 #include <thread>
 
+namespace http_admin_test {
+
 using namespace troupe;
 using namespace troupe::http;
 
@@ -113,3 +115,5 @@ TEST_CASE("Probes need no token, metrics do", "[http][admin]") {
   CHECK(c.call(get("/metrics")).code == 401);
   CHECK(c.call(get("/metrics", "Authorization: Bearer read-token-0123456789\r\n")).code == 200);
 }
+
+} // namespace http_admin_test

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <thread>
 
+namespace http_auth_test {
+
 using namespace troupe;
 using namespace troupe::http;
 
@@ -153,3 +155,5 @@ TEST_CASE("Tokens can be loaded again while they are used", "[http][auth]") {
     x.join();
   CHECK(wrong == 0);
 }
+
+} // namespace http_auth_test

@@ -17,6 +17,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+namespace http_hostile_test {
+
 using namespace troupe;
 using namespace troupe::http;
 using namespace std::chrono_literals;
@@ -368,3 +370,5 @@ TEST_CASE("Names for a server without tokens can be added, with tokens there is 
   config.tokens_file = "tokens";
   CHECK(host_rule{config}.allows("evil.com"));
 }
+
+} // namespace http_hostile_test

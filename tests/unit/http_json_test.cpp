@@ -10,6 +10,8 @@
 #include <random>
 #include <vector>
 
+namespace http_json_test {
+
 using namespace troupe;
 using namespace troupe::http;
 
@@ -241,3 +243,5 @@ TEST_CASE("Damaged JSON is refused or read, and never more than that", "[http][j
     static_cast<void>(optional_bool_member(*x, "all"));
   }
 }
+
+} // namespace http_json_test

@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 #include <thread>
 
+namespace http_limits_test {
+
 using namespace troupe;
 using namespace troupe::http;
 using namespace std::chrono_literals;
@@ -304,3 +306,5 @@ TEST_CASE("Without descriptors, the server waits for some to come back", "[http]
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
   CHECK(late.must_read().code == 200);
 }
+
+} // namespace http_limits_test

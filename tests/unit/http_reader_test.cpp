@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+namespace http_reader_test {
+
 using namespace troupe;
 using namespace troupe::http;
 
@@ -366,3 +368,5 @@ TEST_CASE("A body in chunks may end without having begun, in whatever pieces", "
       CHECK(reader.body().empty());
     }
 }
+
+} // namespace http_reader_test

@@ -3,6 +3,8 @@
 
 #include <random>
 
+namespace http_request_rates_test {
+
 using namespace troupe;
 using namespace troupe::http;
 using namespace std::chrono_literals;
@@ -120,3 +122,5 @@ TEST_CASE("Where there are no tokens, all callers are one", "[http][hostile]") {
   CHECK(c.must_read().code == 200);
   CHECK(c.must_read().code == 429);
 }
+
+} // namespace http_request_rates_test

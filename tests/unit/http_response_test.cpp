@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+namespace http_response_test {
+
 using namespace troupe;
 using namespace troupe::http;
 
@@ -104,3 +106,5 @@ TEST_CASE("Every error has a status", "[http]") {
   CHECK(response::failure(error{errc::not_found, "gone"}).code == status::not_found);
   CHECK(response::failure(error{errc::not_found, "gone"}).body == R"({"detail":"gone"})");
 }
+
+} // namespace http_response_test

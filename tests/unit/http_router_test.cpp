@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+namespace http_router_test {
+
 using namespace troupe;
 using namespace troupe::http;
 
@@ -214,3 +216,5 @@ TEST_CASE("Random targets are matched as a plain search over all patterns would"
     CHECK(found(r, method::get, target) == expected);
   }
 }
+
+} // namespace http_router_test

@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <thread>
 
+namespace http_server_test {
+
 using namespace troupe;
 using namespace troupe::http;
 
@@ -416,3 +418,5 @@ TEST_CASE("A server listens on names and on IPv6", "[http]") {
   client c{s->port()};
   CHECK(c.call(get("/echo/1")).code == 200);
 }
+
+} // namespace http_server_test

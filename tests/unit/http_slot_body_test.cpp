@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+namespace http_slot_body_test {
+
 namespace {
 
 using namespace troupe;
@@ -169,3 +171,5 @@ TEST_CASE("SGLang's namespace is kv unless a body says another", "[http][slots]"
   CHECK_FALSE(sglang::read_clear(padded{R"({"namespace":""})"}));
   CHECK_FALSE(sglang::read_clear(padded{R"({"namespace":")" + std::string(65, 'a') + R"("})"}));
 }
+
+} // namespace http_slot_body_test

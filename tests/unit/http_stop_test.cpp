@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <thread>
 
+namespace http_stop_test {
+
 using namespace troupe;
 using namespace troupe::http;
 using namespace std::chrono_literals;
@@ -157,3 +159,5 @@ TEST_CASE("A server may be stopped while clients come and go and answers are giv
   }
   SUCCEED();
 }
+
+} // namespace http_stop_test

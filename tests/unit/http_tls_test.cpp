@@ -5,6 +5,8 @@
 #include <csignal>
 #include <thread>
 
+namespace http_tls_test {
+
 using namespace troupe;
 using namespace troupe::http;
 using namespace std::chrono_literals;
@@ -277,3 +279,5 @@ TEST_CASE("Probes are answered over TLS while there is no room for more", "[http
   REQUIRE(other.is_connected());
   CHECK(other.call(post("/echo", "x")).code == 503);
 }
+
+} // namespace http_tls_test

@@ -3,6 +3,8 @@
 
 #include <random>
 
+namespace http_tokens_test {
+
 using namespace troupe;
 using namespace troupe::http;
 
@@ -164,3 +166,5 @@ TEST_CASE("Random tokens are known by nothing but themselves", "[http]") {
     CHECK(role_of(table, changed) == role::none);
   }
 }
+
+} // namespace http_tokens_test

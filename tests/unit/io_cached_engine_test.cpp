@@ -9,6 +9,8 @@
 #include <sys/vfs.h>
 #include <thread>
 
+namespace io_cached_engine_test {
+
 // Transfers of files that are nothing but page cache: the kernel's workers carry out large reads side by side. When
 // something ends depends on them, what comes of it must not.
 
@@ -308,3 +310,5 @@ TEST_CASE("no more workers of the kernel than allowed take part", "[io][uring][c
     most = std::max(most, workers_of_one_ring());
   CHECK(most <= 2 + 2); // the kernel counts those for writes, of which one suffices, apart
 }
+
+} // namespace io_cached_engine_test

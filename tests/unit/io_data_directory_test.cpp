@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+namespace io_data_directory_test {
+
 using namespace troupe;
 using namespace troupe::io;
 using namespace troupe::test;
@@ -140,3 +142,5 @@ TEST_CASE("another user can neither lock a data directory nor use it", "[io][dat
   });
   CHECK(refused == 0);
 }
+
+} // namespace io_data_directory_test

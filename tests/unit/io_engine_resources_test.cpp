@@ -4,6 +4,8 @@
 #include <array>
 #include <cerrno>
 
+namespace io_engine_resources_test {
+
 using namespace troupe;
 using namespace troupe::io;
 
@@ -142,3 +144,5 @@ TEST_CASE("a request that was given up says so unless it had failed or ended bef
   CHECK(final_status(errc::io_error, errc::timeout) == errc::io_error);
   CHECK(final_status(errc::slab_damaged, errc::cancelled) == errc::slab_damaged);
 }
+
+} // namespace io_engine_resources_test

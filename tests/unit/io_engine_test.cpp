@@ -7,6 +7,8 @@
 #include <cstring>
 #include <thread>
 
+namespace io_engine_test {
+
 // What every engine must do, whatever it is made of.
 
 using namespace troupe;
@@ -426,3 +428,5 @@ TEST_CASE("options out of range are refused", "[io][engine]") {
   }
   CHECK(make_engine(options, log.sink()).error().code == errc::invalid_argument);
 }
+
+} // namespace io_engine_test

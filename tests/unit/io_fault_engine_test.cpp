@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
+namespace io_fault_engine_test {
+
 using namespace troupe;
 using namespace troupe::io;
 using namespace troupe::test;
@@ -129,3 +131,5 @@ TEST_CASE("stopping the fault engine ends all", "[io][fault_engine]") {
   CHECK(f.submit(operation::write, 1).status == errc::shutting_down);
   CHECK(f.log.all().size() == 2);
 }
+
+} // namespace io_fault_engine_test

@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+namespace io_local_socket_test {
+
 using namespace troupe;
 using namespace troupe::io;
 using namespace troupe::test;
@@ -144,3 +146,5 @@ TEST_CASE("who may not open a socket hears so", "[io][socket]") {
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
 }
+
+} // namespace io_local_socket_test

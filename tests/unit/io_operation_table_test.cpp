@@ -6,6 +6,8 @@
 #include <random>
 #include <set>
 
+namespace io_operation_table_test {
+
 using namespace troupe;
 using namespace troupe::io;
 using namespace std::chrono_literals;
@@ -168,3 +170,5 @@ TEST_CASE("queues have their own order and their own counts", "[io][operation_ta
   CHECK(table.running() == 0);
   CHECK(table.running(queue_name::serial) == 0);
 }
+
+} // namespace io_operation_table_test

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+namespace io_page_checksum_test {
+
 using namespace troupe;
 using namespace troupe::io;
 using troupe::test::fill_random;
@@ -238,3 +240,5 @@ TEST_CASE("words and pieces at another place have another checksum", "[io][check
   std::ranges::sort(seen);
   CHECK(std::ranges::adjacent_find(seen) == seen.end());
 }
+
+} // namespace io_page_checksum_test

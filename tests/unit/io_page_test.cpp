@@ -8,6 +8,8 @@
 #include <cstring>
 #include <random>
 
+namespace io_page_test {
+
 using namespace troupe;
 using namespace troupe::io;
 using troupe::test::fill_random;
@@ -235,3 +237,5 @@ TEST_CASE("a slot without a page is corrupt", "[io][page]") {
     CHECK(verify_page(slot, identity) == errc::corrupt);
   }
 }
+
+} // namespace io_page_test

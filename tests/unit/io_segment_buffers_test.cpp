@@ -6,6 +6,8 @@
 #include <unistd.h>
 #include <vector>
 
+namespace io_segment_buffers_test {
+
 using namespace troupe;
 using namespace troupe::io;
 
@@ -113,3 +115,5 @@ TEST_CASE("the name of a segment reads back as it was", "[io][segment]") {
     CHECK(decode_segment_name(encode(name)).value() == name);
   CHECK(encode({1, 0x0a0b0c0d, {9}}) == page_buffers_name{1, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a, 9});
 }
+
+} // namespace io_segment_buffers_test

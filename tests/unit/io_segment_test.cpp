@@ -10,6 +10,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+namespace io_segment_test {
+
 using namespace troupe;
 using namespace troupe::io;
 using namespace troupe::test;
@@ -189,3 +191,5 @@ TEST_CASE("more memory than the host has is an error", "[io][segment]") {
   CHECK(e.code == errc::limit_exceeded);
   CHECK(missing(e.text, {"70368744177664 bytes"}) == "");
 }
+
+} // namespace io_segment_test

@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <thread>
 
+namespace io_slab_file_test {
+
 using namespace troupe;
 using namespace troupe::io;
 using namespace troupe::test;
@@ -370,3 +372,5 @@ TEST_CASE("a file that may not become that large is an error and leaves nothing 
   CHECK(missing(opened.error().text, {"126976 bytes", spec.path.string()}) == "");
   CHECK(fs::is_empty(scratch.path()));
 }
+
+} // namespace io_slab_file_test

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+namespace io_slab_store_test {
+
 using namespace troupe;
 using namespace troupe::io;
 using namespace troupe::test;
@@ -128,3 +130,5 @@ TEST_CASE("A slab that is in use is waited for, for as long as it was asked for"
   first->reset();
   waiting.join();
 }
+
+} // namespace io_slab_store_test

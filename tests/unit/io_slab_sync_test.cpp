@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <vector>
 
+namespace io_slab_sync_test {
+
 // What of a new slab is on the disk when the power goes, as far as the order of system calls decides it. The calls of
 // this program go through the functions below, which note what would be left.
 
@@ -119,3 +121,5 @@ TEST_CASE("a new slab gets its name when all of it is on the disk", "[io][slab_f
   CHECK(trailer->rank == spec.rank);
   CHECK(renamed.name_synced);
 }
+
+} // namespace io_slab_sync_test

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <semaphore>
 
+namespace io_thread_pool_engine_test {
+
 using namespace troupe;
 using namespace troupe::io;
 using namespace troupe::test;
@@ -187,3 +189,5 @@ TEST_CASE("stop waits for what runs and gives up what waits", "[io][thread_pool]
   CHECK(f.log.wait_for_tag(9).status == errc::shutting_down);
   CHECK(g.calls == 2);
 }
+
+} // namespace io_thread_pool_engine_test

@@ -16,6 +16,8 @@
 #include <sys/syscall.h>
 #include <thread>
 
+namespace io_uring_engine_test {
+
 // Pipes stand for a disk that does not answer: a read of an empty one ends only when it is cancelled or fed.
 
 using namespace troupe;
@@ -329,3 +331,5 @@ TEST_CASE("without io_uring a thread pool takes its place", "[io][engine]") {
   CHECK(missing(description, {"thread pool"}) == "");
   CHECK(status == errc::ok);
 }
+
+} // namespace io_uring_engine_test

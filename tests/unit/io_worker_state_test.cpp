@@ -10,6 +10,8 @@
 #include <set>
 #include <vector>
 
+namespace io_worker_state_test {
+
 namespace {
 
 using namespace troupe;
@@ -464,3 +466,5 @@ TEST_CASE("io worker: random batches, fences, deaths: all that began ends once, 
   CHECK(open.empty());
   CHECK(fencing.empty());
 }
+
+} // namespace io_worker_state_test

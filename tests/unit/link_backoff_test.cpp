@@ -4,6 +4,8 @@
 #include <chrono>
 #include <set>
 
+namespace link_backoff_test {
+
 using namespace troupe;
 
 namespace {
@@ -47,3 +49,5 @@ TEST_CASE("back-off: bounds in the wrong order or equal still make sense", "[lin
     CHECK(wait <= longest);
   }
 }
+
+} // namespace link_backoff_test

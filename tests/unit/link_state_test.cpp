@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace link_state_test {
+
 using namespace troupe;
 using namespace std::chrono_literals;
 
@@ -505,3 +507,5 @@ TEST_CASE("link state: whatever comes in whatever order, every wait ends once an
     CHECK(d.answered.size() == waits);
   }
 }
+
+} // namespace link_state_test

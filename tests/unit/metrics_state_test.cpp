@@ -4,6 +4,8 @@
 #include <sstream>
 #include <string>
 
+namespace metrics_state_test {
+
 using namespace troupe;
 
 namespace {
@@ -90,3 +92,5 @@ TEST_CASE("metrics: names with quotes and line breaks do not break the page", "[
   CHECK(page.find("namespace=\"a\\\"b\\nc\"") != std::string::npos);
   CHECK(page.find("node=\"n\\\"1\\n\\\\\"") != std::string::npos);
 }
+
+} // namespace metrics_state_test

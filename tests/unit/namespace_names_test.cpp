@@ -1,6 +1,8 @@
 #include "actors/node/namespaces/namespace_names.hpp"
 #include "tests/catch.hpp"
 
+namespace namespace_names_test {
+
 using namespace troupe;
 
 TEST_CASE("A namespace is found by its name, and its name by its id", "[namespaces]") {
@@ -44,3 +46,5 @@ TEST_CASE("Names are counted by how they begin", "[namespaces]") {
   CHECK(names.count_with_prefix("sglang-") == 1);
   CHECK(names.count_with_prefix("x") == 0);
 }
+
+} // namespace namespace_names_test

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace namespaces_state_test {
+
 using namespace troupe;
 
 namespace {
@@ -343,3 +345,5 @@ TEST_CASE("namespaces: in any order of requests and answers, each is answered on
   CHECK(known == w.alive.size());
   CHECK(known <= 2);
 }
+
+} // namespace namespaces_state_test

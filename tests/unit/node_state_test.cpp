@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+namespace node_state_test {
+
 using namespace troupe;
 
 namespace {
@@ -148,3 +150,5 @@ TEST_CASE("node: whoever attached has departed or is there, and no owner id come
     CHECK(w.rules.clients() == attached.size());
   }
 }
+
+} // namespace node_state_test

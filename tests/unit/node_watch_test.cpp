@@ -1,6 +1,8 @@
 #include "actors/node/supervisor/node_watch.hpp"
 #include "tests/catch.hpp"
 
+namespace node_watch_test {
+
 using namespace troupe;
 
 namespace {
@@ -51,3 +53,5 @@ TEST_CASE("A node that loses lines of its log says so for a minute after the las
   CHECK(w.watch.look(9, at(90)).size() == 1);
   CHECK_FALSE(w.condition->has(trouble::log_dropped));
 }
+
+} // namespace node_watch_test

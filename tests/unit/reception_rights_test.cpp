@@ -4,6 +4,8 @@
 #include <thread>
 #include <vector>
 
+namespace reception_rights_test {
+
 using namespace troupe;
 
 namespace {
@@ -178,3 +180,5 @@ TEST_CASE("several threads share the rights of a client", "[reception]") {
     x.join();
   CHECK(wrong == 0);
 }
+
+} // namespace reception_rights_test

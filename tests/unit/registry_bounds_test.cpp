@@ -3,6 +3,8 @@
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 
+namespace registry_bounds_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -209,3 +211,5 @@ TEST_CASE("a lookup gives back what it brought beyond a length, and nothing that
   trim(0, match(r.first(2)).uses);
   CHECK(r.state.stats().leases == 0);
 }
+
+} // namespace registry_bounds_test

@@ -1,6 +1,8 @@
 #include "actors/node/registry/registry_outbox.hpp"
 #include "tests/unit/registry_support.hpp"
 
+namespace registry_children_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -47,3 +49,5 @@ TEST_CASE("A shard takes no request of more changes of children than that", "[re
   children.changes.items.pop_back();
   CHECK(state.count_children(children, at(0)));
 }
+
+} // namespace registry_children_test

@@ -4,6 +4,8 @@
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 
+namespace registry_degraded_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -46,3 +48,5 @@ TEST_CASE("registry: a damaged slab fails what would be saved, on every rank, an
   CHECK(r.info(keys[0]) == std::nullopt);
   CHECK(r.state.check_invariants() == "");
 }
+
+} // namespace registry_degraded_test

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+namespace registry_evict_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -432,3 +434,5 @@ TEST_CASE("of keys written together the last goes first, also if some were there
   r.evict(1, 1);
   CHECK(left_of(r, keys) == first_of(keys, 1));
 }
+
+} // namespace registry_evict_test

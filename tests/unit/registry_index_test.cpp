@@ -15,6 +15,8 @@
 #include <unordered_map>
 #include <vector>
 
+namespace registry_index_test {
+
 using namespace troupe;
 
 namespace {
@@ -356,3 +358,5 @@ TEST_CASE("a key table finds in batches what it finds one by one", "[registry]")
     REQUIRE(found == expected);
   }
 }
+
+} // namespace registry_index_test

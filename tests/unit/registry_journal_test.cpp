@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+namespace registry_journal_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -112,3 +114,5 @@ TEST_CASE("journal: a namespace that is removed leaves nothing in the store", "[
   CHECK(w.disk.ranks() == std::vector<store::rank_record>{{other, 0, 100, 4}});
   CHECK(w.disk.pages() == std::vector<store::page_record>{{other, key_number(1), 0, {1, 1}, {}, 4}});
 }
+
+} // namespace registry_journal_test

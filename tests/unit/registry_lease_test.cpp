@@ -3,6 +3,8 @@
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 
+namespace registry_lease_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -311,3 +313,5 @@ TEST_CASE("lookups that make no sense are refused, counted, and change nothing",
   CHECK(r.state.stats().refused == 15);
   CHECK(r.state.check_invariants() == "");
 }
+
+} // namespace registry_lease_test

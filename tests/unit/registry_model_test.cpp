@@ -9,6 +9,8 @@
 #include <set>
 #include <tuple>
 
+namespace registry_model_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -435,3 +437,5 @@ TEST_CASE("a shard answers as a naive model does", "[registry]") {
     c.compare();
   }
 }
+
+} // namespace registry_model_test

@@ -3,6 +3,8 @@
 #include "tests/catch.hpp"
 #include "tests/unit/registry_slot_client_support.hpp"
 
+namespace registry_namespaces_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -306,3 +308,5 @@ TEST_CASE("administrators see namespaces, ranks and single keys", "[registry]") 
   CHECK(code_of(r.state.look_up({{1, 1}, k[0]}, at(0))) == errc::unknown_namespace);
   CHECK(r.state.stats().refused == 1);
 }
+
+} // namespace registry_namespaces_test

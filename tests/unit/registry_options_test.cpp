@@ -2,6 +2,8 @@
 #include "config/node_config.hpp"
 #include "tests/catch.hpp"
 
+namespace registry_options_test {
+
 using namespace troupe;
 
 TEST_CASE("what the config says of a registry shard reaches it", "[registry]") {
@@ -50,3 +52,5 @@ TEST_CASE("what one kind of client may have longer, or more of, a shard allows",
   CHECK(options.promised == std::chrono::seconds(20));
   CHECK(options.max_batch == 40);
 }
+
+} // namespace registry_options_test

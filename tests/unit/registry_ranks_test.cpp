@@ -2,6 +2,8 @@
 #include "tests/catch.hpp"
 #include "tests/unit/registry_slot_client_support.hpp"
 
+namespace registry_ranks_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -154,3 +156,5 @@ TEST_CASE("a namespace that is removed gives its memory back", "[registry][memor
     CHECK(how.memory->used() < before + (std::uint64_t{4} << 20));
   }
 }
+
+} // namespace registry_ranks_test

@@ -3,6 +3,8 @@
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 
+namespace registry_reserve_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -367,3 +369,5 @@ TEST_CASE("keys of another shard are refused", "[registry]") {
   CHECK(r.begin(alice, {key_of(mine)}).has_value());
   CHECK(r.begin(bob, {key_of(theirs)}).error().code == errc::invalid_argument);
 }
+
+} // namespace registry_reserve_test

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <type_traits>
 
+namespace registry_restore_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -293,3 +295,5 @@ TEST_CASE("a shard that was restored serves as any other", "[registry]") {
   CHECK(r.erase({key_of(1)}) == codes_t{errc::ok});
   CHECK(r.state.check_invariants() == "");
 }
+
+} // namespace registry_restore_test

@@ -13,6 +13,8 @@
 #include <random>
 #include <set>
 
+namespace registry_shards_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -524,3 +526,5 @@ TEST_CASE("shards and allocators conserve slots and count children, whatever the
   CHECK(c.evicted() > 0);
   c.evict_everything();
 }
+
+} // namespace registry_shards_test

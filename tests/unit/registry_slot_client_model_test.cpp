@@ -11,6 +11,8 @@
 #include <tuple>
 #include <type_traits>
 
+namespace registry_slot_client_model_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -553,3 +555,5 @@ TEST_CASE("a shard answers slot clients as a naive model does", "[registry]") {
   CHECK(c.at_once() > 5);
   c.restore();
 }
+
+} // namespace registry_slot_client_model_test

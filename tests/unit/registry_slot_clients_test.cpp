@@ -3,6 +3,8 @@
 #include "tests/catch.hpp"
 #include "tests/unit/registry_slot_client_support.hpp"
 
+namespace registry_slot_clients_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -576,3 +578,5 @@ TEST_CASE("slots by number need a namespace that remembers them", "[registry]") 
   CHECK(code_of(r.state.reclaim({r.space, 0, slots}, at(0))) == errc::unsupported);
   CHECK(r.exists(some_keys(1, 1)) == codes_t{errc::ok});
 }
+
+} // namespace registry_slot_clients_test

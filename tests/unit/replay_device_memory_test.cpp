@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+namespace replay_device_memory_test {
+
 namespace {
 
 using namespace troupe;
@@ -214,3 +216,5 @@ TEST_CASE("There is a geometry for every page size that is a multiple of 4 KiB, 
     CHECK(refused.error().text.find("multiple of 4 KiB") != std::string::npos);
   }
 }
+
+} // namespace replay_device_memory_test

@@ -5,6 +5,8 @@
 #include <random>
 #include <vector>
 
+namespace replay_pattern_test {
+
 namespace {
 
 using namespace troupe;
@@ -111,3 +113,5 @@ TEST_CASE("An empty range always agrees", "[replay]") {
   pattern.fill({}, 12345);
   CHECK(!pattern.compare({}, 12345).has_value());
 }
+
+} // namespace replay_pattern_test

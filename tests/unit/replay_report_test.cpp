@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+namespace replay_report_test {
+
 namespace {
 
 using namespace troupe;
@@ -291,3 +293,5 @@ TEST_CASE("Phases add up and print", "[replay]") {
   CHECK(!contains(table, "scatter"));
   CHECK(lines_of(to_table(phase_times{})).size() == 1);
 }
+
+} // namespace replay_report_test

@@ -12,6 +12,8 @@
 #include <string>
 #include <unistd.h>
 
+namespace replay_trace_test {
+
 namespace {
 
 using namespace troupe;
@@ -324,3 +326,5 @@ TEST_CASE("The real trace has the hits that are known of it", "[replay]") {
     CHECK((limited.hit_blocks * 10'000 + limited.blocks / 2) / limited.blocks == static_cast<std::uint64_t>(ratio));
   }
 }
+
+} // namespace replay_trace_test

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+namespace restore_plan_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using store::space_origin;
@@ -298,3 +300,5 @@ TEST_CASE("restore: a namespace that cannot be made known is set aside", "[resto
   CHECK(w.stored_pages(id) == (w.terms.forget_absent ? 0 : 2));
   CHECK(w.disk.spaces().size() == (w.terms.forget_absent ? 0 : 1));
 }
+
+} // namespace restore_plan_test

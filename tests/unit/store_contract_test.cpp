@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+namespace store_contract_test {
+
 // What a store promises to who commits, whenever it answers.
 
 using namespace troupe;
@@ -114,3 +116,5 @@ TEST_CASE("any store has an identity with a secret", "[store][contract]") {
   CHECK(store->identity().run == 1);
   CHECK(store->identity().secret != node_identity{}.secret);
 }
+
+} // namespace store_contract_test

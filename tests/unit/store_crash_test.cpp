@@ -25,6 +25,8 @@
 #include <unistd.h>
 #include <vector>
 
+namespace store_crash_test {
+
 // What is left of a store after the process, the power or the disk has gone, in the middle of everything.
 
 using namespace troupe;
@@ -389,3 +391,5 @@ TEST_CASE("a full or broken disk stops the store, and what it answered is there 
   CHECK(last <= committed);
   REQUIRE(commit_now(*store, step_batch(last + 1)));
 }
+
+} // namespace store_crash_test

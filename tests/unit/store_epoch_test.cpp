@@ -5,6 +5,8 @@
 #include <fstream>
 #include <sys/stat.h>
 
+namespace store_epoch_test {
+
 using namespace troupe;
 using namespace troupe::store;
 using namespace troupe::test;
@@ -87,3 +89,5 @@ TEST_CASE("a store keeps the epochs of its index from run to run, until others a
     CHECK(store->identity().next_epoch == 12);
   }
 }
+
+} // namespace store_epoch_test

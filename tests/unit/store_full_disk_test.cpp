@@ -7,6 +7,8 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 
+namespace store_full_disk_test {
+
 using namespace troupe;
 using namespace troupe::store;
 using namespace troupe::test;
@@ -106,3 +108,5 @@ TEST_CASE("a store on a disk that is full opens, or says so, and nothing is lost
   CHECK(refused > 0);
   CHECK(opened > 0);
 }
+
+} // namespace store_full_disk_test

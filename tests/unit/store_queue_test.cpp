@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+namespace store_queue_test {
+
 using namespace troupe;
 using namespace troupe::store;
 using namespace troupe::test;
@@ -404,3 +406,5 @@ TEST_CASE("many threads: each batch is written and answered once, in the order o
   }
   CHECK(queue->stats().records == threads * batches);
 }
+
+} // namespace store_queue_test

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace store_records_test {
+
 using namespace troupe;
 using namespace troupe::store;
 using namespace troupe::test;
@@ -329,3 +331,5 @@ TEST_CASE("secrets of two nodes differ", "[store]") {
   CHECK(first_identity().secret != first_identity().secret);
   CHECK(first_identity().secret != node_identity{}.secret);
 }
+
+} // namespace store_records_test

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+namespace store_rocksdb_test {
+
 using namespace troupe;
 using namespace troupe::store;
 using namespace troupe::test;
@@ -386,3 +388,5 @@ TEST_CASE("closing in good order leaves nothing in the log", "[store][rocksdb]")
     if (entry.path().extension() == ".log")
       CHECK(fs::file_size(entry) == 0);
 }
+
+} // namespace store_rocksdb_test

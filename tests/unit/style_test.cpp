@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+namespace style_test {
+
 /// The rules of CONTRIBUTING.md that a program can check, on the sources themselves.
 
 namespace {
@@ -432,3 +434,5 @@ TEST_CASE("An include of the other wing is found", "[style]") {
   CHECK(check_wings({{"actors/node/a.hpp", "#include \"connector/b.hpp\"\n"}}).size() == 1);
   CHECK(check_wings({{"connector/a.cpp", "#include \"actors/node/b.hpp\"\n"}}).size() == 1);
 }
+
+} // namespace style_test

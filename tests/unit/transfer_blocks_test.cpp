@@ -1,6 +1,8 @@
 #include "tests/unit/transfer_loader.hpp"
 #include "tests/unit/transfer_saver.hpp"
 
+namespace transfer_blocks_test {
+
 /// Pages that are made of several of the engine's blocks, and events that the copy engine is to wait for.
 
 namespace {
@@ -142,3 +144,5 @@ TEST_CASE("transfer: a copy engine that refuses an order says so to all of its b
   load.release_all();
   load.check_at_rest(8);
 }
+
+} // namespace transfer_blocks_test

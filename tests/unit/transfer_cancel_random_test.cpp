@@ -5,6 +5,8 @@
 #include <random>
 #include <set>
 
+namespace transfer_cancel_random_test {
+
 /// Saves that are cancelled at random moments, while everything that they wait for ends in any order and any way.
 
 namespace {
@@ -249,3 +251,5 @@ TEST_CASE("save: whatever is cancelled at whatever moment, each slot ends once, 
   CHECK(cancelled > 1000);
   CHECK(saved > 1000);
 }
+
+} // namespace transfer_cancel_random_test

@@ -2,6 +2,8 @@
 
 #include <array>
 
+namespace transfer_load_cancel_test {
+
 /// A load that is cancelled, in each phase. No block is written but those that are being written, and neither a lease
 /// nor a buffer is left.
 
@@ -151,3 +153,5 @@ TEST_CASE("load: blocks being filled when it was cancelled outlive the node", "[
   s.finished({errc::ok, errc::cancelled});
   s.check_at_rest(0);
 }
+
+} // namespace transfer_load_cancel_test

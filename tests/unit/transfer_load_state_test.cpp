@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+namespace transfer_load_state_test {
+
 namespace {
 
 using namespace troupe;
@@ -496,3 +498,5 @@ TEST_CASE("load: more pages than buffers, and a lease that cannot be given back"
   s.state.on_release(s.one<load_release>().call, fail(errc::unreachable, "gone"), t0);
   s.check_at_rest(2);
 }
+
+} // namespace transfer_load_state_test

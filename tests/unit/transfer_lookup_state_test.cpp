@@ -7,6 +7,8 @@
 #include <random>
 #include <set>
 
+namespace transfer_lookup_state_test {
+
 namespace {
 
 using namespace troupe;
@@ -298,3 +300,5 @@ TEST_CASE("lookup: a binding without limits on time does not overflow", "[lookup
   s.state.on_tick(t0 + std::chrono::hours(1000));
   CHECK(s.state.held() == 1);
 }
+
+} // namespace transfer_lookup_state_test

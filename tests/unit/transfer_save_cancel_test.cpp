@@ -2,6 +2,8 @@
 
 #include <array>
 
+namespace transfer_save_cancel_test {
+
 /// A save that is cancelled, in each phase. Nothing is published that was not in page buffers by then, each slot is
 /// given back or committed once, and nothing is left.
 
@@ -299,3 +301,5 @@ TEST_CASE("save: all tasks with a tag are cancelled, and no other", "[save_state
     CHECK(results_of(x.result) == std::vector{errc::ok});
   s.check_at_rest(8);
 }
+
+} // namespace transfer_save_cancel_test

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+namespace transfer_save_failure_test {
+
 namespace {
 
 using namespace troupe;
@@ -234,3 +236,5 @@ TEST_CASE("save: tickets of two streams and of two tasks differ", "[save_state]"
   CHECK(make_ticket(1, 1, 5) != make_ticket(1, 1, 6));
   CHECK(make_ticket(1, 1, 5) != make_ticket(2, 1, 5));
 }
+
+} // namespace transfer_save_failure_test

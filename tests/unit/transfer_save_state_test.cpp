@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+namespace transfer_save_state_test {
+
 namespace {
 
 using namespace troupe;
@@ -452,3 +454,5 @@ TEST_CASE("save: a copy engine that lies about its time cannot overflow the sums
   const auto done = s.one<task_finished>();
   CHECK(done.result.timing.move == 6 * ms);
 }
+
+} // namespace transfer_save_state_test

@@ -13,14 +13,6 @@ namespace troupe::replay {
 
 namespace {
 
-double share(std::uint64_t part, std::uint64_t whole) {
-  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
-}
-
-duration from_seconds(double x) {
-  return std::chrono::duration_cast<duration>(std::chrono::duration<double>(std::isfinite(x) ? x : 0.0));
-}
-
 std::vector<std::string> transfer_row(std::string name, const std::vector<double>& durations, std::uint64_t failed,
                                       std::uint64_t bytes) {
   latency_samples all;
@@ -89,7 +81,7 @@ std::string verdict(const engine_report& r) {
 std::string to_table(const engine_report& r, std::string_view title) {
   auto out = fmt::format("{}: {} requests through an engine with {} {} in {}, {:.1f} cores busy\n\n", title,
                          human_count(r.requests), r.workers, r.workers == 1 ? "worker" : "workers",
-                         human_time(from_seconds(r.seconds)), std::isfinite(r.cores) ? r.cores : 0.0);
+                         human_time(from_seconds(r.seconds)), finite(r.cores));
   text_table tokens({"tokens", "", "share of prompts"});
   const auto row = [&](std::string name, std::uint64_t count) {
     tokens.row({std::move(name), human_count(count), human_percent(share(count, r.prompt_tokens))});

@@ -14,25 +14,12 @@ namespace troupe::replay {
 
 namespace {
 
-double share(std::uint64_t part, std::uint64_t whole) noexcept {
-  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
-}
-
-/// JSON has no infinity and no NaN.
-double finite(double x) noexcept {
-  return std::isfinite(x) ? x : 0.0;
-}
-
 nlohmann::ordered_json to_object(const latency_summary& l) {
   return {{"p50", finite(l.p50)}, {"p99", finite(l.p99)}, {"max", finite(l.max)}};
 }
 
 std::string microseconds(double us) {
   return human_time(duration(std::llround(finite(us) * 1e3)));
-}
-
-duration from_seconds(double seconds) {
-  return duration(std::llround(finite(seconds) * 1e9));
 }
 
 std::string bandwidth(double gbps) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 namespace troupe::replay {
@@ -56,6 +57,18 @@ std::string human_time(duration d) {
 
 std::string human_percent(double share) {
   return fmt::format("{:.1f} %", share * 100.0);
+}
+
+double share(std::uint64_t part, std::uint64_t whole) noexcept {
+  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+double finite(double x) noexcept {
+  return std::isfinite(x) ? x : 0.0;
+}
+
+duration from_seconds(double x) noexcept {
+  return duration(std::llround(finite(x) * 1e9));
 }
 
 double gigabytes_per_second(std::uint64_t bytes, duration d) noexcept {

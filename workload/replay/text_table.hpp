@@ -24,6 +24,14 @@ std::string human_time(duration d);
 /// "36.6 %"; `share` is 0 … 1.
 std::string human_percent(double share);
 
+/// The part of a whole, 0 … 1; 0 of nothing.
+double share(std::uint64_t part, std::uint64_t whole) noexcept;
+
+/// Or 0: JSON has no infinity and no NaN, and a duration neither.
+double finite(double x) noexcept;
+
+duration from_seconds(double x) noexcept;
+
 /// Bytes over a time in units of 10^9 bytes per second; 0 where no time has passed.
 double gigabytes_per_second(std::uint64_t bytes, duration d) noexcept;
 

@@ -14,7 +14,7 @@ namespace {
 
 /// How late a request without a slot learns that its wait is over, and a slot that has rested is free: short next to
 /// either time, which are seconds.
-constexpr auto tick_interval = std::chrono::milliseconds(100);
+constexpr auto allocator_tick = std::chrono::milliseconds(100);
 
 allocator_options with_fence(allocator_options options, bool fenced) {
   options.fenced = fenced;
@@ -42,7 +42,7 @@ allocator::allocator(caf::actor_config& config, const allocator_options& options
       space_(space), rank_(rank), worker_(std::move(worker)) {}
 
 allocator::behavior_type allocator::make_behavior() {
-  delayed_send(this, tick_interval, caf::tick_atom_v);
+  delayed_send(this, allocator_tick, caf::tick_atom_v);
   return {
       [this](take_atom, std::uint32_t count, duration wait) -> caf::result<take_reply> {
         const auto id = ++last_request_;
@@ -77,7 +77,7 @@ allocator::behavior_type allocator::make_behavior() {
       [this](caf::tick_atom) {
         state_.tick(now());
         flush();
-        delayed_send(this, tick_interval, caf::tick_atom_v);
+        delayed_send(this, allocator_tick, caf::tick_atom_v);
       },
   };
 }

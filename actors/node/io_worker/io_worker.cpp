@@ -8,7 +8,7 @@ namespace troupe {
 namespace {
 
 /// How late a damaged slab is noticed, and how old latencies in the metrics are: one fstat a second costs nothing.
-constexpr auto tick_interval = std::chrono::seconds(1);
+constexpr auto io_worker_tick = std::chrono::seconds(1);
 
 } // namespace
 
@@ -21,7 +21,7 @@ timestamp io_worker::now() const {
 
 io_worker::behavior_type io_worker::make_behavior() {
   parts_->target->set(caf::actor_cast<io_worker_actor>(this));
-  delayed_send(this, tick_interval, caf::tick_atom_v);
+  delayed_send(this, io_worker_tick, caf::tick_atom_v);
   return {
       [this](open_segment_atom, owner_id owner, std::uint64_t bytes, std::int32_t memory_node) {
         return open_segment(owner, bytes, memory_node);
@@ -67,7 +67,7 @@ io_worker::behavior_type io_worker::make_behavior() {
         check_slab();
         flush();
         send_samples();
-        delayed_send(this, tick_interval, caf::tick_atom_v);
+        delayed_send(this, io_worker_tick, caf::tick_atom_v);
       },
   };
 }

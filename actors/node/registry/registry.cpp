@@ -14,7 +14,7 @@ namespace {
 // how soon something that ends by itself has ended.
 
 /// A lease or a reservation ends by so much later than its deadline, at most, unless somebody asks for it before.
-constexpr auto tick_interval = std::chrono::milliseconds(200);
+constexpr auto registry_tick = std::chrono::milliseconds(200);
 
 /// How long an allocator may wait for evicted slots before a reservation is answered with what there is: longer than
 /// shards take to evict when they are busy, shorter than clients wait for an answer.
@@ -249,7 +249,7 @@ void registry::tick_at_once() {
 
 void registry::tick_later() {
   ++ticks_;
-  delayed_send(this, tick_interval, caf::tick_atom_v);
+  delayed_send(this, registry_tick, caf::tick_atom_v);
 }
 
 caf::result<void> registry::bind(const registry_peers& peers) {

@@ -19,7 +19,7 @@ constexpr auto stats_timeout = std::chrono::seconds(5);
 
 /// As often as an io worker looks at its slab: whoever asks /ready hears of it within a second. More often only where
 /// statistics are to be logged more often.
-duration tick_interval(duration statistics_interval) {
+duration statistics_tick(duration statistics_interval) {
   constexpr duration longest = std::chrono::seconds(1);
   return statistics_interval > duration::zero() ? std::min(statistics_interval, longest) : longest;
 }
@@ -47,7 +47,7 @@ node::behavior_type node::make_behavior() {
     monitor(x.handle);
   next_statistics_ = clock().now() + options_->statistics_interval;
   if (watch_ || options_->statistics_interval > duration::zero())
-    delayed_send(this, tick_interval(options_->statistics_interval), caf::tick_atom_v);
+    delayed_send(this, statistics_tick(options_->statistics_interval), caf::tick_atom_v);
   return {
       [this](const attach_request& wanted, const caf::actor& link) { return attach(wanted, link); },
       [this](caf::leave_atom, owner_id owner, const caf::actor& link) { return leave(owner, link); },
@@ -58,7 +58,7 @@ node::behavior_type node::make_behavior() {
 }
 
 void node::tick() {
-  delayed_send(this, tick_interval(options_->statistics_interval), caf::tick_atom_v);
+  delayed_send(this, statistics_tick(options_->statistics_interval), caf::tick_atom_v);
   const auto now = clock().now();
   if (watch_)
     for (const auto& change : watch_->look(log::dropped_lines(), now))
