@@ -10,16 +10,16 @@ namespace {
 static_assert(body_padding >= simdjson::SIMDJSON_PADDING);
 
 /// What one large body needed is not kept for good.
-constexpr std::size_t kept_capacity = std::size_t{1024} * 1024;
+constexpr std::size_t kept_text_capacity = std::size_t{1024} * 1024;
 /// Of simdjson's parser, for each byte of its capacity: 8 of the tape, 4 for where things begin, 5/3 for strings.
 constexpr std::uint64_t parser_bytes_per_byte = 14;
 /// More than all of that is rounded up by.
 constexpr std::uint64_t parser_overhead = 4096;
-static_assert(parser_bytes_per_byte * kept_capacity + parser_overhead < std::uint64_t{16} * 1024 * 1024);
+static_assert(parser_bytes_per_byte * kept_text_capacity + parser_overhead < std::uint64_t{16} * 1024 * 1024);
 
 /// A body of the same size is likely to follow, and a little more should fit; but not for good.
 std::size_t capacity_for(std::size_t bytes) noexcept {
-  return 2 * bytes <= kept_capacity ? 2 * bytes : std::max(bytes, kept_capacity);
+  return 2 * bytes <= kept_text_capacity ? 2 * bytes : std::max(bytes, kept_text_capacity);
 }
 constexpr std::size_t least_capacity = std::size_t{16} * 1024;
 
@@ -32,7 +32,7 @@ std::unique_ptr<simdjson::dom::parser>& parser_of_thread() noexcept {
 simdjson::dom::parser* parser_for(std::size_t bytes) {
   auto& parser = parser_of_thread();
   const auto capacity = parser ? parser->capacity() : 0;
-  if (capacity < bytes || (capacity > kept_capacity && bytes <= kept_capacity)) {
+  if (capacity < bytes || (capacity > kept_text_capacity && bytes <= kept_text_capacity)) {
     // The old one goes first: two large ones need not be there at once.
     parser.reset();
     auto fresh = std::make_unique<simdjson::dom::parser>();
@@ -92,11 +92,11 @@ accepted<std::optional<T>> optional(const simdjson::dom::object& x, std::string_
 } // namespace
 
 std::uint64_t json_reading_bytes(std::uint64_t body_bytes) noexcept {
-  return body_bytes <= kept_capacity ? 0 : parser_bytes_per_byte * body_bytes + parser_overhead;
+  return body_bytes <= kept_text_capacity ? 0 : parser_bytes_per_byte * body_bytes + parser_overhead;
 }
 
 void release_large_parser() noexcept {
-  if (auto& parser = parser_of_thread(); parser && parser->capacity() > kept_capacity)
+  if (auto& parser = parser_of_thread(); parser && parser->capacity() > kept_text_capacity)
     parser.reset();
 }
 

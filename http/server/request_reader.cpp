@@ -17,7 +17,7 @@ namespace beast = boost::beast;
 
 constexpr std::size_t initial_capacity = std::size_t{8} * 1024;
 /// What a large request needed is not kept for good.
-constexpr std::size_t kept_capacity = std::size_t{256} * 1024;
+constexpr std::size_t kept_buffer_capacity = std::size_t{256} * 1024;
 constexpr std::size_t least_space = std::size_t{4} * 1024;
 constexpr std::size_t max_headers = 100;
 /// The line in front of a chunk, and the headers behind the last one.
@@ -409,7 +409,7 @@ void request_reader::next() {
     return;
   p.begin = p.seen = p.end = 0;
   const auto is_tight = p.budget != nullptr && p.budget->is_tight();
-  if (p.capacity > (is_tight ? initial_capacity : kept_capacity))
+  if (p.capacity > (is_tight ? initial_capacity : kept_buffer_capacity))
     p.allocate(initial_capacity);
 }
 

@@ -1,5 +1,7 @@
 #include "tests/simulation/slot_client.hpp"
 
+#include "tests/simulation/key_tree.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -9,10 +11,6 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 namespace {
-
-key_digest child_of(const key_digest& parent, std::uint64_t branch) {
-  return chain_key(parent, std::as_bytes(std::span(&branch, 1)));
-}
 
 constexpr int tries_max = 3;
 

@@ -1,5 +1,7 @@
 #include "tests/simulation/workload.hpp"
 
+#include "tests/simulation/key_tree.hpp"
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -26,10 +28,6 @@ constexpr std::array save_codes{errc::ok,           errc::exists,   errc::busy, 
                                 errc::expired,      errc::stale,    errc::timeout,        errc::unreachable,
                                 errc::io_error,     errc::no_space, errc::limit_exceeded, errc::shutting_down,
                                 errc::slab_damaged, errc::not_owner};
-
-key_digest child_of(const key_digest& parent, std::uint64_t branch) {
-  return chain_key(parent, std::as_bytes(std::span(&branch, 1)));
-}
 
 /// What an engine puts into the blocks of a save that it has cancelled: no key of the tree.
 key_digest content_after_cancel(const transfer_task& work) {
