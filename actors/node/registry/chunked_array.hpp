@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/prefetch.hpp"
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -52,7 +54,7 @@ public:
       size_ = n;
   }
 
-  void prefetch(std::uint64_t i) const noexcept { __builtin_prefetch(&(*this)[i], 1); }
+  void prefetch(std::uint64_t i) const noexcept { prefetch_to_write(&(*this)[i]); }
 
   /// Memory in use: the first chunk as far as it was touched, the others whole.
   std::uint64_t resident_bytes() const noexcept {

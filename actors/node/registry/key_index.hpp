@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/node/registry/chunked_array.hpp"
+#include "base/prefetch.hpp"
 
 #include <array>
 #include <cstddef>
@@ -26,7 +27,7 @@ public:
   key_index();
 
   /// Fetches the slot where the search for the tag begins.
-  void prefetch(std::uint32_t tag) const noexcept { __builtin_prefetch(&segment_of(tag)[tag & slot_mask]); }
+  void prefetch(std::uint32_t tag) const noexcept { troupe::prefetch(&segment_of(tag)[tag & slot_mask]); }
 
   /// The first entry with this tag for which `is_it(entry)` holds, or `no_entry`.
   template <class Predicate>
