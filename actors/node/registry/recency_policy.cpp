@@ -4,12 +4,6 @@
 
 namespace troupe {
 
-namespace {
-
-constexpr std::size_t group_entries = 64;
-
-} // namespace
-
 recency_policy::recency_policy() {
   nodes_.grow_to(1);
 }
@@ -44,32 +38,15 @@ void recency_policy::inserted(std::span<const entry_index> entries) {
   size_ += entries.size();
 }
 
-void recency_policy::prefetch_moves(std::span<const entry_index> group) const noexcept {
-  for (const auto entry : group)
-    nodes_.prefetch(position(entry));
-  // Neighbours that belong to the group have been fetched with it.
-  for (std::size_t i = 0; i < group.size(); ++i) {
-    const auto [younger, older] = nodes_[position(group[i])];
-    if (i == 0 || younger != position(group[i - 1]))
-      nodes_.prefetch(younger);
-    if (i + 1 == group.size() || older != position(group[i + 1]))
-      nodes_.prefetch(older);
-  }
-}
-
 void recency_policy::touched(std::span<const entry_index> entries) {
   // Backwards, so that the first key of the batch ends youngest. Keys that were used together before follow each other
   // in the list already: such a run moves as a whole, so that most keys are only looked at.
   for (auto end = entries.size(); end > 0;) {
-    const auto begin = end > group_entries ? end - group_entries : 0;
-    prefetch_moves(entries.subspan(begin, end - begin));
-    while (end > begin) {
-      const auto last = position(entries[--end]);
-      auto first = last;
-      while (end > begin && nodes_[position(entries[end - 1])].older == first)
-        first = position(entries[--end]);
-      make_youngest(first, last);
-    }
+    const auto last = position(entries[--end]);
+    auto first = last;
+    while (end > 0 && nodes_[position(entries[end - 1])].older == first)
+      first = position(entries[--end]);
+    make_youngest(first, last);
   }
 }
 

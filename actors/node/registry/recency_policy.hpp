@@ -37,7 +37,6 @@ private:
   void unlink(std::uint32_t first, std::uint32_t last) noexcept;
   void link_youngest(std::uint32_t first, std::uint32_t last) noexcept;
   void make_youngest(std::uint32_t first, std::uint32_t last) noexcept;
-  void prefetch_moves(std::span<const entry_index> group) const noexcept;
 
   chunked_array<node> nodes_;
   std::uint64_t size_ = 0;
