@@ -10,9 +10,6 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t keys_at_once = 64;
-constexpr std::size_t entries_ahead = 16;
-
 /// Ranks of the namespace are below it.
 std::uint32_t limit_of(const key_space::settings& how) {
   return how.options.automatic ? how.options.max_ranks : how.spec.world_size;
@@ -79,7 +76,7 @@ rank_info key_space::info_of(rank_number rank) const {
 void key_space::append_leading_complete(std::span<const key_digest> keys, std::vector<entry_index>& found) const {
   std::array<entry_index, 512> group;
   // The first group is small: what is not there is mostly not there from the beginning.
-  for (std::size_t begin = 0, size = keys_at_once; begin < keys.size(); begin += size, size = group.size()) {
+  for (std::size_t begin = 0, size = key_table::group_keys; begin < keys.size(); begin += size, size = group.size()) {
     const auto part = keys.subspan(begin, std::min(size, keys.size() - begin));
     table_.find(part, group);
     std::size_t n = 0;
@@ -123,8 +120,8 @@ bool key_space::lease(std::span<const entry_index> entries, std::vector<entry_in
 
 void key_space::give_back(std::span<const entry_index> entries) {
   for (std::size_t n = 0; n < entries.size(); ++n) {
-    if (n + entries_ahead < entries.size())
-      table_.prefetch_entry(entries[n + entries_ahead]);
+    if (n + key_table::prefetch_distance < entries.size())
+      table_.prefetch_entry(entries[n + key_table::prefetch_distance]);
     const auto i = entries[n];
     auto& e = table_.entry(i);
     assert(e.in_use() && e.leases > 0);
@@ -468,7 +465,7 @@ evict_reply key_space::evict(rank_number rank, std::uint32_t wanted, std::uint32
     return reply;
   exhausted_ = false;
   reply.more = true;
-  std::array<entry_index, keys_at_once> group;
+  std::array<entry_index, key_table::group_keys> group;
   for (std::uint32_t looks = 0; reply.slots < wanted && looks < most_looks;) {
     const auto room = std::min<std::size_t>({group.size(), most_looks - looks, wanted - reply.slots});
     const auto n = policy_->propose(std::span(group).first(room));

@@ -10,13 +10,8 @@ namespace {
 
 __extension__ using uint128 = unsigned __int128;
 
-/// Keys whose memory accesses are under way at the same time: enough to hide the latency of memory behind the work on
-/// the group, few enough that its lines stay in the first-level cache.
-constexpr std::size_t group_keys = 64;
 /// Of a batch, so many are looked up before it is tried whether the rest lies behind them.
 constexpr std::size_t first_keys = 16;
-/// Entries that are fetched ahead of the one that is compared: processors stop fetching ahead at each 4 KiB.
-constexpr entry_index prefetch_distance = 16;
 
 } // namespace
 

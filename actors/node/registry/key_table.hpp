@@ -6,6 +6,7 @@
 #include "base/digest.hpp"
 #include "base/identifiers.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -75,6 +76,12 @@ struct page_cell {
 /// a key).
 class key_table {
 public:
+  /// Keys whose memory accesses are under way at the same time: enough to hide the latency of memory behind the work on
+  /// the group, few enough that its lines stay in the first-level cache.
+  static constexpr std::size_t group_keys = 64;
+  /// Entries that are fetched ahead of the one that is worked on: processors stop fetching ahead at each 4 KiB.
+  static constexpr entry_index prefetch_distance = 16;
+
   /// Ranks are below `max_ranks`, and not there before `add_rank`. `seed` makes the index's hash unpredictable, so that
   /// nobody can choose keys that all fall into one place.
   key_table(std::uint32_t max_ranks, std::uint64_t seed);
