@@ -26,15 +26,15 @@ CAF_ADD_ATOM(troupe_atoms, troupe, release_atom, "release")
 CAF_ADD_ATOM(troupe_atoms, troupe, publish_page_atom, "pub_page")
 CAF_ADD_ATOM(troupe_atoms, troupe, take_atom, "take")
 CAF_ADD_ATOM(troupe_atoms, troupe, fence_atom, "fence")
-CAF_ADD_ATOM(troupe_atoms, troupe, read_atom, "read")
-CAF_ADD_ATOM(troupe_atoms, troupe, write_atom, "write")
-CAF_ADD_ATOM(troupe_atoms, troupe, open_segment_atom, "open_seg")
-CAF_ADD_ATOM(troupe_atoms, troupe, close_segment_atom, "close_seg")
+CAF_ADD_ATOM(troupe_atoms, troupe, place_atom, "place")
+CAF_ADD_ATOM(troupe_atoms, troupe, fetch_atom, "fetch")
+CAF_ADD_ATOM(troupe_atoms, troupe, unpin_atom, "unpin")
 CAF_ADD_ATOM(troupe_atoms, troupe, gather_atom, "gather")
 CAF_ADD_ATOM(troupe_atoms, troupe, scatter_atom, "scatter")
 CAF_ADD_ATOM(troupe_atoms, troupe, bind_atom, "bind")
 CAF_ADD_ATOM(troupe_atoms, troupe, unbind_atom, "unbind")
 CAF_ADD_ATOM(troupe_atoms, troupe, owner_died_atom, "owner_died")
+CAF_ADD_ATOM(troupe_atoms, troupe, owner_at_rest_atom, "owner_rest")
 CAF_ADD_ATOM(troupe_atoms, troupe, stats_atom, "stats")
 CAF_ADD_ATOM(troupe_atoms, troupe, render_atom, "render")
 CAF_ADD_ATOM(troupe_atoms, troupe, drain_atom, "drain")
@@ -104,32 +104,38 @@ using allocator_actor =
                      caf::replies_to<restore_atom, slot_batch>::with<slot_results>,
                      caf::replies_to<restored_atom>::with<slot_batch>>;
 
-/// The io worker of one slab file.
+/// The io worker of one rank: its pages in memory and on disk. Whoever asks for frames is named, and alone ends its
+/// pins.
 using io_worker_actor = caf::typed_actor<
-    caf::replies_to<open_segment_atom, owner_id, std::uint64_t, std::int32_t>::with<segment_info>,
-    caf::replies_to<close_segment_atom, std::uint64_t>::with<void>,
-    caf::replies_to<read_atom, io_batch>::with<io_reply>, caf::replies_to<write_atom, io_batch>::with<io_reply>,
-    caf::replies_to<fence_atom, slot_batch>::with<void>, caf::replies_to<owner_died_atom, owner_id>::with<void>,
-    caf::replies_to<drain_atom>::with<void>, caf::replies_to<stats_atom>::with<io_stats>,
-    caf::reacts_to<io_completions>, caf::reacts_to<caf::tick_atom>>;
+    caf::replies_to<place_atom, owner_id, frame_request>::with<frame_reply>,
+    caf::replies_to<fetch_atom, owner_id, frame_request>::with<frame_reply>,
+    caf::replies_to<owner_id, fill_request>::with<io_reply>,
+    caf::replies_to<unpin_atom, owner_id, pin_number>::with<void>, caf::replies_to<fence_atom, slot_batch>::with<void>,
+    /// It asks for nothing any more; what it has pinned stays so.
+    caf::replies_to<owner_died_atom, owner_id>::with<void>,
+    /// And it touches no memory any more: its pins end.
+    caf::replies_to<owner_at_rest_atom, owner_id>::with<void>, caf::replies_to<drain_atom>::with<void>,
+    caf::replies_to<stats_atom>::with<io_stats>, caf::reacts_to<io_completions>, caf::reacts_to<caf::tick_atom>>;
 
-/// What an attached client sees of one io worker: page buffers of its own, and transfers between them and the slab.
-using client_worker_actor =
-    caf::typed_actor<caf::replies_to<open_segment_atom, std::uint64_t, std::int32_t>::with<segment_info>,
-                     caf::replies_to<close_segment_atom, std::uint64_t>::with<void>,
-                     caf::replies_to<read_atom, io_batch>::with<io_reply>,
-                     caf::replies_to<write_atom, io_batch>::with<io_reply>>;
+/// What an attached client sees of one io worker: frames for its own pages, and what to do with them.
+using client_worker_actor = caf::typed_actor<caf::replies_to<place_atom, frame_request>::with<frame_reply>,
+                                             caf::replies_to<fetch_atom, frame_request>::with<frame_reply>,
+                                             caf::replies_to<fill_request>::with<io_reply>,
+                                             caf::replies_to<unpin_atom, pin_number>::with<void>>;
 
-/// One per device: moves bytes between its paged KV cache and page buffers.
-using copy_engine_actor = caf::typed_actor<caf::replies_to<bind_atom, segment_info>::with<void>,
-                                           caf::replies_to<gather_atom, copy_order>::with<copy_reply>,
-                                           caf::replies_to<scatter_atom, copy_order>::with<copy_reply>>;
+/// One per device: moves bytes between its paged KV cache and the arena of the node that its client is attached to.
+using copy_engine_actor = caf::typed_actor<
+    /// From now on orders are those of this attachment. Takes the place of the one before.
+    caf::replies_to<bind_atom, owner_id, arena_info>::with<void>,
+    /// No order of this attachment begins any more; answered when none of it is under way.
+    caf::replies_to<unbind_atom, owner_id>::with<void>, caf::replies_to<gather_atom, copy_order>::with<copy_reply>,
+    caf::replies_to<scatter_atom, copy_order>::with<copy_reply>>;
 
 /// Saves or loads blocks of one rank; the two have the same interface.
 using transfer_actor =
     caf::typed_actor<caf::replies_to<transfer_task>::with<transfer_result>,
                      /// Gives up the tasks with these tags, as far as they have not come too far. A save: what is not
-                     /// in page buffers completely when this is answered is never published. A load: no block is
+                     /// in memory completely when this is answered is never published. A load: no block is
                      /// written but those that are being written when this is answered. Tasks are answered as ever,
                      /// with `cancelled` for the blocks that were given up. Tags that no task has are ignored.
                      caf::replies_to<cancel_atom, packed<std::uint64_t>>::with<void>,
@@ -150,13 +156,18 @@ using metrics_actor =
 
 /// Where clients attach, and the only actor of a node that is published. The handle is the client's link, whose death
 /// ends the attachment; only the link itself may leave.
-using reception_actor = caf::typed_actor<caf::replies_to<attach_request, caf::actor>::with<attach_reply>,
-                                         caf::replies_to<caf::leave_atom, owner_id>::with<void>>;
+using reception_actor =
+    caf::typed_actor<caf::replies_to<attach_request, caf::actor>::with<attach_reply>,
+                     caf::replies_to<caf::leave_atom, owner_id>::with<void>,
+                     /// Nothing of that attachment, which is over, touches the node's memory any more. Only the client
+                     /// knows the number, so whoever says it may. Of one that the node does not know: fine, too.
+                     caf::replies_to<owner_at_rest_atom, owner_id>::with<void>>;
 
 /// The supervisor of a node. Never leaves its process: what clients ask comes from the reception, which names the link
 /// that leaves.
 using node_actor = caf::typed_actor<caf::replies_to<attach_request, caf::actor>::with<attach_reply>,
                                     caf::replies_to<caf::leave_atom, owner_id, caf::actor>::with<void>,
+                                    caf::replies_to<owner_at_rest_atom, owner_id>::with<void>,
                                     caf::replies_to<stats_atom>::with<node_stats>,
                                     caf::replies_to<drain_atom>::with<void>, caf::reacts_to<caf::tick_atom>>;
 

@@ -1,41 +1,66 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "messages/packed.hpp"
 
 #include <cstdint>
 
-/// What is said to the io worker of one slab file.
+/// What is said to the io worker of one rank: where its pages lie in memory, and that they shall.
 
 namespace troupe {
 
-/// Page buffers that the node has lent one client. By `name` the client finds them, see `io::page_buffer_finder`; by
-/// `segment` both talk of them.
-struct segment_info {
-  std::uint64_t segment = 0;
+/// The memory in which a node keeps pages, shared with every client that is attached. By `name` the client finds it,
+/// see `io::shared_memory_finder`.
+struct arena_info {
   std::uint64_t bytes = 0;
+  /// What it is lent to ranks in; a page lies in one extent. A client's device may lock it piece by piece.
+  std::uint64_t extent_bytes = 0;
   packed<std::uint8_t> name{};
 };
 
-/// One page to read or write: slab slot ⇄ bytes of the segment. `length` is a multiple of 4096, as is the offset.
-struct io_item {
-  slot_ref where;
-  std::uint64_t buffer_offset = 0;
-  std::uint64_t length = 0;
+/// Frames of these pages are the client's, until it says that it is done with them, or is known to be gone. Unique in
+/// the life of a node.
+using pin_number = std::uint64_t;
 
-  friend bool operator==(const io_item&, const io_item&) = default;
+/// Where one page lies: `offset` from the start of the arena, the whole slot with its header, or why it does not.
+struct page_frame {
+  std::uint64_t offset = 0;
+  std::uint32_t status = 0;
+  /// Whether it had to be read from the slab. For want of padding, in 32 bits.
+  std::uint32_t promoted = 0;
+
+  errc code() const noexcept { return status < errc_count ? static_cast<errc>(status) : errc::internal; }
+
+  friend bool operator==(const page_frame&, const page_frame&) = default;
 };
 
-/// Answered when the kernel has finished with every buffer of the batch, not before: after `deadline` what has not
-/// ended is cancelled.
-struct io_batch {
-  std::uint64_t segment = 0;
+/// Asks for frames: for reserved pages that are about to be gathered (place), or for stored pages that are about to be
+/// scattered (fetch), which are read from the slab where they are not in memory. Answered when all of them are there,
+/// at the latest after `patience`; in that answer, pages may have no frame.
+struct frame_request {
+  packed<page_ref> pages;
+  duration patience{};
+};
+
+/// One frame per page. Those that are ok are pinned by `pin`, which is 0 if none is.
+struct frame_reply {
+  pin_number pin = 0;
+  packed<page_frame> frames;
+};
+
+/// Ends the pin of a place. Pages that are gathered and sealed are stored from now on, at least in memory: readable as
+/// soon as they are committed. The frames of the others are free.
+struct fill_request {
+  pin_number pin = 0;
+  /// One per page of the place, as `errc`: ok for those that were gathered.
+  packed<std::uint8_t> gathered;
+  /// Where pages have to be on disk before they are committed: how long that may take.
   duration deadline{};
-  packed<io_item> items;
 };
 
-/// One code per item, as `errc`.
+/// One code per page, as `errc`.
 struct io_reply {
   packed<std::uint8_t> results;
 };
@@ -49,7 +74,21 @@ struct io_stats {
   std::uint64_t timed_out = 0;
   std::uint64_t fenced = 0;
   std::uint64_t in_flight = 0;
-  std::uint64_t segment_bytes = 0;
+  /// Memory: frames in all; those that hold a page which can be read, and those of them that are not on disk; those
+  /// that a client has pinned, and of these those whose page is gone.
+  std::uint64_t frames = 0;
+  std::uint64_t resident_pages = 0;
+  std::uint64_t dirty_pages = 0;
+  std::uint64_t pinned_frames = 0;
+  std::uint64_t orphaned_frames = 0;
+  std::uint64_t frame_bytes = 0;
+  /// Pages that were fetched from memory; that were read from the slab for it; that left memory; that were written
+  /// behind, and those of which that failed.
+  std::uint64_t memory_hits = 0;
+  std::uint64_t promotions = 0;
+  std::uint64_t demotions = 0;
+  std::uint64_t written_back = 0;
+  std::uint64_t write_back_failed = 0;
 };
 
 } // namespace troupe

@@ -15,7 +15,7 @@
 namespace troupe {
 
 /// Version of everything in messages/. A node refuses clients that speak another one.
-inline constexpr std::uint32_t protocol_version = 5;
+inline constexpr std::uint32_t protocol_version = 6;
 
 struct attach_request {
   std::uint32_t protocol = protocol_version;
@@ -34,8 +34,8 @@ struct rank_endpoint {
 
 /// What a node allows a client.
 struct client_limits {
-  /// Shared memory per rank.
-  std::uint64_t segment_bytes = 0;
+  /// What it may have pinned at once, per rank.
+  std::uint64_t pinned_bytes = 0;
   std::uint32_t batch_keys = 0;
   std::uint32_t batch_pages = 0;
   duration lease{};
@@ -51,12 +51,13 @@ struct attach_reply {
   /// Without its salt, which is nobody's business but the node's.
   namespace_spec space;
   client_limits limits;
+  /// Where pages lie that are gathered and scattered.
+  arena_info arena;
   std::vector<client_shard_actor> shards;
   std::vector<rank_endpoint> ranks;
 };
 
-/// What a save or load coordinator needs of the node it works with. Page buffers of this coordinator are
-/// `buffer_count` pieces of a slot's size from `buffer_offset` of the segment.
+/// What a save or load coordinator needs of the node it works with.
 struct coordinator_binding {
   owner_id owner = 0;
   /// Keeps the tickets of an owner's coordinators apart.
@@ -64,9 +65,8 @@ struct coordinator_binding {
   client_limits limits;
   std::vector<client_shard_actor> shards;
   client_worker_actor worker;
-  std::uint64_t segment = 0;
-  std::uint64_t buffer_offset = 0;
-  std::uint32_t buffer_count = 0;
+  /// Pages that this coordinator may have pinned at once.
+  std::uint32_t window_pages = 0;
 };
 
 struct lookup_binding {
@@ -83,8 +83,6 @@ struct client_rank {
   copy_engine_actor copier;
   transfer_actor load;
   transfer_actor save;
-  /// The NUMA node of the memory next to the device, where its page buffers should lie; -1 if that does not matter.
-  std::int32_t memory_node = -1;
 };
 
 /// All of a client's actors that work with the node.

@@ -52,12 +52,12 @@ struct transfer_timing {
   duration copy{};
   /// Of that: moving bytes and checking them, summed over all batches.
   duration move{};
-  /// Reads or writes.
+  /// Asking for frames, pages being read into them, and having them filled.
   duration io{};
   /// Commit, or release of the lease.
   duration finish{};
-  /// Waiting for a free page buffer.
-  duration buffer_wait{};
+  /// Waiting because as many pages are under way as may be.
+  duration window_wait{};
 };
 
 /// One code per block, as `errc`. Save: ok or exists mean that the page is stored. Load: only ok means that the
@@ -69,11 +69,11 @@ struct transfer_result {
   transfer_timing timing;
 };
 
-/// One page between a block and a page buffer of the segment.
+/// One page between a block and a frame of the arena.
 struct copy_item {
   key_digest key;
   slot_ref where;
-  std::uint64_t buffer_offset = 0;
+  std::uint64_t frame_offset = 0;
   std::uint32_t block = 0;
   /// For want of padding.
   std::uint32_t unused = 0;
@@ -81,10 +81,11 @@ struct copy_item {
   friend bool operator==(const copy_item&, const copy_item&) = default;
 };
 
-/// Gather: block → page buffer, then header and checksum. Scatter: identity and checksum are verified, then page
-/// buffer → block; a page that does not verify is not scattered.
+/// Gather: block → frame, then header and checksum. Scatter: identity and checksum are verified, then frame → block; a
+/// page that does not verify is not scattered.
 struct copy_order {
-  std::uint64_t segment = 0;
+  /// Under which attachment the frames were pinned.
+  owner_id owner = 0;
   packed<copy_item> items;
   /// Where pages are made of several blocks: those behind `copy_item::block`, equally many for each item, in the order
   /// of the items. Empty where a page is one block.

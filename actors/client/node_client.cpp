@@ -8,7 +8,7 @@
 #include "gpu/cuda_page_mover.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/page.hpp"
-#include "io/segment_buffers.hpp"
+#include "io/arena_name.hpp"
 
 #include <algorithm>
 #include <random>
@@ -78,7 +78,7 @@ void node_client::add_rank(rank_memory memory) {
   how.batch_pages = std::min(options_.transfer.batch_pages, node_.limits.batch_pages);
   how.tasks_max = options_.transfer.max_tasks;
   auto state = std::make_shared<copy_engine_state>(
-      copy_engine_options{how.space, how.rank, how.batch_pages, std::make_shared<io::segment_finder>()},
+      copy_engine_options{how.space, how.rank, how.batch_pages, std::make_shared<io::arena_finder>()},
       std::move(memory.mover), std::move(memory.events));
   movers_.push_back(state);
   const auto copier = spawn_actor<copy_engine>(system_, std::move(state));

@@ -2,7 +2,7 @@
 #include "actors/support/system_config.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/page.hpp"
-#include "io/segment_buffers.hpp"
+#include "io/arena_name.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 #include "workload/replay/device_memory.hpp"
@@ -85,7 +85,7 @@ struct world {
     device->set_calls_at_once(calls_at_once);
     engine = spawn_actor<copy_engine>(
         system, std::make_shared<copy_engine_state>(
-                    copy_engine_options{space.id(), 0, 16, std::make_shared<io::segment_finder>()}, device));
+                    copy_engine_options{space.id(), 0, 16, std::make_shared<io::arena_finder>()}, device));
     REQUIRE(bind(1) == errc::ok);
   }
   ~world() {
@@ -95,7 +95,7 @@ struct world {
   }
 
   errc bind(std::uint64_t id) {
-    memory = *io::segment::create(blocks * slot);
+    memory = *io::arena::create(blocks * slot);
     errc out = errc::internal;
     self->request(engine, patience, bind_atom_v,
                   segment_info{id, blocks * slot, io::encode({::getpid(), memory->descriptor(), memory->proof()})})
@@ -124,7 +124,7 @@ struct world {
   caf::actor_system system{config};
   caf::scoped_actor self{system};
   copy_engine_actor engine;
-  std::shared_ptr<io::segment> memory;
+  std::shared_ptr<io::arena> memory;
 };
 
 } // namespace

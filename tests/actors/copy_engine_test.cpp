@@ -1,7 +1,7 @@
 #include "actors/client/copy_engine/copy_lane.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/page.hpp"
-#include "io/segment_buffers.hpp"
+#include "io/arena_name.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 #include "workload/replay/device_memory.hpp"
@@ -28,16 +28,16 @@ struct world : sim {
   const namespace_spec space = small_space();
   const std::uint64_t slot = io::slot_bytes(space.geometry.page_bytes());
   replay::device_memory device = *replay::device_memory::create(space.geometry, blocks, {});
-  std::vector<std::shared_ptr<io::segment>> memory;
+  std::vector<std::shared_ptr<io::arena>> memory;
   copy_engine_actor engine = spawn<copy_lane>(std::make_shared<copy_engine_state>(
-      copy_engine_options{space.id(), rank, batch_pages_max, std::make_shared<io::segment_finder>()},
+      copy_engine_options{space.id(), rank, batch_pages_max, std::make_shared<io::arena_finder>()},
       *make_host_page_mover(device.view())));
 
   segment_info share(std::uint64_t id, std::uint64_t pages = 4) {
-    memory.push_back(*io::segment::create(pages * slot));
+    memory.push_back(*io::arena::create(pages * slot));
     return {id, pages * slot, io::encode(name_of(*memory.back()))};
   }
-  static io::segment_name name_of(const io::segment& x) { return {::getpid(), x.descriptor(), x.proof()}; }
+  static io::arena_name name_of(const io::arena& x) { return {::getpid(), x.descriptor(), x.proof()}; }
   void bind(const segment_info& to) { REQUIRE(ask(engine, bind_atom_v, to).code() == errc::ok); }
 
   copy_item item(std::uint32_t block, std::uint64_t buffer, std::uint64_t key_number) const {

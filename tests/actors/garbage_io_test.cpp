@@ -150,9 +150,9 @@ namespace {
 struct copy_world : sim {
   const namespace_spec space = small_space();
   replay::device_memory device = *replay::device_memory::create(space.geometry, 8, {});
-  std::shared_ptr<io::segment> memory = *io::segment::create(4 * 8192);
+  std::shared_ptr<io::arena> memory = *io::arena::create(4 * 8192);
   copy_engine_actor engine = spawn<copy_lane>(std::make_shared<copy_engine_state>(
-      copy_engine_options{space.id(), 0, 64, std::make_shared<io::segment_finder>()},
+      copy_engine_options{space.id(), 0, 64, std::make_shared<io::arena_finder>()},
       *make_host_page_mover(device.view())));
 
   segment_info good(std::uint64_t id) const {

@@ -2,7 +2,7 @@
 
 #include "actors/node/io_worker/io_worker.hpp"
 #include "io/page.hpp"
-#include "io/segment_buffers.hpp"
+#include "io/arena_name.hpp"
 #include "io/slab_store.hpp"
 #include "tests/actors/sim.hpp"
 #include "tests/io_faults/fault_engine.hpp"
@@ -23,7 +23,7 @@ struct io_worker_world : sim {
   probe metrics{system()};
   fault_engine* engine = nullptr;
   io_worker_actor worker;
-  std::map<std::uint64_t, std::shared_ptr<io::page_buffers>> mapped;
+  std::map<std::uint64_t, std::shared_ptr<io::shared_memory>> mapped;
 
   io_worker_world() {
     auto parts = std::make_shared<io_worker_parts>();
@@ -49,7 +49,7 @@ struct io_worker_world : sim {
 
   segment_info open(owner_id owner = 1, std::uint64_t bytes = 8 * slot_size) {
     const auto info = ask(worker, open_segment_atom_v, owner, bytes, std::int32_t{-1}).value<segment_info>();
-    auto memory = io::segment_finder{}.find(info.bytes, info.name.items);
+    auto memory = io::arena_finder{}.find(info.bytes, info.name.items);
     REQUIRE(memory);
     mapped[info.segment] = *memory;
     return info;

@@ -8,7 +8,7 @@
 #include "base/log.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/page.hpp"
-#include "io/segment_buffers.hpp"
+#include "io/arena_name.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
@@ -62,7 +62,7 @@ public:
       devices.push_back(std::make_unique<replay::device_memory>(
           *replay::device_memory::create(space.geometry, device_blocks, {.layout = kv_layout::split, .seed = 1})));
       auto state = std::make_shared<copy_engine_state>(
-          copy_engine_options{space.id(), rank, 4096, std::make_shared<io::segment_finder>()},
+          copy_engine_options{space.id(), rank, 4096, std::make_shared<io::arena_finder>()},
           *make_host_page_mover(devices.back()->view()));
       const auto copier = spawn_actor<copy_engine>(system_, std::move(state));
       actors_.push_back(caf::actor_cast<caf::actor>(copier));

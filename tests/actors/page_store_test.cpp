@@ -1,5 +1,5 @@
 #include "actors/node/io_worker/io_worker.hpp"
-#include "io/segment_buffers.hpp"
+#include "io/arena_name.hpp"
 #include "tests/actors/sim.hpp"
 #include "tests/catch.hpp"
 
@@ -71,7 +71,7 @@ struct memory_world : sim {
   std::shared_ptr<store_watch> watch = std::make_shared<store_watch>();
   std::shared_ptr<node_condition> condition = std::make_shared<node_condition>();
   io_worker_actor worker;
-  std::shared_ptr<io::page_buffers> memory;
+  std::shared_ptr<io::shared_memory> memory;
   segment_info segment;
 
   memory_world() {
@@ -91,7 +91,7 @@ struct memory_world : sim {
     worker = spawn<io_worker>(std::move(parts));
     segment =
         ask(worker, open_segment_atom_v, owner_id{1}, std::uint64_t{8192}, std::int32_t{-1}).value<segment_info>();
-    auto found = io::segment_finder{}.find(segment.bytes, segment.name.items);
+    auto found = io::arena_finder{}.find(segment.bytes, segment.name.items);
     REQUIRE(found);
     memory = *found;
   }

@@ -7,7 +7,7 @@
 
 namespace troupe::simulation {
 
-struct memory_host::shared_memory final : io::page_buffers {
+struct memory_host::shared_memory final : io::shared_memory {
   explicit shared_memory(std::uint64_t bytes) : memory(bytes) {}
   std::span<std::byte> bytes() noexcept override { return memory; }
   std::vector<std::byte> memory;
@@ -29,7 +29,7 @@ public:
     const auto name = ++host_.last_;
     host_.lent_.emplace(name, memory);
     names_.insert(name);
-    loan out{memory, *at, io::page_buffers_name(sizeof name)};
+    loan out{memory, *at, io::shared_memory_name(sizeof name)};
     std::memcpy(out.name.data(), &name, sizeof name);
     return out;
   }
@@ -45,21 +45,21 @@ private:
   memory_host& host_;
   io::page_store& store_;
   std::set<std::uint64_t> names_;
-  std::vector<std::shared_ptr<io::page_buffers>> returned_;
+  std::vector<std::shared_ptr<io::shared_memory>> returned_;
 };
 
-class memory_host::seeker final : public io::page_buffer_finder {
+class memory_host::seeker final : public io::shared_memory_finder {
 public:
   explicit seeker(memory_host& host) : host_(host) {}
 
-  result<std::shared_ptr<io::page_buffers>> find(std::uint64_t bytes, std::span<const std::uint8_t> name) override {
+  result<std::shared_ptr<io::shared_memory>> find(std::uint64_t bytes, std::span<const std::uint8_t> name) override {
     std::uint64_t number = 0;
     std::memcpy(&number, name.data(), std::min(name.size(), sizeof number));
     const auto found = host_.lent_.find(number);
     const auto memory = found == host_.lent_.end() ? nullptr : found->second.lock();
     if (!memory || memory->memory.size() != bytes)
       return fail(errc::unreachable, "nobody has lent memory of that name");
-    return std::shared_ptr<io::page_buffers>(memory);
+    return std::shared_ptr<io::shared_memory>(memory);
   }
 
 private:
@@ -70,7 +70,7 @@ std::unique_ptr<io::page_buffer_source> memory_host::source(io::page_store& stor
   return std::make_unique<lender>(*this, store);
 }
 
-std::shared_ptr<io::page_buffer_finder> memory_host::finder() {
+std::shared_ptr<io::shared_memory_finder> memory_host::finder() {
   return std::make_shared<seeker>(*this);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/page_buffers.hpp"
+#include "io/shared_memory.hpp"
 #include "io/page_store.hpp"
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class memory_host {
 public:
   /// Of one run of a node, over one of its stores.
   std::unique_ptr<io::page_buffer_source> source(io::page_store& store);
-  std::shared_ptr<io::page_buffer_finder> finder();
+  std::shared_ptr<io::shared_memory_finder> finder();
 
 private:
   struct shared_memory;

@@ -1,6 +1,6 @@
 #include "actors/client/copy_engine/copy_engine_state.hpp"
 #include "gpu/host_page_mover.hpp"
-#include "io/segment.hpp"
+#include "io/arena.hpp"
 #include "tests/catch.hpp"
 
 #include <algorithm>
@@ -84,7 +84,7 @@ struct device {
   copy_engine_state state{{space, rank, 8},
                           *make_host_page_mover(*make_kv_cache_view(kv_layout::split, geometry, blocks,
                                                                     {&tensor_bytes, 1}, blocks_per_page))};
-  std::shared_ptr<io::segment> segment = *io::segment::create(8 * slot_bytes);
+  std::shared_ptr<io::arena> segment = *io::arena::create(8 * slot_bytes);
 
   std::vector<std::uint8_t> block(std::uint32_t number) const {
     std::vector<std::uint8_t> out;
@@ -206,7 +206,7 @@ TEST_CASE("copy engine: an order waits for the event that it names by its number
   const auto notes = std::make_shared<noting_mover::notes>();
   const auto table = std::make_shared<device_event_table>();
   copy_engine_state state({space, rank, 8}, std::make_shared<noting_mover>(notes), table);
-  REQUIRE(state.bind(segment_id, *io::segment::create(8 * device::slot_bytes)));
+  REQUIRE(state.bind(segment_id, *io::arena::create(8 * device::slot_bytes)));
   int happened = 0;
   const auto event = table->add(&happened);
   auto order = device::order({{0}, {1}});
@@ -238,7 +238,7 @@ TEST_CASE("copy engine: an order waits for the event that it names by its number
   table->remove(event);
   refused(event, state);
   copy_engine_state without({space, rank, 8}, std::make_shared<noting_mover>(notes));
-  REQUIRE(without.bind(segment_id, *io::segment::create(8 * device::slot_bytes)));
+  REQUIRE(without.bind(segment_id, *io::arena::create(8 * device::slot_bytes)));
   refused(event, without);
   CHECK(notes->ready.empty());
 }

@@ -1,6 +1,6 @@
 #include "actors/client/copy_engine/copy_engine_state.hpp"
 #include "gpu/host_page_mover.hpp"
-#include "io/segment.hpp"
+#include "io/arena.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/other_identity.hpp"
 #include "workload/replay/device_memory.hpp"
@@ -36,7 +36,7 @@ struct device {
         state({space, rank, batch_pages_max}, *make_host_page_mover(memory.view())) {
     for (std::uint32_t i = 0; i < blocks; ++i)
       memory.fill(i, key(i), rank);
-    segment = *io::segment::create(blocks * slot_bytes);
+    segment = *io::arena::create(blocks * slot_bytes);
     REQUIRE(state.bind(segment_id, segment));
   }
 
@@ -77,7 +77,7 @@ struct device {
 
   replay::device_memory memory;
   copy_engine_state state;
-  std::shared_ptr<io::segment> segment;
+  std::shared_ptr<io::arena> segment;
 };
 
 } // namespace
@@ -246,7 +246,7 @@ TEST_CASE("copy engine: an order for another segment, or one that is too long, i
   CHECK(refused(segment_id, 5) == errc::limit_exceeded);
 
   // After a reconnect, orders of the life before find nothing.
-  REQUIRE(d.state.bind(segment_id + 1, *io::segment::create(device::slot_bytes)));
+  REQUIRE(d.state.bind(segment_id + 1, *io::arena::create(device::slot_bytes)));
   CHECK(refused(segment_id, 1) == errc::expired);
   CHECK(d.state.gather({segment_id + 1, {{d.item(0, 0, 0)}}}));
 

@@ -15,12 +15,12 @@ std::uint8_t code_of(errc code) noexcept {
 
 } // namespace
 
-copy_engine_state::binding::binding(std::uint64_t id, std::shared_ptr<io::page_buffers> memory,
+copy_engine_state::binding::binding(std::uint64_t id, std::shared_ptr<io::shared_memory> memory,
                                     std::shared_ptr<page_mover> mover) noexcept
     : id_(id), memory_(std::move(memory)), mover_(std::move(mover)) {}
 
 result<std::shared_ptr<copy_engine_state::binding>>
-copy_engine_state::binding::make(std::uint64_t id, std::shared_ptr<io::page_buffers> memory,
+copy_engine_state::binding::make(std::uint64_t id, std::shared_ptr<io::shared_memory> memory,
                                  std::shared_ptr<page_mover> mover) {
   if (auto ok = mover->prepare(memory->bytes()); !ok)
     return tl::unexpected(std::move(ok.error()));
@@ -33,7 +33,7 @@ copy_engine_state::copy_engine_state(const copy_engine_options& options, std::sh
       blocks_per_page_(mover_->cache().blocks_per_page), page_bytes_(mover_->cache().geometry.page_bytes()),
       slot_bytes_(io::slot_bytes(page_bytes_)) {}
 
-result<void> copy_engine_state::bind(std::uint64_t id, std::shared_ptr<io::page_buffers> memory) {
+result<void> copy_engine_state::bind(std::uint64_t id, std::shared_ptr<io::shared_memory> memory) {
   std::shared_ptr<binding> before;
   {
     std::lock_guard guard(mutex_);

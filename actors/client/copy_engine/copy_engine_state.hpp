@@ -5,7 +5,7 @@
 #include "gpu/device_event_table.hpp"
 #include "gpu/page_mover.hpp"
 #include "io/page.hpp"
-#include "io/page_buffers.hpp"
+#include "io/shared_memory.hpp"
 #include "messages/io_messages.hpp"
 #include "messages/transfer_messages.hpp"
 
@@ -25,7 +25,7 @@ struct copy_engine_options {
   /// Items per order; more are refused.
   std::uint32_t batch_pages_max = 4096;
   /// Finds page buffers that a node has lent.
-  std::shared_ptr<io::page_buffer_finder> finder{};
+  std::shared_ptr<io::shared_memory_finder> finder{};
 };
 
 /// The rules of the copy engine of one device: gather blocks into page buffers and seal them, check page buffers and
@@ -42,7 +42,7 @@ public:
   /// From now on, orders name this segment. Replaces the one before, as after a reconnect; orders under way keep the
   /// memory they began with. Takes as long as locking the memory for the device does. Errors: those of
   /// `page_mover::prepare`; then no segment is bound.
-  result<void> bind(std::uint64_t id, std::shared_ptr<io::page_buffers> memory);
+  result<void> bind(std::uint64_t id, std::shared_ptr<io::shared_memory> memory);
 
   /// The same, with what a node has lent. Errors also: those of the finder; then what was bound before still is.
   result<void> bind(const segment_info& lent);
@@ -69,7 +69,7 @@ private:
   /// A segment, prepared for the mover as long as an order uses it.
   class binding {
   public:
-    static result<std::shared_ptr<binding>> make(std::uint64_t id, std::shared_ptr<io::page_buffers> memory,
+    static result<std::shared_ptr<binding>> make(std::uint64_t id, std::shared_ptr<io::shared_memory> memory,
                                                  std::shared_ptr<page_mover> mover);
     binding(const binding&) = delete;
     binding& operator=(const binding&) = delete;
@@ -79,10 +79,10 @@ private:
     std::span<std::byte> bytes() const noexcept { return memory_->bytes(); }
 
   private:
-    binding(std::uint64_t id, std::shared_ptr<io::page_buffers> memory, std::shared_ptr<page_mover> mover) noexcept;
+    binding(std::uint64_t id, std::shared_ptr<io::shared_memory> memory, std::shared_ptr<page_mover> mover) noexcept;
 
     std::uint64_t id_;
-    std::shared_ptr<io::page_buffers> memory_;
+    std::shared_ptr<io::shared_memory> memory_;
     std::shared_ptr<page_mover> mover_;
   };
 

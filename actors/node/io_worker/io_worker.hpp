@@ -4,7 +4,7 @@
 #include "actors/node/io_worker/io_worker_state.hpp"
 #include "actors/support/latency_collector.hpp"
 #include "base/node_condition.hpp"
-#include "io/page_buffers.hpp"
+#include "io/shared_memory.hpp"
 #include "io/page_store.hpp"
 #include "messages/messages.hpp"
 

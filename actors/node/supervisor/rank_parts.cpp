@@ -2,7 +2,7 @@
 
 #include "base/log.hpp"
 #include "io/page.hpp"
-#include "io/segment_buffers.hpp"
+#include "io/arena_name.hpp"
 #include "io/slab_store.hpp"
 
 #include <chrono>

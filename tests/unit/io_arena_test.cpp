@@ -1,4 +1,4 @@
-#include "io/segment.hpp"
+#include "io/arena.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 
@@ -16,25 +16,25 @@ using namespace troupe;
 using namespace troupe::io;
 using namespace troupe::test;
 
-TEST_CASE("a segment is zeroed, aligned and rounded up", "[io][segment]") {
-  auto made = segment::create(5000);
+TEST_CASE("an arena is zeroed, aligned and rounded up", "[io][arena]") {
+  auto made = arena::create(5000);
   REQUIRE(made.has_value());
   const auto bytes = (*made)->bytes();
   CHECK(bytes.size() == 8192);
   CHECK(reinterpret_cast<std::uintptr_t>(bytes.data()) % page_alignment == 0);
   CHECK(std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; }));
-  CHECK(segment::create(0).error().code == errc::invalid_argument);
+  CHECK(arena::create(0).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("a segment asks for memory of a node, and takes any other", "[io][segment]") {
+TEST_CASE("an arena asks for memory of a node, and takes any other", "[io][arena]") {
   for (const std::int32_t node : {0, 1, 1023, 1024, -5, std::numeric_limits<std::int32_t>::max()}) {
     INFO(node);
-    auto made = segment::create(1 << 16, node);
+    auto made = arena::create(1 << 16, node);
     REQUIRE(made.has_value());
     (*made)->bytes().back() = std::byte{1};
   }
   // What the kernel was asked for: mode and node of the mapping.
-  auto made = segment::create(1 << 16, 0);
+  auto made = arena::create(1 << 16, 0);
   int mode = -1;
   unsigned long nodes[16]{};
   if (::syscall(SYS_get_mempolicy, &mode, nodes, 8 * sizeof nodes, (*made)->bytes().data(), MPOL_F_ADDR) != 0) {
@@ -45,8 +45,8 @@ TEST_CASE("a segment asks for memory of a node, and takes any other", "[io][segm
   CHECK(nodes[0] == 1);
 }
 
-TEST_CASE("what another process writes into a segment arrives", "[io][segment]") {
-  auto made = segment::create(1 << 20);
+TEST_CASE("what another process writes into an arena arrives", "[io][arena]") {
+  auto made = arena::create(1 << 20);
   REQUIRE(made.has_value());
   const auto node = ::getpid();
   const auto descriptor = (*made)->descriptor();
@@ -54,7 +54,7 @@ TEST_CASE("what another process writes into a segment arrives", "[io][segment]")
   const auto child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    auto mapped = segment::map(node, descriptor, 1 << 20, proof);
+    auto mapped = arena::map(node, descriptor, 1 << 20, proof);
     if (!mapped)
       ::_exit(1);
     (*mapped)->bytes().back() = std::byte{42};
@@ -66,18 +66,18 @@ TEST_CASE("what another process writes into a segment arrives", "[io][segment]")
   CHECK((*made)->bytes().back() == std::byte{42});
 }
 
-TEST_CASE("a mapped segment outlives the one who made it", "[io][segment]") {
-  auto made = segment::create(4096);
+TEST_CASE("a mapped arena outlives the one who made it", "[io][arena]") {
+  auto made = arena::create(4096);
   REQUIRE(made.has_value());
-  auto mapped = segment::map(::getpid(), (*made)->descriptor(), 4096, (*made)->proof());
+  auto mapped = arena::map(::getpid(), (*made)->descriptor(), 4096, (*made)->proof());
   REQUIRE(mapped.has_value());
   (*made)->bytes()[7] = std::byte{9};
   made->reset();
   CHECK((*mapped)->bytes()[7] == std::byte{9});
 }
 
-TEST_CASE("nobody can shrink or grow a segment", "[io][segment]") {
-  auto made = segment::create(8192);
+TEST_CASE("nobody can shrink or grow an arena", "[io][arena]") {
+  auto made = arena::create(8192);
   REQUIRE(made.has_value());
   CHECK(::ftruncate((*made)->descriptor(), 4096) == -1);
   CHECK(errno == EPERM);
@@ -85,20 +85,20 @@ TEST_CASE("nobody can shrink or grow a segment", "[io][segment]") {
   CHECK(::fcntl((*made)->descriptor(), F_ADD_SEALS, F_SEAL_WRITE) == -1);
 }
 
-TEST_CASE("mapping refuses what is not the promised segment", "[io][segment]") {
-  auto made = segment::create(8192);
+TEST_CASE("mapping refuses what is not the promised arena", "[io][arena]") {
+  auto made = arena::create(8192);
   REQUIRE(made.has_value());
   const auto self = ::getpid();
   const auto descriptor = (*made)->descriptor();
   const auto& proof = (*made)->proof();
-  const auto mapped = [&](int fd, std::uint64_t bytes = 8192) { return segment::map(self, fd, bytes, proof); };
+  const auto mapped = [&](int fd, std::uint64_t bytes = 8192) { return arena::map(self, fd, bytes, proof); };
   SECTION("another size") {
     for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4096}, std::uint64_t{12288},
                                       ~std::uint64_t{0}, ~std::uint64_t{0} - 4095})
       CHECK(mapped(descriptor, bytes).error().code == errc::identity_mismatch);
   }
   SECTION("no such process") {
-    const auto e = segment::map(0x7fffffff, descriptor, 8192, proof).error();
+    const auto e = arena::map(0x7fffffff, descriptor, 8192, proof).error();
     CHECK(e.code == errc::unreachable);
     CHECK(missing(e.text, {"same user", "node's host"}) == "");
   }
@@ -131,24 +131,24 @@ TEST_CASE("mapping refuses what is not the promised segment", "[io][segment]") {
   }
 }
 
-TEST_CASE("a segment of another node is refused, though process, descriptor and size are right", "[io][segment]") {
+TEST_CASE("an arena of another node is refused, though process, descriptor and size are right", "[io][arena]") {
   // Two nodes in process namespaces of their own have the same numbers; here, each finds the other's memory.
-  auto mine = segment::create(8192);
-  auto other = segment::create(8192);
+  auto mine = arena::create(8192);
+  auto other = arena::create(8192);
   REQUIRE(mine.has_value());
   REQUIRE(other.has_value());
   CHECK((*mine)->proof() != (*other)->proof());
-  const auto e = segment::map(::getpid(), (*other)->descriptor(), 8192, (*mine)->proof()).error();
+  const auto e = arena::map(::getpid(), (*other)->descriptor(), 8192, (*mine)->proof()).error();
   CHECK(e.code == errc::identity_mismatch);
   CHECK(missing(e.text, {"is not the memory of this node", "host, process namespace and user"}) == "");
-  CHECK_FALSE(segment::map(::getpid(), (*mine)->descriptor(), 8192, (*other)->proof()).has_value());
+  CHECK_FALSE(arena::map(::getpid(), (*mine)->descriptor(), 8192, (*other)->proof()).has_value());
 }
 
-TEST_CASE("a proof has all its bytes, and none is left out of the comparison", "[io][segment]") {
-  auto made = segment::create(4096);
+TEST_CASE("a proof has all its bytes, and none is left out of the comparison", "[io][arena]") {
+  auto made = arena::create(4096);
   REQUIRE(made.has_value());
   const auto map = [&](std::span<const std::uint8_t> proof) {
-    return segment::map(::getpid(), (*made)->descriptor(), 4096, proof);
+    return arena::map(::getpid(), (*made)->descriptor(), 4096, proof);
   };
   const auto& proof = (*made)->proof();
   REQUIRE(proof.size() == 32);
@@ -165,29 +165,29 @@ TEST_CASE("a proof has all its bytes, and none is left out of the comparison", "
   }
 }
 
-TEST_CASE("nobody is told to map memory of another program whose contents are known", "[io][segment]") {
-  // Sealed, of the right size, and with a proof that the node names: but not a node's segment.
+TEST_CASE("nobody is told to map memory of another program whose contents are known", "[io][arena]") {
+  // Sealed, of the right size, and with a proof that the node names: but not a node's arena.
   const unique_descriptor foreign(::memfd_create("foreign", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   REQUIRE(::ftruncate(foreign.get(), 8192) == 0);
   REQUIRE(::fcntl(foreign.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
   const std::vector<std::uint8_t> zeroes(32);
-  CHECK(segment::map(::getpid(), foreign.get(), 4096, zeroes).error().code == errc::identity_mismatch);
+  CHECK(arena::map(::getpid(), foreign.get(), 4096, zeroes).error().code == errc::identity_mismatch);
 }
 
-TEST_CASE("the proof lies outside of the memory that transfers reach", "[io][segment]") {
-  auto made = segment::create(4096);
+TEST_CASE("the proof lies outside of the memory that transfers reach", "[io][arena]") {
+  auto made = arena::create(4096);
   REQUIRE(made.has_value());
-  auto mapped = segment::map(::getpid(), (*made)->descriptor(), 4096, (*made)->proof());
+  auto mapped = arena::map(::getpid(), (*made)->descriptor(), 4096, (*made)->proof());
   REQUIRE(mapped.has_value());
   for (auto* x : {&*made, &*mapped}) {
     REQUIRE((*x)->bytes().size() == 4096);
     std::fill((*x)->bytes().begin(), (*x)->bytes().end(), std::byte{0xff});
   }
-  CHECK(segment::map(::getpid(), (*made)->descriptor(), 4096, (*made)->proof()).has_value());
+  CHECK(arena::map(::getpid(), (*made)->descriptor(), 4096, (*made)->proof()).has_value());
 }
 
-TEST_CASE("more memory than the host has is an error", "[io][segment]") {
-  const auto e = segment::create(std::uint64_t{1} << 46U).error();
+TEST_CASE("more memory than the host has is an error", "[io][arena]") {
+  const auto e = arena::create(std::uint64_t{1} << 46U).error();
   CHECK(e.code == errc::limit_exceeded);
   CHECK(missing(e.text, {"70368744177664 bytes"}) == "");
 }

@@ -1,4 +1,4 @@
-#include "io/segment.hpp"
+#include "io/arena.hpp"
 
 #include "io/page.hpp"
 
@@ -28,7 +28,7 @@ constexpr std::size_t proof_bytes = 32;
 
 /// The page behind the memory: this, the proof, zeroes. The name keeps a node that lies from passing off memory of
 /// another program whose contents it can guess.
-constexpr std::string_view proof_page_name = "troupe segment 1";
+constexpr std::string_view proof_page_name = "troupe arena 1";
 
 using proof_page = std::array<std::uint8_t, page_alignment>;
 
@@ -55,7 +55,7 @@ tl::unexpected<error> not_the_node(const std::string& path, const std::string& w
 }
 
 std::string size_text(std::uint64_t bytes) {
-  return "a segment of " + std::to_string(bytes) + " bytes";
+  return "an arena of " + std::to_string(bytes) + " bytes";
 }
 
 tl::unexpected<error> no_memory(std::uint64_t bytes, int code) {
@@ -104,33 +104,33 @@ int populate(std::span<std::byte> bytes, int descriptor) {
 
 } // namespace
 
-segment::segment(unique_descriptor descriptor, std::vector<std::uint8_t> proof, std::span<std::byte> bytes) noexcept
+arena::arena(unique_descriptor descriptor, std::vector<std::uint8_t> proof, std::span<std::byte> bytes) noexcept
     : descriptor_(std::move(descriptor)), proof_(std::move(proof)), bytes_(bytes) {}
 
-segment::~segment() {
+arena::~arena() {
   ::munmap(bytes_.data(), bytes_.size());
 }
 
-result<std::shared_ptr<segment>> segment::adopt(unique_descriptor descriptor, std::vector<std::uint8_t> proof,
-                                                std::uint64_t bytes) {
+result<std::shared_ptr<arena>> arena::adopt(unique_descriptor descriptor, std::vector<std::uint8_t> proof,
+                                            std::uint64_t bytes) {
   void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
   if (at == MAP_FAILED)
     return tl::unexpected(system_error(errno, "cannot map " + size_text(bytes)));
   // Huge pages make gather, checksum and registration cheaper; without them everything works as well.
   ::madvise(at, bytes, MADV_HUGEPAGE);
-  return std::shared_ptr<segment>(
-      new segment(std::move(descriptor), std::move(proof), {static_cast<std::byte*>(at), bytes}));
+  return std::shared_ptr<arena>(
+      new arena(std::move(descriptor), std::move(proof), {static_cast<std::byte*>(at), bytes}));
 }
 
-result<std::shared_ptr<segment>> segment::create(std::uint64_t bytes, std::int32_t memory_node) {
+result<std::shared_ptr<arena>> arena::create(std::uint64_t bytes, std::int32_t memory_node) {
   bytes = (bytes + page_alignment - 1) / page_alignment * page_alignment;
   if (bytes == 0)
-    return fail(errc::invalid_argument, "a segment needs at least one byte");
+    return fail(errc::invalid_argument, "an arena needs at least one byte");
   // The kernel promises more than it has and kills somebody when the promise is called in.
   if (const auto available = available_memory(); available && *available < bytes)
     return fail(errc::limit_exceeded, "the host has no memory for " + size_text(bytes) + ": " +
                                           std::to_string(*available) + " bytes are available");
-  unique_descriptor made(::memfd_create("troupe-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  unique_descriptor made(::memfd_create("troupe-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!made)
     return tl::unexpected(system_error(errno, "cannot create " + size_text(bytes)));
   if (::ftruncate(made.get(), static_cast<off_t>(bytes + page_alignment)) != 0)
@@ -154,8 +154,8 @@ result<std::shared_ptr<segment>> segment::create(std::uint64_t bytes, std::int32
   return mapped;
 }
 
-result<std::shared_ptr<segment>> segment::map(std::int32_t process, std::int32_t descriptor, std::uint64_t bytes,
-                                              std::span<const std::uint8_t> proof) {
+result<std::shared_ptr<arena>> arena::map(std::int32_t process, std::int32_t descriptor, std::uint64_t bytes,
+                                          std::span<const std::uint8_t> proof) {
   const auto path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
   // For reading only, until it is known what it is. Not blocking, in case the descriptor has become that of a pipe.
   const unique_descriptor found(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));

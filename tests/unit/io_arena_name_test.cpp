@@ -1,4 +1,4 @@
-#include "io/segment_buffers.hpp"
+#include "io/arena_name.hpp"
 #include "tests/catch.hpp"
 
 #include <map>
@@ -40,10 +40,10 @@ private:
 
 } // namespace
 
-TEST_CASE("page buffers that are lent are found by their name, and both ends have the same bytes", "[io][segment]") {
+TEST_CASE("page buffers that are lent are found by their name, and both ends have the same bytes", "[io][arena]") {
   noting_store store;
   segment_source source(store);
-  segment_finder finder;
+  arena_finder finder;
   auto lent = source.lend(5000, -1);
   REQUIRE(lent);
   CHECK(lent->buffers->bytes().size() == 8192);
@@ -55,7 +55,7 @@ TEST_CASE("page buffers that are lent are found by their name, and both ends hav
   CHECK(lent->buffers->bytes()[4711] == std::byte{42});
 }
 
-TEST_CASE("the store knows page buffers from when they are lent to when they are taken back", "[io][segment]") {
+TEST_CASE("the store knows page buffers from when they are lent to when they are taken back", "[io][arena]") {
   noting_store store;
   segment_source source(store);
   auto lent = source.lend(8192, -1);
@@ -69,7 +69,7 @@ TEST_CASE("the store knows page buffers from when they are lent to when they are
   CHECK(store.known.contains(other->at_store));
 }
 
-TEST_CASE("page buffers that cannot be had are an error", "[io][segment]") {
+TEST_CASE("page buffers that cannot be had are an error", "[io][arena]") {
   noting_store store;
   segment_source source(store);
   CHECK(source.lend(0, -1).error().code == errc::invalid_argument);
@@ -85,23 +85,23 @@ TEST_CASE("page buffers that cannot be had are an error", "[io][segment]") {
   CHECK(source.lend(4096, -1));
 }
 
-TEST_CASE("page buffers are not found by another name, or as another size", "[io][segment]") {
+TEST_CASE("page buffers are not found by another name, or as another size", "[io][arena]") {
   noting_store store;
   segment_source source(store);
-  segment_finder finder;
+  arena_finder finder;
   const auto lent = source.lend(8192, -1);
   const auto other = source.lend(8192, -1);
   REQUIRE(lent);
   REQUIRE(other);
-  const auto refused = [&](std::uint64_t bytes, const page_buffers_name& name) {
+  const auto refused = [&](std::uint64_t bytes, const shared_memory_name& name) {
     const auto found = finder.find(bytes, name);
     REQUIRE_FALSE(found);
     CHECK_FALSE(found.error().text.empty());
     return found.error().code;
   };
   CHECK(refused(4096, lent->name) == errc::identity_mismatch);
-  auto mixed = decode_segment_name(lent->name).value();
-  mixed.proof = decode_segment_name(other->name).value().proof;
+  auto mixed = decode_arena_name(lent->name).value();
+  mixed.proof = decode_arena_name(other->name).value().proof;
   CHECK(refused(8192, encode(mixed)) == errc::identity_mismatch);
   CHECK(refused(8192, encode({-1, 3, {}})) == errc::unreachable);
   for (std::size_t size = 0; size < 8; ++size)
@@ -109,11 +109,11 @@ TEST_CASE("page buffers are not found by another name, or as another size", "[io
           errc::invalid_argument);
 }
 
-TEST_CASE("the name of a segment reads back as it was", "[io][segment]") {
-  for (const auto& name : {segment_name{}, segment_name{1, 2, {3}}, segment_name{-1, 0x12345678, {0, 255}},
-                           segment_name{::getpid(), 7, std::vector<std::uint8_t>(32, 9)}})
-    CHECK(decode_segment_name(encode(name)).value() == name);
-  CHECK(encode({1, 0x0a0b0c0d, {9}}) == page_buffers_name{1, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a, 9});
+TEST_CASE("the name of an arena reads back as it was", "[io][arena]") {
+  for (const auto& name : {arena_name{}, arena_name{1, 2, {3}}, arena_name{-1, 0x12345678, {0, 255}},
+                           arena_name{::getpid(), 7, std::vector<std::uint8_t>(32, 9)}})
+    CHECK(decode_arena_name(encode(name)).value() == name);
+  CHECK(encode({1, 0x0a0b0c0d, {9}}) == shared_memory_name{1, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a, 9});
 }
 
 } // namespace io_segment_buffers_test

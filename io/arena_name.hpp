@@ -1,0 +1,30 @@
+#pragma once
+
+#include "io/arena.hpp"
+#include "io/shared_memory.hpp"
+
+/// How a client on the same host finds the arena of a node.
+
+namespace troupe::io {
+
+/// What a client needs to map an arena of a node; `arena::map` says what it means.
+struct arena_name {
+  std::int32_t process = 0;
+  std::int32_t descriptor = -1;
+  std::vector<std::uint8_t> proof{};
+
+  friend bool operator==(const arena_name&, const arena_name&) = default;
+};
+
+/// The two numbers in four bytes each, the lowest first, then the proof.
+shared_memory_name encode(const arena_name& x);
+/// `invalid_argument` if it is too short to be one.
+result<arena_name> decode_arena_name(std::span<const std::uint8_t> text);
+
+/// Maps arenas of nodes on this host.
+class arena_finder final : public shared_memory_finder {
+public:
+  result<std::shared_ptr<shared_memory>> find(std::uint64_t bytes, std::span<const std::uint8_t> name) override;
+};
+
+} // namespace troupe::io
