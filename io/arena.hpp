@@ -10,7 +10,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace troupe::io {
@@ -28,7 +27,7 @@ enum class huge_page_choice {
 struct arena_options {
   /// Rounded down to whole extents.
   std::uint64_t bytes = 0;
-  /// A multiple of `page_alignment`, and with huge pages of 2 MiB of these.
+  /// A multiple of `page_alignment`; of `extent_alignment` where huge pages are asked for.
   std::uint64_t extent_bytes = 0;
   huge_page_choice huge_pages = huge_page_choice::automatic;
 };
@@ -76,9 +75,9 @@ public:
 
   std::uint64_t extent_bytes() const noexcept { return extent_bytes_; }
 
-  /// Gets the memory of one extent from the host, zeroed, and locks it. Of one that is there already: nothing changes.
-  /// Thread-safe. `limit_exceeded` if the host is short of memory, which without this would be a SIGBUS at the first
-  /// touch. Memory that must not be locked is used as it is, and `describe` says so.
+  /// Gets the memory of one extent from the host, zeroed, and locks it; to be called once for each, and again where it
+  /// has failed. Thread-safe. `limit_exceeded` if the host is short of memory, which without this would be a SIGBUS at
+  /// the first touch. Memory that may not be locked is used as it is, and `describe` says so.
   result<std::span<std::byte>> provide(std::uint32_t extent);
 
   /// For the peer's `map`, and for nobody else; valid as long as the arena lives.
@@ -90,14 +89,20 @@ public:
 private:
   arena() = default;
 
+  /// Of ordinary pages with `huge_page_bytes` 0. `flags`: for the kernel, which kind.
+  static result<std::shared_ptr<arena>> made_of(const arena_options& wanted, std::uint64_t huge_page_bytes,
+                                                unsigned flags);
+
   unique_descriptor descriptor_;
+  /// None where the arena was mapped and not made.
   unique_descriptor proof_descriptor_;
   std::vector<std::uint8_t> proof_;
+  /// Whole pages of the host's, of which `bytes_` are the arena.
+  std::span<std::byte> mapping_;
   std::span<std::byte> bytes_;
-  /// What is mapped: `bytes_` in whole pages of the host's.
-  std::uint64_t mapped_bytes_ = 0;
+  /// 0 where the arena was mapped and not made: only its maker gets memory for it.
   std::uint64_t extent_bytes_ = 0;
-  /// Of the pages it was made of: 0 for ordinary ones.
+  /// 0: ordinary pages.
   std::uint64_t huge_page_bytes_ = 0;
   bool joins_pages_ = false;
   /// Memory was provided that could not be locked.

@@ -29,7 +29,8 @@ public:
   std::string describe() const { return memory_->describe(); }
 
 private:
-  extent named(std::uint32_t number) const;
+  /// Notes that it is. The mutex is held.
+  extent lent(std::uint32_t number);
 
   std::shared_ptr<arena> memory_;
   arena_facts facts_;

@@ -31,8 +31,7 @@ struct arena_facts {
   friend bool operator==(const arena_facts&, const arena_facts&) = default;
 };
 
-/// For metrics. At any time `lent` is at most `ready`, and that at most `extents`, but while somebody waits for memory
-/// of the host.
+/// For metrics: `lent` is at most `ready`, and that at most `extents`.
 struct extent_counts {
   std::uint64_t extents = 0;
   std::uint64_t lent = 0;
