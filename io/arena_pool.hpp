@@ -23,6 +23,7 @@ public:
   bool take_back(std::uint32_t number) override;
   std::uint32_t available() const override;
   extent_counts counts() const override;
+  std::span<std::byte> memory() noexcept override { return memory_->bytes(); }
   const arena_facts& info() const noexcept override { return facts_; }
 
   /// What the memory is, for the log.

@@ -66,6 +66,9 @@ public:
 
   virtual extent_counts counts() const = 0;
 
+  /// All of it, of which only what is lent may be touched.
+  virtual std::span<std::byte> memory() noexcept = 0;
+
   virtual const arena_facts& info() const noexcept = 0;
 };
 
