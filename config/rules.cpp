@@ -235,8 +235,8 @@ private:
     }
     demand(config_.io.client_buffer_bytes >= slot, "io.client_buffer_bytes",
            format_size(config_.io.client_buffer_bytes) + " has no room for one slot" + for_pages, {geometry_path});
-    demand(config_.transfer.buffers_per_rank_bytes >= slot, "transfer.buffers_per_rank_bytes",
-           format_size(config_.transfer.buffers_per_rank_bytes) + " has no room for one slot" + for_pages,
+    demand(config_.transfer.window_bytes >= slot, "transfer.window_bytes",
+           format_size(config_.transfer.window_bytes) + " has no room for one slot" + for_pages,
            {geometry_path});
   }
 
