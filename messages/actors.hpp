@@ -29,6 +29,8 @@ CAF_ADD_ATOM(troupe_atoms, troupe, fence_atom, "fence")
 CAF_ADD_ATOM(troupe_atoms, troupe, place_atom, "place")
 CAF_ADD_ATOM(troupe_atoms, troupe, fetch_atom, "fetch")
 CAF_ADD_ATOM(troupe_atoms, troupe, unpin_atom, "unpin")
+CAF_ADD_ATOM(troupe_atoms, troupe, fill_atom, "fill")
+CAF_ADD_ATOM(troupe_atoms, troupe, grow_atom, "grow")
 CAF_ADD_ATOM(troupe_atoms, troupe, gather_atom, "gather")
 CAF_ADD_ATOM(troupe_atoms, troupe, scatter_atom, "scatter")
 CAF_ADD_ATOM(troupe_atoms, troupe, bind_atom, "bind")
@@ -109,18 +111,24 @@ using allocator_actor =
 using io_worker_actor = caf::typed_actor<
     caf::replies_to<place_atom, owner_id, frame_request>::with<frame_reply>,
     caf::replies_to<fetch_atom, owner_id, frame_request>::with<frame_reply>,
-    caf::replies_to<owner_id, fill_request>::with<io_reply>,
+    caf::replies_to<fill_atom, owner_id, fill_request>::with<io_reply>,
     caf::replies_to<unpin_atom, owner_id, pin_number>::with<void>, caf::replies_to<fence_atom, slot_batch>::with<void>,
+    caf::replies_to<bind_atom, registry_peers>::with<void>,
+    /// More memory, if there is some. Answers how many frames there are then.
+    caf::replies_to<grow_atom>::with<std::uint32_t>,
     /// It asks for nothing any more; what it has pinned stays so.
     caf::replies_to<owner_died_atom, owner_id>::with<void>,
     /// And it touches no memory any more: its pins end.
     caf::replies_to<owner_at_rest_atom, owner_id>::with<void>, caf::replies_to<drain_atom>::with<void>,
     caf::replies_to<stats_atom>::with<io_stats>, caf::reacts_to<io_completions>, caf::reacts_to<caf::tick_atom>>;
 
+/// Looks at pages in memory that an io worker is about to write.
+using page_checker_actor = caf::typed_actor<caf::replies_to<check_order>::with<io_reply>>;
+
 /// What an attached client sees of one io worker: frames for its own pages, and what to do with them.
 using client_worker_actor = caf::typed_actor<caf::replies_to<place_atom, frame_request>::with<frame_reply>,
                                              caf::replies_to<fetch_atom, frame_request>::with<frame_reply>,
-                                             caf::replies_to<fill_request>::with<io_reply>,
+                                             caf::replies_to<fill_atom, fill_request>::with<io_reply>,
                                              caf::replies_to<unpin_atom, pin_number>::with<void>>;
 
 /// One per device: moves bytes between its paged KV cache and the arena of the node that its client is attached to.

@@ -60,12 +60,27 @@ struct fill_request {
   duration deadline{};
 };
 
+/// A page in memory that is about to be written to the slab.
+struct check_item {
+  page_ref page;
+  /// From the start of the arena.
+  std::uint64_t offset = 0;
+
+  friend bool operator==(const check_item&, const check_item&) = default;
+};
+
+/// Are these the pages that were saved, every byte of them?
+struct check_order {
+  packed<check_item> items;
+};
+
 /// One code per page, as `errc`.
 struct io_reply {
   packed<std::uint8_t> results;
 };
 
 struct io_stats {
+  /// Between slab and memory: promotions and write-backs.
   std::uint64_t read_pages = 0;
   std::uint64_t written_pages = 0;
   std::uint64_t read_bytes = 0;
@@ -74,21 +89,21 @@ struct io_stats {
   std::uint64_t timed_out = 0;
   std::uint64_t fenced = 0;
   std::uint64_t in_flight = 0;
-  /// Memory: frames in all; those that hold a page which can be read, and those of them that are not on disk; those
-  /// that a client has pinned, and of these those whose page is gone.
+  /// Frames there are, and the bytes of each.
   std::uint64_t frames = 0;
+  std::uint64_t frame_bytes = 0;
+  /// Frames with a page that can be read, and those of them that are not on disk.
   std::uint64_t resident_pages = 0;
   std::uint64_t dirty_pages = 0;
+  /// Frames that somebody has pinned, and those of them whose page is gone.
   std::uint64_t pinned_frames = 0;
   std::uint64_t orphaned_frames = 0;
-  std::uint64_t frame_bytes = 0;
-  /// Pages that were fetched from memory; that were read from the slab for it; that left memory; that were written
-  /// behind, and those of which that failed.
+  /// Pages that were fetched and were in memory.
   std::uint64_t memory_hits = 0;
-  std::uint64_t promotions = 0;
+  /// Pages that left memory for others.
   std::uint64_t demotions = 0;
-  std::uint64_t written_back = 0;
-  std::uint64_t write_back_failed = 0;
+  /// Pages in memory that were not what had been saved when they were to be written.
+  std::uint64_t damaged_pages = 0;
 };
 
 } // namespace troupe

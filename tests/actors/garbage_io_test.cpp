@@ -18,67 +18,64 @@ using namespace troupe::test;
 
 /// Io worker, copy engine and metrics answer whatever they are asked.
 
-TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses what is outside of slab, segment and limits",
+TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses what is outside of slab and limits",
                  "[garbage][io_worker]") {
-  const auto segment = open().segment;
-  const auto both = [&](const io_batch& x) {
-    const auto reading = ask(worker, read_atom_v, x);
-    const auto writing = ask(worker, write_atom_v, x);
-    CHECK(reading.code() == writing.code());
-    if (reading.code() != errc::ok) {
-      CHECK_FALSE(reading.failure.text.empty());
-      return std::vector{reading.code()};
+  const auto both = [&](const frame_request& x) {
+    const auto placing = ask(worker, place_atom_v, owner_id{3}, x);
+    const auto fetching = ask(worker, fetch_atom_v, owner_id{3}, x);
+    CHECK(placing.code() == fetching.code());
+    if (placing.code() != errc::ok) {
+      CHECK_FALSE(placing.failure.text.empty());
+      CHECK_FALSE(fetching.failure.text.empty());
+      return std::vector{placing.code()};
     }
-    CHECK(codes_of(reading) == codes_of(writing));
-    return codes_of(reading);
+    CHECK(codes_of(placing.value<frame_reply>()) == codes_of(fetching.value<frame_reply>()));
+    return codes_of(placing.value<frame_reply>());
   };
-  CHECK(both(batch(segment, {})).empty());
-  for (const auto unknown : {std::uint64_t{0}, segment + 1, ~std::uint64_t{0}})
-    CHECK(both(batch(unknown, {item(0, 0)})) == std::vector{errc::expired});
+  CHECK(both(request({})).empty());
   for (const auto time : {duration::zero(), duration(-1), duration::min()})
-    CHECK(both({segment, time, std::vector{item(0, 0)}}) == std::vector{errc::timeout});
-  CHECK(both({segment, duration::max(), std::vector{item(0, 0)}}) == std::vector{errc::ok});
-  CHECK(both(batch(segment, std::vector(2 * io_worker_options{}.batch_pages_max, item(0, 0)))) ==
+    CHECK(both(request({page(0)}, time)) == std::vector{errc::timeout});
+  CHECK(both(request({page(8), page(~0U, ~0U), page(0, 0)}, duration::max())) ==
+        std::vector{errc::out_of_range, errc::out_of_range, errc::stale});
+  CHECK(both(request(std::vector(2 * io_worker_options{}.batch_pages_max, page(0)))) ==
         std::vector{errc::limit_exceeded});
-  const std::uint64_t most = ~std::uint64_t{0} / 4096 * 4096;
-  CHECK(both(batch(segment, {{{0, 1}, 0, 0},
-                             {{0, 1}, 0, slot_size + 4096},
-                             {{0, 1}, 0, 100},
-                             {{0, 1}, 8, slot_size},
-                             {{0, 1}, 7 * slot_size + 4096, slot_size},
-                             {{0, 1}, most, slot_size},
-                             {{0, 1}, 0, most},
-                             {{8, 1}, 0, slot_size},
-                             {{~0U, ~0U}, 0, slot_size},
-                             {{0, 0}, 0, slot_size},
-                             item(1, 1)})) ==
-        std::vector{errc::invalid_argument, errc::invalid_argument, errc::invalid_argument, errc::invalid_argument,
-                    errc::out_of_range, errc::out_of_range, errc::invalid_argument, errc::out_of_range,
-                    errc::out_of_range, errc::stale, errc::ok});
+  CHECK(both(request(std::vector(17, page(0)))) == std::vector{errc::limit_exceeded});
+  // The same page twice, or another key in its slot, is nobody's second frame.
+  const auto placed = place({page(0), page(0), {key_digest{9, 9}, {0, 1}}, page(1)});
+  CHECK(codes_of(placed) == std::vector{errc::ok, errc::busy, errc::busy, errc::ok});
+  for (const auto unknown : {pin_number{0}, placed.pin + 1, ~pin_number{0}}) {
+    CHECK(ask(worker, fill_atom_v, owner_id{1}, all_gathered(unknown, 4)).code() == errc::not_found);
+    CHECK(ask(worker, unpin_atom_v, owner_id{1}, unknown).code() == errc::not_found);
+  }
+  CHECK(ask(worker, unpin_atom_v, owner_id{1}, placed.pin).code() == errc::not_found);
+  CHECK(ask(worker, fill_atom_v, owner_id{2}, all_gathered(placed.pin, 4)).code() == errc::not_found);
+  // Fewer and stranger words than there are pages.
+  gather(page(0), placed.frames[0], std::byte{1});
+  CHECK(codes_of(ask(worker, fill_atom_v, owner_id{1},
+                     fill_request{placed.pin,
+                                  packed<std::uint8_t>{{std::uint8_t{0}, std::uint8_t{0}, std::uint8_t{0},
+                                                        std::uint8_t{255}, std::uint8_t{0}}},
+                                  duration::min()})) ==
+        std::vector{errc::ok, errc::not_found, errc::not_found, errc::internal});
   // The same slot, fenced twice in one request and outside of the slab, while something is under way in it.
   hold_all();
-  const auto writing = begin(worker, write_atom_v, batch(segment, {item(2, 0), item(2, 1)}));
+  save({page(2)}, std::byte{2});
   const auto fencing = begin(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{2, 1}, {2, 1}, {~0U, 1}, {2, 0}}});
   CHECK(ask(worker, fence_atom_v, slot_batch{}).code() == errc::ok);
   CHECK(ask(worker, fence_atom_v, slot_batch{std::vector<slot_ref>(9, {2, 1})}).code() == errc::limit_exceeded);
   CHECK_FALSE(client().answer_to(fencing).came);
   release_all();
-  CHECK(codes_of(client().answer_to(writing)) == std::vector(2, errc::ok));
   CHECK(client().answer_to(fencing).code() == errc::ok);
   // Of two slots, one comes to rest first.
-  const auto third = begin(worker, write_atom_v, batch(segment, {item(3, 0)}));
-  const auto fourth = begin(worker, write_atom_v, batch(segment, {item(4, 1)}));
+  save({page(3), page(4)}, std::byte{3});
   const auto both_slots = begin(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{3, 1}, {4, 1}}});
   engine->release(engine->held().front());
   run();
-  CHECK(codes_of(client().answer_to(third)) == std::vector{errc::ok});
   CHECK_FALSE(client().answer_to(both_slots).came);
   release_all();
-  CHECK(codes_of(client().answer_to(fourth)) == std::vector{errc::ok});
   CHECK(client().answer_to(both_slots).code() == errc::ok);
-  CHECK(ask(worker, close_segment_atom_v, std::uint64_t{0}).code() == errc::not_found);
-  CHECK(ask(worker, close_segment_atom_v, ~std::uint64_t{0}).code() == errc::not_found);
   CHECK(ask(worker, owner_died_atom_v, owner_id{0}).code() == errc::ok);
+  CHECK(ask(worker, owner_at_rest_atom_v, owner_id{77}).code() == errc::ok);
   CHECK(stats().in_flight == 0);
   CHECK(client().answers_left() == 0);
 }
@@ -98,50 +95,57 @@ TEST_CASE("garbage: an io worker answers everything once the disk has let go", "
         out.status = disk.one_of(std::vector{errc::io_error, errc::no_space, errc::timeout, errc::slab_damaged});
       return out;
     });
-    for (int i = 0; i < 300; ++i) {
-      auto work = make.make<io_batch>();
+    const auto owner = [&] { return make.one_in(4) ? make.make<owner_id>() : owner_id{1 + make.below(3)}; };
+    const auto pin = [&] { return make.one_in(4) ? make.make<std::uint64_t>() : 1 + make.below(60); };
+    for (int i = 0; i < 400; ++i) {
+      auto work = make.make<frame_request>();
+      if (!make.one_in(3))
+        work.pages = packed<page_ref>{{w.page(static_cast<slot_number>(make.below(9)))}};
       if (!make.one_in(4))
-        work.segment = 1 + make.below(12);
-      if (!make.one_in(4))
-        work.deadline = std::chrono::seconds(1);
+        work.patience = std::chrono::milliseconds(50);
       switch (make.below(9)) {
       case 0:
       case 1:
-        asks.ask(w.worker, read_atom_v, work);
+        asks.ask(w.worker, place_atom_v, owner(), work);
         break;
       case 2:
       case 3:
-        asks.ask(w.worker, write_atom_v, work);
+        asks.ask(w.worker, fetch_atom_v, owner(), work);
         break;
       case 4:
         asks.ask(w.worker, fence_atom_v, make.make<slot_batch>());
         break;
       case 5:
-        asks.ask(w.worker, open_segment_atom_v, make.make<owner_id>(),
-                 make.one_in(2) ? make.make<std::uint64_t>() : std::uint64_t{4096}, make.make<std::int32_t>());
+        asks.ask(w.worker, fill_atom_v, owner(),
+                 make.one_in(2) ? make.make<fill_request>() : w.all_gathered(pin(), 1 + make.below(2)));
         break;
       case 6:
-        asks.ask(w.worker, close_segment_atom_v, make.one_in(2) ? make.make<std::uint64_t>() : 1 + make.below(12));
+        asks.ask(w.worker, unpin_atom_v, owner(), pin());
         break;
       case 7:
-        asks.ask(w.worker, owner_died_atom_v, make.make<owner_id>());
+        if (make.one_in(2))
+          asks.ask(w.worker, owner_at_rest_atom_v, owner());
+        else if (make.one_in(10))
+          asks.ask(w.worker, owner_died_atom_v, make.make<owner_id>());
         break;
       default:
         asks.ask(w.worker, stats_atom_v);
       }
       if (make.one_in(10))
         w.release_all();
+      if (make.one_in(10))
+        w.advance(std::chrono::milliseconds(60));
     }
     const auto draining = w.begin(w.worker, drain_atom_v);
     asks.expect(draining, "drain");
-    w.release_all();
+    for (int i = 0; i < 200 && !w.client().answer_to(draining).came; ++i) {
+      w.release_all();
+      w.advance(std::chrono::milliseconds(100));
+    }
     asks.check_all_answered();
     CHECK(asks.accepted() > 20);
     CHECK(asks.refused() > 20);
     CHECK(w.stats().in_flight == 0);
-    for (std::uint64_t segment = 1; segment < 200; ++segment)
-      w.ask(w.worker, close_segment_atom_v, segment);
-    CHECK(w.stats().segment_bytes == 0);
   }
 }
 
@@ -151,9 +155,9 @@ struct copy_world : sim {
   const namespace_spec space = small_space();
   replay::device_memory device = *replay::device_memory::create(space.geometry, 8, {});
   std::shared_ptr<io::arena> memory = *io::arena::create(4 * 8192);
-  copy_engine_actor engine = spawn<copy_lane>(std::make_shared<copy_engine_state>(
-      copy_engine_options{space.id(), 0, 64, std::make_shared<io::arena_finder>()},
-      *make_host_page_mover(device.view())));
+  copy_engine_actor engine = spawn<copy_lane>(
+      std::make_shared<copy_engine_state>(copy_engine_options{space.id(), 0, 64, std::make_shared<io::arena_finder>()},
+                                          *make_host_page_mover(device.view())));
 
   segment_info good(std::uint64_t id) const {
     return {id, 4 * 8192, io::encode({::getpid(), memory->descriptor(), memory->proof()})};

@@ -2,30 +2,33 @@
 
 #include "actors/node/io_worker/io_worker.hpp"
 #include "io/page.hpp"
-#include "io/arena_name.hpp"
 #include "io/slab_store.hpp"
 #include "tests/actors/sim.hpp"
 #include "tests/io_faults/fault_engine.hpp"
+#include "tests/memory_extents.hpp"
 #include "tests/unit/io_support.hpp"
 
 #include <algorithm>
-#include <map>
+#include <vector>
 
 /// An io worker on a real slab, with an engine that does what the test says.
 
 namespace troupe::test {
 
 struct io_worker_world : sim {
+  static constexpr std::uint64_t page_size = 4096;
   static constexpr std::uint64_t slot_size = 8192;
   static constexpr std::uint64_t slots = 8;
+  static constexpr std::uint32_t frames_per_extent = 4;
 
   scratch_directory directory;
   probe metrics{system()};
   fault_engine* engine = nullptr;
+  std::shared_ptr<memory_extents> extents = std::make_shared<memory_extents>(4U, frames_per_extent* slot_size);
   io_worker_actor worker;
-  std::map<std::uint64_t, std::shared_ptr<io::shared_memory>> mapped;
 
-  io_worker_world() {
+  explicit io_worker_world(bool write_through = false) {
+    extents->limit(1);
     auto parts = std::make_shared<io_worker_parts>();
     auto slab = io::slab_file::open({slab_path(), {1, 2}, "small", 0, slot_size, slots}, false);
     REQUIRE(slab);
@@ -35,37 +38,68 @@ struct io_worker_world : sim {
     engine = made.get();
     parts->store = io::slab_store::make(std::move(*slab), std::move(made)).value();
     parts->name = {{1, 2}, "small", 0};
-    parts->buffers = std::make_unique<io::segment_source>(*parts->store);
+    parts->page_bytes = page_size;
+    parts->extents = extents;
     parts->options.slots = slots;
     parts->options.slot_bytes = slot_size;
-    parts->options.alignment = io::page_alignment;
+    parts->options.write_through = write_through;
     parts->options.deadline_max = std::chrono::seconds(10);
-    parts->options.segment_bytes_max = 16 * slot_size;
+    parts->options.pinned_bytes_max = 16 * slot_size;
     parts->metrics = metrics.as<metrics_actor>();
     worker = spawn<io_worker>(std::move(parts));
   }
 
   std::filesystem::path slab_path() const { return directory / "small.slab"; }
 
-  segment_info open(owner_id owner = 1, std::uint64_t bytes = 8 * slot_size) {
-    const auto info = ask(worker, open_segment_atom_v, owner, bytes, std::int32_t{-1}).value<segment_info>();
-    auto memory = io::arena_finder{}.find(info.bytes, info.name.items);
-    REQUIRE(memory);
-    mapped[info.segment] = *memory;
-    return info;
+  static page_ref page(slot_number slot, generation_number generation = 1) {
+    return {key_digest{slot, generation}, {slot, generation}};
+  }
+  static frame_request request(std::vector<page_ref> pages, duration patience = std::chrono::seconds(5)) {
+    return {packed<page_ref>{std::move(pages)}, patience};
+  }
+  static fill_request all_gathered(pin_number pin, std::size_t pages) {
+    return {pin, packed<std::uint8_t>{std::vector<std::uint8_t>(pages)}, std::chrono::seconds(5)};
   }
 
-  std::span<std::byte> buffer(std::uint64_t segment, std::uint64_t n) {
-    return mapped.at(segment)->bytes().subspan(n * slot_size, slot_size);
+  std::span<std::byte> frame(const page_frame& x) { return extents->memory().subspan(x.offset, slot_size); }
+
+  /// What a client's copy engine does.
+  void gather(const page_ref& what, const page_frame& where, std::byte byte) {
+    std::ranges::fill(frame(where).subspan(io::page_header_bytes, page_size), byte);
+    io::seal_page(frame(where), {{1, 2}, what.key, 0, what.where, page_size});
+  }
+  bool holds(const page_ref& what, const page_frame& where, std::byte byte) {
+    const auto payload = frame(where).subspan(io::page_header_bytes, page_size);
+    return io::verify_page(frame(where), {{1, 2}, what.key, 0, what.where, page_size}) == errc::ok &&
+           std::ranges::all_of(payload, [&](std::byte x) { return x == byte; });
   }
 
-  static io_batch batch(std::uint64_t segment, std::vector<io_item> items) {
-    return {segment, std::chrono::seconds(5), std::move(items)};
+  frame_reply place(std::vector<page_ref> pages, owner_id owner = 1) {
+    return ask(worker, place_atom_v, owner, request(std::move(pages))).value<frame_reply>();
   }
-  static io_item item(slot_number slot, std::uint64_t buffer, generation_number generation = 1) {
-    return {{slot, generation}, buffer * slot_size, slot_size};
+  frame_reply fetch(std::vector<page_ref> pages, owner_id owner = 1) {
+    return ask(worker, fetch_atom_v, owner, request(std::move(pages))).value<frame_reply>();
+  }
+  std::vector<errc> fill(pin_number pin, std::size_t pages, owner_id owner = 1) {
+    return codes_of(ask(worker, fill_atom_v, owner, all_gathered(pin, pages)));
+  }
+  void unpin(pin_number pin, owner_id owner = 1) { REQUIRE(ask(worker, unpin_atom_v, owner, pin).code() == errc::ok); }
+
+  /// Saves pages, all bytes of which are `byte`.
+  void save(const std::vector<page_ref>& pages, std::byte byte) {
+    const auto placed = place(pages);
+    REQUIRE(codes_of(placed) == std::vector(pages.size(), errc::ok));
+    for (std::size_t i = 0; i < pages.size(); ++i)
+      gather(pages[i], placed.frames[i], byte);
+    REQUIRE(fill(placed.pin, pages.size()) == std::vector(pages.size(), errc::ok));
   }
 
+  static std::vector<errc> codes_of(const frame_reply& x) {
+    std::vector<errc> out;
+    for (const auto& f : x.frames)
+      out.push_back(f.code());
+    return out;
+  }
   static std::vector<errc> codes_of(const answer& x) {
     std::vector<errc> out;
     for (const auto code : x.value<io_reply>().results)

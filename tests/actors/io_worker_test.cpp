@@ -10,29 +10,48 @@ using namespace troupe::test;
 
 using world = io_worker_world;
 
-TEST_CASE_METHOD(world, "io worker: what was written into a slot is read from it", "[io_worker]") {
-  const auto segment = open().segment;
-  std::fill_n(buffer(segment, 0).data(), slot_size, std::byte{0x11});
-  std::fill_n(buffer(segment, 1).data(), slot_size, std::byte{0x22});
-  CHECK(codes_of(ask(worker, write_atom_v, batch(segment, {item(3, 0), item(6, 1)}))) == std::vector(2, errc::ok));
-  CHECK(codes_of(ask(worker, read_atom_v, batch(segment, {item(6, 4), item(3, 5)}))) == std::vector(2, errc::ok));
-  CHECK(std::ranges::equal(buffer(segment, 4), buffer(segment, 1)));
-  CHECK(std::ranges::equal(buffer(segment, 5), buffer(segment, 0)));
+namespace {
+
+/// A commit means that the page is in the slab.
+struct strict_world : io_worker_world {
+  strict_world() : io_worker_world(true) {}
+};
+
+constexpr std::byte ones{0x11};
+constexpr std::byte twos{0x22};
+
+} // namespace
+
+TEST_CASE_METHOD(world, "io worker: a page is read from memory while it is there, and from the slab when it has left",
+                 "[io_worker]") {
+  save({page(3), page(6)}, ones);
   CHECK(stats().written_pages == 2);
-  CHECK(stats().read_bytes == 2 * slot_size);
-  CHECK(stats().segment_bytes == 8 * slot_size);
+  const auto first = fetch({page(6)});
+  CHECK(first.frames[0].promoted == 0);
+  CHECK(holds(page(6), first.frames[0], ones));
+  unpin(first.pin);
+  save({page(0), page(1), page(2), page(4)}, twos);
+  CHECK(stats().demotions == 2);
+  const auto again = fetch({page(3), page(4)});
+  CHECK(again.frames[0].promoted == 1);
+  CHECK(holds(page(3), again.frames[0], ones));
+  CHECK(holds(page(4), again.frames[1], twos));
+  CHECK(stats().read_pages == 1);
+  CHECK(stats().memory_hits == 2);
+  CHECK(stats().frames == frames_per_extent);
 }
 
-TEST_CASE_METHOD(world, "io worker: a batch is answered when its last transfer has ended, with a code for each",
+TEST_CASE_METHOD(world, "io worker: a fetch is answered when its last page is there, with a code for each",
                  "[io_worker]") {
-  const auto segment = open().segment;
-  engine->set_plan([](const io::request&, std::uint64_t n) {
+  save({page(0), page(1)}, ones);
+  save({page(2), page(3), page(4), page(5)}, twos);
+  engine->set_plan([first = true](const io::request&, std::uint64_t) mutable {
     fault out;
     out.held = true;
-    out.status = n == 1 ? errc::no_space : errc::ok;
+    out.status = std::exchange(first, false) ? errc::ok : errc::io_error;
     return out;
   });
-  const auto number = begin(worker, write_atom_v, batch(segment, {item(0, 0), item(1, 1), item(9, 2)}));
+  const auto number = begin(worker, fetch_atom_v, owner_id{1}, request({page(0), page(1), page(9), page(5)}));
   CHECK(stats().in_flight == 2);
   const auto held = engine->held();
   REQUIRE(held.size() == 2);
@@ -41,14 +60,14 @@ TEST_CASE_METHOD(world, "io worker: a batch is answered when its last transfer h
   CHECK_FALSE(client().answer_to(number).came);
   engine->release(held[0]);
   run();
-  CHECK(codes_of(client().answer_to(number)) == std::vector{errc::ok, errc::no_space, errc::out_of_range});
+  CHECK(codes_of(client().answer_to(number).value<frame_reply>()) ==
+        std::vector{errc::ok, errc::io_error, errc::out_of_range, errc::ok});
   CHECK(stats().in_flight == 0);
 }
 
 TEST_CASE_METHOD(world, "io worker: a fence waits for the kernel and then keeps the old owner out", "[io_worker]") {
-  const auto segment = open().segment;
   hold_all();
-  const auto writing = begin(worker, write_atom_v, batch(segment, {item(2, 0)}));
+  save({page(2)}, ones);
   const auto fencing = begin(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{2, 1}}});
   const auto other = begin(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{5, 1}}});
   CHECK(client().answer_to(other).code() == errc::ok);
@@ -56,77 +75,118 @@ TEST_CASE_METHOD(world, "io worker: a fence waits for the kernel and then keeps 
   advance(std::chrono::minutes(1));
   CHECK_FALSE(client().answer_to(fencing).came);
   release_all();
-  CHECK(codes_of(client().answer_to(writing)) == std::vector{errc::ok});
   CHECK(client().answer_to(fencing).code() == errc::ok);
-  engine->set_plan({});
-  CHECK(codes_of(ask(worker, write_atom_v, batch(segment, {item(2, 0), item(2, 0, 2)}))) ==
-        std::vector{errc::stale, errc::ok});
+  CHECK(codes_of(fetch({page(2)})) == std::vector{errc::stale});
+  CHECK(codes_of(place({page(2), page(2, 2)})) == std::vector{errc::stale, errc::ok});
 }
 
-TEST_CASE_METHOD(world, "io worker: what takes too long is answered when the kernel lets go", "[io_worker]") {
-  const auto segment = open().segment;
-  hold_all();
-  const auto number = begin(worker, read_atom_v, batch(segment, {item(2, 0)}));
-  advance(std::chrono::seconds(6));
-  engine->set_now(now());
+TEST_CASE_METHOD(strict_world, "io worker: written through, a fill is answered when the slab has the pages",
+                 "[io_worker]") {
+  const auto placed = place({page(0), page(1)});
+  gather(page(0), placed.frames[0], ones);
+  gather(page(1), placed.frames[1], twos);
+  engine->set_plan([](const io::request&, std::uint64_t n) {
+    fault out;
+    out.held = true;
+    out.status = n == 1 ? errc::no_space : errc::ok;
+    return out;
+  });
+  const auto number = begin(worker, fill_atom_v, owner_id{1}, all_gathered(placed.pin, 2));
   CHECK_FALSE(client().answer_to(number).came);
   release_all();
-  CHECK(codes_of(client().answer_to(number)) == std::vector{errc::timeout});
-  CHECK(stats().timed_out == 1);
+  CHECK(codes_of(client().answer_to(number)) == std::vector{errc::ok, errc::no_space});
 }
 
-TEST_CASE_METHOD(world, "io worker: the memory of a dead client goes when the kernel is done with it", "[io_worker]") {
-  const auto segment = open(1).segment;
-  const auto other = open(2).segment;
+TEST_CASE_METHOD(world, "io worker: a page that was scribbled on is not written, and its shard hears of it",
+                 "[io_worker]") {
+  probe shard{system()};
+  registry_peers peers;
+  peers.shards.push_back(shard.as<registry_actor>());
+  CHECK(ask(worker, bind_atom_v, peers).code() == errc::ok);
+  CHECK(ask(worker, bind_atom_v, peers).code() == errc::exists);
+  const auto placed = place({page(0), page(1), page(2)});
+  for (std::size_t i = 0; i < 3; ++i)
+    gather(page(static_cast<slot_number>(i)), placed.frames[i], ones);
+  frame(placed.frames[1])[io::page_header_bytes + 17] ^= std::byte{1};
+  // Another's page, whole.
+  gather(page(7), placed.frames[2], twos);
+  CHECK(fill(placed.pin, 3) == std::vector(3, errc::ok));
+  CHECK(stats().written_pages == 1);
+  CHECK(stats().damaged_pages == 2);
+  const auto told = shard.take_one<invalidate_request>();
+  const auto& x = told.get<invalidate_request>(0);
+  CHECK(x.space == namespace_id{1, 2});
+  CHECK(x.pages.items == std::vector{page(1), page(2)});
+  CHECK(x.reasons.items ==
+        std::vector{static_cast<std::uint8_t>(errc::corrupt), static_cast<std::uint8_t>(errc::identity_mismatch)});
+}
+
+TEST_CASE_METHOD(world, "io worker: frames of a dead client are nobody's until it is at rest", "[io_worker]") {
+  place({page(0), page(1), page(2), page(3)}, 7);
+  CHECK(ask(worker, owner_died_atom_v, owner_id{7}).code() == errc::ok);
+  CHECK(ask(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{0, 1}, {1, 1}, {2, 1}, {3, 1}}}).code() ==
+        errc::ok);
+  const auto waiting = begin(worker, place_atom_v, owner_id{1}, request({page(4)}));
+  advance(std::chrono::seconds(4));
+  CHECK_FALSE(client().answer_to(waiting).came);
+  CHECK(stats().orphaned_frames == 4);
+  CHECK(ask(worker, fetch_atom_v, owner_id{7}, request({page(0)})).code() == errc::expired);
+  CHECK(ask(worker, owner_at_rest_atom_v, owner_id{7}).code() == errc::ok);
+  CHECK(codes_of(client().answer_to(waiting).value<frame_reply>()) == std::vector{errc::ok});
+  CHECK(ask(worker, owner_at_rest_atom_v, owner_id{7}).code() == errc::ok);
+}
+
+TEST_CASE_METHOD(world, "io worker: who waits for memory is told when the time is over", "[io_worker]") {
+  place({page(0), page(1), page(2), page(3)});
+  const auto waiting = begin(worker, place_atom_v, owner_id{1}, request({page(4)}, std::chrono::milliseconds(300)));
+  advance(std::chrono::milliseconds(200));
+  CHECK_FALSE(client().answer_to(waiting).came);
+  advance(std::chrono::milliseconds(200));
+  CHECK(codes_of(client().answer_to(waiting).value<frame_reply>()) == std::vector{errc::full});
+  CHECK(ask(worker, place_atom_v, owner_id{1}, request({page(5)}, duration::zero())).code() == errc::timeout);
+}
+
+TEST_CASE_METHOD(world, "io worker: memory that the host gives later is used then", "[io_worker]") {
+  save({page(0), page(1), page(2), page(3)}, ones);
+  extents->limit(2);
+  extents->failure = errc::limit_exceeded;
+  advance(std::chrono::seconds(2));
+  save({page(4)}, ones);
+  CHECK(stats().frames == 4);
+  extents->failure = errc::ok;
+  advance(std::chrono::seconds(2));
+  save({page(5)}, ones);
+  CHECK(stats().frames == 8);
+  CHECK(stats().demotions == 1);
+}
+
+TEST_CASE_METHOD(world, "io worker: a drain writes what is in memory only, and refuses the rest", "[io_worker]") {
   hold_all();
-  const auto number = begin(worker, write_atom_v, batch(segment, {item(2, 0)}));
-  CHECK(ask(worker, owner_died_atom_v, owner_id{1}).code() == errc::ok);
-  CHECK(ask(worker, read_atom_v, batch(segment, {item(2, 0)})).code() == errc::expired);
-  CHECK(stats().segment_bytes == 16 * slot_size);
-  release_all();
-  CHECK(codes_of(client().answer_to(number)) == std::vector{errc::ok});
-  CHECK(stats().segment_bytes == 8 * slot_size);
-  engine->set_plan({});
-  CHECK(codes_of(ask(worker, read_atom_v, batch(other, {item(2, 0)}))) == std::vector{errc::ok});
-}
-
-TEST_CASE_METHOD(world, "io worker: segments are limited, closed once, and cannot be used after", "[io_worker]") {
-  const auto info = open();
-  CHECK(ask(worker, open_segment_atom_v, owner_id{1}, 9 * slot_size, std::int32_t{-1}).code() == errc::limit_exceeded);
-  CHECK(ask(worker, open_segment_atom_v, owner_id{1}, ~std::uint64_t{0}, std::int32_t{-1}).code() ==
-        errc::limit_exceeded);
-  CHECK(ask(worker, open_segment_atom_v, owner_id{1}, std::uint64_t{0}, std::int32_t{-1}).code() ==
-        errc::invalid_argument);
-  CHECK(ask(worker, close_segment_atom_v, info.segment).code() == errc::ok);
-  CHECK(ask(worker, close_segment_atom_v, info.segment).code() == errc::not_found);
-  CHECK(ask(worker, write_atom_v, batch(info.segment, {item(0, 0)})).code() == errc::expired);
-  CHECK(open().segment != info.segment);
-}
-
-TEST_CASE_METHOD(world, "io worker: a drain waits for what is under way, and refuses the rest", "[io_worker]") {
-  const auto segment = open().segment;
-  hold_all();
-  const auto writing = begin(worker, write_atom_v, batch(segment, {item(2, 0)}));
+  save({page(2)}, ones);
+  const auto placed = place({page(3)});
   const auto first = begin(worker, drain_atom_v);
   const auto second = begin(worker, drain_atom_v);
-  CHECK(ask(worker, write_atom_v, batch(segment, {item(3, 0)})).code() == errc::shutting_down);
-  CHECK(ask(worker, open_segment_atom_v, owner_id{5}, slot_size, std::int32_t{-1}).code() == errc::shutting_down);
+  CHECK(ask(worker, place_atom_v, owner_id{1}, request({page(4)})).code() == errc::shutting_down);
+  CHECK(ask(worker, fetch_atom_v, owner_id{1}, request({page(2)})).code() == errc::shutting_down);
+  gather(page(3), placed.frames[0], ones);
+  CHECK(fill(placed.pin, 1) == std::vector{errc::ok});
   CHECK_FALSE(client().answer_to(first).came);
   release_all();
-  CHECK(codes_of(client().answer_to(writing)) == std::vector{errc::ok});
   CHECK(client().answer_to(first).code() == errc::ok);
   CHECK(client().answer_to(second).code() == errc::ok);
   CHECK(ask(worker, drain_atom_v).code() == errc::ok);
+  CHECK(stats().written_pages == 2);
 }
 
 TEST_CASE_METHOD(world, "io worker: its end answers everybody and gives the slab back", "[io_worker]") {
-  const auto segment = open().segment;
+  save({page(0), page(1), page(2), page(3)}, ones);
   hold_all();
-  const auto writing = begin(worker, write_atom_v, batch(segment, {item(2, 0)}));
-  const auto fencing = begin(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{2, 1}}});
+  save({page(2, 2)}, ones);
+  const auto reading = begin(worker, fetch_atom_v, owner_id{1}, request({page(0)}));
+  const auto fencing = begin(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{0, 1}}});
   const auto draining = begin(worker, drain_atom_v);
   end(worker);
-  CHECK(client().answer_to(writing).code() == errc::shutting_down);
+  CHECK(client().answer_to(reading).code() == errc::shutting_down);
   CHECK(client().answer_to(fencing).code() == errc::shutting_down);
   CHECK(client().answer_to(draining).code() == errc::shutting_down);
   CHECK(ask(worker, stats_atom_v).code() == errc::unreachable);
@@ -134,25 +194,27 @@ TEST_CASE_METHOD(world, "io worker: its end answers everybody and gives the slab
 }
 
 TEST_CASE_METHOD(world, "io worker: a slab that was truncated is not written any more", "[io_worker]") {
-  const auto segment = open().segment;
-  CHECK(codes_of(ask(worker, write_atom_v, batch(segment, {item(0, 0), item(7, 1)}))) == std::vector(2, errc::ok));
+  save({page(0), page(7)}, ones);
+  save({page(1), page(2), page(3), page(4)}, twos);
   std::filesystem::resize_file(slab_path(), 2 * slot_size);
   advance(std::chrono::seconds(2));
-  CHECK(codes_of(ask(worker, write_atom_v, batch(segment, {item(0, 0)}))) == std::vector{errc::slab_damaged});
-  CHECK(codes_of(ask(worker, read_atom_v, batch(segment, {item(0, 2), item(7, 3)}))) ==
-        std::vector{errc::ok, errc::slab_damaged});
+  CHECK(codes_of(place({page(5)})) == std::vector{errc::slab_damaged});
+  const auto found = fetch({page(0), page(7)});
+  CHECK(codes_of(found) == std::vector{errc::ok, errc::slab_damaged});
+  CHECK(holds(page(0), found.frames[0], ones));
   advance(std::chrono::seconds(5));
 }
 
 TEST_CASE_METHOD(world, "io worker: latencies go to the metrics", "[io_worker]") {
-  const auto segment = open().segment;
-  CHECK(ask(worker, write_atom_v, batch(segment, {item(0, 0), item(1, 1)})).code() == errc::ok);
-  CHECK(ask(worker, read_atom_v, batch(segment, {item(0, 0)})).code() == errc::ok);
+  save({page(0), page(1)}, ones);
+  fetch({page(0)});
   advance(std::chrono::seconds(2));
   const auto sent = metrics.take_one<latency_batch>();
-  REQUIRE(sent.get<latency_batch>(0).samples.size() == 2);
-  CHECK(sent.get<latency_batch>(0).samples[0].kind == static_cast<std::uint32_t>(request_kind::write));
-  CHECK(sent.get<latency_batch>(0).samples[0].items == 2);
+  const auto& samples = sent.get<latency_batch>(0).samples;
+  REQUIRE(samples.size() == 2);
+  CHECK(samples[0].kind == static_cast<std::uint32_t>(request_kind::write));
+  CHECK(samples[0].items == 2);
+  CHECK(samples[1].kind == static_cast<std::uint32_t>(request_kind::read));
 }
 
 } // namespace io_worker_test

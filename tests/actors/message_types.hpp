@@ -21,15 +21,15 @@ using slot_types =
                remove_namespace_reply, add_rank_request, retire_rank_request, describe_request, describe_reply,
                key_request, key_reply, restore_request, restore_report, drop_restored_request>;
 
-using transfer_types =
-    std::tuple<segment_info, io_batch, io_reply, io_stats, io_completions, lookup_task, lookup_result, transfer_task,
-               transfer_result, copy_order, copy_reply, latency_batch, packed<std::uint64_t>>;
+using transfer_types = std::tuple<arena_info, frame_request, frame_reply, fill_request, check_order, io_reply, io_stats,
+                                  io_completions, lookup_task, lookup_result, transfer_task, transfer_result,
+                                  copy_order, copy_reply, latency_batch, packed<std::uint64_t>>;
 
 using node_types = std::tuple<attach_request, attach_reply, coordinator_binding, lookup_binding, registry_peers,
                               node_stats, client_parts, register_rank_request>;
 
-using handle_types = std::tuple<registry_actor, allocator_actor, io_worker_actor, copy_engine_actor, transfer_actor,
-                                lookup_actor, metrics_actor, node_actor, link_actor, namespaces_actor,
+using handle_types = std::tuple<registry_actor, allocator_actor, io_worker_actor, page_checker_actor, copy_engine_actor,
+                                transfer_actor, lookup_actor, metrics_actor, node_actor, link_actor, namespaces_actor,
                                 client_shard_actor, client_worker_actor, reception_actor>;
 
 using message_types =

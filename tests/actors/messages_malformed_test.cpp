@@ -57,7 +57,8 @@ TEST_CASE("messages: a batch that is no whole number of records is an error", "[
   check_packed<page_ref>(s.system());
   check_packed<slot_ref>(s.system());
   check_packed<child_delta>(s.system());
-  check_packed<io_item>(s.system());
+  check_packed<page_frame>(s.system());
+  check_packed<check_item>(s.system());
   check_packed<copy_item>(s.system());
   check_packed<latency_sample>(s.system());
   check_packed<io_completion_record>(s.system());

@@ -54,8 +54,16 @@ node_stats some_stats() {
   node_stats out;
   out.clients = 1;
   out.registry = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-  out.ranks.push_back({{1, 1}, "a", 0, {100, 20, 30, 40, 10, 12}, {13, 14, 15, 16, 17, 18, 19, 21, 22}});
-  out.ranks.push_back({{1, 1}, "a", 1, {200, 50, 60, 70, 20, 23}, {24, 25, 26, 27, 28, 29, 31, 32, 33}});
+  out.ranks.push_back({{1, 1},
+                       "a",
+                       0,
+                       {100, 20, 30, 40, 10, 12},
+                       {13, 14, 15, 16, 17, 18, 19, 21, 100, 7, 90, 34, 35, 36, 37, 38, 39}});
+  out.ranks.push_back({{1, 1},
+                       "a",
+                       1,
+                       {200, 50, 60, 70, 20, 23},
+                       {24, 25, 26, 27, 28, 29, 31, 32, 200, 7, 120, 44, 45, 46, 47, 48, 49}});
   return out;
 }
 
@@ -99,8 +107,18 @@ TEST_CASE_METHOD(world, "metrics actor: what the node counts is on the page, eac
   CHECK(value("troupe_late_transfers_total", first) == 18);
   CHECK(value("troupe_fenced_transfers_total", first) == 19);
   CHECK(value("troupe_transfers_in_flight", first) == 21);
-  CHECK(value("troupe_segment_bytes", first) == 22);
-  CHECK(value("troupe_segment_bytes", second) == 33);
+  CHECK(value("troupe_memory_bytes", first) == 700);
+  CHECK(value("troupe_memory_bytes", second) == 1400);
+  CHECK(value("troupe_memory_frames", with_state(first, "clean")) == 56);
+  CHECK(value("troupe_memory_frames", with_state(first, "dirty")) == 34);
+  CHECK(value("troupe_memory_frames", with_state(second, "orphaned")) == 46);
+  CHECK(value("troupe_memory_pinned_frames", first) == 35);
+  CHECK(value("troupe_memory_dirty_bytes", first) == 238);
+  CHECK(value("troupe_memory_hits_total", first) == 37);
+  CHECK(value("troupe_promoted_pages_total", first) == 13);
+  CHECK(value("troupe_demoted_pages_total", second) == 48);
+  CHECK(value("troupe_written_back_pages_total", first) == 14);
+  CHECK(value("troupe_damaged_memory_pages_total", second) == 49);
 }
 
 TEST_CASE_METHOD(world, "metrics actor: newer counts replace older ones", "[metrics]") {

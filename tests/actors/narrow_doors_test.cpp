@@ -27,7 +27,8 @@ constexpr bool takes_what_only_the_node_says =
     takes<Handle, add_rank_request> || takes<Handle, retire_rank_request> || takes<Handle, describe_request> ||
     takes<Handle, erase_request> || takes<Handle, clear_request> || takes<Handle, reclaim_request> ||
     takes<Handle, allocate_request> || takes<Handle, confirm_request> || takes<Handle, protect_request> ||
-    takes<Handle, open_segment_atom, owner_id, std::uint64_t, std::int32_t> || takes<Handle, caf::tick_atom>;
+    takes<Handle, fetch_atom, owner_id, frame_request> || takes<Handle, fill_atom, owner_id, fill_request> ||
+    takes<Handle, caf::tick_atom>;
 
 } // namespace
 
@@ -43,7 +44,7 @@ TEST_CASE("narrow doors: a client's handles take what clients say, and nothing e
   STATIC_REQUIRE_FALSE(takes_what_only_the_node_says<reception_actor>);
   STATIC_REQUIRE(takes<client_shard_actor, match_request>);
   STATIC_REQUIRE(takes<client_shard_actor, commit_atom, finish_request>);
-  STATIC_REQUIRE(takes<client_worker_actor, write_atom, io_batch>);
+  STATIC_REQUIRE(takes<client_worker_actor, place_atom, frame_request>);
 }
 
 TEST_CASE("narrow doors: what a node tells a client has no other handles, whether it is far or in this process",

@@ -1,11 +1,13 @@
 #include "actors/node/io_worker/io_worker.hpp"
-#include "io/arena_name.hpp"
+#include "io/page.hpp"
 #include "tests/actors/sim.hpp"
 #include "tests/catch.hpp"
+#include "tests/memory_extents.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 namespace page_store_test {
@@ -17,8 +19,9 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr std::uint64_t slot_size = 1024;
-constexpr std::uint64_t slots = 4;
+constexpr std::uint64_t page_size = 1024;
+constexpr std::uint64_t slot_size = io::slot_bytes(page_size);
+constexpr slot_number slots = 4;
 
 /// What a test sees of a store that its worker owns.
 struct store_watch {
@@ -70,66 +73,77 @@ private:
 struct memory_world : sim {
   std::shared_ptr<store_watch> watch = std::make_shared<store_watch>();
   std::shared_ptr<node_condition> condition = std::make_shared<node_condition>();
+  std::shared_ptr<memory_extents> extents = std::make_shared<memory_extents>(1U, 2 * slot_size);
   io_worker_actor worker;
-  std::shared_ptr<io::shared_memory> memory;
-  segment_info segment;
 
   memory_world() {
     auto parts = std::make_shared<io_worker_parts>();
     parts->target = std::make_shared<completion_target>();
     parts->store = std::make_unique<memory_pages>(
         watch, [target = parts->target](std::span<const io::completion> done) { target->deliver(done); });
-    parts->buffers = std::make_unique<io::segment_source>(*parts->store);
+    parts->extents = extents;
     const auto& traits = parts->store->traits();
     parts->name = {{1, 2}, "small", 0};
+    parts->page_bytes = page_size;
     parts->condition = condition;
     parts->options.slots = traits.slots;
     parts->options.slot_bytes = traits.slot_bytes;
-    parts->options.alignment = traits.alignment;
     parts->options.deadline_max = std::chrono::seconds(10);
-    parts->options.segment_bytes_max = 1 << 20;
+    parts->options.pinned_bytes_max = 1 << 20;
     worker = spawn<io_worker>(std::move(parts));
-    segment =
-        ask(worker, open_segment_atom_v, owner_id{1}, std::uint64_t{8192}, std::int32_t{-1}).value<segment_info>();
-    auto found = io::arena_finder{}.find(segment.bytes, segment.name.items);
-    REQUIRE(found);
-    memory = *found;
   }
 
-  template <class Verb>
-  errc transfer(Verb verb, slot_ref where, std::uint64_t offset, std::uint64_t length = slot_size) {
-    const io_batch batch{segment.segment, std::chrono::seconds(5), {std::vector<io_item>{{where, offset, length}}}};
-    return static_cast<errc>(ask(worker, verb, batch).template value<io_reply>().results[0]);
+  static page_ref page(slot_number slot) { return {key_digest{slot, 1}, {slot, 1}}; }
+  static frame_request request(const page_ref& x) { return {packed<page_ref>{{x}}, std::chrono::seconds(5)}; }
+
+  std::span<std::byte> frame(const page_frame& x) { return extents->memory().subspan(x.offset, slot_size); }
+
+  errc save(const page_ref& x, std::byte byte) {
+    const auto placed = ask(worker, place_atom_v, owner_id{1}, request(x)).value<frame_reply>();
+    if (placed.frames[0].code() != errc::ok)
+      return placed.frames[0].code();
+    std::ranges::fill(frame(placed.frames[0]), byte);
+    io::seal_page(frame(placed.frames[0]), {{1, 2}, x.key, 0, x.where, page_size});
+    const fill_request filled{placed.pin, packed<std::uint8_t>{{std::uint8_t{0}}}, std::chrono::seconds(5)};
+    return static_cast<errc>(ask(worker, fill_atom_v, owner_id{1}, filled).value<io_reply>().results[0]);
+  }
+
+  /// A byte of the page, if it is that page.
+  std::optional<std::byte> load(const page_ref& x) {
+    const auto found = ask(worker, fetch_atom_v, owner_id{1}, request(x)).value<frame_reply>();
+    if (found.frames[0].code() != errc::ok ||
+        io::verify_page(frame(found.frames[0]), {{1, 2}, x.key, 0, x.where, page_size}) != errc::ok)
+      return std::nullopt;
+    const auto out = frame(found.frames[0])[io::page_header_bytes];
+    REQUIRE(ask(worker, unpin_atom_v, owner_id{1}, found.pin).code() == errc::ok);
+    return out;
   }
 };
 
 } // namespace
 
-TEST_CASE_METHOD(memory_world, "io worker: any store of pages will do, with an alignment of its own", "[io_worker]") {
-  std::ranges::fill(memory->bytes().first(slot_size), std::byte{0x5a});
-  CHECK(transfer(write_atom_v, {3, 1}, 0) == errc::ok);
-  CHECK(transfer(read_atom_v, {3, 1}, 512, 512) == errc::ok);
-  CHECK(transfer(read_atom_v, {3, 1}, 4096) == errc::ok);
-  CHECK(std::ranges::equal(memory->bytes().subspan(4096, slot_size), memory->bytes().first(slot_size)));
-  CHECK(transfer(read_atom_v, {3, 1}, 256, 512) == errc::invalid_argument);
-  CHECK(transfer(read_atom_v, {3, 1}, 0, 256) == errc::invalid_argument);
-  CHECK(transfer(read_atom_v, {4, 1}, 0) == errc::out_of_range);
+TEST_CASE_METHOD(memory_world, "io worker: any store of pages will do", "[io_worker]") {
+  for (slot_number slot = 0; slot < slots; ++slot)
+    CHECK(save(page(slot), static_cast<std::byte>(slot)) == errc::ok);
+  for (slot_number slot = 0; slot < slots; ++slot)
+    CHECK(load(page(slot)) == static_cast<std::byte>(slot));
+  CHECK(save(page(slots), std::byte{}) == errc::out_of_range);
 }
 
 TEST_CASE_METHOD(memory_world, "io worker: a store that is not sound any more makes the node degraded", "[io_worker]") {
-  CHECK(transfer(write_atom_v, {0, 1}, 0) == errc::ok);
+  CHECK(save(page(0), std::byte{7}) == errc::ok);
   watch->sound = false;
   advance(std::chrono::seconds(2));
   CHECK(condition->has(trouble::slab_damaged));
   CHECK(condition->ready().error().text.find("the memory is gone") != std::string::npos);
-  CHECK(transfer(write_atom_v, {0, 1}, 0) == errc::slab_damaged);
-  CHECK(transfer(read_atom_v, {0, 1}, 0) == errc::ok);
+  CHECK(save(page(1), std::byte{7}) == errc::slab_damaged);
+  CHECK(load(page(0)) == std::byte{7});
 }
 
 TEST_CASE_METHOD(memory_world, "io worker: a store is stopped before it is given up", "[io_worker]") {
-  CHECK(watch->buffers == 1);
-  REQUIRE(ask(worker, close_segment_atom_v, segment.segment).code() == errc::ok);
   CHECK(watch->buffers == 0);
+  CHECK(save(page(0), std::byte{7}) == errc::ok);
+  CHECK(watch->buffers == 1);
   CHECK_FALSE(watch->stopped);
   end(worker);
   CHECK(watch->stopped);

@@ -32,17 +32,8 @@ struct reception_world : node_world {
   finish_request pages(owner_id owner, slot_ref where = {3, 8}) const {
     return {mine.space_id, 0, {owner, 2}, {{page_ref{{1, 1}, where}}}};
   }
-  io_batch batch(std::uint64_t segment, slot_ref where = {3, 8}) const {
-    return {segment, std::chrono::seconds(1), {{io_item{where, 0, 4096}}}};
-  }
-
-  /// Opens a segment with this number for a client.
-  void open(const client_worker_actor& with, std::uint64_t number) {
-    const auto opening = begin(with, open_segment_atom_v, std::uint64_t{8192}, std::int32_t{-1});
-    const auto asked = worker0.take_one<open_segment_atom, owner_id, std::uint64_t, std::int32_t>();
-    worker0.reply(asked, caf::make_message(segment_info{number, 8192, {}}));
-    run();
-    CHECK(client().answer_to(opening).value<segment_info>().segment == number);
+  static frame_request batch(slot_ref where = {3, 8}) {
+    return {packed<page_ref>{{page_ref{{1, 1}, where}}}, std::chrono::seconds(1)};
   }
 
   /// The shard gives slot 3, generation 8, of rank 0.
@@ -103,11 +94,10 @@ TEST_CASE_METHOD(reception_world, "reception: no answer names an actor behind it
                 [&] { return shard.take_one<match_request>(); }) == desk());
   CHECK(sent_by(desk(), caf::make_message(stats_atom_v), shard, caf::make_message(registry_stats{}),
                 [&] { return shard.take_one<stats_atom>(); }) == desk());
-  open(io(), 5);
-  CHECK(sent_by(io(), caf::make_message(read_atom_v, batch(5)), worker0, caf::make_message(io_reply{}),
-                [&] { return worker0.take_one<read_atom, io_batch>(); }) == io());
-  CHECK(sent_by(io(), caf::make_message(close_segment_atom_v, std::uint64_t{5}), worker0, caf::make_message(),
-                [&] { return worker0.take_one<close_segment_atom, std::uint64_t>(); }) == io());
+  CHECK(sent_by(io(), caf::make_message(fetch_atom_v, batch()), worker0, caf::make_message(frame_reply{}),
+                [&] { return worker0.take_one<fetch_atom, owner_id, frame_request>(); }) == io());
+  CHECK(sent_by(io(), caf::make_message(unpin_atom_v, pin_number{5}), worker0, caf::make_message(),
+                [&] { return worker0.take_one<unpin_atom, owner_id, pin_number>(); }) == io());
   asker.request(caf::actor_cast<caf::strong_actor_ptr>(door), caf::make_message(request(), asker.as<>()));
   run();
   CHECK(asker.take_answers().front().sender == door);
@@ -143,48 +133,43 @@ TEST_CASE_METHOD(reception_world, "reception: nobody acts in another client's na
   CHECK(shard.take<abort_atom, finish_request>().empty());
 }
 
-TEST_CASE_METHOD(reception_world, "reception: memory is opened in the name of the client, and is its own",
+TEST_CASE_METHOD(reception_world, "reception: frames are asked for, and given back, in the name of the client",
                  "[reception]") {
-  const auto opening = begin(io(), open_segment_atom_v, std::uint64_t{8192}, std::int32_t{1});
-  const auto asked = worker0.take_one<open_segment_atom, owner_id, std::uint64_t, std::int32_t>();
+  const auto fetching = begin(io(), fetch_atom_v, batch());
+  const auto asked = worker0.take_one<fetch_atom, owner_id, frame_request>();
   CHECK(asked.get<owner_id>(1) == mine.owner);
-  CHECK(asked.get<std::uint64_t>(2) == 8192);
-  CHECK(asked.get<std::int32_t>(3) == 1);
-  SECTION("refused") {
-    worker0.reply_error(asked, errc::limit_exceeded);
-    run();
-    CHECK(client().answer_to(opening).code() == errc::limit_exceeded);
-  }
-  SECTION("given") {
-    worker0.reply(asked, caf::make_message(segment_info{5, 8192, {{1, 2, 3}}}));
-    run();
-    CHECK(client().answer_to(opening).value<segment_info>().name.items == std::vector<std::uint8_t>{1, 2, 3});
-    begin(io(), read_atom_v, batch(5));
-    CHECK(worker0.take<read_atom, io_batch>().size() == 1);
-    // Another client knows the number, which is no secret.
-    CHECK(ask(theirs.ranks[0].worker, read_atom_v, batch(5)).code() == errc::not_owner);
-    CHECK(ask(theirs.ranks[0].worker, write_atom_v, batch(5)).code() == errc::not_owner);
-    CHECK(ask(theirs.ranks[0].worker, close_segment_atom_v, std::uint64_t{5}).code() == errc::not_found);
-    CHECK(worker0.take<read_atom, io_batch>().empty());
-    CHECK(worker0.take<close_segment_atom, std::uint64_t>().empty());
-  }
+  CHECK(asked.get<frame_request>(2).pages.items == batch().pages.items);
+  worker0.reply(asked, caf::make_message(frame_reply{5, {{page_frame{8192, 0, 1}}}}));
+  run();
+  const auto got = client().answer_to(fetching).value<frame_reply>();
+  CHECK(got.pin == 5);
+  CHECK(got.frames.items == std::vector{page_frame{8192, 0, 1}});
+  // Another client may know the number, which is no secret.
+  begin(theirs.ranks[0].worker, unpin_atom_v, pin_number{5});
+  CHECK(worker0.take_one<unpin_atom, owner_id, pin_number>().get<owner_id>(1) == theirs.owner);
+  begin(theirs.ranks[0].worker, fill_atom_v, fill_request{5, {}, {}});
+  CHECK(worker0.take_one<fill_atom, owner_id, fill_request>().get<owner_id>(1) == theirs.owner);
+  const auto refused = begin(io(), fetch_atom_v, batch());
+  worker0.reply_error(worker0.take_one<fetch_atom, owner_id, frame_request>(), errc::limit_exceeded);
+  run();
+  CHECK(client().answer_to(refused).code() == errc::limit_exceeded);
 }
 
-TEST_CASE_METHOD(reception_world, "reception: writes go to slots that are reserved for the client", "[reception]") {
-  open(io(), 5);
-  open(theirs.ranks[0].worker, 6);
-  CHECK(ask(io(), write_atom_v, batch(5)).code() == errc::not_owner);
+TEST_CASE_METHOD(reception_world, "reception: frames to fill are for slots that are reserved for the client",
+                 "[reception]") {
+  CHECK(ask(io(), place_atom_v, batch()).code() == errc::not_owner);
   reserve(mine);
-  CHECK(ask(io(), write_atom_v, batch(5, {3, 0xffffffff})).code() == errc::not_owner);
-  CHECK(ask(theirs.ranks[0].worker, write_atom_v, batch(6)).code() == errc::not_owner);
-  CHECK(worker0.take<write_atom, io_batch>().empty());
-  const auto writing = begin(io(), write_atom_v, batch(5));
-  worker0.reply(worker0.take_one<write_atom, io_batch>(), caf::make_message(io_reply{{{std::uint8_t{0}}}}));
+  CHECK(ask(io(), place_atom_v, batch({3, 0xffffffff})).code() == errc::not_owner);
+  CHECK(ask(theirs.ranks[0].worker, place_atom_v, batch()).code() == errc::not_owner);
+  CHECK(worker0.take<place_atom, owner_id, frame_request>().empty());
+  const auto placing = begin(io(), place_atom_v, batch());
+  worker0.reply(worker0.take_one<place_atom, owner_id, frame_request>(),
+                caf::make_message(frame_reply{6, {{page_frame{}}}}));
   run();
-  CHECK(client().answer_to(writing).code() == errc::ok);
+  CHECK(client().answer_to(placing).code() == errc::ok);
   begin(desk(), commit_atom_v, pages(mine.owner));
   CHECK(shard.take<commit_atom, finish_request>().size() == 1);
-  CHECK(ask(io(), write_atom_v, batch(5)).code() == errc::not_owner);
+  CHECK(ask(io(), place_atom_v, batch()).code() == errc::not_owner);
 }
 
 TEST_CASE_METHOD(reception_world, "reception: so many requests of a client at once, those of others aside",
@@ -198,7 +183,7 @@ TEST_CASE_METHOD(reception_world, "reception: so many requests of a client at on
   for (int i = 0; i < 16; ++i)
     begin(desk(), match(mine.owner));
   CHECK(ask(desk(), match(mine.owner)).code() == errc::limit_exceeded);
-  CHECK(ask(io(), open_segment_atom_v, std::uint64_t{8192}, std::int32_t{-1}).code() == errc::limit_exceeded);
+  CHECK(ask(io(), fetch_atom_v, batch()).code() == errc::limit_exceeded);
   auto asked = shard.take<match_request>();
   REQUIRE(asked.size() == 16);
   begin(theirs.shards[0], match(theirs.owner));
@@ -226,7 +211,8 @@ TEST_CASE_METHOD(reception_world, "reception: verbs of the node's own actors are
   CHECK(refused(io(), fence_atom_v, slots));
   CHECK(refused(io(), drain_atom_v));
   CHECK(refused(io(), owner_died_atom_v, theirs.owner));
-  CHECK(refused(io(), open_segment_atom_v, theirs.owner, std::uint64_t{8192}, std::int32_t{-1}));
+  CHECK(refused(io(), fetch_atom_v, theirs.owner, batch()));
+  CHECK(refused(io(), owner_at_rest_atom_v, theirs.owner));
   CHECK(refused(io(), io_completions{}));
   CHECK(refused(door, drain_atom_v));
   CHECK(refused(door, stats_atom_v));
@@ -303,9 +289,8 @@ TEST_CASE_METHOD(reception_world, "reception: who sends without asking gets noth
                                                             std::move(content), nullptr);
     run();
   };
-  open(io(), 5);
-  send(io(), caf::make_message(close_segment_atom_v, std::uint64_t{5}));
-  worker0.reply(worker0.take_one<close_segment_atom, std::uint64_t>(), caf::make_message());
+  send(io(), caf::make_message(unpin_atom_v, pin_number{5}));
+  worker0.reply(worker0.take_one<unpin_atom, owner_id, pin_number>(), caf::make_message());
   send(door, caf::make_message(caf::leave_atom_v, theirs.owner));
   run();
   CHECK(sender.inbox_size() == 0);

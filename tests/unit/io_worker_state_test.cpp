@@ -5,9 +5,6 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <map>
-#include <random>
-#include <set>
 #include <vector>
 
 namespace io_worker_state_test {
@@ -19,452 +16,703 @@ using namespace troupe;
 constexpr timestamp t0{std::chrono::hours(1)};
 constexpr std::chrono::milliseconds ms{1};
 constexpr std::uint64_t slot_bytes = 8192;
+constexpr auto patience = std::chrono::seconds(1);
 
-io_worker_options test_options() {
-  io_worker_options out;
-  out.slots = 16;
-  out.slot_bytes = slot_bytes;
-  out.alignment = 4096;
-  out.deadline_max = std::chrono::seconds(10);
-  out.batch_pages_max = 8;
-  out.pages_in_flight_max = 12;
-  out.segment_bytes_max = 64 * slot_bytes;
-  out.segments_max = 3;
-  return out;
-}
+using codes = std::vector<errc>;
 
-/// A state with one open segment of 8 slots.
+/// A state with extents of four frames.
 struct worker {
-  explicit worker(const io_worker_options& options = test_options()) : state(options) {
-    segment = state.add_segment(1, memory, 40);
+  static io_worker_options rules() {
+    io_worker_options out;
+    out.slots = 16;
+    out.slot_bytes = slot_bytes;
+    out.deadline_max = std::chrono::seconds(10);
+    out.batch_pages_max = 8;
+    out.pinned_bytes_max = 12 * slot_bytes;
+    out.waiting_max = 3;
+    return out;
   }
+
+  explicit worker(const io_worker_options& options = rules(), std::size_t extents = 1)
+      : state(options), extents_left(extents) {}
+
+  static constexpr std::uint64_t extent_bytes = 4 * slot_bytes;
 
   io_worker_state state;
-  std::vector<std::byte> memory = std::vector<std::byte>(8 * slot_bytes);
-  std::uint64_t segment = 0;
+  std::size_t extents_left;
+  std::vector<std::vector<std::byte>> memory{};
+  timestamp now = t0;
+  std::vector<io_worker_state::answered_frames> frames{};
+  std::vector<io_worker_state::answered_fill> fills{};
+  std::vector<io_worker_state::fence_id> fenced{};
+  std::vector<io::page_request> requests{};
+  std::vector<io_worker_state::page_check> checks{};
+  std::vector<std::pair<page_ref, errc>> damaged{};
 
-  /// The state's memory is never touched, so that any buffer will do for a slot.
-  static io_item item(slot_number slot, generation_number generation, std::uint64_t buffer = 0) {
-    return {{slot, generation}, buffer * slot_bytes, slot_bytes};
+  static page_ref page(slot_number slot, generation_number generation = 1) {
+    return {key_digest{slot, generation}, {slot, generation}};
+  }
+  static frame_request request(std::vector<page_ref> pages, duration limit = patience) {
+    frame_request out;
+    out.pages.items = std::move(pages);
+    out.patience = limit;
+    return out;
   }
 
-  io_batch batch(std::vector<io_item> items, duration deadline = std::chrono::seconds(1)) const {
-    return {segment, deadline, std::move(items)};
+  /// What the actor does after each call.
+  void flush() {
+    while (state.wants_extent()) {
+      if (extents_left == 0) {
+        state.no_extent(now);
+        continue;
+      }
+      --extents_left;
+      const auto number = static_cast<std::uint32_t>(memory.size());
+      auto& bytes = memory.emplace_back(extent_bytes);
+      state.add_extent({number, number * extent_bytes, bytes, number}, now);
+    }
+    const auto move_to = [](auto& to, auto from) { to.insert(to.end(), from.begin(), from.end()); };
+    move_to(frames, state.take_frames());
+    move_to(fills, state.take_fills());
+    move_to(fenced, state.take_fenced());
+    move_to(requests, state.take_requests());
+    move_to(checks, state.take_checks());
+    move_to(damaged, state.take_damaged());
+    REQUIRE(state.check() == "");
   }
 
-  io_worker_state::batch_id begin(std::vector<io_item> items, io::operation op = io::operation::write) {
-    const auto id = state.begin(op, batch(std::move(items)), t0);
+  io_worker_state::request_id place(std::vector<page_ref> pages, owner_id owner = 1, duration limit = patience) {
+    const auto id = state.place(owner, request(std::move(pages), limit), now);
     REQUIRE(id);
+    flush();
+    return *id;
+  }
+  io_worker_state::request_id fetch(std::vector<page_ref> pages, owner_id owner = 1, duration limit = patience) {
+    const auto id = state.fetch(owner, request(std::move(pages), limit), now);
+    REQUIRE(id);
+    flush();
     return *id;
   }
 
-  void complete(std::uint64_t tag, errc status = errc::ok) {
-    const std::array done{io::completion{tag, status, 0}};
-    state.complete(done);
+  bool answered(io_worker_state::request_id id) const {
+    return std::any_of(frames.begin(), frames.end(), [&](const auto& x) { return x.request == id; });
   }
 
-  std::vector<errc> results(io_worker_state::batch_id id) {
-    auto finished = state.take_finished();
-    REQUIRE(finished.size() == 1);
-    REQUIRE(finished[0].batch == id);
-    std::vector<errc> out;
-    for (const auto code : finished[0].reply.results)
-      out.push_back(static_cast<errc>(code));
+  frame_reply reply(io_worker_state::request_id id) {
+    const auto i = std::find_if(frames.begin(), frames.end(), [&](const auto& x) { return x.request == id; });
+    REQUIRE(i != frames.end());
+    REQUIRE(i->refused == errc::ok);
+    auto out = std::move(i->reply);
+    frames.erase(i);
     return out;
+  }
+  static codes codes_of(const frame_reply& x) {
+    codes out;
+    for (const auto& f : x.frames)
+      out.push_back(f.code());
+    return out;
+  }
+
+  /// Says of each page of the pin that it was gathered, or why not.
+  codes fill(pin_number pin, const codes& said, owner_id owner = 1) {
+    fill_request work{pin, {}, patience};
+    for (const auto code : said)
+      work.gathered.items.push_back(static_cast<std::uint8_t>(code));
+    const auto id = state.fill(owner, work, now);
+    REQUIRE(id);
+    flush();
+    return filled(*id);
+  }
+  /// Empty if that is not answered.
+  codes filled(io_worker_state::request_id id) {
+    const auto i = std::find_if(fills.begin(), fills.end(), [&](const auto& x) { return x.request == id; });
+    codes out;
+    if (i == fills.end())
+      return out;
+    for (const auto code : i->reply.results)
+      out.push_back(static_cast<errc>(code));
+    fills.erase(i);
+    return out;
+  }
+
+  void unpin(pin_number pin, owner_id owner = 1) {
+    REQUIRE(state.unpin(owner, pin, now));
+    flush();
+  }
+
+  io_worker_state::fence_id fence(std::vector<slot_ref> slots) {
+    const auto id = state.fence(slots, now);
+    flush();
+    return id;
+  }
+  bool is_fenced(io_worker_state::fence_id id) const {
+    return std::find(fenced.begin(), fenced.end(), id) != fenced.end();
+  }
+
+  void pass_checks(errc verdict = errc::ok) {
+    for (const auto& x : std::exchange(checks, {}))
+      state.checked(x.number, verdict, now);
+    flush();
+  }
+  void complete(errc status = errc::ok) {
+    for (const auto& x : std::exchange(requests, {}))
+      state.complete(std::array{io::completion{x.tag, status, 0}}, now);
+    flush();
+  }
+  /// Everything that is to be written is.
+  void write_all() {
+    while (!checks.empty() || !requests.empty()) {
+      pass_checks();
+      complete();
+    }
+  }
+
+  /// Pages that are in memory and in the slab.
+  void store(std::vector<page_ref> pages) {
+    const codes all(pages.size(), errc::ok);
+    const auto pin = reply(place(std::move(pages))).pin;
+    REQUIRE(fill(pin, all) == all);
+    write_all();
+  }
+
+  void pass_time(duration x) {
+    now += x;
+    state.tick(now);
+    flush();
   }
 };
 
-using fences = std::vector<io_worker_state::fence_id>;
-
 } // namespace
 
-TEST_CASE("io worker: a batch becomes requests, and is answered when the last has ended", "[io_worker_state]") {
+TEST_CASE("io worker: a page that is filled is read from memory at once, and written behind", "[io_worker_state]") {
   worker w;
-  const auto op = GENERATE(io::operation::read, io::operation::write);
-  const auto id = w.begin({w.item(3, 1, 0), w.item(9, 4, 5)}, op);
-  const auto requests = w.state.take_requests();
-  REQUIRE(requests.size() == 2);
-  CHECK(w.state.take_requests().empty());
-  CHECK(requests[0].op == op);
-  CHECK(requests[0].where == slot_ref{3, 1});
-  CHECK(requests[0].data == w.memory.data());
-  CHECK(requests[0].length == slot_bytes);
-  CHECK(requests[0].buffer == 40);
-  CHECK(requests[0].deadline == t0 + std::chrono::seconds(1));
-  CHECK(requests[1].where == slot_ref{9, 4});
-  CHECK(requests[1].data == w.memory.data() + 5 * slot_bytes);
-  CHECK(requests[0].tag != requests[1].tag);
-  CHECK(w.state.in_flight() == 2);
+  const auto placed = w.reply(w.place({w.page(3), w.page(9)}));
+  REQUIRE(w.codes_of(placed) == codes{errc::ok, errc::ok});
+  CHECK(placed.pin != 0);
+  CHECK(placed.frames[0].offset == 0);
+  CHECK(placed.frames[1].offset == slot_bytes);
+  CHECK(w.checks.empty());
+  CHECK(w.fill(placed.pin, {errc::ok, errc::ok}) == codes{errc::ok, errc::ok});
+  CHECK(w.state.stats().dirty_pages == 2);
 
-  w.complete(requests[1].tag, errc::io_error);
-  CHECK(w.state.take_finished().empty());
-  w.complete(requests[0].tag);
-  CHECK(w.results(id) == std::vector{errc::ok, errc::io_error});
-  CHECK(w.state.in_flight() == 0);
+  const auto fetched = w.reply(w.fetch({w.page(9), w.page(3)}));
+  CHECK(w.codes_of(fetched) == codes{errc::ok, errc::ok});
+  CHECK(fetched.frames[0].offset == placed.frames[1].offset);
+  CHECK(fetched.frames[1].offset == placed.frames[0].offset);
+  CHECK(fetched.frames[0].promoted == 0);
+  CHECK(w.state.stats().memory_hits == 2);
 
-  const auto stats = w.state.stats();
-  const bool read = op == io::operation::read;
-  CHECK(stats.read_pages == (read ? 1 : 0));
-  CHECK(stats.read_bytes == (read ? slot_bytes : 0));
-  CHECK(stats.written_pages == (read ? 0 : 1));
-  CHECK(stats.written_bytes == (read ? 0 : slot_bytes));
-  CHECK(stats.failed == 1);
-  CHECK(stats.segment_bytes == 8 * slot_bytes);
+  REQUIRE(w.checks.size() == 2);
+  CHECK(w.checks[0].page == w.page(3));
+  CHECK(w.checks[0].offset == placed.frames[0].offset);
+  CHECK(w.requests.empty());
+  w.pass_checks();
+  REQUIRE(w.requests.size() == 2);
+  CHECK(w.requests[0].op == io::operation::write);
+  CHECK(w.requests[0].where == slot_ref{3, 1});
+  CHECK(w.requests[0].data == w.memory[0].data());
+  CHECK(w.requests[0].length == slot_bytes);
+  CHECK_FALSE(w.state.at_rest());
+  w.complete();
+  CHECK(w.state.at_rest());
+  CHECK(w.state.stats().dirty_pages == 0);
+  CHECK(w.state.stats().resident_pages == 2);
+  CHECK(w.state.stats().written_pages == 2);
+  w.unpin(fetched.pin);
+  CHECK(w.state.stats().pinned_frames == 0);
 }
 
-TEST_CASE("io worker: an empty batch and one of which nothing is left end at once", "[io_worker_state]") {
+TEST_CASE("io worker: a page that has left memory is read again, once for all who want it", "[io_worker_state]") {
   worker w;
-  auto id = w.begin({});
-  CHECK(w.results(id).empty());
-  id = w.begin({w.item(16, 1), w.item(0, 0)});
-  CHECK(w.results(id) == std::vector{errc::out_of_range, errc::stale});
-  CHECK(w.state.take_requests().empty());
-  CHECK(w.state.in_flight() == 0);
-}
-
-TEST_CASE("io worker: each item that may not be transferred has its own code and stays away from the engine",
-          "[io_worker_state]") {
-  worker w;
-  constexpr std::uint64_t huge = ~std::uint64_t{0};
-  const std::vector<std::pair<io_item, errc>> cases{
-      {{{16, 1}, 0, slot_bytes}, errc::out_of_range},
-      {{{0xffffffff, 1}, 0, slot_bytes}, errc::out_of_range},
-      {{{1, 0}, 0, slot_bytes}, errc::stale},
-      {{{1, 1}, 0, 0}, errc::invalid_argument},
-      {{{1, 1}, 0, 100}, errc::invalid_argument},
-      {{{1, 1}, 0, 2 * slot_bytes}, errc::invalid_argument},
-      {{{1, 1}, 0, huge}, errc::invalid_argument},
-      {{{1, 1}, 512, slot_bytes}, errc::invalid_argument},
-      {{{1, 1}, 8 * slot_bytes, slot_bytes}, errc::out_of_range},
-      {{{1, 1}, 8 * slot_bytes - 4096, slot_bytes}, errc::out_of_range},
-      {{{1, 1}, huge - 4095, slot_bytes}, errc::out_of_range},
-      {{{1, 1}, 0, 4096}, errc::ok},
-      {{{1, 1}, 7 * slot_bytes, slot_bytes}, errc::ok},
-  };
-  for (const auto& [bad, code] : cases) {
-    INFO("slot " << bad.where.slot << " offset " << bad.buffer_offset << " length " << bad.length);
-    const auto id = w.begin({bad, w.item(2, 1)}, io::operation::read);
-    const auto requests = w.state.take_requests();
-    CHECK(requests.size() == (code == errc::ok ? 2 : 1));
-    for (const auto& x : requests)
-      w.complete(x.tag);
-    CHECK(w.results(id) == std::vector{code, errc::ok});
+  w.store({w.page(0), w.page(1), w.page(2), w.page(3)});
+  w.store({w.page(4)});
+  CHECK(w.state.stats().demotions == 1);
+  const auto first = w.fetch({w.page(0), w.page(4)});
+  const auto second = w.fetch({w.page(0)}, 2);
+  CHECK_FALSE(w.answered(first));
+  CHECK_FALSE(w.answered(second));
+  REQUIRE(w.requests.size() == 1);
+  CHECK(w.requests[0].op == io::operation::read);
+  CHECK(w.requests[0].where == slot_ref{0, 1});
+  SECTION("and it is there") {
+    w.complete();
+    const auto a = w.reply(first);
+    const auto b = w.reply(second);
+    CHECK(w.codes_of(a) == codes{errc::ok, errc::ok});
+    CHECK(a.frames[0].promoted == 1);
+    CHECK(a.frames[1].promoted == 0);
+    CHECK(a.frames[0].offset == b.frames[0].offset);
+    CHECK(a.pin != b.pin);
+    w.unpin(a.pin);
+    CHECK(w.state.stats().pinned_frames == 1);
+    w.unpin(b.pin, 2);
+    CHECK(w.state.stats().pinned_frames == 0);
+  }
+  SECTION("or all learn why it is not") {
+    w.complete(errc::io_error);
+    CHECK(w.codes_of(w.reply(first)) == codes{errc::io_error, errc::ok});
+    const auto b = w.reply(second);
+    CHECK(w.codes_of(b) == codes{errc::io_error});
+    CHECK(b.pin == 0);
+    // The next one tries again.
+    w.fetch({w.page(0)});
+    CHECK(w.requests.size() == 1);
   }
 }
 
-TEST_CASE("io worker: a batch is refused as a whole beyond its limits", "[io_worker_state]") {
+TEST_CASE("io worker: every page has a code of its own", "[io_worker_state]") {
   worker w;
-  const auto refused = [&](const io_batch& x) {
-    const auto id = w.state.begin(io::operation::write, x, t0);
-    REQUIRE_FALSE(id);
-    CHECK_FALSE(id.error().text.empty());
-    CHECK(w.state.take_requests().empty());
-    CHECK(w.state.take_finished().empty());
-    return id.error().code;
+  w.fence({{5, 3}});
+  CHECK(w.codes_of(w.reply(w.place({w.page(16), w.page(5, 3), w.page(5, 4)}))) ==
+        codes{errc::out_of_range, errc::stale, errc::ok});
+  CHECK(w.codes_of(w.reply(w.place({w.page(5, 4), w.page(6)}))) == codes{errc::busy, errc::ok});
+  CHECK(w.codes_of(w.reply(w.fetch({w.page(16), w.page(5, 3), w.page(5, 4)}))) ==
+        codes{errc::out_of_range, errc::stale, errc::busy});
+  const auto none = w.reply(w.place({w.page(16)}));
+  CHECK(none.pin == 0);
+  CHECK(w.reply(w.place({})).pin == 0);
+}
+
+TEST_CASE("io worker: what was not gathered is not stored, and its frame is another's", "[io_worker_state]") {
+  worker w;
+  const auto placed = w.reply(w.place({w.page(0), w.page(1), w.page(2), w.page(3)}));
+  const auto waiting = w.place({w.page(4), w.page(5)});
+  CHECK_FALSE(w.answered(waiting));
+  // What the client leaves out it has not gathered.
+  CHECK(w.fill(placed.pin, {errc::ok, errc::device_error, errc::cancelled}) ==
+        codes{errc::ok, errc::device_error, errc::cancelled, errc::internal});
+  CHECK(w.codes_of(w.reply(waiting)) == codes{errc::ok, errc::ok});
+  CHECK(w.checks.size() == 1);
+  CHECK(w.state.stats().resident_pages == 1);
+}
+
+TEST_CASE("io worker: frames belong to who was given them", "[io_worker_state]") {
+  worker w;
+  const auto placed = w.reply(w.place({w.page(0)}));
+  const fill_request work{placed.pin, {}, patience};
+  CHECK(w.state.fill(2, work, w.now).error().code == errc::not_found);
+  CHECK(w.state.unpin(1, placed.pin, w.now).error().code == errc::not_found);
+  CHECK(w.fill(placed.pin, {errc::ok}) == codes{errc::ok});
+  CHECK(w.state.fill(1, work, w.now).error().code == errc::not_found);
+  const auto fetched = w.reply(w.fetch({w.page(0)}));
+  CHECK(w.state.unpin(2, fetched.pin, w.now).error().code == errc::not_found);
+  CHECK(w.state.fill(1, {fetched.pin, {}, patience}, w.now).error().code == errc::not_found);
+  w.unpin(fetched.pin);
+  CHECK(w.state.unpin(1, fetched.pin, w.now).error().code == errc::not_found);
+}
+
+TEST_CASE("io worker: pins have other numbers in another run", "[io_worker_state]") {
+  auto rules = worker::rules();
+  rules.first_pin = 1000;
+  worker w(rules);
+  CHECK(w.reply(w.place({w.page(0)})).pin == 1001);
+}
+
+TEST_CASE("io worker: a request is refused as a whole beyond its limits", "[io_worker_state]") {
+  worker w(worker::rules(), 3);
+  const auto refusal = [&](const frame_request& x, owner_id owner = 1) {
+    const auto placed = w.state.place(owner, x, w.now);
+    const auto fetched = w.state.fetch(owner, x, w.now);
+    REQUIRE_FALSE(placed);
+    REQUIRE_FALSE(fetched);
+    CHECK(placed.error().code == fetched.error().code);
+    return placed.error().code;
   };
-  CHECK(refused(w.batch(std::vector<io_item>(9, w.item(0, 1)))) == errc::limit_exceeded);
-  CHECK(refused(w.batch({w.item(0, 1)}, duration::zero())) == errc::timeout);
-  CHECK(refused(w.batch({w.item(0, 1)}, duration::min())) == errc::timeout);
-  CHECK(refused({w.segment + 1, std::chrono::seconds(1), {}}) == errc::expired);
-  CHECK(refused({0, std::chrono::seconds(1), {}}) == errc::expired);
+  std::vector<page_ref> nine;
+  for (slot_number slot = 0; slot < 9; ++slot)
+    nine.push_back(w.page(slot));
+  CHECK(refusal(w.request(nine)) == errc::limit_exceeded);
+  CHECK(refusal(w.request({w.page(0)}, duration::zero())) == errc::timeout);
+  w.state.owner_died(7, w.now);
+  CHECK(refusal(w.request({w.page(0)}), 7) == errc::expired);
 
-  w.begin(std::vector<io_item>(8, w.item(0, 1)));
-  const auto requests = w.state.take_requests();
-  CHECK(refused(w.batch(std::vector<io_item>(5, w.item(1, 1)))) == errc::limit_exceeded);
-  w.complete(requests[0].tag);
-  w.begin(std::vector<io_item>(5, w.item(1, 1)));
+  // Pinned, answered or not.
+  nine.pop_back();
+  const auto pin = w.reply(w.place(nine)).pin;
+  CHECK(refusal(w.request({w.page(10), w.page(11), w.page(12), w.page(13), w.page(14)})) == errc::limit_exceeded);
+  w.place({w.page(10), w.page(11), w.page(12), w.page(13)});
+  CHECK(refusal(w.request({w.page(14)})) == errc::limit_exceeded);
+  // Others have limits of their own, but for how many may wait.
+  owner_id other = 2;
+  for (const slot_number slot : {8U, 9U, 14U})
+    w.place({w.page(slot)}, other++);
+  CHECK(refusal(w.request({w.page(15)}), 9) == errc::limit_exceeded);
+  w.fill(pin, codes(8, errc::cancelled));
+  CHECK(w.state.place(1, w.request({w.page(0)}), w.now));
+  w.flush();
+
+  w.state.drain();
+  CHECK(refusal(w.request({w.page(1)})) == errc::shutting_down);
 }
 
-TEST_CASE("io worker: no deadline is longer than the node allows", "[io_worker_state]") {
-  worker w;
-  REQUIRE(w.state.begin(io::operation::read, w.batch({w.item(0, 1)}, duration::max()), t0));
-  CHECK(w.state.take_requests().at(0).deadline == t0 + std::chrono::seconds(10));
+TEST_CASE("io worker: memory is borrowed before pages have to leave", "[io_worker_state]") {
+  worker w(worker::rules(), 2);
+  w.store({w.page(0), w.page(1), w.page(2), w.page(3)});
+  CHECK(w.memory.size() == 1);
+  w.store({w.page(4)});
+  CHECK(w.memory.size() == 2);
+  CHECK(w.state.stats().demotions == 0);
+  w.store({w.page(5), w.page(6), w.page(7), w.page(8)});
+  CHECK(w.state.stats().demotions == 1);
+  // Asked for again after a while, if there is need.
+  w.extents_left = 1;
+  w.store({w.page(9)});
+  CHECK(w.memory.size() == 2);
+  w.pass_time(std::chrono::seconds(2));
+  CHECK(w.memory.size() == 2);
+  w.store({w.page(10)});
+  CHECK(w.memory.size() == 3);
 }
 
-TEST_CASE("io worker: a completion that belongs to nothing, or comes twice, changes nothing", "[io_worker_state]") {
+TEST_CASE("io worker: who waits for memory is served in order, and told when the time is over", "[io_worker_state]") {
   worker w;
-  const auto id = w.begin({w.item(0, 1), w.item(1, 1)});
-  const auto requests = w.state.take_requests();
-  w.complete(12345);
-  w.complete(requests[0].tag, errc::timeout);
-  w.complete(requests[0].tag);
-  CHECK(w.state.in_flight() == 1);
-  CHECK(w.state.take_finished().empty());
-  w.complete(requests[1].tag);
-  CHECK(w.results(id) == std::vector{errc::timeout, errc::ok});
-  CHECK(w.state.stats().timed_out == 1);
-  CHECK(w.state.stats().written_pages == 1);
+  const auto held = w.reply(w.place({w.page(0), w.page(1), w.page(2), w.page(3)}));
+  const auto large = w.place({w.page(4), w.page(5), w.page(6)}, 2, 100 * ms);
+  const auto small = w.place({w.page(7)}, 3);
+  SECTION("the first takes what comes, though the second would need less") {
+    w.fill(held.pin, {errc::cancelled, errc::ok, errc::ok, errc::ok});
+    CHECK_FALSE(w.answered(large));
+    CHECK_FALSE(w.answered(small));
+    w.write_all();
+    CHECK(w.codes_of(w.reply(large)) == codes{errc::ok, errc::ok, errc::ok});
+    CHECK(w.codes_of(w.reply(small)) == codes{errc::ok});
+  }
+  SECTION("what it has got by then it keeps, and the next one's turn comes") {
+    w.pass_time(99 * ms);
+    w.fill(held.pin, {errc::cancelled, errc::ok, errc::ok, errc::ok});
+    CHECK_FALSE(w.answered(large));
+    w.pass_time(1 * ms);
+    const auto got = w.reply(large);
+    CHECK(w.codes_of(got) == codes{errc::ok, errc::full, errc::full});
+    CHECK_FALSE(w.answered(small));
+    w.fill(got.pin, {errc::cancelled, errc::ok, errc::ok}, 2);
+    CHECK(w.codes_of(w.reply(small)) == codes{errc::ok});
+  }
+  SECTION("a fetch of what is in memory does not wait") {
+    w.fill(held.pin, {errc::ok, errc::ok, errc::ok, errc::ok});
+    CHECK(w.codes_of(w.reply(w.fetch({w.page(0)}))) == codes{errc::ok});
+    CHECK_FALSE(w.answered(large));
+  }
+  SECTION("no wait is longer than the node allows") {
+    const auto patient = w.place({w.page(8)}, 4, std::chrono::hours(1));
+    w.pass_time(std::chrono::seconds(10));
+    CHECK(w.codes_of(w.reply(patient)) == codes{errc::full});
+  }
 }
 
 TEST_CASE("io worker: a fence refuses the old generation for good", "[io_worker_state]") {
   worker w;
-  CHECK(w.state.take_fenced().empty());
-  const auto id = w.state.fence(std::vector<slot_ref>{{3, 6}});
-  CHECK(w.state.take_fenced() == fences{id});
-  CHECK(w.state.take_fenced().empty());
-  const auto op = GENERATE(io::operation::read, io::operation::write);
-  const auto batch = w.begin({w.item(3, 5), w.item(3, 6), w.item(3, 7), w.item(4, 1)}, op);
-  const auto requests = w.state.take_requests();
-  CHECK(requests.size() == 2);
-  for (const auto& x : requests)
-    w.complete(x.tag);
-  CHECK(w.results(batch) == std::vector{errc::stale, errc::stale, errc::ok, errc::ok});
-  CHECK(w.state.stats().fenced == 2);
-
-  // An older fence that was late does not open the slot again.
-  w.state.fence(std::vector<slot_ref>{{3, 2}});
-  CHECK(w.results(w.begin({w.item(3, 5)}, op)) == std::vector{errc::stale});
+  const auto id = w.fence({{3, 4}, {99, 1}});
+  CHECK(w.is_fenced(id));
+  CHECK(w.codes_of(w.reply(w.place({w.page(3, 4), w.page(3, 2)}))) == codes{errc::stale, errc::stale});
+  CHECK(w.codes_of(w.reply(w.fetch({w.page(3, 4)}))) == codes{errc::stale});
+  w.fence({{3, 2}}); // one that is late takes nothing back
+  CHECK(w.codes_of(w.reply(w.place({w.page(3, 3), w.page(3, 5)}))) == codes{errc::stale, errc::ok});
+  CHECK(w.state.stats().fenced == 4);
 }
 
-TEST_CASE("io worker: a fence waits for reads and writes of the slot, and for no others", "[io_worker_state]") {
+TEST_CASE("io worker: a fence waits for the slab, not for clients, whose frames stay theirs", "[io_worker_state]") {
   worker w;
-  const auto read = w.begin({w.item(3, 6), w.item(4, 1)}, io::operation::read);
-  const auto write = w.begin({w.item(3, 6)}, io::operation::write);
-  const auto requests = w.state.take_requests();
-  REQUIRE(requests.size() == 3);
-  const auto id = w.state.fence(std::vector<slot_ref>{{3, 6}});
-  const auto other = w.state.fence(std::vector<slot_ref>{{5, 1}, {16, 1}, {0xffffffff, 1}});
-  CHECK(w.state.take_fenced() == fences{other});
-  w.complete(requests[1].tag); // slot 4
-  CHECK(w.state.take_fenced().empty());
-  w.complete(requests[0].tag, errc::cancelled);
-  CHECK(w.state.take_fenced().empty());
-  CHECK(w.results(read) == std::vector{errc::cancelled, errc::ok});
-  w.complete(requests[2].tag);
-  CHECK(w.state.take_fenced() == fences{id});
-  CHECK(w.results(write) == std::vector{errc::ok});
-}
-
-TEST_CASE("io worker: several fences of a slot end together, each with its own slots", "[io_worker_state]") {
-  worker w;
-  w.begin({w.item(1, 1), w.item(2, 1), w.item(3, 1)});
-  const auto requests = w.state.take_requests();
-  const auto a = w.state.fence(std::vector<slot_ref>{{1, 1}, {2, 1}});
-  const auto b = w.state.fence(std::vector<slot_ref>{{2, 1}});
-  const auto c = w.state.fence(std::vector<slot_ref>{{2, 1}, {2, 1}, {3, 1}});
-  w.complete(requests[1].tag);
-  CHECK(w.state.take_fenced() == fences{b});
-  w.complete(requests[0].tag);
-  CHECK(w.state.take_fenced() == fences{a});
-  w.complete(requests[2].tag);
-  CHECK(w.state.take_fenced() == fences{c});
-}
-
-TEST_CASE("io worker: the next owner's transfers do not hold up a fence that has ended", "[io_worker_state]") {
-  worker w;
-  w.begin({w.item(1, 1)});
-  const auto first = w.state.fence(std::vector<slot_ref>{{1, 1}});
-  w.complete(w.state.take_requests().at(0).tag);
-  CHECK(w.state.take_fenced() == fences{first});
-  w.begin({w.item(1, 2)});
-  const auto second = w.state.fence(std::vector<slot_ref>{{1, 2}});
-  CHECK(w.state.take_fenced().empty());
-  w.complete(w.state.take_requests().at(0).tag);
-  CHECK(w.state.take_fenced() == fences{second});
-}
-
-TEST_CASE("io worker: a client has so much shared memory and no more", "[io_worker_state]") {
-  worker w; // 8 slots of owner 1 already
-  CHECK(w.state.may_open_segment(1, 56 * slot_bytes));
-  const auto refused = [&](owner_id owner, std::uint64_t bytes) {
-    const auto allowed = w.state.may_open_segment(owner, bytes);
-    REQUIRE_FALSE(allowed);
-    CHECK_FALSE(allowed.error().text.empty());
-    return allowed.error().code;
-  };
-  CHECK(refused(1, 56 * slot_bytes + 1) == errc::limit_exceeded);
-  CHECK(refused(1, ~std::uint64_t{0}) == errc::limit_exceeded);
-  CHECK(refused(2, 65 * slot_bytes) == errc::limit_exceeded);
-  CHECK(refused(2, 0) == errc::invalid_argument);
-  CHECK(w.state.may_open_segment(2, 64 * slot_bytes));
-  std::vector<std::byte> more(4096);
-  w.state.add_segment(2, more, 41);
-  const auto third = w.state.add_segment(3, more, 42);
-  CHECK(refused(4, 4096) == errc::limit_exceeded);
-  REQUIRE(w.state.close_segment(third));
-  CHECK(w.state.take_idle_segments().size() == 1);
-  CHECK(w.state.may_open_segment(4, 4096));
-  w.state.drain();
-  CHECK(refused(4, 4096) == errc::shutting_down);
-}
-
-TEST_CASE("io worker: a segment that is closed under way is let go when the last transfer has ended",
-          "[io_worker_state]") {
-  worker w;
-  const auto id = w.begin({w.item(1, 1), w.item(2, 1)});
-  const auto requests = w.state.take_requests();
-  const bool by_death = GENERATE(false, true);
-  if (by_death)
-    w.state.owner_died(1);
-  else
-    REQUIRE(w.state.close_segment(w.segment));
-  CHECK(w.state.close_segment(w.segment).error().code == errc::not_found);
-  CHECK(w.state.take_idle_segments().empty());
-  CHECK(w.state.begin(io::operation::read, w.batch({w.item(3, 1)}), t0).error().code == errc::expired);
-  w.complete(requests[0].tag);
-  CHECK(w.state.take_idle_segments().empty());
-  CHECK(w.state.stats().segment_bytes == 8 * slot_bytes);
-  w.complete(requests[1].tag);
-  CHECK(w.results(id) == std::vector(2, errc::ok));
-  const auto idle = w.state.take_idle_segments();
-  REQUIRE(idle.size() == 1);
-  CHECK(idle[0] == std::pair<std::uint64_t, std::uint32_t>{w.segment, 40});
-  CHECK(w.state.take_idle_segments().empty());
-  CHECK(w.state.stats().segment_bytes == 0);
-  CHECK(w.state.close_segment(w.segment).error().code == errc::not_found);
-}
-
-TEST_CASE("io worker: the death of one client leaves the others their segments", "[io_worker_state]") {
-  worker w;
-  std::vector<std::byte> memory(slot_bytes);
-  const auto other = w.state.add_segment(2, memory, 41);
-  CHECK(other != w.segment);
-  w.state.owner_died(1);
-  w.state.owner_died(1);
-  w.state.owner_died(99);
-  CHECK(w.state.take_idle_segments().size() == 1);
-  const auto id = w.state.begin(io::operation::write, {other, std::chrono::seconds(1), {{w.item(1, 1)}}}, t0);
-  REQUIRE(id);
-  const auto requests = w.state.take_requests();
-  CHECK(requests.at(0).buffer == 41);
-  w.complete(requests[0].tag);
-  CHECK(w.results(*id) == std::vector{errc::ok});
-}
-
-TEST_CASE("io worker: a request of a client that is gone opens no segment", "[io_worker_state]") {
-  worker w;
-  w.state.owner_died(7); // its request to open a segment was overtaken by the news of its death
-  const auto late = w.state.may_open_segment(7, slot_bytes);
-  REQUIRE_FALSE(late);
-  CHECK(late.error().code == errc::expired);
-  CHECK(w.state.may_open_segment(8, slot_bytes));
-  // The dead are forgotten in the end, the last ones last.
-  for (owner_id owner = 100; owner < 100 + 1023; ++owner)
-    w.state.owner_died(owner);
-  CHECK_FALSE(w.state.may_open_segment(7, slot_bytes));
-  w.state.owner_died(99);
-  CHECK(w.state.may_open_segment(7, slot_bytes));
-  CHECK_FALSE(w.state.may_open_segment(100, slot_bytes));
-}
-
-TEST_CASE("io worker: a drain refuses batches and lets those under way end", "[io_worker_state]") {
-  worker w;
-  const auto id = w.begin({w.item(1, 1)});
-  w.state.drain();
-  CHECK(w.state.draining());
-  CHECK(w.state.begin(io::operation::read, w.batch({w.item(1, 1)}), t0).error().code == errc::shutting_down);
-  CHECK(w.state.in_flight() == 1);
-  w.complete(w.state.take_requests().at(0).tag);
-  CHECK(w.results(id) == std::vector{errc::ok});
-  CHECK(w.state.in_flight() == 0);
-}
-
-TEST_CASE("io worker: a damaged slab is read, not written", "[io_worker_state]") {
-  worker w;
-  w.state.slab_is_damaged();
-  CHECK(w.state.damaged());
-  CHECK(w.results(w.begin({w.item(1, 1)}, io::operation::write)) == std::vector{errc::slab_damaged});
-  const auto id = w.begin({w.item(1, 1)}, io::operation::read);
-  w.complete(w.state.take_requests().at(0).tag);
-  CHECK(w.results(id) == std::vector{errc::ok});
-}
-
-TEST_CASE("io worker: an order for a segment of another run is refused", "[io_worker_state]") {
-  auto options = test_options();
-  options.first_segment = 1000;
-  worker w(options);
-  CHECK(w.segment == 1001);
-  auto stale = w.batch({worker::item(0, 1)});
-  stale.segment = 1;
-  CHECK(w.state.begin(io::operation::write, stale, t0).error().code == errc::expired);
-}
-
-TEST_CASE("io worker: random batches, fences, deaths: all that began ends once, slots are at rest when fenced",
-          "[io_worker_state]") {
-  const auto seed = GENERATE(range(1U, 31U));
-  INFO("seed " << seed);
-  std::mt19937 random(seed);
-  const auto up_to = [&](std::uint32_t most) { return std::uniform_int_distribution<std::uint32_t>(0, most)(random); };
-  auto options = test_options();
-  options.segments_max = 1000;
-  worker w(options);
-  std::vector<std::uint64_t> segments{w.segment};
-  std::map<std::uint64_t, slot_ref> flying; // tag → what it touches
-  std::map<io_worker_state::fence_id, std::vector<slot_ref>> fencing;
-  std::map<slot_number, generation_number> fenced;
-  std::set<io_worker_state::batch_id> open;
-  std::vector<io_item> sent;
-  const auto collect = [&] {
-    for (const auto& x : w.state.take_finished())
-      CHECK(open.erase(x.batch) == 1);
-    for (const auto id : w.state.take_fenced()) {
-      for (const auto& slot : fencing.at(id))
-        for (const auto& [tag, busy] : flying)
-          CHECK((busy.slot != slot.slot || busy.generation > slot.generation));
-      fencing.erase(id);
+  const auto placed = w.reply(w.place({w.page(0)}));
+  SECTION("a writer that is late publishes nothing, and nobody else has its frame") {
+    CHECK(w.is_fenced(w.fence({{0, 1}})));
+    CHECK(w.state.stats().orphaned_frames == 1);
+    const auto others = w.reply(w.place({w.page(0, 2), w.page(1), w.page(2)}, 2));
+    for (const auto& x : others.frames) {
+      CHECK(x.code() == errc::ok);
+      CHECK(x.offset != placed.frames[0].offset);
     }
-    w.state.take_idle_segments();
-  };
-  const auto begin = [&] {
-    io_batch batch{segments[up_to(static_cast<std::uint32_t>(segments.size() - 1))], 1000 * ms, {}};
-    for (auto n = up_to(4); n > 0; --n)
-      batch.items.items.push_back(w.item(up_to(3), 1 + up_to(5), up_to(7)));
-    const auto id = w.state.begin(up_to(1) == 0 ? io::operation::read : io::operation::write, batch, t0);
-    if (!id)
-      return;
-    open.insert(*id);
-    std::vector<slot_ref> expected;
-    for (const auto& x : batch.items)
-      if (x.where.generation > fenced[x.where.slot])
-        expected.push_back(x.where);
-    const auto requests = w.state.take_requests();
-    REQUIRE(requests.size() == expected.size());
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      CHECK(requests[i].where == expected[i]);
-      CHECK(flying.emplace(requests[i].tag, expected[i]).second);
-    }
-  };
-  const auto complete_one = [&] {
-    if (flying.empty())
-      return;
-    auto i = flying.begin();
-    std::advance(i, up_to(static_cast<std::uint32_t>(flying.size() - 1)));
-    const auto tag = i->first;
-    flying.erase(i);
-    w.complete(tag, up_to(3) == 0 ? errc::io_error : errc::ok);
-  };
-  for (int step = 0; step < 400; ++step) {
-    switch (up_to(9)) {
-    case 0: {
-      std::vector<slot_ref> slots;
-      for (auto n = up_to(3); n > 0; --n)
-        slots.push_back({up_to(3), 1 + up_to(4)});
-      for (const auto& x : slots)
-        fenced[x.slot] = std::max(fenced[x.slot], x.generation);
-      fencing.emplace(w.state.fence(slots), slots);
-      break;
-    }
-    case 1:
-      w.state.owner_died(1 + up_to(3));
-      segments.push_back(w.state.add_segment(1 + up_to(3), w.memory, 50));
-      break;
-    case 2:
-    case 3:
-    case 4:
-    case 5:
-      begin();
-      break;
-    default:
-      complete_one();
-    }
-    collect();
-    CHECK(w.state.in_flight() == flying.size());
+    const auto last = w.place({w.page(3)}, 2);
+    CHECK_FALSE(w.answered(last));
+    CHECK(w.fill(placed.pin, {errc::ok}) == codes{errc::stale});
+    CHECK(w.reply(last).frames[0].offset == placed.frames[0].offset);
   }
-  while (!flying.empty())
-    complete_one();
-  collect();
-  CHECK(open.empty());
-  CHECK(fencing.empty());
+  SECTION("a reader goes on reading what it has") {
+    w.fill(placed.pin, {errc::ok});
+    w.write_all();
+    const auto fetched = w.reply(w.fetch({w.page(0)}));
+    CHECK(w.is_fenced(w.fence({{0, 1}})));
+    CHECK(w.state.stats().orphaned_frames == 1);
+    CHECK(w.codes_of(w.reply(w.fetch({w.page(0)}))) == codes{errc::stale});
+    w.unpin(fetched.pin);
+    CHECK(w.state.stats().orphaned_frames == 0);
+  }
+  SECTION("a page that is being checked, or written, is let go of first") {
+    w.fill(placed.pin, {errc::ok});
+    if (GENERATE(true, false))
+      w.pass_checks();
+    const auto fence = w.fence({{0, 1}});
+    const auto second = w.fence({{0, 1}, {1, 1}});
+    CHECK_FALSE(w.is_fenced(fence));
+    CHECK(w.codes_of(w.reply(w.fetch({w.page(0)}))) == codes{errc::stale});
+    w.pass_checks();
+    w.complete();
+    CHECK(w.is_fenced(fence));
+    CHECK(w.is_fenced(second));
+    CHECK(w.state.stats().resident_pages == 0);
+    CHECK(w.damaged.empty());
+  }
+  SECTION("a page that is being read reaches nobody") {
+    w.fill(placed.pin, {errc::ok});
+    w.write_all();
+    w.store({w.page(1), w.page(2), w.page(3), w.page(4)});
+    const auto fetching = w.fetch({w.page(0)});
+    REQUIRE(w.requests.size() == 1);
+    const auto fence = w.fence({{0, 1}});
+    CHECK_FALSE(w.is_fenced(fence));
+    CHECK_FALSE(w.answered(fetching));
+    w.complete();
+    CHECK(w.is_fenced(fence));
+    CHECK(w.codes_of(w.reply(fetching)) == codes{errc::stale});
+    CHECK(w.state.stats().pinned_frames == 0);
+  }
+}
+
+TEST_CASE("io worker: a request that waits learns that its slot was fenced meanwhile", "[io_worker_state]") {
+  worker w;
+  const auto held = w.reply(w.place({w.page(0), w.page(1), w.page(2), w.page(3)}));
+  const auto waiting = w.place({w.page(4), w.page(5)}, 2);
+  w.fence({{4, 1}});
+  w.fill(held.pin, codes(4, errc::cancelled));
+  CHECK(w.codes_of(w.reply(waiting)) == codes{errc::stale, errc::ok});
+}
+
+TEST_CASE("io worker: frames of the dead are nobody's until they are known to be at rest", "[io_worker_state]") {
+  worker w;
+  w.store({w.page(0)});
+  const auto placed = w.reply(w.place({w.page(1)}));
+  const auto fetched = w.reply(w.fetch({w.page(0)}));
+  const auto others = w.reply(w.place({w.page(2), w.page(3)}, 2));
+  w.state.owner_died(1, w.now);
+  w.flush();
+  // Its reservation ends, too: the slot is fenced.
+  CHECK(w.is_fenced(w.fence({{1, 1}})));
+  const auto waiting = w.place({w.page(4), w.page(5)}, 2, std::chrono::seconds(9));
+  w.pass_time(std::chrono::seconds(8));
+  CHECK_FALSE(w.answered(waiting));
+  CHECK(w.state.fetch(1, w.request({w.page(0)}), w.now).error().code == errc::expired);
+  w.state.owner_at_rest(1, w.now);
+  w.flush();
+  CHECK(w.codes_of(w.reply(waiting)) == codes{errc::ok, errc::ok});
+  CHECK(w.state.stats().pinned_frames == 4);
+  CHECK(w.state.fill(1, {placed.pin, {}, patience}, w.now).error().code == errc::not_found);
+  CHECK(w.state.unpin(1, fetched.pin, w.now).error().code == errc::not_found);
+  CHECK(w.fill(others.pin, {errc::ok, errc::ok}, 2) == codes{errc::ok, errc::ok});
+}
+
+TEST_CASE("io worker: a client that dies while it waits is told of nothing, and holds nothing", "[io_worker_state]") {
+  worker w;
+  w.store({w.page(0), w.page(1), w.page(2), w.page(3)});
+  w.store({w.page(4)});
+  const auto reading = w.fetch({w.page(0)});
+  const auto held = w.reply(w.place({w.page(5), w.page(6)}, 2));
+  const auto half = w.place({w.page(7), w.page(8)});
+  w.state.owner_died(1, w.now);
+  w.flush();
+  REQUIRE(w.frames.size() == 2);
+  for (const auto& x : w.frames)
+    CHECK(x.refused == errc::expired);
+  CHECK(w.answered(reading));
+  CHECK(w.answered(half));
+  w.frames.clear();
+  w.complete();
+  CHECK(w.state.stats().pinned_frames == 2);
+  CHECK(w.codes_of(w.reply(w.place({w.page(9), w.page(10)}, 2))) == codes{errc::ok, errc::ok});
+  w.fill(held.pin, {errc::ok, errc::ok}, 2);
+}
+
+TEST_CASE("io worker: written through, a page is stored when it is in the slab", "[io_worker_state]") {
+  auto rules = worker::rules();
+  rules.write_through = true;
+  worker w(rules);
+  const auto placed = w.reply(w.place({w.page(0), w.page(1), w.page(2)}));
+  fill_request work{placed.pin, {}, patience};
+  for (const auto code : {errc::ok, errc::ok, errc::cancelled})
+    work.gathered.items.push_back(static_cast<std::uint8_t>(code));
+  const auto id = w.state.fill(1, work, w.now);
+  REQUIRE(id);
+  w.flush();
+  CHECK(w.filled(*id).empty());
+  w.pass_checks();
+  CHECK(w.filled(*id).empty());
+  REQUIRE(w.requests.size() == 2);
+  SECTION("or not") {
+    w.state.complete(std::array{io::completion{w.requests[0].tag, errc::ok, 0}}, w.now);
+    w.flush();
+    CHECK(w.filled(*id).empty());
+    w.state.complete(std::array{io::completion{w.requests[1].tag, errc::no_space, 0}}, w.now);
+    w.flush();
+    CHECK(w.filled(*id) == codes{errc::ok, errc::no_space, errc::cancelled});
+  }
+  SECTION("and not if its slot was given back") {
+    w.fence({{1, 1}});
+    w.complete();
+    CHECK(w.filled(*id) == codes{errc::ok, errc::stale, errc::cancelled});
+  }
+}
+
+TEST_CASE("io worker: a page that waits for its turn to be written, and loses its slot, is answered",
+          "[io_worker_state]") {
+  auto rules = worker::rules();
+  rules.write_through = true;
+  rules.writes_max = 1;
+  worker w(rules);
+  const auto placed = w.reply(w.place({w.page(0), w.page(1)}));
+  const fill_request work{placed.pin, packed<std::uint8_t>{{0, 0}}, patience};
+  const auto id = w.state.fill(1, work, w.now);
+  w.flush();
+  REQUIRE(w.checks.size() == 1);
+  CHECK(w.is_fenced(w.fence({{1, 1}})));
+  w.write_all();
+  CHECK(w.filled(*id) == codes{errc::ok, errc::stale});
+}
+
+TEST_CASE("io worker: a page that could not be written is kept, and written later", "[io_worker_state]") {
+  worker w;
+  const auto placed = w.reply(w.place({w.page(0)}));
+  w.fill(placed.pin, {errc::ok});
+  w.pass_checks();
+  w.complete(errc::no_space);
+  CHECK(w.state.needs_ticks());
+  CHECK_FALSE(w.state.at_rest());
+  CHECK(w.state.stats().dirty_pages == 1);
+  CHECK(w.state.stats().failed == 1);
+  w.pass_time(999 * ms);
+  CHECK(w.checks.empty());
+  w.pass_time(1 * ms);
+  CHECK(w.checks.size() == 1);
+  w.write_all();
+  CHECK(w.state.at_rest());
+}
+
+TEST_CASE("io worker: a page that a client has scribbled on is not written, and is gone", "[io_worker_state]") {
+  worker w;
+  const auto placed = w.reply(w.place({w.page(0)}));
+  w.fill(placed.pin, {errc::ok});
+  w.pass_checks(errc::corrupt);
+  CHECK(w.requests.empty());
+  REQUIRE(w.damaged.size() == 1);
+  CHECK(w.damaged[0].first == w.page(0));
+  CHECK(w.damaged[0].second == errc::corrupt);
+  CHECK(w.state.stats().resident_pages == 0);
+  CHECK(w.state.stats().damaged_pages == 1);
+  CHECK(w.state.at_rest());
+  // It is not in the slab either; what is read there is not the page, which a load sees.
+  w.fetch({w.page(0)});
+  CHECK(w.requests.size() == 1);
+}
+
+TEST_CASE("io worker: a slab that is damaged is read, not written", "[io_worker_state]") {
+  worker w;
+  w.store({w.page(0), w.page(1), w.page(2), w.page(3)});
+  const auto placed = w.reply(w.place({w.page(4)}));
+  w.state.slab_is_damaged();
+  CHECK(w.fill(placed.pin, {errc::ok}) == codes{errc::slab_damaged});
+  CHECK(w.codes_of(w.reply(w.place({w.page(5)}))) == codes{errc::slab_damaged});
+  w.fetch({w.page(0)});
+  CHECK(w.requests.size() == 1);
+  w.complete();
+  CHECK(w.state.at_rest());
+}
+
+TEST_CASE("io worker: before its end, all is written that was only in memory", "[io_worker_state]") {
+  auto rules = worker::rules();
+  rules.write_eagerly = false;
+  worker w(rules, 4);
+  const auto placed = w.reply(w.place({w.page(0), w.page(1)}));
+  const auto other = w.reply(w.place({w.page(2)}));
+  w.fill(placed.pin, {errc::ok, errc::ok});
+  CHECK(w.checks.empty());
+  w.state.drain();
+  w.flush();
+  CHECK_FALSE(w.state.at_rest());
+  CHECK(w.checks.size() == 2);
+  CHECK(w.fill(other.pin, {errc::ok}) == codes{errc::ok});
+  w.write_all();
+  CHECK(w.state.at_rest());
+  CHECK(w.state.stats().written_pages == 3);
+}
+
+TEST_CASE("io worker: a drain answers who waits for memory", "[io_worker_state]") {
+  worker w;
+  w.place({w.page(0), w.page(1), w.page(2), w.page(3)});
+  const auto waiting = w.place({w.page(4)}, 2);
+  w.state.drain();
+  w.flush();
+  CHECK(w.codes_of(w.reply(waiting)) == codes{errc::shutting_down});
+}
+
+TEST_CASE("io worker: where pages are written when memory runs short, some are ready before it has",
+          "[io_worker_state]") {
+  auto rules = worker::rules();
+  rules.write_eagerly = false;
+  worker w(rules, 2);
+  std::vector<page_ref> seven;
+  for (slot_number slot = 0; slot < 7; ++slot)
+    seven.push_back(w.page(slot));
+  w.fill(w.reply(w.place(seven)).pin, codes(7, errc::ok));
+  CHECK(w.checks.empty());
+  w.fill(w.reply(w.place({w.page(7)})).pin, {errc::ok});
+  CHECK(w.checks.size() == 1);
+  CHECK(w.checks[0].page == w.page(0));
+  w.write_all();
+  CHECK(w.state.stats().dirty_pages == 7);
+}
+
+TEST_CASE("io worker: in memory only, nothing is written, and what is not there is not there", "[io_worker_state]") {
+  auto rules = worker::rules();
+  rules.memory_only = true;
+  worker w(rules);
+  w.fill(w.reply(w.place({w.page(0), w.page(1), w.page(2), w.page(3)})).pin, codes(4, errc::ok));
+  CHECK(w.checks.empty());
+  CHECK(w.state.at_rest());
+  const auto fetched = w.reply(w.fetch({w.page(3), w.page(4)}));
+  CHECK(w.codes_of(fetched) == codes{errc::ok, errc::not_found});
+  // Only a fence makes room.
+  const auto waiting = w.place({w.page(5)});
+  CHECK_FALSE(w.answered(waiting));
+  CHECK(w.is_fenced(w.fence({{0, 1}})));
+  CHECK(w.codes_of(w.reply(waiting)) == codes{errc::ok});
+}
+
+TEST_CASE("io worker: a completion or a verdict that belongs to nothing, or comes twice, changes nothing",
+          "[io_worker_state]") {
+  worker w;
+  const auto placed = w.reply(w.place({w.page(0)}));
+  w.fill(placed.pin, {errc::ok});
+  const auto number = w.checks.at(0).number;
+  w.state.checked(number + 7, errc::corrupt, w.now);
+  w.pass_checks();
+  const auto tag = w.requests.at(0).tag;
+  w.state.complete(std::array{io::completion{tag + 7, errc::io_error, 0}}, w.now);
+  w.complete();
+  w.state.complete(std::array{io::completion{tag, errc::io_error, 0}}, w.now);
+  w.state.checked(number, errc::corrupt, w.now);
+  w.flush();
+  CHECK(w.state.stats().written_pages == 1);
+  CHECK(w.state.stats().failed == 0);
+  CHECK(w.damaged.empty());
+}
+
+TEST_CASE("io worker: so many pages are read and written at once", "[io_worker_state]") {
+  auto rules = worker::rules();
+  rules.reads_max = 2;
+  rules.writes_max = 3;
+  worker w(rules);
+  w.fill(w.reply(w.place({w.page(0), w.page(1), w.page(2), w.page(3)})).pin, codes(4, errc::ok));
+  CHECK(w.checks.size() == 3);
+  w.pass_checks();
+  w.complete();
+  CHECK(w.checks.size() == 1);
+  w.write_all();
+  w.store({w.page(4), w.page(5), w.page(6), w.page(7)});
+  const auto fetching = w.fetch({w.page(0), w.page(1), w.page(2)});
+  CHECK(w.requests.size() == 2);
+  w.complete();
+  CHECK(w.requests.size() == 1);
+  CHECK_FALSE(w.answered(fetching));
+  w.complete();
+  CHECK(w.codes_of(w.reply(fetching)) == codes(3, errc::ok));
 }
 
 } // namespace io_worker_state_test

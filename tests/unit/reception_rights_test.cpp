@@ -41,10 +41,10 @@ reserve_reply granted(std::uint32_t count) {
   return out;
 }
 
-io_batch batch(std::uint64_t segment, std::vector<slot_ref> slots) {
-  io_batch out{segment, std::chrono::seconds(1), {}};
+frame_request batch(const std::vector<slot_ref>& slots) {
+  frame_request out{{}, std::chrono::seconds(1)};
   for (const auto& x : slots)
-    out.items.items.push_back({x, 0, 4096});
+    out.pages.items.push_back({key_digest{x.slot, 1}, x});
   return out;
 }
 
@@ -94,58 +94,49 @@ TEST_CASE("a client asks in its own name, in its namespace, within its limits", 
 
 TEST_CASE("a client writes to slots that are reserved for it, until it says that it has", "[reception]") {
   client_rights rights(scope());
-  rights.opened(9);
-  CHECK(code(rights.may_write(0, batch(9, {{0, 5}}))) == errc::not_owner);
+  CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::not_owner);
   rights.reserved(0, granted(3));
-  CHECK(code(rights.may_write(0, batch(9, {{0, 5}, {1, 5}, {2, 5}}))) == errc::ok);
-  CHECK(code(rights.may_write(1, batch(9, {{0, 5}}))) == errc::not_owner);
-  CHECK(code(rights.may_write(0, batch(9, {{0, 5}, {3, 5}}))) == errc::not_owner);
+  CHECK(code(rights.may_place(0, batch({{0, 5}, {1, 5}, {2, 5}}))) == errc::ok);
+  CHECK(code(rights.may_place(1, batch({{0, 5}}))) == errc::not_owner);
+  CHECK(code(rights.may_place(0, batch({{0, 5}, {3, 5}}))) == errc::not_owner);
   for (const generation_number other : {0U, 4U, 6U, 0xffffffffU})
-    CHECK(code(rights.may_write(0, batch(9, {{1, other}}))) == errc::not_owner);
+    CHECK(code(rights.may_place(0, batch({{1, other}}))) == errc::not_owner);
   rights.finished({space, 1, {me, 1}, pages(3)}); // of another rank
-  CHECK(code(rights.may_write(0, batch(9, {{0, 5}}))) == errc::ok);
+  CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::ok);
   rights.finished({space, 0, {me, 1}, pages(2)});
-  CHECK(code(rights.may_write(0, batch(9, {{0, 5}}))) == errc::not_owner);
-  CHECK(code(rights.may_write(0, batch(9, {{1, 5}}))) == errc::not_owner);
-  CHECK(code(rights.may_write(0, batch(9, {{2, 5}}))) == errc::ok);
+  CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::not_owner);
+  CHECK(code(rights.may_place(0, batch({{1, 5}}))) == errc::not_owner);
+  CHECK(code(rights.may_place(0, batch({{2, 5}}))) == errc::ok);
 }
 
 TEST_CASE("a slot that is given anew is reserved with its new generation, and only that ends it", "[reception]") {
   client_rights rights(scope());
-  rights.opened(9);
   rights.reserved(0, granted(1));
   auto again = granted(1);
   again.results[0].where.generation = 6;
   rights.reserved(0, again);
-  CHECK(code(rights.may_write(0, batch(9, {{0, 5}}))) == errc::not_owner);
+  CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::not_owner);
   rights.finished({space, 0, {me, 1}, pages(1)}); // a late abort of the generation before
-  CHECK(code(rights.may_write(0, batch(9, {{0, 6}}))) == errc::ok);
+  CHECK(code(rights.may_place(0, batch({{0, 6}}))) == errc::ok);
 }
 
 TEST_CASE("keys that were not given a slot let nobody write", "[reception]") {
   client_rights rights(scope());
-  rights.opened(9);
   for (const auto refused : {errc::exists, errc::busy, errc::full, errc::not_found}) {
     auto reply = granted(1);
     reply.results[0].status = static_cast<std::uint32_t>(refused);
     rights.reserved(0, reply);
-    CHECK(code(rights.may_write(0, batch(9, {{0, 5}}))) == errc::not_owner);
+    CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::not_owner);
   }
 }
 
-TEST_CASE("a client transfers by way of its own segments, a batch at a time", "[reception]") {
+TEST_CASE("a client fetches and places a batch at a time", "[reception]") {
   client_rights rights(scope());
-  CHECK(code(rights.may_transfer(batch(9, {{0, 1}}))) == errc::not_owner);
-  rights.opened(9);
-  CHECK(code(rights.may_transfer(batch(9, {{0, 1}, {1, 1}, {7, 0xffffffff}}))) == errc::ok);
-  CHECK(code(rights.may_transfer(batch(9, {{0, 1}, {1, 1}, {2, 1}, {3, 1}}))) == errc::limit_exceeded);
-  CHECK(code(rights.may_transfer(batch(8, {{0, 1}}))) == errc::not_owner);
-  CHECK(code(rights.close(8)) == errc::not_found);
-  CHECK(code(rights.close(9)) == errc::ok);
-  CHECK(code(rights.close(9)) == errc::not_found);
-  CHECK(code(rights.may_transfer(batch(9, {{0, 1}}))) == errc::not_owner);
-  rights.reserved(0, granted(1));
-  CHECK(code(rights.may_write(0, batch(9, {{0, 5}}))) == errc::not_owner);
+  CHECK(code(rights.may_fetch(batch({{0, 1}, {1, 1}, {7, 0xffffffff}}))) == errc::ok);
+  CHECK(code(rights.may_fetch(batch({{0, 1}, {1, 1}, {2, 1}, {3, 1}}))) == errc::limit_exceeded);
+  rights.reserved(0, granted(4));
+  CHECK(code(rights.may_place(0, batch({{0, 5}, {1, 5}, {2, 5}}))) == errc::ok);
+  CHECK(code(rights.may_place(0, batch({{0, 5}, {1, 5}, {2, 5}, {3, 5}}))) == errc::limit_exceeded);
 }
 
 TEST_CASE("so many requests of a client are under way and no more", "[reception]") {
@@ -161,7 +152,6 @@ TEST_CASE("so many requests of a client are under way and no more", "[reception]
 
 TEST_CASE("several threads share the rights of a client", "[reception]") {
   client_rights rights(scope());
-  rights.opened(9);
   std::vector<std::thread> all;
   std::atomic<int> wrong{0};
   for (rank_number rank = 0; rank < 4; ++rank)
@@ -169,9 +159,9 @@ TEST_CASE("several threads share the rights of a client", "[reception]") {
       for (int i = 0; i < 2000; ++i) {
         const bool begun = rights.begin_request().has_value();
         rights.reserved(rank, granted(3));
-        wrong += rights.may_write(rank, batch(9, {{2, 5}})) ? 0 : 1;
+        wrong += rights.may_place(rank, batch({{2, 5}})) ? 0 : 1;
         rights.finished({space, rank, {me, 1}, pages(3)});
-        wrong += rights.may_write(rank, batch(9, {{2, 5}})) ? 1 : 0;
+        wrong += rights.may_place(rank, batch({{2, 5}})) ? 1 : 0;
         if (begun)
           rights.end_request();
       }

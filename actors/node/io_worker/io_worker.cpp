@@ -1,6 +1,8 @@
 #include "actors/node/io_worker/io_worker.hpp"
 
+#include "actors/node/io_worker/page_checker.hpp"
 #include "actors/support/actor_support.hpp"
+#include "actors/support/shard_batches.hpp"
 #include "base/log.hpp"
 
 namespace troupe {
@@ -8,7 +10,10 @@ namespace troupe {
 namespace {
 
 /// How late a damaged slab is noticed, and how old latencies in the metrics are: one fstat a second costs nothing.
-constexpr auto io_worker_tick = std::chrono::seconds(1);
+constexpr auto slab_look = std::chrono::seconds(1);
+
+/// How late a request that waits for memory learns that its time is over.
+constexpr auto wait_tick = std::chrono::milliseconds(50);
 
 } // namespace
 
@@ -19,30 +24,65 @@ timestamp io_worker::now() const {
   return clock().now();
 }
 
+template <class Reply>
+caf::result<Reply> io_worker::wait_for(const result<io_worker_state::request_id>& begun) {
+  if (!begun)
+    return to_caf(begun.error());
+  auto promise = make_response_promise();
+  requests_.emplace(*begun, waiting_request{promise, now()});
+  flush();
+  return promise;
+}
+
 io_worker::behavior_type io_worker::make_behavior() {
-  parts_->target->set(caf::actor_cast<io_worker_actor>(this));
-  delayed_send(this, io_worker_tick, caf::tick_atom_v);
+  if (parts_->target)
+    parts_->target->set(caf::actor_cast<io_worker_actor>(this));
+  if (parts_->store)
+    checker_ = spawn<page_checker, caf::linked>(
+        page_checker_options{parts_->name.space, parts_->name.rank, parts_->page_bytes, parts_->extents->memory()});
+  wind_clock();
   return {
-      [this](open_segment_atom, owner_id owner, std::uint64_t bytes, std::int32_t memory_node) {
-        return open_segment(owner, bytes, memory_node);
+      [this](place_atom, owner_id owner, const frame_request& x) {
+        return wait_for<frame_reply>(state_.place(owner, x, now()));
       },
-      [this](close_segment_atom, std::uint64_t segment) -> caf::result<void> {
-        auto closed = state_.close_segment(segment);
+      [this](fetch_atom, owner_id owner, const frame_request& x) {
+        return wait_for<frame_reply>(state_.fetch(owner, x, now()));
+      },
+      [this](fill_atom, owner_id owner, const fill_request& x) {
+        return wait_for<io_reply>(state_.fill(owner, x, now()));
+      },
+      [this](unpin_atom, owner_id owner, pin_number pin) -> caf::result<void> {
+        const auto ended = state_.unpin(owner, pin, now());
         flush();
-        return to_caf(closed);
+        return to_caf(ended);
       },
-      [this](read_atom, const io_batch& batch) { return begin(io::operation::read, batch); },
-      [this](write_atom, const io_batch& batch) { return begin(io::operation::write, batch); },
       [this](fence_atom, const slot_batch& batch) -> caf::result<void> {
         if (batch.slots.size() > parts_->options.slots)
           return to_caf(more_slots_than_exist(batch.slots.size(), parts_->options.slots));
         auto promise = make_response_promise();
-        fences_.emplace(state_.fence(batch.slots.items), promise);
+        fences_.emplace(state_.fence(batch.slots.items, now()), promise);
         flush();
         return promise;
       },
+      [this](bind_atom, const registry_peers& peers) -> caf::result<void> {
+        if (std::exchange(bound_, true))
+          return to_caf(error{errc::exists, "the io worker knows the shards already"});
+        shards_ = peers.shards;
+        return caf::unit;
+      },
+      [this](grow_atom) {
+        if (auto lent = lend())
+          state_.add_extent(*lent, now());
+        flush();
+        return static_cast<std::uint32_t>(state_.frames().size());
+      },
       [this](owner_died_atom, owner_id owner) -> caf::result<void> {
-        state_.owner_died(owner);
+        state_.owner_died(owner, now());
+        flush();
+        return caf::unit;
+      },
+      [this](owner_at_rest_atom, owner_id owner) -> caf::result<void> {
+        state_.owner_at_rest(owner, now());
         flush();
         return caf::unit;
       },
@@ -60,64 +100,145 @@ io_worker::behavior_type io_worker::make_behavior() {
         for (const auto& x : batch.records)
           completions.push_back(
               {x.tag, x.status < errc_count ? static_cast<errc>(x.status) : errc::internal, x.system_errno});
-        state_.complete(completions);
+        state_.complete(completions, now());
         flush();
       },
       [this](caf::tick_atom) {
-        check_slab();
+        ticking_ = false;
+        if (now() >= next_look_at_slab_) {
+          next_look_at_slab_ = now() + slab_look;
+          check_slab();
+          send_samples();
+        }
+        state_.tick(now());
         flush();
-        send_samples();
-        delayed_send(this, io_worker_tick, caf::tick_atom_v);
       },
   };
 }
 
-caf::result<segment_info> io_worker::open_segment(owner_id owner, std::uint64_t bytes, std::int32_t memory_node) {
-  if (auto allowed = state_.may_open_segment(owner, bytes); !allowed)
-    return to_caf(allowed.error());
-  auto lent = parts_->buffers->lend(bytes, memory_node);
-  if (!lent)
-    return to_caf(lent.error());
-  const auto memory = lent->buffers->bytes();
-  const auto id = state_.add_segment(owner, memory, lent->at_store);
-  segment_info info{id, memory.size(), lent->name};
-  segments_.emplace(id, std::move(*lent));
-  return info;
+void io_worker::wind_clock() {
+  if (std::exchange(ticking_, true))
+    return;
+  const auto pause = state_.needs_ticks() ? wait_tick : std::max<duration>(next_look_at_slab_ - now(), wait_tick);
+  delayed_send(this, std::min<duration>(pause, slab_look), caf::tick_atom_v);
 }
 
-caf::result<io_reply> io_worker::begin(io::operation op, const io_batch& batch) {
-  const auto started = now();
-  const auto id = state_.begin(op, batch, started);
-  if (!id)
-    return to_caf(id.error());
-  auto promise = make_response_promise();
-  batches_.emplace(*id, waiting_batch{promise, op == io::operation::read ? request_kind::read : request_kind::write,
-                                      static_cast<std::uint32_t>(batch.items.size()), started});
-  flush();
-  return promise;
-}
-
-// What the state has decided, carried out: after each call of the state that may decide anything. Requests come first,
-// so that the kernel works while the rest is done here. Segments come last: only what the state calls idle has no
-// transfer under way, neither in the kernel nor in the batch that was just submitted.
+// What the state has decided, carried out: after each call of the state that may decide anything. Memory comes first,
+// since requests may have waited for nothing else; then what the kernel can work on while the rest is done here.
 void io_worker::flush() {
+  borrow();
   if (auto requests = state_.take_requests(); !requests.empty())
     parts_->store->submit(requests);
-  for (auto& ended : state_.take_finished()) {
-    auto node = batches_.extract(ended.batch);
-    auto& waiting = node.mapped();
-    samples_.add(waiting.kind, waiting.pages, now() - waiting.started);
-    waiting.promise.deliver(std::move(ended.reply));
-    if (samples_.full())
-      send_samples();
-  }
+  send_checks();
+  for (auto& x : state_.take_frames())
+    answer(x);
+  for (auto& x : state_.take_fills())
+    answer(x);
+  if (samples_.full())
+    send_samples();
   for (const auto id : state_.take_fenced())
     fences_.extract(id).mapped().deliver(caf::unit);
-  for (const auto& [segment, buffer] : state_.take_idle_segments())
-    parts_->buffers->take_back(std::move(segments_.extract(segment).mapped()));
-  if (state_.draining() && state_.in_flight() == 0)
+  tell_of_damage();
+  if (state_.draining() && state_.at_rest())
     for (auto& promise : std::exchange(drains_, {}))
       promise.deliver(caf::unit);
+  if (state_.needs_ticks() || !ticking_)
+    wind_clock();
+}
+
+std::optional<frame_table::extent> io_worker::lend() {
+  const auto lent = parts_->extents->lend();
+  if (!lent) {
+    if (lent.error().code != errc::full)
+      log::get("io")->warn("{}: no more memory: {}", parts_->name.space_name, lent.error().text);
+    return std::nullopt;
+  }
+  frame_table::extent out{lent->number, lent->offset, lent->bytes, 0};
+  if (!parts_->store)
+    return out;
+  const auto known = parts_->store->add_buffer(lent->bytes);
+  if (!known) {
+    log::get("io")->warn("{}: memory cannot be used: {}", parts_->name.space_name, known.error().text);
+    parts_->extents->take_back(lent->number);
+    return std::nullopt;
+  }
+  out.buffer = *known;
+  return out;
+}
+
+void io_worker::borrow() {
+  while (state_.wants_extent())
+    if (auto lent = lend())
+      state_.add_extent(*lent, now());
+    else
+      state_.no_extent(now());
+}
+
+void io_worker::send_checks() {
+  auto checks = state_.take_checks();
+  if (checks.empty())
+    return;
+  check_order order;
+  std::vector<std::uint64_t> numbers;
+  for (const auto& x : checks) {
+    order.items.items.push_back({x.page, x.offset});
+    numbers.push_back(x.number);
+  }
+  const auto verdicts = [this, numbers](const auto& code_of) {
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      state_.checked(numbers[i], code_of(i), now());
+    flush();
+  };
+  request(checker_, caf::infinite, std::move(order))
+      .then(
+          [verdicts](const io_reply& reply) {
+            verdicts([&](std::size_t i) {
+              return i < reply.results.size() && reply.results[i] < errc_count ? static_cast<errc>(reply.results[i])
+                                                                               : errc::internal;
+            });
+          },
+          [verdicts](const caf::error& e) { verdicts([&](std::size_t) { return from_caf(e).code; }); });
+}
+
+void io_worker::answer(io_worker_state::answered_frames& x) {
+  auto node = requests_.extract(x.request);
+  if (node.empty())
+    return;
+  auto& waiting = node.mapped();
+  if (x.fetched)
+    samples_.add(request_kind::read, x.pages, now() - waiting.started);
+  if (x.refused != errc::ok)
+    waiting.promise.deliver(to_caf(error{x.refused, "the client is gone"}));
+  else
+    waiting.promise.deliver(std::move(x.reply));
+}
+
+void io_worker::answer(io_worker_state::answered_fill& x) {
+  auto node = requests_.extract(x.request);
+  if (node.empty())
+    return;
+  auto& waiting = node.mapped();
+  samples_.add(request_kind::write, x.reply.results.size(), now() - waiting.started);
+  waiting.promise.deliver(std::move(x.reply));
+}
+
+// Such a page must not be found any more. Whoever scribbled on it is a client of this node.
+void io_worker::tell_of_damage() {
+  const auto damaged = state_.take_damaged();
+  if (damaged.empty() || shards_.empty())
+    return;
+  std::vector<page_ref> pages;
+  for (const auto& [page, why] : damaged)
+    pages.push_back(page);
+  for (const auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(shards_.size()))) {
+    invalidate_request told{parts_->name.space, parts_->name.rank, {}, {}};
+    for (const auto i : part.positions) {
+      told.pages.items.push_back(pages[i]);
+      told.reasons.items.push_back(static_cast<std::uint8_t>(damaged[i].second));
+    }
+    request(shards_[part.shard], caf::infinite, std::move(told))
+        .then([](const finish_reply&) {}, [](const caf::error&) {});
+  }
 }
 
 void io_worker::send_samples() {
@@ -126,7 +247,7 @@ void io_worker::send_samples() {
 }
 
 void io_worker::check_slab() {
-  if (state_.damaged())
+  if (!parts_->store || state_.damaged())
     return;
   const auto sound = parts_->store->health();
   if (sound)
@@ -147,20 +268,26 @@ void io_worker::check_slab() {
 void io_worker::on_exit() {
   // From here on completions reach nobody: this actor takes no message any more, and a handle to it in the target would
   // keep both alive for ever.
-  parts_->target->clear();
-  parts_->store->stop(); // what is in flight ends
+  if (parts_->target)
+    parts_->target->clear();
+  if (parts_->store)
+    parts_->store->stop(); // what is in flight ends
   const auto gone = to_caf(error{errc::shutting_down, "the node is ending"});
-  for (auto& [id, waiting] : batches_)
+  for (auto& [id, waiting] : requests_)
     waiting.promise.deliver(gone);
   for (auto& [id, promise] : fences_)
     promise.deliver(gone);
   for (auto& promise : drains_)
     promise.deliver(gone);
-  batches_.clear();
+  requests_.clear();
   fences_.clear();
   drains_.clear();
-  segments_.clear(); // the kernel wrote into them until now
-  parts_.reset();    // closes the slab and gives up its lock
+  if (checker_)
+    send_exit(checker_, caf::exit_reason::user_shutdown);
+  checker_ = nullptr;
+  shards_.clear();
+  // The memory goes back with the node: clients that are not at rest may still touch it, so nobody else gets it.
+  parts_.reset(); // closes the slab and gives up its lock
 }
 
 } // namespace troupe

@@ -4,11 +4,12 @@
 #include "actors/node/io_worker/io_worker_state.hpp"
 #include "actors/support/latency_collector.hpp"
 #include "base/node_condition.hpp"
-#include "io/shared_memory.hpp"
+#include "io/extent_source.hpp"
 #include "io/page_store.hpp"
 #include "messages/messages.hpp"
 
 #include <memory>
+#include <optional>
 
 namespace troupe {
 
@@ -16,10 +17,11 @@ namespace troupe {
 struct io_worker_parts {
   /// Whose pages they are.
   slab_name name;
-  /// Gives its completions to `target`.
+  std::uint64_t page_bytes = 0;
+  /// Gives its completions to `target`. Null where pages live in memory only.
   std::unique_ptr<io::page_store> store;
-  /// Known to the store, which is to outlive it.
-  std::unique_ptr<io::page_buffer_source> buffers;
+  /// Lends the memory for pages; outlives the worker.
+  std::shared_ptr<io::extent_source> extents;
   std::shared_ptr<completion_target> target;
   io_worker_options options;
   metrics_actor metrics;
@@ -27,10 +29,9 @@ struct io_worker_parts {
   std::shared_ptr<node_condition> condition;
 };
 
-/// Reads and writes the pages of one rank, the only one to do so. Owns the store they lie in: the slab file, its lock
-/// and the engine with its thread. Batches are answered when the kernel is done with their buffers. Ends by an exit
-/// message, after which the engine has stopped; until then, `drain` refuses new batches and answers when the last has
-/// ended.
+/// Keeps the pages of one rank, the only one to do so: in memory that it borrows from the arena, and in the store, the
+/// slab file with its lock and the engine with its thread. Ends by an exit message, after which the engine has stopped;
+/// until then, `drain` refuses new requests and answers when all is written and at rest.
 class io_worker : public io_worker_actor::base {
 public:
   io_worker(caf::actor_config& config, std::shared_ptr<io_worker_parts> parts);
@@ -42,27 +43,39 @@ protected:
   behavior_type make_behavior() override;
 
 private:
-  struct waiting_batch {
+  /// Of a request for frames, or of a fill.
+  struct waiting_request {
     caf::response_promise promise;
-    request_kind kind = request_kind::read;
-    std::uint32_t pages = 0;
     timestamp started;
   };
 
   timestamp now() const;
-  caf::result<segment_info> open_segment(owner_id owner, std::uint64_t bytes, std::int32_t memory_node);
-  caf::result<io_reply> begin(io::operation op, const io_batch& batch);
+  /// Answered by `flush`, if the state has taken it.
+  template <class Reply>
+  caf::result<Reply> wait_for(const result<io_worker_state::request_id>& begun);
   void flush();
+  /// An extent of the arena, known to the store; nothing if there is none now.
+  std::optional<frame_table::extent> lend();
+  void borrow();
+  void send_checks();
+  void answer(io_worker_state::answered_frames& x);
+  void answer(io_worker_state::answered_fill& x);
+  void tell_of_damage();
   void send_samples();
   void check_slab();
+  void wind_clock();
 
   std::shared_ptr<io_worker_parts> parts_;
   io_worker_state state_;
-  std::unordered_map<std::uint64_t, io::page_buffer_source::loan> segments_;
-  std::unordered_map<io_worker_state::batch_id, waiting_batch> batches_;
+  page_checker_actor checker_;
+  std::vector<registry_actor> shards_;
+  bool bound_ = false;
+  std::unordered_map<io_worker_state::request_id, waiting_request> requests_;
   std::unordered_map<io_worker_state::fence_id, caf::response_promise> fences_;
   std::vector<caf::response_promise> drains_;
   latency_collector samples_;
+  timestamp next_look_at_slab_ = timestamp::min();
+  bool ticking_ = false;
 };
 
 } // namespace troupe

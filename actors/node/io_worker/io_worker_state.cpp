@@ -4,200 +4,391 @@
 
 namespace troupe {
 
-io_worker_state::io_worker_state(const io_worker_options& options)
-    : options_(options), fenced_generation_(options.slots, 0), last_segment_(options.first_segment) {}
+namespace {
 
-result<void> io_worker_state::may_open_segment(owner_id owner, std::uint64_t bytes) const {
+/// How many of the dead are remembered, or as many as may be attached, should they all die at once. Their late requests
+/// come within seconds of their death.
+constexpr std::size_t dead_owners_min = 1024;
+
+constexpr auto extent_retry = std::chrono::seconds(1);
+
+constexpr std::uint8_t byte_of(errc code) noexcept {
+  return static_cast<std::uint8_t>(code);
+}
+
+errc code_at(const packed<std::uint8_t>& codes, std::size_t i) noexcept {
+  return i < codes.size() && codes[i] < errc_count ? static_cast<errc>(codes[i]) : errc::internal;
+}
+
+} // namespace
+
+io_worker_state::io_worker_state(const io_worker_options& options)
+    : options_(options), frames_(options.slot_bytes, options.eviction), pins_(options.first_pin),
+      fenced_generation_(options.slots, 0) {}
+
+// -- memory --
+
+void io_worker_state::add_extent(const frame_table::extent& x, timestamp now) {
+  wants_extent_ = false;
+  frames_.add_extent(x);
+  serve(now);
+}
+
+void io_worker_state::no_extent(timestamp now) {
+  wants_extent_ = false;
+  next_extent_ = now + extent_retry;
+  serve(now);
+  write_behind();
+}
+
+// -- clients --
+
+result<void> io_worker_state::admit(owner_id owner, const frame_request& work) const {
   if (draining_)
     return fail(errc::shutting_down, "the node is draining");
   if (std::find(dead_owners_.begin(), dead_owners_.end(), owner) != dead_owners_.end())
     return fail(errc::expired, "the client is gone; attach again");
-  if (bytes == 0)
-    return fail(errc::invalid_argument, "a segment of no bytes");
-  std::uint64_t held = 0;
-  std::size_t open = 0;
-  for (const auto& [id, s] : segments_) {
-    ++open;
-    if (s.owner == owner)
-      held += s.memory.size();
+  if (work.pages.size() > options_.batch_pages_max)
+    return fail(errc::limit_exceeded, std::to_string(work.pages.size()) + " pages in one batch; at most " +
+                                          std::to_string(options_.batch_pages_max));
+  if (work.patience <= duration::zero())
+    return fail(errc::timeout, "the deadline has passed");
+  const auto asked = asked_.find(owner);
+  const auto held = pins_.pinned_by(owner) + (asked == asked_.end() ? 0 : asked->second);
+  if ((held + work.pages.size()) * options_.slot_bytes > options_.pinned_bytes_max)
+    return fail(errc::limit_exceeded, "a client may have " + std::to_string(options_.pinned_bytes_max) +
+                                          " bytes of a rank's memory pinned (memory.client_bytes); it has " +
+                                          std::to_string(held) + " pages of " + std::to_string(options_.slot_bytes));
+  if (queue_.size() >= options_.waiting_max)
+    return fail(errc::limit_exceeded, std::to_string(queue_.size()) + " requests wait for memory, which is the limit");
+  return {};
+}
+
+errc io_worker_state::check_page(const page_ref& page, bool fetch) const {
+  if (page.where.slot >= options_.slots)
+    return errc::out_of_range;
+  if (page.where.generation <= fenced_generation_[page.where.slot])
+    return errc::stale;
+  if (fetch)
+    return errc::ok;
+  if (damaged_)
+    return errc::slab_damaged;
+  return frames_.in_slot(page.where.slot) == no_frame ? errc::ok : errc::busy;
+}
+
+io_worker_state::request_id io_worker_state::begin(owner_id owner, const frame_request& work, bool fetch,
+                                                   timestamp now) {
+  const auto id = ++last_request_;
+  const auto pages = work.pages.size();
+  auto& r = requests_open_[id];
+  r = {owner, fetch, now + std::min(work.patience, options_.deadline_max), work.pages.items, {}, {}, {}, 0};
+  r.reply.resize(pages);
+  r.frames.resize(pages, no_frame);
+  asked_[owner] += pages;
+  for (std::uint32_t i = 0; i < pages; ++i) {
+    auto code = check_page(r.pages[i], fetch);
+    if (code == errc::ok && fetch)
+      code = fetch_from_memory(id, r, i);
+    else if (code == errc::ok)
+      code = errc::full;
+    if (code == errc::full)
+      r.short_of.push_back(i);
+    else if (code != errc::ok)
+      set_code(r, i, code);
   }
-  if (bytes > options_.segment_bytes_max || held > options_.segment_bytes_max - bytes)
-    return fail(errc::limit_exceeded, "a client may share " + std::to_string(options_.segment_bytes_max) +
-                                          " bytes per rank with this node; it holds " + std::to_string(held) +
-                                          " and asks for " + std::to_string(bytes) +
-                                          ": ask for less, or raise io.client_buffer_bytes");
-  if (open >= options_.segments_max)
-    return fail(errc::limit_exceeded, "this rank serves " + std::to_string(options_.segments_max) +
-                                          " segments already: raise io.max_clients");
+  if (r.short_of.empty()) {
+    answer_if_done(id);
+  } else {
+    queue_.push_back(id);
+    serve(now);
+  }
+  return id;
+}
+
+result<io_worker_state::request_id> io_worker_state::place(owner_id owner, const frame_request& work, timestamp now) {
+  if (auto ok = admit(owner, work); !ok)
+    return tl::unexpected(std::move(ok.error()));
+  return begin(owner, work, false, now);
+}
+
+result<io_worker_state::request_id> io_worker_state::fetch(owner_id owner, const frame_request& work, timestamp now) {
+  if (auto ok = admit(owner, work); !ok)
+    return tl::unexpected(std::move(ok.error()));
+  return begin(owner, work, true, now);
+}
+
+void io_worker_state::set_code(request& r, std::uint32_t position, errc code) {
+  r.reply[position] = {0, static_cast<std::uint32_t>(code), 0};
+  if (code == errc::stale)
+    ++stats_.fenced;
+}
+
+void io_worker_state::give_frame(request& r, std::uint32_t position, frame_number f, bool promoted) {
+  r.frames[position] = f;
+  r.reply[position] = {frames_.offset(f), 0, promoted ? 1U : 0U};
+}
+
+errc io_worker_state::fetch_from_memory(request_id id, request& r, std::uint32_t position) {
+  const auto f = frames_.find(r.pages[position].where);
+  if (f == no_frame) {
+    // Of an older generation, which its fence will drop.
+    if (frames_.in_slot(r.pages[position].where.slot) != no_frame)
+      return errc::busy;
+    return options_.memory_only ? errc::not_found : errc::full;
+  }
+  switch (frames_.state(f)) {
+  case frame_state::filling:
+    return errc::busy;
+  case frame_state::reading:
+    frames_.pin(f);
+    frames_.touch(f);
+    r.frames[position] = f;
+    ++r.reading;
+    read_waiters_[f].push_back({id, position});
+    return errc::ok;
+  default:
+    frames_.pin(f);
+    frames_.touch(f);
+    give_frame(r, position, f, false);
+    ++stats_.memory_hits;
+    return errc::ok;
+  }
+}
+
+void io_worker_state::start_read(request_id id, request& r, std::uint32_t position, frame_number f) {
+  const auto& page = r.pages[position];
+  const auto tag = begin_transfer({f, page.where.slot, true});
+  ++reads_;
+  r.frames[position] = f;
+  ++r.reading;
+  read_waiters_[f].push_back({id, position});
+  const auto bytes = frames_.bytes(f);
+  requests_.push_back(
+      {io::operation::read, page.where, bytes.data(), bytes.size(), frames_.buffer(f), tag, r.deadline});
+}
+
+void io_worker_state::serve(timestamp now) {
+  while (!queue_.empty()) {
+    const auto id = queue_.front();
+    auto& r = requests_open_.at(id);
+    if (!serve(id, r, now))
+      return;
+    queue_.pop_front();
+    answer_if_done(id);
+  }
+}
+
+bool io_worker_state::serve(request_id id, request& r, timestamp now) {
+  while (!r.short_of.empty()) {
+    const auto i = r.short_of.front();
+    // What was found when the request came may be over.
+    auto code = check_page(r.pages[i], r.fetch);
+    if (code == errc::ok && r.fetch)
+      code = fetch_from_memory(id, r, i);
+    else if (code == errc::ok)
+      code = errc::full;
+    if (code != errc::full) {
+      if (code != errc::ok)
+        set_code(r, i, code);
+      r.short_of.pop_front();
+      continue;
+    }
+    if (r.fetch && reads_ >= options_.reads_max)
+      return false;
+    // Memory that nobody uses goes before pages that somebody may want again.
+    if (frames_.count(frame_state::free) == 0 && now >= next_extent_) {
+      wants_extent_ = true;
+      return false;
+    }
+    const auto f = frames_.take(r.pages[i], r.fetch ? frame_state::reading : frame_state::filling);
+    if (f == no_frame)
+      return false;
+    r.short_of.pop_front();
+    if (r.fetch)
+      start_read(id, r, i, f);
+    else
+      give_frame(r, i, f, false);
+  }
+  return true;
+}
+
+void io_worker_state::answer_if_done(request_id id) {
+  const auto found = requests_open_.find(id);
+  auto& r = found->second;
+  if (!r.short_of.empty() || r.reading > 0)
+    return;
+  answered_frames out;
+  out.request = id;
+  out.pages = static_cast<std::uint32_t>(r.pages.size());
+  out.fetched = r.fetch;
+  if (std::any_of(r.frames.begin(), r.frames.end(), [](frame_number f) { return f != no_frame; }))
+    out.reply.pin = pins_.add({r.owner, r.fetch, std::move(r.frames)});
+  out.reply.frames.items = std::move(r.reply);
+  frames_out_.push_back(std::move(out));
+  if (const auto mine = asked_.find(r.owner); (mine->second -= r.pages.size()) == 0)
+    asked_.erase(mine);
+  requests_open_.erase(found);
+}
+
+void io_worker_state::release(frame_number f, bool fetch) {
+  if (!fetch && frames_.state(f) == frame_state::filling)
+    frames_.drop(f);
+  frames_.unpin(f);
+}
+
+result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const fill_request& work, timestamp now) {
+  auto pin = pins_.take(owner, work.pin, false);
+  if (!pin)
+    return fail(errc::not_found, "this client has no frames to fill under number " + std::to_string(work.pin));
+  const auto id = ++last_request_;
+  pending_fill out;
+  out.reply.results.items.resize(pin->frames.size(), byte_of(errc::ok));
+  for (std::uint32_t i = 0; i < pin->frames.size(); ++i) {
+    const auto f = pin->frames[i];
+    auto& code = out.reply.results[i];
+    if (f == no_frame) {
+      code = byte_of(errc::not_found);
+      continue;
+    }
+    const auto said = code_at(work.gathered, i);
+    if (frames_.state(f) != frame_state::filling) {
+      code = byte_of(errc::stale); // its slot was fenced
+      ++stats_.fenced;
+    } else if (said != errc::ok || damaged_) {
+      code = byte_of(said != errc::ok ? said : errc::slab_damaged);
+    } else {
+      frames_.filled(f);
+      if (!options_.memory_only)
+        dirty_.push_back({f, frames_.turn(f), timestamp::min()});
+      if (options_.write_through) {
+        write_waiters_[f].push_back({id, i});
+        ++out.waiting;
+      }
+    }
+    release(f, false);
+  }
+  if (out.waiting == 0)
+    fills_out_.push_back({id, std::move(out.reply)});
+  else
+    fills_.emplace(id, std::move(out));
+  write_behind();
+  serve(now);
+  return id;
+}
+
+result<void> io_worker_state::unpin(owner_id owner, pin_number number, timestamp now) {
+  auto pin = pins_.take(owner, number, true);
+  if (!pin)
+    return fail(errc::not_found, "this client has no pin " + std::to_string(number));
+  for (const auto f : pin->frames)
+    if (f != no_frame)
+      release(f, true);
+  serve(now);
   return {};
 }
 
-std::uint64_t io_worker_state::add_segment(owner_id owner, std::span<std::byte> memory, std::uint32_t buffer) {
-  segments_.emplace(++last_segment_, segment{owner, memory, buffer, 0, false});
-  stats_.segment_bytes += memory.size();
-  return last_segment_;
+void io_worker_state::give_up(request& r) {
+  for (auto& f : r.frames)
+    if (f != no_frame)
+      release(std::exchange(f, no_frame), r.fetch);
 }
 
-result<void> io_worker_state::close_segment(std::uint64_t id) {
-  const auto i = segments_.find(id);
-  if (i == segments_.end() || i->second.closed)
-    return fail(errc::not_found, "no open segment " + std::to_string(id));
-  i->second.closed = true;
-  return {};
-}
-
-void io_worker_state::owner_died(owner_id owner) {
-  for (auto& [id, s] : segments_)
-    if (s.owner == owner)
-      s.closed = true;
+void io_worker_state::owner_died(owner_id owner, timestamp now) {
   dead_owners_.push_back(owner);
-  if (dead_owners_.size() > std::max<std::size_t>(dead_owners_min, options_.segments_max))
+  if (dead_owners_.size() > std::max<std::size_t>(dead_owners_min, options_.clients_max))
     dead_owners_.pop_front();
-}
-
-std::vector<std::pair<std::uint64_t, std::uint32_t>> io_worker_state::take_idle_segments() {
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> out;
-  for (auto i = segments_.begin(); i != segments_.end();) {
-    if (!i->second.closed || i->second.in_flight > 0) {
+  // Nobody was told of frames of requests without an answer, so nobody touches them.
+  for (auto i = requests_open_.begin(); i != requests_open_.end();) {
+    if (i->second.owner != owner) {
       ++i;
       continue;
     }
-    out.emplace_back(i->first, i->second.buffer);
-    stats_.segment_bytes -= i->second.memory.size();
-    i = segments_.erase(i);
+    give_up(i->second);
+    std::erase(queue_, i->first);
+    frames_out_.push_back({i->first, errc::expired, {}, 0, i->second.fetch});
+    i = requests_open_.erase(i);
   }
-  return out;
+  asked_.erase(owner);
+  serve(now);
 }
 
-errc io_worker_state::check(const segment& s, const io_item& item, io::operation op) const {
-  if (item.where.slot >= options_.slots)
-    return errc::out_of_range;
-  if (item.length == 0 || item.length > options_.slot_bytes || item.length % options_.alignment != 0 ||
-      item.buffer_offset % options_.alignment != 0)
-    return errc::invalid_argument;
-  if (item.buffer_offset > s.memory.size() || item.length > s.memory.size() - item.buffer_offset)
-    return errc::out_of_range;
-  if (item.where.generation <= fenced_generation_[item.where.slot])
-    return errc::stale;
-  if (damaged_ && op == io::operation::write)
-    return errc::slab_damaged;
-  return errc::ok;
+void io_worker_state::owner_at_rest(owner_id owner, timestamp now) {
+  for (const auto& pin : pins_.take_all(owner))
+    for (const auto f : pin.frames)
+      if (f != no_frame)
+        release(f, pin.fetch);
+  serve(now);
 }
 
-result<io_worker_state::batch_id> io_worker_state::begin(io::operation op, const io_batch& work, timestamp now) {
-  if (draining_)
-    return fail(errc::shutting_down, "the node is draining");
-  if (work.items.size() > options_.batch_pages_max)
-    return fail(errc::limit_exceeded, std::to_string(work.items.size()) + " pages in one batch; at most " +
-                                          std::to_string(options_.batch_pages_max));
-  if (transfers_.size() + work.items.size() > options_.pages_in_flight_max)
-    return fail(errc::limit_exceeded, std::to_string(transfers_.size()) + " pages are under way; at most " +
-                                          std::to_string(options_.pages_in_flight_max));
-  if (work.deadline <= duration::zero())
-    return fail(errc::timeout, "the deadline has passed");
-  const auto found = segments_.find(work.segment);
-  if (found == segments_.end() || found->second.closed)
-    return fail(errc::expired, "segment " + std::to_string(work.segment) + " is closed");
-  auto& s = found->second;
-  const auto deadline = now + std::min(work.deadline, options_.deadline_max);
-  const auto id = ++last_batch_;
-  auto& b = batches_[id];
-  b.op = op;
-  b.segment = work.segment;
-  b.reply.results.items.resize(work.items.size(), static_cast<std::uint8_t>(errc::ok));
-  for (std::uint32_t i = 0; i < work.items.size(); ++i) {
-    const auto& item = work.items[i];
-    if (const auto code = check(s, item, op); code != errc::ok) {
-      b.reply.results[i] = static_cast<std::uint8_t>(code);
-      ++(code == errc::stale ? stats_.fenced : stats_.failed);
-      continue;
-    }
-    const auto tag = ++last_tag_;
-    transfers_.emplace(tag, transfer{id, i, item.where.slot, item.length});
-    ++busy_slots_[item.where.slot];
-    ++s.in_flight;
-    ++b.waiting;
-    requests_.push_back({op, item.where, s.memory.data() + item.buffer_offset, item.length, s.buffer, tag, deadline});
+void io_worker_state::drain() {
+  draining_ = true;
+  for (const auto id : std::exchange(queue_, {})) {
+    auto& r = requests_open_.at(id);
+    for (const auto i : std::exchange(r.short_of, {}))
+      set_code(r, i, errc::shutting_down);
+    answer_if_done(id);
   }
-  finish_if_done(id);
-  return id;
+  write_behind();
 }
 
-void io_worker_state::complete(std::span<const io::completion> completions) {
-  for (const auto& c : completions) {
-    const auto i = transfers_.find(c.tag);
-    if (i == transfers_.end())
-      continue;
-    const auto t = i->second;
-    transfers_.erase(i);
-    auto& b = batches_.at(t.owner);
-    b.reply.results[t.position] = static_cast<std::uint8_t>(c.status);
-    --b.waiting;
-    --segments_.at(b.segment).in_flight;
-    const bool read = b.op == io::operation::read;
-    if (c.status == errc::ok) {
-      ++(read ? stats_.read_pages : stats_.written_pages);
-      (read ? stats_.read_bytes : stats_.written_bytes) += t.bytes;
-    } else if (c.status == errc::timeout) {
-      ++stats_.timed_out;
-    } else {
-      ++stats_.failed;
-    }
-    const auto busy = busy_slots_.find(t.slot);
-    if (--busy->second == 0) {
-      busy_slots_.erase(busy);
-      slot_at_rest(t.slot);
-    }
-    finish_if_done(t.owner);
+bool io_worker_state::at_rest() const noexcept {
+  return transfers_.empty() && (damaged_ || (dirty_.empty() && failed_.empty()));
+}
+
+void io_worker_state::tick(timestamp now) {
+  std::erase_if(queue_, [&](request_id id) {
+    auto& r = requests_open_.at(id);
+    if (r.deadline > now)
+      return false;
+    for (const auto i : std::exchange(r.short_of, {}))
+      set_code(r, i, errc::full);
+    answer_if_done(id);
+    return true;
+  });
+  while (!failed_.empty() && failed_.front().not_before <= now) {
+    dirty_.push_back(failed_.front());
+    failed_.pop_front();
   }
-}
-
-void io_worker_state::finish_if_done(batch_id id) {
-  const auto i = batches_.find(id);
-  if (i->second.waiting > 0)
-    return;
-  finished_.push_back({id, std::move(i->second.reply)});
-  batches_.erase(i);
-}
-
-io_worker_state::fence_id io_worker_state::fence(std::span<const slot_ref> slots) {
-  const auto id = ++last_fence_;
-  std::size_t waiting = 0;
-  for (const auto& x : slots) {
-    if (x.slot >= options_.slots)
-      continue; // nothing can touch it
-    auto& fenced = fenced_generation_[x.slot];
-    fenced = std::max(fenced, x.generation);
-    if (!busy_slots_.contains(x.slot))
-      continue;
-    fence_waiters_[x.slot].push_back(id);
-    ++waiting;
-  }
-  if (waiting == 0)
-    fenced_.push_back(id);
-  else
-    fences_.emplace(id, fence_record{waiting});
-  return id;
-}
-
-void io_worker_state::slot_at_rest(slot_number slot) {
-  const auto i = fence_waiters_.find(slot);
-  if (i == fence_waiters_.end())
-    return;
-  for (const auto id : i->second) {
-    const auto f = fences_.find(id);
-    if (--f->second.waiting > 0)
-      continue;
-    fenced_.push_back(id);
-    fences_.erase(f);
-  }
-  fence_waiters_.erase(i);
+  write_behind();
+  serve(now);
 }
 
 io_stats io_worker_state::stats() const {
   auto out = stats_;
   out.in_flight = transfers_.size();
+  out.frames = frames_.size();
+  out.frame_bytes = options_.slot_bytes;
+  out.resident_pages = frames_.resident();
+  out.dirty_pages = frames_.count(frame_state::dirty) + frames_.count(frame_state::writing);
+  out.pinned_frames = frames_.pinned();
+  out.orphaned_frames = frames_.count(frame_state::orphaned);
+  out.demotions = frames_.evicted();
   return out;
+}
+
+std::string io_worker_state::check() const {
+  if (auto bad = frames_.check(); !bad.empty())
+    return bad;
+  std::unordered_map<frame_number, std::uint32_t> pins;
+  const auto count = [&](const std::vector<frame_number>& frames) {
+    for (const auto f : frames)
+      if (f != no_frame)
+        ++pins[f];
+  };
+  pins_.for_each([&](pin_number, const pin_table::pin& x) { count(x.frames); });
+  for (const auto& [id, r] : requests_open_)
+    count(r.frames);
+  for (frame_number f = 0; f < frames_.size(); ++f)
+    if (const auto i = pins.find(f); frames_.pins(f) != (i == pins.end() ? 0 : i->second))
+      return "frame " + std::to_string(f) + " has " + std::to_string(frames_.pins(f)) + " pins, of which " +
+             std::to_string(i == pins.end() ? 0 : i->second) + " are known";
+  std::uint64_t moving = 0;
+  for (const auto& [tag, t] : transfers_)
+    moving += frames_.state(t.frame) == (t.read ? frame_state::reading : frame_state::writing) ? 1 : 0;
+  if (moving != transfers_.size() ||
+      moving != frames_.count(frame_state::reading) + frames_.count(frame_state::writing))
+    return "transfers are not those of frames that are read or written";
+  return {};
 }
 
 } // namespace troupe

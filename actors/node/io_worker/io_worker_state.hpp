@@ -1,5 +1,8 @@
 #pragma once
 
+#include "actors/node/io_worker/frame_table.hpp"
+#include "actors/node/io_worker/pin_table.hpp"
+#include "actors/node/registry/recency_policy.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
@@ -21,149 +24,256 @@ namespace troupe {
 struct io_worker_options {
   std::uint64_t slots = 0;
   std::uint64_t slot_bytes = 0;
-  /// Of lengths of pages and of their places in segments.
-  std::uint64_t alignment = io::page_alignment;
-  /// Longest time a batch may take, whatever the client asks for.
+  /// Pages live in memory only: there is no store, and nothing is written.
+  bool memory_only = false;
+  /// A page that is filled is not stored before it is in the slab.
+  bool write_through = false;
+  /// Pages are written to the slab as soon as they are filled; else when memory runs short.
+  bool write_eagerly = true;
+  /// Longest time a transfer may take, and a request may wait for frames, whatever the client asks for.
   duration deadline_max{};
   std::uint32_t batch_pages_max = 256;
-  /// Pages under way at once; a batch beyond that is refused with limit_exceeded.
-  std::uint32_t pages_in_flight_max = 4096;
-  /// Per client.
-  std::uint64_t segment_bytes_max = 0;
-  std::uint32_t segments_max = 64;
-  /// Segments are numbered from the one after this. Differs between runs and workers, so that an order for a segment of
-  /// an earlier run finds none.
-  std::uint64_t first_segment = 0;
+  /// What one client may have pinned.
+  std::uint64_t pinned_bytes_max = 0;
+  /// Requests that wait for frames at once.
+  std::uint32_t waiting_max = 1024;
+  /// Pages that are read, and that are written behind, at once.
+  std::uint32_t reads_max = 256;
+  std::uint32_t writes_max = 64;
+  /// Until a page whose writing failed is written again.
+  duration write_retry = std::chrono::seconds(1);
+  /// Clients there may be at once.
+  std::uint32_t clients_max = 64;
+  /// Pins are numbered from the one after this. Differs between runs and workers.
+  pin_number first_pin = 0;
+  eviction_factory eviction = make_recency_policy;
 };
 
-/// The rules of the io worker of one slab: what may be read and written, by whom, and when a slot is at rest.
+/// The rules of the io worker of one rank: which pages are in memory, who may touch them, when they go to the slab and
+/// come back, and when a slot is at rest.
 ///
-/// Fencing. Before a slot is given to another key, its allocator fences it: the worker answers when no transfer
-/// touches the slot any more, and from then on refuses transfers that name the old generation. A writer that was
-/// thought dead, or an order that was late on its way, can therefore never reach a slot of somebody else. (A fencing
-/// token, as in Kleppmann, "How to do distributed locking", 2016.)
+/// Fencing. Before a slot is given to another key, its allocator fences it: the worker refuses from then on whatever
+/// names the old generation, and answers when no transfer between slab and memory touches the slot any more. A writer
+/// that was thought dead, or an order that was late on its way, can therefore never reach a slot of somebody else. (A
+/// fencing token, as in Kleppmann, "How to do distributed locking", 2016.)
 ///
-/// Segments. Page buffers lie in memory that the node made and shares with one client. A segment that is closed, by
-/// its client or because the client died, is let go when the last transfer in it has ended.
+/// Pins. A client copies to and from frames at a time of its own. So a frame is another page's only when whoever had it
+/// pinned has said that it is done, or is known to be gone: never after a time-out. A fence does not wait for it; the
+/// slot goes on without the frame.
 ///
-/// Plain state: the actor gives `requests` to the store of pages and `answers` to whom they belong.
+/// Plain state: the actor gives `requests` to the store of pages, `checks` to whoever verifies pages, and answers to
+/// whom they belong.
 class io_worker_state {
 public:
-  using batch_id = std::uint64_t;
+  /// One request that is answered later.
+  using request_id = std::uint64_t;
   using fence_id = std::uint64_t;
 
-  struct finished_batch {
-    batch_id batch = 0;
+  struct answered_frames {
+    request_id request = 0;
+    /// Else `reply`.
+    errc refused = errc::ok;
+    frame_reply reply;
+    std::uint32_t pages = 0;
+    bool fetched = false;
+  };
+  struct answered_fill {
+    request_id request = 0;
     io_reply reply;
+  };
+  /// A page that is to be looked at before it is written to the slab: `checked` takes the verdict.
+  struct page_check {
+    std::uint64_t number = 0;
+    page_ref page;
+    /// From the start of the arena.
+    std::uint64_t offset = 0;
   };
 
   explicit io_worker_state(const io_worker_options& options);
 
-  /// Whether this client may have another segment of this size: limit_exceeded, shutting_down, expired (the client is
-  /// gone: its request was late on its way, and nobody would close the segment) or ok.
-  result<void> may_open_segment(owner_id owner, std::uint64_t bytes) const;
+  // -- memory --
 
-  /// A segment that was made; `buffer` is its id at the store.
-  std::uint64_t add_segment(owner_id owner, std::span<std::byte> memory, std::uint32_t buffer);
+  /// Whether there is need of an extent: `add_extent` or `no_extent` follows.
+  bool wants_extent() const noexcept { return wants_extent_; }
+  void add_extent(const frame_table::extent& x, timestamp now);
+  /// There is none now. Asked for again a second later, if there still is need.
+  void no_extent(timestamp now);
 
-  /// No new transfers in it; it appears in `take_idle_segments` when the last has ended. not_found if there is none.
-  result<void> close_segment(std::uint64_t segment);
+  // -- clients --
 
-  /// Closes the client's segments and lets it open no others.
-  void owner_died(owner_id owner);
+  /// Frames for pages that their client is about to gather. In `take_frames`, maybe at once; or why not at all:
+  /// `shutting_down`, `limit_exceeded`, `timeout`, `expired` (the client is gone).
+  ///
+  /// Per page: `out_of_range`, `stale` (the slot is another page's by now), `slab_damaged`, `busy` (a frame has it
+  /// already), `full` (no frame within the time).
+  result<request_id> place(owner_id owner, const frame_request& work, timestamp now);
 
-  /// Segments that are closed and at rest, to be unregistered and freed. Each is returned once.
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> take_idle_segments();
+  /// Frames of pages that are stored. Per page: `out_of_range`, `stale`, `full`, `busy` (its writer has not filled it),
+  /// `not_found` (memory only, and it is not there), or what the store says of reading it.
+  result<request_id> fetch(owner_id owner, const frame_request& work, timestamp now);
 
-  /// Starts a batch, or says why not as a whole. Items that may not be transferred (another's slot, stale generation,
-  /// outside of the segment) are answered with their own code and never reach the store. A batch of which nothing is
-  /// left is in `take_finished` at once.
-  result<batch_id> begin(io::operation op, const io_batch& batch, timestamp now);
+  /// Ends the pin of a `place`; in `take_fills`, maybe at once. `not_found`: the client has no such pin. Per page:
+  /// `stale`; what the client said of it; or, where pages are written through, what the store says of writing it.
+  result<request_id> fill(owner_id owner, const fill_request& work, timestamp now);
 
-  /// From the store.
-  void complete(std::span<const io::completion> completions);
+  /// Ends the pin of a `fetch`. `not_found`: the client has no such pin.
+  result<void> unpin(owner_id owner, pin_number pin, timestamp now);
 
-  /// Waits for transfers of these slots and refuses later ones of these generations. In `take_fenced` when at rest.
-  fence_id fence(std::span<const slot_ref> slots);
+  /// The client asks for nothing any more, and gets nothing any more. What it has pinned stays so.
+  void owner_died(owner_id owner, timestamp now);
+  /// It touches no frame any more: its pins end.
+  void owner_at_rest(owner_id owner, timestamp now);
 
-  /// From now on, every batch is refused.
-  void drain() { draining_ = true; }
+  // -- slab --
+
+  void complete(std::span<const io::completion> completions, timestamp now);
+  /// `verdict`: ok, or what the page is instead of what was saved.
+  void checked(std::uint64_t number, errc verdict, timestamp now);
+
+  /// Refuses these generations from now on, and waits for transfers of these slots. In `take_fenced` when at rest.
+  fence_id fence(std::span<const slot_ref> slots, timestamp now);
+
+  /// Nothing is placed or fetched any more.
+  void drain();
   bool draining() const noexcept { return draining_; }
+  /// No transfer is under way, and what should be in the slab is, as far as it can be.
+  bool at_rest() const noexcept;
 
-  /// Writes are refused from now on; reads are tried, since what is left may be sound.
+  /// Nothing is written any more; reads are tried, since what is left may be sound.
   void slab_is_damaged() { damaged_ = true; }
   bool damaged() const noexcept { return damaged_; }
 
-  /// Transfers under way.
-  std::size_t in_flight() const noexcept { return transfers_.size(); }
+  /// Waits whose time is over end, and writes that failed are tried again.
+  void tick(timestamp now);
+  /// Whether something may run out.
+  bool needs_ticks() const noexcept { return !queue_.empty() || !failed_.empty(); }
 
   std::vector<io::page_request> take_requests() { return std::exchange(requests_, {}); }
-  std::vector<finished_batch> take_finished() { return std::exchange(finished_, {}); }
+  std::vector<page_check> take_checks() { return std::exchange(checks_, {}); }
+  std::vector<answered_frames> take_frames() { return std::exchange(frames_out_, {}); }
+  std::vector<answered_fill> take_fills() { return std::exchange(fills_out_, {}); }
   std::vector<fence_id> take_fenced() { return std::exchange(fenced_, {}); }
+  /// Pages whose bytes in memory are not what was saved. They are dropped; whoever lists them should know.
+  std::vector<std::pair<page_ref, errc>> take_damaged() { return std::exchange(damaged_out_, {}); }
 
   io_stats stats() const;
+  const frame_table& frames() const noexcept { return frames_; }
+  /// The first inconsistency, or an empty text. For tests.
+  std::string check() const;
 
 private:
-  struct segment {
+  /// A place or fetch that has not been answered.
+  struct request {
     owner_id owner = 0;
-    std::span<std::byte> memory;
-    std::uint32_t buffer = 0;
-    std::size_t in_flight = 0;
-    bool closed = false;
+    bool fetch = false;
+    timestamp deadline;
+    std::vector<page_ref> pages;
+    std::vector<page_frame> reply;
+    /// Of each page, `no_frame` if it has none (yet); pinned for this request.
+    std::vector<frame_number> frames;
+    /// Positions that need a frame, the first of them next.
+    std::deque<std::uint32_t> short_of;
+    /// Pages that are being read.
+    std::size_t reading = 0;
   };
-  struct batch {
-    io::operation op = io::operation::read;
-    std::uint64_t segment = 0;
-    std::size_t waiting = 0;
+  /// A fill that waits for the slab.
+  struct pending_fill {
     io_reply reply;
-  };
-  struct transfer {
-    batch_id owner = 0;
-    std::uint32_t position = 0;
-    slot_number slot = 0;
-    std::uint64_t bytes = 0;
-  };
-  struct fence_record {
     std::size_t waiting = 0;
   };
+  /// Bytes on their way between slab and memory, or about to be: a page that is checked before it is written has a
+  /// transfer already.
+  struct transfer {
+    frame_number frame = no_frame;
+    slot_number slot = 0;
+    bool read = false;
+  };
+  struct waiter {
+    std::uint64_t id = 0;
+    std::uint32_t position = 0;
+  };
+  struct dirty_page {
+    frame_number frame = no_frame;
+    std::uint32_t turn = 0;
+    timestamp not_before;
+  };
 
-  errc check(const segment& s, const io_item& item, io::operation op) const;
+  result<void> admit(owner_id owner, const frame_request& work) const;
+  request_id begin(owner_id owner, const frame_request& work, bool fetch, timestamp now);
+  errc check_page(const page_ref& page, bool fetch) const;
+  /// What memory alone can do for a page of a fetch; ok if it is pinned, or waited for. `full`: it needs a frame.
+  errc fetch_from_memory(request_id id, request& r, std::uint32_t position);
+  void start_read(request_id id, request& r, std::uint32_t position, frame_number f);
+  void set_code(request& r, std::uint32_t position, errc code);
+  void give_frame(request& r, std::uint32_t position, frame_number f, bool promoted);
+  /// Serves who waits for frames, in order.
+  void serve(timestamp now);
+  /// As far as there are frames; whether it is short of none any more.
+  bool serve(request_id id, request& r, timestamp now);
+  void answer_if_done(request_id id);
+  /// Takes the frames of an unanswered request back.
+  void give_up(request& r);
+  void release(frame_number f, bool fetch);
+  /// Its slot is another page's, or nobody's.
+  void drop_frame(frame_number f);
+  void answer_writers(frame_number f, errc code);
+  bool may_write_behind() const noexcept;
+  void write_behind();
+  void start_check(frame_number f);
+  void written(frame_number f, errc code, timestamp now);
+  void end_of_read(frame_number f, errc code);
+  void end_transfer(slot_number slot);
   void slot_at_rest(slot_number slot);
-  void finish_if_done(batch_id id);
+  std::uint64_t begin_transfer(const transfer& x);
 
-  /// How many of the dead are remembered, or as many as may be attached, should they all die at once. Their late
-  /// requests come within seconds of their death.
-  static constexpr std::size_t dead_owners_min = 1024;
-
-  // A transfer is a page that the store was told to move and has not completed. It belongs to one batch, one segment
-  // and one slot, each of which counts its own: `batch::waiting`, `segment::in_flight`, `busy_slots_`. All of these are
-  // counted up together in `begin`, before the request leaves, and down together in `complete`, where it has come back:
-  // at any time the sum over batches, that over segments and that over slots is the number of transfers. So a batch is
-  // answered, a segment let go and a fence passed at 0, and neither the store nor the kernel touches it any more then.
-  // Nothing else ends a transfer: no deadline, no death of its owner, no closed segment.
+  // A transfer is a page whose bytes the store was told to move, or that is being checked before that. It belongs to
+  // one frame and one slot; `busy_slots_` counts those of each slot. Only its completion ends it: no deadline, no
+  // death, no fence. While there is one, the frame is `reading` or `writing` and stays.
+  //
+  // A request holds pins on the frames it lists until it is answered; then its pin does, until the client ends it or is
+  // known to be at rest. So the pins of a frame are those of requests and of the pin table together.
+  //
+  // Requests that are short of frames stand in `queue_`, and only the first of them takes any: so a large one is not
+  // passed by for ever, and two can never hold halves that both of them need.
 
   io_worker_options options_;
+  frame_table frames_;
+  pin_table pins_;
+  std::unordered_map<request_id, request> requests_open_;
+  std::deque<request_id> queue_;
+  /// Pages of open requests, by owner.
+  std::unordered_map<owner_id, std::uint64_t> asked_;
+  std::unordered_map<request_id, pending_fill> fills_;
+  std::unordered_map<frame_number, std::vector<waiter>> read_waiters_;
+  std::unordered_map<frame_number, std::vector<waiter>> write_waiters_;
+  /// Pages to be written to the slab, in the order in which they were filled, and those whose writing failed.
+  std::deque<dirty_page> dirty_;
+  std::deque<dirty_page> failed_;
+  std::unordered_map<std::uint64_t, transfer> transfers_;
+  std::size_t reads_ = 0;
+  std::size_t writes_ = 0;
   /// Owner ids are not used again. The one that died last is at the end.
   std::deque<owner_id> dead_owners_;
-  /// Per slot: transfers of this generation and older are refused.
+  /// Per slot: this generation and older are refused.
   std::vector<generation_number> fenced_generation_;
-  /// Transfers under way, of whatever generation; slots at rest are not here.
   std::unordered_map<slot_number, std::uint32_t> busy_slots_;
-  /// Of busy slots only. A fence has as many entries here as `fence_record::waiting` says. No new transfer of a slot
-  /// can hold it up: when the fence is made, `fenced_generation_` is raised first.
+  /// Of busy slots only. A fence has as many entries here as `fences_` says. No new transfer of a slot can hold it up:
+  /// when the fence is made, `fenced_generation_` is raised first.
   std::unordered_map<slot_number, std::vector<fence_id>> fence_waiters_;
-  std::unordered_map<fence_id, fence_record> fences_;
-  std::unordered_map<std::uint64_t, segment> segments_;
-  std::unordered_map<batch_id, batch> batches_;
-  std::unordered_map<std::uint64_t, transfer> transfers_;
+  std::unordered_map<fence_id, std::size_t> fences_;
   std::vector<io::page_request> requests_;
-  std::vector<finished_batch> finished_;
+  std::vector<page_check> checks_;
+  std::vector<answered_frames> frames_out_;
+  std::vector<answered_fill> fills_out_;
   std::vector<fence_id> fenced_;
+  std::vector<std::pair<page_ref, errc>> damaged_out_;
   io_stats stats_;
-  std::uint64_t last_segment_;
   std::uint64_t last_tag_ = 0;
-  batch_id last_batch_ = 0;
+  request_id last_request_ = 0;
   fence_id last_fence_ = 0;
+  bool wants_extent_ = false;
+  /// No extent is asked for before.
+  timestamp next_extent_ = timestamp::min();
   bool draining_ = false;
   bool damaged_ = false;
 };

@@ -51,10 +51,28 @@ void show(metrics_state& to, const rank_stats& x) {
   to.count("troupe_written_bytes_total", "Bytes written.", rank, number(x.io.written_bytes));
   to.count("troupe_failed_transfers_total", "Reads and writes that failed.", rank, number(x.io.failed));
   to.count("troupe_late_transfers_total", "Reads and writes past their deadline.", rank, number(x.io.timed_out));
-  to.count("troupe_fenced_transfers_total", "Orders of a slot's earlier owner that were refused.", rank,
+  to.count("troupe_fenced_transfers_total", "Requests of a slot's earlier owner that were refused.", rank,
            number(x.io.fenced));
   to.set("troupe_transfers_in_flight", "Reads and writes under way.", rank, number(x.io.in_flight));
-  to.set("troupe_segment_bytes", "Memory shared with clients.", rank, number(x.io.segment_bytes));
+  to.set("troupe_memory_bytes", "Memory lent to the rank for pages.", rank, number(x.io.frames * x.io.frame_bytes));
+  const auto frames = [&](const char* name, std::uint64_t value) {
+    auto labels = rank;
+    labels.push_back({"state", name});
+    to.set("troupe_memory_frames", "Places for pages in memory by state.", std::move(labels), number(value));
+  };
+  frames("clean", x.io.resident_pages - x.io.dirty_pages);
+  frames("dirty", x.io.dirty_pages);
+  frames("orphaned", x.io.orphaned_frames);
+  to.set("troupe_memory_pinned_frames", "Places in memory that a client may touch.", rank, number(x.io.pinned_frames));
+  to.set("troupe_memory_dirty_bytes", "Pages that are in memory only.", rank,
+         number(x.io.dirty_pages * x.io.frame_bytes));
+  to.count("troupe_memory_hits_total", "Pages fetched that were in memory.", rank, number(x.io.memory_hits));
+  to.count("troupe_promoted_pages_total", "Pages read from the slab into memory.", rank, number(x.io.read_pages));
+  to.count("troupe_demoted_pages_total", "Pages that left memory for others.", rank, number(x.io.demotions));
+  to.count("troupe_written_back_pages_total", "Pages written from memory to the slab.", rank,
+           number(x.io.written_pages));
+  to.count("troupe_damaged_memory_pages_total", "Pages in memory that were found damaged before they were written.",
+           rank, number(x.io.damaged_pages));
 }
 
 // -- namespaces -------------------------------------------------------------------------------------------------------

@@ -71,38 +71,23 @@ void client_rights::finished(const finish_request& x) {
       reserved_.erase(i);
 }
 
-result<void> client_rights::may_transfer(const io_batch& x) const {
-  if (x.items.size() > scope_.batch_pages)
-    return too_many(x.items.size(), "pages", scope_.batch_pages);
-  const std::lock_guard guard(mutex_);
-  if (!segments_.contains(x.segment))
-    return fail(errc::not_owner, "segment " + std::to_string(x.segment) + " is none of this client's");
+result<void> client_rights::may_fetch(const frame_request& x) const {
+  if (x.pages.size() > scope_.batch_pages)
+    return too_many(x.pages.size(), "pages", scope_.batch_pages);
   return {};
 }
 
-result<void> client_rights::may_write(rank_number rank, const io_batch& x) const {
-  if (auto allowed = may_transfer(x); !allowed)
+result<void> client_rights::may_place(rank_number rank, const frame_request& x) const {
+  if (auto allowed = may_fetch(x); !allowed)
     return allowed;
   const std::lock_guard guard(mutex_);
-  for (const auto& item : x.items) {
-    const auto i = reserved_.find(place(rank, item.where.slot));
-    if (i == reserved_.end() || i->second != item.where.generation)
-      return fail(errc::not_owner, "slot " + std::to_string(item.where.slot) + " of rank " + std::to_string(rank) +
-                                       ", generation " + std::to_string(item.where.generation) +
+  for (const auto& page : x.pages) {
+    const auto i = reserved_.find(place(rank, page.where.slot));
+    if (i == reserved_.end() || i->second != page.where.generation)
+      return fail(errc::not_owner, "slot " + std::to_string(page.where.slot) + " of rank " + std::to_string(rank) +
+                                       ", generation " + std::to_string(page.where.generation) +
                                        ", is not reserved for this client");
   }
-  return {};
-}
-
-void client_rights::opened(std::uint64_t segment) {
-  const std::lock_guard guard(mutex_);
-  segments_.insert(segment);
-}
-
-result<void> client_rights::close(std::uint64_t segment) {
-  const std::lock_guard guard(mutex_);
-  if (segments_.erase(segment) == 0)
-    return fail(errc::not_found, "segment " + std::to_string(segment) + " is none of this client's");
   return {};
 }
 

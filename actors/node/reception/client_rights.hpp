@@ -11,7 +11,6 @@
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 
 namespace troupe {
 
@@ -50,15 +49,11 @@ public:
   /// From here on it may not, whatever comes of the commit or abort.
   void finished(const finish_request& x);
 
-  /// Its segment, and not more pages than one batch has.
-  result<void> may_transfer(const io_batch& x) const;
+  /// Not more pages than one batch has.
+  result<void> may_fetch(const frame_request& x) const;
 
-  /// Also, to slots that are reserved for it only.
-  result<void> may_write(rank_number rank, const io_batch& x) const;
-
-  void opened(std::uint64_t segment);
-  /// `not_found` if the client has no such segment.
-  result<void> close(std::uint64_t segment);
+  /// Also, pages that are reserved for it only.
+  result<void> may_place(rank_number rank, const frame_request& x) const;
 
   /// Each request that is begun is to be ended. `limit_exceeded` where too many are under way.
   result<void> begin_request();
@@ -72,7 +67,6 @@ private:
   mutable std::mutex mutex_;
   /// By rank and slot. One entry per slot at most, so it is bounded by the slabs.
   std::unordered_map<std::uint64_t, generation_number> reserved_;
-  std::unordered_set<std::uint64_t> segments_;
 };
 
 } // namespace troupe

@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// What one attached client has in place of an io worker: opens page buffers for it, and lets it transfer between these
-/// and the slab. Ends by an exit message of the node only, which also closes the buffers.
+/// What one attached client has in place of an io worker: gets it frames, in its own name, for pages that are its to
+/// write or stored. Ends by an exit message of the node only.
 class client_worker : public client_worker_actor::base {
 public:
   /// `home` as for `client_shard`.
@@ -17,19 +17,20 @@ public:
                 io_worker_actor worker, caf::actor_addr node, caf::node_id home);
 
   const char* name() const override { return "client_worker"; }
-  void on_exit() override;
+  void on_exit() override { worker_ = nullptr; }
 
 protected:
   behavior_type make_behavior() override;
 
 private:
-  caf::result<segment_info> open(std::uint64_t bytes, std::int32_t memory_node);
+  /// Hands the request on if the client may make it: `allowed` says so.
+  template <class Reply, class... Ts>
+  caf::result<Reply> pass_on(const result<void>& allowed, Ts&&... request);
 
   std::shared_ptr<client_rights> rights_;
   rank_number rank_ = 0;
   io_worker_actor worker_;
   caf::node_id home_;
-  open_promises opening_;
 };
 
 } // namespace troupe

@@ -2,7 +2,6 @@
 
 #include "base/log.hpp"
 #include "io/page.hpp"
-#include "io/arena_name.hpp"
 #include "io/slab_store.hpp"
 
 #include <chrono>
@@ -36,52 +35,68 @@ std::filesystem::path slab_path(const config::node_config& options, const namesp
   return directory / (space.name + ".rank-" + std::to_string(rank) + ".slab");
 }
 
-result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank) {
+result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank,
+                             std::shared_ptr<io::extent_source> extents) {
   const auto& space = options.namespaces[space_index];
-  const auto& storage = options.storage.ranks[rank];
+  rank_parts out{space_index, rank, 0, 0, std::make_shared<io_worker_parts>()};
+  auto& parts = *out.worker;
+  parts.name = {space.id(), space.name, rank};
+  parts.page_bytes = space.geometry.page_bytes();
+  parts.extents = std::move(extents);
+  auto& rules = parts.options;
+  rules.slot_bytes = io::slot_bytes(parts.page_bytes);
+  rules.deadline_max = options.io.deadline;
+  rules.batch_pages_max = options.io.max_batch_pages;
+  rules.pinned_bytes_max = options.memory.client_bytes;
+  rules.reads_max = options.io.max_pages_in_flight;
+  rules.writes_max = options.io.queue_depth;
+  rules.clients_max = options.io.max_clients;
+  rules.first_pin = (pin_number{std::random_device{}()} << 32U) | std::random_device{}();
+  const auto logger = log::get("node");
+  if (options.storage.ranks[rank].slab_bytes == 0 || options.memory.write_back == "never") {
+    const auto& arena = parts.extents->info();
+    rules.memory_only = true;
+    rules.slots = arena.bytes / arena.extent_bytes * (arena.extent_bytes / rules.slot_bytes);
+    out.slots = rules.slots;
+    out.incarnation = fresh_incarnation();
+    logger->info("namespace '{}' rank {}: in memory only, {} pages of {} bytes at most", space.name, rank, rules.slots,
+                 rules.slot_bytes);
+    return out;
+  }
   io::slab_store_options wanted;
   wanted.direct = options.storage.direct;
   wanted.patience = slab_patience;
   auto& slab = wanted.slab;
   slab.path = slab_path(options, space, rank);
-  slab.space = space.id();
+  slab.space = parts.name.space;
   slab.space_name = space.name;
   slab.rank = rank;
-  slab.slot_bytes = io::slot_bytes(space.geometry.page_bytes());
-  slab.slots = config::slab_slots(storage.slab_bytes, space.geometry.page_bytes());
+  slab.slot_bytes = rules.slot_bytes;
+  slab.slots = config::slab_slots(options.storage.ranks[rank].slab_bytes, parts.page_bytes);
   auto& engine = wanted.engine;
   engine.name = "io-" + std::to_string(space_index) + "-" + std::to_string(rank);
   engine.depth = options.io.queue_depth;
   engine.threads = options.io.threads;
-  engine.max_buffers = options.io.max_clients;
+  engine.max_buffers = static_cast<std::uint32_t>(parts.extents->info().bytes / parts.extents->info().extent_bytes);
   engine.kind = kind_of(options.io.engine);
   const bool existed = fs::exists(slab.path);
   const auto target = std::make_shared<completion_target>();
   auto store = io::open_slab_store(wanted, [target](std::span<const io::completion> done) { target->deliver(done); });
   if (!store)
     return tl::unexpected<error>(store.error());
-  const auto logger = log::get("node");
   if (existed && options.registry.durability == "none")
     logger->warn("{} holds pages of an earlier run; the registry starts empty, so none of them is served",
                  slab.path.string());
   const auto& traits = (*store)->traits();
   logger->info("namespace '{}' rank {}: {} slots of {} bytes in {}, {}", space.name, rank, traits.slots,
                traits.slot_bytes, traits.place, (*store)->describe());
-  rank_parts out{space_index, rank, traits.slots, traits.incarnation, std::make_shared<io_worker_parts>()};
-  auto& parts = *out.worker;
-  parts.name = {slab.space, space.name, rank};
+  out.slots = traits.slots;
+  out.incarnation = traits.incarnation;
+  rules.slots = traits.slots;
+  rules.write_through = options.registry.durability == "strict";
+  rules.write_eagerly = options.memory.write_back != "on_eviction";
   parts.target = target;
-  parts.options.slots = traits.slots;
-  parts.options.slot_bytes = traits.slot_bytes;
-  parts.options.alignment = traits.alignment;
-  parts.options.deadline_max = options.io.deadline;
-  parts.options.batch_pages_max = options.io.max_batch_pages;
-  parts.options.pages_in_flight_max = options.io.max_pages_in_flight;
-  parts.options.segment_bytes_max = options.io.client_buffer_bytes;
-  parts.options.segments_max = options.io.max_clients;
-  parts.options.first_segment = std::random_device{}();
   parts.store = std::move(*store);
-  parts.buffers = std::make_unique<io::segment_source>(*parts.store);
   return out;
 }
 

@@ -26,7 +26,9 @@ struct rank_parts {
 /// Where the slab file of that rank lies.
 std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& space, rank_number rank);
 
-/// Opens the slab file, or makes it, with its io engine. Blocks, for some seconds where the slab is in use.
-result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank);
+/// Opens the slab file, or makes it, with its io engine; none where the rank has no disk. Blocks, for some seconds
+/// where the slab is in use. `extents`: where its pages get their memory from.
+result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank,
+                             std::shared_ptr<io::extent_source> extents);
 
 } // namespace troupe

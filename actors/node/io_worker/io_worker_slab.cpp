@@ -1,0 +1,201 @@
+#include "actors/node/io_worker/io_worker_state.hpp"
+
+#include <algorithm>
+
+/// The side of the slab: write-back, promotion and fences.
+
+namespace troupe {
+
+namespace {
+
+/// Where pages are written only when memory runs short: this part of the frames, one of so many, is kept ready.
+constexpr std::uint64_t ready_part = 8;
+
+} // namespace
+
+std::uint64_t io_worker_state::begin_transfer(const transfer& x) {
+  const auto tag = ++last_tag_;
+  transfers_.emplace(tag, x);
+  ++busy_slots_[x.slot];
+  return tag;
+}
+
+void io_worker_state::end_transfer(slot_number slot) {
+  const auto busy = busy_slots_.find(slot);
+  if (--busy->second > 0)
+    return;
+  busy_slots_.erase(busy);
+  slot_at_rest(slot);
+}
+
+bool io_worker_state::may_write_behind() const noexcept {
+  if (damaged_ || writes_ >= options_.writes_max || dirty_.empty())
+    return false;
+  if (options_.write_eagerly || options_.write_through || draining_)
+    return true;
+  const auto ready = frames_.count(frame_state::free) + frames_.count(frame_state::clean) + writes_;
+  return ready < std::max<std::uint64_t>(frames_.size() / ready_part, 1);
+}
+
+void io_worker_state::write_behind() {
+  while (may_write_behind()) {
+    const auto x = dirty_.front();
+    dirty_.pop_front();
+    // Its page may be gone, and the frame another's.
+    if (frames_.turn(x.frame) == x.turn && frames_.state(x.frame) == frame_state::dirty)
+      start_check(x.frame);
+  }
+  if (damaged_)
+    for (const auto& x : std::exchange(dirty_, {}))
+      if (frames_.turn(x.frame) == x.turn)
+        answer_writers(x.frame, errc::slab_damaged);
+}
+
+// A client may have scribbled on a page in memory that it shares with the node: what is written must be what was saved,
+// or the mistake would outlive the restart of both.
+void io_worker_state::start_check(frame_number f) {
+  frames_.begin_write(f);
+  ++writes_;
+  const auto tag = begin_transfer({f, frames_.page(f).where.slot, false});
+  checks_.push_back({tag, frames_.page(f), frames_.offset(f)});
+}
+
+void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now) {
+  const auto found = transfers_.find(number);
+  if (found == transfers_.end())
+    return;
+  const auto t = found->second;
+  if (verdict == errc::ok && !frames_.dropped(t.frame)) {
+    const auto bytes = frames_.bytes(t.frame);
+    requests_.push_back({io::operation::write, frames_.page(t.frame).where, bytes.data(), bytes.size(),
+                         frames_.buffer(t.frame), number, now + options_.deadline_max});
+    return;
+  }
+  transfers_.erase(found);
+  --writes_;
+  if (!frames_.dropped(t.frame)) {
+    ++stats_.damaged_pages;
+    damaged_out_.emplace_back(frames_.page(t.frame), verdict);
+    frames_.drop(t.frame);
+  }
+  written(t.frame, verdict == errc::ok ? errc::stale : verdict, now);
+  end_transfer(t.slot);
+  write_behind();
+  serve(now);
+}
+
+void io_worker_state::complete(std::span<const io::completion> completions, timestamp now) {
+  for (const auto& c : completions) {
+    const auto i = transfers_.find(c.tag);
+    if (i == transfers_.end())
+      continue;
+    const auto t = i->second;
+    transfers_.erase(i);
+    if (c.status == errc::ok) {
+      ++(t.read ? stats_.read_pages : stats_.written_pages);
+      (t.read ? stats_.read_bytes : stats_.written_bytes) += options_.slot_bytes;
+    } else {
+      ++(c.status == errc::timeout ? stats_.timed_out : stats_.failed);
+    }
+    --(t.read ? reads_ : writes_);
+    if (t.read)
+      end_of_read(t.frame, c.status);
+    else
+      written(t.frame, c.status, now);
+    end_transfer(t.slot);
+  }
+  write_behind();
+  serve(now);
+}
+
+void io_worker_state::end_of_read(frame_number f, errc code) {
+  if (frames_.dropped(f))
+    code = errc::stale;
+  // Where it failed, those who wait still have it pinned: it is free when the last of them has been told.
+  frames_.end_read(f, code == errc::ok);
+  auto waiting = read_waiters_.extract(f);
+  if (waiting.empty())
+    return;
+  for (const auto& w : waiting.mapped()) {
+    const auto found = requests_open_.find(w.id);
+    if (found == requests_open_.end())
+      continue; // its client has died
+    auto& r = found->second;
+    --r.reading;
+    if (code == errc::ok) {
+      give_frame(r, w.position, f, true);
+    } else {
+      r.frames[w.position] = no_frame;
+      set_code(r, w.position, code);
+      frames_.unpin(f);
+    }
+    answer_if_done(w.id);
+  }
+}
+
+void io_worker_state::written(frame_number f, errc code, timestamp now) {
+  const bool dropped = frames_.dropped(f);
+  answer_writers(f, dropped && code == errc::ok ? errc::stale : code);
+  frames_.end_write(f, code == errc::ok);
+  if (code != errc::ok && !dropped)
+    failed_.push_back({f, frames_.turn(f), now + options_.write_retry});
+}
+
+void io_worker_state::answer_writers(frame_number f, errc code) {
+  auto waiting = write_waiters_.extract(f);
+  if (waiting.empty())
+    return;
+  for (const auto& w : waiting.mapped()) {
+    const auto found = fills_.find(w.id);
+    found->second.reply.results[w.position] = static_cast<std::uint8_t>(code);
+    if (--found->second.waiting > 0)
+      continue;
+    fills_out_.push_back({w.id, std::move(found->second.reply)});
+    fills_.erase(found);
+  }
+}
+
+void io_worker_state::drop_frame(frame_number f) {
+  if (frames_.state(f) == frame_state::dirty)
+    answer_writers(f, errc::stale); // nobody will write it now
+  frames_.drop(f);
+}
+
+io_worker_state::fence_id io_worker_state::fence(std::span<const slot_ref> slots, timestamp now) {
+  const auto id = ++last_fence_;
+  std::size_t waiting = 0;
+  for (const auto& x : slots) {
+    if (x.slot >= options_.slots)
+      continue; // nothing can touch it
+    auto& fenced = fenced_generation_[x.slot];
+    fenced = std::max(fenced, x.generation);
+    if (const auto f = frames_.in_slot(x.slot); f != no_frame && frames_.page(f).where.generation <= fenced)
+      drop_frame(f);
+    if (!busy_slots_.contains(x.slot))
+      continue;
+    fence_waiters_[x.slot].push_back(id);
+    ++waiting;
+  }
+  if (waiting == 0)
+    fenced_.push_back(id);
+  else
+    fences_.emplace(id, waiting);
+  serve(now);
+  return id;
+}
+
+void io_worker_state::slot_at_rest(slot_number slot) {
+  const auto i = fence_waiters_.find(slot);
+  if (i == fence_waiters_.end())
+    return;
+  for (const auto id : i->second) {
+    const auto f = fences_.find(id);
+    if (--f->second > 0)
+      continue;
+    fenced_.push_back(id);
+    fences_.erase(f);
+  }
+  fence_waiters_.erase(i);
+}
+
+} // namespace troupe

@@ -1,0 +1,105 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "io/shared_memory.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+/// The arena of a node, as far as those see it who keep pages in it: it is lent in equal pieces, extents, one at a time
+/// to one rank of one namespace, which hands them back. `io::arena_pool` lends the memory of a host.
+
+namespace troupe::io {
+
+/// A piece of the arena that is lent. Its bytes are there, and hold whatever the borrower before left in them.
+struct extent {
+  std::uint32_t number = 0;
+  /// From the start of the arena.
+  std::uint64_t offset = 0;
+  /// As many as every other extent has.
+  std::span<std::byte> bytes;
+};
+
+/// What a client needs to find the arena, and to treat it piece by piece.
+struct arena_facts {
+  std::uint64_t bytes = 0;
+  std::uint64_t extent_bytes = 0;
+  shared_memory_name name;
+
+  friend bool operator==(const arena_facts&, const arena_facts&) = default;
+};
+
+/// For metrics: `lent` is at most `ready`, and that at most `extents`.
+struct extent_counts {
+  std::uint64_t extents = 0;
+  std::uint64_t lent = 0;
+  /// Those which were lent at least once: the host has given their memory, for good.
+  std::uint64_t ready = 0;
+  /// How often the host had no memory for one.
+  std::uint64_t failed = 0;
+
+  friend bool operator==(const extent_counts&, const extent_counts&) = default;
+};
+
+/// Lends extents. Thread-safe: all io workers of a node share one. Its memory stays where it is as long as it lives.
+class extent_source {
+public:
+  extent_source() = default;
+  extent_source(const extent_source&) = delete;
+  extent_source& operator=(const extent_source&) = delete;
+  virtual ~extent_source() = default;
+
+  /// An extent that is nobody else's until it is taken back. May take as long as the host needs to find the memory and
+  /// to clear it: milliseconds, the first time that an extent is lent. Nobody else waits for that.
+  ///
+  /// Errors: `full` (all are lent: one has to come back first), `limit_exceeded` (the host is short of memory).
+  virtual result<extent> lend() = 0;
+
+  /// From now on it may be lent again: nobody may touch it who had it, and nobody for whom it was pinned.
+  /// False, and nothing has changed, if it is not lent.
+  virtual bool take_back(std::uint32_t number) = 0;
+
+  /// How many can be lent before one has to come back, if the host has the memory.
+  virtual std::uint32_t available() const = 0;
+
+  virtual extent_counts counts() const = 0;
+
+  /// All of it, of which only what is lent may be touched.
+  virtual std::span<std::byte> memory() noexcept = 0;
+
+  virtual const arena_facts& info() const noexcept = 0;
+};
+
+/// The largest extent where nothing else asks for a larger one: little enough to be registered with a device in
+/// milliseconds, and much enough to be few.
+inline constexpr std::uint64_t extent_bytes_max = std::uint64_t{64} << 20U;
+
+/// Extents are multiples of this, a huge page.
+inline constexpr std::uint64_t extent_alignment = std::uint64_t{2} << 20U;
+
+/// So many extents an arena should have at least, so that several ranks can share it.
+inline constexpr std::uint64_t extents_wanted = 16;
+
+/// What an arena of so many bytes is lent in, where the largest slot of any rank has so many: the largest power of two
+/// up to `extent_bytes_max` of which it has `extents_wanted`, but at least that slot, in whole huge pages.
+/// `invalid_argument`, naming `memory.bytes`, if the arena has not even two of them: then a page that is moved would
+/// find no place.
+inline result<std::uint64_t> extent_bytes_for(std::uint64_t arena_bytes, std::uint64_t largest_slot_bytes) {
+  auto bytes = extent_bytes_max;
+  while (bytes > extent_alignment && bytes * extents_wanted > arena_bytes)
+    bytes /= 2;
+  const auto huge_pages = largest_slot_bytes / extent_alignment + (largest_slot_bytes % extent_alignment != 0 ? 1 : 0);
+  const auto least = huge_pages * extent_alignment;
+  if (least > bytes)
+    bytes = least;
+  if (arena_bytes / 2 < bytes)
+    return fail(errc::invalid_argument, "memory.bytes is " + std::to_string(arena_bytes) +
+                                            ", which is not even two extents of " + std::to_string(bytes) +
+                                            " bytes, as slots of " + std::to_string(largest_slot_bytes) +
+                                            " bytes need: give at least " + std::to_string(2 * bytes));
+  return bytes;
+}
+
+} // namespace troupe::io

@@ -1,0 +1,56 @@
+#pragma once
+
+#include "io/extent_source.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <vector>
+
+namespace troupe::test {
+
+/// Lends memory of this process, as much as a test says.
+class memory_extents final : public io::extent_source {
+public:
+  memory_extents(std::uint32_t extents, std::uint64_t extent_bytes)
+      : memory_(new (std::align_val_t{4096}) std::byte[extents * extent_bytes]), facts_{extents * extent_bytes,
+                                                                                        extent_bytes,
+                                                                                        {1, 2, 3}},
+        left_(extents), total_(extents) {}
+
+  result<io::extent> lend() override {
+    if (failure != errc::ok)
+      return fail(failure, "the test says so");
+    for (std::uint32_t number = 0; number < total_; ++number)
+      if (lent_.size() < left_ && lent_.insert(number).second)
+        return io::extent{number, number * facts_.extent_bytes,
+                          memory().subspan(number * facts_.extent_bytes, facts_.extent_bytes)};
+    return fail(errc::full, "all extents are lent");
+  }
+
+  bool take_back(std::uint32_t number) override { return lent_.erase(number) > 0; }
+  std::uint32_t available() const override { return left_ - static_cast<std::uint32_t>(lent_.size()); }
+  io::extent_counts counts() const override { return {total_, lent_.size(), lent_.size(), 0}; }
+  std::span<std::byte> memory() noexcept override { return {memory_.get(), facts_.bytes}; }
+  const io::arena_facts& info() const noexcept override { return facts_; }
+
+  /// How many may be lent at once.
+  void limit(std::uint32_t extents) noexcept { left_ = extents; }
+
+  /// What `lend` says instead.
+  errc failure = errc::ok;
+
+private:
+  struct give_back_aligned {
+    void operator()(std::byte* x) const noexcept { ::operator delete[](x, std::align_val_t{4096}); }
+  };
+
+  std::unique_ptr<std::byte[], give_back_aligned> memory_;
+  io::arena_facts facts_;
+  std::uint32_t left_;
+  std::uint32_t total_;
+  std::set<std::uint32_t> lent_;
+};
+
+} // namespace troupe::test
