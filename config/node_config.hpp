@@ -206,7 +206,7 @@ struct io_config {
 };
 
 struct transfer_config {
-  std::uint64_t buffers_per_rank_bytes = 64 * mebibyte;
+  std::uint64_t window_bytes = 64 * mebibyte;
   std::uint32_t batch_pages = 32;
   std::uint32_t max_tasks = 256;
   duration task_deadline = std::chrono::seconds{30};

@@ -249,8 +249,8 @@ private:
            {geometry_path});
     demand(memory.client_bytes >= slot, "memory.client_bytes",
            format_size(memory.client_bytes) + " has no room for one slot" + for_pages, {geometry_path});
-    demand(config_.transfer.buffers_per_rank_bytes >= slot, "transfer.buffers_per_rank_bytes",
-           format_size(config_.transfer.buffers_per_rank_bytes) + " has no room for one slot" + for_pages,
+    demand(config_.transfer.window_bytes >= slot, "transfer.window_bytes",
+           format_size(config_.transfer.window_bytes) + " has no room for one slot" + for_pages,
            {geometry_path});
   }
 

@@ -281,8 +281,8 @@ void describe(Visitor& v, io_config& c) {
 
 template <class Visitor>
 void describe(Visitor& v, transfer_config& c) {
-  v.field("buffers_per_rank_bytes", c.buffers_per_rank_bytes, size{64 * kibibyte, tebibyte},
-          "Page buffers that this process, as a client, asks the node for, per rank.");
+  v.field("window_bytes", c.window_bytes, size{64 * kibibyte, tebibyte},
+          "What the coordinators of a rank may have pinned at once.");
   v.field("batch_pages", c.batch_pages, whole{1, 4096}, "Pages that move together through registry, copy and disk.");
   v.field("max_tasks", c.max_tasks, whole{1, 65536},
           "Tasks that wait or run at once per coordinator; more is refused.");

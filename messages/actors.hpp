@@ -30,6 +30,7 @@ CAF_ADD_ATOM(troupe_atoms, troupe, place_atom, "place")
 CAF_ADD_ATOM(troupe_atoms, troupe, fetch_atom, "fetch")
 CAF_ADD_ATOM(troupe_atoms, troupe, unpin_atom, "unpin")
 CAF_ADD_ATOM(troupe_atoms, troupe, fill_atom, "fill")
+CAF_ADD_ATOM(troupe_atoms, troupe, grow_atom, "grow")
 CAF_ADD_ATOM(troupe_atoms, troupe, gather_atom, "gather")
 CAF_ADD_ATOM(troupe_atoms, troupe, scatter_atom, "scatter")
 CAF_ADD_ATOM(troupe_atoms, troupe, bind_atom, "bind")
@@ -113,6 +114,8 @@ using io_worker_actor = caf::typed_actor<
     caf::replies_to<fill_atom, owner_id, fill_request>::with<io_reply>,
     caf::replies_to<unpin_atom, owner_id, pin_number>::with<void>, caf::replies_to<fence_atom, slot_batch>::with<void>,
     caf::replies_to<bind_atom, registry_peers>::with<void>,
+    /// More memory, if there is some. Answers how many frames there are then.
+    caf::replies_to<grow_atom>::with<std::uint32_t>,
     /// It asks for nothing any more; what it has pinned stays so.
     caf::replies_to<owner_died_atom, owner_id>::with<void>,
     /// And it touches no memory any more: its pins end.

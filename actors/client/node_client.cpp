@@ -7,26 +7,14 @@
 #include "actors/support/actor_support.hpp"
 #include "gpu/cuda_page_mover.hpp"
 #include "gpu/host_page_mover.hpp"
-#include "io/page.hpp"
 #include "io/arena_name.hpp"
+#include "io/page.hpp"
 
 #include <algorithm>
 #include <random>
 #include <thread>
 
 namespace troupe {
-
-namespace {
-
-/// Where page buffers of that GPU should lie.
-std::int32_t memory_node_of(int gpu) {
-  const auto devices = cuda_devices();
-  return devices && static_cast<std::size_t>(gpu) < devices->size()
-             ? devices->at(static_cast<std::size_t>(gpu)).numa_node
-             : -1;
-}
-
-} // namespace
 
 result<node_client::rank_memory> node_client::rank_memory::of(rank_number rank, const kv_cache_view& cache,
                                                               std::optional<int> gpu) {
@@ -36,8 +24,6 @@ result<node_client::rank_memory> node_client::rank_memory::of(rank_number rank, 
   rank_memory out;
   out.rank = rank;
   out.mover = std::move(*mover);
-  if (gpu)
-    out.memory_node = memory_node_of(*gpu);
   return out;
 }
 
@@ -50,7 +36,7 @@ node_client::~node_client() {
 
 result<attach_reply> node_client::attach(link_options where, duration limit) {
   std::random_device entropy;
-  where.buffer_bytes = options_.transfer.buffers_per_rank_bytes;
+  where.window_bytes = options_.transfer.window_bytes;
   where.attach = options_.attach;
   where.seed = entropy();
   link_ = spawn_actor<link>(system_, std::move(where));
@@ -84,7 +70,7 @@ void node_client::add_rank(rank_memory memory) {
   const auto copier = spawn_actor<copy_engine>(system_, std::move(state));
   const auto timeout = options_.attach.request_timeout;
   parts_.ranks.push_back({memory.rank, copier, spawn_actor<load_coordinator>(system_, how, copier, timeout),
-                          spawn_actor<save_coordinator>(system_, how, copier, timeout), memory.memory_node});
+                          spawn_actor<save_coordinator>(system_, how, copier, timeout)});
 }
 
 result<void> node_client::bind(duration limit) {
@@ -98,32 +84,35 @@ result<void> node_client::bind(duration limit) {
 result<void> node_client::stop(duration limit) {
   if (!link_)
     return {};
+  const auto until = std::chrono::steady_clock::now() + limit;
   {
     caf::scoped_actor self{system_};
-    const auto end = [&](const auto& x) {
+    const auto end = [&](const auto& x, caf::exit_reason how = caf::exit_reason::user_shutdown) {
       if (x)
-        self->send_exit(x, caf::exit_reason::user_shutdown);
+        self->send_exit(x, how);
     };
+    // First those who give orders, then the link, which tells the node when the orders that are left have ended, then
+    // those who carry them out.
     for (const auto& x : parts_.ranks) {
       end(x.load);
       end(x.save);
-      end(x.copier);
     }
     end(parts_.lookup);
     self->monitor(link_);
     end(link_);
-    self->receive([](const caf::down_msg&) {});
+    self->receive([](const caf::down_msg&) {}, caf::after(limit) >> [&] { end(link_, caf::exit_reason::kill); });
+    for (const auto& x : parts_.ranks)
+      end(x.copier);
   }
   link_ = nullptr;
   parts_ = {};
   // A copy that is under way ends before the lane that makes it does, and keeps its mover so long.
-  const auto until = std::chrono::steady_clock::now() + limit;
   const auto busy = [&] {
     return std::any_of(movers_.begin(), movers_.end(), [](const auto& x) { return !x.expired(); });
   };
   while (busy()) {
     if (std::chrono::steady_clock::now() >= until)
-      return fail(errc::timeout, "a copy between page buffers and the KV cache has not ended");
+      return fail(errc::timeout, "a copy between the arena and the KV cache has not ended");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   movers_.clear();

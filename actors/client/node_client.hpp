@@ -31,11 +31,8 @@ public:
     std::unique_ptr<page_mover> mover;
     /// Events that tasks may name; null if none do.
     std::shared_ptr<device_event_table> events{};
-    /// Where its page buffers should lie; -1 if that does not matter.
-    std::int32_t memory_node = -1;
 
-    /// With the mover and the memory node that suit a KV cache on GPU `gpu`, or in host memory. Errors:
-    /// those of the mover.
+    /// With the mover that suits a KV cache on GPU `gpu`, or in host memory. Errors: those of the mover.
     static result<rank_memory> of(rank_number rank, const kv_cache_view& cache, std::optional<int> gpu);
   };
 

@@ -54,7 +54,7 @@ public:
     node_ = *start_node(system_, how);
     connection.where.local = node_->reception();
     connection.where.client_name = "an engine";
-    connection.client.transfer.buffers_per_rank_bytes = 64 * 8192;
+    connection.client.transfer.window_bytes = 64 * 8192;
     engine.parallel.tensor_parallel = world_size;
     engine.block_tokens = page_tokens;
     std::vector<rank_number> ranks(world_size);

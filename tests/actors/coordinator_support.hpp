@@ -20,6 +20,7 @@ struct coordinator_world : sim {
   probe shard{system()};
   probe worker{system()};
   probe copier{system()};
+  frame_keeper frames;
 
   template <class Coordinator>
   transfer_actor spawn_coordinator(std::uint32_t tasks_max = 256) {
@@ -27,7 +28,7 @@ struct coordinator_world : sim {
   }
 
   coordinator_binding binding(owner_id owner = 77) const {
-    return {owner, 5, test_limits(), {shard.as<client_shard_actor>()}, worker.as<client_worker_actor>(), 9, 0, 8};
+    return {owner, 5, test_limits(), {shard.as<client_shard_actor>()}, worker.as<client_worker_actor>(), 8};
   }
 
   template <class Coordinator>
@@ -48,8 +49,25 @@ struct coordinator_world : sim {
   void copy(const received& x, errc code = errc::ok) {
     reply(copier, x, copy_reply{same_codes(x.get<copy_order>(1).items.size(), code), {}});
   }
-  void transfer(const received& x, errc code = errc::ok) {
-    reply(worker, x, io_reply{same_codes(x.get<io_batch>(1).items.size(), code)});
+  /// Answers a place or a fetch: with a frame for each page, or with this code.
+  void give(const received& x, errc code = errc::ok) {
+    const auto pages = x.get<frame_request>(1).pages.size();
+    reply(worker, x, frames.give(pages, std::vector(pages, code)));
+  }
+  void fill(const received& x, errc code = errc::ok) {
+    const auto& what = x.get<fill_request>(0);
+    CHECK(what.gathered.size() == frames.pages_of(what.pin));
+    frames.end(what.pin);
+    reply(worker, x, io_reply{code == errc::ok ? what.gathered : same_codes(what.gathered.size(), code)});
+  }
+  /// How many pins were ended by unpins since the last call, which are answered.
+  std::size_t end_pins() {
+    const auto all = worker.take<unpin_atom, pin_number>();
+    for (const auto& x : all) {
+      frames.end(x.get<pin_number>(1));
+      reply(worker, x);
+    }
+    return all.size();
   }
   void finish(const received& x, errc code = errc::ok) {
     reply(shard, x, finish_reply{same_codes(x.get<finish_request>(1).pages.size(), code)});

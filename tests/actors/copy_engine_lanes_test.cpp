@@ -1,8 +1,8 @@
 #include "actors/client/copy_engine/copy_engine.hpp"
 #include "actors/support/system_config.hpp"
 #include "gpu/host_page_mover.hpp"
-#include "io/page.hpp"
 #include "io/arena_name.hpp"
+#include "io/page.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 #include "workload/replay/device_memory.hpp"
@@ -94,19 +94,25 @@ struct world {
     engine = nullptr;
   }
 
-  errc bind(std::uint64_t id) {
-    memory = *io::arena::create(blocks * slot);
+  errc bind(owner_id owner, bool new_arena = true) {
+    if (new_arena)
+      memory = *io::arena::create(blocks * slot);
+    return tell(bind_atom_v, owner,
+                arena_info{blocks * slot, 2 * slot, io::encode({::getpid(), memory->descriptor(), memory->proof()})});
+  }
+  errc unbind(owner_id owner) { return tell(unbind_atom_v, owner); }
+
+  copy_order order(std::uint32_t block, owner_id owner = 1) const {
+    return {owner, {{copy_item{key(block), {block, 1}, block * slot, block}}}};
+  }
+
+  template <class... Ts>
+  errc tell(Ts&&... xs) {
     errc out = errc::internal;
-    self->request(engine, patience, bind_atom_v,
-                  segment_info{id, blocks * slot, io::encode({::getpid(), memory->descriptor(), memory->proof()})})
+    self->request(engine, patience, std::forward<Ts>(xs)...)
         .receive([&] { out = errc::ok; }, [&](const caf::error& e) { out = from_caf(e).code; });
     return out;
   }
-
-  copy_order order(std::uint32_t block, std::uint64_t segment = 1) const {
-    return {segment, {{copy_item{key(block), {block, 1}, block * slot, block}}}};
-  }
-
   template <class Atom>
   error ask(Atom verb, const copy_order& what) {
     error out{errc::ok, {}};
@@ -151,13 +157,54 @@ TEST_CASE("copy engine: as many orders of one direction are under way as it has 
   CHECK(w.device->waiting() == 3);
 }
 
-TEST_CASE("copy engine: memory is prepared for the device while it is bound, and no longer", "[copy_engine]") {
+TEST_CASE("copy engine: memory is prepared for the device when it is used, and forgotten with its arena",
+          "[copy_engine]") {
   world w;
-  CHECK(w.device->prepared() == 1);
-  REQUIRE(w.bind(2) == errc::ok);
-  CHECK(w.device->prepared() == 1);
+  CHECK(w.device->prepared() == 0);
+  CHECK(w.ask(scatter_atom_v, w.order(0)).code == errc::corrupt);
+  CHECK(w.ask(scatter_atom_v, w.order(2)).code == errc::corrupt);
+  CHECK(w.device->prepared() == 2);
+  SECTION("another arena") {
+    REQUIRE(w.bind(2) == errc::ok);
+    CHECK(w.device->prepared() == 0);
+  }
+  SECTION("the same arena, after a reconnect") {
+    REQUIRE(w.unbind(1) == errc::ok);
+    REQUIRE(w.bind(2, false) == errc::ok);
+    CHECK(w.device->prepared() == 2);
+  }
+  SECTION("a node that is gone") {
+    w.memory.reset(); // and with it the descriptor
+    REQUIRE(w.unbind(1) == errc::ok);
+    CHECK(w.device->prepared() == 0);
+    REQUIRE(w.bind(2) == errc::ok);
+  }
   CHECK(w.ask(scatter_atom_v, w.order(0, 1)).code == errc::expired);
   CHECK(w.ask(scatter_atom_v, w.order(0, 2)).code == errc::corrupt);
+}
+
+TEST_CASE("copy engine: it is at rest when no lane copies any more, and serves the next attachment meanwhile",
+          "[copy_engine]") {
+  world w(2);
+  auto save = w.self->request(w.engine, patience, gather_atom_v, w.order(0));
+  while (w.device->waiting() == 0)
+    std::this_thread::yield();
+  std::atomic<bool> at_rest{false};
+  std::thread waiting([&] {
+    caf::scoped_actor other{w.system};
+    other->request(w.engine, patience, unbind_atom_v, owner_id{1})
+        .receive([&] { at_rest = true; }, [&](const caf::error& e) { FAIL_CHECK(from_caf(e).text); });
+  });
+  REQUIRE(w.bind(2, false) == errc::ok);
+  CHECK(w.ask(scatter_atom_v, w.order(1, 2)).code == errc::corrupt);
+  CHECK(w.unbind(2) == errc::ok); // nothing of that one is under way
+  CHECK_FALSE(at_rest);
+  w.device->let_gathers_go();
+  save.receive([](const copy_reply& x) { CHECK(x.results[0] == static_cast<std::uint8_t>(errc::ok)); },
+               [](const caf::error& e) { FAIL(from_caf(e).text); });
+  waiting.join();
+  CHECK(at_rest);
+  CHECK(w.ask(gather_atom_v, w.order(0, 1)).code == errc::expired);
 }
 
 TEST_CASE("copy engine: a device that breaks ends the engine, and every order with its text", "[copy_engine]") {

@@ -1,7 +1,7 @@
 #include "actors/client/copy_engine/copy_lane.hpp"
 #include "gpu/host_page_mover.hpp"
-#include "io/page.hpp"
 #include "io/arena_name.hpp"
+#include "io/page.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 #include "workload/replay/device_memory.hpp"
@@ -33,29 +33,29 @@ struct world : sim {
       copy_engine_options{space.id(), rank, batch_pages_max, std::make_shared<io::arena_finder>()},
       *make_host_page_mover(device.view())));
 
-  segment_info share(std::uint64_t id, std::uint64_t pages = 4) {
+  arena_info share(std::uint64_t pages = 4) {
     memory.push_back(*io::arena::create(pages * slot));
-    return {id, pages * slot, io::encode(name_of(*memory.back()))};
+    return {pages * slot, pages * slot, io::encode(name_of(*memory.back()))};
   }
   static io::arena_name name_of(const io::arena& x) { return {::getpid(), x.descriptor(), x.proof()}; }
-  void bind(const segment_info& to) { REQUIRE(ask(engine, bind_atom_v, to).code() == errc::ok); }
+  void bind(owner_id owner, const arena_info& to) { REQUIRE(ask(engine, bind_atom_v, owner, to).code() == errc::ok); }
 
-  copy_item item(std::uint32_t block, std::uint64_t buffer, std::uint64_t key_number) const {
-    return {key(key_number), {20 + block, 9}, buffer * slot, block};
-  }
-
-  std::span<std::byte> page(std::uint64_t buffer, std::size_t of = 0) {
-    return memory[of]->bytes().subspan(buffer * slot, slot);
-  }
-  errc verify(std::uint64_t buffer, const copy_item& what, std::size_t of = 0) {
-    return io::verify_page(page(buffer, of), {space.id(), what.key, rank, what.where, space.geometry.page_bytes()});
+  copy_item item(std::uint32_t block, std::uint64_t frame, std::uint64_t key_number) const {
+    return {key(key_number), {20 + block, 9}, frame * slot, block};
   }
 
-  std::vector<errc> gather(std::uint64_t segment, std::vector<copy_item> items) {
-    return codes_of(ask(engine, gather_atom_v, copy_order{segment, std::move(items)}));
+  std::span<std::byte> page(std::uint64_t frame, std::size_t of = 0) {
+    return memory[of]->bytes().subspan(frame * slot, slot);
   }
-  std::vector<errc> scatter(std::uint64_t segment, std::vector<copy_item> items) {
-    return codes_of(ask(engine, scatter_atom_v, copy_order{segment, std::move(items)}));
+  errc verify(std::uint64_t frame, const copy_item& what, std::size_t of = 0) {
+    return io::verify_page(page(frame, of), {space.id(), what.key, rank, what.where, space.geometry.page_bytes()});
+  }
+
+  std::vector<errc> gather(owner_id owner, std::vector<copy_item> items) {
+    return codes_of(ask(engine, gather_atom_v, copy_order{owner, std::move(items)}));
+  }
+  std::vector<errc> scatter(owner_id owner, std::vector<copy_item> items) {
+    return codes_of(ask(engine, scatter_atom_v, copy_order{owner, std::move(items)}));
   }
   static std::vector<errc> codes_of(const answer& x) {
     std::vector<errc> out;
@@ -81,7 +81,7 @@ struct world : sim {
 
 TEST_CASE_METHOD(world, "copy engine actor: gathered through one mapping, sound in the other, and scattered back",
                  "[copy_engine]") {
-  bind(share(5));
+  bind(5, share());
   fill_all();
   const std::vector items{item(1, 2, 1), item(6, 0, 6)};
   CHECK(gather(5, items) == std::vector(2, errc::ok));
@@ -100,7 +100,7 @@ TEST_CASE_METHOD(world, "copy engine actor: gathered through one mapping, sound 
 }
 
 TEST_CASE_METHOD(world, "copy engine actor: a page that the node changed is not scattered", "[copy_engine]") {
-  bind(share(5));
+  bind(5, share());
   fill_all();
   CHECK(gather(5, {item(0, 0, 0), item(1, 1, 1)}) == std::vector(2, errc::ok));
   page(1)[io::page_header_bytes + 100] ^= std::byte{1};
@@ -114,8 +114,8 @@ TEST_CASE_METHOD(world, "copy engine actor: a page that the node changed is not 
 
 TEST_CASE_METHOD(world, "copy engine actor: orders it cannot carry out are refused with a reason", "[copy_engine]") {
   fill_all();
-  const auto refused = [&](std::uint64_t segment, std::vector<copy_item> items) {
-    const copy_order order{segment, std::move(items)};
+  const auto refused = [&](owner_id owner, std::vector<copy_item> items) {
+    const copy_order order{owner, std::move(items)};
     const auto gathering = ask(engine, gather_atom_v, order);
     const auto scattering = ask(engine, scatter_atom_v, order);
     CHECK(gathering.code() == scattering.code());
@@ -123,29 +123,36 @@ TEST_CASE_METHOD(world, "copy engine actor: orders it cannot carry out are refus
     CHECK_FALSE(scattering.failure.text.empty());
     return gathering.code();
   };
-  SECTION("before there is any segment, whatever its number") {
+  SECTION("before anything is bound, whatever its number") {
     CHECK(refused(5, {item(0, 0, 0)}) == errc::expired);
     CHECK(refused(0, {item(0, 0, 0)}) == errc::expired);
     CHECK(refused(0, {}) == errc::expired);
   }
-  SECTION("of another segment") {
-    bind(share(5));
+  SECTION("of another attachment") {
+    bind(5, share());
     CHECK(refused(4, {item(0, 0, 0)}) == errc::expired);
   }
+  SECTION("of an attachment that is over") {
+    bind(5, share());
+    CHECK(ask(engine, unbind_atom_v, owner_id{5}).code() == errc::ok);
+    CHECK(refused(5, {item(0, 0, 0)}) == errc::expired);
+    CHECK(ask(engine, unbind_atom_v, owner_id{5}).code() == errc::ok);
+    CHECK(ask(engine, unbind_atom_v, owner_id{99}).code() == errc::ok); // nothing of it is under way either
+  }
   SECTION("of more pages than its limit") {
-    bind(share(5));
+    bind(5, share());
     CHECK(refused(5, std::vector(batch_pages_max + 1, item(0, 0, 0))) == errc::limit_exceeded);
     CHECK(gather(5, std::vector(batch_pages_max, item(0, 0, 0))) == std::vector(batch_pages_max, errc::ok));
   }
 }
 
 TEST_CASE_METHOD(world, "copy engine actor: an item outside of memory or cache fails alone", "[copy_engine]") {
-  bind(share(5));
+  bind(5, share());
   fill_all();
   auto unaligned = item(3, 1, 3);
-  unaligned.buffer_offset += 512;
+  unaligned.frame_offset += 512;
   auto far = item(3, 1, 3);
-  far.buffer_offset = ~std::uint64_t{0} - 4095;
+  far.frame_offset = ~std::uint64_t{0} - 4095;
   CHECK(
       gather(5, {item(0, 0, 0), item(1, 4, 1), unaligned, far, item(blocks, 1, 2), item(7, 3, 7)}) ==
       std::vector{errc::ok, errc::out_of_range, errc::out_of_range, errc::out_of_range, errc::out_of_range, errc::ok});
@@ -156,10 +163,9 @@ TEST_CASE_METHOD(world, "copy engine actor: an item outside of memory or cache f
 
 TEST_CASE_METHOD(world, "copy engine actor: memory that cannot be mapped is refused, the one before stays",
                  "[copy_engine]") {
-  const auto good = share(5);
-  bind(good);
+  bind(5, share());
   fill_all();
-  auto bad = share(6);
+  auto bad = share();
   auto name = name_of(*memory.back());
   auto expected = errc::identity_mismatch;
   SECTION("of another node, where process and descriptor mean something else") {
@@ -173,6 +179,7 @@ TEST_CASE_METHOD(world, "copy engine actor: memory that cannot be mapped is refu
   }
   SECTION("of no size") {
     bad.bytes = 0;
+    expected = errc::invalid_argument;
   }
   SECTION("of a process that is not there") {
     name.process = -1;
@@ -187,7 +194,7 @@ TEST_CASE_METHOD(world, "copy engine actor: memory that cannot be mapped is refu
     bad.name.items.resize(7);
     expected = errc::invalid_argument;
   }
-  const auto refused = ask(engine, bind_atom_v, bad);
+  const auto refused = ask(engine, bind_atom_v, owner_id{6}, bad);
   CHECK(refused.code() == expected);
   CHECK_FALSE(refused.failure.text.empty());
   CHECK(ask(engine, gather_atom_v, copy_order{6, {}}).code() == errc::expired);
@@ -195,16 +202,16 @@ TEST_CASE_METHOD(world, "copy engine actor: memory that cannot be mapped is refu
 }
 
 TEST_CASE_METHOD(world, "copy engine actor: bound anew, the memory of before is left alone", "[copy_engine]") {
-  bind(share(5));
-  bind(share(6, 2));
+  bind(5, share());
+  bind(6, share(2));
   fill_all();
   CHECK(ask(engine, gather_atom_v, copy_order{5, std::vector{item(0, 0, 0)}}).code() == errc::expired);
   CHECK(gather(6, {item(0, 1, 0), item(1, 3, 1)}) == std::vector{errc::ok, errc::out_of_range});
   CHECK(verify(1, item(0, 1, 0), 1) == errc::ok);
-  for (std::uint64_t buffer = 0; buffer < 4; ++buffer)
-    CHECK(std::ranges::all_of(page(buffer), [](std::byte x) { return x == std::byte{0}; }));
+  for (std::uint64_t frame = 0; frame < 4; ++frame)
+    CHECK(std::ranges::all_of(page(frame), [](std::byte x) { return x == std::byte{0}; }));
   // The same number again, after a node that counts from the start: its memory and no other.
-  bind(share(6, 1));
+  bind(6, share(1));
   CHECK(gather(6, {item(2, 0, 2)}) == std::vector{errc::ok});
   CHECK(verify(0, item(2, 0, 2), 2) == errc::ok);
   CHECK(verify(0, item(2, 0, 2), 1) != errc::ok);
@@ -212,7 +219,7 @@ TEST_CASE_METHOD(world, "copy engine actor: bound anew, the memory of before is 
 
 TEST_CASE_METHOD(world, "copy engine actor: memory of a node that is gone stays usable until the next",
                  "[copy_engine]") {
-  bind(share(5));
+  bind(5, share());
   fill_all();
   memory.clear();
   CHECK(gather(5, {item(0, 0, 0)}) == std::vector{errc::ok});

@@ -39,12 +39,18 @@ struct link_world : sim {
     tie = spawn<troupe::link>(options());
   }
 
+  /// The link does not wait for what no test answers.
+  ~link_world() {
+    caf::anon_send_exit(tie, caf::exit_reason::kill);
+    run();
+  }
+
   link_options options() const {
     link_options out;
     out.local = node.as<reception_actor>();
     out.client_name = "an engine";
     out.space_name = "small";
-    out.buffer_bytes = 5 * slot;
+    out.window_bytes = 5 * slot + 4096;
     out.attach.request_timeout = timeout;
     return out;
   }
@@ -56,6 +62,7 @@ struct link_world : sim {
     out.space_id = small_space(2).id();
     out.space = small_space(2);
     out.limits = {64 * slot, 64, 32, std::chrono::seconds(60), std::chrono::seconds(50)};
+    out.arena = {640 * slot, 64 * slot, std::vector<std::uint8_t>{7, 8, 9}};
     out.shards = {shard.as<client_shard_actor>()};
     for (rank_number rank = 0; rank < ranks.size(); ++rank)
       out.ranks.push_back({rank, 10, ranks[rank]->worker.as<client_worker_actor>()});
@@ -72,8 +79,6 @@ struct link_world : sim {
     return out;
   }
 
-  static segment_info memory(std::uint64_t id, std::uint64_t bytes = 5 * slot) { return {id, bytes, {}}; }
-
   std::uint64_t wait(duration time = limit) { return begin(tie, wait_attached_atom_v, time); }
   std::uint64_t bind(duration time = limit) { return begin(tie, bind_atom_v, parts(), time); }
   bool came(std::uint64_t number) { return client().answer_to(number).came; }
@@ -86,10 +91,7 @@ struct link_world : sim {
   }
   void attach() { attach(welcome()); }
 
-  received opening(std::size_t rank) {
-    return ranks[rank]->worker.take_one<open_segment_atom, std::uint64_t, std::int32_t>();
-  }
-  received mapping(std::size_t rank) { return ranks[rank]->copier.take_one<bind_atom, segment_info>(); }
+  received mapping(std::size_t rank) { return ranks[rank]->copier.take_one<bind_atom, owner_id, arena_info>(); }
   received binding_lookup() { return lookup.take_one<bind_atom, lookup_binding>(); }
   static received binding(probe& coordinator) { return coordinator.take_one<bind_atom, coordinator_binding>(); }
 
@@ -99,18 +101,17 @@ struct link_world : sim {
     run();
   }
 
-  /// Lets one rank come to its binding, with this segment.
-  void bind_rank(std::size_t rank, std::uint64_t segment) {
+  /// Lets one rank come to its binding.
+  void bind_rank(std::size_t rank) {
     auto& x = *ranks[rank];
-    answer(x.worker, opening(rank), memory(segment));
     answer(x.copier, mapping(rank));
     answer(x.load, binding(x.load));
     answer(x.save, binding(x.save));
   }
-  void bind_all(std::uint64_t first_segment = 70) {
+  void bind_all() {
     answer(lookup, binding_lookup());
     for (std::size_t rank = 0; rank < ranks.size(); ++rank)
-      bind_rank(rank, first_segment + rank);
+      bind_rank(rank);
   }
   /// From nothing to work.
   void work() {
@@ -136,11 +137,25 @@ struct link_world : sim {
   /// Whether the node was told that the client leaves, once.
   void check_left() { CHECK(node.take_one<caf::leave_atom, owner_id>().get<owner_id>(1) == owner); }
 
-  std::vector<std::uint64_t> closed(std::size_t rank) {
-    std::vector<std::uint64_t> out;
-    for (const auto& x : ranks[rank]->worker.take<close_segment_atom, std::uint64_t>())
-      out.push_back(x.get<std::uint64_t>(1));
+  /// The request to the copy engine of a rank to come to rest.
+  received resting(std::size_t rank) { return ranks[rank]->copier.take_one<unbind_atom, owner_id>(); }
+  /// All of them have nothing under way of that attachment.
+  void rest(owner_id of = owner) {
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      const auto x = resting(rank);
+      CHECK(x.get<owner_id>(1) == of);
+      answer(ranks[rank]->copier, x);
+    }
+  }
+  /// What the node was told of attachments that are over, since the last call.
+  std::vector<owner_id> at_rest() {
+    std::vector<owner_id> out;
+    for (const auto& x : node.take<owner_at_rest_atom, owner_id>())
+      out.push_back(x.get<owner_id>(1));
     return out;
+  }
+  bool tie_lives() const {
+    return !caf::actor_cast<caf::abstract_actor*>(tie)->getf(caf::abstract_actor::is_terminated_flag);
   }
 };
 

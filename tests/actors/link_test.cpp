@@ -89,7 +89,7 @@ TEST_CASE_METHOD(link_world, "link: a node that dies before it answers answers n
   CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == errc::unreachable);
 }
 
-TEST_CASE_METHOD(link_world, "link: binds everything with streams and buffers of its own", "[link]") {
+TEST_CASE_METHOD(link_world, "link: binds everything with streams and windows of its own", "[link]") {
   const auto bound = bind();
   attach();
   const auto looking = binding_lookup();
@@ -102,14 +102,11 @@ TEST_CASE_METHOD(link_world, "link: binds everything with streams and buffers of
   answer(lookup, looking);
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     auto& x = *ranks[rank];
-    const auto open = opening(rank);
-    CHECK(open.get<std::uint64_t>(1) == 5 * slot);
-    CHECK(x.copier.take<bind_atom, segment_info>().empty());
-    // A node may give more than was asked for; what is no whole page buffer is not used.
-    answer(x.worker, open, memory(70 + rank, 5 * slot + 4096));
     const auto map = mapping(rank);
-    CHECK(map.get<segment_info>(1).segment == 70 + rank);
-    CHECK(map.get<segment_info>(1).bytes == 5 * slot + 4096);
+    CHECK(map.get<owner_id>(1) == owner);
+    CHECK(map.get<arena_info>(2).bytes == 640 * slot);
+    CHECK(map.get<arena_info>(2).extent_bytes == 64 * slot);
+    CHECK(map.get<arena_info>(2).name.items == std::vector<std::uint8_t>{7, 8, 9});
     CHECK(x.load.take<bind_atom, coordinator_binding>().empty());
     answer(x.copier, map);
     const auto load = binding(x.load);
@@ -119,15 +116,12 @@ TEST_CASE_METHOD(link_world, "link: binds everything with streams and buffers of
       CHECK(node_side.owner == owner);
       CHECK(node_side.shards == std::vector{shard.as<client_shard_actor>()});
       CHECK(node_side.worker == x.worker.as<client_worker_actor>());
-      CHECK(node_side.segment == 70 + rank);
       CHECK(node_side.limits.reservation == std::chrono::seconds(50));
     }
     CHECK(load.get<coordinator_binding>(1).ticket_stream == 1 + 2 * rank);
-    CHECK(load.get<coordinator_binding>(1).buffer_offset == 0);
-    CHECK(load.get<coordinator_binding>(1).buffer_count == 2);
+    CHECK(load.get<coordinator_binding>(1).window_pages == 2);
     CHECK(save.get<coordinator_binding>(1).ticket_stream == 2 + 2 * rank);
-    CHECK(save.get<coordinator_binding>(1).buffer_offset == 2 * slot);
-    CHECK(save.get<coordinator_binding>(1).buffer_count == 3);
+    CHECK(save.get<coordinator_binding>(1).window_pages == 3);
     CHECK_FALSE(came(bound));
     answer(x.load, load);
     answer(x.save, save);
@@ -142,7 +136,6 @@ TEST_CASE_METHOD(link_world, "link: no wait is answered before the last of the c
   std::vector<std::pair<probe*, received>> asked{{&lookup, binding_lookup()}};
   for (std::size_t rank = 0; rank < 2; ++rank) {
     auto& x = *ranks[rank];
-    answer(x.worker, opening(rank), memory(70 + rank));
     answer(x.copier, mapping(rank));
     asked.emplace_back(&x.load, binding(x.load));
     asked.emplace_back(&x.save, binding(x.save));
@@ -173,8 +166,7 @@ TEST_CASE_METHOD(link_world, "link: an actor that cannot be bound ends the attac
   else
     answer(lookup, binding_lookup());
   if (which > 0) {
-    bind_rank(0, 70);
-    answer(x.worker, opening(1), memory(71));
+    bind_rank(0);
     if (which == 1)
       fail_with(x.copier, mapping(1));
     else
@@ -194,14 +186,26 @@ TEST_CASE_METHOD(link_world, "link: an actor that cannot be bound ends the attac
   CHECK(attached_as() == 0);
 }
 
-TEST_CASE_METHOD(link_world, "link: memory for less than a page each way is refused, with the way out", "[link]") {
-  attach();
+TEST_CASE_METHOD(link_world, "link: a window of less than a page each way is refused, with the way out", "[link]") {
+  auto narrow = welcome();
+  auto way_out = "io.client_buffer_bytes";
+  SECTION("because the node allows no more") {
+    narrow.limits.pinned_bytes = 2 * slot - 4096;
+  }
+  SECTION("because the client wants no more") {
+    way_out = "transfer.window_bytes";
+    end(tie);
+    auto how = options();
+    how.window_bytes = 2 * slot - 4096;
+    node.take<attach_request, caf::actor>();
+    tie = spawn<troupe::link>(how);
+  }
+  attach(narrow);
   const auto bound = bind();
-  answer(ranks[0]->worker, opening(0), memory(70, 2 * slot - 4096));
-  answer(ranks[0]->copier, mapping(0));
   const auto refused = client().answer_to(bound);
   CHECK(refused.code() == errc::limit_exceeded);
-  CHECK(refused.failure.text.find("transfer.buffers_per_rank_bytes") != std::string::npos);
+  CHECK(refused.failure.text.find(way_out) != std::string::npos);
+  CHECK(ranks[0]->copier.take<bind_atom, owner_id, arena_info>().empty());
   CHECK(ranks[0]->load.take<bind_atom, coordinator_binding>().empty());
   check_left();
 }
@@ -222,8 +226,7 @@ TEST_CASE_METHOD(link_world, "link: a namespace whose pages have no size that ca
   CHECK(attached_as() == 0);
 }
 
-TEST_CASE_METHOD(link_world, "link: a rank that the node does not have is refused; what was opened is closed",
-                 "[link]") {
+TEST_CASE_METHOD(link_world, "link: a rank that the node does not have is refused", "[link]") {
   auto one_rank = welcome();
   one_rank.ranks.pop_back();
   attach(one_rank);
@@ -232,29 +235,8 @@ TEST_CASE_METHOD(link_world, "link: a rank that the node does not have is refuse
   CHECK(refused.code() == errc::out_of_range);
   CHECK(refused.failure.text.find("rank 1") != std::string::npos);
   check_left();
-  answer(ranks[0]->worker, opening(0), memory(70));
-  CHECK(closed(0) == std::vector<std::uint64_t>{70});
-  CHECK(ranks[0]->copier.take<bind_atom, segment_info>().empty());
-}
-
-TEST_CASE_METHOD(link_world, "link: without page buffers there is no attachment", "[link]") {
-  attach();
-  const auto bound = bind();
-  answer(lookup, binding_lookup());
-  const auto open = opening(1);
-  const auto code = GENERATE(errc::limit_exceeded, errc::invalid_argument, errc::expired, errc::timeout);
-  if (code == errc::timeout)
-    advance(timeout + std::chrono::milliseconds(20));
-  else
-    ranks[1]->worker.reply_error(open, code);
-  run();
-  const bool for_good = code == errc::limit_exceeded || code == errc::invalid_argument;
-  const auto failed_bind = client().answer_to(bound);
-  CHECK(failed_bind.code() == (for_good ? code : errc::unreachable));
-  if (!for_good)
-    CHECK(failed_bind.failure.text.find("no page buffers") != std::string::npos);
-  check_left();
-  check_unbound();
+  CHECK(at_rest() == std::vector{owner}); // nothing of it has heard of the memory
+  CHECK(ranks[0]->copier.take<bind_atom, owner_id, arena_info>().empty());
 }
 
 TEST_CASE_METHOD(link_world, "link: the death of the node unbinds everything at once", "[link]") {
@@ -265,7 +247,8 @@ TEST_CASE_METHOD(link_world, "link: the death of the node unbinds everything at 
   CHECK(attached_as() == 0);
   CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == errc::unreachable);
   CHECK(ask(tie, bind_atom_v, parts(), duration(limit)).code() == errc::unreachable);
-  CHECK(closed(0).empty()); // the memory goes with the node
+  rest();
+  CHECK(at_rest().empty()); // a node of this process does not come back
 }
 
 TEST_CASE_METHOD(link_world,
@@ -275,9 +258,7 @@ TEST_CASE_METHOD(link_world,
   attach();
   const auto bound = bind();
   const auto waiting = wait();
-  answer(ranks[0]->worker, opening(0), memory(70));
   const auto map = mapping(0);
-  const auto open = opening(1);
   const auto looking = binding_lookup();
   node.die();
   run();
@@ -285,39 +266,57 @@ TEST_CASE_METHOD(link_world,
   CHECK(client().answer_to(waiting).code() == errc::unreachable);
   check_unbound();
   answer(ranks[0]->copier, map);
-  answer(ranks[1]->worker, open, memory(71));
   answer(lookup, looking);
-  CHECK(closed(1) == std::vector<std::uint64_t>{71});
-  CHECK(ranks[1]->copier.take<bind_atom, segment_info>().empty());
   CHECK(ranks[0]->load.take<bind_atom, coordinator_binding>().empty());
   CHECK(attached_as() == 0);
 }
 
-TEST_CASE_METHOD(link_world, "link: bound anew, the page buffers of before are closed", "[link]") {
+TEST_CASE_METHOD(link_world, "link: bound anew, it leaves the node and attaches again", "[link]") {
   work();
   const auto again = bind();
-  CHECK(closed(0) == std::vector<std::uint64_t>{70});
-  CHECK(closed(1) == std::vector<std::uint64_t>{71});
+  check_left();
+  check_unbound();
   const auto waiting = wait();
+  CHECK(at_rest().empty());
+  rest();
+  CHECK(at_rest() == std::vector{owner});
+  auto next = welcome();
+  next.owner = owner + 1;
+  attach(next);
+  CHECK_FALSE(came(again));
   CHECK_FALSE(came(waiting));
-  bind_all(80);
+  bind_all();
   CHECK(client().answer_to(again).code() == errc::ok);
   CHECK(client().answer_to(waiting).code() == errc::ok);
-  CHECK(closed(0).empty());
+  CHECK(attached_as() == owner + 1);
+}
+
+TEST_CASE_METHOD(link_world, "link: actors that were brought before are unbound, those brought last are bound",
+                 "[link]") {
+  work();
+  probe other(system());
+  auto fewer = parts();
+  fewer.ranks.pop_back();
+  fewer.lookup = other.as<lookup_actor>();
+  const auto again = begin(tie, bind_atom_v, fewer, duration(limit));
+  check_unbound();
+  rest();
+  attach();
+  CHECK(lookup.take<bind_atom, lookup_binding>().empty());
+  answer(other, other.take_one<bind_atom, lookup_binding>());
+  bind_rank(0);
+  CHECK(ranks[1]->copier.take<bind_atom, owner_id, arena_info>().empty());
+  CHECK(client().answer_to(again).code() == errc::ok);
 }
 
 TEST_CASE_METHOD(link_world, "link: answers to an earlier binding bind nothing and answer nobody", "[link]") {
   attach();
   const auto first = bind();
   const auto old_lookup = binding_lookup();
-  answer(ranks[0]->worker, opening(0), memory(70));
   const auto old_map = mapping(0);
-  const auto old_open = opening(1);
+  mapping(1);
 
   const auto second = bind();
-  CHECK(closed(0) == std::vector<std::uint64_t>{70});
-  answer(ranks[1]->worker, old_open, memory(71));
-  CHECK(closed(1) == std::vector<std::uint64_t>{71});
   SECTION("late success") {
     answer(ranks[0]->copier, old_map);
     answer(lookup, old_lookup);
@@ -330,9 +329,9 @@ TEST_CASE_METHOD(link_world, "link: answers to an earlier binding bind nothing a
   }
   CHECK_FALSE(came(first));
   CHECK_FALSE(came(second));
+  attach();
   answer(lookup, binding_lookup());
-  bind_rank(0, 80);
-  answer(ranks[1]->worker, opening(1), memory(81));
+  bind_rank(0);
   answer(ranks[1]->copier, mapping(1));
   answer(ranks[1]->load, binding(ranks[1]->load));
   CHECK_FALSE(came(second)); // the last one is missing, and none of before stands for it
@@ -345,12 +344,41 @@ TEST_CASE_METHOD(link_world, "link: its end answers everybody, unbinds the clien
   attach();
   const auto bound = bind();
   const auto waiting = wait();
-  answer(ranks[0]->worker, opening(0), memory(70));
   end(tie);
   CHECK(client().answer_to(bound).code() == errc::shutting_down);
   CHECK(client().answer_to(waiting).code() == errc::shutting_down);
   check_unbound();
   check_left();
+}
+
+TEST_CASE_METHOD(link_world, "link: it does not end before its copy engines are at rest, and says so to the node",
+                 "[link]") {
+  work();
+  end(tie);
+  check_left(); // which does not wait
+  CHECK(tie_lives());
+  CHECK(attached_as() == 0);
+  CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == errc::shutting_down);
+  const auto first = resting(0);
+  const auto second = resting(1);
+  CHECK(first.get<owner_id>(1) == owner);
+  answer(ranks[1]->copier, second);
+  CHECK(tie_lives());
+  CHECK(at_rest().empty());
+  SECTION("when they are") {
+    answer(ranks[0]->copier, first);
+    CHECK(at_rest() == std::vector{owner});
+  }
+  SECTION("but nothing where one of them fails") {
+    ranks[0]->copier.reply_error(first, errc::unreachable);
+    run();
+    CHECK(at_rest().empty());
+  }
+  SECTION("nor where one of them does not answer in time") {
+    advance(timeout + std::chrono::milliseconds(20));
+    CHECK(at_rest().empty());
+  }
+  CHECK_FALSE(tie_lives());
 }
 
 namespace {

@@ -12,7 +12,7 @@ struct world : coordinator_world {
   transfer_actor load = spawn_bound<load_coordinator>();
 
   received locate_one() { return shard.take_one<locate_request>(); }
-  received read() { return worker.take_one<read_atom, io_batch>(); }
+  received fetch() { return worker.take_one<fetch_atom, frame_request>(); }
   received scatter() { return copier.take_one<scatter_atom, copy_order>(); }
   received invalidate() { return shard.take_one<invalidate_request>(); }
   received release() { return shard.take_one<release_request>(); }
@@ -20,14 +20,16 @@ struct world : coordinator_world {
 
 } // namespace
 
-TEST_CASE_METHOD(world, "load coordinator: locate, read, scatter, answer, release", "[load_coordinator]") {
+TEST_CASE_METHOD(world, "load coordinator: locate, fetch, scatter, answer, unpin, release", "[load_coordinator]") {
   const auto number = begin(load, test_task(3));
   const auto located = locate_one();
   locate(located);
-  transfer(read());
+  give(fetch());
   CHECK_FALSE(client().answer_to(number).came);
+  CHECK(end_pins() == 0);
   copy(scatter());
   CHECK(results(number) == std::vector(3, errc::ok));
+  CHECK(end_pins() == 1);
   const auto released = release();
   CHECK(released.get<release_request>(0).lease == located.get<locate_request>(0).lease);
   reply(shard, released);
@@ -36,7 +38,7 @@ TEST_CASE_METHOD(world, "load coordinator: locate, read, scatter, answer, releas
 TEST_CASE_METHOD(world, "load coordinator: a bad page is reported and unpublished", "[load_coordinator]") {
   const auto number = begin(load, test_task(2));
   locate(locate_one());
-  transfer(read());
+  give(fetch());
   reply(copier, scatter(), copy_reply{codes({errc::corrupt, errc::ok}), {}});
   CHECK(results(number) == std::vector{errc::corrupt, errc::ok});
   const auto bad = invalidate();
@@ -47,16 +49,18 @@ TEST_CASE_METHOD(world, "load coordinator: a bad page is reported and unpublishe
   reply(shard, release());
 }
 
-TEST_CASE_METHOD(world, "load coordinator: the deadline answers a task whose read hangs; the lease stays until it ends",
+TEST_CASE_METHOD(world,
+                 "load coordinator: the deadline answers a task whose fetch hangs; the lease stays until it ends",
                  "[load_coordinator]") {
   const auto number = begin(load, test_task(2));
   locate(locate_one());
-  const auto hanging = read();
+  const auto hanging = fetch();
   advance(1200 * ms);
   CHECK(results(number) == std::vector(2, errc::timeout));
   advance(60'000 * ms);
   CHECK(shard.take<release_request>().empty());
-  transfer(hanging);
+  give(hanging);
+  CHECK(end_pins() == 1);
   CHECK(copier.take<scatter_atom, copy_order>().empty());
   reply(shard, release());
 }
@@ -68,7 +72,7 @@ TEST_CASE_METHOD(world, "load coordinator: a registry that does not answer is as
   const auto second = locate_one();
   CHECK(second.get<locate_request>(0).lease == first.get<locate_request>(0).lease);
   locate(second);
-  transfer(read());
+  give(fetch());
   copy(scatter());
   CHECK(results(number) == std::vector{errc::ok});
 }
@@ -77,15 +81,15 @@ TEST_CASE_METHOD(world, "load coordinator: what is cancelled writes no block, bu
                  "[load_coordinator][cancel]") {
   const auto first = begin(load, tagged(1, test_task(2)));
   locate(locate_one());
-  transfer(read());
+  give(fetch());
   const auto filling = scatter();
   const auto second = begin(load, tagged(1, test_task(2, 10)));
   locate(locate_one());
-  const auto reading = read();
+  const auto fetching = fetch();
   CHECK(ask(load, cancel_atom_v, packed<std::uint64_t>(std::vector<std::uint64_t>{1, 9})).code() == errc::ok);
   CHECK(results(second) == std::vector(2, errc::cancelled));
   CHECK_FALSE(client().answer_to(first).came);
-  transfer(reading);
+  give(fetching);
   CHECK(copier.take<scatter_atom, copy_order>().empty());
   reply(shard, release());
   copy(filling);
@@ -101,8 +105,8 @@ TEST_CASE_METHOD(world, "load coordinator: unbinding answers every task", "[load
   REQUIRE(locates.size() == 3);
   locate(locates[1]);
   locate(locates[2]);
-  auto reads = worker.take<read_atom, io_batch>();
-  transfer(reads[1]);
+  auto fetches = worker.take<fetch_atom, frame_request>();
+  give(fetches[1]);
   const auto filling = scatter();
 
   SECTION("by the loss of the node") {
@@ -125,8 +129,8 @@ TEST_CASE_METHOD(world, "load coordinator: unbinding answers every task", "[load
     copy(filling);
   }
   locate(locates[0]);
-  transfer(reads[0]);
-  CHECK(worker.take<read_atom, io_batch>().empty());
+  give(fetches[0]);
+  CHECK(worker.take<fetch_atom, frame_request>().empty());
   CHECK(copier.take<scatter_atom, copy_order>().empty());
 }
 

@@ -52,7 +52,7 @@ public:
     link_options where;
     where.local = node;
     where.client_name = "engine";
-    where.buffer_bytes = options.transfer.buffers_per_rank_bytes;
+    where.window_bytes = options.transfer.window_bytes;
     where.attach = options.attach;
     tie = spawn<troupe::link>(where);
     const auto space = options.namespaces.front();
@@ -183,7 +183,7 @@ struct world {
       out.storage.ranks.push_back({node_slots * slot + io::page_alignment, {}});
     out.memory.client_bytes = 64 * slot;
     // Fewer buffers than pages of a task.
-    out.transfer.buffers_per_rank_bytes = 9 * slot;
+    out.transfer.window_bytes = 9 * slot;
     return out;
   }
 
@@ -257,7 +257,7 @@ TEST_CASE_METHOD(world, "whole node: what ranks save is found when all have it, 
     CHECK(x.io.read_pages == keys.size());
     CHECK(x.io.written_pages == keys.size());
     CHECK(x.io.in_flight == 0);
-    CHECK(x.io.segment_bytes == options.transfer.buffers_per_rank_bytes);
+    CHECK(x.io.segment_bytes == options.transfer.window_bytes);
   }
 }
 

@@ -13,18 +13,20 @@ struct world : coordinator_world {
 
   received reserve() { return shard.take_one<reserve_request>(); }
   received gather() { return copier.take_one<gather_atom, copy_order>(); }
-  received write() { return worker.take_one<write_atom, io_batch>(); }
+  received place() { return worker.take_one<place_atom, frame_request>(); }
+  received filling() { return worker.take_one<fill_request>(); }
   received commit() { return shard.take_one<commit_atom, finish_request>(); }
   received abort() { return shard.take_one<abort_atom, finish_request>(); }
 };
 
 } // namespace
 
-TEST_CASE_METHOD(world, "save coordinator: reserve, gather, write, commit, answer", "[save_coordinator]") {
+TEST_CASE_METHOD(world, "save coordinator: reserve, place, gather, fill, commit, answer", "[save_coordinator]") {
   const auto number = begin(save, test_task(3));
   grant(reserve());
+  give(place());
   copy(gather());
-  transfer(write());
+  fill(filling());
   CHECK_FALSE(client().answer_to(number).came);
   finish(commit());
   CHECK(results(number) == std::vector(3, errc::ok));
@@ -56,16 +58,17 @@ TEST_CASE_METHOD(world, "save coordinator: a registry that does not answer is as
   CHECK(shard.take<reserve_request>().empty());
 }
 
-TEST_CASE_METHOD(world, "save coordinator: the deadline answers a task whose write hangs, and nothing is committed",
+TEST_CASE_METHOD(world, "save coordinator: the deadline answers a task whose fill hangs, and nothing is committed",
                  "[save_coordinator]") {
   const auto number = begin(save, test_task(2));
   grant(reserve());
+  give(place());
   copy(gather());
-  const auto hanging = write();
+  const auto hanging = filling();
   advance(1200 * ms);
   CHECK(results(number) == std::vector(2, errc::timeout));
-  advance(60'000 * ms); // as long as the kernel likes
-  transfer(hanging);
+  advance(60'000 * ms); // as long as the disk likes
+  fill(hanging);
   CHECK(shard.take<commit_atom, finish_request>().empty());
   CHECK(abort().get<finish_request>(1).pages.size() == 2);
 }
@@ -78,17 +81,27 @@ TEST_CASE_METHOD(world, "save coordinator: peers that die in the middle fail the
     run();
     CHECK(results(number) == std::vector{errc::unreachable});
   }
+  SECTION("the io worker, asked for frames") {
+    grant(reserve());
+    worker.reply_error(place(), errc::shutting_down);
+    run();
+    CHECK(results(number) == std::vector{errc::shutting_down});
+    finish(abort());
+  }
   SECTION("the copy engine") {
     grant(reserve());
+    give(place());
     copier.reply_error(gather(), errc::unreachable);
     run();
     CHECK(results(number) == std::vector{errc::unreachable});
+    fill(filling()); // its frames are given back
     finish(abort());
   }
   SECTION("the io worker") {
     grant(reserve());
+    give(place());
     copy(gather());
-    worker.reply_error(write(), errc::shutting_down);
+    worker.reply_error(filling(), errc::shutting_down);
     run();
     CHECK(results(number) == std::vector{errc::shutting_down});
     finish(abort());
@@ -96,20 +109,24 @@ TEST_CASE_METHOD(world, "save coordinator: peers that die in the middle fail the
   // It serves the next.
   const auto next = begin(save, test_task(1, 50));
   grant(reserve());
+  give(place());
   copy(gather());
-  transfer(write());
+  fill(filling());
   finish(commit());
   CHECK(results(next) == std::vector{errc::ok});
 }
 
-TEST_CASE_METHOD(world, "save coordinator: what is cancelled before it is gathered is not written, the rest is saved",
+TEST_CASE_METHOD(world,
+                 "save coordinator: what is cancelled before it is gathered is not taken over, the rest is saved",
                  "[save_coordinator][cancel]") {
   const auto first = begin(save, tagged(1, test_task(2)));
   grant(reserve());
+  give(place());
   copy(gather());
-  const auto writing = write();
+  const auto taking_over = filling();
   const auto second = begin(save, tagged(2, test_task(2, 10)));
   grant(reserve());
+  give(place());
   const auto gathering = gather();
   const auto third = begin(save, tagged(2, test_task(1, 20)));
   const auto reserving = reserve();
@@ -121,12 +138,15 @@ TEST_CASE_METHOD(world, "save coordinator: what is cancelled before it is gather
   CHECK_FALSE(client().answer_to(first).came);
   // From here on the blocks may hold anything.
   copy(gathering);
-  CHECK(worker.take<write_atom, io_batch>().empty());
+  const auto giving_back = filling();
+  CHECK(giving_back.get<fill_request>(0).gathered == same_codes(2, errc::cancelled));
+  fill(giving_back);
   finish(abort());
   grant(reserving);
+  CHECK(worker.take<place_atom, frame_request>().empty());
   CHECK(copier.take<gather_atom, copy_order>().empty());
   finish(abort());
-  transfer(writing);
+  fill(taking_over);
   finish(commit());
   CHECK(results(first) == std::vector(2, errc::ok));
 
@@ -135,18 +155,18 @@ TEST_CASE_METHOD(world, "save coordinator: what is cancelled before it is gather
   CHECK(shard.take<abort_atom, finish_request>().empty());
 }
 
-TEST_CASE_METHOD(world, "save coordinator: a write that finds no room after a cancel is given up",
+TEST_CASE_METHOD(world, "save coordinator: a place that finds no room after a cancel is given up",
                  "[save_coordinator][cancel]") {
   const auto number = begin(save, tagged(1, test_task(1)));
   grant(reserve());
-  copy(gather());
-  const auto writing = write();
+  const auto placing = place();
   CHECK(ask(save, cancel_atom_v, packed<std::uint64_t>(std::vector<std::uint64_t>{1})).code() == errc::ok);
-  worker.reply_error(writing, errc::limit_exceeded);
+  worker.reply_error(placing, errc::limit_exceeded);
   run();
   CHECK(results(number) == std::vector{errc::cancelled});
   finish(abort());
   advance(5000 * ms);
+  CHECK(worker.take<place_atom, frame_request>().empty());
   CHECK(copier.take<gather_atom, copy_order>().empty());
 }
 
@@ -159,11 +179,15 @@ TEST_CASE_METHOD(world, "save coordinator: unbinding answers every task at once,
   REQUIRE(reserves.size() == 4);
   for (std::size_t i = 1; i < 4; ++i)
     grant(reserves[i]);
+  auto places = worker.take<place_atom, frame_request>();
+  REQUIRE(places.size() == 3);
+  for (std::size_t i = 1; i < 3; ++i)
+    give(places[i]);
   auto gathers = copier.take<gather_atom, copy_order>();
+  copy(gathers[0]);
   copy(gathers[1]);
-  copy(gathers[2]);
-  auto writes = worker.take<write_atom, io_batch>();
-  transfer(writes[1]);
+  auto fills = worker.take<fill_request>();
+  fill(fills[1]);
   const auto committing = commit();
 
   const auto how = GENERATE(0, 1, 2);
@@ -182,19 +206,21 @@ TEST_CASE_METHOD(world, "save coordinator: unbinding answers every task at once,
 
   // All that was under way is answered now, to nobody.
   grant(reserves[0]);
-  copy(gathers[0]);
-  transfer(writes[0]);
+  give(places[0]);
+  fill(fills[0]);
   finish(committing);
   CHECK(shard.take<commit_atom, finish_request>().empty());
-  CHECK(worker.take<write_atom, io_batch>().empty());
+  CHECK(worker.take<place_atom, frame_request>().empty());
+  CHECK(worker.take<fill_request>().empty());
   CHECK(copier.take<gather_atom, copy_order>().empty());
   if (how == 1) {
     const auto next = begin(save, test_task(1));
     const auto x = reserve();
     CHECK(x.get<reserve_request>(0).ticket.owner == 78);
     grant(x);
+    give(place());
     copy(gather());
-    transfer(write());
+    fill(filling());
     finish(commit());
     CHECK(results(next) == std::vector{errc::ok});
   }
@@ -210,16 +236,17 @@ TEST_CASE_METHOD(world, "save coordinator: a binding that cannot be is refused, 
   SECTION("nobody's") {
     bad.owner = 0;
   }
-  SECTION("more buffers than memory") {
-    bad.buffer_count = 1025;
+  SECTION("a window of more than may be pinned") {
+    bad.window_pages = 1025;
   }
-  SECTION("buffers behind the memory") {
-    bad.buffer_offset = ~std::uint64_t{0};
+  SECTION("a window of nothing") {
+    bad.window_pages = 0;
   }
   CHECK(ask(save, bind_atom_v, bad).failure.text != "");
   grant(reserve());
+  give(place());
   copy(gather());
-  transfer(write());
+  fill(filling());
   finish(commit());
   CHECK(results(number) == std::vector{errc::ok});
 }

@@ -196,7 +196,7 @@ TEST_CASE("a write error while running is a counted failure, and the slots come 
   const rlimit limit{allowed, before.rlim_max};
   REQUIRE(::prlimit(s.node().program().id(), RLIMIT_FSIZE, &limit, nullptr) == 0);
   // The limit is on all files, shared memory among them: the client gets along with less of it.
-  const auto x = s.play("0", {"--set", "transfer.buffers_per_rank_bytes=128 KiB"});
+  const auto x = s.play("0", {"--set", "transfer.window_bytes=128 KiB"});
   check_report(x, shape);
   CHECK(x.code == 0);
   CHECK(x.count("saved_pages") == 50);

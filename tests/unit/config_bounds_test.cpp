@@ -88,7 +88,7 @@ const std::vector<bounds> all_bounds{
     {"io.max_batch_pages", "0", "1", "4096", "4097"},
     {"io.max_pages_in_flight", "0", "1", "65536", "65537"},
     {"io.max_clients", "0", "1", "4096", "4097"},
-    {"transfer.buffers_per_rank_bytes", "65535", "64 KiB", "1 TiB", "1099511627777"},
+    {"transfer.window_bytes", "65535", "64 KiB", "1 TiB", "1099511627777"},
     {"transfer.batch_pages", "0", "1", "4096", "4097"},
     {"transfer.max_tasks", "0", "1", "65536", "65537"},
     {"transfer.task_deadline", "999999 ns", "1 ms", "10 min", "600000000001 ns"},

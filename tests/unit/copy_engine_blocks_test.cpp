@@ -1,7 +1,7 @@
 #include "actors/client/copy_engine/copy_engine_state.hpp"
 #include "gpu/host_page_mover.hpp"
-#include "io/arena.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/known_arenas.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -19,7 +19,7 @@ using namespace troupe;
 
 constexpr std::uint32_t blocks = 12;
 constexpr std::uint32_t blocks_per_page = 3;
-constexpr std::uint64_t segment_id = 21;
+constexpr owner_id owner = 21;
 constexpr rank_number rank = 2;
 constexpr namespace_id space{5, 6};
 constexpr kv_geometry geometry{
@@ -72,7 +72,7 @@ struct device {
     std::iota(tensor.begin(), tensor.end(), 1); // no two bytes of a block alike, and blocks differ
     for (std::size_t i = 0; i < tensor.size(); ++i)
       tensor[i] += static_cast<std::uint8_t>(i / 256);
-    REQUIRE(state.bind(segment_id, segment));
+    REQUIRE(state.bind(owner, arena));
   }
 
   static inline const std::uint64_t slot_bytes = io::slot_bytes(geometry.page_bytes());
@@ -81,10 +81,11 @@ struct device {
 
   std::vector<std::uint8_t> tensor = std::vector<std::uint8_t>(2 * blocks * part_bytes);
   std::span<std::byte> tensor_bytes = std::as_writable_bytes(std::span(tensor));
-  copy_engine_state state{{space, rank, 8},
+  std::shared_ptr<test::known_arenas> arenas = std::make_shared<test::known_arenas>();
+  arena_info arena = arenas->add(8 * slot_bytes, 8 * slot_bytes);
+  copy_engine_state state{{space, rank, 8, arenas},
                           *make_host_page_mover(*make_kv_cache_view(kv_layout::split, geometry, blocks,
                                                                     {&tensor_bytes, 1}, blocks_per_page))};
-  std::shared_ptr<io::arena> segment = *io::arena::create(8 * slot_bytes);
 
   std::vector<std::uint8_t> block(std::uint32_t number) const {
     std::vector<std::uint8_t> out;
@@ -100,10 +101,10 @@ struct device {
     return std::all_of(bytes.begin(), bytes.end(), [](std::uint8_t x) { return std::byte{x} == poison; });
   }
 
-  /// Page `i` of the order is in buffer and slot `i`.
+  /// Page `i` of the order is in frame and slot `i`.
   static copy_order order(const std::vector<std::vector<std::uint32_t>>& pages) {
     copy_order out;
-    out.segment = segment_id;
+    out.owner = owner;
     for (std::uint32_t i = 0; i < pages.size(); ++i) {
       out.items.items.push_back({{i, 1}, {i, 3}, i * slot_bytes, pages[i].front()});
       out.further_blocks.items.insert(out.further_blocks.items.end(), pages[i].begin() + 1, pages[i].end());
@@ -152,7 +153,7 @@ TEST_CASE("copy engine: of a page, what belongs to missing blocks is checked and
   SECTION("pages that are not") {
     // In what would not be written.
     for (std::size_t i = 0; i < 2; ++i)
-      d.segment->bytes()[i * device::slot_bytes + io::page_header_bytes] ^= std::byte{1};
+      d.arenas->memory()->bytes()[i * device::slot_bytes + io::page_header_bytes] ^= std::byte{1};
     CHECK(device::codes(d.state.scatter(wanted)) == std::vector(2, errc::corrupt));
     CHECK(d.is_poisoned(8));
   }
@@ -196,7 +197,7 @@ TEST_CASE("copy engine: an order with another number of blocks is refused as a w
   refused(order);
   refused(device::order({{0, 1, 2, 3}, {4, 5, 6, 7}}));
   refused(device::order({{0}}));
-  copy_order empty{segment_id, {}, std::vector<std::uint32_t>{1}};
+  copy_order empty{owner, {}, std::vector<std::uint32_t>{1}};
   refused(empty);
   empty.further_blocks.items.clear();
   CHECK(device::codes(d.state.gather(empty)).empty());
@@ -205,8 +206,9 @@ TEST_CASE("copy engine: an order with another number of blocks is refused as a w
 TEST_CASE("copy engine: an order waits for the event that it names by its number", "[copy_engine_state][events]") {
   const auto notes = std::make_shared<noting_mover::notes>();
   const auto table = std::make_shared<device_event_table>();
-  copy_engine_state state({space, rank, 8}, std::make_shared<noting_mover>(notes), table);
-  REQUIRE(state.bind(segment_id, *io::arena::create(8 * device::slot_bytes)));
+  const auto arenas = std::make_shared<test::known_arenas>();
+  copy_engine_state state({space, rank, 8, arenas}, std::make_shared<noting_mover>(notes), table);
+  REQUIRE(state.bind(owner, arenas->add(8 * device::slot_bytes, 8 * device::slot_bytes)));
   int happened = 0;
   const auto event = table->add(&happened);
   auto order = device::order({{0}, {1}});
@@ -237,8 +239,8 @@ TEST_CASE("copy engine: an order waits for the event that it names by its number
   refused(reinterpret_cast<std::uint64_t>(&happened), state);
   table->remove(event);
   refused(event, state);
-  copy_engine_state without({space, rank, 8}, std::make_shared<noting_mover>(notes));
-  REQUIRE(without.bind(segment_id, *io::arena::create(8 * device::slot_bytes)));
+  copy_engine_state without({space, rank, 8, arenas}, std::make_shared<noting_mover>(notes));
+  REQUIRE(without.bind(owner, arenas->add(8 * device::slot_bytes, 8 * device::slot_bytes)));
   refused(event, without);
   CHECK(notes->ready.empty());
 }
@@ -246,11 +248,11 @@ TEST_CASE("copy engine: an order waits for the event that it names by its number
 TEST_CASE("copy engine: a mover for host memory refuses events", "[copy_engine_state][events]") {
   device d;
   const auto table = std::make_shared<device_event_table>();
-  copy_engine_state state({space, rank, 8},
+  copy_engine_state state({space, rank, 8, d.arenas},
                           *make_host_page_mover(*make_kv_cache_view(kv_layout::split, geometry, blocks,
                                                                     {&d.tensor_bytes, 1}, blocks_per_page)),
                           table);
-  REQUIRE(state.bind(segment_id, d.segment));
+  REQUIRE(state.bind(owner, d.arena));
   int happened = 0;
   auto order = device::order({{0, 1, 2}});
   order.ready_event = table->add(&happened);

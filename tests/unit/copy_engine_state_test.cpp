@@ -1,7 +1,7 @@
 #include "actors/client/copy_engine/copy_engine_state.hpp"
 #include "gpu/host_page_mover.hpp"
-#include "io/arena.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/known_arenas.hpp"
 #include "tests/unit/other_identity.hpp"
 #include "workload/replay/device_memory.hpp"
 
@@ -17,7 +17,7 @@ namespace {
 using namespace troupe;
 
 constexpr std::uint32_t blocks = 8;
-constexpr std::uint64_t segment_id = 21;
+constexpr owner_id owner = 21;
 constexpr rank_number rank = 2;
 constexpr namespace_id space{5, 6};
 
@@ -33,28 +33,27 @@ key_digest key(std::uint64_t n) {
 struct device {
   explicit device(std::uint32_t batch_pages_max = 64)
       : memory(*replay::device_memory::create(small_geometry(), blocks, {})),
-        state({space, rank, batch_pages_max}, *make_host_page_mover(memory.view())) {
+        state({space, rank, batch_pages_max, arenas}, *make_host_page_mover(memory.view())) {
     for (std::uint32_t i = 0; i < blocks; ++i)
       memory.fill(i, key(i), rank);
-    segment = *io::arena::create(blocks * slot_bytes);
-    REQUIRE(state.bind(segment_id, segment));
+    REQUIRE(state.bind(owner, arena));
   }
 
   static inline const std::uint64_t page_bytes = small_geometry().page_bytes();
   static inline const std::uint64_t slot_bytes = io::slot_bytes(page_bytes);
 
-  static copy_item item(std::uint32_t block, std::uint64_t buffer, std::uint64_t key_number) {
-    return {key(key_number), {40 + block, 3}, buffer * slot_bytes, block};
+  static copy_item item(std::uint32_t block, std::uint64_t frame, std::uint64_t key_number) {
+    return {key(key_number), {40 + block, 3}, frame * slot_bytes, block};
   }
 
   /// All that a save does: the codes, one per item.
   std::vector<errc> gather(const std::vector<copy_item>& items) {
-    const auto reply = state.gather({segment_id, items});
+    const auto reply = state.gather({owner, items});
     REQUIRE(reply);
     return codes(*reply);
   }
   std::vector<errc> scatter(const std::vector<copy_item>& items) {
-    const auto reply = state.scatter({segment_id, items});
+    const auto reply = state.scatter({owner, items});
     REQUIRE(reply);
     return codes(*reply);
   }
@@ -65,7 +64,8 @@ struct device {
     return out;
   }
 
-  std::byte* buffer(std::uint64_t n) { return segment->bytes().data() + n * slot_bytes; }
+  std::span<std::byte> bytes() { return arenas->memory()->bytes(); }
+  std::byte* frame(std::uint64_t n) { return bytes().data() + n * slot_bytes; }
 
   bool holds(std::uint32_t block, std::uint64_t key_number) const {
     return !memory.verify(block, key(key_number), rank).has_value();
@@ -76,8 +76,10 @@ struct device {
   }
 
   replay::device_memory memory;
+  std::shared_ptr<test::known_arenas> arenas = std::make_shared<test::known_arenas>();
+  /// Two extents.
+  arena_info arena = arenas->add(blocks * slot_bytes, blocks / 2 * slot_bytes);
   copy_engine_state state;
-  std::shared_ptr<io::arena> segment;
 };
 
 } // namespace
@@ -98,16 +100,16 @@ TEST_CASE("copy engine: what was gathered comes back by a scatter, in other bloc
     CHECK(d.memory.is_poisoned(block));
 }
 
-TEST_CASE("copy engine: what is gathered is a sealed page, with nothing of the buffer's past", "[copy_engine_state]") {
+TEST_CASE("copy engine: what is gathered is a sealed page, with nothing of the frame's past", "[copy_engine_state]") {
   device d;
-  std::fill(d.segment->bytes().begin(), d.segment->bytes().end(), std::byte{0xee});
+  std::fill(d.bytes().begin(), d.bytes().end(), std::byte{0xee});
   CHECK(d.gather({d.item(1, 2, 1)}) == std::vector{errc::ok});
-  const std::span page(d.buffer(2), device::slot_bytes);
+  const std::span page(d.frame(2), device::slot_bytes);
   CHECK(io::verify_page(page, {space, key(1), rank, {41, 3}, device::page_bytes}) == errc::ok);
   CHECK(std::all_of(page.begin() + static_cast<std::ptrdiff_t>(io::page_header_bytes + device::page_bytes), page.end(),
                     [](std::byte b) { return b == std::byte{0}; }));
-  CHECK(*d.buffer(1) == std::byte{0xee});
-  CHECK(*d.buffer(3) == std::byte{0xee});
+  CHECK(*d.frame(1) == std::byte{0xee});
+  CHECK(*d.frame(3) == std::byte{0xee});
 }
 
 TEST_CASE("copy engine: a page of anything else is not scattered, and fails alone", "[copy_engine_state]") {
@@ -126,7 +128,7 @@ TEST_CASE("copy engine: a page of anything else is not scattered, and fails alon
     --wanted[1].where.generation;
   }
   SECTION("another item's page") {
-    wanted[1].buffer_offset = wanted[0].buffer_offset;
+    wanted[1].frame_offset = wanted[0].frame_offset;
   }
   CHECK(d.scatter(wanted) == std::vector{errc::ok, errc::identity_mismatch, errc::ok});
   CHECK(d.holds(0, 0));
@@ -141,7 +143,7 @@ TEST_CASE("copy engine: a page that differs in any one field of its identity is 
     const std::vector items{d.item(0, 0, 0), d.item(1, 1, 1)};
     REQUIRE(d.gather(items) == std::vector(2, errc::ok));
     d.poison_all();
-    const std::span page(d.buffer(1), device::slot_bytes);
+    const std::span page(d.frame(1), device::slot_bytes);
     const auto wanted = io::identity_of(page);
     REQUIRE(wanted);
     auto other = *wanted;
@@ -161,10 +163,10 @@ TEST_CASE("copy engine: a page of another rank or namespace is not scattered", "
   REQUIRE(d.gather({d.item(0, 0, 0)}) == std::vector{errc::ok});
   d.poison_all();
   const bool other_rank = GENERATE(false, true);
-  copy_engine_state other({other_rank ? space : namespace_id{5, 7}, other_rank ? rank + 1 : rank, 64},
+  copy_engine_state other({other_rank ? space : namespace_id{5, 7}, other_rank ? rank + 1 : rank, 64, d.arenas},
                           *make_host_page_mover(d.memory.view()));
-  REQUIRE(other.bind(segment_id, d.segment));
-  const auto reply = other.scatter({segment_id, {{d.item(0, 0, 0)}}});
+  REQUIRE(other.bind(owner, d.arena));
+  const auto reply = other.scatter({owner, {{d.item(0, 0, 0)}}});
   REQUIRE(reply);
   CHECK(device::codes(*reply) == std::vector{errc::identity_mismatch});
   CHECK(d.memory.is_poisoned(0));
@@ -176,32 +178,33 @@ TEST_CASE("copy engine: a flipped, torn or empty page is corrupt and not scatter
   REQUIRE(d.gather(items) == std::vector(2, errc::ok));
   d.poison_all();
   SECTION("a flipped bit at the end") {
-    d.buffer(1)[io::page_header_bytes + device::page_bytes - 1] ^= std::byte{0x10};
+    d.frame(1)[io::page_header_bytes + device::page_bytes - 1] ^= std::byte{0x10};
   }
   SECTION("a flipped bit in the header") {
-    d.buffer(1)[8] ^= std::byte{1};
+    d.frame(1)[8] ^= std::byte{1};
   }
   SECTION("cut short") {
-    std::memset(d.buffer(1) + io::page_header_bytes + 512, 0, device::page_bytes - 512);
+    std::memset(d.frame(1) + io::page_header_bytes + 512, 0, device::page_bytes - 512);
   }
   SECTION("zeroes") {
-    std::memset(d.buffer(1), 0, device::slot_bytes);
+    std::memset(d.frame(1), 0, device::slot_bytes);
   }
   CHECK(d.scatter(items) == std::vector{errc::ok, errc::corrupt});
   CHECK(d.holds(0, 0));
   CHECK(d.memory.is_poisoned(1));
 }
 
-TEST_CASE("copy engine: a block or buffer that does not exist fails alone", "[copy_engine_state]") {
+TEST_CASE("copy engine: a block or frame that does not exist fails alone", "[copy_engine_state]") {
   device d;
   constexpr std::uint64_t huge = ~std::uint64_t{0};
   std::vector items{d.item(0, 0, 0), d.item(1, 1, 1), d.item(2, 2, 2)};
   SECTION("block") {
     items[1].block = GENERATE(std::uint32_t{blocks}, 0xfffffffeU);
   }
-  SECTION("buffer") {
-    items[1].buffer_offset =
-        GENERATE_COPY(blocks * device::slot_bytes, (blocks - 1) * device::slot_bytes + 4096, 100, huge, huge - 4095);
+  SECTION("frame") {
+    // The third to last would end in the next extent.
+    items[1].frame_offset = GENERATE_COPY(blocks * device::slot_bytes, (blocks - 1) * device::slot_bytes + 4096, 100,
+                                          (blocks / 2 - 1) * device::slot_bytes + 4096, huge, huge - 4095);
   }
   CHECK(d.gather(items) == std::vector{errc::ok, errc::out_of_range, errc::ok});
 
@@ -228,11 +231,11 @@ TEST_CASE("copy engine: a page with a block missing is not stored, and a block n
   CHECK(d.holds(2, 2));
 }
 
-TEST_CASE("copy engine: an order for another segment, or one that is too long, is refused as a whole",
+TEST_CASE("copy engine: an order of another attachment, or one that is too long, is refused as a whole",
           "[copy_engine_state]") {
   device d(4);
-  const auto refused = [&](std::uint64_t segment, std::size_t items) {
-    const copy_order order{segment, std::vector<copy_item>(items, d.item(0, 0, 0))};
+  const auto refused = [&](owner_id by, std::size_t items) {
+    const copy_order order{by, std::vector<copy_item>(items, d.item(0, 0, 0))};
     const auto gathered = d.state.gather(order);
     const auto scattered = d.state.scatter(order);
     REQUIRE_FALSE(gathered);
@@ -241,17 +244,59 @@ TEST_CASE("copy engine: an order for another segment, or one that is too long, i
     CHECK_FALSE(scattered.error().text.empty());
     return scattered.error().code;
   };
-  CHECK(refused(segment_id + 1, 1) == errc::expired);
+  CHECK(refused(owner + 1, 1) == errc::expired);
   CHECK(refused(0, 1) == errc::expired);
-  CHECK(refused(segment_id, 5) == errc::limit_exceeded);
+  CHECK(refused(owner, 5) == errc::limit_exceeded);
 
-  // After a reconnect, orders of the life before find nothing.
-  REQUIRE(d.state.bind(segment_id + 1, *io::arena::create(device::slot_bytes)));
-  CHECK(refused(segment_id, 1) == errc::expired);
-  CHECK(d.state.gather({segment_id + 1, {{d.item(0, 0, 0)}}}));
-
-  copy_engine_state unbound({space, rank, 4}, *make_host_page_mover(d.memory.view()));
+  SECTION("after a reconnect") {
+    const bool same_arena = GENERATE(false, true);
+    const auto next = same_arena ? d.arena : d.arenas->add(device::slot_bytes, device::slot_bytes);
+    REQUIRE(d.state.bind(owner + 1, next));
+    CHECK(refused(owner, 1) == errc::expired);
+    CHECK(d.state.gather({owner + 1, {{d.item(0, 0, 0)}}}));
+    d.state.end(owner); // which is over already: changes nothing
+    CHECK(d.state.gather({owner + 1, {{d.item(0, 0, 0)}}}));
+  }
+  SECTION("after its end") {
+    d.state.end(owner + 1); // somebody else's
+    CHECK(d.state.gather({owner, {{d.item(0, 0, 0)}}}));
+    d.state.end(owner);
+    CHECK(refused(owner, 1) == errc::expired);
+    CHECK(refused(0, 1) == errc::expired);
+    d.state.wait_for_rest(owner);
+  }
+  copy_engine_state unbound({space, rank, 4, d.arenas}, *make_host_page_mover(d.memory.view()));
   CHECK(unbound.gather({0, {}}).error().code == errc::expired);
+  CHECK(unbound.gather({owner, {}}).error().code == errc::expired);
+}
+
+TEST_CASE("copy engine: an arena that cannot be is refused, what was bound stays", "[copy_engine_state]") {
+  device d;
+  auto bad = d.arena;
+  auto by = owner + 1;
+  auto expected = errc::invalid_argument;
+  SECTION("empty") {
+    bad.bytes = 0;
+  }
+  SECTION("extents of nothing") {
+    bad.extent_bytes = 0;
+  }
+  SECTION("extents in which frames cannot be aligned") {
+    bad.extent_bytes += 512;
+  }
+  SECTION("of nobody") {
+    by = 0;
+  }
+  SECTION("that is not there") {
+    bad = d.arenas->add(device::slot_bytes, device::slot_bytes);
+    d.arenas->lose(1);
+    expected = errc::unreachable;
+  }
+  const auto refused = d.state.bind(by, bad);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == expected);
+  CHECK_FALSE(refused.error().text.empty());
+  CHECK(d.gather({d.item(0, 0, 0)}) == std::vector{errc::ok});
 }
 
 TEST_CASE("copy engine: an empty order has an empty answer", "[copy_engine_state]") {

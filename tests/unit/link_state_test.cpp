@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <random>
 #include <set>
 #include <string>
@@ -23,7 +24,8 @@ const std::uint64_t slot = io::slot_bytes(small.page_bytes());
 
 /// A link's rules, and what they wanted done.
 struct desk {
-  explicit desk(bool comes_back = true) : state({comes_back, 200ms, 1600ms, 1, "nobody has looked yet"}) {
+  explicit desk(bool comes_back = true)
+      : state({comes_back, 200ms, 1600ms, 1, "nobody has looked yet", 5 * slot + 4096}) {
     state.start();
     collect();
   }
@@ -52,7 +54,7 @@ struct desk {
     return all.front();
   }
 
-  static node_offer offer(owner_id as = owner) { return {as, "a node", {5, 6}, "small", small, {0, 1}}; }
+  static node_offer offer(owner_id as = owner) { return {as, "a node", {5, 6}, "small", small, {0, 1}, 64 * slot}; }
 
   link_try find() {
     const auto number = take_one<link_seek>().number;
@@ -63,14 +65,31 @@ struct desk {
   void attach(const node_offer& as = offer()) { CHECK(state.on_attached(find(), as)); }
 
   /// Everything the state asks for to be at work, for two ranks.
-  void bind_all(std::uint64_t first_segment = 70) {
+  void bind_all() {
     state.on_bound(take_one<link_bind_lookup>().epoch, {});
-    for (const auto& x : take<link_open>())
-      CHECK(state.on_opened(x.epoch, x.rank, first_segment + x.rank, 5 * slot));
     for (const auto& x : take<link_map>())
       state.on_mapped(x.epoch, x.rank, {});
     for (const auto& x : take<link_bind_transfer>())
       state.on_bound(x.epoch, {});
+  }
+
+  /// The copy engines that are asked to come to rest do.
+  void rest() {
+    for (const auto& x : take<link_rest>())
+      state.on_rested(x.owner, {});
+  }
+  /// Of what the node that was left was told since the last call, or the current one.
+  std::vector<owner_id> said(bool to_left) {
+    std::vector<owner_id> out;
+    collect();
+    std::erase_if(effects, [&](const link_effect& x) {
+      const auto* one = std::get_if<link_say_at_rest>(&x);
+      if (one == nullptr || one->to_left != to_left)
+        return false;
+      out.push_back(one->owner);
+      return true;
+    });
+    return out;
   }
 
   /// The code with which that wait has ended; `internal` if it has not.
@@ -165,7 +184,7 @@ TEST_CASE("link state: after a success the pause is short again; being let in is
   for (int i = 0; i < 6; ++i) {
     d.attach();
     d.take<link_bind_lookup>();
-    d.take<link_open>();
+    d.take<link_map>();
     d.state.on_node_gone(now);
     pause = d.state.next_event() - now;
     now += pause;
@@ -177,29 +196,26 @@ TEST_CASE("link state: after a success the pause is short again; being let in is
     CHECK(pause <= 200ms);
 }
 
-TEST_CASE("link state: binds everything, each coordinator with a stream and buffers of its own", "[link_state]") {
+TEST_CASE("link state: binds copy engines first, then coordinators, each with a stream and a window of its own",
+          "[link_state]") {
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
   const auto epoch = d.take_one<link_bind_lookup>().epoch;
-  const auto opens = d.take<link_open>();
-  REQUIRE(opens.size() == 2);
-  for (const auto& x : opens) {
-    CHECK(d.take<link_map>().empty());
-    // A node may give more than was asked for; what is no whole page buffer is not used.
-    CHECK(d.state.on_opened(epoch, x.rank, 70 + x.rank, 5 * slot + 4096));
-    CHECK(d.take_one<link_map>().rank == x.rank);
-    CHECK(d.take<link_bind_transfer>().empty());
+  const auto maps = d.take<link_map>();
+  REQUIRE(maps.size() == 2);
+  CHECK(d.take<link_bind_transfer>().empty());
+  for (const auto& x : maps) {
     d.state.on_mapped(epoch, x.rank, {});
     const auto both = d.take<link_bind_transfer>();
     REQUIRE(both.size() == 2);
     CHECK((!both[0].save && both[1].save));
+    CHECK((both[0].rank == x.rank && both[1].rank == x.rank));
     CHECK(both[0].ticket_stream == 1 + 2 * x.rank);
     CHECK(both[1].ticket_stream == 2 + 2 * x.rank);
-    for (const auto& one : both)
-      CHECK(one.segment == 70 + x.rank);
-    CHECK((both[0].buffer_offset == 0 && both[0].buffer_count == 2));
-    CHECK((both[1].buffer_offset == 2 * slot && both[1].buffer_count == 3));
+    // What is no whole page is not used.
+    CHECK(both[0].window_pages == 2);
+    CHECK(both[1].window_pages == 3);
     d.state.on_bound(epoch, {});
     d.state.on_bound(epoch, {});
   }
@@ -211,6 +227,20 @@ TEST_CASE("link state: binds everything, each coordinator with a stream and buff
   CHECK(d.ended(2) == errc::ok);
 }
 
+TEST_CASE("link state: a window is no larger than what the node allows", "[link_state]") {
+  desk d;
+  d.state.bind(1, {0}, timestamp::max());
+  auto narrow = desk::offer();
+  narrow.pinned_bytes = 3 * slot - 4096;
+  d.attach(narrow);
+  const auto map = d.take_one<link_map>();
+  d.state.on_mapped(map.epoch, map.rank, {});
+  const auto both = d.take<link_bind_transfer>();
+  REQUIRE(both.size() == 2);
+  CHECK(both[0].window_pages == 1);
+  CHECK(both[1].window_pages == 1);
+}
+
 TEST_CASE("link state: what was bound before is bound again when the node comes back", "[link_state]") {
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());
@@ -220,36 +250,29 @@ TEST_CASE("link state: what was bound before is bound again when the node comes 
   d.state.on_node_gone(start);
   CHECK(d.take_one<link_part>().owner == owner);
   CHECK(d.take<link_unbind>().size() == 1);
-  CHECK(d.take<link_close>().empty()); // the memory goes with the node
   CHECK(d.state.owner() == 0);
   d.state.on_time(d.state.next_event());
   d.attach(desk::offer(owner + 1));
   d.state.wait_attached(2, timestamp::max());
   CHECK(d.ended(2) == errc::internal);
-  d.bind_all(80);
+  d.bind_all();
   CHECK(d.ended(2) == errc::ok);
   CHECK(d.state.owner() == owner + 1);
 }
 
-TEST_CASE("link state: answers of an earlier binding bind nothing, and what they opened is closed", "[link_state]") {
+TEST_CASE("link state: answers of an earlier binding bind nothing", "[link_state]") {
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
   const auto old = d.take_one<link_bind_lookup>().epoch;
-  const auto opens = d.take<link_open>();
-  CHECK(d.state.on_opened(old, 0, 70, 5 * slot));
   d.take<link_map>();
   const bool by_loss = GENERATE(false, true);
-  if (by_loss) {
+  if (by_loss)
     d.state.on_node_gone(start);
-  } else {
+  else
     d.state.bind(2, {0, 1}, timestamp::max());
-    CHECK(d.take_one<link_close>().segment == 70);
-  }
-  CHECK_FALSE(d.state.on_opened(old, 1, 71, 5 * slot));
   d.state.on_mapped(old, 0, {});
   d.state.on_mapped(old, 0, fail(errc::identity_mismatch, "late"));
-  d.state.on_not_opened(old, {errc::limit_exceeded, "late"}, start);
   for (int i = 0; i < 5; ++i)
     d.state.on_bound(old, {});
   d.state.on_bound(old, fail(errc::internal, "late"));
@@ -257,12 +280,142 @@ TEST_CASE("link state: answers of an earlier binding bind nothing, and what they
   CHECK(d.take<link_bind_transfer>().empty());
   CHECK_FALSE(d.state.refused());
   CHECK(d.ended(1) == errc::internal);
-  if (by_loss) {
+  if (by_loss)
     d.state.on_time(d.state.next_event());
-    d.attach();
-  }
-  d.bind_all(80);
+  d.attach(desk::offer(owner + 1));
+  d.bind_all();
   CHECK(d.ended(1) == errc::ok);
+}
+
+TEST_CASE("link state: what binds anew takes another attachment, since what is pinned ends with the one before",
+          "[link_state]") {
+  desk d;
+  d.attach();
+  d.state.bind(1, {0, 1}, timestamp::max());
+  CHECK(d.take<link_seek>().empty()); // nothing was bound before
+  d.bind_all();
+  CHECK(d.ended(1) == errc::ok);
+  d.state.bind(2, {0}, timestamp::max());
+  d.collect();
+  // Those of before are left before the new ones count.
+  std::vector<std::size_t> order;
+  for (const auto& x : d.effects)
+    order.push_back(x.index());
+  const auto position = [&](const link_effect& of) {
+    return std::find(order.begin(), order.end(), of.index()) - order.begin();
+  };
+  CHECK(position(link_unbind{}) < position(link_seek{}));
+  CHECK(position(link_rest{}) < position(link_seek{}));
+  CHECK(d.take_one<link_part>().owner == owner);
+  CHECK(d.take<link_rest>().size() == 2);
+  d.state.wait_attached(3, timestamp::max());
+  d.attach(desk::offer(owner + 1));
+  d.bind_all();
+  CHECK(d.ended(2) == errc::ok);
+  CHECK(d.ended(3) == errc::ok);
+  CHECK(d.state.owner() == owner + 1);
+}
+
+TEST_CASE("link state: a node that was left hears of rest when each copy engine has answered", "[link_state]") {
+  desk d;
+  d.state.bind(1, {0, 1}, timestamp::max());
+  d.attach();
+  const bool bound = GENERATE(false, true);
+  if (bound)
+    d.bind_all();
+  else
+    d.take<link_map>(); // which may have arrived
+  const bool ends = GENERATE(false, true);
+  if (ends)
+    d.state.end();
+  else
+    d.state.bind(2, {0, 1}, timestamp::max());
+  CHECK(d.take_one<link_part>().owner == owner);
+  const auto rests = d.take<link_rest>();
+  REQUIRE(rests.size() == 2);
+  CHECK(d.said(true).empty());
+  d.state.on_rested(owner, {});
+  CHECK(d.said(true).empty());
+  CHECK(d.take<link_ended>().empty());
+  d.state.on_rested(owner + 1, {}); // of nobody
+  SECTION("all of them") {
+    d.state.on_rested(owner, {});
+    CHECK(d.said(true) == std::vector{owner});
+    d.state.on_rested(owner, {});
+    CHECK(d.said(true).empty()); // once
+  }
+  SECTION("but not if one of them does not") {
+    d.state.on_rested(owner, fail(errc::timeout, "no answer"));
+    CHECK(d.said(true).empty());
+    CHECK(d.said(false).empty());
+  }
+  CHECK(d.take<link_forget_left>().size() == 1);
+  CHECK(d.take<link_ended>().size() == (ends ? 1 : 0));
+}
+
+TEST_CASE("link state: a node that was lost hears of rest when it is back, before anything else", "[link_state]") {
+  desk d;
+  d.state.bind(1, {0, 1}, timestamp::max());
+  d.attach();
+  d.bind_all();
+  d.state.on_node_gone(start);
+  const auto rests = d.take<link_rest>();
+  REQUIRE(rests.size() == 2);
+  const bool in_time = GENERATE(false, true);
+  if (in_time)
+    for (const auto& x : rests)
+      d.state.on_rested(x.owner, {});
+  CHECK(d.said(true).empty());
+  CHECK(d.said(false).empty());
+  d.state.on_time(d.state.next_event());
+  const auto number = d.find();
+  d.collect();
+  d.effects.clear();
+  CHECK(d.state.on_attached(number, desk::offer(owner + 1)));
+  if (in_time) {
+    d.collect();
+    REQUIRE_FALSE(d.effects.empty());
+    CHECK(std::holds_alternative<link_say_at_rest>(d.effects.front()));
+  } else {
+    for (const auto& x : rests)
+      d.state.on_rested(x.owner, {});
+  }
+  CHECK(d.said(false) == std::vector{owner});
+  // Once.
+  d.state.on_node_gone(start);
+  d.rest();
+  d.state.on_time(d.state.next_event());
+  d.attach(desk::offer(owner + 2));
+  CHECK(d.said(false) == std::vector{owner + 1});
+}
+
+TEST_CASE("link state: of an attachment that no copy engine has heard of, nothing is waited for", "[link_state]") {
+  desk d;
+  SECTION("a node that is left") {
+    d.attach();
+    d.state.end();
+    CHECK(d.said(true) == std::vector{owner});
+    CHECK(d.take<link_ended>().size() == 1);
+  }
+  SECTION("a node that is refused") {
+    auto strange = desk::offer();
+    strange.geometry = {};
+    d.attach(strange);
+    CHECK(d.said(true) == std::vector{owner});
+  }
+  SECTION("a node that is lost") {
+    d.attach();
+    d.state.on_node_gone(start);
+    d.state.on_time(d.state.next_event());
+    d.attach(desk::offer(owner + 1));
+    CHECK(d.said(false) == std::vector{owner});
+  }
+  SECTION("none at all") {
+    d.state.end();
+    CHECK(d.said(true).empty());
+    CHECK(d.take<link_ended>().size() == 1);
+  }
+  CHECK(d.take<link_rest>().empty());
 }
 
 TEST_CASE("link state: what cannot get better by waiting is refused for good", "[link_state]") {
@@ -304,20 +457,14 @@ TEST_CASE("link state: what cannot get better by waiting is refused for good", "
     one.ranks = {0};
     d.attach(one);
   }
-  SECTION("page buffers for less than a page each way") {
+  SECTION("a window of less than a page each way") {
     expected = errc::limit_exceeded;
     knows_us = true;
-    d.attach();
-    const auto open = d.take<link_open>().front();
-    CHECK(d.state.on_opened(open.epoch, 0, 70, 2 * slot - 4096));
-    d.state.on_mapped(open.epoch, 0, {});
+    auto narrow = desk::offer();
+    narrow.pinned_bytes = 2 * slot - 4096;
+    d.attach(narrow);
+    CHECK(d.take<link_map>().empty());
     CHECK(d.take<link_bind_transfer>().empty());
-  }
-  SECTION("no page buffers, whenever asked") {
-    expected = GENERATE(errc::limit_exceeded, errc::invalid_argument);
-    knows_us = true;
-    d.attach();
-    d.state.on_not_opened(d.take<link_open>().front().epoch, {expected, "too much"}, start);
   }
   SECTION("memory that cannot be mapped, or a coordinator that cannot be bound") {
     expected = errc::identity_mismatch;
@@ -328,7 +475,6 @@ TEST_CASE("link state: what cannot get better by waiting is refused for good", "
     if (GENERATE(false, true)) {
       d.state.on_bound(epoch, refusal);
     } else {
-      CHECK(d.state.on_opened(epoch, 0, 70, 5 * slot));
       d.state.on_mapped(epoch, 0, refusal);
     }
   }
@@ -357,9 +503,9 @@ TEST_CASE("link state: other refusals pass, and the client comes back", "[link_s
     d.state.on_not_attached(d.find(), {errc::limit_exceeded, "64 clients"}, start);
     CHECK(d.take_one<link_part>().owner == 0);
   }
-  SECTION("no page buffers just now") {
+  SECTION("gone while the client's actors were being bound") {
     d.attach();
-    d.state.on_not_opened(d.take<link_open>().front().epoch, {errc::timeout, "no answer"}, start);
+    d.state.on_node_gone(start);
     CHECK(d.take_one<link_part>().owner == owner);
     CHECK(d.take<link_unbind>().size() == 1);
   }
@@ -371,7 +517,7 @@ TEST_CASE("link state: other refusals pass, and the client comes back", "[link_s
   CHECK(d.ended(1) == errc::internal);
   d.state.on_time(d.state.next_event());
   d.take<link_bind_lookup>();
-  d.take<link_open>();
+  d.take<link_map>();
   d.attach();
   d.bind_all();
   CHECK(d.ended(1) == errc::ok);
@@ -426,6 +572,11 @@ TEST_CASE("link state: its end answers everybody, unbinds the client and leaves 
   CHECK(d.take_one<link_part>().owner == owner);
   CHECK(d.take<link_unbind>().size() == 1);
   CHECK(d.state.next_event() == timestamp::max());
+  d.rest();
+  CHECK(d.said(true) == std::vector{owner});
+  CHECK(d.take<link_ended>().size() == 1);
+  d.state.end();
+  CHECK(d.take<link_ended>().empty());
 }
 
 TEST_CASE("link state: whatever comes in whatever order, every wait ends once and one attachment counts",
@@ -441,6 +592,9 @@ TEST_CASE("link state: whatever comes in whatever order, every wait ends once an
     std::vector<link_effect> open; // asked for, and not answered
     owner_id last_owner = 0;
     std::set<owner_id> known; // by the node
+    std::set<owner_id> at_rest;
+    std::set<std::pair<owner_id, rank_number>> rested;
+    std::map<owner_id, bool> silent; // one of its copy engines
     for (int i = 0; i < 300; ++i) {
       d.collect();
       for (auto& x : std::exchange(d.effects, {})) {
@@ -448,6 +602,11 @@ TEST_CASE("link state: whatever comes in whatever order, every wait ends once an
           CHECK(d.answered.insert(a->wait).second);
         } else if (const auto* p = std::get_if<link_part>(&x)) {
           CHECK((p->owner == 0 || known.erase(p->owner) == 1));
+        } else if (const auto* said = std::get_if<link_say_at_rest>(&x)) {
+          CHECK(at_rest.insert(said->owner).second); // once
+          CHECK(known.count(said->owner) == 0);      // when it is over
+          CHECK_FALSE(silent[said->owner]);
+          CHECK((said->to_left || d.state.owner() != 0 || !known.empty()));
         } else {
           open.push_back(std::move(x));
         }
@@ -487,11 +646,13 @@ TEST_CASE("link state: whatever comes in whatever order, every wait ends once an
             known.insert(last_owner);
         } else if (const auto* lookup = std::get_if<link_bind_lookup>(&what)) {
           d.state.on_bound(lookup->epoch, {});
-        } else if (const auto* opening = std::get_if<link_open>(&what)) {
-          if (good)
-            d.state.on_opened(opening->epoch, opening->rank, ++last_owner, 4 * slot);
-          else
-            d.state.on_not_opened(opening->epoch, {code(), "x"}, now);
+        } else if (const auto* resting = std::get_if<link_rest>(&what)) {
+          // Answered once, as all requests to the client's own actors are.
+          const auto key = std::pair(resting->owner, resting->rank);
+          if (rested.insert(key).second) {
+            silent.insert_or_assign(resting->owner, silent[resting->owner] || !good);
+            d.state.on_rested(resting->owner, good ? result<void>{} : fail(code(), "x"));
+          }
         } else if (const auto* map = std::get_if<link_map>(&what)) {
           d.state.on_mapped(map->epoch, map->rank, {});
         } else if (const auto* transfer = std::get_if<link_bind_transfer>(&what)) {

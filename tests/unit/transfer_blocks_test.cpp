@@ -36,32 +36,30 @@ std::vector<std::uint32_t> blocks_of(const copy_order& order) {
 
 TEST_CASE("save: a page of several blocks is gathered from all of them", "[save_state]") {
   saver s{test_binding(), with_blocks(3)};
+  s.places_at_once = false;
   auto work = with_blocks(test_task(3), 3);
   work.ready_event = 99;
   REQUIRE(s.state.start(work, t0));
   s.grant(s.one<save_reserve>());
-  const auto gathers = s.take<save_gather>();
-  REQUIRE(gathers.size() == 2);
-  CHECK(blocks_of(gathers[0].order) == std::vector<std::uint32_t>{10, 13});
-  CHECK(gathers[0].order.further_blocks.items == std::vector<std::uint32_t>{11, 12, 14, 15});
-  CHECK(gathers[0].order.ready_event == 99);
-  CHECK(blocks_of(gathers[1].order) == std::vector<std::uint32_t>{16});
-  CHECK(gathers[1].order.further_blocks.items == std::vector<std::uint32_t>{17, 18});
-  CHECK(gathers[1].order.ready_event == 99);
-
-  // What is gathered again is gathered from the same blocks.
-  s.gathered(gathers[0]);
-  s.gathered(gathers[1]);
-  const auto writes = s.take<save_write>();
-  s.written(writes[0]);
-  s.state.on_write(writes[1].call, fail(errc::limit_exceeded, "busy"), t0);
+  const auto places = s.take<save_place>();
+  REQUIRE(places.size() == 2);
+  s.placed(places[0]);
+  const auto first = s.one<save_gather>();
+  CHECK(blocks_of(first.order) == std::vector<std::uint32_t>{10, 13});
+  CHECK(first.order.further_blocks.items == std::vector<std::uint32_t>{11, 12, 14, 15});
+  CHECK(first.order.ready_event == 99);
+  // What had no frames at first is gathered from its own blocks.
+  s.state.on_place(places[1].call, fail(errc::limit_exceeded, "busy"), t0);
   s.state.on_tick(t0);
-  const auto again = s.one<save_gather>();
-  CHECK(again.order.items == gathers[1].order.items);
-  CHECK(again.order.further_blocks == gathers[1].order.further_blocks);
-  CHECK(again.order.ready_event == 99);
-  s.gathered(again);
-  s.written(s.one<save_write>());
+  s.gathered(first);
+  s.filled(s.one<save_fill>());
+  s.placed(s.one<save_place>());
+  const auto second = s.one<save_gather>();
+  CHECK(blocks_of(second.order) == std::vector<std::uint32_t>{16});
+  CHECK(second.order.further_blocks.items == std::vector<std::uint32_t>{17, 18});
+  CHECK(second.order.ready_event == 99);
+  s.gathered(second);
+  s.filled(s.one<save_fill>());
   for (const auto& x : s.take<save_commit>())
     s.committed(x);
   CHECK(results_of(s.one<task_finished>().result) == std::vector(3, errc::ok));
@@ -76,7 +74,7 @@ TEST_CASE("load: a page of several blocks is scattered into all of them, missing
   work.ready_event = 7;
   REQUIRE(s.state.start(work, t0));
   s.located(s.one<load_locate>());
-  s.was_read(s.one<load_read>());
+  s.fetched(s.one<load_fetch>());
   const auto scatter = s.one<load_scatter>();
   CHECK(blocks_of(scatter.order) == std::vector<std::uint32_t>{null_block, 12});
   CHECK(scatter.order.further_blocks.items == std::vector<std::uint32_t>{11, null_block});
@@ -130,6 +128,7 @@ TEST_CASE("transfer: a copy engine that refuses an order says so to all of its b
   REQUIRE(save.state.start(work, t0));
   save.grant(save.one<save_reserve>());
   save.state.on_gather(save.one<save_gather>().call, fail(code, "?"), t0);
+  save.gives_back({code, code});
   CHECK(results_of(save.one<task_finished>().result) == std::vector(2, code));
   save.aborted(save.one<save_abort>());
   save.check_at_rest(8);
@@ -137,7 +136,7 @@ TEST_CASE("transfer: a copy engine that refuses an order says so to all of its b
   loader load;
   REQUIRE(load.state.start(work, t0));
   load.located(load.one<load_locate>());
-  load.was_read(load.one<load_read>());
+  load.fetched(load.one<load_fetch>());
   load.state.on_scatter(load.one<load_scatter>().call, fail(code, "?"), t0);
   CHECK(results_of(load.one<task_finished>().result) == std::vector(2, code));
   CHECK(load.take<load_invalidate>().empty()); // the pages are as good as before

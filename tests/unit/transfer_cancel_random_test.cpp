@@ -18,15 +18,17 @@ using namespace troupe::test;
 class random_saves {
 public:
   explicit random_saves(std::uint64_t seed)
-      : random_(seed), buffers_(1 + below(6)),
-        saver_(test_binding(buffers_, 1 + below(3)), test_options(1 + below(3))) {}
+      : random_(seed), window_(1 + below(6)), saver_(test_binding(window_, 1 + below(3)), test_options(1 + below(3))) {
+    saver_.places_at_once = false;
+  }
 
   void run() {
     for (int i = 0; i < 150; ++i)
       step(true);
     for (int i = 0; i < 5000 && (saver_.state.calls_under_way() > 0 || saver_.state.open_tasks() > 0); ++i)
       step(false);
-    saver_.check_at_rest(buffers_);
+    saver_.check_at_rest(window_);
+    CHECK(saver_.worker.in_use() == 0);
     CHECK(answered_.size() == tasks_.size());
     for (const auto& [where, slot] : slots_) {
       INFO("slot " << where);
@@ -96,13 +98,16 @@ private:
   void look_around() {
     for (auto& x : saver_.take<save_reserve>())
       reserves_.push_back(std::move(x));
+    for (auto& x : saver_.take<save_place>())
+      places_.push_back(std::move(x));
     for (auto& x : saver_.take<save_gather>()) {
       for (const auto& item : x.order.items)
         CHECK_FALSE(tasks_.at(owner_of_.at(item.key)).cancelled);
       gathers_.push_back(std::move(x));
     }
-    for (auto& x : saver_.take<save_write>())
-      writes_.push_back(std::move(x));
+    for (auto& x : saver_.take<save_fill>())
+      fills_.push_back(std::move(x));
+    CHECK(saver_.worker.in_use() + saver_.state.window_left() <= window_);
     for (auto& x : saver_.take<save_commit>()) {
       auto& t = task_of(x.request.ticket);
       for (const auto& page : x.request.pages) {
@@ -144,17 +149,19 @@ private:
   }
 
   void answer_something(bool soundly) {
-    const auto kind = below(5);
+    const auto kind = below(6);
     if (kind == 0 && !reserves_.empty())
       answer(take_one_of(reserves_), soundly);
     else if (kind == 1 && !gathers_.empty())
       answer(take_one_of(gathers_), soundly);
-    else if (kind == 2 && !writes_.empty())
-      answer(take_one_of(writes_), soundly);
+    else if (kind == 2 && !fills_.empty())
+      answer(take_one_of(fills_), soundly);
     else if (kind == 3 && !commits_.empty())
       answer(take_one_of(commits_), soundly);
     else if (kind == 4 && !aborts_.empty())
       saver_.aborted(take_one_of(aborts_));
+    else if (kind == 5 && !places_.empty())
+      answer(take_one_of(places_), soundly);
   }
 
   void answer(const save_reserve& x, bool soundly) {
@@ -197,15 +204,22 @@ private:
     saver_.state.on_gather(x.call, std::move(reply), t0);
   }
 
-  void answer(const save_write& x, bool soundly) {
+  void answer(const save_place& x, bool soundly) {
     if (!soundly && one_in(3)) {
-      saver_.state.on_write(x.call, fail(errc::limit_exceeded, "busy"), t0);
+      saver_.state.on_place(x.call, fail(errc::limit_exceeded, "busy"), t0);
       return;
     }
-    io_reply reply{same_codes(x.batch.items.size())};
+    std::vector<errc> codes(x.request.pages.size(), errc::ok);
+    if (!soundly && one_in(4))
+      codes[below(static_cast<std::uint32_t>(codes.size()))] = errc::full;
+    saver_.placed(x, t0, codes);
+  }
+
+  void answer(const save_fill& x, bool soundly) {
+    io_reply reply{x.request.gathered};
     if (!soundly && one_in(6))
       reply.results.items.front() = static_cast<std::uint8_t>(errc::io_error);
-    saver_.state.on_write(x.call, std::move(reply), t0);
+    saver_.state.on_fill(x.call, std::move(reply), t0);
   }
 
   void answer(const save_commit& x, bool soundly) {
@@ -219,7 +233,7 @@ private:
   }
 
   std::mt19937_64 random_;
-  std::uint32_t buffers_;
+  std::uint32_t window_;
   saver saver_;
   std::uint64_t started_ = 0;
   std::map<std::uint64_t, started_task> tasks_;
@@ -230,7 +244,8 @@ private:
   std::set<std::uint64_t> answered_;
   std::vector<save_reserve> reserves_;
   std::vector<save_gather> gathers_;
-  std::vector<save_write> writes_;
+  std::vector<save_place> places_;
+  std::vector<save_fill> fills_;
   std::vector<save_commit> commits_;
   std::vector<save_abort> aborts_;
 };

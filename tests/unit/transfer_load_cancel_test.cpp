@@ -5,7 +5,7 @@
 namespace transfer_load_cancel_test {
 
 /// A load that is cancelled, in each phase. No block is written but those that are being written, and neither a lease
-/// nor a buffer is left.
+/// nor a pin is left.
 
 namespace {
 
@@ -39,34 +39,37 @@ TEST_CASE("load: cancelled while it looks for pages, it gives the lease back", "
     s.state.on_locate(locate.call, no_answer(), t0);
     CHECK(s.take<load_locate>().empty());
   }
-  CHECK(s.take<load_read>().empty());
+  CHECK(s.take<load_fetch>().empty());
   s.released(s.one<load_release>());
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: cancelled while it reads, it scatters nothing", "[load_state][cancel]") {
+TEST_CASE("load: cancelled while it fetches, it scatters nothing and unpins what it is given", "[load_state][cancel]") {
   cancelled_loader s{test_binding(2)};
   s.start(3);
   s.located(s.one<load_locate>());
-  const auto read = s.one<load_read>();
+  const auto fetch = s.one<load_fetch>();
   s.cancel();
   s.finished(std::vector(3, errc::cancelled));
   CHECK(s.take<load_release>().empty());
-  CHECK(s.state.free_buffers() == 0); // the kernel writes to them
-  SECTION("and has read") {
-    s.was_read(read);
+  CHECK(s.state.window_left() == 0);
+  SECTION("and is given frames") {
+    s.fetched(fetch);
+    CHECK(s.state.window_left() == 2);
+    CHECK(s.end_pins() == 1);
   }
   SECTION("and the node has no room") {
-    s.state.on_read(read.call, fail(errc::limit_exceeded, "busy"), t0);
+    s.state.on_fetch(fetch.call, fail(errc::limit_exceeded, "busy"), t0);
   }
   SECTION("and finds a page that is bad, which is bad for others as well") {
-    s.state.on_read(read.call, io_reply{codes({errc::ok, errc::io_error})}, t0);
+    s.fetched(fetch, t0, {errc::ok, errc::io_error});
+    CHECK(s.end_pins() == 1);
     const auto bad = s.one<load_invalidate>();
     CHECK(bad.request.pages.items == std::vector<page_ref>{{key(1), {1, 7}}});
     s.state.on_invalidate(bad.call, finish_reply{same_codes(1)}, t0);
   }
   CHECK(s.take<load_scatter>().empty());
-  CHECK(s.take<load_read>().empty());
+  CHECK(s.take<load_fetch>().empty());
   s.released(s.one<load_release>());
   s.check_at_rest(2);
 }
@@ -75,27 +78,44 @@ TEST_CASE("load: cancelled while it scatters, those blocks keep the copy engine'
   cancelled_loader s{test_binding(4), test_options(2)};
   s.start(5);
   s.located(s.one<load_locate>());
-  const auto reads = s.take<load_read>();
-  REQUIRE(reads.size() == 2);
-  s.was_read(reads[0]);
+  const auto fetches = s.take<load_fetch>();
+  REQUIRE(fetches.size() == 2);
+  s.fetched(fetches[0]);
   const auto scatter = s.one<load_scatter>();
   s.cancel();
   CHECK(s.take<task_finished>().empty());
-  SECTION("and the other read ends") {
-    s.was_read(reads[1]);
+  SECTION("and the other fetch ends") {
+    s.fetched(fetches[1]);
   }
-  SECTION("and the node has no room for the other read") {
-    s.state.on_read(reads[1].call, fail(errc::limit_exceeded, "busy"), t0);
+  SECTION("and the node has no room for the other fetch") {
+    s.state.on_fetch(fetches[1].call, fail(errc::limit_exceeded, "busy"), t0);
     s.state.on_tick(t0);
   }
   CHECK(s.take<load_scatter>().empty());
-  CHECK(s.take<load_read>().empty());
+  CHECK(s.take<load_fetch>().empty());
   s.state.on_scatter(scatter.call, copy_reply{codes({errc::ok, errc::corrupt}), {}}, t0);
   s.finished({errc::ok, errc::corrupt, errc::cancelled, errc::cancelled, errc::cancelled});
   const auto bad = s.one<load_invalidate>();
   s.state.on_invalidate(bad.call, finish_reply{same_codes(1)}, t0);
   s.released(s.one<load_release>());
   s.check_at_rest(4);
+}
+
+TEST_CASE("load: a fetch of which a part is wanted keeps its pin until that is scattered", "[load_state][cancel]") {
+  cancelled_loader s{test_binding(8), test_options(4)};
+  REQUIRE(s.state.start(test_task(3), t0));
+  s.located(s.one<load_locate>());
+  s.fetched(s.one<load_fetch>(), t0, {errc::ok, errc::full, errc::ok});
+  CHECK(s.state.window_left() == 6); // what has no frame has left the window
+  CHECK(s.end_pins() == 0);
+  const auto scatter = s.one<load_scatter>();
+  CHECK(scatter.order.items.size() == 2);
+  s.scattered(scatter);
+  CHECK(s.end_pins() == 1);
+  CHECK(s.state.window_left() == 8);
+  s.finished({errc::ok, errc::full, errc::ok});
+  s.released(s.one<load_release>());
+  s.check_at_rest(8);
 }
 
 TEST_CASE("load: cancelled while the registry and the copy engine work for it, it asks the registry no more",
@@ -105,7 +125,7 @@ TEST_CASE("load: cancelled while the registry and the copy engine work for it, i
   const auto locates = s.take<load_locate>();
   REQUIRE(locates.size() == 2);
   s.located(locates[0]);
-  s.was_read(s.one<load_read>());
+  s.fetched(s.one<load_fetch>());
   const auto scatter = s.one<load_scatter>();
   s.cancel();
   s.state.on_locate(locates[1].call, no_answer(), t0);
@@ -127,7 +147,7 @@ TEST_CASE("load: a cancel that comes too late, or for nobody, changes nothing", 
   s.start(1);
   s.state.cancel(std::vector<std::uint64_t>{0, 4, 6}, t0);
   s.located(s.one<load_locate>());
-  s.was_read(s.one<load_read>());
+  s.fetched(s.one<load_fetch>());
   const auto scatter = s.one<load_scatter>();
   s.cancel();
   s.cancel();
@@ -143,7 +163,7 @@ TEST_CASE("load: blocks being filled when it was cancelled outlive the node", "[
   cancelled_loader s{test_binding(1)};
   s.start(2);
   s.located(s.one<load_locate>());
-  s.was_read(s.one<load_read>());
+  s.fetched(s.one<load_fetch>());
   const auto scatter = s.one<load_scatter>();
   s.cancel();
   s.state.unbind(errc::unreachable);

@@ -13,7 +13,7 @@ using namespace troupe::test;
 
 } // namespace
 
-TEST_CASE("load: locate with a lease, read, scatter, release", "[load_state]") {
+TEST_CASE("load: locate with a lease, fetch, scatter, unpin, release", "[load_state]") {
   loader s;
   const auto work = test_task(3);
   const auto id = s.state.start(work, t0);
@@ -27,29 +27,30 @@ TEST_CASE("load: locate with a lease, read, scatter, release", "[load_state]") {
   CHECK(locate.request.keys == work.keys);
   s.located(locate, t0 + 3 * ms);
 
-  const auto read = s.one<load_read>();
-  CHECK(read.batch.segment == 9);
-  CHECK(read.batch.deadline == work.deadline - 3 * ms);
-  std::set<std::uint64_t> buffers;
-  for (std::uint32_t i = 0; i < 3; ++i) {
-    CHECK(read.batch.items[i].where == slot_ref{i, 7});
-    CHECK(read.batch.items[i].length == test_slot_bytes);
-    buffers.insert(read.batch.items[i].buffer_offset);
-  }
-  CHECK(buffers.size() == 3);
-  CHECK(s.state.free_buffers() == 5);
-  s.was_read(read, t0 + 8 * ms);
+  const auto fetch = s.one<load_fetch>();
+  CHECK(fetch.request.patience == work.deadline - 3 * ms);
+  for (std::uint32_t i = 0; i < 3; ++i)
+    CHECK(fetch.request.pages[i] == page_ref{work.keys[i], {i, 7}});
+  CHECK(s.state.window_left() == 5);
+  const auto frames = s.worker.give(3);
+  s.state.on_fetch(fetch.call, frames, t0 + 8 * ms);
 
   const auto scatter = s.one<load_scatter>();
-  CHECK(scatter.order.segment == 9);
+  CHECK(scatter.order.owner == 77);
   for (std::uint32_t i = 0; i < 3; ++i)
-    CHECK(scatter.order.items[i] == copy_item{work.keys[i], {i, 7}, read.batch.items[i].buffer_offset, work.blocks[i]});
+    CHECK(scatter.order.items[i] == copy_item{work.keys[i], {i, 7}, frames.frames[i].offset, work.blocks[i]});
   CHECK(s.take<task_finished>().empty());
   CHECK(s.take<load_release>().empty());
-  CHECK(s.state.free_buffers() == 5);
+  CHECK(s.end_pins() == 0);
+  CHECK(s.state.window_left() == 5);
   s.scattered(scatter, t0 + 10 * ms);
+  // The pin ends before the lease does.
+  const auto effects = s.state.take_outbox();
+  REQUIRE(effects.size() == 3);
+  CHECK(std::get<load_unpin>(effects[0]).pin == frames.pin);
+  CHECK(s.state.window_left() == 8);
 
-  const auto done = s.one<task_finished>();
+  const auto done = std::get<task_finished>(effects[2]);
   CHECK(done.task == *id);
   CHECK(results_of(done.result) == std::vector(3, errc::ok));
   CHECK(done.result.bytes == 3 * test_page_bytes);
@@ -57,9 +58,10 @@ TEST_CASE("load: locate with a lease, read, scatter, release", "[load_state]") {
   CHECK(done.result.timing.io == 5 * ms);
   CHECK(done.result.timing.copy == 2 * ms);
   CHECK(done.result.timing.move == 2 * ms);
-  const auto release = s.one<load_release>();
+  const auto release = std::get<load_release>(effects[1]);
   CHECK(release.request.lease == locate.request.lease);
   CHECK(release.request.keep == 0);
+  s.worker.end(frames.pin);
   s.released(release);
   s.check_at_rest(8);
 }
@@ -71,7 +73,7 @@ TEST_CASE("load: what has no page is a miss, the rest is loaded", "[load_state]"
   locate_reply reply{locations(locate.request.keys)};
   reply.locations[1] = {{}, static_cast<std::uint32_t>(errc::not_found)};
   s.state.on_locate(locate.call, reply, t0);
-  s.was_read(s.one<load_read>());
+  s.fetched(s.one<load_fetch>());
   s.scattered(s.one<load_scatter>());
   CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok, errc::not_found, errc::ok});
   CHECK(s.take<load_invalidate>().empty());
@@ -95,7 +97,7 @@ TEST_CASE("load: a task without blocks is answered at once and holds nothing", "
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: each shard that was asked has its lease back once, after the last read", "[load_state]") {
+TEST_CASE("load: each shard that was asked has its lease back once, after the last pin", "[load_state]") {
   constexpr std::uint32_t shards = 4;
   loader s{test_binding(64, shards), test_options(4)};
   REQUIRE(s.state.start(test_task(40), t0));
@@ -107,11 +109,11 @@ TEST_CASE("load: each shard that was asked has its lease back once, after the la
       CHECK(shard_of(k, shards) == x.shard);
     s.located(x);
   }
-  auto reads = s.take<load_read>();
-  for (auto& x : reads) {
-    CHECK(x.batch.items.size() <= 4);
+  auto fetches = s.take<load_fetch>();
+  for (auto& x : fetches) {
+    CHECK(x.request.pages.size() <= 4);
     CHECK(s.take<load_release>().empty());
-    s.was_read(x);
+    s.fetched(x);
     CHECK(s.take<load_release>().empty());
     for (const auto& y : s.take<load_scatter>())
       s.scattered(y);
@@ -131,15 +133,13 @@ TEST_CASE("load: a bad page is unpublished, wherever it was found out", "[load_s
   loader s;
   REQUIRE(s.state.start(test_task(6), t0));
   s.located(s.one<load_locate>());
-  const auto read = s.one<load_read>();
-  s.state.on_read(read.call,
-                  io_reply{codes({errc::ok, errc::io_error, errc::stale, errc::slab_damaged, errc::timeout, errc::ok})},
-                  t0);
-  CHECK(s.state.free_buffers() == 6);
-  const auto after_read = s.one<load_invalidate>();
-  CHECK(after_read.request.space == test_space);
-  CHECK(after_read.request.rank == 3);
-  CHECK(after_read.request.pages.items == std::vector<page_ref>{{key(1), {1, 7}}, {key(3), {3, 7}}});
+  const auto fetch = s.one<load_fetch>();
+  s.fetched(fetch, t0, {errc::ok, errc::io_error, errc::stale, errc::slab_damaged, errc::timeout, errc::ok});
+  CHECK(s.state.window_left() == 6);
+  const auto after_fetch = s.one<load_invalidate>();
+  CHECK(after_fetch.request.space == test_space);
+  CHECK(after_fetch.request.rank == 3);
+  CHECK(after_fetch.request.pages.items == std::vector<page_ref>{{key(1), {1, 7}}, {key(3), {3, 7}}});
 
   const auto scatter = s.one<load_scatter>();
   REQUIRE(scatter.order.items.size() == 2);
@@ -153,7 +153,7 @@ TEST_CASE("load: a bad page is unpublished, wherever it was found out", "[load_s
   CHECK(done.result.bytes == 0);
   // The lease goes when the registry has heard of the bad pages, so that nobody evicts them meanwhile.
   CHECK(s.take<load_release>().empty());
-  s.state.on_invalidate(after_read.call, finish_reply{same_codes(2)}, t0);
+  s.state.on_invalidate(after_fetch.call, finish_reply{same_codes(2)}, t0);
   CHECK(s.take<load_release>().empty());
   s.state.on_invalidate(after_scatter.call, no_answer(), t0);
   s.released(s.one<load_release>());
@@ -166,18 +166,18 @@ TEST_CASE("load: what is only out of reach is not unpublished", "[load_state]") 
   loader s;
   REQUIRE(s.state.start(test_task(2), t0));
   s.located(s.one<load_locate>());
-  SECTION("the whole read") {
-    s.state.on_read(s.one<load_read>().call, fail(code, "x"), t0);
+  SECTION("the whole fetch") {
+    s.state.on_fetch(s.one<load_fetch>().call, fail(code, "x"), t0);
   }
-  SECTION("each read") {
-    s.state.on_read(s.one<load_read>().call, io_reply{same_codes(2, code)}, t0);
+  SECTION("each fetch") {
+    s.fetched(s.one<load_fetch>(), t0, std::vector(2, code));
   }
   SECTION("the whole scatter") {
-    s.was_read(s.one<load_read>());
+    s.fetched(s.one<load_fetch>());
     s.state.on_scatter(s.one<load_scatter>().call, fail(code, "x"), t0);
   }
   SECTION("each scatter") {
-    s.was_read(s.one<load_read>());
+    s.fetched(s.one<load_fetch>());
     s.state.on_scatter(s.one<load_scatter>().call, copy_reply{same_codes(2, code), {}}, t0);
   }
   CHECK(s.take<load_invalidate>().empty());
@@ -190,44 +190,44 @@ TEST_CASE("load: what the node has no room for is asked for again when there may
   loader s(test_binding(8), test_options(2));
   REQUIRE(s.state.start(test_task(6), t0));
   s.located(s.one<load_locate>());
-  const auto no_room = [&](const load_read& x) {
-    s.state.on_read(x.call, fail(errc::limit_exceeded, "4096 pages are under way"), t0);
+  const auto no_room = [&](const load_fetch& x) {
+    s.state.on_fetch(x.call, fail(errc::limit_exceeded, "4096 pages are under way"), t0);
   };
-  const auto reads = s.take<load_read>();
-  REQUIRE(reads.size() == 3);
+  const auto fetches = s.take<load_fetch>();
+  REQUIRE(fetches.size() == 3);
   SECTION("because others of this coordinator are taken, and end") {
-    no_room(reads[1]);
-    no_room(reads[2]);
-    CHECK(s.take<load_read>().empty()); // asking at once would be asking in vain
-    CHECK(s.state.free_buffers() == 6);
-    s.was_read(reads[0]);
+    no_room(fetches[1]);
+    no_room(fetches[2]);
+    CHECK(s.take<load_fetch>().empty()); // asking at once would be asking in vain
+    CHECK(s.state.window_left() == 6);
+    s.fetched(fetches[0]);
     // Room for the one that has ended, which is being scattered, and one more.
-    const auto again = s.one<load_read>();
-    CHECK(again.batch.items[0].where == slot_ref{2, 7});
-    CHECK(again.batch.items[1].where == slot_ref{3, 7});
+    const auto again = s.one<load_fetch>();
+    CHECK(again.request.pages[0].where == slot_ref{2, 7});
+    CHECK(again.request.pages[1].where == slot_ref{3, 7});
     s.scattered(s.one<load_scatter>());
-    CHECK(s.take<load_read>().size() == 1);
-    s.was_read(again);
+    CHECK(s.take<load_fetch>().size() == 1);
+    s.fetched(again);
     s.scattered(s.one<load_scatter>());
-    CHECK(s.take<load_read>().empty());
+    CHECK(s.take<load_fetch>().empty());
   }
   SECTION("because the timer ticks") {
-    for (const auto& x : reads)
+    for (const auto& x : fetches)
       no_room(x);
-    CHECK(s.take<load_read>().empty());
-    CHECK(s.state.free_buffers() == 8);
+    CHECK(s.take<load_fetch>().empty());
+    CHECK(s.state.window_left() == 8);
     for (int round = 0; round < 3; ++round) {
       s.state.on_tick(t0 + ms);
-      const auto probe = s.one<load_read>();
-      CHECK(probe.batch.items[0].where == slot_ref{0, 7});
+      const auto probe = s.one<load_fetch>();
+      CHECK(probe.request.pages[0].where == slot_ref{0, 7});
       no_room(probe);
-      CHECK(s.take<load_read>().empty());
+      CHECK(s.take<load_fetch>().empty());
     }
     s.state.on_tick(t0 + ms);
     for (std::size_t done = 0; done < 3; ++done) {
-      const auto read = s.take<load_read>();
-      for (const auto& x : read)
-        s.was_read(x);
+      const auto taken = s.take<load_fetch>();
+      for (const auto& x : taken)
+        s.fetched(x);
       for (const auto& x : s.take<load_scatter>())
         s.scattered(x);
     }
@@ -236,23 +236,23 @@ TEST_CASE("load: what the node has no room for is asked for again when there may
     s.check_at_rest(8);
   }
   SECTION("but not after the deadline") {
-    for (const auto& x : reads)
+    for (const auto& x : fetches)
       no_room(x);
     s.state.on_tick(t0 + std::chrono::seconds(1));
-    CHECK(s.take<load_read>().empty());
+    CHECK(s.take<load_fetch>().empty());
     CHECK(results_of(s.one<task_finished>().result) == std::vector(6, errc::timeout));
     s.release_all();
     s.check_at_rest(8);
   }
   SECTION("and another node may have more") {
-    for (const auto& x : reads)
+    for (const auto& x : fetches)
       no_room(x);
     s.state.unbind(errc::unreachable);
     CHECK(results_of(s.one<task_finished>().result) == std::vector(6, errc::unreachable));
     s.state.bind(test_binding(8));
     REQUIRE(s.state.start(test_task(6), t0));
     s.located(s.one<load_locate>());
-    CHECK(s.take<load_read>().size() == 3);
+    CHECK(s.take<load_fetch>().size() == 3);
   }
 }
 
@@ -265,17 +265,20 @@ TEST_CASE("load: answers that are too short or have unknown codes count as failu
     reply.locations.items.pop_back();
     reply.locations[1].status = 77;
     s.state.on_locate(locate.call, reply, t0);
-    s.was_read(s.one<load_read>());
+    s.fetched(s.one<load_fetch>());
     s.scattered(s.one<load_scatter>());
   }
-  SECTION("read") {
+  SECTION("fetch") {
     s.located(locate);
-    s.state.on_read(s.one<load_read>().call, io_reply{std::vector<std::uint8_t>{0, 255}}, t0);
+    auto frames = s.worker.give(3);
+    frames.frames[1].status = 255;
+    frames.frames.items.pop_back();
+    s.state.on_fetch(s.one<load_fetch>().call, frames, t0);
     s.scattered(s.one<load_scatter>());
   }
   SECTION("scatter") {
     s.located(locate);
-    s.was_read(s.one<load_read>());
+    s.fetched(s.one<load_fetch>());
     s.state.on_scatter(s.one<load_scatter>().call, copy_reply{{std::vector<std::uint8_t>{0, errc_count}}, {}}, t0);
   }
   const auto done = s.one<task_finished>();
@@ -294,9 +297,9 @@ TEST_CASE("load: a lost answer of the registry is asked for again under the same
   CHECK(second.request.lease == first.request.lease);
   CHECK(second.request.keys == first.request.keys);
   s.located(first);
-  CHECK(s.take<load_read>().empty());
+  CHECK(s.take<load_fetch>().empty());
   s.located(second, t0 + 400 * ms);
-  s.was_read(s.one<load_read>());
+  s.fetched(s.one<load_fetch>());
   s.scattered(s.one<load_scatter>());
   CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::ok));
   CHECK(s.take<load_release>().size() == 1);
@@ -309,7 +312,7 @@ TEST_CASE("load: other errors of the registry are final", "[load_state]") {
   REQUIRE(locates.size() == 2);
   s.state.on_locate(locates[0].call, fail(errc::limit_exceeded, "too many leases"), t0);
   s.located(locates[1]);
-  s.was_read(s.one<load_read>());
+  s.fetched(s.one<load_fetch>());
   s.scattered(s.one<load_scatter>());
   const auto results = results_of(s.one<task_finished>().result);
   CHECK(static_cast<std::size_t>(std::count(results.begin(), results.end(), errc::limit_exceeded)) ==
@@ -319,7 +322,7 @@ TEST_CASE("load: other errors of the registry are final", "[load_state]") {
   CHECK(s.take<load_release>().size() == 2);
 }
 
-TEST_CASE("load: the deadline ends a task while it locates or reads, the lease lasts until the kernel is done",
+TEST_CASE("load: the deadline ends a task while it locates or fetches, the lease lasts until nothing is pinned",
           "[load_state]") {
   constexpr auto late = t0 + std::chrono::seconds(1);
   loader s;
@@ -336,27 +339,28 @@ TEST_CASE("load: the deadline ends a task while it locates or reads, the lease l
   SECTION("locate, answered late") {
     expire();
     s.located(locate, late);
-    CHECK(s.take<load_read>().empty());
+    CHECK(s.take<load_fetch>().empty());
   }
   SECTION("locate, lost") {
     expire();
     s.state.on_locate(locate.call, no_answer(), late);
     CHECK(s.take<load_locate>().empty());
   }
-  SECTION("read") {
+  SECTION("fetch") {
     s.located(locate);
-    const auto read = s.one<load_read>();
+    const auto fetch = s.one<load_fetch>();
     expire();
-    CHECK(s.state.free_buffers() == 6);
-    s.was_read(read, late + 100 * ms);
-    CHECK(s.state.free_buffers() == 8);
+    CHECK(s.state.window_left() == 6);
+    s.fetched(fetch, late + 100 * ms);
+    CHECK(s.state.window_left() == 8);
+    CHECK(s.end_pins() == 1);
     CHECK(s.take<load_scatter>().empty());
   }
-  SECTION("read, of a page that turns out to be bad") {
+  SECTION("fetch, of a page that turns out to be bad") {
     s.located(locate);
-    const auto read = s.one<load_read>();
+    const auto fetch = s.one<load_fetch>();
     expire();
-    s.state.on_read(read.call, io_reply{codes({errc::io_error, errc::timeout})}, late);
+    s.fetched(fetch, late, {errc::io_error, errc::timeout});
     const auto invalidate = s.one<load_invalidate>();
     CHECK(invalidate.request.pages.size() == 1);
     s.state.on_invalidate(invalidate.call, finish_reply{same_codes(1)}, late);
@@ -371,9 +375,9 @@ TEST_CASE("load: a block that is being filled has no result before the copy engi
   loader s{test_binding(2)};
   REQUIRE(s.state.start(test_task(3), t0));
   s.located(s.one<load_locate>());
-  s.was_read(s.one<load_read>());
+  s.fetched(s.one<load_fetch>());
   const auto scatter = s.one<load_scatter>();
-  // The third block waits for a buffer; the two others may be written at any moment, so that the caller, who gives
+  // The third block waits for the window; the two others may be written at any moment, so that the caller, who gives
   // the blocks of a failed load to other sequences, must not hear of them.
   s.state.on_tick(late);
   s.state.on_tick(late + 100 * ms);
@@ -402,8 +406,8 @@ TEST_CASE("load: the loss of the node ends all tasks, and late answers find noth
   const auto locates = s.take<load_locate>();
   s.located(locates[1]);
   s.located(locates[2]);
-  const auto reads = s.take<load_read>();
-  s.state.on_read(reads[1].call, io_reply{codes({errc::io_error})}, t0);
+  const auto fetches = s.take<load_fetch>();
+  s.fetched(fetches[1], t0, {errc::io_error});
   const auto invalidate = s.one<load_invalidate>();
   CHECK(s.one<task_finished>().task == 3);
 
@@ -419,22 +423,25 @@ TEST_CASE("load: the loss of the node ends all tasks, and late answers find noth
   s.state.bind(node);
   REQUIRE(s.state.start(test_task(1, 500), t0));
   s.located(locates[0]);
-  s.was_read(reads[0]);
+  s.fetched(fetches[0]);
   s.state.on_invalidate(invalidate.call, finish_reply{same_codes(1)}, t0);
-  CHECK(s.state.free_buffers() == 1);
+  CHECK(s.state.window_left() == 1);
   s.located(s.one<load_locate>());
-  s.was_read(s.one<load_read>());
+  s.fetched(s.one<load_fetch>());
   s.scattered(s.one<load_scatter>());
   CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok});
   s.release_all();
-  s.check_at_rest(1);
+  s.end_pins();
+  CHECK(s.worker.open_pins() == 1); // of the node before, where it ends with that attachment
+  CHECK(s.state.window_left() == 1);
+  CHECK(s.state.calls_under_way() == 0);
 }
 
 TEST_CASE("load: blocks being filled outlive the node, without touching the next one", "[load_state]") {
   loader s{test_binding(2)};
   REQUIRE(s.state.start(test_task(3), t0));
   s.located(s.one<load_locate>());
-  s.was_read(s.one<load_read>());
+  s.fetched(s.one<load_fetch>());
   const auto scatter = s.one<load_scatter>();
   s.state.unbind(errc::unreachable);
   CHECK(s.take<task_finished>().empty());
@@ -447,8 +454,11 @@ TEST_CASE("load: blocks being filled outlive the node, without touching the next
   s.state.on_scatter(scatter.call, copy_reply{codes({code, errc::ok}), {}}, t0);
   const auto done = s.one<task_finished>();
   CHECK(results_of(done.result) == std::vector{code, errc::ok, errc::unreachable});
-  // Neither its buffers, nor its lease, nor its bad page mean anything to the new node.
-  s.check_at_rest(1);
+  // Neither its pin, nor its lease, nor its bad page mean anything to the new node.
+  CHECK(s.end_pins() == 0);
+  CHECK(s.state.window_left() == 1);
+  CHECK(s.state.calls_under_way() == 0);
+  CHECK(s.effects.left() == 0);
 }
 
 TEST_CASE("load: the end of the coordinator, twice", "[load_state]") {
@@ -467,12 +477,13 @@ TEST_CASE("load: an answer that comes twice counts once", "[load_state]") {
   const auto locate = s.one<load_locate>();
   s.located(locate);
   s.located(locate);
-  const auto read = s.one<load_read>();
-  s.was_read(read);
-  s.was_read(read);
+  const auto fetch = s.one<load_fetch>();
+  s.fetched(fetch);
+  s.state.on_fetch(fetch.call, frame_reply{}, t0);
   const auto scatter = s.one<load_scatter>();
   s.scattered(scatter);
   s.scattered(scatter);
+  CHECK(s.end_pins() == 1);
   const auto release = s.one<load_release>();
   s.released(release);
   s.released(release);
@@ -480,15 +491,15 @@ TEST_CASE("load: an answer that comes twice counts once", "[load_state]") {
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: more pages than buffers, and a lease that cannot be given back", "[load_state]") {
+TEST_CASE("load: more pages than the window has, and a lease that cannot be given back", "[load_state]") {
   loader s{test_binding(2), test_options(3)};
   REQUIRE(s.state.start(test_task(7), t0));
   s.located(s.one<load_locate>());
   std::size_t loaded = 0;
   for (int round = 0; round < 20 && s.state.open_tasks() > 0; ++round) {
-    const auto read = s.one<load_read>();
-    CHECK(read.batch.items.size() <= 2);
-    s.was_read(read);
+    const auto fetch = s.one<load_fetch>();
+    CHECK(fetch.request.pages.size() <= 2);
+    s.fetched(fetch);
     const auto scatter = s.one<load_scatter>();
     loaded += scatter.order.items.size();
     s.scattered(scatter);

@@ -20,8 +20,11 @@ struct loader {
   transfer::load_state state;
   effects_of<transfer::load_state, transfer::load_effect> effects;
 
+  frame_keeper worker;
+
   template <class T>
   std::vector<T> take() {
+    end_pins();
     return effects.take<T>();
   }
   template <class T>
@@ -34,8 +37,8 @@ struct loader {
   void located(const transfer::load_locate& x, timestamp now = t0, std::uint32_t first_slot = 0) {
     state.on_locate(x.call, locate_reply{locations(x.request.keys, first_slot)}, now);
   }
-  void was_read(const transfer::load_read& x, timestamp now = t0) {
-    state.on_read(x.call, io_reply{same_codes(x.batch.items.size())}, now);
+  void fetched(const transfer::load_fetch& x, timestamp now = t0, const std::vector<errc>& why_not = {}) {
+    state.on_fetch(x.call, worker.give(x.request.pages.size(), why_not), now);
   }
   void scattered(const transfer::load_scatter& x, timestamp now = t0) {
     state.on_scatter(x.call, copy_reply{same_codes(x.order.items.size()), 2 * ms}, now);
@@ -46,12 +49,23 @@ struct loader {
       released(x, now);
   }
 
-  /// Nothing of any task is left anywhere.
-  void check_at_rest(std::uint32_t buffers) {
+  /// How many pins were ended since the last call.
+  std::size_t end_pins() {
+    const auto all = effects.take<transfer::load_unpin>();
+    for (const auto& x : all)
+      worker.end(x.pin);
+    return all.size();
+  }
+
+  /// Nothing of any task is left anywhere. Without a window there is no node any more that pins would matter to.
+  void check_at_rest(std::uint32_t window) {
+    end_pins();
     CHECK(state.calls_under_way() == 0);
     CHECK(state.open_tasks() == 0);
-    CHECK(state.free_buffers() == buffers);
+    CHECK(state.window_left() == window);
     CHECK(effects.left() == 0);
+    if (window > 0)
+      CHECK(worker.open_pins() == 0);
   }
 };
 

@@ -4,8 +4,8 @@
 
 namespace transfer_save_cancel_test {
 
-/// A save that is cancelled, in each phase. Nothing is published that was not in page buffers by then, each slot is
-/// given back or committed once, and nothing is left.
+/// A save that is cancelled, in each phase. Nothing is published that was not in frames by then, each slot is given
+/// back or committed once, each pin ended once, and nothing is left.
 
 namespace {
 
@@ -22,7 +22,7 @@ struct cancelled_saver : saver {
     REQUIRE(state.start(tagged(tag[0], test_task(count, first)), t0));
   }
   void cancel() { state.cancel(tag, t0); }
-  void no_room(const save_write& x) { state.on_write(x.call, fail(errc::limit_exceeded, "busy"), t0); }
+  void no_room(const save_place& x) { state.on_place(x.call, fail(errc::limit_exceeded, "busy"), t0); }
 
   /// One abort, of these pages of the first task: positions are slots.
   void abort_of(const std::vector<std::uint32_t>& positions) {
@@ -79,7 +79,8 @@ TEST_CASE("save: cancelled while it reserves, it gives back what it is granted",
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: cancelled while pages wait for buffers, it gives their slots back at once", "[save_state][cancel]") {
+TEST_CASE("save: cancelled while pages wait for the window, it gives their slots back at once",
+          "[save_state][cancel]") {
   cancelled_saver s{test_binding(1)};
   s.start(3);
   s.grant(s.one<save_reserve>());
@@ -87,14 +88,45 @@ TEST_CASE("save: cancelled while pages wait for buffers, it gives their slots ba
   s.cancel();
   s.abort_of({1, 2});
   s.finished(std::vector(3, errc::cancelled));
-  CHECK(s.state.free_buffers() == 0); // the copy engine writes to it
+  CHECK(s.state.window_left() == 0); // the copy engine writes to it
   s.gathered(gather);
-  CHECK(s.take<save_write>().empty());
+  s.gives_back({errc::cancelled});
   s.abort_of({0});
   s.check_at_rest(1);
 }
 
-TEST_CASE("save: cancelled while it gathers, it writes nothing", "[save_state][cancel]") {
+TEST_CASE("save: cancelled while it asks for frames, it gathers nothing and gives them back", "[save_state][cancel]") {
+  cancelled_saver s;
+  s.places_at_once = false;
+  s.start(3);
+  s.grant(s.one<save_reserve>());
+  const auto place = s.one<save_place>();
+  s.cancel();
+  s.finished(std::vector(3, errc::cancelled));
+  CHECK(s.take<save_abort>().empty()); // the frames may be on their way
+  CHECK(s.state.window_left() == 5);
+  SECTION("all of them are given") {
+    s.placed(place);
+    s.gives_back(std::vector(3, errc::cancelled));
+  }
+  SECTION("some of them are") {
+    s.placed(place, t0, {errc::ok, errc::full, errc::ok});
+    CHECK(s.state.window_left() == 6);
+    s.gives_back(std::vector(3, errc::cancelled));
+  }
+  SECTION("none is") {
+    s.placed(place, t0, std::vector(3, errc::full));
+  }
+  SECTION("the node says why not") {
+    s.state.on_place(place.call, fail(errc::shutting_down, "?"), t0);
+  }
+  CHECK(s.take<save_gather>().empty());
+  CHECK(s.take<save_fill>().empty());
+  s.abort_of({0, 1, 2});
+  s.check_at_rest(8);
+}
+
+TEST_CASE("save: cancelled while it gathers, nothing of it is taken over", "[save_state][cancel]") {
   cancelled_saver s;
   s.start(2);
   s.grant(s.one<save_reserve>());
@@ -102,19 +134,19 @@ TEST_CASE("save: cancelled while it gathers, it writes nothing", "[save_state][c
   s.cancel();
   s.finished({errc::cancelled, errc::cancelled});
   CHECK(s.take<save_abort>().empty());
-  CHECK(s.state.free_buffers() == 6);
+  CHECK(s.state.window_left() == 6);
   SECTION("and has gathered") {
     s.gathered(gather);
   }
   SECTION("and has failed") {
     s.state.on_gather(gather.call, fail(errc::device_error, "?"), t0);
   }
-  CHECK(s.take<save_write>().empty());
+  s.gives_back({errc::cancelled, errc::cancelled});
   s.abort_of({0, 1});
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: cancelled while it writes, what was gathered goes on and keeps its own result",
+TEST_CASE("save: cancelled while it fills, what was gathered goes on and keeps its own result",
           "[save_state][cancel]") {
   cancelled_saver s{test_binding(), test_options(2)};
   s.start(4);
@@ -122,21 +154,21 @@ TEST_CASE("save: cancelled while it writes, what was gathered goes on and keeps 
   const auto gathers = s.take<save_gather>();
   REQUIRE(gathers.size() == 2);
   s.gathered(gathers[0]);
-  const auto write = s.one<save_write>();
+  const auto fill = s.one<save_fill>();
   s.cancel();
   CHECK(s.take<task_finished>().empty());
   s.gathered(gathers[1]);
-  CHECK(s.take<save_write>().empty());
+  s.gives_back({errc::cancelled, errc::cancelled});
   s.abort_of({2, 3});
   SECTION("to the end") {
-    s.written(write);
+    s.filled(fill);
     const auto commit = s.one<save_commit>();
     CHECK(commit.request.pages.items == std::vector<page_ref>{{key(0), {0, 7}}, {key(1), {1, 7}}});
     s.committed(commit);
     s.finished({errc::ok, errc::ok, errc::cancelled, errc::cancelled});
   }
   SECTION("and fails") {
-    s.state.on_write(write.call, io_reply{codes({errc::ok, errc::io_error})}, t0);
+    s.state.on_fill(fill.call, io_reply{codes({errc::ok, errc::io_error})}, t0);
     s.abort_of({1});
     s.committed(s.one<save_commit>());
     s.finished({errc::ok, errc::io_error, errc::cancelled, errc::cancelled});
@@ -144,72 +176,73 @@ TEST_CASE("save: cancelled while it writes, what was gathered goes on and keeps 
   SECTION("up to the deadline") {
     s.state.on_tick(t0 + std::chrono::seconds(1));
     s.finished({errc::timeout, errc::timeout, errc::cancelled, errc::cancelled});
-    s.written(write, t0 + std::chrono::seconds(2));
+    s.filled(fill, t0 + std::chrono::seconds(2));
     s.abort_of({0, 1});
   }
   SECTION("until the node is lost") {
     s.state.unbind(errc::unreachable);
     s.finished({errc::unreachable, errc::unreachable, errc::cancelled, errc::cancelled});
-    s.written(write);
+    s.filled(fill);
     s.check_at_rest(0);
     return;
   }
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: cancelled while the node has no room, it gathers nothing again", "[save_state][cancel]") {
+TEST_CASE("save: cancelled while the node has no room, it asks for no frames again", "[save_state][cancel]") {
   cancelled_saver s;
+  s.places_at_once = false;
   s.start(2);
   s.grant(s.one<save_reserve>());
-  s.gathered(s.one<save_gather>());
-  const auto write = s.one<save_write>();
+  const auto place = s.one<save_place>();
   SECTION("and the node says so later") {
     s.cancel();
-    CHECK(s.take<task_finished>().empty());
-    s.no_room(write);
-    s.abort_of({0, 1});
     s.finished({errc::cancelled, errc::cancelled});
+    s.no_room(place);
+    s.abort_of({0, 1});
   }
   SECTION("while it waits for room") {
-    s.no_room(write);
-    CHECK(s.take<save_gather>().empty());
+    s.no_room(place);
+    CHECK(s.take<save_place>().empty());
     s.cancel();
     s.abort_of({0, 1});
     s.finished({errc::cancelled, errc::cancelled});
   }
-  SECTION("while it gathers again") {
-    s.no_room(write);
+  SECTION("while it asks again") {
+    s.no_room(place);
     s.state.on_tick(t0);
-    const auto again = s.one<save_gather>();
+    const auto again = s.one<save_place>();
     s.cancel();
     s.finished({errc::cancelled, errc::cancelled});
-    s.gathered(again);
+    s.placed(again);
+    s.gives_back({errc::cancelled, errc::cancelled});
     s.abort_of({0, 1});
   }
   s.state.on_tick(t0);
+  CHECK(s.take<save_place>().empty());
   CHECK(s.take<save_gather>().empty());
-  CHECK(s.take<save_write>().empty());
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: buffers of what was cancelled go to the tasks that wait", "[save_state][cancel]") {
+TEST_CASE("save: the room of what was cancelled goes to the tasks that wait", "[save_state][cancel]") {
   cancelled_saver s{test_binding(2)};
+  s.places_at_once = false;
   s.start(2);
   REQUIRE(s.state.start(test_task(1, 50), t0));
   for (const auto& x : s.take<save_reserve>())
     s.grant(x);
-  s.gathered(s.one<save_gather>());
-  const auto write = s.one<save_write>();
+  const auto place = s.one<save_place>();
   s.cancel();
-  s.no_room(write);
-  s.abort_of({0, 1});
   s.finished({errc::cancelled, errc::cancelled});
-  CHECK(s.take<save_gather>().empty()); // there is no room, after all
+  s.no_room(place);
+  s.abort_of({0, 1});
+  CHECK(s.take<save_place>().empty()); // there is no room, after all
   s.state.on_tick(t0);
-  const auto next = s.one<save_gather>();
-  CHECK(next.order.items[0].key == key(50));
-  s.gathered(next);
-  s.written(s.one<save_write>());
+  const auto next = s.one<save_place>();
+  CHECK(next.request.pages[0].key == key(50));
+  s.placed(next);
+  s.gathered(s.one<save_gather>());
+  s.filled(s.one<save_fill>());
   s.committed(s.one<save_commit>());
   s.finished({errc::ok});
   s.check_at_rest(2);
@@ -220,7 +253,7 @@ TEST_CASE("save: cancelled while it commits, it is saved", "[save_state][cancel]
   s.start(2);
   s.grant(s.one<save_reserve>());
   s.gathered(s.one<save_gather>());
-  s.written(s.one<save_write>());
+  s.filled(s.one<save_fill>());
   const auto commit = s.one<save_commit>();
   SECTION("and the answer comes") {
     s.cancel();
@@ -259,7 +292,7 @@ TEST_CASE("save: a cancel that comes too late, or twice, or for nobody, changes 
   s.gathered(s.one<save_gather>());
   s.cancel();
   s.state.cancel(std::vector<std::uint64_t>{5, 5, 9, 5}, t0);
-  s.written(s.one<save_write>());
+  s.filled(s.one<save_fill>());
   s.committed(s.one<save_commit>());
   s.finished({errc::ok});
   s.cancel();
@@ -269,7 +302,7 @@ TEST_CASE("save: a cancel that comes too late, or twice, or for nobody, changes 
   s.start(1);
   s.grant(s.one<save_reserve>());
   s.gathered(s.one<save_gather>());
-  s.written(s.one<save_write>());
+  s.filled(s.one<save_fill>());
   s.committed(s.one<save_commit>());
   s.finished({errc::ok});
   s.check_at_rest(8);
@@ -293,8 +326,8 @@ TEST_CASE("save: all tasks with a tag are cancelled, and no other", "[save_state
     s.aborted(x);
   for (const auto& x : s.take<save_gather>())
     s.gathered(x);
-  for (const auto& x : s.take<save_write>())
-    s.written(x);
+  for (const auto& x : s.take<save_fill>())
+    s.filled(x);
   for (const auto& x : s.take<save_commit>())
     s.committed(x);
   for (const auto& x : s.take<task_finished>())

@@ -28,7 +28,7 @@ TEST_CASE("save: a lost answer of the registry is asked for again, with the same
   CHECK(s.take<save_gather>().empty());
   s.grant(second, t0 + 400 * ms);
   s.gathered(s.one<save_gather>(), t0 + 400 * ms);
-  s.written(s.one<save_write>(), t0 + 400 * ms);
+  s.filled(s.one<save_fill>(), t0 + 400 * ms);
 
   const auto commit = s.one<save_commit>();
   s.state.on_commit(commit.call, no_answer(), t0 + 600 * ms);
@@ -50,7 +50,7 @@ TEST_CASE("save: the registry is not asked again after the deadline", "[save_sta
   SECTION("commit") {
     s.grant(s.one<save_reserve>());
     s.gathered(s.one<save_gather>());
-    s.written(s.one<save_write>());
+    s.filled(s.one<save_fill>());
     s.state.on_commit(s.one<save_commit>().call, no_answer(), t0 + 1000 * ms);
   }
   CHECK(s.take<save_reserve>().empty());
@@ -88,34 +88,47 @@ TEST_CASE("save: the deadline ends a task in each phase, and its slots are given
     s.state.on_reserve(reserve.call, no_answer(), late);
     CHECK(s.effects.left() == 0);
   }
-  SECTION("while it gathers: nothing is written") {
+  SECTION("while it asks for frames: they are given back at once") {
+    s.places_at_once = false;
+    s.grant(reserve);
+    const auto place = s.one<save_place>();
+    CHECK(place.request.patience == std::chrono::seconds(1));
+    expire();
+    CHECK(s.state.window_left() == 6);
+    CHECK(s.take<save_abort>().empty());
+    s.placed(place, late + 1 * ms);
+    CHECK(s.take<save_gather>().empty());
+    s.gives_back({errc::timeout, errc::timeout}, late + 1 * ms);
+    s.aborted(s.one<save_abort>(), late + 2 * ms);
+  }
+  SECTION("while it gathers: nothing is taken over") {
     s.grant(reserve);
     const auto gather = s.one<save_gather>();
     expire();
-    CHECK(s.state.free_buffers() == 6);
-    CHECK(s.take<save_abort>().empty()); // the buffers are in use, and the slots as good as
+    CHECK(s.state.window_left() == 6);
+    CHECK(s.take<save_abort>().empty()); // the frames are in use, and the slots as good as
     s.gathered(gather, late);
-    CHECK(s.take<save_write>().empty());
+    s.gives_back({errc::timeout, errc::timeout}, late);
     const auto abort = s.one<save_abort>();
     CHECK(abort.request.pages.size() == 2);
     s.aborted(abort, late);
   }
-  SECTION("while it writes: nothing is committed, and the buffers wait for the kernel") {
+  SECTION("while it fills: nothing is committed, and the window waits for the answer") {
     s.grant(reserve);
     s.gathered(s.one<save_gather>());
-    const auto write = s.one<save_write>();
+    const auto fill = s.one<save_fill>();
     expire();
-    CHECK(s.state.free_buffers() == 6);
+    CHECK(s.state.window_left() == 6);
     CHECK(s.take<save_abort>().empty());
-    s.written(write, late + 500 * ms);
-    CHECK(s.state.free_buffers() == 8);
+    s.filled(fill, late + 500 * ms);
+    CHECK(s.state.window_left() == 8);
     CHECK(s.take<save_commit>().empty());
     s.aborted(s.one<save_abort>());
   }
   SECTION("while it commits: the answer comes too late") {
     s.grant(reserve);
     s.gathered(s.one<save_gather>());
-    s.written(s.one<save_write>());
+    s.filled(s.one<save_fill>());
     const auto commit = s.one<save_commit>();
     expire();
     s.committed(commit, late);
@@ -125,7 +138,7 @@ TEST_CASE("save: the deadline ends a task in each phase, and its slots are given
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: pages that wait for a buffer at the deadline are aborted at once", "[save_state]") {
+TEST_CASE("save: pages that wait for the window at the deadline are aborted at once", "[save_state]") {
   saver s{test_binding(1)};
   REQUIRE(s.state.start(test_task(3), t0));
   s.grant(s.one<save_reserve>());
@@ -136,24 +149,25 @@ TEST_CASE("save: pages that wait for a buffer at the deadline are aborted at onc
   CHECK(results_of(s.one<task_finished>().result) == std::vector(3, errc::timeout));
   s.aborted(waiting);
   s.gathered(gather, t0 + std::chrono::seconds(2));
+  s.gives_back({errc::timeout}, t0 + std::chrono::seconds(2));
   const auto gathered = s.one<save_abort>();
   CHECK(gathered.request.pages.items == std::vector<page_ref>{{key(0), {0, 7}}});
   s.aborted(gathered);
   s.check_at_rest(1);
 }
 
-TEST_CASE("save: buffers that an expired task gives back go to the tasks that wait", "[save_state]") {
+TEST_CASE("save: the room of an expired task goes to the tasks that wait when its pin has ended", "[save_state]") {
   saver s{test_binding(2)};
   REQUIRE(s.state.start(test_task(2), t0));
   REQUIRE(s.state.start(test_task(1, 50, std::chrono::seconds(10)), t0));
   for (const auto& x : s.take<save_reserve>())
     s.grant(x);
   s.gathered(s.one<save_gather>());
-  const auto write = s.one<save_write>();
+  const auto fill = s.one<save_fill>();
   s.state.on_tick(t0 + std::chrono::seconds(1));
   CHECK(s.one<task_finished>().task == 1);
   CHECK(s.take<save_gather>().empty());
-  s.written(write, t0 + std::chrono::seconds(3));
+  s.filled(fill, t0 + std::chrono::seconds(3));
   const auto next = s.one<save_gather>();
   CHECK(next.order.items[0].key == key(50));
 }
@@ -169,8 +183,8 @@ TEST_CASE("save: the loss of the node ends all tasks, and late answers find noth
   const auto gathers = s.take<save_gather>();
   s.gathered(gathers[1]);
   s.gathered(gathers[2]);
-  const auto writes = s.take<save_write>();
-  s.written(writes[1]);
+  const auto fills = s.take<save_fill>();
+  s.filled(fills[1]);
   const auto commit = s.one<save_commit>();
 
   s.state.unbind(errc::unreachable);
@@ -185,29 +199,30 @@ TEST_CASE("save: the loss of the node ends all tasks, and late answers find noth
   CHECK_FALSE(s.state.bound());
   s.check_at_rest(0);
 
-  // Attached again: buffers are those of the new segment, and nothing of the old life touches them.
+  // Attached again: frames are those of the new node, and nothing of the old life touches them.
   auto node = test_binding(2);
   node.owner = 78;
-  node.segment = 10;
   s.state.bind(node);
   REQUIRE(s.state.start(test_task(2, 500), t0));
   const auto reserve = s.one<save_reserve>();
   CHECK(reserve.request.ticket.owner == 78);
   s.grant(reserves[0]);
   s.gathered(gathers[0]);
-  s.written(writes[0]);
+  s.filled(fills[0]);
   s.committed(commit);
   s.state.on_abort(commit.call, finish_reply{}, t0);
   CHECK(s.effects.left() == 0);
-  CHECK(s.state.free_buffers() == 2);
+  CHECK(s.state.window_left() == 2);
   s.grant(reserve);
   const auto gather = s.one<save_gather>();
-  CHECK(gather.order.segment == 10);
+  CHECK(gather.order.owner == 78);
   s.gathered(gather);
-  s.written(s.one<save_write>());
+  s.filled(s.one<save_fill>());
   s.committed(s.one<save_commit>());
   CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::ok));
-  s.check_at_rest(2);
+  CHECK(s.worker.open_pins() == 1); // the one whose gather outlived the node: it ends with that attachment
+  CHECK(s.state.window_left() == 2);
+  CHECK(s.state.calls_under_way() == 0);
 }
 
 TEST_CASE("save: an answer that comes twice counts once", "[save_state]") {
@@ -219,11 +234,11 @@ TEST_CASE("save: an answer that comes twice counts once", "[save_state]") {
   const auto gather = s.one<save_gather>();
   CHECK(gather.order.items[0].where == slot_ref{0, 7});
   s.gathered(gather);
-  s.gathered(gather);
-  const auto write = s.one<save_write>();
-  s.written(write);
-  s.written(write);
-  CHECK(s.state.free_buffers() == 8);
+  s.gathered(gather); // and the pin is not ended again
+  const auto fill = s.one<save_fill>();
+  s.filled(fill);
+  s.filled(fill);
+  CHECK(s.state.window_left() == 8);
   const auto commit = s.one<save_commit>();
   s.committed(commit);
   s.committed(commit);

@@ -13,8 +13,9 @@ using namespace troupe::test;
 
 } // namespace
 
-TEST_CASE("save: reserve, gather, write, commit, and only then saved", "[save_state]") {
+TEST_CASE("save: reserve, place, gather, fill, commit, and only then saved", "[save_state]") {
   saver s;
+  s.places_at_once = false;
   const auto work = test_task(3);
   const auto id = s.state.start(work, t0);
   REQUIRE(id);
@@ -29,32 +30,30 @@ TEST_CASE("save: reserve, gather, write, commit, and only then saved", "[save_st
   CHECK(reserve.request.expires_in >= work.deadline);
   s.grant(reserve, t0 + 3 * ms);
 
-  const auto gather = s.one<save_gather>();
-  CHECK(gather.order.segment == 9);
-  std::set<std::uint64_t> buffers;
-  for (std::uint32_t i = 0; i < 3; ++i) {
-    const auto& x = gather.order.items[i];
-    CHECK(x.key == work.keys[i]);
-    CHECK(x.block == work.blocks[i]);
-    CHECK(x.where == slot_ref{i, 7});
-    CHECK(x.buffer_offset >= 3 * test_slot_bytes);
-    CHECK(x.buffer_offset < 11 * test_slot_bytes);
-    CHECK(x.buffer_offset % test_slot_bytes == 0);
-    buffers.insert(x.buffer_offset);
-  }
-  CHECK(buffers.size() == 3);
-  CHECK(s.state.free_buffers() == 5);
-  s.gathered(gather, t0 + 7 * ms);
-
-  const auto write = s.one<save_write>();
-  CHECK(write.batch.segment == 9);
-  CHECK(write.batch.deadline == work.deadline - 7 * ms);
+  const auto place = s.one<save_place>();
+  CHECK(place.request.patience == work.deadline - 3 * ms);
   for (std::uint32_t i = 0; i < 3; ++i)
-    CHECK(write.batch.items[i] == io_item{{i, 7}, gather.order.items[i].buffer_offset, test_slot_bytes});
+    CHECK(place.request.pages[i] == page_ref{work.keys[i], {i, 7}});
+  CHECK(s.take<save_gather>().empty());
+  CHECK(s.state.window_left() == 5);
+  const auto frames = s.worker.give(3);
+  s.state.on_place(place.call, frames, t0 + 5 * ms);
+
+  const auto gather = s.one<save_gather>();
+  CHECK(gather.order.owner == 77);
+  for (std::uint32_t i = 0; i < 3; ++i)
+    CHECK(gather.order.items[i] == copy_item{work.keys[i], {i, 7}, frames.frames[i].offset, work.blocks[i]});
+  CHECK(s.state.window_left() == 5);
+  s.gathered(gather, t0 + 9 * ms);
+
+  const auto fill = s.one<save_fill>();
+  CHECK(fill.request.pin == frames.pin);
+  CHECK(fill.request.gathered == same_codes(3));
+  CHECK(fill.request.deadline == work.deadline - 9 * ms);
   CHECK(s.take<save_commit>().empty());
-  CHECK(s.state.free_buffers() == 5);
-  s.written(write, t0 + 12 * ms);
-  CHECK(s.state.free_buffers() == 8);
+  CHECK(s.state.window_left() == 5);
+  s.filled(fill, t0 + 12 * ms);
+  CHECK(s.state.window_left() == 8);
 
   const auto commit = s.one<save_commit>();
   CHECK(commit.request.ticket == reserve.request.ticket);
@@ -75,7 +74,7 @@ TEST_CASE("save: reserve, gather, write, commit, and only then saved", "[save_st
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: what is stored, being written or without a slot needs no write", "[save_state]") {
+TEST_CASE("save: what is stored, being written or without a slot needs no frame", "[save_state]") {
   saver s;
   REQUIRE(s.state.start(test_task(4), t0));
   const auto reserve = s.one<save_reserve>();
@@ -87,7 +86,7 @@ TEST_CASE("save: what is stored, being written or without a slot needs no write"
   const auto gather = s.one<save_gather>();
   REQUIRE(gather.order.items.size() == 1);
   s.gathered(gather);
-  s.written(s.one<save_write>());
+  s.filled(s.one<save_fill>());
   s.committed(s.one<save_commit>());
   const auto done = s.one<task_finished>();
   CHECK(results_of(done.result) == std::vector{errc::exists, errc::busy, errc::ok, errc::full});
@@ -165,8 +164,8 @@ TEST_CASE("save: keys go to their shards, with their parents", "[save_state]") {
   }
   for (const auto& x : s.take<save_gather>())
     s.gathered(x);
-  for (const auto& x : s.take<save_write>())
-    s.written(x);
+  for (const auto& x : s.take<save_fill>())
+    s.filled(x);
   std::size_t pages = 0;
   for (const auto& x : s.take<save_commit>()) {
     for (const auto& page : x.request.pages)
@@ -179,7 +178,7 @@ TEST_CASE("save: keys go to their shards, with their parents", "[save_state]") {
   s.check_at_rest(64);
 }
 
-TEST_CASE("save: shards answer in any order, pages are written in prefix order", "[save_state]") {
+TEST_CASE("save: shards answer in any order, pages are gathered in prefix order", "[save_state]") {
   saver s{test_binding(1, 3)};
   const auto work = test_task(12);
   REQUIRE(s.state.start(work, t0));
@@ -195,7 +194,7 @@ TEST_CASE("save: shards answer in any order, pages are written in prefix order",
     REQUIRE(gathers.size() == 1);
     order.push_back(gathers[0].order.items[0].key);
     s.gathered(gathers[0]);
-    s.written(s.one<save_write>());
+    s.filled(s.one<save_fill>());
   }
   REQUIRE(order.size() == work.keys.size());
   // The first went out before the other shards had answered; the rest is in order.
@@ -205,32 +204,33 @@ TEST_CASE("save: shards answer in any order, pages are written in prefix order",
   CHECK(std::is_sorted(positions.begin() + 1, positions.end()));
 }
 
-TEST_CASE("save: more pages than buffers, in batches, never more than there are", "[save_state]") {
-  constexpr std::uint32_t buffers = 3;
-  saver s{test_binding(buffers), test_options(2)};
+TEST_CASE("save: more pages than the window has, in batches, never more than that", "[save_state]") {
+  constexpr std::uint32_t window = 3;
+  saver s{test_binding(window), test_options(2)};
+  s.places_at_once = false;
   REQUIRE(s.state.start(test_task(11), t0));
   s.grant(s.one<save_reserve>());
-  std::set<std::uint64_t> in_use;
-  std::vector<save_write> writing;
+  std::size_t asked = 0; // and not ended
+  std::vector<save_fill> filling;
   std::size_t committed = 0;
   auto now = t0;
   for (int round = 0; round < 100 && s.state.open_tasks() > 0; ++round) {
-    for (const auto& x : s.take<save_gather>()) {
-      CHECK(x.order.items.size() <= 2);
-      for (const auto& item : x.order.items)
-        CHECK(in_use.insert(item.buffer_offset).second);
-      s.gathered(x, now);
+    for (const auto& x : s.take<save_place>()) {
+      CHECK(x.request.pages.size() <= 2);
+      asked += x.request.pages.size();
+      s.placed(x, now);
     }
-    CHECK(in_use.size() + s.state.free_buffers() == buffers);
-    for (auto& x : s.take<save_write>())
-      writing.push_back(std::move(x));
-    REQUIRE_FALSE(writing.empty());
+    for (const auto& x : s.take<save_gather>())
+      s.gathered(x, now);
+    CHECK(asked + s.state.window_left() == window);
+    for (auto& x : s.take<save_fill>())
+      filling.push_back(std::move(x));
+    REQUIRE_FALSE(filling.empty());
     now += 1 * ms;
-    const auto ended = writing.back();
-    writing.pop_back();
-    for (const auto& item : ended.batch.items)
-      in_use.erase(item.buffer_offset);
-    s.written(ended, now);
+    const auto ended = filling.back();
+    filling.pop_back();
+    asked -= ended.request.gathered.size();
+    s.filled(ended, now);
     for (const auto& x : s.take<save_commit>()) {
       committed += x.request.pages.size();
       s.committed(x, now);
@@ -238,11 +238,64 @@ TEST_CASE("save: more pages than buffers, in batches, never more than there are"
   }
   CHECK(committed == 11);
   const auto done = s.one<task_finished>();
-  CHECK(done.result.timing.buffer_wait > duration::zero());
-  s.check_at_rest(buffers);
+  CHECK(done.result.timing.window_wait > duration::zero());
+  s.check_at_rest(window);
 }
 
-TEST_CASE("save: tasks share the buffers in order of arrival", "[save_state]") {
+TEST_CASE("save: a page without a frame fails alone, and leaves the window at once", "[save_state]") {
+  saver s{test_binding(4)};
+  s.places_at_once = false;
+  REQUIRE(s.state.start(test_task(4), t0));
+  s.grant(s.one<save_reserve>());
+  const auto place = s.one<save_place>();
+  CHECK(s.state.window_left() == 0);
+  SECTION("memory is short, or the slot was given away") {
+    s.placed(place, t0, {errc::ok, errc::full, errc::ok, errc::stale});
+    CHECK(s.state.window_left() == 2);
+    const auto abort = s.one<save_abort>();
+    CHECK(abort.request.pages.items == std::vector<page_ref>{{key(1), {1, 7}}, {key(3), {3, 7}}});
+    s.aborted(abort);
+    const auto gather = s.one<save_gather>();
+    CHECK(gather.order.items.size() == 2);
+    s.gathered(gather);
+    const auto fill = s.one<save_fill>();
+    CHECK(fill.request.gathered == codes({errc::ok, errc::full, errc::ok, errc::stale}));
+    s.filled(fill);
+    const auto commit = s.one<save_commit>();
+    CHECK(commit.request.pages.items == std::vector<page_ref>{{key(0), {0, 7}}, {key(2), {2, 7}}});
+    s.committed(commit);
+    CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok, errc::full, errc::ok, errc::stale});
+  }
+  SECTION("there is none for any") {
+    s.placed(place, t0, std::vector(4, errc::full));
+    CHECK(s.state.window_left() == 4);
+    CHECK(s.take<save_fill>().empty()); // nothing is pinned
+    s.aborted(s.one<save_abort>());
+    CHECK(results_of(s.one<task_finished>().result) == std::vector(4, errc::full));
+  }
+  SECTION("the place is refused as a whole") {
+    s.state.on_place(place.call, fail(errc::shutting_down, "draining"), t0);
+    CHECK(s.take<save_fill>().empty());
+    s.aborted(s.one<save_abort>());
+    CHECK(results_of(s.one<task_finished>().result) == std::vector(4, errc::shutting_down));
+  }
+  s.check_at_rest(4);
+}
+
+TEST_CASE("save: frames that come after the deadline are given back, even before the timer knows", "[save_state]") {
+  saver s;
+  s.places_at_once = false;
+  REQUIRE(s.state.start(test_task(2), t0));
+  s.grant(s.one<save_reserve>());
+  s.placed(s.one<save_place>(), t0 + std::chrono::seconds(1));
+  CHECK(s.take<save_gather>().empty());
+  s.gives_back({errc::timeout, errc::timeout}, t0 + std::chrono::seconds(1));
+  s.aborted(s.one<save_abort>());
+  CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::timeout));
+  s.check_at_rest(8);
+}
+
+TEST_CASE("save: tasks share the window in order of arrival", "[save_state]") {
   saver s{test_binding(4), test_options(2)};
   REQUIRE(s.state.start(test_task(3, 0), t0));
   REQUIRE(s.state.start(test_task(3, 100), t0));
@@ -252,15 +305,15 @@ TEST_CASE("save: tasks share the buffers in order of arrival", "[save_state]") {
   CHECK(reserves[0].request.ticket != reserves[1].request.ticket);
   for (auto i = reserves.rbegin(); i != reserves.rend(); ++i)
     s.grant(*i);
-  // The last task was granted first and has its buffer; the others come in order of arrival as buffers come free.
+  // The last task was granted first and has its frame; the others come in order of arrival as there is room.
   std::vector<key_digest> order;
   for (int round = 0; round < 20; ++round)
     for (const auto& x : s.take<save_gather>()) {
       for (const auto& item : x.order.items)
         order.push_back(item.key);
       s.gathered(x);
-      for (const auto& w : s.take<save_write>())
-        s.written(w);
+      for (const auto& w : s.take<save_fill>())
+        s.filled(w);
       for (const auto& c : s.take<save_commit>())
         s.committed(c);
     }
@@ -269,21 +322,22 @@ TEST_CASE("save: tasks share the buffers in order of arrival", "[save_state]") {
   s.check_at_rest(4);
 }
 
-TEST_CASE("save: a page that cannot be gathered or written gives its slot back and fails alone", "[save_state]") {
+TEST_CASE("save: a page that cannot be gathered or filled gives its slot back and fails alone", "[save_state]") {
   saver s;
   REQUIRE(s.state.start(test_task(4), t0));
   s.grant(s.one<save_reserve>());
   const auto gather = s.one<save_gather>();
   s.state.on_gather(gather.call, copy_reply{codes({errc::ok, errc::out_of_range, errc::ok, errc::ok}), {}}, t0);
-  CHECK(s.state.free_buffers() == 5);
+  CHECK(s.state.window_left() == 4); // its frame is part of the pin
   const auto first_abort = s.one<save_abort>();
   REQUIRE(first_abort.request.pages.size() == 1);
   CHECK(first_abort.request.pages[0] == page_ref{key(1), {1, 7}});
 
-  const auto write = s.one<save_write>();
-  REQUIRE(write.batch.items.size() == 3);
-  s.state.on_write(write.call, io_reply{codes({errc::no_space, errc::ok, errc::timeout})}, t0);
-  CHECK(s.state.free_buffers() == 8);
+  const auto fill = s.one<save_fill>();
+  CHECK(fill.request.gathered == codes({errc::ok, errc::out_of_range, errc::ok, errc::ok}));
+  // What was said of the page that was not gathered does not matter.
+  s.state.on_fill(fill.call, io_reply{codes({errc::no_space, errc::ok, errc::ok, errc::timeout})}, t0);
+  CHECK(s.state.window_left() == 8);
   const auto second_abort = s.one<save_abort>();
   CHECK(second_abort.request.pages.items == std::vector<page_ref>{{key(0), {0, 7}}, {key(3), {3, 7}}});
   const auto commit = s.one<save_commit>();
@@ -310,15 +364,15 @@ TEST_CASE("save: an order that is refused as a whole fails all its pages", "[sav
   }
   SECTION("by the copy engine") {
     s.grant(s.one<save_reserve>());
-    s.state.on_gather(s.one<save_gather>().call, fail(errc::expired, "another segment"), t0);
-    CHECK(s.take<save_write>().empty());
+    s.state.on_gather(s.one<save_gather>().call, fail(errc::expired, "another attachment"), t0);
+    s.gives_back({errc::expired, errc::expired});
     CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::expired));
     s.aborted(s.one<save_abort>());
   }
   SECTION("by the io worker") {
     s.grant(s.one<save_reserve>());
     s.gathered(s.one<save_gather>());
-    s.state.on_write(s.one<save_write>().call, fail(errc::shutting_down, "draining"), t0);
+    s.state.on_fill(s.one<save_fill>().call, fail(errc::shutting_down, "draining"), t0);
     CHECK(s.take<save_commit>().empty());
     CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::shutting_down));
     s.aborted(s.one<save_abort>());
@@ -326,7 +380,7 @@ TEST_CASE("save: an order that is refused as a whole fails all its pages", "[sav
   SECTION("by the registry, at the commit") {
     s.grant(s.one<save_reserve>());
     s.gathered(s.one<save_gather>());
-    s.written(s.one<save_write>());
+    s.filled(s.one<save_fill>());
     s.state.on_commit(s.one<save_commit>().call, fail(errc::unreachable, "gone"), t0);
     const auto done = s.one<task_finished>();
     CHECK(results_of(done.result) == std::vector(2, errc::unreachable));
@@ -335,35 +389,33 @@ TEST_CASE("save: an order that is refused as a whole fails all its pages", "[sav
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: what the node has no room for is written when there may be some", "[save_state]") {
+TEST_CASE("save: what the node has no room for is asked for again when there may be some", "[save_state]") {
   saver s(test_binding(8), test_options(2));
+  s.places_at_once = false;
+  const auto no_room = fail(errc::limit_exceeded, "4096 pages are under way");
   REQUIRE(s.state.start(test_task(4), t0));
   s.grant(s.one<save_reserve>());
-  const auto gathers = s.take<save_gather>();
-  REQUIRE(gathers.size() == 2);
-  for (const auto& x : gathers)
-    s.gathered(x);
-  const auto writes = s.take<save_write>();
-  REQUIRE(writes.size() == 2);
-  s.state.on_write(writes[1].call, fail(errc::limit_exceeded, "4096 pages are under way"), t0);
-  CHECK(s.take<save_gather>().empty());
+  const auto places = s.take<save_place>();
+  REQUIRE(places.size() == 2);
+  s.state.on_place(places[1].call, no_room, t0);
+  CHECK(s.take<save_place>().empty());
   CHECK(s.take<save_abort>().empty()); // its slots are kept
-  CHECK(s.state.free_buffers() == 6);
-  s.written(writes[0]);
-  const auto again = s.one<save_gather>();
-  CHECK(again.order.items[0].where == slot_ref{2, 7});
-  CHECK(again.order.items[1].where == slot_ref{3, 7});
+  CHECK(s.state.window_left() == 6);
+  s.placed(places[0]);
+  const auto again = s.one<save_place>();
+  CHECK(again.request.pages.items == places[1].request.pages.items);
+  s.gathered(s.one<save_gather>());
+  s.filled(s.one<save_fill>());
   SECTION("in time") {
-    s.gathered(again);
-    s.written(s.one<save_write>());
+    s.placed(again);
+    s.gathered(s.one<save_gather>());
+    s.filled(s.one<save_fill>());
     for (const auto& x : s.take<save_commit>())
       s.committed(x);
     CHECK(results_of(s.one<task_finished>().result) == std::vector(4, errc::ok));
   }
   SECTION("or given up at the deadline, with its slots") {
-    s.gathered(again);
-    const auto late = t0 + std::chrono::seconds(1);
-    s.state.on_write(s.one<save_write>().call, fail(errc::limit_exceeded, "4096 pages are under way"), late);
+    s.state.on_place(again.call, no_room, t0 + std::chrono::seconds(1));
     s.committed(s.one<save_commit>());
     const auto abort = s.one<save_abort>();
     CHECK(abort.request.pages.size() == 2);
@@ -379,7 +431,7 @@ TEST_CASE("save: a page is saved only if the commit says so, page by page", "[sa
   REQUIRE(s.state.start(test_task(3), t0));
   s.grant(s.one<save_reserve>());
   s.gathered(s.one<save_gather>());
-  s.written(s.one<save_write>());
+  s.filled(s.one<save_fill>());
   s.state.on_commit(s.one<save_commit>().call, finish_reply{codes({errc::ok, errc::expired, errc::stale})}, t0);
   const auto done = s.one<task_finished>();
   CHECK(results_of(done.result) == std::vector{errc::ok, errc::expired, errc::stale});
@@ -397,22 +449,45 @@ TEST_CASE("save: answers that are too short or have unknown codes count as failu
     reply.results[1].status = 200;
     s.state.on_reserve(reserve.call, reply, t0);
     s.gathered(s.one<save_gather>());
-    s.written(s.one<save_write>());
+    s.filled(s.one<save_fill>());
     s.committed(s.one<save_commit>());
     CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok, errc::internal, errc::internal});
   }
   SECTION("gather") {
     s.grant(reserve);
     s.state.on_gather(s.one<save_gather>().call, copy_reply{{std::vector<std::uint8_t>{0, 255}}, {}}, t0);
-    s.written(s.one<save_write>());
+    s.filled(s.one<save_fill>());
     s.committed(s.one<save_commit>());
     s.aborted(s.one<save_abort>());
     CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok, errc::internal, errc::internal});
   }
-  SECTION("write") {
+  SECTION("place") {
+    s.places_at_once = false;
+    s.grant(reserve);
+    auto frames = s.worker.give(3);
+    frames.frames.items.pop_back();
+    frames.frames[1].status = 200;
+    s.state.on_place(s.one<save_place>().call, frames, t0);
+    s.aborted(s.one<save_abort>());
+    s.gathered(s.one<save_gather>());
+    s.filled(s.one<save_fill>());
+    s.committed(s.one<save_commit>());
+    CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok, errc::internal, errc::internal});
+  }
+  SECTION("place, with frames that nothing pins") {
+    s.places_at_once = false;
+    s.grant(reserve);
+    frame_reply frames;
+    frames.frames.items.resize(3);
+    s.state.on_place(s.one<save_place>().call, frames, t0);
+    CHECK(s.take<save_gather>().empty());
+    s.aborted(s.one<save_abort>());
+    CHECK(results_of(s.one<task_finished>().result) == std::vector(3, errc::internal));
+  }
+  SECTION("fill") {
     s.grant(reserve);
     s.gathered(s.one<save_gather>());
-    s.state.on_write(s.one<save_write>().call, io_reply{std::vector<std::uint8_t>{0, errc_count}}, t0);
+    s.state.on_fill(s.one<save_fill>().call, io_reply{std::vector<std::uint8_t>{0, errc_count}}, t0);
     s.committed(s.one<save_commit>());
     s.aborted(s.one<save_abort>());
     CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok, errc::internal, errc::internal});
@@ -420,7 +495,7 @@ TEST_CASE("save: answers that are too short or have unknown codes count as failu
   SECTION("commit") {
     s.grant(reserve);
     s.gathered(s.one<save_gather>());
-    s.written(s.one<save_write>());
+    s.filled(s.one<save_fill>());
     s.state.on_commit(s.one<save_commit>().call, finish_reply{std::vector<std::uint8_t>{0, 99}}, t0);
     const auto done = s.one<task_finished>();
     CHECK(results_of(done.result) == std::vector{errc::ok, errc::internal, errc::internal});
@@ -434,7 +509,7 @@ TEST_CASE("save: answers that are too short or have unknown codes count as failu
     const auto gather = s.one<save_gather>();
     CHECK(gather.order.items.size() == 3);
     s.state.on_gather(gather.call, copy_reply{same_codes(100), {}}, t0);
-    s.state.on_write(s.one<save_write>().call, io_reply{same_codes(100)}, t0);
+    s.state.on_fill(s.one<save_fill>().call, io_reply{same_codes(100)}, t0);
     s.state.on_commit(s.one<save_commit>().call, finish_reply{same_codes(100)}, t0);
     CHECK(results_of(s.one<task_finished>().result) == std::vector(3, errc::ok));
   }
@@ -447,8 +522,8 @@ TEST_CASE("save: a copy engine that lies about its time cannot overflow the sums
   s.grant(s.one<save_reserve>());
   for (const auto& x : s.take<save_gather>())
     s.state.on_gather(x.call, copy_reply{same_codes(1), duration::max()}, t0 + 2 * ms);
-  for (const auto& x : s.take<save_write>())
-    s.written(x);
+  for (const auto& x : s.take<save_fill>())
+    s.filled(x);
   for (const auto& x : s.take<save_commit>())
     s.committed(x);
   const auto done = s.one<task_finished>();

@@ -1,11 +1,13 @@
 #pragma once
 
 #include "actors/client/transfer/coordinator_core.hpp"
+#include "tests/catch.hpp"
 
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -29,7 +31,7 @@ inline transfer::coordinator_options test_options(std::uint32_t batch_pages = 32
   return {test_space, 3, test_page_bytes, test_slot_bytes, batch_pages, tasks_max};
 }
 
-inline transfer::node_binding test_binding(std::uint32_t buffers = 8, std::uint32_t shards = 1) {
+inline transfer::node_binding test_binding(std::uint32_t window = 8, std::uint32_t shards = 1) {
   transfer::node_binding out;
   out.owner = 77;
   out.ticket_stream = 5;
@@ -37,9 +39,7 @@ inline transfer::node_binding test_binding(std::uint32_t buffers = 8, std::uint3
   out.batch_keys_max = 64;
   out.reservation_max = std::chrono::seconds(60);
   out.lease_max = std::chrono::seconds(60);
-  out.segment = 9;
-  out.buffer_offset = 3 * test_slot_bytes;
-  out.buffer_count = buffers;
+  out.window_pages = window;
   return out;
 }
 
@@ -123,6 +123,55 @@ std::vector<location> locations(const Keys& keys, std::uint32_t first_slot = 0) 
     out.push_back({{first_slot + i, 7}, 0});
   return out;
 }
+
+/// An io worker's frames and pins, as far as a coordinator sees them: no frame is given twice, and every pin is ended
+/// exactly once.
+class frame_keeper {
+public:
+  /// A frame for each page, but for those with a code.
+  frame_reply give(std::size_t pages, const std::vector<errc>& why_not = {}) {
+    frame_reply out;
+    std::set<std::uint64_t> pinned;
+    for (std::size_t i = 0; i < pages; ++i) {
+      if (i < why_not.size() && why_not[i] != errc::ok) {
+        out.frames.items.push_back({0, static_cast<std::uint32_t>(why_not[i])});
+        continue;
+      }
+      std::uint64_t offset = 3 * test_slot_bytes;
+      while (in_use_.contains(offset))
+        offset += test_slot_bytes;
+      in_use_.insert(offset);
+      pinned.insert(offset);
+      out.frames.items.push_back({offset, 0});
+    }
+    if (pinned.empty())
+      return out;
+    out.pin = ++last_;
+    pins_.emplace(out.pin, std::pair(std::move(pinned), pages));
+    return out;
+  }
+
+  /// How many pages were asked for with it.
+  std::size_t pages_of(pin_number pin) const {
+    REQUIRE(pins_.contains(pin));
+    return pins_.at(pin).second;
+  }
+  void end(pin_number pin) {
+    INFO("pin " << pin);
+    REQUIRE(pins_.contains(pin)); // never given, or ended before
+    for (const auto offset : pins_.at(pin).first)
+      in_use_.erase(offset);
+    pins_.erase(pin);
+  }
+
+  std::size_t open_pins() const { return pins_.size(); }
+  std::size_t in_use() const { return in_use_.size(); }
+
+private:
+  std::map<pin_number, std::pair<std::set<std::uint64_t>, std::size_t>> pins_;
+  std::set<std::uint64_t> in_use_;
+  pin_number last_ = 100;
+};
 
 inline tl::unexpected<error> no_answer() {
   return fail(errc::timeout, "no answer");

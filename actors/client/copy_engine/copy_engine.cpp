@@ -1,6 +1,5 @@
 #include "actors/client/copy_engine/copy_engine.hpp"
 
-#include "actors/client/copy_engine/copy_lane.hpp"
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
 
@@ -28,14 +27,18 @@ copy_engine::behavior_type copy_engine::make_behavior() {
   set_down_handler([this](const caf::down_msg& down) { lane_ended(down); });
   for (auto* lanes : {&gathering_, &scattering_})
     for (std::uint32_t i = 0; i < state_->orders_at_once(); ++i) {
-      lanes->push_back(threads_ == lane_threads::own ? spawn_actor<copy_lane, caf::detached>(system(), state_)
-                                                     : spawn_actor<copy_lane>(system(), state_));
+      lanes->push_back(threads_ == lane_threads::own ? spawn_actor<copy_lane, caf::detached>(system(), state_, threads_)
+                                                     : spawn_actor<copy_lane>(system(), state_, threads_));
       monitor(lanes->back());
     }
   return {
-      // Locking memory for a device takes as long as a large order does. The orders that follow a bind are sent when it
-      // is answered, so it does not matter that other lanes overtake it.
-      [this](bind_atom x, const segment_info& info) { return delegate(scattering_.front(), x, info); },
+      // Unlocking the memory of before takes as long as a large order does. The orders that follow a bind are sent when
+      // it is answered, so it does not matter that other lanes overtake it.
+      [this](bind_atom x, owner_id owner, const arena_info& arena) {
+        return delegate(scattering_.front(), x, owner, arena);
+      },
+      // Behind the binds that came before it.
+      [this](unbind_atom x, owner_id owner) { return delegate(scattering_.front(), x, owner); },
       [this](gather_atom x, const copy_order& order) {
         return delegate(gathering_[gathers_++ % gathering_.size()], x, order);
       },

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/client/copy_engine/copy_engine_state.hpp"
+#include "actors/client/copy_engine/copy_lane.hpp"
 #include "messages/messages.hpp"
 
 #include <caf/all.hpp>
@@ -12,17 +12,12 @@
 
 namespace troupe {
 
-/// Where lanes wait for a device and for memory.
-enum class lane_threads : std::uint8_t {
-  /// Each on a thread of its own.
-  own,
-  /// On those of the scheduler: for simulated worlds, whose scheduler has none.
-  none,
-};
-
 /// Moves bytes for one device. Orders are carried out by lanes, each with a thread of its own, so that no thread of the
 /// scheduler waits for a device or for memory; loads and saves have different ones, so that neither waits for the
 /// other. There are as many of each as the device carries out orders at once.
+///
+/// Serves one attachment of the client to a node at a time, by its owner id. When it is unbound from one, it answers as
+/// soon as no order of it is under way: then nothing of this device touches the frames that it had pinned.
 ///
 /// Ends with an error when the device has become unusable; orders under way are answered before.
 class copy_engine : public copy_engine_actor::base {

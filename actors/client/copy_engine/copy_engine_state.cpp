@@ -15,57 +15,101 @@ std::uint8_t code_of(errc code) noexcept {
 
 } // namespace
 
-copy_engine_state::binding::binding(std::uint64_t id, std::shared_ptr<io::shared_memory> memory,
-                                    std::shared_ptr<page_mover> mover) noexcept
-    : id_(id), memory_(std::move(memory)), mover_(std::move(mover)) {}
-
-result<std::shared_ptr<copy_engine_state::binding>>
-copy_engine_state::binding::make(std::uint64_t id, std::shared_ptr<io::shared_memory> memory,
-                                 std::shared_ptr<page_mover> mover) {
-  if (auto ok = mover->prepare(memory->bytes()); !ok)
-    return tl::unexpected(std::move(ok.error()));
-  return std::shared_ptr<binding>(new binding(id, std::move(memory), std::move(mover)));
-}
-
 copy_engine_state::copy_engine_state(const copy_engine_options& options, std::shared_ptr<page_mover> mover,
                                      std::shared_ptr<const device_event_table> events)
     : options_(options), mover_(std::move(mover)), events_(std::move(events)),
       blocks_per_page_(mover_->cache().blocks_per_page), page_bytes_(mover_->cache().geometry.page_bytes()),
       slot_bytes_(io::slot_bytes(page_bytes_)) {}
 
-result<void> copy_engine_state::bind(std::uint64_t id, std::shared_ptr<io::shared_memory> memory) {
-  std::shared_ptr<binding> before;
+result<void> copy_engine_state::bind(owner_id owner, const arena_info& info) {
+  if (owner == 0 || info.bytes == 0 || info.extent_bytes == 0 || info.extent_bytes % io::page_alignment != 0)
+    return fail(errc::invalid_argument, "the node says that attachment " + std::to_string(owner) +
+                                            " shares an arena of " + std::to_string(info.bytes) +
+                                            " bytes in extents of " + std::to_string(info.extent_bytes) +
+                                            ", which cannot be");
   {
     std::lock_guard guard(mutex_);
-    before = std::exchange(binding_, nullptr);
+    if (arena_ && arena_->is(info)) {
+      owner_ = owner;
+      return {};
+    }
   }
-  // Not under the lock: both take time, and orders must not wait for it. The old memory first, because only so much can
+  if (!options_.finder)
+    return fail(errc::unsupported, "this copy engine has nobody who finds the arena of a node");
+  auto found = options_.finder->find(info.bytes, info.name.items);
+  if (!found)
+    return tl::unexpected(std::move(found.error()));
+  std::shared_ptr<mapped_arena> before;
+  {
+    std::lock_guard guard(mutex_);
+    owner_ = 0;
+    before = std::exchange(arena_, nullptr);
+  }
+  // Not under the lock: it takes time, and orders must not wait for it. The old memory first, because only so much can
   // be locked; an order that still uses it keeps it locked, and then there may be too little for the new one for a
   // while.
   before.reset();
-  auto made = binding::make(id, std::move(memory), mover_);
-  if (!made)
-    return tl::unexpected(std::move(made.error()));
+  auto arena = std::make_shared<mapped_arena>(info, std::move(*found), mover_);
   std::lock_guard guard(mutex_);
-  binding_ = std::move(*made);
+  owner_ = owner;
+  arena_ = std::move(arena);
+  trouble_.reset();
+  trouble_told_ = false;
   return {};
 }
 
-result<void> copy_engine_state::bind(const segment_info& lent) {
-  if (!options_.finder)
-    return fail(errc::unsupported, "this copy engine has nobody who finds page buffers of a node");
-  auto found = options_.finder->find(lent.bytes, lent.name.items);
-  return found ? bind(lent.segment, std::move(*found)) : tl::unexpected(std::move(found.error()));
+void copy_engine_state::end(owner_id owner) {
+  std::lock_guard guard(mutex_);
+  if (owner_ == owner)
+    owner_ = 0;
 }
 
-result<copy_engine_state::work> copy_engine_state::begin(const copy_order& order) const {
+void copy_engine_state::wait_for_rest(owner_id owner) {
+  std::unique_lock guard(mutex_);
+  order_ended_.wait(guard, [&] { return !under_way_.contains(owner); });
+}
+
+void copy_engine_state::drop_lost_arena() {
+  std::shared_ptr<mapped_arena> lost;
+  {
+    std::lock_guard guard(mutex_);
+    if (owner_ == 0)
+      lost = arena_;
+  }
+  if (!lost || options_.finder->find(lost->info().bytes, lost->info().name.items))
+    return;
+  std::lock_guard guard(mutex_);
+  if (owner_ == 0 && arena_ == lost)
+    arena_.reset(); // which is not the end of it
+}
+
+void copy_engine_state::ended(owner_id owner) {
+  {
+    std::lock_guard guard(mutex_);
+    const auto at = under_way_.find(owner);
+    if (--at->second == 0)
+      under_way_.erase(at);
+  }
+  order_ended_.notify_all();
+}
+
+std::optional<error> copy_engine_state::take_trouble() {
+  std::lock_guard guard(mutex_);
+  if (!trouble_ || std::exchange(trouble_told_, true))
+    return std::nullopt;
+  return trouble_;
+}
+
+result<copy_engine_state::work> copy_engine_state::begin(const copy_order& order) {
   work job;
   {
     std::lock_guard guard(mutex_);
-    job.memory = binding_;
+    if (order.owner == 0 || order.owner != owner_)
+      return fail(errc::expired, "the order names frames of another attachment");
+    ++under_way_[owner_];
+    job.token = order_token(this, owner_);
+    job.memory = arena_;
   }
-  if (!job.memory || order.segment != job.memory->id())
-    return fail(errc::expired, "the order names page buffers of another segment");
   if (order.items.size() > options_.batch_pages_max)
     return fail(errc::limit_exceeded, std::to_string(order.items.size()) + " pages in one order; at most " +
                                           std::to_string(options_.batch_pages_max));
@@ -83,17 +127,32 @@ result<copy_engine_state::work> copy_engine_state::begin(const copy_order& order
   }
   job.reply.results.items.resize(order.items.size(), ok_code);
   for (std::size_t i = 0; i < order.items.size(); ++i)
-    if (buffer(job, order.items[i]).empty())
+    if (frame(job, order.items[i]).empty())
       job.reply.results[i] = code_of(errc::out_of_range);
+  if (auto ok = prepare(job, order); !ok)
+    return tl::unexpected(std::move(ok.error()));
   return job;
 }
 
-std::span<std::byte> copy_engine_state::buffer(const work& job, const copy_item& item) const {
-  const auto all = job.memory->bytes();
-  if (item.buffer_offset % io::page_alignment != 0 || item.buffer_offset > all.size() ||
-      all.size() - item.buffer_offset < slot_bytes_)
-    return {};
-  return all.subspan(item.buffer_offset, slot_bytes_);
+result<void> copy_engine_state::prepare(work& job, const copy_order& order) {
+  for (std::size_t i = 0; i < order.items.size(); ++i) {
+    if (job.reply.results[i] != ok_code)
+      continue;
+    const auto done = job.memory->prepare(order.items[i].frame_offset);
+    if (done)
+      continue;
+    if (auto broken = mover_->failure())
+      return tl::unexpected(std::move(*broken));
+    job.reply.results[i] = code_of(done.error().code);
+    std::lock_guard guard(mutex_);
+    trouble_ = done.error();
+  }
+  return {};
+}
+
+std::span<std::byte> copy_engine_state::frame(const work& job, const copy_item& item) const {
+  return item.frame_offset % io::page_alignment == 0 ? job.memory->bytes(item.frame_offset, slot_bytes_)
+                                                     : std::span<std::byte>{};
 }
 
 std::span<const std::uint32_t> copy_engine_state::further_blocks(const copy_order& order, std::size_t position) const {
@@ -110,10 +169,11 @@ void copy_engine_state::add_move(work& job, const copy_order& order, std::size_t
   auto& move = job.moves.emplace_back();
   move.block = item.block;
   move.further_blocks = further_blocks(order, position);
-  move.page = buffer(job, item).data() + io::page_header_bytes;
+  move.page = frame(job, item).data() + io::page_header_bytes;
   move.page_bytes = page_bytes_;
-  // Sealing writes both anew.
-  move.spare_before = io::page_header_bytes;
+  // Sealing writes both anew. Extents are known to the device apart, so that no piece may lie in two of them: what it
+  // writes along ends at the one before.
+  move.spare_before = job.memory->begins_extent(item.frame_offset) ? 0 : io::page_header_bytes;
   move.spare_behind = slot_bytes_ - io::page_header_bytes - page_bytes_;
   job.positions.push_back(position);
 }
@@ -162,7 +222,7 @@ result<copy_reply> copy_engine_state::gather(const copy_order& order) {
   for (std::size_t i = 0; i < job->moves.size(); ++i) {
     const auto& item = order.items[job->positions[i]];
     if (job->reply.results[job->positions[i]] == ok_code)
-      io::seal_page(buffer(*job, item), identity(item), job->moves[i].checksum.value());
+      io::seal_page(frame(*job, item), identity(item), job->moves[i].checksum.value());
   }
   return std::move(job->reply);
 }
@@ -176,7 +236,7 @@ result<copy_reply> copy_engine_state::scatter(const copy_order& order) {
   for (std::size_t i = 0; i < order.items.size(); ++i) {
     if (job->reply.results[i] != ok_code)
       continue;
-    const auto checksum = io::expected_checksum(buffer(*job, order.items[i]), identity(order.items[i]));
+    const auto checksum = io::expected_checksum(frame(*job, order.items[i]), identity(order.items[i]));
     if (!checksum) {
       job->reply.results[i] = code_of(checksum.error());
       continue;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/client/copy_engine/mapped_arena.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "gpu/device_event_table.hpp"
@@ -10,11 +11,15 @@
 #include "messages/transfer_messages.hpp"
 
 #include <algorithm>
+#include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -24,13 +29,17 @@ struct copy_engine_options {
   rank_number rank = 0;
   /// Items per order; more are refused.
   std::uint32_t batch_pages_max = 4096;
-  /// Finds page buffers that a node has lent.
+  /// Finds the arena of a node.
   std::shared_ptr<io::shared_memory_finder> finder{};
 };
 
-/// The rules of the copy engine of one device: gather blocks into page buffers and seal them, check page buffers and
-/// scatter them into blocks. The last one to see the bytes of a page before an engine does, so the check is made
-/// here, after every copy but the last.
+/// The rules of the copy engine of one device: gather blocks into frames of the node's arena and seal the pages there,
+/// check pages in frames and scatter them into blocks. The last one to see the bytes of a page before an engine does,
+/// so the check is made here, after every copy but the last.
+///
+/// Orders are those of one attachment of the client, by its owner id. When that has ended, none of it begins any more,
+/// and whoever ended it can wait until the last one under way has ended: from then on nothing here touches the frames
+/// that it had pinned.
 ///
 /// The calls of several threads at once are safe: orders of both directions are carried out side by side.
 class copy_engine_state {
@@ -39,25 +48,37 @@ public:
   copy_engine_state(const copy_engine_options& options, std::shared_ptr<page_mover> mover,
                     std::shared_ptr<const device_event_table> events = nullptr);
 
-  /// From now on, orders name this segment. Replaces the one before, as after a reconnect; orders under way keep the
-  /// memory they began with. Takes as long as locking the memory for the device does. Errors: those of
-  /// `page_mover::prepare`; then no segment is bound.
-  result<void> bind(std::uint64_t id, std::shared_ptr<io::shared_memory> memory);
+  /// From now on, orders are those of this attachment, and name frames of this arena. Takes the place of the one
+  /// before; orders under way keep the memory they began with. Where it is the same arena, as after a reconnect, what
+  /// the device knows of it stays known; else it forgets what it knew of the other one, which takes time. Errors: those
+  /// of the finder, and `invalid_argument` for an arena that cannot be; then what was bound before still is.
+  result<void> bind(owner_id owner, const arena_info& arena);
 
-  /// The same, with what a node has lent. Errors also: those of the finder; then what was bound before still is.
-  result<void> bind(const segment_info& lent);
+  /// No order of this attachment begins any more; what was bound in its place is left alone.
+  void end(owner_id owner);
 
-  /// A save: gathers blocks into page buffers, and seals those. An item in which a block is missing (`null_block`) is
-  /// out_of_range: a stored page is always whole.
+  /// Waits until no order of this attachment, which has ended, is under way.
+  void wait_for_rest(owner_id owner);
+
+  /// Unless something is bound: lets go of an arena that cannot be found any more. A host has room for the memory of a
+  /// node once, and a node that comes back needs it before any client can bind to it.
+  void drop_lost_arena();
+
+  /// A save: gathers blocks into frames, and seals the pages. An item in which a block is missing (`null_block`) is
+  /// out_of_range: a stored page is always whole. So is one whose frame does not lie in one extent of the arena. Where
+  /// the device cannot be told of that extent, the item has the error of that.
   ///
-  /// One code per item; or why the order failed as a whole: `expired` for another segment, whose node is gone,
-  /// `limit_exceeded`, `invalid_argument` for another number of further blocks than the items have and for an event
-  /// that is not known, or what the device reports.
+  /// One code per item; or why the order failed as a whole: `expired` for another attachment, which is over or not yet
+  /// here, `limit_exceeded`, `invalid_argument` for another number of further blocks than the items have and for an
+  /// event that is not known, or what the device reports.
   result<copy_reply> gather(const copy_order& order);
 
-  /// A load: scatters the page buffers whose header is that of the item and whose payload is as sealed; what belongs to
-  /// a block that is missing is checked like the rest, and not written. Errors as above.
+  /// A load: scatters the pages whose header is that of the item and whose payload is as sealed; what belongs to a
+  /// block that is missing is checked like the rest, and not written. Errors as above.
   result<copy_reply> scatter(const copy_order& order);
+
+  /// Why the device could not be told of an extent, for the log: once for each arena.
+  std::optional<error> take_trouble();
 
   /// Orders of one direction that the device carries out at once; at least 1.
   std::uint32_t orders_at_once() const noexcept { return std::max(mover_->calls_at_once(), 1U); }
@@ -66,29 +87,32 @@ public:
   std::optional<error> failure() const { return mover_->failure(); }
 
 private:
-  /// A segment, prepared for the mover as long as an order uses it.
-  class binding {
+  /// Counts an order as under way.
+  class order_token {
   public:
-    static result<std::shared_ptr<binding>> make(std::uint64_t id, std::shared_ptr<io::shared_memory> memory,
-                                                 std::shared_ptr<page_mover> mover);
-    binding(const binding&) = delete;
-    binding& operator=(const binding&) = delete;
-    ~binding() { mover_->forget(memory_->bytes()); }
-
-    std::uint64_t id() const noexcept { return id_; }
-    std::span<std::byte> bytes() const noexcept { return memory_->bytes(); }
+    order_token() = default;
+    order_token(copy_engine_state* state, owner_id owner) noexcept : state_(state), owner_(owner) {}
+    order_token(order_token&& other) noexcept : state_(std::exchange(other.state_, nullptr)), owner_(other.owner_) {}
+    order_token& operator=(order_token&& other) noexcept {
+      std::swap(state_, other.state_);
+      std::swap(owner_, other.owner_);
+      return *this;
+    }
+    ~order_token() {
+      if (state_ != nullptr)
+        state_->ended(owner_);
+    }
 
   private:
-    binding(std::uint64_t id, std::shared_ptr<io::shared_memory> memory, std::shared_ptr<page_mover> mover) noexcept;
-
-    std::uint64_t id_;
-    std::shared_ptr<io::shared_memory> memory_;
-    std::shared_ptr<page_mover> mover_;
+    copy_engine_state* state_ = nullptr;
+    owner_id owner_ = 0;
   };
 
   /// An order, as far as it is carried out.
   struct work {
-    std::shared_ptr<binding> memory;
+    /// The first member, so that the order has ended when nothing else of it is left.
+    order_token token;
+    std::shared_ptr<mapped_arena> memory;
     device_events events;
     copy_reply reply;
     std::vector<block_move> moves;
@@ -96,12 +120,15 @@ private:
     std::vector<std::size_t> positions;
   };
 
-  result<work> begin(const copy_order& order) const;
+  result<work> begin(const copy_order& order);
+  void ended(owner_id owner);
+  /// The device knows all extents with frames of the order, or the items have the error.
+  result<void> prepare(work& job, const copy_order& order);
   result<void> carry_out(work& job, move_direction direction);
   result<void> move(const work& job, std::span<block_move> moves, move_direction direction);
   void add_move(work& job, const copy_order& order, std::size_t position) const;
-  /// The bytes of the item's page buffer; empty if they lie outside of the segment.
-  std::span<std::byte> buffer(const work& job, const copy_item& item) const;
+  /// The bytes of the item's frame; empty if they do not lie in one extent.
+  std::span<std::byte> frame(const work& job, const copy_item& item) const;
   /// The blocks of an item behind the first, in an order with the right number of them.
   std::span<const std::uint32_t> further_blocks(const copy_order& order, std::size_t position) const;
   io::page_identity identity(const copy_item& item) const;
@@ -112,10 +139,19 @@ private:
   std::uint32_t blocks_per_page_ = 1;
   std::uint64_t page_bytes_ = 0;
   std::uint64_t slot_bytes_ = 0;
-  /// Guards the pointer and nothing behind it. Lanes take a copy for the time of an order, so a binding that is
-  /// replaced lives until the last order that began with it has ended, and only then does the device forget the memory.
-  mutable std::mutex mutex_;
-  std::shared_ptr<binding> binding_;
+  /// Guards what follows, and nothing behind the pointer. Lanes take a copy of that for the time of an order, so an
+  /// arena that is replaced lives until the last order that began with it has ended, and only then does the device
+  /// forget the rest of it.
+  std::mutex mutex_;
+  /// Of whom orders are taken; 0: of nobody.
+  owner_id owner_ = 0;
+  /// The last one bound, also when its attachment is over: it may be the next one's as well.
+  std::shared_ptr<mapped_arena> arena_;
+  /// Orders under way, by attachment; none of them is 0.
+  std::map<owner_id, std::size_t> under_way_;
+  std::condition_variable order_ended_;
+  std::optional<error> trouble_;
+  bool trouble_told_ = false;
 };
 
 } // namespace troupe

@@ -1,19 +1,52 @@
 #include "actors/client/copy_engine/copy_lane.hpp"
 
 #include "actors/support/actor_support.hpp"
+#include "base/log.hpp"
 
 #include <utility>
 
 namespace troupe {
 
-copy_lane::copy_lane(caf::actor_config& config, std::shared_ptr<copy_engine_state> state)
-    : copy_engine_actor::base(config), state_(std::move(state)) {}
+namespace {
+
+using rest_watch_actor = caf::typed_actor<caf::replies_to<unbind_atom, owner_id>::with<void>>;
+
+/// Waits for the orders of an attachment that is over, answers, and is gone: the lanes have orders of the next one to
+/// carry out meanwhile.
+class rest_watch : public rest_watch_actor::base {
+public:
+  rest_watch(caf::actor_config& config, std::shared_ptr<copy_engine_state> state)
+      : rest_watch_actor::base(config), state_(std::move(state)) {}
+
+  const char* name() const override { return "rest_watch"; }
+  void on_exit() override { state_.reset(); }
+
+protected:
+  behavior_type make_behavior() override {
+    return {[this](unbind_atom, owner_id owner) -> caf::result<void> {
+      state_->wait_for_rest(owner);
+      state_->drop_lost_arena();
+      quit();
+      return caf::unit;
+    }};
+  }
+
+private:
+  std::shared_ptr<copy_engine_state> state_;
+};
+
+} // namespace
+
+copy_lane::copy_lane(caf::actor_config& config, std::shared_ptr<copy_engine_state> state, lane_threads threads)
+    : copy_engine_actor::base(config), state_(std::move(state)), threads_(threads) {}
 
 caf::result<copy_reply> copy_lane::carry_out(order_call call, const copy_order& order) {
   const auto started = clock().now();
   auto reply = ((*state_).*call)(order);
   if (reply) {
     reply->move = clock().now() - started;
+    if (const auto trouble = state_->take_trouble())
+      log::get("copy_engine")->warn("the device cannot use a part of the node's memory: {}", to_string(*trouble));
     return std::move(*reply);
   }
   if (const auto failure = state_->failure())
@@ -23,7 +56,15 @@ caf::result<copy_reply> copy_lane::carry_out(order_call call, const copy_order& 
 
 copy_lane::behavior_type copy_lane::make_behavior() {
   return {
-      [this](bind_atom, const segment_info& lent) -> caf::result<void> { return to_caf(state_->bind(lent)); },
+      [this](bind_atom, owner_id owner, const arena_info& arena) -> caf::result<void> {
+        return to_caf(state_->bind(owner, arena));
+      },
+      [this](unbind_atom x, owner_id owner) {
+        state_->end(owner);
+        const auto watch = threads_ == lane_threads::own ? spawn_actor<rest_watch, caf::detached>(system(), state_)
+                                                         : spawn_actor<rest_watch>(system(), state_);
+        return delegate(watch, x, owner);
+      },
       [this](gather_atom, const copy_order& order) { return carry_out(&copy_engine_state::gather, order); },
       [this](scatter_atom, const copy_order& order) { return carry_out(&copy_engine_state::scatter, order); },
   };

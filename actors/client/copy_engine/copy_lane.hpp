@@ -3,15 +3,25 @@
 #include "actors/client/copy_engine/copy_engine_state.hpp"
 #include "messages/messages.hpp"
 
+#include <cstdint>
 #include <memory>
 
 namespace troupe {
+
+/// Where lanes wait for a device and for memory.
+enum class lane_threads : std::uint8_t {
+  /// Each on a thread of its own.
+  own,
+  /// On those of the scheduler: for simulated worlds, whose scheduler has none.
+  none,
+};
 
 /// Carries out orders of a copy engine, one after the other, waiting for each: spawn it detached. Ends with the error
 /// of the device when that has become unusable.
 class copy_lane : public copy_engine_actor::base {
 public:
-  copy_lane(caf::actor_config& config, std::shared_ptr<copy_engine_state> state);
+  copy_lane(caf::actor_config& config, std::shared_ptr<copy_engine_state> state,
+            lane_threads threads = lane_threads::none);
 
   const char* name() const override { return "copy_lane"; }
   void on_exit() override { state_.reset(); }
@@ -24,6 +34,7 @@ private:
   caf::result<copy_reply> carry_out(order_call call, const copy_order& order);
 
   std::shared_ptr<copy_engine_state> state_;
+  lane_threads threads_;
 };
 
 } // namespace troupe

@@ -39,6 +39,7 @@ link_state_options rules_of(const link_options& options) {
   out.backoff_min = options.attach.reconnect_backoff_min;
   out.backoff_max = options.attach.reconnect_backoff_max;
   out.seed = options.seed;
+  out.window_bytes = options.window_bytes;
   if (!options.local)
     out.first_excuse = "cannot reach a node at " + to_string(options.where) + ": there was no answer in the time given";
   return out;
@@ -48,6 +49,7 @@ node_offer offer_of(const attach_reply& x) {
   node_offer out{x.owner, x.node_name, x.space_id, x.space.name, x.space.geometry, {}};
   for (const auto& rank : x.ranks)
     out.ranks.push_back(rank.rank);
+  out.pinned_bytes = x.limits.pinned_bytes;
   return out;
 }
 
@@ -66,6 +68,11 @@ link::link(caf::actor_config& config, link_options options)
       state_.on_node_gone(now());
       flush();
     }
+  });
+  set_exit_handler([this](caf::exit_msg& end) {
+    end_reason_ = end.reason;
+    state_.end();
+    flush();
   });
 }
 
@@ -88,7 +95,7 @@ link::behavior_type link::make_behavior() {
         for (const auto& x : parts.ranks)
           ranks.push_back(x.rank);
         if (!state_.refused())
-          parts_ = parts;
+          next_parts_ = parts;
         auto promise = make_response_promise();
         state_.bind(add_waiting(promise, false), std::move(ranks), later(now(), limit));
         flush();
@@ -195,6 +202,7 @@ void link::perform(const link_attach& x) {
       state_.on_not_attached(number, reply.error(), now());
     } else if (!state_.on_attached(number, offer_of(*reply))) {
       send(to, caf::leave_atom_v, reply->owner);
+      send(to, owner_at_rest_atom_v, reply->owner); // nobody has ever heard of it
     } else {
       reply_ = *reply;
       if (state_.owner() != 0)
@@ -208,12 +216,17 @@ void link::perform(const link_attach& x) {
 void link::perform(const link_part& x) {
   if (node_) {
     demonitor(node_.address());
-    if (x.owner != 0)
+    if (x.owner != 0) {
       send(node_, caf::leave_atom_v, x.owner);
+      left_.emplace(x.owner, node_);
+    }
   }
   node_ = nullptr;
   reply_ = attach_reply{};
-  opened_.clear();
+}
+
+void link::perform(const link_take_parts&) {
+  parts_ = std::move(next_parts_);
 }
 
 void link::perform(const link_bind_lookup& x) {
@@ -222,27 +235,11 @@ void link::perform(const link_bind_lookup& x) {
       bind_atom_v, lookup_binding{reply_.owner, 0, reply_.space_id, reply_.limits, reply_.shards});
 }
 
-void link::perform(const link_open& x) {
-  const auto* mine = client_side(x.rank);
-  const auto* theirs = node_side(x.rank);
-  if (mine == nullptr || theirs == nullptr)
-    return; // of an epoch that is over by now
-  const auto on_end = [this, x, worker = theirs->worker](const result<segment_info>& opened) {
-    if (!opened)
-      state_.on_not_opened(x.epoch, opened.error(), now());
-    else if (state_.on_opened(x.epoch, x.rank, opened->segment, opened->bytes))
-      opened_[x.rank] = *opened;
-    else
-      send(worker, close_segment_atom_v, opened->segment);
-  };
-  ask<segment_info>(theirs->worker, on_end, open_segment_atom_v, options_.buffer_bytes, mine->memory_node);
-}
-
 void link::perform(const link_map& x) {
   if (const auto* mine = client_side(x.rank))
     ask<void>(
         mine->copier, [this, x](const result<void>& outcome) { state_.on_mapped(x.epoch, x.rank, outcome); },
-        bind_atom_v, opened_[x.rank]);
+        bind_atom_v, reply_.owner, reply_.arena);
 }
 
 void link::perform(const link_bind_transfer& x) {
@@ -253,13 +250,7 @@ void link::perform(const link_bind_transfer& x) {
   ask<void>(
       x.save ? mine->save : mine->load,
       [this, epoch = x.epoch](const result<void>& outcome) { state_.on_bound(epoch, outcome); }, bind_atom_v,
-      coordinator_binding{reply_.owner, x.ticket_stream, reply_.limits, reply_.shards, theirs->worker, x.segment,
-                          x.buffer_offset, x.buffer_count});
-}
-
-void link::perform(const link_close& x) {
-  if (const auto* theirs = node_side(x.rank))
-    send(theirs->worker, close_segment_atom_v, x.segment);
+      coordinator_binding{reply_.owner, x.ticket_stream, reply_.limits, reply_.shards, theirs->worker, x.window_pages});
 }
 
 void link::perform(const link_unbind&) {
@@ -272,6 +263,28 @@ void link::perform(const link_unbind&) {
     unbind(x.load);
     unbind(x.save);
   }
+}
+
+void link::perform(const link_rest& x) {
+  const auto on_end = [this, owner = x.owner](const result<void>& outcome) { state_.on_rested(owner, outcome); };
+  if (const auto* mine = client_side(x.rank))
+    ask<void>(mine->copier, on_end, unbind_atom_v, x.owner);
+  else
+    on_end(fail(errc::internal, "no copy engine"));
+}
+
+void link::perform(const link_say_at_rest& x) {
+  const auto left = left_.find(x.owner);
+  if (const auto& node = x.to_left && left != left_.end() ? left->second : node_)
+    send(node, owner_at_rest_atom_v, x.owner);
+}
+
+void link::perform(const link_forget_left& x) {
+  left_.erase(x.owner);
+}
+
+void link::perform(const link_ended&) {
+  quit(end_reason_);
 }
 
 void link::perform(const link_answer& x) {
@@ -309,7 +322,9 @@ void link::on_exit() {
   // It has a thread of its own, which the actor system waits for until nobody holds the actor any more; and the clock
   // may hold this one, for a message that was to come later, when it is no longer wound.
   options_.entrance = nullptr;
-  parts_ = client_parts{};
+  parts_ = next_parts_ = client_parts{};
+  left_.clear();
+  node_ = nullptr;
 }
 
 } // namespace troupe

@@ -23,17 +23,21 @@ struct link_options {
   caf::io::middleman_actor entrance;
   std::string client_name;
   std::string space_name;
-  /// Page buffers per rank, shared by load and save in equal parts.
-  std::uint64_t buffer_bytes = 0;
+  /// What the coordinators of a rank may have pinned at once, shared by load and save in equal parts.
+  std::uint64_t window_bytes = 0;
   config::attach_config attach;
   std::uint64_t seed = 0;
 };
 
-/// A client's tie to one node: attaches, opens the shared page buffers, and binds the client's coordinators. When the
-/// node is lost it unbinds them at once, so that all they have under way ends, and comes back with bounded back-off;
-/// the node sees the death of the link and releases what the client held.
+/// A client's tie to one node: attaches, binds the client's copy engines to the node's arena, and then its
+/// coordinators. When the node is lost it unbinds them at once, so that all they have under way ends, and comes back
+/// with bounded back-off; the node sees the death of the link and releases what the client held, but for frames that it
+/// had pinned. These may be touched until the copy engines are at rest, and the node is told when they are.
 ///
 /// A node that comes back with another identity of the namespace is refused for good: its pages are not ours.
+///
+/// When it is told to end, it leaves the node, and ends when the copy engines are at rest, after the time of a request
+/// at the latest: so they have to outlive it.
 ///
 /// The rules are in `link_state`. Its handle is with the node, which watches it: only this process may ask it.
 class link : public link_actor::base {
@@ -63,12 +67,15 @@ private:
   void perform(const link_seek& x);
   void perform(const link_attach& x);
   void perform(const link_part& x);
+  void perform(const link_take_parts& x);
   void perform(const link_bind_lookup& x);
-  void perform(const link_open& x);
   void perform(const link_map& x);
   void perform(const link_bind_transfer& x);
-  void perform(const link_close& x);
   void perform(const link_unbind& x);
+  void perform(const link_rest& x);
+  void perform(const link_say_at_rest& x);
+  void perform(const link_forget_left& x);
+  void perform(const link_ended& x);
   void perform(const link_answer& x);
   void perform(const link_news& x);
 
@@ -83,8 +90,12 @@ private:
   /// Of the current attachment; owner 0 when there is none.
   attach_reply reply_;
   client_parts parts_;
-  /// What the client maps, by rank, under the current epoch.
-  std::unordered_map<rank_number, segment_info> opened_;
+  /// What the client has brought last.
+  client_parts next_parts_;
+  /// Nodes that were parted from in the name of these attachments, while these come to rest.
+  std::unordered_map<owner_id, reception_actor> left_;
+  /// With what the link ends, when it has been told to.
+  caf::error end_reason_;
   std::unordered_map<link_wait, waiting_client> waiting_;
   link_wait last_wait_ = 0;
   /// When the ticks come that are on their way, the next one last. One is set only where it is earlier than all of

@@ -4,6 +4,7 @@
 #include "io/page.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace troupe {
 
@@ -62,10 +63,16 @@ void link_state::bind(link_wait who, std::vector<rank_number> ranks, timestamp u
     emit(link_answer{who, tl::unexpected<error>(last_error_)});
     return;
   }
+  const bool bound_before = phase_ == phase::attached && has_parts_;
+  if (bound_before)
+    leave(true);
+  emit(link_take_parts{});
   has_parts_ = true;
   ranks_ = std::move(ranks);
   waiting_bound_.push_back({who, until});
-  if (phase_ == phase::attached)
+  if (bound_before)
+    seek();
+  else if (phase_ == phase::attached)
     bind_all();
 }
 
@@ -121,6 +128,8 @@ bool link_state::on_attached(link_try number, const node_offer& offer) {
     return false;
   // From here on the node knows this client, whatever comes of it, and is left by this id.
   owner_ = offer.owner;
+  for (const auto before : std::exchange(at_rest_, {}))
+    emit(link_say_at_rest{before, false});
   if (!space_.is_null() && space_ != offer.space_id) {
     refuse({errc::identity_mismatch, "the node came back with another namespace '" + offer.space_name +
                                          "': its pages are not exchangeable with ours"});
@@ -135,6 +144,7 @@ bool link_state::on_attached(link_try number, const node_offer& offer) {
   space_ = offer.space_id;
   node_name_ = offer.node_name;
   page_bytes_ = offer.geometry.page_bytes();
+  pinned_bytes_ = offer.pinned_bytes;
   node_ranks_ = offer.ranks;
   if (has_parts_) {
     bind_all();
@@ -148,7 +158,7 @@ bool link_state::on_attached(link_try number, const node_offer& offer) {
 void link_state::on_not_attached(link_try number, const error& why, timestamp now) {
   if (phase_ != phase::attaching || number != last_try_)
     return; // lost meanwhile, and trying again
-  leave();
+  leave(true);
   if (why.code == errc::unsupported || why.code == errc::unknown_namespace)
     refuse(why);
   else
@@ -164,21 +174,65 @@ void link_state::lost(const std::string& why, timestamp now) {
   if (phase_ == phase::attached)
     say(link_news::weight::warning,
         "lost node '" + node_name_ + "': " + why + "; everything under way ends, trying to come back");
-  leave();
+  leave(false);
   retry({errc::unreachable, why}, now);
 }
 
-void link_state::leave() {
+void link_state::leave(bool still_there) {
   if (phase_ != phase::attaching && phase_ != phase::attached)
     return;
   emit(link_part{owner_}); // also if it seems to be lost: it may be there after all
+  emit(link_unbind{});
   phase_ = phase::pausing;
-  owner_ = 0;
   node_ranks_.clear();
-  segments_.clear(); // the node closes them
   ++epoch_;
   all_bound_ = false;
-  emit(link_unbind{});
+  if (const auto owner = std::exchange(owner_, 0); owner != 0)
+    rest(owner, still_there);
+}
+
+void link_state::rest(owner_id owner, bool still_there) {
+  const auto ranks = std::exchange(mapped_ranks_, {});
+  const resting_attachment over{owner, still_there, ranks.size(), false};
+  if (ranks.empty()) {
+    came_to_rest(over); // no copy engine has ever heard of it
+    return;
+  }
+  resting_.push_back(over);
+  for (const auto rank : ranks)
+    emit(link_rest{owner, rank});
+}
+
+void link_state::on_rested(owner_id owner, const result<void>& outcome) {
+  const auto at = std::find_if(resting_.begin(), resting_.end(), [&](const auto& x) { return x.owner == owner; });
+  if (at == resting_.end())
+    return;
+  at->failed |= !outcome.has_value();
+  if (--at->waiting > 0)
+    return;
+  const auto over = *at;
+  resting_.erase(at);
+  came_to_rest(over);
+}
+
+void link_state::came_to_rest(const resting_attachment& over) {
+  if (over.failed)
+    say(link_news::weight::warning, "a copy engine has not come to rest: the node keeps what it had pinned until this "
+                                    "process ends");
+  else if (over.left)
+    emit(link_say_at_rest{over.owner, true});
+  else if (phase_ == phase::attached)
+    emit(link_say_at_rest{over.owner, false});
+  else if (phase_ != phase::refused)
+    at_rest_.push_back(over.owner);
+  emit(link_forget_left{over.owner});
+  if (phase_ == phase::refused)
+    end_if_at_rest();
+}
+
+void link_state::end_if_at_rest() {
+  if (ending_ && resting_.empty())
+    emit(link_ended{});
 }
 
 void link_state::retry(const error& why, timestamp now) {
@@ -200,7 +254,7 @@ void link_state::refuse(const error& why) {
   // Who waits is told, and says it to the user; only where nobody does, the log has to.
   const bool told = !waiting_attached_.empty() || !waiting_bound_.empty();
   say(told ? link_news::weight::debug : link_news::weight::error, "giving up: " + to_string(why));
-  leave();
+  leave(true);
   phase_ = phase::refused;
   next_try_ = timestamp::max();
   answer_all(waiting_attached_, tl::unexpected<error>(why));
@@ -208,12 +262,15 @@ void link_state::refuse(const error& why) {
 }
 
 void link_state::end() {
-  leave();
+  if (std::exchange(ending_, true))
+    return;
+  leave(true);
   phase_ = phase::refused;
   next_try_ = timestamp::max();
   last_error_ = {errc::shutting_down, "the client is ending"};
   answer_all(waiting_attached_, tl::unexpected<error>(last_error_));
   answer_all(waiting_bound_, tl::unexpected<error>(last_error_));
+  end_if_at_rest();
 }
 
 // -- binding ----------------------------------------------------------------------------------------------------------
@@ -221,34 +278,32 @@ void link_state::end() {
 void link_state::bind_all() {
   const auto epoch = ++epoch_;
   all_bound_ = false;
-  for (const auto& x : std::exchange(segments_, {}))
-    emit(link_close{x.rank, x.segment});
-  unbound_ = 1 + 2 * ranks_.size();
-  emit(link_bind_lookup{epoch});
-  for (const auto rank : ranks_) {
+  for (const auto rank : ranks_)
     if (std::find(node_ranks_.begin(), node_ranks_.end(), rank) == node_ranks_.end()) {
       refuse({errc::out_of_range, "the node has no rank " + std::to_string(rank)});
       return;
     }
-    emit(link_open{epoch, rank});
-  }
-}
-
-bool link_state::on_opened(link_epoch epoch, rank_number rank, std::uint64_t segment, std::uint64_t bytes) {
-  if (epoch != epoch_)
-    return false;
-  segments_.push_back({rank, segment, bytes});
-  emit(link_map{epoch, rank});
-  return true;
-}
-
-void link_state::on_not_opened(link_epoch epoch, const error& why, timestamp now) {
-  if (epoch != epoch_)
+  if (const auto pages = window_pages(); !pages && !ranks_.empty()) {
+    refuse(pages.error());
     return;
-  if (why.code == errc::limit_exceeded || why.code == errc::invalid_argument)
-    refuse(why);
-  else
-    lost("no page buffers: " + to_string(why), now);
+  }
+  unbound_ = 1 + 2 * ranks_.size();
+  emit(link_bind_lookup{epoch});
+  mapped_ranks_ = ranks_;
+  for (const auto rank : ranks_)
+    emit(link_map{epoch, rank});
+}
+
+result<std::uint32_t> link_state::window_pages() const {
+  const auto bytes = std::min(options_.window_bytes, pinned_bytes_);
+  const auto pages = bytes / io::slot_bytes(page_bytes_);
+  if (pages < 2)
+    return fail(errc::limit_exceeded, "a window of " + std::to_string(bytes) +
+                                          " bytes holds no two pages of this namespace: raise " +
+                                          (pinned_bytes_ < options_.window_bytes
+                                               ? "what the node lets a client have pinned, io.client_buffer_bytes there"
+                                               : "transfer.window_bytes"));
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(pages, std::numeric_limits<std::uint32_t>::max()));
 }
 
 void link_state::on_mapped(link_epoch epoch, rank_number rank, const result<void>& outcome) {
@@ -258,25 +313,11 @@ void link_state::on_mapped(link_epoch epoch, rank_number rank, const result<void
     refuse(outcome.error());
     return;
   }
-  const auto opened =
-      std::find_if(segments_.begin(), segments_.end(), [&](const open_segment& x) { return x.rank == rank; });
-  if (opened != segments_.end())
-    bind_transfers(*opened);
-}
-
-void link_state::bind_transfers(const open_segment& x) {
-  const auto slot = io::slot_bytes(page_bytes_);
-  const auto buffers = static_cast<std::uint32_t>(x.bytes / slot);
-  const auto for_loads = buffers / 2;
-  if (for_loads == 0) {
-    refuse({errc::limit_exceeded, "page buffers of " + std::to_string(x.bytes) +
-                                      " bytes hold no two pages of this namespace: raise "
-                                      "transfer.buffers_per_rank_bytes"});
-    return;
-  }
-  emit(link_bind_transfer{epoch_, x.rank, false, load_stream(x.rank), x.segment, 0, for_loads});
-  emit(link_bind_transfer{epoch_, x.rank, true, save_stream(x.rank), x.segment, std::uint64_t{for_loads} * slot,
-                          buffers - for_loads});
+  const auto pages = window_pages();
+  if (!pages)
+    return; // refused before
+  emit(link_bind_transfer{epoch_, rank, false, load_stream(rank), *pages / 2});
+  emit(link_bind_transfer{epoch_, rank, true, save_stream(rank), *pages - *pages / 2});
 }
 
 void link_state::on_bound(link_epoch epoch, const result<void>& outcome) {

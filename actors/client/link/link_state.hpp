@@ -23,6 +23,8 @@ struct link_state_options {
   std::uint64_t seed = 0;
   /// Why there is no node, until something else is known.
   std::string first_excuse = "not attached yet";
+  /// What the coordinators of a rank may have pinned at once: half of it loads, half of it saves.
+  std::uint64_t window_bytes = 0;
 };
 
 /// What a node says of itself when it lets a client attach.
@@ -33,6 +35,8 @@ struct node_offer {
   std::string space_name;
   kv_geometry geometry;
   std::vector<rank_number> ranks;
+  /// What it lets a client have pinned at once, per rank.
+  std::uint64_t pinned_bytes = 0;
 };
 
 /// One try to attach. Never used twice, so that a late answer is known as one.
@@ -58,33 +62,40 @@ struct link_part {
 struct link_bind_lookup {
   link_epoch epoch = 0;
 };
-/// Open page buffers for a rank; `on_opened`.
-struct link_open {
-  link_epoch epoch = 0;
-  rank_number rank = 0;
-};
-/// Let the copy engine of the rank map what was opened; `on_mapped`.
+/// Bind the copy engine of the rank to the node's arena; `on_mapped`.
 struct link_map {
   link_epoch epoch = 0;
   rank_number rank = 0;
 };
-/// Bind the rank's load or save coordinator to its share of the page buffers; `on_bound`.
+/// Bind the rank's load or save coordinator, with its share of the window; `on_bound`.
 struct link_bind_transfer {
   link_epoch epoch = 0;
   rank_number rank = 0;
   bool save = false;
   std::uint32_t ticket_stream = 0;
-  std::uint64_t segment = 0;
-  std::uint64_t buffer_offset = 0;
-  std::uint32_t buffer_count = 0;
+  std::uint32_t window_pages = 0;
 };
-/// Page buffers of the current node are not needed any more.
-struct link_close {
-  rank_number rank = 0;
-  std::uint64_t segment = 0;
-};
-/// Tell all of the client's actors that there is no node: what they have under way ends.
+/// From now on the client's actors are those that it brought last.
+struct link_take_parts {};
+/// Tell all of the client's coordinators that there is no node: what they have under way ends.
 struct link_unbind {};
+/// Unbind the copy engine of the rank from this attachment; `on_rested`.
+struct link_rest {
+  owner_id owner = 0;
+  rank_number rank = 0;
+};
+/// Tell the node that nothing of this attachment touches its memory any more: the one that was left in its name, or the
+/// one that is attached now.
+struct link_say_at_rest {
+  owner_id owner = 0;
+  bool to_left = false;
+};
+/// The node of this attachment need not be remembered any more.
+struct link_forget_left {
+  owner_id owner = 0;
+};
+/// After `end`: there is nothing left to wait for.
+struct link_ended {};
 /// Answer who waits: with what the node said, or with the reason why there is none.
 struct link_answer {
   link_wait wait = 0;
@@ -97,8 +108,9 @@ struct link_news {
   std::string text;
 };
 
-using link_effect = std::variant<link_seek, link_attach, link_part, link_bind_lookup, link_open, link_map,
-                                 link_bind_transfer, link_close, link_unbind, link_answer, link_news>;
+using link_effect =
+    std::variant<link_seek, link_attach, link_part, link_take_parts, link_bind_lookup, link_map, link_bind_transfer,
+                 link_unbind, link_rest, link_say_at_rest, link_forget_left, link_ended, link_answer, link_news>;
 
 /// A client's tie to one node, as rules:
 ///
@@ -110,10 +122,17 @@ using link_effect = std::variant<link_seek, link_attach, link_part, link_bind_lo
 /// Invariants:
 /// - One try at a time: in `seeking` and `attaching` exactly one answer counts, that to the try with the last number;
 ///   in `pausing` none does. Whatever else is answered belongs to a try that was given up.
-/// - The client's actors are bound to at most one attachment. Each binding has an epoch; leaving the node, and binding
-///   anew, begin another. An answer of an earlier epoch binds nothing, and what it opened is closed.
+/// - The client's actors are bound to at most one attachment, and an attachment binds at most once: what coordinators
+///   have pinned ends with it. Each binding has an epoch; leaving the node begins another. An answer of an earlier
+///   epoch binds nothing.
 /// - Between the loss of a node and the next attachment the client's actors are told, so that nothing of theirs waits
 ///   for a node that is gone.
+/// - What an attachment has pinned stays so at the node until it is told that nothing of the client touches it any
+/// more.
+///   That is said once, if at all: when each copy engine that was bound, or may have been, has answered that it is at
+///   rest; to the node that was left, if it was, else to the next one that lets the client attach, before anything
+///   else. Where a copy engine does not answer, nothing is said, and the node waits for the end of the client's
+///   process.
 /// - `refused` is for good, since its reasons do not pass by themselves: pages of another identity are not ours.
 ///
 /// Plain state, without actors, clock or sockets. Each call may leave effects in the outbox.
@@ -130,7 +149,7 @@ public:
   void wait_attached(link_wait who, timestamp until);
 
   /// The client's actors: a lookup coordinator, and those of the ranks. Answered when all of them are bound. Replaces
-  /// what was brought before.
+  /// what was brought before, under another attachment.
   void bind(link_wait who, std::vector<rank_number> ranks, timestamp until);
 
   // -- the node --
@@ -138,8 +157,8 @@ public:
   void on_found(link_try number);
   /// `unsupported`: what was found is no node of this version.
   void on_not_found(link_try number, const error& why, timestamp now);
-  /// Whether the answer is to the last try. If not, the caller leaves the node in the name of this attachment; else
-  /// that is `link_part`.
+  /// Whether the answer is to the last try. If not, the caller leaves the node in the name of this attachment, which
+  /// nothing ever touched; else that is `link_part`.
   bool on_attached(link_try number, const node_offer& offer);
   void on_not_attached(link_try number, const error& why, timestamp now);
   void on_node_gone(timestamp now);
@@ -148,10 +167,10 @@ public:
 
   /// Lookup, load or save coordinator.
   void on_bound(link_epoch epoch, const result<void>& outcome);
-  /// Whether the page buffers are wanted. If not, the caller closes them. `segment`, `bytes`: none where it failed.
-  bool on_opened(link_epoch epoch, rank_number rank, std::uint64_t segment, std::uint64_t bytes);
-  void on_not_opened(link_epoch epoch, const error& why, timestamp now);
+  /// Copy engine.
   void on_mapped(link_epoch epoch, rank_number rank, const result<void>& outcome);
+  /// A copy engine has answered that nothing of this attachment is under way, or has not.
+  void on_rested(owner_id owner, const result<void>& outcome);
 
   // -- time --
 
@@ -160,7 +179,7 @@ public:
   /// When `on_time` has something to do; `timestamp::max()` if nothing will run out.
   timestamp next_event() const noexcept;
 
-  /// Leaves the node and answers everybody: the client is ending.
+  /// Leaves the node and answers everybody: the client is ending. Calls go on until `link_ended`.
   void end();
 
   /// The owner id that the node gave; 0 when there is no attachment.
@@ -177,19 +196,27 @@ private:
     timestamp until;
   };
 
-  /// Page buffers under the current epoch.
-  struct open_segment {
-    rank_number rank = 0;
-    std::uint64_t segment = 0;
-    std::uint64_t bytes = 0;
+  /// An attachment that is over, and of which something may be under way.
+  struct resting_attachment {
+    owner_id owner = 0;
+    /// The node was there when it ended, as far as is known.
+    bool left = false;
+    /// Copy engines that have not answered, and whether one of them cannot.
+    std::size_t waiting = 0;
+    bool failed = false;
   };
 
   bool at_work() const noexcept { return phase_ == phase::attached && (!has_parts_ || all_bound_); }
   void seek();
   void bind_all();
-  void bind_transfers(const open_segment& x);
+  /// Pages for both coordinators of a rank.
+  result<std::uint32_t> window_pages() const;
   void lost(const std::string& why, timestamp now);
-  void leave();
+  /// `still_there`: the node is, as far as is known.
+  void leave(bool still_there);
+  void rest(owner_id owner, bool still_there);
+  void came_to_rest(const resting_attachment& over);
+  void end_if_at_rest();
   void retry(const error& why, timestamp now);
   void refuse(const error& why);
   void answer_all(std::vector<open_wait>& waits, const result<void>& outcome);
@@ -211,6 +238,7 @@ private:
   owner_id owner_ = 0;
   std::string node_name_;
   std::uint64_t page_bytes_ = 0;
+  std::uint64_t pinned_bytes_ = 0;
   std::vector<rank_number> node_ranks_;
   /// Of the first attachment: no node with another one is ours. Null before.
   namespace_id space_;
@@ -221,7 +249,12 @@ private:
   /// Coordinators that are not bound yet under this epoch.
   std::size_t unbound_ = 0;
   bool all_bound_ = false;
-  std::vector<open_segment> segments_;
+  /// Ranks whose copy engines were told of the current attachment.
+  std::vector<rank_number> mapped_ranks_;
+  std::vector<resting_attachment> resting_;
+  /// Attachments of which nothing is under way, for the next node to hear.
+  std::vector<owner_id> at_rest_;
+  bool ending_ = false;
   std::vector<open_wait> waiting_attached_;
   std::vector<open_wait> waiting_bound_;
   std::vector<link_effect> outbox_;

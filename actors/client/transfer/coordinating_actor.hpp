@@ -100,8 +100,8 @@ protected:
   enum class patience : std::uint8_t {
     /// For requests to the registry, whose loss can be made good by asking again.
     limited,
-    /// For requests that keep page buffers in use: those buffers are free again only when the answer is there or the
-    /// node is lost, so waiting has no end of its own. The caller's deadline is kept by the state.
+    /// For requests that have to do with frames: only the answer says what is pinned, or that nothing touches it any
+    /// more, so waiting has no end of its own but the loss of the node. The caller's deadline is kept by the state.
     until_answered,
   };
 

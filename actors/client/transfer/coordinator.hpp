@@ -2,15 +2,13 @@
 
 #include "actors/client/transfer/coordinating_actor.hpp"
 #include "actors/client/transfer/coordinator_core.hpp"
-#include "io/page.hpp"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
 namespace troupe {
 
-/// What the save and the load coordinator have in common as actors: tasks, page buffers of a node, a copy engine.
+/// What the save and the load coordinator have in common as actors: tasks, an io worker of a node, a copy engine.
 template <class Derived, class State>
 class coordinator : public coordinating_actor<Derived, transfer_actor, State> {
   using super = coordinating_actor<Derived, transfer_actor, State>;
@@ -40,10 +38,10 @@ protected:
         [this](bind_atom, const coordinator_binding& node) -> caf::result<void> {
           if (auto bad = check(node))
             return to_caf(*bad);
-          this->bind(node.shards, transfer::node_binding{
-                                      node.owner, node.ticket_stream, static_cast<std::uint32_t>(node.shards.size()),
-                                      node.limits.batch_keys, node.limits.reservation, node.limits.lease, node.segment,
-                                      node.buffer_offset, node.buffer_count});
+          this->bind(node.shards,
+                     transfer::node_binding{node.owner, node.ticket_stream,
+                                            static_cast<std::uint32_t>(node.shards.size()), node.limits.batch_keys,
+                                            node.limits.reservation, node.limits.lease, node.window_pages});
           worker_ = node.worker;
           return caf::unit;
         },
@@ -69,13 +67,10 @@ private:
     if (auto bad = super::check_node(node))
       return bad;
     const auto slot = this->state().options().slot_bytes;
-    // Segments are made of whole pages.
-    const auto most =
-        std::max(node.limits.segment_bytes, io::slot_bytes(node.limits.segment_bytes) - io::page_header_bytes);
-    if (slot == 0 || node.buffer_offset > most || node.buffer_count > (most - node.buffer_offset) / slot)
-      return error{errc::out_of_range,
-                   std::to_string(node.buffer_count) + " page buffers from " + std::to_string(node.buffer_offset) +
-                       " lie outside of a segment of at most " + std::to_string(node.limits.segment_bytes) + " bytes"};
+    if (slot == 0 || node.window_pages == 0 || node.window_pages > node.limits.pinned_bytes / slot)
+      return error{errc::out_of_range, "a window of " + std::to_string(node.window_pages) +
+                                           " pages where one page at least, and " +
+                                           std::to_string(node.limits.pinned_bytes) + " bytes at most, may be pinned"};
     return std::nullopt;
   }
 

@@ -26,7 +26,7 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
   if (work.deadline <= duration::zero() || work.deadline > task_time_max)
     return fail(errc::invalid_argument, "a task needs a deadline above zero and of 24 hours at most");
   // Answered tasks that wait for their last call are not counted. Requests to shards end in time, and what else a task
-  // waits for holds page buffers, of which there are only so many.
+  // waits for has its share of the window, of which there is only so much.
   if (open_ >= options_.tasks_max)
     return fail(errc::limit_exceeded, std::to_string(open_) + " tasks are under way, which is the limit: wait for one");
   auto& t = tasks_[++last_task_];
@@ -49,19 +49,18 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
 
 void coordinator_core::bind_node(const node_binding& binding) {
   binding_ = binding;
-  free_buffers_.clear();
-  unused_buffers_ = binding.buffer_count;
+  in_window_ = 0;
   batches_max_ = unlimited;
 }
 
 call_id coordinator_core::begin_call(task& t, phase part, timestamp now, std::vector<std::uint32_t> positions,
-                                     std::vector<std::uint64_t> buffers, std::uint32_t shard, std::uint32_t attempt) {
+                                     frame_hold frames, std::uint32_t shard, std::uint32_t attempt) {
   const auto id = ++last_call_;
   ++t.calls;
   batches_ += moves_pages(part) ? 1 : 0;
   if (auto& clock = t.clocks[static_cast<std::size_t>(part)]; clock.under_way++ == 0)
     clock.since = now;
-  calls_.emplace(id, call{t.id, part, shard, attempt, now, std::move(positions), std::move(buffers)});
+  calls_.emplace(id, call{t.id, part, shard, attempt, now, std::move(positions), std::move(frames)});
   return id;
 }
 
@@ -112,8 +111,8 @@ void coordinator_core::resolve_unresolved(task& t, errc status) {
       resolve(t, i, status);
 }
 
-// The oldest task that has pages ready goes first, even if it can have fewer buffers than a younger one could use: who
-// waits the longest is never passed by, so no task starves beside a stream of small ones.
+// The oldest task that has pages ready goes first, even if there is less room in the window than a younger one could
+// use: who waits the longest is never passed by, so no task starves beside a stream of small ones.
 coordinator_core::batch coordinator_core::next_batch(timestamp now) {
   for (std::size_t i = 0; i < order_.size();) {
     auto* t = find(order_[i]);
@@ -125,73 +124,78 @@ coordinator_core::batch coordinator_core::next_batch(timestamp now) {
       ++i;
       continue;
     }
-    if (free_buffers() == 0 || batches_ >= batches_max_) {
+    if (window_left() == 0 || batches_ >= batches_max_) {
       if (t->waiting_since == timestamp::min())
         t->waiting_since = now;
       return {};
     }
     if (t->waiting_since != timestamp::min()) {
-      t->timing.buffer_wait += now - t->waiting_since;
+      t->timing.window_wait += now - t->waiting_since;
       t->waiting_since = timestamp::min();
     }
     batch out;
     out.owner = t;
-    while (!t->ready.empty() && free_buffers() > 0 && out.positions.size() < options_.batch_pages) {
+    while (!t->ready.empty() && window_left() > 0 && out.positions.size() < options_.batch_pages) {
       out.positions.push_back(t->ready.front());
       t->ready.pop_front();
-      out.buffers.push_back(take_buffer());
+      ++in_window_;
     }
     return out;
   }
   return {};
 }
 
-std::uint64_t coordinator_core::take_buffer() {
-  // The one that was used last is the likeliest to be in a cache.
-  if (!free_buffers_.empty()) {
-    const auto offset = free_buffers_.back();
-    free_buffers_.pop_back();
-    return offset;
-  }
-  return binding_.buffer_offset + std::uint64_t{binding_.buffer_count - unused_buffers_--} * options_.slot_bytes;
+void coordinator_core::leave_window(frame_hold& what, std::uint32_t left) noexcept {
+  in_window_ -= what.pages - left;
+  what.pages = left;
 }
 
-void coordinator_core::give_back_buffers(const std::vector<std::uint64_t>& buffers) {
-  free_buffers_.insert(free_buffers_.end(), buffers.begin(), buffers.end());
+frame_request coordinator_core::make_frame_request(const task& t, std::span<const std::uint32_t> positions,
+                                                   timestamp now) {
+  frame_request out{{}, std::max<duration>(t.deadline - now, std::chrono::milliseconds(1))};
+  out.pages.items.reserve(positions.size());
+  for (const auto i : positions)
+    out.pages.items.push_back(page_ref{t.pages[i].key, t.pages[i].where});
+  return out;
+}
+
+errc coordinator_core::frame_code(const result<frame_reply>& reply, std::size_t i) noexcept {
+  if (!reply)
+    return reply.error().code;
+  if (i >= reply->frames.size())
+    return errc::internal;
+  const auto code = reply->frames[i].code();
+  return code == errc::ok && reply->pin == 0 ? errc::internal : code;
 }
 
 copy_order coordinator_core::make_copy_order(const task& t, std::span<const std::uint32_t> positions,
-                                             std::span<const std::uint64_t> buffers) const {
+                                             std::span<const std::uint64_t> frame_offsets) const {
   const std::size_t each = options_.blocks_per_page;
   copy_order out;
-  out.segment = binding_.segment;
+  out.owner = binding_.owner;
   out.ready_event = t.ready_event;
   out.items.items.reserve(positions.size());
   out.further_blocks.items.reserve(positions.size() * (each - 1));
   for (std::size_t i = 0; i < positions.size(); ++i) {
     const auto& p = t.pages[positions[i]];
     const auto blocks = std::span(t.blocks).subspan(positions[i] * each, each);
-    out.items.items.push_back(copy_item{p.key, p.where, buffers[i], blocks.front()});
+    out.items.items.push_back(copy_item{p.key, p.where, frame_offsets[i], blocks.front()});
     out.further_blocks.items.insert(out.further_blocks.items.end(), blocks.begin() + 1, blocks.end());
   }
   return out;
 }
 
-bool coordinator_core::wait_for_room(task& t, const call& refused) {
-  give_back_buffers(refused.buffers);
+bool coordinator_core::wait_for_room(task& t, call& refused, timestamp now) {
+  leave_window(refused.frames);
   // The refused call is counted out already: what is left is what the node has taken. That may be none, and then no end
   // of a call says that there is room, but the timer does, see `look_for_room`.
   batches_max_ = batches_;
-  if (t.cancelled) {
+  if (t.cancelled || t.answered || now >= t.deadline) {
     for (const auto i : refused.positions)
-      resolve(t, i, errc::cancelled);
+      resolve(t, i, t.cancelled ? errc::cancelled : errc::limit_exceeded);
     return false;
   }
-  for (const auto i : refused.positions) {
-    // Its buffer was given back. Until it is gathered anew, a cancellation must be able to give the page up.
-    t.pages[i].gathered = false;
-    t.ready.push_back(i);
-  }
+  t.ready.insert(t.ready.end(), refused.positions.begin(), refused.positions.end());
   std::sort(t.ready.begin(), t.ready.end()); // several may be refused, and the prefix goes first
   return true;
 }
@@ -233,7 +237,7 @@ void coordinator_core::drop_all(errc status, std::vector<task_finished>& out) {
     // A scatter: the device may write the blocks until the copy engine answers, and the caller gives blocks of a task
     // that has ended to others. All other calls only have to do with the node, and their answers may find nothing.
     if (!x.positions.empty() && t.pages[x.positions.front()].being_written) {
-      x.buffers.clear(); // of a segment that is given up
+      x.frames = {}; // end with the attachment
       ++i;
       continue;
     }
@@ -250,8 +254,7 @@ void coordinator_core::drop_all(errc status, std::vector<task_finished>& out) {
     settle(t, out);
   }
   order_.clear();
-  free_buffers_.clear();
-  unused_buffers_ = 0;
+  in_window_ = 0;
   binding_ = node_binding{};
 }
 

@@ -37,8 +37,9 @@ struct coordinator_options {
   namespace_id space;
   rank_number rank = 0;
   std::uint64_t page_bytes = 0;
+  /// Of a frame.
   std::uint64_t slot_bytes = 0;
-  /// Pages per message to copy engine and io worker.
+  /// Pages per message to io worker and copy engine.
   std::uint32_t batch_pages = 32;
   /// Tasks under way at once; one more is refused.
   std::uint32_t tasks_max = 256;
@@ -55,22 +56,35 @@ struct node_binding {
   std::uint32_t batch_keys_max = 0;
   duration reservation_max{};
   duration lease_max{};
-  std::uint64_t segment = 0;
-  std::uint64_t buffer_offset = 0;
-  std::uint32_t buffer_count = 0;
+  /// Pages that may be pinned at once.
+  std::uint32_t window_pages = 0;
 };
 
-/// A task has its answer. It may still occupy buffers until the kernel is done with them.
+/// A task has its answer. It may still have frames pinned, until the copy engine and the io worker are done with them.
 struct task_finished {
   task_id task = 0;
   transfer_result result;
 };
 
-/// What load and save coordinators have in common: the table of tasks, the results per block, page buffers,
-/// deadlines, and how everything ends when the node is lost.
+/// Frames that a call has, or asks for.
+struct frame_hold {
+  /// 0 while they are asked for.
+  pin_number pin = 0;
+  /// How many pages of the window are taken for them.
+  std::uint32_t pages = 0;
+  /// Save: the positions of all pages that frames were asked for, in the order of the request.
+  std::vector<std::uint32_t> asked{};
+};
+
+/// What load and save coordinators have in common: the table of tasks, the results per block, the window of pages that
+/// may be pinned, deadlines, and how everything ends when the node is lost.
+///
+/// Pages are moved between the blocks of the caller and frames of the node's arena. The io worker pins the frames of a
+/// request under a number, and they stay this coordinator's until it says that it is done with them. A page counts
+/// towards the window from the request that asks for its frame until its pin has ended.
 ///
 /// A task ends towards its caller when every block has a result, or at its deadline, or when the node is lost. Its
-/// record stays until the last call has come back, because until then its buffers are in use.
+/// record stays until the last call has come back, because until then frames of it may be pinned.
 ///
 /// A block that the copy engine may be writing gets its result from the copy engine only, and its task ends when that
 /// is there, be the deadline over or the node lost: the caller gives blocks of a task that has ended to others.
@@ -95,9 +109,8 @@ public:
   bool needs_ticks() const noexcept { return open_ > 0; }
   /// Calls without an answer; 0 means that nothing of this coordinator is under way anywhere.
   std::size_t calls_under_way() const noexcept { return calls_.size(); }
-  std::uint32_t free_buffers() const noexcept {
-    return static_cast<std::uint32_t>(free_buffers_.size()) + unused_buffers_;
-  }
+  /// Pages that may be pinned beside those that are, or that frames were asked for.
+  std::uint32_t window_left() const noexcept { return binding_.window_pages - in_window_; }
 
   /// Earliest deadline of an open task; `timestamp::max()` when there is none. For tests: the actor looks at short
   /// intervals as long as there is one.
@@ -114,7 +127,7 @@ protected:
     bool resolved = false;
     /// The copy engine has been told to write the blocks, and has not answered.
     bool being_written = false;
-    /// Save: all bytes are in a page buffer, or further. The blocks are not read again.
+    /// Save: all bytes are in a frame. The blocks are not read again.
     bool gathered = false;
   };
 
@@ -136,7 +149,7 @@ protected:
     std::vector<page> pages;
     /// Of all pages, one after the other: `blocks_per_page` of each.
     std::vector<std::uint32_t> blocks;
-    /// Positions that have a slot and wait for a buffer.
+    /// Positions that have a slot and wait for room in the window.
     std::deque<std::uint32_t> ready;
     std::size_t unresolved = 0;
     std::size_t calls = 0;
@@ -163,8 +176,8 @@ protected:
     timestamp started;
     /// Positions in the task, parallel to what was sent.
     std::vector<std::uint32_t> positions;
-    /// Offsets of the page buffers in use, parallel to `positions`; empty where the call uses none.
-    std::vector<std::uint64_t> buffers;
+    /// None where the call has nothing to do with frames.
+    frame_hold frames;
   };
 
   /// Starts a task record or says why not; `now + work.deadline` is when it must be answered.
@@ -172,8 +185,8 @@ protected:
 
   void bind_node(const node_binding& binding);
 
-  call_id begin_call(task& t, phase part, timestamp now, std::vector<std::uint32_t> positions,
-                     std::vector<std::uint64_t> buffers = {}, std::uint32_t shard = 0, std::uint32_t attempt = 0);
+  call_id begin_call(task& t, phase part, timestamp now, std::vector<std::uint32_t> positions, frame_hold frames = {},
+                     std::uint32_t shard = 0, std::uint32_t attempt = 0);
 
   /// Takes the call out of the table, adds its time to the task's; null task if it is unknown (late, after unbind).
   struct ended_call {
@@ -186,28 +199,36 @@ protected:
   /// All but those that are being written.
   void resolve_unresolved(task& t, errc status);
 
-  /// Next pages of the oldest tasks that can have buffers now, at most `batch_pages`; empty when none can.
+  /// Next pages of the oldest task that has some ready, at most `batch_pages`, as far as the window reaches; they are
+  /// in it from now on, and `leave_window` gives up their places. Null task when none can go out.
   struct batch {
     task* owner = nullptr;
     std::vector<std::uint32_t> positions;
-    std::vector<std::uint64_t> buffers;
   };
   batch next_batch(timestamp now);
 
-  void give_back_buffers(const std::vector<std::uint64_t>& buffers);
+  /// Of what is held, all but `left` pages have no pin any more.
+  void leave_window(frame_hold& what, std::uint32_t left = 0) noexcept;
 
-  /// What the copy engine is to do for these pages, each in the buffer at the same place.
+  /// Asks for frames for these pages, until the deadline of their task.
+  static frame_request make_frame_request(const task& t, std::span<const std::uint32_t> positions, timestamp now);
+
+  /// Why there is no frame for item `i`; ok where there is one. A malformed answer counts as `internal`.
+  static errc frame_code(const result<frame_reply>& reply, std::size_t i) noexcept;
+
+  /// What the copy engine is to do for these pages, each in the frame at the same place.
   copy_order make_copy_order(const task& t, std::span<const std::uint32_t> positions,
-                             std::span<const std::uint64_t> buffers) const;
+                             std::span<const std::uint64_t> frame_offsets) const;
 
-  /// Whether an answer of the io worker says that it has as much to do as it takes, and there is time to ask again.
-  static bool refused_for_now(const task& t, const result<io_reply>& reply, timestamp now) noexcept {
-    return !reply && reply.error().code == errc::limit_exceeded && !t.answered && now < t.deadline;
+  /// Whether an answer of the io worker says that it has as much to do as it takes.
+  static bool no_room(const result<frame_reply>& reply) noexcept {
+    return !reply && reply.error().code == errc::limit_exceeded;
   }
 
   /// After such an answer: the pages wait again, in prefix order, and no more batches go out at once than the node has
-  /// taken, until it takes more. False if the task was cancelled: then the pages are, and do not wait.
-  bool wait_for_room(task& t, const call& refused);
+  /// taken, until it takes more. False if their task is cancelled or its time is over: then the pages have their
+  /// results, and do not wait.
+  bool wait_for_room(task& t, call& refused, timestamp now);
 
   /// The node took a batch: one more than before may be under way.
   void found_room() noexcept;
@@ -275,7 +296,6 @@ protected:
 
 private:
   void answer(task& t, std::vector<task_finished>& out);
-  std::uint64_t take_buffer();
   /// Open tasks with one of these tags, each once.
   std::vector<task_id> ids_tagged(std::span<const std::uint64_t> tags) const;
   static bool moves_pages(phase part) noexcept { return part == phase::copy || part == phase::io; }
@@ -283,13 +303,16 @@ private:
   static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
   // What always holds between two calls from outside:
-  // - A page buffer is in one place: not used yet, given back, or in the hands of one call. Only the end of that call
-  //   gives it back, since only then are device and kernel done with it, be its task answered long ago or not.
+  // - A pin is in the hands of one call, be its task answered long ago or not. The end of that call ends it, or hands
+  // it
+  //   on to the next call: since only then are device and io worker done with the frames, it is ended exactly once.
+  // - `in_window_` is the sum of `frame_hold::pages` over `calls_`, and never more than the window.
   // - A task is here until it is answered and its last call has ended; `task::calls` counts what `calls_` has of it.
   // - The first result of a page stands. `task::unresolved` counts pages without one, and a task is answered when that
   //   becomes 0, which is once.
-  // - `open_` counts tasks without an answer, `batches_` calls in `calls_` that have page buffers to fill or to empty.
-  // - Between two bindings nothing of the first is left but calls in which blocks are being written, without buffers.
+  // - `open_` counts tasks without an answer, `batches_` calls in `calls_` that have frames, or ask for some.
+  // - Between two bindings nothing of the first is left but calls in which blocks are being written. Their pins are not
+  //   ended by this coordinator any more, but with their attachment, when the copy engine is done with it.
 
   coordinator_options options_;
   node_binding binding_;
@@ -297,11 +320,10 @@ private:
   /// Tasks in order of arrival, for fairness; ids that are gone are skipped and dropped.
   std::deque<task_id> order_;
   std::unordered_map<call_id, call> calls_;
-  /// Offsets of page buffers that were given back, and how many were not in use yet.
-  std::vector<std::uint64_t> free_buffers_;
-  std::uint32_t unused_buffers_ = 0;
-  /// Calls with page buffers that are under way, and how many may be. Grows by one with each that the node takes, and
-  /// falls to what it has taken when it refuses one.
+  /// Pages that count towards the window.
+  std::uint32_t in_window_ = 0;
+  /// Calls with frames that are under way, and how many may be. Grows by one with each that the node takes, and falls
+  /// to what it has taken when it refuses one.
   std::size_t batches_ = 0;
   std::size_t batches_max_ = unlimited;
   std::size_t open_ = 0;

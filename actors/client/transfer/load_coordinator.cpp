@@ -8,12 +8,16 @@ void load_coordinator::perform(transfer::load_locate& x) {
   ask(shard(x.shard), patience::limited, &load_state::on_locate, x.call, std::move(x.request));
 }
 
-void load_coordinator::perform(transfer::load_read& x) {
-  ask(worker(), patience::until_answered, &load_state::on_read, x.call, read_atom_v, std::move(x.batch));
+void load_coordinator::perform(transfer::load_fetch& x) {
+  ask(worker(), patience::until_answered, &load_state::on_fetch, x.call, fetch_atom_v, std::move(x.request));
 }
 
 void load_coordinator::perform(transfer::load_scatter& x) {
   ask(copier(), patience::until_answered, &load_state::on_scatter, x.call, scatter_atom_v, std::move(x.order));
+}
+
+void load_coordinator::perform(transfer::load_unpin& x) {
+  tell(worker(), unpin_atom_v, x.pin);
 }
 
 void load_coordinator::perform(transfer::load_invalidate& x) {

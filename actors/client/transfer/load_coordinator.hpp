@@ -15,8 +15,9 @@ public:
 
   using coordinator::perform;
   void perform(transfer::load_locate& x);
-  void perform(transfer::load_read& x);
+  void perform(transfer::load_fetch& x);
   void perform(transfer::load_scatter& x);
+  void perform(transfer::load_unpin& x);
   void perform(transfer::load_invalidate& x);
   void perform(transfer::load_release& x);
 };

@@ -76,22 +76,19 @@ void load_state::pump(timestamp now) {
     auto next = next_batch(now);
     if (next.owner == nullptr)
       return;
-    auto& t = *next.owner;
-    load_read effect{0, {binding().segment, std::max<duration>(t.deadline - now, std::chrono::milliseconds(1)), {}}};
-    for (std::size_t i = 0; i < next.positions.size(); ++i)
-      effect.batch.items.items.push_back(
-          io_item{t.pages[next.positions[i]].where, next.buffers[i], options().slot_bytes});
-    effect.call = begin_call(t, phase::io, now, std::move(next.positions), std::move(next.buffers));
+    load_fetch effect{0, make_frame_request(*next.owner, next.positions, now)};
+    const auto pages = static_cast<std::uint32_t>(next.positions.size());
+    effect.call = begin_call(*next.owner, phase::io, now, std::move(next.positions), {0, pages, {}});
     outbox_.emplace_back(std::move(effect));
   }
 }
 
-void load_state::on_read(call_id id, result<io_reply> reply, timestamp now) {
+void load_state::on_fetch(call_id id, result<frame_reply> reply, timestamp now) {
   auto [t, what] = end_call(id, now);
   if (t == nullptr)
     return;
-  if (refused_for_now(*t, reply, now)) {
-    (void)wait_for_room(*t, what); // holds no slot: what does not wait has its result
+  if (no_room(reply)) {
+    (void)wait_for_room(*t, what, now); // holds no slot: what does not wait has its result
     conclude(*t, now);
     pump(now);
     return;
@@ -99,41 +96,51 @@ void load_state::on_read(call_id id, result<io_reply> reply, timestamp now) {
   if (reply)
     found_room();
   std::vector<bad_page> bad;
-  std::vector<std::uint32_t> positions;
-  std::vector<std::uint64_t> buffers;
-  std::vector<std::uint64_t> unused;
+  std::vector<std::uint32_t> wanted;
+  std::vector<std::uint64_t> offsets;
+  std::uint32_t pinned = 0;
   for (std::size_t i = 0; i < what.positions.size(); ++i) {
     const auto position = what.positions[i];
-    const auto code = reply ? code_at(reply->results, i) : reply.error().code;
+    const auto code = frame_code(reply, i);
+    pinned += code == errc::ok ? 1 : 0;
     if (code == errc::ok && !t->pages[position].resolved) {
-      positions.push_back(position);
-      buffers.push_back(what.buffers[i]);
+      wanted.push_back(position);
+      offsets.push_back(reply->frames[i].offset);
       continue;
     }
     if (page_is_bad(code))
       bad.push_back({position, code});
     resolve(*t, position, code);
-    unused.push_back(what.buffers[i]);
   }
-  give_back_buffers(unused);
-  if (!bad.empty())
-    send_invalidate(*t, bad, now);
-  if (!positions.empty()) {
-    load_scatter effect{0, make_copy_order(*t, positions, buffers)};
-    for (const auto i : positions)
+  auto frames = std::move(what.frames);
+  leave_window(frames, pinned);
+  frames.pin = reply ? reply->pin : 0;
+  if (wanted.empty()) {
+    unpin(frames);
+  } else {
+    load_scatter effect{0, make_copy_order(*t, wanted, offsets)};
+    for (const auto i : wanted)
       t->pages[i].being_written = true;
-    effect.call = begin_call(*t, phase::copy, now, std::move(positions), std::move(buffers));
+    effect.call = begin_call(*t, phase::copy, now, std::move(wanted), std::move(frames));
     outbox_.emplace_back(std::move(effect));
   }
+  if (!bad.empty())
+    send_invalidate(*t, bad, now);
   conclude(*t, now);
   pump(now);
+}
+
+void load_state::unpin(frame_hold& frames) {
+  leave_window(frames);
+  if (frames.pin != 0)
+    outbox_.emplace_back(load_unpin{std::exchange(frames.pin, 0)});
 }
 
 void load_state::on_scatter(call_id id, result<copy_reply> reply, timestamp now) {
   auto [t, what] = end_call(id, now);
   if (t == nullptr)
     return;
-  give_back_buffers(what.buffers);
+  unpin(what.frames);
   if (reply)
     add_copy_time(*t, what, *reply, now);
   std::vector<bad_page> bad;

@@ -12,13 +12,18 @@ struct load_locate {
   std::uint32_t shard = 0;
   locate_request request;
 };
-struct load_read {
+/// Asks the io worker for frames that hold the pages.
+struct load_fetch {
   call_id call = 0;
-  io_batch batch;
+  frame_request request;
 };
 struct load_scatter {
   call_id call = 0;
   copy_order order;
+};
+/// Ends the pin of a fetch. Nobody waits for its answer.
+struct load_unpin {
+  pin_number pin = 0;
 };
 /// The page does not hold what the registry says: unpublish it, so that the next request is a miss and not a failure.
 struct load_invalidate {
@@ -32,17 +37,20 @@ struct load_release {
   release_request request;
 };
 
-using load_effect = std::variant<load_locate, load_read, load_scatter, load_invalidate, load_release, task_finished>;
+using load_effect =
+    std::variant<load_locate, load_fetch, load_scatter, load_unpin, load_invalidate, load_release, task_finished>;
 
-/// Loads blocks of one rank: locate at the registry with a lease of its own, read into page buffers, verify and
-/// scatter, give the lease back. Batches of a task overlap.
+/// Loads blocks of one rank: locate at the registry with a lease of its own, fetch (the io worker pins the frames that
+/// hold the pages, and reads into some those that were only on disk), verify and scatter out of these, unpin, give the
+/// lease back. Batches of a task overlap.
 ///
 /// What can go wrong, per block: no page (not_found: a miss), the slot was given away because the lease ran out
-/// (stale), reading failed (io_error, slab_damaged), the page is not what was saved (corrupt, identity_mismatch),
-/// the deadline passed (timeout), the node is gone (unreachable). A block is reported as loaded only when its bytes
-/// were verified and scattered, and as failed only when nobody writes it any more. The lease is kept until the kernel
-/// has finished with every read of the task. A node that takes no more reads for now is asked again until the deadline.
-/// When a task is cancelled, only what is being scattered still gets a result of its own.
+/// (stale), reading failed (io_error, slab_damaged), memory is short (full), the page is not what was saved (corrupt,
+/// identity_mismatch), the deadline passed (timeout), the node is gone (unreachable). A block is reported as loaded
+/// only when its bytes were verified and scattered, and as failed only when nobody writes it any more. Frames stay
+/// pinned until nothing of them is wanted any more, or the copy engine has answered; the lease is kept until the last
+/// pin has ended. A node that takes no more fetches for now is asked again until the deadline. When a task is
+/// cancelled, only what is being scattered still gets a result of its own.
 class load_state : public coordinator_core {
 public:
   using coordinator_core::coordinator_core;
@@ -57,7 +65,7 @@ public:
   result<task_id> start(const transfer_task& work, timestamp now);
 
   void on_locate(call_id id, result<locate_reply> reply, timestamp now);
-  void on_read(call_id id, result<io_reply> reply, timestamp now);
+  void on_fetch(call_id id, result<frame_reply> reply, timestamp now);
   void on_scatter(call_id id, result<copy_reply> reply, timestamp now);
   void on_invalidate(call_id id, result<finish_reply> reply, timestamp now);
   void on_release(call_id id, result<void> reply, timestamp now);
@@ -77,8 +85,11 @@ private:
     errc why = errc::ok;
   };
   void send_invalidate(task& t, const std::vector<bad_page>& bad, timestamp now);
-  /// Gives the lease back once every block has a result and nothing reads any more, then lets the task go.
+  /// Ends a pin, if there is one.
+  void unpin(frame_hold& frames);
+  /// Gives the lease back once every block has a result and nothing is pinned any more, then lets the task go.
   void conclude(task& t, timestamp now);
+  /// Asks for frames for as many ready pages as there is room for in the window.
   void pump(timestamp now);
 
   std::vector<load_effect> outbox_;

@@ -15,8 +15,9 @@ public:
 
   using coordinator::perform;
   void perform(transfer::save_reserve& x);
+  void perform(transfer::save_place& x);
   void perform(transfer::save_gather& x);
-  void perform(transfer::save_write& x);
+  void perform(transfer::save_fill& x);
   void perform(transfer::save_commit& x);
   void perform(transfer::save_abort& x);
 };

@@ -73,7 +73,7 @@ void save_state::on_reserve(call_id id, result<reserve_reply> reply, timestamp n
     }
     if (!unwanted.empty())
       send_finish(*t, unwanted, false, now);
-    // Shards answer in any order; writing in prefix order keeps the prefix of a failed save usable.
+    // Shards answer in any order; gathering in prefix order keeps the prefix of a failed save usable.
     std::sort(t->ready.begin(), t->ready.end());
   }
   settle_all(*t);
@@ -85,10 +85,56 @@ void save_state::pump(timestamp now) {
     auto next = next_batch(now);
     if (next.owner == nullptr)
       return;
-    save_gather effect{0, make_copy_order(*next.owner, next.positions, next.buffers)};
-    effect.call = begin_call(*next.owner, phase::copy, now, std::move(next.positions), std::move(next.buffers));
+    save_place effect{0, make_frame_request(*next.owner, next.positions, now)};
+    const auto pages = static_cast<std::uint32_t>(next.positions.size());
+    effect.call = begin_call(*next.owner, phase::io, now, std::move(next.positions), {0, pages, {}});
     outbox_.emplace_back(std::move(effect));
   }
+}
+
+void save_state::on_place(call_id id, result<frame_reply> reply, timestamp now) {
+  auto [t, what] = end_call(id, now);
+  if (t == nullptr)
+    return;
+  if (no_room(reply)) {
+    if (!wait_for_room(*t, what, now))
+      give_up(*t, what.positions, now);
+    pump(now);
+    return;
+  }
+  if (reply)
+    found_room();
+  std::vector<std::uint32_t> without;
+  std::vector<std::uint32_t> wanted;
+  std::vector<std::uint64_t> offsets;
+  std::uint32_t pinned = 0;
+  for (std::size_t i = 0; i < what.positions.size(); ++i) {
+    const auto position = what.positions[i];
+    const auto code = frame_code(reply, i);
+    pinned += code == errc::ok ? 1 : 0;
+    if (code == errc::ok && now >= t->deadline)
+      resolve(*t, position, errc::timeout); // the timer may be late
+    if (code == errc::ok && !t->pages[position].resolved) {
+      wanted.push_back(position);
+      offsets.push_back(reply->frames[i].offset);
+      continue;
+    }
+    resolve(*t, position, code);
+    without.push_back(position);
+  }
+  auto frames = std::move(what.frames);
+  leave_window(frames, pinned);
+  frames.pin = reply ? reply->pin : 0;
+  frames.asked = std::move(what.positions);
+  if (!wanted.empty()) {
+    save_gather effect{0, make_copy_order(*t, wanted, offsets)};
+    effect.call = begin_call(*t, phase::copy, now, std::move(wanted), std::move(frames));
+    outbox_.emplace_back(std::move(effect));
+  } else if (frames.pin != 0) {
+    send_fill(*t, std::move(frames), now); // before its slots are given back, so that nobody waits for the frames
+  }
+  give_up(*t, without, now);
+  pump(now);
 }
 
 void save_state::on_gather(call_id id, result<copy_reply> reply, timestamp now) {
@@ -98,57 +144,45 @@ void save_state::on_gather(call_id id, result<copy_reply> reply, timestamp now) 
   if (reply)
     add_copy_time(*t, what, *reply, now);
   std::vector<std::uint32_t> failed;
-  std::vector<std::uint32_t> positions;
-  std::vector<std::uint64_t> buffers;
-  std::vector<std::uint64_t> unused;
   for (std::size_t i = 0; i < what.positions.size(); ++i) {
     const auto position = what.positions[i];
     const auto code = reply ? code_at(reply->results, i) : reply.error().code;
     if (code == errc::ok && !t->pages[position].resolved) {
       t->pages[position].gathered = true;
-      positions.push_back(position);
-      buffers.push_back(what.buffers[i]);
       continue;
     }
     resolve(*t, position, code);
     failed.push_back(position);
-    unused.push_back(what.buffers[i]);
   }
-  give_back_buffers(unused);
-  if (!failed.empty())
-    send_finish(*t, failed, false, now);
-  if (!positions.empty()) {
-    save_write effect{0, {binding().segment, std::max<duration>(t->deadline - now, std::chrono::milliseconds(1)), {}}};
-    for (std::size_t i = 0; i < positions.size(); ++i)
-      effect.batch.items.items.push_back(io_item{t->pages[positions[i]].where, buffers[i], options().slot_bytes});
-    effect.call = begin_call(*t, phase::io, now, std::move(positions), std::move(buffers));
-    outbox_.emplace_back(std::move(effect));
-  }
-  settle_all(*t);
+  send_fill(*t, std::move(what.frames), now);
+  give_up(*t, failed, now);
   pump(now);
 }
 
-void save_state::on_write(call_id id, result<io_reply> reply, timestamp now) {
+void save_state::send_fill(task& t, frame_hold frames, timestamp now) {
+  save_fill effect{0, {frames.pin, {}, std::max<duration>(t.deadline - now, std::chrono::milliseconds(1))}};
+  for (const auto i : frames.asked) {
+    const auto& p = t.pages[i];
+    effect.request.gathered.items.push_back(static_cast<std::uint8_t>(p.gathered ? errc::ok : p.status));
+  }
+  effect.call = begin_call(t, phase::io, now, {}, std::move(frames));
+  outbox_.emplace_back(std::move(effect));
+}
+
+void save_state::on_fill(call_id id, result<io_reply> reply, timestamp now) {
   auto [t, what] = end_call(id, now);
   if (t == nullptr)
     return;
-  if (refused_for_now(*t, reply, now)) {
-    // What waits is gathered again: the caller leaves its blocks alone until the answer, or cancels.
-    if (!wait_for_room(*t, what))
-      give_up(*t, what.positions, now);
-    pump(now);
-    return;
-  }
-  if (reply)
-    found_room();
-  give_back_buffers(what.buffers);
-  std::vector<std::uint32_t> written;
+  leave_window(what.frames);
+  std::vector<std::uint32_t> filled;
   std::vector<std::uint32_t> failed;
-  for (std::size_t i = 0; i < what.positions.size(); ++i) {
-    const auto position = what.positions[i];
+  for (std::size_t i = 0; i < what.frames.asked.size(); ++i) {
+    const auto position = what.frames.asked[i];
+    if (!t->pages[position].gathered)
+      continue; // given up before
     const auto code = reply ? code_at(reply->results, i) : reply.error().code;
     if (code == errc::ok && !t->pages[position].resolved) {
-      written.push_back(position);
+      filled.push_back(position);
       continue;
     }
     resolve(*t, position, code); // keeps an earlier verdict: what was reported as failed is not published
@@ -156,8 +190,8 @@ void save_state::on_write(call_id id, result<io_reply> reply, timestamp now) {
   }
   if (!failed.empty())
     send_finish(*t, failed, false, now);
-  if (!written.empty())
-    send_finish(*t, written, true, now);
+  if (!filled.empty())
+    send_finish(*t, filled, true, now);
   settle_all(*t);
   pump(now);
 }
@@ -208,7 +242,7 @@ void save_state::on_abort(call_id id, result<finish_reply>, timestamp now) {
 }
 
 void save_state::on_tick(timestamp now) {
-  // Reserved, and nothing under way for them: nobody writes these slots.
+  // Reserved, and nothing under way for them: nobody fills these slots.
   expire(now, [&](task& t, const std::vector<std::uint32_t>& idle) { give_up(t, idle, now); });
   look_for_room();
   pump(now);

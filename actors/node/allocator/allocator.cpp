@@ -110,6 +110,22 @@ void allocator::flush() {
     fence(std::move(out.fence));
   if (out.evict > 0)
     evict(out.evict);
+  if (out.grow)
+    grow();
+}
+
+void allocator::grow() {
+  request(worker_, caf::infinite, grow_atom_v)
+      .then(
+          [this](std::uint32_t slots) {
+            state_.resize(slots);
+            flush();
+          },
+          [this](const caf::error& e) {
+            log::get("allocator")->error("rank {}: no more memory: {}", rank_, to_string(from_caf(e)));
+            state_.resize(static_cast<std::uint32_t>(state_.stats().total));
+            flush();
+          });
 }
 
 void allocator::fence(std::vector<slot_ref> slots) {

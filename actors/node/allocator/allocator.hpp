@@ -31,6 +31,8 @@ private:
   void flush();
   void evict(std::uint32_t wanted);
   void fence(std::vector<slot_ref> slots);
+  /// Asks the io worker for more memory, where slots are no more than that.
+  void grow();
   void fenced(const std::vector<slot_ref>& slots);
   /// What the shards say of slots that they have.
   template <class Call>

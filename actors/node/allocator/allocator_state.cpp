@@ -22,6 +22,7 @@ allocator_state::allocator_state(const allocator_options& options)
   options_.low_watermark = std::min(options_.low_watermark, options_.slots);
   options_.high_watermark = std::clamp(options_.high_watermark, options_.low_watermark, options_.slots);
   count_of(slot_state::free) = options_.slots;
+  limit_ = options_.elastic ? 0 : options_.slots;
   if (options_.slots == 0)
     return;
   first_free_ = 0;
@@ -116,7 +117,7 @@ slot_ref allocator_state::pop_free() noexcept {
 }
 
 void allocator_state::grant(const parked_request& to, errc code_if_fewer) {
-  const auto n = std::min<std::uint64_t>(to.count, count_of(slot_state::free));
+  const auto n = std::min<std::uint64_t>(to.count, room());
   take_answer answer;
   answer.request = to.request;
   answer.code = n == to.count ? errc::ok : code_if_fewer;
@@ -127,11 +128,12 @@ void allocator_state::grant(const parked_request& to, errc code_if_fewer) {
 }
 
 void allocator_state::take(std::uint64_t request, std::uint32_t count, timestamp deadline, timestamp now) {
+  now_ = std::max(now_, now);
   if (count == 0) {
     outbox_.answers.push_back({request, {}, errc::ok});
     return;
   }
-  if (parked_.size() >= options_.max_parked && (!parked_.empty() || count_of(slot_state::free) < count)) {
+  if (parked_.size() >= options_.max_parked && (!parked_.empty() || room() < count)) {
     outbox_.answers.push_back({request, {}, errc::limit_exceeded});
     return;
   }
@@ -146,10 +148,13 @@ void allocator_state::settle() {
     return;
   while (!parked_.empty()) {
     const auto& head = parked_.front();
-    const bool enough = count_of(slot_state::free) >= head.count;
+    const bool enough = room() >= head.count;
     // Nothing more will come: neither by eviction nor, in time, out of the quarantine.
-    const bool hopeless = exhausted_ && coming_until(head.deadline) == 0;
-    if (!enough && !hopeless && count_of(slot_state::free) < options_.slots)
+    const bool no_more = !growing_ && !may_grow();
+    const bool hopeless = exhausted_ && coming_until(head.deadline) == 0 && no_more;
+    // Nor, where there are no more slots than that.
+    const bool all_there = in_use() == 0 && no_more;
+    if (!enough && !hopeless && !all_there)
       break;
     grant(head, errc::full);
     parked_.pop_front();
@@ -158,13 +163,14 @@ void allocator_state::settle() {
 }
 
 void allocator_state::ask_for_eviction() {
-  const auto coming = count_of(slot_state::free) + count_of(slot_state::quarantined);
-  if (coming < options_.low_watermark)
+  const auto quarantined = count_of(slot_state::quarantined);
+  const auto coming = room(quarantined);
+  if (coming < share(options_.low_watermark))
     refilling_ = true;
-  if (coming >= options_.high_watermark)
+  if (coming >= share(options_.high_watermark))
     refilling_ = false;
   const auto missing = [&](std::uint64_t wanted, std::uint64_t there) {
-    wanted = std::min<std::uint64_t>(wanted, options_.slots);
+    wanted = std::min<std::uint64_t>(wanted, limit_);
     return wanted > there ? wanted - there : 0;
   };
   std::uint64_t asked_for = 0;
@@ -174,9 +180,16 @@ void allocator_state::ask_for_eviction() {
     last_deadline = std::max(last_deadline, p.deadline);
   }
   // Whoever waits is not helped by what rests for longer.
-  const auto in_time = count_of(slot_state::free) + coming_until(last_deadline);
-  const auto evict = std::max(missing(refilling_ ? options_.high_watermark : 0, coming), missing(asked_for, in_time));
-  if (evicting_ || exhausted_ || evict == 0)
+  const auto in_time = room(coming_until(last_deadline));
+  // What was taken away is to be empty, whoever asks.
+  const auto kept = in_use() - quarantined;
+  const auto evict = std::max({missing(refilling_ ? share(options_.high_watermark) : 0, coming),
+                               missing(asked_for, in_time), kept > limit_ ? kept - limit_ : 0});
+  if (may_grow() && (evict > 0 || (!parked_.empty() && in_time < asked_for)) && kept <= limit_) {
+    growing_ = true;
+    outbox_.grow = true;
+  }
+  if (evicting_ || exhausted_ || growing_ || evict == 0)
     return;
   outbox_.evict = static_cast<std::uint32_t>(evict);
   evicting_ = true;
@@ -187,6 +200,18 @@ void allocator_state::eviction_done(std::uint64_t freed, bool more) {
   evicting_ = false;
   // What came back meanwhile was evicted for another rank, and may have been what kept its parents from going.
   exhausted_ = freed == 0 && !more && !came_back_;
+  settle();
+}
+
+bool allocator_state::may_grow() const noexcept {
+  return options_.elastic && !growing_ && limit_ < options_.slots && now_ >= next_growth_;
+}
+
+void allocator_state::resize(std::uint32_t slots) {
+  if (growing_ && slots <= limit_)
+    next_growth_ = now_ + options_.growth_retry;
+  growing_ = false;
+  limit_ = std::min(slots, options_.slots);
   settle();
 }
 
@@ -268,6 +293,7 @@ std::vector<errc> allocator_state::fenced(std::span<const slot_ref> slots) {
 }
 
 void allocator_state::tick(timestamp now) {
+  now_ = std::max(now_, now);
   const auto resting = resting_.size();
   end_rest(now);
   if (resting_.size() < resting)
@@ -282,7 +308,7 @@ void allocator_state::tick(timestamp now) {
     p = parked_.erase(p);
     served = true;
   }
-  if (served)
+  if (served || (options_.elastic && !parked_.empty()))
     settle();
 }
 
@@ -298,8 +324,8 @@ std::optional<timestamp> allocator_state::next_deadline() const {
 
 allocator_stats allocator_state::stats() const noexcept {
   allocator_stats s;
-  s.total = options_.slots;
-  s.free = count_of(slot_state::free);
+  s.total = std::max(limit_, in_use());
+  s.free = room();
   s.reserved = count_of(slot_state::reserved);
   s.live = count_of(slot_state::live);
   s.quarantined = count_of(slot_state::quarantined);

@@ -35,6 +35,11 @@ struct allocator_options {
   bool fenced = true;
   /// Without a fence: how long a slot rests in quarantine whose writer may be late.
   duration rest = std::chrono::seconds(10);
+  /// Slots are there as far as something holds their pages, and that comes and goes: `resize` says how many may be in
+  /// use, at first none. `slots` is how many there can be, the watermarks are shares of that.
+  bool elastic = false;
+  /// Until more is asked for again, after there was none.
+  duration growth_retry = std::chrono::seconds(1);
 };
 
 /// The answer to one `take`.
@@ -53,8 +58,10 @@ struct allocator_outbox {
   std::vector<slot_ref> fence;
   /// If not 0: ask the registry shards to evict so many slots in all, then call `eviction_done` once.
   std::uint32_t evict = 0;
+  /// Elastic: ask whether more slots can be had, and call `resize` once, before anything is evicted.
+  bool grow = false;
 
-  bool empty() const noexcept { return answers.empty() && fence.empty() && evict == 0; }
+  bool empty() const noexcept { return answers.empty() && fence.empty() && evict == 0 && !grow; }
 };
 
 /// The slots of one rank's slab file: which are free, reserved by a writer, live, or quarantined until no I/O touches
@@ -103,6 +110,10 @@ public:
   /// The shards' answer to the outbox's `evict`, taken together: how many slots they evicted, and whether any of them
   /// may have more. To be called after the `release` of these slots.
   void eviction_done(std::uint64_t freed, bool more);
+
+  /// Elastic: so many slots may be in use from now on. Where more are, shards are asked to evict until it is so. The
+  /// answer to the outbox's `grow`, and at any other time, when what holds the pages is taken away.
+  void resize(std::uint32_t slots);
 
   /// Frees what has rested, and answers requests whose deadline has passed, with what is free.
   void tick(timestamp now);
@@ -160,6 +171,16 @@ private:
   std::uint64_t coming_until(timestamp when) const noexcept;
   std::uint64_t& count_of(slot_state state) noexcept { return counts_[static_cast<std::size_t>(state)]; }
   std::uint64_t count_of(slot_state state) const noexcept { return counts_[static_cast<std::size_t>(state)]; }
+  std::uint64_t in_use() const noexcept { return options_.slots - count_of(slot_state::free); }
+  /// Slots that can be given out when so many of those in use have come back.
+  std::uint64_t room(std::uint64_t back = 0) const noexcept {
+    const auto used = in_use() - back;
+    return limit_ > used ? limit_ - used : 0;
+  }
+  /// A watermark, of as many slots as there are now.
+  std::uint64_t share(std::uint32_t of_all) const noexcept {
+    return options_.slots == 0 ? 0 : std::uint64_t{of_all} * limit_ / options_.slots;
+  }
   errc restore_one(slot_ref where);
   void set_generation(slot_number slot, generation_number x) noexcept {
     generations_[slot] = x - options_.first_generation;
@@ -170,8 +191,17 @@ private:
   /// Serves those who wait, in order, and asks for eviction if need be.
   void settle();
   void ask_for_eviction();
+  bool may_grow() const noexcept;
 
   allocator_options options_;
+  /// Slots that may be in use: all of them, where they are not elastic.
+  std::uint64_t limit_ = 0;
+  /// More was asked for, and there is no answer.
+  bool growing_ = false;
+  /// Not before.
+  timestamp next_growth_ = timestamp::min();
+  /// When something happened last, as far as is known.
+  timestamp now_ = timestamp::min();
   /// The slot behind a free one in the list, or `no_slot`.
   slot_number next_free(slot_number slot) const noexcept;
 

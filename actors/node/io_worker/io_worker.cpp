@@ -70,6 +70,12 @@ io_worker::behavior_type io_worker::make_behavior() {
         shards_ = peers.shards;
         return caf::unit;
       },
+      [this](grow_atom) {
+        if (auto lent = lend())
+          state_.add_extent(*lent, now());
+        flush();
+        return static_cast<std::uint32_t>(state_.frames().size());
+      },
       [this](owner_died_atom, owner_id owner) -> caf::result<void> {
         state_.owner_died(owner, now());
         flush();
@@ -140,29 +146,32 @@ void io_worker::flush() {
     wind_clock();
 }
 
-void io_worker::borrow() {
-  while (state_.wants_extent()) {
-    auto lent = parts_->extents->lend();
-    std::uint32_t buffer = 0;
-    if (lent && parts_->store) {
-      const auto known = parts_->store->add_buffer(lent->bytes);
-      if (!known) {
-        log::get("io")->warn("{}: more memory cannot be used: {}", parts_->name.space_name, known.error().text);
-        parts_->extents->take_back(lent->number);
-        lent = tl::unexpected(known.error());
-      } else {
-        buffer = *known;
-      }
-    }
-    if (lent) {
-      borrowed_.push_back(lent->number);
-      state_.add_extent({lent->number, lent->offset, lent->bytes, buffer}, now());
-      continue;
-    }
+std::optional<frame_table::extent> io_worker::lend() {
+  const auto lent = parts_->extents->lend();
+  if (!lent) {
     if (lent.error().code != errc::full)
       log::get("io")->warn("{}: no more memory: {}", parts_->name.space_name, lent.error().text);
-    state_.no_extent(now());
+    return std::nullopt;
   }
+  frame_table::extent out{lent->number, lent->offset, lent->bytes, 0};
+  if (!parts_->store)
+    return out;
+  const auto known = parts_->store->add_buffer(lent->bytes);
+  if (!known) {
+    log::get("io")->warn("{}: memory cannot be used: {}", parts_->name.space_name, known.error().text);
+    parts_->extents->take_back(lent->number);
+    return std::nullopt;
+  }
+  out.buffer = *known;
+  return out;
+}
+
+void io_worker::borrow() {
+  while (state_.wants_extent())
+    if (auto lent = lend())
+      state_.add_extent(*lent, now());
+    else
+      state_.no_extent(now());
 }
 
 void io_worker::send_checks() {

@@ -9,6 +9,7 @@
 #include "messages/messages.hpp"
 
 #include <memory>
+#include <optional>
 
 namespace troupe {
 
@@ -53,6 +54,8 @@ private:
   template <class Reply>
   caf::result<Reply> wait_for(const result<io_worker_state::request_id>& begun);
   void flush();
+  /// An extent of the arena, known to the store; nothing if there is none now.
+  std::optional<frame_table::extent> lend();
   void borrow();
   void send_checks();
   void answer(io_worker_state::answered_frames& x);
@@ -67,7 +70,6 @@ private:
   page_checker_actor checker_;
   std::vector<registry_actor> shards_;
   bool bound_ = false;
-  std::vector<std::uint32_t> borrowed_;
   std::unordered_map<io_worker_state::request_id, waiting_request> requests_;
   std::unordered_map<io_worker_state::fence_id, caf::response_promise> fences_;
   std::vector<caf::response_promise> drains_;

@@ -51,8 +51,9 @@ std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config
 
 allocator_actor spawn_allocator(caf::actor_system& system, const config::node_config& options, const rank_parts& rank,
                                 const io_worker_actor& worker, memory_share memory) {
-  const auto wanted = options_for_slots(static_cast<slot_number>(rank.slots), options.storage.low_watermark,
-                                        options.storage.high_watermark);
+  auto wanted = options_for_slots(static_cast<slot_number>(rank.slots), options.storage.low_watermark,
+                                  options.storage.high_watermark);
+  wanted.elastic = rank.worker->options.memory_only;
   return spawn_actor<allocator>(system, wanted, options.namespaces[rank.space].id(), rank.rank, worker,
                                 std::move(memory));
 }

@@ -54,21 +54,12 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
   rules.first_pin = (pin_number{std::random_device{}()} << 32U) | std::random_device{}();
   const auto logger = log::get("node");
   if (options.storage.ranks[rank].slab_bytes == 0 || options.memory.write_back == "never") {
-    // An equal part of the arena for each rank: pages leave when it is used up.
-    std::uint64_t ranks = 0;
-    for (const auto& x : options.namespaces)
-      ranks += x.world_size;
     const auto& arena = parts.extents->info();
     rules.memory_only = true;
-    rules.slots = arena.bytes / arena.extent_bytes / ranks * (arena.extent_bytes / rules.slot_bytes);
-    if (rules.slots == 0)
-      return fail(errc::invalid_argument, "memory.bytes is too small: " + std::to_string(ranks) + " ranks share " +
-                                              std::to_string(arena.bytes / arena.extent_bytes) + " extents of " +
-                                              std::to_string(arena.extent_bytes) +
-                                              " bytes, and each needs one at least");
+    rules.slots = arena.bytes / arena.extent_bytes * (arena.extent_bytes / rules.slot_bytes);
     out.slots = rules.slots;
     out.incarnation = fresh_incarnation();
-    logger->info("namespace '{}' rank {}: {} pages of {} bytes in memory only", space.name, rank, rules.slots,
+    logger->info("namespace '{}' rank {}: in memory only, {} pages of {} bytes at most", space.name, rank, rules.slots,
                  rules.slot_bytes);
     return out;
   }

@@ -1,0 +1,57 @@
+#include "actors/client/copy_engine/mapped_arena.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+mapped_arena::mapped_arena(const arena_info& info, std::shared_ptr<io::shared_memory> memory,
+                           std::shared_ptr<page_mover> mover)
+    : info_(info), memory_(std::move(memory)), mover_(std::move(mover)),
+      extents_((info.bytes + info.extent_bytes - 1) / info.extent_bytes) {}
+
+mapped_arena::~mapped_arena() {
+  for (std::size_t i = 0; i < extents_.size(); ++i)
+    if (extents_[i].device == extent::knowledge::prepared)
+      mover_->forget(bytes_of(i));
+}
+
+bool mapped_arena::is(const arena_info& info) const noexcept {
+  return info.bytes == info_.bytes && info.extent_bytes == info_.extent_bytes && info.name.items == info_.name.items;
+}
+
+std::span<std::byte> mapped_arena::bytes(std::uint64_t offset, std::uint64_t length) const noexcept {
+  if (offset >= info_.bytes)
+    return {};
+  const auto extent_end = std::min(info_.bytes, (offset / info_.extent_bytes + 1) * info_.extent_bytes);
+  return extent_end - offset < length ? std::span<std::byte>{} : memory_->bytes().subspan(offset, length);
+}
+
+std::span<std::byte> mapped_arena::bytes_of(std::size_t number) const noexcept {
+  const auto begin = number * info_.extent_bytes;
+  return memory_->bytes().subspan(begin, std::min(info_.extent_bytes, info_.bytes - begin));
+}
+
+result<void> mapped_arena::prepare(std::uint64_t offset) {
+  const auto number = static_cast<std::size_t>(offset / info_.extent_bytes);
+  auto& it = extents_[number];
+  std::unique_lock guard(mutex_);
+  if (it.device == extent::knowledge::under_way) {
+    tried_.wait(guard, [&] { return it.device != extent::knowledge::under_way; });
+    if (it.device == extent::knowledge::none)
+      return tl::unexpected(it.failure.value());
+  }
+  if (it.device == extent::knowledge::prepared)
+    return {};
+  it.device = extent::knowledge::under_way;
+  guard.unlock();
+  auto done = mover_->prepare(bytes_of(number));
+  guard.lock();
+  it.device = done ? extent::knowledge::prepared : extent::knowledge::none;
+  it.failure = done ? std::nullopt : std::optional(done.error());
+  guard.unlock();
+  tried_.notify_all();
+  return done;
+}
+
+} // namespace troupe

@@ -1,0 +1,251 @@
+#include "actors/node/allocator/allocator_state.hpp"
+#include "tests/catch.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <random>
+#include <vector>
+
+/// Slots that are there as far as there is memory for their pages.
+
+namespace allocator_elastic_test {
+
+using namespace troupe;
+
+namespace {
+
+using slots_t = std::vector<slot_ref>;
+
+timestamp at(std::int64_t milliseconds) {
+  return timestamp{std::chrono::seconds(100) + std::chrono::milliseconds(milliseconds)};
+}
+
+void check_sum(const allocator_state& state) {
+  const auto s = state.stats();
+  REQUIRE(s.free + s.reserved + s.live + s.quarantined == s.total);
+  REQUIRE(state.check_invariants() == "");
+}
+
+/// Ten slots may be there, at first none.
+allocator_state ten() {
+  return allocator_state({.slots = 10, .elastic = true});
+}
+
+/// The slots of the only answer that there is.
+slots_t answer(allocator_state& state) {
+  auto out = state.take_outbox();
+  REQUIRE(out.answers.size() == 1);
+  return out.answers[0].reply.slots.items;
+}
+
+} // namespace
+
+TEST_CASE("slots are had before any is evicted", "[allocator]") {
+  auto state = ten();
+  CHECK(state.stats().total == 0);
+  state.take(1, 3, at(500), at(0));
+  auto out = state.take_outbox();
+  CHECK(out.grow);
+  CHECK(out.evict == 0);
+  CHECK(out.answers.empty());
+  state.take(2, 1, at(500), at(1));
+  CHECK(state.take_outbox().empty()); // the answer is under way
+  state.resize(2);
+  CHECK(state.take_outbox().grow); // not enough yet
+  state.resize(4);
+  out = state.take_outbox();
+  REQUIRE(out.answers.size() == 2);
+  CHECK(out.answers[0].reply.slots.size() == 3);
+  CHECK(out.answers[1].reply.slots.size() == 1);
+  CHECK_FALSE(out.grow);
+  CHECK(state.stats().total == 4);
+  CHECK(state.stats().free == 0);
+  check_sum(state);
+}
+
+TEST_CASE("where there are no more slots, some are evicted, and after a while more are asked for", "[allocator]") {
+  auto state = ten();
+  state.take(1, 2, at(500), at(0));
+  state.take_outbox();
+  state.resize(2);
+  const auto mine = answer(state);
+  state.publish(mine);
+  state.take(2, 1, at(500), at(10));
+  CHECK(state.take_outbox().grow);
+  state.resize(2);
+  auto out = state.take_outbox();
+  CHECK_FALSE(out.grow);
+  CHECK(out.evict == 1);
+  SECTION("what is evicted is given out") {
+    state.release(std::span(mine).first(1));
+    state.eviction_done(1, false);
+    out = state.take_outbox();
+    state.fenced(out.fence);
+    CHECK(answer(state).size() == 1);
+    // Not asked again at once.
+    state.take(3, 1, at(700), at(600));
+    out = state.take_outbox();
+    CHECK_FALSE(out.grow);
+    CHECK(out.evict == 1);
+    state.eviction_done(0, true);
+    state.tick(at(1200));
+    CHECK(state.take_outbox().answers.size() == 1);
+    state.take(4, 1, at(2500), at(1300));
+    CHECK(state.take_outbox().grow);
+  }
+  SECTION("nothing can go: whoever waits is told") {
+    state.eviction_done(0, false);
+    out = state.take_outbox();
+    REQUIRE(out.answers.size() == 1);
+    CHECK(out.answers[0].code == errc::full);
+    CHECK(out.answers[0].reply.slots.empty());
+  }
+  check_sum(state);
+}
+
+TEST_CASE("whoever asks for all that there can be gets what there is", "[allocator]") {
+  auto state = ten();
+  state.take(1, 20, at(500), at(0));
+  CHECK(state.take_outbox().grow);
+  state.resize(5);
+  CHECK(state.take_outbox().grow);
+  state.resize(10);
+  auto out = state.take_outbox();
+  REQUIRE(out.answers.size() == 1);
+  CHECK(out.answers[0].code == errc::full);
+  CHECK(out.answers[0].reply.slots.size() == 10);
+  // There never is none at all for ever.
+  auto none = ten();
+  none.take(1, 1, at(500), at(0));
+  none.take_outbox();
+  none.resize(0);
+  CHECK(none.take_outbox().answers.at(0).code == errc::full);
+}
+
+TEST_CASE("what is taken away is evicted, and counted as long as it is in use", "[allocator]") {
+  auto state = ten();
+  state.take(1, 8, at(500), at(0));
+  state.take_outbox();
+  state.resize(8);
+  const auto mine = answer(state);
+  state.publish(mine);
+  state.resize(5);
+  auto out = state.take_outbox();
+  CHECK(out.evict == 3);
+  CHECK_FALSE(out.grow);
+  CHECK(state.stats().total == 8);
+  CHECK(state.stats().free == 0);
+  check_sum(state);
+  state.release(std::span(mine).first(3));
+  state.eviction_done(3, true);
+  out = state.take_outbox();
+  CHECK(out.evict == 0);
+  state.fenced(out.fence);
+  CHECK(state.stats().total == 5);
+  CHECK(state.stats().free == 0);
+  check_sum(state);
+}
+
+TEST_CASE("watermarks are shares of what there is", "[allocator]") {
+  allocator_state state({.slots = 100, .low_watermark = 10, .high_watermark = 20, .elastic = true});
+  state.take(1, 45, at(500), at(0));
+  state.take_outbox();
+  state.resize(50);
+  const auto mine = answer(state);
+  CHECK(state.take_outbox().empty());
+  state.take(2, 1, at(500), at(1));
+  auto out = state.take_outbox();
+  CHECK(out.answers.size() == 1);
+  CHECK(out.grow);
+  state.resize(50);
+  CHECK(state.take_outbox().evict == 6);
+}
+
+TEST_CASE("random life of an elastic allocator keeps its books, and answers everybody", "[allocator]") {
+  const auto seed = GENERATE(range(1U, 9U));
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const auto draw = [&](std::uint32_t below) { return static_cast<std::uint32_t>(random() % below); };
+  allocator_state state({.slots = 60, .low_watermark = 4, .high_watermark = 8, .elastic = true});
+  std::vector<slot_ref> reserved;
+  std::vector<slot_ref> live;
+  std::vector<slot_ref> fencing;
+  std::map<std::uint64_t, timestamp> waiting;
+  std::uint32_t limit = 0;
+  bool grow = false;
+  std::uint32_t evict = 0;
+  std::uint64_t last = 0;
+  std::uint64_t given = 0;
+  std::int64_t now = 0;
+  const auto some_of = [&](std::vector<slot_ref>& from) {
+    std::shuffle(from.begin(), from.end(), random);
+    const auto n = std::min<std::size_t>(from.size(), 1 + draw(6));
+    std::vector<slot_ref> out(from.end() - static_cast<std::ptrdiff_t>(n), from.end());
+    from.resize(from.size() - n);
+    return out;
+  };
+  const auto flush = [&] {
+    auto out = state.take_outbox();
+    for (const auto& x : out.answers) {
+      REQUIRE(waiting.erase(x.request) == 1);
+      const auto& got = x.reply.slots.items;
+      reserved.insert(reserved.end(), got.begin(), got.end());
+      given += got.size();
+    }
+    fencing.insert(fencing.end(), out.fence.begin(), out.fence.end());
+    CHECK_FALSE((grow && out.grow));
+    grow = grow || out.grow;
+    evict += out.evict;
+    // Never more than there is room for, but for what was in use when some was taken away.
+    REQUIRE(state.stats().free <= limit);
+    check_sum(state);
+  };
+  for (int i = 0; i < 3000; ++i) {
+    switch (draw(8)) {
+    case 0:
+    case 1:
+      waiting[++last] = at(now + 400);
+      state.take(last, 1 + draw(7), at(now + 400), at(now));
+      break;
+    case 2: {
+      const auto x = some_of(reserved);
+      state.publish(x);
+      live.insert(live.end(), x.begin(), x.end());
+      break;
+    }
+    case 3:
+      state.abort(some_of(reserved));
+      break;
+    case 4:
+      if (evict > 0) {
+        const auto x = some_of(live);
+        state.release(x);
+        state.eviction_done(x.size(), draw(2) == 0);
+        evict = 0;
+      }
+      break;
+    case 5:
+      if (std::exchange(grow, false)) {
+        limit = std::min(60U, limit + (draw(2) == 0 ? 12U : 0U));
+        state.resize(limit);
+      } else if (limit > 12 && draw(12) == 0) {
+        limit -= 12;
+        state.resize(limit);
+      }
+      break;
+    case 6:
+      state.fenced(some_of(fencing));
+      break;
+    default:
+      now += draw(200);
+      state.tick(at(now));
+    }
+    flush();
+    for (const auto& [request, deadline] : waiting)
+      REQUIRE(deadline > at(now - 1));
+  }
+  CHECK(given > 300);
+}
+
+} // namespace allocator_elastic_test

@@ -1,0 +1,299 @@
+#include "actors/client/copy_engine/copy_engine_state.hpp"
+#include "gpu/host_page_mover.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/known_arenas.hpp"
+#include "workload/replay/device_memory.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace copy_engine_extents_test {
+
+/// What a device is told of the arena, and when; and when nothing of an attachment is under way any more.
+
+namespace {
+
+using namespace troupe;
+
+constexpr auto patience = std::chrono::seconds(60);
+constexpr std::uint32_t blocks = 8;
+/// Frames of an extent, and of an arena, whose last extent is shorter.
+constexpr std::uint64_t extent_frames = 2;
+constexpr std::uint64_t arena_frames = 7;
+constexpr owner_id owner = 21;
+constexpr namespace_id space{5, 6};
+constexpr kv_geometry geometry{3, 2, 2, 8, 2, 5};
+
+key_digest key(std::uint64_t n) {
+  return hash_key(std::as_bytes(std::span(&n, 1)));
+}
+
+/// A device that notes what it is told of, may refuse it, and may be made to wait.
+class careful_device final : public page_mover {
+public:
+  explicit careful_device(const kv_cache_view& view) : host_(*make_host_page_mover(view)) {}
+
+  const kv_cache_view& cache() const noexcept override { return host_->cache(); }
+  result<void> prepare(std::span<std::byte> memory) override {
+    std::unique_lock guard(mutex_);
+    ++tries;
+    CHECK(known.count(memory.data()) == 0);
+    wait(guard);
+    if (refuses)
+      return fail(errc::limit_exceeded, "no more can be locked");
+    known.insert(memory.data());
+    sizes.push_back(memory.size());
+    return {};
+  }
+  void forget(std::span<std::byte> memory) override {
+    std::lock_guard guard(mutex_);
+    CHECK(known.erase(memory.data()) == 1);
+  }
+  std::optional<error> failure() const override { return broken; }
+
+  void let_go() {
+    {
+      std::lock_guard guard(mutex_);
+      holds_ = false;
+    }
+    changed_.notify_all();
+  }
+  void hold() { holds_ = true; }
+  void await_waiting(int count) {
+    std::unique_lock guard(mutex_);
+    REQUIRE(changed_.wait_for(guard, patience, [&] { return waiting_ >= count; }));
+  }
+
+  std::set<const std::byte*> known;
+  std::vector<std::size_t> sizes;
+  int tries = 0;
+  bool refuses = false;
+  std::optional<error> broken;
+  /// Bytes in front of the pages of the last gather that it might have overwritten.
+  std::vector<std::uint64_t> spare_before;
+
+private:
+  void wait(std::unique_lock<std::mutex>& guard) {
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait_for(guard, patience, [this] { return !holds_; });
+    --waiting_;
+  }
+  result<void> do_gather(std::span<block_move> moves, const device_events& events) override {
+    {
+      std::unique_lock guard(mutex_);
+      wait(guard);
+      spare_before.clear();
+      for (const auto& move : moves)
+        spare_before.push_back(move.spare_before);
+    }
+    return host_->gather(moves, events);
+  }
+  result<void> do_scatter(std::span<block_move> moves, const device_events& events) override {
+    return host_->scatter(moves, events);
+  }
+
+  std::unique_ptr<page_mover> host_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool holds_ = false;
+  int waiting_ = 0;
+};
+
+struct world {
+  world() {
+    for (std::uint32_t i = 0; i < blocks; ++i)
+      memory.fill(i, key(i), 0);
+    REQUIRE(state.bind(owner, arena));
+  }
+
+  static inline const std::uint64_t slot = io::slot_bytes(geometry.page_bytes());
+
+  arena_info new_arena() { return arenas->add(arena_frames * slot, extent_frames * slot); }
+  const std::byte* extent(std::uint64_t number, std::size_t of = 0) {
+    return arenas->memory(of)->bytes().data() + number * extent_frames * slot;
+  }
+
+  static copy_order order(const std::vector<std::uint64_t>& frames, owner_id by = owner) {
+    copy_order out;
+    out.owner = by;
+    for (const auto frame : frames) {
+      const auto block = static_cast<std::uint32_t>(frame % blocks);
+      out.items.items.push_back({key(block), {block, 3}, frame * slot, block});
+    }
+    return out;
+  }
+  static std::vector<errc> codes(const result<copy_reply>& reply) {
+    REQUIRE(reply);
+    std::vector<errc> out;
+    for (const auto code : reply->results)
+      out.push_back(static_cast<errc>(code));
+    return out;
+  }
+
+  replay::device_memory memory = *replay::device_memory::create(geometry, blocks, {});
+  std::shared_ptr<test::known_arenas> arenas = std::make_shared<test::known_arenas>();
+  arena_info arena = new_arena();
+  std::shared_ptr<careful_device> device = std::make_shared<careful_device>(memory.view());
+  copy_engine_state state{{space, 0, 16, arenas}, device};
+};
+
+} // namespace
+
+TEST_CASE("copy engine: a device learns of an extent when the first page there is moved, once", "[copy_engine_state]") {
+  world w;
+  CHECK(w.device->tries == 0);
+  CHECK(world::codes(w.state.gather(world::order({0, 1}))) == std::vector(2, errc::ok));
+  CHECK(w.device->known == std::set{w.extent(0)});
+  CHECK(world::codes(w.state.scatter(world::order({0, 4, 1}))) == std::vector{errc::ok, errc::corrupt, errc::ok});
+  CHECK(w.device->known == std::set{w.extent(0), w.extent(2)});
+  CHECK(world::codes(w.state.gather(world::order({4, 6, 5}))) == std::vector(3, errc::ok));
+  CHECK(w.device->known == std::set{w.extent(0), w.extent(2), w.extent(3)});
+  CHECK(w.device->tries == 3);
+  // The last one is what is left of the arena.
+  CHECK(w.device->sizes == std::vector<std::size_t>{2 * world::slot, 2 * world::slot, world::slot});
+  // What is no frame makes nothing known.
+  auto outside = world::order({2});
+  outside.items[0].frame_offset = arena_frames * world::slot;
+  CHECK(world::codes(w.state.gather(outside)) == std::vector{errc::out_of_range});
+  CHECK(w.device->tries == 3);
+}
+
+TEST_CASE("copy engine: no piece of memory that a device overwrites lies in two extents", "[copy_engine_state]") {
+  world w;
+  REQUIRE(world::codes(w.state.gather(world::order({1, 2, 3, 4}))) == std::vector(4, errc::ok));
+  const auto spare = io::page_header_bytes;
+  CHECK(w.device->spare_before == std::vector<std::uint64_t>{spare, 0, spare, 0});
+}
+
+TEST_CASE("copy engine: pages of an extent that a device cannot use fail alone, and are tried again",
+          "[copy_engine_state]") {
+  world w;
+  REQUIRE(world::codes(w.state.gather(world::order({0}))) == std::vector{errc::ok});
+  w.device->refuses = true;
+  CHECK_FALSE(w.state.take_trouble());
+  CHECK(world::codes(w.state.gather(world::order({0, 2, 1}))) == std::vector{errc::ok, errc::limit_exceeded, errc::ok});
+  CHECK(w.state.take_trouble().value().text.find("locked") != std::string::npos);
+  CHECK(world::codes(w.state.scatter(world::order({2, 3}))) == std::vector(2, errc::limit_exceeded));
+  CHECK_FALSE(w.state.take_trouble()); // said before
+  w.device->refuses = false;
+  CHECK(world::codes(w.state.gather(world::order({2, 3}))) == std::vector(2, errc::ok));
+  CHECK(w.device->known == std::set{w.extent(0), w.extent(1)});
+
+  // A device that can do nothing more fails the order.
+  w.device->refuses = true;
+  w.device->broken = error{errc::device_error, "on fire"};
+  const auto broken = w.state.gather(world::order({0, 4}));
+  REQUIRE_FALSE(broken);
+  CHECK(broken.error().code == errc::device_error);
+}
+
+TEST_CASE("copy engine: bound to the same arena again, all that the device knows stays known", "[copy_engine_state]") {
+  world w;
+  REQUIRE(world::codes(w.state.gather(world::order({0, 2}))) == std::vector(2, errc::ok));
+  const bool ended = GENERATE(false, true);
+  if (ended) {
+    w.state.end(owner);
+    w.state.wait_for_rest(owner);
+    w.state.drop_lost_arena();
+  }
+  REQUIRE(w.state.bind(owner + 1, w.arena));
+  CHECK(w.device->known == std::set{w.extent(0), w.extent(1)});
+  CHECK(world::codes(w.state.gather(world::order({0, 2}, owner + 1))) == std::vector(2, errc::ok));
+  CHECK(w.device->tries == 2);
+}
+
+TEST_CASE("copy engine: bound to another arena, the device forgets the one before, after its last order",
+          "[copy_engine_state]") {
+  world w;
+  const auto next = w.new_arena();
+  REQUIRE(world::codes(w.state.gather(world::order({0}))) == std::vector{errc::ok});
+  w.device->hold();
+  std::thread lane([&] { CHECK(world::codes(w.state.gather(world::order({1}))) == std::vector{errc::ok}); });
+  w.device->await_waiting(1);
+  REQUIRE(w.state.bind(owner + 1, next));
+  CHECK(w.device->known == std::set{w.extent(0)});
+  w.device->let_go();
+  lane.join();
+  CHECK(w.device->known.empty());
+  REQUIRE(world::codes(w.state.gather(world::order({3}, owner + 1))) == std::vector{errc::ok});
+  CHECK(w.device->known == std::set{w.extent(1, 1)});
+}
+
+TEST_CASE("copy engine: an arena that cannot be found any more is given up when nothing is bound, and not before",
+          "[copy_engine_state]") {
+  world w;
+  REQUIRE(world::codes(w.state.gather(world::order({0}))) == std::vector{errc::ok});
+  w.arenas->lose(0);
+  w.state.drop_lost_arena();
+  CHECK(w.device->known.size() == 1); // bound
+  w.state.end(owner);
+  w.state.drop_lost_arena();
+  CHECK(w.device->known.empty());
+  w.state.drop_lost_arena();
+  const auto again = w.state.bind(owner + 1, w.arena);
+  REQUIRE_FALSE(again);
+  CHECK(again.error().code == errc::unreachable);
+}
+
+TEST_CASE("copy engine: lanes that need the same extent at once have it prepared once", "[copy_engine_state]") {
+  world w;
+  const bool refuses = GENERATE(false, true);
+  w.device->refuses = refuses;
+  w.device->hold();
+  std::vector<std::thread> lanes;
+  std::atomic<int> failed{0};
+  std::atomic<int> begun{0};
+  for (std::uint64_t i = 0; i < 4; ++i)
+    lanes.emplace_back([&, i] {
+      ++begun;
+      const auto reply = w.state.gather(world::order({i % 2}));
+      failed += reply && reply->results[0] == static_cast<std::uint8_t>(errc::ok) ? 0 : 1;
+    });
+  w.device->await_waiting(1);
+  while (begun < 4)
+    std::this_thread::yield();
+  CHECK(w.device->tries == 1);
+  w.device->let_go();
+  for (auto& lane : lanes)
+    lane.join();
+  CHECK(failed == (refuses ? 4 : 0));
+  if (!refuses)
+    CHECK(w.device->tries == 1);
+  w.device->refuses = false;
+  CHECK(world::codes(w.state.gather(world::order({0}))) == std::vector{errc::ok});
+}
+
+TEST_CASE("copy engine: an attachment is at rest when its last order has ended, whatever others do",
+          "[copy_engine_state]") {
+  world w;
+  w.device->hold();
+  std::thread lane([&] { CHECK(world::codes(w.state.gather(world::order({0}))) == std::vector{errc::ok}); });
+  w.device->await_waiting(1);
+  REQUIRE(w.state.bind(owner + 1, w.arena));
+  w.state.end(owner);
+  std::atomic<bool> at_rest{false};
+  std::thread waiting([&] {
+    w.state.wait_for_rest(owner);
+    at_rest = true;
+  });
+  // Refused orders, and those of the next attachment, neither count nor wait.
+  CHECK(w.state.gather(world::order({1})).error().code == errc::expired);
+  CHECK(world::codes(w.state.scatter(world::order({4}, owner + 1))) == std::vector{errc::corrupt});
+  w.state.wait_for_rest(owner + 1);
+  w.state.wait_for_rest(owner + 2);
+  CHECK_FALSE(at_rest);
+  w.device->let_go();
+  lane.join();
+  waiting.join();
+  CHECK(at_rest);
+}
+
+} // namespace copy_engine_extents_test
