@@ -57,7 +57,8 @@ std::string beginning_of(caf::actor_system& system, const caf::message& x) {
   return bytes.substr(0, at + length);
 }
 
-/// All that a client says to a node: what stands in the interfaces of reception, shards and workers.
+/// All that a client says to a node: what stands in the interfaces of reception, shards and workers. Verbs are alike:
+/// that it leaves, is at rest or unpins is said with a verb and a number each.
 std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   std::vector<std::string> out;
   const auto add = [&](const auto&... xs) { out.push_back(beginning_of(system, caf::make_message(xs...))); };
@@ -71,9 +72,8 @@ std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   add(commit_atom_v, finish_request{});
   add(invalidate_request{});
   add(stats_atom_v);
-  add(open_segment_atom_v, std::uint64_t{}, std::int32_t{});
-  add(close_segment_atom_v, std::uint64_t{});
-  add(read_atom_v, io_batch{});
+  add(place_atom_v, frame_request{});
+  add(fill_atom_v, fill_request{});
   return out;
 }
 
