@@ -235,9 +235,8 @@ private:
     }
     demand(config_.io.client_buffer_bytes >= slot, "io.client_buffer_bytes",
            format_size(config_.io.client_buffer_bytes) + " has no room for one slot" + for_pages, {geometry_path});
-    demand(config_.transfer.window_bytes >= slot, "transfer.window_bytes",
-           format_size(config_.transfer.window_bytes) + " has no room for one slot" + for_pages,
-           {geometry_path});
+    demand(config_.transfer.window_bytes / 2 >= slot, "transfer.window_bytes",
+           format_size(config_.transfer.window_bytes) + " has no room for two slots" + for_pages, {geometry_path});
   }
 
   /// Reports unless `holds`, or unless a key that the rule is about has a problem of its own.

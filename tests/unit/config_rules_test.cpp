@@ -237,7 +237,7 @@ TEST_CASE("Buffers have room for a page", "[config]") {
   CHECK(bad(small_config, {"io.client_buffer_bytes=64 KiB"}) ==
         "io.client_buffer_bytes: 64 KiB has no room for one slot of \"chat\", 68 KiB each\n");
   CHECK(bad(small_config, {"transfer.window_bytes=64 KiB"}) ==
-        "transfer.window_bytes: 64 KiB has no room for one slot of \"chat\", 68 KiB each\n");
+        "transfer.window_bytes: 64 KiB has no room for two slots of \"chat\", 68 KiB each\n");
 }
 
 TEST_CASE("Limits on pages are ordered", "[config]") {
