@@ -249,9 +249,8 @@ private:
            {geometry_path});
     demand(memory.client_bytes >= slot, "memory.client_bytes",
            format_size(memory.client_bytes) + " has no room for one slot" + for_pages, {geometry_path});
-    demand(config_.transfer.window_bytes >= slot, "transfer.window_bytes",
-           format_size(config_.transfer.window_bytes) + " has no room for one slot" + for_pages,
-           {geometry_path});
+    demand(config_.transfer.window_bytes / 2 >= slot, "transfer.window_bytes",
+           format_size(config_.transfer.window_bytes) + " has no room for two slots" + for_pages, {geometry_path});
   }
 
   /// Reports unless `holds`, or unless a key that the rule is about has a problem of its own.

@@ -10,7 +10,7 @@ namespace troupe::connector {
 
 /// How halves reach their node; see `runtime`, which is made of these.
 struct half_connection {
-  /// Whose page buffers and time limits are filled in by `client`.
+  /// Whose window and time limits are filled in by `client`.
   link_options where;
   node_client::options client;
   duration attach_limit = std::chrono::seconds(30);

@@ -29,7 +29,7 @@ public:
     node_.where.entrance = doors_.entrance();
     node_.where.space_name = options.space_name;
     node_.where.client_name = options.client_name;
-    node_.client.transfer.window_bytes = options.buffer_bytes;
+    node_.client.transfer.window_bytes = options.window_bytes;
     node_.client.transfer.batch_pages = options.batch_pages;
     node_.client.attach.request_timeout = options.request_timeout;
     node_.attach_limit = options.attach_limit;

@@ -108,13 +108,13 @@ public:
       return ok;
     if (auto ok =
             check(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable | cudaHostRegisterMapped),
-                  fmt::format("locking {} MiB of page buffers for the GPU (the limit of locked memory, ulimit -l, "
+                  fmt::format("locking {} MiB of shared memory for the GPU (the limit of locked memory, ulimit -l, "
                               "must allow it)",
                               memory.size() >> 20U));
         !ok)
       return ok;
     void* device = nullptr;
-    if (auto ok = check(cudaHostGetDevicePointer(&device, memory.data(), 0), "mapping page buffers for the GPU"); !ok) {
+    if (auto ok = check(cudaHostGetDevicePointer(&device, memory.data(), 0), "mapping shared memory for the GPU"); !ok) {
       static_cast<void>(cudaHostUnregister(memory.data()));
       return ok;
     }

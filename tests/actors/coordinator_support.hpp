@@ -55,7 +55,7 @@ struct coordinator_world : sim {
     reply(worker, x, frames.give(pages, std::vector(pages, code)));
   }
   void fill(const received& x, errc code = errc::ok) {
-    const auto& what = x.get<fill_request>(0);
+    const auto& what = x.get<fill_request>(1);
     CHECK(what.gathered.size() == frames.pages_of(what.pin));
     frames.end(what.pin);
     reply(worker, x, io_reply{code == errc::ok ? what.gathered : same_codes(what.gathered.size(), code)});

@@ -144,9 +144,7 @@ TEST_CASE_METHOD(link_world, "garbage: a link whose client brings nobody to bind
   else
     broken.ranks[0].save = transfer_actor{};
   const auto number = begin(tie, bind_atom_v, broken, duration(limit));
-  for (const auto& x : ranks[0]->worker.take<open_segment_atom, std::uint64_t, std::int32_t>())
-    answer(ranks[0]->worker, x, memory(70));
-  for (const auto& x : ranks[0]->copier.take<bind_atom, segment_info>())
+  for (const auto& x : ranks[0]->copier.take<bind_atom, owner_id, arena_info>())
     answer(ranks[0]->copier, x);
   const auto refused = client().answer_to(number);
   CHECK(refused.came);
@@ -186,11 +184,9 @@ TEST_CASE("garbage: a link answers its client, whatever node and client say", "[
       for (const auto& x : w.lookup.take<bind_atom, lookup_binding>())
         answer_one(w.lookup, x, nothing, text);
       for (auto& rank : w.ranks) {
-        for (const auto& x : rank->worker.take<open_segment_atom, std::uint64_t, std::int32_t>())
-          answer_one(
-              rank->worker, x, [&] { return caf::make_message(w.memory(1 + make.below(100))); },
-              [&] { return caf::make_message(make.make<segment_info>()); });
-        for (const auto& x : rank->copier.take<bind_atom, segment_info>())
+        for (const auto& x : rank->copier.take<bind_atom, owner_id, arena_info>())
+          answer_one(rank->copier, x, nothing, text);
+        for (const auto& x : rank->copier.take<unbind_atom, owner_id>())
           answer_one(rank->copier, x, nothing, text);
         for (auto* one : {&rank->load, &rank->save})
           for (const auto& x : one->take<bind_atom, coordinator_binding>())

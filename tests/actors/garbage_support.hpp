@@ -109,15 +109,15 @@ private:
     field(x.parent);
     field(x.delta);
   }
-  void inside(io_item& x) {
-    field(x.where);
-    x.buffer_offset = one_in(3) ? number<std::uint64_t>() : 4096 * (random_() % 20);
-    x.length = one_in(3) ? number<std::uint64_t>() : 4096 * (random_() % 4);
+  void inside(page_frame& x) {
+    x.offset = one_in(3) ? number<std::uint64_t>() : 4096 * (random_() % 20);
+    field(x.status);
+    field(x.promoted);
   }
   void inside(copy_item& x) {
     field(x.key);
     field(x.where);
-    x.buffer_offset = one_in(3) ? number<std::uint64_t>() : 4096 * (random_() % 20);
+    x.frame_offset = one_in(3) ? number<std::uint64_t>() : 4096 * (random_() % 20);
     field(x.block);
     field(x.unused);
   }

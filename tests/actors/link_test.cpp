@@ -188,7 +188,7 @@ TEST_CASE_METHOD(link_world, "link: an actor that cannot be bound ends the attac
 
 TEST_CASE_METHOD(link_world, "link: a window of less than a page each way is refused, with the way out", "[link]") {
   auto narrow = welcome();
-  auto way_out = "io.client_buffer_bytes";
+  auto way_out = "memory.client_bytes";
   SECTION("because the node allows no more") {
     narrow.limits.pinned_bytes = 2 * slot - 4096;
   }

@@ -14,7 +14,7 @@ struct world : coordinator_world {
   received reserve() { return shard.take_one<reserve_request>(); }
   received gather() { return copier.take_one<gather_atom, copy_order>(); }
   received place() { return worker.take_one<place_atom, frame_request>(); }
-  received filling() { return worker.take_one<fill_request>(); }
+  received filling() { return worker.take_one<fill_atom, fill_request>(); }
   received commit() { return shard.take_one<commit_atom, finish_request>(); }
   received abort() { return shard.take_one<abort_atom, finish_request>(); }
 };
@@ -139,7 +139,7 @@ TEST_CASE_METHOD(world,
   // From here on the blocks may hold anything.
   copy(gathering);
   const auto giving_back = filling();
-  CHECK(giving_back.get<fill_request>(0).gathered == same_codes(2, errc::cancelled));
+  CHECK(giving_back.get<fill_request>(1).gathered == same_codes(2, errc::cancelled));
   fill(giving_back);
   finish(abort());
   grant(reserving);
@@ -186,7 +186,7 @@ TEST_CASE_METHOD(world, "save coordinator: unbinding answers every task at once,
   auto gathers = copier.take<gather_atom, copy_order>();
   copy(gathers[0]);
   copy(gathers[1]);
-  auto fills = worker.take<fill_request>();
+  auto fills = worker.take<fill_atom, fill_request>();
   fill(fills[1]);
   const auto committing = commit();
 
@@ -211,7 +211,7 @@ TEST_CASE_METHOD(world, "save coordinator: unbinding answers every task at once,
   finish(committing);
   CHECK(shard.take<commit_atom, finish_request>().empty());
   CHECK(worker.take<place_atom, frame_request>().empty());
-  CHECK(worker.take<fill_request>().empty());
+  CHECK(worker.take<fill_atom, fill_request>().empty());
   CHECK(copier.take<gather_atom, copy_order>().empty());
   if (how == 1) {
     const auto next = begin(save, test_task(1));

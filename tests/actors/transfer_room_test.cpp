@@ -92,7 +92,7 @@ private:
     collect_one<abort_atom, finish_request>(world_.shard, what::abort);
     collect_one<fetch_atom, frame_request>(world_.worker, what::fetch);
     collect_one<place_atom, frame_request>(world_.worker, what::place);
-    collect_one<fill_request>(world_.worker, what::fill);
+    collect_one<fill_atom, fill_request>(world_.worker, what::fill);
     collect_one<gather_atom, copy_order>(world_.copier, what::gather);
     collect_one<scatter_atom, copy_order>(world_.copier, what::scatter);
     CHECK(in_window_ <= window_);
@@ -128,7 +128,7 @@ private:
     case what::unpin:
       return world_.reply(world_.worker, x.from);
     case what::fill: {
-      const auto& filled = x.from.get<fill_request>(0);
+      const auto& filled = x.from.get<fill_request>(1);
       leave(filled.pin);
       return world_.reply(world_.worker, x.from, io_reply{filled.gathered});
     }
@@ -268,7 +268,7 @@ TEST_CASE_METHOD(room_world, "window: a save that waits for room until its deadl
   reply(shard, reserves[1], reserve_reply{locations(reserves[1].get<reserve_request>(0).keys, 50)});
   give(worker.take_one<place_atom, frame_request>());
   copy(copier.take_one<gather_atom, copy_order>());
-  const auto hanging = worker.take_one<fill_request>();
+  const auto hanging = worker.take_one<fill_atom, fill_request>();
   advance(700 * ms);
   CHECK(results(waits) == std::vector(3, errc::timeout));
   const auto aborted = shard.take_one<abort_atom, finish_request>();

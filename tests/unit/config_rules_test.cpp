@@ -256,7 +256,7 @@ TEST_CASE("Huge pages of one GiB are used whole", "[config]") {
 
 TEST_CASE("Buffers have room for a page", "[config]") {
   CHECK(bad(small_config, {"transfer.window_bytes=64 KiB"}) ==
-        "transfer.window_bytes: 64 KiB has no room for one slot of \"chat\", 68 KiB each\n");
+        "transfer.window_bytes: 64 KiB has no room for two slots of \"chat\", 68 KiB each\n");
 }
 
 TEST_CASE("Limits on pages are ordered", "[config]") {

@@ -471,6 +471,39 @@ TEST_CASE("load: the end of the coordinator, twice", "[load_state]") {
   s.check_at_rest(0);
 }
 
+TEST_CASE("load: an unpin that the node has no room for goes out again, until it arrives or the node is lost",
+          "[load_state]") {
+  loader s{test_binding(2)};
+  REQUIRE(s.state.start(test_task(2), t0));
+  s.located(s.one<load_locate>());
+  s.fetched(s.one<load_fetch>());
+  s.scattered(s.one<load_scatter>());
+  CHECK(s.state.window_left() == 2);
+  const auto no_room = fail(errc::limit_exceeded, "1024 requests are under way");
+  auto x = s.effects.take<load_unpin>();
+  REQUIRE(x.size() == 1);
+  s.state.on_unpin(x[0].call, no_room, t0);
+  s.state.on_unpin(x[0].call, no_room, t0); // twice is once
+  CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::ok));
+  s.release_all();
+  CHECK(s.effects.left() == 0);
+  CHECK(s.state.needs_ticks());
+  SECTION("it arrives") {
+    s.state.on_tick(t0 + ms);
+    CHECK_FALSE(s.state.needs_ticks());
+    CHECK(s.end_pins() == 1);
+    s.state.on_tick(t0 + 2 * ms);
+    s.check_at_rest(2);
+  }
+  SECTION("the node is lost") {
+    s.state.unbind(errc::unreachable);
+    s.state.bind(test_binding(2));
+    s.state.on_unpin(x[0].call, no_room, t0);
+    s.state.on_tick(t0 + ms);
+    CHECK(s.effects.left() == 0);
+  }
+}
+
 TEST_CASE("load: an answer that comes twice counts once", "[load_state]") {
   loader s;
   REQUIRE(s.state.start(test_task(1), t0));

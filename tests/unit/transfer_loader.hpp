@@ -52,8 +52,10 @@ struct loader {
   /// How many pins were ended since the last call.
   std::size_t end_pins() {
     const auto all = effects.take<transfer::load_unpin>();
-    for (const auto& x : all)
+    for (const auto& x : all) {
       worker.end(x.pin);
+      state.on_unpin(x.call, {}, t0);
+    }
     return all.size();
   }
 

@@ -225,6 +225,43 @@ TEST_CASE("save: the loss of the node ends all tasks, and late answers find noth
   CHECK(s.state.calls_under_way() == 0);
 }
 
+TEST_CASE("save: a fill that the node has no room for goes out again, until it arrives or the node is lost",
+          "[save_state]") {
+  saver s;
+  REQUIRE(s.state.start(test_task(2), t0));
+  s.grant(s.one<save_reserve>());
+  s.gathered(s.one<save_gather>());
+  auto first = s.effects.take<save_fill>();
+  REQUIRE(first.size() == 1);
+  const bool late = GENERATE(false, true);
+  if (late)
+    s.state.on_tick(t0 + std::chrono::seconds(1));
+  s.state.on_fill(first[0].call, fail(errc::limit_exceeded, "1024 requests are under way"), t0);
+  CHECK(s.effects.take<save_fill>().empty()); // asking at once would be asking in vain
+  CHECK(s.effects.take<save_abort>().empty());
+  CHECK(s.state.window_left() == 6);
+  CHECK(s.state.needs_ticks());
+  SECTION("it arrives") {
+    s.state.on_tick(t0 + ms);
+    const auto again = s.one<save_fill>();
+    CHECK(again.request.pin == first[0].request.pin);
+    CHECK(again.request.gathered == first[0].request.gathered);
+    s.filled(again);
+    if (late)
+      s.aborted(s.one<save_abort>());
+    else
+      s.committed(s.one<save_commit>());
+    CHECK(results_of(s.one<task_finished>().result) == std::vector(2, late ? errc::timeout : errc::ok));
+    s.check_at_rest(8);
+  }
+  SECTION("the node is lost") {
+    s.state.unbind(errc::unreachable);
+    CHECK(s.take<task_finished>().size() == 1);
+    s.state.on_tick(t0 + ms);
+    s.check_at_rest(0);
+  }
+}
+
 TEST_CASE("save: an answer that comes twice counts once", "[save_state]") {
   saver s;
   REQUIRE(s.state.start(test_task(1), t0));

@@ -301,7 +301,7 @@ result<std::uint32_t> link_state::window_pages() const {
     return fail(errc::limit_exceeded, "a window of " + std::to_string(bytes) +
                                           " bytes holds no two pages of this namespace: raise " +
                                           (pinned_bytes_ < options_.window_bytes
-                                               ? "what the node lets a client have pinned, io.client_buffer_bytes there"
+                                               ? "what the node lets a client have pinned, its memory.client_bytes"
                                                : "transfer.window_bytes"));
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(pages, std::numeric_limits<std::uint32_t>::max()));
 }

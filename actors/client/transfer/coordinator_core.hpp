@@ -188,6 +188,9 @@ protected:
   call_id begin_call(task& t, phase part, timestamp now, std::vector<std::uint32_t> positions, frame_hold frames = {},
                      std::uint32_t shard = 0, std::uint32_t attempt = 0);
 
+  /// For what is under way for no task.
+  call_id new_call() noexcept { return ++last_call_; }
+
   /// Takes the call out of the table, adds its time to the task's; null task if it is unknown (late, after unbind).
   struct ended_call {
     task* owner = nullptr;
@@ -221,7 +224,8 @@ protected:
                              std::span<const std::uint64_t> frame_offsets) const;
 
   /// Whether an answer of the io worker says that it has as much to do as it takes.
-  static bool no_room(const result<frame_reply>& reply) noexcept {
+  template <class Reply>
+  static bool no_room(const result<Reply>& reply) noexcept {
     return !reply && reply.error().code == errc::limit_exceeded;
   }
 

@@ -17,7 +17,7 @@ void load_coordinator::perform(transfer::load_scatter& x) {
 }
 
 void load_coordinator::perform(transfer::load_unpin& x) {
-  tell(worker(), unpin_atom_v, x.pin);
+  ask(worker(), patience::limited, &load_state::on_unpin, x.call, unpin_atom_v, x.pin);
 }
 
 void load_coordinator::perform(transfer::load_invalidate& x) {

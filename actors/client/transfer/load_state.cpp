@@ -16,6 +16,8 @@ bool page_is_bad(errc code) noexcept {
 } // namespace
 
 void load_state::unbind(errc status) {
+  postponed_.clear();
+  unpins_.clear();
   std::vector<task_finished> done;
   drop_all(status, done);
   report(std::move(done), outbox_);
@@ -132,8 +134,21 @@ void load_state::on_fetch(call_id id, result<frame_reply> reply, timestamp now) 
 
 void load_state::unpin(frame_hold& frames) {
   leave_window(frames);
-  if (frames.pin != 0)
-    outbox_.emplace_back(load_unpin{std::exchange(frames.pin, 0)});
+  if (frames.pin == 0)
+    return;
+  const load_unpin effect{new_call(), std::exchange(frames.pin, 0)};
+  unpins_.emplace(effect.call, effect.pin);
+  outbox_.emplace_back(effect);
+}
+
+void load_state::on_unpin(call_id id, result<void> reply, timestamp) {
+  auto node = unpins_.extract(id);
+  if (node.empty() || !no_room(reply))
+    return;
+  // It has not arrived, and nobody else can end this pin.
+  node.key() = new_call();
+  postponed_.push_back({node.key(), node.mapped()});
+  unpins_.insert(std::move(node));
 }
 
 void load_state::on_scatter(call_id id, result<copy_reply> reply, timestamp now) {
@@ -204,6 +219,8 @@ void load_state::on_release(call_id id, result<void>, timestamp now) {
 
 void load_state::on_tick(timestamp now) {
   expire(now, [&](task& t, const std::vector<std::uint32_t>&) { conclude(t, now); });
+  for (const auto& x : std::exchange(postponed_, {}))
+    outbox_.emplace_back(x);
   look_for_room();
   pump(now);
 }

@@ -21,8 +21,9 @@ struct load_scatter {
   call_id call = 0;
   copy_order order;
 };
-/// Ends the pin of a fetch. Nobody waits for its answer.
+/// Ends the pin of a fetch. Nothing waits for its answer, but a node that had no room for it is asked again.
 struct load_unpin {
+  call_id call = 0;
   pin_number pin = 0;
 };
 /// The page does not hold what the registry says: unpublish it, so that the next request is a miss and not a failure.
@@ -57,6 +58,8 @@ public:
 
   void bind(const node_binding& binding) { bind_node(binding); }
 
+  bool needs_ticks() const noexcept { return coordinator_core::needs_ticks() || !postponed_.empty(); }
+
   /// The node is lost, or the coordinator ends: every open task ends with `status`, at once or, where blocks are being
   /// filled, when the copy engine has answered.
   void unbind(errc status);
@@ -66,6 +69,7 @@ public:
 
   void on_locate(call_id id, result<locate_reply> reply, timestamp now);
   void on_fetch(call_id id, result<frame_reply> reply, timestamp now);
+  void on_unpin(call_id id, result<void> reply, timestamp now);
   void on_scatter(call_id id, result<copy_reply> reply, timestamp now);
   void on_invalidate(call_id id, result<finish_reply> reply, timestamp now);
   void on_release(call_id id, result<void> reply, timestamp now);
@@ -93,6 +97,9 @@ private:
   void pump(timestamp now);
 
   std::vector<load_effect> outbox_;
+  /// Unpins under way, and those that the node has had no room for: they go out again with the timer.
+  std::unordered_map<call_id, pin_number> unpins_;
+  std::vector<load_unpin> postponed_;
 };
 
 } // namespace troupe::transfer

@@ -17,7 +17,7 @@ void save_coordinator::perform(transfer::save_gather& x) {
 }
 
 void save_coordinator::perform(transfer::save_fill& x) {
-  ask(worker(), patience::until_answered, &save_state::on_fill, x.call, std::move(x.request));
+  ask(worker(), patience::until_answered, &save_state::on_fill, x.call, fill_atom_v, std::move(x.request));
 }
 
 void save_coordinator::perform(transfer::save_commit& x) {

@@ -6,6 +6,7 @@
 namespace troupe::transfer {
 
 void save_state::unbind(errc status) {
+  postponed_.clear();
   std::vector<task_finished> done;
   drop_all(status, done);
   report(std::move(done), outbox_);
@@ -160,19 +161,29 @@ void save_state::on_gather(call_id id, result<copy_reply> reply, timestamp now) 
 }
 
 void save_state::send_fill(task& t, frame_hold frames, timestamp now) {
+  outbox_.emplace_back(make_fill(t, std::move(frames), now));
+}
+
+save_fill save_state::make_fill(task& t, frame_hold frames, timestamp now) {
   save_fill effect{0, {frames.pin, {}, std::max<duration>(t.deadline - now, std::chrono::milliseconds(1))}};
   for (const auto i : frames.asked) {
     const auto& p = t.pages[i];
     effect.request.gathered.items.push_back(static_cast<std::uint8_t>(p.gathered ? errc::ok : p.status));
   }
   effect.call = begin_call(t, phase::io, now, {}, std::move(frames));
-  outbox_.emplace_back(std::move(effect));
+  return effect;
 }
 
 void save_state::on_fill(call_id id, result<io_reply> reply, timestamp now) {
   auto [t, what] = end_call(id, now);
   if (t == nullptr)
     return;
+  if (no_room(reply)) {
+    // It has not arrived, and nobody else can end this pin.
+    auto again = make_fill(*t, std::move(what.frames), now);
+    postponed_.push_back(std::move(again));
+    return;
+  }
   leave_window(what.frames);
   std::vector<std::uint32_t> filled;
   std::vector<std::uint32_t> failed;
@@ -244,6 +255,8 @@ void save_state::on_abort(call_id id, result<finish_reply>, timestamp now) {
 void save_state::on_tick(timestamp now) {
   // Reserved, and nothing under way for them: nobody fills these slots.
   expire(now, [&](task& t, const std::vector<std::uint32_t>& idle) { give_up(t, idle, now); });
+  for (auto& x : std::exchange(postponed_, {}))
+    outbox_.emplace_back(std::move(x));
   look_for_room();
   pump(now);
 }

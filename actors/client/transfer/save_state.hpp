@@ -60,6 +60,8 @@ public:
 
   void bind(const node_binding& binding) { bind_node(binding); }
 
+  bool needs_ticks() const noexcept { return coordinator_core::needs_ticks() || !postponed_.empty(); }
+
   /// The node is lost, or the coordinator ends: every open task ends with `status`.
   void unbind(errc status);
 
@@ -89,11 +91,14 @@ private:
   void pump(timestamp now);
   /// Ends a pin: says of each page of the place whether it was gathered, or why not.
   void send_fill(task& t, frame_hold frames, timestamp now);
+  save_fill make_fill(task& t, frame_hold frames, timestamp now);
   /// For pages that have a slot, and nothing under way.
   void give_up(task& t, const std::vector<std::uint32_t>& positions, timestamp now);
   void settle_all(task& t);
 
   std::vector<save_effect> outbox_;
+  /// Fills that the node has had no room for: they go out again with the timer.
+  std::vector<save_fill> postponed_;
 };
 
 } // namespace troupe::transfer

@@ -57,13 +57,13 @@ std::string beginning_of(caf::actor_system& system, const caf::message& x) {
   return bytes.substr(0, at + length);
 }
 
-/// All that a client says to a node: what stands in the interfaces of reception, shards and workers. Verbs are alike:
-/// that it leaves, is at rest or unpins is said with a verb and a number each.
+/// All that a client says to a node: what stands in the interfaces of reception, shards and workers.
 std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   std::vector<std::string> out;
   const auto add = [&](const auto&... xs) { out.push_back(beginning_of(system, caf::make_message(xs...))); };
   add(attach_request{}, caf::actor{});
   add(caf::leave_atom_v, owner_id{});
+  add(owner_at_rest_atom_v, owner_id{});
   add(match_request{});
   add(locate_request{});
   add(release_request{});
@@ -74,6 +74,7 @@ std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   add(stats_atom_v);
   add(place_atom_v, frame_request{});
   add(fill_atom_v, fill_request{});
+  add(unpin_atom_v, pin_number{});
   return out;
 }
 

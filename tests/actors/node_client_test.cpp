@@ -1,0 +1,181 @@
+#include "actors/client/node_client.hpp"
+#include "actors/support/system_config.hpp"
+#include "gpu/host_page_mover.hpp"
+#include "io/arena.hpp"
+#include "io/arena_name.hpp"
+#include "io/page.hpp"
+#include "tests/actors/registry_support.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/transfer_support.hpp"
+#include "workload/replay/device_memory.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unistd.h>
+
+namespace node_client_test {
+
+using namespace troupe;
+using namespace troupe::test;
+
+/// What a client runs, with its threads, against a node that is played by probes.
+
+namespace {
+
+constexpr auto patience = std::chrono::seconds(60);
+constexpr std::uint32_t blocks = 4;
+constexpr owner_id owner = 4711;
+
+/// Shared with a device whose gathers wait for a sign.
+struct gather_gate {
+  void open() {
+    {
+      std::lock_guard guard(mutex);
+      is_open = true;
+    }
+    changed.notify_all();
+  }
+  void pass() {
+    std::unique_lock guard(mutex);
+    ++waiting;
+    changed.wait_for(guard, patience, [this] { return is_open; });
+  }
+
+  std::atomic<int> waiting{0};
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_open = false;
+};
+
+class gated_device final : public page_mover {
+public:
+  gated_device(const kv_cache_view& view, std::shared_ptr<gather_gate> gate)
+      : host_(*make_host_page_mover(view)), gate_(std::move(gate)) {}
+
+  const kv_cache_view& cache() const noexcept override { return host_->cache(); }
+  result<void> prepare(std::span<std::byte> memory) override { return host_->prepare(memory); }
+  void forget(std::span<std::byte> memory) override { host_->forget(memory); }
+  std::optional<error> failure() const override { return std::nullopt; }
+
+private:
+  result<void> do_gather(std::span<block_move> moves, const device_events& events) override {
+    gate_->pass();
+    return host_->gather(moves, events);
+  }
+  result<void> do_scatter(std::span<block_move> moves, const device_events& events) override {
+    return host_->scatter(moves, events);
+  }
+
+  std::unique_ptr<page_mover> host_;
+  std::shared_ptr<gather_gate> gate_;
+};
+
+struct world {
+  world() {
+    // The client's calls block: somebody has to answer meanwhile.
+    std::thread engine([this] {
+      link_options where;
+      where.local = node.as<reception_actor>();
+      if (client.attach(where, patience)) {
+        client.add_rank({0, std::make_unique<gated_device>(cache.view(), gate)});
+        bound = client.bind(patience).has_value();
+      }
+    });
+    answer(node, await<attach_request, caf::actor>(node), welcome());
+    // The lookup coordinator is bound as well, and answers for itself.
+    engine.join();
+    REQUIRE(bound);
+  }
+  ~world() { gate->open(); }
+
+  attach_reply welcome() {
+    attach_reply out;
+    out.owner = owner;
+    out.node_name = "test node";
+    out.space_id = space.id();
+    out.space = space;
+    out.limits = {4 * slot, 64, 32, std::chrono::seconds(60), std::chrono::seconds(60)};
+    out.arena = {4 * slot, 2 * slot, io::encode({::getpid(), memory->descriptor(), memory->proof()})};
+    out.shards = {shard.as<client_shard_actor>()};
+    out.ranks.push_back({0, 10, worker.as<client_worker_actor>()});
+    return out;
+  }
+
+  template <class... Ts>
+  received await(probe& at) {
+    const auto give_up = std::chrono::steady_clock::now() + patience;
+    for (;;) {
+      auto all = at.take<Ts...>();
+      if (!all.empty() || std::chrono::steady_clock::now() > give_up) {
+        REQUIRE(all.size() == 1);
+        return std::move(all.front());
+      }
+      std::this_thread::yield();
+    }
+  }
+  template <class... Ts>
+  void answer(probe& from, const received& to, Ts... xs) {
+    from.reply(to, caf::make_message(std::move(xs)...));
+  }
+
+  /// A save of one page, up to its copy, which waits at the gate.
+  void begin_save() {
+    caf::anon_send(client.save(0), test_task(1, 0, patience));
+    const auto reserve = await<reserve_request>(shard);
+    answer(shard, reserve, reserve_reply{locations(reserve.get<reserve_request>(0).keys)});
+    const auto place = await<place_atom, frame_request>(worker);
+    frame_reply frames{9, {}};
+    frames.frames.items.push_back({slot, 0});
+    answer(worker, place, frames);
+    while (gate->waiting == 0)
+      std::this_thread::yield();
+  }
+
+  const namespace_spec space = small_space();
+  const std::uint64_t slot = io::slot_bytes(space.geometry.page_bytes());
+  replay::device_memory cache = *replay::device_memory::create(space.geometry, blocks, {});
+  std::shared_ptr<io::arena> memory = *io::arena::create(4 * slot);
+  std::shared_ptr<gather_gate> gate = std::make_shared<gather_gate>();
+  system_config config{{}};
+  caf::actor_system system{config};
+  probe node{system};
+  probe shard{system};
+  probe worker{system};
+  std::atomic<bool> bound{false};
+  node_client client{system, {}};
+};
+
+} // namespace
+
+TEST_CASE("node client: it leaves at once, and says that it is at rest when its last copy has ended", "[node_client]") {
+  world w;
+  w.begin_save();
+  std::atomic<bool> ended{false};
+  std::thread engine([&] {
+    CHECK(w.client.stop(patience));
+    ended = true;
+  });
+  CHECK(w.await<caf::leave_atom, owner_id>(w.node).get<owner_id>(1) == owner);
+  // The copy writes to a frame of the node, and its task is over.
+  CHECK(w.node.take<owner_at_rest_atom, owner_id>().empty());
+  CHECK_FALSE(ended);
+  w.gate->open();
+  CHECK(w.await<owner_at_rest_atom, owner_id>(w.node).get<owner_id>(1) == owner);
+  engine.join();
+}
+
+TEST_CASE("node client: where a copy does not end in time, it says so, and nothing to the node", "[node_client]") {
+  world w;
+  w.begin_save();
+  const auto stopped = w.client.stop(std::chrono::milliseconds(50));
+  REQUIRE_FALSE(stopped);
+  CHECK(stopped.error().code == errc::timeout);
+  w.gate->open();
+  CHECK(w.client.stop(patience)); // again: nothing is left to end
+  CHECK(w.node.take<owner_at_rest_atom, owner_id>().empty());
+}
+
+} // namespace node_client_test
