@@ -1,48 +1,76 @@
 #include "io/arena_pool.hpp"
 
+#include "base/log.hpp"
 #include "io/arena_name.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace troupe::io {
 
-arena_pool::arena_pool(std::shared_ptr<arena> memory) : memory_(std::move(memory)) {
+namespace {
+
+/// Before the host is asked again that had no memory.
+constexpr auto pause = std::chrono::seconds(1);
+
+} // namespace
+
+std::uint32_t arena_pool::default_threads() noexcept {
+  return std::clamp(std::thread::hardware_concurrency() / 4, 1U, 8U);
+}
+
+arena_pool::arena_pool(std::shared_ptr<arena> memory, std::uint32_t threads) : memory_(std::move(memory)) {
   facts_ = {memory_->bytes().size(), memory_->extent_bytes(), encode(memory_->name())};
   counts_.extents = facts_.bytes / facts_.extent_bytes;
   lent_.resize(counts_.extents);
-  for (auto number = static_cast<std::uint32_t>(counts_.extents); number-- > 0;)
+  for (std::uint32_t number = 0; number < counts_.extents; ++number)
     fresh_.push_back(number);
+  const auto most = std::min<std::uint64_t>(std::max(threads, 1U), counts_.extents);
+  for (std::uint64_t i = 0; i < most; ++i)
+    threads_.emplace_back([this](const std::stop_token& stop) { provide(stop); });
+}
+
+arena_pool::~arena_pool() {
+  for (auto& x : threads_)
+    x.request_stop();
+}
+
+void arena_pool::provide(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!fresh_.empty() && !stop.stop_requested()) {
+    const auto number = fresh_.front();
+    fresh_.pop_front();
+    ++under_way_;
+    lock.unlock();
+    const auto provided = memory_->provide(number);
+    lock.lock();
+    --under_way_;
+    if (provided) {
+      ready_.push_back(number);
+      ++counts_.ready;
+      continue;
+    }
+    fresh_.push_front(number);
+    if (counts_.failed++ == 0)
+      log::get("io")->warn("{}; it is asked again every second", provided.error().text);
+    wake_.wait_for(lock, stop, pause, [] { return false; });
+  }
 }
 
 result<extent> arena_pool::lend() {
-  std::unique_lock lock(mutex_);
-  if (!returned_.empty()) {
-    const auto number = returned_.back();
-    returned_.pop_back();
-    return lent(number);
-  }
-  if (fresh_.empty())
+  const std::lock_guard lock(mutex_);
+  if (ready_.empty()) {
+    if (!fresh_.empty() || under_way_ > 0)
+      return fail(errc::busy, "the host is still giving memory for the arena");
     return fail(errc::full, "all " + std::to_string(counts_.extents) + " extents of the arena are lent");
-  const auto number = fresh_.back();
-  fresh_.pop_back();
-  lock.unlock();
-  // Outside of the lock, since it takes milliseconds; nobody else has this number.
-  const auto provided = memory_->provide(number);
-  lock.lock();
-  if (!provided) {
-    fresh_.push_back(number);
-    ++counts_.failed;
-    return tl::unexpected(provided.error());
   }
-  ++counts_.ready;
-  return lent(number);
-}
-
-extent arena_pool::lent(std::uint32_t number) {
+  const auto number = ready_.front();
+  ready_.pop_front();
   lent_[number] = true;
   ++counts_.lent;
   const auto offset = number * facts_.extent_bytes;
-  return {number, offset, memory_->bytes().subspan(offset, facts_.extent_bytes)};
+  return extent{number, offset, memory_->bytes().subspan(offset, facts_.extent_bytes)};
 }
 
 bool arena_pool::take_back(std::uint32_t number) {
@@ -51,13 +79,13 @@ bool arena_pool::take_back(std::uint32_t number) {
     return false;
   lent_[number] = false;
   --counts_.lent;
-  returned_.push_back(number);
+  ready_.push_front(number);
   return true;
 }
 
 std::uint32_t arena_pool::available() const {
   const std::lock_guard lock(mutex_);
-  return static_cast<std::uint32_t>(returned_.size() + fresh_.size());
+  return static_cast<std::uint32_t>(counts_.extents - counts_.lent);
 }
 
 extent_counts arena_pool::counts() const {

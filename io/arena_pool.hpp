@@ -3,21 +3,31 @@
 #include "io/arena.hpp"
 #include "io/extent_source.hpp"
 
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
 #include <vector>
 
 namespace troupe::io {
 
-/// Lends the memory of an arena. An extent that has come back is lent before one that never was: the host has given its
-/// memory already, and clients have registered it with their devices.
+/// Lends the memory of an arena. Getting memory from the host takes milliseconds for each extent, seconds for many
+/// gigabytes, and whoever lends has something better to do: so threads of the pool get all of it, one extent after the
+/// other from the moment the pool is made, and what they have got is lent at once.
 ///
-/// Every extent is in exactly one place: lent, returned, fresh, or in the hands of a `lend` that waits for the host.
+/// An extent that has come back is lent before one that never was: clients have registered it with their devices.
 class arena_pool final : public extent_source {
 public:
-  /// Not null.
-  explicit arena_pool(std::shared_ptr<arena> memory);
+  /// Not null. `threads`: that get memory, side by side; at least one.
+  explicit arena_pool(std::shared_ptr<arena> memory, std::uint32_t threads = default_threads());
+  ~arena_pool() override;
+
+  /// A quarter of the cores, at least 1 and at most 8: more hardly get memory any faster.
+  static std::uint32_t default_threads() noexcept;
 
   result<extent> lend() override;
   bool take_back(std::uint32_t number) override;
@@ -30,19 +40,27 @@ public:
   std::string describe() const { return memory_->describe(); }
 
 private:
-  /// Notes that it is. The mutex is held.
-  extent lent(std::uint32_t number);
+  /// What a thread of the pool does.
+  void provide(const std::stop_token& stop);
+
+  // Every extent is in exactly one place: lent, in `ready_`, in `fresh_`, or in the hands of a thread that gets it from
+  // the host; `under_way_` counts these.
 
   std::shared_ptr<arena> memory_;
   arena_facts facts_;
   mutable std::mutex mutex_;
+  /// There is something fresh again, or a pause is over.
+  std::condition_variable_any wake_;
   /// By number.
   std::vector<bool> lent_;
-  /// Those that have come back, the last one lent first.
-  std::vector<std::uint32_t> returned_;
-  /// Those that were never lent, the lowest last.
-  std::vector<std::uint32_t> fresh_;
+  /// Those that can be lent at once: what has come back, the last one first, then the others in their order.
+  std::deque<std::uint32_t> ready_;
+  /// Those that were never got from the host, in their order.
+  std::deque<std::uint32_t> fresh_;
+  std::uint32_t under_way_ = 0;
   extent_counts counts_;
+  /// Last: they end before anything else does.
+  std::vector<std::jthread> threads_;
 };
 
 } // namespace troupe::io

@@ -35,7 +35,7 @@ struct arena_facts {
 struct extent_counts {
   std::uint64_t extents = 0;
   std::uint64_t lent = 0;
-  /// Those which were lent at least once: the host has given their memory, for good.
+  /// Those whose memory the host has given, for good.
   std::uint64_t ready = 0;
   /// How often the host had no memory for one.
   std::uint64_t failed = 0;
@@ -51,10 +51,10 @@ public:
   extent_source& operator=(const extent_source&) = delete;
   virtual ~extent_source() = default;
 
-  /// An extent that is nobody else's until it is taken back. May take as long as the host needs to find the memory and
-  /// to clear it: milliseconds, the first time that an extent is lent. Nobody else waits for that.
+  /// An extent that is nobody else's until it is taken back. Waits for nothing.
   ///
-  /// Errors: `full` (all are lent: one has to come back first), `limit_exceeded` (the host is short of memory).
+  /// Errors: `full` (all are lent: one has to come back first), `busy` (the host has not given its memory yet: ask
+  /// again in some milliseconds; where it has none to give, that lasts).
   virtual result<extent> lend() = 0;
 
   /// From now on it may be lent again: nobody may touch it who had it, and nobody for whom it was pinned.

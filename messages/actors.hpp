@@ -114,8 +114,8 @@ using io_worker_actor = caf::typed_actor<
     caf::replies_to<fill_atom, owner_id, fill_request>::with<io_reply>,
     caf::replies_to<unpin_atom, owner_id, pin_number>::with<void>, caf::replies_to<fence_atom, slot_batch>::with<void>,
     caf::replies_to<bind_atom, registry_peers>::with<void>,
-    /// More memory, if there is some. Answers how many frames there are then.
-    caf::replies_to<grow_atom>::with<std::uint32_t>,
+    /// More memory, for so many pages, if there is some. Answers how many frames there are then.
+    caf::replies_to<grow_atom, std::uint32_t>::with<std::uint32_t>,
     /// It asks for nothing any more; what it has pinned stays so.
     caf::replies_to<owner_died_atom, owner_id>::with<void>,
     /// And it touches no memory any more: its pins end.

@@ -299,7 +299,7 @@ private:
   void flush() {
     while (state_.wants_extent()) {
       if (extents_ == 3 || draw(3) == 0) {
-        state_.no_extent(now_);
+        state_.no_extent(draw(3) == 0, now_);
         continue;
       }
       const auto offset = extents_ * extent_bytes;

@@ -63,7 +63,7 @@ struct worker {
   void flush() {
     while (state.wants_extent()) {
       if (extents_left == 0) {
-        state.no_extent(now);
+        state.no_extent(false, now);
         continue;
       }
       --extents_left;

@@ -110,12 +110,12 @@ void allocator::flush() {
     fence(std::move(out.fence));
   if (out.evict > 0)
     evict(out.evict);
-  if (out.grow)
-    grow();
+  if (out.grow > 0)
+    grow(out.grow);
 }
 
-void allocator::grow() {
-  request(worker_, caf::infinite, grow_atom_v)
+void allocator::grow(std::uint32_t slots) {
+  request(worker_, caf::infinite, grow_atom_v, slots)
       .then(
           [this](std::uint32_t slots) {
             state_.resize(slots);

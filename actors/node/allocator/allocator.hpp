@@ -32,7 +32,7 @@ private:
   void evict(std::uint32_t wanted);
   void fence(std::vector<slot_ref> slots);
   /// Asks the io worker for more memory, where slots are no more than that.
-  void grow();
+  void grow(std::uint32_t slots);
   void fenced(const std::vector<slot_ref>& slots);
   /// What the shards say of slots that they have.
   template <class Call>

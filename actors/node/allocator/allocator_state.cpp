@@ -185,9 +185,10 @@ void allocator_state::ask_for_eviction() {
   const auto kept = in_use() - quarantined;
   const auto evict = std::max({missing(refilling_ ? share(options_.high_watermark) : 0, coming),
                                missing(asked_for, in_time), kept > limit_ ? kept - limit_ : 0});
-  if (may_grow() && (evict > 0 || (!parked_.empty() && in_time < asked_for)) && kept <= limit_) {
+  const auto wanted = std::max(evict, asked_for > in_time ? asked_for - in_time : 0);
+  if (may_grow() && wanted > 0 && kept <= limit_) {
     growing_ = true;
-    outbox_.grow = true;
+    outbox_.grow = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, options_.slots - limit_));
   }
   if (evicting_ || exhausted_ || growing_ || evict == 0)
     return;

@@ -58,10 +58,10 @@ struct allocator_outbox {
   std::vector<slot_ref> fence;
   /// If not 0: ask the registry shards to evict so many slots in all, then call `eviction_done` once.
   std::uint32_t evict = 0;
-  /// Elastic: ask whether more slots can be had, and call `resize` once, before anything is evicted.
-  bool grow = false;
+  /// Elastic, if not 0: ask whether so many more slots can be had, and call `resize` once, before anything is evicted.
+  std::uint32_t grow = 0;
 
-  bool empty() const noexcept { return answers.empty() && fence.empty() && evict == 0 && !grow; }
+  bool empty() const noexcept { return answers.empty() && fence.empty() && evict == 0 && grow == 0; }
 };
 
 /// The slots of one rank's slab file: which are free, reserved by a writer, live, or quarantined until no I/O touches

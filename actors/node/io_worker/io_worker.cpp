@@ -13,7 +13,10 @@ namespace {
 constexpr auto slab_look = std::chrono::seconds(1);
 
 /// How late a request that waits for memory learns that its time is over.
-constexpr auto wait_tick = std::chrono::milliseconds(50);
+constexpr duration wait_tick = std::chrono::milliseconds(50);
+
+/// How late memory is used that the host has just given.
+constexpr duration extent_tick = std::chrono::milliseconds(2);
 
 } // namespace
 
@@ -70,11 +73,11 @@ io_worker::behavior_type io_worker::make_behavior() {
         shards_ = peers.shards;
         return caf::unit;
       },
-      [this](grow_atom) {
-        if (auto lent = lend())
-          state_.add_extent(*lent, now());
+      [this](grow_atom, std::uint32_t wanted) -> caf::result<std::uint32_t> {
+        auto promise = make_response_promise();
+        growers_.push_back({promise, state_.frames().size() + wanted});
         flush();
-        return static_cast<std::uint32_t>(state_.frames().size());
+        return promise;
       },
       [this](owner_died_atom, owner_id owner) -> caf::result<void> {
         state_.owner_died(owner, now());
@@ -119,7 +122,9 @@ io_worker::behavior_type io_worker::make_behavior() {
 void io_worker::wind_clock() {
   if (std::exchange(ticking_, true))
     return;
-  const auto pause = state_.needs_ticks() ? wait_tick : std::max<duration>(next_look_at_slab_ - now(), wait_tick);
+  const auto pause = state_.waits_for_extent() || !growers_.empty() ? extent_tick
+                     : state_.needs_ticks()                         ? wait_tick
+                                                                    : std::max(next_look_at_slab_ - now(), wait_tick);
   delayed_send(this, std::min<duration>(pause, slab_look), caf::tick_atom_v);
 }
 
@@ -146,13 +151,10 @@ void io_worker::flush() {
     wind_clock();
 }
 
-std::optional<frame_table::extent> io_worker::lend() {
+result<frame_table::extent> io_worker::lend() {
   const auto lent = parts_->extents->lend();
-  if (!lent) {
-    if (lent.error().code != errc::full)
-      log::get("io")->warn("{}: no more memory: {}", parts_->name.space_name, lent.error().text);
-    return std::nullopt;
-  }
+  if (!lent)
+    return tl::unexpected(lent.error());
   frame_table::extent out{lent->number, lent->offset, lent->bytes, 0};
   if (!parts_->store)
     return out;
@@ -160,7 +162,7 @@ std::optional<frame_table::extent> io_worker::lend() {
   if (!known) {
     log::get("io")->warn("{}: memory cannot be used: {}", parts_->name.space_name, known.error().text);
     parts_->extents->take_back(lent->number);
-    return std::nullopt;
+    return tl::unexpected(known.error());
   }
   out.buffer = *known;
   return out;
@@ -168,10 +170,23 @@ std::optional<frame_table::extent> io_worker::lend() {
 
 void io_worker::borrow() {
   while (state_.wants_extent())
-    if (auto lent = lend())
+    if (const auto lent = lend())
       state_.add_extent(*lent, now());
     else
-      state_.no_extent(now());
+      state_.no_extent(lent.error().code == errc::busy, now());
+  while (!growers_.empty()) {
+    auto& x = growers_.front();
+    while (state_.frames().size() < x.frames) {
+      const auto lent = lend();
+      if (!lent && lent.error().code == errc::busy)
+        return; // asked again by the clock
+      if (!lent)
+        break;
+      state_.add_extent(*lent, now());
+    }
+    x.promise.deliver(static_cast<std::uint32_t>(state_.frames().size()));
+    growers_.pop_front();
+  }
 }
 
 void io_worker::send_checks() {
@@ -279,9 +294,12 @@ void io_worker::on_exit() {
     promise.deliver(gone);
   for (auto& promise : drains_)
     promise.deliver(gone);
+  for (auto& x : growers_)
+    x.promise.deliver(gone);
   requests_.clear();
   fences_.clear();
   drains_.clear();
+  growers_.clear();
   if (checker_)
     send_exit(checker_, caf::exit_reason::user_shutdown);
   checker_ = nullptr;

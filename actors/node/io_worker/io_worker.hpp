@@ -8,8 +8,8 @@
 #include "io/page_store.hpp"
 #include "messages/messages.hpp"
 
+#include <deque>
 #include <memory>
-#include <optional>
 
 namespace troupe {
 
@@ -49,13 +49,19 @@ private:
     timestamp started;
   };
 
+  /// Of the allocator, which wants this many frames.
+  struct waiting_grower {
+    caf::response_promise promise;
+    std::uint64_t frames = 0;
+  };
+
   timestamp now() const;
   /// Answered by `flush`, if the state has taken it.
   template <class Reply>
   caf::result<Reply> wait_for(const result<io_worker_state::request_id>& begun);
   void flush();
-  /// An extent of the arena, known to the store; nothing if there is none now.
-  std::optional<frame_table::extent> lend();
+  /// An extent of the arena, known to the store. Errors: those of `extent_source::lend` and `page_store::add_buffer`.
+  result<frame_table::extent> lend();
   void borrow();
   void send_checks();
   void answer(io_worker_state::answered_frames& x);
@@ -73,6 +79,7 @@ private:
   std::unordered_map<io_worker_state::request_id, waiting_request> requests_;
   std::unordered_map<io_worker_state::fence_id, caf::response_promise> fences_;
   std::vector<caf::response_promise> drains_;
+  std::deque<waiting_grower> growers_;
   latency_collector samples_;
   timestamp next_look_at_slab_ = timestamp::min();
   bool ticking_ = false;

@@ -10,7 +10,8 @@ namespace {
 /// come within seconds of their death.
 constexpr std::size_t dead_owners_min = 1024;
 
-constexpr auto extent_retry = std::chrono::seconds(1);
+constexpr duration extent_retry = std::chrono::seconds(1);
+constexpr duration extent_soon = std::chrono::milliseconds(2);
 
 constexpr std::uint8_t byte_of(errc code) noexcept {
   return static_cast<std::uint8_t>(code);
@@ -30,13 +31,15 @@ io_worker_state::io_worker_state(const io_worker_options& options)
 
 void io_worker_state::add_extent(const frame_table::extent& x, timestamp now) {
   wants_extent_ = false;
+  extent_on_its_way_ = false;
   frames_.add_extent(x);
   serve(now);
 }
 
-void io_worker_state::no_extent(timestamp now) {
+void io_worker_state::no_extent(bool on_its_way, timestamp now) {
   wants_extent_ = false;
-  next_extent_ = now + extent_retry;
+  extent_on_its_way_ = on_its_way;
+  next_extent_ = now + (on_its_way ? extent_soon : extent_retry);
   serve(now);
   write_behind();
 }
@@ -196,8 +199,8 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
     if (r.fetch && reads_ >= options_.reads_max)
       return false;
     // Memory that nobody uses goes before pages that somebody may want again.
-    if (frames_.count(frame_state::free) == 0 && now >= next_extent_) {
-      wants_extent_ = true;
+    if (frames_.count(frame_state::free) == 0 && (now >= next_extent_ || extent_on_its_way_)) {
+      wants_extent_ = now >= next_extent_;
       return false;
     }
     const auto f = frames_.take(r.pages[i], r.fetch ? frame_state::reading : frame_state::filling);

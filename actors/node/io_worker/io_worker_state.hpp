@@ -96,8 +96,9 @@ public:
   /// Whether there is need of an extent: `add_extent` or `no_extent` follows.
   bool wants_extent() const noexcept { return wants_extent_; }
   void add_extent(const frame_table::extent& x, timestamp now);
-  /// There is none now. Asked for again a second later, if there still is need.
-  void no_extent(timestamp now);
+  /// There is none now. Asked for again a second later, if there still is need; where it is `on_its_way`, soon, and
+  /// until then no page has to leave.
+  void no_extent(bool on_its_way, timestamp now);
 
   // -- clients --
 
@@ -146,6 +147,7 @@ public:
   /// Waits whose time is over end, and writes that failed are tried again.
   void tick(timestamp now);
   /// Whether something may run out.
+  bool waits_for_extent() const noexcept { return extent_on_its_way_ && !queue_.empty(); }
   bool needs_ticks() const noexcept { return !queue_.empty() || !failed_.empty(); }
 
   std::vector<io::page_request> take_requests() { return std::exchange(requests_, {}); }
@@ -272,8 +274,9 @@ private:
   request_id last_request_ = 0;
   fence_id last_fence_ = 0;
   bool wants_extent_ = false;
-  /// No extent is asked for before.
+  /// No extent is asked for before; and whether there will be one.
   timestamp next_extent_ = timestamp::min();
+  bool extent_on_its_way_ = false;
   bool draining_ = false;
   bool damaged_ = false;
 };
