@@ -178,6 +178,20 @@ struct storage_config {
   friend bool operator==(const storage_config&, const storage_config&) = default;
 };
 
+/// The memory that pages live in: one arena for all ranks of all namespaces, shared with the clients.
+struct memory_config {
+  std::uint64_t bytes = 256 * mebibyte;
+  /// "auto", "2 MiB", "1 GiB" or "off".
+  std::string huge_pages = "auto";
+  std::uint64_t client_bytes = 256 * mebibyte;
+  /// "eager", "on_eviction" or "never".
+  std::string write_back = "eager";
+  /// "all" or "second_hit".
+  std::string admission = "all";
+
+  friend bool operator==(const memory_config&, const memory_config&) = default;
+};
+
 struct io_config {
   /// "auto", "io_uring" or "threads".
   std::string engine = "auto";
@@ -186,7 +200,6 @@ struct io_config {
   duration deadline = std::chrono::seconds{10};
   std::uint32_t max_batch_pages = 256;
   std::uint32_t max_pages_in_flight = 4096;
-  std::uint64_t client_buffer_bytes = 256 * mebibyte;
   std::uint32_t max_clients = 64;
 
   friend bool operator==(const io_config&, const io_config&) = default;
@@ -236,6 +249,7 @@ struct node_config {
   http_config http;
   hf3fs_config hf3fs;
   storage_config storage;
+  memory_config memory;
   std::vector<namespace_spec> namespaces;
   registry_config registry;
   io_config io;

@@ -6,6 +6,7 @@
 #include "base/page_limits.hpp"
 #include "config/document.hpp"
 #include "config/units.hpp"
+#include "io/extent_source.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>
@@ -54,6 +55,7 @@ public:
     check_addresses();
     check_watermarks();
     check_times();
+    check_huge_pages();
     demand(config_.transfer.batch_pages <= config_.io.max_batch_pages, "transfer.batch_pages",
            "must not be above io.max_batch_pages, " + std::to_string(config_.io.max_batch_pages),
            {"io.max_batch_pages"});
@@ -153,6 +155,13 @@ private:
            "must not be above storage.high_watermark", {"storage.high_watermark"});
   }
 
+  void check_huge_pages() {
+    const auto& m = config_.memory;
+    demand(m.huge_pages != "1 GiB" || m.bytes % gibibyte == 0, "memory.bytes",
+           format_size(m.bytes) + " is no whole number of huge pages of 1 GiB, of which a part would be of no use",
+           {"memory.huge_pages"});
+  }
+
   void check_times() {
     const auto ordered = [this](duration low, duration high, std::string_view low_path, std::string_view high_path) {
       demand(low <= high, low_path,
@@ -233,8 +242,13 @@ private:
                  " can be numbered: " + format_size(max_slots * slot + io::slab_trailer_bytes),
              {geometry_path});
     }
-    demand(config_.io.client_buffer_bytes >= slot, "io.client_buffer_bytes",
-           format_size(config_.io.client_buffer_bytes) + " has no room for one slot" + for_pages, {geometry_path});
+    const auto& memory = config_.memory;
+    demand(io::extent_bytes_for(memory.bytes, slot).has_value(), "memory.bytes",
+           format_size(memory.bytes) + " is not even two extents with room for a slot" + for_pages + "; at least " +
+               format_size(2 * io::extent_bytes_least(slot)) + " are needed",
+           {geometry_path});
+    demand(memory.client_bytes >= slot, "memory.client_bytes",
+           format_size(memory.client_bytes) + " has no room for one slot" + for_pages, {geometry_path});
     demand(config_.transfer.window_bytes / 2 >= slot, "transfer.window_bytes",
            format_size(config_.transfer.window_bytes) + " has no room for two slots" + for_pages, {geometry_path});
   }

@@ -24,6 +24,9 @@ namespace troupe::config {
 
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
 inline constexpr std::array<std::string_view, 3> engines{"auto", "io_uring", "threads"};
+inline constexpr std::array<std::string_view, 4> huge_page_choices{"auto", "2 MiB", "1 GiB", "off"};
+inline constexpr std::array<std::string_view, 3> write_backs{"eager", "on_eviction", "never"};
+inline constexpr std::array<std::string_view, 2> admissions{"all", "second_hit"};
 inline constexpr std::array<std::string_view, 3> durabilities{"none", "relaxed", "strict"};
 inline constexpr std::array<std::string_view, 2> scheduler_policies{"stealing", "sharing"};
 inline constexpr std::array<std::string_view, 6> dtypes{"bfloat16", "float16",  "float32",
@@ -176,6 +179,22 @@ void describe(Visitor& v, storage_config& c) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, memory_config& c) {
+  v.field("bytes", c.bytes, size{4 * mebibyte, 64 * tebibyte},
+          "Shared memory for the pages of all ranks. The host gives it piece by piece, as it is used.");
+  v.field(
+      "huge_pages", c.huge_pages, choice{huge_page_choices},
+      "\"auto\" takes huge pages of 2 MiB where the host has enough to spare, else ordinary ones; a size takes such "
+      "pages or fails.");
+  v.field("client_bytes", c.client_bytes, size{64 * kibibyte, tebibyte},
+          "Of that, what one client may use at once, per rank.");
+  v.field("write_back", c.write_back, choice{write_backs},
+          "When pages are written to their slab: at once, behind the save; when their memory is needed; not at all.");
+  v.field("admission", c.admission, choice{admissions},
+          "Which pages are written: all, or those only that were asked for since they were saved.");
+}
+
+template <class Visitor>
 void describe(Visitor& v, kv_layer_group& c) {
   v.required("layers", c.layers, whole_within(geometry_bounds::layers), "Layers of this shape on one rank.");
   v.field("parts", c.shape.parts, whole_within(geometry_bounds::parts), "2 where K and V are separate, 1 for MLA.");
@@ -256,9 +275,8 @@ void describe(Visitor& v, io_config& c) {
   v.field("max_batch_pages", c.max_batch_pages, whole{1, 4096}, "Pages in one request to a slab; more is refused.");
   v.field("max_pages_in_flight", c.max_pages_in_flight, whole{1, 65536},
           "Pages under way or waiting at once per slab file; more is refused.");
-  v.field("client_buffer_bytes", c.client_buffer_bytes, size{64 * kibibyte, tebibyte},
-          "Memory shared with one client, per rank, at most.");
-  v.field("max_clients", c.max_clients, whole{1, 4096}, "Clients attached at once; more are refused.");
+  v.field("max_clients", c.max_clients, whole{1, 4096},
+          "Clients attached at once, and those that have gone and may still use memory; more are refused.");
 }
 
 template <class Visitor>
@@ -306,6 +324,7 @@ void describe(Visitor& v, node_config& c) {
   v.group("http", c.http, "The HTTP server, which clients on any host can reach if they are let in.");
   v.group("hf3fs", c.hf3fs, "Metadata service for engines that keep slab files of their own, over HTTP.");
   v.group("storage", c.storage, "The slab files that hold the pages.");
+  v.group("memory", c.memory, "The memory that pages live in, in front of the slab files.");
   v.list("namespaces", c.namespaces, max_namespaces,
          "What the node stores. Pages of two namespaces never mix: each has an identity and its own slab files.");
   v.group("registry", c.registry, "The index of keys: leases, reservations, eviction.");

@@ -1,20 +1,24 @@
 #include "io/arena.hpp"
 
+#include "base/log.hpp"
+#include "io/extent_source.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <fstream>
-#include <linux/mempolicy.h>
+#include <linux/magic.h>
+#include <linux/memfd.h>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #include <utility>
 
@@ -26,15 +30,21 @@ constexpr int required_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 constexpr std::size_t proof_bytes = 32;
 
-/// The page behind the memory: this, the proof, zeroes. The name keeps a node that lies from passing off memory of
-/// another program whose contents it can guess.
-constexpr std::string_view proof_page_name = "troupe arena 1";
+/// In the file of the proof: this, the proof, which file the memory is, zeroes. The name keeps a node that lies from
+/// passing off memory of another program whose contents it can guess.
+constexpr std::string_view proof_page_name = "troupe arena 2";
 
 using proof_page = std::array<std::uint8_t, page_alignment>;
 
-proof_page page_with(std::span<const std::uint8_t> proof) {
+proof_page page_with(std::span<const std::uint8_t> proof, const struct stat& memory) {
   proof_page out{};
-  std::copy(proof.begin(), proof.end(), std::copy(proof_page_name.begin(), proof_page_name.end(), out.begin()));
+  auto at = std::copy(proof_page_name.begin(), proof_page_name.end(), out.begin());
+  at = std::copy(proof.begin(), proof.end(), at);
+  // Read on the same host, by the same kernel: as it is.
+  for (const std::uint64_t number : {std::uint64_t{memory.st_dev}, std::uint64_t{memory.st_ino}}) {
+    std::memcpy(&*at, &number, sizeof number);
+    at += sizeof number;
+  }
   return out;
 }
 
@@ -58,36 +68,109 @@ std::string size_text(std::uint64_t bytes) {
   return "an arena of " + std::to_string(bytes) + " bytes";
 }
 
-tl::unexpected<error> no_memory(std::uint64_t bytes, int code) {
-  return fail(errc::limit_exceeded, system_error(code, "the host has no memory for " + size_text(bytes)).text);
+std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t to) {
+  return (bytes + to - 1) / to * to;
 }
 
-// What the host can give without swapping or killing, in bytes; nothing if it does not say.
-std::optional<std::uint64_t> available_memory() {
+/// A line of /proc/meminfo, in bytes; nothing if the host does not say.
+std::optional<std::uint64_t> host_memory(std::string_view line) {
   std::ifstream info("/proc/meminfo");
   for (std::string name, rest; info >> name;) {
     std::uint64_t kilobytes = 0;
-    if (name == "MemAvailable:" && info >> kilobytes)
+    if (name == line && info >> kilobytes)
       return kilobytes * 1024;
     std::getline(info, rest);
   }
   return std::nullopt;
 }
 
-// Asks for memory of that node. Only makes transfers faster: a machine without such a node changes nothing.
-void prefer_node(std::span<std::byte> bytes, std::int32_t node) {
-  constexpr int most_nodes = 1024;
-  constexpr int bits = 8 * sizeof(unsigned long);
-  if (node < 0 || node >= most_nodes)
-    return;
-  std::array<unsigned long, most_nodes / bits> mask{};
-  mask[static_cast<std::size_t>(node / bits)] = 1UL << static_cast<unsigned>(node % bits);
-  // Without libnuma, for one call. The kernel counts one bit less than it is told.
-  ::syscall(SYS_mbind, bytes.data(), bytes.size(), MPOL_PREFERRED, mask.data(), most_nodes + 1, 0);
+/// A size of huge pages, and how the kernel and people call it.
+struct huge_page_kind {
+  std::uint64_t bytes = 0;
+  unsigned flag = 0;
+  const char* directory = "";
+  const char* name = "";
+};
+
+constexpr huge_page_kind two_mib_pages{std::uint64_t{2} << 20U, MFD_HUGE_2MB,
+                                       "/sys/kernel/mm/hugepages/hugepages-2048kB", "2 MiB"};
+constexpr huge_page_kind one_gib_pages{std::uint64_t{1} << 30U, MFD_HUGE_1GB,
+                                       "/sys/kernel/mm/hugepages/hugepages-1048576kB", "1 GiB"};
+
+static_assert(two_mib_pages.bytes == extent_alignment);
+
+/// How many huge pages of a kind the host has, and how many nobody uses or has set aside.
+struct huge_page_counts {
+  std::uint64_t all = 0;
+  std::uint64_t free = 0;
+};
+
+/// Nothing if the kernel has no such pages.
+std::optional<huge_page_counts> counts_of(const huge_page_kind& kind) {
+  const auto number = [&](const char* name) -> std::optional<std::uint64_t> {
+    std::ifstream file(std::string(kind.directory) + "/" + name);
+    std::uint64_t out = 0;
+    if (file >> out)
+      return out;
+    return std::nullopt;
+  };
+  const auto all = number("nr_hugepages");
+  const auto free = number("free_hugepages");
+  const auto reserved = number("resv_hugepages");
+  if (!all || !free || !reserved)
+    return std::nullopt;
+  return huge_page_counts{*all, *free - std::min(*free, *reserved)};
 }
 
-// Gets the memory now. Without this the first touch of a page that the host cannot provide is a SIGBUS.
-int populate(std::span<std::byte> bytes, int descriptor) {
+tl::unexpected<error> no_huge_pages(std::uint64_t bytes, const huge_page_kind& kind) {
+  const auto way_out = std::string("set memory.huge_pages to \"auto\"");
+  const auto counts = counts_of(kind);
+  if (!counts)
+    return fail(errc::unsupported, "the kernel has no huge pages of " + std::string(kind.name) + ": " + way_out);
+  const auto needed = rounded_up(bytes, kind.bytes) / kind.bytes;
+  const auto wanted = std::to_string(counts->all + needed - std::min(counts->free, needed));
+  const auto command = &kind == &two_mib_pages ? "sysctl vm.nr_hugepages=" + wanted
+                                               : "write " + wanted + " to " + kind.directory +
+                                                     "/nr_hugepages soon after the host has started";
+  return fail(errc::limit_exceeded, size_text(bytes) + " takes " + std::to_string(needed) + " huge pages of " +
+                                        kind.name + ", and " + std::to_string(counts->free) +
+                                        " are free: reserve more (" + command + "), or " + way_out);
+}
+
+/// The seal comes last: until then it may be sized, and written.
+result<void> seal(const unique_descriptor& made, int seals) {
+  if (::fcntl(made.get(), F_ADD_SEALS, seals) != 0)
+    return tl::unexpected(system_error(errno, "cannot seal the memory of an arena"));
+  return {};
+}
+
+/// Memory of so many bytes that cannot change its size, of ordinary pages with `flags` 0.
+result<unique_descriptor> sealed_memory(std::uint64_t bytes, unsigned flags) {
+  unique_descriptor made(::memfd_create("troupe-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
+  if (!made)
+    return tl::unexpected(system_error(errno, "cannot create " + size_text(bytes)));
+  if (::ftruncate(made.get(), static_cast<off_t>(bytes)) != 0)
+    return tl::unexpected(system_error(errno, "cannot size " + size_text(bytes)));
+  if (auto done = seal(made, required_seals); !done)
+    return tl::unexpected(std::move(done.error()));
+  return made;
+}
+
+result<unique_descriptor> proof_of(const unique_descriptor& memory, std::span<const std::uint8_t> proof) {
+  struct stat status {};
+  if (::fstat(memory.get(), &status) != 0)
+    return tl::unexpected(system_error(errno, "cannot look at the memory of an arena"));
+  unique_descriptor made(::memfd_create("troupe-arena-proof", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const auto page = page_with(proof, status);
+  if (!made || ::write(made.get(), page.data(), page.size()) != static_cast<ssize_t>(page.size()))
+    return tl::unexpected(system_error(errno, "cannot create the proof of an arena"));
+  if (auto done = seal(made, required_seals | F_SEAL_WRITE); !done)
+    return tl::unexpected(std::move(done.error()));
+  return made;
+}
+
+/// Gets the memory now. Without this the first touch of a page that the host cannot provide is a SIGBUS.
+int populate(std::span<std::byte> bytes, int descriptor, std::uint64_t offset) {
 #ifdef MADV_POPULATE_WRITE
   for (;;) {
     if (::madvise(bytes.data(), bytes.size(), MADV_POPULATE_WRITE) == 0)
@@ -99,93 +182,194 @@ int populate(std::span<std::byte> bytes, int descriptor) {
     break; // a kernel before 5.14
   }
 #endif
-  return ::fallocate(descriptor, 0, 0, static_cast<off_t>(bytes.size())) == 0 ? 0 : errno;
+  return ::fallocate(descriptor, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes.size())) == 0 ? 0 : errno;
+}
+
+/// Of a file of shared memory: the size of its pages.
+std::uint64_t page_bytes_of(int descriptor) {
+  struct statfs status {};
+  if (::fstatfs(descriptor, &status) == 0 && status.f_type == HUGETLBFS_MAGIC)
+    return static_cast<std::uint64_t>(status.f_bsize);
+  return page_alignment;
+}
+
+result<std::span<std::byte>> mapping_of(int descriptor, std::uint64_t bytes) {
+  void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (at == MAP_FAILED)
+    return tl::unexpected(system_error(errno, "cannot map " + size_text(bytes)));
+  return std::span{static_cast<std::byte*>(at), bytes};
+}
+
+/// Not blocking, in case the descriptor has become that of a pipe.
+unique_descriptor opened(const std::string& path, int mode) {
+  return unique_descriptor(::open(path.c_str(), mode | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+}
+
+tl::unexpected<error> out_of_reach(const std::string& path) {
+  return fail(errc::unreachable,
+              system_error(errno, "cannot open the node's memory at " + path).text +
+                  "; a client that transfers pages must run on the node's host, in the same process namespace and as "
+                  "the same user");
 }
 
 } // namespace
 
-arena::arena(unique_descriptor descriptor, std::vector<std::uint8_t> proof, std::span<std::byte> bytes) noexcept
-    : descriptor_(std::move(descriptor)), proof_(std::move(proof)), bytes_(bytes) {}
-
 arena::~arena() {
-  ::munmap(bytes_.data(), bytes_.size());
+  if (mapping_.data() != nullptr)
+    ::munmap(mapping_.data(), mapping_.size());
 }
 
-result<std::shared_ptr<arena>> arena::adopt(unique_descriptor descriptor, std::vector<std::uint8_t> proof,
-                                            std::uint64_t bytes) {
-  void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
-  if (at == MAP_FAILED)
-    return tl::unexpected(system_error(errno, "cannot map " + size_text(bytes)));
-  // Huge pages make gather, checksum and registration cheaper; without them everything works as well.
-  ::madvise(at, bytes, MADV_HUGEPAGE);
-  return std::shared_ptr<arena>(
-      new arena(std::move(descriptor), std::move(proof), {static_cast<std::byte*>(at), bytes}));
-}
-
-result<std::shared_ptr<arena>> arena::create(std::uint64_t bytes, std::int32_t memory_node) {
-  bytes = (bytes + page_alignment - 1) / page_alignment * page_alignment;
-  if (bytes == 0)
-    return fail(errc::invalid_argument, "an arena needs at least one byte");
-  // The kernel promises more than it has and kills somebody when the promise is called in.
-  if (const auto available = available_memory(); available && *available < bytes)
-    return fail(errc::limit_exceeded, "the host has no memory for " + size_text(bytes) + ": " +
-                                          std::to_string(*available) + " bytes are available");
-  unique_descriptor made(::memfd_create("troupe-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!made)
-    return tl::unexpected(system_error(errno, "cannot create " + size_text(bytes)));
-  if (::ftruncate(made.get(), static_cast<off_t>(bytes + page_alignment)) != 0)
-    return errno == ENOMEM ? no_memory(bytes, ENOMEM)
-                           : tl::unexpected(system_error(errno, "cannot size " + size_text(bytes)));
+result<std::shared_ptr<arena>> arena::made_of(const arena_options& wanted, std::uint64_t huge_page_bytes,
+                                              unsigned flags) {
+  const auto all = rounded_up(wanted.bytes, std::max(huge_page_bytes, page_alignment));
+  auto memory = sealed_memory(all, flags);
+  if (!memory)
+    return tl::unexpected(std::move(memory.error()));
+  // Sets aside as many huge pages: from now on nobody else gets them.
+  const auto mapped = mapping_of(memory->get(), all);
+  if (!mapped)
+    return tl::unexpected(mapped.error());
+  const std::shared_ptr<arena> out(new arena);
+  out->mapping_ = *mapped;
+  out->bytes_ = mapped->first(wanted.bytes);
+  out->extent_bytes_ = wanted.extent_bytes;
+  out->huge_page_bytes_ = huge_page_bytes;
+  out->descriptor_ = std::move(*memory);
   auto proof = random_proof();
   if (!proof)
-    return tl::unexpected(proof.error());
-  const auto page = page_with(*proof);
-  if (::pwrite(made.get(), page.data(), page.size(), static_cast<off_t>(bytes)) != static_cast<ssize_t>(page.size()))
-    return no_memory(bytes, errno);
-  if (::fcntl(made.get(), F_ADD_SEALS, required_seals) != 0)
-    return tl::unexpected(system_error(errno, "cannot seal " + size_text(bytes)));
-  const int descriptor = made.get();
-  auto mapped = adopt(std::move(made), std::move(*proof), bytes);
-  if (!mapped)
-    return mapped;
-  prefer_node((*mapped)->bytes(), memory_node);
-  if (const auto code = populate((*mapped)->bytes(), descriptor); code != 0)
-    return no_memory(bytes, code);
-  return mapped;
+    return tl::unexpected(std::move(proof.error()));
+  auto written = proof_of(out->descriptor_, *proof);
+  if (!written)
+    return tl::unexpected(std::move(written.error()));
+  out->proof_ = std::move(*proof);
+  out->proof_descriptor_ = std::move(*written);
+  return out;
 }
 
-result<std::shared_ptr<arena>> arena::map(std::int32_t process, std::int32_t descriptor, std::uint64_t bytes,
-                                          std::span<const std::uint8_t> proof) {
-  const auto path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
-  // For reading only, until it is known what it is. Not blocking, in case the descriptor has become that of a pipe.
-  const unique_descriptor found(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
+  auto wanted = options;
+  const auto choice = wanted.huge_pages;
+  const bool must_be_huge = choice == huge_page_choice::two_mib || choice == huge_page_choice::one_gib;
+  const auto alignment = must_be_huge ? extent_alignment : page_alignment;
+  if (wanted.extent_bytes == 0 || wanted.extent_bytes % alignment != 0)
+    return fail(errc::invalid_argument, "extents of an arena have a multiple of " + std::to_string(alignment) +
+                                            " bytes, not " + std::to_string(wanted.extent_bytes));
+  wanted.bytes = wanted.bytes / wanted.extent_bytes * wanted.extent_bytes;
+  if (wanted.bytes == 0)
+    return fail(errc::invalid_argument, "an arena needs at least one extent of " + std::to_string(wanted.extent_bytes) +
+                                            " bytes, not " + std::to_string(options.bytes));
+  if (const auto total = host_memory("MemTotal:"); total && *total < wanted.bytes)
+    return fail(errc::limit_exceeded, "the host has no memory for " + size_text(wanted.bytes) + ": it has " +
+                                          std::to_string(*total) + " bytes in all; lower memory.bytes");
+  const auto huge = [&](const huge_page_kind& kind) { return made_of(wanted, kind.bytes, MFD_HUGETLB | kind.flag); };
+  if (must_be_huge) {
+    const auto& kind = choice == huge_page_choice::two_mib ? two_mib_pages : one_gib_pages;
+    auto made = huge(kind);
+    if (!made)
+      return no_huge_pages(wanted.bytes, kind);
+    return made;
+  }
+  if (choice == huge_page_choice::automatic && wanted.extent_bytes % extent_alignment == 0) {
+    const auto counts = counts_of(two_mib_pages);
+    if (counts && counts->free >= wanted.bytes / two_mib_pages.bytes)
+      if (auto made = huge(two_mib_pages)) // another one may have been faster
+        return made;
+  }
+  auto made = made_of(wanted, 0, 0);
+  if (!made)
+    return made;
+  // Huge pages make gather, checksum and registration cheaper; without them everything works as well.
+  (*made)->joins_pages_ = choice == huge_page_choice::automatic;
+  ::madvise((*made)->bytes_.data(), wanted.bytes, (*made)->joins_pages_ ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  return made;
+}
+
+result<std::span<std::byte>> arena::provide(std::uint32_t extent) {
+  if (extent_bytes_ == 0 || extent >= bytes_.size() / extent_bytes_)
+    return fail(errc::out_of_range, "this arena has no extent " + std::to_string(extent));
+  const auto offset = extent * extent_bytes_;
+  const auto bytes = bytes_.subspan(offset, extent_bytes_);
+  const auto name = "an extent of " + std::to_string(extent_bytes_) + " bytes";
+  // Huge pages were set aside, and are never swapped.
+  const bool ordinary = huge_page_bytes_ == 0;
+  // The kernel promises more than it has and kills somebody when the promise is called in.
+  if (const auto available = host_memory("MemAvailable:"); ordinary && available && *available < extent_bytes_)
+    return fail(errc::limit_exceeded,
+                "the host has no memory for " + name + ": " + std::to_string(*available) + " bytes are available");
+  if (const auto code = populate(bytes, descriptor_.get(), offset); code != 0) {
+    // What did come of it is of no use to us, and may be to others.
+    ::fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                static_cast<off_t>(extent_bytes_));
+    return fail(errc::limit_exceeded, system_error(code, "the host has no memory for " + name).text);
+  }
+  if (const auto code = ordinary && ::mlock(bytes.data(), bytes.size()) != 0 ? errno : 0;
+      code != 0 && !unlocked_.exchange(true, std::memory_order_relaxed)) {
+    const auto what = system_error(code, "cannot lock the arena").text;
+    log::get("io")->warn("{}: the host may swap pages out, which costs time and nothing else; raise RLIMIT_MEMLOCK "
+                         "(ulimit -l, LimitMEMLOCK=) to memory.bytes and more",
+                         what);
+  }
+  return bytes;
+}
+
+arena_name arena::name() const {
+  return {::getpid(), descriptor_.get(), proof_descriptor_.get(), proof_};
+}
+
+std::string arena::describe() const {
+  if (huge_page_bytes_ != 0)
+    return std::string(huge_page_bytes_ == one_gib_pages.bytes ? one_gib_pages.name : two_mib_pages.name) +
+           " huge pages";
+  return std::string("4 KiB pages") + (joins_pages_ ? ", huge ones where the kernel likes" : "") +
+         (unlocked_.load(std::memory_order_relaxed) ? ", not locked (RLIMIT_MEMLOCK)" : "");
+}
+
+result<std::shared_ptr<arena>> arena::map(const arena_name& name, std::uint64_t bytes) {
+  const auto directory = "/proc/" + std::to_string(name.process) + "/fd/";
+  const auto path = directory + std::to_string(name.descriptor);
+  // For reading only, until it is known what it is.
+  const auto found = opened(path, O_RDONLY);
   if (!found)
-    return fail(errc::unreachable,
-                system_error(errno, "cannot open the node's memory at " + path).text +
-                    "; a client that transfers pages must run on the node's host, in the same process namespace and as "
-                    "the same user");
+    return out_of_reach(path);
   struct stat status {};
   const auto seals = ::fcntl(found.get(), F_GET_SEALS);
   if (seals == -1 || ::fstat(found.get(), &status) != 0)
     return not_the_node(path, "but no shared memory at all");
   if ((seals & required_seals) != required_seals)
     return not_the_node(path, "but memory that could be shrunk while it is mapped");
-  if (bytes == 0 || bytes % page_alignment != 0 || status.st_size < 0 ||
-      static_cast<std::uint64_t>(status.st_size) - page_alignment != bytes)
+  const auto page_bytes = page_bytes_of(found.get());
+  if (bytes == 0 || bytes % page_alignment != 0 || status.st_size <= 0 || status.st_size % page_alignment != 0 ||
+      static_cast<std::uint64_t>(status.st_size) < bytes ||
+      static_cast<std::uint64_t>(status.st_size) - bytes >= page_bytes)
     return not_the_node(path, "since it has " + std::to_string(status.st_size) + " bytes and the node said " +
-                                  std::to_string(bytes) + " and a page");
+                                  std::to_string(bytes));
+  const auto proof_path = directory + std::to_string(name.proof_descriptor);
+  const auto proof = opened(proof_path, O_RDONLY);
+  if (!proof)
+    return out_of_reach(proof_path);
+  constexpr int proof_seals = required_seals | F_SEAL_WRITE;
+  const auto found_seals = ::fcntl(proof.get(), F_GET_SEALS);
   proof_page page{};
-  if (proof.size() != proof_bytes ||
-      ::pread(found.get(), page.data(), page.size(), static_cast<off_t>(bytes)) != static_cast<ssize_t>(page.size()) ||
-      page != page_with(proof))
-    return not_the_node(path, "since it does not hold the number that the node has put into its own");
+  if (found_seals == -1 || (found_seals & proof_seals) != proof_seals || name.proof.size() != proof_bytes ||
+      ::pread(proof.get(), page.data(), page.size(), 0) != static_cast<ssize_t>(page.size()) ||
+      page != page_with(name.proof, status))
+    return not_the_node(path, "since " + proof_path + " does not hold the number that the node has put into its own");
   // The same file, whatever the descriptor of the other process has become meanwhile.
-  unique_descriptor opened(
-      ::open(("/proc/self/fd/" + std::to_string(found.get())).c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY));
-  if (!opened)
+  auto writable = opened("/proc/self/fd/" + std::to_string(found.get()), O_RDWR);
+  if (!writable)
     return fail(errc::unreachable, system_error(errno, "cannot open the node's memory at " + path + " to write").text +
                                        "; client and node must run as the same user");
-  return adopt(std::move(opened), {proof.begin(), proof.end()}, bytes);
+  const auto mapped = mapping_of(writable.get(), static_cast<std::uint64_t>(status.st_size));
+  if (!mapped)
+    return tl::unexpected(mapped.error());
+  const std::shared_ptr<arena> out(new arena);
+  out->mapping_ = *mapped;
+  out->bytes_ = mapped->first(bytes);
+  out->huge_page_bytes_ = page_bytes == page_alignment ? 0 : page_bytes;
+  out->descriptor_ = std::move(writable);
+  if (out->huge_page_bytes_ == 0)
+    ::madvise(mapped->data(), mapped->size(), MADV_HUGEPAGE);
+  return out;
 }
 
 } // namespace troupe::io

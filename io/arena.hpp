@@ -4,58 +4,109 @@
 #include "base/unique_descriptor.hpp"
 #include "io/shared_memory.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace troupe::io {
 
-/// Memory that a node and one client on the same host share: pages are gathered into it by the one and written to disk
-/// from it by the other without a copy between. Lives as long as anybody maps it; its size is sealed, so neither side
-/// can pull memory away from under the other.
+/// Which pages of the host an arena is made of. Few and large ones make the first touch and the registration with a
+/// device several times as fast; only an operator can reserve them.
+enum class huge_page_choice {
+  /// Of 2 MiB if the host has as many to spare, else ordinary ones, which the kernel may join to huge ones.
+  automatic,
+  two_mib,
+  one_gib,
+  off,
+};
+
+struct arena_options {
+  /// Rounded down to whole extents.
+  std::uint64_t bytes = 0;
+  /// A multiple of `page_alignment`; of `extent_alignment` where huge pages are asked for.
+  std::uint64_t extent_bytes = 0;
+  huge_page_choice huge_pages = huge_page_choice::automatic;
+};
+
+/// What a client needs to map an arena of a node on its host; see `arena::map`.
+struct arena_name {
+  std::int32_t process = 0;
+  /// Of the memory.
+  std::int32_t descriptor = -1;
+  std::int32_t proof_descriptor = -1;
+  std::vector<std::uint8_t> proof{};
+
+  friend bool operator==(const arena_name&, const arena_name&) = default;
+};
+
+/// The memory that a node and the clients on its host share: pages are gathered into it by these and written to disk
+/// from it by the node, and back, without a copy between. Lives as long as anybody maps it; its size is sealed, so
+/// nobody can pull memory away from under another.
 ///
-/// Behind the memory lies a page with a random number, the proof. A process and a descriptor mean something else in
-/// every process namespace, so what is found under them is believed to be this memory only if the number is in it: it
-/// cannot be guessed, and is told to one client. Transfers do not reach that page.
+/// Beside the memory there is a page of its own, the proof, which says which memory it is about and holds a random
+/// number. A process and a descriptor mean something else in every process namespace, so what is found under them is
+/// believed to be this memory only if its proof is found with it: the number cannot be guessed, and is told to clients
+/// only. The proof is a file of its own, because behind the memory it would cost a huge page, a GiB perhaps, and
+/// because so it can be sealed against writing: whoever maps the memory can scribble over all of it, and over no proof.
 class arena final : public shared_memory {
 public:
-  /// New memory of `bytes` (rounded up to `page_alignment`), zeroed and really there: a host short of memory is an
-  /// error here (`limit_exceeded`) and not a signal later. In huge pages where the kernel permits.
+  /// New memory, of which nothing is there yet but the address space: see `provide`. Huge pages are set aside at once.
   ///
-  /// `memory_node`: the NUMA node that the memory should come from, that of the device which will read and write it, or
-  /// -1. Where that node has no memory left, or does not exist, another one's is as good.
-  static result<std::shared_ptr<arena>> create(std::uint64_t bytes, std::int32_t memory_node = -1);
+  /// Errors: `invalid_argument`, `limit_exceeded` (more than the host has, or more huge pages than it has to spare,
+  /// with the way out), `io_error`.
+  static result<std::shared_ptr<arena>> create(const arena_options& wanted);
 
-  /// The arena that process `process` made and holds open as `descriptor`, of exactly `bytes` and with this `proof`.
-  /// The caller must run on the same host and be permitted to look into that process, in practice as the same user.
-  /// Nothing can be written to what was found before it has proved to be the arena.
+  /// The arena that a process made and holds open under this name, of exactly `bytes`. The caller must run on the same
+  /// host and be permitted to look into that process, in practice as the same user. Nothing can be written to what was
+  /// found before it has proved to be the arena. Only what a node has named may be touched: elsewhere there may be no
+  /// memory yet, and the host may have none.
   ///
   /// Errors: `unreachable` (no such process or descriptor here, or no permission), `identity_mismatch` (something
   /// else, such as an arena of another node), `io_error`.
-  static result<std::shared_ptr<arena>> map(std::int32_t process, std::int32_t descriptor, std::uint64_t bytes,
-                                            std::span<const std::uint8_t> proof);
+  static result<std::shared_ptr<arena>> map(const arena_name& name, std::uint64_t bytes);
 
   ~arena() override;
 
   std::span<std::byte> bytes() noexcept override { return bytes_; }
 
-  /// For the peer's `map`; valid as long as the arena lives.
-  int descriptor() const noexcept { return descriptor_.get(); }
+  std::uint64_t extent_bytes() const noexcept { return extent_bytes_; }
 
-  /// For the peer's `map`, and for nobody else.
-  const std::vector<std::uint8_t>& proof() const noexcept { return proof_; }
+  /// Gets the memory of one extent from the host, zeroed, and locks it; to be called once for each, and again where it
+  /// has failed. Thread-safe. `limit_exceeded` if the host is short of memory, which without this would be a SIGBUS at
+  /// the first touch. Memory that may not be locked is used as it is, and `describe` says so.
+  result<std::span<std::byte>> provide(std::uint32_t extent);
+
+  /// For the peer's `map`, and for nobody else; valid as long as the arena lives.
+  arena_name name() const;
+
+  /// What was got, for the log: "2 MiB huge pages".
+  std::string describe() const;
 
 private:
-  arena(unique_descriptor descriptor, std::vector<std::uint8_t> proof, std::span<std::byte> bytes) noexcept;
+  arena() = default;
 
-  static result<std::shared_ptr<arena>> adopt(unique_descriptor descriptor, std::vector<std::uint8_t> proof,
-                                              std::uint64_t bytes);
+  /// Of ordinary pages with `huge_page_bytes` 0. `flags`: for the kernel, which kind.
+  static result<std::shared_ptr<arena>> made_of(const arena_options& wanted, std::uint64_t huge_page_bytes,
+                                                unsigned flags);
 
   unique_descriptor descriptor_;
+  /// None where the arena was mapped and not made.
+  unique_descriptor proof_descriptor_;
   std::vector<std::uint8_t> proof_;
+  /// Whole pages of the host's, of which `bytes_` are the arena.
+  std::span<std::byte> mapping_;
   std::span<std::byte> bytes_;
+  /// 0 where the arena was mapped and not made: only its maker gets memory for it.
+  std::uint64_t extent_bytes_ = 0;
+  /// 0: ordinary pages.
+  std::uint64_t huge_page_bytes_ = 0;
+  bool joins_pages_ = false;
+  /// Memory was provided that could not be locked.
+  std::atomic<bool> unlocked_{false};
 };
 
 } // namespace troupe::io

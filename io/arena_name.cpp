@@ -1,7 +1,6 @@
 #include "io/arena_name.hpp"
 
 #include <string>
-#include <unistd.h>
 #include <utility>
 
 namespace troupe::io {
@@ -27,26 +26,29 @@ std::int32_t number_at(std::span<const std::uint8_t> text, std::size_t at) {
 
 shared_memory_name encode(const arena_name& x) {
   shared_memory_name out;
-  append(out, x.process);
-  append(out, x.descriptor);
+  for (const auto number : {x.process, x.descriptor, x.proof_descriptor})
+    append(out, number);
   out.insert(out.end(), x.proof.begin(), x.proof.end());
   return out;
 }
 
 result<arena_name> decode_arena_name(std::span<const std::uint8_t> text) {
-  if (text.size() < 2 * number_bytes)
+  if (text.size() < 3 * number_bytes)
     return fail(errc::invalid_argument, "the name of an arena has " + std::to_string(text.size()) +
-                                            " bytes; it names a process and a descriptor in 8: is the node of this "
-                                            "version?");
-  const auto proof = text.subspan(2 * number_bytes);
-  return arena_name{number_at(text, 0), number_at(text, number_bytes), {proof.begin(), proof.end()}};
+                                            " bytes; it names a process and two descriptors in 12: is the node of "
+                                            "this version?");
+  const auto proof = text.subspan(3 * number_bytes);
+  return arena_name{number_at(text, 0),
+                    number_at(text, number_bytes),
+                    number_at(text, 2 * number_bytes),
+                    {proof.begin(), proof.end()}};
 }
 
 result<std::shared_ptr<shared_memory>> arena_finder::find(std::uint64_t bytes, std::span<const std::uint8_t> name) {
   const auto where = decode_arena_name(name);
   if (!where)
     return tl::unexpected(where.error());
-  auto mapped = arena::map(where->process, where->descriptor, bytes, where->proof);
+  auto mapped = arena::map(*where, bytes);
   if (!mapped)
     return tl::unexpected(std::move(mapped.error()));
   return std::shared_ptr<shared_memory>(std::move(*mapped));

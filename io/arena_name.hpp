@@ -7,16 +7,7 @@
 
 namespace troupe::io {
 
-/// What a client needs to map an arena of a node; `arena::map` says what it means.
-struct arena_name {
-  std::int32_t process = 0;
-  std::int32_t descriptor = -1;
-  std::vector<std::uint8_t> proof{};
-
-  friend bool operator==(const arena_name&, const arena_name&) = default;
-};
-
-/// The two numbers in four bytes each, the lowest first, then the proof.
+/// The three numbers in four bytes each, the lowest first, then the proof.
 shared_memory_name encode(const arena_name& x);
 /// `invalid_argument` if it is too short to be one.
 result<arena_name> decode_arena_name(std::span<const std::uint8_t> text);

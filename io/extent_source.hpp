@@ -82,6 +82,12 @@ inline constexpr std::uint64_t extent_alignment = std::uint64_t{2} << 20U;
 /// So many extents an arena should have at least, so that several ranks can share it.
 inline constexpr std::uint64_t extents_wanted = 16;
 
+/// The smallest extent that has room for such a slot.
+constexpr std::uint64_t extent_bytes_least(std::uint64_t slot_bytes) noexcept {
+  const auto huge_pages = slot_bytes / extent_alignment + (slot_bytes % extent_alignment != 0 ? 1 : 0);
+  return huge_pages * extent_alignment;
+}
+
 /// What an arena of so many bytes is lent in, where the largest slot of any rank has so many: the largest power of two
 /// up to `extent_bytes_max` of which it has `extents_wanted`, but at least that slot, in whole huge pages.
 /// `invalid_argument`, naming `memory.bytes`, if the arena has not even two of them: then a page that is moved would
@@ -90,9 +96,7 @@ inline result<std::uint64_t> extent_bytes_for(std::uint64_t arena_bytes, std::ui
   auto bytes = extent_bytes_max;
   while (bytes > extent_alignment && bytes * extents_wanted > arena_bytes)
     bytes /= 2;
-  const auto huge_pages = largest_slot_bytes / extent_alignment + (largest_slot_bytes % extent_alignment != 0 ? 1 : 0);
-  const auto least = huge_pages * extent_alignment;
-  if (least > bytes)
+  if (const auto least = extent_bytes_least(largest_slot_bytes); least > bytes)
     bytes = least;
   if (arena_bytes / 2 < bytes)
     return fail(errc::invalid_argument, "memory.bytes is " + std::to_string(arena_bytes) +

@@ -181,7 +181,7 @@ struct world {
     const auto slot = io::slot_bytes(out.namespaces[0].geometry.page_bytes());
     for (std::uint32_t rank = 0; rank < world_size; ++rank)
       out.storage.ranks.push_back({node_slots * slot + io::page_alignment, {}});
-    out.io.client_buffer_bytes = 64 * slot;
+    out.memory.client_bytes = 64 * slot;
     // Fewer buffers than pages of a task.
     out.transfer.window_bytes = 9 * slot;
     return out;

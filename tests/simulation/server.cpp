@@ -144,7 +144,7 @@ void server::bind(const metrics_actor& meters) {
     caf::anon_send(x, bind_atom_v, peers);
   auto options = std::make_shared<config::node_config>();
   options->statistics_interval = duration::zero();
-  options->io.client_buffer_bytes = p.buffers * slot_bytes_;
+  options->memory.client_bytes = p.buffers * slot_bytes_;
   options->io.max_batch_pages = p.batch_pages;
   options->registry.max_batch_keys = p.batch_keys;
   options->registry.lease_max = p.lease_max;

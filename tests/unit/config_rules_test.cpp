@@ -233,9 +233,28 @@ TEST_CASE("There are 64 groups of further layers at most", "[config]") {
   CHECK(contains(lines(validate(config)), "namespaces[0].kv_cache: a page would have "));
 }
 
+TEST_CASE("Memory has room for extents of pages", "[config]") {
+  CHECK(good(small_config, {"memory.bytes=4 MiB"}).memory.bytes == 4 * mebibyte);
+  CHECK(bad(small_config, {"memory.client_bytes=64 KiB"}) ==
+        "memory.client_bytes: 64 KiB has no room for one slot of \"chat\", 68 KiB each\n");
+  auto config = good(small_config, {"memory.bytes=4 MiB"});
+  config.namespaces[0].geometry.layers = 64; // 2 MiB, and a header
+  config.storage.ranks[0].slab_bytes = config.storage.ranks[1].slab_bytes = gibibyte;
+  CHECK(lines(validate(config)) ==
+        "memory.bytes: 4 MiB is not even two extents with room for a slot of \"chat\", 2052 KiB each; at least 8 MiB "
+        "are needed\n");
+  config.memory.bytes = 8 * mebibyte;
+  CHECK(lines(validate(config)).empty());
+}
+
+TEST_CASE("Huge pages of one GiB are used whole", "[config]") {
+  CHECK(bad(small_config, {"memory.huge_pages=1 GiB"}) ==
+        "memory.bytes: 256 MiB is no whole number of huge pages of 1 GiB, of which a part would be of no use\n");
+  CHECK(good(small_config, {"memory.huge_pages=1 GiB", "memory.bytes=2 GiB"}).memory.huge_pages == "1 GiB");
+  CHECK(good(small_config, {"memory.huge_pages=2 MiB"}).memory.huge_pages == "2 MiB");
+}
+
 TEST_CASE("Buffers have room for a page", "[config]") {
-  CHECK(bad(small_config, {"io.client_buffer_bytes=64 KiB"}) ==
-        "io.client_buffer_bytes: 64 KiB has no room for one slot of \"chat\", 68 KiB each\n");
   CHECK(bad(small_config, {"transfer.window_bytes=64 KiB"}) ==
         "transfer.window_bytes: 64 KiB has no room for two slots of \"chat\", 68 KiB each\n");
 }

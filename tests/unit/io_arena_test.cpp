@@ -1,60 +1,242 @@
 #include "io/arena.hpp"
+#include "io/page.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <limits>
-#include <linux/mempolicy.h>
+#include <fstream>
+#include <linux/capability.h>
+#include <string>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <utility>
 
-namespace io_segment_test {
+namespace io_arena_test {
 
 using namespace troupe;
 using namespace troupe::io;
 using namespace troupe::test;
 
-TEST_CASE("an arena is zeroed, aligned and rounded up", "[io][arena]") {
-  auto made = arena::create(5000);
-  REQUIRE(made.has_value());
-  const auto bytes = (*made)->bytes();
-  CHECK(bytes.size() == 8192);
-  CHECK(reinterpret_cast<std::uintptr_t>(bytes.data()) % page_alignment == 0);
-  CHECK(std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; }));
-  CHECK(arena::create(0).error().code == errc::invalid_argument);
+namespace {
+
+/// Of ordinary pages, lent in as many.
+result<std::shared_ptr<arena>> ordinary(std::uint64_t bytes, std::uint64_t extent_bytes = 4096) {
+  return arena::create({bytes, extent_bytes, huge_page_choice::off});
 }
 
-TEST_CASE("an arena asks for memory of a node, and takes any other", "[io][arena]") {
-  for (const std::int32_t node : {0, 1, 1023, 1024, -5, std::numeric_limits<std::int32_t>::max()}) {
-    INFO(node);
-    auto made = arena::create(1 << 16, node);
-    REQUIRE(made.has_value());
-    (*made)->bytes().back() = std::byte{1};
+/// How many of the pages of an arena are really there.
+std::size_t pages_there(arena& x) {
+  std::vector<unsigned char> there(x.bytes().size() / page_alignment);
+  REQUIRE(::mincore(x.bytes().data(), x.bytes().size(), there.data()) == 0);
+  return static_cast<std::size_t>(std::ranges::count_if(there, [](unsigned char c) { return (c & 1U) != 0; }));
+}
+
+/// A number that stands in a file behind this word.
+std::uint64_t number_in(const char* path, const std::string& word) {
+  std::ifstream file(path);
+  for (std::string next; file >> next;)
+    if (std::uint64_t number = 0; next == word && file >> number)
+      return number;
+  FAIL(path << " has no " << word);
+  return 0;
+}
+
+std::uint64_t locked_kilobytes() {
+  return number_in("/proc/self/status", "VmLck:");
+}
+
+/// All memory of this host, in whole pages.
+std::uint64_t host_bytes() {
+  return number_in("/proc/meminfo", "MemTotal:") * 1024 / page_alignment * page_alignment;
+}
+
+/// Huge pages of 2 MiB that can be had now.
+std::uint64_t free_huge_pages() {
+  const auto number = [](const char* name) {
+    std::ifstream file(std::string("/sys/kernel/mm/hugepages/hugepages-2048kB/") + name);
+    std::uint64_t out = 0;
+    file >> out;
+    return out;
+  };
+  return number("free_hugepages") - number("resv_hugepages");
+}
+
+/// Nothing may be locked into memory while it lives, also not by root.
+class no_locking {
+public:
+  no_locking() {
+    REQUIRE(::getrlimit(RLIMIT_MEMLOCK, &limit_) == 0);
+    auto none = limit_;
+    none.rlim_cur = 0;
+    REQUIRE(::setrlimit(RLIMIT_MEMLOCK, &none) == 0);
+    REQUIRE(::syscall(SYS_capget, &header_, before_.data()) == 0);
+    auto less = before_;
+    less[0].effective &= ~(1U << CAP_IPC_LOCK);
+    REQUIRE(::syscall(SYS_capset, &header_, less.data()) == 0);
   }
-  // What the kernel was asked for: mode and node of the mapping.
-  auto made = arena::create(1 << 16, 0);
-  int mode = -1;
-  unsigned long nodes[16]{};
-  if (::syscall(SYS_get_mempolicy, &mode, nodes, 8 * sizeof nodes, (*made)->bytes().data(), MPOL_F_ADDR) != 0) {
-    WARN("this machine has no memory policies");
+  no_locking(const no_locking&) = delete;
+  no_locking& operator=(const no_locking&) = delete;
+  ~no_locking() {
+    ::syscall(SYS_capset, &header_, before_.data());
+    ::setrlimit(RLIMIT_MEMLOCK, &limit_);
+  }
+
+private:
+  rlimit limit_{};
+  __user_cap_header_struct header_{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, 2> before_{};
+};
+
+constexpr std::uint64_t mebibyte = 1U << 20U;
+
+} // namespace
+
+TEST_CASE("an arena has whole extents", "[io][arena]") {
+  auto made = ordinary(5000);
+  REQUIRE(made.has_value());
+  CHECK((*made)->bytes().size() == 4096);
+  CHECK((*made)->extent_bytes() == 4096);
+  CHECK(reinterpret_cast<std::uintptr_t>((*made)->bytes().data()) % page_alignment == 0);
+  CHECK((*ordinary(5 * 8192 + 4096, 8192))->bytes().size() == 5 * 8192);
+  CHECK(ordinary(0).error().code == errc::invalid_argument);
+  CHECK(ordinary(4095).error().code == errc::invalid_argument);
+  CHECK(ordinary(1 << 20, 0).error().code == errc::invalid_argument);
+  CHECK(ordinary(1 << 20, 4097).error().code == errc::invalid_argument);
+}
+
+TEST_CASE("memory of an arena is there from when it is provided, extent by extent, and zeroed", "[io][arena]") {
+  auto made = ordinary(16 * 8192, 8192);
+  REQUIRE(made.has_value());
+  auto& x = **made;
+  CHECK(pages_there(x) == 0);
+  const auto third = x.provide(3);
+  REQUIRE(third);
+  CHECK(third->data() == x.bytes().data() + 3 * 8192);
+  CHECK(third->size() == 8192);
+  CHECK(std::ranges::all_of(*third, [](std::byte b) { return b == std::byte{0}; }));
+  CHECK(pages_there(x) == 2);
+  REQUIRE(x.provide(15));
+  CHECK(pages_there(x) == 4);
+  CHECK(x.provide(16).error().code == errc::out_of_range);
+  CHECK(pages_there(x) == 4);
+}
+
+TEST_CASE("an arena of which nothing is provided may be as large as the memory of the host, and no larger",
+          "[io][arena]") {
+  CHECK(ordinary(host_bytes()));
+  const auto e = ordinary(std::uint64_t{1} << 46U).error();
+  CHECK(e.code == errc::limit_exceeded);
+  CHECK(missing(e.text, {"70368744177664 bytes", "memory.bytes"}) == "");
+}
+
+TEST_CASE("an extent for which the host has no memory is an error, and no signal", "[io][arena]") {
+  // What runs, the kernel at the least, has some of it.
+  auto made = ordinary(host_bytes(), host_bytes());
+  REQUIRE(made);
+  const auto e = (*made)->provide(0).error();
+  CHECK(e.code == errc::limit_exceeded);
+  CHECK(missing(e.text, {"the host has no memory for an extent", "are available"}) == "");
+}
+
+TEST_CASE("what is provided is locked", "[io][arena]") {
+  auto made = ordinary(4 * 8192, 8192);
+  REQUIRE(made);
+  const auto before = locked_kilobytes();
+  REQUIRE((*made)->provide(1));
+  CHECK(locked_kilobytes() == before + 8);
+  CHECK((*made)->describe() == "4 KiB pages");
+  made->reset();
+  CHECK(locked_kilobytes() == before);
+}
+
+TEST_CASE("memory that may not be locked is used all the same, and said", "[io][arena]") {
+  auto made = ordinary(4 * 8192, 8192);
+  REQUIRE(made);
+  const auto before = locked_kilobytes();
+  {
+    const no_locking meanwhile;
+    CHECK((*made)->describe() == "4 KiB pages");
+    const auto bytes = (*made)->provide(1);
+    REQUIRE(bytes);
+    bytes->back() = std::byte{1};
+  }
+  CHECK(locked_kilobytes() == before);
+  CHECK((*made)->describe() == "4 KiB pages, not locked (RLIMIT_MEMLOCK)");
+}
+
+TEST_CASE("an arena takes huge pages where the host has enough, else ordinary ones", "[io][arena]") {
+  const auto free = free_huge_pages();
+  INFO(free);
+  if (free < 2)
+    WARN("skipped in part: this host has no huge pages (sysctl vm.nr_hugepages=64)");
+  auto made = arena::create({4 * mebibyte, 2 * mebibyte});
+  REQUIRE(made);
+  CHECK((*made)->describe() == (free < 2 ? "4 KiB pages, huge ones where the kernel likes" : "2 MiB huge pages"));
+  const auto bytes = (*made)->provide(1);
+  REQUIRE(bytes);
+  CHECK(std::ranges::all_of(*bytes, [](std::byte b) { return b == std::byte{0}; }));
+  bytes->back() = std::byte{42};
+  auto mapped = arena::map((*made)->name(), 4 * mebibyte);
+  REQUIRE(mapped);
+  CHECK((*mapped)->bytes().back() == std::byte{42});
+  CHECK((*mapped)->bytes().size() == 4 * mebibyte);
+  if (free >= 2)
+    CHECK(free_huge_pages() == free - 2);
+  made->reset();
+  mapped->reset();
+  CHECK(free_huge_pages() == free);
+}
+
+TEST_CASE("huge pages that were asked for are got, or it is said how", "[io][arena]") {
+  const auto free = free_huge_pages();
+  const auto made = arena::create({4 * mebibyte, 2 * mebibyte, huge_page_choice::two_mib});
+  if (free >= 2) {
+    REQUIRE(made);
+    CHECK((*made)->describe() == "2 MiB huge pages");
+    CHECK((*made)->provide(0));
+  } else {
+    REQUIRE_FALSE(made);
+    CHECK(made.error().code == errc::limit_exceeded);
+    CHECK(missing(made.error().text, {"takes 2 huge pages of 2 MiB", "vm.nr_hugepages=", "memory.huge_pages"}) == "");
+  }
+  // More than any host of ours has set aside.
+  const auto large =
+      arena::create({host_bytes() / mebibyte / 2 * 2 * mebibyte, 2 * mebibyte, huge_page_choice::two_mib});
+  REQUIRE_FALSE(large);
+  CHECK(large.error().code == errc::limit_exceeded);
+  CHECK(arena::create({4 * mebibyte, mebibyte, huge_page_choice::two_mib}).error().code == errc::invalid_argument);
+}
+
+TEST_CASE("huge pages of one GiB hold an arena that is less", "[io][arena]") {
+  const auto made = arena::create({6 * mebibyte, 2 * mebibyte, huge_page_choice::one_gib});
+  if (!made) {
+    WARN("skipped in part: this host has no huge page of 1 GiB");
+    CHECK(missing(made.error().text, {"1 GiB", "memory.huge_pages"}) == "");
     return;
   }
-  CHECK(mode == MPOL_PREFERRED);
-  CHECK(nodes[0] == 1);
+  CHECK((*made)->describe() == "1 GiB huge pages");
+  CHECK((*made)->bytes().size() == 6 * mebibyte);
+  REQUIRE((*made)->provide(2));
+  (*made)->bytes().back() = std::byte{42};
+  auto mapped = arena::map((*made)->name(), 6 * mebibyte);
+  REQUIRE(mapped);
+  CHECK((*mapped)->bytes().back() == std::byte{42});
 }
 
 TEST_CASE("what another process writes into an arena arrives", "[io][arena]") {
-  auto made = arena::create(1 << 20);
+  auto made = ordinary(1 << 20, 1 << 20);
   REQUIRE(made.has_value());
-  const auto node = ::getpid();
-  const auto descriptor = (*made)->descriptor();
-  const auto& proof = (*made)->proof();
+  REQUIRE((*made)->provide(0));
+  const auto name = (*made)->name();
+  CHECK(name.process == ::getpid());
   const auto child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    auto mapped = arena::map(node, descriptor, 1 << 20, proof);
+    auto mapped = arena::map(name, 1 << 20);
     if (!mapped)
       ::_exit(1);
     (*mapped)->bytes().back() = std::byte{42};
@@ -66,95 +248,142 @@ TEST_CASE("what another process writes into an arena arrives", "[io][arena]") {
   CHECK((*made)->bytes().back() == std::byte{42});
 }
 
-TEST_CASE("a mapped arena outlives the one who made it", "[io][arena]") {
-  auto made = arena::create(4096);
+TEST_CASE("a mapped arena outlives the one who made it, and gets it no more memory", "[io][arena]") {
+  auto made = ordinary(4096);
   REQUIRE(made.has_value());
-  auto mapped = arena::map(::getpid(), (*made)->descriptor(), 4096, (*made)->proof());
+  auto mapped = arena::map((*made)->name(), 4096);
   REQUIRE(mapped.has_value());
+  REQUIRE((*made)->provide(0));
   (*made)->bytes()[7] = std::byte{9};
   made->reset();
   CHECK((*mapped)->bytes()[7] == std::byte{9});
+  CHECK((*mapped)->provide(0).error().code == errc::out_of_range);
 }
 
-TEST_CASE("nobody can shrink or grow an arena", "[io][arena]") {
-  auto made = arena::create(8192);
+TEST_CASE("nobody can shrink or grow an arena, or write to its proof", "[io][arena]") {
+  auto made = ordinary(8192);
   REQUIRE(made.has_value());
-  CHECK(::ftruncate((*made)->descriptor(), 4096) == -1);
+  const auto name = (*made)->name();
+  for (const auto& [descriptor, bytes] : {std::pair{name.descriptor, 8192}, std::pair{name.proof_descriptor, 4096}}) {
+    CHECK(::ftruncate(descriptor, bytes - 4096) == -1);
+    CHECK(errno == EPERM);
+    CHECK(::ftruncate(descriptor, bytes + 4096) == -1);
+    CHECK(errno == EPERM);
+    CHECK(::fcntl(descriptor, F_ADD_SEALS, F_SEAL_WRITE) == -1);
+  }
+  CHECK(::pwrite(name.proof_descriptor, "x", 1, 0) == -1);
   CHECK(errno == EPERM);
-  CHECK(::ftruncate((*made)->descriptor(), 16384) == -1);
-  CHECK(::fcntl((*made)->descriptor(), F_ADD_SEALS, F_SEAL_WRITE) == -1);
+  CHECK(::mmap(nullptr, 4096, PROT_WRITE, MAP_SHARED, name.proof_descriptor, 0) == MAP_FAILED);
 }
 
 TEST_CASE("mapping refuses what is not the promised arena", "[io][arena]") {
-  auto made = arena::create(8192);
+  auto made = ordinary(8192);
   REQUIRE(made.has_value());
-  const auto self = ::getpid();
-  const auto descriptor = (*made)->descriptor();
-  const auto& proof = (*made)->proof();
-  const auto mapped = [&](int fd, std::uint64_t bytes = 8192) { return arena::map(self, fd, bytes, proof); };
+  const auto name = (*made)->name();
+  const auto mapped = [&](int descriptor, std::uint64_t bytes = 8192) {
+    auto other = name;
+    other.descriptor = descriptor;
+    return arena::map(other, bytes);
+  };
+  const auto proved = [&](int descriptor) {
+    auto other = name;
+    other.proof_descriptor = descriptor;
+    return arena::map(other, 8192);
+  };
+  CHECK(mapped(name.descriptor));
   SECTION("another size") {
     for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4096}, std::uint64_t{12288},
                                       ~std::uint64_t{0}, ~std::uint64_t{0} - 4095})
-      CHECK(mapped(descriptor, bytes).error().code == errc::identity_mismatch);
+      CHECK(mapped(name.descriptor, bytes).error().code == errc::identity_mismatch);
   }
   SECTION("no such process") {
-    const auto e = arena::map(0x7fffffff, descriptor, 8192, proof).error();
+    auto other = name;
+    other.process = 0x7fffffff;
+    const auto e = arena::map(other, 8192).error();
     CHECK(e.code == errc::unreachable);
     CHECK(missing(e.text, {"same user", "node's host"}) == "");
   }
   SECTION("no such descriptor") {
-    CHECK(mapped(999'999).error().code == errc::unreachable);
-    CHECK(mapped(-1).error().code == errc::unreachable);
+    for (const int descriptor : {999'999, -1}) {
+      CHECK(mapped(descriptor).error().code == errc::unreachable);
+      CHECK(proved(descriptor).error().code == errc::unreachable);
+    }
   }
   SECTION("a file") {
     scratch_directory scratch;
-    const auto file = make_file(scratch / "file", 8192 + 4096);
+    const auto file = make_file(scratch / "file", 8192);
     CHECK(mapped(file.get()).error().code == errc::identity_mismatch);
+    CHECK(proved(file.get()).error().code == errc::identity_mismatch);
   }
   SECTION("a pipe, without waiting for its other end") {
     const auto ends = make_pipe();
     CHECK_FALSE(mapped(ends.read_end.get()).has_value());
     CHECK_FALSE(mapped(ends.write_end.get()).has_value());
+    CHECK_FALSE(proved(ends.read_end.get()).has_value());
   }
   SECTION("memory that can still shrink, or grow") {
-    std::vector<std::uint8_t> contents(8192 + 4096);
-    REQUIRE(::pread(descriptor, contents.data(), contents.size(), 0) == static_cast<ssize_t>(contents.size()));
     for (const int seals : {0, F_SEAL_SHRINK, F_SEAL_SHRINK | F_SEAL_GROW}) {
       const unique_descriptor loose(::memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-      REQUIRE(::pwrite(loose.get(), contents.data(), contents.size(), 0) == static_cast<ssize_t>(contents.size()));
+      REQUIRE(::ftruncate(loose.get(), 8192) == 0);
       REQUIRE(::fcntl(loose.get(), F_ADD_SEALS, seals) == 0);
-      CHECK(mapped(loose.get()).error().code == errc::identity_mismatch);
-      // All else is as it should be.
-      REQUIRE(::fcntl(loose.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
-      CHECK(mapped(loose.get()).has_value());
+      const auto e = mapped(loose.get()).error();
+      CHECK(e.code == errc::identity_mismatch);
+      CHECK(missing(e.text, {"could be shrunk"}) == "");
     }
+  }
+  SECTION("a proof that can still be written") {
+    std::vector<std::uint8_t> contents(4096);
+    REQUIRE(::pread(name.proof_descriptor, contents.data(), contents.size(), 0) == 4096);
+    const int all_but_write = F_SEAL_SHRINK | F_SEAL_GROW;
+    const unique_descriptor loose(::memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    REQUIRE(::pwrite(loose.get(), contents.data(), contents.size(), 0) == 4096);
+    REQUIRE(::fcntl(loose.get(), F_ADD_SEALS, all_but_write) == 0);
+    CHECK(proved(loose.get()).error().code == errc::identity_mismatch);
+    // All else is as it should be.
+    REQUIRE(::fcntl(loose.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) == 0);
+    CHECK(proved(loose.get()).has_value());
   }
 }
 
-TEST_CASE("an arena of another node is refused, though process, descriptor and size are right", "[io][arena]") {
+TEST_CASE("a proof is that of one memory only", "[io][arena]") {
+  auto made = ordinary(8192);
+  REQUIRE(made.has_value());
+  // As sealed and as large, and in the same process.
+  const unique_descriptor other(::memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(other.get(), 8192) == 0);
+  REQUIRE(::fcntl(other.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
+  auto name = (*made)->name();
+  name.descriptor = other.get();
+  CHECK(arena::map(name, 8192).error().code == errc::identity_mismatch);
+}
+
+TEST_CASE("an arena of another node is refused, though process, descriptors and size are right", "[io][arena]") {
   // Two nodes in process namespaces of their own have the same numbers; here, each finds the other's memory.
-  auto mine = arena::create(8192);
-  auto other = arena::create(8192);
+  auto mine = ordinary(8192);
+  auto other = ordinary(8192);
   REQUIRE(mine.has_value());
   REQUIRE(other.has_value());
-  CHECK((*mine)->proof() != (*other)->proof());
-  const auto e = arena::map(::getpid(), (*other)->descriptor(), 8192, (*mine)->proof()).error();
+  CHECK((*mine)->name().proof != (*other)->name().proof);
+  auto name = (*other)->name();
+  name.proof = (*mine)->name().proof;
+  const auto e = arena::map(name, 8192).error();
   CHECK(e.code == errc::identity_mismatch);
   CHECK(missing(e.text, {"is not the memory of this node", "host, process namespace and user"}) == "");
-  CHECK_FALSE(arena::map(::getpid(), (*mine)->descriptor(), 8192, (*other)->proof()).has_value());
 }
 
 TEST_CASE("a proof has all its bytes, and none is left out of the comparison", "[io][arena]") {
-  auto made = arena::create(4096);
+  auto made = ordinary(4096);
   REQUIRE(made.has_value());
-  const auto map = [&](std::span<const std::uint8_t> proof) {
-    return arena::map(::getpid(), (*made)->descriptor(), 4096, proof);
+  auto name = (*made)->name();
+  const auto proof = name.proof;
+  const auto map = [&](std::vector<std::uint8_t> other) {
+    name.proof = std::move(other);
+    return arena::map(name, 4096);
   };
-  const auto& proof = (*made)->proof();
   REQUIRE(proof.size() == 32);
   CHECK(map(proof).has_value());
   CHECK(map({}).error().code == errc::identity_mismatch);
-  CHECK(map(std::span(proof).first(31)).error().code == errc::identity_mismatch);
+  CHECK(map({proof.begin(), proof.end() - 1}).error().code == errc::identity_mismatch);
   auto longer = proof;
   longer.push_back(0);
   CHECK(map(longer).error().code == errc::identity_mismatch);
@@ -168,28 +397,21 @@ TEST_CASE("a proof has all its bytes, and none is left out of the comparison", "
 TEST_CASE("nobody is told to map memory of another program whose contents are known", "[io][arena]") {
   // Sealed, of the right size, and with a proof that the node names: but not a node's arena.
   const unique_descriptor foreign(::memfd_create("foreign", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  REQUIRE(::ftruncate(foreign.get(), 8192) == 0);
-  REQUIRE(::fcntl(foreign.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
-  const std::vector<std::uint8_t> zeroes(32);
-  CHECK(arena::map(::getpid(), foreign.get(), 4096, zeroes).error().code == errc::identity_mismatch);
+  REQUIRE(::ftruncate(foreign.get(), 4096) == 0);
+  REQUIRE(::fcntl(foreign.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) == 0);
+  const auto e = arena::map({::getpid(), foreign.get(), foreign.get(), std::vector<std::uint8_t>(32)}, 4096).error();
+  CHECK(e.code == errc::identity_mismatch);
 }
 
-TEST_CASE("the proof lies outside of the memory that transfers reach", "[io][arena]") {
-  auto made = arena::create(4096);
+TEST_CASE("whoever scribbles over an arena reaches no proof", "[io][arena]") {
+  auto made = ordinary(4096);
   REQUIRE(made.has_value());
-  auto mapped = arena::map(::getpid(), (*made)->descriptor(), 4096, (*made)->proof());
+  auto mapped = arena::map((*made)->name(), 4096);
   REQUIRE(mapped.has_value());
-  for (auto* x : {&*made, &*mapped}) {
-    REQUIRE((*x)->bytes().size() == 4096);
+  REQUIRE((*made)->provide(0));
+  for (auto* x : {&*made, &*mapped})
     std::fill((*x)->bytes().begin(), (*x)->bytes().end(), std::byte{0xff});
-  }
-  CHECK(arena::map(::getpid(), (*made)->descriptor(), 4096, (*made)->proof()).has_value());
+  CHECK(arena::map((*made)->name(), 4096).has_value());
 }
 
-TEST_CASE("more memory than the host has is an error", "[io][arena]") {
-  const auto e = arena::create(std::uint64_t{1} << 46U).error();
-  CHECK(e.code == errc::limit_exceeded);
-  CHECK(missing(e.text, {"70368744177664 bytes"}) == "");
-}
-
-} // namespace io_segment_test
+} // namespace io_arena_test

@@ -1,0 +1,43 @@
+#include "base/process_watch.hpp"
+
+#include <cerrno>
+#include <poll.h>
+#include <string>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace troupe {
+
+result<process_watch> process_watch::open(std::int32_t process) {
+  unique_descriptor opened(static_cast<int>(::syscall(SYS_pidfd_open, process, 0U)));
+  if (opened)
+    return process_watch(std::move(opened));
+  const auto number = std::to_string(process);
+  switch (errno) {
+  case ESRCH:
+  case EINVAL: // below 1
+  case ENOENT: // the number of a thread
+    return fail(errc::unreachable, "there is no process " + number +
+                                       " here: a client must run on the node's host and in its process namespace");
+  case ENOSYS:
+    return fail(errc::unsupported, "process " + number + " cannot be watched: that takes Linux 5.3 or newer");
+  default:
+    return tl::unexpected(system_error(errno, "cannot watch process " + number));
+  }
+}
+
+bool process_watch::gone() {
+  pollfd what{descriptor_.get(), POLLIN, 0};
+  return ::poll(&what, 1, 0) == 1 && (what.revents & POLLIN) != 0;
+}
+
+result<std::unique_ptr<watched_process>> watch_process(std::int32_t process) {
+  if (process == ::getpid())
+    return nullptr;
+  auto opened = process_watch::open(process);
+  if (!opened)
+    return tl::unexpected(std::move(opened.error()));
+  return std::make_unique<process_watch>(std::move(*opened));
+}
+
+} // namespace troupe

@@ -1,0 +1,172 @@
+#include "io/arena_name.hpp"
+#include "io/arena_pool.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/io_support.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <fstream>
+#include <string>
+#include <thread>
+
+namespace io_arena_pool_test {
+
+using namespace troupe;
+using namespace troupe::io;
+using namespace troupe::test;
+
+namespace {
+
+std::shared_ptr<arena> memory_of(std::uint64_t extents, std::uint64_t extent_bytes = 8192) {
+  return arena::create({extents * extent_bytes, extent_bytes, huge_page_choice::off}).value();
+}
+
+constexpr std::uint64_t mebibyte = 1U << 20U;
+
+} // namespace
+
+TEST_CASE("extents are lent once each, until none is left", "[io][arena]") {
+  const auto memory = memory_of(4);
+  arena_pool pool(memory);
+  CHECK(pool.available() == 4);
+  for (std::uint32_t number = 0; number < 4; ++number) {
+    const auto lent = pool.lend();
+    REQUIRE(lent);
+    CHECK(lent->number == number);
+    CHECK(lent->offset == number * 8192);
+    CHECK(lent->bytes.data() == memory->bytes().data() + lent->offset);
+    CHECK(lent->bytes.size() == 8192);
+    std::ranges::fill(lent->bytes, std::byte{1});
+    CHECK(pool.available() == 3 - number);
+    CHECK(pool.counts() == extent_counts{4, number + 1, number + 1, 0});
+  }
+  const auto none = pool.lend();
+  REQUIRE_FALSE(none);
+  CHECK(none.error().code == errc::full);
+  CHECK(missing(none.error().text, {"4 extents"}) == "");
+}
+
+TEST_CASE("an extent that has come back is lent before one that never was, the last one first", "[io][arena]") {
+  arena_pool pool(memory_of(4));
+  for (int i = 0; i < 3; ++i)
+    REQUIRE(pool.lend());
+  CHECK(pool.take_back(0));
+  CHECK(pool.take_back(2));
+  CHECK(pool.available() == 3);
+  CHECK(pool.counts() == extent_counts{4, 1, 3, 0});
+  CHECK(pool.lend()->number == 2);
+  CHECK(pool.lend()->number == 0);
+  CHECK(pool.counts().ready == 3);
+  CHECK(pool.lend()->number == 3);
+  CHECK(pool.counts() == extent_counts{4, 4, 4, 0});
+}
+
+TEST_CASE("only what is lent comes back, and once", "[io][arena]") {
+  arena_pool pool(memory_of(2));
+  CHECK_FALSE(pool.take_back(0));
+  CHECK_FALSE(pool.take_back(2));
+  CHECK_FALSE(pool.take_back(0xffffffff));
+  REQUIRE(pool.lend());
+  CHECK(pool.take_back(0));
+  CHECK_FALSE(pool.take_back(0));
+  CHECK(pool.available() == 2);
+}
+
+TEST_CASE("an extent for which the host has no memory stays to be lent later", "[io][arena]") {
+  std::ifstream info("/proc/meminfo");
+  std::string word;
+  std::uint64_t kilobytes = 0;
+  REQUIRE((info >> word >> kilobytes && word == "MemTotal:"));
+  // As large as all the memory of the host, of which something runs already.
+  arena_pool pool(memory_of(1, kilobytes * 1024 / 4096 * 4096));
+  for (std::uint64_t times = 1; times < 3; ++times) {
+    const auto lent = pool.lend();
+    REQUIRE_FALSE(lent);
+    CHECK(lent.error().code == errc::limit_exceeded);
+    CHECK(pool.available() == 1);
+    CHECK(pool.counts() == extent_counts{1, 0, 0, times});
+  }
+}
+
+TEST_CASE("a client finds the arena by what the pool says of it", "[io][arena]") {
+  arena_pool pool(memory_of(4));
+  const auto lent = pool.lend();
+  REQUIRE(lent);
+  CHECK(pool.info().bytes == 4 * 8192);
+  CHECK(pool.info().extent_bytes == 8192);
+  CHECK(pool.describe() == "4 KiB pages");
+  auto found = arena_finder{}.find(pool.info().bytes, pool.info().name);
+  REQUIRE(found);
+  (*found)->bytes()[lent->offset] = std::byte{7};
+  CHECK(lent->bytes.front() == std::byte{7});
+}
+
+TEST_CASE("no two threads have an extent at once", "[io][arena]") {
+  constexpr int borrowers = 4;
+  constexpr std::uint32_t extents = 3;
+  arena_pool pool(memory_of(extents, 4096));
+  std::array<std::atomic<int>, extents> users{};
+  std::atomic<int> shared{0};
+  std::atomic<int> lent{0};
+  std::atomic<int> refused{0};
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < borrowers; ++i)
+      threads.emplace_back([&] {
+        for (int round = 0; round < 2000; ++round) {
+          const auto x = pool.lend();
+          if (!x) {
+            refused += x.error().code == errc::full ? 1 : 0;
+            continue;
+          }
+          ++lent;
+          shared += ++users[x->number] == 1 ? 0 : 1;
+          --users[x->number];
+          shared += pool.take_back(x->number) ? 0 : 1;
+        }
+      });
+  }
+  CHECK(shared == 0);
+  CHECK(lent + refused == borrowers * 2000);
+  CHECK(lent > 0);
+  CHECK(pool.available() == extents);
+  CHECK(pool.counts().lent == 0);
+  CHECK(pool.counts().ready <= extents);
+}
+
+TEST_CASE("extents are as large as they may be for an arena to have sixteen", "[io][arena]") {
+  const auto of = [](std::uint64_t arena_bytes, std::uint64_t slot_bytes = 4096) {
+    return extent_bytes_for(arena_bytes, slot_bytes).value();
+  };
+  CHECK(of(256 * mebibyte) == 16 * mebibyte);
+  CHECK(of(256 * mebibyte - 1) == 8 * mebibyte);
+  CHECK(of(1024 * mebibyte) == 64 * mebibyte);
+  CHECK(of(std::uint64_t{64} << 40U) == 64 * mebibyte);
+  CHECK(of(32 * mebibyte) == 2 * mebibyte);
+  CHECK(of(4 * mebibyte) == 2 * mebibyte); // fewer of them, but no smaller ones
+  CHECK(of(4 * mebibyte, 0) == 2 * mebibyte);
+}
+
+TEST_CASE("the largest slot fits into an extent, in whole huge pages", "[io][arena]") {
+  const auto of = [](std::uint64_t arena_bytes, std::uint64_t slot_bytes) {
+    return extent_bytes_for(arena_bytes, slot_bytes).value();
+  };
+  CHECK(of(32 * mebibyte, 2 * mebibyte) == 2 * mebibyte);
+  CHECK(of(32 * mebibyte, 2 * mebibyte + 4096) == 4 * mebibyte);
+  CHECK(of(32 * mebibyte, 16 * mebibyte) == 16 * mebibyte);
+  CHECK(of(1024 * mebibyte, 70 * mebibyte + 1) == 72 * mebibyte);
+}
+
+TEST_CASE("an arena without two extents is an error that names the key", "[io][arena]") {
+  for (const auto& [bytes, slot] : {std::pair{4 * mebibyte - 1, std::uint64_t{4096}}, std::pair{mebibyte, mebibyte},
+                                    std::pair{32 * mebibyte, 16 * mebibyte + 1}, std::pair{mebibyte, ~std::uint64_t{0}},
+                                    std::pair{std::uint64_t{0}, std::uint64_t{0}}}) {
+    const auto none = extent_bytes_for(bytes, slot);
+    REQUIRE_FALSE(none);
+    CHECK(none.error().code == errc::invalid_argument);
+    CHECK(missing(none.error().text, {"memory.bytes", std::to_string(bytes), "at least"}) == "");
+  }
+}
+
+} // namespace io_arena_pool_test
