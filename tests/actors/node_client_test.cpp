@@ -84,7 +84,6 @@ struct world {
       }
     });
     answer(node, await<attach_request, caf::actor>(node), welcome());
-    // The lookup coordinator is bound as well, and answers for itself.
     engine.join();
     REQUIRE(bound);
   }
@@ -122,7 +121,7 @@ struct world {
 
   /// A save of one page, up to its copy, which waits at the gate.
   void begin_save() {
-    caf::anon_send(client.save(0), test_task(1, 0, patience));
+    caller->send(client.save(0), test_task(1, 0, patience));
     const auto reserve = await<reserve_request>(shard);
     answer(shard, reserve, reserve_reply{locations(reserve.get<reserve_request>(0).keys)});
     const auto place = await<place_atom, frame_request>(worker);
@@ -143,6 +142,7 @@ struct world {
   probe node{system};
   probe shard{system};
   probe worker{system};
+  caf::scoped_actor caller{system};
   std::atomic<bool> bound{false};
   node_client client{system, {}};
 };
