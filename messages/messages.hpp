@@ -104,7 +104,7 @@ TROUPE_INSPECT(client_rank, x.rank, x.copier, x.load, x.save)
 TROUPE_INSPECT(client_parts, x.lookup, x.ranks)
 TROUPE_INSPECT(registry_peers, x.shards, x.allocators, x.spaces, x.ranks)
 TROUPE_INSPECT(rank_stats, x.space, x.space_name, x.rank, x.slots, x.io)
-TROUPE_INSPECT(node_stats, x.registry, x.ranks, x.clients)
+TROUPE_INSPECT(node_stats, x.registry, x.ranks, x.clients, x.departed_clients)
 
 #undef TROUPE_INSPECT
 

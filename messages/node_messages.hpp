@@ -140,6 +140,8 @@ struct node_stats {
   registry_stats registry;
   std::vector<rank_stats> ranks;
   std::uint64_t clients = 0;
+  /// That are not attached any more, and may still touch the node's memory.
+  std::uint64_t departed_clients = 0;
 };
 
 /// From the engine thread of an io worker to its actor.

@@ -46,7 +46,9 @@ TEST_CASE("garbage: a node answers every client, whatever it sends", "[garbage][
       auto wanted = make.make<attach_request>();
       if (make.one_in(2))
         wanted.protocol = protocol_version;
-      switch (make.below(5)) {
+      if (make.one_in(2))
+        wanted.process = 1;
+      switch (make.below(6)) {
       case 0:
         asks.ask(w.supervisor, wanted, make.make<caf::actor>());
         break;
@@ -71,6 +73,10 @@ TEST_CASE("garbage: a node answers every client, whatever it sends", "[garbage][
       }
       case 3:
         asks.ask(w.supervisor, stats_atom_v);
+        break;
+      case 4:
+        asks.ask(w.supervisor, owner_at_rest_atom_v,
+                 owners.empty() || make.one_in(2) ? make.make<owner_id>() : make.one_of(owners));
         break;
       default:
         w.advance(std::chrono::milliseconds(200));

@@ -2,6 +2,9 @@
 
 #include "actors/node/supervisor/node.hpp"
 #include "tests/actors/registry_support.hpp"
+#include "tests/memory_extents.hpp"
+
+#include <set>
 
 /// A node whose children are probes, for how it treats clients; and its config.
 
@@ -19,7 +22,49 @@ inline std::shared_ptr<::troupe::config::node_config> node_options() {
   return out;
 }
 
+/// Processes that are there, by their numbers; and the one that asks has 99.
+class process_table {
+public:
+  static constexpr std::int32_t own = 99;
+
+  std::set<std::int32_t> alive{1, 2, own};
+  /// How many are watched.
+  std::size_t watched = 0;
+  /// How often somebody looked.
+  std::size_t looks = 0;
+
+  process_watcher watcher() {
+    return [this](std::int32_t number) -> result<std::unique_ptr<watched_process>> {
+      if (number == own)
+        return nullptr;
+      if (!alive.contains(number))
+        return fail(errc::unreachable, "no such process");
+      return std::make_unique<watch>(*this, number);
+    };
+  }
+
+private:
+  class watch final : public watched_process {
+  public:
+    watch(process_table& table, std::int32_t number) : table_(&table), number_(number) { ++table_->watched; }
+    watch(const watch&) = delete;
+    watch& operator=(const watch&) = delete;
+    ~watch() override { --table_->watched; }
+
+    bool gone() override {
+      ++table_->looks;
+      return !table_->alive.contains(number_);
+    }
+
+  private:
+    process_table* table_;
+    std::int32_t number_;
+  };
+};
+
 struct node_world : sim {
+  process_table processes;
+  std::shared_ptr<memory_extents> extents = std::make_shared<memory_extents>(4, 8192);
   probe shard{system()};
   probe allocator0{system()};
   probe allocator1{system()};
@@ -35,12 +80,13 @@ struct node_world : sim {
   void start() {
     node_children children;
     children.spaces = options->namespaces;
+    children.extents = extents;
     children.add_shard(shard.as<registry_actor>());
     children.add_rank({0, 0, 10, worker0.as<io_worker_actor>(), allocator0.as<allocator_actor>()});
     children.add_rank({0, 1, 10, worker1.as<io_worker_actor>(), allocator1.as<allocator_actor>()});
     children.add_metrics(metrics.as<metrics_actor>());
     children.add({"the namespaces actor", namespaces.as<caf::actor>(), "it is gone"});
-    supervisor = spawn<node>(options, std::move(children));
+    supervisor = spawn<node>(options, std::move(children), processes.watcher());
   }
 
   static attach_request request(const std::string& space_name = "") {
@@ -48,6 +94,11 @@ struct node_world : sim {
     out.client_name = "a client";
     out.process = 1;
     out.space_name = space_name;
+    return out;
+  }
+  static attach_request request_of(std::int32_t process) {
+    auto out = request();
+    out.process = process;
     return out;
   }
 
@@ -68,6 +119,27 @@ struct node_world : sim {
       CHECK(same == out);
     }
     return out;
+  }
+
+  /// Of whom the node has said since the last call that they are at rest, to each io worker.
+  std::vector<owner_id> rested() {
+    std::vector<owner_id> out;
+    for (const auto& x : worker0.take<owner_at_rest_atom, owner_id>())
+      out.push_back(x.get<owner_id>(1));
+    std::vector<owner_id> same;
+    for (const auto& x : worker1.take<owner_at_rest_atom, owner_id>())
+      same.push_back(x.get<owner_id>(1));
+    CHECK(same == out);
+    CHECK(shard.take<owner_at_rest_atom, owner_id>().empty());
+    return out;
+  }
+
+  /// Attaches a client that then asks for something.
+  owner_id busy_client(const probe& link, std::int32_t process = 1) {
+    const auto reply = attach(link, request_of(process)).value<attach_reply>();
+    begin(reply.shards.front(), match_request{reply.space_id, {reply.owner, 1}, std::chrono::seconds(1), {}});
+    CHECK(shard.take<match_request>().size() == 1);
+    return reply.owner;
   }
 };
 

@@ -15,7 +15,10 @@ TEST_CASE_METHOD(node_world, "node: a client gets what it needs to work", "[node
   CHECK(reply.limits.batch_keys == options->registry.max_batch_keys);
   CHECK(reply.limits.lease == options->registry.lease_max);
   CHECK(reply.limits.reservation == options->registry.reservation_deadline);
-  CHECK(reply.limits.segment_bytes == options->io.client_buffer_bytes);
+  CHECK(reply.limits.pinned_bytes == options->memory.client_bytes);
+  CHECK(reply.arena.bytes == 4 * 8192);
+  CHECK(reply.arena.extent_bytes == 8192);
+  CHECK(reply.arena.name == packed<std::uint8_t>(extents->info().name));
   CHECK(reply.space_id == options->namespaces[0].id());
   CHECK(reply.shards.size() == 1);
   REQUIRE(reply.ranks.size() == 2);
@@ -95,6 +98,146 @@ TEST_CASE_METHOD(node_world, "node: the dead and those who leave are declared de
   b.die();
   run();
   CHECK(dead() == std::vector{second});
+}
+
+TEST_CASE_METHOD(node_world, "node: a client whose process is not here is refused", "[node]") {
+  probe link(system());
+  const auto refused = attach(link, request_of(3));
+  CHECK(refused.code() == errc::unreachable);
+  CHECK(processes.watched == 0);
+  const auto owner = attached(link);
+  CHECK(processes.watched == 1);
+  // It stays what it was.
+  CHECK(attach(link, request_of(3)).code() == errc::unreachable);
+  CHECK(dead().empty());
+  CHECK(ask(supervisor, caf::leave_atom_v, owner, link.as<>()).code() == errc::ok);
+}
+
+TEST_CASE_METHOD(node_world, "node: a client that has gone is at rest when its process is gone, and no sooner",
+                 "[node]") {
+  probe link(system());
+  const auto owner = busy_client(link);
+  SECTION("it dies") {
+    link.die();
+    run();
+  }
+  SECTION("it leaves") {
+    CHECK(ask(supervisor, caf::leave_atom_v, owner, link.as<>()).code() == errc::ok);
+  }
+  CHECK(dead() == std::vector{owner});
+  advance(std::chrono::seconds(2));
+  CHECK(rested().empty());
+  CHECK(processes.looks >= 20);
+  CHECK(processes.watched == 1);
+  processes.alive.erase(1);
+  advance(std::chrono::milliseconds(100));
+  CHECK(rested() == std::vector{owner});
+  CHECK(processes.watched == 0);
+  // Nobody is left to be looked at.
+  CHECK(pending_timeouts() == 0);
+  const auto looks = processes.looks;
+  advance(std::chrono::seconds(2));
+  CHECK(processes.looks == looks);
+  CHECK(rested().empty());
+}
+
+TEST_CASE_METHOD(node_world, "node: a client that has gone is at rest when that is said, once", "[node]") {
+  probe link(system());
+  const auto process = GENERATE(1, process_table::own);
+  const auto owner = busy_client(link, process);
+  CHECK(processes.watched == (process == 1 ? 1U : 0U));
+  const auto early = ask(supervisor, owner_at_rest_atom_v, owner);
+  CHECK(early.code() == errc::busy);
+  CHECK(rested().empty());
+  link.die();
+  run();
+  CHECK(dead() == std::vector{owner});
+  advance(std::chrono::seconds(1));
+  CHECK(rested().empty());
+  CHECK(ask(supervisor, owner_at_rest_atom_v, owner).code() == errc::ok);
+  CHECK(rested() == std::vector{owner});
+  CHECK(ask(supervisor, owner_at_rest_atom_v, owner).code() == errc::ok);
+  CHECK(ask(supervisor, owner_at_rest_atom_v, owner_id{4711}).code() == errc::ok);
+  processes.alive.erase(1);
+  advance(std::chrono::seconds(1));
+  CHECK(rested().empty());
+  CHECK(pending_timeouts() == 0);
+}
+
+TEST_CASE_METHOD(node_world, "node: a client that never asked for anything is at rest when it has gone", "[node]") {
+  probe link(system());
+  const auto first = attached(link); // and the answer was lost, say
+  const auto second = attached(link);
+  CHECK(dead() == std::vector{first});
+  CHECK(rested() == std::vector{first});
+  link.die();
+  run();
+  CHECK(dead() == std::vector{second});
+  CHECK(rested() == std::vector{second});
+  CHECK(processes.watched == 0);
+}
+
+TEST_CASE_METHOD(node_world, "node: the word of a death comes before that of the rest", "[node]") {
+  probe link(system());
+  const auto owner = attached(link);
+  link.die();
+  run();
+  for (auto* worker : {&worker0, &worker1}) {
+    const auto death = worker->take_one<owner_died_atom, owner_id>();
+    const auto rest = worker->take_one<owner_at_rest_atom, owner_id>();
+    CHECK(rest.get<owner_id>(1) == owner);
+    CHECK(death.id.request_id().integer_value() < rest.id.request_id().integer_value());
+  }
+}
+
+TEST_CASE_METHOD(node_world, "node: clients that have gone and are not at rest count, and are counted", "[node]") {
+  probe a(system());
+  probe b(system());
+  probe c(system());
+  const auto first = busy_client(a);
+  busy_client(b, 2);
+  busy_client(c);
+  a.die();
+  b.die();
+  run();
+  probe d(system());
+  const auto refused = attach(d);
+  CHECK(refused.code() == errc::limit_exceeded);
+  CHECK(refused.failure.text.find("1 clients are attached") != std::string::npos);
+  CHECK(refused.failure.text.find("2 that have gone") != std::string::npos);
+  CHECK(refused.failure.text.find("io.max_clients") != std::string::npos);
+  const auto counting = begin(supervisor, stats_atom_v);
+  shard.reply(shard.take_one<stats_atom>(), caf::make_message(registry_stats{}));
+  for (auto* x : {&allocator0, &allocator1})
+    x->reply(x->take_one<stats_atom>(), caf::make_message(allocator_stats{}));
+  for (auto* x : {&worker0, &worker1})
+    x->reply(x->take_one<stats_atom>(), caf::make_message(io_stats{}));
+  run();
+  const auto stats = client().answer_to(counting).value<node_stats>();
+  CHECK(stats.clients == 1);
+  CHECK(stats.departed_clients == 2);
+  SECTION("one says so") {
+    CHECK(ask(supervisor, owner_at_rest_atom_v, first).code() == errc::ok);
+  }
+  SECTION("a process ends") {
+    processes.alive.erase(2);
+    advance(std::chrono::milliseconds(100));
+  }
+  attached(d);
+  probe e(system());
+  CHECK(attach(e).code() == errc::limit_exceeded);
+}
+
+TEST_CASE_METHOD(node_world, "node: its end lets go of the processes of its clients", "[node]") {
+  probe a(system());
+  probe b(system());
+  busy_client(a);
+  busy_client(b, 2);
+  a.die();
+  run();
+  CHECK(processes.watched == 2);
+  end(supervisor);
+  CHECK(processes.watched == 0);
 }
 
 TEST_CASE_METHOD(node_world, "node: a link that attaches again replaces itself", "[node]") {

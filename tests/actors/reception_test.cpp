@@ -282,6 +282,20 @@ TEST_CASE_METHOD(reception_world, "reception: only the client itself leaves", "[
   CHECK(dead().empty());
 }
 
+TEST_CASE_METHOD(reception_world, "reception: whoever knows the number of a client says that it is at rest",
+                 "[reception]") {
+  begin(desk(), match(mine.owner));
+  CHECK(ask(door, owner_at_rest_atom_v, mine.owner).code() == errc::busy);
+  link.die();
+  run();
+  CHECK(rested().empty());
+  CHECK(ask(door, owner_at_rest_atom_v, mine.owner).code() == errc::ok);
+  CHECK(rested() == std::vector{mine.owner});
+  CHECK(ask(door, owner_at_rest_atom_v, mine.owner).code() == errc::ok);
+  CHECK(ask(door, owner_at_rest_atom_v, owner_id{0}).code() == errc::ok);
+  CHECK(rested().empty());
+}
+
 TEST_CASE_METHOD(reception_world, "reception: who sends without asking gets nothing back", "[reception]") {
   probe sender(system());
   const auto send = [&](const auto& handle, caf::message content) {

@@ -29,11 +29,22 @@ struct desk {
     out.protocol = 4;
     out.max_clients = 3;
     out.draw = [this] { return next < drawn.size() ? drawn[next++] : 1000 + next++; };
+    out.end_asking = [this](owner_id x) {
+      ended.push_back(x);
+      return !silent;
+    };
     return out;
   }
 
   result<node_state::arrival> attach(node_state::link_number link, const std::string& space = "") {
-    return rules.attach({4, "client " + std::to_string(link), space}, link);
+    return rules.attach({4, "client " + std::to_string(link), space}, link, now);
+  }
+  void link_gone(node_state::link_number link) { rules.link_gone(link, now); }
+  result<void> leave(owner_id owner, node_state::link_number link) { return rules.leave(owner, link, now); }
+  /// All that have departed come to rest.
+  void settle() {
+    for (const auto owner : rules.departed())
+      CHECK(rules.owner_at_rest(owner));
   }
 
   std::vector<owner_id> departed() {
@@ -45,6 +56,10 @@ struct desk {
 
   std::vector<std::uint64_t> drawn;
   std::size_t next = 0;
+  timestamp now{};
+  /// Clients ask for nothing.
+  bool silent = false;
+  std::vector<owner_id> ended;
   node_state rules{options()};
 };
 
@@ -59,7 +74,7 @@ TEST_CASE("node: a client gets the namespace it names, or the first", "[node_sta
   CHECK(refused.error().code == errc::unknown_namespace);
   for (const auto* name : {"tiny", "small", "other"})
     CHECK(refused.error().text.find(name) != std::string::npos);
-  CHECK(w.rules.attach({3, "old", ""}, 4).error().code == errc::unsupported);
+  CHECK(w.rules.attach({3, "old", ""}, 4, w.now).error().code == errc::unsupported);
   CHECK(w.rules.clients() == 2);
 }
 
@@ -71,6 +86,7 @@ TEST_CASE("node: an owner id is never 0 and never somebody else's", "[node_state
 
 TEST_CASE("node: a link that attaches again replaces itself, whatever the limit", "[node_state]") {
   desk w;
+  w.silent = true; // and so at rest
   for (node_state::link_number link = 1; link <= 3; ++link)
     REQUIRE(w.attach(link));
   CHECK(w.attach(4).error().code == errc::limit_exceeded);
@@ -89,14 +105,92 @@ TEST_CASE("node: a client leaves by its own link only, and once", "[node_state]"
   desk w;
   const auto owner = w.attach(1)->owner;
   REQUIRE(w.attach(2));
-  CHECK(w.rules.leave(owner, 2).error().code == errc::not_found);
-  CHECK(w.rules.leave(owner + 1000, 1).error().code == errc::not_found);
+  CHECK(w.leave(owner, 2).error().code == errc::not_found);
+  CHECK(w.leave(owner + 1000, 1).error().code == errc::not_found);
   CHECK(w.departed().empty());
-  CHECK(w.rules.leave(owner, 1));
+  CHECK(w.leave(owner, 1));
   CHECK(w.departed() == std::vector{owner});
-  CHECK(w.rules.leave(owner, 1).error().code == errc::not_found);
-  w.rules.link_gone(1);
+  CHECK(w.leave(owner, 1).error().code == errc::not_found);
+  w.link_gone(1);
   CHECK(w.departed().empty());
+}
+
+TEST_CASE("node: a client that has gone is departed until it is at rest, and comes to rest once", "[node_state]") {
+  desk w;
+  const auto owner = w.attach(1)->owner;
+  CHECK(w.rules.owner_at_rest(owner).error().code == errc::busy);
+  CHECK(w.rules.departed().empty());
+  w.link_gone(1);
+  CHECK(w.ended == std::vector{owner});
+  CHECK(w.rules.departed() == std::vector{owner});
+  CHECK(w.rules.departed_clients() == 1);
+  CHECK(w.rules.clients() == 0);
+  CHECK(w.departed() == std::vector{owner});
+  CHECK(w.rules.take_rested().empty());
+  CHECK(w.rules.owner_at_rest(owner));
+  CHECK(w.rules.departed_clients() == 0);
+  CHECK(w.rules.take_rested() == std::vector{owner});
+  CHECK(w.rules.owner_at_rest(owner));
+  CHECK(w.rules.owner_at_rest(owner + 1000));
+  CHECK(w.rules.take_rested().empty());
+}
+
+TEST_CASE("node: nobody is at rest before it is told that he has gone", "[node_state]") {
+  desk w;
+  const auto owner = w.attach(1)->owner;
+  w.link_gone(1);
+  CHECK(w.rules.owner_at_rest(owner));
+  CHECK(w.rules.take_rested().empty());
+  CHECK(w.departed() == std::vector{owner});
+  CHECK(w.rules.take_rested() == std::vector{owner});
+}
+
+TEST_CASE("node: a client that never asked for anything is at rest when it has gone", "[node_state]") {
+  desk w;
+  w.silent = true;
+  const auto owner = w.attach(1)->owner;
+  w.link_gone(1);
+  CHECK(w.rules.departed().empty());
+  CHECK(w.departed() == std::vector{owner});
+  CHECK(w.rules.take_rested() == std::vector{owner});
+}
+
+TEST_CASE("node: clients that have departed count towards the limit, and the error says so", "[node_state]") {
+  desk w;
+  for (node_state::link_number link = 1; link <= 3; ++link)
+    REQUIRE(w.attach(link));
+  w.link_gone(1);
+  w.link_gone(2);
+  const auto e = w.attach(4).error();
+  CHECK(e.code == errc::limit_exceeded);
+  for (const auto* part : {"1 clients are attached", "2 that have gone", "io.max_clients"})
+    CHECK(e.text.find(part) != std::string::npos);
+  // Its own predecessor, too: the link has to say first that it is at rest.
+  CHECK(w.attach(3).error().code == errc::limit_exceeded);
+  CHECK(w.rules.departed_clients() == 3);
+  w.settle();
+  CHECK(w.attach(3));
+  CHECK(w.attach(4));
+}
+
+TEST_CASE("node: an owner id of one who is not at rest is given to nobody", "[node_state]") {
+  desk w({7, 7, 8});
+  CHECK(w.attach(1)->owner == 7);
+  w.link_gone(1);
+  CHECK(w.attach(2)->owner == 8);
+}
+
+TEST_CASE("node: a client that does not come to rest is worth a word, once", "[node_state]") {
+  desk w;
+  const auto owner = w.attach(1)->owner;
+  w.now += std::chrono::hours(1);
+  w.link_gone(1);
+  CHECK(w.rules.take_overdue(w.now + node_state::rest_expected - duration(1)).empty());
+  const auto overdue = w.rules.take_overdue(w.now + node_state::rest_expected);
+  REQUIRE(overdue.size() == 1);
+  CHECK(overdue[0].owner == owner);
+  CHECK(overdue[0].name == "client 1");
+  CHECK(w.rules.take_overdue(w.now + std::chrono::hours(1)).empty());
 }
 
 TEST_CASE("node: a drain is over when the last part is at rest, and nobody attaches meanwhile", "[node_state]") {
@@ -111,7 +205,7 @@ TEST_CASE("node: a drain is over when the last part is at rest, and nobody attac
   w.rules.part_at_rest();
   CHECK(w.rules.at_rest());
   // Whoever was attached still leaves.
-  CHECK(w.rules.leave(owner, 1));
+  CHECK(w.leave(owner, 1));
   desk empty;
   CHECK(empty.rules.drain(0));
   CHECK(empty.rules.at_rest());
@@ -122,32 +216,45 @@ TEST_CASE("node: whoever attached has departed or is there, and no owner id come
   desk w;
   std::map<node_state::link_number, owner_id> attached;
   std::set<owner_id> ever;
+  std::set<owner_id> restless;
   for (int step = 0; step < 500; ++step) {
     const node_state::link_number link = 1 + random() % 5;
     const auto before = attached.find(link);
     std::vector<owner_id> expected;
     if (before != attached.end())
       expected.push_back(before->second);
-    switch (random() % 3) {
+    switch (random() % 4) {
     case 0:
       attached.erase(link);
       if (const auto x = w.attach(link)) {
         CHECK(ever.insert(x->owner).second);
         attached.emplace(link, x->owner);
       } else {
-        CHECK(attached.size() == 3);
+        CHECK(attached.size() + restless.size() + expected.size() == 3);
       }
       break;
     case 1:
-      w.rules.link_gone(link);
+      w.link_gone(link);
       attached.erase(link);
       break;
+    case 2:
+      if (!restless.empty()) {
+        CHECK(w.rules.owner_at_rest(*restless.begin()));
+        CHECK(w.rules.take_rested() == std::vector{*restless.begin()});
+        restless.erase(restless.begin());
+      }
+      expected.clear();
+      break;
     default:
-      CHECK(w.rules.leave(expected.empty() ? 1 : expected[0], link).has_value() == !expected.empty());
+      CHECK(w.leave(expected.empty() ? 1 : expected[0], link).has_value() == !expected.empty());
       attached.erase(link);
     }
     CHECK(w.departed() == expected);
+    restless.insert(expected.begin(), expected.end());
+    CHECK(w.rules.take_rested().empty());
     CHECK(w.rules.clients() == attached.size());
+    const auto departed = w.rules.departed();
+    CHECK(std::set<owner_id>(departed.begin(), departed.end()) == restless);
   }
 }
 

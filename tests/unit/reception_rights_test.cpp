@@ -150,6 +150,18 @@ TEST_CASE("so many requests of a client are under way and no more", "[reception]
   CHECK_FALSE(rights.begin_request());
 }
 
+TEST_CASE("a client whose attachment is over asks for nothing, and it is known whether it ever did", "[reception]") {
+  client_rights silent(scope());
+  CHECK_FALSE(silent.end());
+  CHECK(code(silent.begin_request()) == errc::unreachable);
+  client_rights rights(scope());
+  CHECK(rights.begin_request());
+  rights.end_request();
+  CHECK(rights.end());
+  CHECK(rights.end());
+  CHECK(code(rights.begin_request()) == errc::unreachable);
+}
+
 TEST_CASE("several threads share the rights of a client", "[reception]") {
   client_rights rights(scope());
   std::vector<std::thread> all;

@@ -137,6 +137,8 @@ std::map<std::string, space_sum> sums_of(std::vector<namespace_info> spaces, con
 
 void show(metrics_state& to, const node_stats& stats) {
   to.set("troupe_clients", "Clients attached.", {}, number(stats.clients));
+  to.set("troupe_departed_clients", "Clients that have gone and may still touch the node's memory.", {},
+         number(stats.departed_clients));
   show(to, stats.registry);
   for (const auto& x : stats.ranks)
     show(to, x);

@@ -55,15 +55,24 @@ public:
   /// Also, pages that are reserved for it only.
   result<void> may_place(rank_number rank, const frame_request& x) const;
 
-  /// Each request that is begun is to be ended. `limit_exceeded` where too many are under way.
+  /// Each request that is begun is to be ended. `limit_exceeded` where too many are under way, `unreachable` where the
+  /// attachment is over.
   result<void> begin_request();
   void end_request() noexcept { under_way_.fetch_sub(1, std::memory_order_relaxed); }
+
+  /// The attachment is over: no request begins any more. Whether one ever did: a client that has never asked for
+  /// anything has nothing of the node's in use.
+  bool end() noexcept;
 
 private:
   result<void> check(owner_id owner, const namespace_id& space, std::size_t keys) const;
 
   client_scope scope_;
   std::atomic<std::uint32_t> under_way_{0};
+  /// Whoever begins a request sets the one and looks at the other, and who ends it all does so the other way round. So
+  /// either that request is refused or the end knows of it.
+  std::atomic<bool> asked_{false};
+  std::atomic<bool> ended_{false};
   mutable std::mutex mutex_;
   /// By rank and slot. One entry per slot at most, so it is bounded by the slabs.
   std::unordered_map<std::uint64_t, generation_number> reserved_;

@@ -41,6 +41,9 @@ reception::behavior_type reception::make_behavior() {
           return to_caf(error{errc::invalid_argument, "only a client itself can leave"});
         return hand_on(*this, node_, nullptr, caf::make_message(verb, owner, link));
       },
+      [this](owner_at_rest_atom verb, owner_id owner) -> caf::result<void> {
+        return hand_on(*this, node_, nullptr, caf::make_message(verb, owner));
+      },
   };
 }
 

@@ -17,6 +17,9 @@ namespace {
 /// a scraper of metrics waits by default, 10 s.
 constexpr auto stats_timeout = std::chrono::seconds(5);
 
+/// How often to look whether the process of a client that has departed is gone: what it had pinned is missed meanwhile.
+constexpr auto look_interval = std::chrono::milliseconds(50);
+
 /// As often as an io worker looks at its slab: whoever asks /ready hears of it within a second. More often only where
 /// statistics are to be logged more often.
 duration statistics_tick(duration statistics_interval) {
@@ -27,9 +30,9 @@ duration statistics_tick(duration statistics_interval) {
 } // namespace
 
 node::node(caf::actor_config& config, std::shared_ptr<const config::node_config> options, node_children children,
-           std::optional<node_watch> watch)
+           process_watcher processes, std::optional<node_watch> watch)
     : node_actor::base(config), options_(std::move(options)), children_(std::move(children)), state_(state_options()),
-      watch_(std::move(watch)) {
+      processes_(std::move(processes)), watch_(std::move(watch)) {
   set_down_handler([this](caf::down_msg& down) { on_down(down); });
 }
 
@@ -39,27 +42,42 @@ node_state::options node::state_options() {
   out.protocol = protocol_version;
   out.max_clients = options_->io.max_clients;
   out.draw = [this] { return std::uint64_t{entropy_()} << 32U | entropy_(); };
+  out.end_asking = [this](owner_id owner) { return clients_.at(owner).rights->end(); };
   return out;
 }
 
 node::behavior_type node::make_behavior() {
   for (const auto& x : children_.all())
     monitor(x.handle);
-  next_statistics_ = clock().now() + options_->statistics_interval;
-  if (watch_ || options_->statistics_interval > duration::zero())
+  const auto now = clock().now();
+  next_statistics_ = now + options_->statistics_interval;
+  next_turn_ = timestamp::max();
+  if (watch_ || options_->statistics_interval > duration::zero()) {
+    next_turn_ = now + statistics_tick(options_->statistics_interval);
     delayed_send(this, statistics_tick(options_->statistics_interval), caf::tick_atom_v);
+  }
   return {
       [this](const attach_request& wanted, const caf::actor& link) { return attach(wanted, link); },
       [this](caf::leave_atom, owner_id owner, const caf::actor& link) { return leave(owner, link); },
+      [this](owner_at_rest_atom, owner_id owner) { return owner_at_rest(owner); },
       [this](stats_atom) { return collect(); },
       [this](drain_atom) { return drain(); },
       [this](caf::tick_atom) { tick(); },
   };
 }
 
+// Two things wait for ticks, each for one of its own. Whichever comes does what is due and plans the next of these; the
+// one that then comes too late does nothing, so there are never more than two.
 void node::tick() {
-  delayed_send(this, statistics_tick(options_->statistics_interval), caf::tick_atom_v);
   const auto now = clock().now();
+  if (next_look_ && now >= *next_look_) {
+    next_look_.reset();
+    look_at_departed(now);
+  }
+  if (now < next_turn_)
+    return;
+  next_turn_ = now + statistics_tick(options_->statistics_interval);
+  delayed_send(this, statistics_tick(options_->statistics_interval), caf::tick_atom_v);
   if (watch_)
     for (const auto& change : watch_->look(log::dropped_lines(), now))
       log::get("node")->warn("{}", change);
@@ -72,6 +90,24 @@ void node::tick() {
     if (stats)
       log_statistics(*stats);
   });
+}
+
+void node::plan_look_at_departed(timestamp now) {
+  if (next_look_ || departed_.empty())
+    return;
+  next_look_ = now + look_interval;
+  delayed_send(this, look_interval, caf::tick_atom_v);
+}
+
+void node::look_at_departed(timestamp now) {
+  for (const auto& [owner, process] : departed_)
+    if (process && process->gone())
+      static_cast<void>(state_.owner_at_rest(owner)); // it is not attached
+  for (const auto& x : state_.take_overdue(now))
+    log::get("node")->warn("client '{}' ({:016x}) is gone, but its process is not, nor does it say that its transfers "
+                           "have ended: memory that it used stays set aside until then",
+                           x.name, x.owner);
+  release_departed();
 }
 
 node::link_number node::number_of(const caf::actor_addr& link) {
@@ -87,14 +123,19 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
   // Its death would count as that of a client, and its leaving would end the watch.
   if (children_.find(link.address()) != nullptr)
     return to_caf(error{errc::invalid_argument, "a client attaches with a handle of its own, not one of the node's"});
+  // While it is there to ask: later its number may be another's.
+  auto process = processes_(wanted.process);
+  if (!process)
+    return to_caf(process.error());
   const auto number = number_of(link.address());
-  const auto arrived = state_.attach({wanted.protocol, wanted.client_name, wanted.space_name}, number);
+  const auto arrived = state_.attach({wanted.protocol, wanted.client_name, wanted.space_name}, number, clock().now());
   // Also when it is refused. And before it is watched: this ends the watch of the client that the link was before.
   release_departed();
   if (!arrived)
     return to_caf(arrived.error());
   monitor(link);
-  auto& attached = clients_.emplace(arrived->owner, client{link, number, {}, {}}).first->second;
+  auto& attached =
+      clients_.emplace(arrived->owner, client{link, number, {}, std::move(*process), {}, {}}).first->second;
   const auto& space = children_.spaces[arrived->space];
   attach_reply reply;
   reply.owner = arrived->owner;
@@ -102,8 +143,12 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
   reply.space_id = space.id();
   reply.space = space;
   reply.space.salt.clear();
-  reply.limits = {options_->io.client_buffer_bytes, options_->registry.max_batch_keys, options_->io.max_batch_pages,
+  reply.limits = {options_->memory.client_bytes, options_->registry.max_batch_keys, options_->io.max_batch_pages,
                   options_->registry.lease_max, options_->registry.reservation_deadline};
+  if (children_.extents) {
+    const auto& facts = children_.extents->info();
+    reply.arena = {facts.bytes, facts.extent_bytes, facts.name};
+  }
   welcome(attached, arrived->space, reply);
   log::get("node")->info("client '{}' (process {}) attached as {:016x} to namespace '{}'", wanted.client_name,
                          wanted.process, reply.owner, reply.space.name);
@@ -111,24 +156,30 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
 }
 
 void node::welcome(client& x, std::size_t space, attach_reply& reply) {
-  const auto rights = std::make_shared<client_rights>(client_scope{
-      reply.owner, reply.space_id, reply.limits.batch_keys, reply.limits.batch_pages, options_->actors.max_requests});
+  x.rights = std::make_shared<client_rights>(client_scope{reply.owner, reply.space_id, reply.limits.batch_keys,
+                                                          reply.limits.batch_pages, options_->actors.max_requests});
   for (const auto& shard : children_.shards())
-    x.shards.push_back(spawn_actor<client_shard>(system(), rights, shard, address(), x.handle.node()));
+    x.shards.push_back(spawn_actor<client_shard>(system(), x.rights, shard, address(), x.handle.node()));
   reply.shards = x.shards;
   for (const auto& rank : children_.ranks()) {
     if (rank.space != space)
       continue;
     x.workers.push_back(
-        spawn_actor<client_worker>(system(), rights, rank.rank, rank.worker, address(), x.handle.node()));
+        spawn_actor<client_worker>(system(), x.rights, rank.rank, rank.worker, address(), x.handle.node()));
     reply.ranks.push_back({rank.rank, rank.slots, x.workers.back()});
   }
 }
 
 caf::result<void> node::leave(owner_id owner, const caf::actor& link) {
-  const auto left = state_.leave(owner, number_of(caf::actor_cast<caf::actor_addr>(link)));
+  const auto left = state_.leave(owner, number_of(caf::actor_cast<caf::actor_addr>(link)), clock().now());
   release_departed();
   return to_caf(left);
+}
+
+caf::result<void> node::owner_at_rest(owner_id owner) {
+  const auto said = state_.owner_at_rest(owner);
+  release_departed();
+  return to_caf(said);
 }
 
 void node::end_fronts(const client& x) {
@@ -144,14 +195,22 @@ void node::release_departed() {
                            gone.why);
     // The fronts first: what the client sends from now on reaches nobody. What a front has passed on before may still
     // come behind the word of the death: an io worker knows the dead, a shard lets such a hold run out.
-    const auto departed = clients_.extract(gone.owner);
-    demonitor(departed.mapped().handle.address());
-    end_fronts(departed.mapped());
+    const auto left = clients_.extract(gone.owner);
+    demonitor(left.mapped().handle.address());
+    end_fronts(left.mapped());
+    departed_.emplace(gone.owner, std::move(left.mapped().process));
     for (const auto& x : children_.all())
       if (x.serves_clients)
         // Without a limit: whoever never answers is dead, which ends the node.
         request(x.handle, caf::infinite, owner_died_atom_v, gone.owner).then([] {}, [](const caf::error&) {});
   }
+  // After the word of its death, since messages between two actors overtake none.
+  for (const auto owner : state_.take_rested()) {
+    departed_.erase(owner);
+    for (const auto& x : children_.ranks())
+      request(x.worker, caf::infinite, owner_at_rest_atom_v, owner).then([] {}, [](const caf::error&) {});
+  }
+  plan_look_at_departed(clock().now());
 }
 
 void node::on_down(const caf::down_msg& down) {
@@ -160,7 +219,7 @@ void node::on_down(const caf::down_msg& down) {
                                child->loss);
     return quit(caf::exit_reason::unhandled_exception);
   }
-  state_.link_gone(number_of(down.source));
+  state_.link_gone(number_of(down.source), clock().now());
   release_departed();
 }
 
@@ -200,6 +259,7 @@ void node::answer_drains() {
 void node::collect_stats(std::function<void(const result<node_stats>&)> on_done) {
   node_stats stats;
   stats.clients = state_.clients();
+  stats.departed_clients = state_.departed_clients();
   for (const auto& x : children_.ranks()) {
     const auto& space = children_.spaces[x.space];
     stats.ranks.push_back({space.id(), space.name, x.rank, {}, {}});
@@ -273,6 +333,7 @@ void node::on_exit() {
   for (const auto& [owner, x] : clients_)
     end_fronts(x);
   clients_.clear();
+  departed_.clear();
 }
 
 } // namespace troupe

@@ -1,9 +1,11 @@
 #pragma once
 
+#include "actors/node/reception/client_rights.hpp"
 #include "actors/node/supervisor/node_children.hpp"
 #include "actors/node/supervisor/node_state.hpp"
 #include "actors/node/supervisor/node_watch.hpp"
 #include "actors/support/actor_support.hpp"
+#include "base/process_watch.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
 
@@ -22,9 +24,10 @@ namespace troupe {
 /// are in use; drains before the node stops.
 class node : public node_actor::base {
 public:
-  /// `watch`: nothing if nobody asks for the node's condition.
+  /// `processes`: how to know that a client's process is gone. `watch`: nothing if nobody asks for the node's
+  /// condition.
   node(caf::actor_config& config, std::shared_ptr<const config::node_config> options, node_children children,
-       std::optional<node_watch> watch = std::nullopt);
+       process_watcher processes = watch_process, std::optional<node_watch> watch = std::nullopt);
 
   const char* name() const override { return "node"; }
   void on_exit() override;
@@ -40,6 +43,9 @@ private:
   struct client {
     caf::actor handle;
     link_number number = 0;
+    std::shared_ptr<client_rights> rights;
+    /// Null if the client itself has to say that it is at rest.
+    std::unique_ptr<watched_process> process;
     std::vector<client_shard_actor> shards;
     std::vector<client_worker_actor> workers;
   };
@@ -51,9 +57,12 @@ private:
   /// Spawns what serves this client alone, and names it in the reply.
   void welcome(client& x, std::size_t space, attach_reply& reply);
   caf::result<void> leave(owner_id owner, const caf::actor& link);
+  caf::result<void> owner_at_rest(owner_id owner);
   void end_fronts(const client& x);
-  /// Ends what the clients had that the state has let go, and tells those who served them.
+  /// Ends what the clients had that the state has let go, and tells those who served them; then, who is at rest.
   void release_departed();
+  /// Whose process is gone is at rest.
+  void look_at_departed(timestamp now);
   void on_down(const caf::down_msg& down);
   caf::result<void> drain();
   void part_at_rest();
@@ -63,6 +72,7 @@ private:
   void collect_stats(std::function<void(const result<node_stats>&)> on_done);
   void log_statistics(const node_stats& stats) const;
   void tick();
+  void plan_look_at_departed(timestamp now);
 
   std::shared_ptr<const config::node_config> options_;
   node_children children_;
@@ -70,10 +80,17 @@ private:
   std::random_device entropy_;
   node_state state_;
   std::unordered_map<owner_id, client> clients_;
+  process_watcher processes_;
+  /// Of those who have departed and are not at rest.
+  std::unordered_map<owner_id, std::unique_ptr<watched_process>> departed_;
+  /// When to look at these, if a look is planned.
+  std::optional<timestamp> next_look_;
   link_number last_link_ = 0;
   std::vector<caf::response_promise> drains_;
   open_promises counting_;
   std::optional<node_watch> watch_;
+  /// When the watch and the statistics have their turn.
+  timestamp next_turn_{};
   timestamp next_statistics_{};
 };
 

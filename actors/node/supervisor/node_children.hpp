@@ -1,10 +1,12 @@
 #pragma once
 
 #include "base/namespace_spec.hpp"
+#include "io/extent_source.hpp"
 #include "messages/messages.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +43,8 @@ class node_children {
 public:
   /// Of the config.
   std::vector<namespace_spec> spaces;
+  /// The memory that pages lie in, which the io workers share. Null only where there are no ranks.
+  std::shared_ptr<io::extent_source> extents;
 
   void add(node_child x) { all_.push_back(std::move(x)); }
   void add_shard(const registry_actor& x);

@@ -10,7 +10,10 @@
 #include "actors/node/supervisor/node.hpp"
 #include "actors/node/supervisor/rank_parts.hpp"
 #include "actors/support/actor_support.hpp"
+#include "base/log.hpp"
+#include "io/arena_pool.hpp"
 #include "io/data_directory.hpp"
+#include "io/page.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -66,17 +69,43 @@ result<memory_share> memory_of(const config::node_config& options, const rank_pa
                               options.namespaces[rank.space].name + "\" with " + std::to_string(rank.slots) + " slots");
 }
 
+io::huge_page_choice choice_of(const std::string& huge_pages) {
+  if (huge_pages == "2 MiB")
+    return io::huge_page_choice::two_mib;
+  if (huge_pages == "1 GiB")
+    return io::huge_page_choice::one_gib;
+  return huge_pages == "off" ? io::huge_page_choice::off : io::huge_page_choice::automatic;
+}
+
+/// The memory of pages that the config asks for.
+result<std::shared_ptr<io::extent_source>> open_arena(const config::node_config& options) {
+  std::uint64_t largest = 0;
+  for (const auto& x : options.namespaces)
+    largest = std::max(largest, io::slot_bytes(x.geometry.page_bytes()));
+  const auto extent_bytes = io::extent_bytes_for(options.memory.bytes, largest);
+  if (!extent_bytes)
+    return tl::unexpected<error>(extent_bytes.error());
+  auto memory = io::arena::create({options.memory.bytes, *extent_bytes, choice_of(options.memory.huge_pages)});
+  if (!memory)
+    return tl::unexpected<error>(memory.error());
+  const auto pool = std::make_shared<io::arena_pool>(std::move(*memory));
+  log::get("node")->info("memory for pages: {} extents of {} bytes, {}", pool->counts().extents, *extent_bytes,
+                         pool->describe());
+  return pool;
+}
+
 /// A rank of the config, before it has actors.
 struct opened_rank {
   rank_parts parts;
   memory_share memory;
 };
 
-result<std::vector<opened_rank>> open_ranks(const config::node_config& options, const shared_budget& memory) {
+result<std::vector<opened_rank>> open_ranks(const config::node_config& options, const shared_budget& memory,
+                                            const std::shared_ptr<io::extent_source>& extents) {
   std::vector<opened_rank> out;
   for (std::size_t space = 0; space < options.namespaces.size(); ++space)
     for (rank_number rank = 0; rank < options.namespaces[space].world_size; ++rank) {
-      auto opened = open_rank(options, space, rank);
+      auto opened = open_rank(options, space, rank, extents);
       if (!opened)
         return tl::unexpected<error>(opened.error());
       auto share = memory_of(options, *opened, memory);
@@ -105,11 +134,11 @@ std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::nod
   return out;
 }
 
-/// Tells shards and allocators of each other. To be called before anybody else knows these actors, so that it is the
+/// Tells shards, allocators and io workers of each other. To be called before anybody else knows these actors, so that it is the
 /// first message each of them gets.
-void introduce(const std::vector<registry_actor>& shards, const std::vector<known_rank>& ranks) {
+void introduce(const node_children& children, const std::vector<known_rank>& ranks) {
   registry_peers peers;
-  peers.shards = shards;
+  peers.shards = children.shards();
   for (const auto& x : ranks) {
     peers.allocators.push_back(x.allocator);
     peers.spaces.push_back(x.space);
@@ -119,6 +148,8 @@ void introduce(const std::vector<registry_actor>& shards, const std::vector<know
     caf::anon_send(x, bind_atom_v, peers);
   for (const auto& x : peers.allocators)
     caf::anon_send(x, bind_atom_v, peers);
+  for (const auto& x : children.ranks())
+    caf::anon_send(x.worker, bind_atom_v, peers);
 }
 
 /// Without a store to do so: shards learn how many slots the ranks of the config have. Blocks.
@@ -194,7 +225,10 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
     return tl::unexpected<error>(lock.error());
   const auto memory = std::make_shared<memory_budget>(options.registry.memory_bytes);
   const auto condition = std::make_shared<node_condition>();
-  auto ranks = open_ranks(options, memory);
+  const auto extents = open_arena(options);
+  if (!extents)
+    return tl::unexpected<error>(extents.error());
+  auto ranks = open_ranks(options, memory, *extents);
   if (!ranks)
     return tl::unexpected<error>(ranks.error());
   auto store = open_index(options);
@@ -203,12 +237,13 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
 
   node_children children;
   children.spaces = options.namespaces;
+  children.extents = *extents;
   const auto meters = spawn_actor<metrics>(system, options.node_name);
   for (const auto& x : spawn_shards(system, options, meters, *store, memory, condition))
     children.add_shard(x);
   const auto own_ranks = spawn_ranks(system, options, *std::move(ranks), meters, condition, children);
   children.add_metrics(meters);
-  introduce(children.shards(), own_ranks);
+  introduce(children, own_ranks);
 
   const auto run_time = config_of_namespaces(options, children, own_ranks, memory);
   known_namespaces known;
@@ -237,7 +272,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
     services.own_spaces.push_back(x.id());
   auto all = handles_of(children);
   auto supervisor = spawn_actor<node>(system, std::make_shared<const config::node_config>(options), std::move(children),
-                                      node_watch(condition, memory));
+                                      watch_process, node_watch(condition, memory));
   services.node = supervisor;
   services.reception = spawn_actor<reception>(system, supervisor);
   return std::make_unique<running_node>(std::move(supervisor), std::move(all), std::move(services), std::move(*store),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "base/namespace_spec.hpp"
@@ -14,23 +15,35 @@
 
 namespace troupe {
 
-/// Who may attach to a node, who is attached, and when the node is at rest: plain rules.
+/// Who may attach to a node, who is attached, who has gone and may still touch its memory, and when the node is at
+/// rest: plain rules.
 ///
 /// A client is its link: when the link dies, or attaches again, the client is gone, and its owner id with it. An owner
 /// id names at most one client in the life of a node, is told to nobody but that client, and is never 0; so what a
 /// client holds under it can be released when it is gone, and a message that is late finds nothing of it.
+///
+/// A client that is gone can still be copying between its device and the node's memory. It is *departed* until it is at
+/// rest: it has said so, or its process is gone, or it had never asked for anything, as one to which the answer was
+/// lost when it attached. Every owner id that was given out is attached, departed or at rest, in that order, and comes
+/// to rest once. Those attached and departed together are bounded.
 class node_state {
 public:
   /// Stands for the actor that a client attached with; the caller's.
   using link_number = std::uint64_t;
 
+  /// After so long, a departed client that has not come to rest is worth a word: its process lives, and says nothing.
+  static constexpr duration rest_expected = std::chrono::minutes(1);
+
   struct options {
     /// The first is the one of clients that name none. Not empty.
     std::vector<namespace_spec> spaces;
     std::uint32_t protocol = 0;
+    /// Attached or departed.
     std::size_t max_clients = 1;
     /// Draws 64 bits that nobody can guess.
     std::function<std::uint64_t()> draw;
+    /// Ends what this client, which is gone, could still ask for, and says whether it ever asked for anything.
+    std::function<bool(owner_id)> end_asking;
   };
 
   /// Who wants to attach.
@@ -41,7 +54,7 @@ public:
     std::string space_name;
   };
 
-  /// A client that is not attached any more: what it held is to be released.
+  /// A client that is not attached any more: what it held is to be released, but for what it may still touch.
   struct departure {
     owner_id owner = 0;
     std::string name;
@@ -58,17 +71,31 @@ public:
 
   /// unsupported, unknown_namespace, limit_exceeded or shutting_down, with a sentence. A link that was attached is not
   /// any more, also when it is refused for the limit: see `take_departures`.
-  result<arrival> attach(const caller& who, link_number link);
+  result<arrival> attach(const caller& who, link_number link, timestamp now);
 
   /// not_found unless this link attached as this owner: nobody sends another one away.
-  result<void> leave(owner_id owner, link_number link);
+  result<void> leave(owner_id owner, link_number link, timestamp now);
 
   /// The link has died.
-  void link_gone(link_number link) { depart(link, "is gone"); }
+  void link_gone(link_number link, timestamp now) { depart(link, "is gone", now); }
 
   std::vector<departure> take_departures() { return std::exchange(departures_, {}); }
 
+  /// Nothing of this client touches the node's memory any more. `busy` if it is attached. Of one that is at rest
+  /// already, or never was there: nothing changes.
+  result<void> owner_at_rest(owner_id owner);
+
+  /// Who has come to rest since the last call, each once, and never before its departure was taken.
+  std::vector<owner_id> take_rested();
+
+  /// Who is not at rest, in no order.
+  std::vector<owner_id> departed() const;
+
+  /// Who should be at rest by now, and is not; each once.
+  std::vector<departure> take_overdue(timestamp now);
+
   std::size_t clients() const noexcept { return clients_.size(); }
+  std::size_t departed_clients() const noexcept { return departed_.size(); }
 
   /// From now on nobody attaches. True the first time: then so many are to be brought to rest.
   bool drain(std::size_t parts) noexcept;
@@ -82,12 +109,21 @@ private:
     std::string name;
   };
 
+  struct departed_client {
+    std::string name;
+    timestamp since{};
+    bool overdue_told = false;
+  };
+
   result<std::size_t> space_named(const std::string& name) const;
-  void depart(link_number link, const char* why);
+  error too_many() const;
+  void depart(link_number link, const char* why, timestamp now);
 
   options options_;
   std::unordered_map<owner_id, client> clients_;
+  std::unordered_map<owner_id, departed_client> departed_;
   std::vector<departure> departures_;
+  std::vector<owner_id> rested_;
   std::size_t restless_ = 0;
   bool draining_ = false;
 };

@@ -63,6 +63,7 @@ std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   const auto add = [&](const auto&... xs) { out.push_back(beginning_of(system, caf::make_message(xs...))); };
   add(attach_request{}, caf::actor{});
   add(caf::leave_atom_v, owner_id{});
+  add(owner_at_rest_atom_v, owner_id{});
   add(match_request{});
   add(locate_request{});
   add(release_request{});
@@ -71,9 +72,9 @@ std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   add(commit_atom_v, finish_request{});
   add(invalidate_request{});
   add(stats_atom_v);
-  add(open_segment_atom_v, std::uint64_t{}, std::int32_t{});
-  add(close_segment_atom_v, std::uint64_t{});
-  add(read_atom_v, io_batch{});
+  add(place_atom_v, frame_request{});
+  add(fill_atom_v, fill_request{});
+  add(unpin_atom_v, pin_number{});
   return out;
 }
 
