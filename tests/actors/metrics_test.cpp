@@ -53,6 +53,7 @@ latency_sample sample(request_kind kind, std::uint32_t items, std::uint64_t nano
 node_stats some_stats() {
   node_stats out;
   out.clients = 1;
+  out.departed_clients = 9;
   out.registry = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
   out.ranks.push_back({{1, 1},
                        "a",
@@ -74,6 +75,7 @@ TEST_CASE_METHOD(world, "metrics actor: what the node counts is on the page, eac
   tell(some_stats());
   const std::pair<const char*, double> of_node[] = {
       {"troupe_clients", 1},
+      {"troupe_departed_clients", 9},
       {"troupe_keys", 2},
       {"troupe_complete_keys", 3},
       {"troupe_leases", 4},

@@ -254,11 +254,23 @@ TEST_CASE_METHOD(world, "whole node: what ranks save is found when all have it, 
     CHECK(x.slots.total == node_slots);
     CHECK(x.slots.live == keys.size());
     CHECK(x.slots.free + x.slots.reserved + x.slots.live + x.slots.quarantined == node_slots);
-    CHECK(x.io.read_pages == keys.size());
+    CHECK(x.io.read_pages == 0);
+    CHECK(x.io.memory_hits == keys.size());
     CHECK(x.io.written_pages == keys.size());
     CHECK(x.io.in_flight == 0);
-    CHECK(x.io.segment_bytes == options.transfer.window_bytes);
   }
+}
+
+TEST_CASE_METHOD(world, "whole node: more memory than the host has is refused, and nothing keeps running",
+                 "[node_start]") {
+  const auto bytes = std::exchange(options.memory.bytes, 64 * config::tebibyte);
+  CHECK(config::validate(options).empty());
+  const auto refused = start_node(system, options);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == errc::limit_exceeded);
+  CHECK(refused.error().text.find("memory.bytes") != std::string::npos);
+  options.memory.bytes = bytes;
+  start();
 }
 
 TEST_CASE_METHOD(world, "whole node: several tasks at once on few page buffers, every byte right", "[node_start]") {

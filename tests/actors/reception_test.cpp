@@ -236,7 +236,8 @@ TEST_CASE_METHOD(reception_world, "reception: exits, deaths and errors that othe
   tell(std::string("what?"));
   begin(desk(), match(mine.owner));
   CHECK(shard.take<match_request>().size() == 1);
-  open(io(), 5);
+  begin(io(), fetch_atom_v, batch());
+  CHECK(worker0.take<fetch_atom, owner_id, frame_request>().size() == 1);
   probe another(system());
   CHECK(enter(another).owner != 0);
 }
@@ -256,8 +257,8 @@ TEST_CASE_METHOD(reception_world, "reception: a client's handles end with it, an
   }
   CHECK(dead() == std::vector{gone.owner});
   CHECK(ask(gone.shards[0], match(gone.owner)).code() == errc::unreachable);
-  CHECK(ask(gone.ranks[0].worker, read_atom_v, batch(5)).code() == errc::unreachable);
-  CHECK(ask(gone.ranks[1].worker, read_atom_v, batch(5)).code() == errc::unreachable);
+  CHECK(ask(gone.ranks[0].worker, fetch_atom_v, batch()).code() == errc::unreachable);
+  CHECK(ask(gone.ranks[1].worker, fetch_atom_v, batch()).code() == errc::unreachable);
   begin(theirs.shards[0], match(theirs.owner));
   CHECK(shard.take<match_request>().size() == 1);
 }

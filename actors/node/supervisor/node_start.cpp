@@ -134,8 +134,8 @@ std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::nod
   return out;
 }
 
-/// Tells shards, allocators and io workers of each other. To be called before anybody else knows these actors, so that it is the
-/// first message each of them gets.
+/// Tells shards, allocators and io workers of each other. To be called before anybody else knows these actors, so that
+/// it is the first message each of them gets.
 void introduce(const node_children& children, const std::vector<known_rank>& ranks) {
   registry_peers peers;
   peers.shards = children.shards();
