@@ -12,7 +12,6 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <unistd.h>
 
 namespace copy_engine_lanes_test {
 
@@ -96,9 +95,8 @@ struct world {
 
   errc bind(owner_id owner, bool new_arena = true) {
     if (new_arena)
-      memory = *io::arena::create(blocks * slot);
-    return tell(bind_atom_v, owner,
-                arena_info{blocks * slot, 2 * slot, io::encode({::getpid(), memory->descriptor(), memory->proof()})});
+      memory = *io::arena::create({blocks * slot, 2 * slot, io::huge_page_choice::off});
+    return tell(bind_atom_v, owner, arena_info{blocks * slot, 2 * slot, io::encode(memory->name())});
   }
   errc unbind(owner_id owner) { return tell(unbind_atom_v, owner); }
 

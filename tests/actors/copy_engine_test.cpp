@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <unistd.h>
 #include <vector>
 
 namespace copy_engine_test {
@@ -34,10 +33,9 @@ struct world : sim {
       *make_host_page_mover(device.view())));
 
   arena_info share(std::uint64_t pages = 4) {
-    memory.push_back(*io::arena::create(pages * slot));
-    return {pages * slot, pages * slot, io::encode(name_of(*memory.back()))};
+    memory.push_back(*io::arena::create({pages * slot, pages * slot, io::huge_page_choice::off}));
+    return {pages * slot, pages * slot, io::encode(memory.back()->name())};
   }
-  static io::arena_name name_of(const io::arena& x) { return {::getpid(), x.descriptor(), x.proof()}; }
   void bind(owner_id owner, const arena_info& to) { REQUIRE(ask(engine, bind_atom_v, owner, to).code() == errc::ok); }
 
   copy_item item(std::uint32_t block, std::uint64_t frame, std::uint64_t key_number) const {
@@ -166,10 +164,10 @@ TEST_CASE_METHOD(world, "copy engine actor: memory that cannot be mapped is refu
   bind(5, share());
   fill_all();
   auto bad = share();
-  auto name = name_of(*memory.back());
+  auto name = memory.back()->name();
   auto expected = errc::identity_mismatch;
   SECTION("of another node, where process and descriptor mean something else") {
-    name.descriptor = memory.front()->descriptor();
+    name.descriptor = memory.front()->name().descriptor;
   }
   SECTION("without a proof") {
     name.proof = {};

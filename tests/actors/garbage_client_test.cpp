@@ -103,10 +103,18 @@ private:
     any |= each<abort_atom, finish_request>(world_.shard, all, finish, strange_finish);
     any |= each<invalidate_request>(
         world_.shard, all, [&](const received& x) { world_.reply(world_.shard, x, finish_reply{}); }, strange_finish);
-    const auto transfer = [&](const received& x) { world_.transfer(x); };
-    const auto strange_io = [&] { return caf::make_message(make_.make<io_reply>()); };
-    any |= each<read_atom, io_batch>(world_.worker, all, transfer, strange_io);
-    any |= each<write_atom, io_batch>(world_.worker, all, transfer, strange_io);
+    const auto give = [&](const received& x) { world_.give(x); };
+    const auto strange_frames = [&] { return caf::make_message(make_.make<frame_reply>()); };
+    any |= each<place_atom, frame_request>(world_.worker, all, give, strange_frames);
+    any |= each<fetch_atom, frame_request>(world_.worker, all, give, strange_frames);
+    // What they end may be a pin that somebody has made up.
+    any |= each<fill_atom, fill_request>(
+        world_.worker, all,
+        [&](const received& x) { world_.reply(world_.worker, x, io_reply{x.get<fill_request>(1).gathered}); },
+        [&] { return caf::make_message(make_.make<io_reply>()); });
+    any |= each<unpin_atom, pin_number>(
+        world_.worker, all, [&](const received& x) { world_.reply(world_.worker, x); },
+        [&] { return caf::make_message(); });
     // A copy engine is in the same process: it may be wrong, but it answers.
     const auto copy = [&](const received& x) { world_.copy(x); };
     const auto strange_copy = [&] { return caf::make_message(make_.make<copy_reply>()); };

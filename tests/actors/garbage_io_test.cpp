@@ -154,14 +154,12 @@ namespace {
 struct copy_world : sim {
   const namespace_spec space = small_space();
   replay::device_memory device = *replay::device_memory::create(space.geometry, 8, {});
-  std::shared_ptr<io::arena> memory = *io::arena::create(4 * 8192);
+  std::shared_ptr<io::arena> memory = *io::arena::create({4 * 8192, 2 * 8192, io::huge_page_choice::off});
   copy_engine_actor engine = spawn<copy_lane>(
       std::make_shared<copy_engine_state>(copy_engine_options{space.id(), 0, 64, std::make_shared<io::arena_finder>()},
                                           *make_host_page_mover(device.view())));
 
-  segment_info good(std::uint64_t id) const {
-    return {id, 4 * 8192, io::encode({::getpid(), memory->descriptor(), memory->proof()})};
-  }
+  arena_info good() const { return {4 * 8192, 2 * 8192, io::encode(memory->name())}; }
 };
 
 } // namespace
@@ -176,14 +174,17 @@ TEST_CASE_METHOD(copy_world, "garbage: a copy engine answers any order, each ite
     for (int i = 0; i < 300; ++i) {
       auto order = make.make<copy_order>();
       if (!make.one_in(4))
-        order.segment = 3;
+        order.owner = 3;
       if (!make.one_in(4))
         order.further_blocks.items.clear();
       if (!make.one_in(4))
         order.ready_event = 0;
       if (make.one_in(5)) {
-        asks.ask(engine, bind_atom_v, make.one_in(2) ? make.make<segment_info>() : good(3));
-      } else if (order.segment != 3 || order.items.size() > 64) {
+        if (make.one_in(4))
+          asks.ask(engine, unbind_atom_v, owner_id{3});
+        asks.ask(engine, bind_atom_v, owner_id{make.one_in(4) ? make.make<owner_id>() : 3},
+                 make.one_in(2) ? make.make<arena_info>() : good());
+      } else if (order.owner != 3 || order.items.size() > 64) {
         asks.ask(engine, gather_atom_v, order);
         asks.ask(engine, scatter_atom_v, order);
       } else {
@@ -199,7 +200,7 @@ TEST_CASE_METHOD(copy_world, "garbage: a copy engine answers any order, each ite
       }
     }
     asks.check_all_answered();
-    REQUIRE(ask(engine, bind_atom_v, good(3)).code() == errc::ok);
+    REQUIRE(ask(engine, bind_atom_v, owner_id{3}, good()).code() == errc::ok);
     device.fill(5, key(5), 0);
     const copy_order sound{3, std::vector<copy_item>{{key(5), {1, 1}, 8192, 5}}};
     CHECK(ask(engine, gather_atom_v, sound).value<copy_reply>().results[0] == 0);

@@ -14,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <unistd.h>
 
 namespace node_client_test {
 
@@ -85,7 +84,6 @@ struct world {
       }
     });
     answer(node, await<attach_request, caf::actor>(node), welcome());
-    // The lookup coordinator is bound as well, and answers for itself.
     engine.join();
     REQUIRE(bound);
   }
@@ -98,7 +96,7 @@ struct world {
     out.space_id = space.id();
     out.space = space;
     out.limits = {4 * slot, 64, 32, std::chrono::seconds(60), std::chrono::seconds(60)};
-    out.arena = {4 * slot, 2 * slot, io::encode({::getpid(), memory->descriptor(), memory->proof()})};
+    out.arena = {4 * slot, 2 * slot, io::encode(memory->name())};
     out.shards = {shard.as<client_shard_actor>()};
     out.ranks.push_back({0, 10, worker.as<client_worker_actor>()});
     return out;
@@ -123,7 +121,7 @@ struct world {
 
   /// A save of one page, up to its copy, which waits at the gate.
   void begin_save() {
-    caf::anon_send(client.save(0), test_task(1, 0, patience));
+    caller->send(client.save(0), test_task(1, 0, patience));
     const auto reserve = await<reserve_request>(shard);
     answer(shard, reserve, reserve_reply{locations(reserve.get<reserve_request>(0).keys)});
     const auto place = await<place_atom, frame_request>(worker);
@@ -137,13 +135,14 @@ struct world {
   const namespace_spec space = small_space();
   const std::uint64_t slot = io::slot_bytes(space.geometry.page_bytes());
   replay::device_memory cache = *replay::device_memory::create(space.geometry, blocks, {});
-  std::shared_ptr<io::arena> memory = *io::arena::create(4 * slot);
+  std::shared_ptr<io::arena> memory = *io::arena::create({4 * slot, 2 * slot, io::huge_page_choice::off});
   std::shared_ptr<gather_gate> gate = std::make_shared<gather_gate>();
   system_config config{{}};
   caf::actor_system system{config};
   probe node{system};
   probe shard{system};
   probe worker{system};
+  caf::scoped_actor caller{system};
   std::atomic<bool> bound{false};
   node_client client{system, {}};
 };

@@ -1,114 +1,21 @@
-#include "actors/client/link/link_state.hpp"
-#include "io/page.hpp"
-#include "tests/catch.hpp"
+#include "tests/unit/link_desk.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <random>
-#include <set>
 #include <string>
-#include <vector>
 
 namespace link_state_test {
 
-using namespace troupe;
-using namespace std::chrono_literals;
-
 namespace {
 
-constexpr owner_id owner = 4711;
-constexpr timestamp start{};
-const kv_geometry small{2, 2, 4, 8, 2, 16};
-const std::uint64_t slot = io::slot_bytes(small.page_bytes());
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
 
-/// A link's rules, and what they wanted done.
-struct desk {
-  explicit desk(bool comes_back = true)
-      : state({comes_back, 200ms, 1600ms, 1, "nobody has looked yet", 5 * slot + 4096}) {
-    state.start();
-    collect();
-  }
-
-  void collect() {
-    for (auto& x : state.take_outbox())
-      effects.push_back(std::move(x));
-  }
-
-  /// All effects of a kind since the last call, as they came.
-  template <class Effect>
-  std::vector<Effect> take() {
-    collect();
-    std::vector<Effect> out;
-    std::erase_if(effects, [&](const link_effect& x) {
-      if (const auto* one = std::get_if<Effect>(&x))
-        out.push_back(*one);
-      return std::holds_alternative<Effect>(x);
-    });
-    return out;
-  }
-  template <class Effect>
-  Effect take_one() {
-    auto all = take<Effect>();
-    REQUIRE(all.size() == 1);
-    return all.front();
-  }
-
-  static node_offer offer(owner_id as = owner) { return {as, "a node", {5, 6}, "small", small, {0, 1}, 64 * slot}; }
-
-  link_try find() {
-    const auto number = take_one<link_seek>().number;
-    state.on_found(number);
-    CHECK(take_one<link_attach>().number == number);
-    return number;
-  }
-  void attach(const node_offer& as = offer()) { CHECK(state.on_attached(find(), as)); }
-
-  /// Everything the state asks for to be at work, for two ranks.
-  void bind_all() {
-    state.on_bound(take_one<link_bind_lookup>().epoch, {});
-    for (const auto& x : take<link_map>())
-      state.on_mapped(x.epoch, x.rank, {});
-    for (const auto& x : take<link_bind_transfer>())
-      state.on_bound(x.epoch, {});
-  }
-
-  /// The copy engines that are asked to come to rest do.
-  void rest() {
-    for (const auto& x : take<link_rest>())
-      state.on_rested(x.owner, {});
-  }
-  /// Of what the node that was left was told since the last call, or the current one.
-  std::vector<owner_id> said(bool to_left) {
-    std::vector<owner_id> out;
-    collect();
-    std::erase_if(effects, [&](const link_effect& x) {
-      const auto* one = std::get_if<link_say_at_rest>(&x);
-      if (one == nullptr || one->to_left != to_left)
-        return false;
-      out.push_back(one->owner);
-      return true;
-    });
-    return out;
-  }
-
-  /// The code with which that wait has ended; `internal` if it has not.
-  errc ended(link_wait who) {
-    auto out = errc::internal;
-    for (const auto& x : take<link_answer>()) {
-      CHECK(answered.insert(x.wait).second); // once
-      outcomes.emplace_back(x.wait, x.outcome ? errc::ok : x.outcome.error().code);
-    }
-    for (const auto& [wait, code] : outcomes)
-      out = wait == who ? code : out;
-    return out;
-  }
-
-  link_state state;
-  std::vector<link_effect> effects;
-  std::set<link_wait> answered;
-  std::vector<std::pair<link_wait, errc>> outcomes;
-};
+constexpr auto owner = desk_owner;
+constexpr auto start = desk_start;
+const auto slot = desk_slot;
 
 } // namespace
 
@@ -285,137 +192,6 @@ TEST_CASE("link state: answers of an earlier binding bind nothing", "[link_state
   d.attach(desk::offer(owner + 1));
   d.bind_all();
   CHECK(d.ended(1) == errc::ok);
-}
-
-TEST_CASE("link state: what binds anew takes another attachment, since what is pinned ends with the one before",
-          "[link_state]") {
-  desk d;
-  d.attach();
-  d.state.bind(1, {0, 1}, timestamp::max());
-  CHECK(d.take<link_seek>().empty()); // nothing was bound before
-  d.bind_all();
-  CHECK(d.ended(1) == errc::ok);
-  d.state.bind(2, {0}, timestamp::max());
-  d.collect();
-  // Those of before are left before the new ones count.
-  std::vector<std::size_t> order;
-  for (const auto& x : d.effects)
-    order.push_back(x.index());
-  const auto position = [&](const link_effect& of) {
-    return std::find(order.begin(), order.end(), of.index()) - order.begin();
-  };
-  CHECK(position(link_unbind{}) < position(link_seek{}));
-  CHECK(position(link_rest{}) < position(link_seek{}));
-  CHECK(d.take_one<link_part>().owner == owner);
-  CHECK(d.take<link_rest>().size() == 2);
-  d.state.wait_attached(3, timestamp::max());
-  d.attach(desk::offer(owner + 1));
-  d.bind_all();
-  CHECK(d.ended(2) == errc::ok);
-  CHECK(d.ended(3) == errc::ok);
-  CHECK(d.state.owner() == owner + 1);
-}
-
-TEST_CASE("link state: a node that was left hears of rest when each copy engine has answered", "[link_state]") {
-  desk d;
-  d.state.bind(1, {0, 1}, timestamp::max());
-  d.attach();
-  const bool bound = GENERATE(false, true);
-  if (bound)
-    d.bind_all();
-  else
-    d.take<link_map>(); // which may have arrived
-  const bool ends = GENERATE(false, true);
-  if (ends)
-    d.state.end();
-  else
-    d.state.bind(2, {0, 1}, timestamp::max());
-  CHECK(d.take_one<link_part>().owner == owner);
-  const auto rests = d.take<link_rest>();
-  REQUIRE(rests.size() == 2);
-  CHECK(d.said(true).empty());
-  d.state.on_rested(owner, {});
-  CHECK(d.said(true).empty());
-  CHECK(d.take<link_ended>().empty());
-  d.state.on_rested(owner + 1, {}); // of nobody
-  SECTION("all of them") {
-    d.state.on_rested(owner, {});
-    CHECK(d.said(true) == std::vector{owner});
-    d.state.on_rested(owner, {});
-    CHECK(d.said(true).empty()); // once
-  }
-  SECTION("but not if one of them does not") {
-    d.state.on_rested(owner, fail(errc::timeout, "no answer"));
-    CHECK(d.said(true).empty());
-    CHECK(d.said(false).empty());
-  }
-  CHECK(d.take<link_forget_left>().size() == 1);
-  CHECK(d.take<link_ended>().size() == (ends ? 1 : 0));
-}
-
-TEST_CASE("link state: a node that was lost hears of rest when it is back, before anything else", "[link_state]") {
-  desk d;
-  d.state.bind(1, {0, 1}, timestamp::max());
-  d.attach();
-  d.bind_all();
-  d.state.on_node_gone(start);
-  const auto rests = d.take<link_rest>();
-  REQUIRE(rests.size() == 2);
-  const bool in_time = GENERATE(false, true);
-  if (in_time)
-    for (const auto& x : rests)
-      d.state.on_rested(x.owner, {});
-  CHECK(d.said(true).empty());
-  CHECK(d.said(false).empty());
-  d.state.on_time(d.state.next_event());
-  const auto number = d.find();
-  d.collect();
-  d.effects.clear();
-  CHECK(d.state.on_attached(number, desk::offer(owner + 1)));
-  if (in_time) {
-    d.collect();
-    REQUIRE_FALSE(d.effects.empty());
-    CHECK(std::holds_alternative<link_say_at_rest>(d.effects.front()));
-  } else {
-    for (const auto& x : rests)
-      d.state.on_rested(x.owner, {});
-  }
-  CHECK(d.said(false) == std::vector{owner});
-  // Once.
-  d.state.on_node_gone(start);
-  d.rest();
-  d.state.on_time(d.state.next_event());
-  d.attach(desk::offer(owner + 2));
-  CHECK(d.said(false) == std::vector{owner + 1});
-}
-
-TEST_CASE("link state: of an attachment that no copy engine has heard of, nothing is waited for", "[link_state]") {
-  desk d;
-  SECTION("a node that is left") {
-    d.attach();
-    d.state.end();
-    CHECK(d.said(true) == std::vector{owner});
-    CHECK(d.take<link_ended>().size() == 1);
-  }
-  SECTION("a node that is refused") {
-    auto strange = desk::offer();
-    strange.geometry = {};
-    d.attach(strange);
-    CHECK(d.said(true) == std::vector{owner});
-  }
-  SECTION("a node that is lost") {
-    d.attach();
-    d.state.on_node_gone(start);
-    d.state.on_time(d.state.next_event());
-    d.attach(desk::offer(owner + 1));
-    CHECK(d.said(false) == std::vector{owner});
-  }
-  SECTION("none at all") {
-    d.state.end();
-    CHECK(d.said(true).empty());
-    CHECK(d.take<link_ended>().size() == 1);
-  }
-  CHECK(d.take<link_rest>().empty());
 }
 
 TEST_CASE("link state: what cannot get better by waiting is refused for good", "[link_state]") {

@@ -231,7 +231,8 @@ void link_state::came_to_rest(const resting_attachment& over) {
 }
 
 void link_state::end_if_at_rest() {
-  if (ending_ && resting_.empty())
+  // Of a node that was lost nobody will hear any more.
+  if (ending_ && std::none_of(resting_.begin(), resting_.end(), [](const auto& x) { return x.left; }))
     emit(link_ended{});
 }
 

@@ -1,0 +1,162 @@
+#include "tests/unit/link_desk.hpp"
+
+#include <algorithm>
+
+namespace link_rest_test {
+
+/// What a node is told of attachments that are over.
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+constexpr auto owner = desk_owner;
+constexpr auto start = desk_start;
+
+} // namespace
+
+TEST_CASE("link state: what binds anew takes another attachment, since what is pinned ends with the one before",
+          "[link_state]") {
+  desk d;
+  d.attach();
+  d.state.bind(1, {0, 1}, timestamp::max());
+  CHECK(d.take<link_seek>().empty()); // nothing was bound before
+  d.bind_all();
+  CHECK(d.ended(1) == errc::ok);
+  d.state.bind(2, {0}, timestamp::max());
+  d.collect();
+  // Those of before are left before the new ones count.
+  std::vector<std::size_t> order;
+  for (const auto& x : d.effects)
+    order.push_back(x.index());
+  const auto position = [&](const link_effect& of) {
+    return std::find(order.begin(), order.end(), of.index()) - order.begin();
+  };
+  CHECK(position(link_unbind{}) < position(link_seek{}));
+  CHECK(position(link_rest{}) < position(link_seek{}));
+  CHECK(d.take_one<link_part>().owner == owner);
+  CHECK(d.take<link_rest>().size() == 2);
+  d.state.wait_attached(3, timestamp::max());
+  d.attach(desk::offer(owner + 1));
+  d.bind_all();
+  CHECK(d.ended(2) == errc::ok);
+  CHECK(d.ended(3) == errc::ok);
+  CHECK(d.state.owner() == owner + 1);
+}
+
+TEST_CASE("link state: a node that was left hears of rest when each copy engine has answered", "[link_state]") {
+  desk d;
+  d.state.bind(1, {0, 1}, timestamp::max());
+  d.attach();
+  const bool bound = GENERATE(false, true);
+  if (bound)
+    d.bind_all();
+  else
+    d.take<link_map>(); // which may have arrived
+  const bool ends = GENERATE(false, true);
+  if (ends)
+    d.state.end();
+  else
+    d.state.bind(2, {0, 1}, timestamp::max());
+  CHECK(d.take_one<link_part>().owner == owner);
+  const auto rests = d.take<link_rest>();
+  REQUIRE(rests.size() == 2);
+  CHECK(d.said(true).empty());
+  d.state.on_rested(owner, {});
+  CHECK(d.said(true).empty());
+  CHECK(d.take<link_ended>().empty());
+  d.state.on_rested(owner + 1, {}); // of nobody
+  SECTION("all of them") {
+    d.state.on_rested(owner, {});
+    CHECK(d.said(true) == std::vector{owner});
+    d.state.on_rested(owner, {});
+    CHECK(d.said(true).empty()); // once
+  }
+  SECTION("but not if one of them does not") {
+    d.state.on_rested(owner, fail(errc::timeout, "no answer"));
+    CHECK(d.said(true).empty());
+    CHECK(d.said(false).empty());
+  }
+  CHECK(d.take<link_forget_left>().size() == 1);
+  CHECK(d.take<link_ended>().size() == (ends ? 1 : 0));
+}
+
+TEST_CASE("link state: a node that was lost hears of rest when it is back, before anything else", "[link_state]") {
+  desk d;
+  d.state.bind(1, {0, 1}, timestamp::max());
+  d.attach();
+  d.bind_all();
+  d.state.on_node_gone(start);
+  const auto rests = d.take<link_rest>();
+  REQUIRE(rests.size() == 2);
+  const bool in_time = GENERATE(false, true);
+  if (in_time)
+    for (const auto& x : rests)
+      d.state.on_rested(x.owner, {});
+  CHECK(d.said(true).empty());
+  CHECK(d.said(false).empty());
+  d.state.on_time(d.state.next_event());
+  const auto number = d.find();
+  d.collect();
+  d.effects.clear();
+  CHECK(d.state.on_attached(number, desk::offer(owner + 1)));
+  if (in_time) {
+    d.collect();
+    REQUIRE_FALSE(d.effects.empty());
+    CHECK(std::holds_alternative<link_say_at_rest>(d.effects.front()));
+  } else {
+    for (const auto& x : rests)
+      d.state.on_rested(x.owner, {});
+  }
+  CHECK(d.said(false) == std::vector{owner});
+  // Once.
+  d.state.on_node_gone(start);
+  d.rest();
+  d.state.on_time(d.state.next_event());
+  d.attach(desk::offer(owner + 2));
+  CHECK(d.said(false) == std::vector{owner + 1});
+}
+
+TEST_CASE("link state: of an attachment that no copy engine has heard of, nothing is waited for", "[link_state]") {
+  desk d;
+  SECTION("a node that is left") {
+    d.attach();
+    d.state.end();
+    CHECK(d.said(true) == std::vector{owner});
+    CHECK(d.take<link_ended>().size() == 1);
+  }
+  SECTION("a node that is refused") {
+    auto strange = desk::offer();
+    strange.geometry = {};
+    d.attach(strange);
+    CHECK(d.said(true) == std::vector{owner});
+  }
+  SECTION("a node that is lost") {
+    d.attach();
+    d.state.on_node_gone(start);
+    d.state.on_time(d.state.next_event());
+    d.attach(desk::offer(owner + 1));
+    CHECK(d.said(false) == std::vector{owner});
+  }
+  SECTION("none at all") {
+    d.state.end();
+    CHECK(d.said(true).empty());
+    CHECK(d.take<link_ended>().size() == 1);
+  }
+  CHECK(d.take<link_rest>().empty());
+}
+
+TEST_CASE("link state: at its end it does not wait for the rest of what no node would hear of", "[link_state]") {
+  desk d;
+  d.state.bind(1, {0, 1}, timestamp::max());
+  d.attach();
+  d.bind_all();
+  d.state.on_node_gone(start);
+  CHECK(d.take<link_rest>().size() == 2);
+  d.state.end();
+  CHECK(d.take<link_ended>().size() == 1);
+}
+
+} // namespace link_rest_test
