@@ -117,8 +117,8 @@ void allocator::flush() {
 void allocator::grow(std::uint32_t slots) {
   request(worker_, caf::infinite, grow_atom_v, slots)
       .then(
-          [this](std::uint32_t slots) {
-            state_.resize(slots);
+          [this](std::uint32_t now_there) {
+            state_.resize(now_there);
             flush();
           },
           [this](const caf::error& e) {

@@ -10,7 +10,7 @@ namespace troupe {
 namespace {
 
 /// How late a damaged slab is noticed, and how old latencies in the metrics are: one fstat a second costs nothing.
-constexpr auto slab_look = std::chrono::seconds(1);
+constexpr duration slab_look = std::chrono::seconds(1);
 
 /// How late a request that waits for memory learns that its time is over.
 constexpr duration wait_tick = std::chrono::milliseconds(50);
@@ -107,7 +107,8 @@ io_worker::behavior_type io_worker::make_behavior() {
         flush();
       },
       [this](caf::tick_atom) {
-        ticking_ = false;
+        if (now() >= next_tick_)
+          next_tick_ = timestamp::max();
         if (now() >= next_look_at_slab_) {
           next_look_at_slab_ = now() + slab_look;
           check_slab();
@@ -120,12 +121,17 @@ io_worker::behavior_type io_worker::make_behavior() {
 }
 
 void io_worker::wind_clock() {
-  if (std::exchange(ticking_, true))
+  auto pause = slab_look;
+  if (state_.needs_ticks())
+    pause = wait_tick;
+  if (state_.waits_for_extent() || !growers_.empty())
+    pause = extent_tick;
+  // One that was wound before may be due later: then there are two, and the other one finds little to do.
+  const auto due = now() + pause;
+  if (due >= next_tick_)
     return;
-  const auto pause = state_.waits_for_extent() || !growers_.empty() ? extent_tick
-                     : state_.needs_ticks()                         ? wait_tick
-                                                                    : std::max(next_look_at_slab_ - now(), wait_tick);
-  delayed_send(this, std::min<duration>(pause, slab_look), caf::tick_atom_v);
+  next_tick_ = due;
+  delayed_send(this, pause, caf::tick_atom_v);
 }
 
 // What the state has decided, carried out: after each call of the state that may decide anything. Memory comes first,
@@ -147,8 +153,7 @@ void io_worker::flush() {
   if (state_.draining() && state_.at_rest())
     for (auto& promise : std::exchange(drains_, {}))
       promise.deliver(caf::unit);
-  if (state_.needs_ticks() || !ticking_)
-    wind_clock();
+  wind_clock();
 }
 
 result<frame_table::extent> io_worker::lend() {

@@ -82,7 +82,8 @@ private:
   std::deque<waiting_grower> growers_;
   latency_collector samples_;
   timestamp next_look_at_slab_ = timestamp::min();
-  bool ticking_ = false;
+  /// The next tick that is on its way.
+  timestamp next_tick_ = timestamp::max();
 };
 
 } // namespace troupe
