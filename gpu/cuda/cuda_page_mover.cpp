@@ -114,7 +114,8 @@ public:
         !ok)
       return ok;
     void* device = nullptr;
-    if (auto ok = check(cudaHostGetDevicePointer(&device, memory.data(), 0), "mapping shared memory for the GPU"); !ok) {
+    if (auto ok = check(cudaHostGetDevicePointer(&device, memory.data(), 0), "mapping shared memory for the GPU");
+        !ok) {
       static_cast<void>(cudaHostUnregister(memory.data()));
       return ok;
     }

@@ -1,6 +1,7 @@
 #include "actors/client/copy_engine/copy_lane.hpp"
 #include "actors/node/metrics/metrics.hpp"
 #include "gpu/host_page_mover.hpp"
+#include "io/arena_name.hpp"
 #include "tests/actors/garbage_support.hpp"
 #include "tests/actors/io_worker_support.hpp"
 #include "tests/actors/registry_support.hpp"
@@ -8,7 +9,6 @@
 #include "workload/replay/device_memory.hpp"
 
 #include <memory>
-#include <unistd.h>
 #include <vector>
 
 namespace garbage_io_test {

@@ -159,7 +159,7 @@ TEST_CASE("A page is neither too large nor beyond 64 bits", "[config]") {
   CHECK(contains(bad(small_config, most), "namespaces[0].kv_cache: a page would have "));
   auto limit = kv("64", "8", "512", "64");
   limit.insert(limit.end(), {"storage.ranks[0].slab_bytes=1 GiB", "storage.ranks[1].slab_bytes=1 GiB",
-                             "transfer.window_bytes=128 MiB"});
+                             "transfer.window_bytes=256 MiB"});
   CHECK(good(small_config, limit).namespaces[0].geometry.page_bytes() == 64 * mebibyte);
 }
 
