@@ -186,8 +186,6 @@ struct memory_config {
   std::uint64_t client_bytes = 256 * mebibyte;
   /// "eager", "on_eviction" or "never".
   std::string write_back = "eager";
-  /// "all" or "second_hit".
-  std::string admission = "all";
 
   friend bool operator==(const memory_config&, const memory_config&) = default;
 };

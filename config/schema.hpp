@@ -26,7 +26,6 @@ inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "i
 inline constexpr std::array<std::string_view, 3> engines{"auto", "io_uring", "threads"};
 inline constexpr std::array<std::string_view, 4> huge_page_choices{"auto", "2 MiB", "1 GiB", "off"};
 inline constexpr std::array<std::string_view, 3> write_backs{"eager", "on_eviction", "never"};
-inline constexpr std::array<std::string_view, 2> admissions{"all", "second_hit"};
 inline constexpr std::array<std::string_view, 3> durabilities{"none", "relaxed", "strict"};
 inline constexpr std::array<std::string_view, 2> scheduler_policies{"stealing", "sharing"};
 inline constexpr std::array<std::string_view, 6> dtypes{"bfloat16", "float16",  "float32",
@@ -190,8 +189,6 @@ void describe(Visitor& v, memory_config& c) {
           "Of that, what one client may use at once, per rank.");
   v.field("write_back", c.write_back, choice{write_backs},
           "When pages are written to their slab: at once, behind the save; when their memory is needed; not at all.");
-  v.field("admission", c.admission, choice{admissions},
-          "Which pages are written: all, or those only that were asked for since they were saved.");
 }
 
 template <class Visitor>

@@ -83,8 +83,8 @@ TROUPE_INSPECT(check_order, x.items)
 TROUPE_INSPECT(fill_request, x.pin, x.gathered, x.deadline)
 TROUPE_INSPECT(io_reply, x.results)
 TROUPE_INSPECT(io_stats, x.read_pages, x.written_pages, x.read_bytes, x.written_bytes, x.failed, x.timed_out, x.fenced,
-               x.in_flight, x.frames, x.frame_bytes, x.resident_pages, x.dirty_pages, x.pinned_frames, x.orphaned_frames,
-               x.memory_hits, x.demotions, x.damaged_pages)
+               x.in_flight, x.frames, x.frame_bytes, x.resident_pages, x.dirty_pages, x.pinned_frames,
+               x.orphaned_frames, x.memory_hits, x.demotions, x.damaged_pages)
 TROUPE_INSPECT(io_completions, x.records)
 TROUPE_INSPECT(lookup_task, x.keys, x.lease_for)
 TROUPE_INSPECT(lookup_result, x.matched, x.lease)

@@ -181,9 +181,9 @@ TEST_CASE_METHOD(world, "io worker: a drain writes what is in memory only, and r
 TEST_CASE_METHOD(world, "io worker: its end answers everybody and gives the slab back", "[io_worker]") {
   save({page(0), page(1), page(2), page(3)}, ones);
   hold_all();
-  save({page(2, 2)}, ones);
+  save({page(5)}, ones);
   const auto reading = begin(worker, fetch_atom_v, owner_id{1}, request({page(0)}));
-  const auto fencing = begin(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{0, 1}}});
+  const auto fencing = begin(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{5, 1}}});
   const auto draining = begin(worker, drain_atom_v);
   end(worker);
   CHECK(client().answer_to(reading).code() == errc::shutting_down);

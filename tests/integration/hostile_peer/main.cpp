@@ -51,15 +51,6 @@ public:
     return in && reply_.space.salt.empty() && !reply_.shards.empty() && !reply_.ranks.empty();
   }
 
-  bool open() {
-    bool done = false;
-    self_
-        ->request(reply_.ranks.front().worker, patience, open_segment_atom_v, std::uint64_t{1} << 20U, std::int32_t{-1})
-        .receive([&](const segment_info& x) { segment_ = x, done = true; },
-                 [](const caf::error& e) { std::cerr << to_string(from_caf(e)) << '\n'; });
-    return done;
-  }
-
   /// Whether the client's own handles answer.
   bool is_served() {
     bool served = false;
@@ -71,14 +62,12 @@ public:
 
   /// The codes of requests that are a client's, but not this one's to make.
   bool is_held_back() {
-    const io_batch live{segment_.segment, std::chrono::seconds(5), {{io_item{{0, 0xffffffff}, 0, 4096}}}};
-    const io_batch foreign{segment_.segment + 1, std::chrono::seconds(5), {{io_item{{0, 1}, 0, 4096}}}};
+    const frame_request live{{{page_ref{{1, 1}, {0, 0xffffffff}}}}, std::chrono::seconds(5)};
     const auto& worker = reply_.ranks.front().worker;
     const auto& shard = reply_.shards.front();
     const ticket other{reply_.owner + 1, 1};
-    return refused(worker, write_atom_v, live) && refused(worker, read_atom_v, foreign) &&
-           refused(worker, close_segment_atom_v, segment_.segment + 1) &&
-           refused(shard, release_request{reply_.space_id, other, 0}) &&
+    return refused(worker, place_atom_v, live) && refused(worker, fill_atom_v, fill_request{1, {}, patience}) &&
+           refused(worker, unpin_atom_v, pin_number{1}) && refused(shard, release_request{reply_.space_id, other, 0}) &&
            refused(shard, commit_atom_v, finish_request{reply_.space_id, 0, other, {}}) &&
            refused(shard, match_request{namespace_id{1, 2}, {reply_.owner, 1}, {}, {}});
   }
@@ -87,6 +76,9 @@ public:
     slot_batch all{{}, false};
     for (std::uint32_t slot = 0; slot < 5000; ++slot)
       all.slots.items.push_back({slot, 0xffffffff});
+    frame_request everything{{}, std::chrono::seconds(1)};
+    for (std::uint32_t slot = 0; slot < 5000; ++slot)
+      everything.pages.items.push_back({{slot, slot}, {slot, 1}});
     children_request children{reply_.space_id, {}};
     for (std::uint64_t i = 1; i <= 20'000; ++i)
       children.changes.items.push_back({{i, i}, 1});
@@ -110,7 +102,10 @@ public:
       say(x, evict_request{reply_.space_id, 0, 5000});
       say(x, erase_request{reply_.space_id, all_ranks, {}});
       say(x, clear_request{reply_.space_id, all_ranks, 0});
-      say(x, open_segment_atom_v, owner_id{5}, std::uint64_t{256} << 20U, std::int32_t{-1});
+      say(x, fetch_atom_v, owner_id{5}, everything);
+      say(x, unpin_atom_v, owner_id{5}, pin_number{1});
+      say(x, owner_at_rest_atom_v, reply_.owner);
+      say(x, grow_atom_v, std::uint32_t{1'000'000});
       say(x, io_completions{{{io_completion_record{1, 0, 0}}}});
       say(x, restored_atom_v);
       say(x, caf::leave_atom_v, reply_.owner, caf::actor_cast<caf::actor>(self_));
@@ -124,8 +119,8 @@ public:
       say(actors[i], children);
     // What clients say, to actors that are not theirs.
     for (const auto& x : actors) {
-      say(x, close_segment_atom_v, std::uint64_t{1});
-      say(x, read_atom_v, io_batch{segment_.segment, std::chrono::seconds(1), {}});
+      say(x, unpin_atom_v, pin_number{1});
+      say(x, fetch_atom_v, everything);
       say(x, stats_atom_v);
     }
   }
@@ -154,7 +149,6 @@ private:
   caf::scoped_actor self_;
   reception_actor node_;
   attach_reply reply_;
-  segment_info segment_;
 };
 
 } // namespace
@@ -177,7 +171,7 @@ int main(int argc, char** argv) {
   if (!node)
     return 1;
   peer attacker(system, node);
-  if (!attacker.attach() || !attacker.open() || !attacker.is_held_back())
+  if (!attacker.attach() || !attacker.is_held_back())
     return 1;
   attacker.attack();
   if (!attacker.is_served() || !attacker.is_held_back())
