@@ -3,6 +3,9 @@
 
 #include "actors/node/registry/registry_state.hpp"
 
+#include "actors/node/registry/lru_policy.hpp"
+#include "actors/node/registry/reuse_policy.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -67,9 +70,11 @@ struct row {
 
 class workload {
 public:
-  workload(std::uint64_t keys, layout how) : how_(how), chains_(std::max<std::uint64_t>(1, keys / chain_keys)) {
+  workload(std::uint64_t keys, layout how, eviction_factory eviction)
+      : how_(how), chains_(std::max<std::uint64_t>(1, keys / chain_keys)) {
     registry_options options;
     options.hash_seed = 7;
+    options.eviction = eviction;
     registry_.emplace(options);
     namespace_spec spec;
     spec.name = "bench";
@@ -267,20 +272,23 @@ void print_json(const row& r) {
 int main(int argc, char** argv) {
   std::uint64_t keys = 10'000'000;
   bool json = false;
+  eviction_factory eviction = make_reuse_policy;
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
     if (arg == "--json") {
       json = true;
+    } else if (arg == "--lru") {
+      eviction = make_lru_policy;
     } else if (arg == "--keys" && i + 1 < argc) {
       keys = std::strtoull(argv[++i], nullptr, 10);
     } else {
-      std::fprintf(stderr, "usage: %s [--keys N] [--json]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--keys N] [--lru] [--json]\n", argv[0]);
       return arg == "--help" ? 0 : 2;
     }
   }
   std::vector<row> rows;
   const auto measure = [&](std::uint64_t n, layout how) {
-    rows.push_back(workload(n, how).run());
+    rows.push_back(workload(n, how, eviction).run());
     if (json)
       print_json(rows.back());
   };

@@ -133,7 +133,8 @@ CLI::App* add_replay(CLI::App& app, replay_options& options) {
       app.add_subcommand("replay", "Replay a request trace: look up, load and check every byte, save what is missing");
   command
       ->add_option("--trace", options.trace,
-                   "A trace file (JSON lines), or the generator loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS")
+                   "A trace file (JSON lines), or a generator: loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS or "
+                   "mixed:SEED,REQUESTS,CHATS,AGENTS,DOCUMENTS,PROMPTS")
       ->required()
       ->type_name("FILE");
   add_node_options(*command, options);
@@ -183,7 +184,11 @@ CLI::App* add_check_config(CLI::App& app, check_config_options& options) {
 
 CLI::App* add_make_trace(CLI::App& app, make_trace_options& options) {
   auto* command = app.add_subcommand("make-trace", "Print a generated trace as JSON lines, for `replay --trace FILE`");
-  command->add_option("GENERATOR", options.generator, "loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS")->required();
+  command
+      ->add_option("GENERATOR", options.generator,
+                   "loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS or "
+                   "mixed:SEED,REQUESTS,CHATS,AGENTS,DOCUMENTS,PROMPTS")
+      ->required();
   command->add_option("--block-tokens", options.block_tokens, "Tokens of a block")
       ->check(whole_number(1, 65536))
       ->type_name("N")

@@ -129,6 +129,8 @@ struct registry_config {
   std::uint32_t max_reservations_per_owner = 4096;
   /// How long its children keep a key whose turn to be evicted has come.
   duration children_hold = std::chrono::minutes{10};
+  /// "lru", "s3-fifo" or "reuse".
+  std::string eviction = "reuse";
   /// Of ranks, keys, leases and reservations together.
   std::uint64_t memory_bytes = 4 * gibibyte;
   /// "none", "relaxed" or "strict".
@@ -170,9 +172,9 @@ struct rank_storage {
 struct storage_config {
   std::vector<rank_storage> ranks;
   /// Fractions of a rank's slots: eviction starts when fewer than `low_watermark` are free and goes on until
-  /// `high_watermark` are.
-  double low_watermark = 0.05;
-  double high_watermark = 0.10;
+  /// `high_watermark` are. Of many slots fewer will do: `options_for_slots`.
+  double low_watermark = 0.01;
+  double high_watermark = 0.02;
   bool direct = true;
 
   friend bool operator==(const storage_config&, const storage_config&) = default;

@@ -26,6 +26,7 @@ inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "i
 inline constexpr std::array<std::string_view, 3> engines{"auto", "io_uring", "threads"};
 inline constexpr std::array<std::string_view, 4> huge_page_choices{"auto", "2 MiB", "1 GiB", "off"};
 inline constexpr std::array<std::string_view, 3> write_backs{"eager", "on_eviction", "never"};
+inline constexpr std::array<std::string_view, 3> evictions{"lru", "s3-fifo", "reuse"};
 inline constexpr std::array<std::string_view, 3> durabilities{"none", "relaxed", "strict"};
 inline constexpr std::array<std::string_view, 2> scheduler_policies{"stealing", "sharing"};
 inline constexpr std::array<std::string_view, 6> dtypes{"bfloat16", "float16",  "float32",
@@ -251,6 +252,9 @@ void describe(Visitor& v, registry_config& c) {
           "Reservations of one client at one time, in each shard; more are refused.");
   v.field("children_hold", c.children_hold, time_span{1 * millisecond, 24 * hour},
           "How long keys that name it as parent keep a key from being evicted; then it goes before them.");
+  v.field("eviction", c.eviction, choice{evictions},
+          "Which keys go when room is needed: those used least recently; those that only passed through; those least "
+          "likely to be used soon, as learned from the traffic.");
   v.field("memory_bytes", c.memory_bytes, size{mebibyte, 64 * tebibyte},
           "Memory for the slots of all ranks, for keys, leases and reservations; what would go beyond it is refused.");
   v.field(

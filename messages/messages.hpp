@@ -42,8 +42,8 @@ TROUPE_INSPECT(finish_request, x.space, x.rank, x.ticket, x.pages, x.must_exist)
 TROUPE_INSPECT(finish_reply, x.results)
 TROUPE_INSPECT(invalidate_request, x.space, x.rank, x.pages, x.reasons)
 TROUPE_INSPECT(children_request, x.space, x.changes)
-TROUPE_INSPECT(evict_request, x.space, x.rank, x.wanted)
-TROUPE_INSPECT(evict_reply, x.slots, x.more)
+TROUPE_INSPECT(evict_request, x.space, x.rank, x.wanted, x.force)
+TROUPE_INSPECT(evict_reply, x.slots, x.more, x.pages)
 TROUPE_INSPECT(registry_stats, x.keys, x.complete_keys, x.leases, x.reservations, x.evicted_keys, x.invalidated_pages,
                x.expired_leases, x.expired_reservations, x.refused, x.resident_bytes, x.reclaimed_pages, x.erased_pages,
                x.withheld_slots)

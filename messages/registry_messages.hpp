@@ -157,13 +157,16 @@ struct evict_request {
   namespace_id space;
   rank_number rank = 0;
   std::uint32_t wanted = 0;
+  /// Whatever can go, and not only what is due: else a shard waits for others to evict children of its oldest keys.
+  bool force = false;
 };
 
 /// How many slots of the rank are coming back, and whether there may be more: false means that nothing else of this
-/// shard can be evicted at present.
+/// shard can be evicted at present. `pages`: of the rank, that the shard has left.
 struct evict_reply {
   std::uint32_t slots = 0;
   bool more = false;
+  std::uint64_t pages = 0;
 };
 
 // -- for slot clients: they know a page by key and slot number only ---------------------------------------------------

@@ -226,6 +226,17 @@ TEST_CASE("when nothing can be evicted, those who wait get what there is once th
   CHECK(out.answers[0].reply.slots.empty());
 }
 
+TEST_CASE("of many slots no more stays free than eviction needs to be ahead", "[allocator]") {
+  const auto few = options_for_slots(1000, 0.01, 0.02);
+  CHECK(few.low_watermark == 10);
+  CHECK(few.high_watermark == 20);
+  const auto many = options_for_slots(10'000'000, 0.01, 0.02);
+  CHECK(many.slots == 10'000'000);
+  CHECK(many.low_watermark == 1024);
+  CHECK(many.high_watermark == 2048);
+  CHECK(options_for_slots(1000, 0, 0).high_watermark == 0);
+}
+
 TEST_CASE("below the low watermark eviction is asked for, up to the high one", "[allocator]") {
   allocator_state state({.slots = 10, .low_watermark = 3, .high_watermark = 6});
   const auto held = take_now(state, 7);

@@ -236,7 +236,7 @@ TEST_CASE("Sizes and times are written as people write them", "[config]") {
   const auto text = to_json(good(small_config));
   CHECK(contains(text, "\"slab_bytes\": \"4 MiB\""));
   CHECK(contains(text, "\"lease_default\": \"30 s\""));
-  CHECK(contains(text, "\"low_watermark\": 0.05"));
+  CHECK(contains(text, "\"low_watermark\": 0.01"));
   CHECK(contains(
       text,
       "  \"actors\": {\n    \"socket\": \"troupe.sock\",\n    \"host\": \"127.0.0.1\",\n    \"port\": \"off\",\n"));

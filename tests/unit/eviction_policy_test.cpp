@@ -1,6 +1,9 @@
-// What every eviction policy has to do, whatever order it keeps: tried on the one that ships and on one with a hand,
-// with ghosts, and with keys' hashes. And that a whole shard runs on the latter.
+// What every eviction policy has to do, whatever order it keeps: tried on those that ship and on one with a hand, with
+// ghosts, and with keys' hashes. And that a whole shard runs on the latter.
 
+#include "actors/node/registry/lru_policy.hpp"
+#include "actors/node/registry/reuse_policy.hpp"
+#include "actors/node/registry/s3_fifo_policy.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 #include "tests/unit/sieve_policy.hpp"
@@ -19,7 +22,7 @@ namespace {
 
 using entries_t = std::vector<entry_index>;
 
-constexpr eviction_factory policies[] = {make_recency_policy, make_sieve_policy};
+constexpr eviction_factory policies[] = {make_lru_policy, make_s3_fifo_policy, make_reuse_policy, make_sieve_policy};
 
 /// Key n has entry n.
 std::unique_ptr<eviction_policy> made(eviction_factory factory) {
@@ -48,7 +51,7 @@ entries_t up_to(entry_index n) {
 } // namespace
 
 TEST_CASE("a policy has each entry from its first page to its last, and proposes no other", "[registry]") {
-  const auto policy = made(policies[GENERATE(range(0, 2))]);
+  const auto policy = made(policies[GENERATE(range(0, 4))]);
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -60,8 +63,10 @@ TEST_CASE("a policy has each entry from its first page to its last, and proposes
       const auto entry = static_cast<entry_index>(random() % 200);
       (members.insert(entry).second ? fresh : known).push_back(entry);
     }
+    if (step % 3 == 0)
+      policy->announced(fresh, {.missing = fresh.size()});
     policy->inserted(fresh);
-    policy->touched(known);
+    policy->touched(known, {.missing = fresh.size(), .again = step % 5 == 0});
     const auto victims = proposed(*policy, random() % 50);
     REQUIRE(std::set(victims.begin(), victims.end()).size() == victims.size());
     REQUIRE(std::ranges::all_of(victims, [&](entry_index i) { return members.contains(i); }));
@@ -84,10 +89,10 @@ TEST_CASE("a policy has each entry from its first page to its last, and proposes
 }
 
 TEST_CASE("a policy proposes all entries once before one that was kept", "[registry]") {
-  const auto policy = made(policies[GENERATE(range(0, 2))]);
+  const auto policy = made(policies[GENERATE(range(0, 4))]);
   const auto at_once = GENERATE(std::size_t{1}, std::size_t{7}, std::size_t{64}, std::size_t{1000});
   policy->inserted(up_to(100));
-  policy->touched(entries_t{3, 50, 51, 52, 99});
+  policy->touched(entries_t{3, 50, 51, 52, 99}, {});
   for (int round = 0; round < 3; ++round) {
     std::set<entry_index> seen;
     while (seen.size() < 100) {
@@ -102,9 +107,9 @@ TEST_CASE("a policy proposes all entries once before one that was kept", "[regis
 }
 
 TEST_CASE("a policy gives all entries up in the end", "[registry]") {
-  const auto policy = made(policies[GENERATE(range(0, 2))]);
+  const auto policy = made(policies[GENERATE(range(0, 4))]);
   policy->inserted(up_to(100));
-  policy->touched(up_to(100));
+  policy->touched(up_to(100), {});
   for (std::size_t left = 100; left > 0;) {
     const auto victims = proposed(*policy, 16);
     REQUIRE_FALSE(victims.empty());
@@ -116,10 +121,25 @@ TEST_CASE("a policy gives all entries up in the end", "[registry]") {
   CHECK(proposed(*policy, 16).empty());
 }
 
+TEST_CASE("a policy proposes first what was kept and is free", "[registry]") {
+  const auto policy = made(policies[GENERATE(range(0, 4))]);
+  policy->inserted(up_to(100));
+  const auto stem = proposed(*policy, 1).front();
+  policy->kept(stem);
+  const auto child = proposed(*policy, 1).front();
+  CHECK(child != stem);
+  policy->left(child, leave_reason::evicted);
+  policy->freed(stem);
+  CHECK(proposed(*policy, 1) == entries_t{stem});
+  // Used meanwhile, it is like others that were.
+  policy->touched(entries_t{stem}, {});
+  CHECK(proposed(*policy, 1) != entries_t{stem});
+}
+
 TEST_CASE("a hand passes over once what was used, and ghosts tell who comes back", "[registry]") {
   sieve_policy policy([](entry_index i) { return std::uint64_t{i} + 1000; });
   policy.inserted(up_to(4)); // the oldest is 3
-  policy.touched(entries_t{3});
+  policy.touched(entries_t{3}, {});
   CHECK(proposed(policy, 1) == entries_t{2});
   policy.left(2, leave_reason::evicted);
   CHECK(proposed(policy, 1) == entries_t{1});

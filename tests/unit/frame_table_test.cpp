@@ -1,5 +1,5 @@
 #include "actors/node/io_worker/frame_table.hpp"
-#include "actors/node/registry/recency_policy.hpp"
+#include "actors/node/registry/lru_policy.hpp"
 #include "tests/catch.hpp"
 
 #include <array>
@@ -25,7 +25,7 @@ struct table {
 
   static constexpr std::uint64_t extent_bytes = 3 * slot_bytes + 4096;
   std::vector<std::byte> memory = std::vector<std::byte>(4 * extent_bytes);
-  frame_table frames{slot_bytes, make_recency_policy};
+  frame_table frames{slot_bytes, make_lru_policy};
 
   static page_ref page(slot_number slot, generation_number generation = 1) {
     return {key_digest{slot, 7}, {slot, generation}};

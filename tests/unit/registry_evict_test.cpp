@@ -183,6 +183,61 @@ TEST_CASE("a parent never goes before its children", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
+TEST_CASE("the stem of a chain goes with it, though it was used before its end was stored", "[registry]") {
+  one_registry r;
+  const auto chain = some_keys(1, 6);
+  const auto parents = chain_parents(chain);
+  r.save(first_of(chain, 3), 0, first_of(parents, 3));
+  // As a conversation goes on: what is there is found, and the rest stored after it.
+  r.count(chain);
+  r.save({chain.begin() + 3, chain.end()}, 0, {parents.begin() + 3, parents.end()});
+  const auto other = some_keys(11, 4);
+  r.save(other, 0, chain_parents(other));
+  CHECK(r.evict(4).slots == 4);
+  CHECK(left_of(r, chain) == first_of(chain, 2));
+  CHECK(r.evict(2).slots == 2);
+  CHECK(left_of(r, chain).empty());
+  CHECK(left_of(r, other) == other);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a shard waits for others to evict children of its oldest keys, unless it is forced", "[registry]") {
+  one_registry r(1, {.shard = 0, .shard_count = 2});
+  keys_t mine;
+  for (std::uint64_t n = 1; mine.size() < 10; ++n)
+    if (shard_of(key_of(n), 2) == 0)
+      mine.push_back(key_of(n));
+  const auto count = [&](const key_digest& key, std::int64_t delta) {
+    must(r.state.count_children({r.space, std::vector<child_delta>{{key, delta}}}, at(0)));
+  };
+  for (const auto& key : mine)
+    r.save({key});
+  for (std::size_t i = 0; i < 9; ++i)
+    count(mine[i], 1);
+  const auto evict = [&](bool force) { return r.state.evict({r.space, 0, 1, force}, at(0)).value(); };
+  // The last one could go, and is the youngest.
+  auto reply = evict(false);
+  CHECK(reply.slots == 0);
+  CHECK(reply.more);
+  CHECK(reply.pages == 10);
+  // What has waited longest for its children goes as soon as it can.
+  count(mine[2], -1);
+  CHECK(evict(false).slots == 1);
+  CHECK_FALSE(r.info(mine[2]).has_value());
+  CHECK(evict(false).slots == 0);
+  CHECK(evict(true).slots == 1);
+  CHECK_FALSE(r.info(mine[9]).has_value());
+  // A key that is used does not wait any more.
+  CHECK(r.count({mine[0]}) == 1);
+  count(mine[0], -1);
+  r.save({mine[9]});
+  count(mine[1], -1);
+  CHECK(evict(true).slots == 1);
+  CHECK_FALSE(r.info(mine[1]).has_value());
+  CHECK(r.info(mine[0]).has_value());
+  CHECK(r.state.check_invariants() == "");
+}
+
 TEST_CASE("a leased child holds its parents", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 4);

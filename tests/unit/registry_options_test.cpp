@@ -1,4 +1,7 @@
+#include "actors/node/registry/lru_policy.hpp"
 #include "actors/node/registry/registry_options.hpp"
+#include "actors/node/registry/reuse_policy.hpp"
+#include "actors/node/registry/s3_fifo_policy.hpp"
 #include "config/node_config.hpp"
 #include "tests/catch.hpp"
 
@@ -19,6 +22,7 @@ TEST_CASE("what the config says of a registry shard reaches it", "[registry]") {
   config.registry.max_reserved_pages = 17;
   config.registry.max_reservations_per_owner = 18;
   config.registry.children_hold = std::chrono::seconds(19);
+  config.registry.eviction = "s3-fifo";
   config.hf3fs.reservation_deadline = std::chrono::seconds(20);
   config.hf3fs.protect_locations = std::chrono::seconds(21);
   config.http.limits.keys = 22;
@@ -37,6 +41,10 @@ TEST_CASE("what the config says of a registry shard reaches it", "[registry]") {
   CHECK(options.max_reserved_pages == 17);
   CHECK(options.max_reservations_per_owner == 18);
   CHECK(options.children_hold == std::chrono::seconds(19));
+  CHECK(options.eviction == make_s3_fifo_policy);
+  config.registry.eviction = "lru";
+  CHECK(options_for_shard(config, 0).eviction == make_lru_policy);
+  CHECK(options_for_shard(config::node_config{}, 0).eviction == make_reuse_policy);
 }
 
 TEST_CASE("what one kind of client may have longer, or more of, a shard allows", "[registry]") {

@@ -2,6 +2,7 @@
 // slot belongs to one key, and the counts of children are exact, whatever overtakes what.
 
 #include "actors/node/allocator/allocator_state.hpp"
+#include "actors/node/allocator/eviction_shares.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 
@@ -40,6 +41,7 @@ public:
       allocators_.push_back(std::make_unique<allocator_state>(
           allocator_options{.slots = slots_per_rank, .low_watermark = 6, .high_watermark = 12, .max_parked = 8}));
     evictions_.resize(ranks);
+    shares_.assign(ranks, eviction_shares(shards));
   }
 
   void step() {
@@ -441,13 +443,20 @@ private:
         });
       });
     if (out.evict > 0) {
-      evictions_[rank] = {shards, 0, false};
-      for (std::uint32_t s = 0; s < shards; ++s)
-        send(party(100, rank), party(0, s), [this, rank, s, wanted = (out.evict + shards - 1) / shards] {
-          const auto reply = registries_[s]->evict({space_, rank, wanted}, now()).value();
+      const auto shares = shares_[rank].divide(out.evict);
+      evictions_[rank] = {static_cast<std::uint32_t>(shards - std::ranges::count(shares, 0U)), 0, false};
+      for (std::uint32_t s = 0; s < shards; ++s) {
+        if (shares[s] == 0)
+          continue;
+        send(party(100, rank), party(0, s), [this, rank, s, wanted = shares[s], force = shares_[rank].forced()] {
+          const auto reply = registries_[s]->evict({space_, rank, wanted, force}, now()).value();
           flush_shard(s);
-          send(party(0, s), party(100, rank), [this, rank, reply] { evicted_by_one(rank, reply); });
+          send(party(0, s), party(100, rank), [this, rank, s, reply] {
+            shares_[rank].answered(s, reply.slots, reply.pages);
+            evicted_by_one(rank, reply);
+          });
         });
+      }
     }
   }
 
@@ -457,7 +466,7 @@ private:
     e.more = e.more || reply.more;
     if (--e.waiting > 0)
       return;
-    allocators_[rank]->eviction_done(e.freed, e.more);
+    allocators_[rank]->eviction_done(e.freed, e.more || shares_[rank].hopeful());
     flush_allocator(rank);
   }
 
@@ -496,6 +505,7 @@ private:
   std::vector<std::unique_ptr<registry_state>> registries_;
   std::vector<std::unique_ptr<allocator_state>> allocators_;
   std::vector<eviction> evictions_;
+  std::vector<eviction_shares> shares_;
   std::map<std::pair<int, int>, std::deque<action>> channels_;
   std::map<std::uint64_t, std::tuple<std::uint32_t, plan_id, reserve_request>> plans_;
   std::int64_t seconds_ = 0;

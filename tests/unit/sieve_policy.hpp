@@ -26,7 +26,9 @@ public:
     }
   }
 
-  void touched(std::span<const entry_index> entries) override {
+  void announced(std::span<const entry_index>, const entry_use&) override {}
+
+  void touched(std::span<const entry_index> entries, const entry_use&) override {
     for (const auto entry : entries)
       places_.at(entry)->used = true;
   }
@@ -56,6 +58,12 @@ public:
   }
 
   void kept(entry_index entry) override { places_.at(entry)->used = true; }
+
+  void freed(entry_index entry) override {
+    places_.at(entry)->used = false;
+    order_.splice(hand_, order_, places_.at(entry));
+    hand_ = places_.at(entry);
+  }
 
   std::uint64_t size() const noexcept override { return order_.size(); }
   std::uint64_t resident_bytes() const noexcept override { return order_.size() * 64 + ghosts_.size() * 32; }

@@ -1,10 +1,12 @@
+#include "workload/replay/fixed_sequence.hpp"
+#include "workload/replay/numbers.hpp"
 #include "workload/replay/trace.hpp"
 
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <utility>
 
 namespace troupe::replay {
 
@@ -20,22 +22,6 @@ constexpr std::uint64_t blocks_max = std::uint64_t{1} << 28;
 
 constexpr std::size_t groups_in_use = 16;
 
-/// SplitMix64: fixed, so that the same parameters give the same trace everywhere.
-class fixed_sequence {
-public:
-  /// 0 … n - 1
-  std::size_t below(std::size_t n) noexcept {
-    state_ += 0x9e3779b97f4a7c15ULL;
-    auto x = state_;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-    return static_cast<std::size_t>(((x >> 32) * n) >> 32);
-  }
-
-private:
-  std::uint64_t state_ = 0;
-};
-
 struct open_group {
   std::uint64_t group;
   std::uint64_t asked;
@@ -44,31 +30,13 @@ struct open_group {
 } // namespace
 
 result<loogle_spec> parse_loogle(std::string_view text) {
-  constexpr std::string_view prefix = "loogle";
-  const auto malformed = [&](std::string_view what) {
-    return fail(errc::invalid_argument, fmt::format("{}: {}; the form is {}", text, what, form));
-  };
-  if (!text.starts_with(prefix))
-    return malformed("no generator of this name");
   loogle_spec spec;
-  auto rest = text.substr(prefix.size());
-  if (rest.empty() || rest == ":")
-    return spec;
   const std::array<std::uint64_t*, 4> fields{&spec.groups, &spec.prefix_tokens, &spec.queries, &spec.query_tokens};
-  for (std::size_t i = 0; !rest.empty(); ++i) {
-    if (rest.front() != (i == 0 ? ':' : ','))
-      return malformed(fmt::format("'{}' is out of place", rest));
-    if (i == fields.size())
-      return malformed("more than 4 numbers");
-    rest.remove_prefix(1);
-    const auto* end = rest.data() + rest.size();
-    const auto [stop, code] = std::from_chars(rest.data(), end, *fields[i]);
-    if (code != std::errc{} || *fields[i] > number_max)
-      return malformed(fmt::format("'{}' is not an integer from 0 to 2^32", rest.substr(0, rest.find(','))));
-    rest.remove_prefix(static_cast<std::size_t>(stop - rest.data()));
-  }
+  if (auto bad = parse_numbers(text, "loogle", form, fields, number_max))
+    return tl::unexpected<error>(std::move(*bad));
   if (spec.groups == 0 || spec.queries == 0)
-    return malformed("there must be at least 1 group and 1 query");
+    return fail(errc::invalid_argument,
+                fmt::format("{}: there must be at least 1 group and 1 query; the form is {}", text, form));
   return spec;
 }
 

@@ -159,7 +159,31 @@ result<std::vector<trace_request>> read_trace(const std::filesystem::path& file,
   return requests;
 }
 
+namespace {
+
+bool is_generator(std::string_view spec, std::string_view name) {
+  return spec.starts_with(name) && (spec.size() == name.size() || spec[name.size()] == ':');
+}
+
+result<trace> generate_mixed(std::string_view spec, std::uint32_t block_tokens, std::optional<std::size_t> limit) {
+  const auto parameters = parse_mixed(spec);
+  if (!parameters)
+    return tl::unexpected(parameters.error());
+  auto requests = make_mixed(*parameters, block_tokens, limit);
+  if (!requests)
+    return tl::unexpected(std::move(requests.error()));
+  trace out;
+  out.name = fmt::format("mixed:{},{},{},{},{},{}", parameters->seed, parameters->requests, parameters->chats,
+                         parameters->agents, parameters->documents, parameters->prompts);
+  out.requests = std::move(*requests);
+  return out;
+}
+
+} // namespace
+
 result<trace> generate_trace(std::string_view spec, std::uint32_t block_tokens, std::optional<std::size_t> limit) {
+  if (is_generator(spec, "mixed"))
+    return generate_mixed(spec, block_tokens, limit);
   const auto parameters = parse_loogle(spec);
   if (!parameters)
     return tl::unexpected(parameters.error());
@@ -180,7 +204,7 @@ std::string to_json(const trace_request& x) {
 }
 
 result<trace> open_trace(std::string_view spec, std::uint32_t block_tokens, std::optional<std::size_t> limit) {
-  if (spec == "loogle" || spec.starts_with("loogle:"))
+  if (is_generator(spec, "loogle") || is_generator(spec, "mixed"))
     return generate_trace(spec, block_tokens, limit);
   trace out;
   const std::filesystem::path file(spec);

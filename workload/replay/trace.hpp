@@ -73,14 +73,45 @@ result<loogle_spec> parse_loogle(std::string_view text);
 result<std::vector<trace_request>> make_loogle(const loogle_spec& spec, std::uint32_t block_tokens,
                                                std::optional<std::size_t> limit);
 
-/// A trace of the built-in generator; `spec` as for `parse_loogle`.
+/// Parameters of the other built-in generator: traffic of several kinds at once, in shares that the last four numbers
+/// say, of sessions that begin one a second.
+struct mixed_spec {
+  std::uint64_t seed = 1;
+  std::uint64_t requests = 20000;
+  /// Conversations: one of 20 system prompts, some much more common than others; some turns with a minute between them,
+  /// more or less, each of which adds a few blocks.
+  std::uint64_t chats = 60;
+  /// Agents: one of 8 descriptions of tools, and a dozen calls, more or less, with seconds between them, now and then
+  /// ten minutes.
+  std::uint64_t agents = 5;
+  /// Long documents, most of which are asked about once.
+  std::uint64_t documents = 15;
+  /// One of 1,500 prompts, some much more common than others, and a few blocks that are never seen again. One in fifty
+  /// brings a new prompt in place of an old one.
+  std::uint64_t prompts = 20;
+
+  friend bool operator==(const mixed_spec&, const mixed_spec&) = default;
+};
+
+/// Parses `mixed:SEED,REQUESTS,CHATS,AGENTS,DOCUMENTS,PROMPTS`, as `parse_loogle` does. Errors: invalid_argument,
+/// showing the form.
+result<mixed_spec> parse_mixed(std::string_view text);
+
+/// Makes the requests of a generated trace; the same parameters always give the same. Lengths are in blocks, of however
+/// many tokens. With `limit`, the first `limit` requests. Errors: limit_exceeded above 2^20 requests; invalid_argument
+/// for blocks of 0 tokens.
+result<std::vector<trace_request>> make_mixed(const mixed_spec& spec, std::uint32_t block_tokens,
+                                              std::optional<std::size_t> limit);
+
+/// A trace of a built-in generator; `spec` as for `parse_loogle` or `parse_mixed`.
 result<trace> generate_trace(std::string_view spec, std::uint32_t block_tokens, std::optional<std::size_t> limit);
 
 /// A request as one line of a trace file, without a newline: `read_trace` reads it back to an equal one.
 std::string to_json(const trace_request& request);
 
-/// A trace from what stands behind `--trace`: `loogle` or `loogle:…` is the generator, anything else a file (a file of
-/// such a name can be given as `./loogle`). `block_tokens` is used by the generator only: a file comes in blocks.
+/// A trace from what stands behind `--trace`: `loogle`, `mixed`, or one of them with a colon and numbers is a
+/// generator, anything else a file (a file of such a name can be given as `./loogle`). `block_tokens` is used by the
+/// generator only: a file comes in blocks.
 result<trace> open_trace(std::string_view spec, std::uint32_t block_tokens, std::optional<std::size_t> limit);
 
 } // namespace troupe::replay

@@ -5,8 +5,6 @@
 #include "base/log.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <random>
 
 namespace troupe {
 
@@ -22,19 +20,6 @@ allocator_options with_fence(allocator_options options, bool fenced) {
 }
 
 } // namespace
-
-allocator_options options_for_slots(std::uint32_t slots, double low_watermark, double high_watermark) {
-  const auto share = [&](double fraction) {
-    return static_cast<std::uint32_t>(std::ceil(fraction * static_cast<double>(slots)));
-  };
-  allocator_options out;
-  out.slots = slots;
-  out.low_watermark = share(low_watermark);
-  out.high_watermark = share(high_watermark);
-  // Small enough never to wrap around within the life of a disk.
-  out.first_generation = std::random_device{}() & 0x3fffffffU;
-  return out;
-}
 
 allocator::allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space,
                      rank_number rank, io_worker_actor worker, memory_share memory)
@@ -65,6 +50,7 @@ allocator::behavior_type allocator::make_behavior() {
         if (std::exchange(bound_, true))
           return to_caf(error{errc::exists, "the allocator knows its shards already"});
         shards_ = peers.shards;
+        shares_ = eviction_shares(shards_.size());
         return caf::unit;
       },
       [this](restore_atom, const slot_batch& x) { return change(x, [&] { return state_.restore(x.slots.items); }); },
@@ -153,24 +139,31 @@ void allocator::evict(std::uint32_t wanted) {
     std::uint64_t freed = 0;
     bool more = false;
   };
-  const auto all = gather(shards_.size(), yield{}, [this](const result<yield>& x) {
-    state_.eviction_done(x->freed, x->more);
+  const auto shares = shares_.divide(wanted);
+  const auto asked = static_cast<std::size_t>(std::ranges::count_if(shares, [](auto share) { return share > 0; }));
+  const auto all = gather(asked, yield{}, [this](const result<yield>& x) {
+    state_.eviction_done(x->freed, x->more || shares_.hopeful());
     flush();
   });
-  const auto shards = static_cast<std::uint32_t>(shards_.size());
-  for (const auto& shard : shards_)
-    request(shard, caf::infinite, evict_request{space_, rank_, (wanted + shards - 1) / shards})
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    const auto share = shares[i];
+    if (share == 0)
+      continue;
+    request(shards_[i], caf::infinite, evict_request{space_, rank_, share, shares_.forced()})
         .then(
-            [all](const evict_reply& reply) {
+            [this, all, i](const evict_reply& reply) {
+              shares_.answered(i, reply.slots, reply.pages);
               all->value().freed += reply.slots;
               all->value().more = all->value().more || reply.more;
               all->part_done();
             },
             // What the others gave is as good without it.
-            [all](const caf::error& e) {
+            [this, all, i](const caf::error& e) {
+              shares_.failed(i);
               log::get("allocator")->error("a shard could not evict: {}", to_string(from_caf(e)));
               all->part_done();
             });
+  }
 }
 
 void allocator::on_exit() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/node/allocator/allocator_state.hpp"
+#include "actors/node/allocator/eviction_shares.hpp"
 #include "base/memory_budget.hpp"
 #include "messages/messages.hpp"
 
@@ -8,9 +9,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// Options of an allocator with so many slots, watermarks as fractions of them, and generations that begin at random.
-allocator_options options_for_slots(std::uint32_t slots, double low_watermark, double high_watermark);
 
 /// The allocator of one (namespace, rank). Asks the registry shards to evict when slots run low, and its io worker to
 /// fence slots before they are free again. Without an io worker nobody can: engines write the slab themselves, and
@@ -46,6 +44,7 @@ private:
   rank_number rank_;
   io_worker_actor worker_;
   std::vector<registry_actor> shards_;
+  eviction_shares shares_{0};
   bool bound_ = false;
   std::unordered_map<std::uint64_t, caf::response_promise> waiting_;
   std::uint64_t last_request_ = 0;

@@ -2,10 +2,25 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <new>
+#include <random>
 #include <utility>
 
 namespace troupe {
+
+allocator_options options_for_slots(std::uint32_t slots, double low_watermark, double high_watermark) {
+  const auto share = [&](double fraction, double most) {
+    return static_cast<std::uint32_t>(std::min(std::ceil(fraction * static_cast<double>(slots)), most));
+  };
+  allocator_options out;
+  out.slots = slots;
+  out.low_watermark = share(low_watermark, 1024);
+  out.high_watermark = share(high_watermark, 2048);
+  // Small enough never to wrap around within the life of a disk.
+  out.first_generation = std::random_device{}() & 0x3fffffffU;
+  return out;
+}
 
 template <class T>
 allocator_state::zeroed<T> allocator_state::zeroes(std::size_t n) {

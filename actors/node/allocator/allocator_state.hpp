@@ -42,6 +42,10 @@ struct allocator_options {
   duration growth_retry = std::chrono::seconds(1);
 };
 
+/// Options of an allocator with so many slots, and generations that begin at random. Watermarks are fractions of the
+/// slots, and no more than eviction needs in order to be ahead of those who take: 1,024 and 2,048.
+allocator_options options_for_slots(std::uint32_t slots, double low_watermark, double high_watermark);
+
 /// The answer to one `take`.
 struct take_answer {
   std::uint64_t request = 0;

@@ -104,7 +104,7 @@ void frame_table::unpin(frame_number f) {
 void frame_table::touch(frame_number f) {
   frames_[f].used = true;
   if (frames_[f].state == frame_state::clean)
-    policy_->touched(std::array<entry_index, 1>{f});
+    policy_->touched(std::array<entry_index, 1>{f}, {});
 }
 
 void frame_table::filled(frame_number f) {
@@ -140,7 +140,7 @@ void frame_table::become_clean(frame_number f) {
   const std::array<entry_index, 1> one{f};
   policy_->inserted(one);
   if (frames_[f].used)
-    policy_->touched(one);
+    policy_->touched(one, {});
 }
 
 void frame_table::detach(frame_number f) noexcept {

@@ -2,7 +2,7 @@
 
 #include "actors/node/io_worker/frame_table.hpp"
 #include "actors/node/io_worker/pin_table.hpp"
-#include "actors/node/registry/recency_policy.hpp"
+#include "actors/node/registry/lru_policy.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
@@ -46,7 +46,7 @@ struct io_worker_options {
   std::uint32_t clients_max = 64;
   /// Pins are numbered from the one after this. Differs between runs and workers.
   pin_number first_pin = 0;
-  eviction_factory eviction = make_recency_policy;
+  eviction_factory eviction = make_lru_policy;
 };
 
 /// The rules of the io worker of one rank: which pages are in memory, who may touch them, when they go to the slab and

@@ -18,6 +18,14 @@ enum class leave_reason : std::uint8_t {
   erased,
 };
 
+/// What is known of the request that uses entries, or is about to bring them.
+struct entry_use {
+  /// How many keys of the request were not there, about.
+  std::uint64_t missing = 0;
+  /// Of entries that somebody holds already: their use goes on, and is none more.
+  bool again = false;
+};
+
 /// The hash of the key of an entry that is in the policy, or is about to be: 64 bits, the same for as long as the
 /// process lives, which nobody outside can choose. What a policy remembers of keys that are gone it remembers by it,
 /// since the entry's index goes to another key.
@@ -32,11 +40,14 @@ class eviction_policy {
 public:
   virtual ~eviction_policy() = default;
 
+  /// These entries will be inserted, unless the request fails. Not told of all that are inserted.
+  virtual void announced(std::span<const entry_index> entries, const entry_use& how) = 0;
+
   /// These keys got their first page.
   virtual void inserted(std::span<const entry_index> entries) = 0;
 
   /// These keys were used. An entry may occur twice.
-  virtual void touched(std::span<const entry_index> entries) = 0;
+  virtual void touched(std::span<const entry_index> entries, const entry_use& how) = 0;
 
   /// The entry still has its key.
   virtual void left(entry_index entry, leave_reason why) = 0;
@@ -47,10 +58,14 @@ public:
   virtual std::size_t propose(std::span<entry_index> out) = 0;
 
   /// The entry was proposed and cannot go now. All others are proposed before it is again: when as many were kept as
-  /// there are entries, with nothing inserted or touched meanwhile, each was looked at once.
+  /// there are entries, with nothing inserted, touched or freed meanwhile, each was looked at once.
   virtual void kept(entry_index entry) = 0;
 
+  /// The entry was kept for its children, not touched since, and has none any more: it goes before all others.
+  virtual void freed(entry_index entry) = 0;
+
   virtual std::uint64_t size() const noexcept = 0;
+  /// With what is remembered of keys that are gone.
   virtual std::uint64_t resident_bytes() const noexcept = 0;
 
   /// All entries, in any order. For tests.

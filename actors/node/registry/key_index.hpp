@@ -13,6 +13,10 @@ namespace troupe {
 /// Position of an entry in the tables of one key space.
 using entry_index = std::uint32_t;
 
+/// Entries of one key space have indexes below it: what two links of an entry leave room for in 8 bytes, beside what an
+/// eviction policy knows of it.
+inline constexpr entry_index max_entries = (1U << 29) - 1024;
+
 /// No entry.
 inline constexpr entry_index no_entry = 0xffffffff;
 

@@ -136,6 +136,24 @@ void key_space::give_back(std::span<const entry_index> entries) {
   }
 }
 
+void key_space::touch(std::span<const entry_index> entries, std::uint64_t missing, std::uint32_t own, coarse_time now) {
+  // From the end: what is told last is the youngest, and that is where the prefix begins.
+  for (auto end = entries.size(); end > 0;) {
+    const auto is_again = [&](entry_index i) {
+      auto& e = table_.entry(i);
+      if (e.awaits_children)
+        await_no_more(e);
+      return e.leases > own || e.is_protected(now);
+    };
+    const bool again = is_again(entries[end - 1]);
+    auto first = end - 1;
+    while (first > 0 && is_again(entries[first - 1]) == again)
+      --first;
+    policy_->touched(entries.subspan(first, end - first), {.missing = in_all_shards(missing), .again = again});
+    end = first;
+  }
+}
+
 entry_index key_space::find_or_create(const key_digest& key, entry_index hint) {
   const auto found = table_.refresh(hint, key);
   return found != no_entry ? found : table_.create(key);
@@ -150,7 +168,7 @@ void key_space::make_room(std::uint64_t fresh, rank_number rank, coarse_time now
   // The request waits meanwhile: held keys at the front of the order are passed over, but not all that there are.
   constexpr std::uint64_t looks_in_vain = 64;
   const auto wanted = static_cast<std::uint32_t>(fresh - unused);
-  evict(rank, wanted, static_cast<std::uint32_t>(wanted + looks_in_vain), now);
+  evict({rank, wanted, static_cast<std::uint32_t>(wanted + looks_in_vain), true}, now);
 }
 
 entry_index key_space::find_or_admit(const key_digest& key, entry_index hint) {
@@ -202,9 +220,24 @@ bool key_space::add_children(const key_digest& key, std::int64_t delta) {
   if (fits)
     e.children = static_cast<std::int32_t>(children);
   if (e.children <= 0)
-    chance_ = true;
+    note_childless(i);
   settle(i);
   return fits;
+}
+
+void key_space::note_childless(entry_index i) {
+  chance_ = true;
+  auto& e = table_.entry(i);
+  if (!e.awaits_children)
+    return;
+  await_no_more(e);
+  policy_->freed(i);
+  freed_ = true;
+}
+
+void key_space::await_no_more(key_entry& e) noexcept {
+  e.awaits_children = false;
+  --awaiting_children_;
 }
 
 void key_space::reserve(entry_index i, rank_number rank, page_cell by) {
@@ -285,6 +318,8 @@ void key_space::unpublish(entry_index i, rank_number rank, leave_reason why) {
   if (--e.live == 0) {
     policy_->left(i, why);
     e.held_back = false;
+    if (e.awaits_children)
+      await_no_more(e);
   } else {
     ++keys_by_live_[e.live];
   }
@@ -412,6 +447,8 @@ void key_space::hold_back(entry_index i, hold by, coarse_time now) noexcept {
   // that is protected is not held back by children alone.
   auto& e = table_.entry(i);
   if (by == hold::children) {
+    awaiting_children_ += e.awaits_children ? 0 : 1;
+    e.awaits_children = true;
     if (!e.held_back)
       e.protected_until = now & coarse_clock::last;
     e.held_back = true;
@@ -457,7 +494,8 @@ void key_space::prefetch_for_removal(std::span<const entry_index> entries) const
       table_.prefetch_entry_of(parent);
 }
 
-evict_reply key_space::evict(rank_number rank, std::uint32_t wanted, std::uint32_t most_looks, coarse_time now) {
+evict_reply key_space::evict(const eviction& what, coarse_time now) {
+  const auto [rank, wanted, most_looks, force] = what;
   evict_reply reply;
   if (policy_->size() == 0)
     return reply;
@@ -467,6 +505,8 @@ evict_reply key_space::evict(rank_number rank, std::uint32_t wanted, std::uint32
   reply.more = true;
   std::array<entry_index, key_table::group_keys> group;
   for (std::uint32_t looks = 0; reply.slots < wanted && looks < most_looks;) {
+    if (!force && shard_count_ > 1 && awaiting_children_ > std::uint64_t{wanted} + most_awaiting)
+      break;
     const auto room = std::min<std::size_t>({group.size(), most_looks - looks, wanted - reply.slots});
     const auto n = policy_->propose(std::span(group).first(room));
     if (n == 0) {
@@ -479,8 +519,14 @@ evict_reply key_space::evict(rank_number rank, std::uint32_t wanted, std::uint32
       // goes at once, since children are looked at here.
       const auto held = held_by(group[c], now);
       if (held == hold::none) {
+        freed_ = false;
         reply.slots += remove_key(group[c], rank);
         looked_in_vain_ = 0;
+        // Its parent goes before the rest of the group.
+        if (freed_) {
+          ++looks;
+          break;
+        }
         continue;
       }
       policy_->kept(group[c]);

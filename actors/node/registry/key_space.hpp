@@ -2,7 +2,7 @@
 
 #include "actors/node/registry/eviction_policy.hpp"
 #include "actors/node/registry/key_table.hpp"
-#include "actors/node/registry/recency_policy.hpp"
+#include "actors/node/registry/lru_policy.hpp"
 #include "actors/node/registry/registry_outbox.hpp"
 #include "base/memory_budget.hpp"
 #include "base/namespace_spec.hpp"
@@ -57,7 +57,7 @@ public:
     duration children_hold = std::chrono::minutes(10);
     /// Null for no limit.
     shared_budget memory{};
-    eviction_factory eviction = make_recency_policy;
+    eviction_factory eviction = make_lru_policy;
   };
 
   explicit key_space(const settings& how);
@@ -106,8 +106,18 @@ public:
   /// Takes one lease from each. Where it was the last one, withheld slots are released and an entry without pages goes.
   void give_back(std::span<const entry_index> entries);
 
-  /// These keys, in prefix order, were used; all have a live page.
-  void touch(std::span<const entry_index> entries) { policy_->touched(entries); }
+  /// These keys, in prefix order, were used by a request that did not find `missing` others; all have a live page. What
+  /// more than `own` leases hold, or what is protected, is in use already: lookups, loads, and all ranks of a request
+  /// are one use together.
+  void touch(std::span<const entry_index> entries, std::uint64_t missing, std::uint32_t own, coarse_time now);
+
+  /// These keys, in prefix order, were written by another rank: they belong to what is used now, and that is all.
+  void touch_again(std::span<const entry_index> entries) { policy_->touched(entries, {.again = true}); }
+
+  /// These keys got a reservation, in a request that brings as many, and are to be given to `inserted`.
+  void announce(std::span<const entry_index> entries) {
+    policy_->announced(entries, {.missing = in_all_shards(entries.size())});
+  }
 
   /// The entry of a key, made if need be; `no_entry` if the index is full.
   entry_index find_or_create(const key_digest& key, entry_index hint);
@@ -181,8 +191,17 @@ public:
   /// Children in other shards came or went. False if the count would leave its range.
   bool add_children(const key_digest& key, std::int64_t delta);
 
+  struct eviction {
+    rank_number rank = 0;
+    std::uint32_t wanted = 0;
+    std::uint32_t most_looks = 0;
+    bool force = false;
+  };
+
   /// Evicts until `wanted` slots of the rank are released, or `most_looks` keys were looked at, or nothing can go.
-  evict_reply evict(rank_number rank, std::uint32_t wanted, std::uint32_t most_looks, coarse_time now);
+  /// Unless it is forced, also until so many keys whose turn has come wait for children in other shards that younger
+  /// ones would go in their place.
+  evict_reply evict(const eviction& what, coarse_time now);
 
   outbox_collector& outbox() noexcept { return outbox_; }
 
@@ -201,6 +220,8 @@ public:
 
 private:
   static constexpr std::uint32_t nothing_complete = 0xffffffff;
+  /// Beside as many as are wanted.
+  static constexpr std::uint64_t most_awaiting = 4;
 
   struct withheld_slot {
     /// Not before; 0 if only a lease holds it.
@@ -230,6 +251,11 @@ private:
   /// What keeps the entry from being evicted: nothing, children alone, or something else.
   enum class hold : std::uint8_t { none, children, other };
 
+  /// A request's keys fall on all shards alike.
+  std::uint64_t in_all_shards(std::uint64_t keys) const noexcept { return keys * shard_count_; }
+  /// Has no children any more: one that was kept for them goes next.
+  void note_childless(entry_index i);
+  void await_no_more(key_entry& e) noexcept;
   hold held_by(entry_index i, coarse_time now) const noexcept;
   /// Notes when the entry was held back, and when another look at it may have another outcome.
   void hold_back(entry_index i, hold by, coarse_time now) noexcept;
@@ -282,6 +308,11 @@ private:
   /// Live pages of a complete key.
   std::uint32_t complete_at_ = nothing_complete;
   std::uint64_t evicted_keys_ = 0;
+
+  /// Entries with `awaits_children`.
+  std::uint64_t awaiting_children_ = 0;
+  /// One of them was told to the policy to go next.
+  bool freed_ = false;
 
   /// Keys looked at in vain since the last success, and whether meanwhile any key may have become evictable (a lease or
   /// a reservation ended, children went, a page came). Nothing can be evicted when a whole round was in vain and

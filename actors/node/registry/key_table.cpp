@@ -87,7 +87,7 @@ entry_index key_table::create(const key_digest& key) {
   assert(!key.is_null());
   const auto fresh = free_ == no_entry;
   const auto at = fresh ? end_ : free_;
-  if (at == no_entry)
+  if (at >= max_entries)
     return no_entry;
   if (fresh) {
     entries_.grow_to(std::uint64_t{at} + 1);
@@ -130,7 +130,7 @@ void key_table::prefetch_entry_of(const key_digest& key) const noexcept {
 
 std::uint64_t key_table::bytes_per_key() const noexcept {
   constexpr std::uint64_t of_index = 21;
-  constexpr std::uint64_t of_order = 8;
+  constexpr std::uint64_t of_order = 10;
   return sizeof(key_entry) + sizeof(key_digest) + of_index + of_order + ranks_.size() * sizeof(page_cell);
 }
 

@@ -29,7 +29,9 @@ struct key_entry {
   /// Ranks whose page is committed; the key is complete when all ranks are among them.
   std::uint16_t live = 0;
   /// Ranks whose page somebody is about to write.
-  std::uint16_t reserved = 0;
+  std::uint16_t reserved : 15 = 0;
+  /// Its turn to be evicted came while it had children, and it was not used since.
+  bool awaits_children : 1 = false;
   /// Until then the key is not evicted, and slots of pages that are unpublished are not given back. With `held_back` a
   /// time that is over: since then nothing but children has kept the key.
   coarse_time protected_until : 29 = 0;

@@ -1,10 +1,24 @@
 #include "actors/node/registry/registry_options.hpp"
 
+#include "actors/node/registry/lru_policy.hpp"
+#include "actors/node/registry/reuse_policy.hpp"
+#include "actors/node/registry/s3_fifo_policy.hpp"
 #include "config/node_config.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 namespace troupe {
+
+namespace {
+
+eviction_factory policy_named(std::string_view name) {
+  if (name == "lru")
+    return make_lru_policy;
+  return name == "s3-fifo" ? make_s3_fifo_policy : make_reuse_policy;
+}
+
+} // namespace
 
 registry_options options_for_shard(const config::node_config& config, std::uint32_t shard) {
   const auto& wanted = config.registry;
@@ -24,6 +38,7 @@ registry_options options_for_shard(const config::node_config& config, std::uint3
   out.max_reserved_pages = wanted.max_reserved_pages;
   out.max_reservations_per_owner = wanted.max_reservations_per_owner;
   out.children_hold = wanted.children_hold;
+  out.eviction = policy_named(wanted.eviction);
   out.promised = std::max(slot_clients.protect_locations, slot_clients.reservation_deadline);
   return out;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/registry/recency_policy.hpp"
+#include "actors/node/registry/lru_policy.hpp"
 #include "base/clock.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
@@ -69,7 +69,7 @@ struct registry_options {
   /// place of one that can be evicted, or its reservation answers full, and there are no new leases.
   shared_budget memory{};
   /// In which order keys go when room is needed.
-  eviction_factory eviction = make_recency_policy;
+  eviction_factory eviction = make_lru_policy;
   /// Says in which namespaces nothing can be saved; null if nobody does.
   std::shared_ptr<node_condition> condition{};
 };

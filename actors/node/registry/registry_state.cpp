@@ -45,7 +45,10 @@ result<evict_reply> registry_state::evict(const evict_request& request, timestam
   if (!space)
     return spaces_.refuse(space.error());
   const auto looks = std::min<std::uint64_t>(std::uint64_t{4} * request.wanted + 64, options().max_eviction_looks);
-  return space->keys.evict(request.rank, request.wanted, static_cast<std::uint32_t>(looks), spaces_.clock().now(now));
+  auto reply = space->keys.evict({request.rank, request.wanted, static_cast<std::uint32_t>(looks), request.force},
+                                 spaces_.clock().now(now));
+  reply.pages = space->keys.info_of(request.rank).pages;
+  return reply;
 }
 
 bool registry_state::owner_died(owner_id owner, timestamp now) {

@@ -181,7 +181,7 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   const auto uses = take_lease(*space, request.lease, request.lease_for, request.bounds, used_, now);
   if (!uses)
     return spaces_.refuse(uses.error());
-  spaces_.at(*space).touch(used_);
+  spaces_.at(*space).touch(used_, request.keys.size() - used_.size(), 1, spaces_.clock().now(now));
   return match_reply{static_cast<std::uint32_t>(used_.size()), *uses};
 }
 
@@ -216,7 +216,7 @@ result<locate_reply> shard_leases::locate(const locate_request& request, timesta
   const auto uses = take_lease(space->number, request.lease, request.lease_for, request.bounds, used_, now);
   if (!uses)
     return spaces_.refuse(uses.error());
-  space->keys.touch(used_);
+  space->keys.touch(used_, request.keys.size() - used_.size(), 1, spaces_.clock().now(now));
   return reply;
 }
 
@@ -320,9 +320,9 @@ result<locate_reply> shard_leases::protect(const protect_request& request, times
     holds_.protect(space->number, used_, until);
   }
   // Not refused any more: now all that is answered is promised.
+  space->keys.touch(used_, request.keys.size() - used_.size(), 0, spaces_.clock().now(now));
   for (const auto entry : used_)
     space->keys.protect(entry, until);
-  space->keys.touch(used_);
   return reply;
 }
 

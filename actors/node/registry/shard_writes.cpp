@@ -154,7 +154,7 @@ result<reserve_plan> shard_writes::begin_reserve(const reserve_request& request,
   // On all ranks: a key that one of them cannot store never becomes complete.
   if (const auto& condition = spaces_.options().condition)
     if (auto degraded = condition->refuses_saves(request.space))
-      return only_stored(*space, request, std::move(*degraded));
+      return only_stored(*space, request, std::move(*degraded), now);
   const reservation_name name{request.ticket, space->number, request.rank};
   const auto fingerprint = hash_key(std::as_bytes(std::span(request.keys.items)));
   if (const auto known = live_reservation(name, now)) {
@@ -168,7 +168,8 @@ result<reserve_plan> shard_writes::begin_reserve(const reserve_request& request,
   return begin(*space, {name, request.expires_in, request.keys.items, request.parents.items}, fingerprint, now);
 }
 
-result<reserve_plan> shard_writes::only_stored(const found_space& space, const reserve_request& request, error why) {
+result<reserve_plan> shard_writes::only_stored(const found_space& space, const reserve_request& request, error why,
+                                               timestamp now) {
   found_.resize(request.keys.size());
   space.keys.table().find(request.keys.items, found_);
   reserve_plan plan;
@@ -181,7 +182,7 @@ result<reserve_plan> shard_writes::only_stored(const found_space& space, const r
   }
   if (used_.empty())
     return spaces_.refuse(std::move(why));
-  space.keys.touch(used_);
+  space.keys.touch(used_, request.keys.size() - used_.size(), 0, spaces_.clock().now(now));
   return plan;
 }
 
@@ -241,7 +242,8 @@ result<reserve_plan> shard_writes::begin(const found_space& space, const slot_re
   keys.make_room(fresh, request.name.rank, spaces_.clock().now(now));
   reserve_plan plan;
   const auto number = mark(keys, request, now, plan.reply.results.items);
-  keys.touch(used_);
+  keys.touch(used_, fresh, 0, spaces_.clock().now(now));
+  keys.announce(announced_);
   keys.account();
   if (!number)
     return plan;
@@ -262,6 +264,7 @@ std::optional<reservation_number> shard_writes::mark(key_space& space, const slo
   std::optional<reservation_number> number;
   answers.assign(keys.size(), answered(errc::busy));
   used_.clear();
+  announced_.clear();
   auto previous = no_entry;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto at = static_cast<std::uint32_t>(i);
@@ -296,6 +299,8 @@ std::optional<reservation_number> shard_writes::mark(key_space& space, const slo
       }
       const auto page = reservations_.add_page(*number, entry, at);
       space.reserve(entry, rank, page_cell::reserved_by(page));
+      if (space.table().entry(entry).live == 0)
+        announced_.push_back(entry);
     }
   }
   space.end_request(found_);

@@ -127,7 +127,7 @@ private:
   result<reserve_plan> repeat(reservation_number number, const key_digest& fingerprint) const;
   /// Of a namespace in which nothing can be saved: pages that are stored exist nevertheless, and nobody who saves them
   /// again need hear of trouble. All others fail for this reason, the whole request if there are no others.
-  result<reserve_plan> only_stored(const found_space& space, const reserve_request& request, error why);
+  result<reserve_plan> only_stored(const found_space& space, const reserve_request& request, error why, timestamp now);
   /// If the request may wait, for which plan it has to: one of its keys' slots are asked for. Ends what is over.
   std::optional<plan_id> awaited(const found_space& space, const allocate_request& request, timestamp now,
                                  bool may_wait);
@@ -178,6 +178,8 @@ private:
   std::vector<key_digest> keys_;
   std::vector<entry_index> found_;
   std::vector<entry_index> used_;
+  /// Without a page, and reserved now.
+  std::vector<entry_index> announced_;
   std::vector<entry_index> inserted_;
 };
 

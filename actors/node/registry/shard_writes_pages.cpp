@@ -36,7 +36,7 @@ void shard_writes::note_written(key_space& space) {
   space.inserted(inserted_);
   // Keys that were there before stand among new ones: all together are in prefix order only if all are moved.
   if (inserted_.size() < used_.size())
-    space.touch(used_);
+    space.touch_again(used_);
 }
 
 // -- with a ticket --------------------------------------------------------------------------------------------------

@@ -1,0 +1,46 @@
+#include "actors/node/allocator/eviction_shares.hpp"
+
+#include <algorithm>
+#include <functional>
+
+namespace troupe {
+
+std::vector<std::uint32_t> eviction_shares::divide(std::uint32_t wanted) {
+  std::vector<std::uint32_t> out(shards_.size(), 0);
+  if (all_dry()) {
+    forced_ = !forced_;
+    for (auto& x : shards_)
+      x.dry = false;
+  }
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < shards_.size(); ++i)
+    if (!shards_[i].dry)
+      order.push_back(i);
+  std::ranges::sort(order, std::greater{}, [&](std::size_t i) { return shards_[i].pages; });
+  // The first ones go down to the level of the next, until all that is wanted is found.
+  std::uint64_t left = wanted;
+  for (std::size_t n = 1; n <= order.size() && left > 0; ++n) {
+    const auto step = n < order.size() ? shards_[order[n - 1]].pages - shards_[order[n]].pages : left;
+    const auto all = std::min<std::uint64_t>(left, step * n);
+    for (std::size_t i = 0; i < n; ++i)
+      out[order[i]] += static_cast<std::uint32_t>(all / n + (i < all % n ? 1 : 0));
+    left -= all;
+  }
+  return out;
+}
+
+void eviction_shares::answered(std::size_t shard, std::uint32_t gave, std::uint64_t pages) {
+  // What one shard evicts may be what keys of another have waited for.
+  if (gave > 0) {
+    forced_ = false;
+    for (auto& x : shards_)
+      x.dry = false;
+  }
+  shards_[shard] = {pages, gave == 0};
+}
+
+bool eviction_shares::all_dry() const noexcept {
+  return std::ranges::all_of(shards_, [](const shard_state& x) { return x.dry; });
+}
+
+} // namespace troupe

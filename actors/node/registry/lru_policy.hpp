@@ -1,0 +1,26 @@
+#pragma once
+
+#include "actors/node/registry/listing_policy.hpp"
+
+#include <memory>
+
+namespace troupe {
+
+/// Least recently used first; of the keys of one batch the last first. 8 bytes an entry.
+class lru_policy final : public listing_policy {
+public:
+  lru_policy() : listing_policy(1, 1) {}
+
+private:
+  static constexpr position order = 0;
+
+  void admit(position at) override { place(at); }
+  void place(position at) override { lists_.link_youngest(order, at); }
+  void use(position first, position last, const entry_use& how) override;
+  std::size_t next(std::span<entry_index> out) override { return take_oldest(order, out); }
+};
+
+/// Needs no hashes.
+std::unique_ptr<eviction_policy> make_lru_policy(key_hash hash);
+
+} // namespace troupe

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// When keys of each class are used again, as far as a sample of them shows: how probable it is at each age, and from
+/// that what an entry of that class and age is worth.
+///
+/// Time is the number of keys that came in. The sample is chosen by hash, and followed whether its keys are still there
+/// or not: so what is learned does not depend on what was evicted. A key counts for the class it had when it was used
+/// last. It is followed for some ten times as long as it takes to bring in as many keys as there are; for that, ever
+/// fewer are followed as there are more.
+///
+/// What an entry is worth is the Gittins index of its class at its age: the best ratio there is of the probability of
+/// a use in some time to come to the time that the entry would be kept for it. Where few were seen a class is believed
+/// to be like all of its kind, and these like all.
+class reuse_statistics {
+public:
+  static constexpr std::uint32_t classes = 12;
+  /// Those of keys that were not used yet; each of the others is like the rest of the others.
+  static constexpr std::uint32_t unused_classes = 3;
+
+  reuse_statistics();
+
+  /// Whether keys with this hash are in the sample; those that were not are never again.
+  bool follows(std::uint64_t hash) const noexcept { return (hash >> 40 & thinning_) == 0; }
+
+  /// A key of the sample came in, or was used; from now on it is of that class.
+  void note(std::uint64_t hash, std::uint32_t of, std::uint64_t now, std::uint64_t entries);
+
+  /// Finds anew what entries are worth, and lets what was learned before count a little less.
+  void learn(std::uint64_t now);
+
+  float worth(std::uint32_t of, std::uint64_t age) const noexcept { return worth_[of][bucket_of(age)]; }
+
+  std::size_t followed() const noexcept { return count_; }
+  std::uint64_t resident_bytes() const noexcept;
+
+private:
+  /// Ages double in two steps: 64, 96, 128, 192, …
+  static constexpr std::size_t buckets = 44;
+  static constexpr std::size_t most_records = 2048;
+  static constexpr std::uint32_t nothing = 0xffffffff;
+
+  struct record {
+    std::uint64_t hash = 0;
+    std::uint64_t since = 0;
+    std::uint32_t of = 0;
+    /// Of the records in one place of the table.
+    std::uint32_t next = nothing;
+    // The order of `since`.
+    std::uint32_t older = nothing;
+    std::uint32_t younger = nothing;
+  };
+
+  using by_age = std::array<float, buckets>;
+
+  static std::size_t bucket_of(std::uint64_t age) noexcept;
+  static std::uint64_t begin_of(std::size_t bucket) noexcept;
+
+  std::uint32_t& place_of(std::uint64_t hash) noexcept { return places_[hash & (places_.size() - 1)]; }
+  std::uint32_t find(std::uint64_t hash) noexcept;
+  void add(std::uint64_t hash, std::uint32_t of, std::uint64_t now);
+  void remove(std::uint32_t number) noexcept;
+  void enlarge();
+  void link_youngest(std::uint32_t number) noexcept;
+  void unlink(std::uint32_t number) noexcept;
+  /// `chance`: of a use at an age, for keys that get so old.
+  static void value(by_age& out, const by_age& chance) noexcept;
+
+  // By class and age: how many keys were used again at that age, and how many got no older, for that or any reason.
+  std::array<by_age, classes> used_{};
+  std::array<by_age, classes> ended_{};
+  std::array<by_age, classes> worth_{};
+
+  std::vector<record> records_;
+  std::vector<std::uint32_t> places_;
+  /// Records that are not in use, linked by `next`.
+  std::uint32_t free_ = nothing;
+  std::uint32_t oldest_ = nothing;
+  std::uint32_t youngest_ = nothing;
+  std::size_t count_ = 0;
+  std::uint64_t thinning_ = 0;
+};
+
+} // namespace troupe

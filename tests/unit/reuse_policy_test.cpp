@@ -1,0 +1,228 @@
+// What is learned of when keys are used again, and what follows from it.
+
+#include "actors/node/registry/ghost_table.hpp"
+#include "actors/node/registry/lru_policy.hpp"
+#include "actors/node/registry/reuse_policy.hpp"
+#include "actors/node/registry/reuse_statistics.hpp"
+#include "actors/node/registry/s3_fifo_policy.hpp"
+#include "tests/catch.hpp"
+
+#include <deque>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace reuse_policy_test {
+
+using namespace troupe;
+
+namespace {
+
+using entries_t = std::vector<entry_index>;
+
+std::uint64_t scrambled(std::uint64_t x) {
+  x = (x + 1) * 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 31)) * 0xbf58476d1ce4e5b9U;
+  return x ^ (x >> 29);
+}
+
+/// A cache of so many keys under a policy: entries go to other keys.
+class small_cache {
+public:
+  small_cache(eviction_factory factory, std::size_t capacity)
+      : capacity_(capacity), policy_(factory([this](entry_index i) { return scrambled(keys_[i]); })) {}
+
+  /// A chain is asked for: returns how many of its first keys are there; then all are.
+  std::size_t use(const std::vector<std::uint64_t>& chain) {
+    entries_t found;
+    for (const auto key : chain) {
+      const auto at = places_.find(key);
+      if (at == places_.end())
+        break;
+      found.push_back(at->second);
+    }
+    const entry_use how{.missing = chain.size() - found.size()};
+    policy_->touched(found, how);
+    make_room(chain.size() - found.size(), {found.begin(), found.end()});
+    entries_t fresh;
+    for (auto i = found.size(); i < chain.size(); ++i) {
+      if (places_.contains(chain[i]))
+        continue;
+      auto entry = static_cast<entry_index>(keys_.size());
+      if (free_.empty()) {
+        keys_.push_back(chain[i]);
+      } else {
+        entry = free_.back();
+        free_.pop_back();
+        keys_[entry] = chain[i];
+      }
+      places_[chain[i]] = entry;
+      fresh.push_back(entry);
+    }
+    policy_->announced(fresh, how);
+    policy_->inserted(fresh);
+    return found.size();
+  }
+
+  const eviction_policy& policy() const { return *policy_; }
+
+private:
+  void make_room(std::size_t keys, const std::set<entry_index>& in_use) {
+    while (places_.size() + keys > capacity_) {
+      entry_index victim = no_entry;
+      REQUIRE(policy_->propose({&victim, 1}) == 1);
+      if (in_use.contains(victim)) {
+        policy_->kept(victim);
+        continue;
+      }
+      policy_->left(victim, leave_reason::evicted);
+      places_.erase(keys_[victim]);
+      free_.push_back(victim);
+    }
+  }
+
+  std::size_t capacity_;
+  std::vector<std::uint64_t> keys_;
+  entries_t free_;
+  std::map<std::uint64_t, entry_index> places_;
+  std::unique_ptr<eviction_policy> policy_;
+};
+
+std::vector<std::uint64_t> chain_of(std::uint64_t number, std::size_t keys) {
+  std::vector<std::uint64_t> out;
+  for (std::size_t i = 0; i < keys; ++i)
+    out.push_back(number * 1000 + i);
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("a ghost is recalled once, with its note, as long as there is room", "[registry]") {
+  ghost_table ghosts;
+  CHECK_FALSE(ghosts.recall(scrambled(1)).has_value());
+  ghosts.remember(scrambled(1), 3);
+  CHECK(ghosts.recall(scrambled(1)) == 3U);
+  CHECK_FALSE(ghosts.recall(scrambled(1)).has_value());
+  for (std::uint64_t n = 0; n < 100'000; ++n) {
+    ghosts.make_room_for(n);
+    ghosts.remember(scrambled(n), n % 4);
+  }
+  CHECK(ghosts.room() >= 99'999);
+  CHECK(ghosts.resident_bytes() <= 2 * 100'000 + 64);
+  std::uint64_t known = 0;
+  for (std::uint64_t n = 50'000; n < 100'000; ++n)
+    known += ghosts.recall(scrambled(n)) == n % 4 ? 1 : 0;
+  CHECK(known > 45'000);
+  std::uint64_t taken_for_known = 0;
+  for (std::uint64_t n = 200'000; n < 300'000; ++n)
+    taken_for_known += ghosts.recall(scrambled(n)) ? 1 : 0;
+  CHECK(taken_for_known < 100);
+}
+
+TEST_CASE("keys are worth more where those of their class come back, and nothing before they do", "[registry]") {
+  reuse_statistics statistics;
+  std::uint64_t now = 0;
+  // Keys of class 0 come back after 3,000 others, those of class 1 never.
+  std::deque<std::uint64_t> waiting;
+  for (std::uint64_t n = 0; n < 60'000; ++n) {
+    ++now;
+    if (n % 10 == 0) {
+      statistics.note(scrambled(n), 0, now, 10'000);
+      waiting.push_back(n);
+    } else {
+      statistics.note(scrambled(n), 1, now, 10'000);
+    }
+    if (waiting.size() > 300) {
+      statistics.note(scrambled(waiting.front()), 3, now, 10'000);
+      waiting.pop_front();
+    }
+    REQUIRE(statistics.followed() <= 2048);
+  }
+  statistics.learn(now);
+  CHECK(statistics.worth(0, 2000) > 10 * statistics.worth(1, 2000));
+  CHECK(statistics.worth(0, 2000) > statistics.worth(0, 100));
+  CHECK(statistics.worth(0, 2000) > 10 * statistics.worth(0, 5000));
+  CHECK(statistics.resident_bytes() < 128 * 1024);
+}
+
+TEST_CASE("conversations are kept among prompts that only pass through", "[registry]") {
+  std::map<eviction_factory, std::size_t> hits;
+  for (const auto factory : {make_lru_policy, make_reuse_policy}) {
+    small_cache cache(factory, 1000);
+    std::mt19937 random(5);
+    std::uint64_t next = 1000;
+    for (int step = 0; step < 6000; ++step) {
+      if (step % 3 != 0) {
+        cache.use(chain_of(++next, 40));
+        continue;
+      }
+      const auto talk = random() % 60;
+      hits[factory] += cache.use(chain_of(talk, 10));
+    }
+    CHECK(cache.policy().size() <= 1000);
+  }
+  // 60 conversations of 10 keys fit; between two requests of one, 4,800 other keys come in.
+  CHECK(hits[make_lru_policy] < 5000);
+  CHECK(hits[make_reuse_policy] > 12'000);
+}
+
+TEST_CASE("a policy takes 8 bytes for an entry and 2 for a key that is gone", "[registry]") {
+  const auto factory = GENERATE(make_lru_policy, make_s3_fifo_policy, make_reuse_policy);
+  constexpr std::uint64_t n = 1'000'000;
+  const auto policy = factory([](entry_index i) { return scrambled(i); });
+  entries_t batch(100);
+  for (std::uint64_t first = 0; first < n; first += batch.size()) {
+    for (std::size_t i = 0; i < batch.size(); ++i)
+      batch[i] = static_cast<entry_index>(first + i);
+    policy->inserted(batch);
+  }
+  CHECK(policy->size() == n);
+  // Arrays grow in pieces of 2 MiB.
+  CHECK(policy->resident_bytes() <= 10 * n + (4U << 20) + (128U << 10));
+}
+
+TEST_CASE("S3-FIFO goes as its plainest form does", "[registry]") {
+  std::mt19937 random(GENERATE(11U, 12U, 13U));
+  constexpr std::size_t capacity = 200;
+  small_cache cache(make_s3_fifo_policy, capacity);
+  std::deque<std::uint64_t> small;
+  std::deque<std::uint64_t> main;
+  std::set<std::uint64_t> ghosts;
+  std::map<std::uint64_t, int> uses;
+  const auto evict_one = [&] {
+    for (;;) {
+      auto from_small = 10 * small.size() >= small.size() + main.size();
+      if (from_small ? small.empty() : main.empty())
+        from_small = !from_small;
+      auto& from = from_small ? small : main;
+      const auto key = from.front();
+      from.pop_front();
+      auto& used = uses[key];
+      if (from_small ? used > 1 : used > 0) {
+        used = from_small ? 0 : used - 1;
+        main.push_back(key);
+        continue;
+      }
+      if (from_small)
+        ghosts.insert(key);
+      uses.erase(key);
+      return;
+    }
+  };
+  for (int step = 0; step < 20'000; ++step) {
+    const auto key = std::min(random() % 1000, random() % 1000);
+    const auto known = uses.contains(key);
+    REQUIRE(cache.use({key}) == (known ? 1 : 0));
+    if (known) {
+      uses[key] = std::min(3, uses[key] + 1);
+      continue;
+    }
+    if (uses.size() >= capacity)
+      evict_one();
+    uses[key] = 0;
+    (ghosts.erase(key) > 0 ? main : small).push_back(key);
+  }
+}
+
+} // namespace reuse_policy_test
