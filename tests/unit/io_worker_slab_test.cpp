@@ -214,6 +214,23 @@ TEST_CASE("io worker: a slab that is damaged is read, not written", "[io_worker_
   CHECK(w.state.at_rest());
 }
 
+TEST_CASE("io worker: a slab that is found damaged while a page is looked at is not written", "[io_worker_state]") {
+  auto rules = worker::rules();
+  rules.write_through = true;
+  worker w(rules);
+  const auto pin = w.reply(w.place({w.page(0)})).pin;
+  fill_request gathered{pin, std::vector{std::uint8_t{0}}, patience};
+  const auto id = w.state.fill(1, gathered, w.now);
+  REQUIRE(id);
+  w.flush();
+  REQUIRE(w.checks.size() == 1);
+  w.state.slab_is_damaged();
+  w.pass_checks();
+  CHECK(w.requests.empty());
+  CHECK(w.filled(*id) == codes{errc::slab_damaged});
+  CHECK(w.state.at_rest());
+}
+
 TEST_CASE("io worker: before its end, all is written that was only in memory", "[io_worker_state]") {
   auto rules = worker::rules();
   rules.write_eagerly = false;

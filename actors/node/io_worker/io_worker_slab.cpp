@@ -65,6 +65,14 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
   if (found == transfers_.end())
     return;
   const auto t = found->second;
+  if (verdict == errc::ok && damaged_ && !frames_.dropped(t.frame)) {
+    // Found out while the page was looked at.
+    transfers_.erase(found);
+    --writes_;
+    written(t.frame, errc::slab_damaged, now);
+    end_transfer(t.slot);
+    return;
+  }
   if (verdict == errc::ok && !frames_.dropped(t.frame)) {
     const auto bytes = frames_.bytes(t.frame);
     requests_.push_back({io::operation::write, frames_.page(t.frame).where, bytes.data(), bytes.size(),
