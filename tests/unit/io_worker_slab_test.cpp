@@ -266,6 +266,23 @@ TEST_CASE("io worker: where pages are written when memory runs short, some are r
   CHECK(w.state.stats().dirty_pages == 7);
 }
 
+TEST_CASE("io worker: who waits for memory has pages written, though others are clean and pinned",
+          "[io_worker_state]") {
+  auto rules = worker::rules();
+  rules.write_eagerly = false;
+  worker w(rules);
+  w.fill(w.reply(w.place({w.page(0), w.page(1), w.page(2), w.page(3)})).pin, codes(4, errc::ok));
+  w.write_all();
+  REQUIRE(w.state.stats().dirty_pages == 3);
+  const auto read = w.reply(w.fetch({w.page(0)}));
+  const auto waiting = w.place({w.page(4), w.page(5)}, 2);
+  CHECK_FALSE(w.answered(waiting));
+  CHECK(w.checks.size() == 2);
+  w.write_all();
+  CHECK(w.codes_of(w.reply(waiting)) == codes{errc::ok, errc::ok});
+  w.unpin(read.pin);
+}
+
 TEST_CASE("io worker: in memory only, nothing is written, and what is not there is not there", "[io_worker_state]") {
   auto rules = worker::rules();
   rules.memory_only = true;

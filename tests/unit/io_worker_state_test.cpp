@@ -183,6 +183,25 @@ TEST_CASE("io worker: who waits for memory is served in order, and told when the
   }
 }
 
+TEST_CASE("io worker: a request for more pages than there are frames goes on with all of these", "[io_worker_state]") {
+  worker w;
+  const std::vector pages{w.page(0), w.page(1), w.page(2), w.page(3), w.page(4), w.page(5)};
+  const codes four_of_six{errc::ok, errc::ok, errc::ok, errc::ok, errc::full, errc::full};
+  SECTION("to place") {
+    const auto other = w.place({w.page(9)}, 2);
+    const auto large = w.place(pages);
+    CHECK_FALSE(w.answered(large)); // another one has a frame, and will be done with it
+    w.fill(w.reply(other).pin, {errc::cancelled}, 2);
+    CHECK(w.codes_of(w.reply(large)) == four_of_six);
+  }
+  SECTION("to fetch") {
+    const auto large = w.fetch(pages);
+    CHECK_FALSE(w.answered(large));
+    w.complete();
+    CHECK(w.codes_of(w.reply(large)) == four_of_six);
+  }
+}
+
 TEST_CASE("io worker: frames of the dead are nobody's until they are known to be at rest", "[io_worker_state]") {
   worker w;
   w.store({w.page(0)});

@@ -31,7 +31,8 @@ void io_worker_state::end_transfer(slot_number slot) {
 bool io_worker_state::may_write_behind() const noexcept {
   if (damaged_ || writes_ >= options_.writes_max || dirty_.empty())
     return false;
-  if (options_.write_eagerly || options_.write_through || draining_)
+  // What is clean may be pinned, so who waits counts beside what should be ready.
+  if (options_.write_eagerly || options_.write_through || draining_ || writes_ < short_of_)
     return true;
   const auto ready = frames_.count(frame_state::free) + frames_.count(frame_state::clean) + writes_;
   return ready < std::max<std::uint64_t>(frames_.size() / ready_part, 1);

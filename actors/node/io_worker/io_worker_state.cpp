@@ -1,6 +1,7 @@
 #include "actors/node/io_worker/io_worker_state.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace troupe {
 
@@ -171,14 +172,17 @@ void io_worker_state::start_read(request_id id, request& r, std::uint32_t positi
 }
 
 void io_worker_state::serve(timestamp now) {
+  short_of_ = 0;
   while (!queue_.empty()) {
     const auto id = queue_.front();
     auto& r = requests_open_.at(id);
     if (!serve(id, r, now))
-      return;
+      break;
     queue_.pop_front();
     answer_if_done(id);
   }
+  if (short_of_ > 0)
+    write_behind();
 }
 
 bool io_worker_state::serve(request_id id, request& r, timestamp now) {
@@ -204,8 +208,16 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
       return false;
     }
     const auto f = frames_.take(r.pages[i], r.fetch ? frame_state::reading : frame_state::filling);
-    if (f == no_frame)
+    if (f == no_frame && !has_all_frames(r)) {
+      short_of_ = r.short_of.size();
       return false;
+    }
+    if (f == no_frame) {
+      // Nobody can give it more, and it would keep what it has from everybody until its patience ends.
+      for (const auto left : std::exchange(r.short_of, {}))
+        set_code(r, left, errc::full);
+      return true;
+    }
     r.short_of.pop_front();
     if (r.fetch)
       start_read(id, r, i, f);
@@ -213,6 +225,12 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
       give_frame(r, i, f, false);
   }
   return true;
+}
+
+bool io_worker_state::has_all_frames(const request& r) const {
+  std::unordered_set<frame_number> own(r.frames.begin(), r.frames.end());
+  own.erase(no_frame);
+  return !own.empty() && own.size() == frames_.size();
 }
 
 void io_worker_state::answer_if_done(request_id id) {

@@ -212,6 +212,7 @@ private:
   void serve(timestamp now);
   /// As far as there are frames; whether it is short of none any more.
   bool serve(request_id id, request& r, timestamp now);
+  bool has_all_frames(const request& r) const;
   void answer_if_done(request_id id);
   /// Takes the frames of an unanswered request back.
   void give_up(request& r);
@@ -236,7 +237,8 @@ private:
   // known to be at rest. So the pins of a frame are those of requests and of the pin table together.
   //
   // Requests that are short of frames stand in `queue_`, and only the first of them takes any: so a large one is not
-  // passed by for ever, and two can never hold halves that both of them need.
+  // passed by for ever, and two can never hold halves that both of them need. One that has taken all frames there are
+  // goes on with these.
 
   io_worker_options options_;
   frame_table frames_;
@@ -274,6 +276,8 @@ private:
   request_id last_request_ = 0;
   fence_id last_fence_ = 0;
   bool wants_extent_ = false;
+  /// Frames that the first request waits for, of which there are none to be had now.
+  std::size_t short_of_ = 0;
   /// No extent is asked for before; and whether there will be one.
   timestamp next_extent_ = timestamp::min();
   bool extent_on_its_way_ = false;
