@@ -111,12 +111,38 @@ TEST_CASE("link state: a node that was lost hears of rest when it is back, befor
       d.state.on_rested(x.owner, {});
   }
   CHECK(d.said(false) == std::vector{owner});
-  // Once.
+  const bool heard = GENERATE(false, true);
+  d.state.on_said_at_rest(owner, heard ? result<void>{} : fail(errc::unreachable, "the line is cut"), start);
+  // Until it is heard.
   d.state.on_node_gone(start);
   d.rest();
   d.state.on_time(d.state.next_event());
   d.attach(desk::offer(owner + 2));
-  CHECK(d.said(false) == std::vector{owner + 1});
+  CHECK(d.said(false) == (heard ? std::vector{owner + 1} : std::vector{owner, owner + 1}));
+}
+
+TEST_CASE("link state: a node that has not noticed the end of an attachment is told again of its rest",
+          "[link_state]") {
+  desk d;
+  d.state.bind(1, {0, 1}, timestamp::max());
+  d.attach();
+  d.bind_all();
+  d.state.on_node_gone(start);
+  d.rest();
+  d.state.on_time(d.state.next_event());
+  d.attach(desk::offer(owner + 1));
+  CHECK(d.said(false) == std::vector{owner});
+  CHECK(d.state.next_event() == timestamp::max());
+  d.state.on_said_at_rest(owner, fail(errc::busy, "this client is attached"), start);
+  const auto again = d.state.next_event();
+  CHECK(again < timestamp::max());
+  d.state.on_time(again - std::chrono::milliseconds(1));
+  CHECK(d.said(false).empty());
+  d.state.on_time(again);
+  CHECK(d.said(false) == std::vector{owner});
+  d.state.on_said_at_rest(owner, {}, again);
+  d.state.on_said_at_rest(owner, fail(errc::busy, "late"), again); // of nobody
+  CHECK(d.state.next_event() == timestamp::max());
 }
 
 TEST_CASE("link state: of an attachment that no copy engine has heard of, nothing is waited for", "[link_state]") {

@@ -379,10 +379,11 @@ TEST_CASE("link state: whatever comes in whatever order, every wait ends once an
         } else if (const auto* p = std::get_if<link_part>(&x)) {
           CHECK((p->owner == 0 || known.erase(p->owner) == 1));
         } else if (const auto* said = std::get_if<link_say_at_rest>(&x)) {
-          CHECK(at_rest.insert(said->owner).second); // once
+          CHECK(at_rest.insert(said->owner).second); // once, until nobody knows whether it was heard
           CHECK(known.count(said->owner) == 0);      // when it is over
           CHECK_FALSE(silent[said->owner]);
           CHECK((said->to_left || d.state.owner() != 0 || !known.empty()));
+          open.push_back(x);
         } else {
           open.push_back(std::move(x));
         }
@@ -429,6 +430,10 @@ TEST_CASE("link state: whatever comes in whatever order, every wait ends once an
             silent.insert_or_assign(resting->owner, silent[resting->owner] || !good);
             d.state.on_rested(resting->owner, good ? result<void>{} : fail(code(), "x"));
           }
+        } else if (const auto* word = std::get_if<link_say_at_rest>(&what)) {
+          if (!good)
+            at_rest.erase(word->owner);
+          d.state.on_said_at_rest(word->owner, good ? result<void>{} : fail(code(), "x"), now);
         } else if (const auto* map = std::get_if<link_map>(&what)) {
           d.state.on_mapped(map->epoch, map->rank, {});
         } else if (const auto* transfer = std::get_if<link_bind_transfer>(&what)) {

@@ -266,7 +266,13 @@ void link::perform(const link_unbind&) {
 }
 
 void link::perform(const link_rest& x) {
-  const auto on_end = [this, owner = x.owner](const result<void>& outcome) { state_.on_rested(owner, outcome); };
+  const auto on_end = [this, x](const result<void>& outcome) {
+    // A copy may take longer than that, and a process that was stopped hears late: only an end cannot wait for it.
+    if (!outcome && outcome.error().code == errc::timeout && !state_.ending())
+      perform(x);
+    else
+      state_.on_rested(x.owner, outcome);
+  };
   if (const auto* mine = client_side(x.rank))
     ask<void>(mine->copier, on_end, unbind_atom_v, x.owner);
   else
@@ -275,8 +281,13 @@ void link::perform(const link_rest& x) {
 
 void link::perform(const link_say_at_rest& x) {
   const auto left = left_.find(x.owner);
+  const auto on_end = [this, owner = x.owner](const result<void>& outcome) {
+    state_.on_said_at_rest(owner, outcome, now());
+  };
   if (const auto& node = x.to_left && left != left_.end() ? left->second : node_)
-    send(node, owner_at_rest_atom_v, x.owner);
+    ask<void>(node, on_end, owner_at_rest_atom_v, x.owner);
+  else
+    on_end(fail(errc::unreachable, "the node is gone"));
 }
 
 void link::perform(const link_forget_left& x) {

@@ -18,6 +18,9 @@ constexpr std::uint32_t save_stream(rank_number rank) {
   return 2 + 2 * rank;
 }
 
+/// Until a node is told again what it has not taken.
+constexpr auto word_pause = std::chrono::milliseconds(500);
+
 /// What a node cannot be like; all that follows divides by the size of a page.
 result<void> check(const node_offer& offer) {
   if (auto sound = check_geometry(offer.geometry); !sound)
@@ -95,10 +98,12 @@ void link_state::on_time(timestamp now) {
   answer_late(waiting_bound_, now);
   if (phase_ == phase::pausing && next_try_ <= now)
     seek();
+  if (phase_ == phase::attached && next_word_ <= now)
+    say_who_is_at_rest();
 }
 
 timestamp link_state::next_event() const noexcept {
-  auto out = next_try_;
+  auto out = phase_ == phase::attached ? std::min(next_try_, next_word_) : next_try_;
   for (const auto* waits : {&waiting_attached_, &waiting_bound_})
     for (const auto& x : *waits)
       out = std::min(out, x.until);
@@ -128,8 +133,7 @@ bool link_state::on_attached(link_try number, const node_offer& offer) {
     return false;
   // From here on the node knows this client, whatever comes of it, and is left by this id.
   owner_ = offer.owner;
-  for (const auto before : std::exchange(at_rest_, {}))
-    emit(link_say_at_rest{before, false});
+  say_who_is_at_rest();
   if (!space_.is_null() && space_ != offer.space_id) {
     refuse({errc::identity_mismatch, "the node came back with another namespace '" + offer.space_name +
                                          "': its pages are not exchangeable with ours"});
@@ -219,15 +223,36 @@ void link_state::came_to_rest(const resting_attachment& over) {
   if (over.failed)
     say(link_news::weight::warning, "a copy engine has not come to rest: the node keeps what it had pinned until this "
                                     "process ends");
-  else if (over.left)
+  else if (over.left) {
     emit(link_say_at_rest{over.owner, true});
-  else if (phase_ == phase::attached)
-    emit(link_say_at_rest{over.owner, false});
-  else if (phase_ != phase::refused)
-    at_rest_.push_back(over.owner);
+    at_rest_.push_back({over.owner, true});
+  } else if (phase_ != phase::refused) {
+    at_rest_.push_back({over.owner, false});
+    if (phase_ == phase::attached)
+      say_who_is_at_rest();
+  }
   emit(link_forget_left{over.owner});
   if (phase_ == phase::refused)
     end_if_at_rest();
+}
+
+void link_state::say_who_is_at_rest() {
+  next_word_ = timestamp::max();
+  for (auto& x : at_rest_)
+    if (!std::exchange(x.said, true))
+      emit(link_say_at_rest{x.owner, false});
+}
+
+void link_state::on_said_at_rest(owner_id owner, const result<void>& outcome, timestamp now) {
+  const auto at = std::find_if(at_rest_.begin(), at_rest_.end(), [&](const auto& x) { return x.owner == owner; });
+  if (at == at_rest_.end())
+    return;
+  if (outcome) {
+    at_rest_.erase(at);
+    return;
+  }
+  at->said = false;
+  next_word_ = later(now, word_pause);
 }
 
 void link_state::end_if_at_rest() {

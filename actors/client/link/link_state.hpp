@@ -85,7 +85,7 @@ struct link_rest {
   rank_number rank = 0;
 };
 /// Tell the node that nothing of this attachment touches its memory any more: the one that was left in its name, or the
-/// one that is attached now.
+/// one that is attached now; `on_said_at_rest`.
 struct link_say_at_rest {
   owner_id owner = 0;
   bool to_left = false;
@@ -172,6 +172,9 @@ public:
   /// A copy engine has answered that nothing of this attachment is under way, or has not.
   void on_rested(owner_id owner, const result<void>& outcome);
 
+  /// The node has heard that this attachment is at rest, or nobody knows whether it has.
+  void on_said_at_rest(owner_id owner, const result<void>& outcome, timestamp now);
+
   // -- time --
 
   /// Ends waits whose time is over, and the pause before the next try.
@@ -184,6 +187,7 @@ public:
 
   /// The owner id that the node gave; 0 when there is no attachment.
   owner_id owner() const noexcept { return owner_; }
+  bool ending() const noexcept { return ending_; }
   bool refused() const noexcept { return phase_ == phase::refused; }
 
   std::vector<link_effect> take_outbox() { return std::exchange(outbox_, {}); }
@@ -206,6 +210,12 @@ private:
     bool failed = false;
   };
 
+  struct rested_attachment {
+    owner_id owner = 0;
+    /// It was said, and not answered yet.
+    bool said = false;
+  };
+
   bool at_work() const noexcept { return phase_ == phase::attached && (!has_parts_ || all_bound_); }
   void seek();
   void bind_all();
@@ -216,6 +226,7 @@ private:
   void leave(bool still_there);
   void rest(owner_id owner, bool still_there);
   void came_to_rest(const resting_attachment& over);
+  void say_who_is_at_rest();
   void end_if_at_rest();
   void retry(const error& why, timestamp now);
   void refuse(const error& why);
@@ -252,8 +263,11 @@ private:
   /// Ranks whose copy engines were told of the current attachment.
   std::vector<rank_number> mapped_ranks_;
   std::vector<resting_attachment> resting_;
-  /// Attachments of which nothing is under way, for the next node to hear.
-  std::vector<owner_id> at_rest_;
+  /// Attachments of which nothing is under way, until a node has answered that it has heard so: the word may be lost
+  /// with the connection, and a node that has not noticed the end of an attachment does not take it.
+  std::vector<rested_attachment> at_rest_;
+  /// Those are said again then that were not heard.
+  timestamp next_word_ = timestamp::max();
   bool ending_ = false;
   std::vector<open_wait> waiting_attached_;
   std::vector<open_wait> waiting_bound_;
