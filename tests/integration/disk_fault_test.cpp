@@ -131,7 +131,7 @@ TEST_CASE("a slab that is truncated while in use loses what was cut off, and tak
 }
 
 TEST_CASE("a slab that is truncated in the middle of a replay costs pages and nothing else") {
-  const node_shape shape{.slots = 2048};
+  const node_shape shape{.slots = 2048, .memory_bytes = little_memory};
   setting s(shape);
   process client(
       replay_command({"--attach", s.node().address(), "--trace", "loogle:40,4096,20,128", "--concurrency", "4"}));
@@ -175,9 +175,10 @@ TEST_CASE("a slab for which there is no space is an error at the start, and leav
 
 TEST_CASE("a limit on file sizes is an error at the start") {
   const scratch_directory scratch;
+  const node_shape shape{.slots = 4096, .memory_bytes = little_memory};
   auto command =
-      program_with({"serve", "--config", write_config(scratch.path(), node_config(scratch.path())).string()});
-  command.file_size_limit = 1U << 20U;
+      program_with({"serve", "--config", write_config(scratch.path(), node_config(scratch.path(), shape)).string()});
+  command.file_size_limit = 2 * little_memory; // enough for the memory, not for the slab
   const auto x = run(command);
   INFO(x.err);
   CHECK(x.code == 1);
@@ -187,7 +188,7 @@ TEST_CASE("a limit on file sizes is an error at the start") {
 }
 
 TEST_CASE("a write error while running is a counted failure, and the slots come back") {
-  const node_shape shape{.slots = 256};
+  const node_shape shape{.slots = 256, .strict = true};
   setting s(shape);
   // From here on, writes behind the first 50 slots fail.
   const auto allowed = 50 * slab_editor(s.slab(), shape.page_bytes).slot_bytes();
@@ -195,8 +196,7 @@ TEST_CASE("a write error while running is a counted failure, and the slots come 
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   const rlimit limit{allowed, before.rlim_max};
   REQUIRE(::prlimit(s.node().program().id(), RLIMIT_FSIZE, &limit, nullptr) == 0);
-  // The limit is on all files, shared memory among them: the client gets along with less of it.
-  const auto x = s.play("0", {"--set", "transfer.window_bytes=128 KiB"});
+  const auto x = s.play();
   check_report(x, shape);
   CHECK(x.code == 0);
   CHECK(x.count("saved_pages") == 50);
@@ -212,13 +212,13 @@ TEST_CASE("a write error while running is a counted failure, and the slots come 
 
 TEST_CASE("a disk that is full while running is a counted failure") {
   const scratch_directory scratch;
-  const node_shape shape{.slots = 256};
+  const node_shape shape{.page_bytes = 65536, .slots = 256, .memory_bytes = little_memory, .strict = true};
   try {
-    const small_disk disk(scratch / "disk", std::uint64_t{8} << 20U);
+    const small_disk disk(scratch / "disk", std::uint64_t{32} << 20U);
     {
       const auto x = run(program_with(
           {"serve", "--config", write_config(scratch.path(), node_config(scratch.path())).string(), "--set",
-           "data_dir=" + (scratch / "disk/small").string(), "--set", "storage.ranks[0].slab_bytes=16 MiB"}));
+           "data_dir=" + (scratch / "disk/small").string(), "--set", "storage.ranks[0].slab_bytes=64 MiB"}));
       INFO(x.err);
       CHECK(x.code == 1);
       CHECK(x.err.find("no_space: ") != std::string::npos);
@@ -254,7 +254,7 @@ TEST_CASE("a disk that is full while running is a counted failure") {
 
 TEST_CASE("a part of the disk that fails costs the pages on it") {
   const scratch_directory scratch;
-  const node_shape shape{.page_bytes = 65536, .slots = 660};
+  const node_shape shape{.page_bytes = 65536, .slots = 660, .memory_bytes = little_memory, .strict = true};
   constexpr std::uint64_t mebibyte = 1U << 20U;
   try {
     // 43.8 of 64 MiB are the slab, of which at least 3.8 MiB lie behind the first 40 MiB and at least 20 MiB before.
