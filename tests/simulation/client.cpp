@@ -88,7 +88,9 @@ void client::spawn_rank(rank_number rank) {
   copy.finder = node_.memory().finder();
   const auto copier = in_->keep(spawn_actor<copy_engine>(
       in_->system(), std::make_shared<copy_engine_state>(copy, r.memory->make_mover()), lane_threads::none));
-  r.copier = put_tap(in_->system(), copier, {[this, rank](passing& x) { return at_copier(rank, x); }, {}});
+  r.copier = put_tap(in_->system(), copier,
+                     {[this, rank](passing& x) { return at_copier(rank, x); },
+                      [this](const passing& x, caf::message& a) { return copied(x, a); }});
   taps_.push_back(strong(r.copier));
   r.load = in_->keep(spawn_actor<load_coordinator>(in_->system(), how, r.copier, p.request_timeout));
   r.save = in_->keep(spawn_actor<save_coordinator>(in_->system(), how, r.copier, p.request_timeout));
@@ -104,19 +106,20 @@ void client::start() {
   refused_.clear();
   leaving_ = false;
   in_ = std::make_unique<process>(world_, "client " + std::to_string(number_));
+  process_number_ = node_.processes().begin();
   asker_ = asker::make(in_->system());
   lookup_ = in_->keep(spawn_actor<lookup_coordinator>(in_->system(), p.lookups_max, p.request_timeout));
   ranks_.resize(p.ranks);
   client_parts parts{lookup_, {}};
   for (rank_number rank = 0; rank < p.ranks; ++rank) {
     spawn_rank(rank);
-    parts.ranks.push_back({rank, ranks_[rank].copier, ranks_[rank].load, ranks_[rank].save, -1});
+    parts.ranks.push_back({rank, ranks_[rank].copier, ranks_[rank].load, ranks_[rank].save});
   }
   link_options where;
   where.entrance =
       in_->keep(caf::io::middleman_actor(spawn_actor<entrance>(in_->system(), [this] { return connect(); })));
   where.client_name = "client";
-  where.buffer_bytes = p.buffers * slot_bytes_;
+  where.window_bytes = p.pinned_pages * slot_bytes_;
   where.attach.reconnect_backoff_min = std::chrono::milliseconds(5);
   where.attach.reconnect_backoff_max = std::chrono::milliseconds(500);
   where.attach.request_timeout = std::chrono::seconds(1);
@@ -146,6 +149,15 @@ void client::kill() {
   if (!running())
     return;
   world_.trace("client ends", {number_});
+  const bool hangs = world_.p.nemesis.hang_process && !world_.winding_down && random_.one_in(2);
+  const auto gone =
+      world_.now() + (hangs ? random_.skewed_time(std::chrono::milliseconds(1), world_.p.process_hang) : duration{});
+  if (hangs)
+    world_.count("fault: a killed process stays for a while");
+  node_.processes().end(process_number_, gone);
+  copy_on_until(gone);
+  held_words_.clear();
+  arenas_.clear();
   ++epoch_;
   bound_ = false;
   owner_ = 0;
@@ -180,7 +192,17 @@ void client::leave() {
   world_.trace("client leaves", {number_});
   world_.count("fault: client leaves");
   leaving_ = true;
-  in_->leave();
+  // As a program does it: first those who give orders, then the link, which waits until copies have ended, then all.
+  for (const auto& r : ranks_) {
+    caf::anon_send_exit(r.load, caf::exit_reason::user_shutdown);
+    caf::anon_send_exit(r.save, caf::exit_reason::user_shutdown);
+  }
+  caf::anon_send_exit(lookup_, caf::exit_reason::user_shutdown);
+  strong(link_)->get()->attach_functor([this, run = run_](const caf::error&) {
+    if (run == run_ && running())
+      in_->leave();
+  });
+  caf::anon_send_exit(link_, caf::exit_reason::user_shutdown);
 }
 
 void client::cut() {
@@ -285,47 +307,6 @@ void client::cancel_save(rank_number rank, std::uint64_t tag, std::function<void
 void client::cancel_load(rank_number rank, std::uint64_t tag, std::function<void()> done) {
   ask(strong(ranks_[rank].load), caf::make_message(cancel_atom_v, packed<std::uint64_t>{std::vector{tag}}),
       [done = std::move(done)](caf::message&) { done(); });
-}
-
-// -- copy engines -----------------------------------------------------------------------------------------------------
-
-void client::check_buffers(rank_number rank, const copy_order& order) {
-  const auto all = node_.memory_of(rank, order.segment);
-  for (const auto& item : order.items)
-    if (!all.empty() && item.buffer_offset + slot_bytes_ <= all.size() &&
-        node_.disk_of(rank).uses(all.subspan(item.buffer_offset, slot_bytes_)))
-      judge("buffers", "copy engine", "moves bytes in a page buffer that the disk transfers");
-}
-
-bool client::at_copier(rank_number rank, passing& x) {
-  const bool scatter = x.content.match_elements<scatter_atom, copy_order>();
-  if (!scatter && !x.content.match_elements<gather_atom, copy_order>())
-    return true;
-  const auto& order = x.content.get_as<copy_order>(1);
-  check_buffers(rank, order);
-  if (!scatter)
-    return true;
-  copy_reply fine;
-  fine.results.items.assign(order.items.size(), static_cast<std::uint8_t>(errc::ok));
-  if (world_.has(defect::skip_verify)) {
-    const auto all = node_.memory_of(rank, order.segment);
-    for (const auto& item : order.items) {
-      if (item.buffer_offset + slot_bytes_ > all.size())
-        continue; // gone with its node
-      const auto* page = all.data() + item.buffer_offset + io::page_header_bytes;
-      device_of(rank).write(item.block, {page, page + world_.p.space.geometry.page_bytes()});
-    }
-    tap::answer(x, caf::make_message(fine));
-    return false;
-  }
-  if (world_.has(defect::late_scatter)) {
-    tap::answer(x, caf::make_message(fine));
-    after(random_.time(duration::zero(), std::chrono::milliseconds(50)), [this, rank, what = x.content] {
-      tap_of(ranks_[rank].copier).pass({nullptr, caf::make_message_id(), what});
-    });
-    return false;
-  }
-  return true;
 }
 
 } // namespace troupe::simulation

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,8 +38,8 @@ public:
   /// What its link has given up for good, or nothing.
   std::string refused() const { return refused_; }
 
-  /// Transfers that its node has not answered, in words.
-  std::string transfers() const;
+  /// Frames that it has asked its node for, and has not been given, in words.
+  std::string requests() const;
 
   std::uint32_t number() const noexcept override { return number_; }
   device& device_of(rank_number rank) override { return *ranks_[rank].memory; }
@@ -54,6 +55,7 @@ public:
   void cancel_load(rank_number rank, std::uint64_t tag, std::function<void()> done) override;
 
   // -- line_watch
+  std::int32_t process_number() const noexcept override { return process_number_; }
   bool says(const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message_id id,
             caf::message& what) override;
   bool hears(const caf::strong_actor_ptr& from, const caf::strong_actor_ptr& who, caf::message_id id,
@@ -68,12 +70,23 @@ private:
     timestamp due;
   };
 
+  /// What a copy engine was told to copy, until it has answered.
+  struct copy_under_way {
+    rank_number rank = 0;
+    bool scatter = false;
+    copy_order order;
+    /// Of the host.
+    std::uint64_t number = 0;
+  };
+
   struct rank_parts {
     std::unique_ptr<device> memory;
     copy_engine_actor copier;
     transfer_actor load;
     transfer_actor save;
     load_watch loads;
+    /// Attachments that the copy engine was told to end.
+    std::set<owner_id> ended;
   };
 
   /// A request of a coordinator that is not answered yet.
@@ -97,8 +110,22 @@ private:
   void transfer(rank_number rank, bool is_load, const transfer_task& work,
                 std::function<void(result<transfer_result>)> done);
 
+  // -- copy engines, which take their time
   bool at_copier(rank_number rank, passing& x);
-  void check_buffers(rank_number rank, const copy_order& order);
+  bool begins_copy(rank_number rank, passing& x);
+  bool copied(const passing& asked, caf::message& answer);
+  bool ends_attachment(rank_number rank, passing& x);
+  /// Words of the end of attachments that were held back until their copies had ended.
+  void pass_what_may();
+  bool has_copies(rank_number rank, owner_id owner) const;
+  void check_copy(rank_number rank, const copy_order& order, bool scatter);
+  /// What devices were copying goes on until the process is really gone.
+  void copy_on_until(timestamp gone);
+  void late_copy(const copy_under_way& x, std::span<std::byte> memory);
+  /// Scatters the pages of an order without looking at all of them.
+  void scatter_unchecked(rank_number rank, const copy_order& order, bool look_at_header);
+  /// The memory that the attachment's node has told of.
+  std::span<std::byte> memory_of(owner_id owner) const;
 
   bool load_says(rank_number rank, const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message_id id,
                  caf::message& what);
@@ -131,6 +158,16 @@ private:
   std::map<caf::actor_id, rank_number> saves_;
   std::map<caf::actor_id, std::uint32_t> shards_;
   std::map<caf::actor_id, caf::strong_actor_ptr> fronts_;
+  /// By who asked, and under which number.
+  std::map<std::pair<caf::actor_id, std::uint64_t>, copy_under_way> copies_;
+  struct held_word {
+    rank_number rank = 0;
+    passing what;
+  };
+  std::vector<held_word> held_words_;
+  /// What the arena of an attachment is called.
+  std::map<owner_id, io::shared_memory_name> arenas_;
+  std::int32_t process_number_ = 0;
 
   std::map<std::uint64_t, open_task> tasks_;
   std::uint64_t last_task_ = 0;

@@ -12,10 +12,11 @@ void client::judge(std::string_view property, const std::string& who, const std:
     world_.fail(property, "client " + std::to_string(number_) + ", " + who + ": " + wrong);
 }
 
-std::string client::transfers() const {
+std::string client::requests() const {
   for (const auto& [request, x] : asked_)
-    if (x.what.match_elements<read_atom, io_batch>() || x.what.match_elements<write_atom, io_batch>())
-      return "client " + std::to_string(number_) + ": a transfer is not answered, and keeps its page buffers";
+    if (x.what.match_elements<fetch_atom, frame_request>() || x.what.match_elements<place_atom, frame_request>() ||
+        x.what.match_elements<fill_atom, fill_request>())
+      return "client " + std::to_string(number_) + ": what it has said of frames is not answered";
   return {};
 }
 
@@ -69,21 +70,23 @@ bool client::load_says(rank_number rank, const caf::strong_actor_ptr& by, const 
         due = std::min(due.value_or(t.due), t.due);
     if (due && x.lease_for < std::min<duration>(world_.p.lease_max, *due - world_.now()))
       judge("leases", "load", "leases pages for less time than it may read them");
-  } else if (what.match_elements<read_atom, io_batch>()) {
-    const auto& batch = what.get_as<io_batch>(1);
+  } else if (what.match_elements<fetch_atom, frame_request>()) {
+    const auto& wanted = what.get_as<frame_request>(1);
     if (world_.has(defect::early_release))
-      if (const auto holder = watch.holder_of(batch))
+      if (const auto holder = watch.holder_of(wanted))
         for (const auto& [front, shard] : shards_)
           if (shard == holder->first) {
-            watch.reads(batch);
+            watch.fetches(wanted);
             judge("leases", "load", watch.releases(shard, holder->second));
             line_->carry(line::client, by, fronts_.at(front), caf::make_message_id(),
                          caf::make_message(release_request{space_, holder->second, 0}));
             return true;
           }
-    watch.reads(batch);
-    if (world_.has(defect::early_buffer))
+    watch.fetches(wanted);
+    if (world_.has(defect::abandon_frames))
       forge_answer(by, id, world_.p.disk_time / 2, caf::make_message(to_caf(error{errc::timeout, "forged"})));
+  } else if (what.match_elements<unpin_atom, pin_number>()) {
+    watch.unpins(what.get_as<pin_number>(1));
   } else if (what.match_elements<release_request>()) {
     if (const auto shard = shards_.find(to->id()); shard != shards_.end())
       judge("leases", "load", watch.releases(shard->second, what.get_as<release_request>(0).lease));
@@ -94,15 +97,15 @@ bool client::load_says(rank_number rank, const caf::strong_actor_ptr& by, const 
 bool client::save_says(rank_number rank, const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to,
                        caf::message_id id, caf::message& what) {
   static_cast<void>(to);
-  if (what.match_elements<write_atom, io_batch>()) {
+  if (what.match_elements<fill_atom, fill_request>()) {
     io_reply fine;
-    fine.results.items.resize(what.get_as<io_batch>(1).items.size());
+    fine.results.items.resize(what.get_as<fill_request>(1).gathered.size());
     if (world_.has(defect::early_commit))
       forge_answer(by, id, duration::zero(), caf::make_message(fine));
-    if (world_.has(defect::early_buffer))
-      forge_answer(by, id, world_.p.disk_time / 2, caf::make_message(to_caf(error{errc::timeout, "forged"})));
     return true;
   }
+  if (what.match_elements<place_atom, frame_request>() && world_.has(defect::abandon_frames))
+    forge_answer(by, id, world_.p.disk_time / 2, caf::make_message(to_caf(error{errc::timeout, "forged"})));
   const auto none_open = [&](const finish_request& x) {
     return std::none_of(x.pages.begin(), x.pages.end(),
                         [&](const page_ref& page) { return is_open(rank, false, page.key); });
@@ -134,6 +137,7 @@ bool client::hears(const caf::strong_actor_ptr& from, const caf::strong_actor_pt
   static_cast<void>(from);
   if (what.match_elements<attach_reply>()) {
     const auto& shards = what.get_as<attach_reply>(0).shards;
+    arenas_[what.get_as<attach_reply>(0).owner] = what.get_as<attach_reply>(0).arena.name.items;
     shards_.clear();
     fronts_.clear();
     for (std::uint32_t i = 0; i < shards.size(); ++i) {
@@ -142,7 +146,8 @@ bool client::hears(const caf::strong_actor_ptr& from, const caf::strong_actor_pt
     }
     return true;
   }
-  if (world_.has(defect::lose_reply) && !world_.winding_down && what.match_elements<io_reply>() && random_.one_in(16))
+  if (world_.has(defect::lose_reply) && !world_.winding_down && random_.one_in(16) &&
+      (what.match_elements<io_reply>() || what.match_elements<frame_reply>()))
     return false;
   auto node = asked_.extract({who->id(), id.integer_value()});
   if (node.empty())
@@ -152,8 +157,9 @@ bool client::hears(const caf::strong_actor_ptr& from, const caf::strong_actor_pt
     auto& watch = ranks_[load->second].loads;
     if (request.what.match_elements<locate_request>() && what.match_elements<locate_reply>())
       watch.located(request.shard, request.what.get_as<locate_request>(0), what.get_as<locate_reply>(0));
-    if (request.what.match_elements<read_atom, io_batch>())
-      watch.has_read(request.what.get_as<io_batch>(1));
+    if (request.what.match_elements<fetch_atom, frame_request>())
+      watch.fetched(request.what.get_as<frame_request>(1),
+                    what.match_elements<frame_reply>() ? what.get_as<frame_reply>(0).pin : 0);
   } else if (request.what.match_elements<match_request>() && what.match_elements<match_reply>()) {
     const auto& x = request.what.get_as<match_request>(0);
     const auto found = std::min<std::size_t>(what.get_as<match_reply>(0).matched, x.keys.size());

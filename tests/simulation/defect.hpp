@@ -13,9 +13,9 @@ enum class defect : std::uint8_t {
   none,
   /// An allocator frees slots without waiting for the io worker.
   skip_fence,
-  /// A coordinator gives up on reads and writes, and so reuses page buffers that are still in use.
-  early_buffer,
-  /// A save commits before its write has ended.
+  /// A coordinator gives up on frames that it has asked for, and the answer comes later.
+  abandon_frames,
+  /// A save commits before the io worker has its pages, or has written them where that is asked for.
   early_commit,
   /// The node does not tell anybody that a client is gone.
   forget_death,
@@ -35,9 +35,7 @@ enum class defect : std::uint8_t {
   late_scatter,
   /// A save coordinator answers a cancel, and goes on as before.
   ignore_cancel,
-  /// The memory of a client that has died is given up at once, be it in use or not.
-  drop_memory,
-  /// A fence ends with the first of several transfers of a slot.
+  /// A fence is answered while a write-back or a promotion of its slot is under way.
   early_fence,
   /// The death of a client does not end its leases.
   outlive_owner,
@@ -59,6 +57,38 @@ enum class defect : std::uint8_t {
   short_lease,
   /// A shard tells other shards of children after it has given back the slots of these.
   late_children,
+  /// A client's pins end with its death, and not when its process is gone.
+  rest_at_death,
+  /// Nobody tells the io worker that a client is at rest.
+  keep_pins,
+  /// A copy engine says that it is at rest while copies are under way.
+  early_rest,
+  /// A frame whose slot is fenced is free at once, be it pinned or not.
+  free_orphan,
+  /// A page counts as written that is not, and leaves memory.
+  unwritten,
+  /// Nobody looks at a page before it is written to the disk.
+  skip_check,
+  /// A reader is told of a frame before the page has been read into it.
+  early_promotion,
+  /// A fence waits for transfers, and leaves the page where it can be found.
+  keep_frame,
+  /// The io worker hears of a fence after it was answered, and so writes a page whose slot was given away.
+  late_fence,
+  /// Two readers of one page get frames of their own.
+  double_flight,
+  /// A fill is accepted although the slot was fenced.
+  stale_fill,
+  /// A client ends pins of others.
+  foreign_pin,
+  /// An extent is lent to two ranks.
+  lend_twice,
+  /// The word of a load that it is done with its frames gets lost.
+  lose_unpin,
+  /// The copy engine looks at the header of a page, and not at its bytes.
+  skip_checksum,
+  /// The copy engine says that pages are gathered while it goes on.
+  late_gather,
 
   // In worlds of slot clients:
 
@@ -80,9 +110,9 @@ enum class defect : std::uint8_t {
   forget_incarnation,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 32> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 47> defect_names{{
     {"skip-fence", defect::skip_fence},
-    {"early-buffer", defect::early_buffer},
+    {"abandon-frames", defect::abandon_frames},
     {"early-commit", defect::early_commit},
     {"forget-death", defect::forget_death},
     {"skip-verify", defect::skip_verify},
@@ -93,7 +123,6 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 32> defect_name
     {"unordered", defect::unordered},
     {"late-scatter", defect::late_scatter},
     {"ignore-cancel", defect::ignore_cancel},
-    {"drop-memory", defect::drop_memory},
     {"early-fence", defect::early_fence},
     {"outlive-owner", defect::outlive_owner},
     {"early-release", defect::early_release},
@@ -105,6 +134,22 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 32> defect_name
     {"forget-damage", defect::forget_damage},
     {"short-lease", defect::short_lease},
     {"late-children", defect::late_children},
+    {"rest-at-death", defect::rest_at_death},
+    {"keep-pins", defect::keep_pins},
+    {"early-rest", defect::early_rest},
+    {"free-orphan", defect::free_orphan},
+    {"unwritten", defect::unwritten},
+    {"skip-check", defect::skip_check},
+    {"early-promotion", defect::early_promotion},
+    {"keep-frame", defect::keep_frame},
+    {"late-fence", defect::late_fence},
+    {"double-flight", defect::double_flight},
+    {"stale-fill", defect::stale_fill},
+    {"foreign-pin", defect::foreign_pin},
+    {"lend-twice", defect::lend_twice},
+    {"lose-unpin", defect::lose_unpin},
+    {"skip-checksum", defect::skip_checksum},
+    {"late-gather", defect::late_gather},
     {"forget-rest", defect::forget_rest},
     {"forget-protection", defect::forget_protection},
     {"forget-promises", defect::forget_promises},

@@ -42,8 +42,8 @@ void disk::check(const io::page_request& what) {
   const auto where = what.where;
   for (const auto& [tag, t] : transfers_) {
     if (what.data < t.what.data + t.what.length && t.what.data < what.data + what.length)
-      world_.fail("buffers", "rank " + std::to_string(rank_) + ": a page buffer is in two transfers at a time, of " +
-                                 text_of(t.what.where) + " and of " + text_of(where));
+      world_.fail("frames", "rank " + std::to_string(rank_) + ": a frame is in two transfers at a time, of " +
+                                text_of(t.what.where) + " and of " + text_of(where));
     if (t.what.where.slot != where.slot)
       continue;
     if (t.what.where.generation != where.generation)
@@ -52,6 +52,8 @@ void disk::check(const io::page_request& what) {
     else if (what.op == io::operation::write || t.what.op == io::operation::write)
       world_.fail("transfers", "rank " + std::to_string(rank_) + ": " + text_of(where) +
                                    " is written while it is read or written already");
+    else
+      world_.fail("flights", "rank " + std::to_string(rank_) + ": " + text_of(where) + " is read twice at a time");
   }
 }
 
@@ -202,6 +204,18 @@ bool disk::uses(std::span<const std::byte> memory) const noexcept {
     if (memory.data() < t.what.data + t.what.length && t.what.data < memory.data() + memory.size())
       return true;
   return false;
+}
+
+bool disk::reads_into(std::span<const std::byte> memory) const noexcept {
+  for (const auto& [tag, t] : transfers_)
+    if (t.what.op == io::operation::read && memory.data() < t.what.data + t.what.length &&
+        t.what.data < memory.data() + memory.size())
+      return true;
+  return false;
+}
+
+std::span<const std::byte> disk::content(slot_ref where) const noexcept {
+  return std::span(medium_).subspan(where.slot * slot_bytes_, slot_bytes_);
 }
 
 std::size_t disk::transfers_of(slot_ref where) const noexcept {

@@ -15,10 +15,9 @@
 namespace troupe::simulation {
 
 /// One slab file and the engine that serves it. Outlives the node's process. Transfers take any time and end in any
-/// order; bytes move at two moments in between, so that a page buffer or a slot that is reused too early does harm.
+/// order; bytes move at two moments in between, so that a frame or a slot that is reused too early does harm.
 ///
-/// Checks what no engine could: that nobody writes into a slot that others still transfer, that a slot is transferred
-/// under one generation at a time, and that no page buffer is in two transfers.
+/// Checks what no engine could: that a slot is transferred once at a time, and that no frame is in two transfers.
 class disk {
 public:
   using on_complete = std::function<void(const io::completion&)>;
@@ -44,6 +43,9 @@ public:
   bool written(slot_ref where) const noexcept { return written_[where.slot] == where.generation; }
   /// Whether a transfer uses this memory.
   bool uses(std::span<const std::byte> memory) const noexcept;
+  bool reads_into(std::span<const std::byte> memory) const noexcept;
+  /// What a node would find in the slot.
+  std::span<const std::byte> content(slot_ref where) const noexcept;
   /// How many transfers of the slot are under way, of this generation or an older one.
   std::size_t transfers_of(slot_ref where) const noexcept;
   /// The slot that most transfers are under way of, if there are any.

@@ -5,9 +5,9 @@
 
 namespace troupe::simulation {
 
-disk_store::disk_store(environment& world, disk& medium, const page_ledger& pages, rank_number rank,
-                       std::uint64_t slot_bytes, sink done)
-    : world_(world), medium_(medium), pages_(pages),
+disk_store::disk_store(environment& world, disk& medium, const page_ledger& pages, frame_ledger& frames,
+                       rank_number rank, std::uint64_t slot_bytes, sink done)
+    : world_(world), medium_(medium), pages_(pages), frames_(frames),
       rank_(rank), traits_{world.p.slots, slot_bytes, 4096, true, 0, "nowhere"}, sink_(std::move(done)) {}
 
 result<std::uint32_t> disk_store::add_buffer(std::span<std::byte> bytes) {
@@ -24,6 +24,8 @@ void disk_store::remove_buffer(std::uint32_t buffer) {
 }
 
 void disk_store::submit(std::span<const io::page_request> requests) {
+  if (stopped_)
+    return;
   for (const auto& x : requests) {
     if (auto wrong = pages_.may_transfer(x.op, rank_, x.where); !wrong.empty())
       world_.fail("transfers", std::move(wrong));
@@ -35,12 +37,22 @@ void disk_store::submit(std::span<const io::page_request> requests) {
       world_.fail("memory", "rank " + std::to_string(rank_) + ": a transfer names memory outside of its buffer");
       continue;
     }
-    under_way_.emplace(x.tag, x.data);
-    medium_.submit(x, [this](const io::completion& done) {
-      if (under_way_.erase(done.tag) > 0)
-        sink_({&done, 1});
-    });
+    frames_.transfers(rank_, x);
+    under_way_.insert(x.tag);
+    const bool read = x.op == io::operation::read;
+    if (world_.has(defect::unwritten) && !read && world_.random.one_in(4)) {
+      complete({x.tag, errc::ok, 0});
+      continue;
+    }
+    medium_.submit(x, [this](const io::completion& done) { complete(done); });
+    if (world_.has(defect::early_promotion) && read && world_.random.one_in(4))
+      complete({x.tag, errc::ok, 0});
   }
+}
+
+void disk_store::complete(const io::completion& done) {
+  if (under_way_.erase(done.tag) > 0)
+    sink_({&done, 1});
 }
 
 result<void> disk_store::health() const {
@@ -49,17 +61,6 @@ result<void> disk_store::health() const {
     return {};
   world_.count("slab found damaged");
   return fail(errc::slab_damaged, "the simulated disk was cut off");
-}
-
-void disk_store::say_over(std::span<const std::byte> memory) {
-  std::vector<io::completion> over;
-  for (const auto& [tag, data] : under_way_)
-    if (data >= memory.data() && data < memory.data() + memory.size())
-      over.push_back({tag, errc::cancelled, 0});
-  for (const auto& x : over)
-    under_way_.erase(x.tag);
-  if (!over.empty())
-    sink_(over);
 }
 
 void disk_store::stop() {

@@ -2,11 +2,13 @@
 
 #include "io/page_store.hpp"
 #include "tests/simulation/disk.hpp"
+#include "tests/simulation/frame_ledger.hpp"
 #include "tests/simulation/page_ledger.hpp"
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 
@@ -18,8 +20,8 @@ class disk_store final : public io::page_store {
 public:
   using sink = std::function<void(std::span<const io::completion>)>;
 
-  disk_store(environment& world, disk& medium, const page_ledger& pages, rank_number rank, std::uint64_t slot_bytes,
-             sink done);
+  disk_store(environment& world, disk& medium, const page_ledger& pages, frame_ledger& frames, rank_number rank,
+             std::uint64_t slot_bytes, sink done);
   ~disk_store() override { disk_store::stop(); }
 
   const io::page_store_traits& traits() const noexcept override { return traits_; }
@@ -30,19 +32,22 @@ public:
   result<void> health() const override;
   std::string describe() const override { return "a simulated disk"; }
 
-  /// A mistake: the transfers in this memory are said to be over, and go on.
-  void say_over(std::span<const std::byte> memory);
+  /// The process is killed: what its actors still do while they end is never done.
+  void cut_off() { stopped_ = true; }
 
 private:
+  void complete(const io::completion& done);
+
   environment& world_;
   disk& medium_;
   const page_ledger& pages_;
+  frame_ledger& frames_;
   rank_number rank_;
   io::page_store_traits traits_;
   sink sink_;
   std::map<std::uint32_t, std::span<std::byte>> buffers_;
-  /// Memory of the transfers under way, by tag.
-  std::map<std::uint64_t, const std::byte*> under_way_;
+  /// Those that have not been completed.
+  std::set<std::uint64_t> under_way_;
   std::uint32_t last_ = 0;
   bool stopped_ = false;
   /// Whoever asked has heard of it.

@@ -7,6 +7,7 @@ namespace troupe::simulation {
 void load_watch::clear() {
   told_.clear();
   reading_.clear();
+  pinned_.clear();
 }
 
 void load_watch::located(std::uint32_t shard, const locate_request& x, const locate_reply& reply) {
@@ -18,15 +19,27 @@ void load_watch::located(std::uint32_t shard, const locate_request& x, const loc
       ++slots[found.where];
 }
 
-void load_watch::reads(const io_batch& batch) {
-  for (const auto& item : batch.items)
-    ++reading_[item.where];
+void load_watch::fetches(const frame_request& wanted) {
+  for (const auto& page : wanted.pages)
+    ++reading_[page.where];
 }
 
-void load_watch::has_read(const io_batch& batch) {
-  for (const auto& item : batch.items)
-    if (--reading_[item.where] == 0)
-      reading_.erase(item.where);
+void load_watch::fetched(const frame_request& wanted, pin_number pin) {
+  if (pin == 0)
+    ends(wanted);
+  else
+    pinned_.emplace(pin, wanted);
+}
+
+void load_watch::unpins(pin_number pin) {
+  if (const auto node = pinned_.extract(pin); !node.empty())
+    ends(node.mapped());
+}
+
+void load_watch::ends(const frame_request& wanted) {
+  for (const auto& page : wanted.pages)
+    if (--reading_[page.where] == 0)
+      reading_.erase(page.where);
 }
 
 std::string load_watch::releases(std::uint32_t shard, const ticket& name) {
@@ -47,10 +60,10 @@ std::string load_watch::releases(std::uint32_t shard, const ticket& name) {
   return {};
 }
 
-std::optional<std::pair<std::uint32_t, ticket>> load_watch::holder_of(const io_batch& batch) const {
+std::optional<std::pair<std::uint32_t, ticket>> load_watch::holder_of(const frame_request& wanted) const {
   for (const auto& [name, slots] : told_)
-    for (const auto& item : batch.items)
-      if (slots.contains(item.where))
+    for (const auto& page : wanted.pages)
+      if (slots.contains(page.where))
         return std::pair(name.second, name.first);
   return std::nullopt;
 }

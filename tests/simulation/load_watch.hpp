@@ -21,16 +21,21 @@ public:
   void clear();
 
   void located(std::uint32_t shard, const locate_request& x, const locate_reply& reply);
-  void reads(const io_batch& batch);
-  void has_read(const io_batch& batch);
+  void fetches(const frame_request& wanted);
+  /// `pin`: 0 if it was given none.
+  void fetched(const frame_request& wanted, pin_number pin);
+  void unpins(pin_number pin);
   std::string releases(std::uint32_t shard, const ticket& lease);
-  /// A lease under which a slot of the batch was told, and its shard.
-  std::optional<std::pair<std::uint32_t, ticket>> holder_of(const io_batch& batch) const;
+  /// A lease under which a slot of the request was told, and its shard.
+  std::optional<std::pair<std::uint32_t, ticket>> holder_of(const frame_request& wanted) const;
 
 private:
   /// Per lease and shard: how often each slot was told under it.
   std::map<std::pair<ticket, std::uint32_t>, std::map<slot_ref, int>> told_;
+  void ends(const frame_request& wanted);
+
   std::map<slot_ref, int> reading_;
+  std::map<pin_number, frame_request> pinned_;
 };
 
 } // namespace troupe::simulation

@@ -1,51 +1,65 @@
 #include "tests/simulation/memory_host.hpp"
 
+#include "io/page.hpp"
+
+#include <algorithm>
 #include <cstring>
-#include <set>
 #include <utility>
-#include <vector>
 
 namespace troupe::simulation {
 
 struct memory_host::shared_memory final : io::shared_memory {
-  explicit shared_memory(std::uint64_t bytes) : memory(bytes) {}
+  shared_memory(std::uint64_t name_, std::uint64_t bytes) : name(name_), memory(bytes), pages_as_sealed(bytes) {}
   std::span<std::byte> bytes() noexcept override { return memory; }
+
+  std::uint64_t name;
   std::vector<std::byte> memory;
+  /// What nobody has scribbled on.
+  std::vector<std::byte> pages_as_sealed;
 };
 
-class memory_host::lender final : public io::page_buffer_source {
+namespace {
+
+io::shared_memory_name name_of(std::uint64_t number) {
+  io::shared_memory_name out(sizeof number);
+  std::memcpy(out.data(), &number, sizeof number);
+  return out;
+}
+
+std::uint64_t number_of(std::span<const std::uint8_t> name) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, name.data(), std::min(name.size(), sizeof number));
+  return number;
+}
+
+} // namespace
+
+class memory_host::lender final : public io::extent_source {
 public:
-  lender(memory_host& host, io::page_store& store) : host_(host), store_(store) {}
-  ~lender() override {
-    for (const auto name : names_)
-      host_.lent_.erase(name);
+  lender(memory_host& host, rank_number rank) : host_(host), arena_(host.arena_), rank_(rank), info_(host.info()) {}
+
+  result<io::extent> lend() override { return host_.lend(rank_); }
+  bool take_back(std::uint32_t number) override { return host_.take_back(number); }
+  std::uint32_t available() const override { return host_.left_for(rank_); }
+
+  io::extent_counts counts() const override {
+    const auto lent = host_.lent_to_.size() -
+                      static_cast<std::size_t>(std::count(host_.lent_to_.begin(), host_.lent_to_.end(), nobody));
+    return {host_.lent_to_.size(), lent, lent, 0};
   }
 
-  result<loan> lend(std::uint64_t bytes, std::int32_t) override {
-    const auto memory = std::make_shared<shared_memory>(bytes);
-    const auto at = store_.add_buffer(memory->bytes());
-    if (!at)
-      return tl::unexpected<error>(at.error());
-    const auto name = ++host_.last_;
-    host_.lent_.emplace(name, memory);
-    names_.insert(name);
-    loan out{memory, *at, io::shared_memory_name(sizeof name)};
-    std::memcpy(out.name.data(), &name, sizeof name);
-    return out;
+  /// Asked for by whoever looks at pages before they are written.
+  std::span<std::byte> memory() noexcept override {
+    return host_.world_.has(defect::skip_check) ? std::span(arena_->pages_as_sealed) : std::span(arena_->memory);
   }
 
-  /// Kept until the process ends, as pages that a client maps are: who still transfers in them is judged by what is
-  /// said of it, and what a dying disk writes is read from memory that is there.
-  void take_back(loan what) override {
-    store_.remove_buffer(what.at_store);
-    returned_.push_back(std::move(what.buffers));
-  }
+  const io::arena_facts& info() const noexcept override { return info_; }
 
 private:
   memory_host& host_;
-  io::page_store& store_;
-  std::set<std::uint64_t> names_;
-  std::vector<std::shared_ptr<io::shared_memory>> returned_;
+  std::shared_ptr<shared_memory> arena_;
+  rank_number rank_;
+  io::arena_facts info_;
 };
 
 class memory_host::seeker final : public io::shared_memory_finder {
@@ -53,25 +67,154 @@ public:
   explicit seeker(memory_host& host) : host_(host) {}
 
   result<std::shared_ptr<io::shared_memory>> find(std::uint64_t bytes, std::span<const std::uint8_t> name) override {
-    std::uint64_t number = 0;
-    std::memcpy(&number, name.data(), std::min(name.size(), sizeof number));
-    const auto found = host_.lent_.find(number);
-    const auto memory = found == host_.lent_.end() ? nullptr : found->second.lock();
-    if (!memory || memory->memory.size() != bytes)
-      return fail(errc::unreachable, "nobody has lent memory of that name");
-    return std::shared_ptr<io::shared_memory>(memory);
+    const auto& arena = host_.arena_;
+    if (!arena || arena->name != number_of(name) || arena->memory.size() != bytes)
+      return fail(errc::unreachable, "no node has an arena of that name");
+    return std::shared_ptr<io::shared_memory>(arena);
   }
 
 private:
   memory_host& host_;
 };
 
-std::unique_ptr<io::page_buffer_source> memory_host::source(io::page_store& store) {
-  return std::make_unique<lender>(*this, store);
+memory_host::memory_host(environment& world, frame_ledger& frames, std::uint64_t slot_bytes)
+    : world_(world), random_(world.random.fork()), frames_(frames), slot_bytes_(slot_bytes),
+      extent_bytes_(world.p.memory.frames_per_extent * slot_bytes) {
+  // What is left behind the last frame of an extent belongs to none.
+  if (world_.p.memory.uneven_extents)
+    extent_bytes_ += slot_bytes / 2;
+}
+
+void memory_host::begin_run() {
+  const auto extents = world_.p.memory.extents_per_rank * world_.p.ranks;
+  arena_ = std::make_shared<shared_memory>(++last_, extents * extent_bytes_);
+  known_.emplace(last_, arena_);
+  lent_to_.assign(extents, nobody);
+}
+
+void memory_host::end_run() {
+  arena_ = nullptr;
+  lent_to_.clear();
+  std::erase_if(known_, [](const auto& x) { return x.second.expired(); });
+}
+
+std::shared_ptr<io::extent_source> memory_host::source(rank_number rank) {
+  return std::make_shared<lender>(*this, rank);
+}
+
+io::arena_facts memory_host::info() const {
+  return {arena_->memory.size(), extent_bytes_, name_of(arena_->name)};
 }
 
 std::shared_ptr<io::shared_memory_finder> memory_host::finder() {
   return std::make_shared<seeker>(*this);
+}
+
+std::span<std::byte> memory_host::memory() const {
+  return arena_ ? std::span(arena_->memory) : std::span<std::byte>{};
+}
+
+std::shared_ptr<io::shared_memory> memory_host::keep(std::span<const std::uint8_t> name) const {
+  const auto found = known_.find(number_of(name));
+  return found == known_.end() ? nullptr : found->second.lock();
+}
+
+std::span<std::byte> memory_host::memory_named(std::span<const std::uint8_t> name) const {
+  const auto memory = keep(name);
+  return memory ? memory->bytes() : std::span<std::byte>{};
+}
+
+io::extent memory_host::extent_at(std::uint32_t number) const {
+  const auto offset = number * extent_bytes_;
+  return {number, offset, memory().subspan(offset, extent_bytes_)};
+}
+
+std::uint32_t memory_host::left_for(rank_number rank) const {
+  const auto has = [this](rank_number x) {
+    return static_cast<std::uint32_t>(std::count(lent_to_.begin(), lent_to_.end(), x));
+  };
+  const auto free = has(nobody);
+  // Where pages are nowhere else, there are as many slots as equal parts have room for.
+  if (world_.p.memory.kind == tier::memory_only)
+    return world_.p.memory.extents_per_rank - has(rank);
+  std::uint32_t kept = 0;
+  for (rank_number other = 0; other < world_.p.ranks; ++other)
+    kept += other != rank && has(other) == 0 ? 1 : 0;
+  return free - std::min(free, kept);
+}
+
+result<io::extent> memory_host::lend(rank_number rank) {
+  if (!world_.winding_down && random_.chance(world_.p.memory.short_host)) {
+    world_.count("fault: the host is short of memory");
+    return fail(errc::busy, "the simulated host has not given this memory yet");
+  }
+  if (left_for(rank) == 0)
+    return fail(errc::full, "all extents are lent");
+  std::vector<std::uint32_t> free;
+  std::vector<std::uint32_t> others;
+  for (std::uint32_t i = 0; i < lent_to_.size(); ++i)
+    if (lent_to_[i] == nobody)
+      free.push_back(i);
+    else if (lent_to_[i] != rank)
+      others.push_back(i);
+  const bool twice = world_.has(defect::lend_twice) && !others.empty();
+  const auto number = random_.pick(twice ? others : free);
+  lent_to_[number] = rank;
+  const auto out = extent_at(number);
+  world_.trace("extent is lent", {rank, number});
+  world_.count("extent: lent");
+  if (!twice)
+    frames_.lent(rank, out.offset, extent_bytes_);
+  return out;
+}
+
+bool memory_host::take_back(std::uint32_t number) {
+  if (number >= lent_to_.size() || lent_to_[number] == nobody)
+    return false;
+  world_.trace("extent comes back", {lent_to_[number], number});
+  world_.count("extent: came back");
+  lent_to_[number] = nobody;
+  frames_.taken_back(number * extent_bytes_, extent_bytes_);
+  return true;
+}
+
+void memory_host::scribble() {
+  std::vector<std::uint32_t> lent;
+  for (std::uint32_t i = 0; i < lent_to_.size(); ++i)
+    if (lent_to_[i] != nobody)
+      lent.push_back(i);
+  if (lent.empty())
+    return;
+  world_.count("fault: scribbled memory");
+  const auto frame = random_.below(world_.p.memory.frames_per_extent);
+  auto offset = random_.pick(lent) * extent_bytes_ + frame * slot_bytes_;
+  if (const auto unwritten = frames_.unwritten_frame(random_.next()); unwritten && random_.one_in(2))
+    offset = *unwritten;
+  // What an engine would hit: the header of a page, or its bytes.
+  const auto used = io::page_header_bytes + world_.p.space.geometry.page_bytes();
+  const auto length = random_.between(1, 64);
+  const auto first = random_.one_in(4)
+                         ? random_.below(64)
+                         : io::page_header_bytes - 32 + random_.below(used - length - io::page_header_bytes + 32);
+  for (std::uint64_t i = 0; i < length; ++i)
+    arena_->memory[offset + first + i] = static_cast<std::byte>(random_.next());
+  world_.trace("memory is scribbled on", {offset, first, length});
+  frames_.scribbled(offset);
+}
+
+void memory_host::sealed(std::uint64_t offset) {
+  if (arena_ && offset + slot_bytes_ <= arena_->memory.size())
+    std::memcpy(&arena_->pages_as_sealed[offset], &arena_->memory[offset], slot_bytes_);
+}
+
+std::uint64_t memory_host::begin_copy(owner_id owner) {
+  copies_.emplace(++last_copy_, owner);
+  return last_copy_;
+}
+
+std::size_t memory_host::copies_of(owner_id owner) const {
+  return static_cast<std::size_t>(
+      std::count_if(copies_.begin(), copies_.end(), [&](const auto& x) { return x.second == owner; }));
 }
 
 } // namespace troupe::simulation

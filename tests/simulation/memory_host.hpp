@@ -1,29 +1,78 @@
 #pragma once
 
-#include "io/shared_memory.hpp"
-#include "io/page_store.hpp"
+#include "io/extent_source.hpp"
+#include "tests/simulation/environment.hpp"
+#include "tests/simulation/frame_ledger.hpp"
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
+#include <vector>
 
 namespace troupe::simulation {
 
-/// The memory that processes of one host share: page buffers that a node has lent, under names that are never used
-/// again. They can be found as long as the process that lent them holds them.
+/// The memory that processes of one host share: the arena of each run of a node, under a name that is never used again.
+/// It can be found as long as the run lasts; whoever has mapped it by then keeps it, and may still copy there.
 class memory_host {
 public:
-  /// Of one run of a node, over one of its stores.
-  std::unique_ptr<io::page_buffer_source> source(io::page_store& store);
+  memory_host(environment& world, frame_ledger& frames, std::uint64_t slot_bytes);
+
+  /// A run of the node begins, over memory of its own.
+  void begin_run();
+  void end_run();
+
+  /// For the io worker of a rank, in this run: lends at least one extent to each rank, and all that are then left to
+  /// whoever asks first.
+  std::shared_ptr<io::extent_source> source(rank_number rank);
+  /// For the node itself.
+  io::arena_facts info() const;
   std::shared_ptr<io::shared_memory_finder> finder();
+
+  /// All memory of this run; empty if there is none.
+  std::span<std::byte> memory() const;
+  /// Memory that a client was told of, be the run over or not; empty if nobody has it any more.
+  std::span<std::byte> memory_named(std::span<const std::uint8_t> name) const;
+  std::shared_ptr<io::shared_memory> keep(std::span<const std::uint8_t> name) const;
+
+  /// A client writes what it should not: a few bytes somewhere in memory that is lent.
+  void scribble();
+
+  /// A page was gathered there, for the mistake in which nobody looks at what is written.
+  void sealed(std::uint64_t offset);
+
+  // -- copies under way, of whatever client --
+
+  /// A copy of an attachment begins in whatever memory.
+  std::uint64_t begin_copy(owner_id owner);
+  void end_copy(std::uint64_t copy) { copies_.erase(copy); }
+  std::size_t copies_of(owner_id owner) const;
 
 private:
   struct shared_memory;
   class lender;
   class seeker;
 
-  std::map<std::uint64_t, std::weak_ptr<shared_memory>> lent_;
+  result<io::extent> lend(rank_number rank);
+  bool take_back(std::uint32_t number);
+  io::extent extent_at(std::uint32_t number) const;
+  /// What a rank may still be lent.
+  std::uint32_t left_for(rank_number rank) const;
+
+  static constexpr rank_number nobody = 0xffffffff;
+
+  environment& world_;
+  random_source random_;
+  frame_ledger& frames_;
+  std::uint64_t slot_bytes_;
+  std::uint64_t extent_bytes_;
+  std::shared_ptr<shared_memory> arena_;
+  /// By number: who has it.
+  std::vector<rank_number> lent_to_;
   std::uint64_t last_ = 0;
+  std::map<std::uint64_t, std::weak_ptr<shared_memory>> known_;
+  std::map<std::uint64_t, owner_id> copies_;
+  std::uint64_t last_copy_ = 0;
 };
 
 } // namespace troupe::simulation

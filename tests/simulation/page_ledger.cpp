@@ -117,6 +117,12 @@ bool page_ledger::is_committed(const key_digest& key) const {
   return std::any_of(committed_.begin(), committed_.end(), [&](const auto& x) { return x.contains(key); });
 }
 
+void page_ledger::for_each_committed(const std::function<void(rank_number, const page_ref&)>& visit) const {
+  for (rank_number rank = 0; rank < committed_.size(); ++rank)
+    for (const auto& [key, where] : committed_[rank])
+      visit(rank, {key, where});
+}
+
 std::string page_ledger::writer_of(const key_digest& key) const {
   for (rank_number rank = 0; rank < ranks_.size(); ++rank)
     for (slot_number i = 0; i < ranks_[rank].size(); ++i)
@@ -170,9 +176,9 @@ std::string page_ledger::may_transfer(io::operation op, rank_number rank, slot_r
   const std::string verb = op == io::operation::write ? " is written" : " is read";
   if (s.generation != where.generation)
     return text_of(rank, where) + verb + ", and has had generation " + std::to_string(s.generation) + " since";
-  // A reader whose lease has run out may be late, a writer as well; but the fence is behind nobody.
-  const bool right = s.is != use::free && (op == io::operation::read || s.is != use::live);
-  return right ? "" : text_of(rank, where) + verb + " while it is " + names[static_cast<int>(s.is)];
+  // A reader whose lease has run out may be late, a writer as well, and pages are written behind their commit; but the
+  // fence is behind nobody.
+  return s.is != use::free ? "" : text_of(rank, where) + verb + " while it is free";
 }
 
 std::optional<key_digest> page_ledger::key_at(rank_number rank, slot_ref where) const {

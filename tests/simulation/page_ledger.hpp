@@ -4,6 +4,7 @@
 #include "io/engine.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -48,6 +49,7 @@ public:
   /// Whether the committed page of a key is there.
   bool is_committed(rank_number rank, const key_digest& key, slot_ref where) const;
   bool is_committed(const key_digest& key) const;
+  void for_each_committed(const std::function<void(rank_number, const page_ref&)>& visit) const;
   /// A slot that a writer was given for the key, on whatever rank, in words, or nothing.
   std::string writer_of(const key_digest& key) const;
 

@@ -11,6 +11,8 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+constexpr const char* tier_names[] = {"strict", "eager", "on eviction", "only"};
+
 namespace_spec make_space(std::uint32_t ranks) {
   namespace_spec space;
   space.name = "simulated";
@@ -32,7 +34,7 @@ void choose_sizes(parameters& p, random_source& random) {
     p.high_watermark = random.number(0, p.slots / 2);
     p.low_watermark = random.number(0, p.high_watermark);
   }
-  p.buffers = 2U << random.below(5);
+  p.pinned_pages = 2U << random.below(5);
   p.blocks = random.number(16, 64);
   p.batch_pages = random.number(1, 8);
   p.batch_keys = random.number(8, 40);
@@ -41,14 +43,39 @@ void choose_sizes(parameters& p, random_source& random) {
   p.depth = random.number(4, 24);
 }
 
+/// From memory for a page or two, of which pages have to leave all the time, to memory for all.
+void choose_memory(parameters& p, random_source& random) {
+  auto& m = p.memory;
+  m.kind = static_cast<tier>(random.below(4));
+  m.frames_per_extent = random.number(1, 8);
+  m.extents_per_rank = random.number(1, 4);
+  if (random.one_in(4)) {
+    m.frames_per_extent = 8;
+    m.extents_per_rank = (p.slots + 7) / 8 + 1;
+  }
+  m.uneven_extents = random.one_in(4);
+  if (m.kind == tier::memory_only) {
+    m.frames_per_extent = std::max(m.frames_per_extent, 4U);
+    m.extents_per_rank = std::max(m.extents_per_rank, 2U);
+    p.slots = m.frames_per_extent * m.extents_per_rank;
+    p.high_watermark = std::min(p.high_watermark, p.slots / 2);
+    p.low_watermark = std::min(p.low_watermark, p.high_watermark);
+  }
+  if (random.one_in(4))
+    m.waiting_max = random.number(1, 4);
+  if (random.one_in(3))
+    m.reads_max = random.number(1, 4);
+  if (random.one_in(3))
+    m.writes_max = random.number(1, 4);
+  m.write_retry = random.skewed_time(milliseconds(1), seconds(1));
+}
+
 /// Small limits, so that they are reached.
 void choose_limits(parameters& p, random_source& random) {
   if (random.one_in(4))
     p.tasks_max = random.number(1, 3);
   if (random.one_in(4))
     p.lookups_max = random.number(1, 2);
-  if (random.one_in(4))
-    p.pages_in_flight_max = random.number(p.batch_pages, 16);
   if (random.one_in(4))
     p.parked_max = random.number(1, 2);
   if (random.one_in(6))
@@ -67,6 +94,8 @@ void choose_times(parameters& p, random_source& random) {
   p.local_delay = random.skewed_time(microseconds(20), milliseconds(5));
   p.network_delay = random.skewed_time(microseconds(200), milliseconds(50));
   p.disk_time = random.skewed_time(microseconds(200), milliseconds(100));
+  p.copy_time = random.skewed_time(microseconds(10), milliseconds(50));
+  p.process_hang = random.skewed_time(milliseconds(1), seconds(4));
   p.think_time = random.skewed_time(milliseconds(1), milliseconds(100));
   p.request_timeout = random.skewed_time(milliseconds(50), seconds(2));
   p.io_deadline = random.skewed_time(milliseconds(50), seconds(4));
@@ -86,18 +115,25 @@ void choose_faults(parameters& p, random_source& random) {
   const auto rate = [&](std::uint64_t rarity, ppm most) -> ppm {
     return random.one_in(rarity) ? random.number(1'000, most) : 0;
   };
-  p.disk.read_error = rate(3, 50'000);
-  p.disk.write_error = rate(3, 50'000);
-  p.disk.lost_write = rate(4, 30'000);
-  p.disk.misdirected_write = rate(6, 20'000);
-  p.disk.flipped_read = rate(4, 30'000);
-  p.disk.hang = rate(3, 50'000);
   auto& n = p.nemesis;
-  for (auto* fault : {&n.cut, &n.pause_client, &n.pause_node, &n.kill_client, &n.leave})
+  if (p.memory.kind != tier::memory_only) {
+    p.disk.read_error = rate(3, 50'000);
+    // At times a disk is full, or as good as gone, for most of a life.
+    p.disk.write_error = random.one_in(8) ? random.number(200'000, 900'000) : rate(3, 50'000);
+    p.disk.lost_write = rate(4, 30'000);
+    p.disk.misdirected_write = rate(6, 20'000);
+    p.disk.flipped_read = rate(4, 30'000);
+    p.disk.hang = rate(3, 50'000);
+    n.flip = random.one_in(5);
+    n.truncate = random.one_in(5);
+  }
+  for (auto* fault :
+       {&n.cut, &n.pause_client, &n.pause_node, &n.kill_client, &n.leave, &n.hang_process, &n.erase, &n.stray_words})
     *fault = random.one_in(3);
-  for (auto* fault : {&n.kill_node, &n.drain_node, &n.flip, &n.truncate})
+  for (auto* fault : {&n.kill_node, &n.drain_node})
     *fault = random.one_in(5);
-  n.erase = random.one_in(3);
+  n.scribble = random.one_in(4);
+  p.memory.short_host = random.one_in(6) ? random.number(100'000, 500'000) : 0;
 }
 
 } // namespace
@@ -105,19 +141,26 @@ void choose_faults(parameters& p, random_source& random) {
 bool parameters::bytes_at_risk() const noexcept {
   return disk.read_error + disk.write_error + disk.lost_write + disk.misdirected_write + disk.flipped_read + disk.hang >
              0 ||
-         nemesis.flip || nemesis.truncate;
+         nemesis.flip || nemesis.truncate || nemesis.scribble;
+}
+
+bool parameters::disks_lie() const noexcept {
+  return disk.lost_write + disk.misdirected_write > 0 || nemesis.flip || nemesis.truncate || nemesis.scribble;
 }
 
 std::string parameters::describe() const {
   const auto ms = [](duration x) { return std::chrono::duration<double, std::milli>(x).count(); };
   std::ostringstream out;
   out << ranks << " ranks, " << shards << " shards, " << clients << " clients of " << sessions << " sessions, " << slots
-      << " slots (low " << low_watermark << ", high " << high_watermark << "), " << buffers << " buffers, " << blocks
-      << " blocks, batches of " << batch_pages << ", tree of depth " << depth << " and " << branches
+      << " slots (low " << low_watermark << ", high " << high_watermark << "), " << pinned_pages << " pages pinned, "
+      << blocks << " blocks, batches of " << batch_pages << ", tree of depth " << depth << " and " << branches
       << " branches; delays " << ms(local_delay) << "/" << ms(network_delay) << "/" << ms(disk_time) << " ms, requests "
       << ms(request_timeout) << " ms, tasks " << ms(task_deadline_min) << "-" << ms(task_deadline_max) << " ms, leases "
       << ms(lease_max) << " ms, reservations " << ms(reservation_max) << " ms"
-      << (cancels ? ", tasks are cancelled" : "") << "; faults:";
+      << (cancels ? ", tasks are cancelled" : "") << "; memory " << tier_names[static_cast<int>(memory.kind)] << ", "
+      << memory.extents_per_rank << " extents a rank of " << memory.frames_per_extent << " frames, at once "
+      << memory.waiting_max << " waiting, " << memory.reads_max << " reads, " << memory.writes_max
+      << " writes; faults:";
   const auto rate = [&](const char* name, ppm x) {
     if (x > 0)
       out << ' ' << name;
@@ -138,12 +181,17 @@ std::string parameters::describe() const {
   rate("flip", nemesis.flip);
   rate("truncate", nemesis.truncate);
   rate("erase", nemesis.erase);
+  rate("scribble", nemesis.scribble);
+  rate("hang-process", nemesis.hang_process);
+  rate("stray-words", nemesis.stray_words);
+  rate("short-host", memory.short_host);
   return out.str();
 }
 
 parameters make_parameters(random_source& random) {
   parameters p;
   choose_sizes(p, random);
+  choose_memory(p, random);
   choose_limits(p, random);
   choose_times(p, random);
   choose_faults(p, random);

@@ -19,6 +19,33 @@ struct disk_faults {
   ppm hang = 0;
 };
 
+/// How long pages stay in memory alone.
+enum class tier : std::uint8_t {
+  /// Until nobody is told of them that they are stored.
+  strict,
+  /// As short as can be.
+  eager,
+  /// Until memory runs short.
+  on_eviction,
+  /// For ever: there is no disk.
+  memory_only,
+};
+
+/// The memory of a node.
+struct memory_parameters {
+  tier kind = tier::eager;
+  std::uint32_t extents_per_rank = 1;
+  std::uint32_t frames_per_extent = 8;
+  /// Not all of an extent is frames.
+  bool uneven_extents = false;
+  std::uint32_t waiting_max = 1024;
+  std::uint32_t reads_max = 256;
+  std::uint32_t writes_max = 64;
+  duration write_retry{};
+  /// The host has no memory for an extent, when one is asked for.
+  ppm short_host = 0;
+};
+
 /// What happens to processes, links and slabs now and then.
 struct nemesis_faults {
   bool cut = false;
@@ -32,6 +59,12 @@ struct nemesis_faults {
   bool truncate = false;
   /// Somebody erases keys, which may be leased and read.
   bool erase = false;
+  /// A client writes into the arena where it should not.
+  bool scribble = false;
+  /// A process that is killed stays for a while, and what its devices were copying still lands.
+  bool hang_process = false;
+  /// A client names pins of others.
+  bool stray_words = false;
 };
 
 /// All that a seed decides before the first step. Each seed switches faults on or off and picks sizes and times, so
@@ -45,8 +78,9 @@ struct parameters {
   std::uint32_t slots = 16;
   std::uint32_t low_watermark = 0;
   std::uint32_t high_watermark = 0;
-  /// Per client and rank, for loads and saves together.
-  std::uint32_t buffers = 8;
+  memory_parameters memory;
+  /// Pages that a client may have pinned per rank, for loads and saves together.
+  std::uint32_t pinned_pages = 8;
   /// Of a client's KV cache, per rank.
   std::uint32_t blocks = 32;
   std::uint32_t batch_pages = 4;
@@ -54,7 +88,6 @@ struct parameters {
   std::uint32_t tasks_max = 16;
   std::uint32_t lookups_max = 16;
   std::uint32_t sessions = 2;
-  std::uint32_t pages_in_flight_max = 4096;
   std::uint32_t parked_max = 1024;
   std::uint32_t leases_max = 1U << 16;
   std::uint32_t leases_per_owner = 1U << 14;
@@ -73,6 +106,10 @@ struct parameters {
   duration network_delay{};
   duration disk_time{};
   duration hang_time{};
+  /// What a copy between a client's device and the arena takes.
+  duration copy_time{};
+  /// Until a process that was killed is gone.
+  duration process_hang{};
   duration think_time{};
   duration request_timeout{};
   duration io_deadline{};
@@ -88,6 +125,8 @@ struct parameters {
   nemesis_faults nemesis;
 
   bool bytes_at_risk() const noexcept;
+  /// What was written well may be something else afterwards.
+  bool disks_lie() const noexcept;
   /// A key that is leased may lose its pages.
   bool pages_at_risk() const noexcept { return bytes_at_risk() || nemesis.erase; }
   /// One line.

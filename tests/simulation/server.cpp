@@ -5,13 +5,30 @@
 #include "actors/node/reception/reception.hpp"
 #include "actors/node/registry/registry.hpp"
 #include "io/page.hpp"
+#include "tests/simulation/device.hpp"
+#include "tests/simulation/slot_text.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace troupe::simulation {
 
 namespace {
+
+/// Whether a client's process is gone, as the node may ask the kernel.
+class simulated_watch final : public watched_process {
+public:
+  simulated_watch(const environment& world, const process_table& processes, std::int32_t number)
+      : world_(world), processes_(processes), number_(number) {}
+
+  bool gone() override { return processes_.gone(number_, world_.now()); }
+
+private:
+  const environment& world_;
+  const process_table& processes_;
+  std::int32_t number_;
+};
 
 /// Shards look for what has run out, and for what dead clients had, every 200 ms, and give much back in portions.
 constexpr auto notices_within = std::chrono::seconds(1);
@@ -20,8 +37,8 @@ constexpr auto notices_within = std::chrono::seconds(1);
 
 server::server(environment& world)
     : world_(world), random_(world.random.fork()), space_(world.p.space.id()),
-      slot_bytes_(io::slot_bytes(world.p.space.geometry.page_bytes())), pages_(world.p.ranks, world.p.slots),
-      book_(world.p.shards) {
+      slot_bytes_(io::slot_bytes(world.p.space.geometry.page_bytes())), frames_(world, disks_, slot_bytes_),
+      memory_(world, frames_, slot_bytes_), pages_(world.p.ranks, world.p.slots), book_(world.p.shards) {
   for (rank_number rank = 0; rank < world_.p.ranks; ++rank)
     disks_.push_back(std::make_unique<disk>(world_, rank, slot_bytes_));
 }
@@ -61,25 +78,31 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   const auto& p = world_.p;
   auto parts = std::make_shared<io_worker_parts>();
   parts->name = {space_, p.space.name, rank};
-  parts->target = std::make_shared<completion_target>();
-  auto store = std::make_unique<disk_store>(world_, *disks_[rank], pages_, rank, slot_bytes_,
-                                            [this, rank, target = parts->target](auto done) {
-                                              target->deliver(done);
-                                              completed(rank);
-                                            });
+  parts->page_bytes = p.space.geometry.page_bytes();
+  parts->extents = memory_.source(rank);
   auto& r = ranks_[rank];
-  r.store = store.get();
-  parts->store = std::move(store);
-  parts->buffers = memory_.source(*parts->store);
+  if (p.memory.kind != tier::memory_only) {
+    parts->target = std::make_shared<completion_target>();
+    auto store = std::make_unique<disk_store>(world_, *disks_[rank], pages_, frames_, rank, slot_bytes_,
+                                              [target = parts->target](auto done) { target->deliver(done); });
+    r.store = store.get();
+    parts->store = std::move(store);
+  }
   parts->metrics = meters;
   auto& io = parts->options;
   io.slots = p.slots;
   io.slot_bytes = slot_bytes_;
+  io.memory_only = p.memory.kind == tier::memory_only;
+  io.write_through = p.memory.kind == tier::strict;
+  io.write_eagerly = p.memory.kind != tier::on_eviction;
   io.deadline_max = p.io_deadline;
   io.batch_pages_max = p.batch_pages;
-  io.pages_in_flight_max = p.pages_in_flight_max;
-  io.segment_bytes_max = p.buffers * slot_bytes_;
-  io.first_segment = random_.next() >> 32U;
+  io.pinned_bytes_max = p.pinned_pages * slot_bytes_;
+  io.waiting_max = p.memory.waiting_max;
+  io.reads_max = p.memory.reads_max;
+  io.writes_max = p.memory.writes_max;
+  io.write_retry = p.memory.write_retry;
+  io.first_pin = random_.next() >> 32U;
   r.worker = tapped(spawn_actor<io_worker>(in_->system(), parts),
                     {[this, rank](passing& x) { return to_worker(rank, x); },
                      [this, rank](const passing& x, caf::message& a) { return from_worker(rank, x, a); }});
@@ -88,6 +111,8 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   slots.low_watermark = p.low_watermark;
   slots.high_watermark = p.high_watermark;
   slots.max_parked = p.parked_max;
+  // Only so many are used as there are frames for their pages, which are nowhere else.
+  slots.elastic = p.memory.kind == tier::memory_only;
   slots.first_generation = static_cast<generation_number>(random_.next() & 0x3fffffffU);
   r.allocator = tapped(spawn_actor<allocator>(in_->system(), slots, space_, rank, r.worker),
                        {[this, rank](passing& x) { return to_allocator(rank, x); },
@@ -103,6 +128,10 @@ void server::start() {
   ++run_;
   draining_ = false;
   in_ = std::make_unique<process>(world_, "the node");
+  memory_.begin_run();
+  frames_.begin(memory_.memory(), [this] {
+    return in_ ? in_->paused_in_all() - std::max<duration>(in_->goes_on() - world_.now(), {}) : duration{};
+  });
   const auto meters = caf::actor_cast<metrics_actor>(make_deaf(in_->system()));
   for (std::uint32_t i = 0; i < p.shards; ++i) {
     const auto real = spawn_actor<registry>(in_->system(), options_of_shard(i), std::vector{p.space}, meters, nullptr);
@@ -134,6 +163,7 @@ void server::bind(const metrics_actor& meters) {
     children.add_rank({0, rank, p.slots, ranks_[rank].worker, ranks_[rank].allocator});
   }
   children.add_metrics(meters);
+  children.extents = memory_.source(0);
   asker_ = asker::make(in_->system());
   for (const auto& x : shards_) {
     caf::anon_send(x, bind_atom_v, peers);
@@ -142,25 +172,54 @@ void server::bind(const metrics_actor& meters) {
   }
   for (const auto& x : peers.allocators)
     caf::anon_send(x, bind_atom_v, peers);
+  for (const auto& x : ranks_)
+    caf::anon_send(x.worker, bind_atom_v, peers);
   auto options = std::make_shared<config::node_config>();
   options->statistics_interval = duration::zero();
-  options->memory.client_bytes = p.buffers * slot_bytes_;
+  options->memory.client_bytes = p.pinned_pages * slot_bytes_;
   options->io.max_batch_pages = p.batch_pages;
   options->registry.max_batch_keys = p.batch_keys;
   options->registry.lease_max = p.lease_max;
   options->registry.reservation_deadline = p.reservation_max;
   options->drain_timeout = std::chrono::seconds(30);
-  node_ = spawn_actor<troupe::node>(in_->system(), options, children);
+  node_ = spawn_actor<troupe::node>(in_->system(), options, children, [this](std::int32_t x) { return watch(x); });
   in_->keep(node_);
   reception_ = spawn_actor<troupe::reception>(in_->system(), node_);
+}
+
+result<std::unique_ptr<watched_process>> server::watch(std::int32_t number) {
+  if (processes_.gone(number, world_.now()))
+    return fail(errc::unreachable, "there is no process " + std::to_string(number));
+  return std::make_unique<simulated_watch>(world_, processes_, number);
+}
+
+void server::check_what_is_left() {
+  pages_.for_each_committed([this](rank_number rank, const page_ref& page) {
+    if (frames_.may_be_gone(rank, page.where))
+      return;
+    const auto bytes = disks_[rank]->content(page.where);
+    const io::page_identity is{space_, page.key, rank, page.where, world_.p.space.geometry.page_bytes()};
+    const bool there = io::verify_page(bytes, is) == errc::ok;
+    world_.count(there ? "crash: a page is on disk" : "crash: a page was in memory only");
+    if (there && std::memcmp(bytes.data() + io::page_header_bytes, page_of(page.key, rank, is.payload_bytes).data(),
+                             is.payload_bytes) != 0)
+      world_.fail("bytes", text_of(rank, page.where) + " is left behind with other bytes than were saved");
+    if (!there && world_.p.memory.kind == tier::strict && !world_.p.disks_lie())
+      world_.fail("strict", text_of(rank, page.where) + " was answered as stored, and is not on the disk of a node "
+                                                        "that was killed");
+  });
 }
 
 void server::kill() {
   if (!running())
     return;
   world_.trace("node is killed");
+  for (const auto& x : ranks_)
+    if (x.store != nullptr)
+      x.store->cut_off();
   for (const auto& d : disks_)
     d->crash();
+  check_what_is_left();
   for (const auto& x : std::exchange(lines_, {}))
     x->forget(line::node);
   for (const auto& x : taps_)
@@ -182,6 +241,9 @@ void server::kill() {
   node_ = nullptr;
   reception_ = nullptr;
   in_.reset();
+  asked_.clear();
+  memory_.end_run();
+  frames_.begin({}, {});
   pages_.clear();
   book_ = lease_book(world_.p.shards);
 }
@@ -204,13 +266,6 @@ void server::drain(duration limit) {
     else
       world_.schedule.idle();
   });
-}
-
-std::span<std::byte> server::memory_of(rank_number rank, std::uint64_t segment) const {
-  if (rank >= ranks_.size())
-    return {};
-  const auto found = ranks_[rank].segments.find(segment);
-  return found == ranks_[rank].segments.end() ? std::span<std::byte>{} : found->second.bytes;
 }
 
 std::optional<std::uint32_t> server::shard_of_sender(const caf::strong_actor_ptr& sender) const {
@@ -246,6 +301,23 @@ owner_id server::erase_something() {
   return found->owner;
 }
 
+void server::say_something_stray() {
+  if (!running())
+    return;
+  const auto rank = static_cast<rank_number>(random_.below(world_.p.ranks));
+  const bool fetch = random_.one_in(2);
+  const auto whose = frames_.any_pin(rank, fetch, random_.next());
+  const auto pin = whose ? whose->first : random_.next();
+  const owner_id by = random_.next();
+  world_.count(whose ? "fault: somebody names another's pin" : "fault: somebody names a pin that is nobody's");
+  auto& out = *static_cast<asker*>(asker_->get());
+  const auto to = caf::actor_cast<caf::strong_actor_ptr>(ranks_[rank].worker);
+  if (fetch)
+    out.ask(to, caf::make_message(unpin_atom_v, by, pin), [](caf::message&) {});
+  else
+    out.ask(to, caf::make_message(fill_atom_v, by, fill_request{pin, {}, world_.p.io_deadline}), [](caf::message&) {});
+}
+
 void server::ask_what_is_held() {
   auto& by = *static_cast<asker*>(asker_->get());
   for (std::uint32_t i = 0; i < shards_.size(); ++i) {
@@ -272,7 +344,9 @@ void server::ask_what_is_held() {
     by.ask(caf::actor_cast<caf::strong_actor_ptr>(r.allocator), caf::make_message(stats_atom_v),
            [this](caf::message& answer) {
              const auto x = answer_as<allocator_stats>(answer);
-             if (x && x->free + x->reserved + x->live + x->quarantined != world_.p.slots)
+             const bool all = world_.p.memory.kind != tier::memory_only;
+             if (x && (x->free + x->reserved + x->live + x->quarantined != x->total || x->total > world_.p.slots ||
+                       (all && x->total < world_.p.slots)))
                world_.fail("slots", "slots by state do not add up to all slots of an allocator");
            });
     by.ask(caf::actor_cast<caf::strong_actor_ptr>(r.worker), caf::make_message(stats_atom_v),
@@ -315,8 +389,24 @@ std::string server::check_at_rest() const {
       return "shard " + std::to_string(i) + (x ? " holds leases, reservations or slots" : " does not answer");
   }
   for (rank_number rank = 0; rank < ranks_.size(); ++rank)
-    if (const auto& x = ranks_[rank].stats; !x || x->in_flight > 0 || disks_[rank]->in_flight() > 0)
-      return "rank " + std::to_string(rank) + ": transfers are under way";
+    if (auto wrong = check_memory_at_rest(rank); !wrong.empty())
+      return "rank " + std::to_string(rank) + ": " + wrong;
+  return frames_.at_rest();
+}
+
+std::string server::check_memory_at_rest(rank_number rank) const {
+  const auto& x = ranks_[rank].stats;
+  if (!x || x->in_flight > 0 || disks_[rank]->in_flight() > 0)
+    return "transfers are under way";
+  if (x->pinned_frames > 0 || x->orphaned_frames > 0)
+    return std::to_string(x->pinned_frames) + " frames are pinned, and " + std::to_string(x->orphaned_frames) +
+           " orphaned";
+  // What is resident is the page of some slot that is in use: all else is free.
+  if (const auto live = pages_.live(rank); x->resident_pages > live)
+    return std::to_string(x->resident_pages) + " pages are in memory, of " + std::to_string(live) + " that there are";
+  const bool dirty = x->dirty_pages > 0 && !disks_[rank]->damaged();
+  if (dirty && (world_.p.memory.kind == tier::strict || world_.p.memory.kind == tier::eager))
+    return std::to_string(x->dirty_pages) + " pages are not written";
   return {};
 }
 

@@ -2,11 +2,14 @@
 
 #include "actors/node/registry/registry_options.hpp"
 #include "actors/node/supervisor/node.hpp"
+#include "base/process_watch.hpp"
 #include "tests/simulation/disk_store.hpp"
+#include "tests/simulation/frame_ledger.hpp"
 #include "tests/simulation/lease_book.hpp"
 #include "tests/simulation/memory_host.hpp"
 #include "tests/simulation/page_ledger.hpp"
 #include "tests/simulation/process.hpp"
+#include "tests/simulation/process_table.hpp"
 #include "tests/simulation/tap.hpp"
 #include "tests/simulation/wires.hpp"
 
@@ -46,12 +49,15 @@ public:
   disk& disk_of(rank_number rank) noexcept { return *disks_[rank]; }
   const std::vector<std::unique_ptr<disk>>& disks() const noexcept { return disks_; }
 
-  /// The memory of a segment; empty if there is none.
-  std::span<std::byte> memory_of(rank_number rank, std::uint64_t segment) const;
   memory_host& memory() noexcept { return memory_; }
+  frame_ledger& frames() noexcept { return frames_; }
+  process_table& processes() noexcept { return processes_; }
 
   /// Unpublishes the pages of some key, preferably one that is leased and read. Whose lease that is, or 0.
   owner_id erase_something();
+
+  /// Tells a worker that a client is done with what another one has pinned.
+  void say_something_stray();
 
   /// Asks shards and workers what they have. Their answers are held against what there may be; what is left over at a
   /// time when nothing should be is in `left`.
@@ -63,18 +69,10 @@ public:
 private:
   enum class word : std::uint8_t { publish, abort, release };
 
-  struct lent_memory {
-    owner_id owner = 0;
-    std::span<std::byte> bytes;
-  };
-
   struct rank_parts {
     allocator_actor allocator;
     io_worker_actor worker;
     disk_store* store = nullptr;
-    std::map<std::uint64_t, lent_memory> segments;
-    /// Fences that are under way, for a mistake.
-    std::vector<passing> fences;
     std::optional<io_stats> stats;
   };
 
@@ -109,8 +107,21 @@ private:
 
   bool to_worker(rank_number rank, passing& x);
   bool from_worker(rank_number rank, const passing& asked, caf::message& answer);
-  void completed(rank_number rank);
+  bool owner_died(rank_number rank, passing& x);
+  bool owner_rests(rank_number rank, passing& x);
+  bool ends_pin(rank_number rank, passing& x);
+  bool fences(rank_number rank, passing& x);
+  void filled(rank_number rank, const passing& asked, caf::message& answer);
+  void gave_frames(rank_number rank, const passing& asked, caf::message& answer);
+  /// Tells the worker something that nobody has said, for a mistake.
+  template <class... Ts>
+  void tell_worker(rank_number rank, Ts&&... what);
   void fence_is_over(rank_number rank, const std::vector<slot_ref>& slots);
+
+  /// What was answered as stored is on the disks that the node leaves behind.
+  void check_what_is_left();
+  std::string check_memory_at_rest(rank_number rank) const;
+  result<std::unique_ptr<watched_process>> watch(std::int32_t number);
 
   /// The shard that takes its turn.
   std::optional<std::uint32_t> shard_of_sender(const caf::strong_actor_ptr& sender) const;
@@ -120,7 +131,9 @@ private:
   namespace_id space_;
   std::uint64_t slot_bytes_;
   std::vector<std::unique_ptr<disk>> disks_;
+  frame_ledger frames_;
   memory_host memory_;
+  process_table processes_;
   page_ledger pages_;
   lease_book book_;
   std::uint64_t run_ = 0;
@@ -135,6 +148,8 @@ private:
   std::vector<rank_parts> ranks_;
   node_actor node_;
   reception_actor reception_;
+  /// When requests for frames that are under way were asked, by who asked and under which number.
+  std::map<std::pair<caf::actor_id, std::uint64_t>, frame_ledger::moment> asked_;
   std::vector<std::optional<registry_stats>> shard_stats_;
   std::map<key_digest, int> may_go_;
   /// What was evicted in this turn.

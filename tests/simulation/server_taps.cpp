@@ -161,8 +161,8 @@ void server::located(std::uint32_t i, const locate_request& x, const locate_repl
       continue;
     book_.told(i, x.lease, x.rank, {x.keys[n], at.where});
     world_.judge("commits", pages_.located(x.rank, x.keys[n], at.where));
-    if (!disks_[x.rank]->written(at.where))
-      world_.fail("commits", text_of(x.rank, at.where) + " is given to a reader, and was never written");
+    if (auto wrong = frames_.stored(x.rank, at.where); !wrong.empty())
+      world_.fail("commits", text_of(x.rank, at.where) + " is given to a reader, and " + wrong);
   }
   if (world_.has(defect::forget_lease) && !found.empty() && random_.one_in(4))
     tap_of(shards_[i])
@@ -201,8 +201,8 @@ void server::committed(std::uint32_t i, const finish_request& x, const finish_re
     else if (is_new)
       parents_.erase(page.key);
     world_.count("committed page");
-    if (!disks_[x.rank]->written(page.where))
-      world_.fail("commits", text_of(x.rank, page.where) + " is committed, and its write has not ended well");
+    if (auto wrong = frames_.stored(x.rank, page.where); !wrong.empty())
+      world_.fail("commits", text_of(x.rank, page.where) + " is committed, and " + wrong);
     if (auto wrong = book_.committed(i, x.ticket, world_.now()); !wrong.empty())
       world_.fail("reservations", text_of(x.rank, page.where) + " is committed, and " + wrong);
   }
@@ -279,74 +279,6 @@ bool server::from_allocator(rank_number rank, const passing& asked, caf::message
   if (world_.has(defect::abandon_slots) && random_.one_in(16))
     answer = caf::make_message(caf::make_error(caf::sec::request_timeout));
   return true;
-}
-
-// -- io workers -------------------------------------------------------------------------------------------------------
-
-bool server::to_worker(rank_number rank, passing& x) {
-  trace_message(world_, "to worker", rank, x.content);
-  if (x.content.match_elements<owner_died_atom, owner_id>()) {
-    if (world_.has(defect::forget_death)) {
-      tap::answer(x, caf::message{});
-      return false;
-    }
-    if (world_.has(defect::drop_memory))
-      for (const auto& [id, memory] : ranks_[rank].segments)
-        if (memory.owner == x.content.get_as<owner_id>(1))
-          ranks_[rank].store->say_over(memory.bytes);
-    return true;
-  }
-  if (!x.content.match_elements<fence_atom, slot_batch>())
-    return true;
-  const auto& slots = x.content.get_as<slot_batch>(1).slots.items;
-  std::size_t transfers = 0;
-  for (const auto& where : slots)
-    transfers += disks_[rank]->transfers_of(where);
-  if (transfers > 1)
-    world_.count("fence: waits for several transfers");
-  if (world_.has(defect::skip_fence)) {
-    fence_is_over(rank, slots);
-    tap::answer(x, caf::message{});
-    return false;
-  }
-  if (world_.has(defect::early_fence) && transfers > 1)
-    ranks_[rank].fences.push_back(x);
-  return true;
-}
-
-void server::completed(rank_number rank) {
-  // The first transfer of these slots that ends, ends the fence.
-  for (auto& x : std::exchange(ranks_[rank].fences, {})) {
-    fence_is_over(rank, x.content.get_as<slot_batch>(1).slots.items);
-    tap::answer(x, caf::message{});
-  }
-}
-
-bool server::from_worker(rank_number rank, const passing& asked, caf::message& answer) {
-  if (asked.content.match_elements<fence_atom, slot_batch>()) {
-    if (!answer.match_elements<caf::error>())
-      fence_is_over(rank, asked.content.get_as<slot_batch>(1).slots.items);
-    return true;
-  }
-  if (answer.match_elements<segment_info>()) {
-    const auto& lent = answer.get_as<segment_info>(0);
-    const auto found = memory_.finder()->find(lent.bytes, lent.name.items);
-    if (!found)
-      world_.fail("memory", "an io worker lends memory that cannot be found");
-    else
-      ranks_[rank].segments[lent.segment] = {asked.content.get_as<owner_id>(1), (*found)->bytes()};
-  }
-  if (answer.match_elements<io_reply>())
-    for (const auto code : answer.get_as<io_reply>(0).results)
-      world_.count("transfer", static_cast<errc>(code));
-  return true;
-}
-
-void server::fence_is_over(rank_number rank, const std::vector<slot_ref>& slots) {
-  for (const auto& where : slots)
-    if (disks_[rank]->transfers_of(where) > 0)
-      world_.fail("fence", text_of(rank, where) + " is said to be at rest, and is transferred");
-  world_.judge("slots", pages_.fenced(rank, slots));
 }
 
 } // namespace troupe::simulation

@@ -119,8 +119,11 @@ caf::message line::translate(side there, const caf::message& what) {
     using handle_type = std::decay_t<decltype(handle)>;
     return caf::actor_cast<handle_type>(far(there, caf::actor_cast<caf::strong_actor_ptr>(handle)));
   };
-  if (what.match_elements<attach_request, caf::actor>())
-    return caf::make_message(what.get_as<attach_request>(0), known_there(what.get_as<caf::actor>(1)));
+  if (what.match_elements<attach_request, caf::actor>()) {
+    auto request = what.get_as<attach_request>(0);
+    request.process = watch_.process_number();
+    return caf::make_message(request, known_there(what.get_as<caf::actor>(1)));
+  }
   if (!what.match_elements<attach_reply>())
     return what;
   auto reply = what.get_as<attach_reply>(0);

@@ -21,6 +21,8 @@ public:
                     caf::message& what) = 0;
   virtual bool hears(const caf::strong_actor_ptr& from, const caf::strong_actor_ptr& who, caf::message_id id,
                      caf::message& what) = 0;
+  /// What the client's process is to the host of its node; its own number is that of the simulation.
+  virtual std::int32_t process_number() const noexcept = 0;
   /// The client has noticed.
   virtual void line_is_gone() = 0;
 };

@@ -65,6 +65,8 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in, bool verb
     if (random_.one_in(4))
       node_.disk_of(random_.number(0, env_.p.ranks - 1)).truncate();
   });
+  add(n.scribble, [this] { node_.memory().scribble(); });
+  add(n.stray_words, [this] { node_.say_something_stray(); });
   add(n.erase, [this] {
     const auto owner = node_.erase_something();
     if (owner == 0 || !random_.one_in(2))
@@ -177,7 +179,7 @@ std::string world::held() {
   for (int i = 0; i < 50 && node_.running() && !node_.has_said_what_is_held() && turns_.run_for(milliseconds(1)); ++i) {
   }
   for (const auto& c : clients_)
-    if (auto wrong = c->transfers(); !wrong.empty())
+    if (auto wrong = c->requests(); !wrong.empty())
       return wrong;
   return node_.check_at_rest();
 }
@@ -203,9 +205,10 @@ void world::restart_those_that_gave_up() {
 void world::await_rest() {
   const auto& p = env_.p;
   // Coordinators ask for holds of up to five seconds beyond a task's deadline. Whatever began last has waited for
-  // slots, then waited for its time to run out, and was then given back in portions.
+  // slots, then waited for its time to run out, and was then given back in portions. What is in memory only is written.
+  const auto frames = p.memory.extents_per_rank * p.memory.frames_per_extent * p.ranks;
   const auto limit = p.task_deadline_max + std::max(p.lease_max, p.reservation_max) + 3 * p.request_timeout +
-                     p.io_deadline + p.hang_time + seconds(14);
+                     p.io_deadline + p.hang_time + p.process_hang + frames * p.disk_time + seconds(14);
   if (auto wrong = turns_.run_until([this] { return held(); }, limit); !wrong.empty())
     env_.fail("rest", "at the end: " + wrong);
   if (auto wrong = turns_.run_until(

@@ -1,0 +1,466 @@
+#include "tests/simulation/frame_ledger.hpp"
+
+#include "io/page.hpp"
+#include "tests/simulation/slot_text.hpp"
+
+#include <algorithm>
+
+namespace troupe::simulation {
+
+namespace {
+
+/// From when a page was looked at until the disk is told to write it, messages inside of the node pass. What was
+/// scribbled on longer ago than that must have been found out.
+constexpr auto check_takes = std::chrono::seconds(1);
+
+} // namespace
+
+frame_ledger::frame_ledger(environment& world, const std::vector<std::unique_ptr<disk>>& disks,
+                           std::uint64_t slot_bytes)
+    : world_(world), disks_(disks), slot_bytes_(slot_bytes) {}
+
+void frame_ledger::begin(std::span<std::byte> memory, std::function<duration()> paused) {
+  paused_ = std::move(paused);
+  memory_ = memory;
+  loans_.clear();
+  frames_.clear();
+  ranks_.assign(world_.p.ranks, {});
+  known_.clear();
+}
+
+void frame_ledger::wrong(const std::string& property, rank_number rank, std::uint64_t offset,
+                         const std::string& why) const {
+  world_.fail(property, "rank " + std::to_string(rank) + ", frame at " + std::to_string(offset) + ": " + why);
+}
+
+// -- arena ------------------------------------------------------------------------------------------------------------
+
+void frame_ledger::lent(rank_number rank, std::uint64_t offset, std::uint64_t bytes) {
+  loans_.push_back({rank, offset, bytes});
+}
+
+void frame_ledger::taken_back(std::uint64_t offset, std::uint64_t bytes) {
+  for (const auto& [at, x] : frames_) {
+    if (at < offset || at >= offset + bytes)
+      continue;
+    if (!x.holders.empty())
+      wrong("frames", 0, at, "its extent is taken back while a client has it pinned");
+    for (const auto& d : disks_)
+      if (d->uses(this->bytes(at)))
+        wrong("frames", 0, at, "its extent is taken back while it is transferred");
+  }
+  std::erase_if(loans_, [&](const loan& x) { return x.offset == offset; });
+  std::erase_if(frames_, [&](const auto& x) { return x.first >= offset && x.first < offset + bytes; });
+}
+
+void frame_ledger::scribbled(std::uint64_t offset) {
+  auto& f = at(offset);
+  f.scribbled = world_.now() - paused_();
+  f.scribbled_early |= f.is == content::placed;
+  for (auto& r : ranks_)
+    if (const auto found = r.where.find(f.page.where); found != r.where.end() && found->second == offset)
+      r.damaged.insert(f.page.where);
+}
+
+std::string frame_ledger::in_loan(rank_number rank, std::uint64_t offset) const {
+  for (const auto& x : loans_)
+    if (offset >= x.offset && offset + slot_bytes_ <= x.offset + x.bytes) {
+      if (x.rank != rank)
+        return "it is in an extent that rank " + std::to_string(x.rank) + " was lent";
+      return (offset - x.offset) % slot_bytes_ == 0 ? "" : "no frame begins there";
+    }
+  return "it is in no extent that was lent";
+}
+
+// -- io workers -------------------------------------------------------------------------------------------------------
+
+bool frame_ledger::may_be_gone(rank_number rank, const slot_ref& where) const {
+  const auto& r = ranks_[rank];
+  return up_to(r.fencing, where) || r.damaged.contains(where);
+}
+
+bool frame_ledger::was_fenced(rank_number rank, const slot_ref& where, moment asked) const {
+  const auto& r = ranks_[rank];
+  return up_to(r.fenced, where) && r.fenced_at.at(where.slot) < asked;
+}
+
+std::pair<std::string, std::string> frame_ledger::may_take(rank_number rank, std::uint64_t offset,
+                                                           const page_ref& page) const {
+  if (auto bad = in_loan(rank, offset); !bad.empty())
+    return {"frames", bad};
+  const auto f = frames_.find(offset);
+  if (f != frames_.end()) {
+    const auto& old = f->second;
+    for (const auto& x : old.holders)
+      return {"frames",
+              "it is given to " + text_of(page.where) + " while a client has it pinned for " + text_of(x.page.where)};
+    if (old.is == content::filled && old.page.where != page.where && !may_be_gone(rank, old.page.where) &&
+        !disks_[rank]->written(old.page.where))
+      return {"dirty", "it is given to " + text_of(page.where) + ", and " + text_of(old.page.where) +
+                           " was in it, and is not on disk"};
+  }
+  if (disks_[rank]->uses(bytes(offset)))
+    return {"frames", "it is given to " + text_of(page.where) + " while the disk transfers it"};
+  const auto& r = ranks_[rank];
+  if (const auto other = r.where.find(page.where); other != r.where.end() && other->second != offset) {
+    const auto& twin = frames_.at(other->second);
+    if (!up_to(r.fencing, page.where) && !twin.holders.empty())
+      return {"flights", text_of(page.where) + " lies in another frame already, which a client has pinned"};
+    if (twin.is == content::filled && !may_be_gone(rank, page.where) && !disks_[rank]->written(page.where))
+      return {"flights", text_of(page.where) + " lies in another frame already, and is not on disk"};
+  }
+  return {};
+}
+
+void frame_ledger::take(rank_number rank, std::uint64_t offset, const page_ref& page, content as) {
+  if (const auto [property, why] = may_take(rank, offset, page); !why.empty())
+    wrong(property, rank, offset, why);
+  auto& r = ranks_[rank];
+  auto& f = at(offset);
+  if (f.is != content::none) {
+    if (f.page.where != page.where)
+      world_.count("page left memory");
+    if (const auto old = r.where.find(f.page.where); old != r.where.end() && old->second == offset)
+      r.where.erase(old);
+  }
+  f.is = as;
+  f.page = page;
+  f.scribbled.reset();
+  f.scribbled_early = false;
+  r.where[page.where] = offset;
+}
+
+void frame_ledger::check_reply(rank_number rank, const frame_request& x, const frame_reply& reply) const {
+  if (reply.frames.size() != x.pages.size())
+    world_.fail("answers", "rank " + std::to_string(rank) + ": frames for another number of pages");
+  const bool any =
+      std::any_of(reply.frames.begin(), reply.frames.end(), [](const page_frame& f) { return f.code() == errc::ok; });
+  if (any != (reply.pin != 0))
+    world_.fail("pins", "rank " + std::to_string(rank) + ": a pin of nothing, or frames without a pin");
+  if (any && ranks_[rank].pins.contains(reply.pin))
+    world_.fail("pins", "rank " + std::to_string(rank) + ": two pins have the same number");
+}
+
+void frame_ledger::add_pin(rank_number rank, owner_id owner, bool fetch, const frame_request& x,
+                           const frame_reply& reply) {
+  if (reply.pin == 0)
+    return;
+  auto& r = ranks_[rank];
+  pin out{owner, fetch, {}, x.pages.items};
+  for (std::size_t i = 0; i < reply.frames.size(); ++i) {
+    if (reply.frames[i].code() != errc::ok) {
+      out.offsets.emplace_back();
+      continue;
+    }
+    const auto offset = reply.frames[i].offset;
+    out.offsets.emplace_back(offset);
+    at(offset).holders.push_back({reply.pin, owner, fetch, x.pages[i]});
+    if (++r.pinned[owner] * slot_bytes_ > world_.p.pinned_pages * slot_bytes_)
+      wrong("pins", rank, offset, "a client has more memory pinned than it may");
+  }
+  r.pins.emplace(reply.pin, std::move(out));
+}
+
+void frame_ledger::placed(rank_number rank, owner_id owner, moment asked, const frame_request& x,
+                          const frame_reply& reply) {
+  check_reply(rank, x, reply);
+  if (world_.verbose())
+    for (std::size_t i = 0; i < std::min(reply.frames.size(), x.pages.size()); ++i)
+      world_.trace("frame", {rank},
+                   text_of(rank, x.pages[i].where) + ": " + std::string(to_string(reply.frames[i].code())) + " at " +
+                       std::to_string(reply.frames[i].offset) + ", pin " + std::to_string(reply.pin));
+  for (std::size_t i = 0; i < std::min(reply.frames.size(), x.pages.size()); ++i) {
+    const auto& f = reply.frames[i];
+    world_.count("place", f.code());
+    if (f.code() != errc::ok)
+      continue;
+    if (was_fenced(rank, x.pages[i].where, asked))
+      wrong("fence", rank, f.offset, text_of(x.pages[i].where) + " is placed after its slot was fenced");
+    take(rank, f.offset, x.pages[i], content::placed);
+  }
+  if (!world_.failed())
+    add_pin(rank, owner, false, x, reply);
+}
+
+void frame_ledger::fetched(rank_number rank, owner_id owner, moment asked, const frame_request& x,
+                           const frame_reply& reply) {
+  check_reply(rank, x, reply);
+  if (world_.verbose())
+    for (std::size_t i = 0; i < std::min(reply.frames.size(), x.pages.size()); ++i)
+      world_.trace("frame", {rank},
+                   text_of(rank, x.pages[i].where) + ": " + std::string(to_string(reply.frames[i].code())) + " at " +
+                       std::to_string(reply.frames[i].offset) + ", pin " + std::to_string(reply.pin));
+  for (std::size_t i = 0; i < std::min(reply.frames.size(), x.pages.size()); ++i) {
+    const auto& f = reply.frames[i];
+    if (f.code() != errc::ok) {
+      world_.count("fetch", f.code());
+      continue;
+    }
+    world_.count(f.promoted != 0 ? "fetch: from disk" : "fetch: in memory");
+    const auto where = x.pages[i].where;
+    if (was_fenced(rank, where, asked))
+      wrong("fence", rank, f.offset, text_of(where) + " is told to a reader after its slot was fenced");
+    if (auto bad = in_loan(rank, f.offset); !bad.empty())
+      wrong("frames", rank, f.offset, "it is told to a reader, and " + bad);
+    if (const auto found = ranks_[rank].where.find(where);
+        found != ranks_[rank].where.end() && found->second != f.offset)
+      wrong("flights", rank, f.offset,
+            "it is told to a reader of " + text_of(where) + ", which is in the frame at " +
+                std::to_string(found->second));
+    const auto known = frames_.find(f.offset);
+    if (known == frames_.end() || known->second.page.where != where ||
+        (known->second.is != content::filled && known->second.is != content::read))
+      wrong("frames", rank, f.offset, "it is told to a reader of " + text_of(where) + ", and has not got that page");
+    if (world_.failed())
+      return;
+    if (disks_[rank]->reads_into(bytes(f.offset)))
+      wrong("frames", rank, f.offset, text_of(where) + " is told to a reader while it is being read into its frame");
+    const io::page_identity is{world_.p.space.id(), x.pages[i].key, rank, where, world_.p.space.geometry.page_bytes()};
+    if (!world_.p.bytes_at_risk() && io::verify_page(bytes(f.offset), is) != errc::ok)
+      wrong("frames", rank, f.offset, text_of(where) + " is told to a reader, and the frame holds something else");
+  }
+  add_pin(rank, owner, true, x, reply);
+}
+
+std::optional<frame_ledger::pin> frame_ledger::end_pin(rank_number rank, owner_id owner, pin_number number,
+                                                       bool fetch) {
+  auto& r = ranks_[rank];
+  const auto found = r.pins.find(number);
+  const bool right = found != r.pins.end() && found->second.owner == owner && found->second.fetch == fetch;
+  r.ending[{owner, number}].push_back(right);
+  if (!right)
+    return std::nullopt;
+  auto out = std::move(found->second);
+  r.pins.erase(found);
+  let_go(rank, number, out);
+  return out;
+}
+
+void frame_ledger::let_go(rank_number rank, pin_number number, const pin& x) {
+  auto& r = ranks_[rank];
+  for (const auto& offset : x.offsets)
+    if (offset) {
+      auto& f = at(*offset);
+      std::erase_if(f.holders, [&](const holder& h) { return h.pin == number; });
+      if (up_to(r.fenced, f.page.where) && f.holders.empty())
+        world_.count("orphaned frame is free");
+      if (--r.pinned[x.owner] == 0)
+        r.pinned.erase(x.owner);
+    }
+}
+
+void frame_ledger::answered(rank_number rank, owner_id owner, pin_number number, bool ok, const char* what) {
+  auto& r = ranks_[rank];
+  const auto found = r.ending.find({owner, number});
+  if (found == r.ending.end())
+    return;
+  const bool right = found->second.front();
+  found->second.pop_front();
+  if (found->second.empty())
+    r.ending.erase(found);
+  if (right != ok)
+    world_.fail("pins", "rank " + std::to_string(rank) + ": a client says " + what + " of pin " +
+                            std::to_string(number) +
+                            (right ? ", which it has, and is refused" : ", which it has not, and nobody objects"));
+}
+
+void frame_ledger::fills(rank_number rank, owner_id owner, const fill_request& x) {
+  auto ended = end_pin(rank, owner, x.pin, false);
+  if (!ended)
+    return;
+  for (std::size_t i = 0; i < ended->offsets.size(); ++i) {
+    const auto& offset = ended->offsets[i];
+    if (!offset)
+      continue;
+    auto& f = at(*offset);
+    const bool gathered = i < x.gathered.size() && x.gathered[i] == 0;
+    if (f.page.where == ended->pages[i].where && f.is == content::placed)
+      f.is = gathered ? content::filled : content::none;
+  }
+  ended->ended = ++now_;
+  ranks_[rank].filling[x.pin] = std::move(*ended);
+}
+
+void frame_ledger::filled(rank_number rank, owner_id owner, const fill_request& x,
+                          const std::optional<io_reply>& reply) {
+  answered(rank, owner, x.pin, reply.has_value(), "fill");
+  auto node = ranks_[rank].filling.extract(x.pin);
+  if (node.empty() || !reply)
+    return;
+  const auto& ended = node.mapped();
+  for (std::size_t i = 0; i < ended.offsets.size(); ++i) {
+    const auto code = i < reply->results.size() ? static_cast<errc>(reply->results[i]) : errc::internal;
+    if (!ended.offsets[i])
+      continue;
+    const auto where = ended.pages[i].where;
+    const bool gathered = i < x.gathered.size() && x.gathered[i] == 0;
+    if (gathered)
+      world_.count("fill", code);
+    if (code == errc::ok && gathered && world_.p.memory.kind == tier::strict && !disks_[rank]->written(where))
+      wrong("commits", rank, *ended.offsets[i], text_of(where) + " is said to be stored, and is not on disk");
+    if (code == errc::ok && was_fenced(rank, where, ended.ended))
+      wrong("fills", rank, *ended.offsets[i], text_of(where) + " is said to be stored after its slot was fenced");
+    if (code != errc::ok)
+      ranks_[rank].damaged.insert(where);
+  }
+}
+
+void frame_ledger::unpins(rank_number rank, owner_id owner, pin_number number) {
+  end_pin(rank, owner, number, true);
+}
+
+void frame_ledger::unpinned(rank_number rank, owner_id owner, pin_number number, bool ok) {
+  answered(rank, owner, number, ok, "unpin");
+}
+
+void frame_ledger::rests(rank_number rank, owner_id owner) {
+  auto& pins = ranks_[rank].pins;
+  for (auto i = pins.begin(); i != pins.end();) {
+    if (i->second.owner != owner) {
+      ++i;
+      continue;
+    }
+    world_.count("pin: ended with its client");
+    let_go(rank, i->first, i->second);
+    i = pins.erase(i);
+  }
+}
+
+void frame_ledger::fences(rank_number rank, std::span<const slot_ref> slots) {
+  for (const auto& x : slots) {
+    auto& least = ranks_[rank].fencing[x.slot];
+    least = std::max(least, x.generation);
+    if (const auto found = ranks_[rank].where.find(x);
+        found != ranks_[rank].where.end() && !at(found->second).holders.empty())
+      world_.count("fence: of a page that a client has pinned");
+  }
+}
+
+void frame_ledger::fenced(rank_number rank, std::span<const slot_ref> slots) {
+  for (const auto& x : slots) {
+    auto& least = ranks_[rank].fenced[x.slot];
+    least = std::max(least, x.generation);
+    ranks_[rank].fenced_at[x.slot] = ++now_;
+  }
+}
+
+// -- disks ------------------------------------------------------------------------------------------------------------
+
+void frame_ledger::transfers(rank_number rank, const io::page_request& x) {
+  const auto offset = static_cast<std::uint64_t>(x.data - memory_.data());
+  if (x.data < memory_.data() || offset + slot_bytes_ > memory_.size() || x.length != slot_bytes_)
+    return world_.fail("frames", "rank " + std::to_string(rank) + ": a transfer of what is no frame");
+  if (auto bad = in_loan(rank, offset); !bad.empty())
+    return wrong("frames", rank, offset, "the disk transfers it, and " + bad);
+  const auto known = frames_.find(offset);
+  if (x.op == io::operation::read) {
+    // Which key it is for is not said; who is told of the frame looks at that.
+    page_ref page;
+    page.where = x.where;
+    take(rank, offset, page, content::read);
+    return;
+  }
+  if (known == frames_.end() || known->second.page.where != x.where || known->second.is != content::filled)
+    return wrong("frames", rank, offset, text_of(x.where) + " is written from there, and does not lie in it");
+  const auto& f = known->second;
+  const io::page_identity is{world_.p.space.id(), f.page.key, rank, x.where, world_.p.space.geometry.page_bytes()};
+  const bool long_ago = f.scribbled && world_.now() - paused_() - *f.scribbled > check_takes;
+  if ((f.scribbled_early || long_ago) && io::verify_page(bytes(offset), is) != errc::ok)
+    wrong("checks", rank, offset, text_of(x.where) + " is written, and was scribbled on long before");
+}
+
+// -- clients ----------------------------------------------------------------------------------------------------------
+
+std::string frame_ledger::copies(rank_number rank, const copy_order& order, bool scatter) const {
+  for (const auto& item : order.items) {
+    const auto found = frames_.find(item.frame_offset);
+    const auto name = "the frame at " + std::to_string(item.frame_offset) + " for " + text_of(rank, item.where);
+    if (found == frames_.end() ||
+        std::none_of(found->second.holders.begin(), found->second.holders.end(), [&](const holder& x) {
+          return x.owner == order.owner && x.fetch == scatter && x.page.where == item.where && x.page.key == item.key;
+        }))
+      return std::string(scatter ? "scatters out of " : "gathers into ") + name + ", which it has not pinned for that";
+    const auto at = memory_.subspan(item.frame_offset, slot_bytes_);
+    if (scatter ? disks_[rank]->reads_into(at) : disks_[rank]->uses(at))
+      return "moves bytes in " + name + ", which the disk transfers";
+  }
+  return {};
+}
+
+std::string frame_ledger::late_copy(rank_number rank, owner_id owner, std::uint64_t offset) const {
+  if (!knows(owner))
+    return {};
+  const auto found = frames_.find(offset);
+  if (found != frames_.end() && std::any_of(found->second.holders.begin(), found->second.holders.end(),
+                                            [&](const holder& x) { return x.owner == owner; }))
+    return {};
+  return "rank " + std::to_string(rank) + ", frame at " + std::to_string(offset) +
+         ": the device of a process that was killed still writes there, and nobody has it pinned for that";
+}
+
+// -- the rest ---------------------------------------------------------------------------------------------------------
+
+std::string frame_ledger::stored(rank_number rank, slot_ref where) const {
+  if (disks_[rank]->written(where) || may_be_gone(rank, where))
+    return {};
+  if (world_.p.memory.kind == tier::strict)
+    return "its write has not ended well";
+  const auto found = ranks_[rank].where.find(where);
+  const bool there = found != ranks_[rank].where.end() && frames_.at(found->second).is == content::filled;
+  return there ? "" : "it is neither in memory nor on disk";
+}
+
+std::optional<std::pair<pin_number, owner_id>> frame_ledger::any_pin(rank_number rank, bool fetch,
+                                                                     std::uint64_t random) const {
+  std::vector<std::pair<pin_number, owner_id>> all;
+  for (const auto& [number, x] : ranks_[rank].pins)
+    if (x.fetch == fetch)
+      all.emplace_back(number, x.owner);
+  return all.empty() ? std::nullopt : std::optional(all[random % all.size()]);
+}
+
+std::optional<owner_id> frame_ledger::owner_of(rank_number rank, pin_number number) const {
+  const auto found = ranks_[rank].pins.find(number);
+  return found == ranks_[rank].pins.end() ? std::nullopt : std::optional(found->second.owner);
+}
+
+std::vector<std::pair<pin_number, owner_id>> frame_ledger::pins_on(rank_number rank, slot_ref where) const {
+  std::vector<std::pair<pin_number, owner_id>> out;
+  const auto found = ranks_[rank].where.find(where);
+  if (found != ranks_[rank].where.end())
+    for (const auto& x : frames_.at(found->second).holders)
+      if (x.fetch)
+        out.emplace_back(x.pin, x.owner);
+  return out;
+}
+
+std::optional<std::uint64_t> frame_ledger::idle_frame(rank_number rank) const {
+  for (const auto& x : loans_)
+    for (auto offset = x.offset; x.rank == rank && offset + slot_bytes_ <= x.offset + x.bytes; offset += slot_bytes_) {
+      const auto found = frames_.find(offset);
+      if ((found == frames_.end() || found->second.is == content::none || found->second.is == content::read) &&
+          (found == frames_.end() || found->second.holders.empty()) && !disks_[rank]->uses(bytes(offset)))
+        return offset;
+    }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> frame_ledger::unwritten_frame(std::uint64_t random) const {
+  std::vector<std::uint64_t> all;
+  for (const auto& x : loans_)
+    for (auto i = frames_.lower_bound(x.offset); i != frames_.end() && i->first < x.offset + x.bytes; ++i)
+      if ((i->second.is == content::filled || i->second.is == content::placed) &&
+          !may_be_gone(x.rank, i->second.page.where) && !disks_[x.rank]->written(i->second.page.where))
+        all.push_back(i->first);
+  return all.empty() ? std::nullopt : std::optional(all[random % all.size()]);
+}
+
+std::string frame_ledger::at_rest() const {
+  for (rank_number rank = 0; rank < ranks_.size(); ++rank)
+    for (const auto& [number, x] : ranks_[rank].pins)
+      return "rank " + std::to_string(rank) + ": pin " + std::to_string(number) +
+             (x.fetch ? " of pages that were fetched" : " of pages that were to be gathered") + " has not ended";
+  return {};
+}
+
+} // namespace troupe::simulation

@@ -1,0 +1,184 @@
+#pragma once
+
+#include "base/identifiers.hpp"
+#include "io/page_store.hpp"
+#include "messages/io_messages.hpp"
+#include "messages/transfer_messages.hpp"
+#include "tests/simulation/disk.hpp"
+#include "tests/simulation/environment.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// What lies in each frame of the arena of one run and who has it pinned, by what io workers answer, what clients say
+/// to them, and what the disks do; and by nothing that an io worker has of it.
+///
+///     free → placed (given to a writer) → filled (its writer says so) → on disk as well (the disk says so)
+///     free → read (from the disk, for a reader)
+///
+/// A frame that nobody has pinned may become another page's at any time, but not before its page is on disk, or gone.
+/// A pin lasts from the answer that told of it until its client says that it is done, or is known to be at rest.
+class frame_ledger {
+public:
+  frame_ledger(environment& world, const std::vector<std::unique_ptr<disk>>& disks, std::uint64_t slot_bytes);
+
+  /// The run is over. Of the next one: its memory, and for how long it has been paused.
+  void begin(std::span<std::byte> memory, std::function<duration()> paused);
+
+  // -- arena ---------------------------------------------------------------------------------------------------------
+
+  void lent(rank_number rank, std::uint64_t offset, std::uint64_t bytes);
+  void taken_back(std::uint64_t offset, std::uint64_t bytes);
+  /// Somebody has written where he should not: whatever lies there may be found out, and dropped, at any time.
+  void scribbled(std::uint64_t offset);
+
+  // -- io workers ----------------------------------------------------------------------------------------------------
+
+  /// A request for frames, on its way to a worker: when it was asked.
+  using moment = std::uint64_t;
+  moment asks(owner_id owner) {
+    known_.insert(owner);
+    return ++now_;
+  }
+  void placed(rank_number rank, owner_id owner, moment asked, const frame_request& x, const frame_reply& reply);
+  void fetched(rank_number rank, owner_id owner, moment asked, const frame_request& x, const frame_reply& reply);
+
+  /// Pass on to the worker, and are answered.
+  void fills(rank_number rank, owner_id owner, const fill_request& x);
+  void filled(rank_number rank, owner_id owner, const fill_request& x, const std::optional<io_reply>& reply);
+  void unpins(rank_number rank, owner_id owner, pin_number pin);
+  void unpinned(rank_number rank, owner_id owner, pin_number pin, bool ok);
+  void rests(rank_number rank, owner_id owner);
+  void rested(rank_number rank, owner_id owner) { rests(rank, owner); }
+  void fences(rank_number rank, std::span<const slot_ref> slots);
+  void fenced(rank_number rank, std::span<const slot_ref> slots);
+
+  // -- disks ---------------------------------------------------------------------------------------------------------
+
+  void transfers(rank_number rank, const io::page_request& x);
+
+  // -- clients -------------------------------------------------------------------------------------------------------
+
+  /// Whether the client has ever asked this run for frames.
+  bool knows(owner_id owner) const { return known_.contains(owner); }
+  /// A copy engine moves these pages: what is wrong with that, or nothing.
+  std::string copies(rank_number rank, const copy_order& order, bool scatter) const;
+  /// The device of a process that was killed writes into the frame.
+  std::string late_copy(rank_number rank, owner_id owner, std::uint64_t offset) const;
+
+  // -- the rest ------------------------------------------------------------------------------------------------------
+
+  /// A page that is committed, or told to a reader, is there: what is missing, or nothing.
+  std::string stored(rank_number rank, slot_ref where) const;
+  /// The page may have left memory without being on disk.
+  bool may_be_gone(rank_number rank, const slot_ref& where) const;
+  /// Some pin of another client, for who tries to end it.
+  std::optional<std::pair<pin_number, owner_id>> any_pin(rank_number rank, bool fetch, std::uint64_t random) const;
+  std::optional<owner_id> owner_of(rank_number rank, pin_number pin) const;
+  /// Pins of a fetch on the frame of this slot.
+  std::vector<std::pair<pin_number, owner_id>> pins_on(rank_number rank, slot_ref where) const;
+  /// A frame of the rank that nobody has pinned and nothing is transferred in, if there is one.
+  std::optional<std::uint64_t> idle_frame(rank_number rank) const;
+  /// A frame with a page, or for one, that is nowhere else, if there is one.
+  std::optional<std::uint64_t> unwritten_frame(std::uint64_t random) const;
+  std::span<std::byte> bytes(std::uint64_t offset) const { return memory_.subspan(offset, slot_bytes_); }
+  /// Pins that have not ended, in words.
+  std::string at_rest() const;
+
+private:
+  enum class content : std::uint8_t { none, placed, filled, read };
+
+  struct holder {
+    pin_number pin = 0;
+    owner_id owner = 0;
+    bool fetch = false;
+    page_ref page;
+  };
+
+  struct frame {
+    content is = content::none;
+    page_ref page;
+    /// When, by a clock that stands still while the node does.
+    std::optional<timestamp> scribbled;
+    /// Before the io worker was told that the page is there, and so before anybody could look at it.
+    bool scribbled_early = false;
+    std::vector<holder> holders;
+  };
+
+  struct pin {
+    owner_id owner = 0;
+    bool fetch = false;
+    /// 0 for those that have none.
+    std::vector<std::optional<std::uint64_t>> offsets;
+    std::vector<page_ref> pages;
+    /// When its end was asked for.
+    moment ended = 0;
+  };
+
+  struct loan {
+    rank_number rank = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  struct rank_record {
+    std::map<pin_number, pin> pins;
+    /// Pages whose fill has passed on, by pin.
+    std::map<pin_number, pin> filling;
+    /// Whether what was said of a pin named one that the client had.
+    std::map<std::pair<owner_id, pin_number>, std::deque<bool>> ending;
+    /// Where a page lies, as far as that is known.
+    std::map<slot_ref, std::uint64_t> where;
+    /// This generation and older may be gone, or are gone.
+    std::map<slot_number, generation_number> fencing;
+    std::map<slot_number, generation_number> fenced;
+    /// When the last fence of a slot was answered.
+    std::map<slot_number, moment> fenced_at;
+    /// They are not what was saved, or nobody was told that they are: they may leave memory.
+    std::set<slot_ref> damaged;
+    std::map<owner_id, std::uint64_t> pinned;
+  };
+
+  static bool up_to(const std::map<slot_number, generation_number>& generations, slot_ref where) {
+    const auto found = generations.find(where.slot);
+    return found != generations.end() && where.generation <= found->second;
+  }
+
+  /// The fence of the page's slot was answered before the request came.
+  bool was_fenced(rank_number rank, const slot_ref& where, moment asked) const;
+  void wrong(const std::string& property, rank_number rank, std::uint64_t offset, const std::string& why) const;
+  frame& at(std::uint64_t offset) { return frames_[offset]; }
+  std::string in_loan(rank_number rank, std::uint64_t offset) const;
+  /// Why the frame cannot be given to this page now, as property and text.
+  std::pair<std::string, std::string> may_take(rank_number rank, std::uint64_t offset, const page_ref& page) const;
+  void take(rank_number rank, std::uint64_t offset, const page_ref& page, content as);
+  void add_pin(rank_number rank, owner_id owner, bool fetch, const frame_request& x, const frame_reply& reply);
+  void check_reply(rank_number rank, const frame_request& x, const frame_reply& reply) const;
+  /// Whoever named it had it.
+  std::optional<pin> end_pin(rank_number rank, owner_id owner, pin_number number, bool fetch);
+  void let_go(rank_number rank, pin_number number, const pin& x);
+  void answered(rank_number rank, owner_id owner, pin_number number, bool ok, const char* what);
+  environment& world_;
+  const std::vector<std::unique_ptr<disk>>& disks_;
+  std::uint64_t slot_bytes_;
+  std::span<std::byte> memory_;
+  std::vector<loan> loans_;
+  std::map<std::uint64_t, frame> frames_;
+  std::vector<rank_record> ranks_;
+  std::set<owner_id> known_;
+  moment now_ = 0;
+  std::function<duration()> paused_;
+};
+
+} // namespace troupe::simulation

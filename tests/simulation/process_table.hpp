@@ -1,0 +1,33 @@
+#pragma once
+
+#include "base/clock.hpp"
+
+#include <cstdint>
+#include <map>
+
+namespace troupe::simulation {
+
+/// The processes of the clients, as the kernel of their host knows them: one that was killed is gone at once, or some
+/// time later, when the kernel has let go of it; until then its devices may still be copying.
+class process_table {
+public:
+  /// Numbers are not used again.
+  std::int32_t begin() {
+    gone_[++last_] = timestamp::max();
+    return last_;
+  }
+
+  /// It will be gone then.
+  void end(std::int32_t process, timestamp when) { gone_[process] = when; }
+
+  bool gone(std::int32_t process, timestamp now) const {
+    const auto found = gone_.find(process);
+    return found == gone_.end() || found->second <= now;
+  }
+
+private:
+  std::map<std::int32_t, timestamp> gone_;
+  std::int32_t last_ = 1000;
+};
+
+} // namespace troupe::simulation

@@ -1,0 +1,205 @@
+#include "io/page.hpp"
+#include "tests/simulation/node_words.hpp"
+#include "tests/simulation/server.hpp"
+#include "tests/simulation/slot_text.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+/// What passes the taps before io workers.
+
+namespace troupe::simulation {
+
+template <class... Ts>
+void server::tell_worker(rank_number rank, Ts&&... what) {
+  tap_of(ranks_[rank].worker)
+      .behind()
+      ->get()
+      ->enqueue(nullptr, caf::make_message_id(), caf::make_message(std::forward<Ts>(what)...), nullptr);
+}
+
+// -- to the worker ----------------------------------------------------------------------------------------------------
+
+bool server::to_worker(rank_number rank, passing& x) {
+  trace_message(world_, "to worker", rank, x.content);
+  const auto& what = x.content;
+  if (what.match_elements<owner_died_atom, owner_id>())
+    return owner_died(rank, x);
+  if (what.match_elements<owner_at_rest_atom, owner_id>())
+    return owner_rests(rank, x);
+  if (what.match_elements<place_atom, owner_id, frame_request>() ||
+      what.match_elements<fetch_atom, owner_id, frame_request>()) {
+    asked_[{x.sender->id(), x.id.integer_value()}] = frames_.asks(what.get_as<owner_id>(1));
+    return true;
+  }
+  if (what.match_elements<fill_atom, owner_id, fill_request>()) {
+    frames_.fills(rank, what.get_as<owner_id>(1), what.get_as<fill_request>(2));
+    return true;
+  }
+  if (what.match_elements<unpin_atom, owner_id, pin_number>())
+    return ends_pin(rank, x);
+  if (what.match_elements<fence_atom, slot_batch>())
+    return fences(rank, x);
+  return true;
+}
+
+bool server::owner_died(rank_number rank, passing& x) {
+  if (world_.has(defect::forget_death)) {
+    tap::answer(x, caf::message{});
+    return false;
+  }
+  if (!world_.has(defect::rest_at_death))
+    return true;
+  const auto owner = x.content.get_as<owner_id>(1);
+  tap_of(ranks_[rank].worker).pass(std::move(x));
+  tell_worker(rank, owner_at_rest_atom_v, owner);
+  return false;
+}
+
+bool server::owner_rests(rank_number rank, passing& x) {
+  const auto owner = x.content.get_as<owner_id>(1);
+  if (world_.has(defect::keep_pins)) {
+    tap::answer(x, caf::message{});
+    return false;
+  }
+  if (memory_.copies_of(owner) > 0)
+    world_.fail("pins", "rank " + std::to_string(rank) + ": a client is said to be at rest while " +
+                            std::to_string(memory_.copies_of(owner)) + " copies of it are under way");
+  frames_.rests(rank, owner);
+  return true;
+}
+
+bool server::ends_pin(rank_number rank, passing& x) {
+  const auto owner = x.content.get_as<owner_id>(1);
+  const auto pin = x.content.get_as<pin_number>(2);
+  const auto whose = frames_.owner_of(rank, pin);
+  frames_.unpins(rank, owner, pin);
+  if (world_.has(defect::foreign_pin) && whose && *whose != owner) {
+    tell_worker(rank, unpin_atom_v, *whose, pin);
+    frames_.unpinned(rank, owner, pin, true);
+    tap::answer(x, caf::message{});
+    return false;
+  }
+  if (world_.has(defect::lose_unpin) && random_.one_in(8)) {
+    tap::answer(x, caf::message{});
+    return false;
+  }
+  return true;
+}
+
+bool server::fences(rank_number rank, passing& x) {
+  const auto slots = x.content.get_as<slot_batch>(1).slots.items;
+  if (world_.has(defect::free_orphan))
+    for (const auto& where : slots)
+      for (const auto& [pin, owner] : frames_.pins_on(rank, where))
+        tell_worker(rank, unpin_atom_v, owner, pin);
+  frames_.fences(rank, slots);
+  const bool moving =
+      std::any_of(slots.begin(), slots.end(), [&](const auto& where) { return disks_[rank]->transfers_of(where) > 0; });
+  if (moving)
+    world_.count("fence: waits for a transfer");
+  const auto say_over = [&] {
+    fence_is_over(rank, slots);
+    tap::answer(x, caf::message{});
+  };
+  if (world_.has(defect::skip_fence)) {
+    say_over();
+    return false;
+  }
+  if (world_.has(defect::early_fence) && moving) {
+    say_over();
+    return true;
+  }
+  if (world_.has(defect::late_fence) && !moving) {
+    say_over();
+    world_.schedule.after(random_.skewed_time(std::chrono::milliseconds(1), std::chrono::seconds(1)),
+                          [this, rank, what = x.content, run = run_] {
+                            if (run == run_ && running())
+                              tell_worker(rank, fence_atom_v, what.get_as<slot_batch>(1));
+                          });
+    return false;
+  }
+  if (world_.has(defect::keep_frame)) {
+    auto nothing = x.content.get_as<slot_batch>(1);
+    for (auto& where : nothing.slots.items)
+      where.generation = 0;
+    static_cast<asker*>(asker_->get())
+        ->ask(tap_of(ranks_[rank].worker).behind(), caf::make_message(fence_atom_v, nothing),
+              [this, rank, slots, asked = x](caf::message&) {
+                fence_is_over(rank, slots);
+                tap::answer(asked, caf::message{});
+              });
+    return false;
+  }
+  return true;
+}
+
+// -- from the worker --------------------------------------------------------------------------------------------------
+
+bool server::from_worker(rank_number rank, const passing& asked, caf::message& answer) {
+  trace_message(world_, "from worker", rank, answer);
+  const auto& what = asked.content;
+  const bool ok = !answer.match_elements<caf::error>();
+  if (what.match_elements<fence_atom, slot_batch>()) {
+    if (ok)
+      fence_is_over(rank, what.get_as<slot_batch>(1).slots.items);
+  } else if (what.match_elements<owner_at_rest_atom, owner_id>()) {
+    frames_.rested(rank, what.get_as<owner_id>(1));
+  } else if (what.match_elements<unpin_atom, owner_id, pin_number>()) {
+    frames_.unpinned(rank, what.get_as<owner_id>(1), what.get_as<pin_number>(2), ok);
+  } else if (what.match_elements<fill_atom, owner_id, fill_request>()) {
+    filled(rank, asked, answer);
+  } else if (what.match_elements<place_atom, owner_id, frame_request>() ||
+             what.match_elements<fetch_atom, owner_id, frame_request>()) {
+    gave_frames(rank, asked, answer);
+  }
+  return true;
+}
+
+void server::filled(rank_number rank, const passing& asked, caf::message& answer) {
+  const auto owner = asked.content.get_as<owner_id>(1);
+  const auto& request = asked.content.get_as<fill_request>(2);
+  if (!answer.match_elements<io_reply>()) {
+    frames_.filled(rank, owner, request, std::nullopt);
+    return;
+  }
+  if (world_.has(defect::stale_fill))
+    for (auto& code : answer.get_mutable_as<io_reply>(0).results.items)
+      if (code == static_cast<std::uint8_t>(errc::stale))
+        code = static_cast<std::uint8_t>(errc::ok);
+  frames_.filled(rank, owner, request, answer.get_as<io_reply>(0));
+}
+
+void server::gave_frames(rank_number rank, const passing& asked, caf::message& answer) {
+  const auto when = asked_.extract({asked.sender->id(), asked.id.integer_value()});
+  if (!answer.match_elements<frame_reply>()) {
+    if (answer.match_elements<caf::error>())
+      world_.count("frames refused", from_caf(answer.get_as<caf::error>(0)).code);
+    return;
+  }
+  const auto owner = asked.content.get_as<owner_id>(1);
+  const auto& request = asked.content.get_as<frame_request>(2);
+  if (asked.content.match_elements<place_atom, owner_id, frame_request>()) {
+    frames_.placed(rank, owner, when.mapped(), request, answer.get_as<frame_reply>(0));
+    return;
+  }
+  if (world_.has(defect::double_flight))
+    // Another frame with the same bytes, as from a second read.
+    for (auto& x : answer.get_mutable_as<frame_reply>(0).frames.items)
+      if (const auto other = frames_.idle_frame(rank); other && x.code() == errc::ok && random_.one_in(4)) {
+        std::memcpy(frames_.bytes(*other).data(), frames_.bytes(x.offset).data(), slot_bytes_);
+        x.offset = *other;
+      }
+  frames_.fetched(rank, owner, when.mapped(), request, answer.get_as<frame_reply>(0));
+}
+
+void server::fence_is_over(rank_number rank, const std::vector<slot_ref>& slots) {
+  for (const auto& where : slots)
+    if (disks_[rank]->transfers_of(where) > 0)
+      world_.fail("fence", text_of(rank, where) + " is said to be at rest, and is transferred");
+  frames_.fenced(rank, slots);
+  world_.judge("slots", pages_.fenced(rank, slots));
+}
+
+} // namespace troupe::simulation
