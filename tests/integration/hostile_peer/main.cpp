@@ -80,7 +80,7 @@ public:
     for (std::uint32_t slot = 0; slot < 5000; ++slot)
       all.slots.items.push_back({slot, 0xffffffff});
     frame_request everything{{}, std::chrono::seconds(1)};
-    for (std::uint32_t slot = 0; slot < 5000; ++slot)
+    for (std::uint32_t slot = 0; slot < 100; ++slot)
       everything.pages.items.push_back({{slot, slot}, {slot, 1}});
     children_request children{reply_.space_id, {}};
     for (std::uint64_t i = 1; i <= 20'000; ++i)
