@@ -221,7 +221,11 @@ void node::on_down(const caf::down_msg& down) {
                                child->loss);
     return quit(caf::exit_reason::unhandled_exception);
   }
-  state_.link_gone(number_of(down.source), clock().now());
+  for (const auto& [owner, x] : clients_)
+    if (tells_of(down, x.handle)) {
+      state_.link_gone(x.number, clock().now());
+      break;
+    }
   release_departed();
 }
 
