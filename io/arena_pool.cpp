@@ -12,7 +12,7 @@ namespace troupe::io {
 namespace {
 
 /// Before the host is asked again that had no memory.
-constexpr auto pause = std::chrono::seconds(1);
+constexpr auto host_pause = std::chrono::seconds(1);
 
 } // namespace
 
@@ -54,7 +54,7 @@ void arena_pool::provide(const std::stop_token& stop) {
     fresh_.push_front(number);
     if (counts_.failed++ == 0)
       log::get("io")->warn("{}; it is asked again every second", provided.error().text);
-    wake_.wait_for(lock, stop, pause, [] { return false; });
+    wake_.wait_for(lock, stop, host_pause, [] { return false; });
   }
 }
 

@@ -22,6 +22,14 @@ auto spawn_actor(System& system, Args&&... args) {
   return system.template spawn<Actor, Options>(std::forward<Args>(args)...);
 }
 
+/// Whether the message tells of the death of this very handle. An address stands for an actor; but of a remote one
+/// there is a proxy for each connection to its node, and the end of a connection that was may be heard of when there is
+/// another one already.
+template <class Handle>
+bool tells_of(const caf::down_msg& down, const Handle& x) {
+  return x && caf::actor_cast<caf::actor_control_block*>(down.source) == caf::actor_cast<caf::actor_control_block*>(x);
+}
+
 /// Promises whose answers wait for other actors. An actor that ends forgets the handlers of what it has asked for, and
 /// would leave whoever asked it without an answer.
 class open_promises {

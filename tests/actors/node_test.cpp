@@ -1,3 +1,4 @@
+#include "io/page.hpp"
 #include "tests/actors/node_support.hpp"
 #include "tests/catch.hpp"
 
@@ -15,7 +16,7 @@ TEST_CASE_METHOD(node_world, "node: a client gets what it needs to work", "[node
   CHECK(reply.limits.batch_keys == options->registry.max_batch_keys);
   CHECK(reply.limits.lease == options->registry.lease_max);
   CHECK(reply.limits.reservation == options->registry.reservation_deadline);
-  CHECK(reply.limits.pinned_bytes == options->memory.client_bytes);
+  CHECK(reply.limits.pinned_bytes == 2 * io::slot_bytes(options->namespaces[0].geometry.page_bytes())); // of little
   CHECK(reply.arena.bytes == 4 * 8192);
   CHECK(reply.arena.extent_bytes == 8192);
   CHECK(reply.arena.name == packed<std::uint8_t>(extents->info().name));

@@ -19,14 +19,23 @@ namespace {
 
 constexpr std::uint64_t block_count = 200;
 
+void make_private(const fs::path& folder) {
+  fs::create_directories(folder);
+  fs::permissions(folder, fs::perms::owner_all);
+}
+
 /// A node and a trace of one request with `block_count` blocks.
 class setting {
 public:
-  explicit setting(const node_shape& shape, const fs::path& data = {})
+  /// `slabs`: where they lie, a folder of the data directory; not set: in that itself, as the index does.
+  explicit setting(const node_shape& shape, const fs::path& slabs = {})
       : shape_(shape), config_(node_config(scratch_.path(), shape)),
-        trace_(write_trace(scratch_ / "trace", {ids(1, block_count)})) {
-    if (!data.empty())
-      config_["data_dir"] = data.string();
+        trace_(write_trace(scratch_ / "trace", {ids(1, block_count)})), slabs_(slabs) {
+    if (!slabs.empty()) {
+      config_["data_dir"] = slabs.parent_path().string();
+      for (auto& rank : config_["storage"]["ranks"])
+        rank["directory"] = slabs.filename().string();
+    }
     node_.emplace(write_config(scratch_.path(), config_));
   }
 
@@ -52,13 +61,17 @@ public:
   }
 
   serving_node& node() { return *node_; }
-  fs::path slab() const { return slab_path(config_); }
+  fs::path slab() const {
+    const auto path = slab_path(config_);
+    return slabs_.empty() ? path : slabs_ / path.filename();
+  }
 
 private:
   scratch_directory scratch_;
   node_shape shape_;
   nlohmann::json config_;
   std::string trace_;
+  fs::path slabs_;
   std::optional<serving_node> node_;
 };
 
@@ -97,7 +110,8 @@ TEST_CASE("a slab that is deleted while in use serves what it has and takes noth
 }
 
 TEST_CASE("a slab that is truncated while in use loses what was cut off, and takes nothing more") {
-  const node_shape shape{.slots = 256};
+  // Of the pages of a request, at most 60 are in memory.
+  const node_shape shape{.page_bytes = 65536, .slots = 256, .memory_bytes = little_memory};
   setting s(shape);
   s.play_clean();
   // Slots are used from the first on, so that the pages of half of the blocks are left.
@@ -110,17 +124,18 @@ TEST_CASE("a slab that is truncated while in use loses what was cut off, and tak
   check_report(found, shape);
   CHECK(found.code == 1);
   CHECK(found.count("hit_blocks") == block_count);
-  CHECK(found.count("loaded_pages") == left);
-  CHECK(found.count("load_failures") == block_count - left);
+  CHECK(found.count("loaded_pages") >= left);
+  CHECK(found.count("loaded_pages") <= left + 60);
   CHECK(found.count("saved_pages") == 0);
-  CHECK(found.count("save_failures") == block_count - left);
+  const auto lost = found.count("load_failures");
+  CHECK(found.count("save_failures") == lost);
 
   const auto missed = s.play(); // what is gone is a miss from now on
   check_report(missed, shape);
   CHECK(missed.count("load_failures") == 0);
   CHECK(missed.count("loaded_pages") == missed.count("hit_blocks"));
   // What is left behind the first page that is gone is saved again, and is there.
-  CHECK(missed.count("save_failures") == block_count - left);
+  CHECK(missed.count("save_failures") == lost);
   CHECK(missed.count("saved_pages") == 0);
   CHECK(missed.code == 1);
   s.check_end();
@@ -131,7 +146,7 @@ TEST_CASE("a slab that is truncated while in use loses what was cut off, and tak
 }
 
 TEST_CASE("a slab that is truncated in the middle of a replay costs pages and nothing else") {
-  const node_shape shape{.slots = 2048};
+  const node_shape shape{.slots = 2048, .memory_bytes = little_memory};
   setting s(shape);
   process client(
       replay_command({"--attach", s.node().address(), "--trace", "loogle:40,4096,20,128", "--concurrency", "4"}));
@@ -175,9 +190,10 @@ TEST_CASE("a slab for which there is no space is an error at the start, and leav
 
 TEST_CASE("a limit on file sizes is an error at the start") {
   const scratch_directory scratch;
+  const node_shape shape{.slots = 4096, .memory_bytes = little_memory};
   auto command =
-      program_with({"serve", "--config", write_config(scratch.path(), node_config(scratch.path())).string()});
-  command.file_size_limit = 1U << 20U;
+      program_with({"serve", "--config", write_config(scratch.path(), node_config(scratch.path(), shape)).string()});
+  command.file_size_limit = 2 * little_memory; // enough for the memory, not for the slab
   const auto x = run(command);
   INFO(x.err);
   CHECK(x.code == 1);
@@ -187,7 +203,7 @@ TEST_CASE("a limit on file sizes is an error at the start") {
 }
 
 TEST_CASE("a write error while running is a counted failure, and the slots come back") {
-  const node_shape shape{.slots = 256};
+  const node_shape shape{.slots = 256, .strict = true};
   setting s(shape);
   // From here on, writes behind the first 50 slots fail.
   const auto allowed = 50 * slab_editor(s.slab(), shape.page_bytes).slot_bytes();
@@ -195,8 +211,7 @@ TEST_CASE("a write error while running is a counted failure, and the slots come 
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   const rlimit limit{allowed, before.rlim_max};
   REQUIRE(::prlimit(s.node().program().id(), RLIMIT_FSIZE, &limit, nullptr) == 0);
-  // The limit is on all files, shared memory among them: the client gets along with less of it.
-  const auto x = s.play("0", {"--set", "transfer.window_bytes=128 KiB"});
+  const auto x = s.play();
   check_report(x, shape);
   CHECK(x.code == 0);
   CHECK(x.count("saved_pages") == 50);
@@ -212,18 +227,19 @@ TEST_CASE("a write error while running is a counted failure, and the slots come 
 
 TEST_CASE("a disk that is full while running is a counted failure") {
   const scratch_directory scratch;
-  const node_shape shape{.slots = 256};
+  const node_shape shape{.page_bytes = 65536, .slots = 256, .memory_bytes = little_memory, .strict = true};
   try {
-    const small_disk disk(scratch / "disk", std::uint64_t{8} << 20U);
+    make_private(scratch / "data");
+    const small_disk disk(scratch / "data/slabs", std::uint64_t{32} << 20U);
     {
-      const auto x = run(program_with(
-          {"serve", "--config", write_config(scratch.path(), node_config(scratch.path())).string(), "--set",
-           "data_dir=" + (scratch / "disk/small").string(), "--set", "storage.ranks[0].slab_bytes=16 MiB"}));
+      const auto x = run(
+          program_with({"serve", "--config", write_config(scratch.path(), node_config(scratch.path())).string(),
+                        "--set", "storage.ranks[0].directory=slabs", "--set", "storage.ranks[0].slab_bytes=64 MiB"}));
       INFO(x.err);
       CHECK(x.code == 1);
       CHECK(x.err.find("no_space: ") != std::string::npos);
     }
-    setting s(shape, scratch / "disk/data");
+    setting s(shape, scratch / "data/slabs");
     s.play_clean();
     disk.fill_up();
     s.play_clean("1"); // the slab has its space already, also for other pages
@@ -239,7 +255,7 @@ TEST_CASE("a disk that is full while running is a counted failure") {
     CHECK(full.count("save_failures") == block_count);
     const auto zeroes = s.play("1");
     check_report(zeroes, shape);
-    CHECK(zeroes.count("loaded_pages") == 0);
+    CHECK(zeroes.count("loaded_pages") <= 60); // those in memory
 
     disk.make_room();
     s.play_clean("2");
@@ -254,12 +270,13 @@ TEST_CASE("a disk that is full while running is a counted failure") {
 
 TEST_CASE("a part of the disk that fails costs the pages on it") {
   const scratch_directory scratch;
-  const node_shape shape{.page_bytes = 65536, .slots = 660};
+  const node_shape shape{.page_bytes = 65536, .slots = 660, .memory_bytes = little_memory, .strict = true};
   constexpr std::uint64_t mebibyte = 1U << 20U;
   try {
     // 43.8 of 64 MiB are the slab, of which at least 3.8 MiB lie behind the first 40 MiB and at least 20 MiB before.
-    const breakable_disk disk(scratch / "image", scratch / "disk", 64 * mebibyte);
-    setting s(shape, scratch / "disk/data");
+    make_private(scratch / "data");
+    const breakable_disk disk(scratch / "image", scratch / "data/slabs", 64 * mebibyte);
+    setting s(shape, scratch / "data/slabs");
     const auto trace = write_trace(scratch / "trace", {ids(1, 620)});
     const arguments how{"--attach", s.node().address(), "--trace", trace, "--concurrency", "1"};
     check_clean(run_replay(how), shape);

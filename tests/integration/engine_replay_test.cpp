@@ -85,7 +85,9 @@ TEST_CASE("engine faults: aborts, preemptions and damaged pages cost work and no
   const auto* blocks_per_page = GENERATE("1", "2");
   INFO("seed " << seed);
   const auto x = run_replay({"--engine", "--inject-faults", seed, "--trace", "loogle:40,2048,15,128", "--page-bytes",
-                             "16384", "--ranks", "2", "--concurrency", "8", "--blocks-per-page", blocks_per_page},
+                             "16384", "--ranks", "2", "--concurrency", "8", "--blocks-per-page", blocks_per_page,
+                             // Damage is done to slabs, and is found by those who read them.
+                             "--set", "memory.bytes=" + std::to_string(little_memory)},
                             scratch.path());
   check_right(x);
   CHECK(x.count("requests") == 600);

@@ -77,12 +77,14 @@ std::string header(std::uint8_t operation, std::uint32_t length, std::uint8_t fl
 }
 
 /// Bytes of memory that a process has.
+/// Of its own: memory that it shares with clients is there from the start, or comes soon after.
 std::uint64_t resident(pid_t process) {
   std::ifstream in("/proc/" + std::to_string(process) + "/statm");
   std::uint64_t all = 0;
   std::uint64_t pages = 0;
-  in >> all >> pages;
-  return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::uint64_t shared = 0;
+  in >> all >> pages >> shared;
+  return (pages - shared) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 struct attacked_node {

@@ -39,7 +39,7 @@ json node_config(const std::filesystem::path& directory, const node_shape& shape
   json ranks = json::array();
   for (std::uint32_t i = 0; i < shape.ranks; ++i)
     ranks.push_back({{"slab_bytes", std::to_string(slab_bytes) + " B"}});
-  return {
+  json out = {
       {"node_name", "tested"},
       {"data_dir", (directory / "data").string()},
       {"statistics_interval", "20 ms"},
@@ -58,6 +58,11 @@ json node_config(const std::filesystem::path& directory, const node_shape& shape
            {"element_bytes", geometry.element_bytes},
            {"block_tokens", geometry.block_tokens}}}}}},
   };
+  if (shape.memory_bytes > 0)
+    out["memory"] = {{"bytes", shape.memory_bytes}};
+  if (shape.strict)
+    out["registry"] = {{"durability", "strict"}};
+  return out;
 }
 
 std::filesystem::path write_config(const std::filesystem::path& directory, const json& config) {

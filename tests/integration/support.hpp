@@ -38,7 +38,14 @@ struct node_shape {
   std::uint64_t page_bytes = 4096;
   /// Per rank.
   std::uint64_t slots = 1024;
+  /// Of all ranks; 0: the default of the config, more than any test has pages.
+  std::uint64_t memory_bytes = 0;
+  /// A page is saved when it is in its slab.
+  bool strict = false;
 };
+
+/// So little that pages of some size are not all in memory.
+inline constexpr std::uint64_t little_memory = std::uint64_t{4} << 20U;
 
 /// A node with a Unix socket and on any free port, with its data in `directory`/data. A test changes it as it likes.
 nlohmann::json node_config(const std::filesystem::path& directory, const node_shape& shape = {});

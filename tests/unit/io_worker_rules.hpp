@@ -41,6 +41,7 @@ struct worker {
 
   io_worker_state state;
   std::size_t extents_left;
+  bool on_its_way = false;
   std::vector<std::vector<std::byte>> memory{};
   timestamp now = t0;
   std::vector<io_worker_state::answered_frames> frames{};
@@ -64,7 +65,7 @@ struct worker {
   void flush() {
     while (state.wants_extent()) {
       if (extents_left == 0) {
-        state.no_extent(false, now);
+        state.no_extent(on_its_way, now);
         continue;
       }
       --extents_left;

@@ -255,4 +255,28 @@ TEST_CASE("io worker: a drain answers who waits for memory", "[io_worker_state]"
   CHECK(w.codes_of(w.reply(waiting)) == codes{errc::shutting_down});
 }
 
+TEST_CASE("io worker: memory that the host is about to give is waited for, but not for ever", "[io_worker_state]") {
+  worker w;
+  w.store({w.page(0), w.page(1), w.page(2), w.page(3)});
+  w.on_its_way = true;
+  const auto waiting = w.place({w.page(4)});
+  for (int i = 0; i < 40; ++i) {
+    CHECK_FALSE(w.answered(waiting));
+    CHECK(w.state.waits_for_extent());
+    w.pass_time(2 * ms);
+  }
+  CHECK(w.state.stats().demotions == 0);
+  SECTION("it comes") {
+    w.extents_left = 1;
+    w.pass_time(2 * ms);
+    CHECK(w.codes_of(w.reply(waiting)) == codes{errc::ok});
+    CHECK(w.state.stats().demotions == 0);
+  }
+  SECTION("it does not, and a page leaves") {
+    w.pass_time(30 * ms);
+    CHECK(w.codes_of(w.reply(waiting)) == codes{errc::ok});
+    CHECK(w.state.stats().demotions == 1);
+  }
+}
+
 } // namespace io_worker_state_test

@@ -64,7 +64,7 @@ const Entry* find_rank(const std::vector<Entry>& all, rank_number rank) {
 link::link(caf::actor_config& config, link_options options)
     : link_actor::base(config), options_(std::move(options)), state_(rules_of(options_)) {
   set_down_handler([this](caf::down_msg& down) {
-    if (node_ && down.source == node_.address()) {
+    if (tells_of(down, node_)) {
       state_.on_node_gone(now());
       flush();
     }

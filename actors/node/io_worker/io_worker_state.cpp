@@ -13,6 +13,7 @@ constexpr std::size_t dead_owners_min = 1024;
 
 constexpr duration extent_retry = std::chrono::seconds(1);
 constexpr duration extent_soon = std::chrono::milliseconds(2);
+constexpr duration extent_patience = std::chrono::milliseconds(100);
 
 constexpr std::uint8_t byte_of(errc code) noexcept {
   return static_cast<std::uint8_t>(code);
@@ -39,6 +40,9 @@ void io_worker_state::add_extent(const frame_table::extent& x, timestamp now) {
 
 void io_worker_state::no_extent(bool on_its_way, timestamp now) {
   wants_extent_ = false;
+  // A host that is short of memory may promise for ever.
+  if (on_its_way && !extent_on_its_way_)
+    extent_due_ = now + extent_patience;
   extent_on_its_way_ = on_its_way;
   next_extent_ = now + (on_its_way ? extent_soon : extent_retry);
   serve(now);
@@ -203,7 +207,7 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
     if (r.fetch && reads_ >= options_.reads_max)
       return false;
     // Memory that nobody uses goes before pages that somebody may want again.
-    if (frames_.count(frame_state::free) == 0 && (now >= next_extent_ || extent_on_its_way_)) {
+    if (frames_.count(frame_state::free) == 0 && (now >= next_extent_ || (extent_on_its_way_ && now < extent_due_))) {
       wants_extent_ = now >= next_extent_;
       return false;
     }

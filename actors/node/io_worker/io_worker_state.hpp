@@ -96,8 +96,8 @@ public:
   /// Whether there is need of an extent: `add_extent` or `no_extent` follows.
   bool wants_extent() const noexcept { return wants_extent_; }
   void add_extent(const frame_table::extent& x, timestamp now);
-  /// There is none now. Asked for again a second later, if there still is need; where it is `on_its_way`, soon, and
-  /// until then no page has to leave.
+  /// There is none now. Asked for again a second later, if there still is need; where it is `on_its_way`, soon, and for
+  /// a moment no page has to leave instead.
   void no_extent(bool on_its_way, timestamp now);
 
   // -- clients --
@@ -278,8 +278,9 @@ private:
   bool wants_extent_ = false;
   /// Frames that the first request waits for, of which there are none to be had now.
   std::size_t short_of_ = 0;
-  /// No extent is asked for before; and whether there will be one.
+  /// No extent is asked for before; and until when one is waited for that is on its way.
   timestamp next_extent_ = timestamp::min();
+  timestamp extent_due_ = timestamp::min();
   bool extent_on_its_way_ = false;
   bool draining_ = false;
   bool damaged_ = false;

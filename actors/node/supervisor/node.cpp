@@ -2,6 +2,7 @@
 
 #include "actors/node/reception/client_shard.hpp"
 #include "actors/node/reception/client_worker.hpp"
+#include "actors/node/supervisor/rank_parts.hpp"
 #include "actors/support/gather.hpp"
 #include "actors/support/stats_sum.hpp"
 #include "base/log.hpp"
@@ -148,6 +149,7 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
   if (children_.extents) {
     const auto& facts = children_.extents->info();
     reply.arena = {facts.bytes, facts.extent_bytes, facts.name};
+    reply.limits.pinned_bytes = pinned_bytes_max(*options_, facts, space.geometry.page_bytes());
   }
   welcome(attached, arrived->space, reply);
   log::get("node")->info("client '{}' (process {}) attached as {:016x} to namespace '{}'", wanted.client_name,
@@ -219,7 +221,11 @@ void node::on_down(const caf::down_msg& down) {
                                child->loss);
     return quit(caf::exit_reason::unhandled_exception);
   }
-  state_.link_gone(number_of(down.source), clock().now());
+  for (const auto& [owner, x] : clients_)
+    if (tells_of(down, x.handle)) {
+      state_.link_gone(x.number, clock().now());
+      break;
+    }
   release_departed();
 }
 

@@ -4,6 +4,7 @@
 #include "io/page.hpp"
 #include "io/slab_store.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <random>
@@ -28,6 +29,11 @@ io::engine_kind kind_of(std::string_view choice) {
 
 } // namespace
 
+std::uint64_t pinned_bytes_max(const config::node_config& options, const io::arena_facts& arena,
+                               std::uint64_t page_bytes) {
+  return std::max(std::min(options.memory.client_bytes, arena.bytes / 4), 2 * io::slot_bytes(page_bytes));
+}
+
 std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& space, rank_number rank) {
   auto directory = options.data_dir;
   if (const auto& storage = options.storage.ranks[rank]; storage.directory)
@@ -47,7 +53,7 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
   rules.slot_bytes = io::slot_bytes(parts.page_bytes);
   rules.deadline_max = options.io.deadline;
   rules.batch_pages_max = options.io.max_batch_pages;
-  rules.pinned_bytes_max = options.memory.client_bytes;
+  rules.pinned_bytes_max = pinned_bytes_max(options, parts.extents->info(), parts.page_bytes);
   rules.reads_max = options.io.max_pages_in_flight;
   rules.writes_max = options.io.queue_depth;
   rules.clients_max = options.io.max_clients;

@@ -23,6 +23,11 @@ struct rank_parts {
   std::shared_ptr<io_worker_parts> worker;
 };
 
+/// What a client may have pinned of a rank: what the config says, and no more than a quarter of the memory that there
+/// is, so that it cannot wait for what only itself has; two pages in any case, one to load and one to save.
+std::uint64_t pinned_bytes_max(const config::node_config& options, const io::arena_facts& arena,
+                               std::uint64_t page_bytes);
+
 /// Where the slab file of that rank lies.
 std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& space, rank_number rank);
 

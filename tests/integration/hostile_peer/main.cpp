@@ -13,6 +13,7 @@
 #include <chrono>
 #include <future>
 #include <iostream>
+#include <unistd.h>
 #include <vector>
 
 using namespace troupe;
@@ -45,7 +46,9 @@ public:
 
   bool attach() {
     bool in = false;
-    self_->request(node_, patience, attach_request{}, caf::actor_cast<caf::actor>(self_))
+    attach_request wanted;
+    wanted.process = ::getpid();
+    self_->request(node_, patience, wanted, caf::actor_cast<caf::actor>(self_))
         .receive([&](attach_reply& x) { reply_ = std::move(x), in = true; },
                  [](const caf::error& e) { std::cerr << to_string(from_caf(e)) << '\n'; });
     return in && reply_.space.salt.empty() && !reply_.shards.empty() && !reply_.ranks.empty();
@@ -77,7 +80,7 @@ public:
     for (std::uint32_t slot = 0; slot < 5000; ++slot)
       all.slots.items.push_back({slot, 0xffffffff});
     frame_request everything{{}, std::chrono::seconds(1)};
-    for (std::uint32_t slot = 0; slot < 5000; ++slot)
+    for (std::uint32_t slot = 0; slot < 100; ++slot)
       everything.pages.items.push_back({{slot, slot}, {slot, 1}});
     children_request children{reply_.space_id, {}};
     for (std::uint64_t i = 1; i <= 20'000; ++i)
