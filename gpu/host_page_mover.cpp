@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 namespace troupe {
@@ -106,10 +107,12 @@ private:
     if (auto ok = validate(view_, moves); !ok)
       return ok;
     for (auto& move : moves) {
+      auto own = move;
+      own.page = private_page(move.page_bytes);
       for (std::size_t i = 0; i < view_.blocks_per_page; ++i)
-        copy_block<move_direction::gather>(move, i);
-      // The page is still in the cache, so the checksum reads no memory.
-      move.checksum = io::checksum_of({move.page, move.page_bytes});
+        copy_block<move_direction::gather>(own, i);
+      move.checksum = io::checksum_of({own.page, own.page_bytes});
+      std::memcpy(move.page, own.page, own.page_bytes);
       move.verdict = errc::ok;
     }
     return {};
@@ -121,14 +124,43 @@ private:
     if (auto ok = validate(view_, moves); !ok)
       return ok;
     for (auto& move : moves) {
-      const bool sound = !move.checksum || *move.checksum == io::checksum_of({move.page, move.page_bytes});
+      auto own = move;
+      own.page = private_page(move.page_bytes);
+      const bool sound = copy_and_sum(move, own.page) == move.checksum || !move.checksum;
       move.verdict = sound ? errc::ok : errc::corrupt;
       if (!sound)
         continue;
       for (std::size_t i = 0; i < view_.blocks_per_page; ++i)
-        copy_block<move_direction::scatter>(move, i);
+        copy_block<move_direction::scatter>(own, i);
     }
     return {};
+  }
+
+  // Pages lie in memory that other processes can write to at any time. A checksum says something only of bytes that
+  // nobody changes between its being computed and their being used, so both are done with a copy of one's own.
+
+  /// This thread's, until its next call.
+  static std::byte* private_page(std::uint64_t bytes) {
+    thread_local std::unique_ptr<std::byte[]> memory;
+    thread_local std::uint64_t size = 0;
+    if (size < bytes) {
+      memory.reset(new std::byte[bytes]); // not zeroed
+      size = bytes;
+    }
+    return memory.get();
+  }
+
+  /// Reads each byte of the page once. In pieces that stay in the first cache until they are summed.
+  static io::page_checksum copy_and_sum(const block_move& move, std::byte* to) noexcept {
+    constexpr std::uint64_t piece_bytes = 16384;
+    static_assert(piece_bytes % io::checksum_word_bytes == 0);
+    io::page_checksum out;
+    for (std::uint64_t at = 0; at < move.page_bytes; at += piece_bytes) {
+      const auto bytes = std::min(piece_bytes, move.page_bytes - at);
+      std::memcpy(to + at, move.page + at, bytes);
+      out += io::checksum_of({to + at, bytes}, at / io::checksum_word_bytes);
+    }
+    return out;
   }
 
   static result<void> without(const device_events& events) {

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <string>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 namespace gpu_page_mover_test {
@@ -330,6 +334,69 @@ TEST_CASE("An empty list is fine; a bad view makes no mover", "[gpu]") {
   CHECK(mover->scatter({}).has_value());
   cache.view.layers[0].bytes -= 1;
   CHECK(make_host_page_mover(cache.view).error().code == errc::out_of_range);
+}
+
+namespace {
+
+/// Pages in memory that another process writes to all the time, as one does that has mapped it and is broken.
+class scribbled_page {
+public:
+  explicit scribbled_page(std::size_t size)
+      : bytes_(
+            static_cast<std::byte*>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))),
+        size_(size) {
+    REQUIRE(bytes_ != MAP_FAILED);
+    scribbler_ = ::fork();
+    REQUIRE(scribbler_ >= 0);
+    if (scribbler_ > 0)
+      return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    volatile auto* const last = bytes_ + size_ - 1;
+    for (;;)
+      *last = *last ^ std::byte{1};
+  }
+  scribbled_page(const scribbled_page&) = delete;
+  scribbled_page& operator=(const scribbled_page&) = delete;
+  ~scribbled_page() {
+    ::kill(scribbler_, SIGKILL);
+    ::waitpid(scribbler_, nullptr, 0);
+    ::munmap(bytes_, size_);
+  }
+
+  std::byte* data() const noexcept { return bytes_; }
+
+private:
+  std::byte* bytes_;
+  std::size_t size_;
+  pid_t scribbler_ = -1;
+};
+
+} // namespace
+
+TEST_CASE("A page that somebody scribbles on meanwhile is whole or corrupt, in both directions", "[gpu]") {
+  const kv_geometry geometry{8, 2, 4, 64, 2, 16}; // 128 KiB
+  model_cache cache(geometry, 2, layouts().front().order, 0);
+  const auto mover = mover_of(cache.view);
+  std::mt19937_64 random(7);
+  const auto right = random_bytes(geometry.page_bytes(), random);
+  cache.for_each_byte(0, [&](std::byte& at, std::size_t offset) { at = right[offset]; });
+  const scribbled_page page(right.size());
+  int sound = 0;
+  for (int i = 0; i < 2000 && sound < 300; ++i) {
+    // What is gathered is summed as it was in the block, not as it is in the page by then.
+    std::array<block_move, 1> move{{{0, page.data(), right.size()}}};
+    REQUIRE(mover->gather(move));
+    CHECK(move[0].checksum == io::checksum_of(right));
+    move[0].block = 1;
+    REQUIRE(mover->scatter(move));
+    if (move[0].verdict != errc::ok)
+      continue;
+    ++sound;
+    std::size_t wrong = 0;
+    cache.for_each_byte(1, [&](std::byte& at, std::size_t offset) { wrong += at == right[offset] ? 0 : 1; });
+    REQUIRE(wrong == 0);
+  }
+  CHECK(sound > 0);
 }
 
 TEST_CASE("The last entry wins where one block is scattered twice", "[gpu]") {
