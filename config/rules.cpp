@@ -202,6 +202,11 @@ private:
     check_pages(space, path);
   }
 
+  /// Without a slab: as many as all memory has room for.
+  std::uint64_t slots_of(const rank_storage& x, std::uint64_t page_bytes) const {
+    return x.slab_bytes == 0 ? config_.memory.bytes / io::slot_bytes(page_bytes) : slab_slots(x.slab_bytes, page_bytes);
+  }
+
   /// Slots of slabs are known before anything is started.
   void check_memory() {
     std::uint64_t slots = 0;
@@ -209,7 +214,7 @@ private:
       const auto page = possible_page_bytes(space.geometry);
       for (std::size_t rank = 0; rank < std::min<std::size_t>(config_.storage.ranks.size(), space.world_size); ++rank)
         if (page && *page <= max_page_bytes)
-          slots += std::min(slab_slots(config_.storage.ranks[rank].slab_bytes, *page), max_slots);
+          slots += std::min(slots_of(config_.storage.ranks[rank], *page), max_slots);
     }
     const auto most = memory_budget::lasting_part(config_.registry.memory_bytes);
     demand(slots * memory_per_slot <= most, "registry.memory_bytes",
@@ -231,9 +236,9 @@ private:
     const auto for_pages = " of \"" + space.name + "\", " + format_size(slot) + " each";
     const auto ranks = std::min<std::size_t>(config_.storage.ranks.size(), space.world_size);
     for (std::size_t rank = 0; rank < ranks; ++rank) {
-      const auto slots = slab_slots(config_.storage.ranks[rank].slab_bytes, *page);
+      const auto slots = slots_of(config_.storage.ranks[rank], *page);
       const auto slab_path = join("storage.ranks", rank) + ".slab_bytes";
-      demand(slots >= min_slots, slab_path,
+      demand(slots >= min_slots || config_.storage.ranks[rank].slab_bytes == 0, slab_path,
              "has room for " + std::to_string(slots) + " slots" + for_pages + "; at least " +
                  std::to_string(min_slots) + " are needed: " + format_size(min_slots * slot + io::slab_trailer_bytes),
              {geometry_path});

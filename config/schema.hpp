@@ -161,8 +161,10 @@ void describe(Visitor& v, hf3fs_config& c) {
 
 template <class Visitor>
 void describe(Visitor& v, rank_storage& c) {
-  v.required("slab_bytes", c.slab_bytes, size{64 * kibibyte, 64 * tebibyte},
-             "Size of the slab file of each namespace on this rank, allocated at the first start.");
+  v.required(
+      "slab_bytes", c.slab_bytes, size{0, 64 * tebibyte},
+      "Size of the slab file of each namespace on this rank, allocated at the first start; 0: none, pages are in "
+      "memory only.");
   v.field("directory", c.directory, path_below,
           "Where the slab files of this rank lie, below `data_dir`: a mount point of the disk meant for them.");
 }

@@ -1,0 +1,102 @@
+#include "tests/catch.hpp"
+#include "tests/integration/support.hpp"
+
+namespace memory_node_test {
+
+/// Nodes whose pages are in memory: some of them, or all.
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr std::uint64_t block_count = 100;
+
+nlohmann::json without_disk(const std::filesystem::path& where, const node_shape& shape) {
+  auto out = node_config(where, shape);
+  for (auto& rank : out["storage"]["ranks"])
+    rank["slab_bytes"] = 0;
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("a node without a disk serves what it has in memory, and nothing after its end") {
+  const scratch_directory scratch;
+  const node_shape shape{.ranks = 2, .strict = GENERATE(false, true)};
+  const auto config = write_config(scratch.path(), without_disk(scratch.path(), shape));
+  const auto trace = write_trace(scratch / "trace", {ids(1, block_count)});
+  std::optional<serving_node> node(std::in_place, config);
+  const auto play = [&] {
+    auto x = run_replay({"--attach", node->address(), "--trace", trace, "--concurrency", "1"});
+    check_clean(x, shape);
+    return x;
+  };
+  CHECK(play().count("saved_pages") == 2 * block_count);
+  const auto found = play();
+  CHECK(found.count("hit_blocks") == block_count);
+  CHECK(found.count("loaded_pages") == 2 * block_count);
+  const auto rest = node->wait_for_statistics([](const auto& x) { return x.clients == 0 && x.at_rest(); });
+  for (const auto& x : rest.ranks) {
+    CHECK(x.live == block_count);
+    CHECK(x.read == 0);
+    CHECK(x.written == 0);
+  }
+  CHECK(node->stop() == 0);
+  for (const auto& name : entries(scratch / "data"))
+    CHECK(name.find(".slab") == std::string::npos);
+
+  node.emplace(config);
+  CHECK(play().count("hit_blocks") == 0);
+  CHECK(play().count("hit_blocks") == block_count);
+  CHECK(node->stop() == 0);
+}
+
+TEST_CASE("a node without a disk gives up old pages when its memory is full") {
+  const scratch_directory scratch;
+  const node_shape shape{.page_bytes = 65536, .memory_bytes = 4 * little_memory};
+  serving_node node(write_config(scratch.path(), without_disk(scratch.path(), shape)));
+  const auto x = run_replay({"--attach", node.address(), "--trace", "loogle:20,1024,4,128", "--concurrency", "1"});
+  check_clean(x, shape);
+  CHECK(x.count("evicted_keys") > 0);
+  CHECK(x.count("loaded_pages") > 0);
+  const auto rest = node.wait_for_statistics([](const auto& y) { return y.clients == 0 && y.at_rest(); });
+  CHECK(rest.ranks[0].live > 0);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("pages that were in memory only when a node was killed are misses, and none is lost that was promised") {
+  const scratch_directory scratch;
+  const auto* durability = GENERATE("none", "relaxed", "strict");
+  INFO(durability);
+  const node_shape shape{.slots = 2048};
+  auto json = node_config(scratch.path(), shape);
+  json["registry"] = {{"durability", durability}};
+  json["memory"] = {{"write_back", "on_eviction"}};
+  const auto config = write_config(scratch.path(), json);
+  const auto trace = write_trace(scratch / "trace", {ids(1, block_count)});
+  std::optional<serving_node> node(std::in_place, config);
+  const auto play = [&] {
+    auto x = run_replay({"--attach", node->address(), "--trace", trace, "--concurrency", "1"});
+    check_report(x, shape); // every byte that is loaded is compared
+    CHECK(x.code == 0);
+    return x;
+  };
+  CHECK(play().count("saved_pages") == block_count);
+  node->program().kill();
+  node.emplace(config);
+  const auto after = play();
+  if (std::string(durability) == "strict")
+    CHECK(after.count("loaded_pages") == block_count);
+  else
+    CHECK(after.count("loaded_pages") == 0);
+  CHECK(play().count("hit_blocks") == block_count);
+  CHECK(node->stop() == 0);
+
+  // A node that ends in good order has written all of it.
+  node.emplace(config);
+  CHECK(play().count("loaded_pages") == (std::string(durability) == "none" ? 0 : block_count));
+  CHECK(node->stop() == 0);
+}
+
+} // namespace memory_node_test
