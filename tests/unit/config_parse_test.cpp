@@ -62,8 +62,9 @@ TEST_CASE("A value of the wrong kind is refused where it stands", "[config]") {
         "storage.ranks[1].slab_bytes: expected a size such as \"4 MiB\", got null (line 3)\n");
   CHECK(bad(with_rank("7")) == "storage.ranks[1]: expected an object, got 7 (line 3)\n");
   CHECK(bad(with_rank("[]")) == "storage.ranks[1]: expected an object, got a list (line 3)\n");
-  CHECK(bad(with_rank("{}")) == "storage.ranks[1].slab_bytes: is missing: Size of the slab file of each namespace on "
-                                "this rank, allocated at the first start. (line 3)\n");
+  CHECK(bad(with_rank("{}")) ==
+        "storage.ranks[1].slab_bytes: is missing: Size of the slab file of each namespace on "
+        "this rank, allocated at the first start; 0: none, pages are in memory only. (line 3)\n");
   CHECK(bad(with_member(R"("data_dir": 5)")) == "data_dir: expected a path, got 5 (line 2)\n");
   CHECK(bad(with_member(R"("data_dir": "")")) == "data_dir: expected a path, got \"\" (line 2)\n");
   CHECK(bad(with_member(R"("actors": 5)")) == "actors: expected an object, got 5 (line 2)\n");
