@@ -45,6 +45,13 @@ std::uint64_t number_in(const char* path, const std::string& word) {
   return 0;
 }
 
+// The runtime of a sanitizer has `mlock` do nothing, so that it can have more memory than may be locked.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool locks = false;
+#else
+constexpr bool locks = true;
+#endif
+
 std::uint64_t locked_kilobytes() {
   return number_in("/proc/self/status", "VmLck:");
 }
@@ -147,7 +154,7 @@ TEST_CASE("what is provided is locked", "[io][arena]") {
   REQUIRE(made);
   const auto before = locked_kilobytes();
   REQUIRE((*made)->provide(1));
-  CHECK(locked_kilobytes() == before + 8);
+  CHECK(locked_kilobytes() == before + (locks ? 8 : 0));
   CHECK((*made)->describe() == "4 KiB pages");
   made->reset();
   CHECK(locked_kilobytes() == before);
@@ -165,7 +172,7 @@ TEST_CASE("memory that may not be locked is used all the same, and said", "[io][
     bytes->back() = std::byte{1};
   }
   CHECK(locked_kilobytes() == before);
-  CHECK((*made)->describe() == "4 KiB pages, not locked (RLIMIT_MEMLOCK)");
+  CHECK((*made)->describe() == (locks ? "4 KiB pages, not locked (RLIMIT_MEMLOCK)" : "4 KiB pages"));
 }
 
 TEST_CASE("an arena takes huge pages where the host has enough, else ordinary ones", "[io][arena]") {
