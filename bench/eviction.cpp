@@ -37,11 +37,11 @@ namespace {
 using namespace troupe;
 
 /// A request as numbers of keys: equal numbers are equal prefixes.
-using request = std::vector<std::uint32_t>;
+using numbered_request = std::vector<std::uint32_t>;
 
 struct workload {
   std::string name;
-  std::vector<request> requests;
+  std::vector<numbered_request> requests;
   /// By number.
   std::vector<key_digest> keys;
   std::uint64_t blocks = 0;

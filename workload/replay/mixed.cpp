@@ -27,7 +27,7 @@ constexpr std::size_t popular_prompts = 1500;
 /// Of requests for a popular prompt, so many bring a new one in place of an old one.
 constexpr double drift = 0.02;
 
-using ids = std::vector<std::uint64_t>;
+using block_ids = std::vector<std::uint64_t>;
 
 /// The same everywhere as far as the processor's floating point and libm are.
 class chance {
@@ -75,7 +75,7 @@ enum class kind : std::uint8_t { chat, agent, document, prompt };
 struct session {
   kind what = kind::chat;
   /// Its last request, and what was answered.
-  ids context;
+  block_ids context;
   std::uint64_t requests_left = 0;
 };
 
@@ -92,7 +92,7 @@ public:
   }
 
   /// The next request, and when it comes, in seconds.
-  std::pair<double, ids> next() {
+  std::pair<double, block_ids> next() {
     while (events_.empty() || arrival_ < events_.top().at)
       arrive();
     const auto now = events_.top();
@@ -121,12 +121,12 @@ private:
     }
   };
 
-  void add(std::uint64_t blocks, ids& to) {
+  void add(std::uint64_t blocks, block_ids& to) {
     for (; blocks > 0; --blocks)
       to.push_back(next_id_++);
   }
 
-  void renew(ids& prompt) {
+  void renew(block_ids& prompt) {
     prompt.clear();
     add(random_.count(10, 0.8, 2, 80), prompt);
   }
@@ -181,9 +181,9 @@ private:
 
   mixed_spec spec_;
   chance random_;
-  std::vector<ids> systems_;
-  std::vector<ids> tools_;
-  std::vector<ids> prompts_;
+  std::vector<block_ids> systems_;
+  std::vector<block_ids> tools_;
+  std::vector<block_ids> prompts_;
   zipf by_application_{applications, 1.0};
   zipf by_agent_{agent_kinds, 0.7};
   zipf by_prompt_{popular_prompts, 0.9};
