@@ -113,7 +113,7 @@ struct http_config {
 };
 
 struct registry_config {
-  std::uint32_t shards = 4;
+  std::uint32_t shards = 1;
   /// Those of the config, and those that clients bring into being.
   std::uint32_t max_namespaces = 256;
   duration lease_default = std::chrono::seconds{30};

