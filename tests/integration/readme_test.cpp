@@ -69,7 +69,7 @@ struct fresh_clone {
   }
 
   std::string adapted(const std::string& text) const {
-    return replaced(replaced(replaced(text, "3 GiB", "128 MiB"), "4600", actors_port), "18000", http_port);
+    return replaced(replaced(replaced(text, "1 GiB", "128 MiB"), "4600", actors_port), "18000", http_port);
   }
 
   scratch_directory directory;

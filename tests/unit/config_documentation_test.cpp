@@ -81,11 +81,25 @@ TEST_CASE("The config that comes with the program loads", "[config]") {
   REQUIRE(config.namespaces.size() == 1);
   const auto page_bytes = config.namespaces[0].geometry.page_bytes();
   CHECK(page_bytes == 64 * kibibyte);
-  // The demo's working set, 100 × (20,480 + 20 × 128) tokens, stays clear of the low watermark.
+  // The demo's working set, 24 × (20,480 + 10 × 128) tokens on two ranks, is a little more than there is memory for,
+  // and stays clear of the low watermark of the slabs.
+  constexpr auto blocks = 24.0 * (20'480 + 10 * 128) / 64;
   const auto slots = slab_slots(config.storage.ranks[0].slab_bytes, page_bytes);
-  CHECK(slots == 46'260);
-  CHECK(static_cast<double>(slots) * (1 - config.storage.high_watermark) > 100.0 * (20'480 + 20 * 128) / 64);
+  CHECK(slots == 15'420);
+  CHECK(static_cast<double>(slots) * (1 - config.storage.high_watermark) > blocks);
+  CHECK(static_cast<double>(config.memory.bytes) < 2 * blocks * static_cast<double>(page_bytes + 4 * kibibyte));
   CHECK(load(source_dir / "configs" / "single-node.json") == config);
+
+  // What differs is what the names say.
+  auto memory_only = load(source_dir / "configs" / "memory-only.json").value();
+  CHECK(static_cast<double>(memory_only.memory.bytes) > 2 * blocks * static_cast<double>(page_bytes + 4 * kibibyte));
+  for (const auto& rank : memory_only.storage.ranks)
+    CHECK(rank.slab_bytes == 0);
+  memory_only.node_name = config.node_name;
+  memory_only.data_dir = config.data_dir;
+  memory_only.memory = config.memory;
+  memory_only.storage = config.storage;
+  CHECK(memory_only == config);
 }
 
 } // namespace config_documentation_test
