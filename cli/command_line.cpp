@@ -162,9 +162,15 @@ CLI::App* add_replay(CLI::App& app, replay_options& options) {
       ->type_name("host|cuda|cuda:N");
   auto* transfer_only = command->add_flag("--transfer-only", options.transfer_only,
                                           "Neither fill blocks nor compare them, to measure how fast pages are moved");
+  auto* warm_up = command
+                      ->add_option("--warm-up", options.warm_up,
+                                   "Play the first N requests before those that are measured, which may find their "
+                                   "pages, and memory that is used already")
+                      ->check(whole_number())
+                      ->type_name("N");
   auto* engine = command->add_flag("--engine", options.engine,
                                    "Play the trace on a model of an engine, through both halves of its connector");
-  engine->excludes(transfer_only);
+  engine->excludes(transfer_only)->excludes(warm_up);
   add_engine_options(*command, options, engine);
   command->add_flag("--json", options.json, "Print the report as one JSON object");
   command->add_flag("--quiet", options.quiet, "No progress on stderr");

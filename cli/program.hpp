@@ -46,6 +46,8 @@ struct replay_options {
   std::chrono::seconds attach_limit{20};
   std::string space;
   std::optional<std::size_t> limit;
+  /// Requests that are played before those that are measured.
+  std::uint64_t warm_up = 0;
   std::uint32_t concurrency = 4;
   std::optional<std::uint64_t> page_bytes;
   std::optional<std::uint32_t> ranks;

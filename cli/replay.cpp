@@ -105,8 +105,13 @@ public:
 
 private:
   replay::run_options common() const {
-    return {options_.concurrency,           options_.salt,        options_.gpu, config_.registry.lease_default,
-            config_.transfer.task_deadline, options_.attach_limit};
+    return {options_.concurrency,
+            options_.warm_up,
+            options_.salt,
+            options_.gpu,
+            config_.registry.lease_default,
+            config_.transfer.task_deadline,
+            options_.attach_limit};
   }
 
   result<attach_reply> attach(node_client& client) {

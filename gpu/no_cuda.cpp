@@ -1,6 +1,7 @@
 #include "gpu/cuda_page_mover.hpp"
 #include "gpu/gpu_memory.hpp"
 #include "gpu/gpu_stream.hpp"
+#include "gpu/plain_copy.hpp"
 
 #include <utility>
 
@@ -22,6 +23,10 @@ result<std::vector<cuda_device>> cuda_devices() {
 }
 
 result<std::unique_ptr<page_mover>> make_cuda_page_mover(kv_cache_view, const cuda_mover_options&) {
+  return no_cuda();
+}
+
+result<plain_copy_pace> measure_plain_copy(int) {
   return no_cuda();
 }
 

@@ -5,6 +5,8 @@
 #include "gpu/cuda/page_kernels.hpp"
 #include "gpu/cuda/resident_plan.hpp"
 #include "gpu/cuda_page_mover.hpp"
+#include "io/arena.hpp"
+#include "io/arena_pool.hpp"
 #include "io/page.hpp"
 #include "workload/replay/text_table.hpp"
 
@@ -12,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +22,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -332,15 +336,62 @@ void bench_parts() {
   std::printf("%s\n", table.str().c_str());
 }
 
+/// How long the memory of a node takes before it can be used at the pace of the bus: the host gives it, and the device
+/// locks it, both extent by extent.
+void bench_arena() {
+  constexpr auto arena_bytes = std::uint64_t{64} << 30U;
+  text_table table({"memory of a node, 64 GiB", "from the host", "GB/s", "locked by the GPU", "GB/s"});
+  for (const auto choice : {io::huge_page_choice::off, io::huge_page_choice::two_mib}) {
+    auto arena = io::arena::create({arena_bytes, io::extent_bytes_max, choice});
+    if (!arena) {
+      table.row({to_string(arena.error())});
+      continue;
+    }
+    const world w(subjects().front());
+    const auto extents = static_cast<std::uint32_t>(arena_bytes / io::extent_bytes_max);
+    std::atomic<bool> short_of_memory{false};
+    const auto got = seconds_once([&] {
+      std::vector<std::jthread> threads;
+      std::atomic<std::uint32_t> next{0};
+      for (std::uint32_t i = 0; i < io::arena_pool::default_threads(); ++i)
+        threads.emplace_back([&] {
+          for (auto n = next++; n < extents; n = next++)
+            if (!(*arena)->provide(n))
+              short_of_memory = true;
+        });
+    });
+    if (short_of_memory) {
+      table.row({(*arena)->describe() + ": the host has less"});
+      continue;
+    }
+    const auto extent = [&](std::uint32_t n) {
+      return (*arena)->bytes().subspan(n * io::extent_bytes_max, io::extent_bytes_max);
+    };
+    const auto locked = seconds_once([&] {
+      for (std::uint32_t n = 0; n < extents; ++n)
+        must(w.mover->prepare(extent(n)));
+    });
+    for (std::uint32_t n = 0; n < extents; ++n)
+      w.mover->forget(extent(n));
+    table.row({(*arena)->describe(), fmt::format("{:.1f} s", got), fmt::format("{:.1f}", gigabytes(arena_bytes, got)),
+               fmt::format("{:.1f} s", locked), fmt::format("{:.1f}", gigabytes(arena_bytes, locked))});
+  }
+  std::printf("%s\n", table.str().c_str());
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
-  const std::vector<std::pair<std::string, void (*)()>> tables{
-      {"bus", bench_bus}, {"device", bench_device}, {"latency", bench_latency}, {"parts", bench_parts}};
+  const std::vector<std::pair<std::string, void (*)()>> tables{{"bus", bench_bus},
+                                                               {"device", bench_device},
+                                                               {"latency", bench_latency},
+                                                               {"parts", bench_parts},
+                                                               {"arena", bench_arena}};
   const std::vector<std::string> wanted(argv + 1, argv + argc);
   for (const auto& name : wanted)
     if (std::none_of(tables.begin(), tables.end(), [&](const auto& x) { return x.first == name; })) {
-      std::printf("usage: %s [bus] [device] [latency] [parts]: the tables to print, all of them without a name\n",
+      std::printf("usage: %s [bus] [device] [latency] [parts] [arena]: the tables to print; without a name, all that "
+                  "take seconds\n",
                   argv[0]);
       return name == "--help" ? 0 : 2;
     }
@@ -351,6 +402,6 @@ int main(int argc, char** argv) {
   }
   std::printf("%s\n\n", devices->front().name.c_str());
   for (const auto& [name, run] : tables)
-    if (wanted.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end())
+    if ((wanted.empty() && run != bench_arena) || std::find(wanted.begin(), wanted.end(), name) != wanted.end())
       run();
 }

@@ -27,7 +27,7 @@ load_ended some_load(std::uint64_t right, std::uint64_t wrong, std::uint64_t mis
 } // namespace
 
 TEST_CASE("tally: each request is handed out once, in order, until all are or the run is given up", "[runner]") {
-  tally sums(3, 100, true);
+  tally sums(0, 3, 100, true);
   CHECK(sums.next() == 0U);
   CHECK(sums.next() == 1U);
   SECTION("all") {
@@ -43,8 +43,53 @@ TEST_CASE("tally: each request is handed out once, in order, until all are or th
   CHECK_FALSE(sums.next().has_value());
 }
 
+TEST_CASE("tally: of a part of a run that does not count, what was wrong counts all the same", "[runner]") {
+  tally before(0, 2, 100, true);
+  CHECK(before.next() == 0U);
+  CHECK(before.next() == 1U);
+  CHECK_FALSE(before.next().has_value());
+  auto load = some_load(3, 1, 2);
+  load.first_wrong = "in front";
+  before.note(transfer_began{transfer_kind::load, at(10)});
+  before.note(load);
+  before.note(request_ended{6, 4});
+  tally sums(2, 3, 100, true);
+  sums.begin_after(before);
+  CHECK(sums.next() == 2U);
+  CHECK_FALSE(sums.next().has_value());
+  sums.note(request_ended{5, 1});
+  const auto report = sums.report(at(40));
+  CHECK(report.requests == 1);
+  CHECK(report.blocks == 5);
+  CHECK(report.loaded_pages == 0);
+  CHECK(report.verify_failures == 1);
+  CHECK(report.load_failures == 2);
+  CHECK(sums.first_wrong() == "in front");
+
+  before.give_up({errc::cancelled, "no more"});
+  tally after(2, 3, 100, true);
+  after.begin_after(before);
+  CHECK_FALSE(after.next().has_value());
+}
+
+TEST_CASE("tally: time of loads and saves that overlap counts once for both together", "[runner]") {
+  tally sums(0, 1, 1000, false);
+  sums.note(transfer_began{transfer_kind::load, at(10)});
+  sums.note(transfer_began{transfer_kind::save, at(15)});
+  sums.note(some_load(3, 0, 0)); // until 20
+  save_ended save;
+  save.began = at(15);
+  save.ended = at(25);
+  save.written = 3;
+  sums.note(save);
+  const auto report = sums.report(at(40));
+  CHECK(std::abs(report.load_gbps - 3000 / 10e6) < 1e-9);
+  CHECK(std::abs(report.save_gbps - 3000 / 10e6) < 1e-9);
+  CHECK(std::abs(report.together_gbps - 6000 / 15e6) < 1e-9);
+}
+
 TEST_CASE("tally: a report is the sum of what players have said", "[runner]") {
-  tally sums(2, 100, true);
+  tally sums(0, 2, 100, true);
   sums.note(lookup_ended{std::chrono::microseconds(7)});
   sums.note(transfer_began{transfer_kind::load, at(10)});
   auto load = some_load(3, 1, 2);

@@ -82,6 +82,20 @@ TEST_CASE("A report of a transfer without comparison says so, and claims nothing
   CHECK(contains(verdict(r), "not compared"));
 }
 
+TEST_CASE("A report of transfers to a GPU says what part they are of a plain copy", "[replay]") {
+  auto r = example();
+  r.together_gbps = 5;
+  r.plain_copy = plain_copy_pace{7, 4.5, 10};
+  const auto json = nlohmann::json::parse(to_json(r))["plain_copy_gbps"];
+  CHECK(json == nlohmann::json{{"to_device", 7.0}, {"to_host", 4.5}, {"both", 10.0}, {"together", 5.0}});
+  CHECK(contains(to_table(r, "trace"), "\n  A plain copy makes to the GPU 7.0 GB/s (0.500), from it 4.5 GB/s (0.500), "
+                                       "both at once 10.0 GB/s (0.500).\n"));
+  r.saved_bytes = 0;
+  CHECK(contains(to_table(r, "trace"), "\n  A plain copy makes to the GPU 7.0 GB/s (0.500).\n"));
+  r.loaded_bytes = 0;
+  CHECK_FALSE(contains(to_table(r, "trace"), "plain copy"));
+}
+
 TEST_CASE("A report of nothing, or of nonsense times, is still valid JSON with numbers", "[replay]") {
   replay_report r;
   r.load_gbps = std::numeric_limits<double>::infinity();

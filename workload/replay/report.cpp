@@ -26,6 +26,22 @@ std::string bandwidth(double gbps) {
   return fmt::format("{:.2f}", finite(gbps));
 }
 
+/// What part it is of what the bus can do.
+std::string beside_copy(double gbps, double copy_gbps) {
+  return fmt::format("{:.1f} GB/s ({:.3f})", copy_gbps, copy_gbps > 0 ? finite(gbps) / copy_gbps : 0.0);
+}
+
+std::string plain_copies(const replay_report& r) {
+  std::vector<std::string> parts;
+  if (r.loaded_bytes > 0)
+    parts.push_back("to the GPU " + beside_copy(r.load_gbps, r.plain_copy->to_device));
+  if (r.saved_bytes > 0)
+    parts.push_back("from it " + beside_copy(r.save_gbps, r.plain_copy->to_host));
+  if (r.loaded_bytes > 0 && r.saved_bytes > 0)
+    parts.push_back("both at once " + beside_copy(r.together_gbps, r.plain_copy->both));
+  return parts.empty() ? std::string() : fmt::format("\n  A plain copy makes {}.\n", fmt::join(parts, ", "));
+}
+
 std::string pages(std::uint64_t n) {
   return human_count(n) + (n == 1 ? " page" : " pages");
 }
@@ -57,6 +73,11 @@ std::string to_json(const replay_report& r) {
       {"load_us", to_object(r.load_us)},
       {"save_us", to_object(r.save_us)},
   };
+  if (r.plain_copy)
+    object["plain_copy_gbps"] = {{"to_device", finite(r.plain_copy->to_device)},
+                                 {"to_host", finite(r.plain_copy->to_host)},
+                                 {"both", finite(r.plain_copy->both)},
+                                 {"together", finite(r.together_gbps)}};
   // Only where it is not what a replay is for.
   if (!r.compared)
     object["compared"] = false;
@@ -97,7 +118,10 @@ std::string to_table(const replay_report& r, std::string_view title) {
   table.row(times({"save", human_count(r.saved_pages), human_bytes(r.saved_bytes), bandwidth(r.save_gbps),
                    human_count(r.save_failures)},
                   r.save_us));
-  return out + table.str() + "\n" + verdict(r) + "\n";
+  out += table.str();
+  if (r.plain_copy)
+    out += plain_copies(r);
+  return out + "\n" + verdict(r) + "\n";
 }
 
 std::string progress_line(const replay_progress& p, std::size_t columns) {

@@ -1,11 +1,13 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "gpu/plain_copy.hpp"
 #include "workload/replay/latency.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -37,6 +39,11 @@ struct replay_report {
   /// 10^9 bytes per second, over the time during which at least one load (save) was under way.
   double load_gbps = 0;
   double save_gbps = 0;
+  /// Of loads and saves together, over the time during which both were under way or one of them; where some were at
+  /// once.
+  double together_gbps = 0;
+  /// The GPU's, where its pace is what was to be measured.
+  std::optional<plain_copy_pace> plain_copy;
   latency_summary lookup_us;
   latency_summary load_us;
   latency_summary save_us;

@@ -65,18 +65,26 @@ std::uint64_t evicted_keys(caf::actor_system& system, const lookup_actor& lookup
   return out;
 }
 
-/// Conducts players until the trace is through, the node is gone for good, or the observer wants an end. Players tell
-/// in messages what they do, so that nobody but this thread touches the sums.
-void conduct(caf::actor_system& system, const std::shared_ptr<const stage>& scene, std::size_t longest, tally& sums,
-             run_observer& observer) {
+/// Of each player and rank.
+using player_blocks = std::vector<std::vector<std::vector<std::uint32_t>>>;
+
+player_blocks divide_blocks(const stage& scene, std::size_t longest) {
+  player_blocks out(scene.options.concurrency);
+  for (auto& own : out)
+    for (const auto& device : scene.devices)
+      own.push_back(device->take(longest).value()); // made for exactly this many
+  return out;
+}
+
+/// Conducts players until the requests of the sums are through, the node is gone for good, or the observer wants an
+/// end. Players tell in messages what they do, so that nobody but this thread touches the sums.
+void conduct(caf::actor_system& system, const std::shared_ptr<const stage>& scene, const player_blocks& blocks,
+             tally& sums, run_observer& observer) {
   caf::scoped_actor self{system};
   const auto began = std::chrono::steady_clock::now();
   std::size_t playing = 0;
-  for (std::uint32_t i = 0; i < scene->options.concurrency; ++i) {
-    std::vector<std::vector<std::uint32_t>> blocks;
-    for (const auto& device : scene->devices)
-      blocks.push_back(device->take(longest).value()); // made for exactly this many
-    const auto one = system.spawn<player>(scene, caf::actor_cast<caf::actor>(self.ptr()), std::move(blocks));
+  for (const auto& own : blocks) {
+    const auto one = system.spawn<player>(scene, caf::actor_cast<caf::actor>(self.ptr()), own);
     self->monitor(one);
     caf::anon_send(one, caf::ok_atom_v);
     ++playing;
@@ -125,15 +133,29 @@ result<direct_outcome> direct_run::play(caf::actor_system& system, node_client& 
   if (auto started = start_ranks(client, *scene_); !started)
     return tl::unexpected(std::move(started.error()));
 
-  tally sums(what.requests.size(), page_bytes, scene_->compared);
-  const auto evicted = evicted_keys(system, client.lookup());
+  std::optional<plain_copy_pace> copy;
+  if (options.gpu && !scene_->compared) {
+    const auto measured = measure_plain_copy(*options.gpu);
+    if (!measured)
+      return tl::unexpected<error>(measured.error());
+    copy = *measured;
+  }
+  const auto blocks = divide_blocks(*scene_, longest);
+  const auto warm_up = std::min<std::uint64_t>(options.warm_up, what.requests.size());
+  tally before(0, warm_up, page_bytes, scene_->compared);
+  tally sums(warm_up, what.requests.size(), page_bytes, scene_->compared);
   observer.begins();
+  if (warm_up > 0)
+    conduct(system, scene_, blocks, before, observer);
+  sums.begin_after(before);
+  const auto evicted = evicted_keys(system, client.lookup());
   const auto began = std::chrono::steady_clock::now();
   const auto busy_before = processor_seconds();
-  conduct(system, scene_, longest, sums, observer);
+  conduct(system, scene_, blocks, sums, observer);
   const auto ended = std::chrono::steady_clock::now();
 
   direct_outcome out{sums.report(ended), sums.phases(), sums.first_wrong(), sums.slab_damaged(), sums.given_up()};
+  out.report.plain_copy = copy;
   out.report.seconds = std::chrono::duration<double>(ended - began).count();
   out.report.cores = out.report.seconds > 0 ? (processor_seconds() - busy_before) / out.report.seconds : 0.0;
   for (const auto& device : scene_->devices)

@@ -33,6 +33,8 @@ public:
 struct run_options {
   /// Requests under way at once.
   std::uint32_t concurrency = 4;
+  /// So many requests are played before those that count.
+  std::uint64_t warm_up = 0;
   /// Other keys for the same trace.
   std::uint64_t salt = 0;
   /// The GPU that holds the KV cache; host memory if not given.

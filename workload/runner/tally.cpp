@@ -4,13 +4,22 @@
 
 namespace troupe::replay {
 
-tally::tally(std::uint64_t requests, std::uint64_t page_bytes, bool compared)
-    : requests_(requests), page_bytes_(page_bytes) {
+tally::tally(std::uint64_t first, std::uint64_t end, std::uint64_t page_bytes, bool compared)
+    : requests_(end - first), end_(end), page_bytes_(page_bytes), next_(first) {
   report_.compared = compared;
 }
 
+void tally::begin_after(const tally& earlier) {
+  report_.verify_failures = earlier.report_.verify_failures;
+  report_.load_failures = earlier.report_.load_failures;
+  report_.save_failures = earlier.report_.save_failures;
+  slab_damaged_ = earlier.slab_damaged_;
+  first_wrong_ = earlier.first_wrong_;
+  given_up_ = earlier.given_up_;
+}
+
 std::optional<std::uint64_t> tally::next() noexcept {
-  if (given_up_ || next_ == requests_)
+  if (given_up_ || next_ == end_)
     return std::nullopt;
   return next_++;
 }
@@ -31,11 +40,13 @@ void tally::add(const lookup_ended& x) {
 
 void tally::add(const transfer_began& x) {
   (x.kind == transfer_kind::load ? load_busy_ : save_busy_).begin(x.at);
+  any_busy_.begin(x.at);
 }
 
 void tally::add(const load_ended& x) {
   const auto loaded = x.right + x.wrong;
   load_busy_.end(x.ended);
+  any_busy_.end(x.ended);
   load_times_.record(x.ended - x.began);
   report_.loaded_pages += loaded;
   report_.loaded_bytes += loaded * page_bytes_;
@@ -51,6 +62,7 @@ void tally::add(const load_ended& x) {
 
 void tally::add(const save_ended& x) {
   save_busy_.end(x.ended);
+  any_busy_.end(x.ended);
   save_times_.record(x.ended - x.began);
   report_.saved_pages += x.written;
   report_.saved_bytes += x.written * page_bytes_;
@@ -93,6 +105,7 @@ replay_report tally::report(timestamp now) const {
   auto out = report_;
   out.load_gbps = gigabytes_per_second(out.loaded_bytes, load_busy_.total(now));
   out.save_gbps = gigabytes_per_second(out.saved_bytes, save_busy_.total(now));
+  out.together_gbps = gigabytes_per_second(out.loaded_bytes + out.saved_bytes, any_busy_.total(now));
   out.lookup_us = lookup_times_.summary();
   out.load_us = load_times_.summary();
   out.save_us = save_times_.summary();

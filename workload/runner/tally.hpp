@@ -73,13 +73,16 @@ using run_event =
 /// Adds up what the players of a run have done, and hands out its requests, in order and each of them once. One thread.
 class tally {
 public:
-  /// Of a run of so many requests; whether blocks are compared.
-  tally(std::uint64_t requests, std::uint64_t page_bytes, bool compared);
+  /// Of the requests [first, end) of a run; whether blocks are compared.
+  tally(std::uint64_t first, std::uint64_t end, std::uint64_t page_bytes, bool compared);
 
   /// The next request; none where all have begun, or the run has been given up.
   std::optional<std::uint64_t> next() noexcept;
 
   void note(const run_event& event);
+
+  /// Before anything else: what another part of the run has found wrong counts here as well, and nothing else of it.
+  void begin_after(const tally& earlier);
 
   /// No further request begins. The first reason counts.
   void give_up(const error& why);
@@ -104,8 +107,9 @@ private:
   void add(const run_given_up& x);
 
   const std::uint64_t requests_;
+  const std::uint64_t end_;
   const std::uint64_t page_bytes_;
-  std::uint64_t next_ = 0;
+  std::uint64_t next_;
   std::optional<error> given_up_;
   replay_report report_;
   phase_times phases_;
@@ -114,6 +118,7 @@ private:
   latency_samples save_times_;
   busy_time load_busy_;
   busy_time save_busy_;
+  busy_time any_busy_;
   bool slab_damaged_ = false;
   std::string first_wrong_;
 };
