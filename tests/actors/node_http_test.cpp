@@ -205,6 +205,7 @@ TEST_CASE("node over HTTP: ranks of an earlier run that do not fit keep a node f
           "[node_http][memory]") {
   node_with_http x(false);
   x.options.registry.durability = "strict";
+  x.options.registry.shards = 4; // each of which has memory for the slots of a rank
   x.start();
   REQUIRE(x.post("/v1/namespaces", {{"name", "a"}, {"model", "m"}, {"slot_index", true}}).code == 201);
   REQUIRE(x.post("/v1/namespaces/a/ranks", {{"rank", 0}, {"slots", 200'000}}).code == 204);
