@@ -46,7 +46,8 @@ part_cutter::part_cutter(move_direction direction, const part_limits& limits, co
     : direction_(direction), limits_(limits), pages_(pages) {
   const auto& moves = pages.moves;
   all_direct_ = moves.size() * limits.page_bytes <= limits.direct_bytes && reachable(0, moves.size());
-  if (direction == move_direction::scatter && !all_direct_ && limits.page_bytes <= largest_fetched_page) {
+  if (direction == move_direction::scatter && limits.alone && !all_direct_ &&
+      limits.page_bytes <= largest_fetched_page) {
     const auto wanted = std::min(moves.size(), std::max<std::size_t>(1, pages_in(last_fetched_bytes)));
     if (reachable(moves.size() - wanted, wanted))
       fetched_ = wanted;

@@ -70,6 +70,9 @@ struct part_limits {
   std::size_t pages = 0;
   /// Lists of at most this size are moved by kernels alone, if these can reach the pages.
   std::uint64_t direct_bytes = 0;
+  /// Nothing else crosses the bus in this direction: the end of a scatter may be fetched by a kernel, which is there
+  /// sooner than a copy, and slows the copies of others down.
+  bool alone = true;
 };
 
 /// Cuts a list of one direction, from the front to the end.

@@ -59,8 +59,8 @@ kernel_arguments arguments_of(const page_part& part, const page_list& pages, std
 } // namespace
 
 result<std::unique_ptr<page_pipeline>> page_pipeline::create(const device_plan& plan, move_direction direction,
-                                                             std::uint64_t part_bytes) {
-  std::unique_ptr<page_pipeline> pipeline(new page_pipeline(plan, direction));
+                                                             std::uint64_t part_bytes, cudaStream_t shared_copies) {
+  std::unique_ptr<page_pipeline> pipeline(new page_pipeline(plan, direction, shared_copies));
   if (auto ok = pipeline->allocate(part_bytes); !ok)
     return tl::unexpected(ok.error());
   return pipeline;
@@ -71,7 +71,7 @@ result<void> page_pipeline::allocate(std::uint64_t part_bytes) {
   most_pages_ = std::min(launch::most_pages, launch::most_blocks / plan_.blocks_per_page);
   // Loads have an engine waiting for them, saves have not.
   const auto urgency = direction_ == move_direction::scatter ? priority::high : priority::low;
-  auto ok = keep(copies_, make_stream(urgency));
+  auto ok = keep(own_copies_, make_stream(urgency));
   const auto then = [&](auto& to, auto make) {
     if (ok)
       ok = keep(to, make());
@@ -89,17 +89,17 @@ result<void> page_pipeline::allocate(std::uint64_t part_bytes) {
   return ok;
 }
 
-result<void> page_pipeline::run(std::span<block_move> moves, std::span<const locked_range> locked,
-                                std::uint64_t direct_bytes, const device_events& events) {
-  const auto places = locate_pages(moves, locked);
+result<void> page_pipeline::run(std::span<block_move> moves, const call_surroundings& around,
+                                const device_events& events) {
+  const auto places = locate_pages(moves, around.locked);
   const page_list pages{moves, places};
   // Once at least: an empty list waits for the engine, too.
   for (std::size_t first = 0; first == 0 || first < moves.size(); first += most_sums) {
     const auto count = std::min(moves.size() - first, most_sums);
-    auto submitted = submit(pages.sub(first, count), direct_bytes, events);
+    auto submitted = submit(pages.sub(first, count), around, events);
     // Also after a failure: the caller's memory may be used no more when this returns.
     if (!submitted)
-      ends_ = {copies_.get(), halves_[0].queue.get(), halves_[1].queue.get()};
+      ends_ = {copies_, halves_[0].queue.get(), halves_[1].queue.get()};
     auto waited = wait();
     if (!submitted)
       return submitted;
@@ -116,12 +116,15 @@ result<void> page_pipeline::run(std::span<block_move> moves, std::span<const loc
   return {};
 }
 
-result<void> page_pipeline::submit(const page_list& pages, std::uint64_t direct_bytes, const device_events& events) {
+result<void> page_pipeline::submit(const page_list& pages, const call_surroundings& around,
+                                   const device_events& events) {
   const bool gather = direction_ == move_direction::gather;
   will_sleep_ = false;
+  copies_ = shared_copies_ != nullptr ? shared_copies_ : own_copies_.get();
   if (auto ok = await_engine(events); !ok)
     return ok;
-  part_cutter parts(direction_, {plan_.page_bytes, staging_bytes_, most_pages_, direct_bytes}, pages);
+  part_cutter parts(direction_, {plan_.page_bytes, staging_bytes_, most_pages_, around.direct_bytes, around.alone},
+                    pages);
   const bool is_long = pages.moves.size() * plan_.page_bytes > awake_list_bytes;
   bool copied = false;
   std::size_t number = 0;
@@ -135,7 +138,7 @@ result<void> page_pipeline::submit(const page_list& pages, std::uint64_t direct_
     const auto left = parts.left() * plan_.page_bytes;
     if (is_long && left >= awake_bytes && left - awake_bytes < staging_bytes_) {
       will_sleep_ = true;
-      if (auto ok = record(wake_up_, copied ? copies_.get() : with.queue.get()); !ok)
+      if (auto ok = record(wake_up_, copied ? copies_ : with.queue.get()); !ok)
         return ok;
     }
   }
@@ -144,7 +147,7 @@ result<void> page_pipeline::submit(const page_list& pages, std::uint64_t direct_
   // before its copy.
   ends_ = {};
   if (gather && copied)
-    ends_[0] = copies_.get();
+    ends_[0] = copies_;
   if (!gather || !copied) {
     ends_[1] = halves_[last].queue.get();
     ends_[2] = halves_[1 - last].queue.get();
@@ -171,9 +174,11 @@ result<void> page_pipeline::await_engine(const device_events& events) {
   for (auto& x : halves_)
     if (auto ok = await(x.queue.get(), ready, "waiting for the engine's event"); !ok)
       return ok;
-  // The engine may take as long as it likes, and its event may be of the kind that is waited for awake.
+  // The engine may take as long as it likes: then others must not wait behind this call. And its event may be of the
+  // kind that is waited for awake.
   if (cudaEventQuery(ready) == cudaSuccess)
     return {};
+  copies_ = own_copies_.get();
   static_cast<void>(cudaGetLastError());
   will_sleep_ = true;
   return record(wake_up_, halves_[0].queue.get());
@@ -190,11 +195,11 @@ result<void> page_pipeline::submit_gather(half& with, const page_part& part, con
     return ok;
   if (auto ok = record(with.filled, queue); !ok)
     return ok;
-  if (auto ok = await(copies_.get(), with.filled.get()); !ok)
+  if (auto ok = await(copies_, with.filled.get()); !ok)
     return ok;
   if (auto ok = copy_pages(with, part, pages); !ok)
     return ok;
-  return record(with.emptied, copies_.get());
+  return record(with.emptied, copies_);
 }
 
 result<void> page_pipeline::submit_scatter(half& with, const page_part& part, const page_list& pages, bool reused) {
@@ -202,11 +207,11 @@ result<void> page_pipeline::submit_scatter(half& with, const page_part& part, co
   if (!part.direct) {
     // The bus first: what a kernel is told can be put together while it is busy.
     if (reused)
-      if (auto ok = await(copies_.get(), with.emptied.get()); !ok)
+      if (auto ok = await(copies_, with.emptied.get()); !ok)
         return ok;
     if (auto ok = copy_pages(with, part, pages); !ok)
       return ok;
-    if (auto ok = record(with.filled, copies_.get()); !ok)
+    if (auto ok = record(with.filled, copies_); !ok)
       return ok;
     if (auto ok = await(queue, with.filled.get()); !ok)
       return ok;
@@ -231,8 +236,8 @@ result<void> page_pipeline::copy_pages(const half& with, const page_part& part, 
       ++count;
     const auto bytes = part.offsets[i + count - 1] - part.offsets[i] + plan_.page_bytes;
     const auto code = direction_ == move_direction::gather
-                          ? cudaMemcpyAsync(page, staged, bytes, cudaMemcpyDeviceToHost, copies_.get())
-                          : cudaMemcpyAsync(staged, page, bytes, cudaMemcpyHostToDevice, copies_.get());
+                          ? cudaMemcpyAsync(page, staged, bytes, cudaMemcpyDeviceToHost, copies_)
+                          : cudaMemcpyAsync(staged, page, bytes, cudaMemcpyHostToDevice, copies_);
     if (auto ok = check(code, "copying pages"); !ok)
       return ok;
     i += count;

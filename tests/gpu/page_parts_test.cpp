@@ -72,6 +72,13 @@ TEST_CASE("A scatter ends with little: a short copy, and pages that a kernel fet
         std::vector<std::uint64_t>{32 * mebibyte, 28 * mebibyte, 3 * mebibyte, mebibyte});
   CHECK(parts.back().direct);
   CHECK(std::none_of(parts.begin(), parts.end() - 1, [](const page_part& part) { return part.direct; }));
+
+  // While others copy, a kernel that fetches would hold them up.
+  auto beside_others = limits_for(mebibyte / 4);
+  beside_others.alone = false;
+  const auto copied = parts_of(move_direction::scatter, beside_others, list.view());
+  CHECK(sizes_of(copied, mebibyte / 4) == std::vector<std::uint64_t>{32 * mebibyte, 29 * mebibyte, 3 * mebibyte});
+  CHECK(std::none_of(copied.begin(), copied.end(), [](const page_part& part) { return part.direct; }));
 }
 
 TEST_CASE("A kernel reaches pages that are locked and aligned, and no others", "[plan]") {
