@@ -23,7 +23,7 @@ void frame_table::add_extent(const extent& x) {
   extents_.push_back(x);
   frames_.resize(frames_.size() + per_extent_);
   for (auto f = first; f < frames_.size(); ++f)
-    free_.push_back(f);
+    free_.insert(f);
   counts_[static_cast<std::size_t>(frame_state::free)] += per_extent_;
 }
 
@@ -45,8 +45,7 @@ void frame_table::change(frame_number f, frame_state to) noexcept {
 frame_number frame_table::take(const page_ref& page, frame_state as) {
   auto f = no_frame;
   if (!free_.empty()) {
-    f = free_.front();
-    free_.pop_front();
+    f = free_.take();
   } else if (f = evict(); f == no_frame) {
     return no_frame;
   }
@@ -166,7 +165,7 @@ void frame_table::let_go(frame_number f) {
     return;
   }
   change(f, frame_state::free);
-  free_.push_back(f);
+  free_.insert(f);
 }
 
 std::string frame_table::check() const {
@@ -186,6 +185,8 @@ std::string frame_table::check() const {
       return name + " is not found under its slot";
     if (x.dropped && x.state != frame_state::reading && x.state != frame_state::writing)
       return name + " is dropped, though no bytes move";
+    if (free_.contains(f) != (x.state == frame_state::free))
+      return name + (free_.contains(f) ? " is taken for free" : " is free, and nobody can take it");
     if (x.state == frame_state::free && x.pins > 0)
       return name + " is free and pinned";
     if (x.state == frame_state::filling && x.pins != 1)

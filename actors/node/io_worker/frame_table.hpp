@@ -1,12 +1,13 @@
 #pragma once
 
+#include "actors/node/io_worker/frame_number.hpp"
+#include "actors/node/io_worker/free_frames.hpp"
 #include "actors/node/registry/eviction_policy.hpp"
 #include "base/identifiers.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -15,11 +16,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// A place in memory for one page of a rank: `slot_bytes` of an extent that the arena has lent.
-using frame_number = std::uint32_t;
-
-inline constexpr frame_number no_frame = 0xffffffff;
 
 ///     free ──take──▶ filling ──filled──▶ dirty ◀──▶ writing ──▶ clean ──evicted──▶ free
 ///     free ──take──▶ reading ─────────────────────────────────▶ clean
@@ -148,9 +144,7 @@ private:
   std::uint32_t per_extent_ = 0;
   std::vector<extent> extents_;
   std::vector<frame> frames_;
-  /// First in, first out: frames that were freed together are taken together, as neighbours, which a device copies
-  /// faster.
-  std::deque<frame_number> free_;
+  free_frames free_;
   std::unordered_map<slot_number, frame_number> by_slot_;
   std::unique_ptr<eviction_policy> policy_;
   std::array<std::uint64_t, frame_state_count> counts_{};
