@@ -185,7 +185,7 @@ struct memory_config {
   std::uint64_t bytes = 256 * mebibyte;
   /// "auto", "2 MiB", "1 GiB" or "off".
   std::string huge_pages = "auto";
-  std::uint64_t client_bytes = 256 * mebibyte;
+  std::uint64_t client_bytes = gibibyte;
   /// "eager", "on_eviction" or "never".
   std::string write_back = "eager";
 
@@ -206,7 +206,7 @@ struct io_config {
 };
 
 struct transfer_config {
-  std::uint64_t window_bytes = 64 * mebibyte;
+  std::uint64_t window_bytes = 512 * mebibyte;
   std::uint32_t batch_pages = 32;
   std::uint32_t max_tasks = 256;
   duration task_deadline = std::chrono::seconds{30};

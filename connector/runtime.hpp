@@ -30,7 +30,7 @@ struct runtime_options {
   /// Of actors; 0: one per core, at least four.
   std::uint32_t threads = 0;
   /// What may be pinned of the node's memory at once, per rank; half for loads, half for saves.
-  std::uint64_t window_bytes = std::uint64_t{64} << 20U;
+  std::uint64_t window_bytes = std::uint64_t{512} << 20U;
   /// Pages that move together through registry, copy and disk.
   std::uint32_t batch_pages = 32;
   /// How long to wait for the node at the start.

@@ -111,6 +111,13 @@ void coordinator_core::resolve_unresolved(task& t, errc status) {
       resolve(t, i, status);
 }
 
+// Large pages may fill the window with one batch, and then nothing would be asked for while it is copied.
+std::uint32_t coordinator_core::batch_pages() const noexcept {
+  const auto enough = std::max<std::uint64_t>(batch_bytes_enough / std::max<std::uint64_t>(options_.page_bytes, 1), 1);
+  const auto part = std::max<std::uint64_t>(binding_.window_pages / batches_in_window, enough);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(options_.batch_pages, part));
+}
+
 // The oldest task that has pages ready goes first, even if there is less room in the window than a younger one could
 // use: who waits the longest is never passed by, so no task starves beside a stream of small ones.
 coordinator_core::batch coordinator_core::next_batch(timestamp now) {
@@ -135,7 +142,7 @@ coordinator_core::batch coordinator_core::next_batch(timestamp now) {
     }
     batch out;
     out.owner = t;
-    while (!t->ready.empty() && window_left() > 0 && out.positions.size() < options_.batch_pages) {
+    while (!t->ready.empty() && window_left() > 0 && out.positions.size() < batch_pages()) {
       out.positions.push_back(t->ready.front());
       t->ready.pop_front();
       ++in_window_;

@@ -202,6 +202,12 @@ protected:
   /// All but those that are being written.
   void resolve_unresolved(task& t, errc status);
 
+  /// Batches that the window has room for at least, unless they would be smaller than what takes much longer to copy
+  /// than to ask for.
+  static constexpr std::uint32_t batches_in_window = 4;
+  static constexpr std::uint64_t batch_bytes_enough = std::uint64_t{8} << 20U;
+  std::uint32_t batch_pages() const noexcept;
+
   /// Next pages of the oldest task that has some ready, at most `batch_pages`, as far as the window reaches; they are
   /// in it from now on, and `leave_window` gives up their places. Null task when none can go out.
   struct batch {
