@@ -202,9 +202,11 @@ private:
     check_pages(space, path);
   }
 
+  bool in_memory_only(const rank_storage& x) const { return x.slab_bytes == 0 || config_.memory.write_back == "never"; }
+
   /// Without a slab: as many as all memory has room for.
   std::uint64_t slots_of(const rank_storage& x, std::uint64_t page_bytes) const {
-    return x.slab_bytes == 0 ? config_.memory.bytes / io::slot_bytes(page_bytes) : slab_slots(x.slab_bytes, page_bytes);
+    return in_memory_only(x) ? config_.memory.bytes / io::slot_bytes(page_bytes) : slab_slots(x.slab_bytes, page_bytes);
   }
 
   /// Slots of slabs are known before anything is started.
@@ -235,10 +237,18 @@ private:
     const auto slot = io::slot_bytes(*page);
     const auto for_pages = " of \"" + space.name + "\", " + format_size(slot) + " each";
     const auto ranks = std::min<std::size_t>(config_.storage.ranks.size(), space.world_size);
+    const bool kept =
+        std::none_of(config_.storage.ranks.begin(), config_.storage.ranks.begin() + static_cast<std::ptrdiff_t>(ranks),
+                     [this](const auto& x) { return in_memory_only(x); });
+    demand(kept || config_.registry.durability != "strict", "registry.durability",
+           "\"strict\" promises that a page that was saved is on the disk, and those of \"" + space.name +
+               "\" are in memory only: choose \"relaxed\" or \"none\", or let them have slabs",
+           {"storage.ranks", "memory.write_back"});
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       const auto slots = slots_of(config_.storage.ranks[rank], *page);
       const auto slab_path = join("storage.ranks", rank) + ".slab_bytes";
-      demand(slots >= min_slots || config_.storage.ranks[rank].slab_bytes == 0, slab_path,
+      const bool memory_only = in_memory_only(config_.storage.ranks[rank]);
+      demand(slots >= min_slots || memory_only, slab_path,
              "has room for " + std::to_string(slots) + " slots" + for_pages + "; at least " +
                  std::to_string(min_slots) + " are needed: " + format_size(min_slots * slot + io::slab_trailer_bytes),
              {geometry_path});

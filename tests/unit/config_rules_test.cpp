@@ -135,6 +135,20 @@ TEST_CASE("A slab has room for a few slots", "[config]") {
                  "4294967295 can be numbered: "));
 }
 
+TEST_CASE("What is in memory only is not promised to survive", "[config]") {
+  const auto refused =
+      "registry.durability: \"strict\" promises that a page that was saved is on the disk, and those of "
+      "\"chat\" are in memory only: choose \"relaxed\" or \"none\", or let them have slabs\n";
+  for (const auto* way : {"storage.ranks[1].slab_bytes=0", "memory.write_back=never"}) {
+    CHECK(bad(small_config, {way, "registry.durability=strict"}) == refused);
+    good(small_config, {way, "registry.durability=relaxed"});
+    good(small_config, {way});
+  }
+  good(small_config, {"memory.write_back=on_eviction", "registry.durability=strict"});
+  // Nobody has pages on this rank.
+  good(small_config, {"storage.ranks[1].slab_bytes=0", "namespaces[0].world_size=1", "registry.durability=strict"});
+}
+
 TEST_CASE("Slots of a slab are counted without the trailer", "[config]") {
   CHECK(slab_slots(0, 1) == 0);
   CHECK(slab_slots(4096, 1) == 0);
