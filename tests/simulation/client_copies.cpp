@@ -109,9 +109,11 @@ bool client::copied(const passing& request, caf::message&) {
 }
 
 void client::copy_on_until(timestamp gone) {
+  // The kernel says that a process is gone when all of its copies have ended, and at the same moment some have not.
+  const auto last = gone - duration(1);
   for (auto& [name, x] : std::exchange(copies_, {})) {
     const auto memory = memory_of(x.order.owner);
-    const auto left = gone - world_.now();
+    const auto left = last - world_.now();
     if (left <= duration::zero() || memory.empty()) {
       node_.memory().end_copy(x.number);
       continue;
@@ -122,7 +124,7 @@ void client::copy_on_until(timestamp gone) {
       world_.schedule.after(
           random_.time(duration::zero(), left),
           [this, x = x, memory = node_.memory().keep(arenas_[x.order.owner])] { late_copy(x, memory->bytes()); });
-    world_.schedule.at(gone, [this, number = x.number] { node_.memory().end_copy(number); });
+    world_.schedule.at(last, [this, number = x.number] { node_.memory().end_copy(number); });
   }
 }
 
