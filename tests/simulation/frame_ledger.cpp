@@ -296,7 +296,10 @@ void frame_ledger::filled(rank_number rank, owner_id owner, const fill_request& 
     const bool gathered = i < x.gathered.size() && x.gathered[i] == 0;
     if (gathered)
       world_.count("fill", code);
-    if (code == errc::ok && gathered && world_.p.memory.kind == tier::strict && !disks_[rank]->written(where))
+    // The answer waits for the last page of the fill; another's slot may have been given back, and written, meanwhile.
+    const bool still_there = !up_to(ranks_[rank].fenced, where);
+    if (code == errc::ok && gathered && world_.p.memory.kind == tier::strict && still_there &&
+        !disks_[rank]->written(where))
       wrong("commits", rank, *ended.offsets[i], text_of(where) + " is said to be stored, and is not on disk");
     if (code == errc::ok && was_fenced(rank, where, ended.ended))
       wrong("fills", rank, *ended.offsets[i], text_of(where) + " is said to be stored after its slot was fenced");
