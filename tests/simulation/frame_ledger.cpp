@@ -104,7 +104,7 @@ std::pair<std::string, std::string> frame_ledger::may_take(rank_number rank, std
   const auto& r = ranks_[rank];
   if (const auto other = r.where.find(page.where); other != r.where.end() && other->second != offset) {
     const auto& twin = frames_.at(other->second);
-    if (!up_to(r.fencing, page.where) && !twin.holders.empty())
+    if (!may_be_gone(rank, page.where) && !twin.holders.empty())
       return {"flights", text_of(page.where) + " lies in another frame already, which a client has pinned"};
     if (twin.is == content::filled && !may_be_gone(rank, page.where) && !disks_[rank]->written(page.where))
       return {"flights", text_of(page.where) + " lies in another frame already, and is not on disk"};
