@@ -248,6 +248,7 @@ void io_worker::tell_of_damage() {
   if (damaged.empty() || shards_.empty())
     return;
   std::vector<page_ref> pages;
+  pages.reserve(damaged.size());
   for (const auto& [page, why] : damaged)
     pages.push_back(page);
   for (const auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(shards_.size()))) {

@@ -53,7 +53,7 @@ std::uint32_t reuse_statistics::find(std::uint64_t hash) noexcept {
 
 void reuse_statistics::enlarge() {
   const auto before = static_cast<std::uint32_t>(records_.size());
-  const auto size = std::max<std::size_t>(first_records, 2 * before);
+  const auto size = std::max<std::size_t>(first_records, std::size_t{2} * before);
   records_.resize(size);
   places_.assign(size, nothing);
   for (auto number = oldest_; number != nothing; number = records_[number].younger) {
