@@ -130,7 +130,9 @@ void server::start() {
   in_ = std::make_unique<process>(world_, "the node");
   memory_.begin_run();
   frames_.begin(memory_.memory(), [this] {
-    return in_ ? in_->paused_in_all() - std::max<duration>(in_->goes_on() - world_.now(), {}) : duration{};
+    // What is left of a pause that it is in.
+    const auto left = in_ && in_->goes_on() > world_.now() ? in_->goes_on() - world_.now() : duration{};
+    return in_ ? in_->paused_in_all() - left : duration{};
   });
   const auto meters = caf::actor_cast<metrics_actor>(make_deaf(in_->system()));
   for (std::uint32_t i = 0; i < p.shards; ++i) {
