@@ -161,14 +161,19 @@ void frame_ledger::add_pin(rank_number rank, owner_id owner, bool fetch, const f
   r.pins.emplace(reply.pin, std::move(out));
 }
 
+void frame_ledger::trace_reply(rank_number rank, const frame_request& x, const frame_reply& reply) const {
+  if (!world_.verbose())
+    return;
+  for (std::size_t i = 0; i < std::min(reply.frames.size(), x.pages.size()); ++i)
+    world_.trace("frame", {rank},
+                 text_of(rank, x.pages[i].where) + ": " + std::string(to_string(reply.frames[i].code())) + " at " +
+                     std::to_string(reply.frames[i].offset) + ", pin " + std::to_string(reply.pin));
+}
+
 void frame_ledger::placed(rank_number rank, owner_id owner, moment asked, const frame_request& x,
                           const frame_reply& reply) {
   check_reply(rank, x, reply);
-  if (world_.verbose())
-    for (std::size_t i = 0; i < std::min(reply.frames.size(), x.pages.size()); ++i)
-      world_.trace("frame", {rank},
-                   text_of(rank, x.pages[i].where) + ": " + std::string(to_string(reply.frames[i].code())) + " at " +
-                       std::to_string(reply.frames[i].offset) + ", pin " + std::to_string(reply.pin));
+  trace_reply(rank, x, reply);
   for (std::size_t i = 0; i < std::min(reply.frames.size(), x.pages.size()); ++i) {
     const auto& f = reply.frames[i];
     world_.count("place", f.code());
@@ -185,11 +190,7 @@ void frame_ledger::placed(rank_number rank, owner_id owner, moment asked, const 
 void frame_ledger::fetched(rank_number rank, owner_id owner, moment asked, const frame_request& x,
                            const frame_reply& reply) {
   check_reply(rank, x, reply);
-  if (world_.verbose())
-    for (std::size_t i = 0; i < std::min(reply.frames.size(), x.pages.size()); ++i)
-      world_.trace("frame", {rank},
-                   text_of(rank, x.pages[i].where) + ": " + std::string(to_string(reply.frames[i].code())) + " at " +
-                       std::to_string(reply.frames[i].offset) + ", pin " + std::to_string(reply.pin));
+  trace_reply(rank, x, reply);
   for (std::size_t i = 0; i < std::min(reply.frames.size(), x.pages.size()); ++i) {
     const auto& f = reply.frames[i];
     if (f.code() != errc::ok) {

@@ -166,6 +166,7 @@ private:
   void take(rank_number rank, std::uint64_t offset, const page_ref& page, content as);
   void add_pin(rank_number rank, owner_id owner, bool fetch, const frame_request& x, const frame_reply& reply);
   void check_reply(rank_number rank, const frame_request& x, const frame_reply& reply) const;
+  void trace_reply(rank_number rank, const frame_request& x, const frame_reply& reply) const;
   /// Whoever named it had it.
   std::optional<pin> end_pin(rank_number rank, owner_id owner, pin_number number, bool fetch);
   void let_go(rank_number rank, pin_number number, const pin& x);

@@ -69,7 +69,7 @@ frame_number frame_table::evict() {
       continue;
     }
     policy_->left(f, leave_reason::evicted);
-    by_slot_.erase(frames_[f].page.where.slot);
+    detach(f);
     change(f, frame_state::free);
     ++evicted_;
     return f;

@@ -94,15 +94,8 @@ io_worker_state::request_id io_worker_state::begin(owner_id owner, const frame_r
   r.frames.resize(pages, no_frame);
   asked_[owner] += pages;
   for (std::uint32_t i = 0; i < pages; ++i) {
-    auto code = check_page(r.pages[i], fetch);
-    if (code == errc::ok && fetch)
-      code = fetch_from_memory(id, r, i);
-    else if (code == errc::ok)
-      code = errc::full;
-    if (code == errc::full)
+    if (!do_without_frame(id, r, i))
       r.short_of.push_back(i);
-    else if (code != errc::ok)
-      set_code(r, i, code);
   }
   if (r.short_of.empty()) {
     answer_if_done(id);
@@ -163,6 +156,22 @@ errc io_worker_state::fetch_from_memory(request_id id, request& r, std::uint32_t
   }
 }
 
+bool io_worker_state::do_without_frame(request_id id, request& r, std::uint32_t position) {
+  auto code = check_page(r.pages[position], r.fetch);
+  if (code == errc::ok)
+    code = r.fetch ? fetch_from_memory(id, r, position) : errc::full;
+  if (code == errc::full)
+    return false;
+  if (code != errc::ok)
+    set_code(r, position, code);
+  return true;
+}
+
+void io_worker_state::refuse_rest(request& r, errc code) {
+  for (const auto i : std::exchange(r.short_of, {}))
+    set_code(r, i, code);
+}
+
 void io_worker_state::start_read(request_id id, request& r, std::uint32_t position, frame_number f) {
   const auto& page = r.pages[position];
   const auto tag = begin_transfer({f, page.where.slot, true});
@@ -193,14 +202,7 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
   while (!r.short_of.empty()) {
     const auto i = r.short_of.front();
     // What was found when the request came may be over.
-    auto code = check_page(r.pages[i], r.fetch);
-    if (code == errc::ok && r.fetch)
-      code = fetch_from_memory(id, r, i);
-    else if (code == errc::ok)
-      code = errc::full;
-    if (code != errc::full) {
-      if (code != errc::ok)
-        set_code(r, i, code);
+    if (do_without_frame(id, r, i)) {
       r.short_of.pop_front();
       continue;
     }
@@ -218,8 +220,7 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
     }
     if (f == no_frame) {
       // Nobody can give it more, and it would keep what it has from everybody until its patience ends.
-      for (const auto left : std::exchange(r.short_of, {}))
-        set_code(r, left, errc::full);
+      refuse_rest(r, errc::full);
       return true;
     }
     r.short_of.pop_front();
@@ -259,6 +260,12 @@ void io_worker_state::release(frame_number f, bool fetch) {
   if (!fetch && frames_.state(f) == frame_state::filling)
     frames_.drop(f);
   frames_.unpin(f);
+}
+
+void io_worker_state::release_all(std::span<const frame_number> frames, bool fetch) {
+  for (const auto f : frames)
+    if (f != no_frame)
+      release(f, fetch);
 }
 
 result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const fill_request& work, timestamp now) {
@@ -305,17 +312,9 @@ result<void> io_worker_state::unpin(owner_id owner, pin_number number, timestamp
   auto pin = pins_.take(owner, number, true);
   if (!pin)
     return fail(errc::not_found, "this client has no pin " + std::to_string(number));
-  for (const auto f : pin->frames)
-    if (f != no_frame)
-      release(f, true);
+  release_all(pin->frames, true);
   serve(now);
   return {};
-}
-
-void io_worker_state::give_up(request& r) {
-  for (auto& f : r.frames)
-    if (f != no_frame)
-      release(std::exchange(f, no_frame), r.fetch);
 }
 
 void io_worker_state::owner_died(owner_id owner, timestamp now) {
@@ -328,7 +327,7 @@ void io_worker_state::owner_died(owner_id owner, timestamp now) {
       ++i;
       continue;
     }
-    give_up(i->second);
+    release_all(i->second.frames, i->second.fetch);
     std::erase(queue_, i->first);
     frames_out_.push_back({i->first, errc::expired, {}, 0, i->second.fetch});
     i = requests_open_.erase(i);
@@ -339,9 +338,7 @@ void io_worker_state::owner_died(owner_id owner, timestamp now) {
 
 void io_worker_state::owner_at_rest(owner_id owner, timestamp now) {
   for (const auto& pin : pins_.take_all(owner))
-    for (const auto f : pin.frames)
-      if (f != no_frame)
-        release(f, pin.fetch);
+    release_all(pin.frames, pin.fetch);
   serve(now);
 }
 
@@ -349,8 +346,7 @@ void io_worker_state::drain() {
   draining_ = true;
   for (const auto id : std::exchange(queue_, {})) {
     auto& r = requests_open_.at(id);
-    for (const auto i : std::exchange(r.short_of, {}))
-      set_code(r, i, errc::shutting_down);
+    refuse_rest(r, errc::shutting_down);
     answer_if_done(id);
   }
   write_behind();
@@ -365,8 +361,7 @@ void io_worker_state::tick(timestamp now) {
     auto& r = requests_open_.at(id);
     if (r.deadline > now)
       return false;
-    for (const auto i : std::exchange(r.short_of, {}))
-      set_code(r, i, errc::full);
+    refuse_rest(r, errc::full);
     answer_if_done(id);
     return true;
   });

@@ -205,6 +205,10 @@ private:
   errc check_page(const page_ref& page, bool fetch) const;
   /// What memory alone can do for a page of a fetch; ok if it is pinned, or waited for. `full`: it needs a frame.
   errc fetch_from_memory(request_id id, request& r, std::uint32_t position);
+  /// False if the page needs a frame; else it has one, waits for one that is being read, or has the code why not.
+  bool do_without_frame(request_id id, request& r, std::uint32_t position);
+  /// Pages that need a frame still have this code.
+  void refuse_rest(request& r, errc code);
   void start_read(request_id id, request& r, std::uint32_t position, frame_number f);
   void set_code(request& r, std::uint32_t position, errc code);
   void give_frame(request& r, std::uint32_t position, frame_number f, bool promoted);
@@ -214,9 +218,9 @@ private:
   bool serve(request_id id, request& r, timestamp now);
   bool has_all_frames(const request& r) const;
   void answer_if_done(request_id id);
-  /// Takes the frames of an unanswered request back.
-  void give_up(request& r);
   void release(frame_number f, bool fetch);
+  /// Of a pin, or of a request that is not answered.
+  void release_all(std::span<const frame_number> frames, bool fetch);
   /// Its slot is another page's, or nobody's.
   void drop_frame(frame_number f);
   void answer_writers(frame_number f, errc code);
