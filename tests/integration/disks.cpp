@@ -10,6 +10,7 @@
 #include <sys/mount.h>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace troupe::test {
@@ -69,12 +70,26 @@ breakable_disk::breakable_disk(fs::path image, fs::path where, std::uint64_t byt
   if (process(format).wait() != 0)
     throw disk_unavailable{"there is no mkfs.ext4"};
   const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-  const int number = control < 0 ? -1 : ::ioctl(control, LOOP_CTL_GET_FREE);
-  const auto device = "/dev/loop" + std::to_string(number);
-  ::close(control);
-  device_ = number < 0 ? -1 : ::open(device.c_str(), O_RDWR | O_CLOEXEC);
-  if (device_ < 0 || ::ioctl(device_, LOOP_SET_FD, file) != 0)
+  std::string device;
+  // Another process may take the one that was free.
+  constexpr int tries = 100;
+  for (int i = 0; i < tries && device_ < 0; ++i) {
+    const int number = control < 0 ? -1 : ::ioctl(control, LOOP_CTL_GET_FREE);
+    device = "/dev/loop" + std::to_string(number);
+    device_ = number < 0 ? -1 : ::open(device.c_str(), O_RDWR | O_CLOEXEC);
+    if (device_ < 0)
+      break;
+    if (::ioctl(device_, LOOP_SET_FD, file) != 0) {
+      const int error = errno;
+      ::close(std::exchange(device_, -1));
+      errno = error;
+      if (error != EBUSY)
+        break;
+    }
+  }
+  if (device_ < 0)
     unavailable("there is no loop device");
+  ::close(control);
   ::close(file);
   loop_info64 how{};
   how.lo_flags = LO_FLAGS_AUTOCLEAR; // goes when nobody uses it
