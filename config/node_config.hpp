@@ -188,6 +188,10 @@ struct memory_config {
   std::uint64_t client_bytes = gibibyte;
   /// "eager", "on_eviction" or "never".
   std::string write_back = "eager";
+  /// "all" or "second_hit".
+  std::string admission = "all";
+  /// Of each rank; at most a quarter of `bytes`, whatever this says. 0: nothing is read ahead.
+  std::uint64_t prefetch_bytes = gibibyte;
 
   friend bool operator==(const memory_config&, const memory_config&) = default;
 };

@@ -63,6 +63,7 @@ public:
            "must not be above io.max_pages_in_flight, " + std::to_string(config_.io.max_pages_in_flight),
            {"io.max_pages_in_flight"});
     check_registry();
+    check_admission();
     for (std::size_t i = 0; i < config_.namespaces.size(); ++i)
       check_namespace(i);
     if (what_for == purpose::server) {
@@ -223,6 +224,21 @@ private:
            format_size(config_.registry.memory_bytes) + " has " + format_size(most) +
                " for ranks and keys, and the slots of all slab files take " + format_size(slots * memory_per_slot),
            {"storage.ranks", "namespaces"});
+  }
+
+  void check_admission() {
+    if (config_.memory.admission != "second_hit")
+      return;
+    demand(
+        config_.registry.durability != "strict", "memory.admission",
+        "\"second_hit\" leaves pages in memory only until somebody asks for them, and registry.durability \"strict\" "
+        "promises that a page that was saved is on the disk: choose \"all\", or \"relaxed\" or \"none\" there",
+        {"registry.durability"});
+    demand(
+        config_.memory.write_back != "never", "memory.admission",
+        "\"second_hit\" says which pages are written, and with memory.write_back \"never\" none is: choose \"all\", or "
+        "another memory.write_back",
+        {"memory.write_back"});
   }
 
   void check_pages(const namespace_spec& space, const std::string& path) {

@@ -26,6 +26,7 @@ inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "i
 inline constexpr std::array<std::string_view, 3> engines{"auto", "io_uring", "threads"};
 inline constexpr std::array<std::string_view, 4> huge_page_choices{"auto", "2 MiB", "1 GiB", "off"};
 inline constexpr std::array<std::string_view, 3> write_backs{"eager", "on_eviction", "never"};
+inline constexpr std::array<std::string_view, 2> admissions{"all", "second_hit"};
 inline constexpr std::array<std::string_view, 3> evictions{"lru", "s3-fifo", "reuse"};
 inline constexpr std::array<std::string_view, 3> durabilities{"none", "relaxed", "strict"};
 inline constexpr std::array<std::string_view, 2> scheduler_policies{"stealing", "sharing"};
@@ -192,6 +193,11 @@ void describe(Visitor& v, memory_config& c) {
           "Of that, what one client may use at once, per rank.");
   v.field("write_back", c.write_back, choice{write_backs},
           "When pages are written to their slab: at once, behind the save; when their memory is needed; not at all.");
+  v.field("admission", c.admission, choice{admissions},
+          "Which pages are written to their slab: all that are saved; those that somebody asks for again.");
+  v.field("prefetch_bytes", c.prefetch_bytes, size{0, tebibyte},
+          "Pages of a rank that may be read from its slab because a lookup has found them, before anybody loads them; "
+          "0: none are.");
 }
 
 template <class Visitor>

@@ -69,7 +69,9 @@ using registry_actor = caf::typed_actor<
     caf::replies_to<reserve_request>::with<reserve_reply>,
     caf::replies_to<commit_atom, finish_request>::with<finish_reply>,
     caf::replies_to<abort_atom, finish_request>::with<finish_reply>,
-    caf::replies_to<invalidate_request>::with<finish_reply>, caf::replies_to<children_request>::with<void>,
+    caf::replies_to<invalidate_request>::with<finish_reply>,
+    /// From an io worker; no client says it.
+    caf::replies_to<give_up_request>::with<result_codes>, caf::replies_to<children_request>::with<void>,
     caf::replies_to<evict_request>::with<evict_reply>, caf::replies_to<owner_died_atom, owner_id>::with<void>,
     caf::replies_to<bind_atom, registry_peers>::with<void>, caf::replies_to<stats_atom>::with<registry_stats>,
     caf::reacts_to<caf::tick_atom>, caf::replies_to<exists_request>::with<result_codes>,
@@ -108,19 +110,23 @@ using allocator_actor =
 
 /// The io worker of one rank: its pages in memory and on disk. Whoever asks for frames is named, and alone ends its
 /// pins.
-using io_worker_actor = caf::typed_actor<
-    caf::replies_to<place_atom, owner_id, frame_request>::with<frame_reply>,
-    caf::replies_to<fetch_atom, owner_id, frame_request>::with<frame_reply>,
-    caf::replies_to<fill_atom, owner_id, fill_request>::with<io_reply>,
-    caf::replies_to<unpin_atom, owner_id, pin_number>::with<void>, caf::replies_to<fence_atom, slot_batch>::with<void>,
-    caf::replies_to<bind_atom, registry_peers>::with<void>,
-    /// More memory, for so many pages, if there is some. Answers how many frames there are then.
-    caf::replies_to<grow_atom, std::uint32_t>::with<std::uint32_t>,
-    /// It asks for nothing any more; what it has pinned stays so.
-    caf::replies_to<owner_died_atom, owner_id>::with<void>,
-    /// And it touches no memory any more: its pins end.
-    caf::replies_to<owner_at_rest_atom, owner_id>::with<void>, caf::replies_to<drain_atom>::with<void>,
-    caf::replies_to<stats_atom>::with<io_stats>, caf::reacts_to<io_completions>, caf::reacts_to<caf::tick_atom>>;
+using io_worker_actor =
+    caf::typed_actor<caf::replies_to<place_atom, owner_id, frame_request>::with<frame_reply>,
+                     caf::replies_to<fetch_atom, owner_id, frame_request>::with<frame_reply>,
+                     caf::replies_to<fill_atom, owner_id, fill_request>::with<io_reply>,
+                     caf::replies_to<unpin_atom, owner_id, pin_number>::with<void>,
+                     caf::replies_to<fence_atom, slot_batch>::with<void>,
+                     caf::replies_to<bind_atom, registry_peers>::with<void>,
+                     /// More memory, for so many pages, if there is some. Answers how many frames there are then.
+                     caf::replies_to<grow_atom, std::uint32_t>::with<std::uint32_t>,
+                     /// It asks for nothing any more; what it has pinned stays so.
+                     caf::replies_to<owner_died_atom, owner_id>::with<void>,
+                     /// And it touches no memory any more: its pins end.
+                     caf::replies_to<owner_at_rest_atom, owner_id>::with<void>,
+                     /// From shards: what a lookup has found, and that its lease is over.
+                     caf::replies_to<prefetch_request>::with<void>, caf::replies_to<prefetch_end>::with<void>,
+                     caf::replies_to<drain_atom>::with<void>, caf::replies_to<stats_atom>::with<io_stats>,
+                     caf::reacts_to<io_completions>, caf::reacts_to<caf::tick_atom>>;
 
 /// Looks at pages in memory that an io worker is about to write.
 using page_checker_actor = caf::typed_actor<caf::replies_to<check_order>::with<io_reply>>;

@@ -74,6 +74,22 @@ struct check_order {
   packed<check_item> items;
 };
 
+/// From a shard, about a lease that a lookup has taken: these pages of the rank will probably be fetched. `first` is
+/// the place of the first of them among the keys that the lease has in this shard.
+struct prefetch_request {
+  std::uint32_t shard = 0;
+  ticket lease;
+  std::uint32_t first = 0;
+  packed<page_ref> pages;
+};
+
+/// Of that lease only the first `keep` keys are left.
+struct prefetch_end {
+  std::uint32_t shard = 0;
+  ticket lease;
+  std::uint32_t keep = 0;
+};
+
 /// One code per page, as `errc`.
 struct io_reply {
   packed<std::uint8_t> results;
@@ -100,10 +116,19 @@ struct io_stats {
   std::uint64_t orphaned_frames = 0;
   /// Pages that were fetched and were in memory.
   std::uint64_t memory_hits = 0;
-  /// Pages that left memory for others.
+  /// Pages that left memory for others, and were on disk.
   std::uint64_t demotions = 0;
   /// Pages in memory that were not what had been saved when they were to be written.
   std::uint64_t damaged_pages = 0;
+  /// Of the dirty pages: those that nobody has asked for since they were saved, and that are not written before. And
+  /// how many such have left memory, and were nowhere else.
+  std::uint64_t unasked_pages = 0;
+  std::uint64_t given_up_pages = 0;
+  /// Pages that were read because a lookup had found them, before anybody fetched them; those of them that were fetched
+  /// then; and pages that were to be read, and were not because their lease had ended, or too many waited.
+  std::uint64_t prefetched_pages = 0;
+  std::uint64_t prefetch_hits = 0;
+  std::uint64_t prefetches_cancelled = 0;
 };
 
 } // namespace troupe

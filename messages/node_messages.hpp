@@ -98,6 +98,8 @@ struct registry_peers {
   /// Parallel to `allocators`.
   std::vector<namespace_id> spaces;
   std::vector<rank_number> ranks;
+  /// Parallel to `allocators`, or empty: the io workers that are told what lookups find, null where none is.
+  std::vector<io_worker_actor> workers{};
 };
 
 /// Registers a rank of a namespace, with its slots and who owns them. The same again is fine. Another number of slots
@@ -110,6 +112,8 @@ struct add_rank_request {
   allocator_actor allocator;
   /// Kept beside each page of the rank. Another one than before: busy while there are pages. 0: as before.
   incarnation_number incarnation = 0;
+  /// Is told what lookups find of the rank; null if nobody is.
+  io_worker_actor worker{};
 };
 
 /// Before a rank is registered with other slots: it has none from now on, and whoever wants to write is told `full`.

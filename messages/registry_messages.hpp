@@ -135,6 +135,14 @@ struct invalidate_request {
   packed<std::uint8_t> reasons{};
 };
 
+/// From the io worker of the rank: these pages were in memory only, and are not any more. They are unpublished, and
+/// what is reserved for them ends. One code per page in `result_codes`: ok, or not_found if the key has no such page.
+struct give_up_request {
+  namespace_id space;
+  rank_number rank = 0;
+  packed<page_ref> pages;
+};
+
 /// `parent` gained (delta > 0) or lost (delta < 0) children that live in another shard.
 struct child_delta {
   key_digest parent;

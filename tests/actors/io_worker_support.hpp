@@ -23,11 +23,20 @@ struct io_worker_world : sim {
 
   scratch_directory directory;
   probe metrics{system()};
+  probe shard{system()};
   fault_engine* engine = nullptr;
   std::shared_ptr<memory_extents> extents = std::make_shared<memory_extents>(4U, frames_per_extent* slot_size);
   io_worker_actor worker;
 
-  explicit io_worker_world(bool write_through = false) {
+  static io_worker_options through(bool write_through) {
+    io_worker_options out;
+    out.write_through = write_through;
+    return out;
+  }
+
+  explicit io_worker_world(bool write_through = false) : io_worker_world(through(write_through)) {}
+
+  explicit io_worker_world(const io_worker_options& rules) {
     extents->limit(1);
     auto parts = std::make_shared<io_worker_parts>();
     auto slab = io::slab_file::open({slab_path(), {1, 2}, "small", 0, slot_size, slots}, false);
@@ -40,13 +49,20 @@ struct io_worker_world : sim {
     parts->name = {{1, 2}, "small", 0};
     parts->page_bytes = page_size;
     parts->extents = extents;
+    parts->options = rules;
     parts->options.slots = slots;
     parts->options.slot_bytes = slot_size;
-    parts->options.write_through = write_through;
     parts->options.deadline_max = std::chrono::seconds(10);
     parts->options.pinned_bytes_max = 16 * slot_size;
     parts->metrics = metrics.as<metrics_actor>();
     worker = spawn<io_worker>(std::move(parts));
+  }
+
+  /// Tells the worker of a shard.
+  void bind() {
+    registry_peers peers;
+    peers.shards.push_back(shard.as<registry_actor>());
+    REQUIRE(ask(worker, bind_atom_v, peers).code() == errc::ok);
   }
 
   std::filesystem::path slab_path() const { return directory / "small.slab"; }

@@ -99,11 +99,8 @@ TEST_CASE_METHOD(strict_world, "io worker: written through, a fill is answered w
 
 TEST_CASE_METHOD(world, "io worker: a page that was scribbled on is not written, and its shard hears of it",
                  "[io_worker]") {
-  probe shard{system()};
-  registry_peers peers;
-  peers.shards.push_back(shard.as<registry_actor>());
-  CHECK(ask(worker, bind_atom_v, peers).code() == errc::ok);
-  CHECK(ask(worker, bind_atom_v, peers).code() == errc::exists);
+  bind();
+  CHECK(ask(worker, bind_atom_v, registry_peers{}).code() == errc::exists);
   const auto placed = place({page(0), page(1), page(2)});
   for (std::size_t i = 0; i < 3; ++i)
     gather(page(static_cast<slot_number>(i)), placed.frames[i], ones);

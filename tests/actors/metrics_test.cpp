@@ -55,16 +55,10 @@ node_stats some_stats() {
   out.clients = 1;
   out.departed_clients = 9;
   out.registry = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-  out.ranks.push_back({{1, 1},
-                       "a",
-                       0,
-                       {100, 20, 30, 40, 10, 12},
-                       {13, 14, 15, 16, 17, 18, 19, 21, 100, 7, 90, 34, 35, 36, 37, 38, 39}});
-  out.ranks.push_back({{1, 1},
-                       "a",
-                       1,
-                       {200, 50, 60, 70, 20, 23},
-                       {24, 25, 26, 27, 28, 29, 31, 32, 200, 7, 120, 44, 45, 46, 47, 48, 49}});
+  out.ranks.push_back({{1, 1}, "a", 0, {100, 20, 30, 40, 10, 12}, {13, 14, 15, 16, 17, 18, 19, 21, 100, 7,  90,
+                                                                   34, 35, 36, 37, 38, 39, 1,  51, 52,  53, 54}});
+  out.ranks.push_back({{1, 1}, "a", 1, {200, 50, 60, 70, 20, 23}, {24, 25, 26, 27, 28, 29, 31, 32, 200, 7,  120,
+                                                                   44, 45, 46, 47, 48, 49, 2,  61, 62,  63, 64}});
   return out;
 }
 
@@ -121,6 +115,11 @@ TEST_CASE_METHOD(world, "metrics actor: what the node counts is on the page, eac
   CHECK(value("troupe_demoted_pages_total", second) == 48);
   CHECK(value("troupe_written_back_pages_total", first) == 14);
   CHECK(value("troupe_damaged_memory_pages_total", second) == 49);
+  CHECK(value("troupe_memory_unasked_bytes", first) == 7);
+  CHECK(value("troupe_given_up_pages_total", second) == 61);
+  CHECK(value("troupe_prefetched_pages_total", first) == 52);
+  CHECK(value("troupe_prefetch_hits_total", first) == 53);
+  CHECK(value("troupe_prefetches_cancelled_total", second) == 64);
 }
 
 TEST_CASE_METHOD(world, "metrics actor: newer counts replace older ones", "[metrics]") {

@@ -149,6 +149,20 @@ TEST_CASE("What is in memory only is not promised to survive", "[config]") {
   good(small_config, {"storage.ranks[1].slab_bytes=0", "namespaces[0].world_size=1", "registry.durability=strict"});
 }
 
+TEST_CASE("Pages that are written when they are asked for again need a slab, and nobody who relies on it", "[config]") {
+  CHECK(bad(small_config, {"memory.admission=second_hit", "registry.durability=strict"}) ==
+        "memory.admission: \"second_hit\" leaves pages in memory only until somebody asks for them, and "
+        "registry.durability \"strict\" promises that a page that was saved is on the disk: choose \"all\", or "
+        "\"relaxed\" or \"none\" there\n");
+  CHECK(bad(small_config, {"memory.admission=second_hit", "memory.write_back=never"}) ==
+        "memory.admission: \"second_hit\" says which pages are written, and with memory.write_back \"never\" none is: "
+        "choose \"all\", or another memory.write_back\n");
+  for (const auto* way : {"registry.durability=relaxed", "memory.write_back=on_eviction", "memory.write_back=eager"})
+    CHECK(good(small_config, {"memory.admission=second_hit", way}).memory.admission == "second_hit");
+  good(small_config, {"memory.admission=all", "registry.durability=strict"});
+  CHECK(good(small_config, {"memory.prefetch_bytes=0 B"}).memory.prefetch_bytes == 0);
+}
+
 TEST_CASE("Slots of a slab are counted without the trailer", "[config]") {
   CHECK(slab_slots(0, 1) == 0);
   CHECK(slab_slots(4096, 1) == 0);

@@ -44,7 +44,7 @@ public:
   }
 
   void step() {
-    switch (draw(14)) {
+    switch (draw(16)) {
     case 0:
     case 1:
     case 2:
@@ -70,6 +70,12 @@ public:
         die();
       else
         scribble();
+      break;
+    case 14:
+      look_up();
+      break;
+    case 15:
+      end_lookup();
       break;
     case 11:
       now_ += std::chrono::milliseconds(draw(400));
@@ -107,6 +113,7 @@ public:
   std::uint64_t pages_read() const noexcept { return pages_read_; }
   std::uint64_t from_slab() const { return state_.stats().read_pages; }
   std::uint64_t orphans() const noexcept { return orphans_; }
+  io_stats stats() const { return state_.stats(); }
 
 private:
   static constexpr std::uint64_t extent_bytes = frames_per_extent * slot_bytes + 512;
@@ -179,6 +186,26 @@ private:
     const auto slot = draw(slots);
     if (pages_[slot].is == status::reserved || pages_[slot].is == status::stored)
       start_fence(slot);
+  }
+
+  /// A shard says what a lookup has found.
+  void look_up() {
+    prefetch_request x{draw(2), {somebody(), ++last_lookup_}, draw(3), {}};
+    for (slot_number slot = 0; slot < slots; ++slot)
+      if (pages_[slot].is == status::stored && draw(3) == 0)
+        x.pages.items.push_back(page_of(pages_[slot].where));
+    state_.prefetch(x, now_);
+    lookups_.push_back(x);
+  }
+
+  void end_lookup() {
+    if (lookups_.empty())
+      return;
+    std::swap(lookups_[draw(static_cast<std::uint32_t>(lookups_.size()))], lookups_.back());
+    const auto x = std::move(lookups_.back());
+    if (draw(4) != 0)
+      lookups_.pop_back();
+    state_.end_prefetch({x.shard, x.lease, draw(3) == 0 ? draw(6) : 0}, now_);
   }
 
   void end_a_fill() {
@@ -297,6 +324,19 @@ private:
   }
 
   void flush() {
+    borrow();
+    // Whoever lists them gives the slots back.
+    for (auto gone = state_.take_given_up(); !gone.empty(); gone = state_.take_given_up()) {
+      for (const auto& page : gone)
+        if (auto& slot = pages_[page.where.slot];
+            slot.where == page.where && (slot.is == status::reserved || slot.is == status::stored))
+          start_fence(page.where.slot);
+      borrow();
+    }
+    hand_on();
+  }
+
+  void borrow() {
     while (state_.wants_extent()) {
       if (extents_ == 3 || draw(3) == 0) {
         state_.no_extent(draw(3) == 0, now_);
@@ -306,6 +346,9 @@ private:
       state_.add_extent({extents_, offset, std::span(arena_).subspan(offset, extent_bytes), extents_}, now_);
       ++extents_;
     }
+  }
+
+  void hand_on() {
     for (auto& x : state_.take_requests()) {
       // Two transfers of one slot at once would race in the kernel.
       REQUIRE(std::none_of(requests_.begin(), requests_.end(),
@@ -388,6 +431,8 @@ private:
   std::vector<pinned> reads_;
   std::map<io_worker_state::fence_id, std::vector<slot_number>> fencing_;
   std::vector<owner_id> dying_;
+  std::vector<prefetch_request> lookups_;
+  std::uint64_t last_lookup_ = 0;
   std::vector<io::page_request> requests_;
   std::vector<io_worker_state::page_check> checks_;
   std::uint64_t pages_read_ = 0;
@@ -398,7 +443,7 @@ private:
 
 TEST_CASE("io worker: random clients, transfers, fences and deaths: right bytes, and all that began ends",
           "[io_worker_state]") {
-  const auto seed = GENERATE(range(1U, 13U));
+  const auto seed = GENERATE(range(1U, 25U));
   io_worker_options rules;
   rules.slots = slots;
   rules.slot_bytes = slot_bytes;
@@ -411,14 +456,20 @@ TEST_CASE("io worker: random clients, transfers, fences and deaths: right bytes,
   rules.write_through = seed % 4 == 1;
   rules.memory_only = seed % 4 == 2;
   rules.write_eagerly = seed % 4 != 3;
+  rules.second_hit = seed > 12 && !rules.write_through && !rules.memory_only;
+  rules.prefetch_pages_max = seed % 3 == 0 ? 0 : seed % 5;
+  rules.prefetch_reads_max = 2;
+  rules.prefetch_waiting_max = 12;
   CAPTURE(seed);
   world x(seed, rules);
-  for (int i = 0; i < 4000; ++i)
+  for (int i = 0; i < 5000; ++i)
     x.step();
   x.end();
-  CHECK(x.pages_read() > 500);
+  CHECK(x.pages_read() > 350);
   CHECK(x.orphans() > 0);
-  CHECK((x.from_slab() > (rules.write_eagerly ? 100U : 10U)) == !rules.memory_only);
+  CHECK((x.stats().given_up_pages > 0) == rules.second_hit);
+  CHECK((x.stats().prefetch_hits > 0) == (!rules.memory_only && rules.prefetch_pages_max > 0));
+  CHECK((x.from_slab() > (rules.write_eagerly && !rules.second_hit ? 50U : 10U)) == !rules.memory_only);
 }
 
 } // namespace io_worker_random_test

@@ -50,6 +50,7 @@ struct worker {
   std::vector<io::page_request> requests{};
   std::vector<io_worker_state::page_check> checks{};
   std::vector<std::pair<page_ref, errc>> damaged{};
+  std::vector<page_ref> given_up{};
 
   static page_ref page(slot_number slot, generation_number generation = 1) {
     return {key_digest{slot, generation}, {slot, generation}};
@@ -80,6 +81,7 @@ struct worker {
     move_to(requests, state.take_requests());
     move_to(checks, state.take_checks());
     move_to(damaged, state.take_damaged());
+    move_to(given_up, state.take_given_up());
     REQUIRE(state.check() == "");
   }
 
@@ -175,6 +177,18 @@ struct worker {
     const auto pin = reply(place(std::move(pages))).pin;
     REQUIRE(fill(pin, all) == all);
     write_all();
+  }
+
+  /// A lookup of this client has found these pages, and its lease has that number.
+  void look_up(std::vector<page_ref> pages, std::uint64_t lease = 1, owner_id owner = 1, std::uint32_t first = 0) {
+    prefetch_request x{0, {owner, lease}, first, {}};
+    x.pages.items = std::move(pages);
+    state.prefetch(x, now);
+    flush();
+  }
+  void end_lookup(std::uint64_t lease = 1, owner_id owner = 1, std::uint32_t keep = 0) {
+    state.end_prefetch({0, {owner, lease}, keep}, now);
+    flush();
   }
 
   void pass_time(duration x) {

@@ -51,7 +51,7 @@ frame_number frame_table::take(const page_ref& page, frame_state as) {
   }
   change(f, as);
   auto& x = frames_[f];
-  x = frame{page, 0, x.turn + 1, as, false, false};
+  x = frame{page, 0, x.turn + 1, as, false, false, false};
   by_slot_.emplace(page.where.slot, f);
   pin(f);
   return f;
@@ -69,12 +69,56 @@ frame_number frame_table::evict() {
       continue;
     }
     policy_->left(f, leave_reason::evicted);
+    if (frames_[f].expendable) {
+      give_up(f);
+      return f;
+    }
     detach(f);
     change(f, frame_state::free);
     ++evicted_;
     return f;
   }
   return no_frame;
+}
+
+void frame_table::let_expend(std::span<const frame_number> frames) {
+  if (frames.empty())
+    return;
+  for (const auto f : frames)
+    frames_[f].expendable = true;
+  expendable_ += frames.size();
+  policy_->inserted(frames);
+}
+
+void frame_table::withdraw(frame_number f) {
+  policy_->left(f, leave_reason::erased);
+  if (std::exchange(frames_[f].expendable, false))
+    --expendable_;
+}
+
+bool frame_table::keep(frame_number f) {
+  if (!frames_[f].expendable)
+    return false;
+  withdraw(f);
+  return true;
+}
+
+void frame_table::give_up(frame_number f) {
+  given_up_.push_back(frames_[f].page);
+  frames_[f].expendable = false;
+  --expendable_;
+  detach(f);
+  change(f, frame_state::free);
+}
+
+void frame_table::give_up_all() {
+  for (frame_number f = 0; f < frames_.size() && expendable_ > 0; ++f) {
+    if (!frames_[f].expendable)
+      continue;
+    policy_->left(f, leave_reason::erased);
+    give_up(f);
+    free_.insert(f);
+  }
 }
 
 frame_number frame_table::in_slot(slot_number slot) const noexcept {
@@ -102,7 +146,7 @@ void frame_table::unpin(frame_number f) {
 
 void frame_table::touch(frame_number f) {
   frames_[f].used = true;
-  if (frames_[f].state == frame_state::clean)
+  if (frames_[f].state == frame_state::clean || frames_[f].expendable)
     policy_->touched(std::array<entry_index, 1>{f}, {});
 }
 
@@ -153,8 +197,8 @@ void frame_table::drop(frame_number f) {
     x.dropped = true;
     return;
   }
-  if (x.state == frame_state::clean)
-    policy_->left(f, leave_reason::erased);
+  if (x.state == frame_state::clean || x.expendable)
+    withdraw(f);
   let_go(f);
 }
 
@@ -173,6 +217,7 @@ std::string frame_table::check() const {
   std::uint64_t pinned = 0;
   std::uint64_t attached = 0;
   std::uint64_t evictable = 0;
+  std::uint64_t expendable = 0;
   for (frame_number f = 0; f < frames_.size(); ++f) {
     const auto& x = frames_[f];
     const auto name = "frame " + std::to_string(f);
@@ -180,7 +225,10 @@ std::string frame_table::check() const {
     pinned += x.pins > 0 ? 1 : 0;
     const bool gone = x.state == frame_state::free || x.state == frame_state::orphaned || x.dropped;
     attached += gone ? 0 : 1;
-    evictable += x.state == frame_state::clean ? 1 : 0;
+    evictable += x.state == frame_state::clean || x.expendable ? 1 : 0;
+    expendable += x.expendable ? 1 : 0;
+    if (x.expendable && (x.state != frame_state::dirty || x.pins > 0))
+      return name + " is expendable, though it is not dirty or somebody has it pinned";
     if (!gone && find(x.page.where) != f)
       return name + " is not found under its slot";
     if (x.dropped && x.state != frame_state::reading && x.state != frame_state::writing)
@@ -198,6 +246,8 @@ std::string frame_table::check() const {
     return "frames are not counted right by state";
   if (pinned != pinned_)
     return "pinned frames are not counted right";
+  if (expendable != expendable_)
+    return "expendable frames are not counted right";
   if (attached != by_slot_.size())
     return "the map has " + std::to_string(by_slot_.size()) + " frames, of which " + std::to_string(attached) +
            " exist";

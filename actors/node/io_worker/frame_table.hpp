@@ -13,12 +13,14 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace troupe {
 
 ///     free ──take──▶ filling ──filled──▶ dirty ◀──▶ writing ──▶ clean ──evicted──▶ free
 ///     free ──take──▶ reading ─────────────────────────────────▶ clean
+///     dirty, and expendable ──given up──▶ free
 ///     any ──the slot is given back──▶ free, or orphaned as long as somebody has it pinned
 enum class frame_state : std::uint8_t {
   free,
@@ -78,6 +80,16 @@ public:
 
   /// From filling to dirty: the bytes are there.
   void filled(frame_number f);
+  /// Dirty frames that nobody has pinned, in prefix order: from now on they make room for others, in the order in which
+  /// clean ones do, and their pages are gone then.
+  void let_expend(std::span<const frame_number> frames);
+  /// An expendable one is not so any more: it stays until it is written. Whether it was.
+  bool keep(frame_number f);
+  bool expendable(frame_number f) const noexcept { return frames_[f].expendable; }
+  /// All that are expendable are free now.
+  void give_up_all();
+  /// Pages that were given up since this was asked last.
+  std::vector<page_ref> take_given_up() { return std::exchange(given_up_, {}); }
   /// From dirty to writing.
   void begin_write(frame_number f);
   /// From writing to clean, or back to dirty.
@@ -109,7 +121,9 @@ public:
     return count(frame_state::dirty) + count(frame_state::writing) + count(frame_state::clean);
   }
   std::uint64_t pinned() const noexcept { return pinned_; }
-  /// Pages that went so that others could come.
+  /// Of the dirty ones.
+  std::uint64_t expendable() const noexcept { return expendable_; }
+  /// Pages that went so that others could come, and were in the slab.
   std::uint64_t evicted() const noexcept { return evicted_; }
 
   /// The first inconsistency, or an empty text. For tests: reads every frame.
@@ -122,6 +136,7 @@ private:
     std::uint32_t turn = 0;
     frame_state state = frame_state::free;
     bool dropped = false;
+    bool expendable = false;
     /// Used since it was filled: what the policy is told once it has it.
     bool used = false;
   };
@@ -132,12 +147,16 @@ private:
   void let_go(frame_number f);
   void detach(frame_number f) noexcept;
   frame_number evict();
+  void give_up(frame_number f);
+  /// It is no choice of the policy any more, because of what became of its page.
+  void withdraw(frame_number f);
 
   // Between two calls:
   // - Every frame is in one state, and `counts_` says how many are in each. Free frames are in `free_`, each once, and
   //   no others are.
   // - `by_slot_` has the frames that are not free, orphaned or dropped, each under the slot of its page.
-  // - The policy has the clean frames that are not dropped, and no others.
+  // - The policy has the clean frames that are not dropped and the expendable ones, and no others.
+  // - Expendable frames are dirty, and pinned by nobody.
   // - Frames that are filling are pinned by their writer alone; free ones by nobody; orphaned ones by somebody.
 
   std::uint64_t slot_bytes_;
@@ -150,6 +169,8 @@ private:
   std::array<std::uint64_t, frame_state_count> counts_{};
   std::uint64_t pinned_ = 0;
   std::uint64_t evicted_ = 0;
+  std::uint64_t expendable_ = 0;
+  std::vector<page_ref> given_up_;
 };
 
 } // namespace troupe

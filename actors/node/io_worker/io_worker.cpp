@@ -5,6 +5,8 @@
 #include "actors/support/shard_batches.hpp"
 #include "base/log.hpp"
 
+#include <algorithm>
+
 namespace troupe {
 
 namespace {
@@ -17,6 +19,9 @@ constexpr duration wait_tick = std::chrono::milliseconds(50);
 
 /// How late memory is used that the host has just given.
 constexpr duration extent_tick = std::chrono::milliseconds(2);
+
+/// In one word to a shard, which serves others between two of them.
+constexpr std::size_t given_up_pages_max = 8192;
 
 } // namespace
 
@@ -89,6 +94,16 @@ io_worker::behavior_type io_worker::make_behavior() {
         flush();
         return caf::unit;
       },
+      [this](const prefetch_request& x) -> caf::result<void> {
+        state_.prefetch(x, now());
+        flush();
+        return caf::unit;
+      },
+      [this](const prefetch_end& x) -> caf::result<void> {
+        state_.end_prefetch(x, now());
+        flush();
+        return caf::unit;
+      },
       [this](drain_atom) -> caf::result<void> {
         state_.drain();
         auto promise = make_response_promise();
@@ -135,9 +150,11 @@ void io_worker::wind_clock() {
 }
 
 // What the state has decided, carried out: after each call of the state that may decide anything. Memory comes first,
-// since requests may have waited for nothing else; then what the kernel can work on while the rest is done here.
+// since requests may have waited for nothing else; then what the kernel can work on while the rest is done here, but
+// nothing happens in the frame of a page that was given up before those who list it have been told.
 void io_worker::flush() {
   borrow();
+  tell_of_given_up();
   if (auto requests = state_.take_requests(); !requests.empty())
     parts_->store->submit(requests);
   send_checks();
@@ -150,7 +167,7 @@ void io_worker::flush() {
   for (const auto id : state_.take_fenced())
     fences_.extract(id).mapped().deliver(caf::unit);
   tell_of_damage();
-  if (state_.draining() && state_.at_rest())
+  if (state_.draining() && state_.at_rest() && untold_ == 0)
     for (auto& promise : std::exchange(drains_, {}))
       promise.deliver(caf::unit);
   wind_clock();
@@ -260,6 +277,26 @@ void io_worker::tell_of_damage() {
     request(shards_[part.shard], caf::infinite, std::move(told))
         .then([](const finish_reply&) {}, [](const caf::error&) {});
   }
+}
+
+void io_worker::tell_of_given_up() {
+  const auto pages = state_.take_given_up();
+  if (pages.empty() || shards_.empty())
+    return;
+  const auto heard = [this] {
+    if (--untold_ == 0 && state_.draining())
+      flush();
+  };
+  for (auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(shards_.size())))
+    for (std::size_t first = 0; first < part.items.size(); first += given_up_pages_max) {
+      const auto last = std::min(part.items.size(), first + given_up_pages_max);
+      give_up_request told{parts_->name.space, parts_->name.rank, {}};
+      told.pages.items.assign(part.items.begin() + static_cast<std::ptrdiff_t>(first),
+                              part.items.begin() + static_cast<std::ptrdiff_t>(last));
+      ++untold_;
+      request(shards_[part.shard], caf::infinite, std::move(told))
+          .then([heard](const result_codes&) { heard(); }, [heard](const caf::error&) { heard(); });
+    }
 }
 
 void io_worker::send_samples() {

@@ -67,6 +67,7 @@ private:
   void answer(io_worker_state::answered_frames& x);
   void answer(io_worker_state::answered_fill& x);
   void tell_of_damage();
+  void tell_of_given_up();
   void send_samples();
   void check_slab();
   void wind_clock();
@@ -79,6 +80,8 @@ private:
   std::unordered_map<io_worker_state::request_id, waiting_request> requests_;
   std::unordered_map<io_worker_state::fence_id, caf::response_promise> fences_;
   std::vector<caf::response_promise> drains_;
+  /// Words to shards that a drain waits for: what was given up is listed by nobody then.
+  std::size_t untold_ = 0;
   std::deque<waiting_grower> growers_;
   latency_collector samples_;
   timestamp next_look_at_slab_ = timestamp::min();

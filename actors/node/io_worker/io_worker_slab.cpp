@@ -34,7 +34,8 @@ bool io_worker_state::may_write_behind() const noexcept {
   // What is clean may be pinned, so who waits counts beside what should be ready.
   if (options_.write_eagerly || options_.write_through || draining_ || writes_ < short_of_)
     return true;
-  const auto ready = frames_.count(frame_state::free) + frames_.count(frame_state::clean) + writes_;
+  const auto ready =
+      frames_.count(frame_state::free) + frames_.count(frame_state::clean) + frames_.expendable() + writes_;
   return ready < std::max<std::uint64_t>(frames_.size() / ready_part, 1);
 }
 
@@ -107,6 +108,10 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
       ++(c.status == errc::timeout ? stats_.timed_out : stats_.failed);
     }
     --(t.read ? reads_ : writes_);
+    if (t.ahead) {
+      --reads_ahead_;
+      stats_.prefetched_pages += c.status == errc::ok ? 1 : 0;
+    }
     if (t.read)
       end_of_read(t.frame, c.status);
     else
@@ -122,6 +127,8 @@ void io_worker_state::end_of_read(frame_number f, errc code) {
     code = errc::stale;
   // Where it failed, those who wait still have it pinned: it is free when the last of them has been told.
   frames_.end_read(f, code == errc::ok);
+  if (code != errc::ok)
+    ahead_.lost(f);
   auto waiting = read_waiters_.extract(f);
   if (waiting.empty())
     return;
@@ -167,6 +174,7 @@ void io_worker_state::answer_writers(frame_number f, errc code) {
 void io_worker_state::drop_frame(frame_number f) {
   if (frames_.state(f) == frame_state::dirty)
     answer_writers(f, errc::stale); // nobody will write it now
+  ahead_.lost(f);
   frames_.drop(f);
 }
 
@@ -178,6 +186,8 @@ io_worker_state::fence_id io_worker_state::fence(std::span<const slot_ref> slots
       continue; // nothing can touch it
     auto& fenced = fenced_generation_[x.slot];
     fenced = std::max(fenced, x.generation);
+    if (const auto gone = unwritten_.find(x.slot); gone != unwritten_.end() && gone->second <= fenced)
+      unwritten_.erase(gone);
     if (const auto f = frames_.in_slot(x.slot); f != no_frame && frames_.page(f).where.generation <= fenced)
       drop_frame(f);
     if (!busy_slots_.contains(x.slot))

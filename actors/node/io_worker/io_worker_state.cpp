@@ -27,7 +27,7 @@ errc code_at(const packed<std::uint8_t>& codes, std::size_t i) noexcept {
 
 io_worker_state::io_worker_state(const io_worker_options& options)
     : options_(options), frames_(options.slot_bytes, options.eviction), pins_(options.first_pin),
-      fenced_generation_(options.slots, 0) {}
+      ahead_(options.prefetch_waiting_max), fenced_generation_(options.slots, 0) {}
 
 // -- memory --
 
@@ -54,7 +54,7 @@ void io_worker_state::no_extent(bool on_its_way, timestamp now) {
 result<void> io_worker_state::admit(owner_id owner, const frame_request& work) const {
   if (draining_)
     return fail(errc::shutting_down, "the node is draining");
-  if (std::find(dead_owners_.begin(), dead_owners_.end(), owner) != dead_owners_.end())
+  if (is_dead(owner))
     return fail(errc::expired, "the client is gone; attach again");
   if (work.pages.size() > options_.batch_pages_max)
     return fail(errc::limit_exceeded, std::to_string(work.pages.size()) + " pages in one batch; at most " +
@@ -72,11 +72,17 @@ result<void> io_worker_state::admit(owner_id owner, const frame_request& work) c
   return {};
 }
 
+bool io_worker_state::is_dead(owner_id owner) const noexcept {
+  return std::find(dead_owners_.begin(), dead_owners_.end(), owner) != dead_owners_.end();
+}
+
 errc io_worker_state::check_page(const page_ref& page, bool fetch) const {
   if (page.where.slot >= options_.slots)
     return errc::out_of_range;
   if (page.where.generation <= fenced_generation_[page.where.slot])
     return errc::stale;
+  if (was_given_up(page.where))
+    return fetch ? errc::not_found : errc::stale;
   if (fetch)
     return errc::ok;
   if (damaged_)
@@ -103,6 +109,8 @@ io_worker_state::request_id io_worker_state::begin(owner_id owner, const frame_r
     queue_.push_back(id);
     serve(now);
   }
+  write_behind();
+  promote_ahead(now);
   return id;
 }
 
@@ -141,6 +149,7 @@ errc io_worker_state::fetch_from_memory(request_id id, request& r, std::uint32_t
   case frame_state::filling:
     return errc::busy;
   case frame_state::reading:
+    stats_.prefetch_hits += ahead_.fetched(f) ? 1 : 0;
     frames_.pin(f);
     frames_.touch(f);
     r.frames[position] = f;
@@ -148,6 +157,8 @@ errc io_worker_state::fetch_from_memory(request_id id, request& r, std::uint32_t
     read_waiters_[f].push_back({id, position});
     return errc::ok;
   default:
+    stats_.prefetch_hits += ahead_.fetched(f) ? 1 : 0;
+    ask_again(f);
     frames_.pin(f);
     frames_.touch(f);
     give_frame(r, position, f, false);
@@ -196,6 +207,7 @@ void io_worker_state::serve(timestamp now) {
   }
   if (short_of_ > 0)
     write_behind();
+  promote_ahead(now);
 }
 
 bool io_worker_state::serve(request_id id, request& r, timestamp now) {
@@ -213,7 +225,7 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
       wants_extent_ = now >= next_extent_;
       return false;
     }
-    const auto f = frames_.take(r.pages[i], r.fetch ? frame_state::reading : frame_state::filling);
+    const auto f = take_frame(r.pages[i], r.fetch ? frame_state::reading : frame_state::filling);
     if (f == no_frame && !has_all_frames(r)) {
       short_of_ = r.short_of.size();
       return false;
@@ -274,6 +286,7 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
     return fail(errc::not_found, "this client has no frames to fill under number " + std::to_string(work.pin));
   const auto id = ++last_request_;
   pending_fill out;
+  std::vector<frame_number> unasked;
   out.reply.results.items.resize(pin->frames.size(), byte_of(errc::ok));
   for (std::uint32_t i = 0; i < pin->frames.size(); ++i) {
     const auto f = pin->frames[i];
@@ -290,7 +303,9 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
       code = byte_of(said != errc::ok ? said : errc::slab_damaged);
     } else {
       frames_.filled(f);
-      if (!options_.memory_only)
+      if (options_.second_hit)
+        unasked.push_back(f);
+      else if (!options_.memory_only)
         dirty_.push_back({f, frames_.turn(f), timestamp::min()});
       if (options_.write_through) {
         write_waiters_[f].push_back({id, i});
@@ -299,6 +314,9 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
     }
     release(f, false);
   }
+  frames_.let_expend(unasked);
+  if (draining_)
+    give_up_all();
   if (out.waiting == 0)
     fills_out_.push_back({id, std::move(out.reply)});
   else
@@ -333,6 +351,7 @@ void io_worker_state::owner_died(owner_id owner, timestamp now) {
     i = requests_open_.erase(i);
   }
   asked_.erase(owner);
+  stats_.prefetches_cancelled += ahead_.end_owner(owner);
   serve(now);
 }
 
@@ -349,6 +368,8 @@ void io_worker_state::drain() {
     refuse_rest(r, errc::shutting_down);
     answer_if_done(id);
   }
+  stats_.prefetches_cancelled += ahead_.end_all();
+  give_up_all();
   write_behind();
 }
 
@@ -383,11 +404,14 @@ io_stats io_worker_state::stats() const {
   out.pinned_frames = frames_.pinned();
   out.orphaned_frames = frames_.count(frame_state::orphaned);
   out.demotions = frames_.evicted();
+  out.unasked_pages = frames_.expendable();
   return out;
 }
 
 std::string io_worker_state::check() const {
   if (auto bad = frames_.check(); !bad.empty())
+    return bad;
+  if (auto bad = ahead_.check(); !bad.empty())
     return bad;
   std::unordered_map<frame_number, std::uint32_t> pins;
   const auto count = [&](const std::vector<frame_number>& frames) {

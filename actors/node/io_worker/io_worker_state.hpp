@@ -2,6 +2,7 @@
 
 #include "actors/node/io_worker/frame_table.hpp"
 #include "actors/node/io_worker/pin_table.hpp"
+#include "actors/node/io_worker/prefetch_queue.hpp"
 #include "actors/node/registry/lru_policy.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -30,6 +31,14 @@ struct io_worker_options {
   bool write_through = false;
   /// Pages are written to the slab as soon as they are filled; else when memory runs short.
   bool write_eagerly = true;
+  /// Pages are written to the slab only when somebody has asked for them again, and those that nobody has asked for
+  /// make room for others without having been written. Not with `write_through`.
+  bool second_hit = false;
+  /// Pages that are promoted because a lookup has found them, and that nobody has fetched yet; 0: none are. How many
+  /// of them are read at once, and how many may wait for that.
+  std::uint64_t prefetch_pages_max = 0;
+  std::uint32_t prefetch_reads_max = 32;
+  std::uint32_t prefetch_waiting_max = 16384;
   /// Longest time a transfer may take, and a request may wait for frames, whatever the client asks for.
   duration deadline_max{};
   std::uint32_t batch_pages_max = 256;
@@ -60,6 +69,15 @@ struct io_worker_options {
 /// Pins. A client copies to and from frames at a time of its own. So a frame is another page's only when whoever had it
 /// pinned has said that it is done, or is known to be gone: never after a time-out. A fence does not wait for it; the
 /// slot goes on without the frame.
+///
+/// Admission. With `second_hit`, a page that was saved is expendable until somebody has asked for it again, by a fetch
+/// or a lookup: it makes room like a page that is in the slab, in the same order, and is gone then. Whoever lists it
+/// learns of that before the frame is anybody else's. What is asked for once is written as ever.
+///
+/// Promotion ahead. A page that a lookup has found, and that is in the slab alone, is read before anybody fetches it.
+/// Fetches go first: nothing is read ahead while somebody waits for a frame, and who fetches a page that is being read
+/// waits for that read. Nobody has such a frame pinned. When the lease of the lookup ends, what was read is a clean
+/// page like all others, and what waits is forgotten.
 ///
 /// Plain state: the actor gives `requests` to the store of pages, `checks` to whoever verifies pages, and answers to
 /// whom they belong.
@@ -110,7 +128,7 @@ public:
   result<request_id> place(owner_id owner, const frame_request& work, timestamp now);
 
   /// Frames of pages that are stored. Per page: `out_of_range`, `stale`, `full`, `busy` (its writer has not filled it),
-  /// `not_found` (memory only, and it is not there), or what the store says of reading it.
+  /// `not_found` (memory only, and it is not there, or it was given up), or what the store says of reading it.
   result<request_id> fetch(owner_id owner, const frame_request& work, timestamp now);
 
   /// Ends the pin of a `place`; in `take_fills`, maybe at once. `not_found`: the client has no such pin. Per page:
@@ -124,6 +142,13 @@ public:
   void owner_died(owner_id owner, timestamp now);
   /// It touches no frame any more: its pins end.
   void owner_at_rest(owner_id owner, timestamp now);
+
+  // -- shards --
+
+  /// A lookup has found these pages: they are asked for, and promoted if they are in the slab alone.
+  void prefetch(const prefetch_request& x, timestamp now);
+  /// Its lease is over, or shorter.
+  void end_prefetch(const prefetch_end& x, timestamp now);
 
   // -- slab --
 
@@ -157,6 +182,8 @@ public:
   std::vector<fence_id> take_fenced() { return std::exchange(fenced_, {}); }
   /// Pages whose bytes in memory are not what was saved. They are dropped; whoever lists them should know.
   std::vector<std::pair<page_ref, errc>> take_damaged() { return std::exchange(damaged_out_, {}); }
+  /// Pages that left memory unwritten. Whoever lists them should know before requests and answers are given to anybody.
+  std::vector<page_ref> take_given_up() { return std::exchange(given_up_out_, {}); }
 
   io_stats stats() const;
   const frame_table& frames() const noexcept { return frames_; }
@@ -189,6 +216,8 @@ private:
     frame_number frame = no_frame;
     slot_number slot = 0;
     bool read = false;
+    /// Of a page that nobody has fetched when it began.
+    bool ahead = false;
   };
   struct waiter {
     std::uint64_t id = 0;
@@ -217,6 +246,15 @@ private:
   /// As far as there are frames; whether it is short of none any more.
   bool serve(request_id id, request& r, timestamp now);
   bool has_all_frames(const request& r) const;
+  bool is_dead(owner_id owner) const noexcept;
+  /// Makes no room for others any more, and is written.
+  void ask_again(frame_number f);
+  frame_number take_frame(const page_ref& page, frame_state as);
+  void note_given_up();
+  void give_up_all();
+  bool was_given_up(const slot_ref& where) const noexcept;
+  bool may_promote_ahead() const noexcept;
+  void promote_ahead(timestamp now);
   void answer_if_done(request_id id);
   void release(frame_number f, bool fetch);
   /// Of a pin, or of a request that is not answered.
@@ -259,7 +297,12 @@ private:
   std::deque<dirty_page> failed_;
   std::unordered_map<std::uint64_t, transfer> transfers_;
   std::size_t reads_ = 0;
+  /// Of these.
+  std::size_t reads_ahead_ = 0;
   std::size_t writes_ = 0;
+  prefetch_queue ahead_;
+  /// Pages that were given up, by slot, until it is fenced: the slab has something else there.
+  std::unordered_map<slot_number, generation_number> unwritten_;
   /// Owner ids are not used again. The one that died last is at the end.
   std::deque<owner_id> dead_owners_;
   /// Per slot: this generation and older are refused.
@@ -275,6 +318,7 @@ private:
   std::vector<answered_fill> fills_out_;
   std::vector<fence_id> fenced_;
   std::vector<std::pair<page_ref, errc>> damaged_out_;
+  std::vector<page_ref> given_up_out_;
   io_stats stats_;
   std::uint64_t last_tag_ = 0;
   request_id last_request_ = 0;

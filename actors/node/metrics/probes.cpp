@@ -73,6 +73,17 @@ void show(metrics_state& to, const rank_stats& x) {
            number(x.io.written_pages));
   to.count("troupe_damaged_memory_pages_total", "Pages in memory that were found damaged before they were written.",
            rank, number(x.io.damaged_pages));
+  to.set("troupe_memory_unasked_bytes",
+         "Pages that are in memory only, and not written before somebody asks for them again.", rank,
+         number(x.io.unasked_pages * x.io.frame_bytes));
+  to.count("troupe_given_up_pages_total", "Pages that left memory unwritten, as nobody had asked for them again.", rank,
+           number(x.io.given_up_pages));
+  to.count("troupe_prefetched_pages_total", "Pages read from the slab because a lookup had found them.", rank,
+           number(x.io.prefetched_pages));
+  to.count("troupe_prefetch_hits_total", "Prefetched pages that were fetched later.", rank, number(x.io.prefetch_hits));
+  to.count("troupe_prefetches_cancelled_total",
+           "Pages that were to be prefetched, and whose lease ended before, or for which too many waited.", rank,
+           number(x.io.prefetches_cancelled));
 }
 
 // -- namespaces -------------------------------------------------------------------------------------------------------

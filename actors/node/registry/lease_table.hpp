@@ -28,6 +28,8 @@ struct lease {
   /// Its keys are counted as held by its owner, and by readers.
   bool counts = false;
   bool by_reader = false;
+  /// Io workers know of its keys.
+  bool told = false;
   /// How often keys were asked for under it; and of the last time, the first key in `entries` and, if not all were new,
   /// which of the keys that were found are there.
   std::uint32_t uses = 0;

@@ -147,6 +147,10 @@ registry::behavior_type registry::make_behavior() {
       [this](const invalidate_request& x) {
         return serve_change(request_kind::invalidate, x.pages.size(), [&](timestamp t) { return invalidate(x, t); });
       },
+      [this](const give_up_request& x) {
+        return serve_change(request_kind::invalidate, x.pages.size(),
+                            [&](timestamp t) { return state_.give_up(x, t); });
+      },
       [this](const children_request& x) -> caf::result<void> {
         const auto counted = state_.count_children(x, now());
         flush();
@@ -255,12 +259,17 @@ void registry::tick_later() {
 caf::result<void> registry::bind(const registry_peers& peers) {
   if (peers.spaces.size() != peers.allocators.size() || peers.ranks.size() != peers.allocators.size())
     return to_caf(error{errc::invalid_argument, "each allocator needs one namespace and one rank"});
+  if (!peers.workers.empty() && peers.workers.size() != peers.allocators.size())
+    return to_caf(error{errc::invalid_argument, "as many io workers as allocators, or none"});
   // Another list would replace allocators whose slots have pages.
   if (std::exchange(bound_, true))
     return to_caf(error{errc::exists, "the registry knows its peers already"});
   shards_ = peers.shards;
   for (std::size_t i = 0; i < peers.allocators.size(); ++i)
     allocators_.add(peers.spaces[i], peers.ranks[i], peers.allocators[i]);
+  for (std::size_t i = 0; i < peers.workers.size(); ++i)
+    if (peers.workers[i])
+      workers_.add(peers.spaces[i], peers.ranks[i], peers.workers[i]);
   return caf::unit;
 }
 
@@ -308,13 +317,17 @@ result<void> registry::add_rank(const add_rank_request& x) {
   auto added = state_.add_rank(x.space, x.rank, x.slots, x.incarnation);
   if (added && x.allocator)
     allocators_.add(x.space, x.rank, x.allocator);
+  if (added && x.worker)
+    workers_.add(x.space, x.rank, x.worker);
   return added;
 }
 
 result<void> registry::retire_rank(const retire_rank_request& x) {
   auto retired = state_.retire_rank(x.space, x.rank);
-  if (retired)
+  if (retired) {
     allocators_.remove(x.space, x.rank);
+    workers_.remove(x.space, x.rank);
+  }
   return retired;
 }
 
@@ -325,6 +338,7 @@ result<remove_namespace_reply> registry::remove_namespace(const remove_namespace
     flush();
     // Whoever holds one of these keeps its memory.
     allocators_.remove(x.space);
+    workers_.remove(x.space);
   }
   return removed;
 }
@@ -359,6 +373,8 @@ void registry::flush() {
                   log::get("registry")
                       ->error("another shard did not take changes of children: {}", to_string(from_caf(e)));
                 });
+  for (auto& x : out.workers)
+    tell_worker(x);
   if (!journal_) {
     for (const auto& batch : out.slots)
       if (const auto* to = allocators_.find(batch.space, batch.rank))
@@ -374,6 +390,18 @@ void registry::flush() {
         if (failed == nullptr)
           tell_allocator(to, batch);
       });
+}
+
+// The first word costs no answer; the second one may wait behind others, and whoever looks on should know when it has
+// come.
+void registry::tell_worker(word_to_worker& x) {
+  const auto* to = workers_.find(x.space, x.rank);
+  if (to == nullptr)
+    return;
+  if (auto* found = std::get_if<prefetch_request>(&x.what))
+    send(*to, std::move(*found));
+  else
+    request(*to, caf::infinite, std::get<prefetch_end>(x.what)).then([] {}, [](const caf::error&) {});
 }
 
 void registry::write_changes() {
@@ -475,6 +503,7 @@ void registry::on_exit() {
     journal_->fail({errc::shutting_down, "the registry is ending"});
   shards_.clear();
   allocators_.clear();
+  workers_.clear();
   metrics_ = nullptr;
   store_ = nullptr; // whoever waits for this actor's end may close it
 }

@@ -58,6 +58,7 @@ private:
   void store_failed(const error& why);
   /// Tells the node's condition when the store is slow, and when it no longer is.
   void watch_store();
+  void tell_worker(word_to_worker& x);
   void tell_allocator(const allocator_actor& to, const slots_to_allocator& batch);
 
   /// Runs one call of the state, sends what follows from it, notes how long it took, and answers.
@@ -78,6 +79,8 @@ private:
   /// Its peers have been named.
   bool bound_ = false;
   rank_table<allocator_actor> allocators_;
+  /// Those that want to know what lookups find.
+  rank_table<io_worker_actor> workers_;
   /// Who waits for the slots of a reservation: the request, and repetitions of it.
   std::unordered_map<plan_id, std::vector<caf::response_promise>> plans_;
   /// Who waits for another request's plan, to ask again after it.

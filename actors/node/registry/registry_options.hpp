@@ -63,6 +63,8 @@ struct registry_options {
 
   /// Report in the outbox what has to survive a restart.
   bool change_feed = false;
+  /// Report in the outbox what io workers are to know of what lookups find.
+  bool tells_workers = false;
   /// Makes the hash of the key index unpredictable. Any value will do in tests.
   std::uint64_t hash_seed = 0;
   /// Of keys, leases and reservations, shared with others; null for no limit. When it is used up, a new key takes the

@@ -36,9 +36,11 @@ void outbox_collector::drain_into(registry_outbox& out) {
     shard_at_[x.shard] = nowhere;
   std::move(pending_.slots.begin(), pending_.slots.end(), std::back_inserter(out.slots));
   std::move(pending_.children.begin(), pending_.children.end(), std::back_inserter(out.children));
+  std::move(pending_.workers.begin(), pending_.workers.end(), std::back_inserter(out.workers));
   std::move(pending_.changes.begin(), pending_.changes.end(), std::back_inserter(out.changes));
   pending_.slots.clear();
   pending_.children.clear();
+  pending_.workers.clear();
   pending_.changes.clear();
 }
 

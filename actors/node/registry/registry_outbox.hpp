@@ -2,6 +2,7 @@
 
 #include "base/incarnation.hpp"
 #include "messages/allocator_messages.hpp"
+#include "messages/io_messages.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <cstdint>
@@ -32,6 +33,13 @@ struct slots_to_allocator {
 struct children_in_shard {
   std::uint32_t shard = 0;
   children_request request;
+};
+
+/// What the io worker of one (namespace, rank) is to be told of leases. In the order in which it happened.
+struct word_to_worker {
+  namespace_id space;
+  rank_number rank = 0;
+  std::variant<prefetch_request, prefetch_end> what;
 };
 
 struct namespace_added {
@@ -73,16 +81,17 @@ using registry_change = std::variant<namespace_added, namespace_removed, rank_ad
 /// up to `sequence` are durable: of what was published, so that nobody relies on it too early, of what was unpublished,
 /// so that its slot is not written again while a crash could bring it back. `sequence` also covers earlier calls, whose
 /// changes may be on their way: a slot that was withheld is released long after its page was unpublished. So outboxes
-/// wait in the order in which they were taken. What other shards are told of children waits for nothing: it is not
-/// stored.
+/// wait in the order in which they were taken. What other shards are told of children waits for nothing, nor does what
+/// io workers are told: it is not stored.
 struct registry_outbox {
   std::vector<slots_to_allocator> slots;
   std::vector<children_in_shard> children;
+  std::vector<word_to_worker> workers;
   std::vector<registry_change> changes;
   /// Number of the last change so far, in this or an earlier outbox; changes are counted from 1.
   std::uint64_t sequence = 0;
 
-  bool empty() const noexcept { return slots.empty() && children.empty() && changes.empty(); }
+  bool empty() const noexcept { return slots.empty() && children.empty() && workers.empty() && changes.empty(); }
 };
 
 /// Collects the outbox of one namespace.
@@ -97,6 +106,10 @@ public:
   void release(rank_number rank, slot_ref where) { of_rank(rank).release.slots.items.push_back(where); }
   void suspect(rank_number rank, slot_ref where) { of_rank(rank).suspect.slots.items.push_back(where); }
   void count_children(std::uint32_t shard, child_delta change);
+
+  void tell_worker(rank_number rank, std::variant<prefetch_request, prefetch_end> what) {
+    pending_.workers.push_back({space_, rank, std::move(what)});
+  }
 
   bool feeds() const noexcept { return feed_; }
   void change(registry_change what) {

@@ -88,6 +88,7 @@ public:
   result<finish_reply> invalidate(const invalidate_request& request, timestamp now) {
     return writes_.invalidate(request, now);
   }
+  result<result_codes> give_up(const give_up_request& request, timestamp now) { return writes_.give_up(request, now); }
 
   // -- restoring; before anything else but namespaces and ranks are added: shard_restoring
 

@@ -29,8 +29,33 @@ void shard_leases::give_back_from(lease& l, std::size_t first) {
     holds_.remove(l.name.owner, l.space, entries);
   if (l.by_reader)
     holds_.remove(hold_counts::readers, l.space, entries);
-  spaces_.at(l.space).give_back(entries);
+  auto& space = spaces_.at(l.space);
+  if (l.told)
+    for (const auto rank : space.ranks())
+      space.outbox().tell_worker(rank,
+                                 prefetch_end{spaces_.options().shard, l.name, static_cast<std::uint32_t>(first)});
+  space.give_back(entries);
   l.entries.resize(first);
+}
+
+void shard_leases::tell_workers(const ticket& name) {
+  const auto number = leases_.find(name);
+  if (!number)
+    return;
+  auto& l = leases_.at(*number);
+  const auto brought = std::span<const entry_index>(l.entries).subspan(l.last_first);
+  if (brought.empty())
+    return;
+  l.told = true;
+  auto& space = spaces_.at(l.space);
+  for (const auto rank : space.ranks()) {
+    prefetch_request told{spaces_.options().shard, name, l.last_first, {}};
+    told.pages.items.reserve(brought.size());
+    // All of them are complete.
+    for (const auto entry : brought)
+      told.pages.items.push_back({space.table().entry(entry).key, space.table().page(entry, rank).where()});
+    space.outbox().tell_worker(rank, std::move(told));
+  }
 }
 
 void shard_leases::expire_lease(lease_number number) {
@@ -182,6 +207,9 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   if (!uses)
     return spaces_.refuse(uses.error());
   spaces_.at(*space).touch(used_, request.keys.size() - used_.size(), 1, spaces_.clock().now(now));
+  // Bounds are those of callers that read slabs themselves, or nothing at all.
+  if (spaces_.options().tells_workers && request.bounds == lease_bounds{})
+    tell_workers(request.lease);
   return match_reply{static_cast<std::uint32_t>(used_.size()), *uses};
 }
 

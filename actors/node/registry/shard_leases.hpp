@@ -87,6 +87,8 @@ private:
   /// Leases the entries under the ticket. How often it was used now; 0 where there is no lease.
   result<std::uint32_t> take_lease(std::uint32_t space, const ticket& name, duration lease_for,
                                    const lease_bounds& bounds, std::span<const entry_index> entries, timestamp now);
+  /// Tells io workers where the pages lie of keys that the last use of the lease has brought.
+  void tell_workers(const ticket& name);
   /// Counts what the lease holds from that place on, or gives it back if that is beyond the bounds.
   std::optional<error> count_holds(lease& l, std::size_t first, const lease_bounds& bounds, timestamp now);
   std::optional<error> check_readers(std::uint32_t space, std::uint32_t share, std::uint64_t held) const;

@@ -84,6 +84,10 @@ public:
   /// Unpublishes live pages that are named exactly. Per page: ok, stale, not_found.
   result<finish_reply> invalidate(const invalidate_request& request, timestamp now);
 
+  /// Pages that are nowhere any more. Those that are live are unpublished, and what is reserved for them ends: a commit
+  /// that comes later finds it expired. Of any number: no client says it.
+  result<result_codes> give_up(const give_up_request& request, timestamp now);
+
   /// What one rank has of an entry, if anything.
   std::optional<key_page> page_of(page_cell cell, rank_number rank) const;
 

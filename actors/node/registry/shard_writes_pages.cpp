@@ -260,6 +260,34 @@ result<finish_reply> shard_writes::invalidate(const invalidate_request& request,
   return reply;
 }
 
+result<result_codes> shard_writes::give_up(const give_up_request& request, timestamp now) {
+  const auto found = spaces_.find_rank(request.space, request.rank);
+  if (!found)
+    return spaces_.refuse(found.error());
+  auto& space = found->keys;
+  keys_.clear();
+  for (const auto& page : request.pages)
+    keys_.push_back(page.key);
+  found_.resize(keys_.size());
+  space.table().find(keys_, found_);
+  result_codes reply;
+  reply.results.items.reserve(keys_.size());
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    const auto where = request.pages[i].where;
+    const auto entry = space.table().refresh(found_[i], keys_[i]);
+    const auto cell = entry != no_entry ? space.table().page(entry, request.rank) : page_cell{};
+    auto code = errc::ok;
+    if (cell.live() && cell.where() == where)
+      space.invalidate(entry, request.rank, spaces_.clock().now(now), false);
+    else if (cell.reserved() && reservations_.page(cell.reserved_page()).where == where)
+      end_shared(cell.reserved_page());
+    else
+      code = errc::not_found;
+    reply.results.items.push_back(byte_of(code));
+  }
+  return reply;
+}
+
 std::optional<key_page> shard_writes::page_of(page_cell cell, rank_number rank) const {
   if (cell.live())
     return key_page{rank, key_page::use::live, cell.where()};

@@ -35,6 +35,8 @@ struct node_rank {
   std::uint64_t slots = 0;
   io_worker_actor worker;
   allocator_actor allocator;
+  /// The worker is told what lookups find.
+  bool listens = false;
 };
 
 /// The actors a node consists of. A new one is added here once, and is watched and ended from then on; what the

@@ -127,7 +127,9 @@ std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::nod
     condition->add_slab(x.worker->name);
     const auto worker = spawn_actor<io_worker>(system, x.worker);
     const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(memory));
-    children.add_rank({x.space, x.rank, x.slots, worker, slot_owner});
+    const auto& rules = x.worker->options;
+    const bool listens = !rules.memory_only && (rules.second_hit || rules.prefetch_pages_max > 0);
+    children.add_rank({x.space, x.rank, x.slots, worker, slot_owner, listens});
     out.push_back(
         {options.namespaces[x.space].id(), x.rank, static_cast<slot_number>(x.slots), slot_owner, x.incarnation});
   }
@@ -144,6 +146,9 @@ void introduce(const node_children& children, const std::vector<known_rank>& ran
     peers.spaces.push_back(x.space);
     peers.ranks.push_back(x.rank);
   }
+  // In the same order: those that have no use for it are told nothing.
+  for (const auto& x : children.ranks())
+    peers.workers.push_back(x.listens ? x.worker : io_worker_actor{});
   for (const auto& x : peers.shards)
     caf::anon_send(x, bind_atom_v, peers);
   for (const auto& x : peers.allocators)

@@ -101,6 +101,10 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
   rules.slots = traits.slots;
   rules.write_through = options.registry.durability == "strict";
   rules.write_eagerly = options.memory.write_back != "on_eviction";
+  rules.second_hit = options.memory.admission == "second_hit";
+  rules.prefetch_pages_max =
+      std::min(options.memory.prefetch_bytes, parts.extents->info().bytes / 4) / rules.slot_bytes;
+  rules.prefetch_reads_max = std::max(options.io.queue_depth / 2, 1U);
   parts.target = target;
   parts.store = std::move(*store);
   return out;

@@ -1,0 +1,108 @@
+#include "actors/node/io_worker/io_worker_state.hpp"
+
+#include <algorithm>
+
+/// What is known of pages before anybody fetches them: that a lookup has found them, or that nobody asks for them.
+
+namespace troupe {
+
+namespace {
+
+/// Of all frames, one of so many may have pages that were promoted and that nobody has fetched.
+constexpr std::uint64_t unfetched_part = 4;
+
+} // namespace
+
+// -- pages that lookups have found ------------------------------------------------------------------------------------
+
+void io_worker_state::prefetch(const prefetch_request& x, timestamp now) {
+  if (options_.memory_only || draining_ || is_dead(x.lease.owner))
+    return;
+  for (const auto& page : x.pages)
+    if (const auto f = frames_.find(page.where); f != no_frame) {
+      // It is about to be used, and should not make room for those that are read now.
+      frames_.touch(f);
+      ask_again(f);
+    }
+  if (options_.prefetch_pages_max > 0)
+    stats_.prefetches_cancelled += ahead_.add({x.shard, x.lease}, x.first, x.pages.items);
+  write_behind();
+  promote_ahead(now);
+}
+
+void io_worker_state::end_prefetch(const prefetch_end& x, timestamp now) {
+  stats_.prefetches_cancelled += ahead_.end({x.shard, x.lease}, x.keep);
+  promote_ahead(now);
+}
+
+bool io_worker_state::may_promote_ahead() const noexcept {
+  if (ahead_.waiting() == 0 || draining_ || damaged_ || !queue_.empty())
+    return false;
+  const auto most =
+      std::min<std::uint64_t>(options_.prefetch_pages_max, std::max<std::uint64_t>(frames_.size() / unfetched_part, 1));
+  return reads_ < options_.reads_max && reads_ahead_ < options_.prefetch_reads_max && ahead_.unfetched() < most;
+}
+
+// Behind all that clients wait for: whoever is served takes frames first, and this begins when nobody waits for any.
+void io_worker_state::promote_ahead(timestamp now) {
+  while (may_promote_ahead()) {
+    const auto page = ahead_.front();
+    // In memory, on its way there, or gone.
+    if (check_page(page, true) != errc::ok || frames_.in_slot(page.where.slot) != no_frame) {
+      ahead_.skip();
+      continue;
+    }
+    if (frames_.count(frame_state::free) == 0 && now >= next_extent_) {
+      wants_extent_ = true;
+      return;
+    }
+    const auto f = take_frame(page, frame_state::reading);
+    if (f == no_frame)
+      return;
+    // Nobody has it pinned before somebody asks for it: the transfer alone holds it.
+    frames_.unpin(f);
+    ahead_.begin(f);
+    const auto tag = begin_transfer({f, page.where.slot, true, true});
+    ++reads_;
+    ++reads_ahead_;
+    const auto bytes = frames_.bytes(f);
+    requests_.push_back({io::operation::read, page.where, bytes.data(), bytes.size(), frames_.buffer(f), tag,
+                         now + options_.deadline_max});
+  }
+}
+
+// -- pages that nobody asks for ---------------------------------------------------------------------------------------
+
+void io_worker_state::ask_again(frame_number f) {
+  if (frames_.keep(f))
+    dirty_.push_back({f, frames_.turn(f), timestamp::min()});
+}
+
+frame_number io_worker_state::take_frame(const page_ref& page, frame_state as) {
+  const auto f = frames_.take(page, as);
+  if (f != no_frame)
+    ahead_.lost(f);
+  note_given_up();
+  return f;
+}
+
+// What nobody has asked for again by the end of a run is not written then either.
+void io_worker_state::give_up_all() {
+  frames_.give_up_all();
+  note_given_up();
+}
+
+void io_worker_state::note_given_up() {
+  for (const auto& page : frames_.take_given_up()) {
+    ++stats_.given_up_pages;
+    unwritten_[page.where.slot] = page.where.generation;
+    given_up_out_.push_back(page);
+  }
+}
+
+bool io_worker_state::was_given_up(const slot_ref& where) const noexcept {
+  const auto found = unwritten_.find(where.slot);
+  return found != unwritten_.end() && found->second == where.generation;
+}
+
+} // namespace troupe

@@ -1,0 +1,210 @@
+#include "tests/unit/io_worker_rules.hpp"
+
+/// Pages that are written only when somebody asks for them again.
+
+namespace io_worker_admission_test {
+
+using namespace troupe;
+using namespace troupe::test::io_worker_rules;
+
+namespace {
+
+io_worker_options second_hit(bool eagerly = true) {
+  auto out = worker::rules();
+  out.second_hit = true;
+  out.write_eagerly = eagerly;
+  return out;
+}
+
+/// Saves pages, and looks whether anything is to be written.
+void save(worker& w, std::vector<page_ref> pages) {
+  const codes all(pages.size(), errc::ok);
+  const auto pin = w.reply(w.place(std::move(pages))).pin;
+  REQUIRE(w.fill(pin, all) == all);
+}
+
+/// Fetches a page that is in memory, and is done with it.
+void load(worker& w, const page_ref& page) {
+  const auto got = w.reply(w.fetch({page}));
+  REQUIRE(w.codes_of(got) == codes{errc::ok});
+  REQUIRE(got.frames[0].promoted == 0);
+  w.unpin(got.pin);
+}
+
+} // namespace
+
+TEST_CASE("admission: a page is written when it is fetched, and not before", "[io_worker_state]") {
+  worker w(second_hit());
+  save(w, {w.page(0), w.page(1)});
+  CHECK(w.checks.empty());
+  CHECK(w.state.at_rest());
+  CHECK(w.state.stats().unasked_pages == 2);
+  CHECK(w.state.stats().dirty_pages == 2);
+  load(w, w.page(0));
+  REQUIRE(w.checks.size() == 1);
+  CHECK(w.checks[0].page == w.page(0));
+  CHECK(w.state.stats().unasked_pages == 1);
+  w.write_all();
+  CHECK(w.state.stats().written_pages == 1);
+  // Once is enough.
+  load(w, w.page(0));
+  CHECK(w.checks.empty());
+}
+
+TEST_CASE("admission: a page is written when a lookup has found it", "[io_worker_state]") {
+  worker w(second_hit());
+  save(w, {w.page(0), w.page(1)});
+  w.look_up({w.page(1)});
+  REQUIRE(w.checks.size() == 1);
+  CHECK(w.checks[0].page == w.page(1));
+  // Nothing is promoted where that is off.
+  save(w, {w.page(2), w.page(3)});
+  save(w, {w.page(4)});
+  CHECK(w.given_up == std::vector{w.page(0)});
+  w.look_up({w.page(0)});
+  w.pass_checks();
+  w.complete();
+  CHECK(w.requests.empty());
+}
+
+TEST_CASE("admission: pages that nobody asked for make room unwritten, those used least recently first",
+          "[io_worker_state]") {
+  worker w(second_hit());
+  save(w, {w.page(0), w.page(1), w.page(2)});
+  save(w, {w.page(3)});
+  // Of pages that were saved together the last one goes first: nobody finds it without those before it.
+  save(w, {w.page(4)});
+  CHECK(w.given_up == std::vector{w.page(2)});
+  save(w, {w.page(5), w.page(6)});
+  CHECK(w.given_up == std::vector{w.page(2), w.page(1), w.page(0)});
+  CHECK(w.state.stats().given_up_pages == 3);
+  CHECK(w.state.stats().demotions == 0);
+  CHECK(w.requests.empty());
+  CHECK(w.checks.empty());
+}
+
+TEST_CASE("admission: pages that are in the slab and those that nobody asked for go in one order",
+          "[io_worker_state]") {
+  worker w(second_hit());
+  save(w, {w.page(0)});
+  save(w, {w.page(1)});
+  load(w, w.page(1));
+  w.write_all();
+  save(w, {w.page(2)});
+  save(w, {w.page(3)});
+  save(w, {w.page(4)});
+  CHECK(w.given_up == std::vector{w.page(0)});
+  save(w, {w.page(5)});
+  CHECK(w.given_up.size() == 1);
+  CHECK(w.state.stats().demotions == 1);
+  save(w, {w.page(6)});
+  CHECK(w.given_up == std::vector{w.page(0), w.page(2)});
+}
+
+TEST_CASE("admission: a page that was given up is a miss until its slot is another's", "[io_worker_state]") {
+  worker w(second_hit());
+  save(w, {w.page(0)});
+  save(w, {w.page(1), w.page(2), w.page(3), w.page(4)});
+  REQUIRE(w.given_up == std::vector{w.page(0)});
+  // The slab has something else there.
+  CHECK(w.codes_of(w.reply(w.fetch({w.page(0)}))) == codes{errc::not_found});
+  CHECK(w.codes_of(w.reply(w.place({w.page(0)}))) == codes{errc::stale});
+  CHECK(w.requests.empty());
+  CHECK(w.is_fenced(w.fence({{0, 1}})));
+  CHECK(w.codes_of(w.reply(w.fetch({w.page(0)}))) == codes{errc::stale});
+  save(w, {w.page(0, 2)});
+  load(w, w.page(0, 2));
+}
+
+TEST_CASE("admission: a page that a client has pinned, or that is being written, is not given up",
+          "[io_worker_state]") {
+  worker w(second_hit());
+  save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
+  const auto got = w.reply(w.fetch({w.page(0), w.page(1)}));
+  const auto placed = w.place({w.page(4), w.page(5), w.page(6)});
+  CHECK(w.given_up.size() == 2);
+  CHECK_FALSE(w.answered(placed));
+  w.unpin(got.pin);
+  // Asked for: they are written first.
+  CHECK_FALSE(w.answered(placed));
+  w.write_all();
+  CHECK(w.answered(placed));
+  CHECK(w.given_up.size() == 2);
+  CHECK(w.state.stats().demotions == 1);
+}
+
+TEST_CASE("admission: what is asked for again waits for memory to run short where that is wanted",
+          "[io_worker_state]") {
+  worker w(second_hit(false));
+  save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
+  load(w, w.page(3));
+  CHECK(w.checks.empty());
+  CHECK(w.state.stats().unasked_pages == 3);
+  // Room is what nobody asks for.
+  save(w, {w.page(4), w.page(5)});
+  CHECK(w.checks.empty());
+  CHECK(w.given_up.size() == 2);
+  for (const auto& page : {w.page(0), w.page(4), w.page(5)})
+    if (std::find(w.given_up.begin(), w.given_up.end(), page) == w.given_up.end())
+      load(w, page);
+  // None is left that could make room.
+  CHECK_FALSE(w.checks.empty());
+}
+
+TEST_CASE("admission: a fence drops what nobody asked for", "[io_worker_state]") {
+  worker w(second_hit());
+  save(w, {w.page(0), w.page(1)});
+  CHECK(w.is_fenced(w.fence({{0, 1}})));
+  CHECK(w.given_up.empty());
+  CHECK(w.state.stats().unasked_pages == 1);
+  CHECK(w.state.stats().resident_pages == 1);
+}
+
+TEST_CASE("admission: a write that failed is tried again, and the page stays", "[io_worker_state]") {
+  worker w(second_hit());
+  save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
+  load(w, w.page(0));
+  w.pass_checks();
+  w.complete(errc::io_error);
+  save(w, {w.page(4), w.page(5), w.page(6)});
+  CHECK(w.given_up.size() == 3);
+  w.pass_time(std::chrono::seconds(2));
+  w.write_all();
+  CHECK(w.state.stats().written_pages == 1);
+  load(w, w.page(0));
+}
+
+TEST_CASE("admission: a drain gives up what nobody asked for, and what is saved late", "[io_worker_state]") {
+  worker w(second_hit());
+  save(w, {w.page(0), w.page(1)});
+  const auto late = w.reply(w.place({w.page(2)})).pin;
+  load(w, w.page(0));
+  w.state.drain();
+  w.flush();
+  CHECK(w.given_up == std::vector{w.page(1)});
+  CHECK_FALSE(w.state.at_rest());
+  CHECK(w.fill(late, {errc::ok}) == codes{errc::ok});
+  CHECK(w.given_up == std::vector{w.page(1), w.page(2)});
+  w.write_all();
+  CHECK(w.state.at_rest());
+  CHECK(w.state.stats().written_pages == 1);
+  CHECK(w.state.stats().unasked_pages == 0);
+}
+
+TEST_CASE("admission: pages that came from the slab are not given up", "[io_worker_state]") {
+  worker w(second_hit());
+  save(w, {w.page(0)});
+  load(w, w.page(0));
+  w.write_all();
+  save(w, {w.page(1), w.page(2), w.page(3), w.page(4)});
+  const auto read = w.fetch({w.page(0)});
+  w.complete();
+  w.unpin(w.reply(read).pin);
+  CHECK(w.checks.empty());
+  w.given_up.clear();
+  save(w, {w.page(5), w.page(6), w.page(7), w.page(8)});
+  CHECK(w.given_up.size() == 3);
+  CHECK(w.state.stats().demotions == 2);
+}
+
+} // namespace io_worker_admission_test

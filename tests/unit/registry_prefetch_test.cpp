@@ -1,0 +1,206 @@
+// What io workers are told of lookups, and what they tell of pages that are gone.
+
+#include "tests/catch.hpp"
+#include "tests/unit/registry_support.hpp"
+
+namespace registry_prefetch_test {
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr ticket alice{1, 1};
+constexpr ticket bob{2, 1};
+
+registry_options telling() {
+  registry_options out;
+  out.shard = 0;
+  out.tells_workers = true;
+  return out;
+}
+
+struct told_of {
+  rank_number rank = 0;
+  ticket lease;
+  std::uint32_t first = 0;
+  std::vector<page_ref> pages;
+
+  friend bool operator==(const told_of&, const told_of&) = default;
+};
+
+struct told_end {
+  rank_number rank = 0;
+  ticket lease;
+  std::uint32_t keep = 0;
+
+  friend bool operator==(const told_end&, const told_end&) = default;
+};
+
+struct words {
+  std::vector<told_of> begun;
+  std::vector<told_end> ended;
+
+  bool empty() const { return begun.empty() && ended.empty(); }
+};
+
+words take(one_registry& r) {
+  words out;
+  for (const auto& x : r.state.take_outbox().workers) {
+    CHECK(x.space == r.space);
+    if (const auto* found = std::get_if<prefetch_request>(&x.what))
+      out.begun.push_back({x.rank, found->lease, found->first, found->pages.items});
+    else if (const auto* over = std::get_if<prefetch_end>(&x.what))
+      out.ended.push_back({x.rank, over->lease, over->keep});
+  }
+  return out;
+}
+
+std::vector<errc> given_up(one_registry& r, std::vector<page_ref> pages, rank_number rank = 0) {
+  std::vector<errc> out;
+  const auto reply = r.state.give_up({r.space, rank, std::move(pages)}, at(0));
+  REQUIRE(reply);
+  for (const auto code : reply->results)
+    out.push_back(static_cast<errc>(code));
+  CHECK(r.state.check_invariants() == "");
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("io workers are told where a lookup has found the pages of their rank, and when its lease ends",
+          "[registry]") {
+  one_registry r(2, telling());
+  const auto of0 = r.save(some_keys(0, 3), 0);
+  auto of1 = r.save(some_keys(0, 2), 1);
+  take(r);
+  REQUIRE(r.match(alice, some_keys(0, 5)) == 2);
+  const auto told = take(r);
+  CHECK(told.begun == std::vector<told_of>{{0, alice, 0, {of0[0], of0[1]}}, {1, alice, 0, of1}});
+  CHECK(told.ended.empty());
+  SECTION("released") {
+    r.release(alice);
+  }
+  SECTION("over") {
+    r.state.tick(at(60));
+  }
+  SECTION("its client has died") {
+    r.state.owner_died(1, at(1));
+    r.state.tick(at(1));
+  }
+  const auto after = take(r);
+  CHECK(after.begun.empty());
+  CHECK(after.ended == std::vector<told_end>{{0, alice, 0}, {1, alice, 0}});
+  // Once.
+  r.state.tick(at(120));
+  CHECK(take(r).empty());
+}
+
+TEST_CASE("io workers are told once of what a lease holds, and what is left of it", "[registry]") {
+  one_registry r(1, telling());
+  const auto pages = r.save(some_keys(0, 5));
+  take(r);
+  r.match(alice, some_keys(0, 2));
+  take(r);
+  r.match(alice, some_keys(0, 2));
+  CHECK(take(r).empty());
+  r.match(alice, some_keys(0, 4));
+  CHECK(take(r).begun == std::vector<told_of>{{0, alice, 2, {pages[2], pages[3]}}});
+  r.release(alice, 3);
+  CHECK(take(r).ended == std::vector<told_end>{{0, alice, 3}});
+  r.match(alice, some_keys(3, 1));
+  CHECK(take(r).begun == std::vector<told_of>{{0, alice, 3, {pages[3]}}});
+  r.release(alice);
+  CHECK(take(r).ended == std::vector<told_end>{{0, alice, 0}});
+  // Another lease in its place.
+  r.match(bob, some_keys(0, 1));
+  CHECK(take(r).begun == std::vector<told_of>{{0, bob, 0, {pages[0]}}});
+}
+
+TEST_CASE("io workers are told of lookups of engines, and of nothing else", "[registry]") {
+  one_registry r(1, telling());
+  r.save(some_keys(0, 3));
+  take(r);
+  SECTION("nothing is found") {
+    CHECK(r.match(alice, some_keys(7, 2)) == 0);
+  }
+  SECTION("a load") {
+    r.locate(alice, some_keys(0, 2));
+    r.release(alice);
+  }
+  SECTION("a caller with bounds, over HTTP") {
+    match_request x{r.space, alice, std::chrono::seconds(5), some_keys(0, 2)};
+    x.bounds.leases = 3;
+    CHECK(r.state.match(x, at(0)).value().matched == 2);
+    r.release(alice);
+  }
+  SECTION("a lookup that is refused") {
+    CHECK_FALSE(r.state.match({r.space, {}, std::chrono::seconds(5), some_keys(0, 2)}, at(0)));
+  }
+  CHECK(take(r).empty());
+}
+
+TEST_CASE("no io worker is told anything where none wants to know", "[registry]") {
+  one_registry r(1);
+  r.save(some_keys(0, 3));
+  r.match(alice, some_keys(0, 3));
+  r.release(alice);
+  CHECK(take(r).empty());
+}
+
+TEST_CASE("pages that an io worker has given up are misses, and their slots go back", "[registry]") {
+  one_registry r(1, telling());
+  const auto pages = r.save(some_keys(0, 4));
+  r.state.take_outbox();
+  CHECK(given_up(r, {pages[1], pages[3]}) == std::vector{errc::ok, errc::ok});
+  const auto slots = r.for_rank(r.state.take_outbox(), 0);
+  CHECK(slots.release.slots.items == std::vector{pages[1].where, pages[3].where});
+  CHECK(slots.suspect.slots.empty());
+  CHECK(r.count(some_keys(0, 4)) == 1);
+  CHECK(r.state.stats().invalidated_pages == 0);
+  // Again, of an older page, of no page.
+  auto older = pages[0];
+  ++older.where.generation;
+  CHECK(given_up(r, {pages[1], older, {key_of(77), {5, 1}}}) ==
+        std::vector{errc::not_found, errc::not_found, errc::not_found});
+  CHECK(r.count(some_keys(0, 1)) == 1);
+  CHECK_FALSE(r.state.give_up({r.space, 9, pages}, at(0)));
+}
+
+TEST_CASE("the slot of a page that was given up waits for the leases on its key", "[registry]") {
+  one_registry r(1, telling());
+  const auto pages = r.save(some_keys(0, 1));
+  r.match(alice, some_keys(0, 1));
+  r.state.take_outbox();
+  CHECK(given_up(r, pages) == std::vector{errc::ok});
+  CHECK(r.for_rank(r.state.take_outbox(), 0).release.slots.empty());
+  r.release(alice);
+  CHECK(r.for_rank(r.state.take_outbox(), 0).release.slots.items == std::vector{pages[0].where});
+}
+
+TEST_CASE("a page that was given up before it was committed cannot be committed any more", "[registry]") {
+  one_registry r(1, telling());
+  const auto keys = some_keys(0, 2);
+  const auto reserved = r.pages(keys, r.reserve(alice, keys));
+  r.state.take_outbox();
+  CHECK(given_up(r, {reserved[1]}) == std::vector{errc::ok});
+  CHECK(r.for_rank(r.state.take_outbox(), 0).abort.slots.items == std::vector{reserved[1].where});
+  CHECK(r.commit(alice, reserved) == std::vector{errc::ok, errc::expired});
+  CHECK(r.count(keys) == 1);
+  // Somebody else may save it.
+  CHECK(r.save({keys[1]}).size() == 1);
+  CHECK(given_up(r, {reserved[1]}) == std::vector{errc::not_found});
+  CHECK(r.count(keys) == 2);
+}
+
+TEST_CASE("all pages of a reservation may be given up", "[registry]") {
+  one_registry r(1, telling());
+  const auto keys = some_keys(0, 3);
+  const auto reserved = r.pages(keys, r.reserve(alice, keys));
+  CHECK(given_up(r, reserved) == std::vector(3, errc::ok));
+  CHECK(r.state.stats().reservations == 0);
+  CHECK(r.commit(alice, reserved) == std::vector(3, errc::expired));
+  CHECK(r.count(keys) == 0);
+}
+
+} // namespace registry_prefetch_test
