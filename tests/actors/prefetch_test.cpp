@@ -16,6 +16,7 @@ constexpr std::byte ones{1};
 io_worker_options second_hit() {
   io_worker_options out;
   out.second_hit = true;
+  out.commit_time = duration::zero();
   return out;
 }
 

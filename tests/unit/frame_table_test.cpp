@@ -190,4 +190,62 @@ TEST_CASE("frames: a page that could not be read is gone when those who waited h
   t.sound();
 }
 
+TEST_CASE("frames: those that are held back make room in the order of the clean ones, once they may", "[frame_table]") {
+  table t(1);
+  const auto dirty = [&](slot_number slot) {
+    const auto f = t.frames.take(t.page(slot), frame_state::filling);
+    REQUIRE(f != no_frame);
+    t.frames.filled(f);
+    t.frames.unpin(f);
+    t.frames.hold_back(f);
+    return f;
+  };
+  const auto a = dirty(0);
+  const auto b = dirty(1);
+  const auto c = t.clean(2);
+  CHECK(t.frames.held_back() == 2);
+  CHECK(t.frames.expendable() == 0);
+  t.sound();
+  SECTION("not before") {
+    CHECK(t.frames.take(t.page(3), frame_state::filling) == c);
+    CHECK(t.frames.take(t.page(4), frame_state::filling) == no_frame);
+    CHECK(t.frames.take_given_up().empty());
+  }
+  SECTION("the oldest first, the last of those that came together before the others") {
+    t.frames.let_expend(std::array{a, b});
+    CHECK(t.frames.take(t.page(3), frame_state::filling) == c);
+    t.frames.touch(b);
+    CHECK(t.frames.take(t.page(4), frame_state::filling) == a);
+    CHECK(t.frames.take_given_up() == std::vector{t.page(0)});
+    CHECK(t.frames.find({0, 1}) == no_frame);
+    CHECK(t.frames.evicted() == 1);
+    CHECK(t.frames.held_back() == 1);
+  }
+  SECTION("one that is kept is written as others are") {
+    t.frames.let_expend(std::array{a, b});
+    CHECK(t.frames.keep(a));
+    CHECK_FALSE(t.frames.keep(a));
+    CHECK(t.frames.keep(b));
+    t.frames.begin_write(a);
+    t.frames.end_write(a, true);
+    CHECK(t.frames.held_back() == 0);
+    CHECK(t.frames.state(a) == frame_state::clean);
+  }
+  SECTION("one that is dropped is no page that was given up") {
+    t.frames.let_expend(std::array{a});
+    t.frames.drop(a);
+    t.frames.drop(b);
+    CHECK(t.frames.held_back() == 0);
+    CHECK(t.frames.take_given_up().empty());
+  }
+  SECTION("all go at once") {
+    t.frames.let_expend(std::array{a});
+    t.frames.give_up_all();
+    CHECK(t.frames.take_given_up().size() == 2);
+    CHECK(t.frames.count(frame_state::free) == 2);
+    CHECK(t.frames.resident() == 1);
+  }
+  t.sound();
+}
+
 } // namespace frame_table_test

@@ -12,6 +12,7 @@ namespace {
 io_worker_options second_hit(bool eagerly = true) {
   auto out = worker::rules();
   out.second_hit = true;
+  out.commit_time = duration::zero();
   out.write_eagerly = eagerly;
   return out;
 }
@@ -149,6 +150,37 @@ TEST_CASE("admission: what is asked for again waits for memory to run short wher
       load(w, page);
   // None is left that could make room.
   CHECK_FALSE(w.checks.empty());
+}
+
+TEST_CASE("admission: a page is not given up before its commit has had its time", "[io_worker_state]") {
+  auto rules = second_hit();
+  rules.commit_time = 100 * ms;
+  worker w(rules);
+  save(w, {w.page(0), w.page(1)});
+  w.pass_time(60 * ms);
+  save(w, {w.page(2), w.page(3)});
+  CHECK(w.state.stats().unasked_pages == 4);
+  const auto first = w.place({w.page(4)});
+  CHECK_FALSE(w.answered(first));
+  CHECK(w.state.needs_ticks());
+  w.pass_time(50 * ms);
+  CHECK(w.given_up == std::vector{w.page(1)});
+  CHECK(w.fill(w.reply(first).pin, {errc::ok}) == codes{errc::ok});
+  save(w, {w.page(5)});
+  const auto second = w.place({w.page(6)});
+  CHECK_FALSE(w.answered(second));
+  // Asked for, fenced or in need of their frame: they are not what is waited for.
+  load(w, w.page(2));
+  w.write_all();
+  CHECK(w.answered(second));
+  CHECK(w.state.stats().demotions == 1);
+  w.fence({{3, 1}});
+  w.pass_time(200 * ms);
+  CHECK(w.given_up == std::vector{w.page(1), w.page(0)});
+  // A drain asks for no time.
+  w.state.drain();
+  w.flush();
+  CHECK(w.state.stats().unasked_pages == 0);
 }
 
 TEST_CASE("admission: a fence drops what nobody asked for", "[io_worker_state]") {

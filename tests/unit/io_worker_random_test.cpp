@@ -458,6 +458,7 @@ TEST_CASE("io worker: random clients, transfers, fences and deaths: right bytes,
   rules.write_eagerly = seed % 4 != 3;
   rules.second_hit = seed > 12 && !rules.write_through && !rules.memory_only;
   rules.prefetch_pages_max = seed % 3 == 0 ? 0 : seed % 5;
+  rules.commit_time = std::chrono::milliseconds(seed % 2 == 0 ? 0 : 300);
   rules.prefetch_reads_max = 2;
   rules.prefetch_waiting_max = 12;
   CAPTURE(seed);

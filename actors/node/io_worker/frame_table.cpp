@@ -51,7 +51,7 @@ frame_number frame_table::take(const page_ref& page, frame_state as) {
   }
   change(f, as);
   auto& x = frames_[f];
-  x = frame{page, 0, x.turn + 1, as, false, false, false};
+  x = frame{page, 0, x.turn + 1, as, false, false, false, false};
   by_slot_.emplace(page.where.slot, f);
   pin(f);
   return f;
@@ -81,6 +81,11 @@ frame_number frame_table::evict() {
   return no_frame;
 }
 
+void frame_table::hold_back(frame_number f) {
+  frames_[f].held_back = true;
+  ++held_back_;
+}
+
 void frame_table::let_expend(std::span<const frame_number> frames) {
   if (frames.empty())
     return;
@@ -90,14 +95,20 @@ void frame_table::let_expend(std::span<const frame_number> frames) {
   policy_->inserted(frames);
 }
 
+void frame_table::forget_held_back(frame_number f) noexcept {
+  auto& x = frames_[f];
+  held_back_ -= std::exchange(x.held_back, false) ? 1 : 0;
+  expendable_ -= std::exchange(x.expendable, false) ? 1 : 0;
+}
+
 void frame_table::withdraw(frame_number f) {
-  policy_->left(f, leave_reason::erased);
-  if (std::exchange(frames_[f].expendable, false))
-    --expendable_;
+  if (frames_[f].state == frame_state::clean || frames_[f].expendable)
+    policy_->left(f, leave_reason::erased);
+  forget_held_back(f);
 }
 
 bool frame_table::keep(frame_number f) {
-  if (!frames_[f].expendable)
+  if (!frames_[f].held_back)
     return false;
   withdraw(f);
   return true;
@@ -105,17 +116,16 @@ bool frame_table::keep(frame_number f) {
 
 void frame_table::give_up(frame_number f) {
   given_up_.push_back(frames_[f].page);
-  frames_[f].expendable = false;
-  --expendable_;
+  forget_held_back(f);
   detach(f);
   change(f, frame_state::free);
 }
 
 void frame_table::give_up_all() {
-  for (frame_number f = 0; f < frames_.size() && expendable_ > 0; ++f) {
-    if (!frames_[f].expendable)
+  for (frame_number f = 0; f < frames_.size() && held_back_ > 0; ++f) {
+    if (!frames_[f].held_back)
       continue;
-    policy_->left(f, leave_reason::erased);
+    withdraw(f);
     give_up(f);
     free_.insert(f);
   }
@@ -197,8 +207,7 @@ void frame_table::drop(frame_number f) {
     x.dropped = true;
     return;
   }
-  if (x.state == frame_state::clean || x.expendable)
-    withdraw(f);
+  withdraw(f);
   let_go(f);
 }
 
@@ -217,6 +226,7 @@ std::string frame_table::check() const {
   std::uint64_t pinned = 0;
   std::uint64_t attached = 0;
   std::uint64_t evictable = 0;
+  std::uint64_t held_back = 0;
   std::uint64_t expendable = 0;
   for (frame_number f = 0; f < frames_.size(); ++f) {
     const auto& x = frames_[f];
@@ -227,8 +237,11 @@ std::string frame_table::check() const {
     attached += gone ? 0 : 1;
     evictable += x.state == frame_state::clean || x.expendable ? 1 : 0;
     expendable += x.expendable ? 1 : 0;
-    if (x.expendable && (x.state != frame_state::dirty || x.pins > 0))
-      return name + " is expendable, though it is not dirty or somebody has it pinned";
+    held_back += x.held_back ? 1 : 0;
+    if (x.held_back && x.state != frame_state::dirty)
+      return name + " is held back, though it is not dirty";
+    if (x.expendable && (!x.held_back || x.pins > 0))
+      return name + " is expendable, though it is not held back or somebody has it pinned";
     if (!gone && find(x.page.where) != f)
       return name + " is not found under its slot";
     if (x.dropped && x.state != frame_state::reading && x.state != frame_state::writing)
@@ -246,8 +259,8 @@ std::string frame_table::check() const {
     return "frames are not counted right by state";
   if (pinned != pinned_)
     return "pinned frames are not counted right";
-  if (expendable != expendable_)
-    return "expendable frames are not counted right";
+  if (held_back != held_back_ || expendable != expendable_)
+    return "held back or expendable frames are not counted right";
   if (attached != by_slot_.size())
     return "the map has " + std::to_string(by_slot_.size()) + " frames, of which " + std::to_string(attached) +
            " exist";

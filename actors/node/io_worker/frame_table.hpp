@@ -80,13 +80,16 @@ public:
 
   /// From filling to dirty: the bytes are there.
   void filled(frame_number f);
-  /// Dirty frames that nobody has pinned, in prefix order: from now on they make room for others, in the order in which
-  /// clean ones do, and their pages are gone then.
+  /// A dirty frame whose page may go without having been written, sooner or later.
+  void hold_back(frame_number f);
+  /// Frames that are held back and that nobody has pinned, in prefix order: from now on they make room for others, in
+  /// the order in which clean ones do, and their pages are gone then.
   void let_expend(std::span<const frame_number> frames);
-  /// An expendable one is not so any more: it stays until it is written. Whether it was.
+  /// The frame is not held back any more: it stays until it is written. Whether it was.
   bool keep(frame_number f);
+  bool held_back(frame_number f) const noexcept { return frames_[f].held_back; }
   bool expendable(frame_number f) const noexcept { return frames_[f].expendable; }
-  /// All that are expendable are free now.
+  /// All that are held back are free now; nobody has them pinned.
   void give_up_all();
   /// Pages that were given up since this was asked last.
   std::vector<page_ref> take_given_up() { return std::exchange(given_up_, {}); }
@@ -121,7 +124,8 @@ public:
     return count(frame_state::dirty) + count(frame_state::writing) + count(frame_state::clean);
   }
   std::uint64_t pinned() const noexcept { return pinned_; }
-  /// Of the dirty ones.
+  /// Of the dirty ones; and of those, how many are expendable.
+  std::uint64_t held_back() const noexcept { return held_back_; }
   std::uint64_t expendable() const noexcept { return expendable_; }
   /// Pages that went so that others could come, and were in the slab.
   std::uint64_t evicted() const noexcept { return evicted_; }
@@ -136,6 +140,7 @@ private:
     std::uint32_t turn = 0;
     frame_state state = frame_state::free;
     bool dropped = false;
+    bool held_back = false;
     bool expendable = false;
     /// Used since it was filled: what the policy is told once it has it.
     bool used = false;
@@ -150,13 +155,14 @@ private:
   void give_up(frame_number f);
   /// It is no choice of the policy any more, because of what became of its page.
   void withdraw(frame_number f);
+  void forget_held_back(frame_number f) noexcept;
 
   // Between two calls:
   // - Every frame is in one state, and `counts_` says how many are in each. Free frames are in `free_`, each once, and
   //   no others are.
   // - `by_slot_` has the frames that are not free, orphaned or dropped, each under the slot of its page.
   // - The policy has the clean frames that are not dropped and the expendable ones, and no others.
-  // - Expendable frames are dirty, and pinned by nobody.
+  // - Frames that are held back are dirty. Expendable ones are held back, and pinned by nobody.
   // - Frames that are filling are pinned by their writer alone; free ones by nobody; orphaned ones by somebody.
 
   std::uint64_t slot_bytes_;
@@ -169,6 +175,7 @@ private:
   std::array<std::uint64_t, frame_state_count> counts_{};
   std::uint64_t pinned_ = 0;
   std::uint64_t evicted_ = 0;
+  std::uint64_t held_back_ = 0;
   std::uint64_t expendable_ = 0;
   std::vector<page_ref> given_up_;
 };

@@ -73,6 +73,28 @@ void io_worker_state::promote_ahead(timestamp now) {
 
 // -- pages that nobody asks for ---------------------------------------------------------------------------------------
 
+void io_worker_state::hold_back(std::span<const frame_number> frames, timestamp now) {
+  if (frames.empty())
+    return;
+  auto& x = fresh_.emplace_back();
+  x.until = now + options_.commit_time;
+  for (const auto f : frames) {
+    frames_.hold_back(f);
+    x.frames.emplace_back(f, frames_.turn(f));
+  }
+}
+
+void io_worker_state::end_fresh(timestamp now) {
+  std::vector<frame_number> ready;
+  for (; !fresh_.empty() && fresh_.front().until <= now; fresh_.pop_front()) {
+    ready.clear();
+    for (const auto& [f, turn] : fresh_.front().frames)
+      if (frames_.turn(f) == turn && frames_.held_back(f))
+        ready.push_back(f);
+    frames_.let_expend(ready);
+  }
+}
+
 void io_worker_state::ask_again(frame_number f) {
   if (frames_.keep(f))
     dirty_.push_back({f, frames_.turn(f), timestamp::min()});

@@ -35,7 +35,7 @@ bool io_worker_state::may_write_behind() const noexcept {
   if (options_.write_eagerly || options_.write_through || draining_ || writes_ < short_of_)
     return true;
   const auto ready =
-      frames_.count(frame_state::free) + frames_.count(frame_state::clean) + frames_.expendable() + writes_;
+      frames_.count(frame_state::free) + frames_.count(frame_state::clean) + frames_.held_back() + writes_;
   return ready < std::max<std::uint64_t>(frames_.size() / ready_part, 1);
 }
 

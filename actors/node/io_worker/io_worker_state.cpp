@@ -197,6 +197,7 @@ void io_worker_state::start_read(request_id id, request& r, std::uint32_t positi
 
 void io_worker_state::serve(timestamp now) {
   short_of_ = 0;
+  end_fresh(now);
   while (!queue_.empty()) {
     const auto id = queue_.front();
     auto& r = requests_open_.at(id);
@@ -314,7 +315,7 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
     }
     release(f, false);
   }
-  frames_.let_expend(unasked);
+  hold_back(unasked, now);
   if (draining_)
     give_up_all();
   if (out.waiting == 0)
@@ -404,7 +405,7 @@ io_stats io_worker_state::stats() const {
   out.pinned_frames = frames_.pinned();
   out.orphaned_frames = frames_.count(frame_state::orphaned);
   out.demotions = frames_.evicted();
-  out.unasked_pages = frames_.expendable();
+  out.unasked_pages = frames_.held_back();
   return out;
 }
 
@@ -426,6 +427,12 @@ std::string io_worker_state::check() const {
     if (const auto i = pins.find(f); frames_.pins(f) != (i == pins.end() ? 0 : i->second))
       return "frame " + std::to_string(f) + " has " + std::to_string(frames_.pins(f)) + " pins, of which " +
              std::to_string(i == pins.end() ? 0 : i->second) + " are known";
+  std::uint64_t held_back = frames_.expendable();
+  for (const auto& x : fresh_)
+    for (const auto& [f, turn] : x.frames)
+      held_back += frames_.turn(f) == turn && frames_.held_back(f) ? 1 : 0;
+  if (held_back != frames_.held_back())
+    return "pages are held back that will never make room";
   std::uint64_t moving = 0;
   for (const auto& [tag, t] : transfers_)
     moving += frames_.state(t.frame) == (t.read ? frame_state::reading : frame_state::writing) ? 1 : 0;

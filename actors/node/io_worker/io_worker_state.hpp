@@ -34,6 +34,9 @@ struct io_worker_options {
   /// Pages are written to the slab only when somebody has asked for them again, and those that nobody has asked for
   /// make room for others without having been written. Not with `write_through`.
   bool second_hit = false;
+  /// With that: how long a page that was saved is kept in any case, so that its commit comes first. A save that is
+  /// larger than what memory has room for would lose its beginning to its end.
+  duration commit_time = std::chrono::milliseconds(200);
   /// Pages that are promoted because a lookup has found them, and that nobody has fetched yet; 0: none are. How many
   /// of them are read at once, and how many may wait for that.
   std::uint64_t prefetch_pages_max = 0;
@@ -70,9 +73,10 @@ struct io_worker_options {
 /// pinned has said that it is done, or is known to be gone: never after a time-out. A fence does not wait for it; the
 /// slot goes on without the frame.
 ///
-/// Admission. With `second_hit`, a page that was saved is expendable until somebody has asked for it again, by a fetch
-/// or a lookup: it makes room like a page that is in the slab, in the same order, and is gone then. Whoever lists it
-/// learns of that before the frame is anybody else's. What is asked for once is written as ever.
+/// Admission. With `second_hit`, a page that was saved is held back until somebody has asked for it again, by a fetch
+/// or a lookup. When its commit has had its time, it makes room like a page that is in the slab, in the same order, and
+/// is gone then. Whoever lists it learns of that before the frame is anybody else's. What is asked for once is written
+/// as ever.
 ///
 /// Promotion ahead. A page that a lookup has found, and that is in the slab alone, is read before anybody fetches it.
 /// Fetches go first: nothing is read ahead while somebody waits for a frame, and who fetches a page that is being read
@@ -247,6 +251,15 @@ private:
   bool serve(request_id id, request& r, timestamp now);
   bool has_all_frames(const request& r) const;
   bool is_dead(owner_id owner) const noexcept;
+  /// Pages that were filled, and whose commit may be on its way.
+  struct fresh_pages {
+    timestamp until;
+    /// With their turns.
+    std::vector<std::pair<frame_number, std::uint32_t>> frames;
+  };
+  void hold_back(std::span<const frame_number> frames, timestamp now);
+  /// Those whose time is over make room.
+  void end_fresh(timestamp now);
   /// Makes no room for others any more, and is written.
   void ask_again(frame_number f);
   frame_number take_frame(const page_ref& page, frame_state as);
@@ -301,6 +314,8 @@ private:
   std::size_t reads_ahead_ = 0;
   std::size_t writes_ = 0;
   prefetch_queue ahead_;
+  /// In the order of their times.
+  std::deque<fresh_pages> fresh_;
   /// Pages that were given up, by slot, until it is fenced: the slab has something else there.
   std::unordered_map<slot_number, generation_number> unwritten_;
   /// Owner ids are not used again. The one that died last is at the end.
