@@ -89,6 +89,18 @@ enum class defect : std::uint8_t {
   skip_checksum,
   /// The copy engine says that pages are gathered while it goes on.
   late_gather,
+  /// A page that is read ahead goes into a frame that a client has pinned.
+  prefetch_over_pin,
+  /// The io worker never hears that a read ahead has ended whose lease was over before.
+  lose_prefetch,
+  /// The io worker is not told that a lease has ended.
+  endless_prefetch,
+  /// Shards do not hear of pages that were given up.
+  silent_loss,
+  /// A page is given up that somebody has fetched.
+  give_up_fetched,
+  /// A page is written although nobody has asked for it again.
+  write_unasked,
 
   // In worlds of slot clients:
 
@@ -110,7 +122,7 @@ enum class defect : std::uint8_t {
   forget_incarnation,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 47> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 53> defect_names{{
     {"skip-fence", defect::skip_fence},
     {"abandon-frames", defect::abandon_frames},
     {"early-commit", defect::early_commit},
@@ -150,6 +162,12 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 47> defect_name
     {"lose-unpin", defect::lose_unpin},
     {"skip-checksum", defect::skip_checksum},
     {"late-gather", defect::late_gather},
+    {"prefetch-over-pin", defect::prefetch_over_pin},
+    {"lose-prefetch", defect::lose_prefetch},
+    {"endless-prefetch", defect::endless_prefetch},
+    {"silent-loss", defect::silent_loss},
+    {"give-up-fetched", defect::give_up_fetched},
+    {"write-unasked", defect::write_unasked},
     {"forget-rest", defect::forget_rest},
     {"forget-protection", defect::forget_protection},
     {"forget-promises", defect::forget_promises},

@@ -6,8 +6,8 @@
 namespace troupe::simulation {
 
 disk_store::disk_store(environment& world, disk& medium, const page_ledger& pages, frame_ledger& frames,
-                       rank_number rank, std::uint64_t slot_bytes, sink done)
-    : world_(world), medium_(medium), pages_(pages), frames_(frames),
+                       const asked_ledger& asked, rank_number rank, std::uint64_t slot_bytes, sink done)
+    : world_(world), medium_(medium), pages_(pages), frames_(frames), asked_(asked),
       rank_(rank), traits_{world.p.slots, slot_bytes, 4096, true, 0, "nowhere"}, sink_(std::move(done)) {}
 
 result<std::uint32_t> disk_store::add_buffer(std::span<std::byte> bytes) {
@@ -26,7 +26,13 @@ void disk_store::remove_buffer(std::uint32_t buffer) {
 void disk_store::submit(std::span<const io::page_request> requests) {
   if (stopped_)
     return;
-  for (const auto& x : requests) {
+  for (const auto& wanted : requests) {
+    const bool ahead = wanted.op == io::operation::read && asked_.nobody_waits(rank_, wanted.where);
+    const auto x = ahead && world_.has(defect::prefetch_over_pin) ? misled(wanted) : wanted;
+    if (ahead)
+      world_.count("page is read ahead");
+    if (auto wrong = asked_.may_transfer(rank_, x); !wrong.empty())
+      world_.fail("asked", std::move(wrong));
     if (auto wrong = pages_.may_transfer(x.op, rank_, x.where); !wrong.empty())
       world_.fail("transfers", std::move(wrong));
     if (x.op == io::operation::write && told_damage_)
@@ -44,10 +50,27 @@ void disk_store::submit(std::span<const io::page_request> requests) {
       complete({x.tag, errc::ok, 0});
       continue;
     }
-    medium_.submit(x, [this](const io::completion& done) { complete(done); });
+    medium_.submit(x, [this, ahead, where = x.where](const io::completion& done) {
+      const bool in_vain = ahead && asked_.nobody_waits(rank_, where) && asked_.nobody_foresees(rank_, where);
+      if (in_vain)
+        world_.count("page is read ahead for a lease that is over");
+      if (!in_vain || !world_.has(defect::lose_prefetch))
+        complete(done);
+    });
     if (world_.has(defect::early_promotion) && read && world_.random.one_in(4))
       complete({x.tag, errc::ok, 0});
   }
+}
+
+io::page_request disk_store::misled(io::page_request x) const {
+  const auto pinned = frames_.pinned_frame(rank_);
+  if (!pinned)
+    return x;
+  x.data = frames_.bytes(*pinned).data();
+  for (const auto& [number, bytes] : buffers_)
+    if (x.data >= bytes.data() && x.data < bytes.data() + bytes.size())
+      x.buffer = number;
+  return x;
 }
 
 void disk_store::complete(const io::completion& done) {

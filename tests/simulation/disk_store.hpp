@@ -20,8 +20,8 @@ class disk_store final : public io::page_store {
 public:
   using sink = std::function<void(std::span<const io::completion>)>;
 
-  disk_store(environment& world, disk& medium, const page_ledger& pages, frame_ledger& frames, rank_number rank,
-             std::uint64_t slot_bytes, sink done);
+  disk_store(environment& world, disk& medium, const page_ledger& pages, frame_ledger& frames,
+             const asked_ledger& asked, rank_number rank, std::uint64_t slot_bytes, sink done);
   ~disk_store() override { disk_store::stop(); }
 
   const io::page_store_traits& traits() const noexcept override { return traits_; }
@@ -37,11 +37,14 @@ public:
 
 private:
   void complete(const io::completion& done);
+  /// Into a frame that a client has pinned, if there is one.
+  io::page_request misled(io::page_request x) const;
 
   environment& world_;
   disk& medium_;
   const page_ledger& pages_;
   frame_ledger& frames_;
+  const asked_ledger& asked_;
   rank_number rank_;
   io::page_store_traits traits_;
   sink sink_;

@@ -331,6 +331,14 @@ void frame_ledger::rests(rank_number rank, owner_id owner) {
   }
 }
 
+void frame_ledger::gives_up(rank_number rank, slot_ref where) {
+  auto& r = ranks_[rank];
+  const auto found = r.where.find(where);
+  if (found != r.where.end() && !at(found->second).holders.empty())
+    wrong("frames", rank, found->second, text_of(where) + " is given up while a client has it pinned");
+  r.damaged.insert(where);
+}
+
 void frame_ledger::fences(rank_number rank, std::span<const slot_ref> slots) {
   for (const auto& x : slots) {
     auto& least = ranks_[rank].fencing[x.slot];
@@ -439,6 +447,14 @@ std::vector<std::pair<pin_number, owner_id>> frame_ledger::pins_on(rank_number r
   return out;
 }
 
+std::optional<std::uint64_t> frame_ledger::pinned_frame(rank_number rank) const {
+  for (const auto& [number, x] : ranks_[rank].pins)
+    for (const auto& offset : x.offsets)
+      if (offset)
+        return offset;
+  return std::nullopt;
+}
+
 std::optional<std::uint64_t> frame_ledger::idle_frame(rank_number rank) const {
   for (const auto& x : loans_)
     for (auto offset = x.offset; x.rank == rank && offset + slot_bytes_ <= x.offset + x.bytes; offset += slot_bytes_) {
@@ -447,6 +463,13 @@ std::optional<std::uint64_t> frame_ledger::idle_frame(rank_number rank) const {
           (found == frames_.end() || found->second.holders.empty()) && !disks_[rank]->uses(bytes(offset)))
         return offset;
     }
+  return std::nullopt;
+}
+
+std::optional<page_ref> frame_ledger::any_unwritten(rank_number rank) const {
+  for (const auto& [where, offset] : ranks_[rank].where)
+    if (const auto& f = frames_.at(offset); f.is == content::filled && !disks_[rank]->written(where))
+      return f.page;
   return std::nullopt;
 }
 

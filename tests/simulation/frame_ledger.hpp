@@ -60,6 +60,8 @@ public:
   void unpins(rank_number rank, owner_id owner, pin_number pin);
   void unpinned(rank_number rank, owner_id owner, pin_number pin, bool ok);
   void rests(rank_number rank, owner_id owner);
+  /// The worker tells a shard that the page has left memory, and is nowhere else.
+  void gives_up(rank_number rank, slot_ref where);
   void fences(rank_number rank, std::span<const slot_ref> slots);
   void fenced(rank_number rank, std::span<const slot_ref> slots);
 
@@ -87,10 +89,14 @@ public:
   std::optional<owner_id> owner_of(rank_number rank, pin_number pin) const;
   /// Pins of a fetch on the frame of this slot.
   std::vector<std::pair<pin_number, owner_id>> pins_on(rank_number rank, slot_ref where) const;
+  /// A frame of the rank that a client has pinned, if there is one.
+  std::optional<std::uint64_t> pinned_frame(rank_number rank) const;
   /// A frame of the rank that nobody has pinned and nothing is transferred in, if there is one.
   std::optional<std::uint64_t> idle_frame(rank_number rank) const;
   /// A frame with a page, or for one, that is nowhere else, if there is one.
   std::optional<std::uint64_t> unwritten_frame(std::uint64_t random) const;
+  /// A page that lies in memory alone, if there is one.
+  std::optional<page_ref> any_unwritten(rank_number rank) const;
   std::span<std::byte> bytes(std::uint64_t offset) const { return memory_.subspan(offset, slot_bytes_); }
   /// Pins that have not ended, in words.
   std::string at_rest() const;
@@ -144,7 +150,8 @@ private:
     std::map<slot_number, generation_number> fenced;
     /// When the last fence of a slot was answered.
     std::map<slot_number, moment> fenced_at;
-    /// They are not what was saved, or nobody was told that they are: they may leave memory.
+    /// They are not what was saved, nobody was told that they are, or shards know that they are gone: they may leave
+    /// memory.
     std::set<slot_ref> damaged;
     std::map<owner_id, std::uint64_t> pinned;
     /// Whoever is told of a frame that was asked for in their name before is at rest as well.

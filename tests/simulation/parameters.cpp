@@ -68,6 +68,13 @@ void choose_memory(parameters& p, random_source& random) {
   if (random.one_in(3))
     m.writes_max = random.number(1, 4);
   m.write_retry = random.skewed_time(milliseconds(1), seconds(1));
+  m.second_hit = (m.kind == tier::eager || m.kind == tier::on_eviction) && random.one_in(2);
+  if (m.kind != tier::memory_only && random.one_in(2)) {
+    m.prefetch_pages = random.number(1, 8);
+    m.prefetch_reads_max = random.number(1, 4);
+    if (random.one_in(3))
+      m.prefetch_waiting_max = random.number(1, 8);
+  }
 }
 
 /// Small limits, so that they are reached.
@@ -104,6 +111,8 @@ void choose_times(parameters& p, random_source& random) {
   p.task_deadline_min = std::max<duration>(milliseconds(1), p.task_deadline_max / random.number(1, 50));
   p.lease_max = random.skewed_time(milliseconds(50), seconds(6));
   p.reservation_max = random.skewed_time(milliseconds(50), seconds(6));
+  // So that a save that is larger than memory can end well: its pages are committed, and its last ones still in time.
+  p.memory.commit_time = std::min(8 * (p.network_delay + p.local_delay), p.reservation_max / 4);
   p.notice_min = microseconds(100);
   p.notice_max = random.skewed_time(milliseconds(1), seconds(2));
   p.nemesis_interval = random.skewed_time(milliseconds(20), seconds(1));
@@ -159,8 +168,12 @@ std::string parameters::describe() const {
       << ms(lease_max) << " ms, reservations " << ms(reservation_max) << " ms"
       << (cancels ? ", tasks are cancelled" : "") << "; memory " << tier_names[static_cast<int>(memory.kind)] << ", "
       << memory.extents_per_rank << " extents a rank of " << memory.frames_per_extent << " frames, at once "
-      << memory.waiting_max << " waiting, " << memory.reads_max << " reads, " << memory.writes_max
-      << " writes; faults:";
+      << memory.waiting_max << " waiting, " << memory.reads_max << " reads, " << memory.writes_max << " writes"
+      << (memory.second_hit ? ", written when asked for again" : "");
+  if (memory.prefetch_pages > 0)
+    out << ", " << memory.prefetch_pages << " ahead, " << memory.prefetch_reads_max << " at once, "
+        << memory.prefetch_waiting_max << " waiting";
+  out << "; faults:";
   const auto rate = [&](const char* name, ppm x) {
     if (x > 0)
       out << ' ' << name;

@@ -42,6 +42,14 @@ struct memory_parameters {
   std::uint32_t reads_max = 256;
   std::uint32_t writes_max = 64;
   duration write_retry{};
+  /// Pages are written only when they are asked for again.
+  bool second_hit = false;
+  /// And kept so long before they are given up.
+  duration commit_time{};
+  /// Pages that are read ahead at most, at once, and that may wait for it.
+  std::uint32_t prefetch_pages = 0;
+  std::uint32_t prefetch_reads_max = 32;
+  std::uint32_t prefetch_waiting_max = 1024;
   /// The host has no memory for an extent, when one is asked for.
   ppm short_host = 0;
 };
@@ -128,7 +136,7 @@ struct parameters {
   /// What was written well may be something else afterwards.
   bool disks_lie() const noexcept;
   /// A key that is leased may lose its pages.
-  bool pages_at_risk() const noexcept { return bytes_at_risk() || nemesis.erase; }
+  bool pages_at_risk() const noexcept { return bytes_at_risk() || nemesis.erase || memory.second_hit; }
   /// One line.
   std::string describe() const;
 };

@@ -38,7 +38,8 @@ constexpr auto notices_within = std::chrono::seconds(1);
 server::server(environment& world)
     : world_(world), random_(world.random.fork()), space_(world.p.space.id()),
       slot_bytes_(io::slot_bytes(world.p.space.geometry.page_bytes())), frames_(world, disks_, slot_bytes_),
-      memory_(world, frames_, slot_bytes_), pages_(world.p.ranks, world.p.slots), book_(world.p.shards) {
+      asked_pages_(world), memory_(world, frames_, slot_bytes_), pages_(world.p.ranks, world.p.slots),
+      book_(world.p.shards) {
   for (rank_number rank = 0; rank < world_.p.ranks; ++rank)
     disks_.push_back(std::make_unique<disk>(world_, rank, slot_bytes_));
 }
@@ -70,6 +71,7 @@ registry_options server::options_of_shard(std::uint32_t i) const {
   out.tick_work = p.tick_work;
   out.max_eviction_looks = p.eviction_looks;
   out.hash_seed = run_;
+  out.tells_workers = p.memory.second_hit || p.memory.prefetch_pages > 0;
   out.children_hold = std::chrono::hours(100); // nobody says what is untrue
   return out;
 }
@@ -83,7 +85,7 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   auto& r = ranks_[rank];
   if (p.memory.kind != tier::memory_only) {
     parts->target = std::make_shared<completion_target>();
-    auto store = std::make_unique<disk_store>(world_, *disks_[rank], pages_, frames_, rank, slot_bytes_,
+    auto store = std::make_unique<disk_store>(world_, *disks_[rank], pages_, frames_, asked_pages_, rank, slot_bytes_,
                                               [target = parts->target](auto done) { target->deliver(done); });
     r.store = store.get();
     parts->store = std::move(store);
@@ -102,6 +104,11 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   io.reads_max = p.memory.reads_max;
   io.writes_max = p.memory.writes_max;
   io.write_retry = p.memory.write_retry;
+  io.second_hit = p.memory.second_hit;
+  io.commit_time = p.memory.commit_time;
+  io.prefetch_pages_max = p.memory.prefetch_pages;
+  io.prefetch_reads_max = p.memory.prefetch_reads_max;
+  io.prefetch_waiting_max = p.memory.prefetch_waiting_max;
   io.first_pin = random_.next() >> 32U;
   r.worker = tapped(spawn_actor<io_worker>(in_->system(), parts),
                     {[this, rank](passing& x) { return to_worker(rank, x); },
@@ -162,6 +169,7 @@ void server::bind(const metrics_actor& meters) {
     peers.allocators.push_back(ranks_[rank].allocator);
     peers.spaces.push_back(space_);
     peers.ranks.push_back(rank);
+    peers.workers.push_back(ranks_[rank].worker);
     children.add_rank({0, rank, p.slots, ranks_[rank].worker, ranks_[rank].allocator});
   }
   children.add_metrics(meters);
@@ -244,6 +252,7 @@ void server::kill() {
   reception_ = nullptr;
   in_.reset();
   asked_.clear();
+  asked_pages_.begin();
   memory_.end_run();
   frames_.begin({}, {});
   pages_.clear();
@@ -406,7 +415,7 @@ std::string server::check_memory_at_rest(rank_number rank) const {
   // What is resident is the page of some slot that is in use: all else is free.
   if (const auto live = pages_.live(rank); x->resident_pages > live)
     return std::to_string(x->resident_pages) + " pages are in memory, of " + std::to_string(live) + " that there are";
-  const bool dirty = x->dirty_pages > 0 && !disks_[rank]->damaged();
+  const bool dirty = x->dirty_pages > x->unasked_pages && !disks_[rank]->damaged();
   if (dirty && (world_.p.memory.kind == tier::strict || world_.p.memory.kind == tier::eager))
     return std::to_string(x->dirty_pages) + " pages are not written";
   return {};

@@ -3,6 +3,7 @@
 #include "actors/node/registry/registry_options.hpp"
 #include "actors/node/supervisor/node.hpp"
 #include "base/process_watch.hpp"
+#include "tests/simulation/asked_ledger.hpp"
 #include "tests/simulation/disk_store.hpp"
 #include "tests/simulation/frame_ledger.hpp"
 #include "tests/simulation/lease_book.hpp"
@@ -97,6 +98,8 @@ private:
   void unpublished(std::uint32_t i, rank_number rank, const key_digest& key, slot_ref where);
   /// Keys that a message to a shard lets go, whoever holds them; until it is answered.
   void may_go(const caf::message& x, int change);
+  /// A worker tells a shard of pages that are gone.
+  bool gives_up(passing& x);
   /// The shard has answered that it has evicted.
   void evicted(std::uint32_t i);
 
@@ -111,6 +114,7 @@ private:
   bool owner_rests(rank_number rank, passing& x);
   bool ends_pin(rank_number rank, passing& x);
   bool fences(rank_number rank, passing& x);
+  bool tells_of_lease(rank_number rank, passing& x);
   void filled(rank_number rank, const passing& asked, caf::message& answer);
   void gave_frames(rank_number rank, const passing& asked, caf::message& answer);
   /// Tells the worker something that nobody has said, for a mistake.
@@ -132,6 +136,7 @@ private:
   std::uint64_t slot_bytes_;
   std::vector<std::unique_ptr<disk>> disks_;
   frame_ledger frames_;
+  asked_ledger asked_pages_;
   memory_host memory_;
   process_table processes_;
   page_ledger pages_;

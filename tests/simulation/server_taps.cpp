@@ -30,6 +30,8 @@ bool server::to_shard(std::uint32_t i, passing& x) {
       tap::answer(x, caf::message{});
       return false;
     }
+  } else if (x.content.match_elements<give_up_request>()) {
+    return gives_up(x);
   } else if (x.content.match_elements<children_request>()) {
     const auto from = shard_of_sender(x.sender);
     if (from && world_.has(defect::late_children)) {
@@ -61,6 +63,26 @@ void server::may_go(const caf::message& x, int change) {
   else if (x.match_elements<invalidate_request>())
     for (const auto& page : x.get_as<invalidate_request>(0).pages)
       note(page.key);
+  else if (x.match_elements<give_up_request>())
+    for (const auto& page : x.get_as<give_up_request>(0).pages)
+      note(page.key);
+}
+
+bool server::gives_up(passing& x) {
+  const auto& told = x.content.get_as<give_up_request>(0);
+  if (world_.has(defect::silent_loss)) {
+    may_go(x.content, -1);
+    tap::answer(x, caf::make_message(result_codes{std::vector<std::uint8_t>(told.pages.size(), 0)}));
+    return false;
+  }
+  for (const auto& page : told.pages) {
+    const bool listed = pages_.is_committed(told.rank, page.key, page.where);
+    world_.count(listed ? "page is given up" : "page is given up before it is committed");
+    if (auto wrong = asked_pages_.may_give_up(told.rank, page.where); !wrong.empty())
+      world_.fail("asked", std::move(wrong));
+    frames_.gives_up(told.rank, page.where);
+  }
+  return true;
 }
 
 void server::evicted(std::uint32_t i) {
@@ -128,6 +150,13 @@ bool server::from_shard(std::uint32_t i, const passing& asked, caf::message& ans
     for (std::size_t n = 0; n < results.size(); ++n)
       if (ok(results[n]))
         unpublished(i, request.rank, request.pages[n].key, request.pages[n].where);
+  } else if (x.match_elements<give_up_request>() && answer.match_elements<result_codes>()) {
+    const auto& request = x.get_as<give_up_request>(0);
+    const auto& results = answer.get_as<result_codes>(0).results;
+    for (std::size_t n = 0; n < results.size(); ++n)
+      if (const auto& page = request.pages[n];
+          ok(results[n]) && pages_.is_committed(request.rank, page.key, page.where))
+        pages_.unpublished(request.rank, page.key); // its slot is still held
   } else if (x.match_elements<erase_request>() && answer.match_elements<result_codes>()) {
     const auto& request = x.get_as<erase_request>(0);
     for (const auto& key : request.keys)

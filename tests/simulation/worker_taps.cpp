@@ -31,8 +31,12 @@ bool server::to_worker(rank_number rank, passing& x) {
   if (what.match_elements<place_atom, owner_id, frame_request>() ||
       what.match_elements<fetch_atom, owner_id, frame_request>()) {
     asked_[{x.sender->id(), x.id.integer_value()}] = frames_.asks(what.get_as<owner_id>(1));
+    if (what.match_elements<fetch_atom, owner_id, frame_request>())
+      asked_pages_.fetches(rank, {x.sender->id(), x.id.integer_value()}, what.get_as<frame_request>(2).pages.items);
     return true;
   }
+  if (what.match_elements<prefetch_request>() || what.match_elements<prefetch_end>())
+    return tells_of_lease(rank, x);
   if (what.match_elements<fill_atom, owner_id, fill_request>()) {
     frames_.fills(rank, what.get_as<owner_id>(1), what.get_as<fill_request>(2));
     return true;
@@ -86,6 +90,20 @@ bool server::ends_pin(rank_number rank, passing& x) {
     return false;
   }
   return true;
+}
+
+bool server::tells_of_lease(rank_number rank, passing& x) {
+  if (x.content.match_elements<prefetch_request>()) {
+    asked_pages_.told(rank, x.content.get_as<prefetch_request>(0));
+    return true;
+  }
+  const asked_ledger::message_name name{x.sender->id(), x.id.integer_value()};
+  asked_pages_.ends(rank, name, x.content.get_as<prefetch_end>(0));
+  if (!world_.has(defect::endless_prefetch))
+    return true;
+  asked_pages_.ended(name);
+  tap::answer(x, caf::message{});
+  return false;
 }
 
 bool server::fences(rank_number rank, passing& x) {
@@ -146,6 +164,8 @@ bool server::from_worker(rank_number rank, const passing& asked, caf::message& a
       fence_is_over(rank, what.get_as<slot_batch>(1).slots.items);
   } else if (what.match_elements<unpin_atom, owner_id, pin_number>()) {
     frames_.unpinned(rank, what.get_as<owner_id>(1), what.get_as<pin_number>(2), ok);
+  } else if (what.match_elements<prefetch_end>()) {
+    asked_pages_.ended({asked.sender->id(), asked.id.integer_value()});
   } else if (what.match_elements<fill_atom, owner_id, fill_request>()) {
     filled(rank, asked, answer);
   } else if (what.match_elements<place_atom, owner_id, frame_request>() ||
@@ -167,10 +187,16 @@ void server::filled(rank_number rank, const passing& asked, caf::message& answer
       if (code == static_cast<std::uint8_t>(errc::stale))
         code = static_cast<std::uint8_t>(errc::ok);
   frames_.filled(rank, owner, request, answer.get_as<io_reply>(0));
+  if (world_.has(defect::write_unasked) && world_.p.memory.second_hit)
+    if (const auto where = frames_.any_unwritten(rank))
+      tell_worker(rank, prefetch_request{0, {1, 1}, 0, std::vector{*where}});
 }
 
 void server::gave_frames(rank_number rank, const passing& asked, caf::message& answer) {
-  const auto when = asked_.extract({asked.sender->id(), asked.id.integer_value()});
+  const asked_ledger::message_name name{asked.sender->id(), asked.id.integer_value()};
+  const auto when = asked_.extract(name);
+  const bool gave = answer.match_elements<frame_reply>();
+  asked_pages_.fetched(name, gave ? &answer.get_as<frame_reply>(0) : nullptr);
   if (!answer.match_elements<frame_reply>()) {
     if (answer.match_elements<caf::error>())
       world_.count("frames refused", from_caf(answer.get_as<caf::error>(0)).code);
@@ -189,7 +215,15 @@ void server::gave_frames(rank_number rank, const passing& asked, caf::message& a
         std::memcpy(frames_.bytes(*other).data(), frames_.bytes(x.offset).data(), slot_bytes_);
         x.offset = *other;
       }
-  frames_.fetched(rank, owner, when.mapped(), request, answer.get_as<frame_reply>(0));
+  const auto& reply = answer.get_as<frame_reply>(0);
+  frames_.fetched(rank, owner, when.mapped(), request, reply);
+  if (world_.has(defect::give_up_fetched) && world_.p.memory.second_hit && reply.pin != 0)
+    for (std::size_t i = 0; i < request.pages.size(); ++i)
+      if (reply.frames[i].code() == errc::ok && random_.one_in(4))
+        static_cast<asker*>(asker_->get())
+            ->ask(caf::actor_cast<caf::strong_actor_ptr>(shards_[shard_of(request.pages[i].key, world_.p.shards)]),
+                  caf::make_message(give_up_request{space_, rank, std::vector{request.pages[i]}}),
+                  [](caf::message&) {});
 }
 
 void server::fence_is_over(rank_number rank, const std::vector<slot_ref>& slots) {
