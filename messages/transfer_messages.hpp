@@ -67,6 +67,8 @@ struct transfer_result {
   /// Payload bytes moved by this task.
   std::uint64_t bytes = 0;
   transfer_timing timing;
+  /// Load: of the blocks that were filled, those whose page had to be read from the slab first.
+  std::uint64_t from_disk = 0;
 };
 
 /// One page between a block and a frame of the arena.

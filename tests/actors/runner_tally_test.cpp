@@ -95,6 +95,7 @@ TEST_CASE("tally: a report is the sum of what players have said", "[runner]") {
   auto load = some_load(3, 1, 2);
   load.first_wrong = "this one";
   load.bytes = 400;
+  load.from_disk = 1;
   load.timing.io = std::chrono::milliseconds(4);
   sums.note(load);
   load.first_wrong = "a later one";
@@ -121,6 +122,7 @@ TEST_CASE("tally: a report is the sum of what players have said", "[runner]") {
   CHECK(report.requests == 1);
   CHECK(report.blocks == 6);
   CHECK(report.hit_blocks == 4);
+  CHECK(report.loaded_from_disk == 2);
   CHECK(report.loaded_pages == 8);
   CHECK(report.loaded_bytes == 800);
   CHECK(report.verify_failures == 2);

@@ -101,4 +101,35 @@ TEST_CASE("pages that were in memory only when a node was killed are misses, and
   CHECK(node->stop() == 0);
 }
 
+TEST_CASE("pages that nobody asks for again are not written, and the index of the next run does not have them") {
+  const scratch_directory scratch;
+  const node_shape shape{.slots = 2048};
+  auto json = node_config(scratch.path(), shape);
+  json["registry"]["durability"] = "relaxed";
+  json["memory"] = {{"admission", "second_hit"}};
+  const auto config = write_config(scratch.path(), json);
+  const auto trace = write_trace(scratch / "trace", {ids(1, block_count)});
+  std::optional<serving_node> node(std::in_place, config);
+  const auto play = [&] {
+    auto x = run_replay({"--attach", node->address(), "--trace", trace, "--concurrency", "1"});
+    check_clean(x, shape);
+    return x;
+  };
+  const auto start_again = [&] {
+    CHECK(node->stop() == 0);
+    node.emplace(config);
+  };
+  CHECK(play().count("saved_pages") == block_count);
+  start_again();
+  CHECK(play().count("hit_blocks") == 0);
+  const auto again = play();
+  CHECK(again.count("loaded_from_memory") == block_count);
+  start_again();
+  // Some were read ahead, when the lookup had found them.
+  const auto found = play();
+  CHECK(found.count("hit_blocks") == block_count);
+  CHECK(found.count("load_failures") == 0);
+  CHECK(node->stop() == 0);
+}
+
 } // namespace memory_node_test

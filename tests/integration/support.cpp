@@ -200,10 +200,11 @@ void check_report(const replay_outcome& x, const node_shape& shape) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : x.report.items())
     keys.push_back(key);
-  CHECK(keys == std::vector<std::string>{"blocks", "evicted_keys", "hit_blocks", "hit_ratio", "load_failures",
-                                         "load_gbps", "load_us", "loaded_bytes", "loaded_pages", "lookup_us",
-                                         "requests", "save_failures", "save_gbps", "save_us", "saved_bytes",
-                                         "saved_pages", "seconds", "verify_failures"});
+  CHECK(keys == std::vector<std::string>{"blocks",           "evicted_keys",       "hit_blocks",   "hit_ratio",
+                                         "load_failures",    "load_gbps",          "load_us",      "loaded_bytes",
+                                         "loaded_from_disk", "loaded_from_memory", "loaded_pages", "lookup_us",
+                                         "requests",         "save_failures",      "save_gbps",    "save_us",
+                                         "saved_bytes",      "saved_pages",        "seconds",      "verify_failures"});
   CHECK(x.count("verify_failures") == 0);
   const auto blocks = x.count("blocks");
   const auto hits = x.count("hit_blocks");
@@ -212,6 +213,7 @@ void check_report(const replay_outcome& x, const node_shape& shape) {
   CHECK(std::abs(x.report.at("hit_ratio").get<double>() - ratio) < 1e-9);
   // Each block that was found is loaded on each rank, or counted as a failure.
   CHECK(x.count("loaded_pages") + x.count("load_failures") == hits * shape.ranks);
+  CHECK(x.count("loaded_from_memory") + x.count("loaded_from_disk") == x.count("loaded_pages"));
   CHECK(x.count("loaded_bytes") == x.count("loaded_pages") * shape.page_bytes);
   CHECK(x.count("saved_bytes") == x.count("saved_pages") * shape.page_bytes);
   CHECK(x.count("saved_pages") + x.count("save_failures") <= blocks * shape.ranks);

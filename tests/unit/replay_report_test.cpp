@@ -26,6 +26,7 @@ replay_report example() {
   r.hit_blocks = 105'710;
   r.loaded_pages = 105'710;
   r.saved_pages = 182'790;
+  r.loaded_from_disk = 5'710;
   r.loaded_bytes = 105'710ULL << 16U;
   r.saved_bytes = 182'790ULL << 16U;
   r.seconds = 83.25;
@@ -56,11 +57,29 @@ TEST_CASE("The JSON report has exactly the keys that are promised", "[replay]") 
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items())
     keys.push_back(key);
-  CHECK(keys == std::vector<std::string>{"requests", "blocks", "hit_blocks", "hit_ratio", "loaded_pages", "saved_pages",
-                                         "loaded_bytes", "saved_bytes", "verify_failures", "load_failures",
-                                         "save_failures", "evicted_keys", "seconds", "load_gbps", "save_gbps",
-                                         "lookup_us", "load_us", "save_us"});
+  CHECK(keys == std::vector<std::string>{"requests",
+                                         "blocks",
+                                         "hit_blocks",
+                                         "hit_ratio",
+                                         "loaded_pages",
+                                         "saved_pages",
+                                         "loaded_from_memory",
+                                         "loaded_from_disk",
+                                         "loaded_bytes",
+                                         "saved_bytes",
+                                         "verify_failures",
+                                         "load_failures",
+                                         "save_failures",
+                                         "evicted_keys",
+                                         "seconds",
+                                         "load_gbps",
+                                         "save_gbps",
+                                         "lookup_us",
+                                         "load_us",
+                                         "save_us"});
   CHECK(json["hit_blocks"] == 105'710);
+  CHECK(json["loaded_from_memory"] == 100'000);
+  CHECK(json["loaded_from_disk"] == 5'710);
   CHECK(json["hit_ratio"].get<double>() > 0.3664);
   CHECK(json["hit_ratio"].get<double>() < 0.3665);
   CHECK(json["loaded_bytes"] == 105'710ULL << 16U);
@@ -131,6 +150,7 @@ TEST_CASE("The table is aligned and in units of people", "[replay]") {
   INFO(text);
   CHECK(contains(text, "conversation_trace.jsonl: 12,031 requests in 83.2 s"));
   CHECK(contains(text, "105,710 of 288,500 blocks were found (36.6 %); nothing was evicted"));
+  CHECK(contains(text, "of the pages loaded, 100,000 were in memory and 5,710 on disk (5.4 %)"));
   CHECK(contains(text, "120 µs"));
   CHECK(contains(text, "6.45 GiB"));
   CHECK(contains(text, verdict(r)));

@@ -32,7 +32,8 @@ TEST_CASE("load: locate with a lease, fetch, scatter, unpin, release", "[load_st
   for (std::uint32_t i = 0; i < 3; ++i)
     CHECK(fetch.request.pages[i] == page_ref{work.keys[i], {i, 7}});
   CHECK(s.state.window_left() == 5);
-  const auto frames = s.worker.give(3);
+  auto frames = s.worker.give(3);
+  frames.frames[1].promoted = 1;
   s.state.on_fetch(fetch.call, frames, t0 + 8 * ms);
 
   const auto scatter = s.one<load_scatter>();
@@ -54,6 +55,7 @@ TEST_CASE("load: locate with a lease, fetch, scatter, unpin, release", "[load_st
   CHECK(done.task == *id);
   CHECK(results_of(done.result) == std::vector(3, errc::ok));
   CHECK(done.result.bytes == 3 * test_page_bytes);
+  CHECK(done.result.from_disk == 1);
   CHECK(done.result.timing.registry == 3 * ms);
   CHECK(done.result.timing.io == 5 * ms);
   CHECK(done.result.timing.copy == 2 * ms);

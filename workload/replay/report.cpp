@@ -60,6 +60,8 @@ std::string to_json(const replay_report& r) {
       {"hit_ratio", r.hit_ratio()},
       {"loaded_pages", r.loaded_pages},
       {"saved_pages", r.saved_pages},
+      {"loaded_from_memory", r.loaded_from_memory()},
+      {"loaded_from_disk", r.loaded_from_disk},
       {"loaded_bytes", r.loaded_bytes},
       {"saved_bytes", r.saved_bytes},
       {"verify_failures", r.verify_failures},
@@ -103,8 +105,13 @@ std::string to_table(const replay_report& r, std::string_view title) {
                          human_time(from_seconds(r.seconds)), finite(r.cores));
   out += fmt::format("  {} of {} blocks were found ({})", human_count(r.hit_blocks), human_count(r.blocks),
                      human_percent(r.hit_ratio()));
-  out += r.evicted_keys == 0 ? "; nothing was evicted\n\n"
-                             : fmt::format("; {} keys were evicted\n\n", human_count(r.evicted_keys));
+  out += r.evicted_keys == 0 ? "; nothing was evicted\n"
+                             : fmt::format("; {} keys were evicted\n", human_count(r.evicted_keys));
+  if (r.loaded_pages > 0)
+    out += fmt::format("  of the pages loaded, {} were in memory and {} on disk ({})\n",
+                       human_count(r.loaded_from_memory()), human_count(r.loaded_from_disk),
+                       human_percent(share(r.loaded_from_disk, r.loaded_pages)));
+  out += "\n";
   text_table table({"", "pages", "bytes", "GB/s", "failures", "p50", "p99", "max"});
   const auto times = [](std::vector<std::string> cells, const latency_summary& l) {
     for (const auto us : {l.p50, l.p99, l.max})

@@ -23,6 +23,8 @@ struct replay_report {
   /// One per block and rank.
   std::uint64_t loaded_pages = 0;
   std::uint64_t saved_pages = 0;
+  /// Of the loaded pages: those that had to be read from a slab. All others were in memory.
+  std::uint64_t loaded_from_disk = 0;
   std::uint64_t loaded_bytes = 0;
   std::uint64_t saved_bytes = 0;
   /// Loaded pages that did not hold what they must.
@@ -47,6 +49,8 @@ struct replay_report {
   latency_summary lookup_us;
   latency_summary load_us;
   latency_summary save_us;
+
+  std::uint64_t loaded_from_memory() const noexcept { return loaded_pages - loaded_from_disk; }
 
   /// hit_blocks / blocks; 0 without blocks.
   double hit_ratio() const noexcept;

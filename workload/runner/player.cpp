@@ -103,6 +103,7 @@ void player::loaded(rank_number rank, std::size_t first, const result<transfer_r
   if (outcome) {
     counts.timing = outcome->timing;
     counts.bytes = outcome->bytes;
+    counts.from_disk = outcome->from_disk;
     compare(rank, first, *outcome, counts);
   } else {
     counts.missing = std::min<std::size_t>(matched_ - first, scene_->batch_keys);

@@ -49,6 +49,7 @@ void tally::add(const load_ended& x) {
   any_busy_.end(x.ended);
   load_times_.record(x.ended - x.began);
   report_.loaded_pages += loaded;
+  report_.loaded_from_disk += x.from_disk;
   report_.loaded_bytes += loaded * page_bytes_;
   report_.verify_failures += x.wrong;
   report_.load_failures += x.missing;

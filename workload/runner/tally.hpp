@@ -31,6 +31,8 @@ struct load_ended {
   std::uint64_t wrong = 0;
   std::uint64_t missing = 0;
   duration comparing{};
+  /// Of the first two, those that were read from a slab.
+  std::uint64_t from_disk = 0;
   /// The first wrong byte, in words.
   std::string first_wrong;
   transfer_timing timing;

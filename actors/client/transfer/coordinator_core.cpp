@@ -224,6 +224,7 @@ void coordinator_core::answer(task& t, std::vector<task_finished>& out) {
   done.task = t.id;
   done.result.bytes = t.bytes;
   done.result.timing = t.timing;
+  done.result.from_disk = t.from_disk;
   done.result.results.items.reserve(t.pages.size());
   for (const auto& p : t.pages)
     done.result.results.items.push_back(static_cast<std::uint8_t>(p.status));

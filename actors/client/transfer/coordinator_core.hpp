@@ -127,6 +127,8 @@ protected:
     bool resolved = false;
     /// The copy engine has been told to write the blocks, and has not answered.
     bool being_written = false;
+    /// Load: its page was not in memory.
+    bool from_disk = false;
     /// Save: all bytes are in a frame. The blocks are not read again.
     bool gathered = false;
   };
@@ -156,6 +158,7 @@ protected:
     timestamp deadline;
     timestamp waiting_since = timestamp::min();
     std::uint64_t bytes = 0;
+    std::uint64_t from_disk = 0;
     transfer_timing timing;
     /// By `phase`.
     std::array<phase_clock, 4> clocks;

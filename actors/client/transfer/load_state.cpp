@@ -108,6 +108,7 @@ void load_state::on_fetch(call_id id, result<frame_reply> reply, timestamp now) 
     if (code == errc::ok && !t->pages[position].resolved) {
       wanted.push_back(position);
       offsets.push_back(reply->frames[i].offset);
+      t->pages[position].from_disk = reply->frames[i].promoted != 0;
       continue;
     }
     if (page_is_bad(code))
@@ -165,8 +166,10 @@ void load_state::on_scatter(call_id id, result<copy_reply> reply, timestamp now)
     t->pages[position].being_written = false;
     if (page_is_bad(code))
       bad.push_back({position, code});
-    if (code == errc::ok)
+    if (code == errc::ok) {
       t->bytes += options().page_bytes;
+      t->from_disk += t->pages[position].from_disk ? 1 : 0;
+    }
     resolve(*t, position, code);
   }
   if (!bad.empty() && !t->node_lost)
