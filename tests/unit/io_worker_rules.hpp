@@ -50,6 +50,7 @@ struct worker {
   std::vector<io::page_request> requests{};
   std::vector<io_worker_state::page_check> checks{};
   std::vector<std::pair<page_ref, errc>> damaged{};
+  std::vector<io_worker_state::emptying_end> emptied{};
 
   static page_ref page(slot_number slot, generation_number generation = 1) {
     return {key_digest{slot, generation}, {slot, generation}};
@@ -80,6 +81,8 @@ struct worker {
     move_to(requests, state.take_requests());
     move_to(checks, state.take_checks());
     move_to(damaged, state.take_damaged());
+    if (const auto ended = state.take_emptying_end())
+      emptied.push_back(*ended);
     REQUIRE(state.check() == "");
   }
 

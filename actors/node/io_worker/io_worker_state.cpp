@@ -34,6 +34,8 @@ io_worker_state::io_worker_state(const io_worker_options& options)
 void io_worker_state::add_extent(const frame_table::extent& x, timestamp now) {
   wants_extent_ = false;
   extent_on_its_way_ = false;
+  // Where one was to be had there may be more.
+  next_extent_ = timestamp::min();
   frames_.add_extent(x);
   serve(now);
 }
@@ -86,6 +88,7 @@ errc io_worker_state::check_page(const page_ref& page, bool fetch) const {
 
 io_worker_state::request_id io_worker_state::begin(owner_id owner, const frame_request& work, bool fetch,
                                                    timestamp now) {
+  frames_.pass_time(now);
   const auto id = ++last_request_;
   const auto pages = work.pages.size();
   auto& r = requests_open_[id];
@@ -349,6 +352,8 @@ void io_worker_state::drain() {
     refuse_rest(r, errc::shutting_down);
     answer_if_done(id);
   }
+  if (frames_.emptying())
+    end_emptying(errc::shutting_down, timestamp::min()); // nobody waits for frames
   write_behind();
 }
 
@@ -357,6 +362,7 @@ bool io_worker_state::at_rest() const noexcept {
 }
 
 void io_worker_state::tick(timestamp now) {
+  frames_.pass_time(now);
   std::erase_if(queue_, [&](request_id id) {
     auto& r = requests_open_.at(id);
     if (r.deadline > now)
@@ -383,6 +389,7 @@ io_stats io_worker_state::stats() const {
   out.pinned_frames = frames_.pinned();
   out.orphaned_frames = frames_.count(frame_state::orphaned);
   out.demotions = frames_.evicted();
+  out.extents = frames_.extents();
   return out;
 }
 
@@ -398,7 +405,7 @@ std::string io_worker_state::check() const {
   pins_.for_each([&](pin_number, const pin_table::pin& x) { count(x.frames); });
   for (const auto& [id, r] : requests_open_)
     count(r.frames);
-  for (frame_number f = 0; f < frames_.size(); ++f)
+  for (frame_number f = 0; f < frames_.numbers(); ++f)
     if (const auto i = pins.find(f); frames_.pins(f) != (i == pins.end() ? 0 : i->second))
       return "frame " + std::to_string(f) + " has " + std::to_string(frames_.pins(f)) + " pins, of which " +
              std::to_string(i == pins.end() ? 0 : i->second) + " are known";
