@@ -89,6 +89,14 @@ enum class defect : std::uint8_t {
   skip_checksum,
   /// The copy engine says that pages are gathered while it goes on.
   late_gather,
+  /// An extent goes back although clients have frames of it pinned.
+  give_pinned,
+  /// An extent that came back is lent to two ranks.
+  hand_to_two,
+  /// A page that is nowhere else is dropped when an extent is to go back.
+  forget_dirty,
+  /// Writes are said to be over while bytes still move.
+  early_written,
 
   // In worlds of slot clients:
 
@@ -110,7 +118,7 @@ enum class defect : std::uint8_t {
   forget_incarnation,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 47> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 51> defect_names{{
     {"skip-fence", defect::skip_fence},
     {"abandon-frames", defect::abandon_frames},
     {"early-commit", defect::early_commit},
@@ -150,6 +158,10 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 47> defect_name
     {"lose-unpin", defect::lose_unpin},
     {"skip-checksum", defect::skip_checksum},
     {"late-gather", defect::late_gather},
+    {"give-pinned", defect::give_pinned},
+    {"hand-to-two", defect::hand_to_two},
+    {"forget-dirty", defect::forget_dirty},
+    {"early-written", defect::early_written},
     {"forget-rest", defect::forget_rest},
     {"forget-protection", defect::forget_protection},
     {"forget-promises", defect::forget_promises},

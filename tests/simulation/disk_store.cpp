@@ -44,6 +44,8 @@ void disk_store::submit(std::span<const io::page_request> requests) {
       complete({x.tag, errc::ok, 0});
       continue;
     }
+    if (world_.has(defect::early_written) && !read && world_.random.one_in(4))
+      complete({x.tag, errc::ok, 0});
     medium_.submit(x, [this](const io::completion& done) { complete(done); });
     if (world_.has(defect::early_promotion) && read && world_.random.one_in(4))
       complete({x.tag, errc::ok, 0});

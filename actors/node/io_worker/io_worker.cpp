@@ -25,6 +25,9 @@ constexpr duration extent_tick = std::chrono::milliseconds(2);
 /// How late it is noticed that nobody touches the extent any more that is to go back.
 constexpr duration emptying_tick = std::chrono::milliseconds(5);
 
+/// Between two steps of moving pages: whoever has sent something meanwhile has his turn.
+constexpr duration emptying_pause = std::chrono::microseconds(10);
+
 /// For how long an allocator waits for memory that may still come, and how often more of it is wished for.
 constexpr duration growth_patience = std::chrono::seconds(1);
 constexpr duration wish_pause = std::chrono::seconds(1);
@@ -157,7 +160,7 @@ void io_worker::wind_clock() {
   if (state_.waits_for_extent() || !growers_.empty())
     pause = extent_tick;
   if (state_.emptying())
-    pause = std::min(pause, state_.may_empty_more() ? duration::zero() : emptying_tick);
+    pause = std::min(pause, state_.may_empty_more() ? emptying_pause : emptying_tick);
   // One that was wound before may be due later: then there are two, and the other one finds little to do.
   const auto due = now() + pause;
   if (due >= next_tick_)
@@ -183,6 +186,9 @@ void io_worker::flush() {
   for (const auto id : state_.take_fenced())
     fences_.extract(id).mapped().deliver(caf::unit);
   tell_of_damage();
+  tell_allocator();
+  if (state_.frames().extents() != reported_.extents)
+    report();
   if (state_.draining() && state_.at_rest())
     for (auto& promise : std::exchange(drains_, {}))
       promise.deliver(caf::unit);
@@ -230,7 +236,6 @@ void io_worker::borrow() {
     told_frames_ = state_.frames().lasting();
     x.promise.deliver(static_cast<std::uint32_t>(told_frames_));
   }
-  tell_allocator();
 }
 
 bool io_worker::grown(const waiting_grower& x) {
@@ -257,7 +262,6 @@ bool io_worker::take_loan(std::uint32_t number) {
   // It may be short of the next one at once.
   next_wish_ = timestamp::min();
   state_.add_extent(*x, now());
-  report();
   return true;
 }
 
@@ -272,7 +276,6 @@ void io_worker::give_back() {
   if (parts_->store)
     parts_->store->remove_buffer(ended->memory.buffer);
   promise.deliver(ended->memory.number);
-  report();
 }
 
 void io_worker::tell_allocator() {
