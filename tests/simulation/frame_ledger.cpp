@@ -99,7 +99,9 @@ bool frame_ledger::moved(rank_number rank, const page_ref& page, std::uint64_t t
 
 void frame_ledger::seek(rank_number rank, std::uint64_t offset) {
   const auto found = frames_.find(offset);
-  if (!ranks_[rank].may_move || found == frames_.end() || !only_there(rank, found->second))
+  // Also what may be gone is looked for: it may be written still.
+  if (!ranks_[rank].may_move || found == frames_.end() || found->second.is != content::filled ||
+      disks_[rank]->written(found->second.page.where))
     return;
   const auto page = found->second.page;
   for (const auto& x : loans_)
@@ -353,6 +355,8 @@ void frame_ledger::fills(rank_number rank, owner_id owner, const fill_request& x
     const bool gathered = i < x.gathered.size() && x.gathered[i] == 0;
     if (f.page.where == ended->pages[i].where && f.is == content::placed)
       f.is = gathered ? content::filled : content::none;
+    if (gathered && disks_[rank]->damaged())
+      ranks_[rank].damaged.insert(f.page.where); // it may be refused
   }
   ended->ended = ++now_;
   ranks_[rank].filling[x.pin] = std::move(*ended);
@@ -423,6 +427,13 @@ void frame_ledger::fenced(rank_number rank, std::span<const slot_ref> slots) {
     least = std::max(least, x.generation);
     ranks_[rank].fenced_at[x.slot] = ++now_;
   }
+}
+
+void frame_ledger::lost(rank_number rank, slot_ref where) {
+  if (disks_[rank]->damaged())
+    ranks_[rank].damaged.insert(where);
+  else
+    world_.fail("dirty", text_of(rank, where) + " is said to be lost with its disk, which is sound");
 }
 
 // -- disks ------------------------------------------------------------------------------------------------------------

@@ -67,6 +67,9 @@ public:
   void fences(rank_number rank, std::span<const slot_ref> slots);
   void fenced(rank_number rank, std::span<const slot_ref> slots);
 
+  /// The worker says that it has dropped a page that can never be written: only where its disk is damaged.
+  void lost(rank_number rank, slot_ref where);
+
   // -- disks ---------------------------------------------------------------------------------------------------------
 
   void transfers(rank_number rank, const io::page_request& x);

@@ -173,6 +173,8 @@ void io_worker::wind_clock() {
 // since requests may have waited for nothing else; then what the kernel can work on while the rest is done here.
 void io_worker::flush() {
   borrow();
+  // Whoever lists a page that is lost hears of it before its place is anybody else's.
+  tell_of_damage();
   if (auto requests = state_.take_requests(); !requests.empty())
     parts_->store->submit(requests);
   give_back();
@@ -185,7 +187,6 @@ void io_worker::flush() {
     send_samples();
   for (const auto id : state_.take_fenced())
     fences_.extract(id).mapped().deliver(caf::unit);
-  tell_of_damage();
   tell_allocator();
   if (state_.frames().extents() != reported_.extents)
     report();
