@@ -59,12 +59,12 @@ node_stats some_stats() {
                        "a",
                        0,
                        {100, 20, 30, 40, 10, 12},
-                       {13, 14, 15, 16, 17, 18, 19, 21, 100, 7, 90, 34, 35, 36, 37, 38, 39}});
+                       {13, 14, 15, 16, 17, 18, 19, 21, 100, 7, 90, 34, 35, 36, 37, 38, 39, 51, 52}});
   out.ranks.push_back({{1, 1},
                        "a",
                        1,
                        {200, 50, 60, 70, 20, 23},
-                       {24, 25, 26, 27, 28, 29, 31, 32, 200, 7, 120, 44, 45, 46, 47, 48, 49}});
+                       {24, 25, 26, 27, 28, 29, 31, 32, 200, 7, 120, 44, 45, 46, 47, 48, 49, 53, 54}});
   return out;
 }
 
@@ -111,6 +111,8 @@ TEST_CASE_METHOD(world, "metrics actor: what the node counts is on the page, eac
   CHECK(value("troupe_transfers_in_flight", first) == 21);
   CHECK(value("troupe_memory_bytes", first) == 700);
   CHECK(value("troupe_memory_bytes", second) == 1400);
+  CHECK(value("troupe_memory_extents", first) == 51);
+  CHECK(value("troupe_memory_extents_returned_total", second) == 54);
   CHECK(value("troupe_memory_frames", with_state(first, "clean")) == 56);
   CHECK(value("troupe_memory_frames", with_state(first, "dirty")) == 34);
   CHECK(value("troupe_memory_frames", with_state(second, "orphaned")) == 46);
