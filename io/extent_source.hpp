@@ -70,6 +70,12 @@ public:
   virtual std::span<std::byte> memory() noexcept = 0;
 
   virtual const arena_facts& info() const noexcept = 0;
+
+  /// The extent of this number, which there must be, for who got it from another borrower: it is lent as before.
+  virtual extent at(std::uint32_t number) {
+    const auto bytes = info().extent_bytes;
+    return {number, number * bytes, memory().subspan(number * bytes, bytes)};
+  }
 };
 
 /// The largest extent where nothing else asks for a larger one: little enough to be registered with a device in

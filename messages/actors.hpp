@@ -46,6 +46,9 @@ CAF_ADD_ATOM(troupe_atoms, troupe, restore_atom, "restore")
 CAF_ADD_ATOM(troupe_atoms, troupe, restored_atom, "restored")
 CAF_ADD_ATOM(troupe_atoms, troupe, written_atom, "written")
 CAF_ADD_ATOM(troupe_atoms, troupe, cancel_atom, "cancel")
+CAF_ADD_ATOM(troupe_atoms, troupe, lend_atom, "lend")
+CAF_ADD_ATOM(troupe_atoms, troupe, give_back_atom, "give_back")
+CAF_ADD_ATOM(troupe_atoms, troupe, resize_atom, "resize")
 CAF_END_TYPE_ID_BLOCK(troupe_atoms)
 
 namespace troupe {
@@ -61,6 +64,7 @@ struct client_parts;
 struct add_rank_request;
 struct retire_rank_request;
 struct register_rank_request;
+struct memory_borrower;
 
 /// One shard of the metadata registry.
 using registry_actor = caf::typed_actor<
@@ -106,7 +110,9 @@ using allocator_actor =
                      caf::replies_to<bind_atom, registry_peers>::with<void>,
                      caf::replies_to<stats_atom>::with<allocator_stats>, caf::reacts_to<caf::tick_atom>,
                      caf::replies_to<restore_atom, slot_batch>::with<slot_results>,
-                     caf::replies_to<restored_atom>::with<slot_batch>>;
+                     caf::replies_to<restored_atom>::with<slot_batch>,
+                     /// From its io worker, where slots are memory and no more: for so many pages there is a place.
+                     caf::replies_to<resize_atom, std::uint32_t>::with<void>>;
 
 /// The io worker of one rank: its pages in memory and on disk. Whoever asks for frames is named, and alone ends its
 /// pins.
@@ -126,7 +132,17 @@ using io_worker_actor =
                      /// From shards: what a lookup has found, and that its lease is over.
                      caf::replies_to<prefetch_request>::with<void>, caf::replies_to<prefetch_end>::with<void>,
                      caf::replies_to<drain_atom>::with<void>, caf::replies_to<stats_atom>::with<io_stats>,
-                     caf::reacts_to<io_completions>, caf::reacts_to<caf::tick_atom>>;
+                     caf::reacts_to<io_completions>, caf::reacts_to<caf::tick_atom>,
+                     /// An extent of the arena, by its number, is the rank's. False: it is not taken.
+                     caf::replies_to<lend_atom, std::uint32_t>::with<bool>,
+                     /// The rank is to give one back within that time, if it must also when it is short of memory
+                     /// itself. Answers its number when nobody touches it any more.
+                     caf::replies_to<give_back_atom, bool, duration>::with<std::uint32_t>>;
+
+/// Decides which rank has which part of the arena, when all of it is lent.
+using memory_broker_actor = caf::typed_actor<
+    /// A rank that may borrow, until its io worker ends. Answered before that says anything.
+    caf::replies_to<memory_borrower>::with<void>, caf::replies_to<memory_report>::with<void>>;
 
 /// Looks at pages in memory that an io worker is about to write.
 using page_checker_actor = caf::typed_actor<caf::replies_to<check_order>::with<io_reply>>;

@@ -129,6 +129,22 @@ struct io_stats {
   std::uint64_t prefetched_pages = 0;
   std::uint64_t prefetch_hits = 0;
   std::uint64_t prefetches_cancelled = 0;
+  /// Extents that the rank has been lent, and how many have gone back.
+  std::uint64_t extents = 0;
+  std::uint64_t returned_extents = 0;
+};
+
+/// What a rank says of its memory to who distributes it among all of them (`memory_broker_actor`).
+struct memory_report {
+  namespace_id space;
+  rank_number rank = 0;
+  /// It was short of memory since the last report, and the arena had none.
+  bool wants = false;
+  std::uint32_t extents = 0;
+  /// In which there is no page.
+  std::uint64_t free_bytes = 0;
+  /// For how long the page was not used that was not for longest; 0 if there is none.
+  duration oldest{};
 };
 
 } // namespace troupe

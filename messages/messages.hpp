@@ -86,9 +86,10 @@ TROUPE_INSPECT(io_reply, x.results)
 TROUPE_INSPECT(io_stats, x.read_pages, x.written_pages, x.read_bytes, x.written_bytes, x.failed, x.timed_out, x.fenced,
                x.in_flight, x.frames, x.frame_bytes, x.resident_pages, x.dirty_pages, x.pinned_frames,
                x.orphaned_frames, x.memory_hits, x.demotions, x.damaged_pages, x.unasked_pages, x.given_up_pages,
-               x.prefetched_pages, x.prefetch_hits, x.prefetches_cancelled)
+               x.prefetched_pages, x.prefetch_hits, x.prefetches_cancelled, x.extents, x.returned_extents)
 TROUPE_INSPECT(prefetch_request, x.shard, x.lease, x.first, x.pages)
 TROUPE_INSPECT(prefetch_end, x.shard, x.lease, x.keep)
+TROUPE_INSPECT(memory_report, x.space, x.rank, x.wants, x.extents, x.free_bytes, x.oldest)
 TROUPE_INSPECT(io_completions, x.records)
 TROUPE_INSPECT(lookup_task, x.keys, x.lease_for)
 TROUPE_INSPECT(lookup_result, x.matched, x.lease)
@@ -107,6 +108,7 @@ TROUPE_INSPECT(lookup_binding, x.owner, x.ticket_stream, x.space, x.limits, x.sh
 TROUPE_INSPECT(client_rank, x.rank, x.copier, x.load, x.save)
 TROUPE_INSPECT(client_parts, x.lookup, x.ranks)
 TROUPE_INSPECT(registry_peers, x.shards, x.allocators, x.spaces, x.ranks, x.workers)
+TROUPE_INSPECT(memory_borrower, x.space, x.rank, x.worker)
 TROUPE_INSPECT(rank_stats, x.space, x.space_name, x.rank, x.slots, x.io)
 TROUPE_INSPECT(node_stats, x.registry, x.ranks, x.clients, x.departed_clients)
 
@@ -197,6 +199,8 @@ CAF_ADD_TYPE_ID(troupe, (troupe::reception_actor))
 CAF_ADD_TYPE_ID(troupe, (troupe::give_up_request))
 CAF_ADD_TYPE_ID(troupe, (troupe::prefetch_request))
 CAF_ADD_TYPE_ID(troupe, (troupe::prefetch_end))
+CAF_ADD_TYPE_ID(troupe, (troupe::memory_report))
+CAF_ADD_TYPE_ID(troupe, (troupe::memory_borrower))
 CAF_END_TYPE_ID_BLOCK(troupe)
 
 namespace troupe {

@@ -132,6 +132,13 @@ struct register_rank_request {
   std::uint32_t slots = 0;
 };
 
+/// The io worker of a rank, which borrows memory of the arena.
+struct memory_borrower {
+  namespace_id space;
+  rank_number rank = 0;
+  io_worker_actor worker;
+};
+
 struct rank_stats {
   namespace_id space;
   std::string space_name;

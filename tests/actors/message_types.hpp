@@ -24,10 +24,10 @@ using slot_types =
 using transfer_types =
     std::tuple<arena_info, frame_request, frame_reply, fill_request, check_order, io_reply, io_stats, io_completions,
                lookup_task, lookup_result, transfer_task, transfer_result, copy_order, copy_reply, latency_batch,
-               packed<std::uint64_t>, prefetch_request, prefetch_end>;
+               packed<std::uint64_t>, prefetch_request, prefetch_end, memory_report>;
 
 using node_types = std::tuple<attach_request, attach_reply, coordinator_binding, lookup_binding, registry_peers,
-                              node_stats, client_parts, register_rank_request>;
+                              node_stats, client_parts, register_rank_request, memory_borrower>;
 
 using handle_types = std::tuple<registry_actor, allocator_actor, io_worker_actor, page_checker_actor, copy_engine_actor,
                                 transfer_actor, lookup_actor, metrics_actor, node_actor, link_actor, namespaces_actor,

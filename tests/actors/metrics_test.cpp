@@ -55,10 +55,10 @@ node_stats some_stats() {
   out.clients = 1;
   out.departed_clients = 9;
   out.registry = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-  out.ranks.push_back({{1, 1}, "a", 0, {100, 20, 30, 40, 10, 12}, {13, 14, 15, 16, 17, 18, 19, 21, 100, 7,  90,
-                                                                   34, 35, 36, 37, 38, 39, 1,  51, 52,  53, 54}});
-  out.ranks.push_back({{1, 1}, "a", 1, {200, 50, 60, 70, 20, 23}, {24, 25, 26, 27, 28, 29, 31, 32, 200, 7,  120,
-                                                                   44, 45, 46, 47, 48, 49, 2,  61, 62,  63, 64}});
+  out.ranks.push_back({{1, 1}, "a", 0, {100, 20, 30, 40, 10, 12}, {13, 14, 15, 16, 17, 18, 19, 21, 100, 7,  90, 34,
+                                                                   35, 36, 37, 38, 39, 1,  51, 52, 53,  54, 55, 56}});
+  out.ranks.push_back({{1, 1}, "a", 1, {200, 50, 60, 70, 20, 23}, {24, 25, 26, 27, 28, 29, 31, 32, 200, 7,  120, 44,
+                                                                   45, 46, 47, 48, 49, 2,  61, 62, 63,  64, 65,  66}});
   return out;
 }
 
@@ -105,6 +105,8 @@ TEST_CASE_METHOD(world, "metrics actor: what the node counts is on the page, eac
   CHECK(value("troupe_transfers_in_flight", first) == 21);
   CHECK(value("troupe_memory_bytes", first) == 700);
   CHECK(value("troupe_memory_bytes", second) == 1400);
+  CHECK(value("troupe_memory_extents", first) == 55);
+  CHECK(value("troupe_memory_extents_returned_total", second) == 66);
   CHECK(value("troupe_memory_frames", with_state(first, "clean")) == 56);
   CHECK(value("troupe_memory_frames", with_state(first, "dirty")) == 34);
   CHECK(value("troupe_memory_frames", with_state(second, "orphaned")) == 46);

@@ -273,6 +273,35 @@ TEST_CASE_METHOD(world, "whole node: more memory than the host has is refused, a
   start();
 }
 
+TEST_CASE_METHOD(world, "whole node: a rank that comes late gets memory that another one has filled", "[node_start]") {
+  // Two extents, and pages of the first rank for more than both of them.
+  options.memory.bytes = 2 * io::extent_alignment;
+  const auto slot = io::slot_bytes(options.namespaces[0].geometry.page_bytes());
+  for (auto& x : options.storage.ranks)
+    x.slab_bytes = 3 * options.memory.bytes;
+  options.memory.client_bytes = 16 * slot;
+  start();
+  auto both = client();
+  std::uint64_t salt = 1;
+  const auto fill = [&](rank_number rank) {
+    for (std::uint64_t saved = 0; saved * slot < options.memory.bytes + options.memory.bytes / 4; saved += 90)
+      CHECK(both.compute_and_save(rank, some_keys(90, ++salt)) == std::vector(90, errc::ok));
+  };
+  fill(0);
+  CHECK(stats().ranks[0].io.extents == 2);
+  const auto keys = some_keys(40);
+  for (const rank_number rank : {1, 0}) {
+    CHECK(both.compute_and_save(rank, keys) == std::vector(keys.size(), errc::ok));
+    both.poison_all(rank);
+    CHECK(both.transfer_all(both.load[rank], keys, 50) == std::vector(keys.size(), errc::ok));
+    CHECK(both.first_wrong(rank, keys, 50) == keys.size());
+  }
+  const auto counted = stats();
+  CHECK(counted.ranks[0].io.extents == 1);
+  CHECK(counted.ranks[0].io.returned_extents == 1);
+  CHECK(counted.ranks[1].io.extents == 1);
+}
+
 TEST_CASE_METHOD(world, "whole node: several tasks at once on few page buffers, every byte right", "[node_start]") {
   start();
   auto both = client();

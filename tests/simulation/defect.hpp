@@ -101,6 +101,14 @@ enum class defect : std::uint8_t {
   give_up_fetched,
   /// A page is written although nobody has asked for it again.
   write_unasked,
+  /// An extent goes back although clients have frames of it pinned.
+  give_pinned,
+  /// An extent that came back is lent to two ranks.
+  hand_to_two,
+  /// A page that is nowhere else is dropped when an extent is to go back.
+  forget_dirty,
+  /// Writes are said to be over while bytes still move.
+  early_written,
 
   // In worlds of slot clients:
 
@@ -122,7 +130,7 @@ enum class defect : std::uint8_t {
   forget_incarnation,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 53> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 57> defect_names{{
     {"skip-fence", defect::skip_fence},
     {"abandon-frames", defect::abandon_frames},
     {"early-commit", defect::early_commit},
@@ -168,6 +176,10 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 53> defect_name
     {"silent-loss", defect::silent_loss},
     {"give-up-fetched", defect::give_up_fetched},
     {"write-unasked", defect::write_unasked},
+    {"give-pinned", defect::give_pinned},
+    {"hand-to-two", defect::hand_to_two},
+    {"forget-dirty", defect::forget_dirty},
+    {"early-written", defect::early_written},
     {"forget-rest", defect::forget_rest},
     {"forget-protection", defect::forget_protection},
     {"forget-promises", defect::forget_promises},

@@ -50,6 +50,8 @@ void disk_store::submit(std::span<const io::page_request> requests) {
       complete({x.tag, errc::ok, 0});
       continue;
     }
+    if (world_.has(defect::early_written) && !read && world_.random.one_in(4))
+      complete({x.tag, errc::ok, 0});
     medium_.submit(x, [this, ahead, where = x.where](const io::completion& done) {
       const bool in_vain = ahead && asked_.nobody_waits(rank_, where) && asked_.nobody_foresees(rank_, where);
       if (in_vain)

@@ -39,18 +39,91 @@ void frame_ledger::lent(rank_number rank, std::uint64_t offset, std::uint64_t by
   loans_.push_back({rank, offset, bytes});
 }
 
-void frame_ledger::taken_back(std::uint64_t offset, std::uint64_t bytes) {
-  for (const auto& [at, x] : frames_) {
-    if (at < offset || at >= offset + bytes)
-      continue;
-    if (!x.holders.empty())
-      wrong("frames", 0, at, "its extent is taken back while a client has it pinned");
+void frame_ledger::taken_back(rank_number rank, std::uint64_t offset, std::uint64_t bytes) {
+  for (auto at = offset; at + slot_bytes_ <= offset + bytes; at += slot_bytes_) {
+    seek(rank, at);
+    const auto found = frames_.find(at);
+    if (found != frames_.end() && !found->second.holders.empty())
+      wrong("frames", rank, at, "its extent is taken back while a client has it pinned");
+    if (found != frames_.end() && only_there(rank, found->second))
+      wrong("dirty", rank, at,
+            "its extent is taken back, and " + text_of(found->second.page.where) + " was in it, and is not on disk");
     for (const auto& d : disks_)
       if (d->uses(this->bytes(at)))
-        wrong("frames", 0, at, "its extent is taken back while it is transferred");
+        wrong("frames", rank, at, "its extent is taken back while it is transferred");
   }
+  const auto inside = [&](std::uint64_t at) { return at >= offset && at < offset + bytes; };
   std::erase_if(loans_, [&](const loan& x) { return x.offset == offset; });
-  std::erase_if(frames_, [&](const auto& x) { return x.first >= offset && x.first < offset + bytes; });
+  std::erase_if(frames_, [&](const auto& x) { return inside(x.first); });
+  std::erase_if(ranks_[rank].where, [&](const auto& x) { return inside(x.second); });
+}
+
+bool frame_ledger::holds(rank_number rank, std::uint64_t offset, const page_ref& page) const {
+  const io::page_identity is{world_.p.space.id(), page.key, rank, page.where, world_.p.space.geometry.page_bytes()};
+  return io::verify_page(bytes(offset), is) == errc::ok;
+}
+
+bool frame_ledger::moved(rank_number rank, const page_ref& page, std::uint64_t to) {
+  auto& r = ranks_[rank];
+  const auto known = r.where.find(page.where);
+  if (!r.may_move || !in_loan(rank, to).empty() || disks_[rank]->uses(bytes(to)))
+    return false;
+  if (!holds(rank, to, page) && !may_be_gone(rank, page.where) && !world_.p.bytes_at_risk())
+    return false;
+  frame now;
+  now.is = content::read;
+  if (known != r.where.end()) {
+    auto& before = at(known->second);
+    if (!before.holders.empty() || disks_[rank]->uses(bytes(known->second)) || before.is == content::placed)
+      return false;
+    now.is = before.is;
+    now.scribbled = before.scribbled;
+    now.scribbled_early = before.scribbled_early;
+  } else if (!disks_[rank]->written(page.where) && !may_be_gone(rank, page.where)) {
+    return false; // it was nowhere
+  }
+  seek(rank, to);
+  auto& there = at(to);
+  if (!there.holders.empty() || only_there(rank, there))
+    return false;
+  if (known != r.where.end())
+    at(known->second) = {};
+  if (const auto old = r.where.find(there.page.where); old != r.where.end() && old->second == to)
+    r.where.erase(old);
+  now.page = page;
+  there = std::move(now);
+  r.where[page.where] = to;
+  world_.count("page was moved");
+  return true;
+}
+
+void frame_ledger::seek(rank_number rank, std::uint64_t offset) {
+  const auto found = frames_.find(offset);
+  // Also what may be gone is looked for: it may be written still.
+  if (!ranks_[rank].may_move || found == frames_.end() || found->second.is != content::filled ||
+      disks_[rank]->written(found->second.page.where))
+    return;
+  const auto page = found->second.page;
+  for (const auto& x : loans_)
+    for (auto to = x.offset; x.rank == rank && to + slot_bytes_ <= x.offset + x.bytes; to += slot_bytes_) {
+      const auto there = frames_.find(to);
+      // What lies there by right is its own.
+      const bool taken = there != frames_.end() && (!there->second.holders.empty() || only_there(rank, there->second));
+      if (to != offset && !taken && holds(rank, to, page) && moved(rank, page, to))
+        return;
+    }
+}
+
+void frame_ledger::notice_moves(std::uint64_t offset) {
+  for (const auto& x : loans_) {
+    if (offset < x.offset || offset + slot_bytes_ > x.offset + x.bytes)
+      continue;
+    for (const auto& [where, at] : ranks_[x.rank].where)
+      if (at != offset && only_there(x.rank, frames_.at(at)) && holds(x.rank, offset, frames_.at(at).page)) {
+        moved(x.rank, page_ref(frames_.at(at).page), offset);
+        return;
+      }
+  }
 }
 
 void frame_ledger::scribbled(std::uint64_t offset) {
@@ -113,6 +186,7 @@ std::pair<std::string, std::string> frame_ledger::may_take(rank_number rank, std
 }
 
 void frame_ledger::take(rank_number rank, std::uint64_t offset, const page_ref& page, content as) {
+  seek(rank, offset);
   if (const auto [property, why] = may_take(rank, offset, page); !why.empty())
     wrong(property, rank, offset, why);
   auto& r = ranks_[rank];
@@ -203,6 +277,10 @@ void frame_ledger::fetched(rank_number rank, owner_id owner, moment asked, const
       wrong("fence", rank, f.offset, text_of(where) + " is told to a reader after its slot was fenced");
     if (auto bad = in_loan(rank, f.offset); !bad.empty())
       wrong("frames", rank, f.offset, "it is told to a reader, and " + bad);
+    const auto place = ranks_[rank].where.find(where);
+    const bool elsewhere = place == ranks_[rank].where.end() || place->second != f.offset;
+    if (elsewhere)
+      moved(rank, x.pages[i], f.offset);
     if (const auto found = ranks_[rank].where.find(where);
         found != ranks_[rank].where.end() && found->second != f.offset)
       wrong("flights", rank, f.offset,
@@ -277,6 +355,8 @@ void frame_ledger::fills(rank_number rank, owner_id owner, const fill_request& x
     const bool gathered = i < x.gathered.size() && x.gathered[i] == 0;
     if (f.page.where == ended->pages[i].where && f.is == content::placed)
       f.is = gathered ? content::filled : content::none;
+    if (gathered && disks_[rank]->damaged())
+      ranks_[rank].damaged.insert(f.page.where); // it may be refused
   }
   ended->ended = ++now_;
   ranks_[rank].filling[x.pin] = std::move(*ended);
@@ -357,6 +437,13 @@ void frame_ledger::fenced(rank_number rank, std::span<const slot_ref> slots) {
   }
 }
 
+void frame_ledger::lost(rank_number rank, slot_ref where) {
+  if (disks_[rank]->damaged())
+    ranks_[rank].damaged.insert(where);
+  else
+    world_.fail("dirty", text_of(rank, where) + " is said to be lost with its disk, which is sound");
+}
+
 // -- disks ------------------------------------------------------------------------------------------------------------
 
 void frame_ledger::transfers(rank_number rank, const io::page_request& x) {
@@ -365,7 +452,6 @@ void frame_ledger::transfers(rank_number rank, const io::page_request& x) {
     return world_.fail("frames", "rank " + std::to_string(rank) + ": a transfer of what is no frame");
   if (auto bad = in_loan(rank, offset); !bad.empty())
     return wrong("frames", rank, offset, "the disk transfers it, and " + bad);
-  const auto known = frames_.find(offset);
   if (x.op == io::operation::read) {
     // Which key it is for is not said; who is told of the frame looks at that.
     page_ref page;
@@ -373,6 +459,9 @@ void frame_ledger::transfers(rank_number rank, const io::page_request& x) {
     take(rank, offset, page, content::read);
     return;
   }
+  if (const auto lies = ranks_[rank].where.find(x.where); lies != ranks_[rank].where.end() && lies->second != offset)
+    moved(rank, page_ref(frames_.at(lies->second).page), offset);
+  const auto known = frames_.find(offset);
   if (known == frames_.end() || known->second.page.where != x.where || known->second.is != content::filled)
     return wrong("frames", rank, offset, text_of(x.where) + " is written from there, and does not lie in it");
   const auto& f = known->second;
@@ -456,6 +545,8 @@ std::optional<std::uint64_t> frame_ledger::pinned_frame(rank_number rank) const 
 }
 
 std::optional<std::uint64_t> frame_ledger::idle_frame(rank_number rank) const {
+  if (ranks_[rank].may_move)
+    return std::nullopt; // a page may have been moved there
   for (const auto& x : loans_)
     for (auto offset = x.offset; x.rank == rank && offset + slot_bytes_ <= x.offset + x.bytes; offset += slot_bytes_) {
       const auto found = frames_.find(offset);
@@ -480,6 +571,14 @@ std::optional<std::uint64_t> frame_ledger::unwritten_frame(std::uint64_t random)
       if ((i->second.is == content::filled || i->second.is == content::placed) &&
           !may_be_gone(x.rank, i->second.page.where) && !disks_[x.rank]->written(i->second.page.where))
         all.push_back(i->first);
+  return all.empty() ? std::nullopt : std::optional(all[random % all.size()]);
+}
+
+std::optional<slot_ref> frame_ledger::unwritten_page(rank_number rank, std::uint64_t random) const {
+  std::vector<slot_ref> all;
+  for (const auto& [where, at] : ranks_[rank].where)
+    if (only_there(rank, frames_.at(at)))
+      all.push_back(where);
   return all.empty() ? std::nullopt : std::optional(all[random % all.size()]);
 }
 

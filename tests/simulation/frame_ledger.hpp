@@ -39,7 +39,11 @@ public:
   // -- arena ---------------------------------------------------------------------------------------------------------
 
   void lent(rank_number rank, std::uint64_t offset, std::uint64_t bytes);
-  void taken_back(std::uint64_t offset, std::uint64_t bytes);
+  void taken_back(rank_number rank, std::uint64_t offset, std::uint64_t bytes);
+  /// The rank is told to empty an extent: from now on its pages may be elsewhere than they were.
+  void empties(rank_number rank) { ranks_[rank].may_move = true; }
+  /// What lies there is looked at, before somebody writes over it: a page may have been moved there.
+  void notice_moves(std::uint64_t offset);
   /// Somebody has written where he should not: whatever lies there may be found out, and dropped, at any time.
   void scribbled(std::uint64_t offset);
 
@@ -64,6 +68,9 @@ public:
   void gives_up(rank_number rank, slot_ref where);
   void fences(rank_number rank, std::span<const slot_ref> slots);
   void fenced(rank_number rank, std::span<const slot_ref> slots);
+
+  /// The worker says that it has dropped a page that can never be written: only where its disk is damaged.
+  void lost(rank_number rank, slot_ref where);
 
   // -- disks ---------------------------------------------------------------------------------------------------------
 
@@ -97,6 +104,8 @@ public:
   std::optional<std::uint64_t> unwritten_frame(std::uint64_t random) const;
   /// A page that lies in memory alone, if there is one.
   std::optional<page_ref> any_unwritten(rank_number rank) const;
+  /// Of a page of the rank that is nowhere else: its slot.
+  std::optional<slot_ref> unwritten_page(rank_number rank, std::uint64_t random) const;
   std::span<std::byte> bytes(std::uint64_t offset) const { return memory_.subspan(offset, slot_bytes_); }
   /// Pins that have not ended, in words.
   std::string at_rest() const;
@@ -154,6 +163,8 @@ private:
     /// memory.
     std::set<slot_ref> damaged;
     std::map<owner_id, std::uint64_t> pinned;
+    /// It has been told to empty an extent.
+    bool may_move = false;
     /// Whoever is told of a frame that was asked for in their name before is at rest as well.
     std::set<owner_id> resting;
   };
@@ -168,6 +179,14 @@ private:
   void wrong(const std::string& property, rank_number rank, std::uint64_t offset, const std::string& why) const;
   frame& at(std::uint64_t offset) { return frames_[offset]; }
   std::string in_loan(rank_number rank, std::uint64_t offset) const;
+  bool holds(rank_number rank, std::uint64_t offset, const page_ref& page) const;
+  /// A page that the rank may have moved is found there, whole: it lies there from now on. False if it cannot be so.
+  bool moved(rank_number rank, const page_ref& page, std::uint64_t to);
+  /// Looks for the page of that frame elsewhere, if it is nowhere else, and may have been moved.
+  void seek(rank_number rank, std::uint64_t offset);
+  bool only_there(rank_number rank, const frame& x) const {
+    return x.is == content::filled && !may_be_gone(rank, x.page.where) && !disks_[rank]->written(x.page.where);
+  }
   /// Why the frame cannot be given to this page now, as property and text.
   std::pair<std::string, std::string> may_take(rank_number rank, std::uint64_t offset, const page_ref& page) const;
   void take(rank_number rank, std::uint64_t offset, const page_ref& page, content as);

@@ -40,7 +40,7 @@ public:
 
   result<io::extent> lend() override { return host_.lend(rank_); }
   bool take_back(std::uint32_t number) override { return host_.take_back(number); }
-  std::uint32_t available() const override { return host_.left_for(rank_); }
+  std::uint32_t available() const override { return host_.left(); }
 
   io::extent_counts counts() const override {
     const auto lent = host_.lent_to_.size() -
@@ -54,6 +54,7 @@ public:
   }
 
   const io::arena_facts& info() const noexcept override { return info_; }
+  io::extent at(std::uint32_t number) override { return host_.extent_at(number); }
 
 private:
   memory_host& host_;
@@ -86,7 +87,7 @@ memory_host::memory_host(environment& world, frame_ledger& frames, std::uint64_t
 }
 
 void memory_host::begin_run() {
-  const auto extents = world_.p.memory.extents_per_rank * world_.p.ranks;
+  const auto extents = world_.p.memory.extents;
   arena_ = std::make_shared<shared_memory>(++last_, extents * extent_bytes_);
   known_.emplace(last_, arena_);
   lent_to_.assign(extents, nobody);
@@ -129,18 +130,8 @@ io::extent memory_host::extent_at(std::uint32_t number) const {
   return {number, offset, memory().subspan(offset, extent_bytes_)};
 }
 
-std::uint32_t memory_host::left_for(rank_number rank) const {
-  const auto has = [this](rank_number x) {
-    return static_cast<std::uint32_t>(std::count(lent_to_.begin(), lent_to_.end(), x));
-  };
-  const auto free = has(nobody);
-  // Where pages are nowhere else, there are as many slots as equal parts have room for.
-  if (world_.p.memory.kind == tier::memory_only)
-    return world_.p.memory.extents_per_rank - has(rank);
-  std::uint32_t kept = 0;
-  for (rank_number other = 0; other < world_.p.ranks; ++other)
-    kept += other != rank && has(other) == 0 ? 1 : 0;
-  return free - std::min(free, kept);
+std::uint32_t memory_host::left() const {
+  return static_cast<std::uint32_t>(std::count(lent_to_.begin(), lent_to_.end(), nobody));
 }
 
 result<io::extent> memory_host::lend(rank_number rank) {
@@ -148,14 +139,14 @@ result<io::extent> memory_host::lend(rank_number rank) {
     world_.count("fault: the host is short of memory");
     return fail(errc::busy, "the simulated host has not given this memory yet");
   }
-  if (left_for(rank) == 0)
+  if (left() == 0)
     return fail(errc::full, "all extents are lent");
   std::vector<std::uint32_t> free;
   std::vector<std::uint32_t> others;
   for (std::uint32_t i = 0; i < lent_to_.size(); ++i)
     if (lent_to_[i] == nobody)
       free.push_back(i);
-    else if (lent_to_[i] != rank)
+    else if (lent_to_[i] != rank && lent_to_[i] != broker)
       others.push_back(i);
   const bool twice = world_.has(defect::lend_twice) && !others.empty();
   const auto number = random_.pick(twice ? others : free);
@@ -173,15 +164,46 @@ bool memory_host::take_back(std::uint32_t number) {
     return false;
   world_.trace("extent comes back", {lent_to_[number], number});
   world_.count("extent: came back");
+  if (lent_to_[number] != broker)
+    frames_.taken_back(lent_to_[number], number * extent_bytes_, extent_bytes_);
   lent_to_[number] = nobody;
-  frames_.taken_back(number * extent_bytes_, extent_bytes_);
   return true;
+}
+
+bool memory_host::passes(std::uint32_t number, rank_number from, rank_number to) {
+  if (number < lent_to_.size() && lent_to_[number] == from) {
+    lent_to_[number] = to;
+    return true;
+  }
+  world_.fail("extents", "extent " + std::to_string(number) + " goes to " + std::to_string(to) +
+                             " and is not that of " + std::to_string(from));
+  return false;
+}
+
+void memory_host::given_back(rank_number rank, std::uint32_t number) {
+  world_.trace("extent is given back", {rank, number});
+  world_.count("extent: given back");
+  if (passes(number, rank, broker))
+    frames_.taken_back(rank, number * extent_bytes_, extent_bytes_);
+}
+
+void memory_host::handed_over(rank_number rank, std::uint32_t number) {
+  world_.trace("extent is handed over", {rank, number});
+  world_.count("extent: handed over");
+  if (passes(number, broker, rank))
+    frames_.lent(rank, number * extent_bytes_, extent_bytes_);
+}
+
+void memory_host::not_taken(rank_number rank, std::uint32_t number) {
+  world_.count("extent: not taken");
+  if (passes(number, rank, broker))
+    frames_.taken_back(rank, number * extent_bytes_, extent_bytes_);
 }
 
 void memory_host::scribble() {
   std::vector<std::uint32_t> lent;
   for (std::uint32_t i = 0; i < lent_to_.size(); ++i)
-    if (lent_to_[i] != nobody)
+    if (lent_to_[i] != nobody && lent_to_[i] != broker)
       lent.push_back(i);
   if (lent.empty())
     return;
@@ -190,6 +212,7 @@ void memory_host::scribble() {
   auto offset = random_.pick(lent) * extent_bytes_ + frame * slot_bytes_;
   if (const auto unwritten = frames_.unwritten_frame(random_.next()); unwritten && random_.one_in(2))
     offset = *unwritten;
+  frames_.notice_moves(offset);
   // What an engine would hit: the header of a page, or its bytes.
   const auto used = io::page_header_bytes + world_.p.space.geometry.page_bytes();
   const auto length = random_.between(1, 64);

@@ -22,9 +22,15 @@ public:
   void begin_run();
   void end_run();
 
-  /// For the io worker of a rank, in this run: lends at least one extent to each rank, and all that are then left to
-  /// whoever asks first.
+  /// For the io worker of a rank, in this run: lends what there is to whoever asks first.
   std::shared_ptr<io::extent_source> source(rank_number rank);
+  /// For who distributes it then.
+  std::shared_ptr<io::extent_source> source_of_broker() { return source(broker); }
+  /// A rank says that nobody touches this extent any more, which is the broker's from now on.
+  void given_back(rank_number rank, std::uint32_t number);
+  /// The broker lends an extent to a rank; or the rank does not take it.
+  void handed_over(rank_number rank, std::uint32_t number);
+  void not_taken(rank_number rank, std::uint32_t number);
   /// For the node itself.
   io::arena_facts info() const;
   std::shared_ptr<io::shared_memory_finder> finder();
@@ -56,10 +62,13 @@ private:
   result<io::extent> lend(rank_number rank);
   bool take_back(std::uint32_t number);
   io::extent extent_at(std::uint32_t number) const;
-  /// What a rank may still be lent.
-  std::uint32_t left_for(rank_number rank) const;
+  std::uint32_t left() const;
+  /// From one to another; it must be the first one's.
+  bool passes(std::uint32_t number, rank_number from, rank_number to);
 
   static constexpr rank_number nobody = 0xffffffff;
+  /// Between two ranks.
+  static constexpr rank_number broker = 0xfffffffe;
 
   environment& world_;
   random_source random_;

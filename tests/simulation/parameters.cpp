@@ -75,6 +75,12 @@ void choose_memory(parameters& p, random_source& random) {
     if (random.one_in(3))
       m.prefetch_waiting_max = random.number(1, 8);
   }
+  m.extents = m.extents_per_rank * p.ranks;
+  if (p.ranks > 1 && random.one_in(2))
+    m.extents = random.number(p.ranks, m.extents);
+  m.give_patience = random.skewed_time(milliseconds(20), seconds(4));
+  m.keep_at_least = random.skewed_time(milliseconds(1), seconds(1));
+  m.age_margin = random.skewed_time(milliseconds(1), seconds(1));
 }
 
 /// Small limits, so that they are reached.
@@ -167,8 +173,8 @@ std::string parameters::describe() const {
       << ms(request_timeout) << " ms, tasks " << ms(task_deadline_min) << "-" << ms(task_deadline_max) << " ms, leases "
       << ms(lease_max) << " ms, reservations " << ms(reservation_max) << " ms"
       << (cancels ? ", tasks are cancelled" : "") << "; memory " << tier_names[static_cast<int>(memory.kind)] << ", "
-      << memory.extents_per_rank << " extents a rank of " << memory.frames_per_extent << " frames, at once "
-      << memory.waiting_max << " waiting, " << memory.reads_max << " reads, " << memory.writes_max << " writes"
+      << memory.extents << " extents of " << memory.frames_per_extent << " frames, at once " << memory.waiting_max
+      << " waiting, " << memory.reads_max << " reads, " << memory.writes_max << " writes"
       << (memory.second_hit ? ", written when asked for again" : "");
   if (memory.prefetch_pages > 0)
     out << ", " << memory.prefetch_pages << " ahead, " << memory.prefetch_reads_max << " at once, "

@@ -35,6 +35,13 @@ enum class tier : std::uint8_t {
 struct memory_parameters {
   tier kind = tier::eager;
   std::uint32_t extents_per_rank = 1;
+  /// Of all ranks: they may be fewer than all could have, and then go from one to another.
+  std::uint32_t extents = 1;
+  /// For how long a rank may try to empty an extent, and what it was lent is its own.
+  duration give_patience{};
+  duration keep_at_least{};
+  /// By how much pages of one rank have to be older than those of another one that wants its memory.
+  duration age_margin{};
   std::uint32_t frames_per_extent = 8;
   /// Not all of an extent is frames.
   bool uneven_extents = false;

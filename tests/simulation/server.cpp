@@ -2,6 +2,7 @@
 
 #include "actors/node/allocator/allocator.hpp"
 #include "actors/node/io_worker/io_worker.hpp"
+#include "actors/node/memory/memory_broker.hpp"
 #include "actors/node/reception/reception.hpp"
 #include "actors/node/registry/registry.hpp"
 #include "io/page.hpp"
@@ -82,6 +83,7 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   parts->name = {space_, p.space.name, rank};
   parts->page_bytes = p.space.geometry.page_bytes();
   parts->extents = memory_.source(rank);
+  parts->broker = broker_;
   auto& r = ranks_[rank];
   if (p.memory.kind != tier::memory_only) {
     parts->target = std::make_shared<completion_target>();
@@ -113,6 +115,7 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   r.worker = tapped(spawn_actor<io_worker>(in_->system(), parts),
                     {[this, rank](passing& x) { return to_worker(rank, x); },
                      [this, rank](const passing& x, caf::message& a) { return from_worker(rank, x, a); }});
+  caf::anon_send(broker_, memory_borrower{space_, rank, r.worker});
   allocator_options slots;
   slots.slots = p.slots;
   slots.low_watermark = p.low_watermark;
@@ -152,6 +155,11 @@ void server::start() {
   children_elsewhere_.assign(p.shards, {});
   shard_stats_.assign(p.shards, std::nullopt);
   ranks_.resize(p.ranks);
+  memory_broker_options rules;
+  rules.keep_at_least = p.memory.keep_at_least;
+  rules.age_margin = p.memory.age_margin;
+  broker_ =
+      in_->keep(spawn_actor<memory_broker>(in_->system(), memory_.source_of_broker(), rules, p.memory.give_patience));
   for (rank_number rank = 0; rank < p.ranks; ++rank)
     spawn_rank(rank, meters);
   bind(meters);
@@ -248,6 +256,7 @@ void server::kill() {
   shards_.clear();
   shard_ids_.clear();
   ranks_.clear();
+  broker_ = nullptr;
   node_ = nullptr;
   reception_ = nullptr;
   in_.reset();

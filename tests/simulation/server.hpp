@@ -120,6 +120,9 @@ private:
   /// Tells the worker something that nobody has said, for a mistake.
   template <class... Ts>
   void tell_worker(rank_number rank, Ts&&... what);
+  /// An extent goes to the rank, or is asked back of it.
+  bool lends(rank_number rank, passing& x);
+  bool asks_back(rank_number rank, passing& x);
   void fence_is_over(rank_number rank, const std::vector<slot_ref>& slots);
 
   /// What was answered as stored is on the disks that the node leaves behind.
@@ -151,6 +154,7 @@ private:
   std::vector<registry_actor> shards_;
   std::vector<caf::actor_id> shard_ids_;
   std::vector<rank_parts> ranks_;
+  memory_broker_actor broker_;
   node_actor node_;
   reception_actor reception_;
   /// When requests for frames that are under way were asked, by who asked and under which number.

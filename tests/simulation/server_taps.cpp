@@ -41,6 +41,14 @@ bool server::to_shard(std::uint32_t i, passing& x) {
     }
     if (from)
       told_of_children(*from);
+  } else if (x.content.match_elements<invalidate_request>()) {
+    // Clients say so of what they could not read.
+    const auto& told = x.content.get_as<invalidate_request>(0);
+    const bool by_worker =
+        told.rank < ranks_.size() && x.sender && x.sender->id() == tap_of(ranks_[told.rank].worker).behind()->id();
+    for (std::size_t n = 0; n < told.reasons.size() && n < told.pages.size(); ++n)
+      if (by_worker && static_cast<errc>(told.reasons[n]) == errc::slab_damaged)
+        frames_.lost(told.rank, told.pages[n].where);
   } else if (x.content.match_elements<reserve_request>() && world_.has(defect::long_reservations)) {
     x.content.get_mutable_as<reserve_request>(0).expires_in *= 10;
   } else if (x.content.match_elements<release_request>()) {

@@ -45,6 +45,36 @@ bool server::to_worker(rank_number rank, passing& x) {
     return ends_pin(rank, x);
   if (what.match_elements<fence_atom, slot_batch>())
     return fences(rank, x);
+  if (what.match_elements<lend_atom, std::uint32_t>())
+    return lends(rank, x);
+  if (what.match_elements<give_back_atom, bool, duration>())
+    return asks_back(rank, x);
+  return true;
+}
+
+bool server::lends(rank_number rank, passing& x) {
+  const auto number = x.content.get_as<std::uint32_t>(1);
+  memory_.handed_over(rank, number);
+  if (world_.has(defect::hand_to_two))
+    for (rank_number other = 0; other < ranks_.size(); ++other)
+      if (other != rank)
+        tell_worker(other, lend_atom_v, number);
+  return true;
+}
+
+bool server::asks_back(rank_number rank, passing&) {
+  frames_.empties(rank);
+  if (world_.has(defect::forget_dirty))
+    if (const auto page = frames_.unwritten_page(rank, random_.next()))
+      tell_worker(rank, fence_atom_v, slot_batch{std::vector{*page}});
+  if (world_.has(defect::give_pinned))
+    for (const bool fetch : {true, false})
+      if (const auto pin = frames_.any_pin(rank, fetch, random_.next())) {
+        if (fetch)
+          tell_worker(rank, unpin_atom_v, pin->second, pin->first);
+        else
+          tell_worker(rank, fill_atom_v, pin->second, fill_request{pin->first, {}, world_.p.io_deadline});
+      }
   return true;
 }
 
@@ -162,6 +192,14 @@ bool server::from_worker(rank_number rank, const passing& asked, caf::message& a
   if (what.match_elements<fence_atom, slot_batch>()) {
     if (ok)
       fence_is_over(rank, what.get_as<slot_batch>(1).slots.items);
+  } else if (what.match_elements<give_back_atom, bool, duration>()) {
+    if (answer.match_elements<std::uint32_t>())
+      memory_.given_back(rank, answer.get_as<std::uint32_t>(0));
+    else
+      world_.count("extent: kept");
+  } else if (what.match_elements<lend_atom, std::uint32_t>()) {
+    if (!answer.match_elements<bool>() || !answer.get_as<bool>(0))
+      memory_.not_taken(rank, what.get_as<std::uint32_t>(1));
   } else if (what.match_elements<unpin_atom, owner_id, pin_number>()) {
     frames_.unpinned(rank, what.get_as<owner_id>(1), what.get_as<pin_number>(2), ok);
   } else if (what.match_elements<prefetch_end>()) {

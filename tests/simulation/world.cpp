@@ -206,9 +206,10 @@ void world::await_rest() {
   const auto& p = env_.p;
   // Coordinators ask for holds of up to five seconds beyond a task's deadline. Whatever began last has waited for
   // slots, then waited for its time to run out, and was then given back in portions. What is in memory only is written.
-  const auto frames = p.memory.extents_per_rank * p.memory.frames_per_extent * p.ranks;
+  const auto frames = p.memory.extents * p.memory.frames_per_extent;
   const auto limit = p.task_deadline_max + std::max(p.lease_max, p.reservation_max) + 3 * p.request_timeout +
-                     p.io_deadline + p.hang_time + p.process_hang + frames * p.disk_time + seconds(14);
+                     p.io_deadline + p.hang_time + p.process_hang + frames * p.disk_time + p.memory.give_patience +
+                     seconds(14);
   if (auto wrong = turns_.run_until([this] { return held(); }, limit); !wrong.empty())
     env_.fail("rest", "at the end: " + wrong);
   if (auto wrong = turns_.run_until(

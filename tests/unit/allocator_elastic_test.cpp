@@ -248,4 +248,40 @@ TEST_CASE("random life of an elastic allocator keeps its books, and answers ever
   CHECK(given > 300);
 }
 
+TEST_CASE("slots whose memory is taken away are evicted, also when they could not be before", "[allocator]") {
+  auto state = ten();
+  state.take(1, 8, at(500), at(0));
+  state.resize(8);
+  state.take_outbox();
+  const auto slots = [&] {
+    slots_t out;
+    for (slot_number slot = 0; slot < 8; ++slot)
+      out.push_back({slot, state.generation_of(slot)});
+    return out;
+  }();
+  state.publish(slots);
+  state.set_limit(4);
+  CHECK(state.take_outbox().evict == 4);
+  state.eviction_done(0, false);
+  CHECK(state.take_outbox().evict == 0);
+  // Said again, when leases may have ended.
+  state.set_limit(8);
+  CHECK(state.take_outbox().evict == 0);
+  state.set_limit(4);
+  CHECK(state.take_outbox().evict == 4);
+  state.release(std::span(slots).first(4));
+  state.eviction_done(4, true);
+  state.fenced(std::span(slots).first(4));
+  CHECK(state.take_outbox().evict == 0);
+  CHECK(state.stats().free == 0);
+  // More that is there by itself serves who waits, and the answer to a question of before is still to come.
+  state.take(2, 2, at(500), at(10));
+  const auto out = state.take_outbox();
+  CHECK(out.grow > 0);
+  state.set_limit(6);
+  CHECK(answer(state).size() == 2);
+  state.resize(6);
+  check_sum(state);
+}
+
 } // namespace allocator_elastic_test

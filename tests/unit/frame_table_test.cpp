@@ -2,7 +2,9 @@
 #include "actors/node/registry/lru_policy.hpp"
 #include "tests/catch.hpp"
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <vector>
 
@@ -246,6 +248,179 @@ TEST_CASE("frames: those that are held back make room in the order of the clean 
     CHECK(t.frames.resident() == 1);
   }
   t.sound();
+}
+
+TEST_CASE("frames: an extent leaves when its pages are elsewhere, and another takes its numbers", "[frame_table]") {
+  table t(2);
+  const auto a = t.clean(1);
+  const auto b = t.frames.take(t.page(2), frame_state::filling);
+  t.frames.filled(b);
+  t.frames.unpin(b);
+  for (const auto f : {a, b})
+    std::ranges::fill(t.frames.bytes(f), std::byte(7 + f));
+  for (slot_number slot = 3; slot < 7; ++slot)
+    t.clean(slot);
+  for (slot_number slot = 3; slot < 6; ++slot)
+    t.frames.drop(t.frames.in_slot(slot));
+  // Page 6 is alone in the second extent, pages 1 and 2 are in the first one.
+  REQUIRE(t.frames.begin_emptying());
+  CHECK_FALSE(t.frames.begin_emptying());
+  CHECK(t.frames.lasting() == 3);
+  CHECK(t.frames.size() == 4);
+  t.sound();
+  const auto f = t.frames.next_to_move();
+  REQUIRE(f == t.frames.in_slot(6));
+  const auto bytes = t.frames.bytes(f)[0];
+  CHECK_FALSE(t.frames.emptied());
+  const auto to = t.frames.move(f);
+  CHECK(to / 3 != f / 3);
+  CHECK(t.frames.in_slot(6) == to);
+  CHECK(t.frames.bytes(to)[0] == bytes);
+  t.sound();
+  CHECK(t.frames.next_to_move() == no_frame);
+  REQUIRE(t.frames.emptied());
+  const auto gone = t.frames.take_emptied();
+  CHECK(gone.buffer == 40 + f / 3);
+  CHECK(t.frames.extents() == 1);
+  CHECK(t.frames.size() == 3);
+  t.sound();
+  CHECK(t.frames.take(t.page(9), frame_state::filling) / 3 != f / 3);
+  t.frames.add_extent({9, 3 * table::extent_bytes, std::span(t.memory).subspan(3 * table::extent_bytes), 49});
+  CHECK(t.frames.numbers() == 6);
+  CHECK(t.frames.size() == 6);
+  t.sound();
+  const auto back = t.frames.take(t.page(10), frame_state::filling);
+  CHECK(back / 3 == f / 3);
+  CHECK(t.frames.buffer(back) == 49);
+  CHECK(t.frames.offset(back) == 3 * table::extent_bytes + (back % 3) * slot_bytes);
+  t.sound();
+}
+
+TEST_CASE("frames: pages that are moved keep their place in the order of eviction", "[frame_table]") {
+  table t(3);
+  for (slot_number slot = 0; slot < 9; ++slot)
+    t.clean(slot);
+  // The first extent has fewest pages: 0 and 2, of which 0 was used.
+  t.frames.drop(t.frames.in_slot(1));
+  t.frames.touch(t.frames.in_slot(0));
+  REQUIRE(t.frames.begin_emptying());
+  while (!t.frames.emptied()) {
+    const auto f = t.frames.next_to_move();
+    REQUIRE(f != no_frame);
+    if (t.frames.count(frame_state::free) == 0)
+      REQUIRE(t.frames.evict());
+    else
+      t.frames.move(f);
+    t.sound();
+  }
+  t.frames.take_emptied();
+  // 2 was the first to go, wherever it lay; then 3, in whose place 0 came.
+  CHECK(t.frames.find({2, 1}) == no_frame);
+  CHECK(t.frames.find({3, 1}) == no_frame);
+  std::vector<slot_number> order;
+  for (slot_number next = 20; next < 26; ++next) {
+    std::vector<slot_number> before;
+    for (slot_number slot = 0; slot < 9; ++slot)
+      if (t.frames.in_slot(slot) != no_frame)
+        before.push_back(slot);
+    REQUIRE(t.frames.take(t.page(next), frame_state::filling) != no_frame);
+    for (const auto slot : before)
+      if (t.frames.in_slot(slot) == no_frame)
+        order.push_back(slot);
+  }
+  CHECK(order == std::vector<slot_number>{4, 5, 6, 7, 8, 0});
+}
+
+TEST_CASE("frames: those that are held back move with their turn, or make room when it comes", "[frame_table]") {
+  table t(2);
+  const auto dirty = [&](slot_number slot) {
+    const auto f = t.frames.take(t.page(slot), frame_state::filling);
+    t.frames.filled(f);
+    t.frames.unpin(f);
+    t.frames.hold_back(f);
+    return f;
+  };
+  const auto oldest = dirty(0);
+  const auto waits = dirty(1);
+  const auto next = dirty(2);
+  const auto leaves = dirty(3);
+  t.frames.let_expend(std::array{oldest});
+  t.frames.let_expend(std::array{leaves});
+  t.frames.let_expend(std::array{next});
+  REQUIRE(t.frames.begin_emptying());
+  REQUIRE(t.frames.next_to_move() == leaves);
+  REQUIRE(t.frames.evict());
+  CHECK(t.frames.take_given_up() == std::vector{t.page(0)});
+  CHECK(t.frames.vacated().size() == 1);
+  t.frames.forget_vacated();
+  const auto to = t.frames.move(leaves);
+  CHECK(to == oldest);
+  CHECK(t.frames.expendable(to));
+  CHECK_FALSE(t.frames.held_back(leaves));
+  t.sound();
+  REQUIRE(t.frames.emptied());
+  t.frames.take_emptied();
+  CHECK(t.frames.held_back() == 3);
+  CHECK(t.frames.held_back(waits));
+  // 3 came before 2, and 1 may not go.
+  CHECK(t.frames.take(t.page(7), frame_state::filling) == to);
+  CHECK(t.frames.take(t.page(8), frame_state::filling) == next);
+  CHECK(t.frames.take(t.page(9), frame_state::filling) == no_frame);
+  CHECK(t.frames.take_given_up() == std::vector{t.page(3), t.page(2)});
+  CHECK(t.frames.evicted() == 0);
+  t.sound();
+}
+
+TEST_CASE("frames: an extent that is to leave is the one that is touched least, and may stay after all",
+          "[frame_table]") {
+  table t(3);
+  for (slot_number slot = 0; slot < 8; ++slot)
+    t.clean(slot);
+  const auto pinned = t.frames.in_slot(7);
+  t.frames.pin(pinned);
+  // The third one has fewest pages, and one of them is pinned.
+  REQUIRE(t.frames.begin_emptying());
+  CHECK(t.frames.next_to_move() / 3 == 0);
+  CHECK(t.frames.count(frame_state::free) == 1);
+  t.frames.stop_emptying();
+  CHECK(t.frames.count(frame_state::free) == 1);
+  CHECK_FALSE(t.frames.emptying());
+  t.sound();
+  for (slot_number slot = 0; slot < 7; ++slot)
+    t.frames.pin(t.frames.in_slot(slot));
+  REQUIRE(t.frames.begin_emptying());
+  // Its free frame takes nothing, and the others are pinned.
+  CHECK(t.frames.count(frame_state::free) == 0);
+  CHECK(t.frames.next_to_move() == no_frame);
+  CHECK(t.frames.take(t.page(9), frame_state::filling) == no_frame);
+  CHECK(t.frames.lasting() == 6);
+  // One of them is dropped, and waits for its pin: then its frame is gone as well.
+  t.frames.drop(pinned);
+  t.frames.unpin(pinned);
+  CHECK(t.frames.state(pinned) == frame_state::absent);
+  t.sound();
+  t.frames.stop_emptying();
+  CHECK(t.frames.count(frame_state::free) == 2);
+  CHECK(t.frames.take(t.page(9), frame_state::filling) != no_frame);
+  t.sound();
+}
+
+TEST_CASE("frames: the page that was not used for longest is told, of whatever state", "[frame_table]") {
+  table t(1);
+  CHECK_FALSE(t.frames.oldest_use());
+  const auto at = [](int s) { return timestamp{std::chrono::seconds(s)}; };
+  t.frames.pass_time(at(10));
+  const auto dirty = t.frames.take(t.page(1), frame_state::filling);
+  t.frames.filled(dirty);
+  t.frames.unpin(dirty);
+  t.frames.pass_time(at(20));
+  const auto clean = t.clean(2);
+  CHECK(t.frames.oldest_use() == at(10));
+  t.frames.pass_time(at(30));
+  t.frames.touch(dirty);
+  CHECK(t.frames.oldest_use() == at(20));
+  t.frames.drop(clean);
+  CHECK(t.frames.oldest_use() == at(30));
 }
 
 } // namespace frame_table_test

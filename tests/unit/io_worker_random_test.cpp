@@ -82,7 +82,10 @@ public:
       state_.tick(now_);
       break;
     default:
-      move_bytes();
+      if (draw(3) == 0)
+        empty();
+      else
+        move_bytes();
       break;
     }
     flush();
@@ -323,6 +326,34 @@ private:
     state_.complete(std::array{io::completion{x.tag, fails ? errc::io_error : errc::ok, 0}}, now_);
   }
 
+  /// An extent is to go back, or goes on going.
+  void empty() {
+    if (!state_.emptying())
+      static_cast<void>(state_.begin_emptying(draw(4) == 0, std::chrono::milliseconds(draw(8000)), now_));
+    if (memory_only_)
+      give_slot_back(); // as shards do, where there are as many slots as frames
+    state_.empty_some(now_);
+  }
+
+  /// Nobody touches it any more, and whoever has it next writes there.
+  void take_back(const io_worker_state::emptying_end& x) {
+    if (x.code != errc::ok)
+      return;
+    const auto inside = [&](std::uint64_t offset) {
+      return offset >= x.memory.offset && offset < x.memory.offset + extent_bytes;
+    };
+    for (const auto* all : {&fills_, &reads_})
+      for (const auto& pin : *all)
+        for (const auto& f : pin.frames)
+          REQUIRE_FALSE((f.code() == errc::ok && inside(f.offset)));
+    for (const auto& r : requests_)
+      REQUIRE_FALSE(inside(static_cast<std::uint64_t>(r.data - arena_.data())));
+    for (const auto& c : checks_)
+      REQUIRE_FALSE(inside(c.offset));
+    std::ranges::fill(x.memory.bytes, std::byte{0xee});
+    arena_free_.push_back(x.memory.number);
+  }
+
   void flush() {
     borrow();
     // Whoever lists them gives the slots back.
@@ -338,13 +369,14 @@ private:
 
   void borrow() {
     while (state_.wants_extent()) {
-      if (extents_ == 3 || draw(3) == 0) {
+      if (arena_free_.empty() || draw(3) == 0) {
         state_.no_extent(draw(3) == 0, now_);
         continue;
       }
-      const auto offset = extents_ * extent_bytes;
-      state_.add_extent({extents_, offset, std::span(arena_).subspan(offset, extent_bytes), extents_}, now_);
-      ++extents_;
+      const auto number = arena_free_.back();
+      arena_free_.pop_back();
+      const auto offset = number * extent_bytes;
+      state_.add_extent({number, offset, std::span(arena_).subspan(offset, extent_bytes), number}, now_);
     }
   }
 
@@ -370,6 +402,8 @@ private:
         pages_[slot].is = status::free;
       }
     std::erase_if(fencing_, [](const auto& x) { return x.second.empty(); });
+    if (const auto ended = state_.take_emptying_end())
+      take_back(*ended);
     REQUIRE(state_.take_damaged().empty());
     const auto bad = state_.check();
     REQUIRE(bad == "");
@@ -420,7 +454,7 @@ private:
   bool memory_only_;
   timestamp now_{std::chrono::hours(1)};
   alignas(8) std::vector<std::byte> arena_;
-  std::uint32_t extents_ = 0;
+  std::vector<std::uint32_t> arena_free_{2, 1, 0};
   std::vector<mark> slab_;
   std::vector<slot_page> pages_;
   owner_id first_client_ = 1;
@@ -463,11 +497,12 @@ TEST_CASE("io worker: random clients, transfers, fences and deaths: right bytes,
   rules.prefetch_waiting_max = 12;
   CAPTURE(seed);
   world x(seed, rules);
-  for (int i = 0; i < 5000; ++i)
+  for (int i = 0; i < 8000; ++i)
     x.step();
   x.end();
   CHECK(x.pages_read() > 350);
   CHECK(x.orphans() > 0);
+  CHECK(x.stats().returned_extents > 0);
   CHECK((x.stats().given_up_pages > 0) == rules.second_hit);
   CHECK((x.stats().prefetch_hits > 0) == (!rules.memory_only && rules.prefetch_pages_max > 0));
   CHECK((x.from_slab() > (rules.write_eagerly && !rules.second_hit ? 50U : 10U)) == !rules.memory_only);

@@ -51,6 +51,7 @@ struct worker {
   std::vector<io_worker_state::page_check> checks{};
   std::vector<std::pair<page_ref, errc>> damaged{};
   std::vector<page_ref> given_up{};
+  std::vector<io_worker_state::emptying_end> emptied{};
 
   static page_ref page(slot_number slot, generation_number generation = 1) {
     return {key_digest{slot, generation}, {slot, generation}};
@@ -82,6 +83,8 @@ struct worker {
     move_to(checks, state.take_checks());
     move_to(damaged, state.take_damaged());
     move_to(given_up, state.take_given_up());
+    if (const auto ended = state.take_emptying_end())
+      emptied.push_back(*ended);
     REQUIRE(state.check() == "");
   }
 

@@ -59,6 +59,11 @@ allocator::behavior_type allocator::make_behavior() {
         flush();
         return lost;
       },
+      [this](resize_atom, std::uint32_t slots) -> caf::result<void> {
+        state_.set_limit(slots);
+        flush();
+        return caf::unit;
+      },
       [this](stats_atom) { return state_.stats(); },
       [this](caf::tick_atom) {
         state_.tick(now());

@@ -227,7 +227,13 @@ void allocator_state::resize(std::uint32_t slots) {
   if (growing_ && slots <= limit_)
     next_growth_ = now_ + options_.growth_retry;
   growing_ = false;
+  set_limit(slots);
+}
+
+void allocator_state::set_limit(std::uint32_t slots) {
   limit_ = std::min(slots, options_.slots);
+  // What could not be evicted before may be by now.
+  exhausted_ = exhausted_ && in_use() <= limit_;
   settle();
 }
 

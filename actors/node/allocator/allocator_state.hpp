@@ -115,9 +115,11 @@ public:
   /// may have more. To be called after the `release` of these slots.
   void eviction_done(std::uint64_t freed, bool more);
 
-  /// Elastic: so many slots may be in use from now on. Where more are, shards are asked to evict until it is so. The
-  /// answer to the outbox's `grow`, and at any other time, when what holds the pages is taken away.
+  /// Elastic: so many slots may be in use from now on. Where more are, shards are asked to evict until it is so.
+  /// The answer to the outbox's `grow`.
   void resize(std::uint32_t slots);
+  /// The same at any other time, when what holds the pages is taken away, or more of it is there.
+  void set_limit(std::uint32_t slots);
 
   /// Frees what has rested, and answers requests whose deadline has passed, with what is free.
   void tick(timestamp now);

@@ -1,6 +1,10 @@
 #include "actors/node/io_worker/frame_table.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <tuple>
+#include <utility>
 
 namespace troupe {
 
@@ -10,75 +14,169 @@ namespace {
 /// are few.
 constexpr std::size_t looks_max = 1024;
 
+/// Frames of which the one that was not used for longest is told.
+constexpr std::uint64_t samples = 64;
+
 } // namespace
 
 frame_table::frame_table(std::uint64_t slot_bytes, eviction_factory policy) : slot_bytes_(slot_bytes) {
-  policy_ = policy([this](entry_index f) { return std::hash<key_digest>{}(frames_[f].page.key); });
+  policy_ = policy([this](entry_index e) { return std::hash<key_digest>{}(frames_[frame_of_[e]].page.key); });
 }
 
 void frame_table::add_extent(const extent& x) {
   // All extents of an arena are alike.
   per_extent_ = static_cast<std::uint32_t>(x.bytes.size() / slot_bytes_);
-  const auto first = static_cast<frame_number>(frames_.size());
-  extents_.push_back(x);
-  frames_.resize(frames_.size() + per_extent_);
-  for (auto f = first; f < frames_.size(); ++f)
+  ++present_;
+  auto at = static_cast<std::size_t>(std::ranges::find(extents_, false, &place::present) - extents_.begin());
+  if (at == extents_.size()) {
+    extents_.emplace_back();
+    frames_.resize(frames_.size() + per_extent_);
+    entry_of_.resize(frames_.size());
+    frame_of_.resize(frames_.size());
+    const auto first = static_cast<std::ptrdiff_t>(frames_.size() - per_extent_);
+    std::iota(entry_of_.begin() + first, entry_of_.end(), static_cast<entry_index>(first));
+    std::iota(frame_of_.begin() + first, frame_of_.end(), static_cast<frame_number>(first));
+    counts_[static_cast<std::size_t>(frame_state::free)] += per_extent_;
+  }
+  // Of one that was there before, all are absent.
+  extents_[at] = {x, true, frames_[at * per_extent_].state == frame_state::absent ? per_extent_ : 0};
+  const auto first = static_cast<frame_number>(at * per_extent_);
+  for (auto f = first; f < first + per_extent_; ++f) {
+    if (frames_[f].state == frame_state::absent)
+      change(f, frame_state::free);
     free_.insert(f);
-  counts_[static_cast<std::size_t>(frame_state::free)] += per_extent_;
+  }
 }
 
+// -- an extent that is to leave ---------------------------------------------------------------------------------------
+
+bool frame_table::begin_emptying() {
+  if (emptying() || present_ == 0)
+    return false;
+  const auto cost = [](const place& x) { return std::tuple(!x.present, x.pinned, x.held); };
+  const auto least = std::ranges::min_element(extents_, {}, cost);
+  emptying_ = static_cast<std::size_t>(least - extents_.begin());
+  const auto first = static_cast<frame_number>(emptying_ * per_extent_);
+  for (auto f = first; f < first + per_extent_; ++f)
+    if (frames_[f].state == frame_state::free) {
+      free_.erase(f);
+      change(f, frame_state::absent);
+    }
+  return true;
+}
+
+void frame_table::stop_emptying() {
+  const auto first = static_cast<frame_number>(std::exchange(emptying_, none_) * per_extent_);
+  for (auto f = first; f < first + per_extent_; ++f)
+    if (frames_[f].state == frame_state::absent)
+      become_free(f);
+}
+
+frame_number frame_table::next_to_move() noexcept {
+  for (std::uint32_t i = 0; emptying() && i < per_extent_; ++i) {
+    const auto at = (looked_at_ + i) % per_extent_;
+    const auto f = static_cast<frame_number>(emptying_ * per_extent_ + at);
+    const auto& x = frames_[f];
+    if (x.pins > 0 || (x.state != frame_state::clean && x.state != frame_state::dirty))
+      continue;
+    looked_at_ = at;
+    return f;
+  }
+  return no_frame;
+}
+
+frame_number frame_table::move(frame_number from) {
+  const auto to = free_.take();
+  std::memcpy(bytes(to).data(), bytes(from).data(), slot_bytes_);
+  auto& old = frames_[from];
+  change(to, old.state);
+  const auto turn = frames_[to].turn + 1;
+  frames_[to] = old;
+  frames_[to].turn = turn;
+  by_slot_[old.page.where.slot] = to;
+  std::swap(entry_of_[from], entry_of_[to]);
+  frame_of_[entry_of_[from]] = from;
+  frame_of_[entry_of_[to]] = to;
+  // What is counted of it counts of the other one now.
+  old.held_back = false;
+  old.expendable = false;
+  become_free(from);
+  return to;
+}
+
+frame_table::extent frame_table::take_emptied() {
+  auto& x = extents_[std::exchange(emptying_, none_)];
+  x.present = false;
+  --present_;
+  return x.memory;
+}
+
+// -- frames -----------------------------------------------------------------------------------------------------------
+
 std::span<std::byte> frame_table::bytes(frame_number f) const noexcept {
-  return extents_[f / per_extent_].bytes.subspan((f % per_extent_) * slot_bytes_, slot_bytes_);
+  return extents_[f / per_extent_].memory.bytes.subspan((f % per_extent_) * slot_bytes_, slot_bytes_);
 }
 
 std::uint64_t frame_table::offset(frame_number f) const noexcept {
-  return extents_[f / per_extent_].offset + (f % per_extent_) * slot_bytes_;
+  return extents_[f / per_extent_].memory.offset + (f % per_extent_) * slot_bytes_;
 }
 
 void frame_table::change(frame_number f, frame_state to) noexcept {
   auto& x = frames_[f];
   --counts_[static_cast<std::size_t>(x.state)];
   ++counts_[static_cast<std::size_t>(to)];
+  auto& in = extents_[f / per_extent_];
+  in.absent -= x.state == frame_state::absent ? 1 : 0;
+  in.absent += to == frame_state::absent ? 1 : 0;
+  in.held -= holds(x.state) ? 1 : 0;
+  in.held += holds(to) ? 1 : 0;
   x.state = to;
 }
 
+void frame_table::become_free(frame_number f) {
+  const bool leaves = f / per_extent_ == emptying_;
+  change(f, leaves ? frame_state::absent : frame_state::free);
+  if (!leaves)
+    free_.insert(f);
+}
+
 frame_number frame_table::take(const page_ref& page, frame_state as) {
-  auto f = no_frame;
-  if (!free_.empty()) {
-    f = free_.take();
-  } else if (f = evict(); f == no_frame) {
-    return no_frame;
-  }
+  // What leaves an extent that is being emptied makes no room here.
+  while (free_.empty())
+    if (lasting() == 0 || !evict())
+      return no_frame;
+  const auto f = free_.take();
   change(f, as);
   auto& x = frames_[f];
-  x = frame{page, 0, x.turn + 1, as, false, false, false, false};
+  x = frame{page, 0, x.turn + 1, as, false, false, false, false, now_};
   by_slot_.emplace(page.where.slot, f);
   pin(f);
   return f;
 }
 
-frame_number frame_table::evict() {
+bool frame_table::evict() {
   const auto most = std::min<std::uint64_t>(looks_max, policy_->size());
   for (std::uint64_t looks = 0; looks < most; ++looks) {
     std::array<entry_index, 1> next{};
     if (policy_->propose(next) == 0)
-      return no_frame;
-    const auto f = next.front();
+      return false;
+    const auto f = frame_of_[next.front()];
     if (frames_[f].pins > 0) {
-      policy_->kept(f);
+      policy_->kept(next.front());
       continue;
     }
-    policy_->left(f, leave_reason::evicted);
+    policy_->left(next.front(), leave_reason::evicted);
+    vacated_.push_back(f);
     if (frames_[f].expendable) {
       give_up(f);
-      return f;
+      return true;
     }
     detach(f);
-    change(f, frame_state::free);
+    become_free(f);
     ++evicted_;
-    return f;
+    return true;
   }
-  return no_frame;
+  return false;
 }
 
 void frame_table::hold_back(frame_number f) {
@@ -89,10 +187,14 @@ void frame_table::hold_back(frame_number f) {
 void frame_table::let_expend(std::span<const frame_number> frames) {
   if (frames.empty())
     return;
-  for (const auto f : frames)
+  std::vector<entry_index> entries;
+  entries.reserve(frames.size());
+  for (const auto f : frames) {
     frames_[f].expendable = true;
+    entries.push_back(entry_of_[f]);
+  }
   expendable_ += frames.size();
-  policy_->inserted(frames);
+  policy_->inserted(entries);
 }
 
 void frame_table::forget_held_back(frame_number f) noexcept {
@@ -103,7 +205,7 @@ void frame_table::forget_held_back(frame_number f) noexcept {
 
 void frame_table::withdraw(frame_number f) {
   if (frames_[f].state == frame_state::clean || frames_[f].expendable)
-    policy_->left(f, leave_reason::erased);
+    policy_->left(entry_of_[f], leave_reason::erased);
   forget_held_back(f);
 }
 
@@ -118,7 +220,7 @@ void frame_table::give_up(frame_number f) {
   given_up_.push_back(frames_[f].page);
   forget_held_back(f);
   detach(f);
-  change(f, frame_state::free);
+  become_free(f);
 }
 
 void frame_table::give_up_all() {
@@ -126,8 +228,8 @@ void frame_table::give_up_all() {
     if (!frames_[f].held_back)
       continue;
     withdraw(f);
+    vacated_.push_back(f);
     give_up(f);
-    free_.insert(f);
   }
 }
 
@@ -142,22 +244,35 @@ frame_number frame_table::find(const slot_ref& where) const noexcept {
 }
 
 void frame_table::pin(frame_number f) noexcept {
-  if (frames_[f].pins++ == 0)
-    ++pinned_;
+  if (frames_[f].pins++ > 0)
+    return;
+  ++pinned_;
+  ++extents_[f / per_extent_].pinned;
 }
 
 void frame_table::unpin(frame_number f) {
   if (--frames_[f].pins > 0)
     return;
   --pinned_;
+  --extents_[f / per_extent_].pinned;
   if (frames_[f].state == frame_state::orphaned)
     let_go(f);
 }
 
 void frame_table::touch(frame_number f) {
   frames_[f].used = true;
+  frames_[f].used_at = now_;
   if (frames_[f].state == frame_state::clean || frames_[f].expendable)
-    policy_->touched(std::array<entry_index, 1>{f}, {});
+    policy_->touched(std::array<entry_index, 1>{entry_of_[f]}, {});
+}
+
+std::optional<timestamp> frame_table::oldest_use() const noexcept {
+  std::optional<timestamp> out;
+  const auto stride = std::max<std::uint64_t>(frames_.size() / samples, 1);
+  for (std::uint64_t f = 0; f < frames_.size(); f += stride)
+    if (const auto& x = frames_[f]; holds(x.state) && (!out || x.used_at < *out))
+      out = x.used_at;
+  return out;
 }
 
 void frame_table::filled(frame_number f) {
@@ -190,7 +305,7 @@ void frame_table::end_read(frame_number f, bool ok) {
 
 void frame_table::become_clean(frame_number f) {
   change(f, frame_state::clean);
-  const std::array<entry_index, 1> one{f};
+  const std::array<entry_index, 1> one{entry_of_[f]};
   policy_->inserted(one);
   if (frames_[f].used)
     policy_->touched(one, {});
@@ -217,8 +332,7 @@ void frame_table::let_go(frame_number f) {
     change(f, frame_state::orphaned);
     return;
   }
-  change(f, frame_state::free);
-  free_.insert(f);
+  become_free(f);
 }
 
 std::string frame_table::check() const {
@@ -233,7 +347,7 @@ std::string frame_table::check() const {
     const auto name = "frame " + std::to_string(f);
     ++counts[static_cast<std::size_t>(x.state)];
     pinned += x.pins > 0 ? 1 : 0;
-    const bool gone = x.state == frame_state::free || x.state == frame_state::orphaned || x.dropped;
+    const bool gone = !holds(x.state) || x.state == frame_state::orphaned || x.dropped;
     attached += gone ? 0 : 1;
     evictable += x.state == frame_state::clean || x.expendable ? 1 : 0;
     expendable += x.expendable ? 1 : 0;
@@ -248,12 +362,31 @@ std::string frame_table::check() const {
       return name + " is dropped, though no bytes move";
     if (free_.contains(f) != (x.state == frame_state::free))
       return name + (free_.contains(f) ? " is taken for free" : " is free, and nobody can take it");
-    if (x.state == frame_state::free && x.pins > 0)
+    if (!holds(x.state) && x.pins > 0)
       return name + " is free and pinned";
+    const auto& in = extents_[f / per_extent_];
+    const bool leaves = f / per_extent_ == emptying_;
+    if (!in.present && x.state != frame_state::absent)
+      return name + " is there, and its extent has gone back";
+    if (in.present && x.state == (leaves ? frame_state::free : frame_state::absent))
+      return name + (leaves ? " takes a page, and its extent is to leave" : " is absent, and its extent is there");
+    if (frame_of_[entry_of_[f]] != f)
+      return name + " is another one's to the policy";
     if (x.state == frame_state::filling && x.pins != 1)
       return name + " is being filled and has " + std::to_string(x.pins) + " pins";
     if (x.state == frame_state::orphaned && x.pins == 0)
       return name + " is orphaned and nobody has it pinned";
+  }
+  for (std::size_t i = 0; i < extents_.size(); ++i) {
+    const auto all = [&](auto is) {
+      const auto first = frames_.begin() + static_cast<std::ptrdiff_t>(i * per_extent_);
+      return static_cast<std::uint32_t>(std::count_if(first, first + per_extent_, is));
+    };
+    const auto& x = extents_[i];
+    if (x.absent != all([](const frame& f) { return f.state == frame_state::absent; }) ||
+        x.held != all([](const frame& f) { return holds(f.state); }) ||
+        x.pinned != all([](const frame& f) { return f.pins > 0; }))
+      return "extent " + std::to_string(i) + " is not counted right";
   }
   if (counts != counts_)
     return "frames are not counted right by state";

@@ -3,6 +3,7 @@
 #include "actors/node/io_worker/frame_number.hpp"
 #include "actors/node/io_worker/free_frames.hpp"
 #include "actors/node/registry/eviction_policy.hpp"
+#include "base/clock.hpp"
 #include "base/identifiers.hpp"
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -22,6 +24,7 @@ namespace troupe {
 ///     free ──take──▶ reading ─────────────────────────────────▶ clean
 ///     dirty, and expendable ──given up──▶ free
 ///     any ──the slot is given back──▶ free, or orphaned as long as somebody has it pinned
+///     free ──its extent is emptied──▶ absent ──an extent is lent in its place──▶ free
 enum class frame_state : std::uint8_t {
   free,
   /// Its writer has it pinned, and the bytes are not there yet.
@@ -36,12 +39,17 @@ enum class frame_state : std::uint8_t {
   clean,
   /// The page is gone, but a client may still copy from or to the frame.
   orphaned,
+  /// No place for a page: its extent is being emptied, or has gone back.
+  absent,
 };
 
-inline constexpr std::size_t frame_state_count = 7;
+inline constexpr std::size_t frame_state_count = 8;
 
 /// The memory of one rank: which page lies in which frame, who keeps it there, and which goes next. Knows nothing of
 /// clients, deadlines or transfers.
+///
+/// Frames are numbered by their extents, in the order in which these came; an extent that comes after one has gone back
+/// takes the numbers of that one.
 class frame_table {
 public:
   /// Of one extent. Frames that do not fit whole are not there.
@@ -62,6 +70,26 @@ public:
   /// Its frames are free from now on.
   void add_extent(const extent& x);
 
+  // -- an extent that is to leave, one at a time --
+
+  /// From now on no page comes into it. That of which fewest frames are pinned, and of these the one with fewest pages.
+  /// False if there is none, or one is being emptied.
+  bool begin_emptying();
+  /// It stays, and takes pages again.
+  void stop_emptying();
+  bool emptying() const noexcept { return emptying_ != none_; }
+  /// A frame of it whose page may be moved: clean or dirty, and nobody has it pinned. `no_frame` if there is none now.
+  frame_number next_to_move() noexcept;
+  /// To a free frame, of which there must be one, bytes and all: it is used, written and evicted there as it would have
+  /// been here. Returns where it is.
+  frame_number move(frame_number from);
+  /// The page that would go next leaves, written or given up. False if none can.
+  bool evict();
+  /// No frame of it has a page, or is touched by anybody.
+  bool emptied() const noexcept { return emptying() && extents_[emptying_].absent == per_extent_; }
+  /// The one that is emptied, which is not the table's any more.
+  extent take_emptied();
+
   /// A frame for this page, pinned once, as `filling` or `reading`. Free ones go first, then clean ones that nobody
   /// has pinned. `no_frame` if there is none now. No frame may hold a page of the slot.
   frame_number take(const page_ref& page, frame_state as);
@@ -75,8 +103,13 @@ public:
   /// A frame that is orphaned is free when nobody has it pinned any more.
   void unpin(frame_number f);
 
+  /// What time it is, for those that are taken or used from now on.
+  void pass_time(timestamp now) noexcept { now_ = now; }
   /// The page was used.
   void touch(frame_number f);
+  /// When the page was used that was not for longest, as far as some sixty frames tell that are spread over all of
+  /// them; nothing if these have no page.
+  std::optional<timestamp> oldest_use() const noexcept;
 
   /// From filling to dirty: the bytes are there.
   void filled(frame_number f);
@@ -93,6 +126,9 @@ public:
   void give_up_all();
   /// Pages that were given up since this was asked last.
   std::vector<page_ref> take_given_up() { return std::exchange(given_up_, {}); }
+  /// Frames whose pages have made room, by being evicted or given up, since `forget_vacated`.
+  std::span<const frame_number> vacated() const noexcept { return vacated_; }
+  void forget_vacated() noexcept { vacated_.clear(); }
   /// From dirty to writing.
   void begin_write(frame_number f);
   /// From writing to clean, or back to dirty.
@@ -115,9 +151,16 @@ public:
   std::span<std::byte> bytes(frame_number f) const noexcept;
   /// From the start of the arena.
   std::uint64_t offset(frame_number f) const noexcept;
-  std::uint32_t buffer(frame_number f) const noexcept { return extents_[f / per_extent_].buffer; }
+  std::uint32_t buffer(frame_number f) const noexcept { return extents_[f / per_extent_].memory.buffer; }
 
-  std::uint64_t size() const noexcept { return frames_.size(); }
+  /// Frames there are, without those that are absent.
+  std::uint64_t size() const noexcept { return frames_.size() - count(frame_state::absent); }
+  /// The numbers of all frames are below this.
+  std::uint64_t numbers() const noexcept { return frames_.size(); }
+  /// Extents there are, with the one that is being emptied.
+  std::uint64_t extents() const noexcept { return present_; }
+  /// Frames for pages that stay: those of all extents but the one that is being emptied.
+  std::uint64_t lasting() const noexcept { return (present_ - (emptying() ? 1 : 0)) * per_extent_; }
   std::uint64_t count(frame_state x) const noexcept { return counts_[static_cast<std::size_t>(x)]; }
   /// That can be read.
   std::uint64_t resident() const noexcept {
@@ -144,14 +187,29 @@ private:
     bool expendable = false;
     /// Used since it was filled: what the policy is told once it has it.
     bool used = false;
+    /// When it was taken or used last.
+    timestamp used_at{};
   };
 
+  /// An extent, and how many of its frames are absent and pinned, and have a page or are on their way to one.
+  struct place {
+    extent memory;
+    bool present = true;
+    std::uint32_t absent = 0;
+    std::uint32_t pinned = 0;
+    std::uint32_t held = 0;
+  };
+
+  static constexpr std::size_t none_ = ~std::size_t{0};
+
+  static constexpr bool holds(frame_state x) noexcept { return x != frame_state::free && x != frame_state::absent; }
+  /// Nobody has it, and it has no page.
+  void become_free(frame_number f);
   void change(frame_number f, frame_state to) noexcept;
   void become_clean(frame_number f);
   /// Nobody finds its page any more, and nothing moves bytes: free it, or wait for who has it pinned.
   void let_go(frame_number f);
   void detach(frame_number f) noexcept;
-  frame_number evict();
   void give_up(frame_number f);
   /// It is no choice of the policy any more, because of what became of its page.
   void withdraw(frame_number f);
@@ -164,11 +222,23 @@ private:
   // - The policy has the clean frames that are not dropped and the expendable ones, and no others.
   // - Frames that are held back are dirty. Expendable ones are held back, and pinned by nobody.
   // - Frames that are filling are pinned by their writer alone; free ones by nobody; orphaned ones by somebody.
+  // - Absent ones are all of an extent that has gone back, and those of the one that is being emptied that would be
+  //   free.
+  // - The policy knows a frame by its entry, `entry_of_`, which goes with the page where that is moved: so the page
+  //   keeps its place in the order of eviction. `frame_of_` is the other way round.
 
   std::uint64_t slot_bytes_;
   std::uint32_t per_extent_ = 0;
-  std::vector<extent> extents_;
+  std::vector<place> extents_;
   std::vector<frame> frames_;
+  std::vector<entry_index> entry_of_;
+  std::vector<frame_number> frame_of_;
+  std::uint64_t present_ = 0;
+  /// Which is being emptied.
+  std::size_t emptying_ = none_;
+  /// Where the search for what can be moved goes on.
+  std::uint32_t looked_at_ = 0;
+  timestamp now_{};
   free_frames free_;
   std::unordered_map<slot_number, frame_number> by_slot_;
   std::unique_ptr<eviction_policy> policy_;
@@ -178,6 +248,7 @@ private:
   std::uint64_t held_back_ = 0;
   std::uint64_t expendable_ = 0;
   std::vector<page_ref> given_up_;
+  std::vector<frame_number> vacated_;
 };
 
 } // namespace troupe

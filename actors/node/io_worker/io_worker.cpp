@@ -6,6 +6,8 @@
 #include "base/log.hpp"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 namespace troupe {
 
@@ -22,6 +24,16 @@ constexpr duration extent_tick = std::chrono::milliseconds(2);
 
 /// In one word to a shard, which serves others between two of them.
 constexpr std::size_t given_up_pages_max = 8192;
+
+/// How late it is noticed that nobody touches the extent any more that is to go back.
+constexpr duration emptying_tick = std::chrono::milliseconds(5);
+
+/// Between two steps of moving pages: whoever has sent something meanwhile has his turn.
+constexpr duration emptying_pause = std::chrono::microseconds(10);
+
+/// For how long an allocator waits for memory that may still come, and how often more of it is wished for.
+constexpr duration growth_patience = std::chrono::seconds(1);
+constexpr duration wish_pause = std::chrono::seconds(1);
 
 } // namespace
 
@@ -76,11 +88,15 @@ io_worker::behavior_type io_worker::make_behavior() {
         if (std::exchange(bound_, true))
           return to_caf(error{errc::exists, "the io worker knows the shards already"});
         shards_ = peers.shards;
+        for (std::size_t i = 0; i < peers.allocators.size() && parts_->options.memory_only; ++i)
+          if (i < peers.spaces.size() && peers.spaces[i] == parts_->name.space && i < peers.ranks.size() &&
+              peers.ranks[i] == parts_->name.rank)
+            allocator_ = peers.allocators[i];
         return caf::unit;
       },
       [this](grow_atom, std::uint32_t wanted) -> caf::result<std::uint32_t> {
         auto promise = make_response_promise();
-        growers_.push_back({promise, state_.frames().size() + wanted});
+        growers_.push_back({promise, state_.frames().lasting() + wanted, now() + growth_patience});
         flush();
         return promise;
       },
@@ -128,9 +144,24 @@ io_worker::behavior_type io_worker::make_behavior() {
           next_look_at_slab_ = now() + slab_look;
           check_slab();
           send_samples();
+          report();
         }
         state_.tick(now());
+        state_.empty_some(now());
         flush();
+      },
+      [this](lend_atom, std::uint32_t number) {
+        const bool taken = take_loan(number);
+        flush();
+        return taken;
+      },
+      [this](give_back_atom, bool must, duration patience) -> caf::result<std::uint32_t> {
+        if (auto begun = state_.begin_emptying(must, patience, now()); !begun)
+          return to_caf(begun.error());
+        auto promise = make_response_promise();
+        giving_ = promise;
+        flush();
+        return promise;
       },
   };
 }
@@ -141,6 +172,8 @@ void io_worker::wind_clock() {
     pause = wait_tick;
   if (state_.waits_for_extent() || !growers_.empty())
     pause = extent_tick;
+  if (state_.emptying())
+    pause = std::min(pause, state_.may_empty_more() ? emptying_pause : emptying_tick);
   // One that was wound before may be due later: then there are two, and the other one finds little to do.
   const auto due = now() + pause;
   if (due >= next_tick_)
@@ -154,9 +187,12 @@ void io_worker::wind_clock() {
 // nothing happens in the frame of a page that was given up before those who list it have been told.
 void io_worker::flush() {
   borrow();
+  // Whoever lists a page that is lost hears of it before its place is anybody else's.
+  tell_of_damage();
   tell_of_given_up();
   if (auto requests = state_.take_requests(); !requests.empty())
     parts_->store->submit(requests);
+  give_back();
   send_checks();
   for (auto& x : state_.take_frames())
     answer(x);
@@ -166,7 +202,9 @@ void io_worker::flush() {
     send_samples();
   for (const auto id : state_.take_fenced())
     fences_.extract(id).mapped().deliver(caf::unit);
-  tell_of_damage();
+  tell_allocator();
+  if (state_.frames().extents() != reported_.extents)
+    report();
   if (state_.draining() && state_.at_rest() && untold_ == 0)
     for (auto& promise : std::exchange(drains_, {}))
       promise.deliver(caf::unit);
@@ -174,16 +212,28 @@ void io_worker::flush() {
 }
 
 result<frame_table::extent> io_worker::lend() {
-  const auto lent = parts_->extents->lend();
-  if (!lent)
-    return tl::unexpected(lent.error());
-  frame_table::extent out{lent->number, lent->offset, lent->bytes, 0};
+  auto lent = parts_->extents->lend();
+  if (!lent) {
+    if (lent.error().code == errc::full && parts_->broker && now() >= next_wish_) {
+      next_wish_ = now() + wish_pause;
+      wants_ = true;
+      report();
+    }
+    return tl::unexpected(std::move(lent.error()));
+  }
+  auto out = make_known(*lent);
+  if (!out)
+    parts_->extents->take_back(lent->number);
+  return out;
+}
+
+result<frame_table::extent> io_worker::make_known(const io::extent& x) {
+  frame_table::extent out{x.number, x.offset, x.bytes, 0};
   if (!parts_->store)
     return out;
-  const auto known = parts_->store->add_buffer(lent->bytes);
+  const auto known = parts_->store->add_buffer(x.bytes);
   if (!known) {
     log::get("io")->warn("{}: memory cannot be used: {}", parts_->name.space_name, known.error().text);
-    parts_->extents->take_back(lent->number);
     return tl::unexpected(known.error());
   }
   out.buffer = *known;
@@ -196,19 +246,81 @@ void io_worker::borrow() {
       state_.add_extent(*lent, now());
     else
       state_.no_extent(lent.error().code == errc::busy, now());
-  while (!growers_.empty()) {
-    auto& x = growers_.front();
-    while (state_.frames().size() < x.frames) {
-      const auto lent = lend();
-      if (!lent && lent.error().code == errc::busy)
-        return; // asked again by the clock
-      if (!lent)
-        break;
-      state_.add_extent(*lent, now());
-    }
-    x.promise.deliver(static_cast<std::uint32_t>(state_.frames().size()));
+  while (!growers_.empty() && grown(growers_.front())) {
+    auto x = std::move(growers_.front());
     growers_.pop_front();
+    told_frames_ = state_.frames().lasting();
+    x.promise.deliver(static_cast<std::uint32_t>(told_frames_));
   }
+}
+
+bool io_worker::grown(const waiting_grower& x) {
+  while (state_.frames().lasting() < x.frames) {
+    const auto lent = lend();
+    if (!lent) {
+      // Who has some does without more for now: its pages can make room. Else it is asked for again by the clock.
+      const bool may_come = lent.error().code == errc::busy ||
+                            (parts_->broker && lent.error().code == errc::full && state_.frames().lasting() == 0);
+      return !may_come || now() >= x.until;
+    }
+    state_.add_extent(*lent, now());
+  }
+  return true;
+}
+
+bool io_worker::take_loan(std::uint32_t number) {
+  const auto& arena = parts_->extents->info();
+  if (state_.draining() || number >= arena.bytes / arena.extent_bytes)
+    return false;
+  const auto x = make_known(parts_->extents->at(number));
+  if (!x)
+    return false;
+  // It may be short of the next one at once.
+  next_wish_ = timestamp::min();
+  state_.add_extent(*x, now());
+  return true;
+}
+
+void io_worker::give_back() {
+  const auto ended = state_.take_emptying_end();
+  if (!ended || !giving_)
+    return;
+  auto promise = *std::exchange(giving_, std::nullopt);
+  if (ended->code != errc::ok)
+    return promise.deliver(to_caf(error{ended->code, "the rank needs its memory, or somebody touches it"}));
+  // Before anybody else may have it, nobody here knows it any more.
+  if (parts_->store)
+    parts_->store->remove_buffer(ended->memory.buffer);
+  promise.deliver(ended->memory.number);
+}
+
+void io_worker::tell_allocator() {
+  const auto frames = state_.frames().lasting();
+  if (!allocator_ || frames == std::exchange(told_frames_, frames))
+    return;
+  request(allocator_, caf::infinite, resize_atom_v, static_cast<std::uint32_t>(frames))
+      .then([] {}, [](const caf::error&) {});
+}
+
+void io_worker::report() {
+  if (!parts_->broker)
+    return;
+  const auto& frames = state_.frames();
+  const auto oldest = frames.oldest_use().value_or(timestamp{});
+  memory_report out{parts_->name.space,
+                    parts_->name.rank,
+                    std::exchange(wants_, false),
+                    static_cast<std::uint32_t>(frames.extents()),
+                    frames.count(frame_state::free) * parts_->options.slot_bytes,
+                    {}};
+  if (std::tie(out.wants, out.extents, out.free_bytes, oldest) ==
+      std::tie(reported_.wants, reported_.extents, reported_.free_bytes, reported_oldest_))
+    return;
+  reported_ = out;
+  reported_oldest_ = oldest;
+  if (oldest != timestamp{})
+    out.oldest = std::max<duration>(now() - oldest, duration{1});
+  request(parts_->broker, caf::infinite, out).then([] {}, [](const caf::error&) {});
 }
 
 void io_worker::send_checks() {
@@ -339,10 +451,14 @@ void io_worker::on_exit() {
     promise.deliver(gone);
   for (auto& x : growers_)
     x.promise.deliver(gone);
+  if (giving_)
+    giving_->deliver(gone);
   requests_.clear();
   fences_.clear();
   drains_.clear();
   growers_.clear();
+  giving_.reset();
+  allocator_ = nullptr;
   if (checker_)
     send_exit(checker_, caf::exit_reason::user_shutdown);
   checker_ = nullptr;

@@ -10,6 +10,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 
 namespace troupe {
 
@@ -27,6 +28,8 @@ struct io_worker_parts {
   metrics_actor metrics;
   /// Is told when the slab is damaged; null if nobody asks.
   std::shared_ptr<node_condition> condition;
+  /// Who finds memory when the arena has none left; null if nobody does.
+  memory_broker_actor broker;
 };
 
 /// Keeps the pages of one rank, the only one to do so: in memory that it borrows from the arena, and in the store, the
@@ -53,6 +56,8 @@ private:
   struct waiting_grower {
     caf::response_promise promise;
     std::uint64_t frames = 0;
+    /// It is told by then what there is.
+    timestamp until;
   };
 
   timestamp now() const;
@@ -63,6 +68,17 @@ private:
   /// An extent of the arena, known to the store. Errors: those of `extent_source::lend` and `page_store::add_buffer`.
   result<frame_table::extent> lend();
   void borrow();
+  /// Of the allocator, until it has as much as it wants.
+  bool grown(const waiting_grower& x);
+  /// The same for one that this rank was given.
+  result<frame_table::extent> make_known(const io::extent& x);
+  bool take_loan(std::uint32_t number);
+  /// If the extent is empty that is to go back, or stays.
+  void give_back();
+  /// Where slots are as many as frames: how many there are from now on.
+  void tell_allocator();
+  /// What this rank has and wants, if that is news.
+  void report();
   void send_checks();
   void answer(io_worker_state::answered_frames& x);
   void answer(io_worker_state::answered_fill& x);
@@ -83,6 +99,16 @@ private:
   /// Words to shards that a drain waits for: what was given up is listed by nobody then.
   std::size_t untold_ = 0;
   std::deque<waiting_grower> growers_;
+  /// Whoever wants an extent back.
+  std::optional<caf::response_promise> giving_;
+  /// Of a rank in memory only.
+  allocator_actor allocator_;
+  std::uint64_t told_frames_ = 0;
+  /// Since the last report the arena had no extent for this rank; and what was reported.
+  bool wants_ = false;
+  memory_report reported_;
+  timestamp reported_oldest_{};
+  timestamp next_wish_ = timestamp::min();
   latency_collector samples_;
   timestamp next_look_at_slab_ = timestamp::min();
   /// The next tick that is on its way.

@@ -16,6 +16,7 @@ constexpr std::uint64_t unfetched_part = 4;
 // -- pages that lookups have found ------------------------------------------------------------------------------------
 
 void io_worker_state::prefetch(const prefetch_request& x, timestamp now) {
+  frames_.pass_time(now);
   if (options_.memory_only || draining_ || is_dead(x.lease.owner))
     return;
   for (const auto& page : x.pages)
@@ -36,7 +37,8 @@ void io_worker_state::end_prefetch(const prefetch_end& x, timestamp now) {
 }
 
 bool io_worker_state::may_promote_ahead() const noexcept {
-  if (ahead_.waiting() == 0 || draining_ || damaged_ || !queue_.empty())
+  // An extent that is to leave needs the room of others for its pages.
+  if (ahead_.waiting() == 0 || draining_ || damaged_ || !queue_.empty() || frames_.emptying())
     return false;
   const auto most =
       std::min<std::uint64_t>(options_.prefetch_pages_max, std::max<std::uint64_t>(frames_.size() / unfetched_part, 1));
@@ -80,7 +82,7 @@ void io_worker_state::hold_back(std::span<const frame_number> frames, timestamp 
   x.until = now + options_.commit_time;
   for (const auto f : frames) {
     frames_.hold_back(f);
-    x.frames.emplace_back(f, frames_.turn(f));
+    x.pages.push_back(frames_.page(f).where);
   }
 }
 
@@ -88,11 +90,16 @@ void io_worker_state::end_fresh(timestamp now) {
   std::vector<frame_number> ready;
   for (; !fresh_.empty() && fresh_.front().until <= now; fresh_.pop_front()) {
     ready.clear();
-    for (const auto& [f, turn] : fresh_.front().frames)
-      if (frames_.turn(f) == turn && frames_.held_back(f))
+    for (const auto& where : fresh_.front().pages)
+      if (const auto f = fresh_frame(where); f != no_frame)
         ready.push_back(f);
     frames_.let_expend(ready);
   }
+}
+
+frame_number io_worker_state::fresh_frame(const slot_ref& where) const noexcept {
+  const auto f = frames_.find(where);
+  return f != no_frame && frames_.held_back(f) && !frames_.expendable(f) ? f : no_frame;
 }
 
 void io_worker_state::ask_again(frame_number f) {
@@ -102,19 +109,20 @@ void io_worker_state::ask_again(frame_number f) {
 
 frame_number io_worker_state::take_frame(const page_ref& page, frame_state as) {
   const auto f = frames_.take(page, as);
-  if (f != no_frame)
-    ahead_.lost(f);
-  note_given_up();
+  note_vacated();
   return f;
 }
 
 // What nobody has asked for again by the end of a run is not written then either.
 void io_worker_state::give_up_all() {
   frames_.give_up_all();
-  note_given_up();
+  note_vacated();
 }
 
-void io_worker_state::note_given_up() {
+void io_worker_state::note_vacated() {
+  for (const auto f : frames_.vacated())
+    ahead_.lost(f);
+  frames_.forget_vacated();
   for (const auto& page : frames_.take_given_up()) {
     ++stats_.given_up_pages;
     unwritten_[page.where.slot] = page.where.generation;

@@ -31,6 +31,8 @@ void io_worker_state::end_transfer(slot_number slot) {
 bool io_worker_state::may_write_behind() const noexcept {
   if (damaged_ || writes_ >= options_.writes_max || dirty_.empty())
     return false;
+  if (empty_by_writing_)
+    return true;
   // What is clean may be pinned, so who waits counts beside what should be ready.
   if (options_.write_eagerly || options_.write_through || draining_ || writes_ < short_of_)
     return true;
@@ -95,6 +97,7 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
 }
 
 void io_worker_state::complete(std::span<const io::completion> completions, timestamp now) {
+  frames_.pass_time(now);
   for (const auto& c : completions) {
     const auto i = transfers_.find(c.tag);
     if (i == transfers_.end())

@@ -34,6 +34,8 @@ io_worker_state::io_worker_state(const io_worker_options& options)
 void io_worker_state::add_extent(const frame_table::extent& x, timestamp now) {
   wants_extent_ = false;
   extent_on_its_way_ = false;
+  // Where one was to be had there may be more.
+  next_extent_ = timestamp::min();
   frames_.add_extent(x);
   serve(now);
 }
@@ -92,6 +94,7 @@ errc io_worker_state::check_page(const page_ref& page, bool fetch) const {
 
 io_worker_state::request_id io_worker_state::begin(owner_id owner, const frame_request& work, bool fetch,
                                                    timestamp now) {
+  frames_.pass_time(now);
   const auto id = ++last_request_;
   const auto pages = work.pages.size();
   auto& r = requests_open_[id];
@@ -371,6 +374,8 @@ void io_worker_state::drain() {
   }
   stats_.prefetches_cancelled += ahead_.end_all();
   give_up_all();
+  if (frames_.emptying())
+    end_emptying(errc::shutting_down, timestamp::min()); // nobody waits for frames
   write_behind();
 }
 
@@ -379,6 +384,7 @@ bool io_worker_state::at_rest() const noexcept {
 }
 
 void io_worker_state::tick(timestamp now) {
+  frames_.pass_time(now);
   std::erase_if(queue_, [&](request_id id) {
     auto& r = requests_open_.at(id);
     if (r.deadline > now)
@@ -406,6 +412,7 @@ io_stats io_worker_state::stats() const {
   out.orphaned_frames = frames_.count(frame_state::orphaned);
   out.demotions = frames_.evicted();
   out.unasked_pages = frames_.held_back();
+  out.extents = frames_.extents();
   return out;
 }
 
@@ -423,14 +430,14 @@ std::string io_worker_state::check() const {
   pins_.for_each([&](pin_number, const pin_table::pin& x) { count(x.frames); });
   for (const auto& [id, r] : requests_open_)
     count(r.frames);
-  for (frame_number f = 0; f < frames_.size(); ++f)
+  for (frame_number f = 0; f < frames_.numbers(); ++f)
     if (const auto i = pins.find(f); frames_.pins(f) != (i == pins.end() ? 0 : i->second))
       return "frame " + std::to_string(f) + " has " + std::to_string(frames_.pins(f)) + " pins, of which " +
              std::to_string(i == pins.end() ? 0 : i->second) + " are known";
   std::uint64_t held_back = frames_.expendable();
   for (const auto& x : fresh_)
-    for (const auto& [f, turn] : x.frames)
-      held_back += frames_.turn(f) == turn && frames_.held_back(f) ? 1 : 0;
+    for (const auto& where : x.pages)
+      held_back += fresh_frame(where) != no_frame ? 1 : 0;
   if (held_back != frames_.held_back())
     return "pages are held back that will never make room";
   std::uint64_t moving = 0;

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -122,6 +123,31 @@ public:
   /// a moment no page has to leave instead.
   void no_extent(bool on_its_way, timestamp now);
 
+  // -- an extent that goes back (io_worker_emptying.cpp) --
+
+  /// How it ended: ok, and the extent is nobody's here any more; `timeout`, or `busy` (requests of this rank wait for
+  /// memory), and all of it stays.
+  struct emptying_end {
+    errc code = errc::ok;
+    frame_table::extent memory;
+  };
+
+  /// One extent is to be given back, within that time: `empty_some` is to be called until `take_emptying_end`. Its
+  /// pages move to places in other extents, which are made by evicting what would go next, also of what is held back.
+  /// What is nowhere else moves as well, or is written first, be pages written eagerly or not; what is held back is not
+  /// written, but waits until its commit has had its time. What somebody has pinned, or bytes move in, waits as well.
+  /// Nothing is promoted ahead meanwhile.
+  /// `must`: also when requests of this rank are short of memory.
+  ///
+  /// Errors: `not_found` (it has none), `busy` (one is being emptied), `shutting_down`.
+  result<void> begin_emptying(bool must, duration patience, timestamp now);
+  /// Moves a few megabytes at most.
+  void empty_some(timestamp now);
+  bool emptying() const noexcept { return frames_.emptying(); }
+  /// The last step stopped only because it was long enough.
+  bool may_empty_more() const noexcept { return frames_.emptying() && may_empty_more_; }
+  std::optional<emptying_end> take_emptying_end() { return std::exchange(emptying_end_, std::nullopt); }
+
   // -- clients --
 
   /// Frames for pages that their client is about to gather. In `take_frames`, maybe at once; or why not at all:
@@ -184,7 +210,8 @@ public:
   std::vector<answered_frames> take_frames() { return std::exchange(frames_out_, {}); }
   std::vector<answered_fill> take_fills() { return std::exchange(fills_out_, {}); }
   std::vector<fence_id> take_fenced() { return std::exchange(fenced_, {}); }
-  /// Pages whose bytes in memory are not what was saved. They are dropped; whoever lists them should know.
+  /// Pages whose bytes in memory are not what was saved, or that had to leave memory and can be written nowhere
+  /// (`slab_damaged`). They are dropped; whoever lists them should know.
   std::vector<std::pair<page_ref, errc>> take_damaged() { return std::exchange(damaged_out_, {}); }
   /// Pages that left memory unwritten. Whoever lists them should know before requests and answers are given to anybody.
   std::vector<page_ref> take_given_up() { return std::exchange(given_up_out_, {}); }
@@ -254,16 +281,19 @@ private:
   /// Pages that were filled, and whose commit may be on its way.
   struct fresh_pages {
     timestamp until;
-    /// With their turns.
-    std::vector<std::pair<frame_number, std::uint32_t>> frames;
+    /// By their slots, since they may be moved meanwhile.
+    std::vector<slot_ref> pages;
   };
+  /// Where the page is held back, and its commit may still be on its way; else `no_frame`.
+  frame_number fresh_frame(const slot_ref& where) const noexcept;
   void hold_back(std::span<const frame_number> frames, timestamp now);
   /// Those whose time is over make room.
   void end_fresh(timestamp now);
   /// Makes no room for others any more, and is written.
   void ask_again(frame_number f);
   frame_number take_frame(const page_ref& page, frame_state as);
-  void note_given_up();
+  /// Pages have made room: of those that were given up shards are told, and none is one that was promoted ahead.
+  void note_vacated();
   void give_up_all();
   bool was_given_up(const slot_ref& where) const noexcept;
   bool may_promote_ahead() const noexcept;
@@ -283,6 +313,11 @@ private:
   void end_transfer(slot_number slot);
   void slot_at_rest(slot_number slot);
   std::uint64_t begin_transfer(const transfer& x);
+  /// Makes room for a page of the extent that is emptied, or lets one go that can be kept nowhere; false if neither is
+  /// possible now.
+  bool make_room(frame_number f);
+  void move_page(frame_number from);
+  void end_emptying(errc code, timestamp now);
 
   // A transfer is a page whose bytes the store was told to move, or that is being checked before that. It belongs to
   // one frame and one slot; `busy_slots_` counts those of each slot. Only its completion ends it: no deadline, no
@@ -345,6 +380,12 @@ private:
   timestamp next_extent_ = timestamp::min();
   timestamp extent_due_ = timestamp::min();
   bool extent_on_its_way_ = false;
+  /// An extent goes back: until when that may take, whether come what may, and whether pages have to be written first.
+  timestamp emptied_by_ = timestamp::min();
+  bool must_empty_ = false;
+  bool may_empty_more_ = false;
+  bool empty_by_writing_ = false;
+  std::optional<emptying_end> emptying_end_;
   bool draining_ = false;
   bool damaged_ = false;
 };

@@ -62,6 +62,18 @@ bool prefetch_queue::remove(frame_number f) {
   return true;
 }
 
+void prefetch_queue::moved(frame_number from, frame_number to) {
+  auto node = frames_.extract(from);
+  if (node.empty())
+    return;
+  const auto& [by, place] = node.mapped();
+  auto& brought = wishes_.find(by)->second.brought;
+  brought.erase({place, from});
+  brought.emplace(place, to);
+  node.key() = to;
+  frames_.insert(std::move(node));
+}
+
 std::size_t prefetch_queue::cut(wishes::iterator x, std::uint32_t keep) {
   auto& w = x->second;
   const auto before = w.waiting.size();

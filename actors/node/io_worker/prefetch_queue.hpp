@@ -46,6 +46,8 @@ public:
   bool fetched(frame_number f) { return remove(f); }
   /// The frame has no page of these any more.
   void lost(frame_number f) { remove(f); }
+  /// The page of the one frame, if it is one of these, is in the other one, which is not here.
+  void moved(frame_number from, frame_number to);
 
   /// Of the lease, only pages at the first `keep` places are asked for. How many that waited do not any more.
   std::size_t end(const lease_of_shard& by, std::uint32_t keep);

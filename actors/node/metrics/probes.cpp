@@ -55,6 +55,9 @@ void show(metrics_state& to, const rank_stats& x) {
            number(x.io.fenced));
   to.set("troupe_transfers_in_flight", "Reads and writes under way.", rank, number(x.io.in_flight));
   to.set("troupe_memory_bytes", "Memory lent to the rank for pages.", rank, number(x.io.frames * x.io.frame_bytes));
+  to.set("troupe_memory_extents", "Extents of the arena that are lent to the rank.", rank, number(x.io.extents));
+  to.count("troupe_memory_extents_returned_total", "Extents that the rank has given back for others.", rank,
+           number(x.io.returned_extents));
   const auto frames = [&](const char* name, std::uint64_t value) {
     auto labels = rank;
     labels.push_back({"state", name});

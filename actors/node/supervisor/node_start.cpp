@@ -2,6 +2,7 @@
 
 #include "actors/node/allocator/allocator.hpp"
 #include "actors/node/io_worker/io_worker.hpp"
+#include "actors/node/memory/memory_broker.hpp"
 #include "actors/node/metrics/metrics.hpp"
 #include "actors/node/namespaces/namespaces.hpp"
 #include "actors/node/reception/reception.hpp"
@@ -119,13 +120,17 @@ result<std::vector<opened_rank>> open_ranks(const config::node_config& options, 
 /// Gives each rank an io worker and an allocator, and adds them to the children.
 std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::node_config& options,
                                     std::vector<opened_rank> ranks, const metrics_actor& meters,
-                                    const std::shared_ptr<node_condition>& condition, node_children& children) {
+                                    const memory_broker_actor& broker, const std::shared_ptr<node_condition>& condition,
+                                    node_children& children) {
   std::vector<known_rank> out;
   for (auto& [x, memory] : ranks) {
     x.worker->metrics = meters;
     x.worker->condition = condition;
+    x.worker->broker = broker;
     condition->add_slab(x.worker->name);
+    const auto borrower = x.worker->name;
     const auto worker = spawn_actor<io_worker>(system, x.worker);
+    caf::anon_send(broker, memory_borrower{borrower.space, borrower.rank, worker});
     const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(memory));
     const auto& rules = x.worker->options;
     const bool listens = !rules.memory_only && (rules.second_hit || rules.prefetch_pages_max > 0);
@@ -246,7 +251,10 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   const auto meters = spawn_actor<metrics>(system, options.node_name);
   for (const auto& x : spawn_shards(system, options, meters, *store, memory, condition))
     children.add_shard(x);
-  const auto own_ranks = spawn_ranks(system, options, *std::move(ranks), meters, condition, children);
+  const auto broker = spawn_actor<memory_broker>(system, *extents);
+  const auto own_ranks = spawn_ranks(system, options, *std::move(ranks), meters, broker, condition, children);
+  children.add(
+      {"the memory broker", caf::actor_cast<caf::actor>(broker), "memory stays where it is lent", false, false});
   children.add_metrics(meters);
   introduce(children, own_ranks);
 

@@ -1,0 +1,106 @@
+#include "actors/node/io_worker/io_worker_state.hpp"
+
+#include <algorithm>
+
+/// Memory that goes back to the arena.
+
+namespace troupe {
+
+namespace {
+
+/// What is moved before others have their turn: a millisecond's worth.
+constexpr std::uint64_t step_bytes = std::uint64_t{4} << 20U;
+
+} // namespace
+
+result<void> io_worker_state::begin_emptying(bool must, duration patience, timestamp now) {
+  if (draining_)
+    return fail(errc::shutting_down, "the node is draining");
+  if (frames_.emptying())
+    return fail(errc::busy, "an extent of this rank is being emptied");
+  if (!frames_.begin_emptying())
+    return fail(errc::not_found, "this rank has no extent");
+  must_empty_ = must;
+  emptied_by_ = later(now, patience);
+  may_empty_more_ = true;
+  return {};
+}
+
+bool io_worker_state::make_room(frame_number f) {
+  if (frames_.count(frame_state::free) > 0)
+    return true;
+  if (frames_.evict()) {
+    note_vacated();
+    return true;
+  }
+  if (frames_.state(f) != frame_state::dirty || options_.memory_only)
+    return false;
+  if (!damaged_) {
+    empty_by_writing_ = true;
+    return false;
+  }
+  // It makes room by itself when its commit has had its time.
+  if (frames_.held_back(f))
+    return false;
+  // Nobody will ever write it.
+  damaged_out_.emplace_back(frames_.page(f), errc::slab_damaged);
+  drop_frame(f);
+  return true;
+}
+
+void io_worker_state::move_page(frame_number from) {
+  const bool dirty = frames_.state(from) == frame_state::dirty;
+  const auto to = frames_.move(from);
+  ahead_.moved(from, to);
+  if (!dirty || options_.memory_only || frames_.held_back(to))
+    return;
+  // Entries under its old place mean nothing any more: that frame is free, or has another turn.
+  dirty_.push_back({to, frames_.turn(to), timestamp::min()});
+  if (auto waiting = write_waiters_.extract(from); !waiting.empty()) {
+    waiting.key() = to;
+    write_waiters_.insert(std::move(waiting));
+  }
+}
+
+void io_worker_state::empty_some(timestamp now) {
+  if (!frames_.emptying())
+    return;
+  may_empty_more_ = false;
+  empty_by_writing_ = false;
+  end_fresh(now);
+  if (now >= emptied_by_)
+    return end_emptying(errc::timeout, now);
+  if (short_of_ > 0 && !must_empty_)
+    return end_emptying(errc::busy, now);
+  std::uint64_t moved = 0;
+  for (auto f = frames_.next_to_move(); f != no_frame && make_room(f); f = frames_.next_to_move()) {
+    if (moved >= step_bytes) {
+      may_empty_more_ = true;
+      break;
+    }
+    // What made room may have been this very page.
+    if (frames_.count(frame_state::free) == 0 || frames_.next_to_move() != f)
+      continue;
+    move_page(f);
+    moved += options_.slot_bytes;
+  }
+  if (frames_.emptied())
+    return end_emptying(errc::ok, now);
+  write_behind();
+}
+
+void io_worker_state::end_emptying(errc code, timestamp now) {
+  may_empty_more_ = false;
+  empty_by_writing_ = false;
+  if (code == errc::ok) {
+    emptying_end_ = {code, frames_.take_emptied()};
+    ++stats_.returned_extents;
+    promote_ahead(now);
+    return;
+  }
+  frames_.stop_emptying();
+  emptying_end_ = {code, {}};
+  serve(now);
+}
+
+} // namespace troupe

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "actors/node/memory/memory_broker_state.hpp"
+#include "io/extent_source.hpp"
+#include "messages/messages.hpp"
+
+#include <map>
+#include <memory>
+#include <utility>
+
+namespace troupe {
+
+/// Distributes the arena of a node among the io workers of its ranks when all of it is lent (the rules:
+/// `memory_broker_state`). One of a node; workers may come and go.
+class memory_broker : public memory_broker_actor::base {
+public:
+  /// `patience`: for how long a rank may try to empty an extent.
+  memory_broker(caf::actor_config& config, std::shared_ptr<io::extent_source> extents,
+                const memory_broker_options& options = {}, duration patience = std::chrono::seconds(5));
+
+  const char* name() const override { return "memory_broker"; }
+  void on_exit() override;
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  using borrower = memory_broker_state::borrower;
+
+  timestamp now() const { return clock().now(); }
+  void flush();
+  void ask_back(const memory_broker_state::order& x);
+  void lend(const memory_broker_state::loan& x);
+  void forget(borrower x);
+
+  std::shared_ptr<io::extent_source> extents_;
+  duration patience_;
+  memory_broker_state state_;
+  std::map<std::pair<namespace_id, rank_number>, borrower> numbers_;
+  std::map<borrower, io_worker_actor> workers_;
+  borrower last_ = 0;
+};
+
+} // namespace troupe
