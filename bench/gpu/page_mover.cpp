@@ -400,8 +400,8 @@ double pace_of_threads(arena_world& w, std::size_t gathering, std::size_t scatte
 
 /// Calls side by side, as the lanes of a copy engine make them: each direction alone and both at once.
 void bench_together() {
-  text_table table({"side by side, GB/s", "pages", "a gather", "2 gathers", "a scatter", "2 scatters", "one of each",
-                    "2 of each"});
+  text_table table(
+      {"side by side, GB/s", "pages", "a gather", "2 gathers", "a scatter", "2 scatters", "one of each", "2 of each"});
   const auto plain = must(measure_plain_copy(0));
   const auto cell = [](double x, double copy) { return with_ratio(x, x / copy); };
   for (const auto& [name, geometry, lists] :
@@ -465,16 +465,14 @@ void bench_arena() {
 } // namespace
 
 int main(int argc, char** argv) {
-  const std::vector<std::pair<std::string, void (*)()>> tables{{"bus", bench_bus},
-                                                               {"device", bench_device},
-                                                               {"latency", bench_latency},
-                                                               {"parts", bench_parts},
-                                                               {"together", bench_together},
-                                                               {"arena", bench_arena}};
+  const std::vector<std::pair<std::string, void (*)()>> tables{{"bus", bench_bus},           {"device", bench_device},
+                                                               {"latency", bench_latency},   {"parts", bench_parts},
+                                                               {"together", bench_together}, {"arena", bench_arena}};
   const std::vector<std::string> wanted(argv + 1, argv + argc);
   for (const auto& name : wanted)
     if (std::none_of(tables.begin(), tables.end(), [&](const auto& x) { return x.first == name; })) {
-      std::printf("usage: %s [bus] [device] [latency] [parts] [together] [arena]: the tables to print; without a name, all that "
+      std::printf("usage: %s [bus] [device] [latency] [parts] [together] [arena]: the tables to print; without a name, "
+                  "all that "
                   "take seconds\n",
                   argv[0]);
       return name == "--help" ? 0 : 2;
