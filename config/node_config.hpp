@@ -211,7 +211,7 @@ struct io_config {
 
 struct transfer_config {
   std::uint64_t window_bytes = 512 * mebibyte;
-  std::uint32_t batch_pages = 32;
+  std::uint32_t batch_pages = 128;
   std::uint32_t max_tasks = 256;
   duration task_deadline = std::chrono::seconds{30};
 

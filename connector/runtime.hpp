@@ -32,7 +32,7 @@ struct runtime_options {
   /// What may be pinned of the node's memory at once, per rank; half for loads, half for saves.
   std::uint64_t window_bytes = std::uint64_t{512} << 20U;
   /// Pages that move together through registry, copy and disk.
-  std::uint32_t batch_pages = 32;
+  std::uint32_t batch_pages = 128;
   /// How long to wait for the node at the start.
   duration attach_limit = std::chrono::seconds(30);
   duration request_timeout = std::chrono::seconds(10);

@@ -5,6 +5,7 @@
 #include "gpu/cuda/page_kernels.hpp"
 #include "gpu/cuda/resident_plan.hpp"
 #include "gpu/cuda_page_mover.hpp"
+#include "gpu/plain_copy.hpp"
 #include "io/arena.hpp"
 #include "io/arena_pool.hpp"
 #include "io/page.hpp"
@@ -23,6 +24,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 namespace {
@@ -336,6 +338,87 @@ void bench_parts() {
   std::printf("%s\n", table.str().c_str());
 }
 
+/// Pages as a node has them: in extents of the arena, each known to the device apart.
+struct arena_world {
+  arena_world(const kv_geometry& geometry, std::uint32_t pages, std::uint32_t blocks)
+      : page(geometry.page_bytes()), slot(io::slot_bytes(page)) {
+    std::vector<std::span<std::byte>> spans;
+    for (const auto size : must(all_layer_bytes(geometry, blocks))) {
+      tensors.push_back(must(cuda::allocate_device<std::byte>(size)));
+      spans.emplace_back(tensors.back().get(), size);
+    }
+    mover = must(make_cuda_page_mover(must(make_kv_cache_view(kv_layout::split, geometry, blocks, spans))));
+    const auto each = io::extent_bytes_max / slot;
+    const auto extents = static_cast<std::uint32_t>((pages + each - 1) / each);
+    memory = must(io::arena::create({extents * io::extent_bytes_max, io::extent_bytes_max}));
+    for (std::uint32_t n = 0; n < extents; ++n) {
+      must(memory->provide(n));
+      must(mover->prepare(memory->bytes().subspan(n * io::extent_bytes_max, io::extent_bytes_max)));
+    }
+    std::vector<std::uint32_t> order(blocks);
+    std::iota(order.begin(), order.end(), 0U);
+    std::shuffle(order.begin(), order.end(), std::mt19937(1));
+    for (std::uint32_t i = 0; i < pages; ++i) {
+      const bool first = i % each == 0;
+      auto& move = moves.emplace_back();
+      move.block = order[i];
+      move.page = memory->bytes().data() + i / each * io::extent_bytes_max + i % each * slot + io::page_header_bytes;
+      move.page_bytes = page;
+      move.spare_before = first ? 0 : io::page_header_bytes;
+      move.spare_behind = slot - io::page_header_bytes - page;
+    }
+  }
+
+  std::uint64_t page;
+  std::uint64_t slot;
+  std::vector<cuda::device_memory<std::byte>> tensors;
+  std::shared_ptr<io::arena> memory;
+  std::unique_ptr<page_mover> mover;
+  std::vector<block_move> moves;
+};
+
+/// Bytes per second of threads that gather and threads that scatter, each its own pages, one list after the other.
+double pace_of_threads(arena_world& w, std::size_t gathering, std::size_t scattering, std::size_t list) {
+  constexpr auto lasts = std::chrono::milliseconds(700);
+  const auto own = w.moves.size() / (gathering + scattering) / list * list;
+  std::atomic<std::uint64_t> moved{0};
+  const auto end = std::chrono::steady_clock::now() + lasts;
+  const auto seconds = seconds_once([&] {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < gathering + scattering; ++i)
+      threads.emplace_back([&, i] {
+        const auto mine = std::span(w.moves).subspan(i * own, own);
+        for (std::size_t at = 0; std::chrono::steady_clock::now() < end; at = (at + list) % own) {
+          const auto moves = mine.subspan(at, list);
+          must(i < gathering ? w.mover->gather(moves) : w.mover->scatter(moves));
+          moved += list * w.page;
+        }
+      });
+  });
+  return gigabytes(moved, seconds);
+}
+
+/// Calls side by side, as the lanes of a copy engine make them: each direction alone and both at once.
+void bench_together() {
+  text_table table(
+      {"side by side, GB/s", "pages", "a gather", "2 gathers", "a scatter", "2 scatters", "one of each", "2 of each"});
+  const auto plain = must(measure_plain_copy(0));
+  const auto cell = [](double x, double copy) { return with_ratio(x, x / copy); };
+  for (const auto& [name, geometry, lists] :
+       {std::tuple{"2 MiB", kv_geometry{32, 2, 8, 128, 2, 16}, std::vector<std::size_t>{32, 128}},
+        std::tuple{"256 KiB", kv_geometry{32, 2, 1, 128, 2, 16}, std::vector<std::size_t>{32, 256}}})
+    for (const auto list : lists) {
+      arena_world w(geometry, 1024, 2048);
+      must(w.mover->gather(w.moves)); // the checksums that scatters expect
+      table.row({name, fmt::format("{} at a time", list), cell(pace_of_threads(w, 1, 0, list), plain.to_host),
+                 cell(pace_of_threads(w, 2, 0, list), plain.to_host),
+                 cell(pace_of_threads(w, 0, 1, list), plain.to_device),
+                 cell(pace_of_threads(w, 0, 2, list), plain.to_device),
+                 cell(pace_of_threads(w, 1, 1, list), plain.both), cell(pace_of_threads(w, 2, 2, list), plain.both)});
+    }
+  std::printf("%s\n", table.str().c_str());
+}
+
 /// How long the memory of a node takes before it can be used at the pace of the bus: the host gives it, and the device
 /// locks it, both extent by extent.
 void bench_arena() {
@@ -382,15 +465,14 @@ void bench_arena() {
 } // namespace
 
 int main(int argc, char** argv) {
-  const std::vector<std::pair<std::string, void (*)()>> tables{{"bus", bench_bus},
-                                                               {"device", bench_device},
-                                                               {"latency", bench_latency},
-                                                               {"parts", bench_parts},
-                                                               {"arena", bench_arena}};
+  const std::vector<std::pair<std::string, void (*)()>> tables{{"bus", bench_bus},           {"device", bench_device},
+                                                               {"latency", bench_latency},   {"parts", bench_parts},
+                                                               {"together", bench_together}, {"arena", bench_arena}};
   const std::vector<std::string> wanted(argv + 1, argv + argc);
   for (const auto& name : wanted)
     if (std::none_of(tables.begin(), tables.end(), [&](const auto& x) { return x.first == name; })) {
-      std::printf("usage: %s [bus] [device] [latency] [parts] [arena]: the tables to print; without a name, all that "
+      std::printf("usage: %s [bus] [device] [latency] [parts] [together] [arena]: the tables to print; without a name, "
+                  "all that "
                   "take seconds\n",
                   argv[0]);
       return name == "--help" ? 0 : 2;

@@ -8,7 +8,6 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <fstream>
@@ -66,24 +65,27 @@ private:
   std::vector<std::unique_ptr<page_pipeline>> free_;
 };
 
-/// The way of all scatters to a device, of whatever mover of this process: two copies to it at once are slower than one
-/// after the other, by 4 to 7 % (copies from it are not).
-struct way_to_device {
-  stream copies;
-  std::atomic<int> calls{0};
+/// What all movers of this process for one device share.
+struct device_ways {
+  shared_streams gathers;
+  shared_streams scatters;
+
+  shared_streams& of(move_direction direction) { return direction == move_direction::gather ? gathers : scatters; }
 
   /// Of the current device, which is this one.
-  static result<std::shared_ptr<way_to_device>> of(int device) {
+  static result<std::shared_ptr<device_ways>> of_device(int device) {
     static std::mutex mutex;
-    static std::map<int, std::weak_ptr<way_to_device>> known;
+    static std::map<int, std::weak_ptr<device_ways>> known;
     const std::lock_guard guard(mutex);
     if (auto found = known[device].lock())
       return found;
-    auto copies = make_stream(priority::high);
-    if (!copies)
-      return tl::unexpected(copies.error());
-    auto out = std::make_shared<way_to_device>();
-    out->copies = std::move(*copies);
+    auto out = std::make_shared<device_ways>();
+    for (const auto direction : {move_direction::gather, move_direction::scatter}) {
+      auto streams = page_streams::make(direction);
+      if (!streams)
+        return tl::unexpected(streams.error());
+      out->of(direction).streams = std::move(*streams);
+    }
     known[device] = out;
     return out;
   }
@@ -96,7 +98,7 @@ public:
   }
 
   ~cuda_page_mover() override {
-    for (const auto& range : prepared_)
+    for (const auto& range : *prepared_)
       static_cast<void>(cudaHostUnregister(range.host));
   }
 
@@ -112,14 +114,13 @@ public:
     if (!resident)
       return tl::unexpected(resident.error());
     plan_ = std::move(*resident);
-    auto way = way_to_device::of(options_.device);
-    if (!way)
-      return tl::unexpected(way.error());
-    way_ = std::move(*way);
+    auto ways = device_ways::of_device(options_.device);
+    if (!ways)
+      return tl::unexpected(ways.error());
+    ways_ = std::move(*ways);
     for (std::uint32_t i = 0; i < options_.calls_at_once; ++i)
       for (const auto direction : {move_direction::gather, move_direction::scatter}) {
-        auto* const copies = direction == move_direction::scatter ? way_->copies.get() : nullptr;
-        auto pipeline = page_pipeline::create(plan_.view(), direction, options_.part_bytes, copies);
+        auto pipeline = page_pipeline::create(plan_.view(), direction, options_.part_bytes, ways_->of(direction));
         if (!pipeline)
           return tl::unexpected(pipeline.error());
         pool(direction).add(std::move(*pipeline));
@@ -151,19 +152,23 @@ public:
       return ok;
     }
     std::lock_guard guard(mutex_);
-    prepared_.push_back({memory.data(), memory.size(), static_cast<std::byte*>(device)});
+    auto ranges = *prepared_;
+    const auto at = std::ranges::lower_bound(ranges, memory.data(), {}, &locked_range::host);
+    ranges.insert(at, {memory.data(), memory.size(), static_cast<std::byte*>(device)});
+    prepared_ = std::make_shared<const std::vector<locked_range>>(std::move(ranges));
     return {};
   }
 
   void forget(std::span<std::byte> memory) override {
     std::lock_guard guard(mutex_);
-    const auto at = std::find_if(prepared_.begin(), prepared_.end(),
-                                 [&](const locked_range& range) { return range.host == memory.data(); });
-    if (at == prepared_.end())
+    auto ranges = *prepared_;
+    const auto at = std::ranges::find(ranges, memory.data(), &locked_range::host);
+    if (at == ranges.end())
       return;
     static_cast<void>(cudaHostUnregister(at->host));
     static_cast<void>(cudaGetLastError());
-    prepared_.erase(at);
+    ranges.erase(at);
+    prepared_ = std::make_shared<const std::vector<locked_range>>(std::move(ranges));
   }
 
   std::optional<error> failure() const override {
@@ -191,17 +196,17 @@ private:
       return tl::unexpected(std::move(*broken));
     if (auto ok = check(cudaSetDevice(options_.device), "using the GPU"); !ok)
       return ok;
-    std::vector<locked_range> locked;
+    std::shared_ptr<const std::vector<locked_range>> locked;
     {
       std::lock_guard guard(mutex_);
       locked = prepared_;
     }
     auto pipeline = pool(direction).take();
-    const bool to_device = direction == move_direction::scatter;
-    const bool alone = !to_device || way_->calls.fetch_add(1, std::memory_order_relaxed) == 0;
-    auto done = pipeline->run(moves, {locked, options_.direct_bytes, alone}, events);
-    if (to_device)
-      way_->calls.fetch_sub(1, std::memory_order_relaxed);
+    auto& under_way = ways_->of(direction).bytes;
+    const auto bytes = moves.size() * plan_.view().page_bytes;
+    const auto ahead = under_way.fetch_add(bytes, std::memory_order_relaxed);
+    auto done = pipeline->run(moves, {*locked, options_.direct_bytes, ahead}, events);
+    under_way.fetch_sub(bytes, std::memory_order_relaxed);
     if (!done)
       note(done.error());
     pool(direction).give_back(std::move(pipeline));
@@ -221,11 +226,12 @@ private:
   cuda_mover_options options_;
   resident_plan plan_;
   /// Outlives the pipelines.
-  std::shared_ptr<way_to_device> way_;
+  std::shared_ptr<device_ways> ways_;
   pipeline_pool gathering_;
   pipeline_pool scattering_;
   mutable std::mutex mutex_;
-  std::vector<locked_range> prepared_;
+  /// In order of address. Replaced as a whole: calls under way look at what they began with.
+  std::shared_ptr<const std::vector<locked_range>> prepared_ = std::make_shared<std::vector<locked_range>>();
   std::optional<error> failure_;
 };
 

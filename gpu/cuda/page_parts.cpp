@@ -33,9 +33,8 @@ std::vector<page_place> locate_pages(std::span<const block_move> moves, std::spa
   const locked_range* last = nullptr;
   for (const auto& move : moves) {
     if (last == nullptr || !holds(*last, move)) {
-      const auto found =
-          std::find_if(locked.begin(), locked.end(), [&](const locked_range& range) { return holds(range, move); });
-      last = found != locked.end() ? &*found : nullptr;
+      const auto behind = std::ranges::upper_bound(locked, move.page, {}, &locked_range::host);
+      last = behind != locked.begin() && holds(*(behind - 1), move) ? &*(behind - 1) : nullptr;
     }
     out.push_back(last != nullptr ? page_place{last->device + (move.page - last->host), last} : page_place{});
   }

@@ -38,7 +38,7 @@ struct page_list {
   }
 };
 
-/// Where pages lie; the ranges must outlive what is returned.
+/// Where pages lie. `locked`: in order of address, none in another; must outlive what is returned.
 std::vector<page_place> locate_pages(std::span<const block_move> moves, std::span<const locked_range> locked);
 
 /// Pages that one stream takes across the bus together.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 namespace troupe::cuda {
 
@@ -18,8 +19,13 @@ constexpr std::uint64_t awake_list_bytes = std::uint64_t{96} << 20U;
 /// runs.
 constexpr std::uint64_t awake_bytes = std::uint64_t{16} << 20U;
 
-/// Of asking the device again and again for the end.
+/// Of asking the device again and again for the end; from then on, with pauses.
 constexpr auto longest_spin = std::chrono::milliseconds(2);
+constexpr auto spin_pause = std::chrono::microseconds(20);
+
+/// The same for lists that have others before them, together with these: there are several threads then, and each that
+/// asks the device holds the others up.
+constexpr std::uint64_t awake_together_bytes = std::uint64_t{32} << 20U;
 
 result<void> record(const event& what, cudaStream_t in) {
   return check(cudaEventRecord(what.get(), in), "recording an event");
@@ -58,9 +64,21 @@ kernel_arguments arguments_of(const page_part& part, const page_list& pages, std
 
 } // namespace
 
+result<page_streams> page_streams::make(move_direction direction) {
+  // Loads have an engine waiting for them, saves have not.
+  const auto urgency = direction == move_direction::scatter ? priority::high : priority::low;
+  page_streams out;
+  auto ok = keep(out.copies, make_stream(urgency));
+  if (ok)
+    ok = keep(out.kernels, make_stream(urgency));
+  if (!ok)
+    return tl::unexpected(ok.error());
+  return out;
+}
+
 result<std::unique_ptr<page_pipeline>> page_pipeline::create(const device_plan& plan, move_direction direction,
-                                                             std::uint64_t part_bytes, cudaStream_t shared_copies) {
-  std::unique_ptr<page_pipeline> pipeline(new page_pipeline(plan, direction, shared_copies));
+                                                             std::uint64_t part_bytes, shared_streams& shared) {
+  std::unique_ptr<page_pipeline> pipeline(new page_pipeline(plan, direction, shared));
   if (auto ok = pipeline->allocate(part_bytes); !ok)
     return tl::unexpected(ok.error());
   return pipeline;
@@ -69,15 +87,12 @@ result<std::unique_ptr<page_pipeline>> page_pipeline::create(const device_plan& 
 result<void> page_pipeline::allocate(std::uint64_t part_bytes) {
   staging_bytes_ = std::max(part_bytes, staged_bytes(plan_.page_bytes));
   most_pages_ = std::min(launch::most_pages, launch::most_blocks / plan_.blocks_per_page);
-  // Loads have an engine waiting for them, saves have not.
-  const auto urgency = direction_ == move_direction::scatter ? priority::high : priority::low;
-  auto ok = keep(own_copies_, make_stream(urgency));
+  auto ok = keep(own_, page_streams::make(direction_));
   const auto then = [&](auto& to, auto make) {
     if (ok)
       ok = keep(to, make());
   };
   for (auto& x : halves_) {
-    then(x.queue, [&] { return make_stream(urgency); });
     then(x.pages, [&] { return allocate_device<std::byte>(staging_bytes_); });
     then(x.progress, [] { return allocate_device<page_progress>(launch::most_pages); });
     then(x.verdicts, [] { return allocate_device<std::uint32_t>(launch::most_pages); });
@@ -98,9 +113,7 @@ result<void> page_pipeline::run(std::span<block_move> moves, const call_surround
     const auto count = std::min(moves.size() - first, most_sums);
     auto submitted = submit(pages.sub(first, count), around, events);
     // Also after a failure: the caller's memory may be used no more when this returns.
-    if (!submitted)
-      ends_ = {copies_, halves_[0].queue.get(), halves_[1].queue.get()};
-    auto waited = wait();
+    auto waited = submitted ? wait() : wait_for_streams();
     if (!submitted)
       return submitted;
     if (!waited)
@@ -118,41 +131,49 @@ result<void> page_pipeline::run(std::span<block_move> moves, const call_surround
 
 result<void> page_pipeline::submit(const page_list& pages, const call_surroundings& around,
                                    const device_events& events) {
-  const bool gather = direction_ == move_direction::gather;
   will_sleep_ = false;
-  copies_ = shared_copies_ != nullptr ? shared_copies_ : own_copies_.get();
+  end_ = nullptr;
+  streams_ = &shared_->streams;
   if (auto ok = await_engine(events); !ok)
     return ok;
-  part_cutter parts(direction_, {plan_.page_bytes, staging_bytes_, most_pages_, around.direct_bytes, around.alone},
-                    pages);
-  const bool is_long = pages.moves.size() * plan_.page_bytes > awake_list_bytes;
+  if (streams_ == &own_)
+    return submit_parts(pages, around);
+  // Whole: the kernel that scatters is to be right behind the one that checks, and a part waits for nothing of a call
+  // that began later.
+  const std::lock_guard guard(shared_->submitting);
+  return submit_parts(pages, around);
+}
+
+result<void> page_pipeline::submit_parts(const page_list& pages, const call_surroundings& around) {
+  const bool gather = direction_ == move_direction::gather;
+  part_cutter parts(
+      direction_, {plan_.page_bytes, staging_bytes_, most_pages_, around.direct_bytes, around.bytes_ahead == 0}, pages);
+  const auto bytes = pages.moves.size() * plan_.page_bytes;
+  const bool is_long = bytes > awake_list_bytes;
+  const bool sleeps_at_end = !is_long && around.bytes_ahead > 0 && around.bytes_ahead + bytes > awake_together_bytes;
   bool copied = false;
   std::size_t number = 0;
   for (; !parts.done(); ++number) {
-    auto& with = halves_[number % halves_.size()];
     const auto part = parts.next();
-    const bool reused = number >= halves_.size();
-    if (auto ok = gather ? submit_gather(with, part, pages, reused) : submit_scatter(with, part, pages, reused); !ok)
+    const bool wakes = sleeps_at_end && parts.done();
+    if (auto ok = gather ? submit_gather(number, part, pages, wakes) : submit_scatter(number, part, pages, wakes); !ok)
       return ok;
     copied = copied || !part.direct;
     const auto left = parts.left() * plan_.page_bytes;
-    if (is_long && left >= awake_bytes && left - awake_bytes < staging_bytes_) {
-      will_sleep_ = true;
-      if (auto ok = record(wake_up_, copied ? copies_ : with.queue.get()); !ok)
+    if (is_long && left >= awake_bytes && left - awake_bytes < staging_bytes_)
+      if (auto ok = wake_behind((copied ? streams_->copies : streams_->kernels).get()); !ok)
         return ok;
-    }
   }
-  const auto last = (number + 1) % halves_.size();
-  // What is behind everything else comes first. No copy of a gather ends before its kernel, no kernel of a scatter
-  // before its copy.
-  ends_ = {};
-  if (gather && copied)
-    ends_[0] = copies_;
-  if (!gather || !copied) {
-    ends_[1] = halves_[last].queue.get();
-    ends_[2] = halves_[1 - last].queue.get();
-  }
+  // The last part ends last: all copies are in one stream, and all kernels; no copy of a gather ends before its kernel,
+  // no kernel of a scatter before its copy.
+  if (number > 0)
+    end_ = halves_[(number - 1) % halves_.size()].emptied.get();
   return {};
+}
+
+result<void> page_pipeline::wake_behind(cudaStream_t what) {
+  will_sleep_ = true;
+  return record(wake_up_, what);
 }
 
 launch page_pipeline::launch_with(const half& with, const page_part& part, const kernel_arguments& arguments) const {
@@ -171,51 +192,62 @@ result<void> page_pipeline::await_engine(const device_events& events) {
   if (events.ready == nullptr)
     return {};
   auto* const ready = static_cast<cudaEvent_t>(events.ready);
-  for (auto& x : halves_)
-    if (auto ok = await(x.queue.get(), ready, "waiting for the engine's event"); !ok)
-      return ok;
-  // The engine may take as long as it likes: then others must not wait behind this call. And its event may be of the
-  // kind that is waited for awake.
   if (cudaEventQuery(ready) == cudaSuccess)
     return {};
-  copies_ = own_copies_.get();
   static_cast<void>(cudaGetLastError());
-  will_sleep_ = true;
-  return record(wake_up_, halves_[0].queue.get());
+  // The engine may take as long as it likes: then others must not wait behind this call. And its event may be of the
+  // kind that is waited for awake.
+  streams_ = &own_;
+  if (auto ok = await(own_.kernels.get(), ready, "waiting for the engine's event"); !ok)
+    return ok;
+  return wake_behind(own_.kernels.get());
 }
 
-result<void> page_pipeline::submit_gather(half& with, const page_part& part, const page_list& pages, bool reused) {
-  auto* const queue = with.queue.get();
-  if (reused && !part.direct)
+result<void> page_pipeline::submit_gather(std::size_t number, const page_part& part, const page_list& pages,
+                                          bool wakes) {
+  auto& with = halves_[number % halves_.size()];
+  auto* const queue = streams_->kernels.get();
+  auto* const copies = streams_->copies.get();
+  if (number >= halves_.size() && !part.direct)
     if (auto ok = await(queue, with.emptied.get()); !ok)
       return ok;
   const auto arguments = arguments_of(part, pages, with.pages.get(), true);
-  if (auto ok = check(launch_gather(launch_with(with, part, arguments), queue), "launching a gather");
-      !ok || part.direct)
+  if (auto ok = check(launch_gather(launch_with(with, part, arguments), queue), "launching a gather"); !ok)
     return ok;
+  if (part.direct)
+    return record(with.emptied, queue);
+  if (wakes)
+    if (auto ok = wake_behind(queue); !ok)
+      return ok;
   if (auto ok = record(with.filled, queue); !ok)
     return ok;
-  if (auto ok = await(copies_, with.filled.get()); !ok)
+  if (auto ok = await(copies, with.filled.get()); !ok)
     return ok;
   if (auto ok = copy_pages(with, part, pages); !ok)
     return ok;
-  return record(with.emptied, copies_);
+  return record(with.emptied, copies);
 }
 
-result<void> page_pipeline::submit_scatter(half& with, const page_part& part, const page_list& pages, bool reused) {
-  auto* const queue = with.queue.get();
+result<void> page_pipeline::submit_scatter(std::size_t number, const page_part& part, const page_list& pages,
+                                           bool wakes) {
+  auto& with = halves_[number % halves_.size()];
+  auto* const queue = streams_->kernels.get();
+  auto* const copies = streams_->copies.get();
   if (!part.direct) {
     // The bus first: what a kernel is told can be put together while it is busy.
-    if (reused)
-      if (auto ok = await(copies_, with.emptied.get()); !ok)
+    if (number >= halves_.size())
+      if (auto ok = await(copies, with.emptied.get()); !ok)
         return ok;
     if (auto ok = copy_pages(with, part, pages); !ok)
       return ok;
-    if (auto ok = record(with.filled, copies_); !ok)
+    if (auto ok = record(with.filled, copies); !ok)
       return ok;
     if (auto ok = await(queue, with.filled.get()); !ok)
       return ok;
   }
+  if (wakes)
+    if (auto ok = wake_behind(queue); !ok)
+      return ok;
   const auto arguments = arguments_of(part, pages, with.pages.get(), false);
   const auto what = launch_with(with, part, arguments);
   if (auto ok =
@@ -228,6 +260,7 @@ result<void> page_pipeline::submit_scatter(half& with, const page_part& part, co
 }
 
 result<void> page_pipeline::copy_pages(const half& with, const page_part& part, const page_list& pages) const {
+  auto* const copies = streams_->copies.get();
   for (std::size_t i = 0; i < part.pages;) {
     std::size_t count = 1;
     auto* page = pages.moves[part.first + i].page;
@@ -236,8 +269,8 @@ result<void> page_pipeline::copy_pages(const half& with, const page_part& part, 
       ++count;
     const auto bytes = part.offsets[i + count - 1] - part.offsets[i] + plan_.page_bytes;
     const auto code = direction_ == move_direction::gather
-                          ? cudaMemcpyAsync(page, staged, bytes, cudaMemcpyDeviceToHost, copies_)
-                          : cudaMemcpyAsync(staged, page, bytes, cudaMemcpyHostToDevice, copies_);
+                          ? cudaMemcpyAsync(page, staged, bytes, cudaMemcpyDeviceToHost, copies)
+                          : cudaMemcpyAsync(staged, page, bytes, cudaMemcpyHostToDevice, copies);
     if (auto ok = check(code, "copying pages"); !ok)
       return ok;
     i += count;
@@ -254,19 +287,20 @@ result<void> page_pipeline::wait() {
   if (will_sleep_)
     note(cudaEventSynchronize(wake_up_.get()));
   const auto give_up = std::chrono::steady_clock::now() + longest_spin;
-  for (auto* end : ends_) {
-    if (end == nullptr)
-      continue;
-    auto code = cudaStreamQuery(end);
-    while (code == cudaErrorNotReady && std::chrono::steady_clock::now() < give_up)
-      code = cudaStreamQuery(end);
-    if (code == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError());
-      code = cudaEventRecord(wake_up_.get(), end);
-      code = code == cudaSuccess ? cudaEventSynchronize(wake_up_.get()) : cudaStreamSynchronize(end);
-    }
-    note(code);
-  }
+  auto code = end_ != nullptr ? cudaEventQuery(end_) : cudaSuccess;
+  for (; code == cudaErrorNotReady; code = cudaEventQuery(end_))
+    if (std::chrono::steady_clock::now() >= give_up)
+      std::this_thread::sleep_for(spin_pause);
+  note(code);
+  static_cast<void>(cudaGetLastError()); // not ready is no error
+  return out;
+}
+
+result<void> page_pipeline::wait_for_streams() const {
+  result<void> out;
+  for (auto* x : {streams_->copies.get(), streams_->kernels.get()})
+    if (auto ok = check(cudaStreamSynchronize(x), "moving pages"); !ok && out)
+      out = std::move(ok);
   return out;
 }
 

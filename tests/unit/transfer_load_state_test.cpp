@@ -463,6 +463,37 @@ TEST_CASE("load: blocks being filled outlive the node, without touching the next
   CHECK(s.effects.left() == 0);
 }
 
+TEST_CASE("load: batches stay whole, however few pages leave the window at once", "[load_state]") {
+  loader s{test_binding(8), test_options(4)};
+  REQUIRE(s.state.start(test_task(16), t0));
+  s.located(s.one<load_locate>());
+  const auto fetches = s.take<load_fetch>();
+  REQUIRE(fetches.size() == 2);
+  // One page of the first batch is not there: its place is free before those of the others.
+  s.fetched(fetches[0], t0, {errc::not_found, errc::ok, errc::ok, errc::ok});
+  CHECK(s.state.window_left() == 1);
+  CHECK(s.take<load_fetch>().empty());
+  s.scattered(s.one<load_scatter>());
+  CHECK(s.state.window_left() == 0);
+  const auto next = s.one<load_fetch>();
+  CHECK(next.request.pages.size() == 4);
+  s.fetched(fetches[1]);
+  s.fetched(next);
+  for (const auto& x : s.take<load_scatter>())
+    s.scattered(x);
+  CHECK(s.one<load_fetch>().request.pages.size() == 4);
+}
+
+TEST_CASE("load: a batch has so many bytes at most", "[load_state]") {
+  auto large = test_options(32);
+  large.page_bytes = std::uint64_t{16} << 20U;
+  loader s{test_binding(64), large};
+  REQUIRE(s.state.start(test_task(8), t0));
+  s.located(s.one<load_locate>());
+  for (const auto& x : s.take<load_fetch>())
+    CHECK(x.request.pages.size() == 4);
+}
+
 TEST_CASE("load: the end of the coordinator, twice", "[load_state]") {
   loader s;
   REQUIRE(s.state.start(test_task(1), t0));

@@ -113,9 +113,20 @@ void coordinator_core::resolve_unresolved(task& t, errc status) {
 
 // Large pages may fill the window with one batch, and then nothing would be asked for while it is copied.
 std::uint32_t coordinator_core::batch_pages() const noexcept {
-  const auto enough = std::max<std::uint64_t>(batch_bytes_enough / std::max<std::uint64_t>(options_.page_bytes, 1), 1);
-  const auto part = std::max<std::uint64_t>(binding_.window_pages / batches_in_window, enough);
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(options_.batch_pages, part));
+  const auto pages_in = [&](std::uint64_t bytes) {
+    return std::max<std::uint64_t>(bytes / std::max<std::uint64_t>(options_.page_bytes, 1), 1);
+  };
+  const auto part = std::max<std::uint64_t>(binding_.window_pages / batches_in_window, pages_in(batch_bytes_enough));
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>({options_.batch_pages, part, pages_in(batch_bytes_max)}));
+}
+
+// What leaves the window leaves it batch by batch, not all of them whole. If as many pages went out as have room at
+// that moment, a large batch would never be put together again, and small ones take longer to copy.
+std::uint32_t coordinator_core::room_wanted(const task& t) const noexcept {
+  if (in_window_ == 0)
+    return 1;
+  const auto half = std::max(binding_.window_pages / 2, 1U);
+  return static_cast<std::uint32_t>(std::min<std::size_t>(std::min(batch_pages(), half), t.ready.size()));
 }
 
 // The oldest task that has pages ready goes first, even if there is less room in the window than a younger one could
@@ -131,7 +142,7 @@ coordinator_core::batch coordinator_core::next_batch(timestamp now) {
       ++i;
       continue;
     }
-    if (window_left() == 0 || batches_ >= batches_max_) {
+    if (window_left() < room_wanted(*t) || batches_ >= batches_max_) {
       if (t->waiting_since == timestamp::min())
         t->waiting_since = now;
       return {};

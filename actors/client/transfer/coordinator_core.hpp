@@ -40,7 +40,7 @@ struct coordinator_options {
   /// Of a frame.
   std::uint64_t slot_bytes = 0;
   /// Pages per message to io worker and copy engine.
-  std::uint32_t batch_pages = 32;
+  std::uint32_t batch_pages = 128;
   /// Tasks under way at once; one more is refused.
   std::uint32_t tasks_max = 256;
   /// How many of the engine's blocks make a page; at least 1.
@@ -209,7 +209,13 @@ protected:
   /// than to ask for.
   static constexpr std::uint32_t batches_in_window = 4;
   static constexpr std::uint64_t batch_bytes_enough = std::uint64_t{8} << 20U;
+  /// Larger ones are no faster, and what follows the copy begins later.
+  static constexpr std::uint64_t batch_bytes_max = std::uint64_t{64} << 20U;
   std::uint32_t batch_pages() const noexcept;
+
+  /// Pages that the window must have room for before a batch of the task goes out: for a whole one, as long as there
+  /// are pages in the window that will leave it.
+  std::uint32_t room_wanted(const task& t) const noexcept;
 
   /// Next pages of the oldest task that has some ready, at most `batch_pages`, as far as the window reaches; they are
   /// in it from now on, and `leave_window` gives up their places. Null task when none can go out.
