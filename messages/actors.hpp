@@ -95,6 +95,11 @@ using client_shard_actor =
                      caf::replies_to<invalidate_request>::with<finish_reply>,
                      caf::replies_to<stats_atom>::with<registry_stats>>;
 
+/// Gives a rank more slots, in a slab file that grows: so many more, if there is disk space for them. Answers how many
+/// there are then.
+using slab_grower_actor =
+    caf::typed_actor<caf::replies_to<grow_atom, namespace_id, rank_number, std::uint32_t>::with<std::uint32_t>>;
+
 /// The allocator of one (namespace, rank).
 using allocator_actor =
     caf::typed_actor<caf::replies_to<take_atom, std::uint32_t, duration>::with<take_reply>,
