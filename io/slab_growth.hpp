@@ -43,8 +43,8 @@ public:
   /// is full.
   static result<void> begin(int descriptor, const slab_spec& spec);
 
-  /// Of a file whose trailer was judged. Space beyond the slots that the file has, which a crash has left, is given back
-  /// to the disk. `slab_damaged` if no record is sound.
+  /// Of a file whose trailer was judged. Space beyond the slots that the file has, which a crash has left, is given
+  /// back to the disk. `slab_damaged` if no record is sound.
   static result<std::shared_ptr<slab_growth>> open(int descriptor, const slab_spec& spec);
 
   std::uint64_t slots() const noexcept override { return slots_; }

@@ -298,7 +298,7 @@ result<namespace_record> decode_namespace(std::string_view key, std::string_view
   const auto origin = version >= namespace_with_origin ? in.little<std::uint8_t>() : std::uint8_t{0};
   record.origin = static_cast<space_origin>(origin);
   if (!in.ended_well() || mode > static_cast<std::uint8_t>(world_size_mode::automatic) || slot_index > 1 ||
-      origin > static_cast<std::uint8_t>(space_origin::api))
+      origin > static_cast<std::uint8_t>(space_origin::client))
     return wrong_value(key, value);
   return record;
 }

@@ -1,6 +1,5 @@
-#include "io/slab_growth.hpp"
-
 #include "io/disk_budget.hpp"
+#include "io/slab_growth.hpp"
 #include "io/slab_trailer.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"

@@ -100,6 +100,7 @@ public:
   std::span<std::byte> bytes(frame_number f) const noexcept;
   /// From the start of the arena.
   std::uint64_t offset(frame_number f) const noexcept;
+  const std::vector<extent>& extents() const noexcept { return extents_; }
   std::uint32_t buffer(frame_number f) const noexcept { return extents_[f / per_extent_].buffer; }
 
   std::uint64_t size() const noexcept { return frames_.size(); }
