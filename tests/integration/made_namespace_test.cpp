@@ -1,4 +1,5 @@
 #include "tests/catch.hpp"
+#include "tests/http_client/connection.hpp"
 #include "tests/integration/support.hpp"
 
 #include <chrono>
@@ -55,6 +56,28 @@ std::vector<fs::path> made_slabs(const fs::path& where) {
   for (const auto& x : fs::directory_iterator(where / "data" / "namespaces", none))
     out.push_back(x.path());
   return out;
+}
+
+/// One request, by itself.
+client_detail::answer http(const serving_node& node, const std::string& method, const std::string& path) {
+  const auto port = nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>();
+  const auto where = client_detail::parse_url("http://127.0.0.1:" + std::to_string(port));
+  REQUIRE(where);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  auto open = client_detail::connection::open(*where, nullptr, deadline);
+  REQUIRE(open);
+  auto answer = (*open)->exchange(method + " " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
+                                  1U << 24U, deadline);
+  REQUIRE(answer);
+  return *answer;
+}
+
+double metric(const serving_node& node, const std::string& name) {
+  const auto page = http(node, "GET", "/metrics").body;
+  const auto at = page.find("\n" + name);
+  REQUIRE(at != std::string::npos);
+  const auto line = page.substr(at + 1, page.find('\n', at + 1) - at - 1);
+  return std::stod(line.substr(line.rfind(' ')));
 }
 
 } // namespace
@@ -148,6 +171,86 @@ TEST_CASE("pages of a namespace that a client made outlive its node, by good ord
   check_clean(after, shape);
   CHECK(after.count("hit_blocks") == block_count);
   CHECK(after.count("loaded_pages") == 2 * block_count);
+  CHECK(node->stop() == 0);
+}
+
+TEST_CASE("a slab file grows as pages come, within the disk space that the config gives", "[durable]") {
+  const scratch_directory scratch;
+  auto json = bare_config(scratch.path());
+  json["registry"]["durability"] = "relaxed";
+  json["memory"]["bytes"] = "16 MiB";
+  constexpr std::uint64_t limit = 96U << 20U;
+  json["storage"]["disk_bytes"] = limit;
+  const auto config = write_config(scratch.path(), json);
+  std::optional<serving_node> node(std::in_place, config);
+  // More than fits.
+  const player play{"loogle:20,8192,8,512"};
+  const auto space = space_file(scratch.path(), "mine");
+  CHECK(metric(*node, "troupe_made_slabs_limit_bytes") == limit);
+  CHECK(metric(*node, "troupe_made_slabs_used_bytes") == 0);
+  CHECK(play(*node, space_file(scratch.path(), "little", 1, "little/model")).code == 0);
+  const auto at_first = metric(*node, "troupe_made_slabs_used_bytes");
+  CHECK(http(*node, "DELETE", "/v1/namespaces/little").status == 204);
+  CHECK(metric(*node, "troupe_made_slabs_used_bytes") == 0);
+  CHECK(made_slabs(scratch.path()).empty());
+  const auto first = play(*node, space);
+  CHECK(first.code == 0);
+  CHECK(first.count("verify_failures") == 0);
+  const auto used = metric(*node, "troupe_made_slabs_used_bytes");
+  CHECK(at_first <= limit);
+  CHECK(used > (64U << 20U) + (1U << 20U));
+  CHECK(used <= limit);
+  node->program().kill();
+  node.emplace(config);
+  CHECK(metric(*node, "troupe_made_slabs_used_bytes") == used);
+  const auto after = play(*node, space);
+  CHECK(after.count("verify_failures") == 0);
+  CHECK(after.count("hit_blocks") > 0);
+  CHECK(node->stop() == 0);
+}
+
+TEST_CASE("a namespace that a client made is removed with its files, and stays so") {
+  const scratch_directory scratch;
+  const node_shape shape{.ranks = 2, .page_bytes = 65536};
+  auto json = bare_config(scratch.path());
+  json["registry"]["durability"] = "strict";
+  json["storage"]["disk_bytes"] = "64 MiB";
+  const auto config = write_config(scratch.path(), json);
+  const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
+  const auto space = space_file(scratch.path(), "mine", 2);
+  std::optional<serving_node> node(std::in_place, config);
+  SECTION("when nobody is attached") {
+    CHECK(play(*node, space).count("saved_pages") == 2 * block_count);
+    CHECK(http(*node, "DELETE", "/v1/namespaces/mine").status == 204);
+    CHECK(http(*node, "DELETE", "/v1/namespaces/mine").status == 404);
+  }
+  SECTION("by force, while clients are attached") {
+    process engine(replay_command({"--attach", node->address(), "--trace", "loogle:2000,2048,3,128", "--concurrency",
+                                   "1", "--make-namespace", space}));
+    node->program().wait_for_line(process::stream::err, "namespace 'mine' is made");
+    CHECK(http(*node, "DELETE", "/v1/namespaces/mine").status == 409);
+    CHECK(http(*node, "DELETE", "/v1/namespaces/mine?force=true").status == 204);
+    // It makes the namespace again.
+    unsigned status = 404;
+    for (int i = 0; i < 100 && status == 404; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      status = http(*node, "GET", "/v1/namespaces/mine").status;
+    }
+    CHECK(status == 200);
+    engine.kill();
+    CHECK(http(*node, "DELETE", "/v1/namespaces/mine?force=true").status == 204);
+  }
+  CHECK(made_slabs(scratch.path()).empty());
+  CHECK(metric(*node, "troupe_made_slabs_used_bytes") == 0);
+  node->program().kill();
+  node.emplace(config);
+  CHECK(made_slabs(scratch.path()).empty());
+  const auto by_name =
+      run_replay({"--attach", node->address(), "--trace", play.trace, "--namespace", "mine", "--attach-limit", "5"});
+  CHECK(by_name.err.find("unknown_namespace") != std::string::npos);
+  const auto again = play(*node, space);
+  check_clean(again, shape);
+  CHECK(again.count("saved_pages") == 2 * block_count);
   CHECK(node->stop() == 0);
 }
 

@@ -27,11 +27,12 @@ namespace_spec spec(const std::string& name) {
 struct desk {
   using rules = namespace_making;
 
-  desk() : state({[this](const namespace_spec&) -> result<void> {
-             if (unfit)
-               return fail(errc::invalid_argument, "too large a page");
-             return {};
-           }}) {}
+  desk()
+      : state({[this](const namespace_spec&) -> result<void> {
+          if (unfit)
+            return fail(errc::invalid_argument, "too large a page");
+          return {};
+        }}) {}
 
   void take() {
     for (auto& x : state.take_outbox()) {

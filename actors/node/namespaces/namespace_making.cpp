@@ -87,8 +87,7 @@ void namespace_making::remove(request_number request, const namespace_id& space,
   case phase::telling:
   case phase::opening:
   case phase::registering:
-    return reply(request, space,
-                 {errc::busy, "namespace '" + x.spec.name + "' is being made; try again in a moment"});
+    return reply(request, space, {errc::busy, "namespace '" + x.spec.name + "' is being made; try again in a moment"});
   default:
     if (x.failure)
       return reply(request, space,

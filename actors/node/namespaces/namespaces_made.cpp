@@ -1,5 +1,4 @@
 #include "actors/node/namespaces/namespaces.hpp"
-
 #include "base/log.hpp"
 
 #include <utility>
@@ -11,9 +10,9 @@ namespace troupe {
 caf::result<served_space> namespaces::make(const make_namespace_request& x) {
   const auto id = x.spec.id();
   if (!making_.knows(id) && state_.knows(id))
-    return to_caf(error{errc::identity_mismatch,
-                        "namespace '" + x.spec.name + "' is one whose pages lie in files of its engines, which no "
-                        "client attaches to: take another salt and another name"});
+    return to_caf(error{errc::identity_mismatch, "namespace '" + x.spec.name +
+                                                     "' is one whose pages lie in files of its engines, which no "
+                                                     "client attaches to: take another salt and another name"});
   auto promise = make_response_promise();
   const auto request = promises_.add(promise);
   makers_.insert(request);

@@ -297,8 +297,8 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   children.add({"the namespaces actor", caf::actor_cast<caf::actor>(spaces),
                 "ranks that clients register could not be told from those of others"});
   children.namespaces = spaces;
-  node_services services{{},     {},        children.shards(),  spaces,        meters, {},
-                         memory, condition, key_secret(*store), run_time.names};
+  node_services services{{},     {},        children.shards(),  spaces,         meters, {},
+                         memory, condition, key_secret(*store), run_time.names, disk};
   for (const auto& x : options.namespaces)
     services.own_spaces.push_back(x.id());
   auto all = handles_of(children);

@@ -98,9 +98,8 @@ result<std::uint64_t> space_keeper::first_slots(const namespace_spec& space, ran
   const auto most = made_slots_max(*options_.config, page);
   // What is left is for the ranks that follow as well.
   const auto share = options_.disk->left() / (space.world_size - rank);
-  const auto first = share < io::slab_tail_bytes
-                         ? 0
-                         : io::next_slots(0, most, 0, io::slot_bytes(page), share - io::slab_tail_bytes);
+  const auto first =
+      share < io::slab_tail_bytes ? 0 : io::next_slots(0, most, 0, io::slot_bytes(page), share - io::slab_tail_bytes);
   if (first >= io::growth_slots)
     return first;
   if (options_.config->registry.durability == "strict")
@@ -177,16 +176,15 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
     const auto worker = spawn_actor<io_worker>(system(), parts->worker);
     opened.push_back({rank, worker, {}, parts->growth, parts->slots, disk_bytes});
     auto& entry = opened.back();
-    entry.allocator =
-        spawn_actor<allocator>(system(), rules, id, rank, worker, std::move(*memory), std::move(grower));
+    entry.allocator = spawn_actor<allocator>(system(), rules, id, rank, worker, std::move(*memory), std::move(grower));
     // The first message that each of them gets. Shards learn of the allocator with its rank.
     const registry_peers peers{options_.shards, {}, {}, {}};
     caf::anon_send(entry.allocator, bind_atom_v, peers);
     caf::anon_send(worker, bind_atom_v, peers);
     return served_rank{rank, slots, parts->incarnation, worker, entry.allocator};
   } catch (const std::bad_alloc&) {
-    return fail(errc::no_space, "the system has no memory left for " + std::to_string(slots) +
-                                    " slots of namespace '" + wanted.spec.name + "'");
+    return fail(errc::no_space, "the system has no memory left for " + std::to_string(slots) + " slots of namespace '" +
+                                    wanted.spec.name + "'");
   }
 }
 
@@ -221,8 +219,7 @@ void space_keeper::end(const ranks& all) {
   caf::scoped_actor self{system()};
   for (const auto& x : all) {
     // An exit overtakes what was sent before: the word that a client is at rest, and with it the memory is free.
-    self->request(x.worker, end_patience, stats_atom_v)
-        .receive([](const io_stats&) {}, [](const caf::error&) {});
+    self->request(x.worker, end_patience, stats_atom_v).receive([](const io_stats&) {}, [](const caf::error&) {});
     const auto stop = [&](const auto& actor) {
       if (!actor)
         return;
@@ -255,8 +252,8 @@ void space_keeper::sweep() const {
   for (const auto& x : fs::directory_iterator(made_slabs(*options_.config), none)) {
     const auto name = x.path().filename();
     const auto text = name.string();
-    const bool a_slab = text.find(".rank-") != std::string::npos &&
-                        (text.ends_with(".slab") || text.ends_with(".slab.new"));
+    const bool a_slab =
+        text.find(".rank-") != std::string::npos && (text.ends_with(".slab") || text.ends_with(".slab.new"));
     if (!a_slab || kept.contains(name) || !x.is_regular_file(none))
       continue;
     log::get("node")->info("{} is of a namespace that is not kept, and goes", x.path().string());
