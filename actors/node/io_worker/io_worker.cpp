@@ -310,14 +310,12 @@ void io_worker::on_exit() {
     send_exit(checker_, caf::exit_reason::user_shutdown);
   checker_ = nullptr;
   shards_.clear();
+  const auto memory = parts_->extents;
+  parts_.reset(); // closes the slab and gives up its lock
   // Clients that are not at rest may still touch the memory, so nobody else gets it then: it goes back with the node.
   if (state_.frames().pinned() == 0)
-    for (const auto& x : state_.frames().extents()) {
-      if (parts_->store)
-        parts_->store->remove_buffer(x.buffer);
-      parts_->extents->take_back(x.number);
-    }
-  parts_.reset(); // closes the slab and gives up its lock
+    for (const auto& x : state_.frames().extents())
+      memory->take_back(x.number);
 }
 
 } // namespace troupe

@@ -8,6 +8,13 @@ namespace {
 
 const error all_well{errc::ok, {}};
 
+/// Shards say how two identities differ, with salts, which are nobody's business who attaches.
+error without_values(error x, const std::string& name) {
+  if (x.code == errc::identity_mismatch)
+    x.text = "namespace '" + name + "' is known as another one; take another name, or the same settings";
+  return x;
+}
+
 error worst_of(std::span<const error> outcomes, std::optional<errc> but_for = {}) {
   const auto bad = std::ranges::find_if(
       outcomes, [&](const error& x) { return x.code != errc::ok && (!but_for || x.code != *but_for); });
@@ -108,9 +115,9 @@ void namespace_making::told(order_number number, std::span<const error> outcomes
       x.state = phase::opening;
       outbox_.emplace_back(open_space{expect(id), x.spec});
     } else if (some_agreed(outcomes)) {
-      undo(id, x, std::move(bad));
+      undo(id, x, without_values(std::move(bad), x.spec.name));
     } else {
-      end(id, x, bad);
+      end(id, x, without_values(std::move(bad), x.spec.name));
       spaces_.erase(id);
     }
     return;

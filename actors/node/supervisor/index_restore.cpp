@@ -215,9 +215,10 @@ private:
 
   /// A namespace that a client has made: with its files of the run before, as far as they are there.
   result<void> serve(const store::namespace_record& record) {
-    // What cannot be served any more is not made known: its name may be another's.
     const auto opened = ask_and_wait<served_space>(system_, shards_.keeper, open_space_request{record.spec, true});
-    if (!opened && opened.error().code == errc::busy)
+    // A disk, a file or memory that is not there now may be there at the next start: a node that served only what fits
+    // would forget the rest with its pages.
+    if (!opened && opened.error().code != errc::full)
       return tl::unexpected<error>(opened.error());
     if (!opened) {
       plan_.set_aside(record.id, opened.error().text);

@@ -105,11 +105,12 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
     logger->warn("{} holds pages of an earlier run; the registry starts empty, so none of them is served",
                  wanted.slab.path.string());
   const auto& traits = (*store)->traits();
-  logger->info("namespace '{}' rank {}: {} slots of {} bytes in {}, {}", parts.name.space_name, out.rank, traits.slots,
-               traits.slot_bytes, traits.place, (*store)->describe());
   out.slots = traits.slots;
   out.incarnation = traits.incarnation;
   out.growth = (*store)->growth();
+  logger->info("namespace '{}' rank {}: {}{} slots of {} bytes in {}, {}", parts.name.space_name, out.rank,
+               out.growth ? std::to_string(out.growth->slots()) + " of " : "", traits.slots, traits.slot_bytes,
+               traits.place, (*store)->describe());
   rules.slots = traits.slots;
   rules.write_through = options.registry.durability == "strict";
   rules.write_eagerly = options.memory.write_back != "on_eviction";

@@ -103,10 +103,10 @@ result<std::uint64_t> space_keeper::first_slots(const namespace_spec& space, ran
   if (first >= io::growth_slots)
     return first;
   if (options_.config->registry.durability == "strict")
-    return fail(errc::no_space, "there is no disk space left for pages of namespace '" + space.name + "': of " +
-                                    std::to_string(options_.disk->limit()) + " bytes " +
-                                    std::to_string(options_.disk->left()) +
-                                    " are left (storage.disk_bytes); remove a namespace that nobody needs");
+    return fail(errc::full, "there is no disk space left for pages of namespace '" + space.name + "': of " +
+                                std::to_string(options_.disk->limit()) + " bytes " +
+                                std::to_string(options_.disk->left()) +
+                                " are left (storage.disk_bytes); remove a namespace that nobody needs");
   if (most > 0)
     log::get("node")->warn("namespace '{}' rank {}: no disk space left for it (storage.disk_bytes)", space.name, rank);
   return std::uint64_t{0};
