@@ -33,9 +33,7 @@ struct made_world : registry_world {
     id = spec.id();
   }
 
-  served_space served() {
-    return {spec, {{0, 8, 77, worker.as<io_worker_actor>(), allocator.as<allocator_actor>()}}};
-  }
+  served_space served() { return {spec, {{0, 8, 77, worker.as<io_worker_actor>(), allocator.as<allocator_actor>()}}}; }
   void open() { keeper.reply(keeper.take_one<open_space_request>(), caf::make_message(served())); }
 
   /// Whether every shard knows it, or none does.

@@ -1,5 +1,6 @@
 #include "tests/catch.hpp"
 #include "tests/http_client/connection.hpp"
+#include "tests/integration/disks.hpp"
 #include "tests/integration/support.hpp"
 
 #include <chrono>
@@ -207,6 +208,45 @@ TEST_CASE("a slab file grows as pages come, within the disk space that the confi
   CHECK(after.count("verify_failures") == 0);
   CHECK(after.count("hit_blocks") > 0);
   CHECK(node->stop() == 0);
+}
+
+TEST_CASE("where the disk is full, a slab file stays as it is, and old pages make room") {
+  const scratch_directory scratch;
+  auto json = bare_config(scratch.path());
+  json["registry"]["durability"] = "strict";
+  json["memory"]["bytes"] = "16 MiB";
+  json["storage"]["disk_bytes"] = "1 GiB";
+  constexpr std::uint64_t disk_bytes = 32U << 20U;
+  try {
+    fs::create_directory(scratch / "data");
+    fs::permissions(scratch / "data", fs::perms::owner_all);
+    const small_disk disk(scratch / "data/namespaces", disk_bytes);
+    serving_node node(write_config(scratch.path(), json));
+    const player play{"loogle:20,8192,8,512"};
+    const auto x = play(node, space_file(scratch.path(), "mine"));
+    CHECK(x.code == 0);
+    CHECK(x.count("verify_failures") == 0);
+    CHECK(x.count("evicted_keys") > 0);
+    const auto used = metric(node, "troupe_made_slabs_used_bytes");
+    CHECK(used > 0);
+    CHECK(used <= disk_bytes);
+    CHECK(node.log().find("the disk is full") != std::string::npos);
+    // Another one finds nothing, and leaves nothing.
+    disk.fill_up();
+    const auto refused = run_replay({"--attach", node.address(), "--trace", play.trace, "--attach-limit", "2",
+                                     "--make-namespace", space_file(scratch.path(), "other", 1, "other/model")});
+    CHECK(refused.code != 0);
+    CHECK(refused.err.find("no_space") != std::string::npos);
+    disk.make_room();
+    CHECK(made_slabs(scratch.path()).size() == 1);
+    CHECK(metric(node, "troupe_made_slabs_used_bytes") == used);
+    CHECK(http(node, "DELETE", "/v1/namespaces/mine").status == 204);
+    const auto other = play(node, space_file(scratch.path(), "other", 1, "other/model"));
+    CHECK(other.code == 0);
+    CHECK(node.stop() == 0);
+  } catch (const disk_unavailable& x) {
+    WARN("skipped: " << x.why);
+  }
 }
 
 TEST_CASE("a namespace that a client made is removed with its files, and stays so") {

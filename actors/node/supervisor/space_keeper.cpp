@@ -134,18 +134,23 @@ result<rank_parts> space_keeper::open_parts(const open_space_request& wanted, ra
     log::get("node")->warn("{}: its pages are lost", path.string());
     remove_file(path);
   }
-  auto first = first_slots(space, rank);
+  const auto first = first_slots(space, rank);
   if (!first)
     return tl::unexpected<error>(first.error());
-  auto needed = *first == 0 ? 0 : *first * slot + io::slab_tail_bytes;
-  if (!options_.disk->take(needed))
-    *first = needed = 0;
-  auto made = open_made_rank(config, space, rank, *first, options_.extents);
-  if (made)
-    disk_bytes = needed;
-  else
+  for (auto slots = *first;; slots = io::growth_slots) {
+    const auto needed = slots == 0 ? 0 : slots * slot + io::slab_tail_bytes;
+    if (!options_.disk->take(needed))
+      return fail(errc::full, "the disk space for namespaces that clients make has just been used up");
+    auto made = open_made_rank(config, space, rank, slots, options_.extents);
+    if (made) {
+      disk_bytes = needed;
+      return made;
+    }
     options_.disk->give_back(needed);
-  return made;
+    // A step that is worth while may be more than a disk has left that is nearly full.
+    if (made.error().code != errc::no_space || slots <= io::growth_slots)
+      return made;
+  }
 }
 
 result<served_rank> space_keeper::open_one(const open_space_request& wanted, rank_number rank, ranks& opened) {
