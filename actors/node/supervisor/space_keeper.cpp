@@ -183,7 +183,7 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
     auto& entry = opened.back();
     entry.allocator = spawn_actor<allocator>(system(), rules, id, rank, worker, std::move(*memory), std::move(grower));
     // The first message that each of them gets. Shards learn of the allocator with its rank.
-    const registry_peers peers{options_.shards, {}, {}, {}};
+    const registry_peers peers{options_.shards, {entry.allocator}, {id}, {rank}};
     caf::anon_send(entry.allocator, bind_atom_v, peers);
     caf::anon_send(worker, bind_atom_v, peers);
     return served_rank{rank, slots, parts->incarnation, worker, entry.allocator};
