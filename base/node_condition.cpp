@@ -34,6 +34,12 @@ void node_condition::add_slab(slab_name name) {
   slabs_.push_back({std::move(name), false});
 }
 
+void node_condition::remove_slab(const namespace_id& space, rank_number rank) {
+  std::lock_guard guard(mutex_);
+  std::erase_if(slabs_, [&](const slab& x) { return x.name.space == space && x.name.rank == rank; });
+  std::erase_if(reasons_, [&](const reason& x) { return x.what == trouble::slab_damaged && x.space == space; });
+}
+
 bool node_condition::begin(reason why) {
   std::lock_guard guard(mutex_);
   const auto same = [&](const reason& x) { return x.what == why.what && x.text == why.text && x.space == why.space; };

@@ -63,6 +63,8 @@ public:
 
   /// A slab that is watched, and sound so far.
   void add_slab(slab_name name);
+  /// It is watched no more, and what was wrong with it is nobody's trouble.
+  void remove_slab(const namespace_id& space, rank_number rank);
 
   /// True if that was not known before: then it is to be logged. `text` is a sentence with the way out.
   bool slab_damaged(const namespace_id& space, rank_number rank, std::string text);

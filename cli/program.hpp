@@ -45,6 +45,8 @@ struct replay_options {
   /// How long to wait for a node that does not answer, at the start and when it was lost.
   std::chrono::seconds attach_limit{20};
   std::string space;
+  /// A file with a namespace that the node is to make; empty for none.
+  std::string make_namespace;
   std::optional<std::size_t> limit;
   /// Requests that are played before those that are measured.
   std::uint64_t warm_up = 0;

@@ -15,7 +15,9 @@
 #include "workload/runner/own_node.hpp"
 
 #include <csignal>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <sys/stat.h>
 
 namespace troupe::cli {
@@ -47,7 +49,16 @@ struct setting {
   std::optional<node_address> remote;
   /// The node's own, or what a client needs of one.
   config::node_config config;
+  /// What the node is to make.
+  std::optional<namespace_spec> space;
 };
+
+/// The text of the file; nothing if it cannot be read.
+std::optional<std::string> text_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string out{std::istreambuf_iterator<char>(in), {}};
+  return in ? std::optional(std::move(out)) : std::nullopt;
+}
 
 replay::own_node_options own_node_options_of(const replay_options& options) {
   return {options.config, options.overrides, options.space, options.page_bytes, options.ranks, options.capacity_pages};
@@ -74,13 +85,25 @@ std::optional<setting> make_setting(const replay_options& options) {
     return std::nullopt;
   }
   out.remote = std::move(*remote);
-  auto loaded =
-      config::parse(R"({"log_level": "warn"})", "built-in config", options.overrides, config::purpose::client);
+  std::string text = R"({"log_level": "warn"})";
+  std::string origin = "built-in config";
+  if (!options.make_namespace.empty()) {
+    const auto space = text_of(options.make_namespace);
+    if (!space) {
+      std::cerr << "--make-namespace: cannot read " << options.make_namespace << '\n';
+      return std::nullopt;
+    }
+    text = R"({"log_level": "warn", "namespaces": [)" + *space + "]}";
+    origin = options.make_namespace;
+  }
+  auto loaded = config::parse(text, origin, options.overrides, config::purpose::client);
   if (!loaded) {
     print_problems(loaded.error());
     return std::nullopt;
   }
   out.config = std::move(*loaded);
+  if (!options.make_namespace.empty())
+    out.space = out.config.namespaces.front();
   return out;
 }
 
@@ -260,6 +283,7 @@ int replay(const replay_options& options) {
   std::optional<doors> ways;
   link_options where;
   where.space_name = options.space;
+  where.space = made->space;
   where.client_name = "replay";
   if (made->own) {
     progress.step("making " + replay::human_bytes(slab_bytes(config)) + " of slab files in " +

@@ -50,6 +50,11 @@ struct actors_config {
   duration handshake_time = std::chrono::seconds{5};
   std::uint32_t max_message_bytes = 16 * mebibyte;
   std::uint32_t max_requests = 65536;
+  /// A client may attach to a namespace that is not there: it is made.
+  bool make_namespaces = true;
+
+  /// Whether there is need of a way in without namespaces of the config.
+  bool serves_makers() const { return make_namespaces && (has_socket() || port != port_off); }
 
   bool has_socket() const { return !socket.empty() && socket != "off"; }
 
@@ -171,6 +176,8 @@ struct rank_storage {
 
 struct storage_config {
   std::vector<rank_storage> ranks;
+  /// Of all slab files of namespaces that clients make; 0: these live in memory only.
+  std::uint64_t disk_bytes = 0;
   /// Fractions of a rank's slots: eviction starts when fewer than `low_watermark` are free and goes on until
   /// `high_watermark` are. Of many slots fewer will do: `options_for_slots`.
   double low_watermark = 0.01;

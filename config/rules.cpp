@@ -52,6 +52,7 @@ public:
       : config_(config), problems_(problems), known_(std::ssize(problems)) {}
 
   void check(purpose what_for) {
+    what_for_ = what_for;
     check_addresses();
     check_watermarks();
     check_times();
@@ -69,10 +70,13 @@ public:
     if (what_for == purpose::server) {
       check_memory();
       // One that serves HTTP alone gets its namespaces and ranks from its clients.
-      demand(config_.http.enabled || !config_.storage.ranks.empty(), "storage.ranks",
-             "a node without HTTP needs at least one rank", {"http.enabled"});
-      demand(config_.http.enabled || !config_.namespaces.empty(), "namespaces",
-             "a node without HTTP needs at least one namespace", {"http.enabled"});
+      const bool gets_some = config_.http.enabled || config_.actors.serves_makers();
+      demand(gets_some || !config_.storage.ranks.empty(), "storage.ranks",
+             "a node without HTTP to which clients bring no namespaces needs at least one rank",
+             {"http.enabled", "actors.make_namespaces"});
+      demand(gets_some || !config_.namespaces.empty(), "namespaces",
+             "a node without HTTP to which clients bring no namespaces needs at least one",
+             {"http.enabled", "actors.make_namespaces"});
     }
   }
 
@@ -197,7 +201,7 @@ private:
     if (const auto broken = find_broken_bound(space.geometry, geometry_extent::whole))
       demand(false, path + ".kv_cache." + broken->where, broken->what);
     const auto ranks = config_.storage.ranks.size();
-    demand(ranks >= space.world_size, path + ".world_size",
+    demand(what_for_ == purpose::client || ranks >= space.world_size, path + ".world_size",
            "needs " + std::to_string(space.world_size) + " ranks, storage.ranks has " + std::to_string(ranks),
            {"storage.ranks"});
     check_pages(space, path);
@@ -296,6 +300,7 @@ private:
   }
 
   const node_config& config_;
+  purpose what_for_ = purpose::server;
   std::vector<problem>& problems_;
   /// Problems that were there before the rules.
   std::ptrdiff_t known_;

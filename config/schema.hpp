@@ -64,7 +64,7 @@ template <class Visitor>
 void describe(Visitor& v, actors_config& c) {
   v.field("socket", c.socket, free_text,
           "Unix socket by which clients of this host attach, for this user and root; below `data_dir` unless absolute. "
-          "\"off\": none. Without namespaces to attach to, none is opened.");
+          "\"off\": none. Where there are neither `namespaces` nor `make_namespaces`, none is opened.");
   v.field("host", c.host, host_name, "Address that `port` listens on.");
   v.field("port", c.port, port_or_off{},
           "TCP port for clients; 0 takes a free one, see the `ready` line for which. Needs `tls` or `insecure`.");
@@ -78,6 +78,8 @@ void describe(Visitor& v, actors_config& c) {
           "One message on a connection; a longer one ends it before memory is taken for it.");
   v.field("max_requests", c.max_requests, whole{16, 1048576},
           "Requests of one attached client under way at once; more are refused.");
+  v.field("make_namespaces", c.make_namespaces, flag{},
+          "Whether a client may attach to a namespace that is not there, and bring it into being.");
 }
 
 template <class Visitor>
@@ -173,6 +175,10 @@ void describe(Visitor& v, rank_storage& c) {
 template <class Visitor>
 void describe(Visitor& v, storage_config& c) {
   v.list("ranks", c.ranks, max_ranks, "One entry per rank, rank 0 first.");
+  v.field(
+      "disk_bytes", c.disk_bytes, size{0, 1024 * tebibyte},
+      "Disk space for the slab files of all namespaces that clients make, which grow as they need it; 0: none, their "
+      "pages are in memory only.");
   v.field("low_watermark", c.low_watermark, fraction{0, 0.5},
           "Eviction starts when less than this fraction of a rank's slots is free.");
   v.field("high_watermark", c.high_watermark, fraction{0, 0.5},

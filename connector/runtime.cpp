@@ -28,6 +28,7 @@ public:
     node_.where.where = std::move(where);
     node_.where.entrance = doors_.entrance();
     node_.where.space_name = options.space_name;
+    node_.where.space = options.space;
     node_.where.client_name = options.client_name;
     node_.client.transfer.window_bytes = options.window_bytes;
     node_.client.transfer.batch_pages = options.batch_pages;

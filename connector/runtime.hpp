@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/namespace_spec.hpp"
 #include "connector/block_keys.hpp"
 #include "connector/parallel.hpp"
 #include "connector/scheduler_half.hpp"
@@ -25,6 +26,9 @@ struct runtime_options {
   std::filesystem::path authorities{};
   /// The node's first, if empty.
   std::string space_name{};
+  /// The namespace as a whole, in the place of its name: the node makes it where it has none like it, with memory and,
+  /// as far as its config says, disk space. One of another identity under that name is refused.
+  std::optional<namespace_spec> space{};
   /// How the node's log calls this process.
   std::string client_name = "engine";
   /// Of actors; 0: one per core, at least four.

@@ -78,7 +78,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
     admin.shortcomings = [condition = services.condition] { return condition->shortcomings(); };
   admin.metrics = {source_of(*out->metrics_), source_of(system, services.node, services.metrics),
                    source_of_namespaces([service](auto then) { service->describe({}, std::move(then)); }),
-                   source_of(services.condition, services.memory), source_of_log()};
+                   source_of(services.condition, services.memory, services.disk), source_of_log()};
   add_admin_routes(routes, std::move(admin));
   const auto slot_options = options_of_slots(config, services.key_secret, out->metrics_->shared_items());
   native::add_routes(routes, service, options_of_native(config, services.key_secret, out->metrics_->shared_items()));

@@ -46,6 +46,20 @@ struct page_store_traits {
   std::string place;
 };
 
+/// What makes more slots of a store usable, up to the number in its traits. Stays valid without the store. One thread
+/// at a time, which may be another than the store's; blocks for as long as the file system takes.
+class store_growth {
+public:
+  virtual ~store_growth() = default;
+
+  /// So many slots can be used now, the first ones. Never fewer than before, also over restarts.
+  virtual std::uint64_t slots() const noexcept = 0;
+  virtual std::uint64_t slot_bytes() const noexcept = 0;
+
+  /// Makes it so many. `no_space`: the place where they lie is full, and nothing has changed.
+  virtual result<void> grow(std::uint64_t slots) = 0;
+};
+
 /// Where the pages of one rank of one namespace lie: bytes that are read and written by slot. Whether a slot may be
 /// touched is decided before (by `io_worker_state`); a store only moves bytes.
 ///
@@ -73,6 +87,9 @@ public:
   /// ok, or that the store is not what it was when it was opened, in a sentence: nothing that is written from then on
   /// can be relied on. Asked every second.
   virtual result<void> health() const = 0;
+
+  /// Null where all slots can be used.
+  virtual std::shared_ptr<store_growth> growth() const { return nullptr; }
 
   /// For logs: how bytes are moved.
   virtual std::string describe() const = 0;

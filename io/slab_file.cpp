@@ -2,6 +2,7 @@
 
 #include "base/log.hpp"
 #include "io/page.hpp"
+#include "io/slab_growth.hpp"
 #include "io/slab_trailer.hpp"
 
 #include <algorithm>
@@ -45,7 +46,10 @@ result<void> check(const slab_spec& spec) {
   if (spec.slots == 0 || spec.slot_bytes == 0 || spec.slot_bytes % page_alignment != 0)
     return fail(errc::invalid_argument, quoted(spec.path) + " needs at least one slot, and slots of a multiple of " +
                                             std::to_string(page_alignment) + " bytes, not " + describe_slab(spec));
-  if (spec.slots > (largest - slab_trailer_bytes) / spec.slot_bytes)
+  if (spec.grows && spec.first_slots > spec.slots)
+    return fail(errc::invalid_argument, quoted(spec.path) + " would begin with more slots than it can have: " +
+                                            std::to_string(spec.first_slots) + " of " + describe_slab(spec));
+  if (spec.slots > (largest - slab_trailer_bytes - slab_growth::record_bytes) / spec.slot_bytes)
     return fail(errc::invalid_argument, quoted(spec.path) + " would be larger than any file: " + describe_slab(spec));
   return {};
 }
@@ -164,10 +168,11 @@ result<void> fill_new_file(int descriptor, const slab_spec& spec) {
   // What a crashed creator left: never published, so nobody's slab.
   if (::ftruncate(descriptor, 0) != 0)
     return tl::unexpected(system_error(errno, "cannot truncate the unfinished " + quoted(spec.path)));
-  if (auto allocated = allocate(descriptor, spec); !allocated)
+  auto allocated = spec.grows ? slab_growth::begin(descriptor, spec) : allocate(descriptor, spec);
+  if (!allocated)
     return allocated;
   const auto trailer = make_slab_trailer(spec);
-  if (auto written = write_all(descriptor, trailer, spec.slots * spec.slot_bytes, spec.path); !written)
+  if (auto written = write_all(descriptor, trailer, slab_file_bytes(spec) - slab_trailer_bytes, spec.path); !written)
     return written;
   if (::fsync(descriptor) != 0)
     return tl::unexpected(system_error(errno, "cannot sync " + quoted(spec.path)));
@@ -207,7 +212,8 @@ result<unique_descriptor> create(slab_spec& spec) {
 }
 
 bool same_pages(const slab_spec& a, const slab_spec& b) {
-  return a.space == b.space && a.rank == b.rank && a.slot_bytes == b.slot_bytes && a.slots == b.slots;
+  return a.space == b.space && a.rank == b.rank && a.slot_bytes == b.slot_bytes && a.grows == b.grows &&
+         (a.grows || a.slots == b.slots);
 }
 
 tl::unexpected<error> not_the_same(const slab_spec& wanted, const slab_spec& found) {
@@ -231,6 +237,7 @@ result<void> judge(int descriptor, slab_spec& spec) {
       if (!same_pages(*found, spec))
         return not_the_same(spec, *found);
       spec.incarnation = found->incarnation;
+      spec.slots = found->slots;
       return {};
     }
   }
@@ -280,7 +287,7 @@ bool switch_to_direct(int descriptor, const slab_spec& spec) {
 } // namespace
 
 std::uint64_t slab_file_bytes(const slab_spec& spec) noexcept {
-  return spec.slots * spec.slot_bytes + slab_trailer_bytes;
+  return spec.slots * spec.slot_bytes + (spec.grows ? slab_growth::record_bytes : 0) + slab_trailer_bytes;
 }
 
 result<slab_file> slab_file::open(const slab_spec& wanted, bool try_direct) {
@@ -301,19 +308,26 @@ result<slab_file> slab_file::open(const slab_spec& wanted, bool try_direct) {
       return tl::unexpected(std::move(opened).error());
     if (!*opened)
       continue;
+    std::shared_ptr<slab_growth> growth;
+    if (spec.grows) {
+      auto found = slab_growth::open(opened->get(), spec);
+      if (!found)
+        return tl::unexpected(std::move(found).error());
+      growth = std::move(*found);
+    }
     const bool direct = try_direct && switch_to_direct(opened->get(), spec);
     if (try_direct && !direct)
       log::get("io")->warn("{}: the file system has no direct I/O; going through the page cache, which costs memory "
                            "and a copy",
                            quoted(spec.path));
-    return slab_file(std::move(spec), std::move(*opened), direct);
+    return slab_file(std::move(spec), std::move(*opened), direct, std::move(growth));
   }
   return fail(errc::busy, quoted(spec.path) + " is in use by another node: it was created and deleted " +
                               std::to_string(open_rounds) + " times while this node tried to open it");
 }
 
-slab_file::slab_file(slab_spec spec, unique_descriptor descriptor, bool direct)
-    : spec_(std::move(spec)), descriptor_(std::move(descriptor)), direct_(direct) {}
+slab_file::slab_file(slab_spec spec, unique_descriptor descriptor, bool direct, std::shared_ptr<slab_growth> growth)
+    : spec_(std::move(spec)), descriptor_(std::move(descriptor)), direct_(direct), growth_(std::move(growth)) {}
 
 slab_file& slab_file::operator=(slab_file&& other) noexcept {
   if (this != &other) {
@@ -321,6 +335,7 @@ slab_file& slab_file::operator=(slab_file&& other) noexcept {
     spec_ = std::move(other.spec_);
     descriptor_ = std::move(other.descriptor_);
     direct_ = other.direct_;
+    growth_ = std::move(other.growth_);
   }
   return *this;
 }

@@ -2,6 +2,7 @@
 
 #include "base/log.hpp"
 #include "io/page.hpp"
+#include "io/slab_growth.hpp"
 
 #include <chrono>
 #include <thread>
@@ -53,6 +54,10 @@ result<void> slab_store::health() const {
   if (auto damage = slab_.damage(); !damage.empty())
     return fail(errc::slab_damaged, std::move(damage));
   return {};
+}
+
+std::shared_ptr<store_growth> slab_store::growth() const {
+  return slab_.growth();
 }
 
 result<std::unique_ptr<page_store>> open_slab_store(const slab_store_options& options, completion_sink sink) {

@@ -20,6 +20,7 @@ public:
   void submit(std::span<const page_request> requests) override;
   void stop() override { engine_->stop(); }
   result<void> health() const override;
+  std::shared_ptr<store_growth> growth() const override;
   std::string describe() const override { return engine_->describe(); }
 
 private:

@@ -14,7 +14,9 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "trailers are little-endian and written as they lie");
 
 constexpr std::uint64_t trailer_magic = 0x3142414c53505254ULL; // "TRPSLAB1"
-constexpr std::uint32_t trailer_version = 1;
+constexpr std::uint32_t version_of_fixed = 1;
+/// So that no node serves a file that grows which knows nothing of growing.
+constexpr std::uint32_t version_of_growing = 2;
 
 struct slab_trailer {
   std::uint64_t magic;
@@ -53,7 +55,7 @@ std::uint64_t hash_of(const slab_trailer& trailer) {
 slab_trailer_block make_slab_trailer(const slab_spec& spec) {
   slab_trailer trailer{};
   trailer.magic = trailer_magic;
-  trailer.version = trailer_version;
+  trailer.version = spec.grows ? version_of_growing : version_of_fixed;
   trailer.rank = spec.rank;
   trailer.space_hi = spec.space.hi;
   trailer.space_lo = spec.space.lo;
@@ -72,8 +74,9 @@ std::optional<slab_spec> read_slab_trailer(std::span<const std::byte> block) {
     return std::nullopt;
   slab_trailer trailer;
   std::memcpy(&trailer, block.data(), sizeof trailer);
-  if (trailer.magic != trailer_magic || trailer.version != trailer_version || trailer.hash != hash_of(trailer) ||
-      trailer.name_bytes > trailer.name.size())
+  if (trailer.magic != trailer_magic ||
+      (trailer.version != version_of_fixed && trailer.version != version_of_growing) ||
+      trailer.hash != hash_of(trailer) || trailer.name_bytes > trailer.name.size())
     return std::nullopt;
   return slab_spec{.path = {},
                    .space = {trailer.space_hi, trailer.space_lo},
@@ -81,12 +84,14 @@ std::optional<slab_spec> read_slab_trailer(std::span<const std::byte> block) {
                    .rank = trailer.rank,
                    .slot_bytes = trailer.slot_bytes,
                    .slots = trailer.slots,
+                   .grows = trailer.version == version_of_growing,
                    .incarnation = trailer.incarnation};
 }
 
 std::string describe_slab(const slab_spec& spec) {
   return "rank " + std::to_string(spec.rank) + " of namespace '" + spec.space_name + "' (" + to_string(spec.space) +
-         "), " + std::to_string(spec.slots) + " slots of " + std::to_string(spec.slot_bytes) + " bytes";
+         "), " + (spec.grows ? "growing, at most " : "") + std::to_string(spec.slots) + " slots of " +
+         std::to_string(spec.slot_bytes) + " bytes";
 }
 
 } // namespace troupe::io

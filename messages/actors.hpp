@@ -65,6 +65,11 @@ struct add_rank_request;
 struct retire_rank_request;
 struct register_rank_request;
 struct memory_borrower;
+struct served_space;
+struct make_namespace_request;
+struct open_space_request;
+struct close_space_request;
+struct leave_space_request;
 
 /// One shard of the metadata registry.
 using registry_actor = caf::typed_actor<
@@ -100,6 +105,11 @@ using client_shard_actor =
                      caf::replies_to<abort_atom, finish_request>::with<finish_reply>,
                      caf::replies_to<invalidate_request>::with<finish_reply>,
                      caf::replies_to<stats_atom>::with<registry_stats>>;
+
+/// Gives a rank more slots, in a slab file that grows: so many more, if there is disk space for them. Answers how many
+/// there are then.
+using slab_grower_actor =
+    caf::typed_actor<caf::replies_to<grow_atom, namespace_id, rank_number, std::uint32_t>::with<std::uint32_t>>;
 
 /// The allocator of one (namespace, rank).
 using allocator_actor =
@@ -195,11 +205,15 @@ using reception_actor =
 
 /// The supervisor of a node. Never leaves its process: what clients ask comes from the reception, which names the link
 /// that leaves.
-using node_actor = caf::typed_actor<caf::replies_to<attach_request, caf::actor>::with<attach_reply>,
-                                    caf::replies_to<caf::leave_atom, owner_id, caf::actor>::with<void>,
-                                    caf::replies_to<owner_at_rest_atom, owner_id>::with<void>,
-                                    caf::replies_to<stats_atom>::with<node_stats>,
-                                    caf::replies_to<drain_atom>::with<void>, caf::reacts_to<caf::tick_atom>>;
+using node_actor = caf::typed_actor<
+    caf::replies_to<attach_request, caf::actor>::with<attach_reply>,
+    caf::replies_to<caf::leave_atom, owner_id, caf::actor>::with<void>,
+    caf::replies_to<owner_at_rest_atom, owner_id>::with<void>, caf::replies_to<stats_atom>::with<node_stats>,
+    /// Of a namespace that was made at run time: nobody attaches to it any more; or
+    /// clients may again, since it stays.
+    caf::replies_to<leave_space_request>::with<void>, caf::replies_to<unbind_atom, namespace_id>::with<void>,
+    caf::replies_to<bind_atom, namespace_id>::with<void>, caf::replies_to<drain_atom>::with<void>,
+    caf::reacts_to<caf::tick_atom>>;
 
 /// Namespaces and ranks that come and go while the node runs: keeps all shards alike.
 using namespaces_actor = caf::typed_actor<
@@ -208,7 +222,20 @@ using namespaces_actor = caf::typed_actor<
     /// Answers when no shard knows it any more.
     caf::replies_to<remove_namespace_request>::with<void>,
     /// Answers when all shards know the rank, and it has an allocator.
-    caf::replies_to<register_rank_request>::with<void>>;
+    caf::replies_to<register_rank_request>::with<void>,
+    /// A namespace whose pages the node keeps: answers when it is served.
+    caf::replies_to<make_namespace_request>::with<served_space>,
+    /// Who is to be asked whether clients are attached; said once, by the node itself.
+    caf::replies_to<bind_atom, node_actor>::with<void>>;
+
+/// Opens and closes what serves namespaces that are made at run time, and makes their slab files grow. Blocks for as
+/// long as the disk takes, so it has a thread of its own.
+using space_keeper_actor =
+    caf::typed_actor<caf::replies_to<open_space_request>::with<served_space>,
+                     caf::replies_to<close_space_request>::with<void>,
+                     caf::replies_to<grow_atom, namespace_id, rank_number, std::uint32_t>::with<std::uint32_t>,
+                     /// Files of namespaces that are not open go.
+                     caf::replies_to<restored_atom>::with<void>>;
 
 /// A client's tie to a node. Serves its own process only: `not_owner` to whoever else asks it to wait or to bind.
 using link_actor = caf::typed_actor<

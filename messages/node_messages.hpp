@@ -15,7 +15,17 @@
 namespace troupe {
 
 /// Version of everything in messages/. A node refuses clients that speak another one.
-inline constexpr std::uint32_t protocol_version = 6;
+inline constexpr std::uint32_t protocol_version = 7;
+
+/// How a client says which namespace it wants.
+enum class space_wish : std::uint8_t {
+  /// By its name.
+  named,
+  /// By all that it is: one of another identity is refused.
+  exact,
+  /// The same; where there is none, the node makes it.
+  made,
+};
 
 struct attach_request {
   std::uint32_t protocol = protocol_version;
@@ -23,6 +33,9 @@ struct attach_request {
   std::int32_t process = 0;
   /// The namespace the client wants, by name; empty for the node's first.
   std::string space_name;
+  space_wish wish = space_wish::named;
+  /// Unless it is `named`; `space_name` says nothing then.
+  namespace_spec space;
 };
 
 /// What serves one rank of the namespace.
@@ -137,6 +150,45 @@ struct memory_borrower {
   namespace_id space;
   rank_number rank = 0;
   io_worker_actor worker;
+};
+
+/// What serves one rank of a namespace that was made at run time.
+struct served_rank {
+  rank_number rank = 0;
+  std::uint32_t slots = 0;
+  incarnation_number incarnation = 0;
+  io_worker_actor worker;
+  allocator_actor allocator;
+  /// Shards tell the io worker of leases.
+  bool listens = false;
+};
+
+/// A namespace that was made at run time, and whose pages the node keeps.
+struct served_space {
+  namespace_spec spec;
+  std::vector<served_rank> ranks;
+};
+
+/// Makes a namespace whose pages the node keeps, or says what serves it already.
+struct make_namespace_request {
+  namespace_spec spec;
+};
+
+/// Io workers, allocators, memory and slab files of such a namespace. `stored`: those of an earlier run are looked for.
+struct open_space_request {
+  namespace_spec spec;
+  bool stored = false;
+};
+
+/// They end, and the files are removed.
+struct close_space_request {
+  namespace_id space;
+};
+
+/// Before that: nobody may attach to it any more. `busy`, unless forced, while clients are attached.
+struct leave_space_request {
+  namespace_id space;
+  bool force = false;
 };
 
 struct rank_stats {

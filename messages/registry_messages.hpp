@@ -298,6 +298,8 @@ enum class namespace_origin : std::uint8_t {
   /// An engine that said no more than a name, over one of the wires of the `hf3fs` section. It has slab files of its
   /// own, and which namespace they belong to depends on that section.
   wire,
+  /// A client that attached to it, with slab files of the node that grow.
+  client,
 };
 
 /// How a shard keeps a namespace; not part of its identity.

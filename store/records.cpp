@@ -20,6 +20,9 @@ constexpr std::uint8_t uniform_namespace = 1;
 constexpr std::uint8_t mixed_namespace = 2;
 /// The same, and who made it.
 constexpr std::uint8_t namespace_with_origin = 3;
+/// The same, of one that a client made: written for these alone, so that only a build that does not know them refuses
+/// anything.
+constexpr std::uint8_t namespace_of_client = 4;
 
 constexpr std::size_t digest_bytes = 16;
 constexpr std::size_t namespace_key_bytes = 1 + digest_bytes;
@@ -221,7 +224,7 @@ void append_value(std::string& out, const node_identity& record) {
 }
 
 void append_value(std::string& out, const namespace_record& record) {
-  append_little(out, namespace_with_origin);
+  append_little(out, record.origin == space_origin::client ? namespace_of_client : namespace_with_origin);
   append_little(out, static_cast<std::uint8_t>(record.mode));
   append_little(out, static_cast<std::uint8_t>(record.slot_index ? 1 : 0));
   append_little(out, record.max_ranks);
@@ -279,8 +282,8 @@ result<namespace_record> decode_namespace(std::string_view key, std::string_view
   record.id = byte_reader(key.substr(1)).big_digest<namespace_id>();
   byte_reader in(value);
   const auto version = in.little<std::uint8_t>();
-  if ((version < uniform_namespace || version > namespace_with_origin) && !value.empty())
-    return wrong_version(key, version, namespace_with_origin);
+  if ((version < uniform_namespace || version > namespace_of_client) && !value.empty())
+    return wrong_version(key, version, namespace_of_client);
   const auto mode = in.little<std::uint8_t>();
   record.mode = static_cast<world_size_mode>(mode);
   const auto slot_index = in.little<std::uint8_t>();
@@ -298,7 +301,7 @@ result<namespace_record> decode_namespace(std::string_view key, std::string_view
   const auto origin = version >= namespace_with_origin ? in.little<std::uint8_t>() : std::uint8_t{0};
   record.origin = static_cast<space_origin>(origin);
   if (!in.ended_well() || mode > static_cast<std::uint8_t>(world_size_mode::automatic) || slot_index > 1 ||
-      origin > static_cast<std::uint8_t>(space_origin::api))
+      origin > static_cast<std::uint8_t>(version == namespace_of_client ? space_origin::client : space_origin::api))
     return wrong_value(key, value);
   return record;
 }

@@ -47,6 +47,8 @@ enum class space_origin : std::uint8_t {
   wire = 2,
   /// A client of the native API, for files of its own.
   api = 3,
+  /// A client that attached to it: its pages are in slab files of the node, made with it.
+  client = 4,
 };
 
 struct namespace_record {

@@ -46,6 +46,8 @@ TEST_CASE("garbage: a node answers every client, whatever it sends", "[garbage][
       auto wanted = make.make<attach_request>();
       if (make.one_in(2))
         wanted.protocol = protocol_version;
+      if (!make.one_in(4))
+        wanted.wish = space_wish::named;
       if (make.one_in(2))
         wanted.process = 1;
       switch (make.below(6)) {

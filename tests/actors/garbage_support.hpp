@@ -55,6 +55,8 @@ private:
       x = one_in(2);
     } else if constexpr (std::is_integral_v<T>) {
       x = number<T>();
+    } else if constexpr (std::is_enum_v<T>) {
+      x = static_cast<T>(number<std::underlying_type_t<T>>());
     } else {
       inside(x);
     }

@@ -27,7 +27,8 @@ using transfer_types =
                packed<std::uint64_t>, prefetch_request, prefetch_end, memory_report>;
 
 using node_types = std::tuple<attach_request, attach_reply, coordinator_binding, lookup_binding, registry_peers,
-                              node_stats, client_parts, register_rank_request, memory_borrower>;
+                              node_stats, client_parts, register_rank_request, memory_borrower, served_space,
+                              make_namespace_request, open_space_request, close_space_request, leave_space_request>;
 
 using handle_types = std::tuple<registry_actor, allocator_actor, io_worker_actor, page_checker_actor, copy_engine_actor,
                                 transfer_actor, lookup_actor, metrics_actor, node_actor, link_actor, namespaces_actor,

@@ -74,6 +74,8 @@ struct node_world : sim {
   probe namespaces{system()};
   std::shared_ptr<::troupe::config::node_config> options = node_options();
   node_actor supervisor;
+  /// Whether clients may make namespaces.
+  bool makes = false;
 
   node_world() { start(); }
 
@@ -86,6 +88,8 @@ struct node_world : sim {
     children.add_rank({0, 1, 10, worker1.as<io_worker_actor>(), allocator1.as<allocator_actor>()});
     children.add_metrics(metrics.as<metrics_actor>());
     children.add({"the namespaces actor", namespaces.as<caf::actor>(), "it is gone"});
+    if (makes)
+      children.namespaces = namespaces.as<namespaces_actor>();
     supervisor = spawn<node>(options, std::move(children), processes.watcher());
   }
 

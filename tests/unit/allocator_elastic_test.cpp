@@ -167,7 +167,12 @@ TEST_CASE("random life of an elastic allocator keeps its books, and answers ever
   CAPTURE(seed);
   std::mt19937 random(seed);
   const auto draw = [&](std::uint32_t below) { return static_cast<std::uint32_t>(random() % below); };
-  allocator_state state({.slots = 60, .low_watermark = 4, .high_watermark = 8, .elastic = true});
+  const bool in_file = GENERATE(false, true);
+  CAPTURE(in_file);
+  allocator_options how{.slots = 60, .low_watermark = 4, .high_watermark = 8, .elastic = true};
+  if (in_file)
+    how.there = 0;
+  allocator_state state(how);
   std::vector<slot_ref> reserved;
   std::vector<slot_ref> live;
   std::vector<slot_ref> fencing;
@@ -190,6 +195,8 @@ TEST_CASE("random life of an elastic allocator keeps its books, and answers ever
     for (const auto& x : out.answers) {
       REQUIRE(waiting.erase(x.request) == 1);
       const auto& got = x.reply.slots.items;
+      for (const auto& slot : got)
+        REQUIRE((!in_file || slot.slot < limit));
       reserved.insert(reserved.end(), got.begin(), got.end());
       given += got.size();
     }
@@ -229,7 +236,7 @@ TEST_CASE("random life of an elastic allocator keeps its books, and answers ever
       if (std::exchange(grow, false)) {
         limit = std::min(60U, limit + (draw(2) == 0 ? 12U : 0U));
         state.resize(limit);
-      } else if (limit > 12 && draw(12) == 0) {
+      } else if (!in_file && limit > 12 && draw(12) == 0) {
         limit -= 12;
         state.resize(limit);
       }
@@ -281,6 +288,52 @@ TEST_CASE("slots whose memory is taken away are evicted, also when they could no
   state.set_limit(6);
   CHECK(answer(state).size() == 2);
   state.resize(6);
+}
+
+TEST_CASE("slots of a file that grows are given out when they are there", "[allocator]") {
+  allocator_state state({.slots = 10, .elastic = true, .there = 2});
+  CHECK(state.stats().total == 2);
+  CHECK(state.stats().free == 2);
+  state.take(1, 2, at(500), at(0));
+  auto mine = answer(state);
+  REQUIRE(mine.size() == 2);
+  CHECK(mine[0].slot == 0);
+  CHECK(mine[1].slot == 1);
+  state.publish(mine);
+  // One comes back: it is given out before a slot that is not there.
+  state.release(std::span(mine).first(1));
+  state.fenced(state.take_outbox().fence);
+  state.take(2, 1, at(500), at(0));
+  auto again = answer(state);
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].slot == 0);
+  state.take(3, 3, at(500), at(1));
+  CHECK(state.take_outbox().grow == 3);
+  CHECK(state.publish(slots_t{{5, 1}}) == std::vector{errc::out_of_range});
+  state.resize(6);
+  auto more = answer(state);
+  REQUIRE(more.size() == 3);
+  CHECK(more[0].slot == 2);
+  CHECK(more[2].slot == 4);
+  CHECK(state.stats().total == 6);
+  check_sum(state);
+  // It never has fewer.
+  state.resize(1);
+  CHECK(state.stats().total == 6);
+  CHECK(state.stats().free == 1);
+  check_sum(state);
+}
+
+TEST_CASE("claims of slots that a file does not have are refused", "[allocator]") {
+  allocator_state state({.slots = 10, .elastic = true, .there = 3});
+  CHECK(state.restore(slots_t{{2, 7}, {3, 7}}) == std::vector{errc::ok, errc::out_of_range});
+  state.take(1, 3, at(500), at(0));
+  CHECK(state.take_outbox().empty());
+  CHECK(state.restored().empty());
+  CHECK(state.take_outbox().grow == 1);
+  state.resize(3);
+  CHECK(state.take_outbox().evict == 1);
+  CHECK(state.stats().live == 1);
   check_sum(state);
 }
 

@@ -43,10 +43,13 @@ TEST_CASE("Comments are allowed", "[config]") {
   good("// one\n" + replaced(small_config, "\"storage\"", "/* two\n lines */ \"storage\"") + "// end");
 }
 
-TEST_CASE("A client needs neither storage nor namespaces, a server both", "[config]") {
+TEST_CASE("Storage and namespaces are needed by a server that nobody brings any", "[config]") {
   CHECK(good("{}", {}, purpose::client) == node_config{});
-  CHECK(bad("{}") == "storage.ranks: a node without HTTP needs at least one rank\n"
-                     "namespaces: a node without HTTP needs at least one namespace\n");
+  CHECK(good("{}") == node_config{});
+  for (const auto* none : {R"({"actors": {"make_namespaces": false}})", R"({"actors": {"socket": "off"}})"})
+    CHECK(bad(none) ==
+          "storage.ranks: a node without HTTP to which clients bring no namespaces needs at least one rank\n"
+          "namespaces: a node without HTTP to which clients bring no namespaces needs at least one\n");
 }
 
 TEST_CASE("A value of the wrong kind is refused where it stands", "[config]") {

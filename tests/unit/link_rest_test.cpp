@@ -83,6 +83,24 @@ TEST_CASE("link state: a node that was left hears of rest when each copy engine 
   CHECK(d.take<link_ended>().size() == (ends ? 1 : 0));
 }
 
+TEST_CASE("link state: who is sent away says to that node when it is at rest, and comes back", "[link_state]") {
+  desk d;
+  d.state.on_sent_away(start); // before it is attached: nothing
+  d.state.bind(1, {0, 1}, timestamp::max());
+  d.attach();
+  d.bind_all();
+  d.state.on_sent_away(start);
+  CHECK(d.take_one<link_part>().owner == owner);
+  CHECK(d.take<link_unbind>().size() == 1);
+  d.rest();
+  CHECK(d.said(true) == std::vector{owner});
+  CHECK(d.state.owner() == 0);
+  d.state.on_time(d.state.next_event());
+  d.attach(desk::offer(owner + 1));
+  d.bind_all();
+  CHECK(d.state.owner() == owner + 1);
+}
+
 TEST_CASE("link state: a node that was lost hears of rest when it is back, before anything else", "[link_state]") {
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());

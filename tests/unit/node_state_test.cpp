@@ -258,4 +258,58 @@ TEST_CASE("node: whoever attached has departed or is there, and no owner id come
   }
 }
 
+TEST_CASE("node: a client that says all of a namespace gets that one, whatever its name is", "[node_state]") {
+  desk w;
+  const auto whole = [](const std::string& name, const std::string& model) {
+    auto out = spec(name);
+    out.model = model;
+    return out;
+  };
+  const auto caller = [&](const namespace_spec& space, bool make) {
+    return node_state::caller{4, "client", "says nothing", space, make};
+  };
+  const auto mine = whole("mine", "a model");
+  CHECK_FALSE(w.rules.is_to_make(caller(mine, false)));
+  CHECK(w.rules.is_to_make(caller(mine, true)));
+  CHECK(w.rules.attach(caller(mine, true), 1, w.now).error().code == errc::unknown_namespace);
+  auto old = caller(mine, true);
+  old.protocol = 3;
+  CHECK_FALSE(w.rules.is_to_make(old));
+  CHECK(w.rules.add_space(mine) == 2);
+  CHECK_FALSE(w.rules.is_to_make(caller(mine, true)));
+  CHECK(w.rules.attach(caller(mine, true), 1, w.now)->space == 2);
+  CHECK(w.rules.attach(caller(whole("another name", "a model"), false), 2, w.now)->space == 2);
+  const auto other = w.rules.attach(caller(whole("mine", "another model"), true), 3, w.now);
+  REQUIRE_FALSE(other);
+  CHECK(other.error().code == errc::identity_mismatch);
+  CHECK(other.error().text.find("differs in model;") != std::string::npos);
+  CHECK_FALSE(w.rules.is_to_make(caller(whole("mine", "another model"), true)));
+}
+
+TEST_CASE("node: a namespace that clients made is closed, reopened and removed; one of the config is not",
+          "[node_state]") {
+  desk w;
+  auto mine = spec("mine");
+  mine.model = "a model";
+  w.rules.add_space(mine);
+  const auto id = mine.id();
+  CHECK(w.rules.close_space(spec("small").id(), true, w.now).error().code == errc::unknown_namespace);
+  const auto owner = w.attach(1, "mine")->owner;
+  CHECK(w.rules.close_space(id, false, w.now).error().code == errc::busy);
+  CHECK(w.rules.clients() == 1);
+  CHECK(w.rules.close_space(id, true, w.now));
+  CHECK(w.departed() == std::vector<owner_id>{owner});
+  CHECK(w.attach(2, "mine").error().code == errc::unknown_namespace);
+  CHECK(w.rules.attach({4, "client", "", mine, true}, 2, w.now).error().code == errc::busy);
+  w.rules.reopen_space(id);
+  CHECK(w.attach(2, "mine")->space == 2);
+  w.link_gone(2);
+  CHECK(w.rules.close_space(id, false, w.now));
+  w.rules.remove_space(id);
+  CHECK_FALSE(w.rules.index_of(id));
+  CHECK(w.rules.is_to_make({4, "client", "", mine, true}));
+  CHECK(w.rules.add_space(mine) == 3);
+  CHECK(w.attach(3, "mine")->space == 3);
+}
+
 } // namespace node_state_test

@@ -204,11 +204,11 @@ TEST_CASE("stored records with bytes too few or too many are refused", "[store]"
 TEST_CASE("a stored record of a later version is refused with its name", "[store]") {
   const auto record = sample_namespace(1);
   auto value = value_of(record);
-  value[0] = 4;
+  value[0] = 5;
   const auto refused = decode_namespace(key_of(record), value);
   REQUIRE_FALSE(refused.has_value());
   CHECK(refused.error().code == errc::corrupt);
-  CHECK(missing(refused.error().text, {to_string(record.id), "version 4", "versions 1 to 3"}).empty());
+  CHECK(missing(refused.error().text, {to_string(record.id), "version 5", "versions 1 to 4"}).empty());
   auto identity = value_of(first_identity());
   identity[0] = 3;
   CHECK(missing(decode_identity(key_of(node_identity{}), identity).error().text, {"version 3", "versions 1 to 2"})
@@ -217,8 +217,15 @@ TEST_CASE("a stored record of a later version is refused with its name", "[store
   value[1] = 2; // a mode that there is not
   CHECK_FALSE(decode_namespace(key_of(record), value).has_value());
   value = value_of(record);
-  value.back() = 4; // an origin that there is not
+  value.back() = 4; // an origin that there was not in this version
   CHECK_FALSE(decode_namespace(key_of(record), value).has_value());
+  value[0] = 4;
+  CHECK(decode_namespace(key_of(record), value)->origin == store::space_origin::client);
+  value.back() = 5; // and one that there is not
+  CHECK_FALSE(decode_namespace(key_of(record), value).has_value());
+  auto made = record;
+  made.origin = store::space_origin::client;
+  CHECK(decode_namespace(key_of(made), value_of(made)) == made);
 }
 
 TEST_CASE("the order of stored keys is that of tables, namespaces, digests and ranks", "[store]") {

@@ -67,6 +67,9 @@ link::link(caf::actor_config& config, link_options options)
     if (tells_of(down, node_)) {
       state_.on_node_gone(now());
       flush();
+    } else if (!reply_.shards.empty() && tells_of(down, reply_.shards.front())) {
+      state_.on_sent_away(now());
+      flush();
     }
   });
   set_exit_handler([this](caf::exit_msg& end) {
@@ -196,6 +199,10 @@ void link::perform(const link_attach& x) {
   wanted.client_name = options_.client_name;
   wanted.process = ::getpid();
   wanted.space_name = options_.space_name;
+  if (options_.space) {
+    wanted.wish = options_.make_space ? space_wish::made : space_wish::exact;
+    wanted.space = *options_.space;
+  }
   monitor(node_);
   const auto on_end = [this, number = x.number, to = node_](const result<attach_reply>& reply) {
     if (!reply) {
@@ -205,6 +212,9 @@ void link::perform(const link_attach& x) {
       send(to, owner_at_rest_atom_v, reply->owner); // nobody has ever heard of it
     } else {
       reply_ = *reply;
+      // What serves this client alone ends with the attachment.
+      if (state_.owner() != 0 && !reply_.shards.empty())
+        monitor(reply_.shards.front());
       if (state_.owner() != 0)
         log::get("link")->info("attached to node '{}', namespace '{}', {} ranks, {} shards", reply_.node_name,
                                reply_.space.name, reply_.ranks.size(), reply_.shards.size());
@@ -222,6 +232,8 @@ void link::perform(const link_part& x) {
     }
   }
   node_ = nullptr;
+  if (!reply_.shards.empty())
+    demonitor(reply_.shards.front().address());
   reply_ = attach_reply{};
 }
 

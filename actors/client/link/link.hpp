@@ -8,6 +8,7 @@
 #include <caf/io/middleman_actor.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -23,6 +24,10 @@ struct link_options {
   caf::io::middleman_actor entrance;
   std::string client_name;
   std::string space_name;
+  /// Set: the namespace as a whole, in the place of its name. One of another identity under its name is refused.
+  std::optional<namespace_spec> space{};
+  /// With it: the node makes the namespace where it has none like it.
+  bool make_space = true;
   /// What the coordinators of a rank may have pinned at once, shared by load and save in equal parts.
   std::uint64_t window_bytes = 0;
   config::attach_config attach;

@@ -163,7 +163,8 @@ void link_state::on_not_attached(link_try number, const error& why, timestamp no
   if (phase_ != phase::attaching || number != last_try_)
     return; // lost meanwhile, and trying again
   leave(true);
-  if (why.code == errc::unsupported || why.code == errc::unknown_namespace)
+  // What does not pass by itself.
+  if (why.code == errc::unsupported || why.code == errc::unknown_namespace || why.code == errc::identity_mismatch)
     refuse(why);
   else
     retry(why, now);
@@ -172,6 +173,16 @@ void link_state::on_not_attached(link_try number, const error& why, timestamp no
 void link_state::on_node_gone(timestamp now) {
   if (phase_ == phase::attaching || phase_ == phase::attached)
     lost("the node is gone", now);
+}
+
+void link_state::on_sent_away(timestamp now) {
+  if (phase_ != phase::attached)
+    return;
+  const std::string why = "node '" + node_name_ + "' has ended this attachment, as when its namespace is removed";
+  say(link_news::weight::warning, why + "; everything under way ends, trying to come back");
+  // It waits to hear that nothing of the attachment is under way.
+  leave(true);
+  retry({errc::unreachable, why}, now);
 }
 
 void link_state::lost(const std::string& why, timestamp now) {

@@ -162,6 +162,8 @@ public:
   bool on_attached(link_try number, const node_offer& offer);
   void on_not_attached(link_try number, const error& why, timestamp now);
   void on_node_gone(timestamp now);
+  /// The node is there, and serves this attachment no more: its namespace was removed.
+  void on_sent_away(timestamp now);
 
   // -- binding --
 

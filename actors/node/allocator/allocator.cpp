@@ -22,9 +22,9 @@ allocator_options with_fence(allocator_options options, bool fenced) {
 } // namespace
 
 allocator::allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space,
-                     rank_number rank, io_worker_actor worker, memory_share memory)
+                     rank_number rank, io_worker_actor worker, memory_share memory, slab_grower_actor grower)
     : allocator_actor::base(config), memory_(std::move(memory)), state_(with_fence(options, static_cast<bool>(worker))),
-      space_(space), rank_(rank), worker_(std::move(worker)) {}
+      space_(space), rank_(rank), worker_(std::move(worker)), grower_(std::move(grower)) {}
 
 allocator::behavior_type allocator::make_behavior() {
   delayed_send(this, allocator_tick, caf::tick_atom_v);
@@ -106,17 +106,24 @@ void allocator::flush() {
 }
 
 void allocator::grow(std::uint32_t slots) {
-  request(worker_, caf::infinite, grow_atom_v, slots)
-      .then(
-          [this](std::uint32_t now_there) {
-            state_.resize(now_there);
-            flush();
-          },
-          [this](const caf::error& e) {
-            log::get("allocator")->error("rank {}: no more memory: {}", rank_, to_string(from_caf(e)));
-            state_.resize(static_cast<std::uint32_t>(state_.stats().total));
-            flush();
-          });
+  if (grower_)
+    take_growth(request(grower_, caf::infinite, grow_atom_v, space_, rank_, slots));
+  else
+    take_growth(request(worker_, caf::infinite, grow_atom_v, slots));
+}
+
+template <class Asked>
+void allocator::take_growth(Asked asked) {
+  asked.then(
+      [this](std::uint32_t now_there) {
+        state_.resize(now_there);
+        flush();
+      },
+      [this](const caf::error& e) {
+        log::get("allocator")->error("rank {}: no more slots: {}", rank_, to_string(from_caf(e)));
+        state_.resize(static_cast<std::uint32_t>(state_.stats().total));
+        flush();
+      });
 }
 
 void allocator::fence(std::vector<slot_ref> slots) {
@@ -176,6 +183,7 @@ void allocator::on_exit() {
     promise.deliver(to_caf(error{errc::shutting_down, "the allocator is ending"}));
   waiting_.clear();
   worker_ = nullptr;
+  grower_ = nullptr;
   shards_.clear();
 }
 

@@ -16,7 +16,7 @@ namespace troupe {
 class allocator : public allocator_actor::base {
 public:
   allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space, rank_number rank,
-            io_worker_actor worker, memory_share memory = {});
+            io_worker_actor worker, memory_share memory = {}, slab_grower_actor grower = {});
 
   const char* name() const override { return "allocator"; }
   void on_exit() override;
@@ -29,8 +29,10 @@ private:
   void flush();
   void evict(std::uint32_t wanted);
   void fence(std::vector<slot_ref> slots);
-  /// Asks the io worker for more memory, where slots are no more than that.
+  /// Asks for more: the io worker for memory, where slots are no more than that, or who makes their file grow.
   void grow(std::uint32_t slots);
+  template <class Asked>
+  void take_growth(Asked asked);
   void fenced(const std::vector<slot_ref>& slots);
   /// What the shards say of slots that they have.
   template <class Call>
@@ -43,6 +45,8 @@ private:
   namespace_id space_;
   rank_number rank_;
   io_worker_actor worker_;
+  /// Null unless slots lie in a file that grows.
+  slab_grower_actor grower_;
   std::vector<registry_actor> shards_;
   eviction_shares shares_{0};
   bool bound_ = false;

@@ -36,12 +36,14 @@ allocator_state::allocator_state(const allocator_options& options)
   static_assert(static_cast<int>(slot_state::free) == 0);
   options_.low_watermark = std::min(options_.low_watermark, options_.slots);
   options_.high_watermark = std::clamp(options_.high_watermark, options_.low_watermark, options_.slots);
-  count_of(slot_state::free) = options_.slots;
-  limit_ = options_.elastic ? 0 : options_.slots;
-  if (options_.slots == 0)
+  exist_ = std::min(options_.there.value_or(options_.slots), options_.slots);
+  count_of(slot_state::free) = exist_;
+  limit_ = options_.elastic && !options_.there ? 0 : exist_;
+  if (exist_ == 0)
     return;
   first_free_ = 0;
-  last_free_ = options_.slots - 1;
+  last_free_ = exist_ - 1;
+  successors_[last_free_] = no_successor;
 }
 
 std::vector<errc> allocator_state::restore(std::span<const slot_ref> slots) {
@@ -60,7 +62,7 @@ std::vector<errc> allocator_state::restore(std::span<const slot_ref> slots) {
 errc allocator_state::restore_one(slot_ref where) {
   if (!restoring_ || where.generation == 0)
     return errc::invalid_argument;
-  if (where.slot >= options_.slots)
+  if (where.slot >= exist_)
     return errc::out_of_range;
   auto& state = states_[where.slot];
   const auto generation = generation_of(where.slot);
@@ -85,7 +87,7 @@ errc allocator_state::restore_one(slot_ref where) {
 
 std::vector<slot_ref> allocator_state::restored() {
   if (std::exchange(restoring_, false)) {
-    for (slot_number slot = 0; slot < options_.slots; ++slot)
+    for (slot_number slot = 0; slot < exist_; ++slot)
       if (states_[slot] == slot_state::free)
         push_free(slot);
     disputed_.clear();
@@ -232,6 +234,11 @@ void allocator_state::resize(std::uint32_t slots) {
 
 void allocator_state::set_limit(std::uint32_t slots) {
   limit_ = std::min(slots, options_.slots);
+  if (options_.there) {
+    for (; exist_ < limit_; ++exist_)
+      push_free(exist_);
+    limit_ = exist_;
+  }
   // What could not be evicted before may be by now.
   exhausted_ = exhausted_ && in_use() <= limit_;
   settle();
@@ -242,7 +249,7 @@ std::vector<errc> allocator_state::move_all(std::span<const slot_ref> slots, slo
   std::vector<errc> results;
   results.reserve(slots.size());
   for (const auto& where : slots) {
-    if (where.slot >= options_.slots) {
+    if (where.slot >= exist_) {
       results.push_back(errc::out_of_range);
     } else if (states_[where.slot] != from || generation_of(where.slot) != where.generation) {
       results.push_back(errc::stale);
@@ -363,7 +370,7 @@ std::string allocator_state::check_invariants() const {
   if (restoring_)
     return {};
   std::uint64_t counted[4] = {};
-  for (slot_number slot = 0; slot < options_.slots; ++slot)
+  for (slot_number slot = 0; slot < exist_; ++slot)
     ++counted[static_cast<std::size_t>(states_[slot])];
   if (!std::equal(std::begin(counted), std::end(counted), std::begin(counts_)))
     return "the counts of slots by state are wrong";
@@ -371,7 +378,7 @@ std::string allocator_state::check_invariants() const {
   std::uint64_t free = 0;
   auto last = no_slot;
   for (auto slot = first_free_; slot != no_slot; slot = next_free(slot)) {
-    if (states_[slot] != slot_state::free || listed[slot])
+    if (slot >= exist_ || states_[slot] != slot_state::free || listed[slot])
       return "slot " + std::to_string(slot) + " is in the free list twice, or is not free";
     listed[slot] = true;
     last = slot;
@@ -390,7 +397,7 @@ std::string allocator_state::check_invariants() const {
   if (!options_.fenced && resting != count_of(slot_state::quarantined))
     return std::to_string(resting) + " slots rest, " + std::to_string(count_of(slot_state::quarantined)) +
            " are in quarantine";
-  for (slot_number slot = 0; slot < options_.slots; ++slot)
+  for (slot_number slot = 0; slot < exist_; ++slot)
     if (states_[slot] != slot_state::free && generation_of(slot) == 0)
       return "slot " + std::to_string(slot) + " was given out with generation 0";
   return {};

@@ -38,6 +38,9 @@ struct allocator_options {
   /// Slots are there as far as something holds their pages, and that comes and goes: `resize` says how many may be in
   /// use, at first none. `slots` is how many there can be, the watermarks are shares of that.
   bool elastic = false;
+  /// Elastic, where a slot is a place in a file that grows and never shrinks: only the first slots are there, so many
+  /// of them at first.
+  std::optional<std::uint32_t> there{};
   /// Until more is asked for again, after there was none.
   duration growth_retry = std::chrono::seconds(1);
 };
@@ -115,8 +118,9 @@ public:
   /// may have more. To be called after the `release` of these slots.
   void eviction_done(std::uint64_t freed, bool more);
 
-  /// Elastic: so many slots may be in use from now on. Where more are, shards are asked to evict until it is so.
-  /// The answer to the outbox's `grow`.
+  /// Elastic: so many slots may be in use from now on. Where more are, shards are asked to evict until it is so. The
+  /// answer to the outbox's `grow`, and at any other time, when what holds the pages is taken away. Slots of a file do
+  /// not become fewer.
   void resize(std::uint32_t slots);
   /// The same at any other time, when what holds the pages is taken away, or more of it is there.
   void set_limit(std::uint32_t slots);
@@ -177,7 +181,7 @@ private:
   std::uint64_t coming_until(timestamp when) const noexcept;
   std::uint64_t& count_of(slot_state state) noexcept { return counts_[static_cast<std::size_t>(state)]; }
   std::uint64_t count_of(slot_state state) const noexcept { return counts_[static_cast<std::size_t>(state)]; }
-  std::uint64_t in_use() const noexcept { return options_.slots - count_of(slot_state::free); }
+  std::uint64_t in_use() const noexcept { return exist_ - count_of(slot_state::free); }
   /// Slots that can be given out when so many of those in use have come back.
   std::uint64_t room(std::uint64_t back = 0) const noexcept {
     const auto used = in_use() - back;
@@ -217,6 +221,8 @@ private:
   zeroed<generation_number> generations_;
   zeroed<slot_state> states_;
 
+  /// The first ones, which can be given out at all: as many as there can be, but for a file that grows.
+  std::uint32_t exist_ = 0;
   slot_number first_free_ = no_slot;
   slot_number last_free_ = no_slot;
   std::uint64_t counts_[4] = {};

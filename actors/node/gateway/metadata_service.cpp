@@ -137,7 +137,7 @@ metadata_service::metadata_service(caf::actor_system& system, std::vector<regist
 
 template <class T>
 bool metadata_service::refuse_writer(const namespace_id& space, const callback<T>& then) const {
-  if (std::ranges::find(own_, space) == own_.end())
+  if (std::ranges::find(own_, space) == own_.end() && !names_->kept_here(space))
     return false;
   then(fail(errc::not_owner, "pages of this namespace lie in slab files that only the node writes: save through a "
                              "client that attaches to it, or make a namespace for files of your own"));

@@ -113,6 +113,14 @@ frame_table::extent frame_table::take_emptied() {
 
 // -- frames -----------------------------------------------------------------------------------------------------------
 
+std::vector<frame_table::extent> frame_table::memory() const {
+  std::vector<extent> out;
+  for (const auto& x : extents_)
+    if (x.present)
+      out.push_back(x.memory);
+  return out;
+}
+
 std::span<std::byte> frame_table::bytes(frame_number f) const noexcept {
   return extents_[f / per_extent_].memory.bytes.subspan((f % per_extent_) * slot_bytes_, slot_bytes_);
 }

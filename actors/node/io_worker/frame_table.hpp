@@ -151,6 +151,8 @@ public:
   std::span<std::byte> bytes(frame_number f) const noexcept;
   /// From the start of the arena.
   std::uint64_t offset(frame_number f) const noexcept;
+  /// Those there are, with the one that is being emptied.
+  std::vector<extent> memory() const;
   std::uint32_t buffer(frame_number f) const noexcept { return extents_[f / per_extent_].memory.buffer; }
 
   /// Frames there are, without those that are absent.

@@ -463,8 +463,12 @@ void io_worker::on_exit() {
     send_exit(checker_, caf::exit_reason::user_shutdown);
   checker_ = nullptr;
   shards_.clear();
-  // The memory goes back with the node: clients that are not at rest may still touch it, so nobody else gets it.
+  const auto memory = parts_->extents;
   parts_.reset(); // closes the slab and gives up its lock
+  // Clients that are not at rest may still touch the memory, so nobody else gets it then: it goes back with the node.
+  if (state_.frames().pinned() == 0)
+    for (const auto& x : state_.frames().memory())
+      memory->take_back(x.number);
 }
 
 } // namespace troupe

@@ -60,6 +60,9 @@ struct io_worker_options {
   /// Pins are numbered from the one after this. Differs between runs and workers.
   pin_number first_pin = 0;
   eviction_factory eviction = make_lru_policy;
+
+  /// Whether it makes a difference what is leased.
+  bool listens() const noexcept { return !memory_only && (second_hit || prefetch_pages_max > 0); }
 };
 
 /// The rules of the io worker of one rank: which pages are in memory, who may touch them, when they go to the slab and

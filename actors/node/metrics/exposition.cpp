@@ -36,8 +36,10 @@ metrics_source source_of_namespaces(describe_function describe, const series_lim
   };
 }
 
-metrics_source source_of(std::shared_ptr<const node_condition> condition, shared_budget memory) {
-  return [condition = std::move(condition), memory = std::move(memory)](const metrics_callback& then) {
+metrics_source source_of(std::shared_ptr<const node_condition> condition, shared_budget memory,
+                         std::shared_ptr<const io::disk_budget> disk) {
+  return [condition = std::move(condition), memory = std::move(memory),
+          disk = std::move(disk)](const metrics_callback& then) {
     std::vector<metric_family> all;
     const auto add = [&all](std::vector<metric_family> some) {
       all.insert(all.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
@@ -46,6 +48,8 @@ metrics_source source_of(std::shared_ptr<const node_condition> condition, shared
       add(families_of(*condition));
     if (memory)
       add(families_of(*memory));
+    if (disk)
+      add(families_of(*disk));
     then(to_text(all));
   };
 }

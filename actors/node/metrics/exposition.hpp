@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
+#include "io/disk_budget.hpp"
 #include "messages/messages.hpp"
 #include "metrics/metric_family.hpp"
 
@@ -25,7 +26,9 @@ metrics_source source_of_log();
 using describe_function = std::function<void(std::function<void(result<std::vector<namespace_info>>)>)>;
 metrics_source source_of_namespaces(describe_function describe, const series_limits& limits = {});
 
-/// Whether the node is degraded, and what is left of its memory. Either may be null.
-metrics_source source_of(std::shared_ptr<const node_condition> condition, shared_budget memory);
+/// Whether the node is degraded, and what is left of its memory and of the disk space that it may use for namespaces of
+/// clients. Each may be null.
+metrics_source source_of(std::shared_ptr<const node_condition> condition, shared_budget memory,
+                         std::shared_ptr<const io::disk_budget> disk = {});
 
 } // namespace troupe

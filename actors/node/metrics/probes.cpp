@@ -211,6 +211,15 @@ std::vector<metric_family> families_of(const memory_budget& memory) {
   return {std::move(limit), std::move(used)};
 }
 
+std::vector<metric_family> families_of(const io::disk_budget& disk) {
+  metric_family limit("troupe_made_slabs_limit_bytes", "storage.disk_bytes.");
+  limit.add({}, disk.limit());
+  metric_family used("troupe_made_slabs_used_bytes",
+                     "What slab files of namespaces that clients made have of storage.disk_bytes.");
+  used.add({}, disk.used());
+  return {std::move(limit), std::move(used)};
+}
+
 std::vector<metric_family> families_of_log() {
   metric_family dropped("troupe_log_dropped_lines_total",
                         "Lines of the log that were dropped, since nobody read it or it could not be written.",

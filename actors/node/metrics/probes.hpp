@@ -3,6 +3,7 @@
 #include "actors/node/metrics/metrics_state.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
+#include "io/disk_budget.hpp"
 #include "messages/messages.hpp"
 #include "metrics/metric_family.hpp"
 
@@ -33,6 +34,7 @@ std::vector<metric_family> families_of(const node_condition& condition);
 
 /// What is left of its memory.
 std::vector<metric_family> families_of(const memory_budget& memory);
+std::vector<metric_family> families_of(const io::disk_budget& disk);
 
 /// What became of the log of this process.
 std::vector<metric_family> families_of_log();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <string_view>
@@ -19,11 +20,13 @@ namespace troupe {
 /// Has what all shards know: what some of them have refused, or begun to forget, is for them to say.
 class namespace_names {
 public:
-  /// The name that a namespace has first stays, as in the shards.
-  void add(const namespace_id& id, std::string name);
+  /// The name that a namespace has first stays, as in the shards. `kept_here`: its pages lie in slab files and memory
+  /// of the node.
+  void add(const namespace_id& id, std::string name, bool kept_here = false);
   void remove(const namespace_id& id);
 
   std::optional<namespace_id> find(std::string_view name) const;
+  bool kept_here(const namespace_id& id) const;
   std::optional<std::string> name_of(const namespace_id& id) const;
   /// How many have a name that begins so.
   std::size_t count_with_prefix(std::string_view prefix) const;
@@ -32,6 +35,7 @@ private:
   mutable std::shared_mutex mutex_;
   std::map<std::string, namespace_id, std::less<>> ids_;
   std::map<namespace_id, std::string> names_;
+  std::set<namespace_id> kept_here_;
 };
 
 } // namespace troupe

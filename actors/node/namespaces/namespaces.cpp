@@ -33,7 +33,8 @@ result<allocator_actor> spawn_unfenced_allocator(caf::actor_system& system, cons
 
 namespaces::namespaces(caf::actor_config& config, namespaces_config options,
                        const std::vector<add_namespace_request>& known, const std::vector<known_rank>& ranks)
-    : namespaces_actor::base(config), options_(std::move(options)), state_(state_options()) {
+    : namespaces_actor::base(config), options_(std::move(options)), state_(state_options()),
+      making_(making_options(options_)) {
   for (const auto& x : known)
     state_.know(x.spec);
   for (const auto& x : options_.own)
@@ -43,7 +44,20 @@ namespaces::namespaces(caf::actor_config& config, namespaces_config options,
   // Watched by the node, which ends them.
   for (const auto& x : options_.own_ranks)
     state_.know({{x.space, x.rank, x.slots}, ++last_allocator_, x.incarnation});
+  for (const auto& x : options_.made) {
+    made_.emplace(x.spec.id(), x);
+    making_.know(x.spec);
+  }
+  flush();
   set_down_handler([this](caf::down_msg& down) { on_down(down); });
+}
+
+namespace_making::options namespaces::making_options(const namespaces_config& options) {
+  if (!options.judge || !options.keeper)
+    return {[](const namespace_spec&) -> result<void> {
+      return fail(errc::unsupported, "this node makes no namespaces for clients: name it in the config");
+    }};
+  return {options.judge};
 }
 
 namespaces_state::options namespaces::state_options() {
@@ -88,42 +102,69 @@ caf::result<void> namespaces::decide(Decide decide) {
 
 namespaces::behavior_type namespaces::make_behavior() {
   return {
-      [this](const add_namespace_request& x) { return decide([&](auto request) { state_.add(request, x); }); },
-      [this](const remove_namespace_request& x) { return decide([&](auto request) { state_.remove(request, x); }); },
-      [this](const register_rank_request& x) {
+      [this](const add_namespace_request& x) -> caf::result<void> {
+        if (const auto id = x.spec.id(); making_.knows(id) && !making_.serves(id))
+          return to_caf(error{errc::busy, "this namespace is being made or removed; try again in a moment"});
+        return decide([&](auto request) { state_.add(request, x); });
+      },
+      [this](const remove_namespace_request& x) -> caf::result<void> { return remove(x); },
+      [this](const register_rank_request& x) -> caf::result<void> {
+        if (making_.knows(x.space))
+          return to_caf(error{errc::not_owner, "pages of this namespace lie in memory and files of the node, which "
+                                               "knows its ranks; make a namespace for files of your own"});
         return decide([&](auto request) { state_.register_rank(request, {x.space, x.rank, x.slots}); });
+      },
+      [this](const make_namespace_request& x) { return make(x); },
+      [this](bind_atom, const node_actor& node) -> caf::result<void> {
+        if (node_ || !asked_from_here(*this))
+          return to_caf(error{errc::exists, "the node is known already"});
+        node_ = node;
+        return caf::unit;
       },
   };
 }
 
 void namespaces::flush() {
-  for (auto& effect : state_.take_outbox())
-    std::visit([this](auto& x) { perform(x); }, effect);
+  for (auto effects = state_.take_outbox(); !effects.empty(); effects = state_.take_outbox())
+    for (auto& effect : effects)
+      std::visit([this](auto& x) { perform(x); }, effect);
+  for (auto effects = making_.take_outbox(); !effects.empty(); effects = making_.take_outbox())
+    for (auto& effect : effects)
+      std::visit([this](auto& x) { perform(x); }, effect);
+}
+
+template <class Request>
+void namespaces::ask_shards(const std::vector<Request>& wanted, std::function<void(const std::vector<error>&)> then) {
+  using outcomes = std::vector<error>;
+  const auto shards = options_.shards.size();
+  // The first that fails of those that a shard is told stands for all of them.
+  const auto all = gather(shards * wanted.size(), outcomes(shards, error{errc::ok, {}}),
+                          [then = std::move(then)](const result<outcomes>& x) { then(*x); });
+  for (std::size_t i = 0; i < shards; ++i) {
+    const auto end = [all, i](error outcome) {
+      if (auto& sum = all->value()[i]; sum.code == errc::ok)
+        sum = std::move(outcome);
+      all->part_done();
+    };
+    for (const auto& x : wanted)
+      if constexpr (std::is_same_v<Request, remove_namespace_request>)
+        remove_from(options_.shards[i], x, end);
+      else
+        request(options_.shards[i], caf::infinite, x)
+            .then(
+                [end] {
+                  end({errc::ok, {}});
+                },
+                [end](const caf::error& e) { end(from_caf(e)); });
+  }
 }
 
 template <class Request>
 void namespaces::tell_shards(namespaces_state::order_number number, const Request& wanted) {
-  using outcomes = std::vector<error>;
-  const auto all = gather(options_.shards.size(), outcomes(options_.shards.size(), error{errc::ok, {}}),
-                          [this, number](const result<outcomes>& x) {
-                            state_.told(number, *x);
-                            flush();
-                          });
-  for (std::size_t i = 0; i < options_.shards.size(); ++i) {
-    const auto end = [all, i](error outcome) {
-      all->value()[i] = std::move(outcome);
-      all->part_done();
-    };
-    if constexpr (std::is_same_v<Request, remove_namespace_request>)
-      remove_from(options_.shards[i], wanted, end);
-    else
-      request(options_.shards[i], caf::infinite, wanted)
-          .then(
-              [end] {
-                end({errc::ok, {}});
-              },
-              [end](const caf::error& e) { end(from_caf(e)); });
-  }
+  ask_shards<Request>({wanted}, [this, number](const std::vector<error>& outcomes) {
+    state_.told(number, outcomes);
+    flush();
+  });
 }
 
 void namespaces::remove_from(const registry_actor& shard, const remove_namespace_request& wanted,
@@ -145,7 +186,8 @@ void namespaces::perform(namespaces_state::tell_of_namespace& x) {
 
 void namespaces::perform(namespaces_state::tell_of_rank& x) {
   const auto& [rank, allocator, incarnation] = x.what;
-  tell_shards(x.number, add_rank_request{rank.space, rank.rank, rank.slots, allocators_.at(allocator), incarnation});
+  tell_shards(x.number,
+              add_rank_request{rank.space, rank.rank, rank.slots, allocators_.at(allocator), incarnation, {}});
 }
 
 void namespaces::perform(namespaces_state::tell_to_retire& x) {
@@ -193,6 +235,8 @@ void namespaces::on_exit() {
     send_exit(allocator, caf::exit_reason::user_shutdown);
   }
   allocators_.clear();
+  made_.clear();
+  node_ = nullptr;
   options_ = {};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/node/namespaces/namespace_making.hpp"
 #include "actors/node/namespaces/namespaces_state.hpp"
 #include "actors/support/actor_support.hpp"
 #include "base/memory_budget.hpp"
@@ -7,9 +8,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace troupe {
@@ -41,6 +44,12 @@ struct namespaces_config {
   std::vector<known_rank> own_ranks;
   /// As in `namespaces_state::options`.
   std::shared_ptr<namespace_names> names = std::make_shared<namespace_names>();
+  /// Opens what serves namespaces that clients make. Null: none can be made.
+  space_keeper_actor keeper{};
+  /// As in `namespace_making::options`.
+  std::function<result<void>(const namespace_spec&)> judge{};
+  /// Those that clients have made, and that are served from the start.
+  std::vector<served_space> made{};
 };
 
 /// The memory of a rank that registers with so many slots: its allocator, and what each of so many shards may need to
@@ -53,7 +62,8 @@ result<allocator_actor> spawn_unfenced_allocator(caf::actor_system& system, cons
 
 /// Namespaces and ranks that come and go while the node runs: the rules are those of `namespaces_state`. Spawns an
 /// allocator for each rank, tells all shards, and answers when all have answered; so what is answered is known
-/// everywhere. A request that fails on the way can be repeated: shards take the same thing twice. Ends with an error
+/// everywhere. Namespaces whose pages the node keeps are made and removed by the rules of `namespace_making`. A request
+/// that fails on the way can be repeated: shards take the same thing twice. Ends with an error
 /// when an allocator dies that it has not ended.
 class namespaces : public namespaces_actor::base {
 public:
@@ -88,6 +98,28 @@ private:
   void perform(namespaces_state::note& x);
   void flush();
 
+  // -- those whose pages the node keeps --
+
+  using making = namespace_making;
+  static namespace_making::options making_options(const namespaces_config& options);
+  caf::result<served_space> make(const make_namespace_request& x);
+  caf::result<void> remove(const remove_namespace_request& x);
+  void perform(making::tell_of_namespace& x);
+  void perform(making::open_space& x);
+  void perform(making::tell_of_ranks& x);
+  void perform(making::leave_space& x);
+  void perform(making::tell_to_remove& x);
+  void perform(making::keep_space& x);
+  void perform(making::close_space& x);
+  void perform(making::served& x);
+  void perform(making::answer& x);
+  void perform(making::note& x);
+  /// Tells `then` what each shard said to all of these.
+  template <class Request>
+  void ask_shards(const std::vector<Request>& wanted, std::function<void(const std::vector<error>&)> then);
+  void made_told(making::order_number number, const std::vector<error>& outcomes);
+  void made_done(making::order_number number, const result<void>& outcome);
+
   /// Asks all shards the same, and tells the state what each said.
   template <class Request>
   void tell_shards(namespaces_state::order_number number, const Request& request);
@@ -101,6 +133,12 @@ private:
   allocator_number last_allocator_ = 0;
   namespaces_state state_;
   open_promises promises_;
+  namespace_making making_;
+  /// What serves those that are open.
+  std::map<namespace_id, served_space> made_;
+  /// Who waits to hear that one was made.
+  std::unordered_set<open_promises::number> makers_;
+  node_actor node_;
 };
 
 } // namespace troupe

@@ -81,10 +81,12 @@ void namespaces_state::add(request_number request, const add_namespace_request& 
     return reply(request, {errc::busy, "namespace '" + i->second.name + "' is being removed; try again in a moment"});
   const auto number = expect([this, request, id, name = wanted.spec.name](std::span<const error> outcomes) {
     auto outcome = first_error(outcomes);
+    adding_.erase(adding_.find(id));
     if (outcome.code == errc::ok)
       know(id, name);
     reply(request, std::move(outcome));
   });
+  adding_.insert(id);
   outbox_.emplace_back(tell_of_namespace{number, wanted});
 }
 

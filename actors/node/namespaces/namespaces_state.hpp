@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -136,6 +137,9 @@ public:
 
   std::vector<effect> take_outbox() { return std::exchange(outbox_, {}); }
 
+  /// Whether such a namespace is there, or is being made known.
+  bool knows(const namespace_id& space) const { return spaces_.contains(space) || adding_.contains(space); }
+
   /// Whose slots are lost when the allocator dies that was not ended; empty if nobody's.
   std::string rank_of(allocator_number allocator) const;
 
@@ -188,6 +192,8 @@ private:
 
   options options_;
   std::map<namespace_id, space_entry> spaces_;
+  /// Shards are being told; as often as somebody waits for it.
+  std::multiset<namespace_id> adding_;
   std::unordered_map<order_number, outcomes_function> open_orders_;
   std::unordered_map<order_number, stats_function> open_counts_;
   std::vector<effect> outbox_;

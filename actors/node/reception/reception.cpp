@@ -1,6 +1,7 @@
 #include "actors/node/reception/reception.hpp"
 
 #include "actors/node/reception/client_front.hpp"
+#include "base/geometry_bounds.hpp"
 
 #include <algorithm>
 #include <string>
@@ -28,6 +29,16 @@ reception::behavior_type reception::make_behavior() {
   monitor(node_);
   return {
       [this](attach_request& wanted, const caf::actor& link) -> caf::result<attach_reply> {
+        const auto& space = wanted.space;
+        for (const auto* text : {&space.name, &space.model, &space.revision, &space.dtype, &space.layout, &space.salt})
+          if (text->size() > name_bytes_max)
+            return to_caf(error{errc::limit_exceeded, "what describes a namespace has at most " +
+                                                          std::to_string(name_bytes_max) + " bytes each; one has " +
+                                                          std::to_string(text->size())});
+        if (space.geometry.further.size() > geometry_bounds::further_layers)
+          return to_caf(error{errc::limit_exceeded, "a namespace has at most " +
+                                                        std::to_string(geometry_bounds::further_layers) +
+                                                        " further groups of layers"});
         if (std::max(wanted.client_name.size(), wanted.space_name.size()) > name_bytes_max)
           return to_caf(error{errc::limit_exceeded, "a client and its namespace have names of at most " +
                                                         std::to_string(name_bytes_max) + " bytes; these have " +

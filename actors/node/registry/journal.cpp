@@ -13,6 +13,8 @@ store::space_origin stored(namespace_origin origin) {
     return store::space_origin::config;
   case namespace_origin::wire:
     return store::space_origin::wire;
+  case namespace_origin::client:
+    return store::space_origin::client;
   case namespace_origin::api:
     break;
   }

@@ -88,19 +88,13 @@ public:
   result<void> on_namespace(const store::namespace_record& record) override {
     if (!plan_.admit(record))
       return {};
+    if (origin_of(record) == store::space_origin::client)
+      return serve(record);
     const auto origin = origin_of(record) == store::space_origin::wire ? namespace_origin::wire : namespace_origin::api;
     add_namespace_request known{
         record.spec, {record.mode == store::world_size_mode::automatic, record.slot_index, record.max_ranks, origin}};
-    for (const auto& shard : shards_.shards)
-      if (auto added = ask_and_wait<void>(system_, shard, known); !added) {
-        const auto& why = added.error();
-        // All shards know the same namespaces, so the first one says no before any has said yes.
-        if (why.code != errc::identity_mismatch && why.code != errc::limit_exceeded &&
-            why.code != errc::invalid_argument)
-          return added;
-        plan_.set_aside(record.id, why.text);
-        return {};
-      }
+    if (const auto added = add_space(known); !added || !*added)
+      return added ? result<void>{} : tl::unexpected<error>(added.error());
     known_.spaces.push_back(std::move(known));
     return {};
   }
@@ -204,6 +198,48 @@ private:
     std::future<result<result_codes>> answer;
   };
 
+  /// False if it cannot be, which is known to the plan then.
+  result<bool> add_space(const add_namespace_request& known) {
+    for (const auto& shard : shards_.shards)
+      if (auto added = ask_and_wait<void>(system_, shard, known); !added) {
+        const auto& why = added.error();
+        // All shards know the same namespaces, so the first one says no before any has said yes.
+        if (why.code != errc::identity_mismatch && why.code != errc::limit_exceeded &&
+            why.code != errc::invalid_argument)
+          return tl::unexpected<error>(why);
+        plan_.set_aside(known.spec.id(), why.text);
+        return false;
+      }
+    return true;
+  }
+
+  /// A namespace that a client has made: with its files of the run before, as far as they are there.
+  result<void> serve(const store::namespace_record& record) {
+    const auto opened = ask_and_wait<served_space>(system_, shards_.keeper, open_space_request{record.spec, true});
+    // A disk, a file or memory that is not there now may be there at the next start: a node that served only what fits
+    // would forget the rest with its pages.
+    if (!opened && opened.error().code != errc::full)
+      return tl::unexpected<error>(opened.error());
+    if (!opened) {
+      plan_.set_aside(record.id, opened.error().text);
+      return {};
+    }
+    const auto added = add_space({record.spec, {.origin = namespace_origin::client}});
+    if (!added || !*added) {
+      const auto closed = ask_and_wait<void>(system_, shards_.keeper, close_space_request{record.id});
+      return !added ? tl::unexpected<error>(added.error()) : closed;
+    }
+    for (const auto& x : opened->ranks) {
+      plan_.serve(record.id, x.rank, x.incarnation);
+      if (auto told = add_rank({record.id, x.rank, x.slots, x.allocator, x.incarnation},
+                               x.listens ? x.worker : io_worker_actor{});
+          !told)
+        return told;
+    }
+    known_.made.push_back(*opened);
+    return {};
+  }
+
   struct rank_slots {
     allocator_actor allocator;
     std::vector<slot_ref> claimed;
@@ -211,9 +247,10 @@ private:
     std::vector<slot_ref> refused;
   };
 
-  result<void> add_rank(const known_rank& x) {
+  /// `listener`: an io worker that is to be told of leases, and that the shards do not know yet.
+  result<void> add_rank(const known_rank& x, const io_worker_actor& listener = {}) {
     slots_[{x.space, x.rank}].allocator = x.allocator;
-    const add_rank_request wanted{x.space, x.rank, x.slots, x.allocator, x.incarnation};
+    const add_rank_request wanted{x.space, x.rank, x.slots, x.allocator, x.incarnation, listener};
     for (const auto& shard : shards_.shards)
       if (auto added = ask_and_wait<void>(system_, shard, wanted); !added)
         return added;

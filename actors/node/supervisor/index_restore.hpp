@@ -20,6 +20,8 @@ result<std::shared_ptr<store::metadata_store>> open_index(const config::node_con
 struct known_namespaces {
   std::vector<add_namespace_request> spaces;
   std::vector<known_rank> ranks;
+  /// Those whose pages the node keeps: what serves them was opened by the keeper, which ends it.
+  std::vector<served_space> made;
 };
 
 /// Gives shards and allocators what of the store may be believed, before anybody else talks to them, and erases the

@@ -34,12 +34,14 @@ node::node(caf::actor_config& config, std::shared_ptr<const config::node_config>
            process_watcher processes, std::optional<node_watch> watch)
     : node_actor::base(config), options_(std::move(options)), children_(std::move(children)), state_(state_options()),
       processes_(std::move(processes)), watch_(std::move(watch)) {
+  for (auto i = options_->namespaces.size(); i < children_.spaces.size(); ++i)
+    state_.add_space(children_.spaces[i]);
   set_down_handler([this](caf::down_msg& down) { on_down(down); });
 }
 
 node_state::options node::state_options() {
   node_state::options out;
-  out.spaces = children_.spaces;
+  out.spaces = options_->namespaces;
   out.protocol = protocol_version;
   out.max_clients = options_->io.max_clients;
   out.draw = [this] { return std::uint64_t{entropy_()} << 32U | entropy_(); };
@@ -50,6 +52,8 @@ node_state::options node::state_options() {
 node::behavior_type node::make_behavior() {
   for (const auto& x : children_.all())
     monitor(x.handle);
+  if (children_.namespaces)
+    request(children_.namespaces, caf::infinite, bind_atom_v, node_actor(this)).then([] {}, [](const caf::error&) {});
   const auto now = clock().now();
   next_statistics_ = now + options_->statistics_interval;
   next_turn_ = timestamp::max();
@@ -61,6 +65,12 @@ node::behavior_type node::make_behavior() {
       [this](const attach_request& wanted, const caf::actor& link) { return attach(wanted, link); },
       [this](caf::leave_atom, owner_id owner, const caf::actor& link) { return leave(owner, link); },
       [this](owner_at_rest_atom, owner_id owner) { return owner_at_rest(owner); },
+      [this](const leave_space_request& x) { return leave_space(x); },
+      [this](unbind_atom, const namespace_id& space) { return unbind_space(space); },
+      [this](bind_atom, const namespace_id& space) -> caf::result<void> {
+        state_.reopen_space(space);
+        return caf::unit;
+      },
       [this](stats_atom) { return collect(); },
       [this](drain_atom) { return drain(); },
       [this](caf::tick_atom) { tick(); },
@@ -101,8 +111,8 @@ void node::plan_look_at_departed(timestamp now) {
 }
 
 void node::look_at_departed(timestamp now) {
-  for (const auto& [owner, process] : departed_)
-    if (process && process->gone())
+  for (const auto& [owner, x] : departed_)
+    if (x.process && x.process->gone())
       static_cast<void>(state_.owner_at_rest(owner)); // it is not attached
   for (const auto& x : state_.take_overdue(now))
     log::get("node")->warn("client '{}' ({:016x}) is gone, but its process is not, nor does it say that its transfers "
@@ -118,6 +128,17 @@ node::link_number node::number_of(const caf::actor_addr& link) {
   return ++last_link_;
 }
 
+namespace {
+
+node_state::caller caller_of(const attach_request& wanted) {
+  node_state::caller out{wanted.protocol, wanted.client_name, wanted.space_name, {}, wanted.wish == space_wish::made};
+  if (wanted.wish != space_wish::named)
+    out.space = wanted.space;
+  return out;
+}
+
+} // namespace
+
 caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::actor& link) {
   if (!link)
     return to_caf(error{errc::invalid_argument, "a client attaches with a handle to be watched"});
@@ -128,15 +149,84 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
   auto process = processes_(wanted.process);
   if (!process)
     return to_caf(process.error());
+  if (children_.namespaces && state_.is_to_make(caller_of(wanted)))
+    return make_and_admit(wanted, link, std::move(*process));
+  return to_caf(admit(wanted, link, std::move(*process)));
+}
+
+caf::result<attach_reply> node::make_and_admit(const attach_request& wanted, const caf::actor& link,
+                                               std::unique_ptr<watched_process> process) {
+  auto promise = make_response_promise();
+  const auto number = making_.add(promise);
+  const auto kept = std::make_shared<std::unique_ptr<watched_process>>(std::move(process));
+  request(children_.namespaces, caf::infinite, make_namespace_request{wanted.space})
+      .then(
+          [this, number, wanted, link, kept](const served_space& made) {
+            adopt(made);
+            if (auto reply = admit(wanted, link, std::move(*kept)))
+              making_.deliver(number, std::move(*reply));
+            else
+              making_.deliver(number, to_caf(reply.error()));
+          },
+          [this, number](const caf::error& e) { making_.deliver(number, e); });
+  return promise;
+}
+
+void node::adopt(const served_space& made) {
+  if (state_.index_of(made.spec.id()))
+    return; // two have asked for it
+  children_.add_made(made);
+  for (const auto& x : made.ranks) {
+    monitor(x.worker);
+    monitor(x.allocator);
+  }
+  state_.add_space(made.spec);
+}
+
+caf::result<void> node::leave_space(const leave_space_request& x) {
+  const auto closed = state_.close_space(x.space, x.force, clock().now());
+  release_departed();
+  return to_caf(closed);
+}
+
+caf::result<void> node::unbind_space(const namespace_id& space) {
+  const auto index = state_.index_of(space);
+  if (!index)
+    return to_caf(error{errc::unknown_namespace, "no such namespace"});
+  auto promise = make_response_promise();
+  departing_spaces_.push_back({*index, space, promise});
+  let_go();
+  return promise;
+}
+
+void node::let_go() {
+  std::erase_if(departing_spaces_, [this](departing_space& x) {
+    if (std::ranges::any_of(departed_, [&](const auto& gone) { return gone.second.space == x.space; }))
+      return false;
+    for (const auto& rank : children_.ranks())
+      if (rank.space == x.space) {
+        demonitor(rank.worker.address());
+        demonitor(rank.allocator.address());
+      }
+    children_.remove_ranks(x.space);
+    state_.remove_space(x.id);
+    x.promise.deliver(caf::unit);
+    return true;
+  });
+}
+
+result<attach_reply> node::admit(const attach_request& wanted, const caf::actor& link,
+                                 std::unique_ptr<watched_process> process) {
   const auto number = number_of(link.address());
-  const auto arrived = state_.attach({wanted.protocol, wanted.client_name, wanted.space_name}, number, clock().now());
+  const auto arrived = state_.attach(caller_of(wanted), number, clock().now());
   // Also when it is refused. And before it is watched: this ends the watch of the client that the link was before.
   release_departed();
   if (!arrived)
-    return to_caf(arrived.error());
+    return tl::unexpected<error>(arrived.error());
   monitor(link);
   auto& attached =
-      clients_.emplace(arrived->owner, client{link, number, {}, std::move(*process), {}, {}}).first->second;
+      clients_.emplace(arrived->owner, client{link, number, {}, std::move(process), {}, {}, arrived->space})
+          .first->second;
   const auto& space = children_.spaces[arrived->space];
   attach_reply reply;
   reply.owner = arrived->owner;
@@ -200,7 +290,7 @@ void node::release_departed() {
     const auto left = clients_.extract(gone.owner);
     demonitor(left.mapped().handle.address());
     end_fronts(left.mapped());
-    departed_.emplace(gone.owner, std::move(left.mapped().process));
+    departed_.emplace(gone.owner, departed_client{std::move(left.mapped().process), left.mapped().space});
     for (const auto& x : children_.all())
       if (x.serves_clients)
         // Without a limit: whoever never answers is dead, which ends the node.
@@ -212,6 +302,7 @@ void node::release_departed() {
     for (const auto& x : children_.ranks())
       request(x.worker, caf::infinite, owner_at_rest_atom_v, owner).then([] {}, [](const caf::error&) {});
   }
+  let_go();
   plan_look_at_departed(clock().now());
 }
 
@@ -331,6 +422,9 @@ void node::on_exit() {
   for (auto& x : std::exchange(drains_, {}))
     x.deliver(to_caf(ended));
   counting_.fail_all(ended);
+  making_.fail_all(ended);
+  for (auto& x : std::exchange(departing_spaces_, {}))
+    x.promise.deliver(to_caf(ended));
   for (const auto& x : children_.all()) {
     demonitor(x.handle.address());
     send_exit(x.handle, caf::exit_reason::user_shutdown);

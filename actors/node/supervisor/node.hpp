@@ -48,12 +48,37 @@ private:
     std::unique_ptr<watched_process> process;
     std::vector<client_shard_actor> shards;
     std::vector<client_worker_actor> workers;
+    std::size_t space = 0;
+  };
+
+  /// A client that is not attached any more, and not at rest.
+  struct departed_client {
+    std::unique_ptr<watched_process> process;
+    std::size_t space = 0;
+  };
+
+  /// A namespace that is removed, and who waits until nothing of it is in use.
+  struct departing_space {
+    std::size_t space = 0;
+    namespace_id id;
+    caf::response_promise promise;
   };
 
   node_state::options state_options();
   /// The number of a link that is attached, or a new one.
   link_number number_of(const caf::actor_addr& link);
   caf::result<attach_reply> attach(const attach_request& wanted, const caf::actor& link);
+  /// The same when its namespace is there, or cannot be made.
+  result<attach_reply> admit(const attach_request& wanted, const caf::actor& link,
+                             std::unique_ptr<watched_process> process);
+  /// The namespace is made first.
+  caf::result<attach_reply> make_and_admit(const attach_request& wanted, const caf::actor& link,
+                                           std::unique_ptr<watched_process> process);
+  void adopt(const served_space& made);
+  caf::result<void> leave_space(const leave_space_request& x);
+  caf::result<void> unbind_space(const namespace_id& space);
+  /// Lets go of what serves namespaces that are removed, as soon as no client that was attached touches its memory.
+  void let_go();
   /// Spawns what serves this client alone, and names it in the reply.
   void welcome(client& x, std::size_t space, attach_reply& reply);
   caf::result<void> leave(owner_id owner, const caf::actor& link);
@@ -82,7 +107,10 @@ private:
   std::unordered_map<owner_id, client> clients_;
   process_watcher processes_;
   /// Of those who have departed and are not at rest.
-  std::unordered_map<owner_id, std::unique_ptr<watched_process>> departed_;
+  std::unordered_map<owner_id, departed_client> departed_;
+  std::vector<departing_space> departing_spaces_;
+  /// Attachments that wait for their namespace.
+  open_promises making_;
   /// When to look at these, if a look is planned.
   std::optional<timestamp> next_look_;
   link_number last_link_ = 0;

@@ -18,6 +18,23 @@ void node_children::add_rank(const node_rank& x) {
   ranks_.push_back(x);
 }
 
+std::size_t node_children::add_made(const served_space& x) {
+  const auto space = spaces.size();
+  spaces.push_back(x.spec);
+  for (const auto& rank : x.ranks)
+    add_rank({space, rank.rank, rank.slots, rank.worker, rank.allocator});
+  return space;
+}
+
+void node_children::remove_ranks(std::size_t space) {
+  for (const auto& x : ranks_)
+    if (x.space == space)
+      std::erase_if(all_, [&](const node_child& child) {
+        return child.handle.address() == x.allocator.address() || child.handle.address() == x.worker.address();
+      });
+  std::erase_if(ranks_, [&](const node_rank& x) { return x.space == space; });
+}
+
 void node_children::add_metrics(const metrics_actor& x) {
   add({"the metrics actor", caf::actor_cast<caf::actor>(x), "what it has counted is lost", false, false});
   metrics_ = x;

@@ -27,7 +27,7 @@ struct node_child {
   bool drains = false;
 };
 
-/// What serves one rank of a namespace of the config.
+/// What serves one rank of a namespace of the config, or of one that a client has made.
 struct node_rank {
   /// Index of the namespace.
   std::size_t space = 0;
@@ -43,14 +43,20 @@ struct node_rank {
 /// supervisor asks of it besides, it asks of a handle of its own.
 class node_children {
 public:
-  /// Of the config.
+  /// Of the config, then those that clients have made. One that was removed keeps its place, without ranks.
   std::vector<namespace_spec> spaces;
+  /// Makes namespaces; null if nobody does.
+  namespaces_actor namespaces;
   /// The memory that pages lie in, which the io workers share. Null only where there are no ranks.
   std::shared_ptr<io::extent_source> extents;
 
   void add(node_child x) { all_.push_back(std::move(x)); }
   void add_shard(const registry_actor& x);
   void add_rank(const node_rank& x);
+  /// Of a namespace that a client has made; its index.
+  std::size_t add_made(const served_space& x);
+  /// Its ranks are no children any more.
+  void remove_ranks(std::size_t space);
   void add_metrics(const metrics_actor& x);
 
   /// In the order in which they were added, which is the order in which they end.

@@ -7,7 +7,7 @@
 namespace troupe {
 
 std::filesystem::path socket_path(const config::node_config& options) {
-  if (!options.actors.has_socket() || options.namespaces.empty())
+  if (!options.actors.has_socket() || (options.namespaces.empty() && !options.actors.make_namespaces))
     return {};
   // An absolute path stands for itself.
   return std::filesystem::absolute(options.data_dir) / options.actors.socket;
@@ -26,7 +26,7 @@ door_options options_of_doors(const config::actors_config& options) {
 namespace {
 
 bool wants_tcp(const config::node_config& options) {
-  return options.actors.port != config::port_off && !options.namespaces.empty();
+  return options.actors.port != config::port_off && (!options.namespaces.empty() || options.actors.make_namespaces);
 }
 
 result<bound_socket> bind_tcp(const config::actors_config& where) {

@@ -12,7 +12,8 @@
 
 namespace troupe {
 
-/// By what others reach a node; nothing where its config has no namespaces to attach to. Ends before the node, and
+/// By what others reach a node; nothing where there are no namespaces to attach to,
+/// and clients make none. Ends before the node, and
 /// removes its socket then.
 struct node_doors {
   std::unique_ptr<doors> open;

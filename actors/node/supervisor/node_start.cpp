@@ -10,6 +10,8 @@
 #include "actors/node/supervisor/index_restore.hpp"
 #include "actors/node/supervisor/node.hpp"
 #include "actors/node/supervisor/rank_parts.hpp"
+#include "actors/node/supervisor/space_keeper.hpp"
+#include "actors/node/supervisor/space_terms.hpp"
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
 #include "io/arena_pool.hpp"
@@ -132,9 +134,7 @@ std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::nod
     const auto worker = spawn_actor<io_worker>(system, x.worker);
     caf::anon_send(broker, memory_borrower{borrower.space, borrower.rank, worker});
     const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(memory));
-    const auto& rules = x.worker->options;
-    const bool listens = !rules.memory_only && (rules.second_hit || rules.prefetch_pages_max > 0);
-    children.add_rank({x.space, x.rank, x.slots, worker, slot_owner, listens});
+    children.add_rank({x.space, x.rank, x.slots, worker, slot_owner, x.worker->options.listens()});
     out.push_back(
         {options.namespaces[x.space].id(), x.rank, static_cast<slot_number>(x.slots), slot_owner, x.incarnation});
   }
@@ -169,14 +169,20 @@ result<void> tell_shards(caf::actor_system& system, const std::vector<registry_a
   caf::scoped_actor self{system};
   for (const auto& shard : shards)
     for (const auto& x : ranks)
-      self->request(shard, caf::infinite, add_rank_request{x.space, x.rank, x.slots, x.allocator, x.incarnation})
+      self->request(shard, caf::infinite, add_rank_request{x.space, x.rank, x.slots, x.allocator, x.incarnation, {}})
           .receive([] {}, [&](const caf::error& e) { outcome = tl::unexpected<error>(from_caf(e)); });
   return outcome;
 }
 
-namespaces_config config_of_namespaces(const config::node_config& options, const node_children& children,
-                                       const std::vector<known_rank>& own_ranks, const shared_budget& memory) {
+namespaces_config config_of_namespaces(const std::shared_ptr<const config::node_config>& config,
+                                       const node_children& children, const std::vector<known_rank>& own_ranks,
+                                       const shared_budget& memory, const space_keeper_actor& keeper) {
+  const auto& options = *config;
   namespaces_config out;
+  out.keeper = keeper;
+  out.judge = [config, arena = children.extents->info()](const namespace_spec& space) {
+    return judge_space(*config, arena, space);
+  };
   out.memory = memory;
   out.own = options.namespaces;
   out.own_ranks = own_ranks;
@@ -187,6 +193,15 @@ namespaces_config config_of_namespaces(const config::node_config& options, const
   // A writer that is late is not expected to be later than a reader.
   out.rest = options.hf3fs.protect_locations;
   return out;
+}
+
+/// Files go of namespaces that clients had made, and that are not there any more. Blocks.
+result<void> sweep_made_slabs(caf::actor_system& system, const space_keeper_actor& keeper) {
+  result<void> outcome;
+  caf::scoped_actor self{system};
+  self->request(keeper, caf::infinite, restored_atom_v)
+      .receive([] {}, [&](const caf::error& e) { outcome = tl::unexpected<error>(from_caf(e)); });
+  return outcome;
 }
 
 /// Waits until they have ended, which others have told them to. Afterwards they hold no slab and no store. Blocks.
@@ -258,7 +273,14 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   children.add_metrics(meters);
   introduce(children, own_ranks);
 
-  const auto run_time = config_of_namespaces(options, children, own_ranks, memory);
+  const auto shared_options = std::make_shared<const config::node_config>(options);
+  const auto disk = std::make_shared<io::disk_budget>(options.storage.disk_bytes);
+  const auto keeper = spawn_actor<space_keeper, caf::detached>(
+      system,
+      space_keeper_options{shared_options, *extents, disk, memory, meters, condition, children.shards(), broker});
+  children.add({"the keeper of namespaces that clients make", caf::actor_cast<caf::actor>(keeper),
+                "their slab files could not grow, nor be told from others"});
+  auto run_time = config_of_namespaces(shared_options, children, own_ranks, memory, keeper);
   known_namespaces known;
   if (*store) {
     auto restored = restore_index(system, **store, run_time, options, own_ranks);
@@ -276,16 +298,24 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
       return tl::unexpected<error>(left.error());
     }
   }
+  if (auto swept = sweep_made_slabs(system, keeper); !swept) {
+    end_all(system, children);
+    return tl::unexpected<error>(swept.error());
+  }
+  run_time.made = known.made;
+  for (const auto& x : known.made)
+    children.add_made(x);
   const auto spaces = spawn_actor<namespaces>(system, run_time, known.spaces, known.ranks);
   children.add({"the namespaces actor", caf::actor_cast<caf::actor>(spaces),
                 "ranks that clients register could not be told from those of others"});
-  node_services services{{},     {},        children.shards(),  spaces,        meters, {},
-                         memory, condition, key_secret(*store), run_time.names};
+  children.namespaces = spaces;
+  node_services services{{},     {},        children.shards(),  spaces,         meters, {},
+                         memory, condition, key_secret(*store), run_time.names, disk};
   for (const auto& x : options.namespaces)
     services.own_spaces.push_back(x.id());
   auto all = handles_of(children);
-  auto supervisor = spawn_actor<node>(system, std::make_shared<const config::node_config>(options), std::move(children),
-                                      watch_process, node_watch(condition, memory));
+  auto supervisor =
+      spawn_actor<node>(system, shared_options, std::move(children), watch_process, node_watch(condition, memory));
   services.node = supervisor;
   services.reception = spawn_actor<reception>(system, supervisor);
   return std::make_unique<running_node>(std::move(supervisor), std::move(all), std::move(services), std::move(*store),

@@ -6,6 +6,7 @@
 #include "base/node_condition.hpp"
 #include "base/unique_descriptor.hpp"
 #include "config/node_config.hpp"
+#include "io/disk_budget.hpp"
 #include "messages/messages.hpp"
 #include "store/metadata_store.hpp"
 
@@ -34,6 +35,8 @@ struct node_services {
   std::array<std::byte, 32> key_secret{};
   /// Which namespace has which name.
   std::shared_ptr<const namespace_names> names;
+  /// Of slab files of namespaces that clients make.
+  std::shared_ptr<const io::disk_budget> disk;
 };
 
 /// A node with all its actors. Ends with `stop`; the directory stays locked until then.

@@ -1,18 +1,98 @@
 #include "actors/node/supervisor/node_state.hpp"
 
+#include "actors/node/supervisor/space_terms.hpp"
+
 #include <algorithm>
 
 namespace troupe {
 
-result<std::size_t> node_state::space_named(const std::string& name) const {
-  const auto found =
-      std::ranges::find_if(options_.spaces, [&](const namespace_spec& x) { return name.empty() || x.name == name; });
-  if (found != options_.spaces.end())
-    return static_cast<std::size_t>(found - options_.spaces.begin());
-  std::string known;
+node_state::node_state(options how) : options_(std::move(how)) {
   for (const auto& x : options_.spaces)
-    known.append(known.empty() ? "" : ", ").append(x.name);
+    spaces_.push_back({x, x.id(), space_entry::phase::open, true});
+}
+
+result<std::size_t> node_state::space_named(const std::string& name) const {
+  const auto wanted = [&](const space_entry& x) {
+    return x.state == space_entry::phase::open && (name.empty() || x.spec.name == name);
+  };
+  const auto found = std::ranges::find_if(spaces_, wanted);
+  if (found != spaces_.end())
+    return static_cast<std::size_t>(found - spaces_.begin());
+  std::string known;
+  for (const auto& x : spaces_)
+    if (x.state == space_entry::phase::open)
+      known.append(known.empty() ? "" : ", ").append(x.spec.name);
+  if (known.empty())
+    return fail(errc::unknown_namespace, "this node has no namespaces yet: attach with all that makes one up, and it "
+                                         "is made");
   return fail(errc::unknown_namespace, "no namespace '" + name + "' on this node; it has: " + known);
+}
+
+result<std::size_t> node_state::space_of(const caller& who) const {
+  if (!who.space)
+    return space_named(who.space_name);
+  const auto id = who.space->id();
+  // Its name may be another: pages of one identity are exchangeable, whatever people call it.
+  for (std::size_t i = 0; i < spaces_.size(); ++i)
+    if (spaces_[i].id == id && spaces_[i].state == space_entry::phase::open)
+      return i;
+  for (const auto& x : spaces_) {
+    if (x.state == space_entry::phase::removed)
+      continue;
+    if (x.id == id)
+      return fail(errc::busy, "namespace '" + x.spec.name + "' is being removed; try again in a moment");
+    if (x.spec.name == who.space->name)
+      return fail(errc::identity_mismatch,
+                  "namespace '" + x.spec.name + "' of this node is another one: it differs in " +
+                      differing_parts(x.spec, *who.space) + "; take another name, or the same settings");
+  }
+  return fail(errc::unknown_namespace, "no namespace like '" + who.space->name + "' on this node");
+}
+
+bool node_state::is_to_make(const caller& who) const {
+  if (!who.make || !who.space || !fits(who))
+    return false;
+  const auto found = space_of(who);
+  return !found && found.error().code == errc::unknown_namespace;
+}
+
+std::optional<std::size_t> node_state::index_of(const namespace_id& space) const {
+  for (std::size_t i = 0; i < spaces_.size(); ++i)
+    if (spaces_[i].id == space && spaces_[i].state != space_entry::phase::removed)
+      return i;
+  return std::nullopt;
+}
+
+std::size_t node_state::add_space(const namespace_spec& space) {
+  spaces_.push_back({space, space.id(), space_entry::phase::open, false});
+  return spaces_.size() - 1;
+}
+
+result<void> node_state::close_space(const namespace_id& space, bool force, timestamp now) {
+  const auto index = index_of(space);
+  if (!index || spaces_[*index].own)
+    return fail(errc::unknown_namespace, "no client has made such a namespace");
+  std::vector<link_number> attached;
+  for (const auto& [owner, x] : clients_)
+    if (x.space == *index)
+      attached.push_back(x.link);
+  if (!attached.empty() && !force)
+    return fail(errc::busy, std::to_string(attached.size()) + " clients are attached to namespace '" +
+                                spaces_[*index].spec.name + "'; wait for them, or force its removal");
+  for (const auto link : attached)
+    depart(link, "is sent away, since its namespace is removed", now);
+  spaces_[*index].state = space_entry::phase::closed;
+  return {};
+}
+
+void node_state::reopen_space(const namespace_id& space) {
+  if (const auto index = index_of(space))
+    spaces_[*index].state = space_entry::phase::open;
+}
+
+void node_state::remove_space(const namespace_id& space) {
+  if (const auto index = index_of(space))
+    spaces_[*index].state = space_entry::phase::removed;
 }
 
 error node_state::too_many() const {
@@ -29,7 +109,7 @@ result<node_state::arrival> node_state::attach(const caller& who, link_number li
   if (who.protocol != options_.protocol)
     return fail(errc::unsupported, "the client speaks protocol " + std::to_string(who.protocol) + ", this node " +
                                        std::to_string(options_.protocol));
-  const auto space = space_named(who.space_name);
+  const auto space = space_of(who);
   if (!space)
     return tl::unexpected<error>(space.error());
   // The answer to an earlier request of this link was lost, or took too long.
@@ -39,7 +119,7 @@ result<node_state::arrival> node_state::attach(const caller& who, link_number li
   auto owner = options_.draw();
   while (owner == 0 || clients_.contains(owner) || departed_.contains(owner))
     owner = options_.draw();
-  clients_.emplace(owner, client{link, who.name});
+  clients_.emplace(owner, client{link, who.name, *space});
   return arrival{owner, *space};
 }
 

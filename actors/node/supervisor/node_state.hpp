@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -35,7 +36,7 @@ public:
   static constexpr duration rest_expected = std::chrono::minutes(1);
 
   struct options {
-    /// The first is the one of clients that name none. Not empty.
+    /// The first is the one of clients that name none.
     std::vector<namespace_spec> spaces;
     std::uint32_t protocol = 0;
     /// Attached or departed.
@@ -52,6 +53,10 @@ public:
     std::string name;
     /// Empty for the node's first.
     std::string space_name;
+    /// Set: the namespace as a whole, and `space_name` says nothing.
+    std::optional<namespace_spec> space{};
+    /// It is made where it is not there.
+    bool make = false;
   };
 
   /// A client that is not attached any more: what it held is to be released, but for what it may still touch.
@@ -67,10 +72,24 @@ public:
     std::size_t space = 0;
   };
 
-  explicit node_state(options how) : options_(std::move(how)) {}
+  explicit node_state(options how);
 
-  /// unsupported, unknown_namespace, limit_exceeded or shutting_down, with a sentence. A link that was attached is not
-  /// any more, also when it is refused for the limit: see `take_departures`.
+  /// Whether the caller's namespace is to be made before it can attach: there is none of its name or its identity, and
+  /// nothing else is known to be in the way.
+  bool is_to_make(const caller& who) const;
+
+  /// From now on clients may attach to it. The index that arrivals have.
+  std::size_t add_space(const namespace_spec& space);
+  /// Clients may not, for it is about to be removed; `busy` if some are attached, unless `force`d: then they are
+  /// attached no more. unknown_namespace if it was not added.
+  result<void> close_space(const namespace_id& space, bool force, timestamp now);
+  /// It stays after all.
+  void reopen_space(const namespace_id& space);
+  void remove_space(const namespace_id& space);
+  std::optional<std::size_t> index_of(const namespace_id& space) const;
+
+  /// unsupported, unknown_namespace, identity_mismatch, limit_exceeded or shutting_down, with a sentence. A link that
+  /// was attached is not any more, also when it is refused for the limit: see `take_departures`.
   result<arrival> attach(const caller& who, link_number link, timestamp now);
 
   /// not_found unless this link attached as this owner: nobody sends another one away.
@@ -107,6 +126,15 @@ private:
   struct client {
     link_number link = 0;
     std::string name;
+    std::size_t space = 0;
+  };
+
+  struct space_entry {
+    namespace_spec spec;
+    namespace_id id;
+    enum class phase : std::uint8_t { open, closed, removed } state = phase::open;
+    /// Of the config: it cannot be removed.
+    bool own = false;
   };
 
   struct departed_client {
@@ -115,11 +143,14 @@ private:
     bool overdue_told = false;
   };
 
+  result<std::size_t> space_of(const caller& who) const;
   result<std::size_t> space_named(const std::string& name) const;
+  bool fits(const caller& who) const { return !draining_ && who.protocol == options_.protocol; }
   error too_many() const;
   void depart(link_number link, const char* why, timestamp now);
 
   options options_;
+  std::vector<space_entry> spaces_;
   std::unordered_map<owner_id, client> clients_;
   std::unordered_map<owner_id, departed_client> departed_;
   std::vector<departure> departures_;

@@ -1,12 +1,14 @@
 #include "actors/node/supervisor/rank_parts.hpp"
 
 #include "base/log.hpp"
+#include "io/disk_budget.hpp"
 #include "io/page.hpp"
 #include "io/slab_store.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <random>
 #include <string_view>
 #include <utility>
@@ -41,10 +43,12 @@ std::filesystem::path slab_path(const config::node_config& options, const namesp
   return directory / (space.name + ".rank-" + std::to_string(rank) + ".slab");
 }
 
-result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank,
-                             std::shared_ptr<io::extent_source> extents) {
-  const auto& space = options.namespaces[space_index];
-  rank_parts out{space_index, rank, 0, 0, std::make_shared<io_worker_parts>()};
+namespace {
+
+/// What any rank has.
+rank_parts begin_rank(const config::node_config& options, const namespace_spec& space, rank_number rank,
+                      std::shared_ptr<io::extent_source> extents) {
+  rank_parts out{0, rank, 0, 0, std::make_shared<io_worker_parts>()};
   auto& parts = *out.worker;
   parts.name = {space.id(), space.name, rank};
   parts.page_bytes = space.geometry.page_bytes();
@@ -58,46 +62,55 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
   rules.writes_max = options.io.queue_depth;
   rules.clients_max = options.io.max_clients;
   rules.first_pin = (pin_number{std::random_device{}()} << 32U) | std::random_device{}();
-  const auto logger = log::get("node");
-  if (options.storage.ranks[rank].slab_bytes == 0 || options.memory.write_back == "never") {
-    const auto& arena = parts.extents->info();
-    rules.memory_only = true;
-    rules.slots = arena.bytes / arena.extent_bytes * (arena.extent_bytes / rules.slot_bytes);
-    out.slots = rules.slots;
-    out.incarnation = fresh_incarnation();
-    logger->info("namespace '{}' rank {}: in memory only, {} pages of {} bytes at most", space.name, rank, rules.slots,
-                 rules.slot_bytes);
-    return out;
-  }
+  return out;
+}
+
+void keep_in_memory(rank_parts& out) {
+  auto& rules = out.worker->options;
+  const auto& arena = out.worker->extents->info();
+  rules.memory_only = true;
+  rules.slots = arena.bytes / arena.extent_bytes * (arena.extent_bytes / rules.slot_bytes);
+  out.slots = rules.slots;
+  out.incarnation = fresh_incarnation();
+  log::get("node")->info("namespace '{}' rank {}: in memory only, {} pages of {} bytes at most",
+                         out.worker->name.space_name, out.rank, rules.slots, rules.slot_bytes);
+}
+
+/// `slab`: where it lies, and how many slots it has.
+result<void> keep_in_slab(const config::node_config& options, rank_parts& out, io::slab_spec slab,
+                          std::string engine_name) {
+  auto& parts = *out.worker;
+  auto& rules = parts.options;
   io::slab_store_options wanted;
   wanted.direct = options.storage.direct;
   wanted.patience = slab_patience;
-  auto& slab = wanted.slab;
-  slab.path = slab_path(options, space, rank);
   slab.space = parts.name.space;
-  slab.space_name = space.name;
-  slab.rank = rank;
+  slab.space_name = parts.name.space_name;
+  slab.rank = out.rank;
   slab.slot_bytes = rules.slot_bytes;
-  slab.slots = config::slab_slots(options.storage.ranks[rank].slab_bytes, parts.page_bytes);
+  wanted.slab = std::move(slab);
   auto& engine = wanted.engine;
-  engine.name = "io-" + std::to_string(space_index) + "-" + std::to_string(rank);
+  engine.name = std::move(engine_name);
   engine.depth = options.io.queue_depth;
   engine.threads = options.io.threads;
   engine.max_buffers = static_cast<std::uint32_t>(parts.extents->info().bytes / parts.extents->info().extent_bytes);
   engine.kind = kind_of(options.io.engine);
-  const bool existed = fs::exists(slab.path);
+  const bool existed = fs::exists(wanted.slab.path);
   const auto target = std::make_shared<completion_target>();
   auto store = io::open_slab_store(wanted, [target](std::span<const io::completion> done) { target->deliver(done); });
   if (!store)
     return tl::unexpected<error>(store.error());
+  const auto logger = log::get("node");
   if (existed && options.registry.durability == "none")
     logger->warn("{} holds pages of an earlier run; the registry starts empty, so none of them is served",
-                 slab.path.string());
+                 wanted.slab.path.string());
   const auto& traits = (*store)->traits();
-  logger->info("namespace '{}' rank {}: {} slots of {} bytes in {}, {}", space.name, rank, traits.slots,
-               traits.slot_bytes, traits.place, (*store)->describe());
   out.slots = traits.slots;
   out.incarnation = traits.incarnation;
+  out.growth = (*store)->growth();
+  logger->info("namespace '{}' rank {}: {}{} slots of {} bytes in {}, {}", parts.name.space_name, out.rank,
+               out.growth ? std::to_string(out.growth->slots()) + " of " : "", traits.slots, traits.slot_bytes,
+               traits.place, (*store)->describe());
   rules.slots = traits.slots;
   rules.write_through = options.registry.durability == "strict";
   rules.write_eagerly = options.memory.write_back != "on_eviction";
@@ -107,6 +120,61 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
   rules.prefetch_reads_max = std::max(options.io.queue_depth / 2, 1U);
   parts.target = target;
   parts.store = std::move(*store);
+  return {};
+}
+
+} // namespace
+
+result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank,
+                             std::shared_ptr<io::extent_source> extents) {
+  const auto& space = options.namespaces[space_index];
+  auto out = begin_rank(options, space, rank, std::move(extents));
+  out.space = space_index;
+  const auto& storage = options.storage.ranks[rank];
+  if (storage.slab_bytes == 0 || options.memory.write_back == "never") {
+    keep_in_memory(out);
+    return out;
+  }
+  io::slab_spec slab;
+  slab.path = slab_path(options, space, rank);
+  slab.slots = config::slab_slots(storage.slab_bytes, out.worker->page_bytes);
+  auto kept =
+      keep_in_slab(options, out, std::move(slab), "io-" + std::to_string(space_index) + "-" + std::to_string(rank));
+  if (!kept)
+    return tl::unexpected<error>(kept.error());
+  return out;
+}
+
+std::filesystem::path made_slabs(const config::node_config& options) {
+  return options.data_dir / "namespaces";
+}
+
+std::filesystem::path made_slab_path(const config::node_config& options, const namespace_id& space, rank_number rank) {
+  return made_slabs(options) / (to_string(space) + ".rank-" + std::to_string(rank) + ".slab");
+}
+
+std::uint64_t made_slots_max(const config::node_config& options, std::uint64_t page_bytes) {
+  constexpr std::uint64_t numbers = std::numeric_limits<slot_number>::max();
+  if (options.memory.write_back == "never" || options.storage.disk_bytes <= io::slab_tail_bytes)
+    return 0;
+  return std::min((options.storage.disk_bytes - io::slab_tail_bytes) / io::slot_bytes(page_bytes), numbers);
+}
+
+result<rank_parts> open_made_rank(const config::node_config& options, const namespace_spec& space, rank_number rank,
+                                  std::uint64_t first_slots, std::shared_ptr<io::extent_source> extents) {
+  auto out = begin_rank(options, space, rank, std::move(extents));
+  if (first_slots == 0) {
+    keep_in_memory(out);
+    return out;
+  }
+  io::slab_spec slab;
+  slab.path = made_slab_path(options, space.id(), rank);
+  slab.slots = made_slots_max(options, out.worker->page_bytes);
+  slab.grows = true;
+  slab.first_slots = first_slots;
+  // Threads have names of 15 characters.
+  if (auto kept = keep_in_slab(options, out, std::move(slab), "io-made-" + std::to_string(rank)); !kept)
+    return tl::unexpected<error>(kept.error());
   return out;
 }
 

@@ -12,15 +12,17 @@
 
 namespace troupe {
 
-/// One rank of one namespace of the config: what its slab is, and what serves it.
+/// One rank of a namespace: what its slab is, and what serves it.
 struct rank_parts {
-  /// Index into the config's namespaces.
+  /// Index into the config's namespaces, if it is one of these.
   std::size_t space = 0;
   rank_number rank = 0;
   std::uint64_t slots = 0;
   /// Of what its pages lie in.
   incarnation_number incarnation = 0;
   std::shared_ptr<io_worker_parts> worker;
+  /// Where its slots lie in a file that grows; else null.
+  std::shared_ptr<io::store_growth> growth{};
 };
 
 /// What a client may have pinned of a rank: what the config says, and no more than a quarter of the memory that there
@@ -35,5 +37,19 @@ std::filesystem::path slab_path(const config::node_config& options, const namesp
 /// where the slab is in use. `extents`: where its pages get their memory from.
 result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank,
                              std::shared_ptr<io::extent_source> extents);
+
+/// Where the slab files lie of namespaces that clients have made, and of no others.
+std::filesystem::path made_slabs(const config::node_config& options);
+
+/// And that of a rank.
+std::filesystem::path made_slab_path(const config::node_config& options, const namespace_id& space, rank_number rank);
+
+/// The most slots that a rank of a namespace can have that clients make; 0: its pages are in memory only.
+std::uint64_t made_slots_max(const config::node_config& options, std::uint64_t page_bytes);
+
+/// The same as `open_rank` for such a rank. With `first_slots` in its slab file at first, where it is made; 0 for none:
+/// in memory only.
+result<rank_parts> open_made_rank(const config::node_config& options, const namespace_spec& space, rank_number rank,
+                                  std::uint64_t first_slots, std::shared_ptr<io::extent_source> extents);
 
 } // namespace troupe

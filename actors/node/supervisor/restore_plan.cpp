@@ -42,6 +42,7 @@ void restore_plan::forget(const namespace_id& id, space_entry& space) {
 bool restore_plan::admit(const store::namespace_record& record) {
   auto& space = spaces_[record.id];
   space.name = record.spec.name;
+  space.made = origin_of(record) == store::space_origin::client;
   const bool own = terms_.own.contains(record.id);
   const auto origin = origin_of(record);
   const bool unserved_wire = origin == store::space_origin::wire && !serves_wire(terms_.wires, record.spec);
@@ -56,10 +57,15 @@ bool restore_plan::admit(const store::namespace_record& record) {
   return !own && space.absence.empty();
 }
 
+void restore_plan::serve(const namespace_id& id, rank_number rank, incarnation_number incarnation) {
+  terms_.own.insert(id);
+  terms_.own_ranks[{id, rank}] = incarnation;
+}
+
 void restore_plan::set_aside(const namespace_id& id, std::string reason) {
   auto& space = spaces_.at(id);
   space.absence = std::move(reason);
-  if (terms_.forget_absent)
+  if (terms_.forget_absent || space.made)
     forget(id, space);
 }
 

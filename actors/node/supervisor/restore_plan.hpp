@@ -52,6 +52,10 @@ public:
   /// known.
   bool admit(const store::namespace_record& record);
 
+  /// A rank of a namespace that was admitted has a slab file of the node with this incarnation, or none: whatever is
+  /// stored of it is held against that.
+  void serve(const namespace_id& space, rank_number rank, incarnation_number incarnation);
+
   /// A namespace that was admitted cannot be served after all, and why.
   void set_aside(const namespace_id& space, std::string reason);
 
@@ -90,6 +94,8 @@ private:
     /// All its pages go.
     bool erased = false;
     bool forgotten = false;
+    /// Its slab files are the node's and go with it, so there is no coming back to what was stored.
+    bool made = false;
     std::uint64_t pages = 0;
   };
 

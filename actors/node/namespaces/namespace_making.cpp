@@ -1,0 +1,209 @@
+#include "actors/node/namespaces/namespace_making.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+const error all_well{errc::ok, {}};
+
+/// Shards say how two identities differ, with salts, which are nobody's business who attaches.
+error without_values(error x, const std::string& name) {
+  if (x.code == errc::identity_mismatch)
+    x.text = "namespace '" + name + "' is known as another one; take another name, or the same settings";
+  return x;
+}
+
+error worst_of(std::span<const error> outcomes, std::optional<errc> but_for = {}) {
+  const auto bad = std::ranges::find_if(
+      outcomes, [&](const error& x) { return x.code != errc::ok && (!but_for || x.code != *but_for); });
+  return bad == outcomes.end() ? all_well : *bad;
+}
+
+bool some_agreed(std::span<const error> outcomes) {
+  return std::ranges::any_of(outcomes, [](const error& x) { return x.code == errc::ok; });
+}
+
+} // namespace
+
+void namespace_making::know(const namespace_spec& space) {
+  auto& x = spaces_[space.id()];
+  x.spec = space;
+  x.state = phase::served;
+  x.opened = true;
+  outbox_.emplace_back(served{space.id(), space.name, true});
+}
+
+bool namespace_making::serves(const namespace_id& space) const {
+  const auto found = spaces_.find(space);
+  return found != spaces_.end() && found->second.state == phase::served;
+}
+
+namespace_making::order_number namespace_making::expect(const namespace_id& space) {
+  orders_.emplace(++last_order_, space);
+  return last_order_;
+}
+
+void namespace_making::reply(request_number request, const namespace_id& space, error outcome) {
+  outbox_.emplace_back(answer{request, space, std::move(outcome)});
+}
+
+void namespace_making::end(const namespace_id& space, entry& x, const error& outcome) {
+  for (const auto request : std::exchange(x.waiting, {}))
+    reply(request, space, outcome);
+}
+
+void namespace_making::make(request_number request, const namespace_spec& wanted) {
+  const auto id = wanted.id();
+  if (const auto known = spaces_.find(id); known != spaces_.end()) {
+    auto& x = known->second;
+    switch (x.state) {
+    case phase::served:
+      return reply(request, id, all_well);
+    case phase::telling:
+    case phase::opening:
+    case phase::registering:
+      x.waiting.push_back(request);
+      return;
+    default:
+      return reply(request, id,
+                   {errc::busy, "namespace '" + x.spec.name + "' is being removed; try again in a moment"});
+    }
+  }
+  if (const auto fits = options_.judge(wanted); !fits)
+    return reply(request, id, fits.error());
+  auto& x = spaces_[id];
+  x.spec = wanted;
+  x.waiting.push_back(request);
+  outbox_.emplace_back(tell_of_namespace{expect(id), wanted});
+}
+
+void namespace_making::remove(request_number request, const namespace_id& space, bool force) {
+  const auto known = spaces_.find(space);
+  if (known == spaces_.end())
+    return reply(request, space, {errc::unknown_namespace, "no such namespace"});
+  auto& x = known->second;
+  switch (x.state) {
+  case phase::served:
+    x.waiting.push_back(request);
+    x.state = phase::leaving;
+    x.force = force;
+    outbox_.emplace_back(leave_space{expect(space), space, force});
+    return;
+  case phase::telling:
+  case phase::opening:
+  case phase::registering:
+    return reply(request, space, {errc::busy, "namespace '" + x.spec.name + "' is being made; try again in a moment"});
+  default:
+    if (x.failure)
+      return reply(request, space,
+                   {errc::busy, "namespace '" + x.spec.name + "' could not be made, and is being removed already"});
+    x.waiting.push_back(request); // shares the answer of the one under way
+  }
+}
+
+void namespace_making::told(order_number number, std::span<const error> outcomes) {
+  const auto order = orders_.extract(number);
+  if (order.empty())
+    return;
+  const auto& id = order.mapped();
+  auto& x = spaces_.at(id);
+  switch (x.state) {
+  case phase::telling:
+    if (auto bad = worst_of(outcomes); bad.code == errc::ok) {
+      x.state = phase::opening;
+      outbox_.emplace_back(open_space{expect(id), x.spec});
+    } else if (some_agreed(outcomes)) {
+      undo(id, x, without_values(std::move(bad), x.spec.name));
+    } else {
+      end(id, x, without_values(std::move(bad), x.spec.name));
+      spaces_.erase(id);
+    }
+    return;
+  case phase::registering:
+    if (auto bad = worst_of(outcomes); bad.code != errc::ok)
+      return undo(id, x, std::move(bad));
+    x.state = phase::served;
+    outbox_.emplace_back(served{id, x.spec.name, true});
+    outbox_.emplace_back(note{"namespace '" + x.spec.name + "' is made, with " + std::to_string(x.spec.world_size) +
+                              " ranks, for a client that attaches"});
+    return end(id, x, all_well);
+  case phase::removing:
+    if (const auto bad = worst_of(outcomes, errc::unknown_namespace); bad.code != errc::ok) {
+      // What some have begun cannot be taken back, so the others follow.
+      const bool begun = std::ranges::any_of(outcomes, [](const error& o) { return o.code == errc::ok; });
+      if (!begun || x.force)
+        return stays(id, x, bad);
+      x.force = true;
+      outbox_.emplace_back(tell_to_remove{expect(id), id, true});
+      return;
+    }
+    outbox_.emplace_back(served{id, x.spec.name, false});
+    return forgotten(id, x);
+  case phase::forgetting:
+    if (const auto bad = worst_of(outcomes, errc::unknown_namespace); bad.code != errc::ok)
+      outbox_.emplace_back(note{"a shard could not forget namespace '" + x.spec.name + "': " + bad.text});
+    return forgotten(id, x);
+  default:
+    return;
+  }
+}
+
+void namespace_making::done(order_number number, const result<void>& outcome) {
+  const auto order = orders_.extract(number);
+  if (order.empty())
+    return;
+  const auto& id = order.mapped();
+  auto& x = spaces_.at(id);
+  switch (x.state) {
+  case phase::opening:
+    if (!outcome)
+      return undo(id, x, outcome.error());
+    x.opened = true;
+    x.state = phase::registering;
+    outbox_.emplace_back(tell_of_ranks{expect(id), id});
+    return;
+  case phase::leaving:
+    if (!outcome)
+      return stays(id, x, outcome.error());
+    x.state = phase::removing;
+    outbox_.emplace_back(tell_to_remove{expect(id), id, x.force});
+    return;
+  case phase::closing:
+    if (!outcome)
+      outbox_.emplace_back(note{"namespace '" + x.spec.name + "' has left something behind: " + outcome.error().text});
+    return gone(id);
+  default:
+    return;
+  }
+}
+
+void namespace_making::stays(const namespace_id& space, entry& x, const error& why) {
+  x.state = phase::served;
+  outbox_.emplace_back(keep_space{space});
+  end(space, x, why);
+}
+
+void namespace_making::undo(const namespace_id& space, entry& x, error why) {
+  x.state = phase::forgetting;
+  x.failure = std::move(why);
+  outbox_.emplace_back(tell_to_remove{expect(space), space, true});
+}
+
+void namespace_making::forgotten(const namespace_id& space, entry& x) {
+  // Files go when nothing durable tells of pages in them any more.
+  if (!x.opened)
+    return gone(space);
+  x.state = phase::closing;
+  outbox_.emplace_back(close_space{expect(space), space});
+}
+
+void namespace_making::gone(const namespace_id& space) {
+  auto x = std::move(spaces_.extract(space).mapped());
+  if (!x.failure)
+    outbox_.emplace_back(note{"namespace '" + x.spec.name + "' is removed"});
+  end(space, x, x.failure ? *x.failure : all_well);
+}
+
+} // namespace troupe

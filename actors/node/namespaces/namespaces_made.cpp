@@ -1,0 +1,120 @@
+#include "actors/node/namespaces/namespaces.hpp"
+#include "base/log.hpp"
+
+#include <utility>
+
+/// Namespaces that clients make, whose pages the node keeps.
+
+namespace troupe {
+
+caf::result<served_space> namespaces::make(const make_namespace_request& x) {
+  const auto id = x.spec.id();
+  if (!making_.knows(id) && state_.knows(id))
+    return to_caf(error{errc::identity_mismatch, "namespace '" + x.spec.name +
+                                                     "' is one whose pages lie in files of its engines, which no "
+                                                     "client attaches to: take another salt and another name"});
+  auto promise = make_response_promise();
+  const auto request = promises_.add(promise);
+  makers_.insert(request);
+  making_.make(request, x.spec);
+  flush();
+  return promise;
+}
+
+caf::result<void> namespaces::remove(const remove_namespace_request& x) {
+  return decide([&](auto request) {
+    if (making_.knows(x.space))
+      making_.remove(request, x.space, x.force);
+    else
+      state_.remove(request, x);
+  });
+}
+
+void namespaces::made_told(making::order_number number, const std::vector<error>& outcomes) {
+  making_.told(number, outcomes);
+  flush();
+}
+
+void namespaces::made_done(making::order_number number, const result<void>& outcome) {
+  making_.done(number, outcome);
+  flush();
+}
+
+void namespaces::perform(making::tell_of_namespace& x) {
+  ask_shards<add_namespace_request>({{x.spec, {.origin = namespace_origin::client}}},
+                                    [this, number = x.number](const auto& outcomes) { made_told(number, outcomes); });
+}
+
+void namespaces::perform(making::open_space& x) {
+  const auto id = x.spec.id();
+  request(options_.keeper, caf::infinite, open_space_request{x.spec, false})
+      .then(
+          [this, id, number = x.number](const served_space& space) {
+            made_.insert_or_assign(id, space);
+            made_done(number, {});
+          },
+          [this, number = x.number](const caf::error& e) { made_done(number, failed<void>(e)); });
+}
+
+void namespaces::perform(making::tell_of_ranks& x) {
+  std::vector<add_rank_request> all;
+  for (const auto& rank : made_.at(x.space).ranks)
+    all.push_back({x.space, rank.rank, rank.slots, rank.allocator, rank.incarnation,
+                   rank.listens ? rank.worker : io_worker_actor{}});
+  ask_shards(all, [this, number = x.number](const auto& outcomes) { made_told(number, outcomes); });
+}
+
+void namespaces::perform(making::leave_space& x) {
+  if (!node_)
+    return made_done(x.number, fail(errc::busy, "the node is starting; try again in a moment"));
+  request(node_, caf::infinite, leave_space_request{x.space, x.force})
+      .then([this, number = x.number] { made_done(number, {}); },
+            [this, number = x.number](const caf::error& e) { made_done(number, failed<void>(e)); });
+}
+
+void namespaces::perform(making::tell_to_remove& x) {
+  ask_shards<remove_namespace_request>(
+      {{x.space, x.force}}, [this, number = x.number](const auto& outcomes) { made_told(number, outcomes); });
+}
+
+void namespaces::perform(making::keep_space& x) {
+  if (node_)
+    request(node_, caf::infinite, bind_atom_v, x.space).then([] {}, [](const caf::error&) {});
+}
+
+void namespaces::perform(making::close_space& x) {
+  const auto close = [this, number = x.number, space = x.space] {
+    made_.erase(space);
+    request(options_.keeper, caf::infinite, close_space_request{space})
+        .then([this, number] { made_done(number, {}); },
+              [this, number](const caf::error& e) { made_done(number, failed<void>(e)); });
+  };
+  // The node stops watching what ends now.
+  if (node_)
+    request(node_, caf::infinite, unbind_atom_v, x.space).then(close, [close](const caf::error&) { close(); });
+  else
+    close();
+}
+
+void namespaces::perform(making::served& x) {
+  if (x.is)
+    options_.names->add(x.space, x.name, true);
+  else
+    options_.names->remove(x.space);
+}
+
+void namespaces::perform(making::answer& x) {
+  const bool maker = makers_.erase(x.request) > 0;
+  if (x.outcome.code != errc::ok)
+    promises_.deliver(x.request, to_caf(x.outcome));
+  else if (maker)
+    promises_.deliver(x.request, made_.at(x.space));
+  else
+    promises_.deliver(x.request, caf::unit);
+}
+
+void namespaces::perform(making::note& x) {
+  log::get("namespaces")->info("{}", x.text);
+}
+
+} // namespace troupe

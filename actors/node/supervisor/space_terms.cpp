@@ -1,0 +1,65 @@
+#include "actors/node/supervisor/space_terms.hpp"
+
+#include "io/page.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// As many as `storage.ranks` can have.
+constexpr std::uint32_t ranks_max = 64;
+
+std::string bytes_text(std::uint64_t bytes) {
+  return std::to_string(bytes) + " bytes";
+}
+
+} // namespace
+
+result<void> judge_space(const config::node_config& options, const io::arena_facts& arena,
+                         const namespace_spec& space) {
+  if (!options.actors.make_namespaces)
+    return fail(errc::unsupported, "clients make no namespaces on this node (actors.make_namespaces): name it in the "
+                                   "config, or attach to one that is there");
+  if (space.world_size == 0 || space.world_size > ranks_max)
+    return fail(errc::invalid_argument, "world_size is " + std::to_string(space.world_size) +
+                                            ", and must be from 1 to " + std::to_string(ranks_max));
+  // What a config with this namespace would be told.
+  config::node_config judged;
+  judged.memory = options.memory;
+  judged.transfer.window_bytes = std::max(judged.transfer.window_bytes, options.transfer.window_bytes);
+  judged.registry.memory_bytes = options.registry.memory_bytes;
+  judged.storage.ranks.resize(space.world_size);
+  judged.namespaces = {space};
+  if (const auto problems = config::validate(judged); !problems.empty())
+    return fail(errc::invalid_argument, "a namespace that a client makes: " + to_string(problems.front()));
+  const auto slot = io::slot_bytes(space.geometry.page_bytes());
+  if (slot > arena.extent_bytes)
+    return fail(errc::invalid_argument,
+                "a page of namespace '" + space.name + "' takes " + bytes_text(slot) +
+                    ", and this node lends its memory in extents of " + bytes_text(arena.extent_bytes) +
+                    ": give it more memory (memory.bytes), or name the namespace in its config");
+  if (options.registry.durability == "strict" &&
+      (options.memory.write_back == "never" || options.storage.disk_bytes == 0))
+    return fail(errc::unsupported, "this node promises that a page that was saved is on the disk "
+                                   "(registry.durability), and has no disk space for namespaces that clients make: "
+                                   "give it some (storage.disk_bytes), or name the namespace in its config");
+  return {};
+}
+
+std::string differing_parts(const namespace_spec& a, const namespace_spec& b) {
+  std::string out;
+  const auto compare = [&out](bool same, const char* what) {
+    if (!same)
+      out.append(out.empty() ? "" : ", ").append(what);
+  };
+  compare(a.model == b.model, "model");
+  compare(a.revision == b.revision, "revision");
+  compare(a.dtype == b.dtype, "dtype");
+  compare(a.layout == b.layout, "layout");
+  compare(a.salt == b.salt, "salt");
+  compare(a.world_size == b.world_size, "world_size");
+  compare(a.geometry == b.geometry, "kv_cache");
+  return out;
+}
+
+} // namespace troupe

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "base/namespace_spec.hpp"
+#include "config/node_config.hpp"
+#include "io/extent_source.hpp"
+
+#include <string>
+
+namespace troupe {
+
+/// Whether a node with this config and arena can keep pages of a namespace that a client makes: the bounds are those of
+/// `namespaces` in a config. invalid_argument or unsupported, with a sentence that says what to change.
+result<void> judge_space(const config::node_config& options, const io::arena_facts& arena, const namespace_spec& space);
+
+/// Which parts of two identities differ, for people; not what they are, since a salt is nobody's business.
+std::string differing_parts(const namespace_spec& a, const namespace_spec& b);
+
+} // namespace troupe

@@ -1,0 +1,129 @@
+#include "tests/actors/node_support.hpp"
+#include "tests/catch.hpp"
+
+namespace node_spaces_test {
+
+using namespace troupe;
+using namespace troupe::test;
+
+/// How a node lets clients attach to namespaces that are made for them.
+
+namespace {
+
+struct making_world : node_world {
+  probe allocator{system()};
+  probe worker{system()};
+  probe link{system()};
+  namespace_spec space = made_space();
+
+  making_world() {
+    makes = true;
+    start();
+    run();
+    CHECK(namespaces.take<bind_atom, node_actor>().size() == 1);
+  }
+
+  static namespace_spec made_space() {
+    auto out = small_space(1);
+    out.name = "made";
+    out.salt = "of its own";
+    return out;
+  }
+
+  attach_request wanted(space_wish wish = space_wish::made) const {
+    auto out = request();
+    out.wish = wish;
+    out.space = space;
+    return out;
+  }
+
+  served_space served() {
+    return {space, {{0, 12, 99, worker.as<io_worker_actor>(), allocator.as<allocator_actor>()}}};
+  }
+
+  /// What the namespaces actor is asked.
+  received asked() { return namespaces.take_one<make_namespace_request>(); }
+};
+
+} // namespace
+
+TEST_CASE_METHOD(making_world, "node: a namespace is made for who attaches to it, and is as any other then", "[node]") {
+  const auto first = begin(supervisor, wanted(), link.as<>());
+  run();
+  const auto wish = asked();
+  CHECK(wish.get<make_namespace_request>(0).spec == space);
+  probe other(system());
+  const auto second = begin(supervisor, wanted(), other.as<>());
+  run();
+  const auto again = asked();
+  // Others attach meanwhile.
+  probe third(system());
+  CHECK(attached(third) != 0);
+  namespaces.reply(wish, caf::make_message(served()));
+  namespaces.reply(again, caf::make_message(served()));
+  run();
+  for (const auto number : {first, second}) {
+    const auto reply = client().answer_to(number).value<attach_reply>();
+    CHECK(reply.owner != 0);
+    CHECK(reply.space.name == "made");
+    CHECK(reply.space_id == space.id());
+    CHECK(reply.space.salt.empty());
+    REQUIRE(reply.ranks.size() == 1);
+    CHECK(reply.ranks[0].slots == 12);
+  }
+  // Its io worker is told of the dead, and its death ends the node.
+  link.die();
+  run();
+  CHECK(worker.take<owner_died_atom, owner_id>().size() == 1);
+  probe by_name(system());
+  CHECK(attach(by_name, request("made")).code() == errc::ok);
+  CHECK(attach(by_name, wanted(space_wish::exact)).code() == errc::ok);
+  CHECK(namespaces.take<make_namespace_request>().empty());
+}
+
+TEST_CASE_METHOD(making_world, "node: whoever waits for a namespace that cannot be made hears why", "[node]") {
+  const auto number = begin(supervisor, wanted(), link.as<>());
+  run();
+  namespaces.reply_error(asked(), errc::no_space);
+  run();
+  CHECK(client().answer_to(number).code() == errc::no_space);
+  CHECK(attach(link, wanted(space_wish::exact)).code() == errc::unknown_namespace);
+  space = options->namespaces[0];
+  space.model = "another";
+  CHECK(attach(link, wanted()).code() == errc::identity_mismatch);
+  CHECK(namespaces.take<make_namespace_request>().empty());
+}
+
+TEST_CASE_METHOD(making_world, "node: a namespace is let go when no client that was attached touches its memory",
+                 "[node]") {
+  const auto number = begin(supervisor, wanted(), link.as<>());
+  run();
+  namespaces.reply(asked(), caf::make_message(served()));
+  run();
+  const auto reply = client().answer_to(number).value<attach_reply>();
+  // It asks for something, so that it may have frames.
+  begin(reply.shards.front(), match_request{reply.space_id, {reply.owner, 1}, std::chrono::seconds(1), {}});
+  shard.take<match_request>();
+  const auto id = space.id();
+  CHECK(ask(supervisor, leave_space_request{id, false}).code() == errc::busy);
+  CHECK(ask(supervisor, leave_space_request{options->namespaces[0].id(), true}).code() == errc::unknown_namespace);
+  CHECK(ask(supervisor, leave_space_request{id, true}).code() == errc::ok);
+  CHECK(attach(link, wanted()).code() == errc::busy);
+  const auto waits = begin(supervisor, unbind_atom_v, id);
+  run();
+  CHECK_FALSE(client().answer_to(waits).came);
+  CHECK(ask(supervisor, owner_at_rest_atom_v, reply.owner).code() == errc::ok);
+  run();
+  CHECK(client().answer_to(waits).code() == errc::ok);
+  // It may die now, and be made again.
+  worker.die();
+  allocator.die();
+  run();
+  probe later(system());
+  CHECK(attached(later) != 0);
+  begin(supervisor, wanted(), link.as<>());
+  run();
+  CHECK(namespaces.take<make_namespace_request>().size() == 1);
+}
+
+} // namespace node_spaces_test

@@ -1,0 +1,329 @@
+#include "tests/catch.hpp"
+#include "tests/http_client/connection.hpp"
+#include "tests/integration/disks.hpp"
+#include "tests/integration/support.hpp"
+
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <thread>
+
+namespace made_namespace_test {
+
+/// Namespaces that clients bring into being by attaching to them.
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t block_count = 100;
+
+/// A node that knows of no namespace.
+nlohmann::json bare_config(const fs::path& where) {
+  auto out = node_config(where, {.page_bytes = 65536});
+  out["namespaces"] = nlohmann::json::array();
+  out["storage"] = {{"ranks", nlohmann::json::array()}};
+  out["http"] = {{"enabled", true}, {"port", 0}};
+  return out;
+}
+
+/// A file that says what a namespace is.
+std::string space_file(const fs::path& where, const std::string& name, std::uint32_t ranks = 1,
+                       const std::string& model = "test/model", std::uint64_t page_bytes = 65536) {
+  auto space = node_config(where, {.ranks = ranks, .page_bytes = page_bytes}).at("namespaces").at(0);
+  space["name"] = name;
+  space["model"] = model;
+  const auto path = where / (name + "-" + std::to_string(page_bytes) + fs::path(model).filename().string() + ".json");
+  std::ofstream(path) << space.dump();
+  return path.string();
+}
+
+struct player {
+  std::string trace;
+
+  replay_outcome operator()(const serving_node& node, const std::string& space) const {
+    return run_replay({"--attach", node.address(), "--trace", trace, "--concurrency", "1", "--make-namespace", space});
+  }
+};
+
+/// Slab files of namespaces that clients made.
+std::vector<fs::path> made_slabs(const fs::path& where) {
+  std::vector<fs::path> out;
+  std::error_code none;
+  for (const auto& x : fs::directory_iterator(where / "data" / "namespaces", none))
+    out.push_back(x.path());
+  return out;
+}
+
+/// One request, by itself.
+client_detail::answer http(const serving_node& node, const std::string& method, const std::string& path) {
+  const auto port = nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>();
+  const auto where = client_detail::parse_url("http://127.0.0.1:" + std::to_string(port));
+  REQUIRE(where);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  auto open = client_detail::connection::open(*where, nullptr, deadline);
+  REQUIRE(open);
+  auto answer = (*open)->exchange(method + " " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
+                                  1U << 24U, deadline);
+  REQUIRE(answer);
+  return *answer;
+}
+
+double metric(const serving_node& node, const std::string& name) {
+  const auto page = http(node, "GET", "/metrics").body;
+  const auto at = page.find("\n" + name);
+  REQUIRE(at != std::string::npos);
+  const auto line = page.substr(at + 1, page.find('\n', at + 1) - at - 1);
+  return std::stod(line.substr(line.rfind(' ')));
+}
+
+} // namespace
+
+TEST_CASE("a client makes a namespace on a node that has none, and finds its pages in memory") {
+  const scratch_directory scratch;
+  const node_shape shape{.ranks = 2, .page_bytes = 65536};
+  serving_node node(write_config(scratch.path(), bare_config(scratch.path())));
+  const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
+  const auto space = space_file(scratch.path(), "mine", 2);
+  const auto first = play(node, space);
+  check_clean(first, shape);
+  CHECK(first.count("saved_pages") == 2 * block_count);
+  const auto again = play(node, space);
+  check_clean(again, shape);
+  CHECK(again.count("hit_blocks") == block_count);
+  CHECK(made_slabs(scratch.path()).empty());
+  // By its name, too.
+  const auto named = run_replay({"--attach", node.address(), "--trace", play.trace, "--namespace", "mine"});
+  CHECK(named.code == 0);
+  CHECK(named.count("hit_blocks") == block_count);
+  // Another one beside it.
+  const auto other = play(node, space_file(scratch.path(), "other", 1, "other/model"));
+  CHECK(other.code == 0);
+  CHECK(other.count("saved_pages") == block_count);
+  // Another identity under a name that is taken; a page that is too large.
+  const auto refused = play(node, space_file(scratch.path(), "mine", 2, "third/model"));
+  CHECK(refused.code != 0);
+  CHECK(refused.err.find("identity_mismatch") != std::string::npos);
+  CHECK(refused.err.find("differs in model") != std::string::npos);
+  const auto large = play(node, space_file(scratch.path(), "large", 1, "large/model", 64U << 20U));
+  CHECK(large.code != 0);
+  CHECK(large.err.find("memory.bytes") != std::string::npos);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("clients make a namespace at the same moment, and share it") {
+  const scratch_directory scratch;
+  const node_shape shape{.page_bytes = 65536};
+  serving_node node(write_config(scratch.path(), bare_config(scratch.path())));
+  const auto trace = write_trace(scratch / "trace", {ids(1, block_count)});
+  const auto space = space_file(scratch.path(), "mine");
+  std::vector<std::unique_ptr<process>> all;
+  for (int i = 0; i < 4; ++i)
+    all.push_back(std::make_unique<process>(
+        replay_command({"--attach", node.address(), "--trace", trace, "--make-namespace", space})));
+  for (auto& x : all)
+    check_report(result_of(*x), shape);
+  CHECK(node.log().find("namespace 'mine' is made") == node.log().rfind("namespace 'mine' is made"));
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("a node that lets nobody make namespaces says so") {
+  const scratch_directory scratch;
+  auto json = node_config(scratch.path(), {.page_bytes = 65536});
+  json["actors"]["make_namespaces"] = false;
+  serving_node node(write_config(scratch.path(), json));
+  const player play{write_trace(scratch / "trace", {ids(1, 1)})};
+  const auto refused = play(node, space_file(scratch.path(), "mine", 1, "other/model"));
+  CHECK(refused.code != 0);
+  CHECK(refused.err.find("actors.make_namespaces") != std::string::npos);
+  // The config's own, said as a whole.
+  CHECK(play(node, space_file(scratch.path(), "space")).code == 0);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("pages of a namespace that a client made outlive its node, by good order or by kill", "[durable]") {
+  const scratch_directory scratch;
+  const node_shape shape{.ranks = 2, .page_bytes = 65536};
+  const auto durability = GENERATE(as<std::string>{}, "strict", "relaxed");
+  const bool killed = GENERATE(false, true);
+  CAPTURE(durability, killed);
+  auto json = bare_config(scratch.path());
+  json["registry"]["durability"] = durability;
+  json["storage"]["disk_bytes"] = "64 MiB";
+  const auto config = write_config(scratch.path(), json);
+  const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
+  const auto space = space_file(scratch.path(), "mine", 2);
+  std::optional<serving_node> node(std::in_place, config);
+  CHECK(play(*node, space).count("saved_pages") == 2 * block_count);
+  CHECK(made_slabs(scratch.path()).size() == 2);
+  if (killed) {
+    if (durability == "relaxed")
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    node->program().kill();
+  } else {
+    CHECK(node->stop() == 0);
+  }
+  node.emplace(config);
+  const auto after = play(*node, space);
+  check_clean(after, shape);
+  CHECK(after.count("hit_blocks") == block_count);
+  CHECK(after.count("loaded_pages") == 2 * block_count);
+  CHECK(node->stop() == 0);
+}
+
+TEST_CASE("a slab file grows as pages come, within the disk space that the config gives", "[durable]") {
+  const scratch_directory scratch;
+  auto json = bare_config(scratch.path());
+  json["registry"]["durability"] = "relaxed";
+  json["memory"]["bytes"] = "16 MiB";
+  constexpr std::uint64_t limit = 96U << 20U;
+  json["storage"]["disk_bytes"] = limit;
+  const auto config = write_config(scratch.path(), json);
+  std::optional<serving_node> node(std::in_place, config);
+  // More than fits.
+  const player play{"loogle:20,8192,8,512"};
+  const auto space = space_file(scratch.path(), "mine");
+  CHECK(metric(*node, "troupe_made_slabs_limit_bytes") == limit);
+  CHECK(metric(*node, "troupe_made_slabs_used_bytes") == 0);
+  CHECK(play(*node, space_file(scratch.path(), "little", 1, "little/model")).code == 0);
+  const auto at_first = metric(*node, "troupe_made_slabs_used_bytes");
+  CHECK(http(*node, "DELETE", "/v1/namespaces/little").status == 204);
+  CHECK(metric(*node, "troupe_made_slabs_used_bytes") == 0);
+  CHECK(made_slabs(scratch.path()).empty());
+  const auto first = play(*node, space);
+  CHECK(first.code == 0);
+  CHECK(first.count("verify_failures") == 0);
+  const auto used = metric(*node, "troupe_made_slabs_used_bytes");
+  CHECK(at_first <= limit);
+  CHECK(used > (64U << 20U) + (1U << 20U));
+  CHECK(used <= limit);
+  node->program().kill();
+  node.emplace(config);
+  CHECK(metric(*node, "troupe_made_slabs_used_bytes") == used);
+  const auto after = play(*node, space);
+  CHECK(after.count("verify_failures") == 0);
+  CHECK(after.count("hit_blocks") > 0);
+  CHECK(node->stop() == 0);
+}
+
+TEST_CASE("where the disk is full, a slab file stays as it is, and old pages make room") {
+  const scratch_directory scratch;
+  auto json = bare_config(scratch.path());
+  json["registry"]["durability"] = "strict";
+  json["memory"]["bytes"] = "16 MiB";
+  json["storage"]["disk_bytes"] = "1 GiB";
+  constexpr std::uint64_t disk_bytes = 32U << 20U;
+  try {
+    fs::create_directory(scratch / "data");
+    fs::permissions(scratch / "data", fs::perms::owner_all);
+    const small_disk disk(scratch / "data/namespaces", disk_bytes);
+    serving_node node(write_config(scratch.path(), json));
+    const player play{"loogle:20,8192,8,512"};
+    const auto x = play(node, space_file(scratch.path(), "mine"));
+    CHECK(x.code == 0);
+    CHECK(x.count("verify_failures") == 0);
+    CHECK(x.count("evicted_keys") > 0);
+    const auto used = metric(node, "troupe_made_slabs_used_bytes");
+    CHECK(used > 0);
+    CHECK(used <= disk_bytes);
+    CHECK(node.log().find("the disk is full") != std::string::npos);
+    // Another one finds nothing, and leaves nothing.
+    disk.fill_up();
+    const auto refused = run_replay({"--attach", node.address(), "--trace", play.trace, "--attach-limit", "2",
+                                     "--make-namespace", space_file(scratch.path(), "other", 1, "other/model")});
+    CHECK(refused.code != 0);
+    CHECK(refused.err.find("no_space") != std::string::npos);
+    disk.make_room();
+    CHECK(made_slabs(scratch.path()).size() == 1);
+    CHECK(metric(node, "troupe_made_slabs_used_bytes") == used);
+    CHECK(http(node, "DELETE", "/v1/namespaces/mine").status == 204);
+    const auto other = play(node, space_file(scratch.path(), "other", 1, "other/model"));
+    CHECK(other.code == 0);
+    CHECK(node.stop() == 0);
+  } catch (const disk_unavailable& x) {
+    WARN("skipped: " << x.why);
+  }
+}
+
+TEST_CASE("a namespace that a client made is removed with its files, and stays so") {
+  const scratch_directory scratch;
+  const node_shape shape{.ranks = 2, .page_bytes = 65536};
+  auto json = bare_config(scratch.path());
+  json["registry"]["durability"] = "strict";
+  json["storage"]["disk_bytes"] = "64 MiB";
+  const auto config = write_config(scratch.path(), json);
+  const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
+  const auto space = space_file(scratch.path(), "mine", 2);
+  std::optional<serving_node> node(std::in_place, config);
+  SECTION("when nobody is attached") {
+    CHECK(play(*node, space).count("saved_pages") == 2 * block_count);
+    CHECK(http(*node, "DELETE", "/v1/namespaces/mine").status == 204);
+    CHECK(http(*node, "DELETE", "/v1/namespaces/mine").status == 404);
+  }
+  SECTION("by force, while clients are attached") {
+    process engine(replay_command({"--attach", node->address(), "--trace", "loogle:2000,2048,3,128", "--concurrency",
+                                   "1", "--make-namespace", space}));
+    node->program().wait_for_line(process::stream::err, "namespace 'mine' is made");
+    CHECK(http(*node, "DELETE", "/v1/namespaces/mine").status == 409);
+    CHECK(http(*node, "DELETE", "/v1/namespaces/mine?force=true").status == 204);
+    // It makes the namespace again.
+    unsigned status = 404;
+    for (int i = 0; i < 100 && status == 404; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      status = http(*node, "GET", "/v1/namespaces/mine").status;
+    }
+    CHECK(status == 200);
+    engine.kill();
+    CHECK(http(*node, "DELETE", "/v1/namespaces/mine?force=true").status == 204);
+  }
+  CHECK(made_slabs(scratch.path()).empty());
+  CHECK(metric(*node, "troupe_made_slabs_used_bytes") == 0);
+  node->program().kill();
+  node.emplace(config);
+  CHECK(made_slabs(scratch.path()).empty());
+  const auto by_name =
+      run_replay({"--attach", node->address(), "--trace", play.trace, "--namespace", "mine", "--attach-limit", "5"});
+  CHECK(by_name.err.find("unknown_namespace") != std::string::npos);
+  const auto again = play(*node, space);
+  check_clean(again, shape);
+  CHECK(again.count("saved_pages") == 2 * block_count);
+  CHECK(node->stop() == 0);
+}
+
+TEST_CASE("slab files of a namespace that cannot be kept go at the next start") {
+  const scratch_directory scratch;
+  const node_shape shape{.page_bytes = 65536};
+  auto json = bare_config(scratch.path());
+  json["storage"]["disk_bytes"] = "64 MiB";
+  const auto what = GENERATE(as<std::string>{}, "no index", "no disk space", "the config has it");
+  CAPTURE(what);
+  if (what != "no index")
+    json["registry"]["durability"] = "relaxed";
+  const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
+  const auto space = space_file(scratch.path(), "space");
+  {
+    serving_node node(write_config(scratch.path(), json));
+    CHECK(play(node, space).count("saved_pages") == block_count);
+    CHECK(made_slabs(scratch.path()).size() == 1);
+    CHECK(node.stop() == 0);
+  }
+  if (what == "no disk space")
+    json["storage"]["disk_bytes"] = 0;
+  if (what == "the config has it") {
+    const auto own = node_config(scratch.path(), shape);
+    json["storage"]["ranks"] = own["storage"]["ranks"];
+    json["namespaces"] = own["namespaces"];
+  }
+  serving_node node(write_config(scratch.path(), json));
+  CHECK(made_slabs(scratch.path()).empty());
+  const auto after = play(node, space);
+  check_clean(after, shape);
+  CHECK(after.count("saved_pages") == block_count);
+  CHECK(node.stop() == 0);
+}
+
+} // namespace made_namespace_test

@@ -1,0 +1,290 @@
+#include "io/disk_budget.hpp"
+#include "io/slab_growth.hpp"
+#include "io/slab_trailer.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/io_support.hpp"
+
+#include <csignal>
+#include <fstream>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+/// Slab files that get disk space as they need it.
+
+namespace io_slab_growth_test {
+
+using namespace troupe;
+using namespace troupe::io;
+using namespace troupe::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::uint64_t slot_size = 4 * page_alignment;
+
+slab_spec growing_spec(const fs::path& path, std::uint64_t first = 4) {
+  return {.path = path,
+          .space = {0xaaaa, 0xbbbb},
+          .space_name = "llama",
+          .rank = 1,
+          .slot_bytes = slot_size,
+          .slots = 1000,
+          .grows = true,
+          .first_slots = first};
+}
+
+std::uint64_t disk_bytes(const fs::path& path) {
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  return static_cast<std::uint64_t>(status.st_blocks) * 512;
+}
+
+std::uint64_t tail() {
+  return slab_growth::record_bytes + slab_trailer_bytes;
+}
+
+void overwrite(const fs::path& path, std::uint64_t offset, std::span<const std::byte> bytes) {
+  const unique_descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  REQUIRE(::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset)) ==
+          static_cast<ssize_t>(bytes.size()));
+}
+
+std::uint64_t record_offset(const slab_spec& spec, std::uint64_t record) {
+  return spec.slots * spec.slot_bytes + record * slab_trailer_bytes;
+}
+
+std::string page_text(slab_file& slab, std::uint64_t slot) {
+  aligned_buffer buffer(slot_size);
+  REQUIRE(::pread(slab.descriptor(), buffer.data(), slot_size, static_cast<off_t>(slot * slot_size)) ==
+          static_cast<ssize_t>(slot_size));
+  return reinterpret_cast<const char*>(buffer.data());
+}
+
+void write_page(slab_file& slab, std::uint64_t slot, const std::string& text) {
+  aligned_buffer buffer(slot_size);
+  std::memcpy(buffer.data(), text.c_str(), text.size() + 1);
+  REQUIRE(::pwrite(slab.descriptor(), buffer.data(), slot_size, static_cast<off_t>(slot * slot_size)) ==
+          static_cast<ssize_t>(slot_size));
+}
+
+} // namespace
+
+TEST_CASE("a slab that grows has disk space for its first slots, and then for more", "[io][slab_file]") {
+  scratch_directory scratch;
+  const auto spec = growing_spec(scratch / "slab");
+  const auto direct = GENERATE(true, false);
+  auto slab = slab_file::open(spec, direct);
+  REQUIRE(slab.has_value());
+  REQUIRE(slab->growth());
+  CHECK(slab->growth()->slots() == 4);
+  CHECK(fs::file_size(spec.path) == 1000 * slot_size + tail());
+  CHECK(disk_bytes(spec.path) >= 4 * slot_size);
+  CHECK(disk_bytes(spec.path) < 12 * slot_size);
+  write_page(*slab, 3, "the third");
+  REQUIRE(slab->growth()->grow(100));
+  CHECK(slab->growth()->slots() == 100);
+  CHECK(disk_bytes(spec.path) >= 100 * slot_size);
+  write_page(*slab, 99, "the last");
+  CHECK(slab->damage().empty());
+  CHECK(slab->growth()->grow(50)); // there already
+  CHECK(slab->growth()->slots() == 100);
+  CHECK(slab->growth()->grow(1001).error().code == errc::out_of_range);
+  const auto incarnation = slab->spec().incarnation;
+  slab = slab_file::open(growing_spec(scratch / "other"), direct);
+  // Opened again, also by who would have made it with other sizes.
+  auto wanted = growing_spec(spec.path, 8);
+  wanted.slots = 77;
+  slab = slab_file::open(wanted, direct);
+  REQUIRE(slab.has_value());
+  CHECK(slab->spec().slots == 1000);
+  CHECK(slab->spec().incarnation == incarnation);
+  CHECK(slab->growth()->slots() == 100);
+  CHECK(page_text(*slab, 3) == "the third");
+  CHECK(page_text(*slab, 99) == "the last");
+  REQUIRE(slab->growth()->grow(101));
+  CHECK(slab->growth()->slots() == 101);
+}
+
+TEST_CASE("a slab that grows may begin without any slot", "[io][slab_file]") {
+  scratch_directory scratch;
+  auto slab = slab_file::open(growing_spec(scratch / "slab", 0));
+  REQUIRE(slab.has_value());
+  CHECK(slab->growth()->slots() == 0);
+  REQUIRE(slab->growth()->grow(1000));
+  CHECK(slab->growth()->slots() == 1000);
+  CHECK(slab_file::open(growing_spec(scratch / "too much", 1001)).error().code == errc::invalid_argument);
+}
+
+TEST_CASE("a slab that grows and one that does not are not taken for each other", "[io][slab_file]") {
+  scratch_directory scratch;
+  auto grows = growing_spec(scratch / "grows");
+  REQUIRE(slab_file::open(grows).has_value());
+  auto fixed = grows;
+  fixed.grows = false;
+  fixed.first_slots = 0;
+  CHECK(slab_file::open(fixed).error().code == errc::identity_mismatch);
+  fixed.path = scratch / "fixed";
+  fixed.slots = 10;
+  REQUIRE(slab_file::open(fixed).has_value());
+  fixed.grows = true;
+  CHECK(slab_file::open(fixed).error().code == errc::identity_mismatch);
+  // Of another namespace.
+  grows.space.lo += 1;
+  CHECK(slab_file::open(grows).error().code == errc::identity_mismatch);
+}
+
+TEST_CASE("whatever moment a crash chooses, a slab that was growing opens", "[io][slab_file]") {
+  scratch_directory scratch;
+  const auto spec = growing_spec(scratch / "slab");
+  incarnation_number incarnation = 0;
+  {
+    auto slab = slab_file::open(spec, false);
+    REQUIRE(slab.has_value());
+    incarnation = slab->spec().incarnation;
+    REQUIRE(slab->growth()->grow(20)); // in record 0, since 1 had the first number
+  }
+  const auto before = disk_bytes(spec.path);
+  const auto record = [&](std::uint64_t slots) { return make_growth_record({slots, incarnation}); };
+  const auto opened_slots = [&] { return slab_file::open(spec).value().growth()->slots(); };
+  const auto grown_in = [&](std::uint64_t slots) {
+    for (const std::uint64_t i : {0U, 1U}) {
+      const unique_descriptor file(::open(spec.path.c_str(), O_RDWR | O_CLOEXEC));
+      std::array<std::byte, slab_trailer_bytes> block{};
+      REQUIRE(::pread(file.get(), block.data(), block.size(), static_cast<off_t>(record_offset(spec, i))) == 4096);
+      if (const auto found = read_growth_record(block); found && found->slots == slots)
+        return i;
+    }
+    FAIL("no such record");
+    return std::uint64_t{0};
+  };
+  const auto last = grown_in(20);
+  const auto next = 1 - last;
+  SECTION("after the space was given and before the record: what there was before, and the space goes back") {
+    {
+      const unique_descriptor file(::open(spec.path.c_str(), O_RDWR | O_CLOEXEC));
+      REQUIRE(::fallocate(file.get(), 0, 20 * slot_size, 200 * slot_size) == 0);
+    }
+    CHECK(disk_bytes(spec.path) >= 220 * slot_size);
+    CHECK(opened_slots() == 20);
+    CHECK(disk_bytes(spec.path) <= before);
+  }
+  SECTION("in the midst of the record") {
+    auto torn = record(40);
+    std::fill(torn.begin() + 512, torn.end(), std::byte{0x5a});
+    overwrite(spec.path, record_offset(spec, next), torn);
+    CHECK(opened_slots() == 20);
+    // And it grows as if nothing had happened.
+    {
+      auto slab = slab_file::open(spec);
+      REQUIRE(slab->growth()->grow(30));
+    }
+    CHECK(opened_slots() == 30);
+  }
+  SECTION("after the record") {
+    overwrite(spec.path, record_offset(spec, next), record(40));
+    CHECK(opened_slots() == 40);
+  }
+  SECTION("a record of another file says nothing, nor one of more slots than there can be") {
+    overwrite(spec.path, record_offset(spec, next), make_growth_record({40, incarnation + 1}));
+    CHECK(opened_slots() == 20);
+    overwrite(spec.path, record_offset(spec, next), record(1001));
+    CHECK(opened_slots() == 20);
+  }
+  SECTION("without any sound record it is damaged, and left alone") {
+    std::array<std::byte, 2 * slab_trailer_bytes> zeroes{};
+    overwrite(spec.path, record_offset(spec, 0), zeroes);
+    const auto opened = slab_file::open(spec);
+    REQUIRE_FALSE(opened.has_value());
+    CHECK(opened.error().code == errc::slab_damaged);
+    CHECK(fs::file_size(spec.path) == slab_file_bytes(spec));
+  }
+}
+
+TEST_CASE("a slab that was killed while it grew has what it had before, or after", "[io][slab_file]") {
+  scratch_directory scratch;
+  const auto spec = growing_spec(scratch / "slab");
+  REQUIRE(slab_file::open(spec).has_value());
+  std::uint64_t known = 4;
+  for (int round = 0; round < 6 && known < 900; ++round) {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    const auto child = ::fork();
+    if (child == 0) {
+      auto slab = slab_file::open(spec);
+      for (std::uint64_t i = slab->growth()->slots() + 1; i <= 1000; ++i) {
+        if (!slab->growth()->grow(i))
+          ::_exit(1);
+        static_cast<void>(::write(ends[1], &i, sizeof i));
+      }
+      ::pause();
+    }
+    std::uint64_t told = 0;
+    for (int i = 0; i < 5 + round; ++i)
+      REQUIRE(::read(ends[0], &told, sizeof told) == sizeof told);
+    ::kill(child, SIGKILL);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    ::close(ends[1]);
+    for (std::uint64_t more = 0; ::read(ends[0], &more, sizeof more) == sizeof more;)
+      told = more;
+    ::close(ends[0]);
+    auto slab = slab_file::open(spec);
+    REQUIRE(slab.has_value());
+    known = slab->growth()->slots();
+    CHECK(known >= told);
+    CHECK(known <= told + 1);
+  }
+}
+
+TEST_CASE("where there is no space, a slab stays as it is", "[io][slab_file]") {
+  scratch_directory scratch;
+  auto spec = growing_spec(scratch / "slab");
+  // More than any disk of a test has.
+  spec.slots = (std::uint64_t{1} << 50U) / slot_size;
+  SECTION("when it is made") {
+    spec.first_slots = spec.slots / 2;
+    const auto opened = slab_file::open(spec);
+    REQUIRE_FALSE(opened.has_value());
+    // Some file systems have no files that are so long.
+    if (opened.error().code != errc::io_error) {
+      CHECK(opened.error().code == errc::no_space);
+      CHECK(missing(opened.error().text, {"storage.disk_bytes", "slab"}) == "");
+    }
+    CHECK(fs::is_empty(scratch.path()));
+  }
+  SECTION("when it grows") {
+    spec.slots = (std::uint64_t{1} << 43U) / slot_size;
+    auto slab = slab_file::open(spec);
+    if (!slab)
+      return; // no file is so long here
+    const auto grown = slab->growth()->grow(spec.slots);
+    REQUIRE_FALSE(grown.has_value());
+    CHECK(grown.error().code == errc::no_space);
+    CHECK(slab->growth()->slots() == 4);
+    CHECK(slab->growth()->grow(5));
+    CHECK(slab->damage().empty());
+  }
+}
+
+TEST_CASE("a slab grows by steps that are worth while, as far as there is space", "[io][slab_file]") {
+  constexpr std::uint64_t plenty = std::uint64_t{1} << 40U;
+  constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
+  CHECK(next_slots(0, 1000, 1, mebibyte, plenty) == 64);
+  CHECK(next_slots(64, 1000, 100, mebibyte, plenty) == 164);
+  CHECK(next_slots(0, 1000, 1, 32 * mebibyte, plenty) == 8);
+  CHECK(next_slots(990, 1000, 1, mebibyte, plenty) == 1000);
+  CHECK(next_slots(1000, 1000, 1, mebibyte, plenty) == 1000);
+  CHECK(next_slots(10, 1000, 1, mebibyte, 5 * mebibyte + 1) == 15);
+  CHECK(next_slots(10, 1000, 1, mebibyte, mebibyte - 1) == 10);
+  disk_budget budget(100);
+  CHECK(budget.take(60));
+  CHECK_FALSE(budget.take(41));
+  CHECK(budget.left() == 40);
+  CHECK(budget.take(40));
+  budget.give_back(60);
+  CHECK(budget.used() == 40);
+  CHECK(budget.limit() == 100);
+}
+
+} // namespace io_slab_growth_test
