@@ -132,7 +132,7 @@ result<void> page_pipeline::run(std::span<block_move> moves, const call_surround
 result<void> page_pipeline::submit(const page_list& pages, const call_surroundings& around,
                                    const device_events& events) {
   will_sleep_ = false;
-  end_ = nullptr;
+  ends_ = {};
   streams_ = &shared_->streams;
   if (auto ok = await_engine(events); !ok)
     return ok;
@@ -156,18 +156,22 @@ result<void> page_pipeline::submit_parts(const page_list& pages, const call_surr
   for (; !parts.done(); ++number) {
     const auto part = parts.next();
     const bool wakes = sleeps_at_end && parts.done();
-    if (auto ok = gather ? submit_gather(number, part, pages, wakes) : submit_scatter(number, part, pages, wakes); !ok)
+    const bool aside = !gather && around.bytes_ahead == 0 && number % 2 == 1;
+    auto* const queue = (aside ? own_ : *streams_).kernels.get();
+    if (auto ok = gather ? submit_gather(number, queue, part, pages, wakes)
+                         : submit_scatter(number, queue, part, pages, wakes);
+        !ok)
       return ok;
     copied = copied || !part.direct;
     const auto left = parts.left() * plan_.page_bytes;
     if (is_long && left >= awake_bytes && left - awake_bytes < staging_bytes_)
-      if (auto ok = wake_behind((copied ? streams_->copies : streams_->kernels).get()); !ok)
+      if (auto ok = wake_behind(copied ? streams_->copies.get() : queue); !ok)
         return ok;
   }
-  // The last part ends last: all copies are in one stream, and all kernels; no copy of a gather ends before its kernel,
-  // no kernel of a scatter before its copy.
-  if (number > 0)
-    end_ = halves_[(number - 1) % halves_.size()].emptied.get();
+  // No copy of a gather ends before its kernel, no kernel of a scatter before its copy; and a part that is not among
+  // the last two ends before the one that has its staging memory begins.
+  for (std::size_t i = 0; i < std::min(number, ends_.size()); ++i)
+    ends_[i] = halves_[(number - 1 - i) % halves_.size()].emptied.get();
   return {};
 }
 
@@ -203,10 +207,9 @@ result<void> page_pipeline::await_engine(const device_events& events) {
   return wake_behind(own_.kernels.get());
 }
 
-result<void> page_pipeline::submit_gather(std::size_t number, const page_part& part, const page_list& pages,
-                                          bool wakes) {
+result<void> page_pipeline::submit_gather(std::size_t number, cudaStream_t queue, const page_part& part,
+                                          const page_list& pages, bool wakes) {
   auto& with = halves_[number % halves_.size()];
-  auto* const queue = streams_->kernels.get();
   auto* const copies = streams_->copies.get();
   if (number >= halves_.size() && !part.direct)
     if (auto ok = await(queue, with.emptied.get()); !ok)
@@ -228,10 +231,9 @@ result<void> page_pipeline::submit_gather(std::size_t number, const page_part& p
   return record(with.emptied, copies);
 }
 
-result<void> page_pipeline::submit_scatter(std::size_t number, const page_part& part, const page_list& pages,
-                                           bool wakes) {
+result<void> page_pipeline::submit_scatter(std::size_t number, cudaStream_t queue, const page_part& part,
+                                           const page_list& pages, bool wakes) {
   auto& with = halves_[number % halves_.size()];
-  auto* const queue = streams_->kernels.get();
   auto* const copies = streams_->copies.get();
   if (!part.direct) {
     // The bus first: what a kernel is told can be put together while it is busy.
@@ -287,18 +289,20 @@ result<void> page_pipeline::wait() {
   if (will_sleep_)
     note(cudaEventSynchronize(wake_up_.get()));
   const auto give_up = std::chrono::steady_clock::now() + longest_spin;
-  auto code = end_ != nullptr ? cudaEventQuery(end_) : cudaSuccess;
-  for (; code == cudaErrorNotReady; code = cudaEventQuery(end_))
-    if (std::chrono::steady_clock::now() >= give_up)
-      std::this_thread::sleep_for(spin_pause);
-  note(code);
+  for (auto* end : ends_) {
+    auto code = end != nullptr ? cudaEventQuery(end) : cudaSuccess;
+    for (; code == cudaErrorNotReady; code = cudaEventQuery(end))
+      if (std::chrono::steady_clock::now() >= give_up)
+        std::this_thread::sleep_for(spin_pause);
+    note(code);
+  }
   static_cast<void>(cudaGetLastError()); // not ready is no error
   return out;
 }
 
 result<void> page_pipeline::wait_for_streams() const {
   result<void> out;
-  for (auto* x : {streams_->copies.get(), streams_->kernels.get()})
+  for (auto* x : {streams_->copies.get(), streams_->kernels.get(), own_.kernels.get()})
     if (auto ok = check(cudaStreamSynchronize(x), "moving pages"); !ok && out)
       out = std::move(ok);
   return out;

@@ -43,7 +43,8 @@ struct page_streams {
 /// The streams of all calls of one direction, but for those that wait for an engine. Calls go through them whole, one
 /// behind the other. With streams for each call, two calls at once took 8 % longer than one after the other: each
 /// stream in which something waits for another one costs the copy that is on the bus 1 to 2 %. So the kernels of all
-/// parts share a stream as well, and at most one of them waits.
+/// calls share a stream as well. Only a scatter that nobody is before has another one for every other part: where it
+/// ends, the kernels of its last parts are at work side by side.
 struct shared_streams {
   page_streams streams;
   /// Held by whoever puts a call into them.
@@ -87,9 +88,11 @@ private:
   result<void> submit_parts(const page_list& pages, const call_surroundings& around);
   /// Has the kernels of this call wait for the engine, in streams of their own, where that is not ready yet.
   result<void> await_engine(const device_events& events);
-  /// `wakes`: the thread that sleeps over the call is woken when this part is under way.
-  result<void> submit_gather(std::size_t number, const page_part& part, const page_list& pages, bool wakes);
-  result<void> submit_scatter(std::size_t number, const page_part& part, const page_list& pages, bool wakes);
+  /// `queue`: for the kernels. `wakes`: the thread that sleeps over the call is woken when this part is under way.
+  result<void> submit_gather(std::size_t number, cudaStream_t queue, const page_part& part, const page_list& pages,
+                             bool wakes);
+  result<void> submit_scatter(std::size_t number, cudaStream_t queue, const page_part& part, const page_list& pages,
+                              bool wakes);
   result<void> wake_behind(cudaStream_t what);
   launch launch_with(const half& with, const page_part& part, const kernel_arguments& arguments) const;
   result<void> copy_pages(const half& with, const page_part& part, const page_list& pages) const;
@@ -107,8 +110,8 @@ private:
   /// Those of this call.
   page_streams* streams_;
   std::array<half, 2> halves_;
-  /// What happens last in the call; null where nothing does.
-  cudaEvent_t end_ = nullptr;
+  /// What happens last in the call; null where there is nothing.
+  std::array<cudaEvent_t, 2> ends_{};
   /// Happens a little before the end of a call that takes long or has others before it, or when the engine lets a call
   /// begin; what is left then is waited for awake.
   event wake_up_;
