@@ -57,9 +57,6 @@ public:
     check_watermarks();
     check_times();
     check_huge_pages();
-    demand(config_.transfer.batch_pages <= config_.io.max_batch_pages, "transfer.batch_pages",
-           "must not be above io.max_batch_pages, " + std::to_string(config_.io.max_batch_pages),
-           {"io.max_batch_pages"});
     demand(config_.io.max_batch_pages <= config_.io.max_pages_in_flight, "io.max_batch_pages",
            "must not be above io.max_pages_in_flight, " + std::to_string(config_.io.max_pages_in_flight),
            {"io.max_pages_in_flight"});

@@ -463,10 +463,10 @@ void io_worker::on_exit() {
     send_exit(checker_, caf::exit_reason::user_shutdown);
   checker_ = nullptr;
   shards_.clear();
-  const auto memory = parts_->extents;
+  const auto memory = parts_->returns_memory ? parts_->extents : nullptr;
   parts_.reset(); // closes the slab and gives up its lock
   // Clients that are not at rest may still touch the memory, so nobody else gets it then: it goes back with the node.
-  if (state_.frames().pinned() == 0)
+  if (memory && state_.frames().pinned() == 0)
     for (const auto& x : state_.frames().memory())
       memory->take_back(x.number);
 }

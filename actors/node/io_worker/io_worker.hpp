@@ -30,6 +30,8 @@ struct io_worker_parts {
   std::shared_ptr<node_condition> condition;
   /// Who finds memory when the arena has none left; null if nobody does.
   memory_broker_actor broker;
+  /// Its namespace may be closed while the node goes on: then its memory is others' when it ends.
+  bool returns_memory = false;
 };
 
 /// Keeps the pages of one rank, the only one to do so: in memory that it borrows from the arena, and in the store, the

@@ -178,6 +178,7 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
   parts->worker->metrics = options_.meters;
   parts->worker->condition = options_.condition;
   parts->worker->broker = options_.broker;
+  parts->worker->returns_memory = true;
   try {
     const bool listens = parts->worker->options.listens();
     const auto worker = spawn_actor<io_worker>(system(), parts->worker);
