@@ -166,8 +166,9 @@ TEST_CASE("halves: what is saved is found and loaded, on all workers", "[connect
     for (std::size_t i = 0; i < 3; ++i)
       world.fill(worker, blocks[i], 100 * (i + 1));
   });
-  CHECK(world.scheduler->request_finished("first"));
-  eventually([&] { return world.idle_step().sent == std::vector<std::string>{"first"}; });
+  // On a busy machine, all may have been saved before the step was over: then no blocks are kept.
+  if (world.scheduler->request_finished("first"))
+    eventually([&] { return world.idle_step().sent == std::vector<std::string>{"first"}; });
   CHECK(world.scheduler->take_events().size() == 1);
 
   CHECK(world.ask("second", tokens) == matched_tokens{3 * page_tokens, true});
