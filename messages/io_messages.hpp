@@ -138,10 +138,10 @@ struct io_stats {
 struct memory_report {
   namespace_id space;
   rank_number rank = 0;
-  /// It was short of memory since the last report, and the arena had none.
+  /// It was short of memory a moment ago, and the arena had none.
   bool wants = false;
   std::uint32_t extents = 0;
-  /// In which there is no page.
+  /// In which there is no page; of an extent without pages, all of it.
   std::uint64_t free_bytes = 0;
   /// For how long the page was not used that was not for longest; 0 if there is none.
   duration oldest{};

@@ -19,9 +19,11 @@ using std::chrono::seconds;
 struct world : sim {
   static constexpr std::uint64_t slot_size = 8192;
   static constexpr std::uint32_t per_extent = 4;
+  /// With a rest in which no frame fits, as extents have.
+  static constexpr std::uint64_t extent_size = per_extent * slot_size + 4096;
   static constexpr owner_id client_id = 1;
 
-  std::shared_ptr<memory_extents> extents = std::make_shared<memory_extents>(4U, per_extent* slot_size);
+  std::shared_ptr<memory_extents> extents = std::make_shared<memory_extents>(4U, extent_size);
   memory_broker_actor broker = spawn<memory_broker>(extents);
 
   /// A rank in memory only, whose allocator is `slots`, if that is given.
@@ -168,6 +170,43 @@ TEST_CASE_METHOD(world, "memory broker: what comes back for a rank that has ende
   save(c, 0, 1);
   CHECK(stats(c).extents == 1);
   CHECK(ask(broker, memory_report{{9, 9}, 7, true, 0, 0, {}}).code() == errc::not_found);
+}
+
+TEST_CASE_METHOD(world, "memory broker: a wish lasts while an extent is fetched for it", "[memory]") {
+  const auto a = add_rank(0);
+  const auto b = add_rank(1);
+  save(a, 0, 16);
+  const auto phase = milliseconds(GENERATE(range(1000, 3000, 130)));
+  CAPTURE(phase.count());
+  const auto wanted = place(b, 0, 1);
+  advance(phase);
+  REQUIRE(stats(b).extents == 0);
+  fence(a, 0, 4);
+  // Nobody else may have it meanwhile.
+  extents->failure = errc::full;
+  advance(milliseconds(10));
+  CHECK(stats(b).extents == 1);
+  CHECK(client().answer_to(wanted).came);
+}
+
+TEST_CASE_METHOD(world, "memory broker: an extent without pages is given, though the pages beside it are young",
+                 "[memory]") {
+  probe slots_of_b(system());
+  const auto a = add_rank(0);
+  const auto b = add_rank(1, &slots_of_b);
+  save(a, 0, 8);
+  save(b, 0, 8);
+  REQUIRE(extents->available() == 0);
+  fence(a, 0, 4);
+  advance(seconds(20));
+  const auto found = ask(a, fetch_atom_v, client_id, pages(4, 4)).value<frame_reply>();
+  CHECK(ask(a, unpin_atom_v, client_id, found.pin).code() == errc::ok);
+  advance(seconds(1));
+  CHECK(ask(b, grow_atom_v, std::uint32_t{2}).value<std::uint32_t>() == 8);
+  advance(milliseconds(100));
+  CHECK(stats(a).extents == 1);
+  CHECK(stats(a).resident_pages == 4);
+  CHECK(stats(b).extents == 3);
 }
 
 } // namespace memory_broker_test

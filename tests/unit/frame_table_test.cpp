@@ -423,4 +423,22 @@ TEST_CASE("frames: the page that was not used for longest is told, of whatever s
   CHECK(t.frames.oldest_use() == at(30));
 }
 
+TEST_CASE("frames: what somebody has pinned is in use, however long ago it came", "[frame_table]") {
+  table t(1);
+  const auto at = [](int s) { return timestamp{std::chrono::seconds(s)}; };
+  t.frames.pass_time(at(10));
+  const auto kept = t.clean(1);
+  t.frames.pin(kept);
+  t.frames.pass_time(at(20));
+  t.clean(2);
+  t.frames.pass_time(at(50));
+  CHECK(t.frames.oldest_use() == at(20));
+  t.frames.unpin(kept);
+  CHECK(t.frames.oldest_use() == at(10));
+  t.frames.pin(kept);
+  t.frames.drop(kept);
+  CHECK(t.frames.state(kept) == frame_state::orphaned);
+  CHECK(t.frames.oldest_use() == at(20));
+}
+
 } // namespace frame_table_test

@@ -61,4 +61,25 @@ TEST_CASE("what one kind of client may have longer, or more of, a shard allows",
   CHECK(options.max_batch == 40);
 }
 
+TEST_CASE("io workers are told of leases where there may be slabs, whoever makes their namespaces", "[registry]") {
+  config::node_config config;
+  config.storage.ranks.clear();
+  config.storage.disk_bytes = 0;
+  config.memory.write_back = "eager";
+  config.memory.admission = "all";
+  config.memory.prefetch_bytes = 1U << 20U;
+  CHECK_FALSE(options_for_shard(config, 0).tells_workers);
+  config.storage.ranks.assign(2, {1U << 20U, {}});
+  CHECK(options_for_shard(config, 0).tells_workers);
+  config.storage.ranks.clear();
+  config.storage.disk_bytes = 1U << 30U;
+  CHECK(options_for_shard(config, 0).tells_workers);
+  config.memory.prefetch_bytes = 0;
+  CHECK_FALSE(options_for_shard(config, 0).tells_workers);
+  config.memory.admission = "second_hit";
+  CHECK(options_for_shard(config, 0).tells_workers);
+  config.memory.write_back = "never";
+  CHECK_FALSE(options_for_shard(config, 0).tells_workers);
+}
+
 } // namespace registry_options_test

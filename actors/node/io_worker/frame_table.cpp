@@ -278,8 +278,10 @@ std::optional<timestamp> frame_table::oldest_use() const noexcept {
   std::optional<timestamp> out;
   const auto stride = std::max<std::uint64_t>(frames_.size() / samples, 1);
   for (std::uint64_t f = 0; f < frames_.size(); f += stride)
-    if (const auto& x = frames_[f]; holds(x.state) && (!out || x.used_at < *out))
-      out = x.used_at;
+    if (const auto& x = frames_[f]; holds(x.state)) {
+      const auto used = x.pins > 0 ? now_ : x.used_at;
+      out = out ? std::min(*out, used) : used;
+    }
   return out;
 }
 

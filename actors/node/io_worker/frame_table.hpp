@@ -108,7 +108,7 @@ public:
   /// The page was used.
   void touch(frame_number f);
   /// When the page was used that was not for longest, as far as some sixty frames tell that are spread over all of
-  /// them; nothing if these have no page.
+  /// them; nothing if these have no page. What somebody has pinned is in use: it cannot go, however long ago it came.
   std::optional<timestamp> oldest_use() const noexcept;
 
   /// From filling to dirty: the bytes are there.

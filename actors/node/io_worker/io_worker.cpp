@@ -35,6 +35,10 @@ constexpr duration emptying_pause = std::chrono::microseconds(10);
 constexpr duration growth_patience = std::chrono::seconds(1);
 constexpr duration wish_pause = std::chrono::seconds(1);
 
+/// A wish is not taken back before it may have been repeated, unless it is fulfilled: what is fetched for it would be
+/// anybody's.
+constexpr duration wish_holds = 2 * wish_pause;
+
 } // namespace
 
 io_worker::io_worker(caf::actor_config& config, std::shared_ptr<io_worker_parts> parts)
@@ -216,7 +220,8 @@ result<frame_table::extent> io_worker::lend() {
   if (!lent) {
     if (lent.error().code == errc::full && parts_->broker && now() >= next_wish_) {
       next_wish_ = now() + wish_pause;
-      wants_ = true;
+      wants_until_ = now() + wish_holds;
+      reported_.wants = false; // said again in any case
       report();
     }
     return tl::unexpected(std::move(lent.error()));
@@ -224,6 +229,8 @@ result<frame_table::extent> io_worker::lend() {
   auto out = make_known(*lent);
   if (!out)
     parts_->extents->take_back(lent->number);
+  else
+    wants_until_ = timestamp::min();
   return out;
 }
 
@@ -276,7 +283,7 @@ bool io_worker::take_loan(std::uint32_t number) {
   if (!x)
     return false;
   // It may be short of the next one at once.
-  next_wish_ = timestamp::min();
+  wants_until_ = next_wish_ = timestamp::min();
   state_.add_extent(*x, now());
   return true;
 }
@@ -307,11 +314,14 @@ void io_worker::report() {
     return;
   const auto& frames = state_.frames();
   const auto oldest = frames.oldest_use().value_or(timestamp{});
+  // With its share of what no frame fits in: an extent without pages is free as a whole.
+  const auto extent_bytes = parts_->extents->info().extent_bytes;
+  const auto per_extent = std::max<std::uint64_t>(extent_bytes / parts_->options.slot_bytes, 1);
   memory_report out{parts_->name.space,
                     parts_->name.rank,
-                    std::exchange(wants_, false),
+                    now() < wants_until_,
                     static_cast<std::uint32_t>(frames.extents()),
-                    frames.count(frame_state::free) * parts_->options.slot_bytes,
+                    frames.count(frame_state::free) * extent_bytes / per_extent,
                     {}};
   if (std::tie(out.wants, out.extents, out.free_bytes, oldest) ==
       std::tie(reported_.wants, reported_.extents, reported_.free_bytes, reported_oldest_))

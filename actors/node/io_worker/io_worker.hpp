@@ -106,8 +106,8 @@ private:
   /// Of a rank in memory only.
   allocator_actor allocator_;
   std::uint64_t told_frames_ = 0;
-  /// Since the last report the arena had no extent for this rank; and what was reported.
-  bool wants_ = false;
+  /// A moment ago the arena had no extent for this rank, and until then it says so; and what was reported.
+  timestamp wants_until_ = timestamp::min();
   memory_report reported_;
   timestamp reported_oldest_{};
   timestamp next_wish_ = timestamp::min();
