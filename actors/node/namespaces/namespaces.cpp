@@ -103,8 +103,8 @@ caf::result<void> namespaces::decide(Decide decide) {
 namespaces::behavior_type namespaces::make_behavior() {
   return {
       [this](const add_namespace_request& x) -> caf::result<void> {
-        if (const auto id = x.spec.id(); making_.knows(id) && !making_.serves(id))
-          return to_caf(error{errc::busy, "this namespace is being made or removed; try again in a moment"});
+        if (making_.knows(x.spec.id()))
+          return add_again(x);
         return decide([&](auto request) { state_.add(request, x); });
       },
       [this](const remove_namespace_request& x) -> caf::result<void> { return remove(x); },
