@@ -61,4 +61,21 @@ TEST_CASE("what one kind of client may have longer, or more of, a shard allows",
   CHECK(options.max_batch == 40);
 }
 
+TEST_CASE("io workers hear of lookups wherever there may be slabs", "[registry]") {
+  config::node_config config;
+  config.storage.ranks = {{}};
+  config.storage.ranks[0].slab_bytes = 0;
+  CHECK_FALSE(options_for_shard(config, 0).tells_workers);
+  // Of namespaces that clients make, on a node that has none of its own.
+  config.storage.ranks.clear();
+  config.storage.disk_bytes = 1U << 30U;
+  CHECK(options_for_shard(config, 0).tells_workers);
+  config.memory.prefetch_bytes = 0;
+  CHECK_FALSE(options_for_shard(config, 0).tells_workers);
+  config.memory.admission = "second_hit";
+  CHECK(options_for_shard(config, 0).tells_workers);
+  config.memory.write_back = "never";
+  CHECK_FALSE(options_for_shard(config, 0).tells_workers);
+}
+
 } // namespace registry_options_test

@@ -39,8 +39,10 @@ registry_options options_for_shard(const config::node_config& config, std::uint3
   out.max_reservations_per_owner = wanted.max_reservations_per_owner;
   out.children_hold = wanted.children_hold;
   out.eviction = policy_named(wanted.eviction);
+  // Those of the config, or of namespaces that clients make.
   const bool slabs = config.memory.write_back != "never" &&
-                     std::ranges::any_of(config.storage.ranks, [](const auto& x) { return x.slab_bytes > 0; });
+                     (config.storage.disk_bytes > 0 ||
+                      std::ranges::any_of(config.storage.ranks, [](const auto& x) { return x.slab_bytes > 0; }));
   out.tells_workers = slabs && (config.memory.prefetch_bytes > 0 || config.memory.admission == "second_hit");
   out.promised = std::max(slot_clients.protect_locations, slot_clients.reservation_deadline);
   return out;
