@@ -334,12 +334,12 @@ TEST_CASE("what was in memory only leaves the files of others their disk space a
   json["storage"]["disk_bytes"] = "16 MiB";
   const auto config = write_config(scratch.path(), json);
   const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
-  const auto first = space_file(scratch.path(), "first");
+  const auto first = space_file(scratch.path(), "first", 1, "model/first");
   {
     serving_node node(config);
     CHECK(play(node, first).count("saved_pages") == block_count);
     // All disk space is taken; some of these are restored before the one that has it.
-    for (const std::string name : {"a", "b", "c", "d", "e"})
+    for (const std::string name : {"a", "b", "c", "d", "e", "f", "g", "h"})
       CHECK(play(node, space_file(scratch.path(), name, 1, "model/" + name)).code == 0);
     CHECK(made_slabs(scratch.path()).size() == 1);
     CHECK(node.stop() == 0);
