@@ -49,7 +49,7 @@ inline constexpr std::uint64_t growth_bytes = std::uint64_t{64} << 20U;
 inline constexpr std::uint64_t growth_slots = 8;
 
 /// What all that is one slab costs besides its slots: records and trailer.
-inline constexpr std::uint64_t slab_tail_bytes = 3 * 4096;
+inline constexpr std::uint64_t slab_tail_bytes = std::uint64_t{3} * 4096;
 
 /// How many slots a file is to have next that has `there`, of at most `most`, where `wanted` more are asked for and
 /// there are so many bytes of disk space for it: `there` if not even one more fits.

@@ -133,7 +133,6 @@ TEST_CASE_METHOD(world, "metrics actor: newer counts replace older ones", "[metr
   tell(later_stats);
   CHECK(value("troupe_clients") == 0);
   CHECK(value("troupe_slots", {"rank=\"1\"", "state=\"live\""}) == 69);
-  CHECK(value("troupe_slots", {"rank=\"0\"", "state=\"live\""}) == 40);
 }
 
 TEST_CASE_METHOD(world, "metrics actor: samples of each kind are counted and timed, strange ones apart", "[metrics]") {
@@ -170,6 +169,22 @@ TEST_CASE_METHOD(world, "metrics actor: the largest numbers and the strangest na
   tell(strange);
   CHECK(value("troupe_keys").value_or(0) > 1.8e19);
   CHECK(value("troupe_refused_slots_total", {"namespace=\"a\"", "rank=\"4294967295\""}).value_or(0) > 1.8e19);
+}
+
+TEST_CASE_METHOD(world, "metrics actor: of a rank that is not served any more, nothing is left", "[metrics]") {
+  auto stats = some_stats();
+  tell(stats);
+  CHECK(value("troupe_slots", {"rank=\"1\"", "state=\"free\""}) == 50);
+  const auto gone = stats.ranks.back();
+  stats.ranks.pop_back();
+  tell(stats);
+  CHECK(page().find("rank=\"1\"") == std::string::npos);
+  CHECK(value("troupe_slots", {"rank=\"0\"", "state=\"free\""}) == 20);
+  // One that is made anew under its name counts anew.
+  stats.ranks.push_back(gone);
+  stats.ranks.back().io.read_bytes = 1;
+  tell(stats);
+  CHECK(value("troupe_read_bytes_total", {"rank=\"1\""}) == 1);
 }
 
 } // namespace metrics_test

@@ -151,4 +151,45 @@ TEST_CASE("namespaces: one that a client made goes when the node says that nobod
   CHECK(w.known());
 }
 
+TEST_CASE("namespaces: one that a slot client adds as well stays the client's, and goes altogether", "[namespaces]") {
+  made_world w;
+  w.make();
+  CHECK(w.ask(w.spaces, add_namespace_request{w.spec, {}}).code() == errc::ok);
+  CHECK(w.ask(w.spaces, add_namespace_request{w.spec, {.slot_index = true}}).code() == errc::identity_mismatch);
+  const auto number = w.begin(w.spaces, remove_namespace_request{w.id, false});
+  w.node.reply(w.node.take_one<leave_space_request>(), caf::make_message());
+  w.run();
+  w.node.reply(w.node.take_one<unbind_atom, namespace_id>(), caf::make_message());
+  w.run();
+  w.keeper.reply(w.keeper.take_one<close_space_request>(), caf::make_message());
+  w.run();
+  CHECK(w.client().answer_to(number).code() == errc::ok);
+  CHECK_FALSE(w.names->find("made"));
+  w.make();
+  CHECK(w.known());
+}
+
+TEST_CASE("namespaces: what one shard refuses to remove is gone from none", "[namespaces]") {
+  made_world w;
+  w.make();
+  // A reservation, in one shard.
+  std::uint64_t key = 1;
+  while (shard_of(test_task(1, key).keys.items.front(), 2) != 1)
+    ++key;
+  const reserve_request wanted{w.id, 0, {7, 1}, std::chrono::seconds(30), test_task(1, key).keys, {}};
+  const auto reserved = w.begin(w.shards[1], wanted);
+  w.run();
+  w.allocator.reply(w.allocator.take_one<take_atom, std::uint32_t, duration>(),
+                    caf::make_message(take_reply{{std::vector{slot_ref{3, 100}}}}));
+  w.run();
+  REQUIRE(w.client().answer_to(reserved).code() == errc::ok);
+  const auto number = w.begin(w.spaces, remove_namespace_request{w.id, false});
+  w.node.reply(w.node.take_one<leave_space_request>(), caf::make_message());
+  w.run();
+  CHECK(w.client().answer_to(number).code() == errc::busy);
+  CHECK(w.node.take<bind_atom, namespace_id>().size() == 1);
+  CHECK(w.known());
+  CHECK(w.names->find("made") == w.id);
+}
+
 } // namespace namespaces_made_test

@@ -326,4 +326,29 @@ TEST_CASE("slab files of a namespace that cannot be kept go at the next start") 
   CHECK(node.stop() == 0);
 }
 
+TEST_CASE("what was in memory only leaves the files of others their disk space at the next start", "[durable]") {
+  const scratch_directory scratch;
+  const node_shape shape{.page_bytes = 65536};
+  auto json = bare_config(scratch.path());
+  json["registry"]["durability"] = "relaxed";
+  json["storage"]["disk_bytes"] = "16 MiB";
+  const auto config = write_config(scratch.path(), json);
+  const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
+  const auto first = space_file(scratch.path(), "first", 1, "model/first");
+  {
+    serving_node node(config);
+    CHECK(play(node, first).count("saved_pages") == block_count);
+    // All disk space is taken; some of these are restored before the one that has it.
+    for (const std::string name : {"a", "b", "c", "d", "e", "f", "g", "h"})
+      CHECK(play(node, space_file(scratch.path(), name, 1, "model/" + name)).code == 0);
+    CHECK(made_slabs(scratch.path()).size() == 1);
+    CHECK(node.stop() == 0);
+  }
+  serving_node node(config);
+  const auto after = play(node, first);
+  check_clean(after, shape);
+  CHECK(after.count("hit_blocks") == block_count);
+  CHECK(node.stop() == 0);
+}
+
 } // namespace made_namespace_test

@@ -324,6 +324,32 @@ TEST_CASE("slots of a file that grows are given out when they are there", "[allo
   check_sum(state);
 }
 
+TEST_CASE("while a file takes long to grow, slots are evicted for who waits", "[allocator]") {
+  allocator_state state({.slots = 10, .elastic = true, .there = 2});
+  state.take(1, 2, at(5000), at(0));
+  const auto mine = answer(state);
+  state.publish(mine);
+  state.take(2, 1, at(5000), at(0));
+  auto out = state.take_outbox();
+  CHECK(out.grow == 1);
+  CHECK(out.evict == 0);
+  state.tick(at(499));
+  CHECK(state.take_outbox().empty());
+  state.tick(at(500));
+  out = state.take_outbox();
+  CHECK(out.evict == 1);
+  CHECK(out.grow == 0);
+  state.release(std::span(mine).first(1));
+  state.fenced(state.take_outbox().fence);
+  state.eviction_done(1, true);
+  CHECK(answer(state).size() == 1);
+  // The answer comes after all.
+  state.resize(6);
+  CHECK(state.stats().total == 6);
+  CHECK(state.stats().free == 4);
+  check_sum(state);
+}
+
 TEST_CASE("claims of slots that a file does not have are refused", "[allocator]") {
   allocator_state state({.slots = 10, .elastic = true, .there = 3});
   CHECK(state.restore(slots_t{{2, 7}, {3, 7}}) == std::vector{errc::ok, errc::out_of_range});

@@ -205,9 +205,11 @@ void allocator_state::ask_for_eviction() {
   const auto wanted = std::max(evict, asked_for > in_time ? asked_for - in_time : 0);
   if (may_grow() && wanted > 0 && kept <= limit_) {
     growing_ = true;
+    growth_asked_ = now_;
     outbox_.grow = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, options_.slots - limit_));
   }
-  if (evicting_ || exhausted_ || growing_ || evict == 0)
+  const bool awaits_growth = growing_ && (!options_.there || now_ < later(growth_asked_, options_.growth_patience));
+  if (evicting_ || exhausted_ || awaits_growth || evict == 0)
     return;
   outbox_.evict = static_cast<std::uint32_t>(evict);
   evicting_ = true;

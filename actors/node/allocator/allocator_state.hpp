@@ -43,6 +43,9 @@ struct allocator_options {
   std::optional<std::uint32_t> there{};
   /// Until more is asked for again, after there was none.
   duration growth_retry = std::chrono::seconds(1);
+  /// Of a file that grows: after so long without an answer, slots are evicted meanwhile. Whoever makes files grow may
+  /// be held up by the disk of another one.
+  duration growth_patience = std::chrono::milliseconds(500);
 };
 
 /// Options of an allocator with so many slots, and generations that begin at random. Watermarks are fractions of the
@@ -208,6 +211,7 @@ private:
   std::uint64_t limit_ = 0;
   /// More was asked for, and there is no answer.
   bool growing_ = false;
+  timestamp growth_asked_ = timestamp::min();
   /// Not before.
   timestamp next_growth_ = timestamp::min();
   /// When something happened last, as far as is known.

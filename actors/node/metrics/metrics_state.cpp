@@ -33,6 +33,19 @@ void metrics_state::count(const std::string& name, const std::string& help, metr
   known = std::max(known, value);
 }
 
+void metrics_state::forget_ranks(const std::function<bool(const std::string& space, const std::string& rank)>& served) {
+  for (auto& [name, x] : families_)
+    std::erase_if(x.series, [&](const auto& series) {
+      const std::string* space = nullptr;
+      const std::string* rank = nullptr;
+      for (const auto& [label, value] : series.first) {
+        space = label == "namespace" ? &value : space;
+        rank = label == "rank" ? &value : rank;
+      }
+      return space != nullptr && rank != nullptr && !served(*space, *rank);
+    });
+}
+
 metric_labels metrics_state::with_node(const metric_labels& labels) const {
   metric_labels out{{"node", node_name_}};
   out.insert(out.end(), labels.begin(), labels.end());

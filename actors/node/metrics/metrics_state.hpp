@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,6 +26,9 @@ public:
 
   /// Sets a counter, whose name ends in `_total`, to what somebody else has counted since the start. Never falls.
   void count(const std::string& name, const std::string& help, metric_labels labels, double value);
+
+  /// Forgets series of ranks that are not served any more: those with a namespace and a rank of which `served` says no.
+  void forget_ranks(const std::function<bool(const std::string& space, const std::string& rank)>& served);
 
   /// Everything, as text for a scraper.
   std::string render() const;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -154,6 +156,11 @@ void show(metrics_state& to, const node_stats& stats) {
   to.set("troupe_departed_clients", "Clients that have gone and may still touch the node's memory.", {},
          number(stats.departed_clients));
   show(to, stats.registry);
+  // Those that are gone would stay as they were last, and for ever.
+  std::set<std::pair<std::string, std::string>> served;
+  for (const auto& x : stats.ranks)
+    served.emplace(x.space_name, std::to_string(x.rank));
+  to.forget_ranks([&](const std::string& space, const std::string& rank) { return served.contains({space, rank}); });
   for (const auto& x : stats.ranks)
     show(to, x);
 }

@@ -92,19 +92,11 @@ void namespaces::on_down(const caf::down_msg& down) {
     }
 }
 
-template <class Decide>
-caf::result<void> namespaces::decide(Decide decide) {
-  auto promise = make_response_promise();
-  decide(promises_.add(promise));
-  flush();
-  return promise;
-}
-
 namespaces::behavior_type namespaces::make_behavior() {
   return {
       [this](const add_namespace_request& x) -> caf::result<void> {
-        if (const auto id = x.spec.id(); making_.knows(id) && !making_.serves(id))
-          return to_caf(error{errc::busy, "this namespace is being made or removed; try again in a moment"});
+        if (making_.knows(x.spec.id()))
+          return add_again(x);
         return decide([&](auto request) { state_.add(request, x); });
       },
       [this](const remove_namespace_request& x) -> caf::result<void> { return remove(x); },

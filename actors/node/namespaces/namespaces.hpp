@@ -86,7 +86,12 @@ private:
 
   /// The state decides on `request`; its answer comes from the outbox.
   template <class Decide>
-  caf::result<void> decide(Decide decide);
+  caf::result<void> decide(Decide decide) {
+    auto promise = make_response_promise();
+    decide(promises_.add(promise));
+    flush();
+    return promise;
+  }
 
   void perform(namespaces_state::tell_of_namespace& x);
   void perform(namespaces_state::tell_of_rank& x);
@@ -103,12 +108,17 @@ private:
   using making = namespace_making;
   static namespace_making::options making_options(const namespaces_config& options);
   caf::result<served_space> make(const make_namespace_request& x);
+  /// Of one that a client has made: whether it is the same. It stays that client's, and goes as that.
+  caf::result<void> add_again(const add_namespace_request& x);
   caf::result<void> remove(const remove_namespace_request& x);
   void perform(making::tell_of_namespace& x);
   void perform(making::open_space& x);
   void perform(making::tell_of_ranks& x);
   void perform(making::leave_space& x);
   void perform(making::tell_to_remove& x);
+  void tell_to_remove(making::order_number number, const remove_namespace_request& wanted);
+  /// As long as no shard has leases or reservations in it.
+  void remove_unused(making::order_number number, const namespace_id& space);
   void perform(making::keep_space& x);
   void perform(making::close_space& x);
   void perform(making::served& x);

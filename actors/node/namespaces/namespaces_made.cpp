@@ -1,6 +1,8 @@
 #include "actors/node/namespaces/namespaces.hpp"
+#include "actors/support/gather.hpp"
 #include "base/log.hpp"
 
+#include <algorithm>
 #include <utility>
 
 /// Namespaces that clients make, whose pages the node keeps.
@@ -18,6 +20,20 @@ caf::result<served_space> namespaces::make(const make_namespace_request& x) {
   makers_.insert(request);
   making_.make(request, x.spec);
   flush();
+  return promise;
+}
+
+caf::result<void> namespaces::add_again(const add_namespace_request& x) {
+  if (!making_.serves(x.spec.id()))
+    return to_caf(error{errc::busy, "this namespace is being made or removed; try again in a moment"});
+  auto promise = make_response_promise();
+  ask_shards<add_namespace_request>({x}, [this, request = promises_.add(promise)](const auto& outcomes) {
+    const auto bad = std::ranges::find_if(outcomes, [](const error& o) { return o.code != errc::ok; });
+    if (bad == outcomes.end())
+      promises_.deliver(request, caf::unit);
+    else
+      promises_.deliver(request, to_caf(*bad));
+  });
   return promise;
 }
 
@@ -73,8 +89,43 @@ void namespaces::perform(making::leave_space& x) {
 }
 
 void namespaces::perform(making::tell_to_remove& x) {
-  ask_shards<remove_namespace_request>(
-      {{x.space, x.force}}, [this, number = x.number](const auto& outcomes) { made_told(number, outcomes); });
+  if (x.force)
+    tell_to_remove(x.number, {x.space, true});
+  else
+    remove_unused(x.number, x.space);
+}
+
+void namespaces::tell_to_remove(making::order_number number, const remove_namespace_request& wanted) {
+  ask_shards<remove_namespace_request>({wanted}, [this, number](const auto& outcomes) { made_told(number, outcomes); });
+}
+
+// What one shard refuses must not be gone from another, so all are looked at first. Nobody is attached any more, so
+// hardly anything comes meanwhile.
+void namespaces::remove_unused(making::order_number number, const namespace_id& space) {
+  struct held {
+    std::uint64_t leases = 0;
+    std::uint64_t reservations = 0;
+  };
+  const auto all = gather(options_.shards.size(), held{}, [this, number, space](const result<held>& x) {
+    if (x->leases + x->reservations == 0)
+      return tell_to_remove(number, {space, false});
+    made_told(number, std::vector(options_.shards.size(),
+                                  error{errc::busy, "the namespace has " + std::to_string(x->leases) + " leases and " +
+                                                        std::to_string(x->reservations) +
+                                                        " reservations; wait for them, or force its removal"}));
+  });
+  for (const auto& shard : options_.shards)
+    request(shard, caf::infinite, describe_request{space})
+        .then(
+            [all](const describe_reply& reply) {
+              for (const auto& x : reply.spaces) {
+                all->value().leases += x.leases;
+                all->value().reservations += x.reservations;
+              }
+              all->part_done();
+            },
+            // Whoever does not know it does not refuse either.
+            [all](const caf::error&) { all->part_done(); });
 }
 
 void namespaces::perform(making::keep_space& x) {

@@ -39,7 +39,7 @@ registry_options options_for_shard(const config::node_config& config, std::uint3
   out.max_reservations_per_owner = wanted.max_reservations_per_owner;
   out.children_hold = wanted.children_hold;
   out.eviction = policy_named(wanted.eviction);
-  // Those of namespaces that clients make as well.
+  // Those of the config, or of namespaces that clients make.
   const bool slabs = config.memory.write_back != "never" &&
                      (config.storage.disk_bytes > 0 ||
                       std::ranges::any_of(config.storage.ranks, [](const auto& x) { return x.slab_bytes > 0; }));

@@ -175,12 +175,11 @@ caf::result<attach_reply> node::make_and_admit(const attach_request& wanted, con
 void node::adopt(const served_space& made) {
   if (state_.index_of(made.spec.id()))
     return; // two have asked for it
-  children_.add_made(made);
+  children_.add_made(made, state_.add_space(made.spec));
   for (const auto& x : made.ranks) {
     monitor(x.worker);
     monitor(x.allocator);
   }
-  state_.add_space(made.spec);
 }
 
 caf::result<void> node::leave_space(const leave_space_request& x) {

@@ -18,12 +18,11 @@ void node_children::add_rank(const node_rank& x) {
   ranks_.push_back(x);
 }
 
-std::size_t node_children::add_made(const served_space& x) {
-  const auto space = spaces.size();
-  spaces.push_back(x.spec);
+void node_children::add_made(const served_space& x, std::size_t at) {
+  spaces.resize(std::max(spaces.size(), at + 1));
+  spaces[at] = x.spec;
   for (const auto& rank : x.ranks)
-    add_rank({space, rank.rank, rank.slots, rank.worker, rank.allocator});
-  return space;
+    add_rank({at, rank.rank, rank.slots, rank.worker, rank.allocator});
 }
 
 void node_children::remove_ranks(std::size_t space) {

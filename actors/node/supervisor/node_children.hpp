@@ -43,7 +43,8 @@ struct node_rank {
 /// supervisor asks of it besides, it asks of a handle of its own.
 class node_children {
 public:
-  /// Of the config, then those that clients have made. One that was removed keeps its place, without ranks.
+  /// Of the config, then those that clients have made. One that was removed keeps its place, without ranks, until
+  /// another one gets it.
   std::vector<namespace_spec> spaces;
   /// Makes namespaces; null if nobody does.
   namespaces_actor namespaces;
@@ -53,8 +54,8 @@ public:
   void add(node_child x) { all_.push_back(std::move(x)); }
   void add_shard(const registry_actor& x);
   void add_rank(const node_rank& x);
-  /// Of a namespace that a client has made; its index.
-  std::size_t add_made(const served_space& x);
+  /// Of a namespace that a client has made; its index, which is the next one or that of one that was removed.
+  void add_made(const served_space& x, std::size_t at);
   /// Its ranks are no children any more.
   void remove_ranks(std::size_t space);
   void add_metrics(const metrics_actor& x);

@@ -304,7 +304,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   }
   run_time.made = known.made;
   for (const auto& x : known.made)
-    children.add_made(x);
+    children.add_made(x, children.spaces.size());
   const auto spaces = spawn_actor<namespaces>(system, run_time, known.spaces, known.ranks);
   children.add({"the namespaces actor", caf::actor_cast<caf::actor>(spaces),
                 "ranks that clients register could not be told from those of others"});

@@ -64,8 +64,14 @@ std::optional<std::size_t> node_state::index_of(const namespace_id& space) const
 }
 
 std::size_t node_state::add_space(const namespace_spec& space) {
-  spaces_.push_back({space, space.id(), space_entry::phase::open, false});
-  return spaces_.size() - 1;
+  const auto free =
+      std::ranges::find_if(spaces_, [](const space_entry& x) { return x.state == space_entry::phase::removed; });
+  if (free == spaces_.end()) {
+    spaces_.push_back({space, space.id(), space_entry::phase::open, false});
+    return spaces_.size() - 1;
+  }
+  *free = {space, space.id(), space_entry::phase::open, false};
+  return static_cast<std::size_t>(free - spaces_.begin());
 }
 
 result<void> node_state::close_space(const namespace_id& space, bool force, timestamp now) {

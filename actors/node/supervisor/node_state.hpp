@@ -78,13 +78,14 @@ public:
   /// nothing else is known to be in the way.
   bool is_to_make(const caller& who) const;
 
-  /// From now on clients may attach to it. The index that arrivals have.
+  /// From now on clients may attach to it. The index that arrivals have: that of one that was removed, or the next one.
   std::size_t add_space(const namespace_spec& space);
   /// Clients may not, for it is about to be removed; `busy` if some are attached, unless `force`d: then they are
   /// attached no more. unknown_namespace if it was not added.
   result<void> close_space(const namespace_id& space, bool force, timestamp now);
   /// It stays after all.
   void reopen_space(const namespace_id& space);
+  /// Nobody who was attached to it touches its memory any more.
   void remove_space(const namespace_id& space);
   std::optional<std::size_t> index_of(const namespace_id& space) const;
 

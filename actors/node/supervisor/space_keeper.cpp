@@ -10,6 +10,7 @@
 #include <new>
 #include <set>
 #include <string>
+#include <sys/stat.h>
 #include <utility>
 
 namespace troupe {
@@ -57,6 +58,7 @@ space_keeper::behavior_type space_keeper::make_behavior() {
         return grow(space, rank, wanted);
       },
       [this](restored_atom) -> caf::result<void> {
+        restoring_ = false;
         sweep();
         return caf::unit;
       },
@@ -93,11 +95,35 @@ result<served_space> space_keeper::open(const open_space_request& wanted) {
   return out;
 }
 
-result<std::uint64_t> space_keeper::first_slots(const namespace_spec& space, rank_number rank) const {
+std::uint64_t space_keeper::bytes_not_open(const namespace_id& space, const ranks& opened) const {
+  std::set<fs::path> open;
+  const auto note = [&](const namespace_id& id, const ranks& all) {
+    for (const auto& x : all)
+      open.insert(made_slab_path(*options_.config, id, x.rank).filename());
+  };
+  for (const auto& [id, all] : open_)
+    note(id, all);
+  note(space, opened);
+  std::uint64_t sum = 0;
+  std::error_code none;
+  for (const auto& x : fs::directory_iterator(made_slabs(*options_.config), none)) {
+    struct stat status {};
+    if (x.path().extension() == ".slab" && !open.contains(x.path().filename()) &&
+        ::stat(x.path().c_str(), &status) == 0)
+      sum += static_cast<std::uint64_t>(status.st_blocks) * 512;
+  }
+  return sum;
+}
+
+result<std::uint64_t> space_keeper::first_slots(const namespace_spec& space, rank_number rank,
+                                                const ranks& opened) const {
   const auto page = space.geometry.page_bytes();
   const auto most = made_slots_max(*options_.config, page);
+  // Pages that are there come before those that may come.
+  const auto kept = restoring_ ? bytes_not_open(space.id(), opened) : 0;
+  const auto left = options_.disk->left();
   // What is left is for the ranks that follow as well.
-  const auto share = options_.disk->left() / (space.world_size - rank);
+  const auto share = (left - std::min(kept, left)) / (space.world_size - rank);
   const auto first =
       share < io::slab_tail_bytes ? 0 : io::next_slots(0, most, 0, io::slot_bytes(page), share - io::slab_tail_bytes);
   if (first >= io::growth_slots)
@@ -112,7 +138,7 @@ result<std::uint64_t> space_keeper::first_slots(const namespace_spec& space, ran
   return std::uint64_t{0};
 }
 
-result<rank_parts> space_keeper::open_parts(const open_space_request& wanted, rank_number rank,
+result<rank_parts> space_keeper::open_parts(const open_space_request& wanted, rank_number rank, const ranks& opened,
                                             std::uint64_t& disk_bytes) {
   const auto& config = *options_.config;
   const auto& space = wanted.spec;
@@ -134,7 +160,7 @@ result<rank_parts> space_keeper::open_parts(const open_space_request& wanted, ra
     log::get("node")->warn("{}: its pages are lost", path.string());
     remove_file(path);
   }
-  const auto first = first_slots(space, rank);
+  const auto first = first_slots(space, rank, opened);
   if (!first)
     return tl::unexpected<error>(first.error());
   for (auto slots = *first;; slots = io::growth_slots) {
@@ -157,7 +183,7 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
   const auto& config = *options_.config;
   const auto id = wanted.spec.id();
   std::uint64_t disk_bytes = 0;
-  auto parts = open_parts(wanted, rank, disk_bytes);
+  auto parts = open_parts(wanted, rank, opened, disk_bytes);
   if (!parts)
     return tl::unexpected<error>(parts.error());
   const auto slots = static_cast<slot_number>(parts->slots);
@@ -192,6 +218,9 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
     caf::anon_send(worker, bind_atom_v, peers);
     return served_rank{rank, slots, parts->incarnation, worker, entry.allocator, listens};
   } catch (const std::bad_alloc&) {
+    // With the worker, it is given back with what was opened.
+    if (opened.empty() || opened.back().rank != rank)
+      options_.disk->give_back(disk_bytes);
     return fail(errc::no_space, "the system has no memory left for " + std::to_string(slots) + " slots of namespace '" +
                                     wanted.spec.name + "'");
   }

@@ -60,8 +60,11 @@ private:
   result<served_space> open(const open_space_request& wanted);
   result<served_rank> open_one(const open_space_request& wanted, rank_number rank, ranks& opened);
   /// Slots of a slab file that is to be made; 0: there is no disk space for one.
-  result<std::uint64_t> first_slots(const namespace_spec& space, rank_number rank) const;
-  result<rank_parts> open_parts(const open_space_request& wanted, rank_number rank, std::uint64_t& disk_bytes);
+  result<std::uint64_t> first_slots(const namespace_spec& space, rank_number rank, const ranks& opened) const;
+  result<rank_parts> open_parts(const open_space_request& wanted, rank_number rank, const ranks& opened,
+                                std::uint64_t& disk_bytes);
+  /// What files of an earlier run have that are not open yet: of the ranks of this namespace, those `opened` are.
+  std::uint64_t bytes_not_open(const namespace_id& space, const ranks& opened) const;
   std::uint32_t grow(const namespace_id& space, rank_number rank, std::uint32_t wanted);
   /// Ends these, and returns when they have ended.
   void end(const ranks& all);
@@ -70,6 +73,8 @@ private:
 
   space_keeper_options options_;
   std::map<namespace_id, ranks> open_;
+  /// Files of an earlier run are there that are to be opened still.
+  bool restoring_ = true;
 };
 
 } // namespace troupe
