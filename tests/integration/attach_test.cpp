@@ -229,7 +229,7 @@ TEST_CASE("a client that finds another node's memory under the node's numbers tr
   // they are not, the client finds no memory at all, and transfers nothing for that reason.
   std::string said;
   bool found_memory = false;
-  for (int i = 0; i < 20 && !found_memory; ++i) {
+  for (int i = 0; i < 80 && !found_memory; ++i) {
     said = said_in_the_wrong_namespace();
     INFO(said);
     found_memory = said.find("is not the memory of this node") != std::string::npos;
