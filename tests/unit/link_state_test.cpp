@@ -210,6 +210,10 @@ TEST_CASE("link state: what cannot get better by waiting is refused for good", "
     expected = errc::unknown_namespace;
     d.state.on_not_attached(d.find(), {expected, "it has: other"}, start);
   }
+  SECTION("a namespace that cannot be made") {
+    expected = errc::invalid_argument;
+    d.state.on_not_attached(d.find(), {expected, "its pages are larger than an extent"}, start);
+  }
   SECTION("an offer that cannot be") {
     expected = errc::invalid_argument;
     auto strange = desk::offer();

@@ -164,7 +164,8 @@ void link_state::on_not_attached(link_try number, const error& why, timestamp no
     return; // lost meanwhile, and trying again
   leave(true);
   // What does not pass by itself.
-  if (why.code == errc::unsupported || why.code == errc::unknown_namespace || why.code == errc::identity_mismatch)
+  if (why.code == errc::unsupported || why.code == errc::unknown_namespace || why.code == errc::identity_mismatch ||
+      why.code == errc::invalid_argument)
     refuse(why);
   else
     retry(why, now);
