@@ -23,7 +23,7 @@ constexpr duration wait_tick = std::chrono::milliseconds(50);
 constexpr duration extent_tick = std::chrono::milliseconds(2);
 
 /// In one word to a shard, which serves others between two of them.
-constexpr std::size_t given_up_pages_max = 8192;
+constexpr std::size_t told_pages_max = 8192;
 
 /// How late it is noticed that nobody touches the extent any more that is to go back.
 constexpr duration emptying_tick = std::chrono::milliseconds(5);
@@ -390,15 +390,17 @@ void io_worker::tell_of_damage() {
   pages.reserve(damaged.size());
   for (const auto& [page, why] : damaged)
     pages.push_back(page);
-  for (const auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(shards_.size()))) {
-    invalidate_request told{parts_->name.space, parts_->name.rank, {}, {}};
-    for (const auto i : part.positions) {
-      told.pages.items.push_back(pages[i]);
-      told.reasons.items.push_back(static_cast<std::uint8_t>(damaged[i].second));
+  for (const auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(shards_.size())))
+    for (std::size_t first = 0; first < part.positions.size(); first += told_pages_max) {
+      const auto last = std::min(part.positions.size(), first + told_pages_max);
+      invalidate_request told{parts_->name.space, parts_->name.rank, {}, {}};
+      for (const auto i : std::span(part.positions).subspan(first, last - first)) {
+        told.pages.items.push_back(pages[i]);
+        told.reasons.items.push_back(static_cast<std::uint8_t>(damaged[i].second));
+      }
+      request(shards_[part.shard], caf::infinite, std::move(told))
+          .then([](const finish_reply&) {}, [](const caf::error&) {});
     }
-    request(shards_[part.shard], caf::infinite, std::move(told))
-        .then([](const finish_reply&) {}, [](const caf::error&) {});
-  }
 }
 
 void io_worker::tell_of_given_up() {
@@ -410,8 +412,8 @@ void io_worker::tell_of_given_up() {
       flush();
   };
   for (auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(shards_.size())))
-    for (std::size_t first = 0; first < part.items.size(); first += given_up_pages_max) {
-      const auto last = std::min(part.items.size(), first + given_up_pages_max);
+    for (std::size_t first = 0; first < part.items.size(); first += told_pages_max) {
+      const auto last = std::min(part.items.size(), first + told_pages_max);
       give_up_request told{parts_->name.space, parts_->name.rank, {}};
       told.pages.items.assign(part.items.begin() + static_cast<std::ptrdiff_t>(first),
                               part.items.begin() + static_cast<std::ptrdiff_t>(last));
