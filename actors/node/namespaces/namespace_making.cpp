@@ -1,6 +1,6 @@
 #include "actors/node/namespaces/namespace_making.hpp"
 
-#include <algorithm>
+#include "actors/node/namespaces/shard_outcomes.hpp"
 
 namespace troupe {
 
@@ -13,16 +13,6 @@ error without_values(error x, const std::string& name) {
   if (x.code == errc::identity_mismatch)
     x.text = "namespace '" + name + "' is known as another one; take another name, or the same settings";
   return x;
-}
-
-error worst_of(std::span<const error> outcomes, std::optional<errc> but_for = {}) {
-  const auto bad = std::ranges::find_if(
-      outcomes, [&](const error& x) { return x.code != errc::ok && (!but_for || x.code != *but_for); });
-  return bad == outcomes.end() ? all_well : *bad;
-}
-
-bool some_agreed(std::span<const error> outcomes) {
-  return std::ranges::any_of(outcomes, [](const error& x) { return x.code == errc::ok; });
 }
 
 } // namespace
@@ -111,10 +101,10 @@ void namespace_making::told(order_number number, std::span<const error> outcomes
   auto& x = spaces_.at(id);
   switch (x.state) {
   case phase::telling:
-    if (auto bad = worst_of(outcomes); bad.code == errc::ok) {
+    if (auto bad = first_error(outcomes); bad.code == errc::ok) {
       x.state = phase::opening;
       outbox_.emplace_back(open_space{expect(id), x.spec});
-    } else if (some_agreed(outcomes)) {
+    } else if (any_good(outcomes)) {
       undo(id, x, without_values(std::move(bad), x.spec.name));
     } else {
       end(id, x, without_values(std::move(bad), x.spec.name));
@@ -122,7 +112,7 @@ void namespace_making::told(order_number number, std::span<const error> outcomes
     }
     return;
   case phase::registering:
-    if (auto bad = worst_of(outcomes); bad.code != errc::ok)
+    if (auto bad = first_error(outcomes); bad.code != errc::ok)
       return undo(id, x, std::move(bad));
     x.state = phase::served;
     outbox_.emplace_back(served{id, x.spec.name, true});
@@ -130,10 +120,9 @@ void namespace_making::told(order_number number, std::span<const error> outcomes
                               " ranks, for a client that attaches"});
     return end(id, x, all_well);
   case phase::removing:
-    if (const auto bad = worst_of(outcomes, errc::unknown_namespace); bad.code != errc::ok) {
+    if (const auto bad = first_error(outcomes, errc::unknown_namespace); bad.code != errc::ok) {
       // What some have begun cannot be taken back, so the others follow.
-      const bool begun = std::ranges::any_of(outcomes, [](const error& o) { return o.code == errc::ok; });
-      if (!begun || x.force)
+      if (!any_good(outcomes) || x.force)
         return stays(id, x, bad);
       x.force = true;
       outbox_.emplace_back(tell_to_remove{expect(id), id, true});
@@ -142,7 +131,7 @@ void namespace_making::told(order_number number, std::span<const error> outcomes
     outbox_.emplace_back(served{id, x.spec.name, false});
     return forgotten(id, x);
   case phase::forgetting:
-    if (const auto bad = worst_of(outcomes, errc::unknown_namespace); bad.code != errc::ok)
+    if (const auto bad = first_error(outcomes, errc::unknown_namespace); bad.code != errc::ok)
       outbox_.emplace_back(note{"a shard could not forget namespace '" + x.spec.name + "': " + bad.text});
     return forgotten(id, x);
   default:

@@ -1,5 +1,7 @@
 #include "actors/node/namespaces/namespaces_state.hpp"
 
+#include "actors/node/namespaces/shard_outcomes.hpp"
+
 #include <algorithm>
 
 namespace troupe {
@@ -7,16 +9,6 @@ namespace troupe {
 namespace {
 
 const error good{errc::ok, {}};
-
-/// ok if all are.
-error first_error(std::span<const error> outcomes) {
-  const auto bad = std::ranges::find_if(outcomes, [](const error& x) { return x.code != errc::ok; });
-  return bad == outcomes.end() ? good : *bad;
-}
-
-bool any_good(std::span<const error> outcomes) {
-  return std::ranges::any_of(outcomes, [](const error& x) { return x.code == errc::ok; });
-}
 
 } // namespace
 
