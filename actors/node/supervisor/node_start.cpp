@@ -64,14 +64,6 @@ allocator_actor spawn_allocator(caf::actor_system& system, const config::node_co
 // The config is judged before there is an allocator.
 static_assert(config::memory_per_slot == allocator_state::bytes_per_slot + sizeof(generation_number));
 
-/// The memory of a rank of the config: its allocator's, and what the io worker keeps of each slot.
-result<memory_share> memory_of(const config::node_config& options, const rank_parts& rank,
-                               const shared_budget& memory) {
-  return memory_share::of(memory, rank.slots * config::memory_per_slot,
-                          "rank " + std::to_string(rank.rank) + " of namespace \"" +
-                              options.namespaces[rank.space].name + "\" with " + std::to_string(rank.slots) + " slots");
-}
-
 io::huge_page_choice choice_of(const std::string& huge_pages) {
   if (huge_pages == "2 MiB")
     return io::huge_page_choice::two_mib;
@@ -111,7 +103,7 @@ result<std::vector<opened_rank>> open_ranks(const config::node_config& options, 
       auto opened = open_rank(options, space, rank, extents);
       if (!opened)
         return tl::unexpected<error>(opened.error());
-      auto share = memory_of(options, *opened, memory);
+      auto share = memory_of(*opened, memory);
       if (!share)
         return tl::unexpected<error>(share.error());
       out.push_back({std::move(*opened), std::move(*share)});

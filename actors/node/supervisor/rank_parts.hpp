@@ -3,6 +3,7 @@
 #include "actors/node/io_worker/io_worker.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "base/memory_budget.hpp"
 #include "config/node_config.hpp"
 
 #include <cstddef>
@@ -24,6 +25,9 @@ struct rank_parts {
   /// Where its slots lie in a file that grows; else null.
   std::shared_ptr<io::store_growth> growth{};
 };
+
+/// The memory of a rank: its allocator's, and what the io worker keeps of each slot. no_space if that does not suffice.
+result<memory_share> memory_of(const rank_parts& rank, const shared_budget& memory);
 
 /// What a client may have pinned of a rank: what the config says, and no more than a quarter of the memory that there
 /// is, so that it cannot wait for what only itself has; two pages in any case, one to load and one to save.

@@ -187,9 +187,7 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
   if (!parts)
     return tl::unexpected<error>(parts.error());
   const auto slots = static_cast<slot_number>(parts->slots);
-  auto memory = memory_share::of(options_.memory, slots * config::memory_per_slot,
-                                 "rank " + std::to_string(rank) + " of namespace \"" + wanted.spec.name + "\" with " +
-                                     std::to_string(slots) + " slots");
+  auto memory = memory_of(*parts, options_.memory);
   if (!memory) {
     options_.disk->give_back(disk_bytes);
     return tl::unexpected<error>(memory.error());
