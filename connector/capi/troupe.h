@@ -386,7 +386,7 @@ TROUPE_API int32_t troupe_scheduler_allocated(troupe_scheduler* scheduler, const
 TROUPE_API int32_t troupe_scheduler_build_meta(troupe_scheduler* scheduler, const troupe_step* step, troupe_bytes* out,
                                                troupe_error* error);
 
-/** The request is done or aborted. `*keep_blocks` 1: the engine must keep its blocks until all workers have named it. */
+/** The request is done or aborted. `*keep_blocks` 1: the engine keeps its blocks until all workers have named it. */
 TROUPE_API int32_t troupe_scheduler_finished(troupe_scheduler* scheduler, const char* request, int32_t* keep_blocks,
                                              troupe_error* error);
 
