@@ -225,11 +225,14 @@ typedef struct troupe_engine {
   /** 1: only prompts are saved, and not what the model has generated. */
   uint32_t prompts_only;
   /** 1: loads end inside the step that begins them: `troupe_matched.asynchronous` is 0, loaded requests are not named
-   * as received, and the worker calls `troupe_worker_wait_for_loads` before its forward pass. */
+   * as received, and `troupe_worker_start_load` comes before the forward pass and waits. Not for engines that schedule
+   * a step before the output of the one before is there. */
   uint32_t synchronous_loads;
   /** Hits of fewer tokens count as none, because computing them is quicker. */
   uint32_t min_load_tokens;
   uint32_t reserved;
+  /** When a synchronous load must have ended; what it has not filled then is a load error. 0: 5. */
+  double synchronous_load_seconds;
   /** How long what a lookup has found must stay there. 0: 30. */
   double lease_seconds;
   /** A lookup that takes longer counts as a miss. 0: 5. */
@@ -291,6 +294,16 @@ typedef struct troupe_matched {
   uint32_t asynchronous;
 } troupe_matched;
 
+/** Where tokens that are loaded come from, as far as the lookup knew. */
+typedef struct troupe_hit_sources {
+  uint32_t size;
+  /** Memory of the node. */
+  uint32_t memory;
+  uint32_t disk;
+  /** It could not be told. */
+  uint32_t unknown;
+} troupe_hit_sources;
+
 /** What the engine's scheduler has decided for a step. Of `requests.count` requests, the first `new_requests` are new,
  * the others ran before. Element i of an array belongs to request i. */
 typedef struct troupe_step {
@@ -327,6 +340,8 @@ typedef struct troupe_worker_output {
   uint32_t reserved;
   troupe_ids sent;
   troupe_ids received;
+  /** Of those in `received`, where at least one worker named them as failed. */
+  troupe_ids failed;
   /** Of all workers. */
   troupe_blocks load_errors;
   /** What `troupe_worker_meta` returned, of each worker that said something: `worker_meta_count` pieces. */
@@ -406,8 +421,13 @@ TROUPE_API int32_t troupe_scheduler_finished_count(troupe_scheduler* scheduler, 
 /** Requests the connector knows of; 0 when the engine has none. */
 TROUPE_API int32_t troupe_scheduler_tracked_requests(troupe_scheduler* scheduler, size_t* out, troupe_error* error);
 
-/** JSON object of numbers: "attached" (0 or 1), "tracked_requests", "requests", "hit_requests", "hit_tokens" (promised
- * by lookups and taken by the engine), "short_hits" (too short for `min_load_tokens`). Counted since creation. */
+/** Of `tokens` tokens that the last answer for this request promised, how many were in which tier; after
+ * `troupe_scheduler_allocated`, before the request has ended. Zeroes for a request that is not known. */
+TROUPE_API int32_t troupe_scheduler_hit_sources(troupe_scheduler* scheduler, const char* request, uint32_t tokens,
+                                                troupe_hit_sources* out, troupe_error* error);
+
+/** JSON object of numbers: "attached" (0 or 1), "tracked_requests", and counted since creation "hit_requests" and
+ * "hit_tokens": what was found by lookups and taken by the engine. */
 TROUPE_API int32_t troupe_scheduler_stats(troupe_scheduler* scheduler, troupe_bytes* out, troupe_error* error);
 
 /* ----------------------------------------------------------------------------------------------------- worker half */
@@ -473,14 +493,10 @@ TROUPE_API int32_t troupe_worker_bind(troupe_worker* worker, const uint8_t* meta
 /** The step is over. */
 TROUPE_API int32_t troupe_worker_clear(troupe_worker* worker, troupe_error* error);
 
-/** Begins the loads of the bound metadata, and does not wait. `event`: a cudaEvent_t behind all work that may still
- * touch blocks which are allocated now; NULL where that work has been completed. It must exist until shutdown. */
+/** Begins the loads of the bound metadata, and does not wait, but for synchronous ones: until their blocks are filled
+ * or `synchronous_load_seconds` have passed. `event`: a cudaEvent_t behind all work that may still touch blocks which
+ * are allocated now; NULL where that work has been completed. It must exist until shutdown. */
 TROUPE_API int32_t troupe_worker_start_load(troupe_worker* worker, void* event, troupe_error* error);
-
-/** Waits until the loads that `troupe_worker_start_load` began for the bound metadata have ended, at most so long;
- * for `synchronous_loads`. Blocks that are not filled are load errors of this step. After a timeout, all blocks of what
- * has not ended are: no later write of them is begun, and the call returns when none is under way. */
-TROUPE_API int32_t troupe_worker_wait_for_loads(troupe_worker* worker, double limit_seconds, troupe_error* error);
 
 /** Begins the saves of the bound metadata, and does not wait. `event`: behind the step's work that writes these blocks;
  * NULL where it has been completed. In every step, also before or after the reports below. */
