@@ -39,6 +39,10 @@ struct runtime_options {
   std::uint32_t batch_pages = 128;
   /// How long to wait for the node at the start.
   duration attach_limit = std::chrono::seconds(30);
+  /// A node that is not there within `attach_limit` is no error: halves find nothing, load nothing and save nothing
+  /// until it is there, and attach by themselves then; `attached` of either half says how it stands. What does not fit
+  /// is an error as soon as it can be known.
+  bool node_may_be_absent = false;
   duration request_timeout = std::chrono::seconds(10);
 };
 
@@ -57,6 +61,14 @@ struct engine_options {
   duration lookup_patience = std::chrono::seconds(5);
   /// When a load or save must have ended.
   duration task_deadline = std::chrono::seconds(30);
+  /// Loads are done at the beginning of the step that needs them, and the step waits: no step is lost between hit and
+  /// run, but the others of the step wait too. Not for engines that schedule a step before the output of the one before
+  /// is there: they could not take back what they computed of a load that failed.
+  bool synchronous_loads = false;
+  /// When a synchronous load must have ended; what it has not filled then is computed.
+  duration synchronous_load_limit = std::chrono::seconds(5);
+  /// Fewer tokens are computed and not loaded, because loading them would take longer.
+  std::uint32_t min_load_tokens = 0;
 };
 
 /// Threads and connections behind connector halves. One per process is enough for any number of halves; it must outlive

@@ -50,6 +50,11 @@ public:
   live_scheduler_half(caf::actor_system& system, std::unique_ptr<node_client> client, const scheduler_options& options)
       : system_(system), client_(std::move(client)), state_(options), workers_(options.workers) {}
 
+  void on_new_request(const engine_request& request) override {
+    state_.on_new_request(request, receive());
+    flush();
+  }
+
   matched_tokens get_num_new_matched_tokens(const engine_request& request, std::uint32_t computed_tokens) override {
     const auto at = receive();
     const auto out = state_.get_num_new_matched_tokens(request, computed_tokens, at);
@@ -61,6 +66,10 @@ public:
                                 std::uint32_t external_tokens) override {
     state_.update_state_after_alloc(request, blocks, external_tokens);
     flush();
+  }
+
+  hit_sources get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const override {
+    return state_.get_external_cache_hit_sources(request, tokens);
   }
 
   connector_metadata build_connector_meta(const scheduler_output& step) override {
@@ -89,6 +98,8 @@ public:
     flush();
     return out;
   }
+
+  result<void> attached() const override { return {}; }
 
   std::size_t tracked_requests() const override { return state_.tracked_requests(); }
 
@@ -155,6 +166,7 @@ result<std::unique_ptr<scheduler_half>> make_scheduler_half(caf::actor_system& s
   options.lookup_patience = engine.lookup_patience;
   options.store_pages_max = attached->limits.batch_keys;
   options.save_generated = engine.save_generated;
+  options.min_load_tokens = engine.min_load_tokens;
   return std::make_unique<live_scheduler_half>(system, std::move(client), options);
 }
 

@@ -21,7 +21,13 @@ const request_tracker* scheduler_state::find(std::string_view request) const {
   return i == by_name_.end() ? nullptr : i->second;
 }
 
-request_tracker& scheduler_state::track(const engine_request& request) {
+request_tracker* scheduler_state::track(const engine_request& request) {
+  if (auto* known = tracker(request.id)) {
+    known->add(request.tokens, request.hashes);
+    return known;
+  }
+  if (!request.cacheable)
+    return nullptr;
   const auto id = ++last_session_;
   key_chain keys(options_.keys, key_scope{options_.space, request.lora, request.cache_salt, epoch_},
                  request.multimodal);
@@ -30,20 +36,24 @@ request_tracker& scheduler_state::track(const engine_request& request) {
   auto& x = *made;
   sessions_.emplace(id, std::move(made));
   by_name_.emplace(x.name(), &x);
-  return x;
+  x.add(request.tokens, request.hashes);
+  return &x;
+}
+
+void scheduler_state::on_new_request(const engine_request& request, timestamp now) {
+  auto* x = track(request);
+  if (x != nullptr && x->may_load() && x->search().now == status::none && x->pages_to_look_up() > 0)
+    ask(*x, now);
 }
 
 matched_tokens scheduler_state::get_num_new_matched_tokens(const engine_request& request, std::uint32_t computed_tokens,
                                                            timestamp now) {
   constexpr matched_tokens nothing{0, false};
   constexpr matched_tokens ask_again{std::nullopt, false};
-  auto* known = tracker(request.id);
-  if (known == nullptr && !request.cacheable)
+  auto* known = track(request);
+  if (known == nullptr || !known->may_load())
     return nothing;
-  auto& x = known != nullptr ? *known : track(request);
-  x.add(request.tokens, request.hashes);
-  if (!x.may_load())
-    return nothing;
+  auto& x = *known;
   expire_lookups(now);
   auto& search = x.search();
   if (search.now == status::answered && search.matched > 0 && now >= search.held_until - options_.lease / 4) {
@@ -63,7 +73,13 @@ matched_tokens scheduler_state::get_num_new_matched_tokens(const engine_request&
     return ask_again;
   search.missed = 0;
   const auto tokens = x.new_tokens(computed_tokens);
-  return {tokens, tokens > 0};
+  if (tokens == 0 || tokens < options_.min_load_tokens)
+    return nothing;
+  return {tokens, !options_.synchronous_loads};
+}
+
+hit_sources scheduler_state::get_external_cache_hit_sources(std::string_view /*request*/, std::uint32_t tokens) const {
+  return {.unknown = tokens};
 }
 
 void scheduler_state::ask(request_tracker& x, timestamp now) {

@@ -46,6 +46,10 @@ struct scheduler_options {
   std::size_t events_max = 65536;
   /// Whether pages with tokens that the model has generated are saved.
   bool save_generated = true;
+  /// Fewer tokens are not worth a load.
+  std::uint32_t min_load_tokens = 0;
+  /// Loads belong to the step that runs the request.
+  bool synchronous_loads = false;
 };
 
 /// Ask which leading keys are complete, and hold them for `lease_for`.
@@ -69,10 +73,12 @@ class scheduler_state {
 public:
   explicit scheduler_state(const scheduler_options& options) : options_(options) {}
 
+  void on_new_request(const engine_request& request, timestamp now);
   matched_tokens get_num_new_matched_tokens(const engine_request& request, std::uint32_t computed_tokens,
                                             timestamp now);
   void update_state_after_alloc(std::string_view request, std::span<const block_id> blocks,
                                 std::uint32_t external_tokens);
+  hit_sources get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const;
   connector_metadata build_connector_meta(const scheduler_output& step, timestamp now);
   bool request_finished(std::string_view request);
   void update_connector_output(const worker_output& output);
@@ -113,7 +119,8 @@ private:
   };
 
   request_tracker* tracker(std::string_view request);
-  request_tracker& track(const engine_request& request);
+  /// The request, from now on if it was not known; null where it takes no part.
+  request_tracker* track(const engine_request& request);
   /// Asks for the next keys that the lookup has not found yet, if there is room for one more lookup.
   void ask(request_tracker& x, timestamp now);
   /// Lookups that nobody answers any more have found nothing.

@@ -143,6 +143,16 @@ public:
     return {};
   }
 
+  result<void> unregister_kv_caches() override {
+    return fail(errc::unsupported, "a KV cache stays registered until the half is shut down");
+  }
+
+  result<void> attached() const override {
+    if (!core_)
+      return fail(errc::unreachable, "no KV cache is registered");
+    return {};
+  }
+
   void bind_connector_metadata(connector_metadata metadata) override {
     if (core_)
       core_->with_state([&](worker_state& x) { x.bind(std::move(metadata)); });
@@ -153,10 +163,10 @@ public:
       core_->with_state([](worker_state& x) { x.clear(); });
   }
 
-  void handle_preemptions() override {
+  void handle_preemptions(const connector_metadata& metadata) override {
     if (!core_)
       return;
-    core_->with_state([](worker_state& x) { x.handle_preemptions(steady_clock::now()); });
+    core_->with_state([&](worker_state& x) { x.handle_preemptions(metadata.preempted, steady_clock::now()); });
     // The one wait that has no end of its own: to go on without the answer would let the engine overwrite blocks which
     // a copy still reads, and their new bytes would be published under the old keys. The answer does come. The
     // coordinator gives it without waiting for copies or disks, and if it ends, that is an answer too.

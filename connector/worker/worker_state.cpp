@@ -33,23 +33,18 @@ worker_state::session& worker_state::session_of(session_id id, const std::string
   return x;
 }
 
-void worker_state::bind(connector_metadata metadata) {
-  bound_ = std::move(metadata);
-  preempted_.insert(preempted_.end(), bound_.preempted.begin(), bound_.preempted.end());
-}
-
-void worker_state::handle_preemptions(timestamp now) {
-  const auto preempted = std::exchange(preempted_, {});
+void worker_state::handle_preemptions(std::span<const session_id> preempted, timestamp now) {
   if (preempted.empty())
     return;
   std::vector<task_tag> waiting;
   cancel_saves cancel;
-  for (const auto& [tag, t] : tasks_) {
-    if (t.load || std::find(preempted.begin(), preempted.end(), t.owner) == preempted.end())
+  for (auto& [tag, t] : tasks_) {
+    if (t.load || t.cancelled || std::find(preempted.begin(), preempted.end(), t.owner) == preempted.end())
       continue;
-    if (t.handed_on)
+    if (t.handed_on) {
+      t.cancelled = true;
       cancel.tags.push_back(tag);
-    else
+    } else
       waiting.push_back(tag);
   }
   for (const auto tag : waiting)
@@ -66,7 +61,7 @@ void worker_state::on_cancelled(timestamp now) {
 }
 
 void worker_state::start_load_kv(timestamp now, std::uint64_t ready_event) {
-  handle_preemptions(now);
+  handle_preemptions(bound_.preempted, now);
   for (auto& op : std::exchange(bound_.loads, {})) {
     auto& x = session_of(op.session, op.request);
     const bool sound = op.blocks.size() == op.keys.size() * options_.blocks_per_page;
@@ -105,7 +100,7 @@ std::uint32_t worker_state::add_tasks(session_id owner, bool load, store_id stor
   const std::size_t per_key = options_.blocks_per_page;
   for (std::size_t first = 0; first < keys.size(); first += options_.task_keys_max) {
     const auto last = std::min<std::size_t>(keys.size(), first + options_.task_keys_max);
-    task t{owner, load, false, now, store, first, {}};
+    task t{owner, load, false, false, now, store, first, {}};
     t.work.keys.items.assign(keys.begin() + static_cast<std::ptrdiff_t>(first),
                              keys.begin() + static_cast<std::ptrdiff_t>(last));
     t.work.blocks.items.assign(blocks.begin() + static_cast<std::ptrdiff_t>(first * per_key),

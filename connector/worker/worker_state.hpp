@@ -64,12 +64,11 @@ public:
 
   explicit worker_state(const worker_options& options) : options_(options) {}
 
-  void bind(connector_metadata metadata);
+  void bind(connector_metadata metadata) { bound_ = std::move(metadata); }
   void clear() { bound_ = {}; }
 
-  /// Gives up saves of preempted requests. `start_load_kv` does the same if this was not called, as in a step without a
-  /// forward pass.
-  void handle_preemptions(timestamp now);
+  /// Gives up saves of preempted requests; saying the same again changes nothing.
+  void handle_preemptions(std::span<const session_id> preempted, timestamp now);
   /// Whether blocks of preempted requests may still be copied and published. No load is handed on until that is over.
   bool preempting() const noexcept { return cancels_under_way_ > 0; }
   void on_cancelled(timestamp now);
@@ -110,6 +109,8 @@ private:
     session_id owner = 0;
     bool load = false;
     bool handed_on = false;
+    /// Its coordinator was told to give it up.
+    bool cancelled = false;
     timestamp since;
     /// Save: which part of which store.
     store_id store = 0;
@@ -138,7 +139,6 @@ private:
 
   worker_options options_;
   connector_metadata bound_;
-  std::vector<session_id> preempted_;
   std::unordered_map<session_id, session> sessions_;
   std::unordered_map<task_tag, task> tasks_;
   std::unordered_map<store_id, open_store> stores_;

@@ -94,14 +94,14 @@ public:
     std::vector<worker_output> outputs;
     for (std::uint32_t i = 0; i < workers.size(); ++i) {
       auto& half = *workers[i];
+      half.handle_preemptions(meta);
       half.bind_connector_metadata(meta);
-      half.handle_preemptions();
-      half.start_load_kv();
       forward(i);
+      half.start_load_kv();
       half.wait_for_save();
       auto named = half.get_finished({});
       outputs.push_back({std::move(named.sent), std::move(named.received), half.get_block_ids_with_load_errors(),
-                         half.build_connector_worker_meta()});
+                         half.build_connector_worker_meta(), std::move(named.failed)});
       half.clear_connector_metadata();
     }
     auto joined = aggregator->aggregate(outputs);
@@ -257,7 +257,7 @@ TEST_CASE("halves: shutting down twice is shutting down once, and later calls do
                                 .stores = {{9, 2, "s", 0, {}, {{3, 4}}, {6}}},
                                 .preempted = {1},
                                 .finished = {}});
-  half.handle_preemptions();
+  half.handle_preemptions({.preempted = {1}});
   half.start_load_kv();
   half.wait_for_save();
   CHECK(half.get_finished({}).received == std::vector<std::string>{"r"});
@@ -271,7 +271,7 @@ TEST_CASE("halves: hooks before there is a KV cache do nothing", "[connector]") 
   halves_world world;
   auto half = *connector::make_worker_half(world.system(), world.connection, world.engine, 0, {});
   half->bind_connector_metadata({});
-  half->handle_preemptions();
+  half->handle_preemptions({});
   half->start_load_kv();
   half->wait_for_layer_load("0");
   half->save_kv_layer("0");

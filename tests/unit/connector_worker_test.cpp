@@ -45,9 +45,9 @@ public:
   void bind(connector_metadata meta) { state.bind(std::move(meta)); }
 
   void step(connector_metadata meta) {
-    state.bind(std::move(meta));
-    state.handle_preemptions(now);
+    state.handle_preemptions(meta.preempted, now);
     collect();
+    state.bind(std::move(meta));
     state.start_load_kv(now);
     collect();
     state.wait_for_save(now);
