@@ -56,11 +56,9 @@ class TroupeWorkerMetadata(KVConnectorWorkerMetadata):
 class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
     """One object per half, as vLLM wants it."""
 
-    def __init__(self, vllm_config, role, kv_cache_config=None):
+    def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
         self._half = None
-        if kv_cache_config is None:
-            kv_cache_config = self._kv_cache_config
         self._options = Options(self._kv_transfer_config.kv_connector_extra_config)
         refuse_what_does_not_work(vllm_config, self._options)
         names, spec = _kv_shape.single_spec(kv_cache_config)
@@ -71,8 +69,8 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
         self._engine = engine_options(vllm_config, self._options, self._keys, spec)
         self._space = namespace(vllm_config, self._options, self._shape, self._keys)
         identity, name = self._space.identity(self._engine)
-        client = f"vllm-{role.name.lower()}-{os.getpid()}"
-        self._connection = _halves.connection(self._options.connection(client))
+        # Both halves share it where they are in one process.
+        self._connection = _halves.connection(self._options.connection(f"vllm-{os.getpid()}"))
         if role == KVConnectorRole.SCHEDULER:
             self._half = _halves.Scheduler(self._connection, self._space, self._engine)
             self._init_scheduler(vllm_config, kv_cache_config)
@@ -81,9 +79,7 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
                 logger.warning("Troupe: kv_load_failure_policy is \"fail\", so vLLM ends a request with an error where "
                                "a page cannot be loaded; with \"recompute\" it computes those tokens.")
         else:
-            self._tensors = None
-            self._events = {}
-            self._meta_parts = b""
+            self._tensors, self._events = None, {}
 
     def _say_attached(self, what):
         absence = self._half.absence()
