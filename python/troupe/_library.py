@@ -16,7 +16,10 @@ class TroupeError(RuntimeError):
 
     def __init__(self, code, name, text):
         super().__init__(f"{text} ({name})")
-        self.code, self.name = code, name
+        self.code, self.name, self.text = code, name, text
+
+    def __reduce__(self):
+        return TroupeError, (self.code, self.name, self.text)
 
 
 class LibraryUnusable(ImportError):

@@ -8,6 +8,7 @@ vLLM's objects become arrays here, and bytes become objects. What to load and to
 docs/vllm.md says what to expect.
 """
 
+import json
 import os
 import time
 from array import array
@@ -362,7 +363,7 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
             return None
         if self._role == KVConnectorRole.WORKER:
             said = self._half.stats()
-            return TroupeStats(data={"workers": _json(said)}) if said else None
+            return TroupeStats(data={"workers": json.loads(said)}) if said else None
         now = time.monotonic()
         if now < self._counted + STATISTICS_SECONDS:
             return None
@@ -406,12 +407,6 @@ class Known:
 def multimodal_item(feature):
     place = feature.mm_position
     return place.offset, place.length, str(feature.identifier).encode()
-
-
-def _json(said):
-    import json
-
-    return json.loads(said)
 
 
 def runs_on_cpu():
