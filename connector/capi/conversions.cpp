@@ -63,10 +63,10 @@ result<kv_layer_shape> opaque_shape(std::uint64_t bytes) {
                   " bytes a token cannot be described; at most 64 MiB with small factors can: use smaller pages");
 }
 
-result<kv_geometry> geometry_of(const troupe_geometry* said, std::uint32_t block_tokens) {
-  const auto x = read(said, "geometry");
-  if (!x)
-    return tl::unexpected(x.error());
+result<kv_geometry> geometry_of(const troupe_geometry& said, std::uint32_t block_tokens) {
+  const auto* x = &said;
+  if (block_tokens == 0)
+    block_tokens = x->page_tokens == 0 ? 1 : x->page_tokens;
   kv_geometry out;
   out.layers = x->layers;
   out.block_tokens = x->page_tokens == 0 ? block_tokens : x->page_tokens;
@@ -249,7 +249,7 @@ result<engine_terms> engine_of(const troupe_engine* engine) {
   return out;
 }
 
-result<namespace_spec> space_of(const troupe_namespace* space, std::uint32_t world_size, std::uint32_t block_tokens) {
+result<space_terms> space_of(const troupe_namespace* space, std::uint32_t world_size, std::uint32_t block_tokens) {
   const auto x = read(space, "namespace");
   if (!x)
     return tl::unexpected(x.error());
@@ -267,20 +267,22 @@ result<namespace_spec> space_of(const troupe_namespace* space, std::uint32_t wor
       return tl::unexpected(text.error());
     texts[i] = *text;
   }
-  auto geometry = geometry_of(x->geometry, block_tokens);
+  const auto shape = read(x->geometry, "geometry");
+  if (!shape)
+    return tl::unexpected(shape.error());
+  auto geometry = geometry_of(*shape, block_tokens);
   if (!geometry)
     return tl::unexpected(geometry.error());
-  troupe_geometry said_geometry = *read(x->geometry, "geometry");
   namespace_spec out;
   out.model = bounded(texts[1]);
   out.revision = bounded(texts[2]);
   // Of opaque bytes the dtype says what they were made of, and not how long an element is.
-  out.dtype = bounded(texts[3]) + (said_geometry.opaque_block_bytes != 0 ? "/opaque" : "");
+  out.dtype = bounded(texts[3]) + (shape->opaque_block_bytes != 0 ? "/opaque" : "");
   out.salt = salt_of(texts[4], texts[5], texts[6]);
   out.world_size = x->world_size == 0 ? world_size : x->world_size;
   out.geometry = std::move(*geometry);
   out.name = texts[0].empty() ? "engine-" + to_string(out.id()).substr(0, 16) : std::string(texts[0]);
-  return out;
+  return space_terms{std::move(out), shape->opaque_block_bytes};
 }
 
 result<kv_cache_view> cache_of(const kv_geometry& geometry, std::uint32_t blocks_per_page,
