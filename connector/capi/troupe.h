@@ -169,7 +169,7 @@ typedef struct troupe_geometry {
   uint32_t heads;
   uint32_t head_size;
   uint32_t element_bytes;
-  /** Tokens of a page, a whole number of the engine's blocks. 0: one block. */
+  /** Tokens of a page, a whole number of the engine's blocks; where these are opaque, one. 0: one block. */
   uint32_t page_tokens;
   uint32_t reserved;
   uint64_t opaque_block_bytes;
