@@ -14,6 +14,8 @@ struct half_connection {
   link_options where;
   node_client::options client;
   duration attach_limit = std::chrono::seconds(30);
+  /// As `runtime_options::node_may_be_absent`.
+  bool may_be_absent = false;
 };
 
 /// Whether an engine fits the namespace; how many of its blocks make one page.
@@ -27,5 +29,9 @@ result<std::unique_ptr<scheduler_half>> make_scheduler_half(caf::actor_system& s
 result<std::unique_ptr<worker_half>> make_worker_half(caf::actor_system& system, const half_connection& node,
                                                       const engine_options& engine, std::uint32_t worker,
                                                       std::optional<int> gpu);
+
+/// As `runtime::make_page_pool`.
+result<std::unique_ptr<page_pool>> make_page_pool(caf::actor_system& system, const half_connection& node,
+                                                  const pool_options& options, const kv_cache_view& cache);
 
 } // namespace troupe::connector

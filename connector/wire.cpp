@@ -52,8 +52,8 @@ public:
     raw(x.data(), x.size() * sizeof(T));
   }
 
-  void finish(wire_kind kind) {
-    const wire_header header{wire_magic, wire_version, static_cast<std::uint16_t>(kind), 0, 0};
+  void finish(wire_kind of) {
+    const wire_header header{wire_magic, wire_version, static_cast<std::uint16_t>(of), 0, 0};
     std::memcpy(out_.data(), &header, sizeof header);
     seal_wire(out_);
   }
@@ -140,9 +140,9 @@ std::uint64_t checksum_of(std::span<const std::uint8_t> body) {
 }
 
 /// The body, where the header is what it should be.
-result<std::span<const std::uint8_t>> open(std::span<const std::uint8_t> bytes, wire_kind kind) {
+result<std::span<const std::uint8_t>> open(std::span<const std::uint8_t> bytes, wire_kind of) {
   const auto what = [&] {
-    return std::string{kind == wire_kind::metadata ? "metadata of a step" : "outcomes of stores"} + ": ";
+    return std::string{of == wire_kind::metadata ? "metadata of a step" : "outcomes of stores"} + ": ";
   };
   wire_header header;
   if (bytes.size() < sizeof header)
@@ -154,7 +154,7 @@ result<std::span<const std::uint8_t>> open(std::span<const std::uint8_t> bytes, 
     return fail(errc::unsupported, what() + "they have version " + std::to_string(header.version) +
                                        ", and this library reads " + std::to_string(wire_version) +
                                        ": all processes of an engine must have the same one");
-  if (header.kind != static_cast<std::uint16_t>(kind))
+  if (header.kind != static_cast<std::uint16_t>(of))
     return fail(errc::corrupt, what() + "the bytes are of another kind");
   const auto body = bytes.subspan(sizeof header);
   if (header.bytes != body.size())

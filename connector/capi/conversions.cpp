@@ -1,6 +1,7 @@
 #include "connector/capi/conversions.hpp"
 
 #include "base/geometry_bounds.hpp"
+#include "base/layouts.hpp"
 #include "base/page_limits.hpp"
 #include "connector/capi/boundary.hpp"
 
@@ -35,13 +36,35 @@ void append(std::string& out, std::string_view name, std::string_view value) {
   out.append(name).append("=").append(std::to_string(value.size())).append(":").append(value).append("\n");
 }
 
-/// All that tells engines apart and has no member of its own in a namespace.
-std::string salt_of(std::string_view layout, std::string_view hash_algorithm, std::string_view salt) {
-  if (layout.empty() && hash_algorithm.empty())
+/// A dtype that nodes know, for elements of so many bytes.
+std::string_view known_dtype(std::string_view said, std::uint32_t element_bytes) {
+  struct dtype {
+    std::string_view name;
+    std::uint32_t bytes = 0;
+  };
+  // The first of each size is for what has no name there.
+  constexpr std::array<dtype, 6> all{
+      {{"int8", 1}, {"bfloat16", 2}, {"float32", 4}, {"float16", 2}, {"fp8_e4m3", 1}, {"fp8_e5m2", 1}}};
+  std::string_view of_size = all[0].name;
+  for (const auto& x : all) {
+    if (x.bytes == element_bytes && x.name == said)
+      return x.name;
+    if (x.bytes == element_bytes && (of_size == all[0].name && element_bytes != 1))
+      of_size = x.name;
+  }
+  return of_size;
+}
+
+/// All that tells engines apart and has no member of its own in a namespace. `dtype`: as the engine calls it, where
+/// nodes call it otherwise.
+std::string salt_of(std::string_view layout, std::string_view hash_algorithm, std::string_view dtype,
+                    std::string_view salt) {
+  if (layout.empty() && hash_algorithm.empty() && dtype.empty())
     return bounded(salt);
   std::string out;
   append(out, "layout", layout);
   append(out, "hash_algorithm", hash_algorithm);
+  append(out, "dtype", dtype);
   append(out, "salt", salt);
   return digest_text(out);
 }
@@ -50,23 +73,25 @@ std::string salt_of(std::string_view layout, std::string_view hash_algorithm, st
 result<kv_layer_shape> opaque_shape(std::uint64_t bytes) {
   kv_layer_shape out;
   out.parts = 1;
-  out.element_bytes = bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1;
-  const auto elements = bytes / out.element_bytes;
-  for (std::uint32_t heads = 1; heads <= geometry_bounds::heads.most; ++heads)
-    if (elements % heads == 0 && elements / heads <= geometry_bounds::head_size.most) {
-      out.heads = heads;
-      out.head_size = static_cast<std::uint32_t>(elements / heads);
-      return out;
-    }
+  for (const auto element_bytes : {1U, 2U, 4U}) {
+    const auto elements = bytes / element_bytes;
+    for (std::uint32_t heads = 1; bytes % element_bytes == 0 && heads <= geometry_bounds::heads.most; ++heads)
+      if (elements % heads == 0 && elements / heads <= geometry_bounds::head_size.most) {
+        out.heads = heads;
+        out.head_size = static_cast<std::uint32_t>(elements / heads);
+        out.element_bytes = element_bytes;
+        return out;
+      }
+  }
   return fail(errc::invalid_argument,
               "geometry.opaque_block_bytes: " + std::to_string(bytes) +
                   " bytes a token cannot be described; at most 64 MiB with small factors can: use smaller pages");
 }
 
-result<kv_geometry> geometry_of(const troupe_geometry* said, std::uint32_t block_tokens) {
-  const auto x = read(said, "geometry");
-  if (!x)
-    return tl::unexpected(x.error());
+result<kv_geometry> geometry_of(const troupe_geometry& said, std::uint32_t block_tokens) {
+  const auto* x = &said;
+  if (block_tokens == 0)
+    block_tokens = x->page_tokens == 0 ? 1 : x->page_tokens;
   kv_geometry out;
   out.layers = x->layers;
   out.block_tokens = x->page_tokens == 0 ? block_tokens : x->page_tokens;
@@ -83,6 +108,8 @@ result<kv_geometry> geometry_of(const troupe_geometry* said, std::uint32_t block
       return fail(errc::invalid_argument, "geometry.opaque_block_bytes: " + std::to_string(x->opaque_block_bytes) +
                                               " bytes are no multiple of the " + std::to_string(block_tokens) +
                                               " tokens of a block");
+    if (out.block_tokens != block_tokens)
+      return fail(errc::invalid_argument, "geometry.page_tokens: where blocks are opaque, a page is one block");
     const auto shape = opaque_shape(x->opaque_block_bytes / block_tokens);
     if (!shape)
       return tl::unexpected(shape.error());
@@ -249,7 +276,7 @@ result<engine_terms> engine_of(const troupe_engine* engine) {
   return out;
 }
 
-result<namespace_spec> space_of(const troupe_namespace* space, std::uint32_t world_size, std::uint32_t block_tokens) {
+result<space_terms> space_of(const troupe_namespace* space, std::uint32_t world_size, std::uint32_t block_tokens) {
   const auto x = read(space, "namespace");
   if (!x)
     return tl::unexpected(x.error());
@@ -267,20 +294,22 @@ result<namespace_spec> space_of(const troupe_namespace* space, std::uint32_t wor
       return tl::unexpected(text.error());
     texts[i] = *text;
   }
-  auto geometry = geometry_of(x->geometry, block_tokens);
+  const auto shape = read(x->geometry, "geometry");
+  if (!shape)
+    return tl::unexpected(shape.error());
+  auto geometry = geometry_of(*shape, block_tokens);
   if (!geometry)
     return tl::unexpected(geometry.error());
-  troupe_geometry said_geometry = *read(x->geometry, "geometry");
   namespace_spec out;
   out.model = bounded(texts[1]);
   out.revision = bounded(texts[2]);
-  // Of opaque bytes the dtype says what they were made of, and not how long an element is.
-  out.dtype = bounded(texts[3]) + (said_geometry.opaque_block_bytes != 0 ? "/opaque" : "");
-  out.salt = salt_of(texts[4], texts[5], texts[6]);
-  out.world_size = x->world_size == 0 ? world_size : x->world_size;
   out.geometry = std::move(*geometry);
+  out.dtype = known_dtype(texts[3], out.geometry.element_bytes);
+  out.layout = shape->opaque_block_bytes != 0 ? layout_of_whole_blocks : layout_of_elements;
+  out.salt = salt_of(texts[4], texts[5], texts[3] == out.dtype ? std::string_view{} : texts[3], texts[6]);
+  out.world_size = x->world_size == 0 ? world_size : x->world_size;
   out.name = texts[0].empty() ? "engine-" + to_string(out.id()).substr(0, 16) : std::string(texts[0]);
-  return out;
+  return space_terms{std::move(out), shape->opaque_block_bytes};
 }
 
 result<kv_cache_view> cache_of(const kv_geometry& geometry, std::uint32_t blocks_per_page,

@@ -85,8 +85,15 @@ struct engine_terms {
 
 result<engine_terms> engine_of(const troupe_engine* engine);
 
-/// A namespace with the engine's share in it. Tokens of a block: `block_tokens`.
-result<namespace_spec> space_of(const troupe_namespace* space, std::uint32_t world_size, std::uint32_t block_tokens);
+/// A namespace, and what it says of the bytes of blocks that are opaque.
+struct space_terms {
+  namespace_spec spec;
+  /// 0: they are not.
+  std::uint64_t opaque_block_bytes = 0;
+};
+
+/// A namespace with the engine's share in it. Tokens of a block: `block_tokens`; 0: a block is a whole page.
+result<space_terms> space_of(const troupe_namespace* space, std::uint32_t world_size, std::uint32_t block_tokens);
 
 /// The cache of a worker, or a pool, of which the layers are said by the caller. `opaque_block_bytes`: of the
 /// namespace's geometry as the caller said it. Errors: as of `validate`, and identity_mismatch where layers are missing.

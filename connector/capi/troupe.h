@@ -169,7 +169,7 @@ typedef struct troupe_geometry {
   uint32_t heads;
   uint32_t head_size;
   uint32_t element_bytes;
-  /** Tokens of a page, a whole number of the engine's blocks. 0: one block. */
+  /** Tokens of a page, a whole number of the engine's blocks; where these are opaque, one. 0: one block. */
   uint32_t page_tokens;
   uint32_t reserved;
   uint64_t opaque_block_bytes;
@@ -262,7 +262,8 @@ typedef struct troupe_multimodal {
 } troupe_multimodal;
 
 /** A request as the engine's scheduler knows it. Tokens and hashes are those from `first_token` and `first_hash` on:
- * all of them each time, or only what has come since they were last said. Only what is certain: no drafts. */
+ * all of them each time, or only what has come since they were last said. Only what is certain: no drafts. With
+ * TROUPE_KEYS_ENGINE_HASHES `tokens` may be NULL in spite of its count: then tokens are only counted. */
 typedef struct troupe_request {
   uint32_t size;
   /** 1: tokens do not say what the KV is (as prompts given as embeddings): nothing is loaded or saved. */
@@ -320,7 +321,8 @@ typedef struct troupe_step {
    * resumed requests: all blocks. Others: those that were added in this step. `block_ends` NULL: no request has any. */
   const uint32_t* block_ends;
   troupe_blocks blocks;
-  /** Tokens of request i from position token_firsts[i] on, in the same manner. `token_ends` NULL: none is new. */
+  /** Tokens of request i from position token_firsts[i] on, in the same manner. `token_ends` NULL: none is new. `tokens`
+   * NULL as in `troupe_request`. */
   const uint32_t* token_firsts;
   const uint32_t* token_ends;
   const uint32_t* tokens;

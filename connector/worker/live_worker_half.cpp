@@ -1,4 +1,5 @@
 #include "actors/support/ask.hpp"
+#include "base/layouts.hpp"
 #include "base/log.hpp"
 #include "connector/engine_halves.hpp"
 #include "connector/worker/ordered_sender.hpp"
@@ -124,6 +125,10 @@ public:
                       " bytes in " + std::to_string(*blocks) + " blocks; those of worker " + std::to_string(worker_) +
                       " have " + std::to_string(cache.geometry.page_bytes()) + " bytes in " +
                       std::to_string(cache.blocks_per_page) + " blocks, or another shape");
+    if (cache.opaque_blocks != (space.layout == layout_of_whole_blocks))
+      return fail(errc::identity_mismatch, "pages of namespace '" + space.name + "' have the layout " + space.layout +
+                                               ", and blocks of worker " + std::to_string(worker_) +
+                                               (cache.opaque_blocks ? " are opaque" : " are not opaque"));
     auto memory = node_client::rank_memory::of(kv_rank(engine_.parallel, worker_), cache, gpu_);
     if (!memory)
       return tl::unexpected(std::move(memory.error()));

@@ -1,0 +1,333 @@
+#include "actors/support/ask.hpp"
+#include "base/log.hpp"
+#include "connector/engine_halves.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <future>
+#include <mutex>
+#include <shared_mutex>
+#include <thread>
+
+namespace troupe::connector {
+
+namespace {
+
+using std::chrono::steady_clock;
+
+/// Leases of lookups that are held at once; then the oldest goes.
+constexpr std::size_t pool_leases_max = 64;
+/// How often the reason why there is no node is asked for.
+constexpr auto attach_slice = std::chrono::seconds(5);
+
+/// Reasons that do not pass by themselves.
+bool is_final(errc code) noexcept {
+  return code == errc::unsupported || code == errc::unknown_namespace || code == errc::identity_mismatch ||
+         code == errc::invalid_argument || code == errc::out_of_range || code == errc::device_error;
+}
+
+class live_page_pool final : public page_pool {
+public:
+  live_page_pool(caf::actor_system& system, half_connection node, pool_options options, kv_cache_view cache)
+      : system_(system), node_(std::move(node)), options_(options), cache_(std::move(cache)) {
+    if (options_.batch_pages > 0)
+      node_.client.transfer.batch_pages = options_.batch_pages;
+  }
+
+  ~live_page_pool() override { shutdown(); }
+
+  /// Looks for the node in a thread, and waits for it as long as the connection says.
+  result<void> start() {
+    attacher_ = std::jthread([this](const std::stop_token& stop) { attach(stop); });
+    std::unique_lock guard(mutex_);
+    changed_.wait_for(guard, node_.attach_limit, [this] { return at_work_ || failed_for_good_; });
+    if (at_work_ || (node_.may_be_absent && !failed_for_good_))
+      return {};
+    return tl::unexpected(why_not_);
+  }
+
+  result<void> attached() const override {
+    std::lock_guard guard(mutex_);
+    if (at_work_)
+      return {};
+    return tl::unexpected(why_not_);
+  }
+
+  std::size_t exist(std::span<const key_digest> keys, duration limit) override {
+    const std::shared_lock use(in_use_);
+    if (!at_work())
+      return 0;
+    const auto until = later(steady_clock::now(), limit);
+    std::size_t found = 0;
+    while (found < keys.size()) {
+      const auto count = std::min<std::size_t>(keys.size() - found, batch_keys_);
+      lookup_task work;
+      work.keys.items.assign(keys.begin() + static_cast<std::ptrdiff_t>(found),
+                             keys.begin() + static_cast<std::ptrdiff_t>(found + count));
+      work.lease_for = std::min(options_.lease, lease_max_);
+      // An answer that comes too late finds nobody, and what it holds runs out by itself.
+      auto promise = std::make_shared<std::promise<result<lookup_result>>>();
+      auto answer = promise->get_future();
+      ask<lookup_result>(
+          system_, client_->lookup(), [promise](result<lookup_result> x) { promise->set_value(std::move(x)); },
+          std::move(work));
+      if (answer.wait_until(until) != std::future_status::ready)
+        break;
+      const auto said = answer.get();
+      if (!said || said->matched == 0)
+        break;
+      keep(said->lease);
+      found += std::min<std::size_t>(said->matched, count);
+      if (said->matched < count)
+        break;
+    }
+    return found;
+  }
+
+  result<std::vector<errc>> get(std::span<const key_digest> keys, std::span<const block_id> blocks,
+                                duration limit) override {
+    return move(true, keys, blocks, limit);
+  }
+
+  result<std::vector<errc>> put(std::span<const key_digest> keys, std::span<const block_id> blocks,
+                                duration limit) override {
+    return move(false, keys, blocks, limit);
+  }
+
+  connector_stats take_stats() override {
+    std::lock_guard guard(mutex_);
+    return stats_.clone_and_reset();
+  }
+
+  void shutdown() override {
+    if (closed_.exchange(true))
+      return;
+    attacher_.request_stop();
+    if (attacher_.joinable())
+      attacher_.join();
+    const std::unique_lock alone(in_use_); // calls under way end by their limits
+    {
+      std::lock_guard guard(mutex_);
+      at_work_ = false;
+      why_not_ = {errc::shutting_down, "the pool has been shut down"};
+    }
+    if (!client_)
+      return;
+    if (const auto stopped = client_->stop(std::chrono::seconds(10)); !stopped)
+      log::get("connector")->error("pool of pages: {}", to_string(stopped.error()));
+    client_.reset();
+  }
+
+private:
+  bool at_work() const {
+    std::lock_guard guard(mutex_);
+    return at_work_;
+  }
+
+  // -- the thread that looks for the node --
+
+  void attach(const std::stop_token& stop) {
+    auto client = std::make_unique<node_client>(system_, node_.client);
+    // A little less than the time for which `start` waits, so that it has a reason to tell.
+    auto slice = std::min<duration>(node_.attach_limit - node_.attach_limit / 10, attach_slice);
+    while (!stop.stop_requested()) {
+      const auto reply = client->attach(node_.where, slice, stop);
+      if (reply)
+        return work(std::move(client), *reply, stop);
+      if (say_why_not(reply.error(), stop))
+        return;
+      slice = attach_slice;
+    }
+  }
+
+  void work(std::unique_ptr<node_client> client, const attach_reply& node, const std::stop_token& stop) {
+    if (auto fits = check(node.space); !fits) {
+      say_why_not(fits.error(), stop);
+      return;
+    }
+    auto memory = node_client::rank_memory::of(options_.rank, cache_, {});
+    if (!memory) {
+      say_why_not(memory.error(), stop);
+      return;
+    }
+    client->add_rank(std::move(*memory));
+    while (!stop.stop_requested()) {
+      const auto bound = client->bind(attach_slice, stop);
+      if (!bound) {
+        if (say_why_not(bound.error(), stop))
+          return;
+        continue;
+      }
+      std::lock_guard guard(mutex_);
+      client_ = std::move(client);
+      batch_keys_ = std::max(node.limits.batch_keys, 1U);
+      lease_max_ = node.limits.lease;
+      at_work_ = true;
+      changed_.notify_all();
+      return;
+    }
+  }
+
+  result<void> check(const namespace_spec& space) const {
+    if (space.geometry != cache_.geometry)
+      return fail(errc::identity_mismatch, "pages of namespace '" + space.name + "' have another shape than the pool's");
+    if (options_.rank >= space.world_size)
+      return fail(errc::out_of_range, "rank " + std::to_string(options_.rank) + " of namespace '" + space.name +
+                                          "' with " + std::to_string(space.world_size));
+    return {};
+  }
+
+  /// Whether that is for good. Waits a moment if not, so that whoever refuses at once is not asked all the time.
+  bool say_why_not(const error& why, const std::stop_token& stop) {
+    std::unique_lock guard(mutex_);
+    why_not_ = why;
+    failed_for_good_ = is_final(why.code);
+    changed_.notify_all();
+    if (!failed_for_good_)
+      pause_.wait_for(guard, stop, std::chrono::milliseconds(200), [] { return false; });
+    return failed_for_good_;
+  }
+
+  // -- calls --
+
+  void keep(const ticket& lease) {
+    std::unique_lock guard(mutex_);
+    leases_.push_back(lease);
+    if (leases_.size() <= pool_leases_max)
+      return;
+    const auto oldest = leases_.front();
+    leases_.pop_front();
+    guard.unlock();
+    ask<void>(
+        system_, client_->lookup(), [](const result<void>&) {}, release_atom_v, oldest);
+  }
+
+  result<std::vector<errc>> move(bool load, std::span<const key_digest> keys, std::span<const block_id> blocks,
+                                 duration limit) {
+    if (blocks.size() != keys.size())
+      return fail(errc::invalid_argument, std::to_string(blocks.size()) + " blocks for " + std::to_string(keys.size()) +
+                                              " keys");
+    for (const auto block : blocks)
+      if (block >= cache_.blocks)
+        return fail(errc::out_of_range, "block " + std::to_string(block) + " of a pool of " +
+                                            std::to_string(cache_.blocks));
+    std::vector<errc> out(keys.size(), closed_ ? errc::shutting_down : errc::unreachable);
+    const std::shared_lock use(in_use_);
+    if (!at_work())
+      return out;
+    const auto until = later(steady_clock::now(), limit);
+    const std::size_t batch = batch_keys_;
+    for (std::size_t first = 0; first < keys.size(); first += batch) {
+      const auto count = std::min(batch, keys.size() - first);
+      const auto left = until - steady_clock::now();
+      if (left <= duration::zero()) {
+        std::fill(out.begin() + static_cast<std::ptrdiff_t>(first), out.end(), errc::timeout);
+        break;
+      }
+      transfer_task work;
+      work.keys.items.assign(keys.begin() + static_cast<std::ptrdiff_t>(first),
+                             keys.begin() + static_cast<std::ptrdiff_t>(first + count));
+      work.blocks.items.assign(blocks.begin() + static_cast<std::ptrdiff_t>(first),
+                               blocks.begin() + static_cast<std::ptrdiff_t>(first + count));
+      if (first > 0)
+        work.parent = keys[first - 1];
+      work.deadline = left;
+      submit(load, std::move(work), std::span(out).subspan(first, count));
+    }
+    return out;
+  }
+
+  /// Waits for the answer, which comes at the deadline or shortly after: coordinators promise that.
+  void submit(bool load, transfer_task work, std::span<errc> out) {
+    const auto since = steady_clock::now();
+    auto promise = std::make_shared<std::promise<result<transfer_result>>>();
+    auto answer = promise->get_future();
+    ask<transfer_result>(
+        system_, load ? client_->load(0) : client_->save(0),
+        [promise](result<transfer_result> x) { promise->set_value(std::move(x)); }, std::move(work));
+    const auto said = answer.get();
+    const auto code = [&](std::size_t i) {
+      if (!said)
+        return said.error().code;
+      // A short answer says nothing of the rest.
+      const bool known = i < said->results.size() && said->results.items[i] < errc_count;
+      return known ? static_cast<errc>(said->results.items[i]) : errc::internal;
+    };
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = code(i);
+    count(load, said, out, steady_clock::now() - since);
+  }
+
+  void count(bool load, const result<transfer_result>& said, std::span<const errc> out, duration took) {
+    const auto seconds = [](duration x) { return std::chrono::duration<double>(x).count(); };
+    const auto add = [&](std::vector<double>& samples, duration x) {
+      if (samples.size() < samples_max)
+        samples.push_back(seconds(x));
+    };
+    const bool whole = std::all_of(out.begin(), out.end(), [&](errc x) {
+      return x == errc::ok || (!load && (x == errc::exists || x == errc::busy));
+    });
+    std::lock_guard guard(mutex_);
+    ++stats_.num_transfer_task;
+    if (said)
+      add(stats_.metadata_duration, said->timing.registry + said->timing.finish);
+    if (whole)
+      add(load ? stats_.load_duration : stats_.save_duration, took);
+    else
+      ++(load ? stats_.num_failed_load : stats_.num_failed_save);
+    if (said)
+      (load ? stats_.loaded_bytes : stats_.saved_bytes) += said->bytes;
+    for (const auto x : out) {
+      if (load && x == errc::ok)
+        stats_.hit_tokens += cache_.geometry.block_tokens;
+      if (!load && (x == errc::exists || x == errc::busy))
+        ++stats_.skipped_pages;
+      if (!load && x == errc::slab_damaged)
+        ++stats_.refused_pages;
+    }
+  }
+
+  static constexpr std::size_t samples_max = 65536;
+
+  caf::actor_system& system_;
+  half_connection node_;
+  pool_options options_;
+  kv_cache_view cache_;
+
+  /// Held by every call, so that the client stays until they have ended.
+  std::shared_mutex in_use_;
+  std::atomic<bool> closed_{false};
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::condition_variable_any pause_;
+  bool at_work_ = false;
+  bool failed_for_good_ = false;
+  error why_not_{errc::unreachable, "the node has not been found yet"};
+  std::deque<ticket> leases_;
+  connector_stats stats_;
+  /// Not changed any more once `at_work_` is true.
+  std::unique_ptr<node_client> client_;
+  std::uint32_t batch_keys_ = 1;
+  duration lease_max_{};
+
+  /// The last one: it ends before what it works with.
+  std::jthread attacher_;
+};
+
+} // namespace
+
+result<std::unique_ptr<page_pool>> make_page_pool(caf::actor_system& system, const half_connection& node,
+                                                  const pool_options& options, const kv_cache_view& cache) {
+  if (auto sound = validate(cache); !sound)
+    return tl::unexpected(std::move(sound.error()));
+  if (cache.blocks_per_page != 1)
+    return fail(errc::unsupported, "a page of a pool is one block");
+  auto out = std::make_unique<live_page_pool>(system, node, options, cache);
+  if (auto started = out->start(); !started)
+    return tl::unexpected(std::move(started.error()));
+  return out;
+}
+
+} // namespace troupe::connector
