@@ -20,11 +20,11 @@ class Handle:
     destroyer = ""
 
     def __init__(self):
-        self.handle = _interface.HANDLE()
+        self.handle, self._destroy = _interface.HANDLE(), getattr(load(), self.destroyer)
 
     def __del__(self):
         if getattr(self, "handle", None):
-            getattr(load(), self.destroyer)(self.handle)
+            self._destroy(self.handle)
 
 
 class Connection(Handle):

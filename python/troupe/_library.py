@@ -61,7 +61,7 @@ def _load(paths):
         except AttributeError as error:
             raise LibraryUnusable(f"{path} is no library of Troupe's, or an older one: {error}") from None
         return library
-    raise LibraryUnusable("libtroupe.so is not there: build it (ninja troupe-c) and set TROUPE_LIBRARY to its path, "
+    raise LibraryUnusable("libtroupe.so is not there: build it (ninja troupe_capi) and set TROUPE_LIBRARY to its path, "
                           f"or install the wheel that scripts/wheel makes, which has it inside ({'; '.join(reasons)})")
 
 
