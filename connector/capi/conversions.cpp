@@ -325,6 +325,7 @@ result<kv_cache_view> cache_of(const kv_geometry& geometry, std::uint32_t blocks
   out.geometry = geometry;
   out.blocks = blocks;
   out.blocks_per_page = blocks_per_page;
+  out.opaque_blocks = opaque_block_bytes != 0;
   out.layers.reserve(layer_count);
   const auto content = geometry.first_shape().content_bytes();
   for (const auto& x : *said) {
