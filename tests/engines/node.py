@@ -34,7 +34,6 @@ class node:
             "memory": {"bytes": memory},
             "storage": {"disk_bytes": disk, "ranks": []},
             "registry": {"durability": durability},
-            "caf": {"scheduler_threads": 2, "scheduler_policy": "sharing"},
         }, indent=1))
 
     @property
