@@ -36,23 +36,18 @@ void append(std::string& out, std::string_view name, std::string_view value) {
   out.append(name).append("=").append(std::to_string(value.size())).append(":").append(value).append("\n");
 }
 
-/// A dtype that nodes know, for elements of so many bytes.
+/// A dtype that nodes know, for elements of so many bytes; one of the same size where they do not know what was said.
 std::string_view known_dtype(std::string_view said, std::uint32_t element_bytes) {
-  struct dtype {
+  struct known {
     std::string_view name;
     std::uint32_t bytes = 0;
   };
-  // The first of each size is for what has no name there.
-  constexpr std::array<dtype, 6> all{
+  constexpr std::array<known, 6> all{
       {{"int8", 1}, {"bfloat16", 2}, {"float32", 4}, {"float16", 2}, {"fp8_e4m3", 1}, {"fp8_e5m2", 1}}};
-  std::string_view of_size = all[0].name;
-  for (const auto& x : all) {
-    if (x.bytes == element_bytes && x.name == said)
-      return x.name;
-    if (x.bytes == element_bytes && (of_size == all[0].name && element_bytes != 1))
-      of_size = x.name;
-  }
-  return of_size;
+  const auto same = std::ranges::find_if(all, [&](const known& x) { return x.bytes == element_bytes && x.name == said; });
+  if (same != all.end())
+    return same->name;
+  return std::ranges::find(all, element_bytes, &known::bytes)->name; // 1, 2 or 4, as the geometry's bounds say
 }
 
 /// All that tells engines apart and has no member of its own in a namespace. `dtype`: as the engine calls it, where
