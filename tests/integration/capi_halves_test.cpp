@@ -63,7 +63,7 @@ TEST_CASE("an engine behind the C interface loads what it has saved, however its
   shape.workers = GENERATE(1U, 2U);
   shape.opaque = GENERATE(false, true);
   shape.blocks_per_page = shape.opaque ? 1 : GENERATE(1U, 2U);
-  shape.keys = GENERATE(TROUPE_KEYS_ENGINE_HASHES, TROUPE_KEYS_MD5_CHAIN, TROUPE_KEYS_ROLLING);
+  shape.keys = GENERATE(as<std::uint32_t>{}, TROUPE_KEYS_ENGINE_HASHES, TROUPE_KEYS_MD5_CHAIN, TROUPE_KEYS_ROLLING);
   CAPTURE(shape.workers, shape.opaque, shape.blocks_per_page, shape.keys);
   const auto prompt = prompt_from(1000, 70);
   {
