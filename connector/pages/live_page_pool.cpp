@@ -42,7 +42,7 @@ public:
     attacher_ = std::jthread([this](const std::stop_token& stop) { attach(stop); });
     std::unique_lock guard(mutex_);
     changed_.wait_for(guard, node_.attach_limit, [this] { return at_work_ || failed_for_good_; });
-    if (at_work_ || (node_.may_be_absent && !failed_for_good_))
+    if (at_work_ || (node_.node_may_be_absent && !failed_for_good_))
       return {};
     return tl::unexpected(why_not_);
   }
