@@ -41,8 +41,7 @@ std::uint64_t fork_generation() noexcept {
 
 void watch_forks() {
   static std::once_flag once;
-  std::call_once(once,
-                 [] { pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); }); });
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); }); });
 }
 
 result<void> handle::check() const {

@@ -21,8 +21,15 @@ outcome run_program(arguments what) {
 
 /// Memcheck, where it is installed and the program has no sanitizer of its own.
 arguments under_memcheck(const char* program, const std::string& node) {
-  return {"valgrind", "-q", "--error-exitcode=99", "--leak-check=full", "--show-leak-kinds=definite,indirect",
-          "--errors-for-leak-kinds=definite,indirect", program, node};
+  return {"/usr/bin/env",
+          "valgrind",
+          "-q",
+          "--error-exitcode=99",
+          "--leak-check=full",
+          "--show-leak-kinds=definite,indirect",
+          "--errors-for-leak-kinds=definite,indirect",
+          program,
+          node};
 }
 
 bool has_memcheck() {
@@ -63,7 +70,7 @@ TEST_CASE("the examples in C read and write no memory but their own, and leave n
 }
 
 TEST_CASE("the library shows nothing but the C interface", "[capi]") {
-  const auto x = run_program({"nm", "-D", "--defined-only", TROUPE_CAPI_LIBRARY});
+  const auto x = run_program({"/usr/bin/env", "nm", "-D", "--defined-only", TROUPE_CAPI_LIBRARY});
   REQUIRE(x.code == 0);
   std::istringstream lines(x.out);
   std::size_t functions = 0;
@@ -81,7 +88,7 @@ TEST_CASE("the library shows nothing but the C interface", "[capi]") {
 }
 
 TEST_CASE("the library needs what engines' processes may have, and nothing of a node", "[capi]") {
-  const auto x = run_program({"ldd", TROUPE_CAPI_LIBRARY});
+  const auto x = run_program({"/usr/bin/env", "ldd", TROUPE_CAPI_LIBRARY});
   REQUIRE(x.code == 0);
   CHECK(x.out.find("not found") == std::string::npos);
   for (const auto* what : {"rocksdb", "prometheus", "boost", "simdjson", "libcuda"}) {

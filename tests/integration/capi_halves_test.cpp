@@ -117,11 +117,13 @@ TEST_CASE("engines that do not fit never share a page", "[capi]") {
   // Two that are called alike.
   capi_shape named;
   named.name = "mine";
+  named.model = "second/model";
   CHECK(capi_engine::try_scheduler(connection.get(), named).code == TROUPE_OK);
   named.model = "third/model";
   const auto refused = capi_engine::try_scheduler(connection.get(), named);
   CHECK(refused.code == TROUPE_IDENTITY_MISMATCH);
   CHECK(refused.text.find("mine") != std::string::npos);
+
   CHECK(node.stop() == 0);
 }
 

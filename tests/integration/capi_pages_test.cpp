@@ -54,9 +54,8 @@ public:
     options.key_bytes = how.key_bytes;
     options.rank = how.rank;
     constexpr auto half = pool_page_bytes / 2;
-    const std::array<troupe_layer, 2> layers{
-        {{memory_.data(), half * how.pages, half, 0, 0, 0}, {memory_.data() + half * how.pages, half * how.pages, half,
-                                                             0, 0, 0}}};
+    const std::array<troupe_layer, 2> layers{{{memory_.data(), half * how.pages, half, 0, 0, 0},
+                                              {memory_.data() + half * how.pages, half * how.pages, half, 0, 0, 0}}};
     troupe_pages* out = nullptr;
     call(troupe_pages_create, connection, &space, &options, layers.data(), layers.size(), how.pages, &out);
     pages_.reset(out);
@@ -150,8 +149,12 @@ TEST_CASE("pages of host memory come back under their keys", "[capi]") {
   CHECK(json.at("loaded_bytes") == 7 * pool_page_bytes);
   CHECK(json.at("skipped_pages") == 6);
   CHECK(json.at("num_failed_load") == 1);
-  // In another pool of another process' making.
-  pool.get();
+  // All that is described is there.
+  troupe_bytes described{};
+  call(troupe_metric_descriptions, &described);
+  for (const auto& x : nlohmann::json::parse(described.data, described.data + described.length))
+    CHECK(json.contains(x.at("member").get<std::string>()));
+  // In another pool, by another connection.
   test_pool other(connect_to(node.address()).get(), how);
   CHECK(other.read(1, {9}).done == 1);
   CHECK(other.holds(9, 0));

@@ -1,6 +1,5 @@
-#include "connector/wire.hpp"
-
 #include "base/identifiers.hpp"
+#include "connector/wire.hpp"
 #include "fuzz/engine_metadata.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/damaged_text.hpp"
@@ -140,8 +139,8 @@ TEST_CASE("what is damaged behind a right checksum is refused or makes sense", "
 }
 
 TEST_CASE("The corpus of metadata is read as it was", "[connector][wire][fuzz]") {
-  const std::map<std::string, int> accepted{
-      {"empty", 2}, {"metadata", 2}, {"outcomes", 2}, {"many", 2}, {"cut", 0}, {"wrong-checksum", 1}, {"garbage", 0}};
+  const std::map<std::string, int> accepted{{"empty", 2}, {"metadata", 2},       {"outcomes", 2}, {"many", 2},
+                                            {"cut", 0},   {"wrong-checksum", 1}, {"garbage", 0}};
   std::size_t found = 0;
   for (const auto& x : std::filesystem::directory_iterator{std::filesystem::path{TROUPE_SOURCE_DIR} / "fuzz/corpus" /
                                                            "engine_metadata"}) {
