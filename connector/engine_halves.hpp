@@ -14,9 +14,12 @@ struct half_connection {
   link_options where;
   node_client::options client;
   duration attach_limit = std::chrono::seconds(30);
-  /// As `runtime_options::node_may_be_absent`.
-  bool may_be_absent = false;
+  /// See `runtime_options`.
+  bool node_may_be_absent = false;
 };
+
+/// How long a try to attach takes at most, of those in the background.
+inline constexpr duration background_attach_limit = std::chrono::seconds(1);
 
 /// Whether an engine fits the namespace; how many of its blocks make one page.
 result<std::uint32_t> blocks_per_page(const namespace_spec& space, const engine_options& engine);

@@ -34,7 +34,7 @@ public:
     node_.client.transfer.batch_pages = options.batch_pages;
     node_.client.attach.request_timeout = options.request_timeout;
     node_.attach_limit = options.attach_limit;
-    node_.may_be_absent = options.node_may_be_absent;
+    node_.node_may_be_absent = options.node_may_be_absent;
   }
 
   caf::actor_system& system() noexcept { return system_; }

@@ -34,15 +34,12 @@ node_client::~node_client() {
   static_cast<void>(stop(std::chrono::seconds(10)));
 }
 
-result<attach_reply> node_client::attach(link_options where, duration limit, const std::stop_token& stop) {
-  if (!link_) {
-    std::random_device entropy;
-    where.window_bytes = options_.transfer.window_bytes;
-    where.attach = options_.attach;
-    where.seed = entropy();
-    link_ = spawn_actor<link>(system_, std::move(where));
-  }
-  const std::stop_callback end(stop, [this] { caf::anon_send_exit(link_, caf::exit_reason::user_shutdown); });
+result<attach_reply> node_client::attach(link_options where, duration limit) {
+  std::random_device entropy;
+  where.window_bytes = options_.transfer.window_bytes;
+  where.attach = options_.attach;
+  where.seed = entropy();
+  link_ = spawn_actor<link>(system_, std::move(where));
   result<attach_reply> out = fail(errc::internal, "no answer");
   caf::scoped_actor self{system_};
   self->request(link_, caf::infinite, wait_attached_atom_v, limit)
@@ -76,8 +73,7 @@ void node_client::add_rank(rank_memory memory) {
                           spawn_actor<save_coordinator>(system_, how, copier, timeout)});
 }
 
-result<void> node_client::bind(duration limit, const std::stop_token& stop) {
-  const std::stop_callback end(stop, [this] { caf::anon_send_exit(link_, caf::exit_reason::user_shutdown); });
+result<void> node_client::bind(duration limit) {
   result<void> out;
   caf::scoped_actor self{system_};
   self->request(link_, caf::infinite, bind_atom_v, parts_, limit)

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <vector>
 
 namespace troupe {
@@ -43,15 +42,14 @@ public:
   /// As `stop`.
   ~node_client();
 
-  /// Attaches, so that the namespace is known. Errors: those of the link, within `limit`; after unreachable or timeout
-  /// it goes on trying, and may be asked again. `stop` ends it from another thread: shutting_down.
-  result<attach_reply> attach(link_options where, duration limit, const std::stop_token& stop = {});
+  /// Attaches, so that the namespace is known. Errors: those of the link, within `limit`.
+  result<attach_reply> attach(link_options where, duration limit);
 
   /// Spawns what serves a rank; between `attach` and `bind`.
   void add_rank(rank_memory memory);
 
   /// Waits until all actors are bound to the node. When it is lost later, they are bound again as it comes back.
-  result<void> bind(duration limit, const std::stop_token& stop = {});
+  result<void> bind(duration limit);
 
   /// Ends everything, and returns when nothing touches the memory of the ranks any more, or after `limit`: timeout.
   result<void> stop(duration limit);

@@ -7,6 +7,20 @@ namespace troupe::capi {
 
 namespace {
 
+// The header says the numbers once more.
+static_assert(errc_count == TROUPE_DEVICE_ERROR + 1, "a new code of errc needs its name in troupe.h");
+template <errc Code, troupe_code Number>
+constexpr bool same_number = static_cast<int>(Code) == static_cast<int>(Number);
+static_assert(same_number<errc::ok, TROUPE_OK> && same_number<errc::not_found, TROUPE_NOT_FOUND> &&
+              same_number<errc::exists, TROUPE_EXISTS> &&
+              same_number<errc::invalid_argument, TROUPE_INVALID_ARGUMENT> &&
+              same_number<errc::identity_mismatch, TROUPE_IDENTITY_MISMATCH> &&
+              same_number<errc::corrupt, TROUPE_CORRUPT> && same_number<errc::timeout, TROUPE_TIMEOUT> &&
+              same_number<errc::unreachable, TROUPE_UNREACHABLE> &&
+              same_number<errc::shutting_down, TROUPE_SHUTTING_DOWN> &&
+              same_number<errc::unsupported, TROUPE_UNSUPPORTED> && same_number<errc::internal, TROUPE_INTERNAL> &&
+              same_number<errc::device_error, TROUPE_DEVICE_ERROR>);
+
 std::atomic<std::uint64_t> forks{0};
 
 /// As much of the text as fits, without half a character.
@@ -41,8 +55,7 @@ std::uint64_t fork_generation() noexcept {
 
 void watch_forks() {
   static std::once_flag once;
-  std::call_once(once,
-                 [] { pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); }); });
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); }); });
 }
 
 result<void> handle::check() const {

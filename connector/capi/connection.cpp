@@ -54,12 +54,12 @@ result<connector::runtime_options> runtime_options_of(const troupe_connect_optio
   if (x->threads > 1024)
     return fail(errc::invalid_argument, "options.threads is " + std::to_string(x->threads) + ": 1024 at most");
   const bool waits = !(x->wait_for_node_seconds < 0);
-  const auto wait = waits ? seconds_of(x->wait_for_node_seconds, std::chrono::seconds(5), "options.wait_for_node_seconds")
-                          : result<duration>(duration::zero());
+  const auto wait = waits
+                        ? seconds_of(x->wait_for_node_seconds, std::chrono::seconds(5), "options.wait_for_node_seconds")
+                        : result<duration>(duration::zero());
   if (!wait)
     return tl::unexpected(wait.error());
-  const auto timeout =
-      seconds_of(x->request_timeout_seconds, out.request_timeout, "options.request_timeout_seconds");
+  const auto timeout = seconds_of(x->request_timeout_seconds, out.request_timeout, "options.request_timeout_seconds");
   if (!timeout)
     return tl::unexpected(timeout.error());
   out.node = *address;

@@ -36,23 +36,19 @@ void append(std::string& out, std::string_view name, std::string_view value) {
   out.append(name).append("=").append(std::to_string(value.size())).append(":").append(value).append("\n");
 }
 
-/// A dtype that nodes know, for elements of so many bytes.
+/// A dtype that nodes know, for elements of so many bytes; one of the same size where they do not know what was said.
 std::string_view known_dtype(std::string_view said, std::uint32_t element_bytes) {
-  struct dtype {
+  struct known {
     std::string_view name;
     std::uint32_t bytes = 0;
   };
-  // The first of each size is for what has no name there.
-  constexpr std::array<dtype, 6> all{
+  constexpr std::array<known, 6> all{
       {{"int8", 1}, {"bfloat16", 2}, {"float32", 4}, {"float16", 2}, {"fp8_e4m3", 1}, {"fp8_e5m2", 1}}};
-  std::string_view of_size = all[0].name;
-  for (const auto& x : all) {
-    if (x.bytes == element_bytes && x.name == said)
-      return x.name;
-    if (x.bytes == element_bytes && (of_size == all[0].name && element_bytes != 1))
-      of_size = x.name;
-  }
-  return of_size;
+  const auto same =
+      std::ranges::find_if(all, [&](const known& x) { return x.bytes == element_bytes && x.name == said; });
+  if (same != all.end())
+    return same->name;
+  return std::ranges::find(all, element_bytes, &known::bytes)->name; // 1, 2 or 4, as the geometry's bounds say
 }
 
 /// All that tells engines apart and has no member of its own in a namespace. `dtype`: as the engine calls it, where
@@ -122,8 +118,7 @@ result<kv_geometry> geometry_of(const troupe_geometry& said, std::uint32_t block
     return tl::unexpected(sound.error());
   if (out.block_tokens % block_tokens != 0)
     return fail(errc::invalid_argument, "geometry.page_tokens: " + std::to_string(out.block_tokens) +
-                                            " tokens are no whole number of blocks of " +
-                                            std::to_string(block_tokens));
+                                            " tokens are no whole number of blocks of " + std::to_string(block_tokens));
   if (out.page_bytes() > max_page_bytes)
     return fail(errc::invalid_argument, "geometry: a page would have " + std::to_string(out.page_bytes()) +
                                             " bytes, and at most " + std::to_string(max_page_bytes) + " are possible");
@@ -264,8 +259,8 @@ result<engine_terms> engine_of(const troupe_engine* engine) {
   take(to.save_generated, flag_of(x->prompts_only, "engine.prompts_only"), [](bool only) { return !only; });
   take(to.synchronous_loads, flag_of(x->synchronous_loads, "engine.synchronous_loads"), same);
   take(to.lease, seconds_of(x->lease_seconds, to.lease, "engine.lease_seconds"), same);
-  take(to.lookup_patience,
-       seconds_of(x->lookup_patience_seconds, to.lookup_patience, "engine.lookup_patience_seconds"), same);
+  take(to.lookup_patience, seconds_of(x->lookup_patience_seconds, to.lookup_patience, "engine.lookup_patience_seconds"),
+       same);
   take(to.task_deadline, seconds_of(x->task_deadline_seconds, to.task_deadline, "engine.task_deadline_seconds"), same);
   take(to.synchronous_load_limit,
        seconds_of(x->synchronous_load_seconds, to.synchronous_load_limit, "engine.synchronous_load_seconds"), same);
@@ -329,8 +324,8 @@ result<kv_cache_view> cache_of(const kv_geometry& geometry, std::uint32_t blocks
   out.layers.reserve(layer_count);
   const auto content = geometry.first_shape().content_bytes();
   for (const auto& x : *said) {
-    tensor_view view{static_cast<std::byte*>(x.base), x.bytes,        x.block_stride, x.part_stride,
-                     x.token_stride,                  x.head_stride};
+    tensor_view view{
+        static_cast<std::byte*>(x.base), x.bytes, x.block_stride, x.part_stride, x.token_stride, x.head_stride};
     if (x.base == nullptr)
       return fail(errc::invalid_argument, "a layer's base is NULL");
     if (opaque_block_bytes != 0) {

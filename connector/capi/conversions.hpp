@@ -96,7 +96,8 @@ struct space_terms {
 result<space_terms> space_of(const troupe_namespace* space, std::uint32_t world_size, std::uint32_t block_tokens);
 
 /// The cache of a worker, or a pool, of which the layers are said by the caller. `opaque_block_bytes`: of the
-/// namespace's geometry as the caller said it. Errors: as of `validate`, and identity_mismatch where layers are missing.
+/// namespace's geometry as the caller said it. Errors: as of `validate`, and identity_mismatch where layers are
+/// missing.
 result<kv_cache_view> cache_of(const kv_geometry& geometry, std::uint32_t blocks_per_page,
                                std::uint64_t opaque_block_bytes, const troupe_layer* layers, std::size_t layer_count,
                                std::uint32_t blocks);

@@ -34,8 +34,8 @@ result<void> check_ends(const std::uint32_t* ends, std::size_t requests, std::si
     last = ends[i];
   }
   if (last > total)
-    return fail(errc::out_of_range, std::string(name) + " ends at " + std::to_string(last) + " of " +
-                                        std::to_string(total) + " elements");
+    return fail(errc::out_of_range,
+                std::string(name) + " ends at " + std::to_string(last) + " of " + std::to_string(total) + " elements");
   return {};
 }
 

@@ -20,15 +20,14 @@ const auto lists = std::make_tuple(std::pair{"save_duration", &connector_stats::
                                    std::pair{"queue_wait", &connector_stats::queue_wait},
                                    std::pair{"metadata_duration", &connector_stats::metadata_duration});
 
-const auto numbers = std::make_tuple(std::pair{"num_failed_save", &connector_stats::num_failed_save},
-                                     std::pair{"num_failed_load", &connector_stats::num_failed_load},
-                                     std::pair{"num_transfer_task", &connector_stats::num_transfer_task},
-                                     std::pair{"saved_bytes", &connector_stats::saved_bytes},
-                                     std::pair{"loaded_bytes", &connector_stats::loaded_bytes},
-                                     std::pair{"skipped_pages", &connector_stats::skipped_pages},
-                                     std::pair{"refused_pages", &connector_stats::refused_pages},
-                                     std::pair{"hit_tokens", &connector_stats::hit_tokens},
-                                     std::pair{"queue_depth", &connector_stats::queue_depth});
+const auto numbers = std::make_tuple(
+    std::pair{"num_failed_save", &connector_stats::num_failed_save},
+    std::pair{"num_failed_load", &connector_stats::num_failed_load},
+    std::pair{"num_transfer_task", &connector_stats::num_transfer_task},
+    std::pair{"saved_bytes", &connector_stats::saved_bytes}, std::pair{"loaded_bytes", &connector_stats::loaded_bytes},
+    std::pair{"skipped_pages", &connector_stats::skipped_pages},
+    std::pair{"refused_pages", &connector_stats::refused_pages}, std::pair{"hit_tokens", &connector_stats::hit_tokens},
+    std::pair{"disk_tokens", &connector_stats::disk_tokens}, std::pair{"queue_depth", &connector_stats::queue_depth});
 
 template <class Members, class F>
 void for_members(const Members& members, F f) {
@@ -107,8 +106,7 @@ std::int32_t troupe_metric_descriptions(troupe_bytes* out, troupe_error* error) 
     static const std::string text = [] {
       auto all = nlohmann::json::array();
       for (const auto& x : connector::metric_descriptions()) {
-        nlohmann::json one{
-            {"name", x.name}, {"kind", capi::name_of(x.what)}, {"help", x.help}, {"member", x.member}};
+        nlohmann::json one{{"name", x.name}, {"kind", capi::name_of(x.what)}, {"help", x.help}, {"member", x.member}};
         if (!x.buckets.empty())
           one["buckets"] = x.buckets;
         all.push_back(std::move(one));

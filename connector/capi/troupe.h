@@ -39,9 +39,8 @@
 extern "C" {
 #endif
 
-/** Raised by one where a caller that was compiled against this header could not work with an older library: with each
- * new function or member. Nothing that is here is removed or changes its meaning while the major number (the library's
- * soname, libtroupe.so.1) is the same. */
+/** Raised with each new function or member. Nothing that is here is removed or changes its meaning while the library's
+ * soname, libtroupe.so.1, is the same. */
 #define TROUPE_INTERFACE_VERSION 1
 
 /** What the loaded library implements. May be called at any time. */
@@ -106,6 +105,9 @@ typedef struct troupe_ids {
   size_t length;
   size_t count;
 } troupe_ids;
+
+/** A block that there is not, as one that a sliding window has dropped: in lists of a request's blocks. */
+#define TROUPE_NULL_BLOCK UINT32_MAX
 
 /** Blocks, in the numbers of the engine. */
 typedef struct troupe_blocks {
@@ -351,7 +353,7 @@ typedef struct troupe_worker_output {
   size_t worker_meta_count;
 } troupe_worker_output;
 
-/** What has come into the cache or left it. Events are flat, because there may be thousands. */
+/** What has come into the cache or left it; there may be thousands. */
 enum { TROUPE_EVENT_STORED = 0, TROUPE_EVENT_REMOVED = 1, TROUPE_EVENT_ALL_CLEARED = 2 };
 
 typedef struct troupe_events {

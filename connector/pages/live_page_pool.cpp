@@ -1,14 +1,14 @@
 #include "actors/support/ask.hpp"
 #include "base/log.hpp"
+#include "connector/background_attach.hpp"
 #include "connector/engine_halves.hpp"
 
 #include <algorithm>
-#include <condition_variable>
+#include <atomic>
 #include <deque>
 #include <future>
 #include <mutex>
 #include <shared_mutex>
-#include <thread>
 
 namespace troupe::connector {
 
@@ -18,14 +18,6 @@ using std::chrono::steady_clock;
 
 /// Leases of lookups that are held at once; then the oldest goes.
 constexpr std::size_t pool_leases_max = 64;
-/// How often the reason why there is no node is asked for.
-constexpr auto attach_slice = std::chrono::seconds(5);
-
-/// Reasons that do not pass by themselves.
-bool is_final(errc code) noexcept {
-  return code == errc::unsupported || code == errc::unknown_namespace || code == errc::identity_mismatch ||
-         code == errc::invalid_argument || code == errc::out_of_range || code == errc::device_error;
-}
 
 class live_page_pool final : public page_pool {
 public:
@@ -37,21 +29,27 @@ public:
 
   ~live_page_pool() override { shutdown(); }
 
-  /// Looks for the node in a thread, and waits for it as long as the connection says.
+  /// Looks for the node as long as the connection says, and in the background where it may be absent.
   result<void> start() {
-    attacher_ = std::jthread([this](const std::stop_token& stop) { attach(stop); });
-    std::unique_lock guard(mutex_);
-    changed_.wait_for(guard, node_.attach_limit, [this] { return at_work_ || failed_for_good_; });
-    if (at_work_ || (node_.may_be_absent && !failed_for_good_))
-      return {};
-    return tl::unexpected(why_not_);
+    auto first = attach(node_.attach_limit);
+    if (first || !node_.node_may_be_absent || !is_absence(first.error()))
+      return first;
+    log::get("connector")
+        ->warn("pool of pages: the node is not there, so nothing is found or saved until it is: {}",
+               to_string(first.error()));
+    background_.start(
+        std::move(first.error()), [this] { return attach(background_attach_limit); },
+        [](const error& why) {
+          log::get("connector")
+              ->error("pool of pages: nothing will be found, as the node does not fit: {}", to_string(why));
+        });
+    return {};
   }
 
   result<void> attached() const override {
-    std::lock_guard guard(mutex_);
-    if (at_work_)
-      return {};
-    return tl::unexpected(why_not_);
+    if (closed_)
+      return fail(errc::shutting_down, "the pool has been shut down");
+    return at_work() ? result<void>{} : background_.state();
   }
 
   std::size_t exist(std::span<const key_digest> keys, duration limit) override {
@@ -103,16 +101,9 @@ public:
   void shutdown() override {
     if (closed_.exchange(true))
       return;
-    attacher_.request_stop();
-    if (attacher_.joinable())
-      attacher_.join();
+    background_.stop();
     const std::unique_lock alone(in_use_); // calls under way end by their limits
-    {
-      std::lock_guard guard(mutex_);
-      at_work_ = false;
-      why_not_ = {errc::shutting_down, "the pool has been shut down"};
-    }
-    if (!client_)
+    if (!at_work_.exchange(false))
       return;
     if (const auto stopped = client_->stop(std::chrono::seconds(10)); !stopped)
       log::get("connector")->error("pool of pages: {}", to_string(stopped.error()));
@@ -120,76 +111,37 @@ public:
   }
 
 private:
-  bool at_work() const {
-    std::lock_guard guard(mutex_);
-    return at_work_;
-  }
+  bool at_work() const { return at_work_.load(std::memory_order_acquire); }
 
-  // -- the thread that looks for the node --
-
-  void attach(const std::stop_token& stop) {
+  result<void> attach(duration limit) {
     auto client = std::make_unique<node_client>(system_, node_.client);
-    // A little less than the time for which `start` waits, so that it has a reason to tell.
-    auto slice = std::min<duration>(node_.attach_limit - node_.attach_limit / 10, attach_slice);
-    while (!stop.stop_requested()) {
-      const auto reply = client->attach(node_.where, slice, stop);
-      if (reply)
-        return work(std::move(client), *reply, stop);
-      if (say_why_not(reply.error(), stop))
-        return;
-      slice = attach_slice;
-    }
-  }
-
-  void work(std::unique_ptr<node_client> client, const attach_reply& node, const std::stop_token& stop) {
-    if (auto fits = check(node.space); !fits) {
-      say_why_not(fits.error(), stop);
-      return;
-    }
+    const auto node = client->attach(node_.where, limit);
+    if (!node)
+      return tl::unexpected(node.error());
+    if (auto fits = check(node->space); !fits)
+      return fits;
     auto memory = node_client::rank_memory::of(options_.rank, cache_, {});
-    if (!memory) {
-      say_why_not(memory.error(), stop);
-      return;
-    }
+    if (!memory)
+      return tl::unexpected(memory.error());
     client->add_rank(std::move(*memory));
-    while (!stop.stop_requested()) {
-      const auto bound = client->bind(attach_slice, stop);
-      if (!bound) {
-        if (say_why_not(bound.error(), stop))
-          return;
-        continue;
-      }
-      std::lock_guard guard(mutex_);
-      client_ = std::move(client);
-      batch_keys_ = std::max(node.limits.batch_keys, 1U);
-      lease_max_ = node.limits.lease;
-      at_work_ = true;
-      changed_.notify_all();
-      return;
-    }
+    if (auto bound = client->bind(limit); !bound)
+      return bound;
+    client_ = std::move(client);
+    batch_keys_ = std::max(node->limits.batch_keys, 1U);
+    lease_max_ = node->limits.lease;
+    at_work_.store(true, std::memory_order_release);
+    return {};
   }
 
   result<void> check(const namespace_spec& space) const {
     if (space.geometry != cache_.geometry)
-      return fail(errc::identity_mismatch, "pages of namespace '" + space.name + "' have another shape than the pool's");
+      return fail(errc::identity_mismatch,
+                  "pages of namespace '" + space.name + "' have another shape than the pool's");
     if (options_.rank >= space.world_size)
       return fail(errc::out_of_range, "rank " + std::to_string(options_.rank) + " of namespace '" + space.name +
                                           "' with " + std::to_string(space.world_size));
     return {};
   }
-
-  /// Whether that is for good. Waits a moment if not, so that whoever refuses at once is not asked all the time.
-  bool say_why_not(const error& why, const std::stop_token& stop) {
-    std::unique_lock guard(mutex_);
-    why_not_ = why;
-    failed_for_good_ = is_final(why.code);
-    changed_.notify_all();
-    if (!failed_for_good_)
-      pause_.wait_for(guard, stop, std::chrono::milliseconds(200), [] { return false; });
-    return failed_for_good_;
-  }
-
-  // -- calls --
 
   void keep(const ticket& lease) {
     std::unique_lock guard(mutex_);
@@ -206,12 +158,12 @@ private:
   result<std::vector<errc>> move(bool load, std::span<const key_digest> keys, std::span<const block_id> blocks,
                                  duration limit) {
     if (blocks.size() != keys.size())
-      return fail(errc::invalid_argument, std::to_string(blocks.size()) + " blocks for " + std::to_string(keys.size()) +
-                                              " keys");
+      return fail(errc::invalid_argument,
+                  std::to_string(blocks.size()) + " blocks for " + std::to_string(keys.size()) + " keys");
     for (const auto block : blocks)
       if (block >= cache_.blocks)
-        return fail(errc::out_of_range, "block " + std::to_string(block) + " of a pool of " +
-                                            std::to_string(cache_.blocks));
+        return fail(errc::out_of_range,
+                    "block " + std::to_string(block) + " of a pool of " + std::to_string(cache_.blocks));
     std::vector<errc> out(keys.size(), closed_ ? errc::shutting_down : errc::unreachable);
     const std::shared_lock use(in_use_);
     if (!at_work())
@@ -278,6 +230,8 @@ private:
       ++(load ? stats_.num_failed_load : stats_.num_failed_save);
     if (said)
       (load ? stats_.loaded_bytes : stats_.saved_bytes) += said->bytes;
+    if (load && said)
+      stats_.disk_tokens += said->from_disk * cache_.geometry.block_tokens;
     for (const auto x : out) {
       if (load && x == errc::ok)
         stats_.hit_tokens += cache_.geometry.block_tokens;
@@ -299,21 +253,17 @@ private:
   std::shared_mutex in_use_;
   std::atomic<bool> closed_{false};
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::condition_variable_any pause_;
-  bool at_work_ = false;
-  bool failed_for_good_ = false;
-  error why_not_{errc::unreachable, "the node has not been found yet"};
+  std::mutex mutex_;
   std::deque<ticket> leases_;
   connector_stats stats_;
-  /// Not changed any more once `at_work_` is true.
+
+  /// Written before `at_work_` becomes true, and not changed while it is.
   std::unique_ptr<node_client> client_;
   std::uint32_t batch_keys_ = 1;
   duration lease_max_{};
-
-  /// The last one: it ends before what it works with.
-  std::jthread attacher_;
+  std::atomic<bool> at_work_{false};
+  /// The last member: it must have ended before the others do.
+  background_attach background_;
 };
 
 } // namespace

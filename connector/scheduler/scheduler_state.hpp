@@ -103,7 +103,7 @@ private:
     using is_transparent = void;
     std::size_t operator()(std::string_view x) const noexcept { return std::hash<std::string_view>{}(x); }
   };
-  /// A store op that not all writers have reported on.
+  /// A store op that not all writers have reported on, or a synchronous load on which not all workers have.
   struct open_store {
     session_id session = 0;
     /// Of the request, when it was told to the workers.
@@ -111,6 +111,7 @@ private:
     std::uint32_t first_page = 0;
     std::uint32_t reports_missing = 0;
     std::vector<std::uint8_t> stored;
+    bool load = false;
   };
 
   struct open_lookup {
@@ -127,8 +128,12 @@ private:
   void expire_lookups(timestamp now);
   void release_leases(request_tracker& x);
   void emit_stores(request_tracker& x, const scheduled_request& part, connector_metadata& out);
+  void emit_loads(connector_metadata& out);
   void finish_store(const open_store& done);
+  void finish_synchronous_load(request_tracker& x, const open_store& done);
   void finish_load(request_tracker& x);
+  /// The load is over: what it did not bring is not in the cache.
+  void take_loaded(request_tracker& x);
   /// The engine has been told that it may free the blocks of a finished request.
   void let_go(const std::string& name);
   void add_event(cache_event::kind what, const request_tracker& x, const page_range& range);
