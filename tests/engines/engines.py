@@ -23,7 +23,7 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
 }
 
-ENGINE_SECONDS = 240
+ENGINE_SECONDS, SETTLE_SECONDS = 240, 1
 
 
 def prepare(library):
@@ -115,6 +115,9 @@ class engine:
         self.pipe.send(what)
 
     def close(self):
+        if self.multiprocessing:
+            # Its processes are killed soon after they are told to end, whatever they are saving.
+            time.sleep(SETTLE_SECONDS)
         self.llm.llm_engine.engine_core.shutdown()
 
 
@@ -174,7 +177,10 @@ class run:
         while not self.pipe.poll(0.2):
             if self._ended() or time.monotonic() > deadline:
                 raise RuntimeError(f"an engine said nothing; {self._tail()}")
-        return self.pipe.recv()
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            raise RuntimeError(f"an engine died; {self._tail()}") from None
 
     def _ended(self):
         pid, _ = os.waitpid(self.child, os.WNOHANG)

@@ -13,6 +13,13 @@ PROMPT, PROMPTS = 700, 3
 # The last token of a prompt is always computed.
 FULL = PROMPTS * (PROMPT // BLOCK * BLOCK)
 
+# vLLM's own logprobs depend on how it cuts prompts and on what it decodes beside a request, because matrices of other
+# shapes are summed up in another order: with bfloat16 by 0.06 in these experiments, without any connector. Where the
+# schedule can differ from the baseline's, numbers have 32 bits, and logprobs may differ by so much. Tokens never may.
+# Elsewhere logprobs are the same to the last bit.
+ROUNDING = 1e-4
+EXACT = {"dtype": "float32"}
+
 experiments = {}
 
 
@@ -24,6 +31,10 @@ def experiment(what):
         return function
 
     return note
+
+
+# Of all logprobs that the experiment under way has compared.
+gaps = []
 
 
 class wrong(Exception):
@@ -40,16 +51,17 @@ def equal(outputs, wanted):
         [(x["tokens"], x["logprobs"], x["finish"]) for x in wanted]
 
 
-def require_equal(outputs, wanted):
+def require_equal(outputs, wanted, rounding=0.0):
     for number, (x, y) in enumerate(zip(outputs, wanted, strict=True)):
         if x["finish"] != y["finish"]:
             raise wrong(f"request {number} ended with {x['finish']!r} in the place of {y['finish']!r}")
         if x["tokens"] != y["tokens"]:
             first = next(i for i, (a, b) in enumerate(zip(x["tokens"], y["tokens"])) if a != b)
             raise wrong(f"request {number} differs from token {first} on")
-        if x["logprobs"] != y["logprobs"]:
-            gap = max(abs(a - b) for a, b in zip(x["logprobs"], y["logprobs"]))
+        gap = max((abs(a - b) for a, b in zip(x["logprobs"], y["logprobs"], strict=True)), default=0.0)
+        if gap > rounding:
             raise wrong(f"logprobs of request {number} differ by {gap:.2g}")
+        gaps.append(gap)
 
 
 class lab:
@@ -160,18 +172,18 @@ def two_engines(lab):
         second = one.play(one.wait(), 24)
         return first, second, one.hits()
 
-    runs = [lab.start(play_in_turns, lab.connector(made)) for _ in range(2)]
+    runs = [lab.start(play_in_turns, lab.connector(made), **EXACT) for _ in range(2)]
     for prompts_of_all in ((mine, others), (others, mine)):
-        for each, prompts in zip(runs, prompts_of_all):
+        for each in runs:
             each.hear()
         for each, prompts in zip(runs, prompts_of_all):
             each.say(prompts)
     results = [each.result() for each in runs]
-    wanted = [lab.baseline(mine), lab.baseline(others)]
+    wanted = [lab.baseline(mine, **EXACT), lab.baseline(others, **EXACT)]
     found = 0
     for number, (first, second, hits) in enumerate(results):
-        require_equal(first, wanted[number])
-        require_equal(second, wanted[1 - number])
+        require_equal(first, wanted[number], ROUNDING)
+        require_equal(second, wanted[1 - number], ROUNDING)
         found += hits
     full = 2 * 2 * (PROMPT // BLOCK * BLOCK)
     require(found == full, f"{found} tokens of {full} were found")
@@ -182,11 +194,11 @@ def two_engines(lab):
 def preemption(lab):
     made = lab.node("preemption").start()
     prompts = engines.random_prompts(9, 4, PROMPT)
-    wanted = lab.baseline(prompts, 100)
-    found = 0
+    wanted, found = lab.baseline(prompts, 100, **EXACT), 0
     for _ in range(2):
-        outputs, metrics = lab.play(prompts, lab.connector(made), 100, num_gpu_blocks_override=24)
-        require_equal(outputs, wanted)
+        outputs, metrics = lab.play(prompts, lab.connector(made), 100, num_gpu_blocks_override=24, max_model_len=2048,
+                                    **EXACT)
+        require_equal(outputs, wanted, ROUNDING)
         require(metrics.get("vllm:num_preemptions", 0) > 0, "nothing was preempted")
         found += external(metrics)
     return found, f"{int(metrics['vllm:num_preemptions'])} preempted"
@@ -343,10 +355,10 @@ def node_absent(lab):
 def eviction(lab):
     made = lab.node("small", memory="16 MiB", disk="0 B", durability="none").start()
     prompts = engines.random_prompts(12, 16, PROMPT)
-    wanted, found = lab.baseline(prompts, 8), 0
+    wanted, found = lab.baseline(prompts, 8, **EXACT), 0
     for _ in range(2):
-        outputs, metrics = lab.play(prompts, lab.connector(made), 8)
-        require_equal(outputs, wanted)
+        outputs, metrics = lab.play(prompts, lab.connector(made), 8, **EXACT)
+        require_equal(outputs, wanted, ROUNDING)
         found += external(metrics)
     full = len(prompts) * (PROMPT // BLOCK * BLOCK)
     require(0 < found < full, f"{found} of {full} tokens were found, where some should have left")
@@ -358,10 +370,10 @@ def chunked_prefill(lab):
     made = lab.node("chunked").start()
     prompts, found = engines.random_prompts(13, 2, 2000), 0
     options = {"max_num_batched_tokens": 384}
-    wanted = lab.baseline(prompts, 16)
+    wanted = lab.baseline(prompts, 16, **EXACT)
     for _ in range(2):
-        outputs, metrics = lab.play(prompts, lab.connector(made), 16, **options)
-        require_equal(outputs, wanted)
+        outputs, metrics = lab.play(prompts, lab.connector(made), 16, **EXACT, **options)
+        require_equal(outputs, wanted, ROUNDING)
         found += external(metrics)
     full = 2 * (2000 // BLOCK * BLOCK)
     require(found == full, f"{found} of {full} tokens were found")
@@ -372,10 +384,11 @@ def chunked_prefill(lab):
 def shared_prefixes(lab):
     made = lab.node("shared").start()
     prompts = engines.prompts_with_shared_prefixes(14, 200, 320)
-    wanted, found = lab.baseline(prompts, 4, block_size=32), []
+    wanted, found = lab.baseline(prompts, 4, block_size=32, **EXACT), []
     for _ in range(2):
-        outputs, metrics = lab.play(prompts, lab.connector(made), 4, block_size=32, num_gpu_blocks_override=96)
-        require_equal(outputs, wanted)
+        outputs, metrics = lab.play(prompts, lab.connector(made), 4, block_size=32, num_gpu_blocks_override=96,
+                                    max_model_len=1024, **EXACT)
+        require_equal(outputs, wanted, ROUNDING)
         found.append(external(metrics))
     require(found[1] > found[0], f"{found} tokens were found")
     return sum(found), f"of {sum(map(len, prompts)) * 2} in all prompts"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Proves Troupe's connector with vLLM itself: plays experiments, and prints what each has found and whether tokens and
-logprobs are those of a run without a connector. Ends with 1 if one of them is not as it must be.
+logprobs are those of a run without a connector ("logprobs": the largest difference, see ROUNDING in experiments.py).
+Ends with 1 if one of them is not as it must be.
 
 play.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--list] [EXPERIMENT…]
 
@@ -25,7 +26,7 @@ def main():
     parser.add_argument("--list", action="store_true", help="say what there is, and do nothing")
     parser.add_argument("experiments", nargs="*", help="all, if none is named")
     arguments = parser.parse_args()
-    from experiments import experiments, lab, wrong
+    from experiments import experiments, gaps, lab, wrong
 
     if arguments.list:
         for name, (what, _) in experiments.items():
@@ -50,11 +51,12 @@ def main():
     one = lab(str(pathlib.Path(arguments.troupe).resolve()), arguments.work)
     print(f"vLLM {vllm.__version__}, imported in {time.monotonic() - began:.0f} s; logs in {arguments.work}/logs",
           flush=True)
-    print(f"{'experiment':24} {'external hits':>13}  equal  seconds", flush=True)
+    print(f"{'experiment':24} {'external hits':>13}  equal   logprobs  seconds", flush=True)
     failed = []
     for name in arguments.experiments or experiments:
         what, function = experiments[name]
         one.current, started = name, time.monotonic()
+        gaps.clear()
         try:
             hits, remark = function(one)
             result, remark = ("no" if name == "control" else "yes"), remark
@@ -63,7 +65,8 @@ def main():
             failed.append(name)
         finally:
             one.end_nodes()
-        print(f"{name:24} {hits:>13}  {result:6} {time.monotonic() - started:6.1f}  {remark}", flush=True)
+        gap = f"{max(gaps):.0e}" if any(gaps) else "same"
+        print(f"{name:24} {hits:>13}  {result:6} {gap:>9} {time.monotonic() - started:8.1f}  {remark}", flush=True)
     print(f"{len(failed)} failed; {one.runs} engines in {time.monotonic() - began:.0f} s", flush=True)
     return 1 if failed else 0
 
