@@ -71,6 +71,7 @@ class lab:
         self.program, self.directory = program, pathlib.Path(directory)
         self.model = tiny_model.write(self.directory / "tiny-llama")
         self.baselines, self.nodes, self.runs = {}, [], 0
+        shutil.rmtree(self.directory / "logs", ignore_errors=True)
 
     def node(self, name, **settings):
         place = self.directory / "nodes" / name
@@ -168,6 +169,7 @@ def two_engines(lab):
     def play_in_turns(one):
         one.say("ready")
         first = one.play(one.wait(), 24)
+        one.idle_steps()
         one.say("played")
         second = one.play(one.wait(), 24)
         return first, second, one.hits()
@@ -193,7 +195,8 @@ def two_engines(lab):
 @experiment("blocks run short: requests are preempted and come back")
 def preemption(lab):
     made = lab.node("preemption").start()
-    prompts = engines.random_prompts(9, 4, PROMPT)
+    # All of them fit while they are prompts, and not any more when they have grown.
+    prompts = engines.random_prompts(9, 4, 600)
     wanted, found = lab.baseline(prompts, 100, **EXACT), 0
     for _ in range(2):
         outputs, metrics = lab.play(prompts, lab.connector(made), 100, num_gpu_blocks_override=24, max_model_len=2048,
@@ -260,6 +263,23 @@ def damaged_node(lab, name):
     damaged, pages = made.damage_pages(0.4)
     require(0 < damaged < pages, f"{damaged} of {pages} pages are damaged")
     return made.start(), damaged, pages
+
+
+@experiment("latent attention (MLA), where all tensor-parallel workers hold the same: one saves, both load")
+def latent_attention(lab):
+    made = lab.node("latent").start()
+    model = tiny_model.write(lab.directory / "tiny-deepseek", config=tiny_model.deepseek())
+    found = 0
+    for workers in (1, 2):
+        options = {"model": model}
+        if workers > 1:
+            options.update(tensor_parallel_size=workers, multiprocessing="fork")
+        wanted = lab.baseline(usual(), **options)
+        outputs, metrics = lab.play(usual(), lab.connector(made), **options)
+        require_equal(outputs, wanted)
+        found += external(metrics)
+    require(found == FULL, f"{found} tokens of {FULL} were found by two workers in what one has saved")
+    return found, "saved by one worker, loaded by two"
 
 
 @experiment("bytes changed on the disk: those blocks are computed again")

@@ -36,11 +36,39 @@ def llama(layers=4, hidden=256, heads=4, kv_heads=2, head_size=64):
     }
 
 
+def deepseek(layers=3, heads=4):
+    """Latent attention, and no experts."""
+    config = llama(layers=layers, heads=heads, kv_heads=heads)
+    del config["head_dim"]
+    return {**config, "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "q_lora_rank": None,
+            "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+            "first_k_dense_replace": layers, "n_routed_experts": 4, "n_shared_experts": 1,
+            "num_experts_per_tok": 1, "moe_intermediate_size": 64, "topk_method": "greedy", "n_group": 1,
+            "topk_group": 1, "norm_topk_prob": False, "routed_scaling_factor": 1.0, "moe_layer_freq": 1}
+
+
+def attention(config):
+    """As `shapes`, of one layer's attention."""
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    if "kv_lora_rank" not in config:
+        queries, keys = heads * config["head_dim"], config["num_key_value_heads"] * config["head_dim"]
+        yield "q_proj.weight", (queries, hidden), 2.0
+        yield "k_proj.weight", (keys, hidden), 2.0
+        yield "v_proj.weight", (keys, hidden), 2.0
+        yield "o_proj.weight", (hidden, queries), 2.0
+        return
+    latent, plain, turned = config["kv_lora_rank"], config["qk_nope_head_dim"], config["qk_rope_head_dim"]
+    values = config["v_head_dim"]
+    yield "q_proj.weight", (heads * (plain + turned), hidden), 2.0
+    yield "kv_a_proj_with_mqa.weight", (latent + turned, hidden), 2.0
+    yield "kv_a_layernorm.weight", (latent,), None
+    yield "kv_b_proj.weight", (heads * (plain + values), latent), 2.0
+    yield "o_proj.weight", (hidden, heads * values), 2.0
+
+
 def shapes(config):
     """Name of each weight, its shape, and how much larger than usual it is drawn; None: ones."""
     hidden, inner = config["hidden_size"], config["intermediate_size"]
-    queries = config["num_attention_heads"] * config["head_dim"]
-    keys = config["num_key_value_heads"] * config["head_dim"]
     yield "model.embed_tokens.weight", (VOCABULARY, hidden), 8.0
     yield "model.norm.weight", (hidden,), None
     yield "lm_head.weight", (VOCABULARY, hidden), 1.0
@@ -48,10 +76,8 @@ def shapes(config):
         prefix = f"model.layers.{layer}."
         yield prefix + "input_layernorm.weight", (hidden,), None
         yield prefix + "post_attention_layernorm.weight", (hidden,), None
-        yield prefix + "self_attn.q_proj.weight", (queries, hidden), 2.0
-        yield prefix + "self_attn.k_proj.weight", (keys, hidden), 2.0
-        yield prefix + "self_attn.v_proj.weight", (keys, hidden), 2.0
-        yield prefix + "self_attn.o_proj.weight", (hidden, queries), 2.0
+        for name, shape, gain in attention(config):
+            yield prefix + "self_attn." + name, shape, gain
         yield prefix + "mlp.gate_proj.weight", (inner, hidden), 1.0
         yield prefix + "mlp.up_proj.weight", (inner, hidden), 1.0
         yield prefix + "mlp.down_proj.weight", (hidden, inner), 1.0
