@@ -209,7 +209,7 @@ class request:
     def append(self, *tokens):
         self.all_token_ids += tokens
         while len(self.block_hashes) < len(self.all_token_ids) // self.block:
-            self.block_hashes.append(bytes([len(self.block_hashes) + 1]) * 32)
+            self.block_hashes.append(bytes([len(self.block_hashes) % 255 + 1]) * 32)
 
     @property
     def num_tokens(self):
