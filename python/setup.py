@@ -1,6 +1,7 @@
 """Puts libtroupe.so into the package: the one that TROUPE_LIBRARY names, or the newest of the checkout's builds.
 
-Where there is none, the package is installed without, and looks for one when it is used.
+Where there is none, the package is installed without, and looks for one when it is used. TROUPE_LIBRARY_NEEDS may name
+a folder of libraries that it needs, which then lie beside it: scripts/wheel collects them.
 """
 
 import os
@@ -41,6 +42,9 @@ class build_with_library(build_py):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(found, target)
         print(f"{found} is in the package as {target.name}")
+        beside = os.environ.get("TROUPE_LIBRARY_NEEDS")
+        for each in sorted(pathlib.Path(beside).iterdir()) if beside else ():
+            shutil.copyfile(each, target.parent / each.name)
 
 
 class wheel_of_this_platform(bdist_wheel):

@@ -7,7 +7,10 @@ import threading
 
 from troupe import _interface
 
+HERE = pathlib.Path(__file__).resolve().parent
+
 _loaded = None
+_held = []
 _loading = threading.Lock()
 
 
@@ -31,8 +34,7 @@ def candidates():
     named = os.environ.get("TROUPE_LIBRARY")
     if named:
         return [named]
-    beside = pathlib.Path(__file__).resolve().parent
-    return [*sorted(str(path) for path in beside.glob("libtroupe.so*")), "libtroupe.so.1"]
+    return [*sorted(str(path) for path in HERE.glob("libtroupe.so*")), "libtroupe.so.1"]
 
 
 def load():
@@ -48,6 +50,7 @@ def _load(paths):
     reasons = []
     for path in paths:
         try:
+            _load_needs(pathlib.Path(path).parent)
             library = ctypes.CDLL(path)
         except OSError as error:
             reasons.append(str(error))
@@ -63,6 +66,26 @@ def _load(paths):
         return library
     raise LibraryUnusable("libtroupe.so is not there: build it (ninja troupe_capi) and set TROUPE_LIBRARY to its path, "
                           f"or install the wheel that scripts/wheel makes, which has it inside ({'; '.join(reasons)})")
+
+
+def _load_needs(folder):
+    """What a wheel has beside the library: the loader finds by name what is loaded already. Each may need another one
+    of them, so they are tried until all are there or none is added."""
+    if folder != HERE:
+        return
+    left = [path for path in sorted(folder.glob("lib*.so*")) if not path.name.startswith("libtroupe.")]
+    while left:
+        before, left = left, [path for path in left if not _loads(path)]
+        if len(left) == len(before):
+            return
+
+
+def _loads(path):
+    try:
+        _held.append(ctypes.CDLL(str(path)))
+    except OSError:
+        return False
+    return True
 
 
 def call(name, *arguments):

@@ -64,6 +64,9 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
         refuse_what_does_not_work(vllm_config, self._options)
         names, spec = _kv_shape.single_spec(kv_cache_config)
         on_cpu = runs_on_cpu()
+        if on_cpu and _kv_shape.is_latent(spec):
+            raise _kv_shape.DoesNotFit("vLLM computes prompts of MLA models as a whole on CPUs, and cannot go on from "
+                                       "what was loaded: start vLLM without a KV connector")
         self._shape = _kv_shape.Shape(names, spec, on_cpu)
         self._blocks = kv_cache_config.num_blocks
         self._keys = resolve_keys(self._options.keys, vllm_config)

@@ -22,7 +22,7 @@ class finding(unittest.TestCase):
 
     def test_another_library_is_refused(self):
         with self.assertRaises(_library.LibraryUnusable):
-            _library._load([None])  # this process
+            _library._load(["libc.so.6"])
 
     def test_an_older_library_is_refused(self):
         with mock.patch.object(ctypes, "CDLL", return_value=fake(version=0)):

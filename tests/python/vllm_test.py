@@ -179,6 +179,11 @@ class shapes(with_library):
         self.assertEqual(self.texts["layout"], b"cpu-x86_64-avx512-vec")
         self.assertEqual(self.asked("troupe_worker_create")[0][4], -1)
 
+    def test_latent_vectors_on_a_cpu_are_refused(self):
+        fake_vllm.platform.cpu = True
+        with self.assertRaisesRegex(ValueError, "as a whole on CPUs"):
+            self.made(cache=fake_vllm.kv_cache_config(fake_vllm.MLAAttentionSpec()))
+
     def test_what_does_not_fit_is_refused(self):
         for sentence, spec, shape in (
                 ("--block-size 8", fake_vllm.FullAttentionSpec(), (200, 2, 8, 128)),
