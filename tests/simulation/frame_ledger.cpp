@@ -108,8 +108,8 @@ void frame_ledger::seek(rank_number rank, std::uint64_t offset) {
     for (auto to = x.offset; x.rank == rank && to + slot_bytes_ <= x.offset + x.bytes; to += slot_bytes_) {
       const auto there = frames_.find(to);
       // What lies there by right is its own.
-      const bool taken = placing_.contains(to) || (there != frames_.end() && (!there->second.holders.empty() ||
-                                                                              only_there(rank, there->second)));
+      const bool taken = placing_.contains(to) || (there != frames_.end() &&
+                                                   (!there->second.holders.empty() || only_there(rank, there->second)));
       if (to != offset && !taken && holds(rank, to, page) && moved(rank, page, to))
         return;
     }
