@@ -240,6 +240,8 @@ struct caf_config {
   std::uint32_t scheduler_threads = 0;
   /// "stealing" or "sharing".
   std::string scheduler_policy = "stealing";
+  /// 0: as many as take about 200 µs on a machine with at least eight cores, else 100.
+  std::uint32_t aggressive_poll_attempts = 0;
   std::uint32_t moderate_poll_attempts = 0;
   std::uint32_t max_throughput = 300;
   duration heartbeat_interval = std::chrono::seconds{1};

@@ -318,6 +318,8 @@ template <class Visitor>
 void describe(Visitor& v, caf_config& c) {
   v.field("scheduler_threads", c.scheduler_threads, whole{0, 1024}, "Worker threads; 0: one per core, at least four.");
   v.field("scheduler_policy", c.scheduler_policy, choice{scheduler_policies}, "How workers find actors to run.");
+  v.field("aggressive_poll_attempts", c.aggressive_poll_attempts, whole{0, 1000000},
+          "How often an idle worker looks for work without a pause; 0: 8000 with eight cores or more, else 100.");
   v.field("moderate_poll_attempts", c.moderate_poll_attempts, whole{0, 1000000},
           "How often an idle worker looks for work, with short sleeps, before it waits to be woken.");
   v.field("max_throughput", c.max_throughput, whole{1, 1000000}, "Messages an actor handles before others get a turn.");

@@ -4,12 +4,24 @@
 
 #include <caf/io/all.hpp>
 
+#include <thread>
+
 namespace troupe {
 
 namespace {
 
 caf::timespan span(duration x) {
   return std::chrono::duration_cast<caf::timespan>(x);
+}
+
+/// Behind its last message a worker stays awake for as long as one page takes through all actors, since waking it costs
+/// as much as what it does then; where there are cores to spare.
+std::size_t polls(std::uint32_t wanted) {
+  constexpr std::size_t about_200_us = 8000;
+  constexpr std::size_t as_caf_does = 100;
+  if (wanted > 0)
+    return wanted;
+  return std::thread::hardware_concurrency() >= 8 ? about_200_us : as_caf_does;
 }
 
 } // namespace
@@ -21,6 +33,7 @@ system_config::system_config(const config::caf_config& options) {
     set("scheduler.max-threads", std::size_t{options.scheduler_threads});
   set("scheduler.policy", caf::atom_from_string(options.scheduler_policy));
   set("scheduler.max-throughput", std::size_t{options.max_throughput});
+  set("work-stealing.aggressive-poll-attempts", polls(options.aggressive_poll_attempts));
   set("work-stealing.moderate-poll-attempts", std::size_t{options.moderate_poll_attempts});
   set("middleman.heartbeat-interval", span(options.heartbeat_interval));
   set("middleman.connection-timeout", span(options.connection_timeout));

@@ -406,7 +406,9 @@ void bench_together() {
   const auto cell = [](double x, double copy) { return with_ratio(x, x / copy); };
   for (const auto& [name, geometry, lists] :
        {std::tuple{"2 MiB", kv_geometry{32, 2, 8, 128, 2, 16}, std::vector<std::size_t>{32, 128}},
-        std::tuple{"256 KiB", kv_geometry{32, 2, 1, 128, 2, 16}, std::vector<std::size_t>{32, 256}}})
+        std::tuple{"256 KiB", kv_geometry{32, 2, 1, 128, 2, 16}, std::vector<std::size_t>{32, 256}},
+        std::tuple{"64 KiB", kv_geometry{32, 2, 1, 128, 2, 4}, std::vector<std::size_t>{64, 256}},
+        std::tuple{"16 KiB", kv_geometry{32, 2, 1, 128, 2, 1}, std::vector<std::size_t>{256}}})
     for (const auto list : lists) {
       arena_world w(geometry, 1024, 2048);
       must(w.mover->gather(w.moves)); // the checksums that scatters expect

@@ -14,6 +14,8 @@ namespace troupe::capi {
 
 namespace {
 
+/// An engine has other use for its cores, and one per core of a large machine, in every worker, would be a crowd.
+constexpr std::uint32_t threads_default = 4;
 constexpr std::uint64_t window_bytes_default = std::uint64_t{512} << 20U;
 
 std::atomic<bool> level_is_set{false};
@@ -68,7 +70,7 @@ result<connector::runtime_options> runtime_options_of(const troupe_connect_optio
   out.authorities = *authorities;
   if (!name->empty())
     out.client_name = *name;
-  out.threads = x->threads;
+  out.threads = x->threads == 0 ? threads_default : x->threads;
   out.window_bytes = x->window_bytes == 0 ? window_bytes_default : x->window_bytes;
   out.attach_limit = *wait;
   out.node_may_be_absent = true;

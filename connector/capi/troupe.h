@@ -122,7 +122,7 @@ typedef struct troupe_connection troupe_connection;
 
 typedef struct troupe_connect_options {
   uint32_t size;
-  /** Threads of actors; 0: one per core, at least four. */
+  /** Threads of actors, which move no bytes; 0: four. */
   uint32_t threads;
   /** HOST:PORT, the path of the node's socket, or its `data_dir`. Needed. */
   const char* address;

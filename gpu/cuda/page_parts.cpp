@@ -14,11 +14,18 @@ constexpr std::uint64_t first_gathered_bytes = std::uint64_t{3} << 20U;
 constexpr std::uint64_t last_copied_bytes = std::uint64_t{3} << 20U;
 constexpr std::uint64_t last_fetched_bytes = std::uint64_t{1} << 20U;
 
+/// Where so much is ahead, what a call does besides copying is hidden by the copies of others.
+constexpr std::uint64_t hiding_bytes = std::uint64_t{4} << 20U;
+
+/// Then lists of at most this size go in one part. Each part costs the bus some microseconds while both directions are
+/// busy.
+constexpr std::uint64_t longest_whole_bytes = std::uint64_t{16} << 20U;
+
 /// One page is fetched also where it is larger than that, up to this size.
 constexpr std::uint64_t largest_fetched_page = std::uint64_t{4} << 20U;
 
 /// Bytes between two pages that are copied along: the bus moves as many in the time that it takes to begin another
-/// copy.
+/// copy. Where others are ahead, that time is theirs.
 constexpr std::uint64_t widest_gap = 16384;
 
 bool holds(const locked_range& range, const block_move& move) noexcept {
@@ -44,8 +51,11 @@ std::vector<page_place> locate_pages(std::span<const block_move> moves, std::spa
 part_cutter::part_cutter(move_direction direction, const part_limits& limits, const page_list& pages)
     : direction_(direction), limits_(limits), pages_(pages) {
   const auto& moves = pages.moves;
-  all_direct_ = moves.size() * limits.page_bytes <= limits.direct_bytes && reachable(0, moves.size());
-  if (direction == move_direction::scatter && limits.alone && !all_direct_ &&
+  const auto bytes = moves.size() * limits.page_bytes;
+  all_direct_ = bytes <= limits.direct_bytes && reachable(0, moves.size());
+  hidden_ = limits.bytes_ahead >= hiding_bytes;
+  whole_ = hidden_ && bytes <= longest_whole_bytes;
+  if (direction == move_direction::scatter && limits.bytes_ahead == 0 && !all_direct_ &&
       limits.page_bytes <= largest_fetched_page) {
     const auto wanted = std::min(moves.size(), std::max<std::size_t>(1, pages_in(last_fetched_bytes)));
     if (reachable(moves.size() - wanted, wanted))
@@ -66,6 +76,8 @@ page_part part_cutter::next() {
   const auto all = limits_.staging_bytes;
   if (all_direct_)
     return take(left(), all, true);
+  if (whole_)
+    return take(left(), all, false);
   if (direction_ == move_direction::gather)
     return take(left(), next_ == 0 ? first_gathered_bytes : all, false);
   if (left() <= fetched_)
@@ -80,7 +92,7 @@ bool part_cutter::follows(std::size_t at) const noexcept {
   const auto& a = pages_.moves[at - 1];
   const auto& b = pages_.moves[at];
   const auto* end = a.page + a.page_bytes;
-  if (b.page < end || static_cast<std::uint64_t>(b.page - end) > widest_gap ||
+  if (b.page < end || static_cast<std::uint64_t>(b.page - end) > (hidden_ ? 0 : widest_gap) ||
       static_cast<std::uint64_t>(b.page - a.page) % io::checksum_word_bytes != 0)
     return false;
   const auto gap = static_cast<std::uint64_t>(b.page - end);

@@ -70,9 +70,10 @@ struct part_limits {
   std::size_t pages = 0;
   /// Lists of at most this size are moved by kernels alone, if these can reach the pages.
   std::uint64_t direct_bytes = 0;
-  /// Nothing else crosses the bus in this direction: the end of a scatter may be fetched by a kernel, which is there
-  /// sooner than a copy, and slows the copies of others down.
-  bool alone = true;
+  /// What is to cross the bus in this direction before. Where it is nothing, the end of a scatter may be fetched by a
+  /// kernel, which is there sooner than a copy, and slows the copies of others down. Where it is enough, a short list
+  /// goes in one part, and no byte between pages is copied along.
+  std::uint64_t bytes_ahead = 0;
 };
 
 /// Cuts a list of one direction, from the front to the end.
@@ -101,6 +102,9 @@ private:
   page_list pages_;
   std::size_t next_ = 0;
   bool all_direct_ = false;
+  /// Others are at work while this list is not on the bus.
+  bool hidden_ = false;
+  bool whole_ = false;
   /// Pages at the end of a scatter that a kernel fetches.
   std::size_t fetched_ = 0;
 };

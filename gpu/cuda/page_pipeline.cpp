@@ -44,6 +44,39 @@ result<void> keep(T& to, result<T> made) {
   return {};
 }
 
+/// Pieces of memory that are copied in any order.
+class piece_list {
+public:
+  void add(std::byte* to, const std::byte* from, std::size_t bytes) {
+    to_.push_back(to);
+    from_.push_back(from);
+    bytes_.push_back(bytes);
+  }
+
+  /// All at once: copies that are asked for one by one follow each other with a pause of several microseconds while
+  /// the bus is busy in the other direction as well, since each ends before the next begins.
+  cudaError_t copy(cudaStream_t in) {
+#if CUDART_VERSION >= 13000
+    if (bytes_.size() > 1) {
+      cudaMemcpyAttributes in_order{};
+      in_order.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+      std::size_t from_first = 0;
+      return cudaMemcpyBatchAsync(to_.data(), from_.data(), bytes_.data(), bytes_.size(), &in_order, &from_first, 1,
+                                  in);
+    }
+#endif
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
+      if (const auto code = cudaMemcpyAsync(to_[i], from_[i], bytes_[i], cudaMemcpyDefault, in); code != cudaSuccess)
+        return code;
+    return cudaSuccess;
+  }
+
+private:
+  std::vector<void*> to_;
+  std::vector<const void*> from_;
+  std::vector<std::size_t> bytes_;
+};
+
 kernel_arguments arguments_of(const page_part& part, const page_list& pages, std::byte* staging, bool gather) {
   kernel_arguments out;
   out.jobs.resize(part.pages);
@@ -146,8 +179,8 @@ result<void> page_pipeline::submit(const page_list& pages, const call_surroundin
 
 result<void> page_pipeline::submit_parts(const page_list& pages, const call_surroundings& around) {
   const bool gather = direction_ == move_direction::gather;
-  part_cutter parts(
-      direction_, {plan_.page_bytes, staging_bytes_, most_pages_, around.direct_bytes, around.bytes_ahead == 0}, pages);
+  part_cutter parts(direction_,
+                    {plan_.page_bytes, staging_bytes_, most_pages_, around.direct_bytes, around.bytes_ahead}, pages);
   const auto bytes = pages.moves.size() * plan_.page_bytes;
   const bool is_long = bytes > awake_list_bytes;
   const bool sleeps_at_end = !is_long && around.bytes_ahead > 0 && around.bytes_ahead + bytes > awake_together_bytes;
@@ -262,22 +295,18 @@ result<void> page_pipeline::submit_scatter(std::size_t number, cudaStream_t queu
 }
 
 result<void> page_pipeline::copy_pages(const half& with, const page_part& part, const page_list& pages) const {
-  auto* const copies = streams_->copies.get();
+  piece_list pieces;
   for (std::size_t i = 0; i < part.pages;) {
     std::size_t count = 1;
-    auto* page = pages.moves[part.first + i].page;
-    auto* staged = with.pages.get() + part.offsets[i];
     while (i + count < part.pages && part.joined[i + count])
       ++count;
+    auto* const page = pages.moves[part.first + i].page;
+    auto* const staged = with.pages.get() + part.offsets[i];
     const auto bytes = part.offsets[i + count - 1] - part.offsets[i] + plan_.page_bytes;
-    const auto code = direction_ == move_direction::gather
-                          ? cudaMemcpyAsync(page, staged, bytes, cudaMemcpyDeviceToHost, copies)
-                          : cudaMemcpyAsync(staged, page, bytes, cudaMemcpyHostToDevice, copies);
-    if (auto ok = check(code, "copying pages"); !ok)
-      return ok;
+    direction_ == move_direction::gather ? pieces.add(page, staged, bytes) : pieces.add(staged, page, bytes);
     i += count;
   }
-  return {};
+  return check(pieces.copy(streams_->copies.get()), "copying pages");
 }
 
 result<void> page_pipeline::wait() {

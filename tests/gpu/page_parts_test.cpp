@@ -75,10 +75,27 @@ TEST_CASE("A scatter ends with little: a short copy, and pages that a kernel fet
 
   // While others copy, a kernel that fetches would hold them up.
   auto beside_others = limits_for(mebibyte / 4);
-  beside_others.alone = false;
+  beside_others.bytes_ahead = 1;
   const auto copied = parts_of(move_direction::scatter, beside_others, list.view());
   CHECK(sizes_of(copied, mebibyte / 4) == std::vector<std::uint64_t>{32 * mebibyte, 29 * mebibyte, 3 * mebibyte});
   CHECK(std::none_of(copied.begin(), copied.end(), [](const page_part& part) { return part.direct; }));
+}
+
+TEST_CASE("A short list goes in one part where others hide its beginning and its end", "[plan]") {
+  const list_of_pages list(64, mebibyte / 4);
+  for (const auto direction : {move_direction::gather, move_direction::scatter}) {
+    auto limits = limits_for(mebibyte / 4);
+    limits.bytes_ahead = 4 * mebibyte;
+    CHECK(sizes_of(parts_of(direction, limits, list.view()), mebibyte / 4) ==
+          std::vector<std::uint64_t>{16 * mebibyte});
+    // Too little of others, or too much of its own.
+    CHECK(parts_of(direction, limits, list_of_pages(65, mebibyte / 4).view()).size() == 2);
+    limits.bytes_ahead = 4 * mebibyte - 1;
+    CHECK(parts_of(direction, limits, list.view()).size() == 2);
+    // Staging memory has room for half of it.
+    limits = {mebibyte / 4, 8 * mebibyte, 480, 4 * mebibyte, 16 * mebibyte};
+    CHECK(parts_of(direction, limits, list.view()).size() == 2);
+  }
 }
 
 TEST_CASE("A kernel reaches pages that are locked and aligned, and no others", "[plan]") {
@@ -110,8 +127,8 @@ TEST_CASE("A kernel reaches pages that are locked and aligned, and no others", "
 TEST_CASE("Bytes between pages are copied along only where they may be", "[plan]") {
   constexpr auto page = mebibyte / 4;
   constexpr std::uint64_t gap = 4096;
-  const auto joined = [&](move_direction direction, const list_of_pages& list) {
-    const auto parts = parts_of(direction, {page, 32 * mebibyte, 480, 0}, list.view());
+  const auto joined = [&](move_direction direction, const list_of_pages& list, std::uint64_t ahead = 0) {
+    const auto parts = parts_of(direction, {page, 32 * mebibyte, 480, 0, ahead}, list.view());
     std::size_t out = 0;
     for (const auto& part : parts)
       out += static_cast<std::size_t>(std::count(part.joined.begin(), part.joined.end(), true));
@@ -120,6 +137,9 @@ TEST_CASE("Bytes between pages are copied along only where they may be", "[plan]
   for (const auto direction : {move_direction::gather, move_direction::scatter}) {
     CHECK(joined(direction, list_of_pages(40, page)) == 40);
     CHECK(joined(direction, list_of_pages(40, page, gap)) == 40);
+    // Others are on the bus while another copy is begun.
+    CHECK(joined(direction, list_of_pages(40, page), 4 * mebibyte) == 40);
+    CHECK(joined(direction, list_of_pages(40, page, gap), 4 * mebibyte) == 1);
     // More bytes than the bus moves while it begins another copy.
     CHECK(joined(direction, list_of_pages(40, page, 65536)) < 10);
     // Backwards.
@@ -174,7 +194,7 @@ TEST_CASE("Parts have each page once, in order, and fit into staging memory", "[
       list.places = locate_pages(list.moves, list.locked);
     }
     const part_limits limits{page, std::max<std::uint64_t>(page + 256, draw(1, 40) * mebibyte), draw(1, 480),
-                             draw(0, 8) * mebibyte};
+                             draw(0, 8) * mebibyte, draw(0, 8) * mebibyte};
     for (const auto direction : {move_direction::gather, move_direction::scatter}) {
       std::size_t next = 0;
       for (const auto& part : parts_of(direction, limits, list.view())) {

@@ -108,7 +108,8 @@ void frame_ledger::seek(rank_number rank, std::uint64_t offset) {
     for (auto to = x.offset; x.rank == rank && to + slot_bytes_ <= x.offset + x.bytes; to += slot_bytes_) {
       const auto there = frames_.find(to);
       // What lies there by right is its own.
-      const bool taken = there != frames_.end() && (!there->second.holders.empty() || only_there(rank, there->second));
+      const bool taken = placing_.contains(to) || (there != frames_.end() &&
+                                                   (!there->second.holders.empty() || only_there(rank, there->second)));
       if (to != offset && !taken && holds(rank, to, page) && moved(rank, page, to))
         return;
     }
@@ -248,6 +249,9 @@ void frame_ledger::placed(rank_number rank, owner_id owner, moment asked, const 
                           const frame_reply& reply) {
   check_reply(rank, x, reply);
   trace_reply(rank, x, reply);
+  for (const auto& f : reply.frames)
+    if (f.code() == errc::ok)
+      placing_.insert(f.offset);
   for (std::size_t i = 0; i < std::min(reply.frames.size(), x.pages.size()); ++i) {
     const auto& f = reply.frames[i];
     world_.count("place", f.code());
@@ -257,6 +261,7 @@ void frame_ledger::placed(rank_number rank, owner_id owner, moment asked, const 
       wrong("fence", rank, f.offset, text_of(x.pages[i].where) + " is placed after its slot was fenced");
     take(rank, f.offset, x.pages[i], content::placed);
   }
+  placing_.clear();
   if (!world_.failed())
     add_pin(rank, owner, false, x, reply);
 }
@@ -355,6 +360,10 @@ void frame_ledger::fills(rank_number rank, owner_id owner, const fill_request& x
     const bool gathered = i < x.gathered.size() && x.gathered[i] == 0;
     if (f.page.where == ended->pages[i].where && f.is == content::placed)
       f.is = gathered ? content::filled : content::none;
+    if (f.scribbled && gathered && f.page.where == ended->pages[i].where && holds(rank, *offset, f.page)) {
+      f.scribbled.reset(); // what was scribbled on has been gathered into since
+      f.scribbled_early = false;
+    }
     if (gathered && disks_[rank]->damaged())
       ranks_[rank].damaged.insert(f.page.where); // it may be refused
   }

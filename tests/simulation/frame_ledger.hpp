@@ -205,6 +205,8 @@ private:
   std::map<std::uint64_t, frame> frames_;
   std::vector<rank_record> ranks_;
   std::set<owner_id> known_;
+  /// Frames of the answer that is being taken in: no page was moved there, although the bytes of one may still be.
+  std::set<std::uint64_t> placing_;
   moment now_ = 0;
   std::function<duration()> paused_;
 };

@@ -327,7 +327,9 @@ void workload::fill_next(rank_number rank, std::uint32_t first, std::uint32_t tr
   }
   bool sound = true;
   transfer_task work;
-  const auto most = std::min({p.batch_keys, p.reserved_pages_max, p.slots - first});
+  // A chain longer than the memory that is all there is keeps itself out: its tail holds what its head would need.
+  const auto room = p.memory.kind == tier::memory_only ? std::max(1U, p.memory.frames_per_extent / 2) : p.slots;
+  const auto most = std::min({p.batch_keys, p.reserved_pages_max, p.slots - first, room});
   work.blocks = client_.device_of(rank).take(most, sound);
   for (std::uint32_t i = 0; i < work.blocks.size(); ++i) {
     work.keys.items.push_back(child_of({1, rank + 1}, first + i));

@@ -98,6 +98,7 @@ const std::vector<bounds> all_bounds{
     {"attach.reconnect_backoff_max", "999999 ns", "1 ms", "10 min", "600000000001 ns"},
     {"attach.request_timeout", "999999 ns", "1 ms", "10 min", "600000000001 ns"},
     {"caf.scheduler_threads", "", "0", "1024", "1025"},
+    {"caf.aggressive_poll_attempts", "", "0", "1000000", "1000001"},
     {"caf.moderate_poll_attempts", "", "0", "1000000", "1000001"},
     {"caf.max_throughput", "0", "1", "1000000", "1000001"},
     {"caf.heartbeat_interval", "9999999 ns", "10 ms", "1 min", "60000000001 ns"},
