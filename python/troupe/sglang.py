@@ -1,0 +1,257 @@
+"""Troupe as a storage of SGLang's HiCache, behind its pool in host memory.
+
+    python -m sglang.launch_server --model MODEL --enable-hierarchical-cache --hicache-mem-layout page_first
+        --hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{
+            "backend_name": "troupe", "module_path": "troupe.sglang", "class_name": "TroupeStorage", "interface_v1": 1,
+            "troupe.address": "127.0.0.1:4600"}'
+
+Pages are copied once, between SGLang's pool and memory of the node. docs/sglang.md says what was tried.
+"""
+
+import hashlib
+import logging
+import os
+
+import torch
+from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolHitPolicy, PoolName, PoolTransferResult
+
+from troupe import _halves
+from troupe._library import TroupeError
+from troupe._options import Options
+
+logger = logging.getLogger(__name__)
+
+KEY_BYTES = 32
+DEFAULT_LIMIT_SECONDS = 10.0
+
+
+class DoesNotFit(ValueError):
+    """What Troupe cannot keep, and what to do about it."""
+
+
+def components(pool):
+    """Where pages lie: (address of the first page's, bytes from page to page, bytes) of each piece that a page has."""
+    if pool.page_num < 2:
+        raise DoesNotFit("SGLang's pool in host memory has one page: raise --hicache-ratio or --hicache-size")
+    first, sizes = pieces_of(pool, 0)
+    second, _ = pieces_of(pool, 1)
+    last, _ = pieces_of(pool, pool.page_num - 1)
+    steps = [b - a for a, b in zip(first, second)]
+    if [a + (pool.page_num - 1) * step for a, step in zip(first, steps)] != last or min(steps) <= 0:
+        raise DoesNotFit(f"pages of SGLang's pool do not lie at equal distances (layout {pool.layout}): start it with "
+                         "--hicache-mem-layout page_first")
+    return list(zip(first, steps, sizes))
+
+
+def pieces_of(pool, page):
+    tokens = torch.arange(page * pool.page_size, (page + 1) * pool.page_size, dtype=torch.int64)
+    addresses, sizes = pool.get_page_buffer_meta(tokens)
+    return [int(each) for each in addresses], [int(each) for each in sizes]
+
+
+class Pool:
+    """One of SGLang's pools. Where pieces of a page have several sizes, those of each size are a namespace."""
+
+    def __init__(self, connection, pool, name, config, options):
+        self.page_size = pool.page_size or 1
+        self.limit = options.request_timeout_seconds or DEFAULT_LIMIT_SECONDS
+        by_size, blocks = {}, pool.page_num
+        for base, step, size in components(pool):
+            by_size.setdefault(size, []).append(
+                {"base": base, "bytes": (blocks - 1) * step + size, "block_stride": step})
+        self.parts = []
+        world_size, rank = place(config)
+        for number, (size, views) in enumerate(sorted(by_size.items())):
+            space = _halves.Space(
+                {"layers": len(views), "opaque_block_bytes": size}, world_size=world_size, name=options.namespace,
+                model=config.model_name or "", dtype=str(getattr(pool, "dtype", "")).removeprefix("torch."),
+                layout=f"sglang {pool.layout} {name} {number} of {len(by_size)} page {self.page_size}",
+                hash_algorithm="sglang", salt=options.salt)
+            made = {"rank": rank, "key_bytes": KEY_BYTES, "lease_seconds": options.lease_seconds}
+            self.parts.append(_halves.Pages(connection, space, made, views, blocks))
+
+    def leading(self, keys):
+        """How many keys from the first on are there."""
+        count, joined = len(keys), digests(keys)
+        for part in self.parts:
+            if count:
+                count = part.exist(joined[:count * KEY_BYTES], count, self.limit)
+        return count
+
+    def present(self, keys):
+        """For each key whether it is there."""
+        out, first = [], 0
+        while first < len(keys):
+            count = self.leading(keys[first:])
+            out += [True] * count
+            first += count
+            if first < len(keys):
+                out.append(False)
+                first += 1
+        return out
+
+    def get(self, keys, host_indices):
+        return self._moved("get", keys, host_indices)
+
+    def put(self, keys, host_indices):
+        return self._moved("put", keys, host_indices)
+
+    def _moved(self, direction, keys, host_indices):
+        """For each key whether all of its page was moved."""
+        blocks = [index // self.page_size for index in host_indices[::self.page_size].tolist()]
+        if len(blocks) != len(keys):
+            raise ValueError(f"{len(keys)} keys, and places for {len(blocks)} pages of {self.page_size} tokens")
+        out, joined = [True] * len(keys), digests(keys)
+        for part in self.parts:
+            codes = getattr(part, direction)(joined, blocks, self.limit)
+            out = [well and code == 0 for well, code in zip(out, codes)]
+        return out
+
+    def shutdown(self):
+        for part in self.parts:
+            part.shutdown()
+
+
+def digests(keys):
+    """SGLang's keys are texts, of hashes and of what tells pools and requests apart."""
+    return b"".join(hashlib.sha256(key.encode()).digest() for key in keys)
+
+
+def place(config):
+    """How many different pages a key has, and whose this process reads and writes."""
+    if config.is_mla_model:
+        # All tensor-parallel workers hold the same, but for the share of the tokens with context parallelism.
+        return config.pp_size * config.dcp_size, config.pp_rank * config.dcp_size + config.dcp_rank
+    return config.pp_size * config.tp_size, config.pp_rank * config.tp_size + config.tp_rank
+
+
+class TroupeStorage(HiCacheStorage):
+    """Interface v1, and v2 with pools beside the KV cache. Used by SGLang's storage threads; any number of them."""
+
+    def __init__(self, storage_config, kwargs=None):
+        self.config, self.pools = storage_config, {}
+        self.options = Options(storage_config.extra_config)
+        if storage_config.attn_cp_size > 1 or storage_config.should_split_heads:
+            raise DoesNotFit("Troupe does not know context parallelism of attention, nor heads that are split anew: "
+                             "start SGLang without them, or without --hicache-storage-backend")
+        self.writes = storage_config.is_storage_writer
+        self.connection = _halves.connection(self.options.connection(f"sglang-{os.getpid()}"))
+
+    def register_mem_pool_host(self, mem_pool_host):
+        super().register_mem_pool_host(mem_pool_host)
+        # A model may have a pool of tokens without a KV cache, whose pages are in others.
+        if getattr(mem_pool_host, "kv_buffer", None) is not None:
+            self._take(mem_pool_host, PoolName.KV)
+
+    def register_mem_host_pool_v2(self, host_pool, host_pool_name):
+        super().register_mem_host_pool_v2(host_pool, host_pool_name)
+        self._take(host_pool, host_pool_name)
+
+    def _take(self, host_pool, name):
+        before = self.pools.pop(str(name), None)
+        if before is not None:
+            before.shutdown()
+        made = self.pools[str(name)] = Pool(self.connection, host_pool, str(name), self.config, self.options)
+        absence = made.parts[0].absence()
+        if absence is None:
+            logger.info("Troupe: pool %s is attached to %s", name, self.options.address)
+        else:
+            logger.warning("Troupe: no node at %s yet (%s); SGLang works without one, and pool %s attaches when it is "
+                           "there", self.options.address, absence, name)
+
+    # ----------------------------------------------------------------------------------------------- interface v1
+
+    def exists(self, key):
+        return self.batch_exists([key]) == 1
+
+    def batch_exists(self, keys, extra_info=None):
+        kv = self.pools.get("kv")
+        return self._guarded(lambda: kv.leading(keys), 0) if kv is not None else len(keys)
+
+    def batch_get_v1(self, keys, host_indices, extra_info=None):
+        return self._guarded(lambda: self.pools["kv"].get(keys, host_indices), [False] * len(keys))
+
+    def batch_set_v1(self, keys, host_indices, extra_info=None):
+        if not self.writes:
+            return [True] * len(keys)
+        return self._guarded(lambda: self.pools["kv"].put(keys, host_indices), [False] * len(keys))
+
+    # ----------------------------------------------------------------------------------------------- interface v2
+
+    def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
+        pages = self.batch_exists(keys)
+        hits, usable = {PoolName.KV: pages} if pages else {}, list(range(1, pages + 1))
+        for transfer in pool_transfers or ():
+            if not usable:
+                break
+            if transfer.hit_policy == getattr(PoolHitPolicy, "BLOCK_GROUPS", None):
+                continue  # says nothing of the others, and nothing is found in it
+            pool = self.pools.get(str(transfer.name))
+            there = self._guarded(lambda: pool.present(keys[:pages]), []) if pool is not None else []
+            ends = restorable(there, transfer)
+            if ends:
+                hits[transfer.name] = ends[-1]
+            usable = [end for end in usable if end in set(ends)]
+        return result(usable[-1] if usable else 0, hits, usable)
+
+    def batch_get_v2(self, transfers, extra_info=None):
+        return {each.name: self._transferred(each, "get") for each in transfers}
+
+    def batch_set_v2(self, transfers, extra_info=None):
+        if not self.writes:
+            return {each.name: [True] * len(each.keys or ()) for each in transfers}
+        return {each.name: self._transferred(each, "put") for each in transfers}
+
+    def _transferred(self, transfer, direction):
+        keys, pool = transfer.keys or [], self.pools.get(str(transfer.name))
+        if pool is None or not keys:
+            return [False] * len(keys)
+        return self._guarded(lambda: getattr(pool, direction)(keys, transfer.host_indices), [False] * len(keys))
+
+    # -------------------------------------------------------------------------------------------- what v1 replaces
+
+    def _without_pool(self):
+        raise NotImplementedError("Troupe moves pages of SGLang's pool: say \"interface_v1\": 1 in "
+                                  "--hicache-storage-backend-extra-config")
+
+    def get(self, key, target_location=None, target_sizes=None):
+        self._without_pool()
+
+    def batch_get(self, keys, target_locations=None, target_sizes=None):
+        self._without_pool()
+
+    def set(self, key, value=None, target_location=None, target_sizes=None):
+        self._without_pool()
+
+    def batch_set(self, keys, values=None, target_locations=None, target_sizes=None):
+        self._without_pool()
+
+    def close(self):
+        for pool in self.pools.values():
+            pool.shutdown()
+        self.pools = {}
+
+    @staticmethod
+    def _guarded(work, otherwise):
+        """A call that makes no sense is a miss for SGLang, and a line in the log for people."""
+        try:
+            return work()
+        except TroupeError as error:
+            logger.error("Troupe: %s", error)
+            return otherwise
+
+
+def restorable(there, transfer):
+    """Numbers of pages up to which a pool has what its policy asks for."""
+    if transfer.hit_policy == PoolHitPolicy.TRAILING_PAGES:
+        needed = max(1, len(transfer.keys or ()))
+        return [end for end in range(1, len(there) + 1) if all(there[max(0, end - needed):end])]
+    leading = there.index(False) if False in there else len(there)
+    return list(range(1, leading + 1))
+
+
+def result(pages, hits, usable):
+    made = PoolTransferResult(pages, hits)
+    if hasattr(made, "restorable_prefix_pages"):
+        made.restorable_prefix_pages = usable
+    return made
