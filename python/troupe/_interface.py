@@ -99,7 +99,8 @@ class Step(Sized):
 
 class WorkerOutput(Sized):
     _fields_ = [("size", c_uint32), ("reserved", c_uint32), ("sent", IdsIn), ("received", IdsIn),
-                ("failed", IdsIn), ("load_errors", Blocks), ("worker_meta", POINTER(Bytes)), ("worker_meta_count", c_size_t)]
+                ("failed", IdsIn), ("load_errors", Blocks), ("worker_meta", POINTER(Bytes)),
+                ("worker_meta_count", c_size_t)]
 
 
 class Events(Sized):

@@ -1,6 +1,7 @@
 """Troupe as a KV connector of vLLM, for 0.24 and newer.
 
-    vllm serve MODEL --kv-transfer-config '{"kv_connector": "TroupeConnector", "kv_connector_module_path": "troupe.vllm",
+    vllm serve MODEL --kv-transfer-config '{
+        "kv_connector": "TroupeConnector", "kv_connector_module_path": "troupe.vllm",
         "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
         "kv_connector_extra_config": {"troupe.address": "127.0.0.1:4600"}}'
 
@@ -451,7 +452,8 @@ def engine_options(vllm_config, options, keys, spec):
     return _interface.Engine(
         tensor_parallel=parallel.tensor_parallel_size, pipeline_parallel=parallel.pipeline_parallel_size,
         context_parallel=parallel.decode_context_parallel_size, kv_replicated=int(_kv_shape.is_latent(spec)),
-        block_tokens=spec.block_size, keys=keys, hash_bytes=hash_bytes(vllm_config), prompts_only=int(options.save == "prompts"),
+        block_tokens=spec.block_size, keys=keys, hash_bytes=hash_bytes(vllm_config),
+        prompts_only=int(options.save == "prompts"),
         synchronous_loads=int(options.load == "sync"), min_load_tokens=options.min_load_tokens,
         synchronous_load_seconds=options.synchronous_load_seconds, lease_seconds=options.lease_seconds,
         lookup_patience_seconds=options.lookup_patience_seconds,

@@ -70,7 +70,7 @@ class lab:
     def __init__(self, program, directory):
         self.program, self.directory = program, pathlib.Path(directory)
         self.model = tiny_model.write(self.directory / "tiny-llama")
-        self.baselines, self.nodes, self.runs = {}, [], 0
+        self.baselines, self.nodes, self.runs, self.shared = {}, [], 0, None
         shutil.rmtree(self.directory / "logs", ignore_errors=True)
 
     def node(self, name, **settings):
@@ -80,7 +80,17 @@ class lab:
         self.nodes.append(made)
         return made
 
-    def end_nodes(self):
+    def warm(self):
+        """A node that has all of the usual prompts, for experiments that add nothing to it and take nothing away."""
+        if self.shared is None:
+            self.shared = warm_node(self)
+            self.nodes.remove(self.shared)
+        return self.shared
+
+    def end_nodes(self, all_of_them=False):
+        """After an experiment; `all_of_them`: also that which experiments share."""
+        if all_of_them and self.shared is not None:
+            self.nodes.append(self.shared)
         for each in self.nodes:
             each.kill()
             shutil.rmtree(each.directory / "data", ignore_errors=True)
@@ -133,7 +143,7 @@ def warm_node(lab, name="warm", **settings):
 
 @experiment("an empty cache; then another engine finds all full blocks; then by the node's socket")
 def cold_and_restarted(lab):
-    made = warm_node(lab)
+    made = lab.warm()
     outputs, metrics = lab.play(usual(), lab.connector(made))
     require_equal(outputs, lab.baseline(usual()))
     require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found")
@@ -145,7 +155,7 @@ def cold_and_restarted(lab):
 
 @experiment("loads that vLLM waits for before the forward pass")
 def synchronous_loads(lab):
-    made = warm_node(lab)
+    made = lab.warm()
     outputs, metrics = lab.play(usual(), lab.connector(made, load="sync"), async_scheduling=False)
     require_equal(outputs, lab.baseline(usual()))
     require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found")
@@ -154,7 +164,7 @@ def synchronous_loads(lab):
 
 @experiment("EngineCore in a process of its own, asynchronous scheduling")
 def own_process(lab):
-    made = warm_node(lab)
+    made = lab.warm()
     outputs, metrics = lab.play(usual(), lab.connector(made), multiprocessing="fork", async_scheduling=True)
     require_equal(outputs, lab.baseline(usual()))
     require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found")
@@ -209,7 +219,7 @@ def preemption(lab):
 
 @experiment("requests aborted while they wait, load, compute and generate")
 def abort(lab):
-    made = warm_node(lab)
+    made = lab.warm()
 
     def play_and_abort(one):
         from vllm import SamplingParams
@@ -306,7 +316,7 @@ def default_failure_policy(lab):
 
 @experiment("the node is killed while an engine runs, is away, and comes back with its pages")
 def node_killed(lab):
-    made = warm_node(lab)
+    made = warm_node(lab, "killed")
     others = engines.random_prompts(11, 2, PROMPT)
 
     def play_meanwhile(one):
@@ -411,7 +421,7 @@ def shared_prefixes(lab):
 
 @experiment("another model of the same shape shares nothing")
 def another_model(lab):
-    made = warm_node(lab)
+    made = lab.warm()
     other = tiny_model.write(lab.directory / "other-llama", seed=77)
     outputs, metrics = lab.play(usual(), lab.connector(made), model=other)
     require(external(metrics) == 0, f"{external(metrics)} tokens of another model were found")
@@ -425,7 +435,7 @@ def another_model(lab):
 
 @experiment("control: loaded blocks are spoilt behind the checksum, and the output differs")
 def control(lab):
-    made = warm_node(lab)
+    made = lab.warm()
     connector = lab.connector(made, name="SpoilingConnector", module="spoiling")
     outputs, metrics = lab.play(usual(), connector)
     require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found")

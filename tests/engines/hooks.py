@@ -74,8 +74,8 @@ def main():
     both = [sum(pair) for pair in zip(*times.values())]
     print(f"{arguments.requests} requests of {arguments.tokens} tokens, {arguments.steps} steps, microseconds a step:")
     for name, values in (*times.items(), ("both", both)):
-        values = sorted(values)
-        print(f"  {name:11} p50 {values[len(values) // 2] * 1e6:7.0f}  p99 {values[len(values) * 99 // 100] * 1e6:7.0f}")
+        values = sorted(1e6 * value for value in values)
+        print(f"  {name:11} p50 {values[len(values) // 2]:7.0f}  p99 {values[len(values) * 99 // 100]:7.0f}")
     worker.shutdown()
     scheduler.shutdown()
 

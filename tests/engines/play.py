@@ -67,6 +67,7 @@ def main():
             one.end_nodes()
         gap = f"{max(gaps):.0e}" if any(gaps) else "same"
         print(f"{name:24} {hits:>13}  {result:6} {gap:>9} {time.monotonic() - started:8.1f}  {remark}", flush=True)
+    one.end_nodes(all_of_them=True)
     print(f"{len(failed)} failed; {one.runs} engines in {time.monotonic() - began:.0f} s", flush=True)
     return 1 if failed else 0
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tries Troupe's storage for SGLang's HiCache with SGLang's own base class, factory and pools in host memory, out of its
-wheel, and a real node. SGLang itself is not run: it needs kernels for GPUs.
+"""Tries Troupe's storage for SGLang's HiCache with SGLang's own base class, factory and pools in host memory, out of
+its wheel, and a real node. SGLang itself is not run: it needs kernels for GPUs.
 
 sglang_storage.py --troupe PROGRAM --library LIBTROUPE.SO --sglang DIRECTORY --work DIRECTORY
 
