@@ -1,4 +1,5 @@
 #include "connector/scheduler/scheduler_state.hpp"
+#include "connector/wire.hpp"
 #include "workload/replay/text_table.hpp"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 #include <vector>
 
 /// What a connector's scheduler half takes of a step of the engine: the first question of each request, which hashes
-/// its tokens, and then every step in which it waits.
+/// its tokens, and then every step in which it waits; and what it takes to carry metadata to another process.
 
 namespace {
 
@@ -189,6 +190,36 @@ void print_steps() {
   std::cout << table.str();
 }
 
+/// Metadata of a step in which so many requests load, and so many store, pages of one block each.
+connector_metadata metadata_of(std::size_t loads, std::size_t stores, std::size_t pages) {
+  connector_metadata out;
+  const std::vector<key_digest> keys(pages, key_digest{1, 2});
+  const std::vector<block_id> blocks(pages, 7);
+  for (std::size_t i = 0; i < loads; ++i)
+    out.loads.push_back({i, name_of(i), keys, blocks, 0});
+  for (std::size_t i = 0; i < stores; ++i)
+    out.stores.push_back({i, i, name_of(i), 2047, key_digest{3, 4}, keys, blocks});
+  return out;
+}
+
+void print_wire() {
+  replay::text_table table({"metadata of a step to another process", "KiB", "encode µs", "p99", "decode µs", "p99"});
+  const auto row = [&](const char* name, const connector_metadata& metadata) {
+    std::vector<std::uint8_t> bytes;
+    const auto encoding = measure([&] { encode(metadata, bytes); });
+    std::size_t read = 0;
+    const auto decoding = measure([&] { read += decode_metadata(bytes).value().loads.size(); });
+    table.row({name, format(static_cast<double>(bytes.size()) / 1024), format(encoding.median), format(encoding.p99),
+               format(decoding.median), format(decoding.p99)});
+  };
+  row("nothing to do", {});
+  row("16 requests store a block", metadata_of(0, 16, 1));
+  row("256 requests store a block", metadata_of(0, 256, 1));
+  row("1 request loads 2,048 blocks", metadata_of(1, 0, 2048));
+  row("256 requests load 2,048 blocks each", metadata_of(256, 0, 2048));
+  std::cout << '\n' << table.str();
+}
+
 } // namespace
 
 } // namespace troupe::connector
@@ -196,4 +227,5 @@ void print_steps() {
 int main() {
   troupe::connector::print_first_calls();
   troupe::connector::print_steps();
+  troupe::connector::print_wire();
 }

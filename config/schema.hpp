@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/geometry_bounds.hpp"
+#include "base/layouts.hpp"
 #include "config/kinds.hpp"
 #include "config/node_config.hpp"
 
@@ -32,7 +33,7 @@ inline constexpr std::array<std::string_view, 3> durabilities{"none", "relaxed",
 inline constexpr std::array<std::string_view, 2> scheduler_policies{"stealing", "sharing"};
 inline constexpr std::array<std::string_view, 6> dtypes{"bfloat16", "float16",  "float32",
                                                         "fp8_e4m3", "fp8_e5m2", "int8"};
-inline constexpr std::array<std::string_view, 1> layouts{"layer-part-head-token"};
+inline constexpr std::array<std::string_view, 2> layouts{layout_of_elements, layout_of_whole_blocks};
 
 inline constexpr std::size_t max_namespaces = 64;
 inline constexpr std::size_t max_ranks = 64;

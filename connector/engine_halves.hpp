@@ -14,7 +14,12 @@ struct half_connection {
   link_options where;
   node_client::options client;
   duration attach_limit = std::chrono::seconds(30);
+  /// See `runtime_options`.
+  bool node_may_be_absent = false;
 };
+
+/// How long a try to attach takes at most, of those in the background.
+inline constexpr duration background_attach_limit = std::chrono::seconds(1);
 
 /// Whether an engine fits the namespace; how many of its blocks make one page.
 result<std::uint32_t> blocks_per_page(const namespace_spec& space, const engine_options& engine);
@@ -27,5 +32,9 @@ result<std::unique_ptr<scheduler_half>> make_scheduler_half(caf::actor_system& s
 result<std::unique_ptr<worker_half>> make_worker_half(caf::actor_system& system, const half_connection& node,
                                                       const engine_options& engine, std::uint32_t worker,
                                                       std::optional<int> gpu);
+
+/// As `runtime::make_page_pool`.
+result<std::unique_ptr<page_pool>> make_page_pool(caf::actor_system& system, const half_connection& node,
+                                                  const pool_options& options, const kv_cache_view& cache);
 
 } // namespace troupe::connector

@@ -16,9 +16,13 @@ worker_output output_aggregator::aggregate(std::span<const worker_output> output
   for (const auto& x : outputs) {
     count(x.sent, sent_, joined.sent);
     count(x.received, received_, joined.received);
+    failed_.insert(x.failed.begin(), x.failed.end());
     joined.load_errors.insert(joined.load_errors.end(), x.load_errors.begin(), x.load_errors.end());
     joined.stores.insert(joined.stores.end(), x.stores.begin(), x.stores.end());
   }
+  for (const auto& id : joined.received)
+    if (failed_.erase(id) > 0)
+      joined.failed.push_back(id);
   std::sort(joined.load_errors.begin(), joined.load_errors.end());
   joined.load_errors.erase(std::unique(joined.load_errors.begin(), joined.load_errors.end()), joined.load_errors.end());
   return joined;

@@ -6,12 +6,13 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace troupe::connector {
 
 /// Joins what the workers of an engine report after a step, as the engine's scheduler wants it: a request counts as
 /// sent or received when so many workers have named it, which may take several steps; a block that one worker could not
-/// load is not loaded.
+/// load is not loaded, and its request is said to have failed when it is received.
 class output_aggregator {
 public:
   /// `workers`: `scheduler_half::get_finished_count`.
@@ -29,6 +30,8 @@ private:
   std::uint32_t workers_;
   counts sent_;
   counts received_;
+  /// Of `received_`.
+  std::unordered_set<std::string> failed_;
 };
 
 } // namespace troupe::connector

@@ -34,10 +34,20 @@ public:
     node_.client.transfer.batch_pages = options.batch_pages;
     node_.client.attach.request_timeout = options.request_timeout;
     node_.attach_limit = options.attach_limit;
+    node_.node_may_be_absent = options.node_may_be_absent;
   }
 
   caf::actor_system& system() noexcept { return system_; }
-  const half_connection& node() const noexcept { return node_; }
+
+  /// As its options say, or with this namespace.
+  half_connection node(const std::optional<namespace_spec>& space) const {
+    auto out = node_;
+    if (space) {
+      out.where.space_name.clear();
+      out.where.space = space;
+    }
+    return out;
+  }
 
 private:
   static config::caf_config caf_options(const runtime_options& options) {
@@ -72,13 +82,20 @@ result<std::unique_ptr<runtime>> runtime::create(const runtime_options& options)
   return std::unique_ptr<runtime>(new runtime(std::make_unique<parts>(options, std::move(*where))));
 }
 
-result<std::unique_ptr<scheduler_half>> runtime::make_scheduler_half(const engine_options& engine) {
-  return connector::make_scheduler_half(parts_->system(), parts_->node(), engine);
+result<std::unique_ptr<scheduler_half>> runtime::make_scheduler_half(const engine_options& engine,
+                                                                     const std::optional<namespace_spec>& space) {
+  return connector::make_scheduler_half(parts_->system(), parts_->node(space), engine);
 }
 
 result<std::unique_ptr<worker_half>> runtime::make_worker_half(const engine_options& engine, std::uint32_t worker,
-                                                               std::optional<int> gpu) {
-  return connector::make_worker_half(parts_->system(), parts_->node(), engine, worker, gpu);
+                                                               std::optional<int> gpu,
+                                                               const std::optional<namespace_spec>& space) {
+  return connector::make_worker_half(parts_->system(), parts_->node(space), engine, worker, gpu);
+}
+
+result<std::unique_ptr<page_pool>> runtime::make_page_pool(const pool_options& options, const kv_cache_view& cache,
+                                                           const std::optional<namespace_spec>& space) {
+  return connector::make_page_pool(parts_->system(), parts_->node(space), options, cache);
 }
 
 } // namespace troupe::connector

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/error.hpp"
 #include "connector/types.hpp"
 
 #include <cstdint>
@@ -20,9 +21,14 @@ public:
   scheduler_half& operator=(const scheduler_half&) = delete;
   virtual ~scheduler_half() = default;
 
+  /// The engine has a new request, which it will schedule later: begins the lookup, so that the answer may be there
+  /// when it is asked for. Need not be called.
+  virtual void on_new_request(const engine_request& request) = 0;
+
   /// How many tokens beyond `computed_tokens` (those in the engine's own prefix cache) can be loaded. The first call
   /// sends a lookup; until its answer is there, the number is absent. May be called any number of times; repeating it
-  /// changes nothing. The last token of a request is never loaded, since the engine needs its output.
+  /// changes nothing. The last token of a request is never loaded, since the engine needs its output. Fewer tokens than
+  /// `engine_options::min_load_tokens` count as none.
   virtual matched_tokens get_num_new_matched_tokens(const engine_request& request, std::uint32_t computed_tokens) = 0;
 
   /// The engine has allocated blocks: `blocks` are all of the request's, `external_tokens` is how many tokens it
@@ -31,7 +37,12 @@ public:
   virtual void update_state_after_alloc(std::string_view request, std::span<const block_id> blocks,
                                         std::uint32_t external_tokens) = 0;
 
-  /// What the workers have to do in this step. Once per step.
+  /// Of tokens that the last answer for this request promised, how many were in which tier; after
+  /// `update_state_after_alloc`, before the request has ended.
+  virtual hit_sources get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const = 0;
+
+  /// What the workers have to do in this step. Once per step. With asynchronous scheduling it comes before the output
+  /// of the step before.
   virtual connector_metadata build_connector_meta(const scheduler_output& step) = 0;
 
   /// The request is done or aborted, at whatever point. True: the engine must keep its blocks until every worker has
@@ -50,6 +61,11 @@ public:
   /// Nothing that was saved so far will be found by this engine again, as after a change of the model's weights.
   /// Requests that are under way neither load nor save any more.
   virtual bool reset_cache() = 0;
+
+  /// Whether the half is attached to its node. Where the node may be absent at the start: unreachable until it is
+  /// there, and for good any other error that keeps the half from ever being attached, such as identity_mismatch, with
+  /// a sentence for the user.
+  virtual result<void> attached() const = 0;
 
   /// Requests the connector knows of; 0 when the engine has none.
   virtual std::size_t tracked_requests() const = 0;

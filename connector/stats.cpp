@@ -52,6 +52,7 @@ void connector_stats::aggregate(const connector_stats& other) {
   skipped_pages += other.skipped_pages;
   refused_pages += other.refused_pages;
   hit_tokens += other.hit_tokens;
+  disk_tokens += other.disk_tokens;
   extend(queue_wait, other.queue_wait);
   extend(metadata_duration, other.metadata_duration);
   queue_depth += other.queue_depth;
@@ -78,6 +79,7 @@ std::vector<std::pair<std::string, double>> connector_stats::reduce() const {
   number("Skipped pages", skipped_pages);
   number("Refused pages", refused_pages);
   number("Hit tokens", hit_tokens);
+  number("Disk tokens", disk_tokens);
   times("queue wait", queue_wait);
   times("metadata duration", metadata_duration);
   number("Queue depth", queue_depth);
@@ -126,6 +128,11 @@ const std::vector<metric_description>& metric_descriptions() {
        {},
        "refused_pages"},
       {"vllm:troupe_hit_tokens", kind::counter, "Tokens that were loaded.", {}, "hit_tokens"},
+      {"vllm:troupe_disk_tokens",
+       kind::counter,
+       "Tokens that were loaded and had to be read from the disk.",
+       {},
+       "disk_tokens"},
       {"vllm:troupe_queue_wait_seconds", kind::histogram, "How long saves and loads waited before they began.",
        transfer_buckets(), "queue_wait"},
       {"vllm:troupe_metadata_duration_seconds", kind::histogram, "How long saves and loads asked the registry.",

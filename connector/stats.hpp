@@ -31,6 +31,8 @@ struct connector_stats {
   std::uint64_t refused_pages = 0;
   /// Tokens that were loaded.
   std::uint64_t hit_tokens = 0;
+  /// Of these, and of tokens loaded beside them, those whose page had to be read from the slab first.
+  std::uint64_t disk_tokens = 0;
   /// Seconds that tasks waited before they were handed on, one per task.
   std::vector<double> queue_wait;
   /// Seconds that tasks spent asking the registry, one per task.

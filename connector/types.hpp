@@ -66,9 +66,23 @@ struct matched_tokens {
   /// Tokens beyond those that the engine has computed already. None: not known yet, ask again in a later step.
   std::optional<std::uint32_t> tokens;
   /// The tokens will be loaded between steps; the request waits until `get_finished` of all workers has named it.
+  /// False, where there are tokens: the request can run in this step, whose forward pass begins when they have been
+  /// loaded.
   bool asynchronous = false;
 
   friend bool operator==(const matched_tokens&, const matched_tokens&) = default;
+};
+
+/// Where tokens that are loaded come from, as far as the lookup knew. The sum is the number of tokens that was asked
+/// about.
+struct hit_sources {
+  /// Memory of the node.
+  std::uint32_t memory = 0;
+  std::uint32_t disk = 0;
+  /// It could not be told.
+  std::uint32_t unknown = 0;
+
+  friend bool operator==(const hit_sources&, const hit_sources&) = default;
 };
 
 /// One request's part in a step.
@@ -98,10 +112,11 @@ struct scheduler_output {
 /// Names a request's life inside the connector: unlike the engine's ids, never used twice.
 using session_id = std::uint64_t;
 
-/// Names one store op, to tell what became of it.
+/// Names one store op, or one synchronous load, to tell what became of it.
 using store_id = std::uint64_t;
 
-/// Fill blocks from the cache, before the engine schedules the request.
+/// Fill blocks from the cache: between steps, before the engine schedules the request, or before the step's forward
+/// pass, which needs them.
 struct load_op {
   session_id session = 0;
   std::string request;
@@ -110,7 +125,11 @@ struct load_op {
   /// `blocks_per_page` for each key. `null_block` where nothing may be written, because the engine has computed those
   /// tokens itself and other requests may be reading them.
   std::vector<block_id> blocks;
+  /// Synchronous loads only: by which name each worker says what became of it, as of a store. 0: the request waits for
+  /// the load, and is named as received when it is over.
+  store_id id = 0;
 
+  bool synchronous() const noexcept { return id != 0; }
   friend bool operator==(const load_op&, const load_op&) = default;
 };
 
@@ -143,11 +162,11 @@ struct finish_op {
 
 /// From the scheduler half to every worker half, with each step.
 struct connector_metadata {
-  std::vector<load_op> loads;
-  std::vector<store_op> stores;
+  std::vector<load_op> loads{};
+  std::vector<store_op> stores{};
   /// Sessions whose blocks others may overwrite from this step on.
-  std::vector<session_id> preempted;
-  std::vector<finish_op> finished;
+  std::vector<session_id> preempted{};
+  std::vector<finish_op> finished{};
 
   bool empty() const noexcept { return loads.empty() && stores.empty() && preempted.empty() && finished.empty(); }
   friend bool operator==(const connector_metadata&, const connector_metadata&) = default;
@@ -160,12 +179,16 @@ struct finished_requests {
   std::vector<std::string> sent;
   /// Requests whose load has ended, well or not; see `get_block_ids_with_load_errors`.
   std::vector<std::string> received;
+  /// Of those in `received`, the ones of which at least one block was not filled. `get_block_ids_with_load_errors` says
+  /// the same more precisely: an engine that is told both computes all tokens of the request, and not only those from
+  /// the first bad block on. For engines in which numbers of blocks are not unique, as with several KV cache groups.
+  std::vector<std::string> failed;
 };
 
-/// What became of a store, page by page, on one worker.
+/// What became of a store, or of a synchronous load, page by page, on one worker.
 struct store_outcome {
   store_id id = 0;
-  /// 1 where the page is in the cache: written now, or there already.
+  /// 1 where the page is in the cache, written now or there already; of a load, where its blocks have been filled.
   std::vector<std::uint8_t> stored;
 
   friend bool operator==(const store_outcome&, const store_outcome&) = default;
@@ -178,6 +201,8 @@ struct worker_output {
   /// Blocks that a load should have filled, and did not.
   std::vector<block_id> load_errors{};
   std::vector<store_outcome> stores{};
+  /// As `finished_requests::failed`: on at least one worker, and received on all.
+  std::vector<std::string> failed{};
 };
 
 /// A page has come into the cache, or is there no more, as far as this engine knows. For `take_events`.

@@ -17,10 +17,12 @@ namespace troupe::connector {
 
 /// The connector inside one worker of an engine: carries out what the scheduler half has decided, and reports back.
 ///
-/// Order of calls in a step: `bind_connector_metadata`, `handle_preemptions`, `start_load_kv`, the forward pass with
-/// `wait_for_layer_load` and `save_kv_layer`, `wait_for_save`, `get_finished`, `get_block_ids_with_load_errors`,
-/// `build_connector_worker_meta`, `clear_connector_metadata`. A step without a forward pass leaves out `wait_for_save`
-/// and what stands before it up to `start_load_kv`. Called by one thread at a time.
+/// Order of calls in a step: `handle_preemptions`, `bind_connector_metadata`, the forward pass with
+/// `wait_for_layer_load` and `save_kv_layer`, `start_load_kv`, `wait_for_save`, `get_finished`,
+/// `get_block_ids_with_load_errors`, `get_kv_connector_stats`, `build_connector_worker_meta`,
+/// `clear_connector_metadata`. In a step with synchronous loads, `start_load_kv` comes before the forward pass. A step
+/// without a forward pass has all the other calls. With a draft model `wait_for_save` is the last call before
+/// `clear_connector_metadata`. Called by one thread at a time.
 class worker_half {
 public:
   worker_half() = default;
@@ -28,18 +30,29 @@ public:
   worker_half& operator=(const worker_half&) = delete;
   virtual ~worker_half() = default;
 
-  /// The worker's KV cache, once, before the first step. Memory stays the engine's, and must outlive this object.
-  /// Errors: identity_mismatch where its pages are not those of the namespace; unreachable, timeout.
+  /// The worker's KV cache, before the first step. Memory stays the engine's, and must outlive this object or stay
+  /// until `unregister_kv_caches`. Errors: identity_mismatch where its pages are not those of the namespace;
+  /// unreachable, timeout. Where the node may be absent, only what can be known without it is an error; see `attached`.
   virtual result<void> register_kv_caches(const kv_cache_view& cache) = 0;
+
+  /// Lets go of the memory, as before the engine is put to sleep: what waits is given up, what is under way ends within
+  /// its deadline. Loads fail and nothing is saved from then on, until `register_kv_caches` is called again. Errors:
+  /// timeout, where memory is still in use; the engine must not unmap it then.
+  virtual result<void> unregister_kv_caches() = 0;
+
+  /// As `scheduler_half::attached`; unreachable also while no KV cache is registered.
+  virtual result<void> attached() const = 0;
 
   virtual void bind_connector_metadata(connector_metadata metadata) = 0;
   virtual void clear_connector_metadata() = 0;
 
-  /// Returns when blocks of preempted requests may be overwritten: what had not been copied out of them completely is
-  /// given up, and never published, even where a copy is still reading. Waits for no copy and no disk.
-  virtual void handle_preemptions() = 0;
+  /// Returns when blocks of requests that are preempted in this step may be overwritten: what had not been copied out
+  /// of them completely is given up, and never published, even where a copy is still reading. Waits for no copy and no
+  /// disk. `metadata` is the step's, which need not be bound yet; nothing of it is kept.
+  virtual void handle_preemptions(const connector_metadata& metadata) = 0;
 
-  /// Begins the loads of the bound metadata. Does not wait.
+  /// Begins the loads of the bound metadata. Waits for the synchronous ones among them, until their blocks are filled
+  /// or `engine_options::synchronous_load_limit` has passed, and for no others.
   ///
   /// `ready`, where the KV cache is on a GPU: an event (`cudaEvent_t`) behind all work that may still touch blocks
   /// which are allocated now, such as a step that is under way; no block is written before it has happened. Null: that
@@ -53,17 +66,17 @@ public:
   /// Blocks are saved when the step is over: nothing to do.
   virtual void save_kv_layer(std::string_view layer) = 0;
 
-  /// Begins the saves of the bound metadata. `ready` is an event as for `start_load_kv`, behind the step's work that
-  /// writes these blocks; null where that has been completed. Does not wait: full blocks are not written again while
-  /// their request keeps them, a request that finishes keeps them until it is named as sent, and `handle_preemptions`
-  /// waits for the rest.
+  /// Begins the saves of the bound metadata; may come after `get_finished`. `ready` is an event as for `start_load_kv`,
+  /// behind the step's work that writes these blocks; null where that has been completed. Does not wait: full blocks
+  /// are not written again while their request keeps them, a request that finishes keeps them until it is named as
+  /// sent, and `handle_preemptions` waits for the rest.
   virtual void wait_for_save(void* ready = nullptr) = 0;
 
   /// Requests whose loads are over or, once finished, whose saves are. `finished` are the engine's ids of requests that
-  /// have finished; which of them are waited for is in the bound metadata.
+  /// finished before this step was scheduled; which of them are waited for is in the bound metadata.
   virtual finished_requests get_finished(std::span<const std::string_view> finished) = 0;
 
-  /// Blocks that loads of the requests just named as received, or of earlier ones, did not fill. Once each.
+  /// Blocks that loads of the requests just named as received, or synchronous loads, did not fill. Once each.
   virtual std::vector<block_id> get_block_ids_with_load_errors() = 0;
 
   /// What became of stores since the last call, for the scheduler half.

@@ -116,15 +116,14 @@ public:
     std::vector<connector::worker_output> outputs;
     for (std::uint32_t i = 0; i < workers; ++i) { // in an engine, on all workers at once
       auto& half = *halves_[i];
+      half.handle_preemptions(metadata);
       half.bind_connector_metadata(metadata);
-      half.handle_preemptions();
-      half.start_load_kv();
-      if (runs) {
+      if (runs)
         forward(i);
-        half.wait_for_save();
-      }
+      half.start_load_kv();
+      half.wait_for_save();
       auto finished = half.get_finished(finished_);
-      connector::worker_output out{std::move(finished.sent), std::move(finished.received), {}, {}};
+      connector::worker_output out{std::move(finished.sent), std::move(finished.received)};
       out.load_errors = half.get_block_ids_with_load_errors();
       out.stores = half.build_connector_worker_meta();
       outputs.push_back(std::move(out));

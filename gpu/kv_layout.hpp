@@ -40,6 +40,8 @@ struct kv_cache_view {
   std::uint32_t blocks = 0;
   std::vector<tensor_view> layers;
   std::uint32_t blocks_per_page = 1;
+  /// Only whole blocks mean anything: the geometry says how many bytes they have, and not what these are.
+  bool opaque_blocks = false;
 
   /// Tokens of one of the engine's blocks.
   std::uint32_t tokens_per_block() const noexcept { return geometry.block_tokens / blocks_per_page; }

@@ -76,6 +76,20 @@ void request_tracker::mark_failed(std::span<const block_id> failed) {
       load_failed_.push_back(static_cast<block_id>(b));
 }
 
+void request_tracker::mark_failed_pages(std::span<const std::uint8_t> filled) {
+  if (phase_ != phase::loading)
+    return;
+  const auto [first, last] = load_range();
+  for (std::uint32_t i = first; i < last; ++i)
+    if (i - first >= filled.size() || filled[i - first] == 0)
+      load_failed_.push_back(i * shape_.blocks_per_page);
+}
+
+void request_tracker::mark_some_failed() {
+  if (load_failed_.empty())
+    mark_failed_pages({});
+}
+
 std::vector<page_range> request_tracker::loaded() {
   std::vector<page_range> out;
   if (phase_ != phase::loading)

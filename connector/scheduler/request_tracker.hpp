@@ -29,6 +29,9 @@ struct page_range {
 ///        └──alloc, nothing to load────────────────────────────────────────────────────┘
 ///     any ──preempted──▶ asking            any ──finished──▶ (gone, or waits for reports)
 ///
+/// A synchronous load goes the same way, and ends when all workers have reported on it: the request runs meanwhile, and
+/// nothing of it is stored before it is known what it has computed upon.
+///
 /// A page is known to be in the cache, or is being stored, or is neither. It may be stored when its key is known, its
 /// blocks are allocated, and its last token's KV is there once the step is over. Pages are stored in order; one that
 /// could not be stored is tried again a few times, and is left as a known hole then.
@@ -88,8 +91,14 @@ public:
 
   /// The load to be done; the phase becomes `loading`.
   load_op take_load();
+  /// Which pages are being loaded.
+  page_range load_range() const noexcept;
   /// Of the blocks being loaded, those in `failed` (sorted) have not been filled.
   void mark_failed(std::span<const block_id> failed);
+  /// Of the pages being loaded, in their order, those without a mark have not been.
+  void mark_failed_pages(std::span<const std::uint8_t> filled);
+  /// Something has not been filled, and nobody has said which block: none counts as filled.
+  void mark_some_failed();
   /// The load has ended. The pages that failed, in runs: they are not in the cache, or not readable, and may be stored
   /// again.
   std::vector<page_range> loaded();
@@ -119,6 +128,9 @@ public:
   }
   /// `generation` as when it was opened.
   void store_closed(std::uint32_t generation) noexcept;
+  /// A load on which workers report.
+  void load_opened() noexcept { ++reports_missing_; }
+  void load_closed() noexcept { --reports_missing_; }
   std::uint32_t generation() const noexcept { return generation_; }
 
   /// The engine does not have the request any more; it keeps its blocks if it waits for reports.
@@ -130,7 +142,6 @@ private:
 
   std::uint32_t page_tokens() const noexcept { return shape_.block_tokens * shape_.blocks_per_page; }
   bool storable(std::uint32_t i) const noexcept;
-  page_range load_range() const noexcept;
   void grow();
 
   session_id session_;

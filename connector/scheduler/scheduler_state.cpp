@@ -21,7 +21,13 @@ const request_tracker* scheduler_state::find(std::string_view request) const {
   return i == by_name_.end() ? nullptr : i->second;
 }
 
-request_tracker& scheduler_state::track(const engine_request& request) {
+request_tracker* scheduler_state::track(const engine_request& request) {
+  if (auto* known = tracker(request.id)) {
+    known->add(request.tokens, request.hashes);
+    return known;
+  }
+  if (!request.cacheable)
+    return nullptr;
   const auto id = ++last_session_;
   key_chain keys(options_.keys, key_scope{options_.space, request.lora, request.cache_salt, epoch_},
                  request.multimodal);
@@ -30,20 +36,24 @@ request_tracker& scheduler_state::track(const engine_request& request) {
   auto& x = *made;
   sessions_.emplace(id, std::move(made));
   by_name_.emplace(x.name(), &x);
-  return x;
+  x.add(request.tokens, request.hashes);
+  return &x;
+}
+
+void scheduler_state::on_new_request(const engine_request& request, timestamp now) {
+  auto* x = track(request);
+  if (x != nullptr && x->may_load() && x->search().now == status::none && x->pages_to_look_up() > 0)
+    ask(*x, now);
 }
 
 matched_tokens scheduler_state::get_num_new_matched_tokens(const engine_request& request, std::uint32_t computed_tokens,
                                                            timestamp now) {
   constexpr matched_tokens nothing{0, false};
   constexpr matched_tokens ask_again{std::nullopt, false};
-  auto* known = tracker(request.id);
-  if (known == nullptr && !request.cacheable)
+  auto* known = track(request);
+  if (known == nullptr || !known->may_load())
     return nothing;
-  auto& x = known != nullptr ? *known : track(request);
-  x.add(request.tokens, request.hashes);
-  if (!x.may_load())
-    return nothing;
+  auto& x = *known;
   expire_lookups(now);
   auto& search = x.search();
   if (search.now == status::answered && search.matched > 0 && now >= search.held_until - options_.lease / 4) {
@@ -63,7 +73,13 @@ matched_tokens scheduler_state::get_num_new_matched_tokens(const engine_request&
     return ask_again;
   search.missed = 0;
   const auto tokens = x.new_tokens(computed_tokens);
-  return {tokens, tokens > 0};
+  if (tokens == 0 || tokens < options_.min_load_tokens)
+    return nothing;
+  return {tokens, !options_.synchronous_loads};
+}
+
+hit_sources scheduler_state::get_external_cache_hit_sources(std::string_view /*request*/, std::uint32_t tokens) const {
+  return {.unknown = tokens};
 }
 
 void scheduler_state::ask(request_tracker& x, timestamp now) {
@@ -150,11 +166,11 @@ connector_metadata scheduler_state::build_connector_meta(const scheduler_output&
         out.preempted.push_back(x->session());
       release_leases(*x);
       x->preempt();
+    } else if (const auto left = leaving_.find(id); left != leaving_.end()) {
+      // Preempted between two steps, and aborted before the next one: its blocks are not kept.
+      out.preempted.push_back(left->second);
     }
-  for (const auto session : std::exchange(loads_, {})) {
-    out.loads.push_back(sessions_.at(session)->take_load());
-    loading_.push_back(session);
-  }
+  emit_loads(out);
   for (const auto& part : step.new_requests)
     if (auto* x = tracker(part.id)) {
       x->replace_blocks(part.blocks);
@@ -172,6 +188,23 @@ connector_metadata scheduler_state::build_connector_meta(const scheduler_output&
   return out;
 }
 
+void scheduler_state::emit_loads(connector_metadata& out) {
+  for (const auto session : std::exchange(loads_, {})) {
+    auto& x = *sessions_.at(session);
+    if (x.current_phase() != request_tracker::phase::to_load)
+      continue;
+    auto op = x.take_load();
+    if (options_.synchronous_loads) {
+      op.id = ++last_store_;
+      x.load_opened();
+      stores_.emplace(op.id, open_store{session, x.generation(), x.load_range().first, options_.workers,
+                                        std::vector<std::uint8_t>(op.keys.size(), 1), true});
+    } else
+      loading_.push_back(session);
+    out.loads.push_back(std::move(op));
+  }
+}
+
 void scheduler_state::emit_stores(request_tracker& x, const scheduled_request& part, connector_metadata& out) {
   if (x.current_phase() == request_tracker::phase::asking)
     release_leases(x);
@@ -185,7 +218,7 @@ void scheduler_state::emit_stores(request_tracker& x, const scheduled_request& p
     op.id = ++last_store_;
     x.store_opened();
     stores_.emplace(op.id, open_store{x.session(), x.generation(), range.first, options_.writers,
-                                      std::vector<std::uint8_t>(op.keys.size(), 1)});
+                                      std::vector<std::uint8_t>(op.keys.size(), 1), false});
     out.stores.push_back(std::move(op));
   }
 }
@@ -198,8 +231,9 @@ bool scheduler_state::request_finished(std::string_view request) {
   const auto session = x.session();
   const auto phase = x.current_phase();
   by_name_.erase(i);
-  const bool loading = phase == request_tracker::phase::loading;
-  if (!loading)
+  // A synchronous load ends in its own step, before anybody else can write those blocks.
+  const bool loading = phase == request_tracker::phase::loading && !options_.synchronous_loads;
+  if (phase != request_tracker::phase::loading)
     release_leases(x);
   if (phase == request_tracker::phase::to_load)
     std::erase(loads_, session); // no worker has heard of it
@@ -235,6 +269,9 @@ void scheduler_state::update_connector_output(const worker_output& output) {
     for (const auto session : loading_)
       sessions_.at(session)->mark_failed(errors);
   }
+  for (const auto& name : output.failed)
+    if (auto* x = tracker(name))
+      x->mark_some_failed();
   for (const auto& name : output.received) {
     if (auto* x = tracker(name))
       finish_load(*x);
@@ -261,9 +298,23 @@ void scheduler_state::let_go(const std::string& name) {
 void scheduler_state::finish_load(request_tracker& x) {
   if (std::erase(loading_, x.session()) == 0)
     return;
+  take_loaded(x);
+}
+
+void scheduler_state::take_loaded(request_tracker& x) {
   release_leases(x);
   for (const auto& range : x.loaded())
     add_event(cache_event::kind::removed, x, range);
+}
+
+void scheduler_state::finish_synchronous_load(request_tracker& x, const open_store& done) {
+  x.load_closed();
+  // After a preemption its blocks are gone, and it asks anew.
+  if (x.generation() == done.generation) {
+    x.mark_failed_pages(done.stored);
+    take_loaded(x);
+  }
+  drop_if_over(done.session);
 }
 
 void scheduler_state::finish_store(const open_store& done) {
@@ -271,6 +322,8 @@ void scheduler_state::finish_store(const open_store& done) {
   if (i == sessions_.end())
     return;
   auto& x = *i->second;
+  if (done.load)
+    return finish_synchronous_load(x, done);
   x.stored(done.first_page, done.stored);
   x.store_closed(done.generation);
   for (std::uint32_t k = 0; k < done.stored.size();) {

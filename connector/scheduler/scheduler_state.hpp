@@ -46,6 +46,10 @@ struct scheduler_options {
   std::size_t events_max = 65536;
   /// Whether pages with tokens that the model has generated are saved.
   bool save_generated = true;
+  /// Fewer tokens are not worth a load.
+  std::uint32_t min_load_tokens = 0;
+  /// Loads belong to the step that runs the request.
+  bool synchronous_loads = false;
 };
 
 /// Ask which leading keys are complete, and hold them for `lease_for`.
@@ -69,10 +73,12 @@ class scheduler_state {
 public:
   explicit scheduler_state(const scheduler_options& options) : options_(options) {}
 
+  void on_new_request(const engine_request& request, timestamp now);
   matched_tokens get_num_new_matched_tokens(const engine_request& request, std::uint32_t computed_tokens,
                                             timestamp now);
   void update_state_after_alloc(std::string_view request, std::span<const block_id> blocks,
                                 std::uint32_t external_tokens);
+  hit_sources get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const;
   connector_metadata build_connector_meta(const scheduler_output& step, timestamp now);
   bool request_finished(std::string_view request);
   void update_connector_output(const worker_output& output);
@@ -97,7 +103,7 @@ private:
     using is_transparent = void;
     std::size_t operator()(std::string_view x) const noexcept { return std::hash<std::string_view>{}(x); }
   };
-  /// A store op that not all writers have reported on.
+  /// A store op that not all writers have reported on, or a synchronous load on which not all workers have.
   struct open_store {
     session_id session = 0;
     /// Of the request, when it was told to the workers.
@@ -105,6 +111,7 @@ private:
     std::uint32_t first_page = 0;
     std::uint32_t reports_missing = 0;
     std::vector<std::uint8_t> stored;
+    bool load = false;
   };
 
   struct open_lookup {
@@ -113,15 +120,20 @@ private:
   };
 
   request_tracker* tracker(std::string_view request);
-  request_tracker& track(const engine_request& request);
+  /// The request, from now on if it was not known; null where it takes no part.
+  request_tracker* track(const engine_request& request);
   /// Asks for the next keys that the lookup has not found yet, if there is room for one more lookup.
   void ask(request_tracker& x, timestamp now);
   /// Lookups that nobody answers any more have found nothing.
   void expire_lookups(timestamp now);
   void release_leases(request_tracker& x);
   void emit_stores(request_tracker& x, const scheduled_request& part, connector_metadata& out);
+  void emit_loads(connector_metadata& out);
   void finish_store(const open_store& done);
+  void finish_synchronous_load(request_tracker& x, const open_store& done);
   void finish_load(request_tracker& x);
+  /// The load is over: what it did not bring is not in the cache.
+  void take_loaded(request_tracker& x);
   /// The engine has been told that it may free the blocks of a finished request.
   void let_go(const std::string& name);
   void add_event(cache_event::kind what, const request_tracker& x, const page_range& range);

@@ -1,11 +1,14 @@
 #include "actors/support/ask.hpp"
+#include "base/layouts.hpp"
 #include "base/log.hpp"
+#include "connector/background_attach.hpp"
 #include "connector/engine_halves.hpp"
 #include "connector/worker/ordered_sender.hpp"
 #include "connector/worker/worker_state.hpp"
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 namespace troupe::connector {
@@ -15,7 +18,7 @@ namespace {
 using std::chrono::steady_clock;
 
 /// How often it is said that an engine waits for a coordinator, which answers in microseconds.
-constexpr auto preemption_patience = std::chrono::seconds(10);
+constexpr auto wait_patience = std::chrono::seconds(10);
 
 /// The rules under a lock, and the coordinators they give orders to. Shared with the receivers of the answers, which
 /// come in actors' threads: a task that ends lets the next one begin at once, and not only when the engine calls.
@@ -24,8 +27,15 @@ constexpr auto preemption_patience = std::chrono::seconds(10);
 /// the order of the decisions: see `ordered_sender`.
 class worker_core : public std::enable_shared_from_this<worker_core> {
 public:
-  worker_core(caf::actor_system& system, const worker_options& options, transfer_actor load, transfer_actor save)
-      : system_(system), state_(options), load_(std::move(load)), save_(std::move(save)) {}
+  worker_core(caf::actor_system& system, const worker_options& options) : system_(system), state_(options, false) {}
+
+  /// Orders go to these from now on.
+  void attach(const worker_options& options, transfer_actor load, transfer_actor save) {
+    std::lock_guard guard(mutex_);
+    load_ = std::move(load);
+    save_ = std::move(save);
+    state_.attach(options);
+  }
 
   /// Calls f(state), and carries out what follows from it.
   template <class F>
@@ -71,6 +81,8 @@ private:
     submit(save, x.tag, std::move(x.work));
   }
   void perform(cancel_saves& x, const transfer_actor&, const transfer_actor& save) {
+    if (!save) // nobody copies any more
+      return with_state([](worker_state& state) { state.on_cancelled(steady_clock::now()); });
     ask<void>(
         system_, save,
         [self = shared_from_this()](const result<void>&) {
@@ -108,39 +120,39 @@ public:
   result<void> register_kv_caches(const kv_cache_view& cache) override {
     if (closed_)
       return fail(errc::shutting_down, "this half of the connector has been shut down");
-    if (core_)
+    if (cache_)
       return fail(errc::invalid_argument, "a KV cache is registered already");
-    auto client = std::make_unique<node_client>(system_, node_.client);
-    auto attached = client->attach(node_.where, node_.attach_limit);
-    if (!attached)
-      return tl::unexpected(std::move(attached.error()));
-    const auto& space = attached->space;
-    const auto blocks = blocks_per_page(space, engine_);
-    if (!blocks)
-      return tl::unexpected(blocks.error());
-    if (cache.geometry != space.geometry || cache.blocks_per_page != *blocks)
-      return fail(errc::identity_mismatch,
-                  "pages of namespace '" + space.name + "' have " + std::to_string(space.geometry.page_bytes()) +
-                      " bytes in " + std::to_string(*blocks) + " blocks; those of worker " + std::to_string(worker_) +
-                      " have " + std::to_string(cache.geometry.page_bytes()) + " bytes in " +
-                      std::to_string(cache.blocks_per_page) + " blocks, or another shape");
-    auto memory = node_client::rank_memory::of(kv_rank(engine_.parallel, worker_), cache, gpu_);
-    if (!memory)
-      return tl::unexpected(std::move(memory.error()));
-    memory->events = events_;
-    client->add_rank(std::move(*memory));
-    if (auto bound = client->bind(node_.attach_limit); !bound)
-      return bound;
-    worker_options options;
-    options.blocks_per_page = *blocks;
-    options.block_tokens = engine_.block_tokens;
-    options.writer = is_kv_writer(engine_.parallel, worker_);
-    options.task_keys_max = attached->limits.batch_keys;
-    options.tasks_max = std::max(node_.client.transfer.max_tasks / 2, std::uint32_t{1});
-    options.task_deadline = engine_.task_deadline;
-    core_ = std::make_shared<worker_core>(system_, options, client->load(0), client->save(0));
-    client_ = std::move(client);
+    auto done = connect(cache, node_.attach_limit);
+    if (!done) {
+      if (!node_.node_may_be_absent || !is_absence(done.error()))
+        return done;
+      if (auto fits = check_without_node(cache); !fits)
+        return fits;
+    }
+    if (!core_)
+      core_ = std::make_shared<worker_core>(system_, options_for(cache.blocks_per_page));
+    cache_ = cache;
+    if (done)
+      go_to_work();
+    else
+      connect_later(std::move(done.error()));
     return {};
+  }
+
+  result<void> unregister_kv_caches() override {
+    if (!cache_)
+      return {};
+    auto left = leave([](worker_state& x) { x.detach(steady_clock::now()); });
+    cache_.reset();
+    return left;
+  }
+
+  result<void> attached() const override {
+    if (!cache_)
+      return fail(errc::unreachable, "no KV cache is registered");
+    if (core_->with_state([](worker_state& x) { return x.attached(); }))
+      return {};
+    return background_.state();
   }
 
   void bind_connector_metadata(connector_metadata metadata) override {
@@ -153,26 +165,23 @@ public:
       core_->with_state([](worker_state& x) { x.clear(); });
   }
 
-  void handle_preemptions() override {
+  void handle_preemptions(const connector_metadata& metadata) override {
     if (!core_)
       return;
-    core_->with_state([](worker_state& x) { x.handle_preemptions(steady_clock::now()); });
+    core_->with_state([&](worker_state& x) { x.handle_preemptions(metadata.preempted, steady_clock::now()); });
     // The one wait that has no end of its own: to go on without the answer would let the engine overwrite blocks which
     // a copy still reads, and their new bytes would be published under the old keys. The answer does come. The
     // coordinator gives it without waiting for copies or disks, and if it ends, that is an answer too.
-    const auto since = steady_clock::now();
-    for (auto say = since + preemption_patience;
-         !core_->wait_until(say, [](const worker_state& x) { return !x.preempting(); }); say += preemption_patience)
-      log::get("connector")
-          ->error(
-              "worker {}: the engine waits since {} s for saves of preempted requests to be given up, because their "
-              "blocks must not change before",
-              worker_, std::chrono::duration_cast<std::chrono::seconds>(steady_clock::now() - since).count());
+    wait_for("saves of preempted requests to be given up, because their blocks must not change before",
+             [](const worker_state& x) { return !x.preempting(); });
   }
 
   void start_load_kv(void* ready) override {
-    if (core_)
-      core_->with_state([event = number_of(ready)](worker_state& x) { x.start_load_kv(steady_clock::now(), event); });
+    if (!core_)
+      return;
+    core_->with_state([event = number_of(ready)](worker_state& x) { x.start_load_kv(steady_clock::now(), event); });
+    // What is not over by its deadline is a copy into blocks that the forward pass is about to use.
+    wait_for("synchronous loads to end", [](const worker_state& x) { return x.synchronous_loads() == 0; });
   }
 
   void wait_for_layer_load(std::string_view) override {}
@@ -203,20 +212,126 @@ public:
   void shutdown() override {
     if (std::exchange(closed_, true) || !core_)
       return;
-    core_->with_state([](worker_state& x) { x.close(steady_clock::now()); });
-    // Tasks have deadlines of their own; those that miss them by far are counted, not waited for.
-    const auto until = steady_clock::now() + engine_.task_deadline + std::chrono::seconds(5);
-    if (!core_->wait_until(until, [](const worker_state& x) { return x.tasks_outstanding() == 0; }))
-      log::get("connector")
-          ->error("worker {}: gave up {} transfers at shutdown", worker_,
-                  core_->with_state([](worker_state& x) { return x.tasks_outstanding(); }));
-    core_->let_go();
-    if (const auto stopped = client_->stop(std::chrono::seconds(10)); !stopped)
+    if (const auto stopped = leave([](worker_state& x) { x.close(steady_clock::now()); }); !stopped)
       log::get("connector")->error("worker {}: {}", worker_, to_string(stopped.error()));
-    client_.reset();
   }
 
 private:
+  worker_options options_for(std::uint32_t blocks_per_page) const {
+    worker_options out;
+    out.blocks_per_page = blocks_per_page;
+    out.block_tokens = engine_.block_tokens;
+    out.writer = is_kv_writer(engine_.parallel, worker_);
+    out.tasks_max = std::max(node_.client.transfer.max_tasks / 2, std::uint32_t{1});
+    out.task_deadline = engine_.task_deadline;
+    out.synchronous_load_limit = engine_.synchronous_load_limit;
+    return out;
+  }
+
+  /// Whether this cache has the pages of the namespace.
+  result<void> check_fit(const namespace_spec& space, const kv_cache_view& cache) const {
+    const auto blocks = blocks_per_page(space, engine_);
+    if (!blocks)
+      return tl::unexpected(blocks.error());
+    if (cache.geometry != space.geometry || cache.blocks_per_page != *blocks)
+      return fail(errc::identity_mismatch,
+                  "pages of namespace '" + space.name + "' have " + std::to_string(space.geometry.page_bytes()) +
+                      " bytes in " + std::to_string(*blocks) + " blocks; those of worker " + std::to_string(worker_) +
+                      " have " + std::to_string(cache.geometry.page_bytes()) + " bytes in " +
+                      std::to_string(cache.blocks_per_page) + " blocks, or another shape");
+    if (cache.opaque_blocks != (space.layout == layout_of_whole_blocks))
+      return fail(errc::identity_mismatch, "pages of namespace '" + space.name + "' have the layout " + space.layout +
+                                               ", and blocks of worker " + std::to_string(worker_) +
+                                               (cache.opaque_blocks ? " are opaque" : " are not opaque"));
+    return {};
+  }
+
+  /// What would be an error with a node as well.
+  result<void> check_without_node(const kv_cache_view& cache) const {
+    if (node_.where.space)
+      if (auto fits = check_fit(*node_.where.space, cache); !fits)
+        return fits;
+    auto memory = node_client::rank_memory::of(kv_rank(engine_.parallel, worker_), cache, gpu_);
+    if (!memory)
+      return tl::unexpected(std::move(memory.error()));
+    return {};
+  }
+
+  /// Attaches to the node, and binds what serves this worker's rank: `client_` and `task_keys_max_`.
+  result<void> connect(const kv_cache_view& cache, duration limit) {
+    auto client = std::make_unique<node_client>(system_, node_.client);
+    auto attached = client->attach(node_.where, limit);
+    if (!attached)
+      return tl::unexpected(std::move(attached.error()));
+    if (auto fits = check_fit(attached->space, cache); !fits)
+      return fits;
+    auto memory = node_client::rank_memory::of(kv_rank(engine_.parallel, worker_), cache, gpu_);
+    if (!memory)
+      return tl::unexpected(std::move(memory.error()));
+    memory->events = events_;
+    client->add_rank(std::move(*memory));
+    if (auto bound = client->bind(limit); !bound)
+      return bound;
+    task_keys_max_ = attached->limits.batch_keys;
+    client_ = std::move(client);
+    return {};
+  }
+
+  void go_to_work() {
+    auto options = options_for(cache_->blocks_per_page);
+    options.task_keys_max = task_keys_max_;
+    core_->attach(options, client_->load(0), client_->save(0));
+  }
+
+  void connect_later(error why) {
+    log::get("connector")
+        ->warn("worker {}: the node is not there, so nothing is loaded or saved until it is: {}", worker_,
+               to_string(why));
+    background_.start(
+        std::move(why),
+        [this]() -> result<void> {
+          if (auto done = connect(*cache_, background_attach_limit); !done)
+            return done;
+          go_to_work();
+          log::get("connector")->info("worker {}: the node is there now", worker_);
+          return {};
+        },
+        [this](const error& refused) {
+          log::get("connector")
+              ->error("worker {}: nothing will be loaded or saved, as the node does not fit: {}", worker_,
+                      to_string(refused));
+        });
+  }
+
+  /// Ends what is under way, as `how(state)` says, and returns when nothing touches the KV cache any more.
+  template <class F>
+  result<void> leave(F how) {
+    background_.stop();
+    core_->with_state(how);
+    if (!client_)
+      return {};
+    // Tasks have deadlines of their own; those that miss them by far are counted, not waited for.
+    const auto until = steady_clock::now() + engine_.task_deadline + std::chrono::seconds(5);
+    if (!core_->wait_until(until, [](const worker_state& x) { return x.tasks_outstanding() == 0; }))
+      log::get("connector")->error("worker {}: gave up {} transfers", worker_, core_->with_state([](worker_state& x) {
+        return x.tasks_outstanding();
+      }));
+    core_->let_go();
+    auto stopped = client_->stop(std::chrono::seconds(10));
+    client_.reset();
+    return stopped;
+  }
+
+  /// Returns when `f(state)` holds; `what` is for the log, if that should ever take long.
+  template <class F>
+  void wait_for(std::string_view what, F f) {
+    const auto since = steady_clock::now();
+    for (auto say = since + wait_patience; !core_->wait_until(say, f); say += wait_patience)
+      log::get("connector")
+          ->error("worker {}: the engine waits since {} s for {}", worker_,
+                  std::chrono::duration_cast<std::chrono::seconds>(steady_clock::now() - since).count(), what);
+  }
+
   /// What stands for the event in messages; an engine has one or two, so each is entered once.
   std::uint64_t number_of(void* event) {
     if (event == nullptr)
@@ -234,9 +349,15 @@ private:
   std::optional<int> gpu_;
   std::shared_ptr<device_event_table> events_ = std::make_shared<device_event_table>();
   std::unordered_map<void*, std::uint64_t> event_numbers_;
+  /// These two belong to the thread in the background while there is one, and to the engine's otherwise.
   std::unique_ptr<node_client> client_;
+  std::uint32_t task_keys_max_ = 0;
   std::shared_ptr<worker_core> core_;
+  /// While one is registered. Not changed while there is a thread in the background.
+  std::optional<kv_cache_view> cache_;
   bool closed_ = false;
+  /// The last member: it must have ended before the others do.
+  background_attach background_;
 };
 
 } // namespace

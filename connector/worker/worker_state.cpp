@@ -33,23 +33,18 @@ worker_state::session& worker_state::session_of(session_id id, const std::string
   return x;
 }
 
-void worker_state::bind(connector_metadata metadata) {
-  bound_ = std::move(metadata);
-  preempted_.insert(preempted_.end(), bound_.preempted.begin(), bound_.preempted.end());
-}
-
-void worker_state::handle_preemptions(timestamp now) {
-  const auto preempted = std::exchange(preempted_, {});
+void worker_state::handle_preemptions(std::span<const session_id> preempted, timestamp now) {
   if (preempted.empty())
     return;
   std::vector<task_tag> waiting;
   cancel_saves cancel;
-  for (const auto& [tag, t] : tasks_) {
-    if (t.load || std::find(preempted.begin(), preempted.end(), t.owner) == preempted.end())
+  for (auto& [tag, t] : tasks_) {
+    if (t.load || t.cancelled || std::find(preempted.begin(), preempted.end(), t.owner) == preempted.end())
       continue;
-    if (t.handed_on)
+    if (t.handed_on) {
+      t.cancelled = true;
       cancel.tags.push_back(tag);
-    else
+    } else
       waiting.push_back(tag);
   }
   for (const auto tag : waiting)
@@ -66,11 +61,15 @@ void worker_state::on_cancelled(timestamp now) {
 }
 
 void worker_state::start_load_kv(timestamp now, std::uint64_t ready_event) {
-  handle_preemptions(now);
+  handle_preemptions(bound_.preempted, now);
   for (auto& op : std::exchange(bound_.loads, {})) {
+    if (op.synchronous()) {
+      begin_synchronous_load(op, ready_event, now);
+      continue;
+    }
     auto& x = session_of(op.session, op.request);
     const bool sound = op.blocks.size() == op.keys.size() * options_.blocks_per_page;
-    if (sound && !closed_)
+    if (sound && takes_tasks())
       x.loads += add_tasks(op.session, true, 0, op.keys, op.blocks, {}, ready_event, now);
     if (x.loads == 0) {
       std::erase(op.blocks, null_block);
@@ -81,12 +80,27 @@ void worker_state::start_load_kv(timestamp now, std::uint64_t ready_event) {
   pump(now);
 }
 
+void worker_state::begin_synchronous_load(load_op& op, std::uint64_t ready_event, timestamp now) {
+  const bool sound = op.blocks.size() == op.keys.size() * options_.blocks_per_page;
+  if (!sound || !takes_tasks() || op.keys.empty()) {
+    std::erase(op.blocks, null_block);
+    load_errors_.insert(load_errors_.end(), op.blocks.begin(), op.blocks.end());
+    outcomes_.push_back({op.id, std::vector<std::uint8_t>(op.keys.size(), 0)});
+    return;
+  }
+  auto& x = session_of(op.session, op.request);
+  const auto count = add_tasks(op.session, true, op.id, op.keys, op.blocks, {}, ready_event, now);
+  x.synchronous_loads += count;
+  synchronous_loads_ += count;
+  stores_.emplace(op.id, open_store{std::vector<std::uint8_t>(op.keys.size(), 0), count});
+}
+
 void worker_state::wait_for_save(timestamp now, std::uint64_t ready_event) {
   for (auto& op : std::exchange(bound_.stores, {})) {
     if (!options_.writer)
       continue;
     const bool sound = op.blocks.size() == op.keys.size() * options_.blocks_per_page;
-    if (!sound || closed_ || op.keys.empty()) {
+    if (!sound || !takes_tasks() || op.keys.empty()) {
       outcomes_.push_back({op.id, std::vector<std::uint8_t>(op.keys.size(), 0)});
       continue;
     }
@@ -103,19 +117,21 @@ std::uint32_t worker_state::add_tasks(session_id owner, bool load, store_id stor
                                       timestamp now) {
   std::uint32_t count = 0;
   const std::size_t per_key = options_.blocks_per_page;
+  const bool synchronous = load && store != 0;
+  auto& waiting = synchronous ? waiting_synchronous_loads_ : load ? waiting_loads_ : waiting_saves_;
   for (std::size_t first = 0; first < keys.size(); first += options_.task_keys_max) {
     const auto last = std::min<std::size_t>(keys.size(), first + options_.task_keys_max);
-    task t{owner, load, false, now, store, first, {}};
+    task t{owner, load, false, false, now, store, first, {}};
     t.work.keys.items.assign(keys.begin() + static_cast<std::ptrdiff_t>(first),
                              keys.begin() + static_cast<std::ptrdiff_t>(last));
     t.work.blocks.items.assign(blocks.begin() + static_cast<std::ptrdiff_t>(first * per_key),
                                blocks.begin() + static_cast<std::ptrdiff_t>(last * per_key));
     t.work.parent = parent;
-    t.work.deadline = options_.task_deadline;
+    t.work.deadline = synchronous ? options_.synchronous_load_limit : options_.task_deadline;
     t.work.ready_event = ready_event;
     t.work.tag = ++last_tag_;
     parent = keys[last - 1];
-    (load ? waiting_loads_ : waiting_saves_).push_back(last_tag_);
+    waiting.push_back(last_tag_);
     tasks_.emplace(last_tag_, std::move(t));
     ++count;
   }
@@ -135,8 +151,10 @@ void worker_state::pump(timestamp now) {
       hand_on(tag, now);
     }
   };
-  next(waiting_loads_, loads_handed_on_);
-  if (waiting_loads_.empty())
+  next(waiting_synchronous_loads_, loads_handed_on_);
+  if (waiting_synchronous_loads_.empty())
+    next(waiting_loads_, loads_handed_on_);
+  if (waiting_synchronous_loads_.empty() && waiting_loads_.empty())
     next(waiting_saves_, saves_handed_on_);
 }
 
@@ -180,6 +198,8 @@ void worker_state::end_task(task_tag tag, const result<transfer_result>& outcome
 void worker_state::end_load(const task& t, const result<transfer_result>& outcome, timestamp now) {
   auto& x = sessions_.at(t.owner);
   const std::size_t per_key = options_.blocks_per_page;
+  const bool synchronous = t.store != 0;
+  auto& errors = synchronous ? load_errors_ : x.errors;
   bool whole = true;
   for (std::size_t i = 0; i < t.work.keys.size(); ++i) {
     const bool filled = code_of(outcome, i) == errc::ok;
@@ -190,17 +210,39 @@ void worker_state::end_load(const task& t, const result<transfer_result>& outcom
       if (filled)
         stats_.hit_tokens += options_.block_tokens;
       else
-        x.errors.push_back(t.work.blocks[b]);
+        errors.push_back(t.work.blocks[b]);
     }
   }
-  if (outcome)
+  if (outcome) {
     stats_.loaded_bytes += outcome->bytes;
+    stats_.disk_tokens += outcome->from_disk * std::uint64_t{options_.blocks_per_page} * options_.block_tokens;
+  }
   if (whole)
     record(stats_.load_duration, now - t.since);
   else
     ++stats_.num_failed_load;
+  if (synchronous)
+    return end_synchronous_load(t, outcome);
   --x.loads;
   settle(t.owner, true);
+}
+
+void worker_state::end_synchronous_load(const task& t, const result<transfer_result>& outcome) {
+  auto& op = stores_.at(t.store);
+  for (std::size_t i = 0; i < t.work.keys.size(); ++i)
+    op.stored[t.first + i] = code_of(outcome, i) == errc::ok ? 1 : 0;
+  end_part(t.store);
+  --synchronous_loads_;
+  --sessions_.at(t.owner).synchronous_loads;
+  settle(t.owner, false);
+}
+
+void worker_state::end_part(store_id op) {
+  const auto i = stores_.find(op);
+  if (--i->second.tasks_left > 0)
+    return;
+  outcomes_.push_back({i->first, std::move(i->second.stored)});
+  stores_.erase(i);
 }
 
 void worker_state::end_save(const task& t, const result<transfer_result>& outcome, timestamp now) {
@@ -224,10 +266,7 @@ void worker_state::end_save(const task& t, const result<transfer_result>& outcom
     record(stats_.save_duration, now - t.since);
   else
     ++stats_.num_failed_save;
-  if (--store->second.tasks_left == 0) {
-    outcomes_.push_back({store->first, std::move(store->second.stored)});
-    stores_.erase(store);
-  }
+  end_part(t.store);
   --sessions_.at(t.owner).saves;
   settle(t.owner, false);
 }
@@ -236,6 +275,8 @@ void worker_state::settle(session_id id, bool load_ended) {
   const auto i = sessions_.find(id);
   auto& x = i->second;
   if (load_ended && x.loads == 0) {
+    if (!x.errors.empty())
+      reports_.failed.push_back(x.request);
     load_errors_.insert(load_errors_.end(), x.errors.begin(), x.errors.end());
     x.errors.clear();
     reports_.received.push_back(x.request);
@@ -244,7 +285,7 @@ void worker_state::settle(session_id id, bool load_ended) {
     x.leaving = false;
     reports_.sent.push_back(x.request);
   }
-  if (x.loads == 0 && x.saves == 0)
+  if (x.loads == 0 && x.saves == 0 && x.synchronous_loads == 0)
     sessions_.erase(i);
 }
 
@@ -266,15 +307,26 @@ connector_stats worker_state::take_stats() {
   return stats_.clone_and_reset();
 }
 
+void worker_state::attach(const worker_options& options) {
+  options_ = options;
+  attached_ = true;
+}
+
+void worker_state::detach(timestamp now) {
+  attached_ = false;
+  drop_all_waiting(errc::unreachable, now);
+}
+
 void worker_state::close(timestamp now) {
   closed_ = true;
-  std::vector<task_tag> waiting(waiting_loads_.begin(), waiting_loads_.end());
-  waiting.insert(waiting.end(), waiting_saves_.begin(), waiting_saves_.end());
-  waiting_loads_.clear();
-  waiting_saves_.clear();
-  for (const auto tag : waiting)
-    if (tasks_.contains(tag))
-      drop_waiting(tag, errc::shutting_down, now);
+  drop_all_waiting(errc::shutting_down, now);
+}
+
+void worker_state::drop_all_waiting(errc why, timestamp now) {
+  for (auto* queue : {&waiting_synchronous_loads_, &waiting_loads_, &waiting_saves_})
+    for (const auto tag : std::exchange(*queue, {}))
+      if (tasks_.contains(tag))
+        drop_waiting(tag, why, now);
 }
 
 } // namespace troupe::connector

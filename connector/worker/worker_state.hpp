@@ -29,6 +29,8 @@ struct worker_options {
   /// Tasks of each kind that are handed on at once.
   std::uint32_t tasks_max = 64;
   duration task_deadline = std::chrono::seconds(30);
+  /// Of synchronous loads.
+  duration synchronous_load_limit = std::chrono::seconds(5);
 };
 
 /// Names a task towards its coordinator: `transfer_task::tag`.
@@ -54,7 +56,10 @@ using worker_effect = std::variant<submit_load, submit_save, cancel_saves>;
 /// become reports. `worker_half` describes the hooks.
 ///
 /// Every task that is handed on ends through `on_task`, once: coordinators promise that. Outstanding tasks are counted
-/// per session. Loads go before saves: while a load waits for its turn, no save is handed on.
+/// per session. Loads go before saves, and synchronous ones before others: while a load waits for its turn, no save is
+/// handed on.
+///
+/// Without a node to give them to, loads fail at once and nothing is saved: `attach` and `detach`.
 ///
 /// Plain state: after each call the owner carries out what it finds in the outbox.
 class worker_state {
@@ -62,14 +67,19 @@ public:
   /// Durations of each kind that the statistics keep until they are taken; those of more tasks are only counted.
   static constexpr std::size_t samples_max = 65536;
 
-  explicit worker_state(const worker_options& options) : options_(options) {}
+  explicit worker_state(const worker_options& options, bool attached = true) : options_(options), attached_(attached) {}
 
-  void bind(connector_metadata metadata);
+  /// There are coordinators from now on, or others than before.
+  void attach(const worker_options& options);
+  /// There are none any more: what was not handed on has failed, and what was goes on to its end.
+  void detach(timestamp now);
+  bool attached() const noexcept { return attached_; }
+
+  void bind(connector_metadata metadata) { bound_ = std::move(metadata); }
   void clear() { bound_ = {}; }
 
-  /// Gives up saves of preempted requests. `start_load_kv` does the same if this was not called, as in a step without a
-  /// forward pass.
-  void handle_preemptions(timestamp now);
+  /// Gives up saves of preempted requests; saying the same again changes nothing.
+  void handle_preemptions(std::span<const session_id> preempted, timestamp now);
   /// Whether blocks of preempted requests may still be copied and published. No load is handed on until that is over.
   bool preempting() const noexcept { return cancels_under_way_ > 0; }
   void on_cancelled(timestamp now);
@@ -91,6 +101,8 @@ public:
 
   /// Tasks waiting or handed on.
   std::size_t tasks_outstanding() const noexcept { return tasks_.size(); }
+  /// Those of them that a step waits for.
+  std::size_t synchronous_loads() const noexcept { return synchronous_loads_; }
   /// Requests with such tasks.
   std::size_t sessions() const noexcept { return sessions_.size(); }
 
@@ -101,6 +113,7 @@ private:
     std::string request;
     std::uint32_t loads = 0;
     std::uint32_t saves = 0;
+    std::uint32_t synchronous_loads = 0;
     /// Blocks that the load has not filled so far.
     std::vector<block_id> errors;
     /// The engine waits for the request to be named as sent.
@@ -110,12 +123,15 @@ private:
     session_id owner = 0;
     bool load = false;
     bool handed_on = false;
+    /// Its coordinator was told to give it up.
+    bool cancelled = false;
     timestamp since;
-    /// Save: which part of which store.
+    /// Save or synchronous load: which part of which op.
     store_id store = 0;
     std::size_t first = 0;
     transfer_task work;
   };
+  /// A store or synchronous load.
   struct open_store {
     std::vector<std::uint8_t> stored;
     std::size_t tasks_left = 0;
@@ -125,10 +141,16 @@ private:
   std::uint32_t add_tasks(session_id owner, bool load, store_id store, const std::vector<key_digest>& keys,
                           const std::vector<block_id>& blocks, key_digest parent, std::uint64_t ready_event,
                           timestamp now);
+  void begin_synchronous_load(load_op& op, std::uint64_t ready_event, timestamp now);
+  /// One task less of an op, which is reported when it was the last one.
+  void end_part(store_id op);
+  void drop_all_waiting(errc why, timestamp now);
+  bool takes_tasks() const noexcept { return attached_ && !closed_; }
   void pump(timestamp now);
   void hand_on(task_tag tag, timestamp now);
   void end_task(task_tag tag, const result<transfer_result>& outcome, timestamp now);
   void end_load(const task& t, const result<transfer_result>& outcome, timestamp now);
+  void end_synchronous_load(const task& t, const result<transfer_result>& outcome);
   void end_save(const task& t, const result<transfer_result>& outcome, timestamp now);
   /// Ends a task that no coordinator has heard of.
   void drop_waiting(task_tag tag, errc why, timestamp now);
@@ -138,10 +160,10 @@ private:
 
   worker_options options_;
   connector_metadata bound_;
-  std::vector<session_id> preempted_;
   std::unordered_map<session_id, session> sessions_;
   std::unordered_map<task_tag, task> tasks_;
   std::unordered_map<store_id, open_store> stores_;
+  std::deque<task_tag> waiting_synchronous_loads_;
   std::deque<task_tag> waiting_loads_;
   std::deque<task_tag> waiting_saves_;
   std::uint32_t loads_handed_on_ = 0;
@@ -153,6 +175,8 @@ private:
   connector_stats stats_;
   std::vector<worker_effect> outbox_;
   task_tag last_tag_ = 0;
+  std::size_t synchronous_loads_ = 0;
+  bool attached_ = true;
   bool closed_ = false;
 };
 

@@ -94,14 +94,14 @@ public:
     std::vector<worker_output> outputs;
     for (std::uint32_t i = 0; i < workers.size(); ++i) {
       auto& half = *workers[i];
+      half.handle_preemptions(meta);
       half.bind_connector_metadata(meta);
-      half.handle_preemptions();
-      half.start_load_kv();
       forward(i);
+      half.start_load_kv();
       half.wait_for_save();
       auto named = half.get_finished({});
       outputs.push_back({std::move(named.sent), std::move(named.received), half.get_block_ids_with_load_errors(),
-                         half.build_connector_worker_meta()});
+                         half.build_connector_worker_meta(), std::move(named.failed)});
       half.clear_connector_metadata();
     }
     auto joined = aggregator->aggregate(outputs);
@@ -257,7 +257,7 @@ TEST_CASE("halves: shutting down twice is shutting down once, and later calls do
                                 .stores = {{9, 2, "s", 0, {}, {{3, 4}}, {6}}},
                                 .preempted = {1},
                                 .finished = {}});
-  half.handle_preemptions();
+  half.handle_preemptions({.preempted = {1}});
   half.start_load_kv();
   half.wait_for_save();
   CHECK(half.get_finished({}).received == std::vector<std::string>{"r"});
@@ -271,7 +271,7 @@ TEST_CASE("halves: hooks before there is a KV cache do nothing", "[connector]") 
   halves_world world;
   auto half = *connector::make_worker_half(world.system(), world.connection, world.engine, 0, {});
   half->bind_connector_metadata({});
-  half->handle_preemptions();
+  half->handle_preemptions({});
   half->start_load_kv();
   half->wait_for_layer_load("0");
   half->save_kv_layer("0");
@@ -342,6 +342,120 @@ TEST_CASE("C-11 halves: hooks answer at once while nobody answers them", "[conne
     CHECK_FALSE(world.scheduler->request_finished(id));
   }
   CHECK(world.scheduler->tracked_requests() == 0);
+}
+
+TEST_CASE("halves: a synchronous load is there before the forward pass, or its blocks are named", "[connector]") {
+  halves_world world(2);
+  world.engine.synchronous_loads = true;
+  world.start();
+  const auto tokens = prompt_of(1);
+  const auto play = [&](const std::string& id, const std::vector<block_id>& blocks, auto forward) {
+    const auto found = world.ask(id, tokens).tokens.value();
+    world.scheduler->update_state_after_alloc(id, blocks, found);
+    const scheduled_request part{.id = id,
+                                 .computed_tokens = found,
+                                 .scheduled_tokens = static_cast<std::uint32_t>(tokens.size()) - found,
+                                 .blocks = blocks};
+    const auto meta = world.scheduler->build_connector_meta({.new_requests = {&part, 1}});
+    std::vector<worker_output> outputs;
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      auto& half = *world.workers[i];
+      half.handle_preemptions(meta);
+      half.bind_connector_metadata(meta);
+      half.start_load_kv();
+      forward(i);
+      half.wait_for_save();
+      auto named = half.get_finished({});
+      CHECK(named.received.empty());
+      outputs.push_back({std::move(named.sent),
+                         {},
+                         half.get_block_ids_with_load_errors(),
+                         half.build_connector_worker_meta(),
+                         std::move(named.failed)});
+      half.clear_connector_metadata();
+    }
+    auto joined = world.aggregator->aggregate(outputs);
+    const auto keep = world.scheduler->request_finished(id);
+    world.scheduler->update_connector_output(joined);
+    if (keep && joined.sent.empty())
+      eventually([&] { return !world.idle_step().sent.empty(); });
+    CHECK(world.scheduler->tracked_requests() == 0);
+    return std::pair{found, joined.load_errors};
+  };
+  const std::vector<block_id> blocks{3, 1, 2, 9};
+  CHECK(play("first", blocks, [&](std::uint32_t worker) {
+          for (std::size_t i = 0; i < 3; ++i)
+            world.fill(worker, blocks[i], 100 * (i + 1));
+        }).first == 0);
+  const std::vector<block_id> others{20, 30, 10, 40};
+  const auto [found, errors] = play("second", others, [&](std::uint32_t worker) {
+    for (std::size_t i = 0; i < 3; ++i)
+      CHECK(world.holds(worker, others[i], 100 * (i + 1)));
+  });
+  CHECK(found == 3 * page_tokens);
+  CHECK(errors.empty());
+
+  // A worker that has let go of its memory says that it did not fill it.
+  REQUIRE(world.workers[1]->unregister_kv_caches());
+  const auto failed = play("third", others, [](std::uint32_t) {});
+  CHECK(failed.first == 3 * page_tokens);
+  CHECK(failed.second == std::vector<block_id>{10, 20, 30});
+}
+
+TEST_CASE("halves: a KV cache can be taken away and be registered again elsewhere", "[connector]") {
+  halves_world world;
+  world.start();
+  auto& half = *world.workers.front();
+  const auto tokens = prompt_of(1);
+  const std::vector<block_id> blocks{3, 1, 2, 9};
+  const auto load = [&](const std::string& id) {
+    const auto found = world.ask(id, tokens).tokens.value();
+    world.scheduler->update_state_after_alloc(id, blocks, found);
+    std::vector<block_id> failed;
+    if (found > 0)
+      eventually([&] {
+        const auto output = world.idle_step();
+        failed.insert(failed.end(), output.load_errors.begin(), output.load_errors.end());
+        CHECK(output.failed.empty() == output.load_errors.empty());
+        return !output.received.empty();
+      });
+    world.scheduler->request_finished(id);
+    return std::pair{found, failed};
+  };
+  world.ask("first", tokens);
+  world.scheduler->update_state_after_alloc("first", blocks, 0);
+  const scheduled_request part{.id = "first", .computed_tokens = 0, .scheduled_tokens = 13, .blocks = blocks};
+  world.step(world.scheduler->build_connector_meta({.new_requests = {&part, 1}}), [&](std::uint32_t) {
+    for (std::size_t i = 0; i < 3; ++i)
+      world.fill(0, blocks[i], 100 * (i + 1));
+  });
+  if (world.scheduler->request_finished("first"))
+    eventually([&] { return !world.idle_step().sent.empty(); });
+
+  REQUIRE(half.unregister_kv_caches());
+  REQUIRE(half.unregister_kv_caches()); // nothing is left to do
+  CHECK(half.attached().error().code == errc::unreachable);
+  CHECK(load("second") == std::pair{3 * page_tokens, std::vector<block_id>{1, 2, 3}});
+
+  const auto elsewhere = *replay::token_memory::create(small_space().geometry, device_blocks, 1, {0});
+  REQUIRE(half.register_kv_caches(elsewhere->view(0)));
+  CHECK(half.attached());
+  CHECK(load("third") == std::pair{3 * page_tokens, std::vector<block_id>{}});
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(elsewhere->holds(0, blocks[i], 0, contents_from(100 * (i + 1))));
+  // Halves end before the memory that they have been given.
+  world.workers.clear();
+}
+
+TEST_CASE("C-20 halves: blocks that only kernels understand are no pages of elements", "[connector][hazards]") {
+  halves_world world;
+  auto half = *connector::make_worker_half(world.system(), world.connection, world.engine, 0, {});
+  auto view = world.memory->view(0);
+  view.opaque_blocks = true;
+  const auto refused = half->register_kv_caches(view);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == errc::identity_mismatch);
+  CHECK(refused.error().text.find("opaque") != std::string::npos);
 }
 
 } // namespace troupe::test::connector_halves_test

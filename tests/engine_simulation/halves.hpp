@@ -41,16 +41,21 @@ public:
 
   void observe(observer& by) { observer_ = &by; }
 
+  void on_new_request(const connector::engine_request& request) override;
   connector::matched_tokens get_num_new_matched_tokens(const connector::engine_request& request,
                                                        std::uint32_t computed_tokens) override;
   void update_state_after_alloc(std::string_view request, std::span<const connector::block_id> blocks,
                                 std::uint32_t external_tokens) override;
+  connector::hit_sources get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const override {
+    return state_.get_external_cache_hit_sources(request, tokens);
+  }
   connector::connector_metadata build_connector_meta(const connector::scheduler_output& step) override;
   bool request_finished(std::string_view request) override;
   void update_connector_output(const connector::worker_output& output) override;
   std::vector<connector::cache_event> take_events() override { return state_.take_events(); }
   std::uint32_t get_finished_count() const override;
   bool reset_cache() override;
+  result<void> attached() const override { return {}; }
   std::size_t tracked_requests() const override { return state_.tracked_requests(); }
 
   void lookup_answered(std::uint64_t lookup, const result<lookup_result>& answer);
@@ -83,9 +88,11 @@ public:
   sim_worker_half(world& w, cache& c, std::uint32_t worker);
 
   result<void> register_kv_caches(const kv_cache_view&) override { return {}; }
+  result<void> unregister_kv_caches() override { return {}; }
+  result<void> attached() const override { return {}; }
   void bind_connector_metadata(connector::connector_metadata metadata) override;
   void clear_connector_metadata() override;
-  void handle_preemptions() override;
+  void handle_preemptions(const connector::connector_metadata& metadata) override;
   void start_load_kv(void* ready) override;
   void wait_for_layer_load(std::string_view) override { pass_time(); }
   void save_kv_layer(std::string_view) override { pass_time(); }

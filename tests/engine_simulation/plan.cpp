@@ -25,7 +25,6 @@ void choose_sizes(plan& p, random_source& random) {
   engine.max_num_seqs = random.number(2, 6);
   engine.enable_prefix_caching = !random.one_in(6);
   engine.vocabulary = 64;
-  engine.preemptions_without_forward = !random.one_in(4);
   const auto longest = (engine.max_model_len + 3) / 4;
   engine.num_blocks = 1 + longest + random.number(0, longest * 2);
   const std::uint32_t layouts[][2] = {{1, 1}, {2, 1}, {1, 2}, {3, 1}, {1, 3}, {2, 2}, {4, 1}, {1, 1}};

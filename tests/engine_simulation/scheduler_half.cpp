@@ -39,6 +39,17 @@ void sim_scheduler_half::lookup_answered(std::uint64_t lookup, const result<look
   inbox_.emplace_back(lookup, answer);
 }
 
+void sim_scheduler_half::on_new_request(const connector::engine_request& request) {
+  pass_time();
+  receive();
+  auto asked = request;
+  if (world_.has(defect::forget_scope))
+    asked.lora = asked.cache_salt = {};
+  asked.cacheable = asked.cacheable && world_.p.connector;
+  state_.on_new_request(asked, world_.now());
+  flush();
+}
+
 connector::matched_tokens sim_scheduler_half::get_num_new_matched_tokens(const connector::engine_request& request,
                                                                          std::uint32_t computed_tokens) {
   pass_time();

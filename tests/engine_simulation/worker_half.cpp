@@ -54,9 +54,10 @@ void sim_worker_half::clear_connector_metadata() {
   bound_ = {};
 }
 
-void sim_worker_half::handle_preemptions() {
+void sim_worker_half::handle_preemptions(const connector::connector_metadata& metadata) {
   pass_time();
-  state_.handle_preemptions(world_.now());
+  if (!world_.has(defect::forget_preemption_wait))
+    state_.handle_preemptions(metadata.preempted, world_.now());
   flush();
   if (!state_.preempting())
     return;

@@ -22,6 +22,15 @@ bool names(const std::string& program, const char* what) {
 
 } // namespace
 
+TEST_CASE("the library of the C interface holds nothing of the node") {
+  const auto library = contents(TROUPE_CAPI_LIBRARY);
+  REQUIRE(names(library, "libcaf_core"));
+  for (const auto* what : {"rocksdb", "prometheus", "5boost4asio", "registry_state", "allocator_state", "simdjson"}) {
+    CAPTURE(what);
+    CHECK_FALSE(names(library, what));
+  }
+}
+
 TEST_CASE("an engine's program holds nothing of the node") {
   const auto engine = contents(TROUPE_EXAMPLE_ENGINE);
   const auto node = contents(TROUPE_PROGRAM);

@@ -90,6 +90,19 @@ TEST_CASE("Blocks that one worker could not load are not loaded", "[connector]")
   CHECK(join(aggregator, {{}, {}, {}}).load_errors.empty());
 }
 
+TEST_CASE("A request that failed on one worker has failed when all have received it", "[connector]") {
+  output_aggregator aggregator{2};
+  auto failed = received({"a"});
+  failed.failed = {"a"};
+  const auto first = join(aggregator, {failed, received({"b"})});
+  CHECK(first.received.empty());
+  CHECK(first.failed.empty());
+  const auto second = join(aggregator, {received({"b"}), received({"a"})});
+  CHECK(second.received == ids{"b", "a"});
+  CHECK(second.failed == ids{"a"});
+  CHECK(join(aggregator, {received({"a"}), received({"a"})}).failed.empty());
+}
+
 TEST_CASE("Outcomes of stores are passed on, worker by worker", "[connector]") {
   output_aggregator aggregator{2};
   worker_output first;

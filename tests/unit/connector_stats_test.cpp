@@ -26,7 +26,7 @@ using samples = std::vector<double>;
 template <class Stats, class Visit>
 void for_each_member(Stats& stats, Visit visit) {
   auto& [save_duration, load_duration, num_failed_save, num_failed_load, num_transfer_task, saved_bytes, loaded_bytes,
-         skipped_pages, refused_pages, hit_tokens, queue_wait, metadata_duration, queue_depth] = stats;
+         skipped_pages, refused_pages, hit_tokens, disk_tokens, queue_wait, metadata_duration, queue_depth] = stats;
   visit("save_duration", save_duration);
   visit("load_duration", load_duration);
   visit("num_failed_save", num_failed_save);
@@ -37,6 +37,7 @@ void for_each_member(Stats& stats, Visit visit) {
   visit("skipped_pages", skipped_pages);
   visit("refused_pages", refused_pages);
   visit("hit_tokens", hit_tokens);
+  visit("disk_tokens", disk_tokens);
   visit("queue_wait", queue_wait);
   visit("metadata_duration", metadata_duration);
   visit("queue_depth", queue_depth);
@@ -163,6 +164,7 @@ TEST_CASE("Names of reduced statistics, in their order", "[connector]") {
                      "Skipped pages",
                      "Refused pages",
                      "Hit tokens",
+                     "Disk tokens",
                      "Avg queue wait (ms)",
                      "P90 queue wait (ms)",
                      "Avg metadata duration (ms)",
@@ -188,11 +190,12 @@ TEST_CASE("Every member comes into what is printed", "[connector]") {
       {"Skipped pages", 8},
       {"Refused pages", 9},
       {"Hit tokens", 10},
-      {"Avg queue wait (ms)", 11000},
-      {"P90 queue wait (ms)", 11000},
-      {"Avg metadata duration (ms)", 12000},
-      {"P90 metadata duration (ms)", 12000},
-      {"Queue depth", 13},
+      {"Disk tokens", 11},
+      {"Avg queue wait (ms)", 12000},
+      {"P90 queue wait (ms)", 12000},
+      {"Avg metadata duration (ms)", 13000},
+      {"P90 metadata duration (ms)", 13000},
+      {"Queue depth", 14},
   };
   CHECK(values == expected);
 }

@@ -75,6 +75,11 @@ public:
     return out;
   }
 
+  void arrive(std::string_view id, const std::vector<token_id>& tokens) {
+    state.on_new_request({.id = id, .tokens = {0, tokens}}, now);
+    collect();
+  }
+
   /// Answers the oldest lookup without an answer: so many pages are there.
   void answer(std::uint32_t matched) {
     REQUIRE_FALSE(lookups.empty());

@@ -40,14 +40,14 @@ store_op make_store(store_id id, session_id session, std::string request, std::u
 /// A worker half, with a person in the place of coordinators and engine.
 class worker_desk {
 public:
-  explicit worker_desk(const worker_options& options = {}) : state(options) {}
+  explicit worker_desk(const worker_options& options = {}, bool attached = true) : state(options, attached) {}
 
   void bind(connector_metadata meta) { state.bind(std::move(meta)); }
 
   void step(connector_metadata meta) {
-    state.bind(std::move(meta));
-    state.handle_preemptions(now);
+    state.handle_preemptions(meta.preempted, now);
     collect();
+    state.bind(std::move(meta));
     state.start_load_kv(now);
     collect();
     state.wait_for_save(now);
@@ -397,6 +397,140 @@ TEST_CASE("an answer that is short, or that nobody asked for, is a failure of it
   desk.state.on_task(desk.loads[0], transfer_result{}, desk.now); // once more
   CHECK(desk.finished().received == names{"a"});
   CHECK(desk.state.take_load_errors() == std::vector<block_id>{11, 12});
+}
+
+TEST_CASE("saying again who is preempted gives up nothing twice", "[connector]") {
+  worker_desk desk;
+  desk.step({.stores = {make_store(1, 7, "a", 2, 10)}});
+  const connector_metadata meta{.preempted = {7}};
+  desk.state.handle_preemptions(meta.preempted, desk.now);
+  desk.collect();
+  desk.bind(meta);
+  desk.state.start_load_kv(desk.now);
+  desk.state.handle_preemptions(meta.preempted, desk.now);
+  desk.collect();
+  CHECK(desk.cancels.size() == 1);
+  desk.cancelled();
+  CHECK_FALSE(desk.state.preempting());
+}
+
+TEST_CASE("saves that begin after the reports of their step are not lost", "[connector]") {
+  worker_desk desk;
+  desk.bind({.loads = {make_load(9, "b", 1, 30)}, .stores = {make_store(1, 7, "a", 2, 10)}});
+  desk.state.start_load_kv(desk.now);
+  desk.collect();
+  CHECK(desk.finished().sent.empty());
+  CHECK(desk.state.take_store_outcomes().empty());
+  desk.state.wait_for_save(desk.now);
+  desk.state.clear();
+  desk.collect();
+  REQUIRE(desk.loads.size() == 1);
+  desk.end(desk.loads[0], errc::ok);
+  REQUIRE(desk.saves.size() == 1);
+  // The request finishes in the next step, and is waited for.
+  desk.bind({.finished = {{7, "a", false}}});
+  CHECK(desk.finished().sent.empty());
+  desk.end(desk.saves[0], errc::ok);
+  CHECK(desk.finished().sent == names{"a"});
+  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{1, {1, 1}}});
+}
+
+TEST_CASE("a request of which a block was not filled is named as failed with its reception", "[connector]") {
+  worker_desk desk({.task_keys_max = 1});
+  desk.step({.loads = {make_load(7, "a", 2, 10), make_load(8, "b", 1, 20)}});
+  REQUIRE(desk.loads.size() == 3);
+  desk.end(desk.loads[0], errc::corrupt);
+  auto done = desk.finished();
+  CHECK(done.failed.empty());
+  desk.end(desk.loads[1], errc::ok);
+  desk.end(desk.loads[2], errc::ok);
+  done = desk.finished();
+  CHECK(done.received == names{"a", "b"});
+  CHECK(done.failed == names{"a"});
+  CHECK(desk.finished().failed.empty());
+}
+
+TEST_CASE("a synchronous load goes first, is waited for, and is reported page by page", "[connector]") {
+  worker_options options;
+  options.task_keys_max = 2;
+  options.tasks_max = 1;
+  worker_desk desk(options);
+  desk.step({.loads = {make_load(5, "z", 4, 50)}});
+  auto load = make_load(7, "a", 3, 10);
+  load.id = 4;
+  load.blocks[0] = null_block;
+  desk.step({.loads = {make_load(6, "y", 1, 60), load}, .stores = {make_store(9, 8, "b", 1, 30)}});
+  CHECK(desk.state.synchronous_loads() == 2);
+  REQUIRE(desk.loads.size() == 1);
+  desk.end(desk.loads[0], errc::ok);
+  REQUIRE(desk.loads.size() == 2);
+  CHECK(desk.tasks.at(desk.loads[1]).keys.items == keys_from(700, 2));
+  CHECK(desk.tasks.at(desk.loads[1]).deadline == options.synchronous_load_limit);
+  desk.end(desk.loads[1], {errc::ok, errc::timeout});
+  CHECK(desk.state.synchronous_loads() == 1);
+  CHECK(desk.state.take_store_outcomes().empty());
+  REQUIRE(desk.loads.size() == 3);
+  CHECK(desk.tasks.at(desk.loads[2]).keys.items == keys_from(702, 1));
+  desk.end(desk.loads[2], errc::ok);
+  CHECK(desk.state.synchronous_loads() == 0);
+  // Nobody waits for it between steps: the engine would fall over a name.
+  const auto done = desk.finished();
+  CHECK(done.received.empty());
+  CHECK(done.failed.empty());
+  CHECK(desk.state.take_load_errors() == std::vector<block_id>{11});
+  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{4, {1, 0, 1}}});
+  CHECK(desk.state.sessions() == 3);
+}
+
+TEST_CASE("a synchronous load that makes no sense fails at once", "[connector]") {
+  worker_desk desk;
+  auto load = make_load(7, "a", 2, 10);
+  load.id = 4;
+  load.blocks.pop_back();
+  desk.step({.loads = {load}});
+  CHECK(desk.loads.empty());
+  CHECK(desk.state.synchronous_loads() == 0);
+  CHECK(desk.state.take_load_errors() == std::vector<block_id>{10});
+  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{4, {0, 0}}});
+  CHECK(desk.state.sessions() == 0);
+}
+
+TEST_CASE("without a node, loads fail at once and nothing is saved, until there is one", "[connector]") {
+  worker_desk desk({}, false);
+  auto synchronous = make_load(9, "c", 1, 40);
+  synchronous.id = 2;
+  desk.step({.loads = {make_load(7, "a", 2, 10), synchronous}, .stores = {make_store(1, 8, "b", 1, 30)}});
+  CHECK(desk.loads.empty());
+  CHECK(desk.saves.empty());
+  const auto done = desk.finished();
+  CHECK(done.received == names{"a"});
+  CHECK(done.failed == names{"a"});
+  CHECK(desk.state.take_load_errors() == std::vector<block_id>{10, 11, 40});
+  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{2, {0}}, {1, {0}}});
+  CHECK(desk.state.sessions() == 0);
+
+  desk.state.attach({});
+  desk.step({.loads = {make_load(7, "a", 2, 10)}});
+  CHECK(desk.loads.size() == 1);
+}
+
+TEST_CASE("when the node is let go of, what waits fails and what is under way ends", "[connector]") {
+  worker_options options;
+  options.tasks_max = 1;
+  worker_desk desk(options);
+  desk.step({.loads = {make_load(7, "a", 1, 10), make_load(8, "b", 1, 20)}, .stores = {make_store(1, 9, "c", 1, 30)}});
+  REQUIRE(desk.loads.size() == 1);
+  desk.state.detach(desk.now);
+  desk.collect();
+  auto done = desk.finished();
+  CHECK(done.received == names{"b"});
+  CHECK(desk.state.take_load_errors() == std::vector<block_id>{20});
+  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{1, {0}}});
+  CHECK(desk.state.tasks_outstanding() == 1);
+  desk.end(desk.loads[0], errc::ok);
+  CHECK(desk.finished().received == names{"a"});
+  CHECK(desk.loads.size() == 1);
+  CHECK(desk.saves.empty());
 }
 
 } // namespace troupe::test::connector_worker_test

@@ -48,19 +48,17 @@ void engine_model::sample(step_part& part) {
 
 connector::worker_output engine_model::execute(std::uint32_t worker, const scheduled_step& step) {
   auto& half = *workers_[worker];
+  half.handle_preemptions(step.metadata);
   half.bind_connector_metadata(step.metadata);
-  const auto runs = step.total_tokens > 0;
-  if (runs || (step.preempted && options().preemptions_without_forward))
-    half.handle_preemptions();
-  half.start_load_kv(memory_.written(worker));
-  if (runs) {
+  if (step.total_tokens > 0) {
     // One layer stands for all: what matters is that these hooks are called between the others.
     half.wait_for_layer_load("0");
     for (const auto& x : step.parts)
       forward(worker, x);
     half.save_kv_layer("0");
-    half.wait_for_save(memory_.written(worker));
   }
+  half.start_load_kv(memory_.written(worker));
+  half.wait_for_save(memory_.written(worker));
   const std::vector<std::string_view> finished(step.finished.begin(), step.finished.end());
   auto named = half.get_finished(finished);
   connector::worker_output out;

@@ -29,8 +29,6 @@ struct engine_options {
   std::uint32_t vocabulary = 32'000;
   /// Whether the connector is told hashes of blocks.
   bool tell_block_hashes = false;
-  /// Whether `handle_preemptions` is called in a step that computes nothing, in which only loads can begin.
-  bool preemptions_without_forward = true;
   /// Look at all KV that a forward pass reads in each step; otherwise only in the first one after a request was
   /// scheduled anew, which is when a connector can have done harm.
   bool check_every_step = true;

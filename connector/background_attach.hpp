@@ -1,0 +1,76 @@
+#pragma once
+
+#include "base/error.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace troupe::connector {
+
+/// Whether another try may succeed, with a node that is merely not there yet.
+inline bool is_absence(const error& why) noexcept {
+  return why.code == errc::unreachable || why.code == errc::timeout || why.code == errc::shutting_down;
+}
+
+/// Tries to attach in a thread of its own, again and again, until it has succeeded, or failed for a reason that time
+/// does not mend. The engine's thread begins, ends and asks.
+class background_attach {
+public:
+  background_attach() = default;
+  background_attach(const background_attach&) = delete;
+  background_attach& operator=(const background_attach&) = delete;
+  ~background_attach() { stop(); }
+
+  /// `attempt` is called by the thread; it has to come back within a second or so. `on_refused` is told the reason,
+  /// once, if there will be no more attempts.
+  void start(error why_absent, std::function<result<void>()> attempt, std::function<void(const error&)> on_refused) {
+    stop();
+    stopping_ = false;
+    state_ = tl::unexpected(std::move(why_absent));
+    thread_ = std::thread(
+        [this, attempt = std::move(attempt), on_refused = std::move(on_refused)] { run(attempt, on_refused); });
+  }
+
+  /// Returns when nothing is tried any more.
+  void stop() {
+    {
+      std::lock_guard guard(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable())
+      thread_.join();
+  }
+
+  /// How the last attempt ended; success where none was necessary.
+  result<void> state() const {
+    std::lock_guard guard(mutex_);
+    return state_;
+  }
+
+private:
+  void run(const std::function<result<void>()>& attempt, const std::function<void(const error&)>& on_refused) {
+    for (;;) {
+      auto outcome = attempt();
+      const bool again = !outcome && is_absence(outcome.error());
+      if (!outcome && !again)
+        on_refused(outcome.error());
+      std::unique_lock guard(mutex_);
+      state_ = std::move(outcome);
+      if (!again || changed_.wait_for(guard, std::chrono::milliseconds(200), [this] { return stopping_; }))
+        return;
+    }
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  result<void> state_{};
+  std::thread thread_;
+};
+
+} // namespace troupe::connector

@@ -1,0 +1,442 @@
+#include "connector/capi/connection.hpp"
+#include "connector/capi/conversions.hpp"
+#include "connector/capi/statistics.hpp"
+#include "connector/scheduler_half.hpp"
+#include "connector/wire.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+using namespace troupe;
+
+namespace {
+
+/// Tokens or hashes of the requests of a step, flat.
+constexpr std::size_t elements_max = std::numeric_limits<std::uint32_t>::max();
+
+/// Where the elements of request i begin and end in an array of all requests.
+struct piece {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+/// Checks that `ends` never goes back and ends within `total`.
+result<void> check_ends(const std::uint32_t* ends, std::size_t requests, std::size_t total, const char* name) {
+  std::uint32_t last = 0;
+  for (std::size_t i = 0; i < requests; ++i) {
+    if (ends[i] < last)
+      return fail(errc::invalid_argument, std::string(name) + " goes back");
+    last = ends[i];
+  }
+  if (last > total)
+    return fail(errc::out_of_range,
+                std::string(name) + " ends at " + std::to_string(last) + " of " + std::to_string(total) + " elements");
+  return {};
+}
+
+piece piece_of(const std::uint32_t* ends, std::size_t i) noexcept {
+  if (ends == nullptr)
+    return {};
+  const std::size_t first = i == 0 ? 0 : ends[i - 1];
+  return {first, ends[i] - first};
+}
+
+} // namespace
+
+struct troupe_scheduler : capi::handle {
+  std::shared_ptr<capi::connection_core> core;
+  std::unique_ptr<connector::scheduler_half> half;
+  std::uint32_t hash_bytes = 32;
+  bool counts_tokens = false;
+
+  std::uint64_t hit_requests = 0;
+  std::uint64_t hit_tokens = 0;
+
+  // Room that is used again.
+  std::vector<connector::block_hash> hashes;
+  std::vector<connector::token_id> unknown_tokens;
+  std::vector<connector::multimodal_item> items;
+  std::vector<std::string_view> ids;
+  std::vector<std::string_view> preempted;
+  std::vector<connector::scheduled_request> scheduled;
+  std::vector<std::uint8_t> meta;
+  std::string stats;
+  connector::worker_output output;
+  struct {
+    capi::id_list requests;
+    std::vector<std::uint8_t> kinds;
+    std::vector<std::uint8_t> parents;
+    std::vector<std::uint32_t> key_ends;
+    std::vector<std::uint8_t> keys;
+  } events;
+
+  ~troupe_scheduler() {
+    half.reset(); // before the threads that it needs
+  }
+
+  /// Tokens that the caller may leave out where they are only counted.
+  result<std::span<const connector::token_id>> tokens_of(const std::uint32_t* data, std::size_t count,
+                                                         const char* name) {
+    if (data != nullptr || count == 0 || !counts_tokens)
+      return capi::array_of(data, count, name);
+    if (count > std::size_t{64} << 20U)
+      return fail(errc::limit_exceeded, std::string(name) + ": more than 64 Mi tokens");
+    if (unknown_tokens.size() < count)
+      unknown_tokens.resize(count);
+    return std::span<const connector::token_id>(unknown_tokens.data(), count);
+  }
+
+  result<connector::engine_request> request_of(const troupe_request* said);
+  result<void> read_step(const troupe_step& step);
+};
+
+result<connector::engine_request> troupe_scheduler::request_of(const troupe_request* said) {
+  const auto x = capi::read(said, "request");
+  if (!x)
+    return tl::unexpected(x.error());
+  const auto id = capi::id_of(x->id);
+  const auto tokens_said = tokens_of(x->tokens, x->token_count, "request.tokens");
+  const auto hashes_said = capi::hashes_of(x->hashes, x->hash_count, hash_bytes, "request.hashes", hashes);
+  const auto lora = capi::text_of(x->lora, "request.lora");
+  const auto salt = capi::text_of(x->cache_salt, "request.cache_salt");
+  const auto items_said = capi::array_of(x->multimodal, x->multimodal_count, "request.multimodal");
+  for (const auto* text : {&id, &lora, &salt})
+    if (!*text)
+      return tl::unexpected(text->error());
+  if (!tokens_said)
+    return tl::unexpected(tokens_said.error());
+  if (!hashes_said)
+    return tl::unexpected(hashes_said.error());
+  if (!items_said)
+    return tl::unexpected(items_said.error());
+  items.clear();
+  for (const auto& item : *items_said) {
+    if ((item.hash == nullptr && item.hash_length > 0) || item.hash_length > capi::text_bytes_max)
+      return fail(errc::invalid_argument, "request.multimodal: a hash is NULL or has more than 4096 bytes");
+    items.push_back({item.first_token, item.tokens, {item.hash, item.hash_length}});
+  }
+  connector::engine_request out;
+  out.id = *id;
+  out.tokens = {x->first_token, *tokens_said};
+  out.hashes = {x->first_hash, *hashes_said};
+  out.lora = *lora;
+  out.cache_salt = *salt;
+  out.multimodal = items;
+  out.cacheable = x->uncacheable == 0;
+  return out;
+}
+
+result<void> troupe_scheduler::read_step(const troupe_step& step) {
+  if (auto sound = capi::read_ids(step.requests, "step.requests", ids); !sound)
+    return sound;
+  if (auto sound = capi::read_ids(step.preempted, "step.preempted", preempted); !sound)
+    return sound;
+  const auto count = ids.size();
+  if (step.new_requests > count)
+    return fail(errc::invalid_argument, "step.new_requests is more than there are requests");
+  if (count > 0 && (step.computed_tokens == nullptr || step.scheduled_tokens == nullptr))
+    return fail(errc::invalid_argument, "step.computed_tokens or step.scheduled_tokens is NULL");
+  if (std::max({step.blocks.count, step.token_count, step.hash_count}) > elements_max)
+    return fail(errc::limit_exceeded, "step: more than 2^32 elements");
+  const auto blocks = capi::array_of(step.blocks.data, step.blocks.count, "step.blocks");
+  if (!blocks)
+    return tl::unexpected(blocks.error());
+  const auto tokens = tokens_of(step.tokens, step.token_count, "step.tokens");
+  if (!tokens)
+    return tl::unexpected(tokens.error());
+  const auto all_hashes = capi::hashes_of(step.hashes, step.hash_count, hash_bytes, "step.hashes", hashes);
+  if (!all_hashes)
+    return tl::unexpected(all_hashes.error());
+  if ((step.token_ends != nullptr && step.token_firsts == nullptr) ||
+      (step.hash_ends != nullptr && step.hash_firsts == nullptr))
+    return fail(errc::invalid_argument, "step: token_ends need token_firsts, and hash_ends need hash_firsts");
+  result<void> sound;
+  if (step.block_ends != nullptr)
+    sound = check_ends(step.block_ends, count, blocks->size(), "step.block_ends");
+  if (sound && step.token_ends != nullptr)
+    sound = check_ends(step.token_ends, count, tokens->size(), "step.token_ends");
+  if (sound && step.hash_ends != nullptr)
+    sound = check_ends(step.hash_ends, count, all_hashes->size(), "step.hash_ends");
+  if (!sound)
+    return sound;
+  scheduled.clear();
+  scheduled.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    connector::scheduled_request x;
+    x.id = ids[i];
+    x.computed_tokens = step.computed_tokens[i];
+    x.scheduled_tokens = step.scheduled_tokens[i];
+    x.resumed = step.resumed != nullptr && step.resumed[i] != 0;
+    const auto own_blocks = piece_of(step.block_ends, i);
+    x.blocks = blocks->subspan(own_blocks.first, own_blocks.count);
+    if (const auto own = piece_of(step.token_ends, i); own.count > 0)
+      x.tokens = {step.token_firsts[i], tokens->subspan(own.first, own.count)};
+    if (const auto own = piece_of(step.hash_ends, i); own.count > 0)
+      x.hashes = {step.hash_firsts[i], all_hashes->subspan(own.first, own.count)};
+    scheduled.push_back(x);
+  }
+  return {};
+}
+
+std::int32_t troupe_scheduler_create(troupe_connection* connection, const troupe_namespace* space,
+                                     const troupe_engine* engine, troupe_scheduler** out, troupe_error* error) {
+  return capi::guarded(error, [&]() -> result<void> {
+    if (out == nullptr)
+      return fail(errc::invalid_argument, "out is NULL");
+    auto core = capi::core_of(connection);
+    if (!core)
+      return tl::unexpected(core.error());
+    const auto terms = capi::engine_of(engine);
+    if (!terms)
+      return tl::unexpected(terms.error());
+    const auto& options = terms->options;
+    auto wanted = capi::space_of(space, connector::kv_world_size(options.parallel), options.block_tokens);
+    if (!wanted)
+      return tl::unexpected(wanted.error());
+    auto half = (*core)->runtime->make_scheduler_half(options, wanted->spec);
+    if (!half)
+      return tl::unexpected(half.error());
+    auto made = std::make_unique<troupe_scheduler>();
+    made->core = std::move(*core);
+    made->half = std::move(*half);
+    made->hash_bytes = terms->hash_bytes;
+    made->counts_tokens = options.keys == connector::key_source::engine_hashes;
+    *out = made.release();
+    return {};
+  });
+}
+
+void troupe_scheduler_destroy(troupe_scheduler* scheduler) {
+  capi::destroy(scheduler);
+}
+
+std::int32_t troupe_scheduler_shutdown(troupe_scheduler* scheduler, troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [](troupe_scheduler& x) -> result<void> {
+    x.close();
+    x.half.reset();
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_attached(troupe_scheduler* scheduler, troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [](troupe_scheduler& x) { return x.half->attached(); });
+}
+
+std::int32_t troupe_scheduler_on_new_request(troupe_scheduler* scheduler, const troupe_request* request,
+                                             troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    const auto said = x.request_of(request);
+    if (!said)
+      return tl::unexpected(said.error());
+    x.half->on_new_request(*said);
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_matched(troupe_scheduler* scheduler, const troupe_request* request,
+                                      std::uint32_t computed_tokens, troupe_matched* out, troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    if (auto room = capi::check_room(out, "out"); !room)
+      return room;
+    const auto said = x.request_of(request);
+    if (!said)
+      return tl::unexpected(said.error());
+    const auto found = x.half->get_num_new_matched_tokens(*said, computed_tokens);
+    troupe_matched answer{};
+    answer.known = found.tokens ? 1 : 0;
+    answer.tokens = found.tokens.value_or(0);
+    answer.asynchronous = found.asynchronous ? 1 : 0;
+    capi::write(answer, out);
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_allocated(troupe_scheduler* scheduler, const char* request, const std::uint32_t* blocks,
+                                        std::size_t block_count, std::uint32_t external_tokens, troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    const auto id = capi::id_of(request);
+    if (!id)
+      return tl::unexpected(id.error());
+    const auto all = capi::array_of(blocks, block_count, "blocks");
+    if (!all)
+      return tl::unexpected(all.error());
+    x.half->update_state_after_alloc(*id, *all, external_tokens);
+    if (external_tokens > 0) {
+      ++x.hit_requests;
+      x.hit_tokens += external_tokens;
+    }
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_hit_sources(troupe_scheduler* scheduler, const char* request, std::uint32_t tokens,
+                                          troupe_hit_sources* out, troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    if (auto room = capi::check_room(out, "out"); !room)
+      return room;
+    const auto id = capi::id_of(request);
+    if (!id)
+      return tl::unexpected(id.error());
+    const auto found = x.half->get_external_cache_hit_sources(*id, tokens);
+    capi::write(troupe_hit_sources{0, found.memory, found.disk, found.unknown}, out);
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_build_meta(troupe_scheduler* scheduler, const troupe_step* step, troupe_bytes* out,
+                                         troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    if (out == nullptr)
+      return fail(errc::invalid_argument, "out is NULL");
+    const auto said = capi::read(step, "step");
+    if (!said)
+      return tl::unexpected(said.error());
+    if (auto sound = x.read_step(*said); !sound)
+      return sound;
+    const std::span<const connector::scheduled_request> all(x.scheduled);
+    connector::scheduler_output scheduled;
+    scheduled.new_requests = all.first(said->new_requests);
+    scheduled.cached_requests = all.subspan(said->new_requests);
+    scheduled.preempted = x.preempted;
+    encode(x.half->build_connector_meta(scheduled), x.meta);
+    *out = {x.meta.data(), x.meta.size()};
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_finished(troupe_scheduler* scheduler, const char* request, std::int32_t* keep_blocks,
+                                       troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    if (keep_blocks == nullptr)
+      return fail(errc::invalid_argument, "keep_blocks is NULL");
+    const auto id = capi::id_of(request);
+    if (!id)
+      return tl::unexpected(id.error());
+    *keep_blocks = x.half->request_finished(*id) ? 1 : 0;
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_worker_output(troupe_scheduler* scheduler, const troupe_worker_output* output,
+                                            troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    const auto said = capi::read(output, "output");
+    if (!said)
+      return tl::unexpected(said.error());
+    auto& to = x.output;
+    const auto take = [&](const troupe_ids& from, const char* name, std::vector<std::string>& ids) -> result<void> {
+      if (auto sound = capi::read_ids(from, name, x.ids); !sound)
+        return sound;
+      ids.assign(x.ids.begin(), x.ids.end());
+      return {};
+    };
+    if (auto sound = take(said->sent, "output.sent", to.sent); !sound)
+      return sound;
+    if (auto sound = take(said->received, "output.received", to.received); !sound)
+      return sound;
+    if (auto sound = take(said->failed, "output.failed", to.failed); !sound)
+      return sound;
+    const auto errors = capi::array_of(said->load_errors.data, said->load_errors.count, "output.load_errors");
+    if (!errors)
+      return tl::unexpected(errors.error());
+    to.load_errors.assign(errors->begin(), errors->end());
+    const auto meta = capi::array_of(said->worker_meta, said->worker_meta_count, "output.worker_meta");
+    if (!meta)
+      return tl::unexpected(meta.error());
+    to.stores.clear();
+    for (const auto& bytes : *meta) {
+      const auto whole = capi::array_of(bytes.data, bytes.length, "output.worker_meta.data");
+      if (!whole)
+        return tl::unexpected(whole.error());
+      if (whole->empty())
+        continue;
+      auto outcomes = connector::decode_outcomes(*whole);
+      if (!outcomes)
+        return tl::unexpected(outcomes.error());
+      std::move(outcomes->begin(), outcomes->end(), std::back_inserter(to.stores));
+    }
+    x.half->update_connector_output(to);
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_take_events(troupe_scheduler* scheduler, troupe_events* out, troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    if (auto room = capi::check_room(out, "out"); !room)
+      return room;
+    auto& to = x.events;
+    to.requests.clear();
+    to.kinds.clear();
+    to.parents.clear();
+    to.key_ends.clear();
+    to.keys.clear();
+    troupe_events answer{};
+    const auto put = [](const key_digest& key, std::vector<std::uint8_t>& bytes) {
+      bytes.resize(bytes.size() + 16);
+      capi::put_digest(key, bytes.data() + bytes.size() - 16);
+    };
+    for (const auto& event : x.half->take_events()) {
+      to.requests.add(event.request);
+      to.kinds.push_back(static_cast<std::uint8_t>(event.what));
+      put(event.parent, to.parents);
+      for (const auto& key : event.keys)
+        put(key, to.keys);
+      to.key_ends.push_back(static_cast<std::uint32_t>(to.keys.size() / 16));
+      answer.page_tokens = event.page_tokens;
+    }
+    answer.count = to.kinds.size();
+    answer.kinds = to.kinds.data();
+    answer.requests = to.requests.view();
+    answer.parents = to.parents.data();
+    answer.key_ends = to.key_ends.data();
+    answer.keys = to.keys.data();
+    answer.key_count = to.keys.size() / 16;
+    capi::write(answer, out);
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_reset_cache(troupe_scheduler* scheduler, troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [](troupe_scheduler& x) -> result<void> {
+    if (!x.half->reset_cache())
+      return fail(errc::internal, "the cache could not be reset");
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_finished_count(troupe_scheduler* scheduler, std::uint32_t* out, troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    if (out == nullptr)
+      return fail(errc::invalid_argument, "out is NULL");
+    *out = x.half->get_finished_count();
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_tracked_requests(troupe_scheduler* scheduler, std::size_t* out, troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    if (out == nullptr)
+      return fail(errc::invalid_argument, "out is NULL");
+    *out = x.half->tracked_requests();
+    return {};
+  });
+}
+
+std::int32_t troupe_scheduler_stats(troupe_scheduler* scheduler, troupe_bytes* out, troupe_error* error) {
+  return capi::guarded_use(scheduler, error, [&](troupe_scheduler& x) -> result<void> {
+    if (out == nullptr)
+      return fail(errc::invalid_argument, "out is NULL");
+    x.stats = nlohmann::json{{"attached", x.half->attached() ? 1 : 0},
+                             {"tracked_requests", x.half->tracked_requests()},
+                             {"hit_requests", x.hit_requests},
+                             {"hit_tokens", x.hit_tokens}}
+                  .dump();
+    *out = capi::bytes_of(x.stats);
+    return {};
+  });
+}

@@ -1,0 +1,602 @@
+/** \file
+ * Troupe for inference engines that are not written in C++: both halves of an engine's connector, pages of host memory
+ * by key, and statistics. Everything is a C function of libtroupe.so; docs/c-interface.md goes from nothing to a hit.
+ *
+ * Rules that hold for all of it:
+ *
+ * - **Nothing starts when the library is loaded.** Threads and sockets belong to a connection and begin with
+ *   `troupe_connect`. Load it before or after `fork`, but connect after: handles of the parent answer
+ *   TROUPE_UNSUPPORTED in a child, and `*_destroy` of them does nothing there.
+ * - **Structs** that the caller fills begin with `size`, which is `sizeof` of the struct as the caller was compiled. A
+ *   shorter one (an older caller) has zeroes behind its end; a longer one (a newer caller) is accepted where what the
+ *   library does not know is zero, and is TROUPE_UNSUPPORTED otherwise. Zero is the default of every member, so that
+ *   `troupe_engine e = {0}; e.size = sizeof e;` is a valid beginning. Structs without `size` never change.
+ *   Structs that the library fills likewise: no more than `size` bytes are written.
+ * - **Errors**: functions that can fail return a `troupe_code`, 0 for success, and fill the `troupe_error` that the
+ *   caller gives (which may be NULL) with the code and a sentence. After success it is not touched. Outputs are not
+ *   touched after an error. No exception and no signal comes out, and nothing is called back.
+ * - **Memory** that is passed in is read during the call and not kept, but for the KV cache or pool that is registered.
+ *   What is handed out (`troupe_bytes`, `troupe_ids`, arrays) belongs to the handle and is valid until the same
+ *   function is called again with that handle, or the handle is destroyed. NULL is allowed for arrays of length 0.
+ * - **Threads**: a connection may be used by any threads at once, and so may `troupe_pages`. A scheduler half and a
+ *   worker half are used by one thread at a time each; different handles at the same time. No hook of the scheduler
+ *   half waits for anything; which functions of the others wait is said with them.
+ * - **Text** is UTF-8, ends with NUL, and has at most 4096 bytes; NULL is the empty text.
+ */
+#ifndef TROUPE_CAPI_TROUPE_H
+#define TROUPE_CAPI_TROUPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define TROUPE_API __attribute__((visibility("default")))
+#else
+#define TROUPE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Raised with each new function or member. Nothing that is here is removed or changes its meaning while the library's
+ * soname, libtroupe.so.1, is the same. */
+#define TROUPE_INTERFACE_VERSION 1
+
+/** What the loaded library implements. May be called at any time. */
+TROUPE_API uint32_t troupe_interface_version(void);
+
+/** Of the build, as "0.9.0"; static. */
+TROUPE_API const char* troupe_library_version(void);
+
+/* ---------------------------------------------------------------------------------------------------------- errors */
+
+/** Numbers are those of Troupe's messages, and never change. Unknown numbers may come later: treat them as failures. */
+typedef enum troupe_code {
+  TROUPE_OK = 0,
+  TROUPE_NOT_FOUND = 1,
+  TROUPE_EXISTS = 2,
+  TROUPE_BUSY = 3,
+  TROUPE_FULL = 4,
+  TROUPE_EXPIRED = 5,
+  TROUPE_NOT_OWNER = 6,
+  TROUPE_STALE = 7,
+  TROUPE_OUT_OF_RANGE = 8,
+  TROUPE_INVALID_ARGUMENT = 9,
+  TROUPE_UNKNOWN_NAMESPACE = 10,
+  TROUPE_IDENTITY_MISMATCH = 11,
+  TROUPE_CORRUPT = 12,
+  TROUPE_IO_ERROR = 13,
+  TROUPE_NO_SPACE = 14,
+  TROUPE_TIMEOUT = 15,
+  TROUPE_CANCELLED = 16,
+  TROUPE_UNREACHABLE = 17,
+  TROUPE_SHUTTING_DOWN = 18,
+  TROUPE_LIMIT_EXCEEDED = 19,
+  TROUPE_UNSUPPORTED = 20,
+  TROUPE_SLAB_DAMAGED = 21,
+  TROUPE_INTERNAL = 22,
+  TROUPE_DEVICE_ERROR = 23
+} troupe_code;
+
+/** What went wrong, in a sentence that says the way out where there is one. `text` ends with NUL, and is cut at a
+ * character's end where it would be longer. */
+typedef struct troupe_error {
+  uint32_t size;
+  int32_t code;
+  char text[1016];
+} troupe_error;
+
+/** "not_found", …; "unknown" for numbers that are none. Static. */
+TROUPE_API const char* troupe_code_name(int32_t code);
+
+/* ------------------------------------------------------------------------------------------------------------ data */
+
+/** Bytes that the library has made. `data` is NULL where `length` is 0. */
+typedef struct troupe_bytes {
+  const uint8_t* data;
+  size_t length;
+} troupe_bytes;
+
+/** Ids of requests: `count` texts, each ending with NUL, one behind the other, `length` bytes with all NULs. In either
+ * direction. An id is neither empty nor has it a NUL inside, and it has at most 4096 bytes. */
+typedef struct troupe_ids {
+  const char* data;
+  size_t length;
+  size_t count;
+} troupe_ids;
+
+/** A block that there is not, as one that a sliding window has dropped: in lists of a request's blocks. */
+#define TROUPE_NULL_BLOCK UINT32_MAX
+
+/** Blocks, in the numbers of the engine. */
+typedef struct troupe_blocks {
+  const uint32_t* data;
+  size_t count;
+} troupe_blocks;
+
+/* ------------------------------------------------------------------------------------------------------ connection */
+
+/** Threads and sockets with which this process reaches one node. One is enough for any number of halves and pools. */
+typedef struct troupe_connection troupe_connection;
+
+typedef struct troupe_connect_options {
+  uint32_t size;
+  /** Threads of actors, which move no bytes; 0: four. */
+  uint32_t threads;
+  /** HOST:PORT, the path of the node's socket, or its `data_dir`. Needed. */
+  const char* address;
+  /** PEM files, for a node that wants TLS: all or none. */
+  const char* certificate;
+  const char* key;
+  const char* authorities;
+  /** How the node's log calls this process; "engine" if empty. */
+  const char* client_name;
+  /** What may be pinned of the node's memory at once, per rank; half for loads, half for saves. 0: 512 MiB. */
+  uint64_t window_bytes;
+  /** How long creating a half, or registering memory, waits for a node that cannot be reached. 0: 5 seconds; negative:
+   * not at all. Afterwards the half works without one (no hits, nothing saved, loads fail), and attaches in the
+   * background, as when a node is lost later. Only a node that is there and does not fit is an error. */
+  double wait_for_node_seconds;
+  /** A request to the node that takes longer has failed. 0: 10 seconds. */
+  double request_timeout_seconds;
+} troupe_connect_options;
+
+/** Starts the threads, and asks nobody yet: a node that is absent is no error. Errors: invalid_argument for an address
+ * that is none, or TLS files that are not complete. */
+TROUPE_API int32_t troupe_connect(const troupe_connect_options* options, troupe_connection** out, troupe_error* error);
+
+/** NULL does nothing. What was made with it goes on working: threads end with the last of these. */
+TROUPE_API void troupe_connection_destroy(troupe_connection* connection);
+
+/** Least level of what this process logs to standard error: "trace", "debug", "info", "warn", "error" or "off". "warn"
+ * unless the environment's TROUPE_LOG says otherwise. */
+TROUPE_API int32_t troupe_set_log_level(const char* level, troupe_error* error);
+
+/* ------------------------------------------------------------------------------------------------------- namespace */
+
+/** Shape of one rank's share of one page: of all layers, for `page_tokens` tokens. Bytes of a page: layers × parts ×
+ * heads × head_size × element_bytes × page_tokens.
+ *
+ * Where K and V of a token lie side by side (logical [blocks, heads, tokens, 2 × head size], as vLLM registers), say
+ * `parts` 1 and twice the head size: that is one piece of memory. MLA: parts 1, heads 1.
+ *
+ * Opaque blocks, where only the engine knows what is inside (as vLLM's CPU backend, which packs K by instruction set):
+ * set `opaque_block_bytes`, the bytes of one block of one layer, and leave parts, heads, head_size and element_bytes 0.
+ * They must be a multiple of the engine's `block_tokens`. */
+typedef struct troupe_geometry {
+  uint32_t size;
+  uint32_t layers;
+  uint32_t parts;
+  uint32_t heads;
+  uint32_t head_size;
+  uint32_t element_bytes;
+  /** Tokens of a page, a whole number of the engine's blocks; where these are opaque, one. 0: one block. */
+  uint32_t page_tokens;
+  uint32_t reserved;
+  uint64_t opaque_block_bytes;
+} troupe_geometry;
+
+/** Everything that must be equal for two engines to share pages. The node makes the namespace when the first half or
+ * pool that says it attaches. One of another identity under the same name is refused. */
+typedef struct troupe_namespace {
+  uint32_t size;
+  /** Different pages of each key. 0: as `troupe_engine` has it; for pools 1. */
+  uint32_t world_size;
+  /** How people and logs call it. Empty: "engine-" and 16 digits of the identity, so that any two engines that fit
+   * meet, and those that do not cannot collide. */
+  const char* name;
+  const char* model;
+  const char* revision;
+  const char* dtype;
+  /** Order of bytes inside a block, where the engine's is not implied by the rest: "LBHNC", "cpu-avx512", … */
+  const char* layout;
+  /** Of the engine's block hashes: "sha256_cbor", … */
+  const char* hash_algorithm;
+  const char* salt;
+  /** Needed. */
+  const troupe_geometry* geometry;
+} troupe_namespace;
+
+/* -------------------------------------------------------------------------------------------------- engine options */
+
+enum {
+  /** Keys are made from the engine's own block hashes. */
+  TROUPE_KEYS_ENGINE_HASHES = 0,
+  /** As vLLM's HF3FS connector: MD5 chained over texts of tokens. */
+  TROUPE_KEYS_MD5_CHAIN = 1,
+  /** SHA-256 chained over the tokens of pages. */
+  TROUPE_KEYS_ROLLING = 2
+};
+
+/** What both halves of one engine must agree on. */
+typedef struct troupe_engine {
+  uint32_t size;
+  /** 0 is 1 in these three. Workers are numbered stage by stage, inside a stage by tensor-parallel rank. */
+  uint32_t tensor_parallel;
+  uint32_t pipeline_parallel;
+  uint32_t context_parallel;
+  /** 1: all tensor-parallel workers of a stage hold the same KV (MLA); one saves, all load. */
+  uint32_t kv_replicated;
+  /** Tokens of a block, as one worker's tensors hold them. 0: 16. */
+  uint32_t block_tokens;
+  /** TROUPE_KEYS_… */
+  uint32_t keys;
+  /** Bytes of one of the engine's hashes, 8 to 32. 0: 32. */
+  uint32_t hash_bytes;
+  /** 1: only prompts are saved, and not what the model has generated. */
+  uint32_t prompts_only;
+  /** 1: loads end inside the step that begins them: `troupe_matched.asynchronous` is 0, loaded requests are not named
+   * as received, and `troupe_worker_start_load` comes before the forward pass and waits. Not for engines that schedule
+   * a step before the output of the one before is there. */
+  uint32_t synchronous_loads;
+  /** Hits of fewer tokens count as none, because computing them is quicker. */
+  uint32_t min_load_tokens;
+  uint32_t reserved;
+  /** When a synchronous load must have ended; what it has not filled then is a load error. 0: 5. */
+  double synchronous_load_seconds;
+  /** How long what a lookup has found must stay there. 0: 30. */
+  double lease_seconds;
+  /** A lookup that takes longer counts as a miss. 0: 5. */
+  double lookup_patience_seconds;
+  /** When a load or save must have ended. 0: 30. */
+  double task_deadline_seconds;
+} troupe_engine;
+
+/** The identity of a namespace as 32 hexadecimal digits and a NUL, and its name as it will be made. Any two processes
+ * of an engine must get the same. Asks nobody. `engine` may be NULL for pools. `name` is static for the thread, until
+ * its next call. */
+TROUPE_API int32_t troupe_namespace_identity(const troupe_namespace* space, const troupe_engine* engine,
+                                             char identity[33], const char** name, troupe_error* error);
+
+/* -------------------------------------------------------------------------------------------------- scheduler half */
+
+/** The connector inside the engine's scheduler: decides what to load and what to save. No hook waits. */
+typedef struct troupe_scheduler troupe_scheduler;
+
+/** Tokens that stand for an image or other input. */
+typedef struct troupe_multimodal {
+  uint32_t first_token;
+  uint32_t tokens;
+  /** Says what the input is: equal hashes, equal KV. Not NUL-terminated. */
+  const char* hash;
+  size_t hash_length;
+} troupe_multimodal;
+
+/** A request as the engine's scheduler knows it. Tokens and hashes are those from `first_token` and `first_hash` on:
+ * all of them each time, or only what has come since they were last said. Only what is certain: no drafts. With
+ * TROUPE_KEYS_ENGINE_HASHES `tokens` may be NULL in spite of its count: then tokens are only counted. */
+typedef struct troupe_request {
+  uint32_t size;
+  /** 1: tokens do not say what the KV is (as prompts given as embeddings): nothing is loaded or saved. */
+  uint32_t uncacheable;
+  const char* id;
+  const uint32_t* tokens;
+  uint32_t token_count;
+  uint32_t first_token;
+  /** `hash_count` times `troupe_engine.hash_bytes`; of full blocks. */
+  const uint8_t* hashes;
+  uint32_t hash_count;
+  uint32_t first_hash;
+  /** Name of the adapter; empty for the base model. */
+  const char* lora;
+  /** Requests with different salts share nothing. */
+  const char* cache_salt;
+  const troupe_multimodal* multimodal;
+  size_t multimodal_count;
+} troupe_request;
+
+/** Answer to "how much of this request is in the cache?". */
+typedef struct troupe_matched {
+  uint32_t size;
+  /** 0: not known yet, ask again in a later step. */
+  uint32_t known;
+  /** Beyond those that the engine has computed. */
+  uint32_t tokens;
+  /** 1: they are loaded between steps, and the request waits until all workers have named it as received. */
+  uint32_t asynchronous;
+} troupe_matched;
+
+/** Where tokens that are loaded come from, as far as the lookup knew. */
+typedef struct troupe_hit_sources {
+  uint32_t size;
+  /** Memory of the node. */
+  uint32_t memory;
+  uint32_t disk;
+  /** It could not be told. */
+  uint32_t unknown;
+} troupe_hit_sources;
+
+/** What the engine's scheduler has decided for a step. Of `requests.count` requests, the first `new_requests` are new,
+ * the others ran before. Element i of an array belongs to request i. */
+typedef struct troupe_step {
+  uint32_t size;
+  uint32_t new_requests;
+  troupe_ids requests;
+  /** Tokens whose KV is there before the step, wherever it came from. */
+  const uint32_t* computed_tokens;
+  /** Tokens that the step computes. */
+  const uint32_t* scheduled_tokens;
+  /** 1: comes back after a preemption: its blocks replace what was known. NULL: none does. */
+  const uint8_t* resumed;
+  /** Request i has blocks[block_ends[i - 1]] up to before blocks[block_ends[i]], with block_ends[-1] = 0. New and
+   * resumed requests: all blocks. Others: those that were added in this step. `block_ends` NULL: no request has any. */
+  const uint32_t* block_ends;
+  troupe_blocks blocks;
+  /** Tokens of request i from position token_firsts[i] on, in the same manner. `token_ends` NULL: none is new. `tokens`
+   * NULL as in `troupe_request`. */
+  const uint32_t* token_firsts;
+  const uint32_t* token_ends;
+  const uint32_t* tokens;
+  size_t token_count;
+  /** Hashes of request i from block hash_firsts[i] on, likewise. */
+  const uint32_t* hash_firsts;
+  const uint32_t* hash_ends;
+  const uint8_t* hashes;
+  size_t hash_count;
+  /** Preempted while this step was scheduled: their blocks may belong to others already. */
+  troupe_ids preempted;
+} troupe_step;
+
+/** What all workers reported after a step: each worker's lists, joined as the engine joins them. */
+typedef struct troupe_worker_output {
+  uint32_t size;
+  uint32_t reserved;
+  troupe_ids sent;
+  troupe_ids received;
+  /** Of those in `received`, where at least one worker named them as failed. */
+  troupe_ids failed;
+  /** Of all workers. */
+  troupe_blocks load_errors;
+  /** What `troupe_worker_meta` returned, of each worker that said something: `worker_meta_count` pieces. */
+  const troupe_bytes* worker_meta;
+  size_t worker_meta_count;
+} troupe_worker_output;
+
+/** What has come into the cache or left it; there may be thousands. */
+enum { TROUPE_EVENT_STORED = 0, TROUPE_EVENT_REMOVED = 1, TROUPE_EVENT_ALL_CLEARED = 2 };
+
+typedef struct troupe_events {
+  uint32_t size;
+  /** Tokens of one key. */
+  uint32_t page_tokens;
+  size_t count;
+  /** TROUPE_EVENT_… */
+  const uint8_t* kinds;
+  troupe_ids requests;
+  /** 16 bytes each: the key before the first of the event's; zeroes: none. */
+  const uint8_t* parents;
+  /** Keys of event i: from key_ends[i - 1] up to before key_ends[i], 16 bytes each. */
+  const uint32_t* key_ends;
+  const uint8_t* keys;
+  size_t key_count;
+} troupe_events;
+
+/** Waits for the node as `wait_for_node_seconds` says. Errors: identity_mismatch and the like where the node is there
+ * and something does not fit. */
+TROUPE_API int32_t troupe_scheduler_create(troupe_connection* connection, const troupe_namespace* space,
+                                           const troupe_engine* engine, troupe_scheduler** out, troupe_error* error);
+
+/** Lets go of everything. NULL does nothing. */
+TROUPE_API void troupe_scheduler_destroy(troupe_scheduler* scheduler);
+
+/** As destroying, but the handle stays valid: every later call is TROUPE_SHUTTING_DOWN. */
+TROUPE_API int32_t troupe_scheduler_shutdown(troupe_scheduler* scheduler, troupe_error* error);
+
+/** 0 where a node has been found that fits; otherwise the reason why there is none yet: unreachable while it is looked
+ * for, another code where it never will be. A node that was there once counts as found. */
+TROUPE_API int32_t troupe_scheduler_attached(troupe_scheduler* scheduler, troupe_error* error);
+
+/** A request has come: its lookup begins. May be left out. */
+TROUPE_API int32_t troupe_scheduler_on_new_request(troupe_scheduler* scheduler, const troupe_request* request,
+                                                   troupe_error* error);
+
+/** How many tokens beyond `computed_tokens` (in the engine's own prefix cache) can be loaded. May be called any number
+ * of times. */
+TROUPE_API int32_t troupe_scheduler_matched(troupe_scheduler* scheduler, const troupe_request* request,
+                                            uint32_t computed_tokens, troupe_matched* out, troupe_error* error);
+
+/** The engine has allocated blocks: `blocks` are all of the request's, `external_tokens` how many tokens it expects to
+ * be loaded: what `troupe_scheduler_matched` said, or 0. May come a second time with 0 when a load has ended. */
+TROUPE_API int32_t troupe_scheduler_allocated(troupe_scheduler* scheduler, const char* request, const uint32_t* blocks,
+                                              size_t block_count, uint32_t external_tokens, troupe_error* error);
+
+/** What the workers have to do in this step: bytes for `troupe_worker_bind` of every worker. Once per step. */
+TROUPE_API int32_t troupe_scheduler_build_meta(troupe_scheduler* scheduler, const troupe_step* step, troupe_bytes* out,
+                                               troupe_error* error);
+
+/** The request is done or aborted. `*keep_blocks` 1: the engine keeps its blocks until all workers have named it. */
+TROUPE_API int32_t troupe_scheduler_finished(troupe_scheduler* scheduler, const char* request, int32_t* keep_blocks,
+                                             troupe_error* error);
+
+/** What the workers said, before the engine acts on it. */
+TROUPE_API int32_t troupe_scheduler_worker_output(troupe_scheduler* scheduler, const troupe_worker_output* output,
+                                                  troupe_error* error);
+
+/** Events since the last call. */
+TROUPE_API int32_t troupe_scheduler_take_events(troupe_scheduler* scheduler, troupe_events* out, troupe_error* error);
+
+/** Nothing that was saved so far will be found by this engine again. */
+TROUPE_API int32_t troupe_scheduler_reset_cache(troupe_scheduler* scheduler, troupe_error* error);
+
+/** How many workers must name a request before it counts as sent or received. */
+TROUPE_API int32_t troupe_scheduler_finished_count(troupe_scheduler* scheduler, uint32_t* out, troupe_error* error);
+
+/** Requests the connector knows of; 0 when the engine has none. */
+TROUPE_API int32_t troupe_scheduler_tracked_requests(troupe_scheduler* scheduler, size_t* out, troupe_error* error);
+
+/** Of `tokens` tokens that the last answer for this request promised, how many were in which tier; after
+ * `troupe_scheduler_allocated`, before the request has ended. Zeroes for a request that is not known. */
+TROUPE_API int32_t troupe_scheduler_hit_sources(troupe_scheduler* scheduler, const char* request, uint32_t tokens,
+                                                troupe_hit_sources* out, troupe_error* error);
+
+/** JSON object of numbers: "attached" (0 or 1), "tracked_requests", and counted since creation "hit_requests" and
+ * "hit_tokens": what was found by lookups and taken by the engine. */
+TROUPE_API int32_t troupe_scheduler_stats(troupe_scheduler* scheduler, troupe_bytes* out, troupe_error* error);
+
+/* ----------------------------------------------------------------------------------------------------- worker half */
+
+/** The connector inside one worker of the engine: carries out what the scheduler half has decided. */
+typedef struct troupe_worker troupe_worker;
+
+/** One layer's KV cache: the content (head_size × element_bytes) of block b, part p, token t and head h lies at base +
+ * b × block_stride + p × part_stride + t × token_stride + h × head_stride. Strides are bytes. Opaque blocks: only
+ * `block_stride` counts, and a block is what lies from there on. `bytes` may be touched from `base` on. */
+typedef struct troupe_layer {
+  void* base;
+  uint64_t bytes;
+  uint64_t block_stride;
+  uint64_t part_stride;
+  uint64_t token_stride;
+  uint64_t head_stride;
+} troupe_layer;
+
+/** What `troupe_worker_get_finished` says. */
+typedef struct troupe_finished {
+  uint32_t size;
+  uint32_t reserved;
+  /** Finished requests whose blocks may be freed. */
+  troupe_ids sent;
+  /** Requests whose load has ended, well or not. */
+  troupe_ids received;
+  /** Those of `received` of which at least one block could not be loaded. */
+  troupe_ids failed;
+} troupe_finished;
+
+/** Worker `worker` of the engine, with its KV cache on GPU `gpu` (CUDA's number in this process), or in host memory if
+ * negative. Asks nobody yet. */
+TROUPE_API int32_t troupe_worker_create(troupe_connection* connection, const troupe_namespace* space,
+                                        const troupe_engine* engine, uint32_t worker, int32_t gpu, troupe_worker** out,
+                                        troupe_error* error);
+
+/** As `troupe_worker_shutdown`, and the handle is gone. NULL does nothing. */
+TROUPE_API void troupe_worker_destroy(troupe_worker* worker);
+
+/** The worker's KV cache: one element per layer, in the order of the model's layers; blocks are numbered from 0. The
+ * memory stays the engine's and must outlive its registration. Waits for the node as `wait_for_node_seconds` says.
+ * Errors: identity_mismatch and invalid_argument where something does not fit; device_error where the GPU cannot be
+ * used; exists where there is a registration. */
+TROUPE_API int32_t troupe_worker_register(troupe_worker* worker, const troupe_layer* layers, size_t layer_count,
+                                          uint32_t blocks, troupe_error* error);
+
+/** As `troupe_worker_shutdown`, but the worker may register again: as before an engine sleeps. Loads that were under
+ * way count as failed. */
+TROUPE_API int32_t troupe_worker_unregister(troupe_worker* worker, troupe_error* error);
+
+/** As `troupe_scheduler_attached`. */
+TROUPE_API int32_t troupe_worker_attached(troupe_worker* worker, troupe_error* error);
+
+/** Returns when blocks of preempted requests may be overwritten. Once per step before anything writes blocks, before or
+ * after `troupe_worker_bind` with the same bytes. Waits for no copy and no disk. */
+TROUPE_API int32_t troupe_worker_handle_preemptions(troupe_worker* worker, const uint8_t* meta, size_t length,
+                                                    troupe_error* error);
+
+/** The bytes of `troupe_scheduler_build_meta` for this step. corrupt where they are none; nothing is bound then. */
+TROUPE_API int32_t troupe_worker_bind(troupe_worker* worker, const uint8_t* meta, size_t length, troupe_error* error);
+
+/** The step is over. */
+TROUPE_API int32_t troupe_worker_clear(troupe_worker* worker, troupe_error* error);
+
+/** Begins the loads of the bound metadata, and does not wait, but for synchronous ones: until their blocks are filled
+ * or `synchronous_load_seconds` have passed. `event`: a cudaEvent_t behind all work that may still touch blocks which
+ * are allocated now; NULL where that work has been completed. It must exist until shutdown. */
+TROUPE_API int32_t troupe_worker_start_load(troupe_worker* worker, void* event, troupe_error* error);
+
+/** Begins the saves of the bound metadata, and does not wait. `event`: behind the step's work that writes these blocks;
+ * NULL where it has been completed. In every step, also before or after the reports below. */
+TROUPE_API int32_t troupe_worker_save(troupe_worker* worker, void* event, troupe_error* error);
+
+/** Requests whose loads are over or, once finished, whose saves are. `finished` (may be NULL) are the ids of requests
+ * that have finished. */
+TROUPE_API int32_t troupe_worker_get_finished(troupe_worker* worker, const troupe_ids* finished, troupe_finished* out,
+                                              troupe_error* error);
+
+/** Blocks that loads of requests named so far did not fill. Once each. */
+TROUPE_API int32_t troupe_worker_load_errors(troupe_worker* worker, troupe_blocks* out, troupe_error* error);
+
+/** For `troupe_worker_output.worker_meta`; length 0 where there is nothing to say. */
+TROUPE_API int32_t troupe_worker_meta(troupe_worker* worker, troupe_bytes* out, troupe_error* error);
+
+/** What the worker did since the last call, as a JSON object with the members of `troupe_metric_descriptions`; length 0
+ * where no transfer has ended. */
+TROUPE_API int32_t troupe_worker_stats(troupe_worker* worker, troupe_bytes* out, troupe_error* error);
+
+/** Takes nothing more, lets what is under way end for a bounded time, and lets go of the cache's memory. Every later
+ * call but destroying is TROUPE_SHUTTING_DOWN. */
+TROUPE_API int32_t troupe_worker_shutdown(troupe_worker* worker, troupe_error* error);
+
+/* -------------------------------------------------------------------------------------------- pages of host memory */
+
+/** Pages by key, for an engine that has a pool of them in host memory. Any number of threads at once. */
+typedef struct troupe_pages troupe_pages;
+
+typedef struct troupe_pages_options {
+  uint32_t size;
+  /** Whose pages these are: 0 … world_size - 1. */
+  uint32_t rank;
+  /** Bytes of each key, 8 to 64. Keys of 16 bytes are taken as they are, and none is all zeroes; others are hashed
+   * together with the namespace's identity. 0: 16. */
+  uint32_t key_bytes;
+  /** Pages per request to the node; 0: 128. */
+  uint32_t batch_pages;
+  /** How long found pages must stay there, and how long a transfer may take. 0: 30. */
+  double lease_seconds;
+} troupe_pages_options;
+
+/** The pool that pages are read from and written to. `layers` as for a worker: a page is one block of it, and
+ * `page_tokens` of the geometry (0: 1) are its tokens. A pool in which each page is one piece of memory is one layer,
+ * opaque, with `opaque_block_bytes` the bytes of a page. Errors as of `troupe_worker_register`. Waits for the node as
+ * `wait_for_node_seconds` says; without one, nothing is found or saved until it is there. */
+TROUPE_API int32_t troupe_pages_create(troupe_connection* connection, const troupe_namespace* space,
+                                       const troupe_pages_options* options, const troupe_layer* layers,
+                                       size_t layer_count, uint32_t blocks, troupe_pages** out, troupe_error* error);
+
+/** Waits until nothing touches the pool's memory any more. NULL does nothing. No other thread may be inside a call. */
+TROUPE_API void troupe_pages_destroy(troupe_pages* pages);
+
+/** As `troupe_scheduler_attached`. */
+TROUPE_API int32_t troupe_pages_attached(troupe_pages* pages, troupe_error* error);
+
+/** How many keys from the first on are there completely, with the pages of all ranks. Waits at most so long. A node
+ * that is not there is 0 keys and no error. */
+TROUPE_API int32_t troupe_pages_exist(troupe_pages* pages, const uint8_t* keys, size_t count, double limit_seconds,
+                                      size_t* found, troupe_error* error);
+
+/** Reads the page of key i into block blocks[i] of the pool. `results[i]` (count elements, or NULL) is a troupe_code;
+ * *done the number of pages that were read. After the limit what has not ended is given up: its result is timeout, and
+ * nothing is written to its block after the return. The call itself fails only where it makes no sense. */
+TROUPE_API int32_t troupe_pages_get(troupe_pages* pages, const uint8_t* keys, const uint32_t* blocks, size_t count,
+                                    double limit_seconds, int32_t* results, size_t* done, troupe_error* error);
+
+/** Saves block blocks[i] of the pool as the page of key i. Likewise; a page that was there already counts as done, and
+ * its result is TROUPE_OK. */
+TROUPE_API int32_t troupe_pages_put(troupe_pages* pages, const uint8_t* keys, const uint32_t* blocks, size_t count,
+                                    double limit_seconds, int32_t* results, size_t* done, troupe_error* error);
+
+/** As `troupe_worker_stats`. */
+TROUPE_API int32_t troupe_pages_stats(troupe_pages* pages, troupe_bytes* out, troupe_error* error);
+
+/** As `troupe_scheduler_shutdown`. */
+TROUPE_API int32_t troupe_pages_shutdown(troupe_pages* pages, troupe_error* error);
+
+/* ------------------------------------------------------------------------------------------------------ statistics */
+
+/* These need no handle. What they hand out is static for the thread, until it calls the same function again. */
+
+/** JSON array of objects: "name" of the Prometheus metric, "kind" ("histogram", "counter", "gauge"), "help", "buckets"
+ * (of histograms), "member" of the statistics. */
+TROUPE_API int32_t troupe_metric_descriptions(troupe_bytes* out, troupe_error* error);
+
+/** Joins statistics of several workers, or of several steps: JSON texts as of `troupe_worker_stats`. */
+TROUPE_API int32_t troupe_stats_aggregate(const troupe_bytes* stats, size_t count, troupe_bytes* out,
+                                          troupe_error* error);
+
+/** Statistics as an engine logs them: a JSON object of numbers under names for people, always the same in the same
+ * order. */
+TROUPE_API int32_t troupe_stats_reduce(const uint8_t* stats, size_t length, troupe_bytes* out, troupe_error* error);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif

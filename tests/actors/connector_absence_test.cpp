@@ -1,0 +1,245 @@
+#include "actors/node/supervisor/node_doors.hpp"
+#include "actors/support/system_config.hpp"
+#include "connector/runtime.hpp"
+#include "tests/actors/registry_support.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/io_support.hpp"
+#include "workload/replay/token_memory.hpp"
+
+#include <numeric>
+#include <thread>
+
+/// Both halves of a connector whose node comes later than they do.
+
+namespace troupe::test::connector_absence_test {
+
+namespace {
+
+using connector::block_id;
+using connector::matched_tokens;
+using connector::scheduled_request;
+using connector::token_id;
+using connector::worker_output;
+
+template <class F>
+void eventually(F holds) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!holds()) {
+    REQUIRE(std::chrono::steady_clock::now() < until);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+/// A node that is started when it is told to.
+class late_node {
+public:
+  late_node() : system_(actors_) {}
+  ~late_node() { stop(); }
+
+  std::string address() const { return scratch_.path().string(); }
+
+  void start() {
+    config::node_config how;
+    how.node_name = "late node";
+    how.data_dir = scratch_.path();
+    how.statistics_interval = duration::zero();
+    how.namespaces = {small_space(1)};
+    how.storage.ranks.assign(1, {std::uint64_t{64} * 8192 + 4096, {}});
+    node_ = *start_node(system_, how);
+    doors_ = *open_doors(system_, *node_, how);
+  }
+
+  void stop() {
+    doors_ = {};
+    if (node_)
+      CHECK(node_->stop(system_, std::chrono::seconds(30)));
+    node_.reset();
+  }
+
+private:
+  scratch_directory scratch_;
+  system_config actors_{config::caf_config{}};
+  caf::actor_system system_;
+  std::unique_ptr<running_node> node_;
+  node_doors doors_;
+};
+
+struct engine {
+  explicit engine(const std::string& node, bool may_be_absent = true, std::optional<namespace_spec> space = {}) {
+    connector::runtime_options how;
+    how.node = node;
+    how.space_name = "small";
+    how.space = std::move(space);
+    how.threads = 2;
+    how.window_bytes = 64 * 8192;
+    how.attach_limit = std::chrono::milliseconds(100);
+    how.node_may_be_absent = may_be_absent;
+    runtime = *connector::runtime::create(how);
+    options.block_tokens = 4;
+    memory = *replay::token_memory::create(small_space().geometry, 64, 1, {0});
+  }
+
+  void start() {
+    scheduler = *runtime->make_scheduler_half(options);
+    worker = *runtime->make_worker_half(options, 0);
+    REQUIRE(worker->register_kv_caches(memory->view(0)));
+  }
+
+  worker_output step(const connector::scheduler_output& scheduled = {}) {
+    const auto meta = scheduler->build_connector_meta(scheduled);
+    worker->handle_preemptions(meta);
+    worker->bind_connector_metadata(meta);
+    worker->start_load_kv();
+    worker->wait_for_save();
+    auto named = worker->get_finished({});
+    worker_output out{std::move(named.sent), std::move(named.received), worker->get_block_ids_with_load_errors(),
+                      worker->build_connector_worker_meta(), std::move(named.failed)};
+    worker->clear_connector_metadata();
+    scheduler->update_connector_output(out);
+    return out;
+  }
+
+  /// Runs a request from its arrival to its end, and says how much was found.
+  std::uint32_t play(const std::string& id) {
+    std::vector<token_id> tokens(13);
+    std::iota(tokens.begin(), tokens.end(), token_id{1});
+    const connector::engine_request request{.id = id, .tokens = {0, tokens}};
+    scheduler->on_new_request(request);
+    matched_tokens found;
+    eventually([&] {
+      found = scheduler->get_num_new_matched_tokens(request, 0);
+      return found.tokens.has_value();
+    });
+    const std::vector<block_id> blocks{1, 2, 3, 4};
+    scheduler->update_state_after_alloc(id, blocks, *found.tokens);
+    if (*found.tokens > 0)
+      eventually([&] {
+        const auto out = step();
+        CHECK(out.load_errors.empty());
+        return !out.received.empty();
+      });
+    const scheduled_request part{
+        .id = id, .computed_tokens = *found.tokens, .scheduled_tokens = 13 - *found.tokens, .blocks = blocks};
+    step({.new_requests = {&part, 1}});
+    if (scheduler->request_finished(id))
+      eventually([&] { return !step().sent.empty(); });
+    CHECK(scheduler->tracked_requests() == 0);
+    return *found.tokens;
+  }
+
+  std::unique_ptr<connector::runtime> runtime;
+  connector::engine_options options;
+  std::unique_ptr<replay::token_memory> memory;
+  std::unique_ptr<connector::scheduler_half> scheduler;
+  std::unique_ptr<connector::worker_half> worker;
+};
+
+} // namespace
+
+TEST_CASE("halves: a node that is absent is an error, unless it may be", "[connector]") {
+  const late_node node;
+  engine x(node.address(), false);
+  const auto refused = x.runtime->make_scheduler_half(x.options);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == errc::unreachable);
+  auto worker = *x.runtime->make_worker_half(x.options, 0);
+  CHECK(worker->register_kv_caches(x.memory->view(0)).error().code == errc::unreachable);
+  CHECK(worker->attached().error().code == errc::unreachable);
+}
+
+TEST_CASE("halves: an engine runs without its node, and uses it when it is there", "[connector]") {
+  late_node node;
+  engine x(node.address());
+  x.start();
+  CHECK(x.scheduler->attached().error().code == errc::unreachable);
+  CHECK(x.worker->attached().error().code == errc::unreachable);
+  CHECK(x.play("a") == 0);
+  CHECK(x.play("b") == 0);
+  CHECK(x.worker->register_kv_caches(x.memory->view(0)).error().code == errc::invalid_argument);
+  node.start();
+  eventually([&] {
+    x.step(); // whatever comes is picked up by the engine's own thread
+    return x.scheduler->attached() && x.worker->attached();
+  });
+  CHECK(x.play("c") == 0);
+  CHECK(x.play("d") == 12);
+  x.worker.reset();
+  x.scheduler.reset();
+}
+
+TEST_CASE("halves: a worker without a node fails loads that its scheduler orders", "[connector]") {
+  late_node node;
+  engine x(node.address());
+  x.start();
+  x.worker->bind_connector_metadata(
+      {.loads = {{1, "r", {{1, 2}}, {5}}}, .stores = {{9, 2, "s", 0, {}, {{3, 4}}, {6}}}});
+  x.worker->start_load_kv();
+  x.worker->wait_for_save();
+  const auto done = x.worker->get_finished({});
+  CHECK(done.received == std::vector<std::string>{"r"});
+  CHECK(done.failed == std::vector<std::string>{"r"});
+  CHECK(x.worker->get_block_ids_with_load_errors() == std::vector<block_id>{5});
+  CHECK(x.worker->build_connector_worker_meta() == std::vector<connector::store_outcome>{{9, {0}}});
+  x.worker->clear_connector_metadata();
+}
+
+TEST_CASE("halves: an engine can end while its node is absent, and cleared its cache before it came", "[connector]") {
+  late_node node;
+  {
+    engine x(node.address());
+    x.start();
+    x.worker->shutdown();
+  }
+  node.start();
+  {
+    engine x(node.address());
+    x.start();
+    CHECK(x.play("a") == 0);
+    CHECK(x.play("b") == 12);
+  }
+  node.stop();
+  engine x(node.address());
+  x.start();
+  CHECK_FALSE(x.scheduler->attached());
+  CHECK(x.scheduler->reset_cache());
+  node.start();
+  eventually([&] {
+    x.step();
+    return x.scheduler->attached() && x.worker->attached();
+  });
+  CHECK(x.play("c") == 0);
+}
+
+TEST_CASE("C-20 halves: what does not fit is said as soon as it can be known", "[connector][hazards]") {
+  late_node node;
+  auto other = small_space(1);
+  other.model = "another";
+  engine x(node.address(), true, other);
+  // Without any node.
+  auto shape = x.options;
+  shape.parallel.tensor_parallel = 2;
+  CHECK(x.runtime->make_scheduler_half(shape).error().code == errc::identity_mismatch);
+  auto geometry = small_space().geometry;
+  ++geometry.layers;
+  const auto taller = *replay::token_memory::create(geometry, 8, 1, {0});
+  auto refused = *x.runtime->make_worker_half(x.options, 0);
+  CHECK(refused->register_kv_caches(taller->view(0)).error().code == errc::identity_mismatch);
+  CHECK(refused->attached().error().code == errc::unreachable);
+
+  x.start();
+  node.start();
+  eventually([&] {
+    x.step();
+    const auto scheduler = x.scheduler->attached();
+    const auto worker = x.worker->attached();
+    REQUIRE_FALSE(scheduler);
+    REQUIRE_FALSE(worker);
+    return scheduler.error().code != errc::unreachable && worker.error().code != errc::unreachable;
+  });
+  CHECK(x.scheduler->attached().error().code == errc::identity_mismatch);
+  CHECK(x.worker->attached().error().code == errc::identity_mismatch);
+  CHECK_FALSE(x.scheduler->attached().error().text.empty());
+  CHECK(x.play("a") == 0);
+}
+
+} // namespace troupe::test::connector_absence_test

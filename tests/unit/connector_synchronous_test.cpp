@@ -1,0 +1,244 @@
+#include "tests/catch.hpp"
+#include "tests/unit/connector_support.hpp"
+
+#include <algorithm>
+
+/// What the scheduler half does of a request that arrives, of loads within a step, and of loads that do not pay off.
+
+namespace troupe::test::connector_synchronous_test {
+
+namespace {
+
+using connector::hit_sources;
+using phase = connector::request_tracker::phase;
+
+scheduler_options synchronous_options(std::uint32_t workers = 1) {
+  auto out = hf3fs_options();
+  out.synchronous_loads = true;
+  out.workers = out.writers = workers;
+  return out;
+}
+
+/// 100 tokens, of which 6 pages are full and 4 are in the cache; the request runs in the step that loads them.
+load_op run_with_load(scheduler_desk& desk, std::string_view id = "r") {
+  const auto tokens = tokens_from(1, 100);
+  desk.ask(id, tokens);
+  desk.answer(4);
+  REQUIRE(desk.ask(id, tokens) == matched_tokens{64, false});
+  desk.allocate(id, blocks_from(10, 7), 64);
+  const auto meta = desk.run_new(id, blocks_from(10, 7), 64, 36);
+  REQUIRE(meta.loads.size() == 1);
+  REQUIRE(meta.loads[0].synchronous());
+  // What the step computes may be computed upon blocks that are not filled.
+  CHECK(meta.stores.empty());
+  return meta.loads[0];
+}
+
+worker_output outcome(const load_op& load, std::vector<std::uint8_t> filled) {
+  worker_output out;
+  out.stores.push_back({load.id, std::move(filled)});
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("a lookup begins when the request arrives, once", "[connector]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  desk.arrive("r", tokens);
+  CHECK(desk.lookups_sent == 1);
+  desk.arrive("r", tokens);
+  CHECK(desk.lookups_sent == 1);
+  desk.answer(4);
+  CHECK(desk.ask("r", tokens) == matched_tokens{64, true});
+  CHECK(desk.lookups_sent == 1);
+
+  // Nothing to be found, nothing to be asked.
+  desk.arrive("short", tokens_from(1, 16));
+  desk.state.on_new_request({.id = "embedded", .tokens = {0, tokens}, .cacheable = false}, desk.now);
+  CHECK(desk.state.outbox_empty());
+  CHECK(desk.lookups_sent == 1);
+  CHECK(desk.state.find("embedded") == nullptr);
+}
+
+TEST_CASE("a request that arrives and leaves holds nothing", "[connector]") {
+  scheduler_desk desk(hf3fs_options());
+  desk.arrive("r", tokens_from(1, 100));
+  desk.answer(4);
+  CHECK(desk.state.leases_held() == 1);
+  CHECK_FALSE(desk.finish("r"));
+  CHECK(desk.released.size() == 1);
+  CHECK(desk.state.tracked_requests() == 0);
+}
+
+TEST_CASE("what was found long before the engine asks is asked for again", "[connector]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  desk.arrive("r", tokens);
+  desk.answer(4);
+  desk.now += std::chrono::minutes(5);
+  CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
+  CHECK(desk.lookups_sent == 2);
+  desk.answer(4);
+  CHECK(desk.ask("r", tokens) == matched_tokens{64, true});
+}
+
+TEST_CASE("fewer tokens than pay off are computed", "[connector]") {
+  auto options = hf3fs_options();
+  options.min_load_tokens = 48;
+  scheduler_desk desk(options);
+  const auto tokens = tokens_from(1, 100);
+  desk.ask("r", tokens);
+  desk.answer(4);
+  CHECK(desk.ask("r", tokens, 32) == matched_tokens{0, false}); // 32 are left
+  CHECK(desk.ask("r", tokens, 16) == matched_tokens{48, true});
+  CHECK(desk.ask("r", tokens, 32) == matched_tokens{0, false});
+  desk.allocate("r", blocks_from(0, 7), 0);
+  CHECK(desk.state.leases_held() == 0);
+  // They are in the cache all the same, and not saved again.
+  const auto stores = desk.run_new("r", blocks_from(0, 7), 32, 68).stores;
+  REQUIRE(stores.size() == 1);
+  CHECK(stores[0].first_page == 4);
+}
+
+TEST_CASE("a synchronous load ends with the step's output", "[connector]") {
+  scheduler_desk desk(synchronous_options(2));
+  const auto load = run_with_load(desk);
+  CHECK(load.keys.size() == 4);
+  CHECK(load.blocks == blocks_from(10, 4));
+  CHECK(desk.state.leases_held() == 1);
+  desk.report(outcome(load, {1, 1, 1, 1}));
+  CHECK(desk.state.find("r")->current_phase() == phase::loading); // of two workers
+  CHECK(desk.run_on("r", {}, 100, 1).stores.empty());
+  desk.report(outcome(load, {1, 1, 1, 1}));
+  CHECK(desk.state.find("r")->current_phase() == phase::active);
+  CHECK(desk.state.leases_held() == 0);
+  // The pages that the step has computed are saved now.
+  const auto stores = desk.run_on("r", {}, 101, 1).stores;
+  REQUIRE(stores.size() == 1);
+  CHECK(stores[0].first_page == 4);
+  CHECK(stores[0].keys.size() == 2);
+}
+
+TEST_CASE("what a synchronous load did not bring is computed and saved", "[connector]") {
+  scheduler_desk desk(synchronous_options(2));
+  const auto load = run_with_load(desk);
+  auto first = outcome(load, {1, 1, 1, 0});
+  first.load_errors = {13};
+  desk.report(first);
+  desk.report(outcome(load, {1, 0, 1, 1}));
+  const auto events = desk.state.take_events();
+  REQUIRE(events.size() == 2);
+  CHECK(events[0].what == cache_event::kind::removed);
+  CHECK(events[0].keys == std::vector<key_digest>{load.keys[1]});
+  CHECK(events[1].keys == std::vector<key_digest>{load.keys[3]});
+  // The engine goes back to the first block that is not there.
+  auto stores = desk.run_on("r", {}, 16, 84).stores;
+  REQUIRE(stores.size() == 2);
+  CHECK(stores[0].first_page == 1);
+  CHECK(stores[0].keys.size() == 1);
+  CHECK(stores[1].first_page == 3);
+  CHECK(stores[1].keys.size() == 3);
+}
+
+TEST_CASE("a worker that says too little of a synchronous load has not brought the rest", "[connector]") {
+  scheduler_desk desk(synchronous_options());
+  const auto load = run_with_load(desk);
+  desk.report(outcome(load, {1}));
+  const auto events = desk.state.take_events();
+  REQUIRE(events.size() == 1);
+  CHECK(events[0].keys.size() == 3);
+}
+
+TEST_CASE("a request may leave in the step of its synchronous load", "[connector]") {
+  scheduler_desk desk(synchronous_options());
+  const auto load = run_with_load(desk);
+  // One token was all it wanted: the engine finishes it before it passes on the output.
+  CHECK_FALSE(desk.finish("r"));
+  CHECK(desk.state.leases_held() == 1); // somebody may be loading
+  desk.report(outcome(load, {1, 1, 1, 1}));
+  CHECK(desk.state.leases_held() == 0);
+  CHECK(desk.state.tracked_requests() == 0);
+  CHECK(desk.build().finished.empty());
+}
+
+TEST_CASE("a request that is preempted during its synchronous load asks anew", "[connector]") {
+  scheduler_desk desk(synchronous_options());
+  const auto load = run_with_load(desk);
+  desk.preempt("r");
+  const auto tokens = tokens_from(1, 101);
+  CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
+  desk.report(outcome(load, {0, 0, 0, 0})); // of blocks that it has no more
+  CHECK(desk.state.take_events().empty());
+  desk.answer(4);
+  CHECK(desk.ask("r", tokens) == matched_tokens{64, false});
+  desk.allocate("r", blocks_from(30, 7), 64);
+  const auto again = desk.resume("r", blocks_from(30, 7), 64, 37).loads;
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].id != load.id);
+  desk.report(outcome(again[0], {1, 1, 1, 1}));
+  CHECK(desk.state.find("r")->current_phase() == phase::active);
+  CHECK(desk.state.leases_held() == 0);
+}
+
+TEST_CASE("H1 a request that is preempted between steps and leaves has its saves given up", "[connector][hazards]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  desk.admit("r", tokens, blocks_from(0, 7));
+  const auto stores = desk.run_new("r", blocks_from(0, 7), 0, 100).stores;
+  REQUIRE(stores.size() == 1);
+  // Its blocks are free, as it was preempted with all others, and then it is aborted, all before the next step.
+  CHECK(desk.finish("r"));
+  const auto meta = desk.preempt("r");
+  CHECK(meta.preempted == std::vector<session_id>{stores[0].session});
+  REQUIRE(meta.finished.size() == 1);
+  CHECK(meta.finished[0].session == stores[0].session);
+}
+
+TEST_CASE("a request that is preempted and comes back in the same step keeps its new blocks", "[connector]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  desk.admit("r", tokens, blocks_from(0, 7));
+  const auto before = desk.run_new("r", blocks_from(0, 7), 0, 100).stores;
+  REQUIRE(before.size() == 1);
+  CHECK(desk.ask("r", tokens) == matched_tokens{0, false});
+  desk.allocate("r", blocks_from(20, 7), 0);
+  const std::string_view id = "r";
+  const scheduled_request part{
+      .id = id, .computed_tokens = 0, .scheduled_tokens = 100, .blocks = blocks_from(20, 7), .resumed = true};
+  const auto kept = blocks_from(20, 7);
+  auto again = part;
+  again.blocks = kept;
+  const auto meta = desk.build({.cached_requests = {&again, 1}, .preempted = {&id, 1}});
+  CHECK(meta.preempted == std::vector<session_id>{before[0].session});
+  CHECK(std::ranges::equal(desk.state.find("r")->blocks(), kept));
+}
+
+TEST_CASE("a request whose load has failed somewhere is known to have nothing of it", "[connector]") {
+  scheduler_desk desk(hf3fs_options());
+  const auto tokens = tokens_from(1, 100);
+  const auto load = desk.begin_load("r", tokens, 0, 4, blocks_from(0, 7));
+  worker_output out;
+  SECTION("without a word of blocks") {
+    out.failed = out.received = {"r"};
+    desk.report(out);
+    const auto events = desk.state.take_events();
+    REQUIRE(events.size() == 1);
+    CHECK(events[0].keys == load.keys);
+  }
+  SECTION("blocks say more") {
+    out.failed = out.received = {"r"};
+    out.load_errors = {2};
+    desk.report(out);
+    const auto events = desk.state.take_events();
+    REQUIRE(events.size() == 1);
+    CHECK(events[0].keys == std::vector<key_digest>{load.keys[2]});
+  }
+}
+
+TEST_CASE("sources of hits add up to what was asked", "[connector]") {
+  scheduler_desk desk(hf3fs_options());
+  CHECK(desk.state.get_external_cache_hit_sources("r", 64) == hit_sources{.unknown = 64});
+}
+
+} // namespace troupe::test::connector_synchronous_test
