@@ -1,0 +1,312 @@
+"""Handles of the library as objects: arrays and bytes in and out, and nothing decided here."""
+
+import ctypes
+import json
+import os
+import threading
+import weakref
+from array import array
+
+from troupe import _interface
+from troupe._library import address, call, ids, load, taken, taken_blocks, taken_ids, text
+
+_connections = weakref.WeakValueDictionary()
+_connecting = threading.Lock()
+
+
+class Handle:
+    """Something of the library that has to be destroyed, in the process that made it."""
+
+    destroyer = ""
+
+    def __init__(self):
+        self.handle, self._destroy = _interface.HANDLE(), getattr(load(), self.destroyer)
+
+    def __del__(self):
+        if getattr(self, "handle", None):
+            self._destroy(self.handle)
+
+
+class Connection(Handle):
+    """Threads and sockets to one node; `connection` shares one among all that want the same."""
+
+    destroyer = "troupe_connection_destroy"
+
+    def __init__(self, options):
+        super().__init__()
+        call("troupe_connect", ctypes.byref(_interface.ConnectOptions(**options)), ctypes.byref(self.handle))
+
+
+def connection(options):
+    """`options`: members of `ConnectOptions`. One connection per process and options, while somebody holds it."""
+    key = (os.getpid(), *sorted(options.items()))
+    with _connecting:
+        found = _connections.get(key)
+        if found is None:
+            found = _connections[key] = Connection(options)
+        return found
+
+
+class Space:
+    """A namespace, with what its struct points at."""
+
+    def __init__(self, geometry, **members):
+        self.geometry = _interface.Geometry(**geometry)
+        texts = {name: text(value) for name, value in members.items() if name != "world_size"}
+        self.struct = _interface.Namespace(geometry=ctypes.pointer(self.geometry), **texts)
+        self.struct.world_size = members.get("world_size", 0)
+
+    def identity(self, engine=None):
+        """Digest and name, which are the same wherever they are asked for."""
+        digest, name = (ctypes.c_char * 33)(), ctypes.c_char_p()
+        call("troupe_namespace_identity", ctypes.byref(self.struct), engine and ctypes.byref(engine), digest,
+             ctypes.byref(name))
+        return digest.value.decode(), name.value.decode()
+
+
+def layers(views):
+    """As `troupe_layer` elements; `views` are dicts of its members."""
+    return (_interface.Layer * len(views))(*(_interface.Layer(**view) for view in views))
+
+
+def reason_for_absence(function, handle):
+    """None where a node has been found, else why there is none yet."""
+    from troupe._library import TroupeError
+    try:
+        call(function, handle)
+    except TroupeError as error:
+        return error
+    return None
+
+
+class Scheduler(Handle):
+    destroyer = "troupe_scheduler_destroy"
+
+    def __init__(self, connected, space, engine):
+        super().__init__()
+        self.connection = connected
+        self.request, self.matched = _interface.Request(), _interface.Matched()
+        self.out, self.events = _interface.Bytes(), _interface.Events()
+        call("troupe_scheduler_create", connected.handle, ctypes.byref(space.struct), ctypes.byref(engine),
+             ctypes.byref(self.handle))
+
+    def absence(self):
+        return reason_for_absence("troupe_scheduler_attached", self.handle)
+
+    def _filled(self, name, tokens, hashes, lora, cache_salt, multimodal, uncacheable):
+        """`tokens`: (position of the first, how many, address); `hashes`: (position, how many, bytes); `multimodal`:
+        (first token, tokens, bytes) of each item."""
+        request = self.request
+        request.id, request.uncacheable = name, uncacheable
+        request.first_token, request.token_count, request.tokens = tokens
+        request.first_hash, request.hash_count, request.hashes = hashes
+        request.lora, request.cache_salt = lora, cache_salt
+        if multimodal:
+            items = [(first, count, digest, len(digest)) for first, count, digest in multimodal]
+            request.multimodal = (_interface.Multimodal * len(items))(*items)
+        else:
+            request.multimodal = None
+        request.multimodal_count = len(multimodal)
+        return ctypes.byref(request)
+
+    def on_new_request(self, *request):
+        call("troupe_scheduler_on_new_request", self.handle, self._filled(*request))
+
+    def match(self, request, computed_tokens):
+        """Tokens (None: not known yet), and whether they are loaded between steps."""
+        call("troupe_scheduler_matched", self.handle, self._filled(*request), computed_tokens,
+             ctypes.byref(self.matched))
+        return self.matched.tokens if self.matched.known else None, bool(self.matched.asynchronous)
+
+    def allocated(self, name, blocks, external_tokens):
+        numbers = array("I", blocks)
+        call("troupe_scheduler_allocated", self.handle, name, address(numbers), len(numbers), external_tokens)
+
+    def hit_sources(self, name, tokens):
+        """Tokens in memory, on disk, and who knows where."""
+        out = _interface.HitSources()
+        call("troupe_scheduler_hit_sources", self.handle, name, tokens, ctypes.byref(out))
+        return out.memory, out.disk, out.unknown
+
+    def build_meta(self, step):
+        call("troupe_scheduler_build_meta", self.handle, ctypes.byref(step), ctypes.byref(self.out))
+        return taken(self.out)
+
+    def finished(self, name):
+        keep = ctypes.c_int32()
+        call("troupe_scheduler_finished", self.handle, name, ctypes.byref(keep))
+        return bool(keep.value)
+
+    def worker_output(self, sent, received, failed, load_errors, metas):
+        output, blocks = _interface.WorkerOutput(), array("I", load_errors)
+        output.sent, output.received, output.failed = ids(sent), ids(received), ids(failed)
+        output.load_errors = _interface.Blocks(address(blocks), len(blocks))
+        held, output.worker_meta_count = pieces(metas), len(metas)
+        output.worker_meta = held.structs
+        call("troupe_scheduler_worker_output", self.handle, ctypes.byref(output))
+
+    def take_events(self):
+        """(kind, request, parent or None, keys, tokens of one key) of each."""
+        call("troupe_scheduler_take_events", self.handle, ctypes.byref(self.events))
+        events = self.events
+        if not events.count:
+            return []
+        kinds, keys = ctypes.string_at(events.kinds, events.count), ctypes.string_at(events.keys, 16 * events.key_count)
+        parents = ctypes.string_at(events.parents, 16 * events.count)
+        ends = (ctypes.c_uint32 * events.count).from_address(events.key_ends)
+        out, first = [], 0
+        for i, name in enumerate(taken_ids(events.requests)):
+            own = [keys[16 * k:16 * k + 16] for k in range(first, ends[i])]
+            parent = parents[16 * i:16 * i + 16]
+            out.append((kinds[i], name, parent if any(parent) else None, own, events.page_tokens))
+            first = ends[i]
+        return out
+
+    def reset_cache(self):
+        call("troupe_scheduler_reset_cache", self.handle)
+
+    def finished_count(self):
+        out = ctypes.c_uint32()
+        call("troupe_scheduler_finished_count", self.handle, ctypes.byref(out))
+        return out.value
+
+    def tracked_requests(self):
+        out = ctypes.c_size_t()
+        call("troupe_scheduler_tracked_requests", self.handle, ctypes.byref(out))
+        return out.value
+
+    def stats(self):
+        call("troupe_scheduler_stats", self.handle, ctypes.byref(self.out))
+        return json.loads(taken(self.out) or b"{}")
+
+    def shutdown(self):
+        call("troupe_scheduler_shutdown", self.handle)
+
+
+class Worker(Handle):
+    destroyer = "troupe_worker_destroy"
+
+    def __init__(self, connected, space, engine, number, gpu):
+        super().__init__()
+        self.connection = connected
+        self.out, self.blocks, self.ended = _interface.Bytes(), _interface.Blocks(), _interface.Finished()
+        call("troupe_worker_create", connected.handle, ctypes.byref(space.struct), ctypes.byref(engine), number, gpu,
+             ctypes.byref(self.handle))
+
+    def absence(self):
+        return reason_for_absence("troupe_worker_attached", self.handle)
+
+    def register(self, views, blocks):
+        call("troupe_worker_register", self.handle, layers(views), len(views), blocks)
+
+    def unregister(self):
+        call("troupe_worker_unregister", self.handle)
+
+    def handle_preemptions(self, meta):
+        call("troupe_worker_handle_preemptions", self.handle, meta, len(meta))
+
+    def bind(self, meta):
+        call("troupe_worker_bind", self.handle, meta, len(meta))
+
+    def clear(self):
+        call("troupe_worker_clear", self.handle)
+
+    def start_load(self, event):
+        call("troupe_worker_start_load", self.handle, event)
+
+    def save(self, event):
+        call("troupe_worker_save", self.handle, event)
+
+    def get_finished(self, names):
+        """Requests that are sent, received, and those of the latter that have failed."""
+        call("troupe_worker_get_finished", self.handle, ctypes.byref(ids(names)) if names else None,
+             ctypes.byref(self.ended))
+        return taken_ids(self.ended.sent), taken_ids(self.ended.received), taken_ids(self.ended.failed)
+
+    def load_errors(self):
+        call("troupe_worker_load_errors", self.handle, ctypes.byref(self.blocks))
+        return taken_blocks(self.blocks)
+
+    def meta(self):
+        call("troupe_worker_meta", self.handle, ctypes.byref(self.out))
+        return taken(self.out)
+
+    def stats(self):
+        """As JSON; empty where no transfer has ended."""
+        call("troupe_worker_stats", self.handle, ctypes.byref(self.out))
+        return taken(self.out)
+
+    def shutdown(self):
+        call("troupe_worker_shutdown", self.handle)
+
+
+class Pages(Handle):
+    """Pages of host memory by key."""
+
+    destroyer = "troupe_pages_destroy"
+
+    def __init__(self, connected, space, options, views, blocks):
+        super().__init__()
+        self.connection = connected
+        call("troupe_pages_create", connected.handle, ctypes.byref(space.struct),
+             ctypes.byref(_interface.PagesOptions(**options)), layers(views), len(views), blocks,
+             ctypes.byref(self.handle))
+
+    def absence(self):
+        return reason_for_absence("troupe_pages_attached", self.handle)
+
+    def exist(self, keys, count, limit_seconds):
+        """How many from the first on are there. `keys`: all of them, one behind the other."""
+        found = ctypes.c_size_t()
+        call("troupe_pages_exist", self.handle, keys, count, limit_seconds, ctypes.byref(found))
+        return found.value
+
+    def get(self, keys, blocks, limit_seconds):
+        """A code for each page: 0 where it was read."""
+        return self._move("troupe_pages_get", keys, blocks, limit_seconds)
+
+    def put(self, keys, blocks, limit_seconds):
+        return self._move("troupe_pages_put", keys, blocks, limit_seconds)
+
+    def _move(self, function, keys, blocks, limit_seconds):
+        numbers, results, done = array("I", blocks), array("i", bytes(4 * len(blocks))), ctypes.c_size_t()
+        call(function, self.handle, keys, address(numbers), len(numbers), limit_seconds, address(results),
+             ctypes.byref(done))
+        return list(results)
+
+    def stats(self):
+        out = _interface.Bytes()
+        call("troupe_pages_stats", self.handle, ctypes.byref(out))
+        return taken(out)
+
+    def shutdown(self):
+        call("troupe_pages_shutdown", self.handle)
+
+
+class pieces:
+    """Several byte strings as `troupe_bytes`, which are valid while this is held."""
+
+    def __init__(self, parts):
+        self.buffers = [ctypes.create_string_buffer(part, len(part)) for part in parts]
+        self.structs = (_interface.Bytes * len(parts))(
+            *(_interface.Bytes(ctypes.addressof(buffer), len(buffer)) for buffer in self.buffers))
+
+
+def metric_descriptions():
+    out = _interface.Bytes()
+    call("troupe_metric_descriptions", ctypes.byref(out))
+    return json.loads(taken(out))
+
+
+def aggregate(parts):
+    """Statistics of several workers or steps as one: dicts in and out."""
+    held, out = pieces([json.dumps(part).encode() for part in parts]), _interface.Bytes()
+    call("troupe_stats_aggregate", held.structs, len(parts), ctypes.byref(out))
+    return json.loads(taken(out))
+
+
+def reduce(statistics):
+    """Statistics as people read them."""
+    encoded, out = json.dumps(statistics).encode(), _interface.Bytes()
+    call("troupe_stats_reduce", encoded, len(encoded), ctypes.byref(out))
+    return json.loads(taken(out))

@@ -1,0 +1,165 @@
+"""How vLLM's KV cache lies in memory, in the words of `troupe_geometry` and `troupe_layer`.
+
+What a namespace is made of comes from vLLM's config alone, so that scheduler and workers, in processes of their own,
+say the same. The tensors that are registered only say where it lies; they are compared with what was said.
+"""
+
+import platform
+
+
+class DoesNotFit(ValueError):
+    """What Troupe cannot keep, and what to do about it."""
+
+
+def single_spec(kv_cache_config):
+    """Layers and spec of the one KV cache group."""
+    groups = kv_cache_config.kv_cache_groups
+    if len(groups) != 1:
+        raise DoesNotFit(f"Troupe keeps models with one KV cache group, and this one has {len(groups)}: start vLLM "
+                         "with --disable-hybrid-kv-cache-manager, or without a KV connector")
+    names, spec = list(groups[0].layer_names), groups[0].kv_cache_spec
+    inner = getattr(spec, "kv_cache_specs", None)
+    if inner:
+        different = {_shape_of(each) for each in inner.values()}
+        if len(different) != 1:
+            raise DoesNotFit(f"Troupe keeps models whose layers have one shape, and this one has {len(different)} "
+                             "shapes in its KV cache group: start vLLM without a KV connector")
+        spec = inner[names[0]]
+    kinds = [kind.__name__ for kind in type(spec).__mro__]
+    if "FullAttentionSpec" not in kinds:
+        raise DoesNotFit(f"Troupe keeps KV caches of full attention, and this model's is {kinds[0]}: start vLLM with "
+                         "--disable-hybrid-kv-cache-manager, or without a KV connector")
+    return names, spec
+
+
+def _shape_of(spec):
+    return type(spec).__name__, spec.page_size_bytes, spec.num_kv_heads, spec.head_size, str(spec.dtype)
+
+
+def is_latent(spec):
+    """MLA: one vector a token, the same for all tensor-parallel workers."""
+    return any(kind.__name__ == "MLAAttentionSpec" for kind in type(spec).__mro__)
+
+
+def element_bytes(spec):
+    return spec.dtype.itemsize
+
+
+def payload_bytes(spec):
+    """Of one block of one layer, without what vLLM has added for alignment."""
+    for name in ("unpadded_page_size_bytes", "real_page_size_bytes", "page_size_bytes"):
+        value = getattr(spec, name, None)
+        if value is not None:
+            return value
+    raise DoesNotFit(f"{type(spec).__name__} does not say how large a block is: Troupe does not know this vLLM")
+
+
+def logical(spec):
+    """Whether tensors are the [blocks, heads, tokens, content] of newer versions, K and V of a token side by side."""
+    return hasattr(spec, "state_content_size_bytes")
+
+
+class Shape:
+    """What one block of one layer is: opaque bytes, or parts × heads × tokens × head size."""
+
+    def __init__(self, names, spec, on_cpu):
+        self.names, self.spec, self.on_cpu = names, spec, on_cpu
+        self.block_tokens = spec.block_size
+        # Backends of CPUs pack what lies in a block as their instructions want it.
+        self.opaque_bytes = payload_bytes(spec) if on_cpu else 0
+        self.parts = self.heads = self.head_size = self.element = 0
+        if not on_cpu:
+            self._take_apart(spec)
+
+    def _take_apart(self, spec):
+        self.element = element_bytes(spec)
+        if logical(spec):
+            if spec.tokens_per_state != 1:
+                raise DoesNotFit(f"Troupe keeps a state for each token, and this model has one for "
+                                 f"{spec.tokens_per_state}: start vLLM without a KV connector")
+            content = spec.state_content_size_bytes
+            if content % self.element:
+                self.element = 1
+            self.parts, self.heads, self.head_size = 1, spec.num_heads, content // self.element
+            return
+        values = getattr(spec, "head_size_v", None)
+        latent, uneven = is_latent(spec), values is not None and values != spec.head_size
+        self.heads = 1 if latent else spec.num_kv_heads
+        self.parts = 1 if latent or uneven else 2
+        content = payload_bytes(spec) // (spec.block_size * self.heads * self.parts)
+        if content % self.element:
+            self.element = 1
+        self.head_size = content // self.element
+
+    def geometry(self, page_tokens):
+        """Members of `troupe_geometry`."""
+        return {"layers": len(self.names), "parts": self.parts, "heads": self.heads, "head_size": self.head_size,
+                "element_bytes": self.element, "page_tokens": page_tokens, "opaque_block_bytes": self.opaque_bytes}
+
+    def views(self, tensors, blocks):
+        """Members of `troupe_layer` for each layer, in the model's order."""
+        missing = [name for name in self.names if name not in tensors]
+        if missing:
+            raise DoesNotFit(f"vLLM has registered no KV cache for {missing[0]}, which is in its KV cache group")
+        return [self._view(name, tensors[name], blocks) for name in self.names]
+
+    def _view(self, name, tensor, blocks):
+        if isinstance(tensor, (list, tuple)):
+            raise DoesNotFit(f"{name} has {len(tensor)} tensors: Troupe keeps attention's KV cache, which is one")
+        stride = [count * tensor.element_size() for count in tensor.stride()]
+        size = list(tensor.shape)
+        storage = tensor.untyped_storage()
+        view = {"base": tensor.data_ptr(),
+                "bytes": storage.nbytes() - (tensor.data_ptr() - storage.data_ptr())}
+        if self.on_cpu:
+            self._require(size[0] == blocks, name, size, blocks)
+            inner = sum((count - 1) * step for count, step in zip(size[1:], stride[1:])) + tensor.element_size()
+            if inner != self.opaque_bytes:
+                raise DoesNotFit(f"a block of {name} takes {inner} bytes in a row, and {self.opaque_bytes} were "
+                                 f"expected: Troupe does not know this layout of vLLM's CPU backend, {size}, {stride}")
+            return {**view, "block_stride": stride[0]}
+        return {**view, **self._strides(name, tensor, size, stride, blocks)}
+
+    def _strides(self, name, tensor, size, stride, blocks):
+        content = self.head_size * self.element
+        if len(size) == 3:
+            block, token, head, part, inner = 0, 1, None, None, 2
+        elif len(size) == 4 and logical(self.spec):
+            block, head, token, part, inner = 0, 1, 2, None, 3
+        elif len(size) == 4:
+            block, token, head, part, inner = 0, 1, 2, None, 3
+        elif len(size) == 5:
+            block, part = (1, 0) if size[0] == 2 and size[1] == blocks else (0, 1)
+            token, head, inner = 2, 3, 4
+        else:
+            raise DoesNotFit(f"the KV cache of {name} has {len(size)} dimensions, {size}: Troupe does not know this "
+                             "layout of vLLM's")
+        if size[block] != blocks and size[block] % blocks == 0 and size[token] < self.block_tokens:
+            raise DoesNotFit(f"this attention backend cuts vLLM's blocks of {self.block_tokens} tokens into pieces of "
+                             f"{size[token]}: start vLLM with --block-size {size[token]}")
+        fits = (size[block] == blocks and size[token] == self.block_tokens
+                and (size[head] if head is not None else 1) == self.heads
+                and (size[part] if part is not None else 1) == self.parts
+                and size[inner] * tensor.element_size() == content and stride[inner] == tensor.element_size())
+        self._require(fits, name, size, blocks)
+        return {"block_stride": stride[block], "token_stride": stride[token],
+                "head_stride": stride[head] if head is not None else content,
+                "part_stride": stride[part] if part is not None else content}
+
+    def _require(self, fits, name, size, blocks):
+        if not fits:
+            raise DoesNotFit(f"the KV cache of {name} is {size}, and vLLM's config says {blocks} blocks of "
+                             f"{self.block_tokens} tokens with {self.heads} heads: Troupe does not know this layout")
+
+
+def cpu_layout(spec):
+    """Names how a CPU packs a block: engines on machines that do it otherwise share nothing."""
+    import torch
+
+    isa = "mla" if is_latent(spec) else ""
+    try:
+        from vllm.v1.attention.backends import cpu_attn
+        isa = isa or cpu_attn._get_attn_isa(spec.dtype, spec.block_size, spec.head_size)
+    except (ImportError, AttributeError, TypeError, NotImplementedError):
+        pass
+    return "-".join(["cpu", platform.machine(), torch.backends.cpu.get_cpu_capability().lower(), isa or "unknown"])

@@ -1,0 +1,134 @@
+"""Finds and loads libtroupe.so, and calls it: a code that is not 0 becomes an exception with the library's sentence."""
+
+import ctypes
+import os
+import pathlib
+import threading
+
+from troupe import _interface
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+_loaded = None
+_held = []
+_loading = threading.Lock()
+
+
+class TroupeError(RuntimeError):
+    """What the library answered. `code` is a number of troupe.h, `name` its name."""
+
+    def __init__(self, code, name, text):
+        super().__init__(f"{text} ({name})")
+        self.code, self.name, self.text = code, name, text
+
+    def __reduce__(self):
+        return TroupeError, (self.code, self.name, self.text)
+
+
+class LibraryUnusable(ImportError):
+    """There is no libtroupe.so, or none that this package can work with."""
+
+
+def candidates():
+    """Where the library may be, best first."""
+    named = os.environ.get("TROUPE_LIBRARY")
+    if named:
+        return [named]
+    return [*sorted(str(path) for path in HERE.glob("libtroupe.so*")), "libtroupe.so.1"]
+
+
+def load():
+    """The library, the same each time. Nothing starts by loading it."""
+    global _loaded
+    with _loading:
+        if _loaded is None:
+            _loaded = _load(candidates())
+        return _loaded
+
+
+def _load(paths):
+    reasons = []
+    for path in paths:
+        try:
+            _load_needs(pathlib.Path(path).parent)
+            library = ctypes.CDLL(path)
+        except OSError as error:
+            reasons.append(str(error))
+            continue
+        try:
+            version = library.troupe_interface_version()
+            if version < _interface.INTERFACE_VERSION:
+                raise LibraryUnusable(f"{path} implements version {version} of the interface, and this package needs "
+                                      f"{_interface.INTERFACE_VERSION}: build and install both from one checkout")
+            _interface.declare(library)
+        except AttributeError as error:
+            raise LibraryUnusable(f"{path} is no library of Troupe's, or an older one: {error}") from None
+        return library
+    raise LibraryUnusable("libtroupe.so is not there: build it (ninja troupe_capi) and set TROUPE_LIBRARY to its path, "
+                          f"or install the wheel that scripts/wheel makes, which has it inside ({'; '.join(reasons)})")
+
+
+def _load_needs(folder):
+    """What a wheel has beside the library: the loader finds by name what is loaded already. Each may need another one
+    of them, so they are tried until all are there or none is added."""
+    if folder != HERE:
+        return
+    left = [path for path in sorted(folder.glob("lib*.so*")) if not path.name.startswith("libtroupe.")]
+    while left:
+        before, left = left, [path for path in left if not _loads(path)]
+        if len(left) == len(before):
+            return
+
+
+def _loads(path):
+    try:
+        _held.append(ctypes.CDLL(str(path)))
+    except OSError:
+        return False
+    return True
+
+
+def call(name, *arguments):
+    """Calls a function of the library that returns a code."""
+    library = load()
+    error = _interface.Error()
+    code = getattr(library, name)(*arguments, ctypes.byref(error))
+    if code:
+        raise failure(library, code, error)
+
+
+def failure(library, code, error):
+    name = library.troupe_code_name(code).decode()
+    return TroupeError(code, name, error.text.decode(errors="replace") or f"{name} without a reason")
+
+
+def text(value):
+    """As a text goes in: None and "" are the empty one."""
+    return str(value).encode() if value else None
+
+
+def taken(out):
+    """Bytes that the library has made, copied."""
+    return ctypes.string_at(out.data, out.length) if out.length else b""
+
+
+def ids(names):
+    """Ids as they go in."""
+    if not names:
+        return _interface.IdsIn()
+    joined = "\0".join(names).encode() + b"\0"
+    return _interface.IdsIn(joined, len(joined), len(names))
+
+
+def taken_ids(out):
+    """Ids that came out."""
+    return ctypes.string_at(out.data, out.length - 1).decode().split("\0") if out.count else []
+
+
+def taken_blocks(out):
+    return list((ctypes.c_uint32 * out.count).from_address(out.data)) if out.count else []
+
+
+def address(numbers):
+    """Of an array.array; None where it is empty."""
+    return numbers.buffer_info()[0] if numbers else None

@@ -1,0 +1,64 @@
+"""What a user writes behind "troupe." in the engine's extra config."""
+
+# Key behind "troupe.", what is taken for it, and what it is without being said.
+KEYS = {
+    "address": (str, ""),
+    "certificate": (str, ""),
+    "key": (str, ""),
+    "authorities": (str, ""),
+    "namespace": (str, ""),
+    "salt": (str, ""),
+    "load": (("async", "sync"), "async"),
+    "save": (("all", "prompts"), "all"),
+    "keys": (("auto", "engine", "tokens"), "auto"),
+    "min_load_tokens": (int, 0),
+    "page_tokens": (int, 0),
+    "threads": (int, 0),
+    "window_bytes": (int, 0),
+    "wait_for_node_seconds": (float, 0.0),
+    "request_timeout_seconds": (float, 0.0),
+    "synchronous_load_seconds": (float, 0.0),
+    "lease_seconds": (float, 0.0),
+    "lookup_patience_seconds": (float, 0.0),
+    "task_deadline_seconds": (float, 0.0),
+}
+
+
+class Options:
+    """The values, as attributes. ValueError for a key or value that is none."""
+
+    def __init__(self, extra):
+        said = {key[len("troupe."):]: value for key, value in (extra or {}).items() if key.startswith("troupe.")}
+        for key in said:
+            if key not in KEYS:
+                raise ValueError(f"kv_connector_extra_config has 'troupe.{key}', which Troupe does not know; it knows "
+                                 f"{', '.join('troupe.' + known for known in KEYS)}")
+        for key, (kind, default) in KEYS.items():
+            setattr(self, key, _checked(key, kind, said[key]) if key in said else default)
+        if not self.address:
+            raise ValueError("kv_connector_extra_config needs 'troupe.address': HOST:PORT of the node, the path of its "
+                             "socket, or its data_dir")
+
+    def connection(self, client_name):
+        """Members of `troupe_connect_options`."""
+        out = {"threads": self.threads, "window_bytes": self.window_bytes, "client_name": client_name.encode(),
+               "wait_for_node_seconds": self.wait_for_node_seconds,
+               "request_timeout_seconds": self.request_timeout_seconds}
+        for name in ("address", "certificate", "key", "authorities"):
+            value = getattr(self, name)
+            if value:
+                out[name] = value.encode()
+        return out
+
+
+def _checked(key, kind, value):
+    if isinstance(kind, tuple):
+        if value in kind:
+            return value
+        raise ValueError(f"'troupe.{key}' is {value!r}, and can be one of {', '.join(kind)}")
+    numeric = kind in (int, float)
+    if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
+        raise ValueError(f"'troupe.{key}' is {value!r}, and must be {'a number' if numeric else 'a text'}")
+    if kind is int and value < 0:
+        raise ValueError(f"'troupe.{key}' is {value}, and cannot be negative")
+    return kind(value)

@@ -1,0 +1,496 @@
+"""Troupe as a KV connector of vLLM, for 0.24 and newer.
+
+    vllm serve MODEL --kv-transfer-config '{"kv_connector": "TroupeConnector", "kv_connector_module_path": "troupe.vllm",
+        "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {"troupe.address": "127.0.0.1:4600"}}'
+
+vLLM's objects become arrays here, and bytes become objects. What to load and to save is decided in libtroupe.so.
+docs/vllm.md says what to expect.
+"""
+
+import json
+import os
+import time
+from array import array
+from dataclasses import dataclass
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorMetadata,
+                                                               KVConnectorRole, KVConnectorWorkerMetadata,
+                                                               SupportsHMA)
+from vllm.logger import init_logger
+
+from troupe import _halves, _interface, _kv_shape
+from troupe._options import Options
+from troupe._statistics import SchedulerCounters, TroupePromMetrics, TroupeStats
+
+try:
+    from vllm.v1.metrics.cache_hit_source import CacheHitSource
+except ImportError:  # vLLM does not tell tiers apart
+    CacheHitSource = None
+
+# Below vLLM's own, whose handlers it uses.
+logger = init_logger("vllm.troupe")
+
+# How often the scheduler half's own statistics are asked for; its hooks run in every step.
+STATISTICS_SECONDS = 1.0
+
+UNCACHEABLE_NONE, UNCACHEABLE = 0, 1
+
+
+@dataclass
+class TroupeMetadata(KVConnectorMetadata):
+    """What all workers have to do in a step, in the library's wire form."""
+
+    data: bytes = b""
+
+
+@dataclass
+class TroupeWorkerMetadata(KVConnectorWorkerMetadata):
+    """What workers have to say of a step, a piece of each."""
+
+    parts: tuple[bytes, ...] = ()
+
+    def aggregate(self, other):
+        return TroupeWorkerMetadata(self.parts + other.parts)
+
+
+class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
+    """One object per half, as vLLM wants it."""
+
+    def __init__(self, vllm_config, role, kv_cache_config):
+        super().__init__(vllm_config, role, kv_cache_config)
+        self._half = None
+        self._options = Options(self._kv_transfer_config.kv_connector_extra_config)
+        refuse_what_does_not_work(vllm_config, self._options)
+        names, spec = _kv_shape.single_spec(kv_cache_config)
+        on_cpu = runs_on_cpu()
+        if on_cpu and _kv_shape.is_latent(spec):
+            raise _kv_shape.DoesNotFit("vLLM computes prompts of MLA models as a whole on CPUs, and cannot go on from "
+                                       "what was loaded: start vLLM without a KV connector")
+        self._shape = _kv_shape.Shape(names, spec, on_cpu)
+        self._blocks = kv_cache_config.num_blocks
+        self._keys = resolve_keys(self._options.keys, vllm_config)
+        self._engine = engine_options(vllm_config, self._options, self._keys, spec)
+        self._space = namespace(vllm_config, self._options, self._shape, self._keys)
+        identity, name = self._space.identity(self._engine)
+        # Both halves share it where they are in one process.
+        self._connection = _halves.connection(self._options.connection(f"vllm-{os.getpid()}"))
+        if role == KVConnectorRole.SCHEDULER:
+            self._half = _halves.Scheduler(self._connection, self._space, self._engine)
+            self._init_scheduler(vllm_config, kv_cache_config)
+            self._say_attached(f"namespace {name}, identity {identity}")
+            if self._kv_transfer_config.kv_load_failure_policy != "recompute":
+                logger.warning("Troupe: kv_load_failure_policy is \"fail\", so vLLM ends a request with an error where "
+                               "a page cannot be loaded; with \"recompute\" it computes those tokens.")
+        else:
+            self._tensors, self._events = None, {}
+
+    def _say_attached(self, what):
+        absence = self._half.absence()
+        if absence is None:
+            logger.info("Troupe: attached to %s, %s.", self._options.address, what)
+        else:
+            logger.warning("Troupe: no node at %s yet (%s); the engine works without one, and attaches when it is "
+                           "there. %s.", self._options.address, absence, what)
+
+    @property
+    def requires_kv_delivery(self):
+        """A save that was given up is a miss later on, and no reason to compute a request again."""
+        return False
+
+    # ------------------------------------------------------------------------------------------------------- workers
+
+    def register_kv_caches(self, kv_caches):
+        self._tensors = kv_caches
+        views = self._shape.views(kv_caches, self._blocks)
+        device = kv_caches[self._shape.names[0]].device
+        gpu = device.index if device.type == "cuda" else -1
+        if device.type not in ("cpu", "cuda"):
+            raise _kv_shape.DoesNotFit(f"Troupe moves KV caches of NVIDIA GPUs and of CPUs, and this one is on "
+                                       f"{device}: start vLLM without a KV connector")
+        if self._half is None:
+            self._half = _halves.Worker(self._connection, self._space, self._engine, worker_number(), gpu)
+        self._on_gpu = gpu >= 0
+        self._half.register(views, self._blocks)
+        self._say_attached(f"worker {worker_number()} with {self._blocks} blocks of {len(views)} layers")
+
+    def unregister_kv_caches(self):
+        if self._half is not None:
+            self._half.unregister()
+
+    def restore_kv_caches(self):
+        if self._half is not None:
+            self._half.register(self._shape.views(self._tensors, self._blocks), self._blocks)
+
+    @classmethod
+    def supports_sleep_mode(cls, kv_transfer_config):
+        """The two hooks above are called around it."""
+        return True
+
+    def handle_preemptions(self, kv_connector_metadata):
+        if self._half is not None:
+            self._half.handle_preemptions(kv_connector_metadata.data)
+
+    def bind_connector_metadata(self, connector_metadata):
+        super().bind_connector_metadata(connector_metadata)
+        if self._half is not None:
+            self._half.bind(connector_metadata.data)
+
+    def clear_connector_metadata(self):
+        super().clear_connector_metadata()
+        if self._half is not None:
+            self._half.clear()
+
+    def start_load_kv(self, forward_context, **kwargs):
+        if self._half is not None:
+            self._half.start_load(self._event("load"))
+
+    def wait_for_layer_load(self, layer_name):
+        """Loads end between steps, or before the forward pass."""
+
+    def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs):
+        """Blocks are saved when the step is over."""
+
+    def wait_for_save(self):
+        if self._half is not None:
+            self._half.save(self._event("save"))
+
+    def _event(self, which):
+        """A CUDA event behind everything that the current stream has been given so far; None on CPUs."""
+        if not self._on_gpu:
+            return None
+        import torch
+
+        event = self._events.get(which)
+        if event is None:
+            event = self._events[which] = torch.cuda.Event()
+        event.record()
+        return event.cuda_event
+
+    def get_finished(self, finished_req_ids):
+        if self._half is None:
+            return None, None
+        sent, received, _ = self._half.get_finished(finished_req_ids)
+        return set(sent) or None, set(received) or None
+
+    def get_block_ids_with_load_errors(self):
+        return set(self._half.load_errors()) if self._half is not None else set()
+
+    def build_connector_worker_meta(self):
+        said = self._half.meta() if self._half is not None else b""
+        return TroupeWorkerMetadata((said,)) if said else None
+
+    # ----------------------------------------------------------------------------------------------------- scheduler
+
+    def _init_scheduler(self, vllm_config, kv_cache_config):
+        parallel = vllm_config.parallel_config
+        self._block_tokens = self._shape.block_tokens * parallel.decode_context_parallel_size
+        hash_tokens = (getattr(kv_cache_config, "hash_block_size", None)
+                       or getattr(vllm_config.cache_config, "hash_block_size", None) or self._block_tokens)
+        # Hashes are chained, so that of a block's last part stands for all of it.
+        self._hashes_per_block = max(1, self._block_tokens // hash_tokens)
+        self._known = {}
+        self._zeroes = array("I", bytes(4 * 4096))
+        self._step = _interface.Step()
+        self._counters, self._counted = SchedulerCounters(), 0.0
+        events = vllm_config.kv_events_config
+        self._wants_events = bool(events and events.enable_kv_cache_events)
+
+    def on_new_request(self, request):
+        if self._half is not None:
+            self._half.on_new_request(*self._said(request))
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        if self._half is None:
+            return 0, False
+        return self._half.match(self._said(request), num_computed_tokens)
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        if self._half is not None:
+            self._half.allocated(request.request_id.encode(), blocks.get_block_ids()[0], num_external_tokens)
+
+    def get_external_cache_hit_sources(self, request, num_external_tokens):
+        if not num_external_tokens or self._half is None:
+            return {}
+        memory, disk, unknown = self._half.hit_sources(request.request_id.encode(), num_external_tokens)
+        sources = {CacheHitSource.HOST: memory, CacheHitSource.DISK: disk,
+                   CacheHitSource.EXTERNAL_UNSPECIFIED: unknown}
+        return {source: tokens for source, tokens in sources.items() if tokens}
+
+    def build_connector_meta(self, scheduler_output):
+        if self._half is None:
+            return TroupeMetadata()
+        return TroupeMetadata(self._half.build_meta(self._filled(scheduler_output)))
+
+    def update_connector_output(self, connector_output):
+        if self._half is None:
+            return
+        said = connector_output.kv_connector_worker_meta
+        self._half.worker_output(connector_output.finished_sending, connector_output.finished_recving,
+                                 getattr(connector_output, "failed_recving", None),
+                                 connector_output.invalid_block_ids, said.parts if said else ())
+
+    def request_finished_all_groups(self, request, block_ids):
+        self._known.pop(request.request_id, None)
+        if self._half is None:
+            return False, None
+        return self._half.finished(request.request_id.encode()), None
+
+    def request_finished(self, request, block_ids):
+        return self.request_finished_all_groups(request, (block_ids,))
+
+    def get_finished_count(self):
+        return self._half.finished_count() if self._half is not None else None
+
+    def reset_cache(self):
+        if self._half is not None:
+            self._half.reset_cache()
+        return True
+
+    def take_events(self):
+        if not self._wants_events or self._half is None:
+            return ()
+        from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
+
+        out = []
+        for kind, _, parent, keys, page_tokens in self._half.take_events():
+            if kind == _interface.EVENT_STORED:
+                out.append(BlockStored(block_hashes=keys, parent_block_hash=parent, token_ids=[],
+                                       block_size=page_tokens, lora_id=None, medium="TROUPE", lora_name=None))
+            elif kind == _interface.EVENT_REMOVED:
+                out.append(BlockRemoved(block_hashes=keys, medium="TROUPE"))
+            else:
+                out.append(AllBlocksCleared())
+        return out
+
+    def _said(self, request):
+        """What the library does not know yet of a request, as `Scheduler.match` takes it."""
+        known = self._known.get(request.request_id)
+        if known is None:
+            known = self._known[request.request_id] = Known(request)
+        tokens, numbers = self._new_tokens(known)
+        first_hash, hashes = self._new_hashes(known)
+        self._held = numbers
+        count = len(hashes)
+        return (known.name, tokens, (first_hash, count, b"".join(hashes) or None), known.lora, known.cache_salt,
+                known.multimodal, known.uncacheable)
+
+    def _new_tokens(self, known):
+        """(first, how many, address), and what must be held meanwhile."""
+        first, now = known.tokens, known.request.num_tokens
+        count = max(0, now - first)
+        known.tokens = first + count
+        if self._keys == _interface.KEYS_ENGINE_HASHES:
+            # Tokens are only counted, where keys are made from hashes.
+            numbers = self._zeroes_of(count)
+        else:
+            numbers = array("I", known.request.all_token_ids[first:now])
+        return (first, count, numbers.buffer_info()[0] if count else None), numbers
+
+    def _zeroes_of(self, count):
+        if len(self._zeroes) < count:
+            self._zeroes = array("I", bytes(8 * count))
+        return self._zeroes
+
+    def _new_hashes(self, known):
+        """Position of the first in blocks, and the hashes."""
+        first = known.hashes
+        if self._keys != _interface.KEYS_ENGINE_HASHES:
+            return first, ()
+        all_hashes, step = known.request.block_hashes, self._hashes_per_block
+        hashes = all_hashes[(first + 1) * step - 1::step]
+        known.hashes = first + len(hashes)
+        return first, hashes
+
+    def _filled(self, scheduled):
+        """A step as the library wants it. What its struct points at is held until the next one."""
+        new, cached, step = scheduled.scheduled_new_reqs, scheduled.scheduled_cached_reqs, self._step
+        names = [each.req_id for each in new]
+        names += cached.req_ids
+        computed = array("I", [each.num_computed_tokens for each in new])
+        computed.fromlist(cached.num_computed_tokens)
+        counts = array("I", map(scheduled.num_scheduled_tokens.__getitem__, names))
+        step.new_requests, step.requests = len(new), _halves.ids(names)
+        step.computed_tokens, step.scheduled_tokens = _halves.address(computed), _halves.address(counts)
+        resumed = cached.resumed_req_ids
+        step.resumed = bytes(name in resumed for name in names) if resumed else None
+
+        groups = [each.block_ids for each in new]
+        groups += cached.new_block_ids
+        blocks, ends = array("I"), None
+        if any(groups):
+            ends = array("I")
+            for group in groups:
+                if group:
+                    blocks.extend(group[0])
+                ends.append(len(blocks))
+        step.block_ends = _halves.address(ends)
+        step.blocks = _interface.Blocks(_halves.address(blocks), len(blocks))
+
+        self._held = (computed, counts, blocks, ends, self._fill_tokens(step, names), scheduled)
+        step.preempted = _halves.ids(list(scheduled.preempted_req_ids or ()))
+        return step
+
+    def _fill_tokens(self, step, names):
+        """Tokens and hashes that have come since they were last said."""
+        firsts, ends, hash_firsts, hash_ends = array("I"), array("I"), array("I"), array("I")
+        tokens, hashes, total = array("I"), [], 0
+        counted, per_block = self._keys == _interface.KEYS_ENGINE_HASHES, self._hashes_per_block
+        for name in names:
+            known = self._known[name]
+            first, now = known.tokens, known.request.num_tokens
+            firsts.append(first)
+            if now > first:
+                known.tokens = now
+                total += now - first
+                if not counted:
+                    tokens.extend(known.request.all_token_ids[first:now])
+            ends.append(total)
+            if counted:
+                hash_firsts.append(known.hashes)
+                if len(known.request.block_hashes) >= (known.hashes + 1) * per_block:
+                    hashes += self._new_hashes(known)[1]
+                hash_ends.append(len(hashes))
+        if counted:
+            tokens = self._zeroes_of(total)
+        step.token_firsts, step.token_ends = _halves.address(firsts), _halves.address(ends)
+        step.tokens, step.token_count = (_halves.address(tokens) if total else None), total
+        step.hash_firsts, step.hash_ends = _halves.address(hash_firsts), _halves.address(hash_ends)
+        step.hashes, step.hash_count = b"".join(hashes) or None, len(hashes)
+        return firsts, ends, hash_firsts, hash_ends, tokens
+
+    # ---------------------------------------------------------------------------------------------------- both halves
+
+    def get_kv_connector_stats(self):
+        if self._half is None:
+            return None
+        if self._role == KVConnectorRole.WORKER:
+            said = self._half.stats()
+            return TroupeStats(data={"workers": json.loads(said)}) if said else None
+        now = time.monotonic()
+        if now < self._counted + STATISTICS_SECONDS:
+            return None
+        self._counted = now
+        counted = self._counters.since_last(self._half.stats())
+        return TroupeStats(data={"scheduler": counted}) if counted else None
+
+    @classmethod
+    def build_kv_connector_stats(cls, data=None):
+        return TroupeStats(data=data or {})
+
+    @classmethod
+    def build_prom_metrics(cls, vllm_config, metric_types, labelnames, per_engine_labelvalues):
+        return TroupePromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+    def shutdown(self):
+        half, self._half = self._half, None
+        if half is not None:
+            half.shutdown()
+
+
+class Known:
+    """What of a request has been said to the library, and what never changes."""
+
+    __slots__ = ("request", "name", "tokens", "hashes", "lora", "cache_salt", "multimodal", "uncacheable")
+
+    def __init__(self, request):
+        self.request, self.name = request, request.request_id.encode()
+        self.tokens = self.hashes = 0
+        self.lora = self.cache_salt = None
+        if request.lora_request is not None:
+            # Adapters of one name may be different ones.
+            self.lora = f"{request.lora_request.lora_name} {request.lora_request.lora_path}".encode()
+        if request.cache_salt:
+            self.cache_salt = request.cache_salt.encode()
+        self.multimodal = [multimodal_item(each) for each in request.mm_features or ()]
+        by_tokens = request.prompt_embeds is None and not getattr(request, "resumable", False)
+        self.uncacheable = UNCACHEABLE_NONE if by_tokens else UNCACHEABLE
+
+
+def multimodal_item(feature):
+    place = feature.mm_position
+    return place.offset, place.length, str(feature.identifier).encode()
+
+
+def runs_on_cpu():
+    from vllm.platforms import current_platform
+
+    return current_platform.is_cpu()
+
+
+def worker_number():
+    """Stage by stage, and inside a stage by tensor-parallel rank."""
+    from vllm.distributed.parallel_state import get_pp_group, get_tp_group
+
+    return get_pp_group().rank_in_group * get_tp_group().world_size + get_tp_group().rank_in_group
+
+
+def resolve_keys(wanted, vllm_config):
+    """vLLM's own hashes, where they are the same in every process; otherwise Troupe hashes tokens."""
+    if wanted == "tokens":
+        return _interface.KEYS_ROLLING
+    if wanted == "engine":
+        return _interface.KEYS_ENGINE_HASHES
+    algorithm = str(vllm_config.cache_config.prefix_caching_hash_algo)
+    try:
+        from vllm.v1.core.kv_cache_utils import DEFAULT_NONE_HASH_SEED  # noqa: F401
+        lasting = algorithm.startswith("sha256")
+    except ImportError:  # chains begin with random bytes
+        lasting = False
+    lasting = lasting or (algorithm.startswith("sha256") and os.environ.get("PYTHONHASHSEED") is not None)
+    return _interface.KEYS_ENGINE_HASHES if lasting else _interface.KEYS_ROLLING
+
+
+def hash_bytes(vllm_config):
+    """Of vLLM's block hashes: SHA-256, or XXH3 with 128 bits."""
+    return 32 if str(vllm_config.cache_config.prefix_caching_hash_algo).startswith("sha256") else 16
+
+
+def engine_options(vllm_config, options, keys, spec):
+    parallel = vllm_config.parallel_config
+    return _interface.Engine(
+        tensor_parallel=parallel.tensor_parallel_size, pipeline_parallel=parallel.pipeline_parallel_size,
+        context_parallel=parallel.decode_context_parallel_size, kv_replicated=int(_kv_shape.is_latent(spec)),
+        block_tokens=spec.block_size, keys=keys, hash_bytes=hash_bytes(vllm_config), prompts_only=int(options.save == "prompts"),
+        synchronous_loads=int(options.load == "sync"), min_load_tokens=options.min_load_tokens,
+        synchronous_load_seconds=options.synchronous_load_seconds, lease_seconds=options.lease_seconds,
+        lookup_patience_seconds=options.lookup_patience_seconds,
+        task_deadline_seconds=options.task_deadline_seconds)
+
+
+def namespace(vllm_config, options, shape, keys):
+    """All that must be equal for two engines to share pages."""
+    model, cache = vllm_config.model_config, vllm_config.cache_config
+    dtype = f"{model.dtype}".removeprefix("torch.")
+    if cache.cache_dtype not in ("auto", dtype):
+        dtype += f" kv {cache.cache_dtype}"
+    if model.quantization:
+        dtype += f" weights {model.quantization}"
+    overrides = getattr(model, "hf_overrides", None)
+    salt = options.salt
+    if overrides:
+        salt += f" overrides {sorted(overrides.items()) if isinstance(overrides, dict) else overrides!r}"
+    engine_hashes = keys == _interface.KEYS_ENGINE_HASHES
+    algorithm = str(cache.prefix_caching_hash_algo) if engine_hashes else "tokens"
+    seed = os.environ.get("PYTHONHASHSEED") if engine_hashes else None
+    if seed is not None:
+        algorithm += f" seed {seed}"
+    block = shape.block_tokens * vllm_config.parallel_config.decode_context_parallel_size
+    return _halves.Space(
+        shape.geometry(options.page_tokens), name=options.namespace, model=model.model, revision=model.revision or "",
+        dtype=dtype, layout=_kv_shape.cpu_layout(shape.spec) if shape.on_cpu else "",
+        hash_algorithm=f"{algorithm} blocks {block}", salt=salt)
+
+
+def refuse_what_does_not_work(vllm_config, options):
+    """A sentence where vLLM starts, in the place of surprises later."""
+    parallel, model = vllm_config.parallel_config, vllm_config.model_config
+    if getattr(parallel, "prefill_context_parallel_size", 1) > 1:
+        raise _kv_shape.DoesNotFit("Troupe does not know prefill context parallelism: start vLLM without "
+                                   "--prefill-context-parallel-size, or without a KV connector")
+    if getattr(model, "enable_sleep_mode", False) and not hasattr(KVConnectorBase_V1, "unregister_kv_caches"):
+        raise _kv_shape.DoesNotFit("sleep mode moves the KV cache's memory, and this vLLM does not tell its KV "
+                                   "connector: start it without --enable-sleep-mode, or take vLLM 0.33")
+    if options.load == "sync" and vllm_config.scheduler_config.async_scheduling:
+        raise _kv_shape.DoesNotFit("\"troupe.load\": \"sync\" does not go with asynchronous scheduling: start vLLM "
+                                   "with --no-async-scheduling, or leave it out")

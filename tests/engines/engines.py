@@ -1,0 +1,206 @@
+"""vLLM, imported once, and an engine in a process of its own for each run: a restart takes seconds.
+
+The experiments say what an engine does as a function of it, which runs in a forked process.
+"""
+
+import multiprocessing
+import os
+import pathlib
+import pickle
+import random
+import sys
+import time
+import traceback
+
+import tiny_model
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+ENVIRONMENT = {
+    # Two pinned OpenMP threads wait for each other behind whatever else runs on two cores.
+    "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_HOST_IP": "127.0.0.1",
+    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
+}
+
+ENGINE_SECONDS, SETTLE_SECONDS = 240, 1
+
+
+def prepare(library):
+    """Before vLLM is imported. Engines of other processes find the package and the experiments' connector, too."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    paths = [str(HERE.parents[1] / "python"), str(HERE)]
+    os.environ["PYTHONPATH"] = ":".join([*paths, os.environ.get("PYTHONPATH", "")])
+    os.environ["TROUPE_LIBRARY"] = str(library)
+    sys.path[:0] = paths
+    import vllm  # noqa: F401
+    from vllm import LLM, SamplingParams  # noqa: F401
+
+
+def random_prompts(seed, count, tokens):
+    dice = random.Random(seed)
+    return [[dice.randrange(10, tiny_model.VOCABULARY) for _ in range(tokens)] for _ in range(count)]
+
+
+def prompts_with_shared_prefixes(seed, count, longest):
+    """Each begins as some of the others do, and goes on for itself."""
+    dice = random.Random(seed)
+    stems = random_prompts(seed + 1, 8, longest)
+    out = []
+    for _ in range(count):
+        stem = dice.choice(stems)
+        kept = dice.randrange(0, longest * 3 // 4)
+        out.append(stem[:kept] + [dice.randrange(10, tiny_model.VOCABULARY) for _ in range(dice.randrange(8, 48))])
+    return out
+
+
+class engine:
+    """vLLM inside the forked process."""
+
+    def __init__(self, model, options, connector, pipe):
+        from vllm import LLM
+        from vllm.config import KVTransferConfig
+
+        self.pipe, self.multiprocessing = pipe, options.pop("multiprocessing", None)
+        if self.multiprocessing:
+            os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
+            if self.multiprocessing == "fork":
+                fork_workers()
+        settings = {"model": model, "skip_tokenizer_init": True, "dtype": "bfloat16", "seed": 0, "enforce_eager": True,
+                    "max_model_len": 4096, "max_num_seqs": 8, "max_num_batched_tokens": 2048,
+                    "disable_log_stats": False, **options}
+        if connector:
+            settings["kv_transfer_config"] = KVTransferConfig(**connector)
+        self.llm = LLM(**settings)
+
+    def play(self, prompts, generate=24, limit=None):
+        """Tokens, their logprobs and how each request ended; `limit`: requests that are there at once."""
+        from vllm import SamplingParams
+
+        sampling = SamplingParams(temperature=0, max_tokens=generate, ignore_eos=True, detokenize=False, logprobs=1)
+        outputs = self.llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], sampling, use_tqdm=False)
+        return [self.heard(output) for output in outputs]
+
+    @staticmethod
+    def heard(output):
+        said = output.outputs[0]
+        logprobs = [step[token].logprob for token, step in zip(said.token_ids, said.logprobs or ())]
+        return {"tokens": list(said.token_ids), "logprobs": logprobs, "finish": said.finish_reason,
+                "cached": output.num_cached_tokens}
+
+    def metrics(self):
+        """Sums over labels, of counters."""
+        out = {}
+        for metric in self.llm.get_metrics():
+            value = getattr(metric, "value", None)
+            if value is not None:
+                out[metric.name] = out.get(metric.name, 0) + value
+        return out
+
+    def hits(self):
+        return int(self.metrics().get("vllm:external_prefix_cache_hits", 0))
+
+    def idle_steps(self, count=20, pause=0.05):
+        """Steps without a request, in which workers say what has become of saves."""
+        for _ in range(count):
+            self.llm.llm_engine.step()
+            time.sleep(pause)
+
+    def wait(self):
+        """For the experiment to say something."""
+        return self.pipe.recv()
+
+    def say(self, what):
+        self.pipe.send(what)
+
+    def close(self):
+        if self.multiprocessing:
+            # Its processes are killed soon after they are told to end, whatever they are saving.
+            time.sleep(SETTLE_SECONDS)
+        self.llm.llm_engine.engine_core.shutdown()
+
+
+def fork_workers():
+    """vLLM's CPU platform wants new interpreters for its processes, each of which imports for seconds."""
+    from vllm.platforms import cpu
+
+    check = cpu.CpuPlatform.check_and_update_config.__func__
+
+    def check_and_fork(cls, config):
+        check(cls, config)
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+
+    cpu.CpuPlatform.check_and_update_config = classmethod(check_and_fork)
+
+
+class run:
+    """An engine that has been started, and what comes out of it."""
+
+    def __init__(self, work, log, model, options, connector, environment=None):
+        self.log, self.began = log, time.monotonic()
+        self.pipe, theirs = multiprocessing.Pipe()
+        self.out = log.with_suffix(".result")
+        self.out.unlink(missing_ok=True)
+        sys.stdout.flush()
+        self.child = os.fork()
+        if self.child == 0:
+            self._live(work, model, dict(options), connector, theirs, environment or {})
+        theirs.close()
+
+    def _live(self, work, model, options, connector, pipe, environment):
+        code = 1
+        try:
+            os.setsid()
+            descriptor = os.open(self.log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
+            os.dup2(descriptor, 1)
+            os.dup2(descriptor, 2)
+            os.environ.update(environment)
+            one = engine(model, options, connector, pipe)
+            result = work(one)
+            one.close()
+            self.out.with_suffix(".part").write_bytes(pickle.dumps(result))
+            self.out.with_suffix(".part").rename(self.out)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def say(self, what):
+        self.pipe.send(what)
+
+    def hear(self):
+        deadline = self.began + ENGINE_SECONDS
+        while not self.pipe.poll(0.2):
+            if self._ended() or time.monotonic() > deadline:
+                raise RuntimeError(f"an engine said nothing; {self._tail()}")
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            raise RuntimeError(f"an engine died; {self._tail()}") from None
+
+    def _ended(self):
+        pid, _ = os.waitpid(self.child, os.WNOHANG)
+        if pid:
+            self.child = None
+        return pid != 0
+
+    def result(self):
+        deadline = self.began + ENGINE_SECONDS
+        while self.child is not None and not self._ended():
+            if time.monotonic() > deadline:
+                os.killpg(self.child, 9)
+                os.waitpid(self.child, 0)
+                self.child = None
+                raise RuntimeError(f"an engine did not end in {ENGINE_SECONDS} s; {self._tail()}")
+            time.sleep(0.05)
+        if not self.out.exists():
+            raise RuntimeError(f"an engine died; {self._tail()}")
+        return pickle.loads(self.out.read_bytes())
+
+    def _tail(self):
+        lines = self.log.read_text(errors="replace").splitlines()
+        return f"the end of {self.log}:\n    " + "\n    ".join(lines[-12:])

@@ -1,0 +1,435 @@
+"""What is tried with a real engine. Each compares tokens and logprobs with those of an engine without a connector."""
+
+import pathlib
+import shutil
+import time
+
+import engines
+import tiny_model
+from node import node
+
+BLOCK = 128
+PROMPT, PROMPTS = 700, 3
+# The last token of a prompt is always computed.
+FULL = PROMPTS * (PROMPT // BLOCK * BLOCK)
+
+# vLLM's own logprobs depend on how it cuts prompts and on what it decodes beside a request, because matrices of other
+# shapes are summed up in another order: with bfloat16 by 0.06 in these experiments, without any connector. Where the
+# schedule can differ from the baseline's, numbers have 32 bits, and logprobs may differ by so much. Tokens never may.
+# Elsewhere logprobs are the same to the last bit.
+ROUNDING = 1e-4
+EXACT = {"dtype": "float32"}
+
+experiments = {}
+
+
+def experiment(what):
+    """A function of the `lab` that raises `wrong`, or returns its hits and a remark."""
+
+    def note(function):
+        experiments[function.__name__.replace("_", "-")] = (what, function)
+        return function
+
+    return note
+
+
+# Of all logprobs that the experiment under way has compared.
+gaps = []
+
+
+class wrong(Exception):
+    """What an experiment should have shown, and did not."""
+
+
+def require(holds, sentence):
+    if not holds:
+        raise wrong(sentence)
+
+
+def equal(outputs, wanted):
+    return [(x["tokens"], x["logprobs"], x["finish"]) for x in outputs] == \
+        [(x["tokens"], x["logprobs"], x["finish"]) for x in wanted]
+
+
+def require_equal(outputs, wanted, rounding=0.0):
+    for number, (x, y) in enumerate(zip(outputs, wanted, strict=True)):
+        if x["finish"] != y["finish"]:
+            raise wrong(f"request {number} ended with {x['finish']!r} in the place of {y['finish']!r}")
+        if x["tokens"] != y["tokens"]:
+            first = next(i for i, (a, b) in enumerate(zip(x["tokens"], y["tokens"])) if a != b)
+            raise wrong(f"request {number} differs from token {first} on")
+        gap = max((abs(a - b) for a, b in zip(x["logprobs"], y["logprobs"], strict=True)), default=0.0)
+        if gap > rounding:
+            raise wrong(f"logprobs of request {number} differ by {gap:.2g}")
+        gaps.append(gap)
+
+
+class lab:
+    """Models, nodes, and the runs without a connector, each of which is made once."""
+
+    def __init__(self, program, directory):
+        self.program, self.directory = program, pathlib.Path(directory)
+        self.model = tiny_model.write(self.directory / "tiny-llama")
+        self.baselines, self.nodes, self.runs = {}, [], 0
+        shutil.rmtree(self.directory / "logs", ignore_errors=True)
+
+    def node(self, name, **settings):
+        place = self.directory / "nodes" / name
+        shutil.rmtree(place, ignore_errors=True)
+        made = node(self.program, place, **settings)
+        self.nodes.append(made)
+        return made
+
+    def end_nodes(self):
+        for each in self.nodes:
+            each.kill()
+            shutil.rmtree(each.directory / "data", ignore_errors=True)
+        self.nodes = []
+
+    @staticmethod
+    def connector(to, policy="recompute", name="TroupeConnector", module="troupe.vllm", **extra):
+        address = to.address if isinstance(to, node) else to
+        out = {"kv_connector": name, "kv_connector_module_path": module, "kv_role": "kv_both",
+               "kv_connector_extra_config": {"troupe.address": address,
+                                             **{f"troupe.{key}": value for key, value in extra.items()}}}
+        if policy:
+            out["kv_load_failure_policy"] = policy
+        return out
+
+    def start(self, work, connector=None, model=None, environment=None, **options):
+        self.runs += 1
+        logs = self.directory / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        log = logs / f"{self.runs:02}-{self.current}.log"
+        return engines.run(work, log, model or self.model, options, connector, environment)
+
+    def play(self, prompts, connector, generate=24, **options):
+        """Outputs and metrics of one engine."""
+        return self.start(lambda one: (one.play(prompts, generate), one.metrics()), connector, **options).result()
+
+    def baseline(self, prompts, generate=24, **options):
+        key = repr((prompts, generate, sorted(options.items())))
+        if key not in self.baselines:
+            self.baselines[key] = self.play(prompts, None, generate, **options)[0]
+        return self.baselines[key]
+
+
+def external(metrics):
+    return int(metrics.get("vllm:external_prefix_cache_hits", 0))
+
+
+def usual():
+    return engines.random_prompts(7, PROMPTS, PROMPT)
+
+
+def warm_node(lab, name="warm", **settings):
+    """A node that has all of the usual prompts."""
+    made = lab.node(name, **settings).start()
+    outputs, metrics = lab.play(usual(), lab.connector(made))
+    require(external(metrics) == 0, f"{external(metrics)} hits in an empty cache")
+    require_equal(outputs, lab.baseline(usual()))
+    return made
+
+
+@experiment("an empty cache; then another engine finds all full blocks; then by the node's socket")
+def cold_and_restarted(lab):
+    made = warm_node(lab)
+    outputs, metrics = lab.play(usual(), lab.connector(made))
+    require_equal(outputs, lab.baseline(usual()))
+    require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found")
+    by_socket, metrics = lab.play(usual(), lab.connector(made.socket_path))
+    require_equal(by_socket, lab.baseline(usual()))
+    require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found by the socket")
+    return 2 * FULL, "0 when cold, all full blocks after"
+
+
+@experiment("loads that vLLM waits for before the forward pass")
+def synchronous_loads(lab):
+    made = warm_node(lab)
+    outputs, metrics = lab.play(usual(), lab.connector(made, load="sync"), async_scheduling=False)
+    require_equal(outputs, lab.baseline(usual()))
+    require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found")
+    return FULL, ""
+
+
+@experiment("EngineCore in a process of its own, asynchronous scheduling")
+def own_process(lab):
+    made = warm_node(lab)
+    outputs, metrics = lab.play(usual(), lab.connector(made), multiprocessing="fork", async_scheduling=True)
+    require_equal(outputs, lab.baseline(usual()))
+    require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found")
+    return FULL, ""
+
+
+@experiment("two engines at once on one node, each of which finds what the other has saved")
+def two_engines(lab):
+    made = lab.node("two").start()
+    mine, others = usual()[:2], engines.random_prompts(8, 2, PROMPT)
+
+    def play_in_turns(one):
+        one.say("ready")
+        first = one.play(one.wait(), 24)
+        one.idle_steps()
+        one.say("played")
+        second = one.play(one.wait(), 24)
+        return first, second, one.hits()
+
+    runs = [lab.start(play_in_turns, lab.connector(made), **EXACT) for _ in range(2)]
+    for prompts_of_all in ((mine, others), (others, mine)):
+        for each in runs:
+            each.hear()
+        for each, prompts in zip(runs, prompts_of_all):
+            each.say(prompts)
+    results = [each.result() for each in runs]
+    wanted = [lab.baseline(mine, **EXACT), lab.baseline(others, **EXACT)]
+    found = 0
+    for number, (first, second, hits) in enumerate(results):
+        require_equal(first, wanted[number], ROUNDING)
+        require_equal(second, wanted[1 - number], ROUNDING)
+        found += hits
+    full = 2 * 2 * (PROMPT // BLOCK * BLOCK)
+    require(found == full, f"{found} tokens of {full} were found")
+    return found, ""
+
+
+@experiment("blocks run short: requests are preempted and come back")
+def preemption(lab):
+    made = lab.node("preemption").start()
+    # All of them fit while they are prompts, and not any more when they have grown.
+    prompts = engines.random_prompts(9, 4, 600)
+    wanted, found = lab.baseline(prompts, 100, **EXACT), 0
+    for _ in range(2):
+        outputs, metrics = lab.play(prompts, lab.connector(made), 100, num_gpu_blocks_override=24, max_model_len=2048,
+                                    **EXACT)
+        require_equal(outputs, wanted, ROUNDING)
+        require(metrics.get("vllm:num_preemptions", 0) > 0, "nothing was preempted")
+        found += external(metrics)
+    return found, f"{int(metrics['vllm:num_preemptions'])} preempted"
+
+
+@experiment("requests aborted while they wait, load, compute and generate")
+def abort(lab):
+    made = warm_node(lab)
+
+    def play_and_abort(one):
+        from vllm import SamplingParams
+
+        sampling = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True, detokenize=False)
+        core = one.llm.llm_engine
+        prompts = usual() + engines.random_prompts(10, 3, PROMPT)
+        for steps in (0, 1, 2, 3, 5, 8):
+            names = [f"{steps}-{number}" for number in range(len(prompts))]
+            for name, prompt in zip(names, prompts):
+                core.add_request(name, {"prompt_token_ids": prompt}, sampling)
+            for _ in range(steps):
+                core.step()
+            core.abort_request(names)
+            core.step()
+        outputs = one.play(usual())
+        one.idle_steps()
+        tracked = connectors(one)[0].tracked_requests()
+        return outputs, tracked, one.llm.reset_prefix_cache(), one.hits()
+
+    outputs, tracked, free, hits = lab.start(play_and_abort, lab.connector(made)).result()
+    require_equal(outputs, lab.baseline(usual()))
+    require(tracked == 0, f"the connector still knows of {tracked} requests")
+    require(free, "blocks of aborted requests were never freed")
+    return hits, "36 aborted, all blocks free after"
+
+
+def connectors(one):
+    """The scheduler half's handle inside an engine of one process."""
+    scheduler = one.llm.llm_engine.engine_core.engine_core.scheduler
+    return [scheduler.connector._half]
+
+
+@experiment("two tensor-parallel workers in processes of their own; once forked, once as new interpreters")
+def tensor_parallel(lab):
+    made = lab.node("two-workers").start()
+    options = {"tensor_parallel_size": 2, "multiprocessing": "fork"}
+    wanted = lab.baseline(usual(), **options)
+    outputs, metrics = lab.play(usual(), lab.connector(made), **options)
+    require_equal(outputs, wanted)
+    require(external(metrics) == 0, f"{external(metrics)} hits in an empty cache")
+    outputs, metrics = lab.play(usual(), lab.connector(made), **{**options, "multiprocessing": "spawn"})
+    require_equal(outputs, wanted)
+    require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found")
+    return FULL, ""
+
+
+def damaged_node(lab, name):
+    made = warm_node(lab, name)
+    made.stop()
+    damaged, pages = made.damage_pages(0.4)
+    require(0 < damaged < pages, f"{damaged} of {pages} pages are damaged")
+    return made.start(), damaged, pages
+
+
+@experiment("latent attention (MLA), which vLLM cannot continue on a CPU: a sentence in the place of wrong tokens")
+def latent_attention(lab):
+    model = tiny_model.write(lab.directory / "tiny-deepseek", config=tiny_model.deepseek())
+    run = lab.start(lambda one: one.play(usual()), lab.connector("127.0.0.1:9"), model=model)
+    try:
+        run.result()
+    except RuntimeError:
+        require("cannot go on from what was loaded" in run.log.read_text(), "it did not say why it does not start")
+        return 0, "refused when vLLM starts"
+    raise wrong("vLLM has started")
+
+
+@experiment("bytes changed on the disk: those blocks are computed again")
+def damaged_pages(lab):
+    made, damaged, pages = damaged_node(lab, "damaged")
+    outputs, metrics = lab.play(usual(), lab.connector(made))
+    require_equal(outputs, lab.baseline(usual()))
+    require(external(metrics) > 0, "nothing was found")
+    again, metrics = lab.play(usual(), lab.connector(made))
+    require_equal(again, lab.baseline(usual()))
+    require(external(metrics) == FULL, f"{external(metrics)} of {FULL} tokens were found after they were saved anew")
+    return external(metrics), f"{damaged} of {pages} pages damaged, saved anew"
+
+
+@experiment("the same with vLLM's default policy: an error for the request, and no wrong token")
+def default_failure_policy(lab):
+    made, damaged, pages = damaged_node(lab, "default")
+    outputs, metrics = lab.play(usual(), lab.connector(made, policy=None))
+    failed = 0
+    for output, wanted in zip(outputs, lab.baseline(usual())):
+        if output["finish"] == "error":
+            failed += 1
+            require(output["tokens"] == wanted["tokens"][:len(output["tokens"])], "tokens of a failed load came out")
+        else:
+            require_equal([output], [wanted])
+    require(failed > 0, "no request has failed")
+    return external(metrics), f"{failed} of {len(outputs)} ended with \"error\", as vLLM says"
+
+
+@experiment("the node is killed while an engine runs, is away, and comes back with its pages")
+def node_killed(lab):
+    made = warm_node(lab)
+    others = engines.random_prompts(11, 2, PROMPT)
+
+    def play_meanwhile(one):
+        outputs = [one.play(others)]
+        for _ in range(2):
+            one.say("next")
+            one.wait()
+            one.llm.reset_prefix_cache()
+            outputs.append(one.play(usual()))
+        return outputs, one.hits()
+
+    run = lab.start(play_meanwhile, lab.connector(made))
+    run.hear()
+    made.kill()
+    run.say("without a node")
+    run.hear()
+    made.start()
+    wait_until_attached(made)
+    run.say("with one again")
+    outputs, hits = run.result()
+    require_equal(outputs[0], lab.baseline(others))
+    for each in outputs[1:]:
+        require_equal(each, lab.baseline(usual()))
+    again, metrics = lab.play(usual(), lab.connector(made))
+    require_equal(again, lab.baseline(usual()))
+    require(external(metrics) == FULL, f"{external(metrics)} of {FULL} tokens were found after the node was killed")
+    return hits + external(metrics), f"{hits} of them by the engine that had lost its node"
+
+
+def wait_until_attached(made, seconds=8):
+    """Long enough for clients to look for their node again."""
+    del made
+    time.sleep(seconds)
+
+
+@experiment("no node when the engine starts; it attaches when there is one")
+def node_absent(lab):
+    made = lab.node("absent")
+
+    def play_before_and_after(one):
+        before = one.play(usual())
+        one.say("started without a node")
+        one.wait()
+        one.llm.reset_prefix_cache()
+        return before, one.play(usual())
+
+    run = lab.start(play_before_and_after, lab.connector(made, wait_for_node_seconds=1.0))
+    run.hear()
+    made.start()
+    wait_until_attached(made)
+    run.say("there is one")
+    for outputs in run.result():
+        require_equal(outputs, lab.baseline(usual()))
+    outputs, metrics = lab.play(usual(), lab.connector(made))
+    require_equal(outputs, lab.baseline(usual()))
+    require(external(metrics) == FULL, f"{external(metrics)} of {FULL} tokens were saved after the node had come")
+    return external(metrics), ""
+
+
+@experiment("a memory too small for the prompts: pages leave while others come")
+def eviction(lab):
+    made = lab.node("small", memory="16 MiB", disk="0 B", durability="none").start()
+    prompts = engines.random_prompts(12, 16, PROMPT)
+    wanted, found = lab.baseline(prompts, 8, **EXACT), 0
+    for _ in range(2):
+        outputs, metrics = lab.play(prompts, lab.connector(made), 8, **EXACT)
+        require_equal(outputs, wanted, ROUNDING)
+        found += external(metrics)
+    full = len(prompts) * (PROMPT // BLOCK * BLOCK)
+    require(0 < found < full, f"{found} of {full} tokens were found, where some should have left")
+    return found, f"of {full} that had been saved"
+
+
+@experiment("prompts computed in pieces, and found")
+def chunked_prefill(lab):
+    made = lab.node("chunked").start()
+    prompts, found = engines.random_prompts(13, 2, 2000), 0
+    options = {"max_num_batched_tokens": 384}
+    wanted = lab.baseline(prompts, 16, **EXACT)
+    for _ in range(2):
+        outputs, metrics = lab.play(prompts, lab.connector(made), 16, **EXACT, **options)
+        require_equal(outputs, wanted, ROUNDING)
+        found += external(metrics)
+    full = 2 * (2000 // BLOCK * BLOCK)
+    require(found == full, f"{found} of {full} tokens were found")
+    return found, ""
+
+
+@experiment("200 prompts that share prefixes, in blocks of 32 tokens, with few blocks")
+def shared_prefixes(lab):
+    made = lab.node("shared").start()
+    prompts = engines.prompts_with_shared_prefixes(14, 200, 320)
+    wanted, found = lab.baseline(prompts, 4, block_size=32, **EXACT), []
+    for _ in range(2):
+        outputs, metrics = lab.play(prompts, lab.connector(made), 4, block_size=32, num_gpu_blocks_override=96,
+                                    max_model_len=1024, **EXACT)
+        require_equal(outputs, wanted, ROUNDING)
+        found.append(external(metrics))
+    require(found[1] > found[0], f"{found} tokens were found")
+    return sum(found), f"of {sum(map(len, prompts)) * 2} in all prompts"
+
+
+@experiment("another model of the same shape shares nothing")
+def another_model(lab):
+    made = warm_node(lab)
+    other = tiny_model.write(lab.directory / "other-llama", seed=77)
+    outputs, metrics = lab.play(usual(), lab.connector(made), model=other)
+    require(external(metrics) == 0, f"{external(metrics)} tokens of another model were found")
+    require(not equal(outputs, lab.baseline(usual())), "two models say the same")
+    require_equal(outputs, lab.baseline(usual(), model=other))
+    salted, metrics = lab.play(usual(), lab.connector(made, salt="other"))
+    require(external(metrics) == 0, f"{external(metrics)} tokens of another salt were found")
+    require_equal(salted, lab.baseline(usual()))
+    return 0, "nor does another salt"
+
+
+@experiment("control: loaded blocks are spoilt behind the checksum, and the output differs")
+def control(lab):
+    made = warm_node(lab)
+    connector = lab.connector(made, name="SpoilingConnector", module="spoiling")
+    outputs, metrics = lab.play(usual(), connector)
+    require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found")
+    require(not equal(outputs, lab.baseline(usual())), "spoilt blocks make no difference: nothing here proves anything")
+    different = sum(not equal([x], [y]) for x, y in zip(outputs, lab.baseline(usual())))
+    require(different == PROMPTS, f"only {different} of {PROMPTS} outputs differ")
+    return FULL, "differs, as it must"

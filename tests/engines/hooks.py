@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Prints how long the hooks of a step take through Python, in EngineCore and in a worker: many requests with long
+prompts, all of which decode. No engine and no node: objects stand in for vLLM's, and the library is the real one.
+
+hooks.py --library LIBTROUPE.SO [--requests 256] [--tokens 32768] [--steps 300]
+"""
+
+import argparse
+import ctypes
+import os
+import pathlib
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "python")]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--requests", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=32768)
+    parser.add_argument("--steps", type=int, default=300)
+    arguments = parser.parse_args()
+    os.environ["TROUPE_LIBRARY"] = str(pathlib.Path(arguments.library).resolve())
+    os.environ.setdefault("TROUPE_LOG", "off")
+    import fake_vllm
+
+    fake_vllm.install()
+    from troupe.vllm import KVConnectorRole, TroupeConnector
+
+    block, per_request = 16, arguments.tokens // 16 + 64
+    blocks = arguments.requests * per_request
+    spec = fake_vllm.FullAttentionSpec(block_size=block, heads=1, head_size=16)
+    cache = fake_vllm.kv_cache_config(spec, layers=1, blocks=blocks)
+    # Nobody listens there: halves work as with a node that finds nothing.
+    config = fake_vllm.vllm_config({"troupe.address": "127.0.0.1:9", "troupe.wait_for_node_seconds": -1.0})
+    memory = ctypes.create_string_buffer(blocks * spec.page_size_bytes)
+
+    class tensor(fake_vllm.tensor):
+        def data_ptr(self):
+            return ctypes.addressof(memory)
+
+        def untyped_storage(self):
+            return fake_vllm.some(nbytes=lambda: len(memory), data_ptr=lambda: ctypes.addressof(memory))
+
+    worker = TroupeConnector(config, KVConnectorRole.WORKER, cache)
+    worker.register_kv_caches({cache.kv_cache_groups[0].layer_names[0]: tensor((blocks, 1, block, 32))})
+    scheduler = TroupeConnector(config, KVConnectorRole.SCHEDULER, cache)
+
+    # They fill their blocks in different steps, as requests do that have come at different times.
+    requests = [fake_vllm.request(f"cmpl-{number:032}-0", range(arguments.tokens + number % block), block)
+                for number in range(arguments.requests)]
+    first = []
+    for number, each in enumerate(requests):
+        scheduler.on_new_request(each)
+        while scheduler.get_num_new_matched_tokens(each, 0)[0] is None:
+            time.sleep(0.01)
+        own = list(range(number * per_request, number * per_request + -(-each.num_tokens // block)))
+        scheduler.update_state_after_alloc(each, fake_vllm.blocks(*own), 0)
+        first.append((each, own, 0, each.num_tokens))
+    times = {"EngineCore": [], "worker": []}
+    play(scheduler, worker, fake_vllm.step(new=first), times)
+    times = {"EngineCore": [], "worker": []}
+    for number in range(arguments.steps):
+        cached = []
+        for index, each in enumerate(requests):
+            each.append(number)
+            computed = each.num_tokens - 1
+            added = [index * per_request + computed // block] if computed % block == 0 else None
+            cached.append((each, added, computed, 1))
+        play(scheduler, worker, fake_vllm.step(cached=cached), times)
+    both = [sum(pair) for pair in zip(*times.values())]
+    print(f"{arguments.requests} requests of {arguments.tokens} tokens, {arguments.steps} steps, microseconds a step:")
+    for name, values in (*times.items(), ("both", both)):
+        values = sorted(values)
+        print(f"  {name:11} p50 {values[len(values) // 2] * 1e6:7.0f}  p99 {values[len(values) * 99 // 100] * 1e6:7.0f}")
+    worker.shutdown()
+    scheduler.shutdown()
+
+
+class output:
+    finished_sending = finished_recving = failed_recving = None
+    invalid_block_ids = ()
+
+
+def play(scheduler, worker, step, times):
+    began = time.perf_counter()
+    meta = scheduler.build_connector_meta(step)
+    scheduled = time.perf_counter()
+    worker.handle_preemptions(meta)
+    worker.bind_connector_metadata(meta)
+    worker.start_load_kv(None)
+    worker.wait_for_save()
+    sent, received = worker.get_finished(set())
+    errors = worker.get_block_ids_with_load_errors()
+    worker.get_kv_connector_stats()
+    said = output()
+    said.kv_connector_worker_meta = worker.build_connector_worker_meta()
+    worker.clear_connector_metadata()
+    worked = time.perf_counter()
+    said.finished_sending, said.finished_recving, said.invalid_block_ids = sent, received, errors
+    scheduler.update_connector_output(said)
+    scheduler.get_kv_connector_stats()
+    scheduler.take_events()
+    ended = time.perf_counter()
+    times["EngineCore"].append(scheduled - began + ended - worked)
+    times["worker"].append(worked - scheduled)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

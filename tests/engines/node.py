@@ -1,0 +1,94 @@
+"""A node of Troupe for the time of an experiment: `troupe serve` on the loopback interface."""
+
+import json
+import pathlib
+import random
+import select
+import signal
+import socket
+import subprocess
+
+START_SECONDS, STOP_SECONDS = 30, 30
+MAGIC = b"TRPPAGE1"
+PAGE_HEADER = 4096
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class node:
+    """Not started yet. A node that starts again has the same address, and what it kept."""
+
+    def __init__(self, program, directory, memory="256 MiB", disk="1 GiB", durability="strict"):
+        self.program, self.directory = program, pathlib.Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.port, self.process = free_port(), None
+        self.config = self.directory / "node.json"
+        self.config.write_text(json.dumps({
+            "node_name": "engines",
+            "data_dir": str(self.directory / "data"),
+            "actors": {"host": "127.0.0.1", "port": self.port, "insecure": True, "make_namespaces": True},
+            "memory": {"bytes": memory},
+            "storage": {"disk_bytes": disk, "ranks": []},
+            "registry": {"durability": durability},
+        }, indent=1))
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def socket_path(self):
+        return str(self.directory / "data" / "troupe.sock")
+
+    def start(self):
+        with open(self.directory / "log", "ab") as log:
+            self.process = subprocess.Popen([self.program, "serve", "--config", str(self.config)],
+                                            stdout=subprocess.PIPE, stderr=log, text=True)
+        readable, _, _ = select.select([self.process.stdout], [], [], START_SECONDS)
+        line = self.process.stdout.readline() if readable else ""
+        if not line or json.loads(line).get("event") != "ready":
+            self.kill()
+            raise RuntimeError(f"the node is not ready after {START_SECONDS} s: {self.log_tail()}")
+        return self
+
+    def log_tail(self):
+        return (self.directory / "log").read_text(errors="replace")[-2000:]
+
+    def kill(self):
+        """As a power cut: nothing is written any more."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(STOP_SECONDS)
+            self.process = None
+
+    def stop(self):
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(STOP_SECONDS)
+            self.process = None
+
+    def damage_pages(self, share, seed=1):
+        """Flips a byte in the payload of so large a share of the pages on the disk. Returns how many of how many."""
+        dice, damaged, all_pages = random.Random(seed), 0, 0
+        for path in sorted((self.directory / "data" / "namespaces").rglob("*")):
+            if not path.is_file():
+                continue
+            content = path.read_bytes()
+            places = []
+            at = content.find(MAGIC)
+            while at >= 0:
+                if at % PAGE_HEADER == 0:
+                    places.append(at + PAGE_HEADER)
+                at = content.find(MAGIC, at + 1)
+            all_pages += len(places)
+            with open(path, "r+b") as file:
+                for place in places:
+                    if dice.random() < share:
+                        file.seek(place + 100)
+                        file.write(bytes([content[place + 100] ^ 0xFF]))
+                        damaged += 1
+        return damaged, all_pages

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Proves Troupe's connector with vLLM itself: plays experiments, and prints what each has found and whether tokens and
+logprobs are those of a run without a connector ("logprobs": the largest difference, see ROUNDING in experiments.py).
+Ends with 1 if one of them is not as it must be.
+
+play.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--list] [EXPERIMENT…]
+
+Runs in an environment with vLLM for CPUs, which scripts/engines makes.
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--troupe", help="the program troupe")
+    parser.add_argument("--library", help="libtroupe.so")
+    parser.add_argument("--work", help="where model, nodes and logs of engines lie")
+    parser.add_argument("--list", action="store_true", help="say what there is, and do nothing")
+    parser.add_argument("experiments", nargs="*", help="all, if none is named")
+    arguments = parser.parse_args()
+    from experiments import experiments, gaps, lab, wrong
+
+    if arguments.list:
+        for name, (what, _) in experiments.items():
+            print(f"{name:24} {what}")
+        return 0
+    for name in arguments.experiments:
+        if name not in experiments:
+            parser.error(f"there is no experiment {name}; --list says which there are")
+    for name in ("troupe", "library"):
+        path = getattr(arguments, name)
+        if not path or not os.path.exists(path):
+            parser.error(f"--{name} is {path}, and there is no such file")
+    if not arguments.work:
+        parser.error("--work is missing")
+
+    import engines
+
+    began = time.monotonic()
+    engines.prepare(pathlib.Path(arguments.library).resolve())
+    import vllm
+
+    one = lab(str(pathlib.Path(arguments.troupe).resolve()), arguments.work)
+    print(f"vLLM {vllm.__version__}, imported in {time.monotonic() - began:.0f} s; logs in {arguments.work}/logs",
+          flush=True)
+    print(f"{'experiment':24} {'external hits':>13}  equal   logprobs  seconds", flush=True)
+    failed = []
+    for name in arguments.experiments or experiments:
+        what, function = experiments[name]
+        one.current, started = name, time.monotonic()
+        gaps.clear()
+        try:
+            hits, remark = function(one)
+            result, remark = ("no" if name == "control" else "yes"), remark
+        except (wrong, RuntimeError) as error:
+            hits, result, remark = "-", "FAILED", str(error)
+            failed.append(name)
+        finally:
+            one.end_nodes()
+        gap = f"{max(gaps):.0e}" if any(gaps) else "same"
+        print(f"{name:24} {hits:>13}  {result:6} {gap:>9} {time.monotonic() - started:8.1f}  {remark}", flush=True)
+    print(f"{len(failed)} failed; {one.runs} engines in {time.monotonic() - began:.0f} s", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

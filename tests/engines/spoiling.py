@@ -1,0 +1,30 @@
+"""Connectors for the control: what Troupe has loaded rightly is spoilt behind its back."""
+
+import ctypes
+
+from troupe.vllm import TroupeConnector
+
+# Both halves are in one process there.
+_loading = {}
+
+
+class SpoilingConnector(TroupeConnector):
+    """Changes every loaded block, after its checksum was compared and before vLLM reads it."""
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        super().update_state_after_alloc(request, blocks, num_external_tokens)
+        if num_external_tokens:
+            own = blocks.get_block_ids()[0]
+            _loading[request.request_id] = own[:num_external_tokens // self._shape.block_tokens]
+
+    def get_finished(self, finished_req_ids):
+        sent, received = super().get_finished(finished_req_ids)
+        for name in received or ():
+            for block in _loading.pop(name, ()):
+                self._spoil(block)
+        return sent, received
+
+    def _spoil(self, block):
+        for name in self._shape.names:
+            one = self._tensors[name][block]
+            ctypes.memset(one.data_ptr(), 0x3F, one.numel() * one.element_size() // 2)

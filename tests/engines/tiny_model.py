@@ -1,0 +1,107 @@
+"""Models small enough for two cores, whose output shows a wrong KV cache.
+
+Random weights from a fixed seed. They are drawn so large that attention decides which token comes next: with the tiny
+weights that engines draw by themselves for tests, output is nearly the same whatever the KV cache holds, and comparing
+it proves nothing. The control among the experiments shows that these do not forgive.
+"""
+
+import json
+import math
+import pathlib
+
+VOCABULARY = 32000
+LONGEST = 8192
+
+
+def llama(layers=4, hidden=256, heads=4, kv_heads=2, head_size=64):
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": hidden,
+        "intermediate_size": 2 * hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_size,
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": LONGEST,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "torch_dtype": "bfloat16",
+    }
+
+
+def deepseek(layers=3, heads=4):
+    """Latent attention, and no experts."""
+    config = llama(layers=layers, heads=heads, kv_heads=heads)
+    del config["head_dim"]
+    return {**config, "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "q_lora_rank": None,
+            "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+            "first_k_dense_replace": layers, "n_routed_experts": 4, "n_shared_experts": 1,
+            "num_experts_per_tok": 1, "moe_intermediate_size": 64, "topk_method": "greedy", "n_group": 1,
+            "topk_group": 1, "norm_topk_prob": False, "routed_scaling_factor": 1.0, "moe_layer_freq": 1}
+
+
+def attention(config):
+    """As `shapes`, of one layer's attention."""
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    if "kv_lora_rank" not in config:
+        queries, keys = heads * config["head_dim"], config["num_key_value_heads"] * config["head_dim"]
+        yield "q_proj.weight", (queries, hidden), 2.0
+        yield "k_proj.weight", (keys, hidden), 2.0
+        yield "v_proj.weight", (keys, hidden), 2.0
+        yield "o_proj.weight", (hidden, queries), 2.0
+        return
+    latent, plain, turned = config["kv_lora_rank"], config["qk_nope_head_dim"], config["qk_rope_head_dim"]
+    values = config["v_head_dim"]
+    yield "q_proj.weight", (heads * (plain + turned), hidden), 2.0
+    yield "kv_a_proj_with_mqa.weight", (latent + turned, hidden), 2.0
+    yield "kv_a_layernorm.weight", (latent,), None
+    yield "kv_b_proj.weight", (heads * (plain + values), latent), 2.0
+    yield "o_proj.weight", (hidden, heads * values), 2.0
+
+
+def shapes(config):
+    """Name of each weight, its shape, and how much larger than usual it is drawn; None: ones."""
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    yield "model.embed_tokens.weight", (VOCABULARY, hidden), 8.0
+    yield "model.norm.weight", (hidden,), None
+    yield "lm_head.weight", (VOCABULARY, hidden), 1.0
+    for layer in range(config["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}."
+        yield prefix + "input_layernorm.weight", (hidden,), None
+        yield prefix + "post_attention_layernorm.weight", (hidden,), None
+        for name, shape, gain in attention(config):
+            yield prefix + "self_attn." + name, shape, gain
+        yield prefix + "mlp.gate_proj.weight", (inner, hidden), 1.0
+        yield prefix + "mlp.up_proj.weight", (inner, hidden), 1.0
+        yield prefix + "mlp.down_proj.weight", (hidden, inner), 1.0
+
+
+def write(directory, seed=20260, config=None):
+    """Writes config and weights, unless they are there."""
+    import torch
+    from safetensors.torch import save_file
+
+    directory, config = pathlib.Path(directory), config or llama()
+    wanted = json.dumps({**config, "seed_of_weights": seed}, indent=1)
+    if (directory / "config.json").exists() and (directory / "config.json").read_text() == wanted:
+        return str(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    dice = torch.Generator().manual_seed(seed)
+    weights = {}
+    for name, shape, gain in shapes(config):
+        if gain is None:
+            weights[name] = torch.ones(shape, dtype=torch.bfloat16)
+        else:
+            drawn = torch.randn(shape, generator=dice) * (gain / math.sqrt(shape[-1]))
+            weights[name] = drawn.to(torch.bfloat16)
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+    # Last, since it says that the rest is there.
+    (directory / "config.json").write_text(wanted)
+    return str(directory)

@@ -1,0 +1,235 @@
+"""As much of vLLM as the plug-in imports, for tests on machines without it. What it stands for is proven with vLLM
+itself, by scripts/engines."""
+
+import dataclasses
+import enum
+import logging
+import sys
+import types
+
+
+class KVConnectorRole(enum.Enum):
+    SCHEDULER = 0
+    WORKER = 1
+
+
+class KVConnectorBase_V1:
+    def __init__(self, vllm_config, role, kv_cache_config):
+        self._kv_transfer_config, self._role = vllm_config.kv_transfer_config, role
+        self._kv_cache_config, self._connector_metadata = kv_cache_config, None
+
+    def bind_connector_metadata(self, connector_metadata):
+        self._connector_metadata = connector_metadata
+
+    def clear_connector_metadata(self):
+        self._connector_metadata = None
+
+
+@dataclasses.dataclass
+class KVConnectorStats:
+    data: dict = dataclasses.field(default_factory=dict)
+
+
+class KVConnectorPromMetrics:
+    def __init__(self, vllm_config, metric_types, labelnames, per_engine_labelvalues):
+        self._gauge_cls, self._counter_cls, self._histogram_cls = (
+            metric_types["gauge"], metric_types["counter"], metric_types["histogram"])
+
+
+class CacheHitSource(str, enum.Enum):
+    HOST = "host"
+    DISK = "disk"
+    EXTERNAL_UNSPECIFIED = "external_unspecified"
+
+
+@dataclasses.dataclass
+class event:
+    block_hashes: list = None
+    parent_block_hash: object = None
+    token_ids: list = None
+    block_size: int = 0
+    lora_id: object = None
+    medium: str = ""
+    lora_name: object = None
+
+
+class BlockStored(event):
+    pass
+
+
+class BlockRemoved(event):
+    pass
+
+
+class AllBlocksCleared:
+    pass
+
+
+class platform:
+    cpu = False
+
+    @classmethod
+    def is_cpu(cls):
+        return cls.cpu
+
+
+class group:
+    world_size, rank_in_group = 1, 0
+
+
+def install():
+    """Puts the modules where imports find them. Does nothing where vLLM is installed and imported."""
+    plain = type("plain", (), {})
+    members = {
+        "vllm.distributed.kv_transfer.kv_connector.v1.base": {
+            "KVConnectorBase_V1": KVConnectorBase_V1, "KVConnectorMetadata": plain, "KVConnectorRole": KVConnectorRole,
+            "KVConnectorWorkerMetadata": plain, "SupportsHMA": type("SupportsHMA", (), {})},
+        "vllm.distributed.kv_transfer.kv_connector.v1.metrics": {
+            "KVConnectorStats": KVConnectorStats, "KVConnectorPromMetrics": KVConnectorPromMetrics},
+        "vllm.distributed.kv_events": {
+            "AllBlocksCleared": AllBlocksCleared, "BlockRemoved": BlockRemoved, "BlockStored": BlockStored},
+        "vllm.distributed.parallel_state": {"get_pp_group": lambda: group, "get_tp_group": lambda: group},
+        "vllm.logger": {"init_logger": logging.getLogger},
+        "vllm.platforms": {"current_platform": platform},
+        "vllm.v1.metrics.cache_hit_source": {"CacheHitSource": CacheHitSource},
+        "vllm.v1.core.kv_cache_utils": {"DEFAULT_NONE_HASH_SEED": "seed"},
+    }
+    for name, contents in members.items():
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            sys.modules.setdefault(".".join(parts[:end]), types.ModuleType(".".join(parts[:end])))
+        for key, value in contents.items():
+            setattr(sys.modules[name], key, value)
+
+
+class dtype:
+    itemsize = 2
+
+    def __str__(self):
+        return "torch.bfloat16"
+
+
+class FullAttentionSpec:
+    """Of newer versions: [blocks, heads, tokens, content]."""
+
+    dtype, tokens_per_state = dtype(), 1
+
+    def __init__(self, block_size=16, heads=2, head_size=64):
+        self.block_size, self.num_kv_heads, self.num_heads, self.head_size = block_size, heads, heads, head_size
+        self.state_content_size_bytes = 2 * head_size * 2
+        self.page_size_bytes = self.unpadded_page_size_bytes = block_size * heads * self.state_content_size_bytes
+
+
+class older_spec:
+    """Of older versions: K and V apart."""
+
+    dtype = dtype()
+
+    def __init__(self, block_size=16, heads=2, head_size=64, head_size_v=None):
+        self.block_size, self.num_kv_heads, self.head_size = block_size, heads, head_size
+        self.head_size_v = head_size_v or head_size
+        self.page_size_bytes = self.real_page_size_bytes = block_size * heads * (head_size + self.head_size_v) * 2
+
+
+older_spec.__name__ = "FullAttentionSpec"
+
+
+class MLAAttentionSpec(older_spec):
+    def __init__(self, block_size=16, head_size=576):
+        super().__init__(block_size, 1, head_size)
+        self.page_size_bytes = self.real_page_size_bytes = block_size * head_size * 2
+
+
+class MambaSpec:
+    block_size, page_size_bytes = 16, 4096
+
+
+def some(**members):
+    return types.SimpleNamespace(**members)
+
+
+def kv_cache_config(spec=None, layers=2, blocks=100, groups=1):
+    names = [f"model.layers.{number}.self_attn" for number in range(layers)]
+    return some(num_blocks=blocks, hash_block_size=None,
+                kv_cache_groups=[some(layer_names=names, kv_cache_spec=spec or FullAttentionSpec())
+                                 for _ in range(groups)])
+
+
+def vllm_config(extra=None, **changes):
+    config = some(
+        model_config=some(model="tiny", revision="main", dtype=dtype(), quantization=None, hf_overrides={},
+                          enable_sleep_mode=False),
+        cache_config=some(cache_dtype="auto", prefix_caching_hash_algo="sha256", hash_block_size=None),
+        parallel_config=some(tensor_parallel_size=1, pipeline_parallel_size=1, decode_context_parallel_size=1,
+                             prefill_context_parallel_size=1),
+        scheduler_config=some(async_scheduling=True),
+        kv_events_config=some(enable_kv_cache_events=True),
+        kv_transfer_config=some(kv_connector_extra_config={"troupe.address": "127.0.0.1:4600", **(extra or {})},
+                                kv_load_failure_policy="recompute"))
+    for path, value in changes.items():
+        part, name = path.split("__")
+        setattr(getattr(config, part), name, value)
+    return config
+
+
+class tensor:
+    """A strided view that lies nowhere."""
+
+    def __init__(self, shape, order=None, itemsize=2, offset=0, storage=1 << 30, device="cpu"):
+        self.shape, self.offset, self._itemsize, self._storage = tuple(shape), offset, itemsize, storage
+        self.device = some(type=device, index=0 if device == "cuda" else None)
+        strides, step = [0] * len(shape), 1
+        for axis in reversed(order or range(len(shape))):
+            strides[axis] = step
+            step *= shape[axis]
+        self._strides = tuple(strides)
+
+    def stride(self):
+        return self._strides
+
+    def element_size(self):
+        return self._itemsize
+
+    def data_ptr(self):
+        return (1 << 40) + self.offset
+
+    def untyped_storage(self):
+        return some(nbytes=lambda: self._storage, data_ptr=lambda: 1 << 40)
+
+
+class request:
+    def __init__(self, name, tokens, block=16, **members):
+        self.request_id, self.all_token_ids, self.block_hashes, self.block = name, list(tokens), [], block
+        self.lora_request = self.cache_salt = self.prompt_embeds = None
+        self.mm_features, self.resumable = [], False
+        for key, value in members.items():
+            setattr(self, key, value)
+        self.append()
+
+    def append(self, *tokens):
+        self.all_token_ids += tokens
+        while len(self.block_hashes) < len(self.all_token_ids) // self.block:
+            self.block_hashes.append(bytes([len(self.block_hashes) % 255 + 1]) * 32)
+
+    @property
+    def num_tokens(self):
+        return len(self.all_token_ids)
+
+
+class blocks:
+    def __init__(self, *numbers):
+        self.numbers = list(numbers)
+
+    def get_block_ids(self):
+        return (self.numbers,)
+
+
+def step(new=(), cached=(), preempted=(), resumed=()):
+    """`new`: (request, blocks, computed, scheduled); `cached`: likewise, blocks may be None."""
+    return some(
+        scheduled_new_reqs=[some(req_id=r.request_id, block_ids=(b,), num_computed_tokens=c) for r, b, c, _ in new],
+        scheduled_cached_reqs=some(req_ids=[r.request_id for r, *_ in cached],
+                                   new_block_ids=[(b,) if b else None for _, b, _, _ in cached],
+                                   num_computed_tokens=[c for _, _, c, _ in cached], resumed_req_ids=set(resumed)),
+        num_scheduled_tokens={r.request_id: s for r, _, _, s in [*new, *cached]},
+        preempted_req_ids=set(preempted) or None)

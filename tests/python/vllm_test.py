@@ -1,0 +1,499 @@
+"""What the plug-in makes of vLLM's objects, without vLLM: arrays, geometry, refusals, statistics."""
+
+import ctypes
+import os
+import pickle
+import unittest
+from unittest import mock
+
+import fake_vllm
+from fake_library import fake
+
+fake_vllm.install()
+
+from troupe import _interface, _kv_shape, _statistics  # noqa: E402
+from troupe.vllm import KVConnectorRole, TroupeConnector, TroupeMetadata, TroupeWorkerMetadata  # noqa: E402
+
+
+def numbers(place, count):
+    return list((ctypes.c_uint32 * count).from_address(place)) if place and count else []
+
+
+class with_library(unittest.TestCase):
+    def setUp(self):
+        self.library = fake().install()
+        self.addCleanup(self.library.uninstall)
+        self.addCleanup(setattr, fake_vllm.platform, "cpu", fake_vllm.platform.cpu)
+
+        def identity(space, engine, digest, name):
+            self.space, self.engine = space, engine
+            self.texts = {key: getattr(space, key) for key, _ in space._fields_ if key not in ("geometry", "size")}
+            self.geometry = space.geometry.contents
+            digest.value, name.value = b"0" * 32, b"engine-0"
+            return 0
+
+        self.library.answers["troupe_namespace_identity"] = identity
+        self.steps = []
+
+    def made(self, role=KVConnectorRole.SCHEDULER, extra=None, cache=None, **changes):
+        return TroupeConnector(fake_vllm.vllm_config(extra, **changes), role, cache or fake_vllm.kv_cache_config())
+
+    def asked(self, name):
+        return [given for each, given in self.library.asked if each == name]
+
+
+class starting(with_library):
+    def test_both_halves_say_the_same_namespace(self):
+        self.made()
+        scheduler = dict(self.texts), bytes(self.geometry), bytes(self.engine)
+        self.made(KVConnectorRole.WORKER)
+        self.assertEqual(scheduler, (dict(self.texts), bytes(self.geometry), bytes(self.engine)))
+        self.assertEqual(self.texts["model"], b"tiny")
+        self.assertEqual(self.texts["dtype"], b"bfloat16")
+        self.assertEqual(self.texts["hash_algorithm"], b"sha256 blocks 16")
+
+    def test_what_changes_the_bytes_changes_the_namespace(self):
+        self.made()
+        usual = dict(self.texts)
+        for changes in ({"model_config__revision": "other"}, {"cache_config__cache_dtype": "fp8"},
+                        {"model_config__quantization": "awq"}, {"model_config__hf_overrides": {"rope_theta": 1}},
+                        {"model_config__model": "large"}, {"cache_config__prefix_caching_hash_algo": "sha256_cbor"}):
+            self.made(**changes)
+            self.assertNotEqual(usual, self.texts, changes)
+        self.made(extra={"troupe.salt": "mine"})
+        self.assertNotEqual(usual, self.texts)
+        with mock.patch.dict(os.environ, {"PYTHONHASHSEED": "7"}):
+            self.made()
+            self.assertNotEqual(usual, self.texts)
+
+    def test_hashes_that_differ_between_processes_are_not_used(self):
+        self.made(cache_config__prefix_caching_hash_algo="xxhash")
+        self.assertEqual(self.engine.keys, _interface.KEYS_ROLLING)
+        self.assertEqual(self.texts["hash_algorithm"], b"tokens blocks 16")
+        self.made()
+        self.assertEqual(self.engine.keys, _interface.KEYS_ENGINE_HASHES)
+        self.made(extra={"troupe.keys": "tokens"})
+        self.assertEqual(self.engine.keys, _interface.KEYS_ROLLING)
+        self.made(extra={"troupe.keys": "engine"}, cache_config__prefix_caching_hash_algo="xxhash")
+        self.assertEqual((self.engine.keys, self.engine.hash_bytes), (_interface.KEYS_ENGINE_HASHES, 16))
+
+    def test_options_reach_the_library(self):
+        self.made(extra={"troupe.load": "sync", "troupe.min_load_tokens": 512, "troupe.save": "prompts",
+                         "troupe.lease_seconds": 3, "troupe.page_tokens": 64, "troupe.namespace": "mine"},
+                  scheduler_config__async_scheduling=False, parallel_config__tensor_parallel_size=4)
+        engine = self.engine
+        self.assertEqual((engine.synchronous_loads, engine.min_load_tokens, engine.prompts_only, engine.lease_seconds,
+                          engine.tensor_parallel), (1, 512, 1, 3.0, 4))
+        self.assertEqual((self.geometry.page_tokens, self.texts["name"]), (64, b"mine"))
+
+    def test_what_cannot_be_is_said_when_vllm_starts(self):
+        for sentence, extra, cache, changes in (
+                ("troupe.adress", {"troupe.adress": "x"}, None, {}),
+                ("one of async, sync", {"troupe.load": "later"}, None, {}),
+                ("must be a number", {"troupe.min_load_tokens": "many"}, None, {}),
+                ("cannot be negative", {"troupe.min_load_tokens": -1}, None, {}),
+                ("needs 'troupe.address'", {"troupe.address": ""}, None, {}),
+                ("has 2", {}, fake_vllm.kv_cache_config(groups=2), {}),
+                ("MambaSpec", {}, fake_vllm.kv_cache_config(fake_vllm.MambaSpec()), {}),
+                ("--no-async-scheduling", {"troupe.load": "sync"}, None, {}),
+                ("sleep mode", {}, None, {"model_config__enable_sleep_mode": True}),
+                ("context parallelism", {}, None, {"parallel_config__prefill_context_parallel_size": 2})):
+            with self.assertRaises(ValueError) as caught:
+                self.made(extra=extra, cache=cache, **changes)
+            self.assertIn(sentence, str(caught.exception))
+
+    def test_a_node_that_is_not_there_stops_nothing(self):
+        self.library.answers["troupe_scheduler_attached"] = lambda handle: _interface.UNREACHABLE
+        with self.assertLogs("vllm.troupe", "WARNING") as logs:
+            self.made()
+        self.assertIn("no node at 127.0.0.1:4600 yet", "".join(logs.output))
+
+    def test_a_node_that_does_not_fit_does(self):
+        self.library.answers["troupe_scheduler_create"] = lambda *_: 11
+        with self.assertRaisesRegex(RuntimeError, "told to fail"):
+            self.made()
+
+    def test_vllms_default_for_failed_loads_is_pointed_out(self):
+        with self.assertLogs("vllm.troupe", "WARNING") as logs:
+            self.made(kv_transfer_config__kv_load_failure_policy="fail")
+        self.assertIn("recompute", "".join(logs.output))
+
+    def test_saves_need_not_be_delivered(self):
+        self.assertFalse(self.made().requires_kv_delivery)
+
+
+class shapes(with_library):
+    def registered(self, spec, shape, **tensor):
+        cache = fake_vllm.kv_cache_config(spec, blocks=100)
+        worker = self.made(KVConnectorRole.WORKER, cache=cache)
+        names = cache.kv_cache_groups[0].layer_names
+        worker.register_kv_caches({name: fake_vllm.tensor(shape, offset=number * 4096, **tensor)
+                                   for number, name in enumerate(names)})
+        (_, layers, count, blocks), = self.asked("troupe_worker_register")
+        self.assertEqual((count, blocks), (2, 100))
+        self.assertEqual([layer.base - (1 << 40) for layer in layers], [0, 4096])
+        self.assertEqual([layer.bytes for layer in layers], [1 << 30, (1 << 30) - 4096])
+        one = layers[0]
+        return one.block_stride, one.part_stride, one.token_stride, one.head_stride
+
+    def said(self):
+        x = self.geometry
+        return x.layers, x.parts, x.heads, x.head_size, x.element_bytes, x.opaque_block_bytes
+
+    def test_keys_and_values_side_by_side(self):
+        strides = self.registered(fake_vllm.FullAttentionSpec(), (100, 2, 16, 128), device="cuda")
+        self.assertEqual(self.said(), (2, 1, 2, 128, 2, 0))
+        self.assertEqual(strides, (8192, 256, 256, 4096))
+        self.assertEqual(self.asked("troupe_worker_create")[0][4], 0)
+
+    def test_tokens_before_heads(self):
+        strides = self.registered(fake_vllm.FullAttentionSpec(), (100, 2, 16, 128), order=(0, 2, 1, 3), device="cuda")
+        self.assertEqual(strides, (8192, 256, 512, 256))
+
+    def test_blocks_first(self):
+        strides = self.registered(fake_vllm.older_spec(), (100, 2, 16, 2, 64), device="cuda")
+        self.assertEqual(self.said(), (2, 2, 2, 64, 2, 0))
+        self.assertEqual(strides, (8192, 4096, 256, 128))
+
+    def test_all_keys_before_all_values(self):
+        strides = self.registered(fake_vllm.older_spec(), (2, 100, 16, 2, 64), device="cuda")
+        self.assertEqual(strides, (4096, 409600, 256, 128))
+
+    def test_values_of_another_size(self):
+        strides = self.registered(fake_vllm.older_spec(head_size_v=32), (100, 16, 2, 96), device="cuda")
+        self.assertEqual(self.said(), (2, 1, 2, 96, 2, 0))
+        self.assertEqual(strides, (6144, 192, 384, 192))
+
+    def test_latent_vectors(self):
+        strides = self.registered(fake_vllm.MLAAttentionSpec(), (100, 16, 576), device="cuda")
+        self.assertEqual(self.said(), (2, 1, 1, 576, 2, 0))
+        self.assertEqual((strides[0], strides[2]), (18432, 1152))
+        self.assertEqual(self.engine.kv_replicated, 1)
+
+    def test_opaque_blocks_on_a_cpu(self):
+        fake_vllm.platform.cpu = True
+        with mock.patch.object(_kv_shape, "cpu_layout", return_value="cpu-x86_64-avx512-vec"):
+            strides = self.registered(fake_vllm.FullAttentionSpec(), (100, 2, 16, 128))
+        self.assertEqual(self.said(), (2, 0, 0, 0, 0, 8192))
+        self.assertEqual(strides[0], 8192)
+        self.assertEqual(self.texts["layout"], b"cpu-x86_64-avx512-vec")
+        self.assertEqual(self.asked("troupe_worker_create")[0][4], -1)
+
+    def test_latent_vectors_on_a_cpu_are_refused(self):
+        fake_vllm.platform.cpu = True
+        with self.assertRaisesRegex(ValueError, "as a whole on CPUs"):
+            self.made(cache=fake_vllm.kv_cache_config(fake_vllm.MLAAttentionSpec()))
+
+    def test_what_does_not_fit_is_refused(self):
+        for sentence, spec, shape in (
+                ("--block-size 8", fake_vllm.FullAttentionSpec(), (200, 2, 8, 128)),
+                ("says 100 blocks", fake_vllm.FullAttentionSpec(), (100, 4, 16, 128)),
+                ("says 100 blocks", fake_vllm.FullAttentionSpec(), (90, 2, 16, 128)),
+                ("dimensions", fake_vllm.FullAttentionSpec(), (100, 4))):
+            with self.assertRaisesRegex(ValueError, sentence):
+                self.registered(spec, shape, device="cuda")
+
+    def test_memory_is_let_go_and_registered_again(self):
+        worker = self.made(KVConnectorRole.WORKER)
+        worker.register_kv_caches({f"model.layers.{n}.self_attn": fake_vllm.tensor((100, 2, 16, 128))
+                                   for n in range(2)})
+        worker.unregister_kv_caches()
+        worker.restore_kv_caches()
+        names = [name for name in self.library.names() if "register" in name]
+        self.assertEqual(names, ["troupe_worker_register", "troupe_worker_unregister", "troupe_worker_register"])
+
+
+class scheduling(with_library):
+    def setUp(self):
+        super().setUp()
+        self.requests = []
+
+        def noted(handle, request, *_):
+            self.requests.append((request.id, request.first_token, numbers(request.tokens, request.token_count),
+                                  request.first_hash, request.hash_count, request.lora, request.cache_salt,
+                                  request.multimodal_count, request.uncacheable))
+            return 0
+
+        def matched(handle, request, computed, out):
+            noted(handle, request)
+            out.known, out.tokens, out.asynchronous = self.answer
+            return 0
+
+        def built(handle, step, out):
+            count = step.requests.count
+            self.steps.append({
+                "new": step.new_requests, "count": count, "computed": numbers(step.computed_tokens, count),
+                "scheduled": numbers(step.scheduled_tokens, count),
+                "ends": numbers(step.block_ends, count), "blocks": numbers(step.blocks.data, step.blocks.count),
+                "token_firsts": numbers(step.token_firsts, count), "token_ends": numbers(step.token_ends, count),
+                "tokens": numbers(step.tokens, step.token_count), "hash_firsts": numbers(step.hash_firsts, count),
+                "hash_ends": numbers(step.hash_ends, count), "hash_count": step.hash_count,
+                "hashes": step.hashes, "resumed": step.resumed, "preempted": step.preempted.data})
+            self.library.bytes(out, b"\0meta")
+            return 0
+
+        self.answer = (1, 32, 1)
+        self.library.answers.update({
+            "troupe_scheduler_on_new_request": noted, "troupe_scheduler_matched": matched,
+            "troupe_scheduler_build_meta": built})
+
+    def test_a_request_is_said_once(self):
+        scheduler = self.made()
+        one = fake_vllm.request("one", range(40))
+        scheduler.on_new_request(one)
+        self.assertEqual(scheduler.get_num_new_matched_tokens(one, 0), (32, True))
+        self.answer = (0, 0, 0)
+        self.assertEqual(scheduler.get_num_new_matched_tokens(one, 0), (None, False))
+        first, second, third = self.requests
+        self.assertEqual((first[0], first[1], len(first[2]), first[3:5]), (b"one", 0, 40, (0, 2)))
+        self.assertEqual((second[1], second[2], second[3:5]), (40, [], (2, 0)))
+        self.assertEqual(third[1:], second[1:])
+
+    def test_a_step_as_arrays(self):
+        scheduler = self.made()
+        one, two = fake_vllm.request("one", range(40)), fake_vllm.request("two", range(20))
+        for each in (one, two):
+            scheduler.on_new_request(each)
+        meta = scheduler.build_connector_meta(fake_vllm.step(new=[(one, [4, 5, 6], 32, 8)]))
+        self.assertEqual(meta.data, b"\0meta")
+        one.append(*range(8))
+        scheduler.build_connector_meta(fake_vllm.step(
+            new=[(two, [7, 8], 0, 20)], cached=[(one, None, 47, 1)], preempted=["gone"]))
+        two.append(1)
+        scheduler.build_connector_meta(fake_vllm.step(cached=[(two, [9], 20, 1), (one, None, 48, 1)], resumed=["two"]))
+        scheduler.build_connector_meta(fake_vllm.step())
+        first, second, third, empty = self.steps
+        self.assertEqual((first["new"], first["count"], first["computed"], first["scheduled"], first["ends"],
+                          first["blocks"], first["tokens"]), (1, 1, [32], [8], [3], [4, 5, 6], []))
+        self.assertEqual((second["new"], second["computed"], second["scheduled"], second["ends"], second["blocks"]),
+                         (1, [0, 47], [20, 1], [2, 2], [7, 8]))
+        self.assertEqual((second["token_firsts"], second["token_ends"], len(second["tokens"])), ([20, 40], [0, 8], 8))
+        self.assertEqual((second["hash_firsts"], second["hash_ends"], second["hash_count"], second["hashes"][:1]),
+                         ([1, 2], [0, 1], 1, b"\3"))
+        self.assertEqual(second["preempted"], b"gone")
+        self.assertEqual((third["resumed"], third["ends"], third["blocks"]), (b"\1", [1, 1], [9]))
+        self.assertEqual((empty["count"], empty["tokens"], empty["blocks"]), (0, [], []))
+
+    def test_tokens_are_said_where_keys_are_made_of_them(self):
+        scheduler = self.made(extra={"troupe.keys": "tokens"})
+        one = fake_vllm.request("one", [5, 6, 7])
+        scheduler.on_new_request(one)
+        self.assertEqual(self.requests[0][1:5], (0, [5, 6, 7], 0, 0))
+        one.append(8, 9)
+        scheduler.build_connector_meta(fake_vllm.step(new=[(one, [1], 0, 3)]))
+        self.assertEqual((self.steps[0]["token_firsts"], self.steps[0]["tokens"]), ([3], [8, 9]))
+
+    def test_finer_hashes_than_blocks(self):
+        cache = fake_vllm.kv_cache_config(fake_vllm.FullAttentionSpec(block_size=64))
+        cache.hash_block_size = 16
+        scheduler = self.made(cache=cache)
+        one = fake_vllm.request("one", range(150))
+        scheduler.on_new_request(one)
+        self.assertEqual(self.requests[0][3:5], (0, 2))
+        self.assertEqual([each[0] for each in scheduler._new_hashes(type("known", (), {
+            "request": one, "hashes": 0})())[1]], [4, 8])
+
+    def test_what_else_makes_kv_differ(self):
+        scheduler = self.made()
+        item = fake_vllm.some(mm_position=fake_vllm.some(offset=3, length=9), identifier="picture")
+        scheduler.on_new_request(fake_vllm.request(
+            "one", range(40), lora_request=fake_vllm.some(lora_name="adapter", lora_path="/a"), cache_salt="tenant",
+            mm_features=[item]))
+        self.assertEqual(self.requests[0][5:], (b"adapter /a", b"tenant", 1, 0))
+        scheduler.on_new_request(fake_vllm.request("two", range(40), prompt_embeds=object()))
+        self.assertEqual(self.requests[1][8], 1)
+
+    def test_a_finished_request_is_forgotten(self):
+        scheduler = self.made()
+        one = fake_vllm.request("one", range(40))
+        scheduler.on_new_request(one)
+
+        def finished(handle, name, keep):
+            keep.value = 1
+            return 0
+
+        self.library.answers["troupe_scheduler_finished"] = finished
+        self.assertEqual(scheduler.request_finished_all_groups(one, ([1, 2],)), (True, None))
+        scheduler.on_new_request(one)
+        self.assertEqual(self.requests[1][1:5], self.requests[0][1:5])
+
+    def test_what_workers_said(self):
+        scheduler, heard = self.made(), []
+
+        def output(handle, said):
+            heard.append((said.sent.data, said.received.count, said.failed.data,
+                          numbers(said.load_errors.data, said.load_errors.count),
+                          [ctypes.string_at(said.worker_meta[i].data, said.worker_meta[i].length)
+                           for i in range(said.worker_meta_count)]))
+            return 0
+
+        self.library.answers["troupe_scheduler_worker_output"] = output
+        meta = TroupeWorkerMetadata((b"a\0b",)).aggregate(pickle.loads(pickle.dumps(TroupeWorkerMetadata((b"c",)))))
+        scheduler.update_connector_output(fake_vllm.some(
+            finished_sending={"one"}, finished_recving=None, failed_recving={"two"}, invalid_block_ids={7},
+            kv_connector_worker_meta=meta))
+        scheduler.update_connector_output(fake_vllm.some(
+            finished_sending=None, finished_recving={"x", "y"}, invalid_block_ids=set(),
+            kv_connector_worker_meta=None))
+        self.assertEqual(heard, [(b"one", 0, b"two", [7], [b"a\0b", b"c"]), (None, 2, None, [], [])])
+
+    def test_blocks_and_tiers_of_a_load(self):
+        scheduler = self.made()
+        one = fake_vllm.request("one", range(40))
+        scheduler.update_state_after_alloc(one, fake_vllm.blocks(3, 4, 5), 32)
+        (_, name, place, count, external), = self.asked("troupe_scheduler_allocated")
+        self.assertEqual((name, count, external), (b"one", 3, 32))
+
+        def sources(handle, name, tokens, out):
+            out.memory, out.disk = 16, tokens - 16
+            return 0
+
+        self.library.answers["troupe_scheduler_hit_sources"] = sources
+        self.assertEqual(scheduler.get_external_cache_hit_sources(one, 32), {"host": 16, "disk": 16})
+        self.assertEqual(scheduler.get_external_cache_hit_sources(one, 0), {})
+
+    def test_events(self):
+        scheduler = self.made()
+
+        def events(handle, out):
+            import struct
+            self.library.ids(out.requests, ["one", "two"])
+            for name, data in (("kinds", b"\0\1"), ("parents", bytes(16) + b"p" * 16), ("keys", b"a" * 16 + b"b" * 32),
+                               ("key_ends", struct.pack("II", 1, 3))):
+                held = _interface.Bytes()
+                self.library.bytes(held, data)
+                setattr(out, name, held.data)
+            out.count, out.key_count, out.page_tokens = 2, 3, 16
+            return 0
+
+        self.library.answers["troupe_scheduler_take_events"] = events
+        stored, removed = scheduler.take_events()
+        self.assertEqual((stored.block_hashes, stored.parent_block_hash, stored.block_size), ([b"a" * 16], None, 16))
+        self.assertEqual((type(removed), removed.block_hashes), (fake_vllm.BlockRemoved, [b"b" * 16] * 2))
+        quiet = self.made(kv_events_config__enable_kv_cache_events=False)
+        self.assertEqual(quiet.take_events(), ())
+
+    def test_nothing_is_asked_after_the_end(self):
+        scheduler = self.made()
+        scheduler.shutdown()
+        asked, one = len(self.library.asked), fake_vllm.request("one", range(40))
+        scheduler.on_new_request(one)
+        self.assertEqual(scheduler.get_num_new_matched_tokens(one, 0), (0, False))
+        self.assertEqual(scheduler.build_connector_meta(fake_vllm.step()), TroupeMetadata())
+        self.assertEqual(scheduler.request_finished_all_groups(one, ([],)), (False, None))
+        scheduler.shutdown()
+        self.assertEqual(len(self.library.asked), asked)
+
+
+class working(with_library):
+    def test_a_step_of_a_worker(self):
+        worker = self.made(KVConnectorRole.WORKER)
+        meta = pickle.loads(pickle.dumps(TroupeMetadata(b"\1\0\2")))
+        worker.handle_preemptions(meta)  # nothing is registered yet
+        worker.register_kv_caches({f"model.layers.{n}.self_attn": fake_vllm.tensor((100, 2, 16, 128))
+                                   for n in range(2)})
+
+        def finished(handle, names, out):
+            self.library.ids(out.sent, ["one"])
+            self.library.ids(out.received, ["two", "three"])
+            return 0
+
+        def errors(handle, out):
+            self.errors = (ctypes.c_uint32 * 2)(8, 9)
+            out.data, out.count = ctypes.addressof(self.errors), 2
+            return 0
+
+        self.library.answers.update({"troupe_worker_get_finished": finished, "troupe_worker_load_errors": errors,
+                                     "troupe_worker_meta": lambda handle, out: self.library.bytes(out, b"m\0") or 0,
+                                     "troupe_worker_stats": lambda handle, out: self.library.bytes(out, b"") or 0})
+        worker.handle_preemptions(meta)
+        worker.bind_connector_metadata(meta)
+        worker.start_load_kv(None)
+        worker.wait_for_save()
+        self.assertEqual(worker.get_finished({"one"}), ({"one"}, {"two", "three"}))
+        self.assertEqual(worker.get_block_ids_with_load_errors(), {8, 9})
+        self.assertEqual(worker.build_connector_worker_meta(), TroupeWorkerMetadata((b"m\0",)))
+        self.assertIsNone(worker.get_kv_connector_stats())
+        worker.clear_connector_metadata()
+        self.assertEqual(self.library.names()[-9:], [
+            "troupe_worker_handle_preemptions", "troupe_worker_bind", "troupe_worker_start_load", "troupe_worker_save",
+            "troupe_worker_get_finished", "troupe_worker_load_errors", "troupe_worker_meta", "troupe_worker_stats",
+            "troupe_worker_clear"])
+        self.assertEqual(self.asked("troupe_worker_start_load")[0][1], None)
+
+    def test_other_devices_are_refused(self):
+        worker = self.made(KVConnectorRole.WORKER)
+        with self.assertRaisesRegex(ValueError, "NVIDIA"):
+            worker.register_kv_caches({f"model.layers.{n}.self_attn": fake_vllm.tensor((100, 2, 16, 128), device="xpu")
+                                       for n in range(2)})
+
+
+class statistics(with_library):
+    def setUp(self):
+        super().setUp()
+        described = (b'[{"name": "vllm:troupe_loaded_bytes", "kind": "counter", "help": "h", "member": "loaded_bytes"},'
+                     b'{"name": "vllm:x_seconds", "kind": "histogram", "help": "h", "member": "load_duration",'
+                     b' "buckets": [1, 2]}]')
+
+        def joined(parts, count, out):
+            self.joined = [ctypes.string_at(parts[i].data, parts[i].length) for i in range(count)]
+            return self.library.bytes(out, b'{"loaded_bytes": 5}') or 0
+
+        self.library.answers.update({
+            "troupe_metric_descriptions": lambda out: self.library.bytes(out, described) or 0,
+            "troupe_stats_aggregate": joined,
+            "troupe_stats_reduce": lambda data, length, out: self.library.bytes(out, b'{"Num transfers": 3}') or 0})
+
+    def test_workers_and_scheduler_are_joined(self):
+        first = _statistics.TroupeStats({"workers": {"loaded_bytes": 2}})
+        first.aggregate(_statistics.TroupeStats({"workers": {"loaded_bytes": 3}}))
+        self.assertEqual((self.joined, first.data), ([b'{"loaded_bytes": 2}', b'{"loaded_bytes": 3}'],
+                                                     {"workers": {"loaded_bytes": 5}}))
+        first.aggregate(_statistics.TroupeStats({"scheduler": {"attached": 1, "found_tokens": 7}}))
+        first.aggregate(_statistics.TroupeStats({"scheduler": {"attached": 0, "found_tokens": 2}}))
+        self.assertEqual(first.data["scheduler"], {"attached": 0, "found_tokens": 9})
+        self.assertEqual(first.reduce(), {"Num transfers": 3, "Found tokens": 9, "Attached": 0})
+        self.assertFalse(first.is_empty())
+        first.reset()
+        self.assertTrue(first.is_empty())
+
+    def test_scheduler_counts_since_it_was_last_asked(self):
+        said = [b'{"attached": 1, "tracked_requests": 2, "hit_requests": 3, "hit_tokens": 40}'] * 2
+        said.append(b'{"attached": 1, "tracked_requests": 0, "hit_requests": 4, "hit_tokens": 45}')
+        self.library.answers["troupe_scheduler_stats"] = (
+            lambda handle, out: self.library.bytes(out, said.pop(0)) or 0)
+        scheduler, counted = self.made(), []
+        for _ in range(3):
+            scheduler._counted = 0.0
+            with mock.patch("time.monotonic", return_value=100.0):
+                counted.append(scheduler.get_kv_connector_stats())
+        self.assertEqual(counted[0].data["scheduler"]["found_tokens"], 40)
+        self.assertIsNone(counted[1])
+        self.assertEqual(counted[2].data["scheduler"],
+                         {"attached": 1, "tracked_requests": 0, "hit_requests": 1, "found_tokens": 5})
+
+    def test_prometheus(self):
+        class metric:
+            made = {}
+
+            def __init__(self, name, documentation, labelnames, buckets=None):
+                self.name, self.values = name, []
+                self.made[name] = self
+
+            def labels(self, *values):
+                return self
+
+            def observe(self, value):
+                self.values.append(value)
+
+            inc = set = observe
+
+        kinds = {"gauge": metric, "counter": metric, "histogram": metric}
+        exported = TroupeConnector.build_prom_metrics(fake_vllm.vllm_config(), kinds, ["engine"], {0: ["0"]})
+        exported.observe({"workers": {"loaded_bytes": 5, "load_duration": [0.5, 1.5]}, "scheduler": {"attached": 1}})
+        self.assertEqual({name: each.values for name, each in metric.made.items() if each.values},
+                         {"vllm:troupe_loaded_bytes": [5], "vllm:x_seconds": [0.5, 1.5], "vllm:troupe_attached": [1]})
+
+
+if __name__ == "__main__":
+    unittest.main()
