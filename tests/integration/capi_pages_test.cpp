@@ -8,6 +8,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <thread>
@@ -117,6 +120,17 @@ private:
   std::vector<std::uint8_t> memory_;
   capi_handle<troupe_pages> pages_;
 };
+
+/// Whether all threads of the process have been stopped, and not only told to.
+bool is_stopped(pid_t process) {
+  const auto tasks = "/proc/" + std::to_string(process) + "/task";
+  return std::ranges::all_of(std::filesystem::directory_iterator(tasks), [](const auto& task) {
+    std::ifstream file(task.path() / "stat");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const auto name_end = text.rfind(')');
+    return name_end != std::string::npos && text.compare(name_end, 3, ") T") == 0;
+  });
+}
 
 } // namespace
 
@@ -255,6 +269,8 @@ TEST_CASE("a call for pages keeps its limit, and is given up behind it", "[capi]
   const auto connection = connect_to(node.address());
   test_pool pool(connection.get(), {});
   node.program().send(SIGSTOP);
+  while (!is_stopped(node.program().id()))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const auto keys = pool.keys(1, 1);
   const std::uint32_t block = 0;
   std::size_t found = 7;

@@ -220,14 +220,19 @@ caf::strong_actor_ptr client::connect() {
   if (!in_ || !node_.running())
     return nullptr;
   std::erase_if(old_lines_, [](const auto& x) { return x->ended(line::client); });
-  if (line_)
+  if (line_) {
+    if (!line_->ended(line::client))
+      line_is_gone(*line_);
     old_lines_.push_back(std::move(line_));
+  }
   line_ = std::make_shared<line>(world_, *in_, *node_.in(), *this);
   node_.add_line(line_);
   return line_->far(line::client, strong(node_.reception()));
 }
 
-void client::line_is_gone() {
+void client::line_is_gone(const line& which) {
+  if (&which != line_.get())
+    return; // what is known is of the next one
   world_.count("lost node");
   ++epoch_;
   bound_ = false;

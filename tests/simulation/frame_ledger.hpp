@@ -207,6 +207,8 @@ private:
   std::set<owner_id> known_;
   /// Frames of the answer that is being taken in: no page was moved there, although the bytes of one may still be.
   std::set<std::uint64_t> placing_;
+  /// Frames whose pages are being looked for.
+  std::set<std::uint64_t> seeking_;
   moment now_ = 0;
   std::function<duration()> paused_;
 };

@@ -12,6 +12,8 @@
 
 namespace troupe::simulation {
 
+class line;
+
 /// Who looks at what a client says to the node and hears from it, on the client's side of the line.
 class line_watch {
 public:
@@ -23,8 +25,8 @@ public:
                      caf::message& what) = 0;
   /// What the client's process is to the host of its node; its own number is that of the simulation.
   virtual std::int32_t process_number() const noexcept = 0;
-  /// The client has noticed.
-  virtual void line_is_gone() = 0;
+  /// The client has noticed, perhaps after it has connected anew.
+  virtual void line_is_gone(const line& which) = 0;
 };
 
 /// One connection between a client's process and the node's, as CAF's middleman makes them over TCP: in each process,
