@@ -50,6 +50,11 @@ page_range request_tracker::load_range() const noexcept {
   return {load_first_ / page_tokens(), std::min(end, static_cast<std::uint32_t>(keys_.keys().size()))};
 }
 
+std::span<const block_id> request_tracker::blocks_from_load() const noexcept {
+  const auto first = std::min<std::size_t>(load_first_ / shape_.block_tokens, blocks_.size());
+  return std::span(blocks_).subspan(first);
+}
+
 load_op request_tracker::take_load() {
   phase_ = phase::loading;
   const auto [first, last] = load_range();
@@ -115,12 +120,14 @@ std::vector<page_range> request_tracker::loaded() {
 }
 
 void request_tracker::run() noexcept {
+  has_run_ = true;
   if (phase_ == phase::asking)
     phase_ = phase::active;
 }
 
 void request_tracker::preempt() {
   phase_ = phase::asking;
+  has_run_ = false;
   ++generation_;
   open_stores_ = 0;
   lookup_ = {};

@@ -93,6 +93,8 @@ public:
   load_op take_load();
   /// Which pages are being loaded.
   page_range load_range() const noexcept;
+  /// Blocks that are being loaded, and all behind them: what they will hold depends on the load.
+  std::span<const block_id> blocks_from_load() const noexcept;
   /// Of the blocks being loaded, those in `failed` (sorted) have not been filled.
   void mark_failed(std::span<const block_id> failed);
   /// Of the pages being loaded, in their order, those without a mark have not been.
@@ -105,6 +107,8 @@ public:
 
   /// The engine runs the request, without a load if none has begun.
   void run() noexcept;
+  /// Since it asked last.
+  bool has_run() const noexcept { return has_run_; }
 
   /// Blocks are gone; asks anew when it comes back.
   void preempt();
@@ -151,6 +155,7 @@ private:
   std::uint32_t prompt_tokens_;
   phase phase_ = phase::asking;
   bool usable_ = true;
+  bool has_run_ = false;
   std::uint32_t generation_ = 0;
   lookup lookup_;
   /// What the engine had computed itself when it asked last.

@@ -1,6 +1,7 @@
 #include "connector/scheduler/scheduler_state.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace troupe::connector {
 
@@ -51,7 +52,12 @@ matched_tokens scheduler_state::get_num_new_matched_tokens(const engine_request&
   constexpr matched_tokens nothing{0, false};
   constexpr matched_tokens ask_again{std::nullopt, false};
   auto* known = track(request);
-  if (known == nullptr || !known->may_load())
+  if (known == nullptr)
+    return nothing;
+  // It was preempted between two steps: the next one will say so, which is too late for what it is asking now.
+  if (known->current_phase() == request_tracker::phase::active && known->has_run())
+    preempt(*known);
+  if (!known->may_load())
     return nothing;
   auto& x = *known;
   expire_lookups(now);
@@ -162,30 +168,40 @@ connector_metadata scheduler_state::build_connector_meta(const scheduler_output&
   connector_metadata out;
   for (const auto id : step.preempted)
     if (auto* x = tracker(id)) {
-      if (x->reports_missing() > 0)
-        out.preempted.push_back(x->session());
-      release_leases(*x);
-      x->preempt();
+      if (x->has_run())
+        preempt(*x);
     } else if (const auto left = leaving_.find(id); left != leaving_.end()) {
       // Preempted between two steps, and aborted before the next one: its blocks are not kept.
-      out.preempted.push_back(left->second);
+      preempted_.push_back(left->second);
     }
+  out.preempted = std::exchange(preempted_, {});
   emit_loads(out);
   for (const auto& part : step.new_requests)
-    if (auto* x = tracker(part.id)) {
+    if (auto* x = tracker(part.id))
       x->replace_blocks(part.blocks);
-      emit_stores(*x, part, out);
-    }
   for (const auto& part : step.cached_requests)
     if (auto* x = tracker(part.id)) {
       if (part.resumed)
         x->replace_blocks(part.blocks);
       else
         x->append_blocks(part.blocks);
-      emit_stores(*x, part, out);
     }
+  if (!doubtful_.empty())
+    settle_doubts(step);
+  for (const auto& parts : {step.new_requests, step.cached_requests})
+    for (const auto& part : parts)
+      if (auto* x = tracker(part.id))
+        emit_stores(*x, part, out);
+  sure_tokens_.clear();
   out.finished = std::exchange(finished_, {});
   return out;
+}
+
+void scheduler_state::preempt(request_tracker& x) {
+  if (x.reports_missing() > 0)
+    preempted_.push_back(x.session());
+  release_leases(x);
+  x.preempt();
 }
 
 void scheduler_state::emit_loads(connector_metadata& out) {
@@ -197,11 +213,34 @@ void scheduler_state::emit_loads(connector_metadata& out) {
     if (options_.synchronous_loads) {
       op.id = ++last_store_;
       x.load_opened();
+      doubtful_.load_begins(x.blocks_from_load());
       stores_.emplace(op.id, open_store{session, x.generation(), x.load_range().first, options_.workers,
                                         std::vector<std::uint8_t>(op.keys.size(), 1), true});
     } else
       loading_.push_back(session);
     out.loads.push_back(std::move(op));
+  }
+}
+
+/// One request may read what another one of the step computes, and nobody says who of them comes first: looked at again
+/// until it does not change any more.
+void scheduler_state::settle_doubts(const scheduler_output& step) {
+  const auto tokens = options_.keys.block_tokens;
+  const auto blocks_of = [tokens](std::uint32_t n) { return (n + tokens - 1) / tokens; };
+  const auto most = step.new_requests.size() + step.cached_requests.size() + 1;
+  bool changed = true;
+  for (std::size_t i = 0; i < most && changed; ++i) {
+    changed = false;
+    for (const auto& parts : {step.cached_requests, step.new_requests})
+      for (const auto& part : parts)
+        if (const auto* x = tracker(part.id)) {
+          const auto sure = doubtful_.run(x->blocks(), blocks_of(part.computed_tokens),
+                                          blocks_of(part.computed_tokens + part.scheduled_tokens));
+          const auto limit = static_cast<std::uint32_t>(sure) * tokens;
+          const auto [known, is_new] = sure_tokens_.try_emplace(x->session(), limit);
+          changed = changed || is_new || known->second != limit;
+          known->second = limit;
+        }
   }
 }
 
@@ -213,6 +252,8 @@ void scheduler_state::emit_stores(request_tracker& x, const scheduled_request& p
   auto end = part.computed_tokens + part.scheduled_tokens;
   if (!options_.save_generated)
     end = std::min(end, x.prompt_tokens());
+  if (const auto sure = sure_tokens_.find(x.session()); sure != sure_tokens_.end())
+    end = std::min(end, sure->second);
   for (const auto& range : x.take_stores(end, options_.store_pages_max, options_.store_attempts_max)) {
     auto op = x.make_store(range);
     op.id = ++last_store_;
@@ -309,8 +350,15 @@ void scheduler_state::take_loaded(request_tracker& x) {
 
 void scheduler_state::finish_synchronous_load(request_tracker& x, const open_store& done) {
   x.load_closed();
+  const auto bad = std::find(done.stored.begin(), done.stored.end(), 0);
+  std::optional<std::size_t> failed;
+  if (bad != done.stored.end())
+    failed = (done.first_page + static_cast<std::size_t>(bad - done.stored.begin())) * options_.keys.blocks_per_page;
   // After a preemption its blocks are gone, and it asks anew.
-  if (x.generation() == done.generation) {
+  const bool has_blocks = x.generation() == done.generation && x.current_phase() == request_tracker::phase::loading;
+  const auto blocks = has_blocks ? x.blocks() : std::span<const block_id>{};
+  doubtful_.load_ended(blocks, blocks.size() - x.blocks_from_load().size(), failed);
+  if (has_blocks) {
     x.mark_failed_pages(done.stored);
     take_loaded(x);
   }

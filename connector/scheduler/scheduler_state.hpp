@@ -3,6 +3,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "connector/block_keys.hpp"
+#include "connector/scheduler/doubtful_blocks.hpp"
 #include "connector/scheduler/request_tracker.hpp"
 #include "connector/types.hpp"
 #include "messages/transfer_messages.hpp"
@@ -95,6 +96,8 @@ public:
   std::size_t tracked_requests() const noexcept { return sessions_.size(); }
   /// Leases that wait to be used or given back.
   std::size_t leases_held() const noexcept;
+  /// Whether a synchronous load may have left something else in the block than it should hold.
+  bool is_in_doubt(block_id block) const { return doubtful_.contains(block); }
   /// What is known of a request, for tests; null if nothing is.
   const request_tracker* find(std::string_view request) const;
 
@@ -127,7 +130,11 @@ private:
   /// Lookups that nobody answers any more have found nothing.
   void expire_lookups(timestamp now);
   void release_leases(request_tracker& x);
+  /// Which of the blocks that requests of the step have do hold what they should: `sure_tokens_`.
+  void settle_doubts(const scheduler_output& step);
   void emit_stores(request_tracker& x, const scheduled_request& part, connector_metadata& out);
+  /// The engine has taken the blocks of a request that runs.
+  void preempt(request_tracker& x);
   void emit_loads(connector_metadata& out);
   void finish_store(const open_store& done);
   void finish_synchronous_load(request_tracker& x, const open_store& done);
@@ -152,10 +159,15 @@ private:
   /// In the order of asking; those that are answered are skipped.
   std::deque<open_lookup> lookup_order_;
   std::unordered_map<store_id, open_store> stores_;
+  doubtful_blocks doubtful_;
+  /// Of the step that is being built, where anything is in doubt.
+  std::unordered_map<session_id, std::uint32_t> sure_tokens_;
   /// Sessions with a load to be told to the workers, and with one under way.
   std::vector<session_id> loads_;
   std::vector<session_id> loading_;
   std::vector<finish_op> finished_;
+  /// Sessions that were preempted since the last step, with stores that may still read their blocks.
+  std::vector<session_id> preempted_;
   std::vector<cache_event> events_;
   std::vector<scheduler_effect> outbox_;
   session_id last_session_ = 0;

@@ -64,7 +64,7 @@ void checks::check_store(const connector::store_op& op, const connector::schedul
          "a store ends at token " + std::to_string(last * world_.p.page_tokens()) + ", and " +
              std::to_string(computed) + " are there after the step");
   for (const auto& [id, x] : stores_)
-    if (x.session == op.session && x.first < last && op.first_page < x.last)
+    if (!x.load && x.session == op.session && x.first < last && op.first_page < x.last)
       fail("P1b", op.request,
            "pages from " + std::to_string(op.first_page) +
                " are to be stored, and a store of some of them is under way");
@@ -73,8 +73,8 @@ void checks::check_store(const connector::store_op& op, const connector::schedul
       !std::equal(op.keys.begin(), op.keys.end(), known->keys().begin() + op.first_page) ||
       op.parent != (op.first_page == 0 ? key_digest{} : known->keys()[op.first_page - 1]))
     return fail("P1b", op.request, "keys of a store are not those of its pages, or its parent is another one");
-  stores_.emplace(op.id,
-                  open_store{op.session, op.first_page, last, world_.p.ranks, std::vector<std::uint8_t>(count, 1)});
+  stores_.emplace(
+      op.id, open_store{op.session, op.first_page, last, world_.p.ranks, std::vector<std::uint8_t>(count, 1), false});
   check_pages(op, *r);
 }
 
@@ -102,7 +102,8 @@ void checks::check_pages(const connector::store_op& op, const engine::request& r
 void checks::check_nothing_forgotten(const connector::scheduled_request& part) {
   const auto* known = half_.state().find(part.id);
   const auto* r = engine_.find(part.id);
-  if (known == nullptr || r == nullptr || !known->usable())
+  if (known == nullptr || r == nullptr || !known->usable() ||
+      known->current_phase() == connector::request_tracker::phase::loading)
     return;
   auto end = std::min(part.computed_tokens + part.scheduled_tokens, r->num_tokens);
   if (!world_.p.scheduler.save_generated)
@@ -113,6 +114,10 @@ void checks::check_nothing_forgotten(const connector::scheduled_request& part) {
   const auto per_page = static_cast<std::ptrdiff_t>(world_.p.worker.blocks_per_page);
   for (std::size_t i = 0; i < count; ++i) {
     auto& x = pages[i];
+    // From here on everything is computed upon blocks that nobody knows to be filled.
+    const auto behind = r->blocks.begin() + static_cast<std::ptrdiff_t>(i + 1) * per_page;
+    if (std::any_of(r->blocks.begin(), behind, [&](auto b) { return half_.state().is_in_doubt(b); }))
+      return;
     const auto first = r->blocks.begin() + static_cast<std::ptrdiff_t>(i) * per_page;
     if (!x.hole && std::find(first, first + per_page, null_block) != first + per_page) {
       x.hole = true;
@@ -158,7 +163,8 @@ void checks::matched(const connector::engine_request& request, const connector::
 
 void checks::check_load(const connector::load_op& op) {
   const auto* r = engine_.find(op.request);
-  if (r == nullptr || r->status != request_status::waiting_for_remote_kvs)
+  if (r == nullptr ||
+      r->status != (op.synchronous() ? request_status::running : request_status::waiting_for_remote_kvs))
     return fail("P1c", op.request, "a load for a request that waits for none");
   auto& session = sessions_[op.session];
   if (session.loaded == r->num_preemptions)
@@ -195,6 +201,9 @@ void checks::check_load(const connector::load_op& op) {
       return fail("P3", op.request, "a page is loaded from before the cache was reset");
   }
   session.pages.resize(std::max(session.pages.size(), first + op.keys.size()));
+  if (op.synchronous())
+    stores_.emplace(op.id, open_store{op.session, first, first + static_cast<std::uint32_t>(op.keys.size()),
+                                      world_.p.workers(), std::vector<std::uint8_t>(op.keys.size(), 1), true});
   for (std::size_t i = first; i < first + op.keys.size(); ++i)
     if (session.pages[i].now != page_state::storing)
       session.pages[i].now = page_state::loaded;
@@ -214,7 +223,8 @@ void checks::check_blocks() {
     const auto blocks = known->blocks();
     if (!std::equal(blocks.begin(), blocks.end(), r->blocks.begin(), r->blocks.end()))
       fail("P1d", id, "the connector's list of blocks is not the engine's");
-    if (r->status == request_status::running && !known->search().leases.empty())
+    if (r->status == request_status::running && known->current_phase() != connector::request_tracker::phase::loading &&
+        !known->search().leases.empty())
       fail("leases", id, "runs, and still holds what a lookup has found");
   }
 }
@@ -232,6 +242,11 @@ void checks::reported(const connector::worker_output& output) {
         open.stored[k] = 0;
     if (--open.reports_missing > 0)
       continue;
+    if (open.load) {
+      end_synchronous_load(open);
+      stores_.erase(i);
+      continue;
+    }
     auto& pages = sessions_[open.session].pages;
     for (std::size_t k = 0; k < open.stored.size(); ++k)
       pages[open.first + k].now = open.stored[k] != 0 ? page_state::stored : page_state::failed;
@@ -253,6 +268,18 @@ void checks::reported(const connector::worker_output& output) {
       if (pages[number].now != page_state::storing)
         pages[number].now = page_state::lost;
     }
+  }
+}
+
+void checks::end_synchronous_load(const open_store& open) {
+  auto& pages = sessions_[open.session].pages;
+  for (std::size_t k = 0; k < open.stored.size(); ++k) {
+    auto& x = pages[open.first + k];
+    if (open.stored[k] != 0)
+      continue;
+    x.load_failed = true;
+    if (x.now != page_state::storing)
+      x.now = page_state::lost;
   }
 }
 

@@ -39,13 +39,16 @@ public:
   void quiet_moment();
 
 private:
+  /// A store, or a synchronous load.
   struct open_store {
     connector::session_id session = 0;
     std::uint32_t first = 0;
     std::uint32_t last = 0;
     std::uint32_t reports_missing = 0;
     std::vector<std::uint8_t> stored;
+    bool load = false;
   };
+  void end_synchronous_load(const open_store& open);
   /// What the connector can know of a page of a request.
   enum class page_state : std::uint8_t {
     unknown,

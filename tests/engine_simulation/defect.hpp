@@ -49,9 +49,17 @@ enum class defect : std::uint8_t {
   /// The event of the engine's stream does not reach those who copy: for a save, for a load.
   forget_save_event,
   forget_load_event,
+  /// Preemptions are dealt with behind the forward pass, when others have written the blocks.
+  late_preemption,
+  /// Saves that are to begin behind the reports of their step do not.
+  lose_late_saves,
+  /// A request whose load has failed is named as received only.
+  forget_failed_requests,
+  /// The forward pass does not wait for the loads that it needs.
+  forget_synchronous_wait,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 19> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 23> defect_names{{
     {"forget-preemption-wait", defect::forget_preemption_wait},
     {"resume-appends-blocks", defect::resume_appends_blocks},
     {"store-before-computed", defect::store_before_computed},
@@ -71,6 +79,10 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 19> defect_name
     {"forget-holes", defect::forget_holes},
     {"forget-save-event", defect::forget_save_event},
     {"forget-load-event", defect::forget_load_event},
+    {"late-preemption", defect::late_preemption},
+    {"lose-late-saves", defect::lose_late_saves},
+    {"forget-failed-requests", defect::forget_failed_requests},
+    {"forget-synchronous-wait", defect::forget_synchronous_wait},
 }};
 
 constexpr std::optional<defect> find_defect(std::string_view name) noexcept {

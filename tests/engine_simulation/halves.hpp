@@ -109,16 +109,23 @@ public:
   const connector::worker_state& state() const noexcept { return state_; }
 
 private:
-  /// A load of a request, until it is named.
+  /// A load of a request, until it is named or, if it is synchronous, reported.
   struct load {
+    connector::store_id id = 0;
     std::string request;
+    /// All that its op names, in pages.
+    std::vector<connector::block_id> listed;
     std::vector<connector::block_id> blocks;
     std::vector<connector::block_id> filled;
   };
 
   void pass_time();
   void flush();
+  void wait_for_loads();
   void check_reports();
+  void check_load(const load& x, bool said_to_have_failed);
+  /// False if the outcome is one of a store.
+  bool check_synchronous(const connector::store_outcome& x);
 
   world& world_;
   cache& cache_;
@@ -128,10 +135,13 @@ private:
   std::unordered_map<connector::task_tag, std::vector<connector::block_id>> loading_;
   std::unordered_map<connector::store_id, std::vector<key_digest>> store_keys_;
   std::vector<std::string> named_;
+  std::vector<std::string> failed_;
   std::vector<connector::block_id> reported_;
   std::vector<connector::block_id> late_errors_;
   connector::connector_metadata bound_;
   std::uint64_t hooks_ = 0;
+  /// Reports of this step have been taken.
+  bool reported_step_ = false;
   bool shut_down_ = false;
 };
 

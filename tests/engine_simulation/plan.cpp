@@ -59,6 +59,21 @@ void choose_sizes(plan& p, random_source& random) {
   p.cache.hook_max = random.number(1, 8);
 }
 
+/// What engines differ in, in the order and the meaning of hooks.
+void choose_steps(plan& p) {
+  random_source random(mix(p.seed, 0x7374657073));
+  auto& engine = p.engine;
+  engine.late_saves = random.one_in(engine.num_speculative_tokens > 0 ? 2 : 6);
+  engine.resumed_are_new = random.one_in(2);
+  engine.load_failures_by_request = random.one_in(4);
+  engine.requires_kv_delivery = random.one_in(6);
+  if (random.one_in(4))
+    engine.kv_load_failure_policy = engine::load_failure_policy::fail;
+  // What was computed upon a load that failed can be taken back only where nothing else has been scheduled since.
+  p.scheduler.synchronous_loads = random.one_in(2) && !engine.async_scheduling;
+  p.scheduler.min_load_tokens = random.one_in(4) ? random.number(1, 24) : 0;
+}
+
 /// Requests share prefixes, follow each other up, and differ in what must keep their KV apart.
 class request_source {
 public:
@@ -144,6 +159,14 @@ void add_faults(plan& p, random_source& random) {
     action x;
     x.what = action::kind::reset_cache;
     x.step = random.number(0, p.steps);
+    x.reset_running = random.one_in(2);
+    p.actions.push_back(std::move(x));
+  }
+  for (auto n = random.one_in(4) ? random.number(1, 6) : 0; n > 0; --n) {
+    action x;
+    x.what = action::kind::reset_prefix_cache;
+    x.step = random.number(0, p.steps);
+    x.reset_running = !random.one_in(3);
     p.actions.push_back(std::move(x));
   }
 }
@@ -162,6 +185,7 @@ plan make_plan(std::uint64_t seed, std::uint32_t steps) {
   p.late_writes_max = late.one_in(2) ? 0 : static_cast<std::uint32_t>(std::uint64_t{4} << late.below(6));
   random_source window(mix(seed, 0x77696e646f77));
   p.engine.sliding_window = window.one_in(4) ? window.number(2, 24) : 0;
+  choose_steps(p);
   request_source requests(p, random);
   const auto pause = random.number(1, 8);
   std::uint32_t number = 0;
@@ -211,7 +235,9 @@ std::string action::describe() const {
   case kind::evict_all:
     return text + "everything that nobody holds is evicted";
   case kind::reset_cache:
-    return text + "the engine resets the cache";
+    return text + "the engine resets the cache" + (reset_running ? ", and preempts all" : "");
+  case kind::reset_prefix_cache:
+    return text + "the engine forgets its prefixes" + (reset_running ? ", and preempts all" : "");
   }
   return text;
 }
@@ -225,6 +251,14 @@ std::string plan::describe() const {
                      " drafts";
   if (engine.async_scheduling)
     text += ", late outputs";
+  if (engine.late_saves)
+    text += ", late saves";
+  if (scheduler.synchronous_loads)
+    text += ", loads within steps";
+  if (engine.load_failures_by_request)
+    text += ", failures by request";
+  if (engine.kv_load_failure_policy == engine::load_failure_policy::fail)
+    text += ", failures end requests";
   if (!engine.enable_prefix_caching)
     text += ", no prefix cache";
   if (engine.sliding_window > 0)

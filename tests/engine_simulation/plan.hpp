@@ -42,6 +42,8 @@ struct action {
     evict_all,
     /// The engine's weights have changed.
     reset_cache,
+    /// The engine is to forget its own prefixes.
+    reset_prefix_cache,
   };
 
   kind what = kind::add;
@@ -54,6 +56,8 @@ struct action {
   std::uint32_t rate_ppm = 0;
   /// The node forgets its pages.
   bool loses_index = false;
+  /// A reset preempts whoever runs.
+  bool reset_running = false;
 
   std::string describe() const;
 };

@@ -47,7 +47,9 @@ void sim_scheduler_half::on_new_request(const connector::engine_request& request
     asked.lora = asked.cache_salt = {};
   asked.cacheable = asked.cacheable && world_.p.connector;
   state_.on_new_request(asked, world_.now());
-  flush();
+  const auto has_asked = flush();
+  if (observer_ != nullptr)
+    observer_->matched(request, {}, has_asked);
 }
 
 connector::matched_tokens sim_scheduler_half::get_num_new_matched_tokens(const connector::engine_request& request,

@@ -85,8 +85,12 @@ void simulation::act(const action& x) {
   case action::kind::reset_cache:
     world_.trace("reset", "");
     world_.count(seen::cache_reset);
-    engine_->reset_prefix_cache();
+    engine_->reset_prefix_cache(x.reset_running);
     scheduler_.reset_cache();
+    return;
+  case action::kind::reset_prefix_cache:
+    world_.trace("prefixes reset", "", x.reset_running ? 1 : 0);
+    world_.count(engine_->reset_prefix_cache(x.reset_running) ? seen::prefix_cache_reset : seen::prefix_cache_kept);
     return;
   }
 }
@@ -169,6 +173,11 @@ void simulation::count_statistics() {
   world_.count(seen::hit_declined, s.hits_declined);
   world_.count(seen::drafts_rejected, s.rejected_drafts);
   world_.count(seen::step_without_tokens, s.steps_without_tokens);
+  world_.count(seen::synchronous_load, s.loads_synchronous);
+  world_.count(seen::synchronous_load_failed, s.loads_synchronous_failed);
+  world_.count(seen::shared_load_failed, s.shared_loads_failed);
+  world_.count(seen::request_failed, s.requests_failed);
+  world_.count(seen::back_in_the_same_step, s.resumed_in_the_same_step);
 }
 
 outcome run(const plan& p, defect built_in, bool verbose) {

@@ -38,8 +38,9 @@ void sim_worker_half::flush() {
 void sim_worker_half::bind_connector_metadata(connector::connector_metadata metadata) {
   pass_time();
   bound_ = metadata;
+  reported_step_ = false;
   for (const auto& x : metadata.loads) {
-    auto& kept = loads_.emplace_back(load{x.request, x.blocks, {}});
+    auto& kept = loads_.emplace_back(load{x.id, x.request, x.blocks, x.blocks, {}});
     std::erase(kept.blocks, null_block);
   }
   for (const auto& x : metadata.stores)
@@ -56,7 +57,7 @@ void sim_worker_half::clear_connector_metadata() {
 
 void sim_worker_half::handle_preemptions(const connector::connector_metadata& metadata) {
   pass_time();
-  if (!world_.has(defect::forget_preemption_wait))
+  if (!world_.has(defect::forget_preemption_wait) && !world_.has(defect::late_preemption))
     state_.handle_preemptions(metadata.preempted, world_.now());
   flush();
   if (!state_.preempting())
@@ -73,10 +74,24 @@ void sim_worker_half::start_load_kv(void* ready) {
   pass_time();
   state_.start_load_kv(world_.now(), world_.has(defect::forget_load_event) ? 0 : memory::number_of(ready));
   flush();
+  if (!world_.has(defect::forget_synchronous_wait))
+    wait_for_loads();
+}
+
+void sim_worker_half::wait_for_loads() {
+  if (state_.synchronous_loads() > 0)
+    world_.count(seen::waited_for_load);
+  while (state_.synchronous_loads() > 0)
+    if (!cache_.next()) {
+      world_.fail("P0", "worker " + std::to_string(worker_) + " waits for ever in start_load_kv");
+      return;
+    }
 }
 
 void sim_worker_half::wait_for_save(void* ready) {
   pass_time();
+  if (world_.has(defect::lose_late_saves) && reported_step_)
+    return;
   state_.wait_for_save(world_.now(), world_.has(defect::forget_save_event) ? 0 : memory::number_of(ready));
   flush();
 }
@@ -84,6 +99,9 @@ void sim_worker_half::wait_for_save(void* ready) {
 connector::finished_requests sim_worker_half::get_finished(std::span<const std::string_view>) {
   pass_time();
   auto out = state_.get_finished();
+  reported_step_ = true;
+  if (world_.has(defect::forget_failed_requests))
+    out.failed.clear();
   if (world_.has(defect::both_lists))
     for (const auto& x : bound_.finished)
       if (x.received)
@@ -97,6 +115,7 @@ connector::finished_requests sim_worker_half::get_finished(std::span<const std::
         out.sent.push_back(x.request);
   }
   named_ = out.received;
+  failed_ = out.failed;
   for (const auto& x : out.sent)
     world_.trace("sent", x, worker_);
   for (const auto& x : out.received)
@@ -123,31 +142,63 @@ std::vector<connector::block_id> sim_worker_half::get_block_ids_with_load_errors
 /// Whoever is named as received has said all of its blocks that were not filled, now or before, and no other ones.
 void sim_worker_half::check_reports() {
   for (const auto& name : std::exchange(named_, {})) {
-    const auto i = std::find_if(loads_.begin(), loads_.end(), [&](const load& x) { return x.request == name; });
+    const auto i =
+        std::find_if(loads_.begin(), loads_.end(), [&](const load& x) { return x.id == 0 && x.request == name; });
     if (i == loads_.end()) {
       world_.fail("reports", "worker " + std::to_string(worker_) + " names " + name + " as received without a load");
       continue;
     }
-    for (const auto x : i->blocks) {
-      const auto failed = std::find(i->filled.begin(), i->filled.end(), x) == i->filled.end();
-      const auto said = std::find(reported_.begin(), reported_.end(), x) != reported_.end();
-      if (failed != said)
-        world_.fail("reports", "worker " + std::to_string(worker_) + " names " + name + " as received, and block " +
-                                   std::to_string(x) +
-                                   (failed ? ", which was not filled, is not among the errors"
-                                           : ", which was filled, is among the errors"));
-      std::erase(reported_, x);
-    }
-    if (i->filled.size() < i->blocks.size())
-      world_.count(i->filled.empty() ? seen::load_failed_as_a_whole : seen::load_failed_in_part);
+    check_load(*i, std::find(failed_.begin(), failed_.end(), name) != failed_.end());
     loads_.erase(i);
   }
+}
+
+void sim_worker_half::check_load(const load& x, bool said_to_have_failed) {
+  for (const auto block : x.blocks) {
+    const auto failed = std::find(x.filled.begin(), x.filled.end(), block) == x.filled.end();
+    const auto said = std::find(reported_.begin(), reported_.end(), block) != reported_.end();
+    if (failed != said)
+      world_.fail("reports", "worker " + std::to_string(worker_) + " says that the load of " + x.request +
+                                 " is over, and block " + std::to_string(block) +
+                                 (failed ? ", which was not filled, is not among the errors"
+                                         : ", which was filled, is among the errors"));
+    std::erase(reported_, block);
+  }
+  if ((x.filled.size() < x.blocks.size()) != said_to_have_failed)
+    world_.fail("failed", "worker " + std::to_string(worker_) + " says that the load of " + x.request + " has " +
+                              (said_to_have_failed ? "failed, and every block is filled"
+                                                   : "not failed, and a block is not filled"));
+  if (x.filled.size() < x.blocks.size())
+    world_.count(x.filled.empty() ? seen::load_failed_as_a_whole : seen::load_failed_in_part);
+}
+
+/// Page by page.
+bool sim_worker_half::check_synchronous(const connector::store_outcome& x) {
+  const auto i = std::find_if(loads_.begin(), loads_.end(), [&](const load& l) { return l.id == x.id; });
+  if (i == loads_.end())
+    return false;
+  const auto per_page = static_cast<std::ptrdiff_t>(world_.p.worker.blocks_per_page);
+  bool whole = true;
+  for (std::size_t k = 0; k < x.stored.size(); ++k) {
+    const auto first = i->listed.begin() + static_cast<std::ptrdiff_t>(k) * per_page;
+    const auto filled = std::all_of(first, first + per_page, [&](auto block) {
+      return block == null_block || std::find(i->filled.begin(), i->filled.end(), block) != i->filled.end();
+    });
+    whole = whole && x.stored[k] != 0;
+    if (x.stored[k] != 0 && !filled)
+      world_.fail("reports", "worker " + std::to_string(worker_) + " reports a page as loaded that is not");
+  }
+  check_load(*i, !whole);
+  loads_.erase(i);
+  return true;
 }
 
 std::vector<connector::store_outcome> sim_worker_half::build_connector_worker_meta() {
   pass_time();
   auto out = state_.take_store_outcomes();
   for (const auto& x : out) {
+    if (check_synchronous(x))
+      continue;
     const auto keys = store_keys_.find(x.id);
     for (std::size_t i = 0; keys != store_keys_.end() && i < x.stored.size(); ++i)
       if (x.stored[i] != 0 && !cache_.was_stored(keys->second[i], worker_))

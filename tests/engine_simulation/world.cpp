@@ -57,6 +57,14 @@ std::string_view to_string(seen x) noexcept {
       "shut down while busy",
       "a copy waited for the engine's event",
       "a page with a block that the engine let go",
+      "a step waited for a load",
+      "load within a step",
+      "load within a step failed",
+      "a request shared the blocks of such a load",
+      "a request ended with an error",
+      "prefix cache reset",
+      "prefix cache in use when it was to be reset",
+      "preempted and back in the same step",
   };
   return names[static_cast<std::size_t>(x)];
 }

@@ -64,6 +64,14 @@ enum class seen : std::uint8_t {
   shut_down_while_busy,
   copy_waited_for_event,
   hole_not_stored,
+  waited_for_load,
+  synchronous_load,
+  synchronous_load_failed,
+  shared_load_failed,
+  request_failed,
+  prefix_cache_reset,
+  prefix_cache_kept,
+  back_in_the_same_step,
   count_of_them,
 };
 inline constexpr std::size_t seen_count = static_cast<std::size_t>(seen::count_of_them);

@@ -201,14 +201,15 @@ TEST_CASE("a request that is preempted and comes back in the same step keeps its
   desk.admit("r", tokens, blocks_from(0, 7));
   const auto before = desk.run_new("r", blocks_from(0, 7), 0, 100).stores;
   REQUIRE(before.size() == 1);
+  // It asks before anybody has said that it was preempted.
+  CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
+  desk.answer(0);
   CHECK(desk.ask("r", tokens) == matched_tokens{0, false});
   desk.allocate("r", blocks_from(20, 7), 0);
   const std::string_view id = "r";
-  const scheduled_request part{
-      .id = id, .computed_tokens = 0, .scheduled_tokens = 100, .blocks = blocks_from(20, 7), .resumed = true};
   const auto kept = blocks_from(20, 7);
-  auto again = part;
-  again.blocks = kept;
+  const scheduled_request again{
+      .id = id, .computed_tokens = 0, .scheduled_tokens = 100, .blocks = kept, .resumed = true};
   const auto meta = desk.build({.cached_requests = {&again, 1}, .preempted = {&id, 1}});
   CHECK(meta.preempted == std::vector<session_id>{before[0].session});
   CHECK(std::ranges::equal(desk.state.find("r")->blocks(), kept));

@@ -37,6 +37,8 @@ public:
   void release(block_id block);
   /// The block is full and holds the prefix with this hash from now on.
   void cache(block_id block, content hash);
+  /// The block holds nothing of use any more.
+  void evict(block_id block) { forget(block); }
   /// Forgets all prefixes.
   void reset_prefix_cache();
 

@@ -13,7 +13,7 @@ engine_model::engine_model(const engine_options& options, connector::scheduler_h
 
 std::uint32_t engine_model::step() {
   ++statistics_.steps;
-  auto& now = under_way_.emplace_back(outcome{scheduler_.schedule(), {}});
+  auto& now = under_way_.emplace_back(outcome{scheduler_.schedule(), {}, {}});
   const auto tokens = now.step.total_tokens;
   if (tokens == 0)
     ++statistics_.steps_without_tokens;
@@ -21,14 +21,22 @@ std::uint32_t engine_model::step() {
     sample(x);
   std::vector<connector::worker_output> outputs;
   for (std::uint32_t i = 0; i < workers_.size(); ++i)
-    outputs.push_back(execute(i, now.step));
+    outputs.push_back(execute(i, now));
   now.output = aggregator_.aggregate(outputs);
   while (under_way_.size() > (options().async_scheduling ? 1 : 0)) {
     const auto done = std::move(under_way_.front());
     under_way_.pop_front();
-    scheduler_.update_from_output(done.step, done.output);
+    take_output(done);
   }
   return tokens;
+}
+
+/// A forward pass that needs a load runs however the load ends. Whether what it has computed counts is decided here.
+void engine_model::take_output(const outcome& done) {
+  scheduler_.update_from_output(done.step, done.output);
+  for (const auto& x : done.wrong)
+    if (!scheduler_.was_spoilt(x.who))
+      violations_.add("P4", x.text);
 }
 
 /// The same on all workers, so it is done once.
@@ -46,52 +54,71 @@ void engine_model::sample(step_part& part) {
   r.worker_tokens += part.sampled;
 }
 
-connector::worker_output engine_model::execute(std::uint32_t worker, const scheduled_step& step) {
+connector::worker_output engine_model::execute(std::uint32_t worker, outcome& now) {
+  const auto& step = now.step;
   auto& half = *workers_[worker];
   half.handle_preemptions(step.metadata);
   half.bind_connector_metadata(step.metadata);
+  if (step.has_sync_kv_loads)
+    half.start_load_kv(memory_.written(worker));
   if (step.total_tokens > 0) {
     // One layer stands for all: what matters is that these hooks are called between the others.
     half.wait_for_layer_load("0");
     for (const auto& x : step.parts)
-      forward(worker, x);
+      forward(worker, x, now.wrong);
     half.save_kv_layer("0");
   }
-  half.start_load_kv(memory_.written(worker));
-  half.wait_for_save(memory_.written(worker));
+  if (!step.has_sync_kv_loads)
+    half.start_load_kv(memory_.written(worker));
+  if (!options().late_saves)
+    half.wait_for_save(memory_.written(worker));
   const std::vector<std::string_view> finished(step.finished.begin(), step.finished.end());
   auto named = half.get_finished(finished);
   connector::worker_output out;
   out.sent = std::move(named.sent);
   out.received = std::move(named.received);
+  out.failed = std::move(named.failed);
   out.load_errors = half.get_block_ids_with_load_errors();
   out.stores = half.build_connector_worker_meta();
+  if (options().late_saves)
+    half.wait_for_save(memory_.written(worker));
   half.clear_connector_metadata();
   return out;
 }
 
-void engine_model::forward(std::uint32_t worker, const step_part& part) {
+std::string engine_model::find_wrong(std::uint32_t worker, const step_part& part) {
   const auto& r = *part.who;
   const auto block_tokens = options().block_tokens;
+  for (std::uint32_t first = 0; first < part.start; first += block_tokens) {
+    const auto block = r.blocks[first / block_tokens];
+    if (block == null_block)
+      continue; // beyond the window
+    const auto count = std::min(block_tokens, part.start - first);
+    if (!memory_.holds(worker, block, 0, std::span(r.truth.contents).subspan(first, count)))
+      return "worker " + std::to_string(worker) + " computes " + r.spec.id + " from position " +
+             std::to_string(part.start) + ", and block " + std::to_string(block) +
+             " does not hold the KV of positions " + std::to_string(first) + " to " + std::to_string(first + count - 1);
+  }
+  return {};
+}
+
+void engine_model::forward(std::uint32_t worker, const step_part& part, std::vector<wrong_read>& wrong) {
+  const auto& r = *part.who;
+  const auto block_tokens = options().block_tokens;
+  std::string why;
   if (part.first || options().check_every_step)
-    for (std::uint32_t first = 0; first < part.start; first += block_tokens) {
-      const auto block = r.blocks[first / block_tokens];
-      if (block == null_block)
-        continue; // beyond the window
-      const auto count = std::min(block_tokens, part.start - first);
-      if (memory_.holds(worker, block, 0, std::span(r.truth.contents).subspan(first, count)))
-        continue;
-      violations_.add("P4", "worker " + std::to_string(worker) + " computes " + r.spec.id + " from position " +
-                                std::to_string(part.start) + ", and block " + std::to_string(block) +
-                                " does not hold the KV of positions " + std::to_string(first) + " to " +
-                                std::to_string(first + count - 1));
-      break;
-    }
+    why = find_wrong(worker, part);
   // Tokens that are known after the step, and drafts that were wrong.
   const auto right = part.start + part.tokens - (part.drafts - part.accepted);
   row_.assign(r.truth.contents.begin() + part.start, r.truth.contents.begin() + part.start + part.tokens);
   for (auto i = right - part.start; i < part.tokens; ++i)
     row_[i] = wrong_draft(row_[i]);
+  if (!why.empty()) {
+    // Wrong KV makes wrong KV.
+    for (auto& x : row_)
+      x = wrong_draft(x);
+    wrong.push_back({part.who.get(), std::move(why)});
+  }
   for (std::uint32_t done = 0; done < part.tokens;) {
     const auto position = part.start + done;
     const auto count = std::min(block_tokens - position % block_tokens, part.tokens - done);

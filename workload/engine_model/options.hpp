@@ -8,6 +8,13 @@
 
 namespace troupe::engine {
 
+enum class load_failure_policy : std::uint8_t {
+  /// What was not loaded is computed.
+  recompute,
+  /// The request ends with an error: what vLLM does unless it is told otherwise.
+  fail,
+};
+
 /// What an engine is started with. Names are vLLM's where it has one.
 struct engine_options {
   std::uint32_t block_tokens = 16;
@@ -29,6 +36,18 @@ struct engine_options {
   std::uint32_t vocabulary = 32'000;
   /// Whether the connector is told hashes of blocks.
   bool tell_block_hashes = false;
+  load_failure_policy kv_load_failure_policy = load_failure_policy::recompute;
+  /// The engine hears of failed loads by the names of requests, and computes all of their tokens, as it has to where
+  /// several KV cache groups have blocks of the same number. Of synchronous loads it hears by their blocks all the
+  /// same.
+  bool load_failures_by_request = false;
+  /// Whether an output that comes after its request was preempted is of no use, since others wait for the KV of a
+  /// request that ends. A cache says no.
+  bool requires_kv_delivery = false;
+  /// Requests that come back are told like new ones, as by vLLM's second model runner.
+  bool resumed_are_new = false;
+  /// `wait_for_save` comes at the end of a step, behind all reports, as with a draft model.
+  bool late_saves = false;
   /// Look at all KV that a forward pass reads in each step; otherwise only in the first one after a request was
   /// scheduled anew, which is when a connector can have done harm.
   bool check_every_step = true;
@@ -77,10 +96,20 @@ struct engine_statistics {
   std::uint64_t loads = 0;
   std::uint64_t loads_after_preemption = 0;
   std::uint64_t loads_failed = 0;
+  /// Of `loads`, those that a step waited for, and of these, those that failed.
+  std::uint64_t loads_synchronous = 0;
+  std::uint64_t loads_synchronous_failed = 0;
+  /// Requests that had blocks of such a load from the prefix cache, and had to begin anew.
+  std::uint64_t shared_loads_failed = 0;
   /// Tokens that loads have brought.
   std::uint64_t external_tokens = 0;
   std::uint64_t requests_stopped = 0;
   std::uint64_t requests_aborted = 0;
+  /// Ended with an error, because of a load.
+  std::uint64_t requests_failed = 0;
+  /// Prefix caches that were to be reset and were not, because of blocks in use.
+  std::uint64_t resets_refused = 0;
+  std::uint64_t resumed_in_the_same_step = 0;
   std::uint64_t aborted_during_load = 0;
   /// Blocks of finished requests that had to be kept for the connector.
   std::uint64_t requests_kept = 0;

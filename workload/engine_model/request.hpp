@@ -79,13 +79,15 @@ struct request {
   /// Guesses to be checked by the next step.
   std::uint32_t num_spec_tokens = 0;
   std::uint32_t num_preemptions = 0;
+  /// Outputs of steps before so many preemptions are dropped.
+  std::uint32_t outputs_since = 0;
 
   /// In order of positions; `null_block` where the engine has let go of them.
   std::vector<block_id> blocks;
   /// Leading blocks that the prefix cache knows.
   std::uint32_t num_cached_blocks = 0;
 
-  /// Of the last allocation for a load: tokens that the engine had, and those that the connector was to load.
+  /// Of the last load: tokens that the engine had, and those that the connector was to load.
   std::uint32_t num_local_tokens = 0;
   std::uint32_t num_external_tokens = 0;
   /// The load has ended, and the scheduler was told.

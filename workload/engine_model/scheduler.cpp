@@ -21,6 +21,15 @@ const request* scheduler::find(std::string_view id) const {
   return i == requests_.end() ? nullptr : i->second.get();
 }
 
+template <class F>
+auto scheduler::with_view(const request& r, F f) const {
+  std::vector<connector::multimodal_item> items;
+  for (const auto& x : r.spec.multimodal)
+    items.push_back({x.first_token, x.tokens, x.hash});
+  return f(connector::engine_request{r.spec.id, r.token_range(), r.hash_range(options_.block_tokens), r.spec.lora,
+                                     r.spec.cache_salt, items, r.spec.cacheable});
+}
+
 bool scheduler::add(request_spec spec) {
   const auto drafts = options_.num_speculative_tokens;
   const auto most = spec.prompt.size() + spec.max_tokens + drafts + 1;
@@ -39,7 +48,8 @@ bool scheduler::add(request_spec spec) {
       std::memcpy(hash.data(), halves, sizeof halves);
     }
   waiting_.push_back(r);
-  requests_.emplace(r->spec.id, std::move(r));
+  requests_.emplace(r->spec.id, r);
+  with_view(*r, [this](const auto& view) { connector_.on_new_request(view); });
   return true;
 }
 
@@ -65,9 +75,9 @@ scheduled_step scheduler::schedule() {
   // Whoever has just been preempted would come back at once.
   if (preempted_.empty())
     schedule_waiting(step);
-  step.preempted = !preempted_.empty();
   step.finished = std::exchange(finished_ids_, {});
   tell_connector(step);
+  preempted_between_steps_.clear();
   advance(step);
   return step;
 }
@@ -101,7 +111,7 @@ void scheduler::schedule_running(scheduled_step& step) {
     cache_blocks(*r, r->num_computed_tokens + tokens);
     budget_ -= tokens;
     const auto certain = under_way - r->num_computed_tokens;
-    step.parts.push_back({r, tokens, tokens > certain ? tokens - certain : 0, r->num_preemptions, false});
+    step.parts.push_back({r, tokens, tokens > certain ? tokens - certain : 0, r->num_preemptions, false, false});
     listed_.push_back({r.get(), tokens, first_new_block, false, false});
     ++i;
   }
@@ -130,31 +140,28 @@ scheduler::turn scheduler::try_waiting(std::size_t position, scheduled_step& ste
   std::vector<block_id> hits;
   std::uint32_t local = 0;
   std::uint32_t external = 0;
+  bool synchronous = false;
   if (r.num_computed_tokens == 0) {
     hits = get_computed_blocks(r);
     local = static_cast<std::uint32_t>(hits.size()) * options_.block_tokens;
-    std::vector<connector::multimodal_item> items;
-    for (const auto& x : r.spec.multimodal)
-      items.push_back({x.first_token, x.tokens, x.hash});
     const auto matched =
-        connector_.get_num_new_matched_tokens({r.spec.id, r.token_range(), r.hash_range(options_.block_tokens),
-                                               r.spec.lora, r.spec.cache_salt, items, r.spec.cacheable},
-                                              local);
+        with_view(r, [&](const auto& view) { return connector_.get_num_new_matched_tokens(view, local); });
     ++statistics_.questions;
     if (!matched.tokens) {
       ++statistics_.questions_unanswered;
       return turn::skipped;
     }
     external = *matched.tokens;
-    if (matched.asynchronous != (external > 0))
-      violations_.add("engine", r.spec.id + ": tokens are to be loaded between steps exactly if there are any");
+    synchronous = !matched.asynchronous;
+    if (matched.asynchronous && external == 0)
+      violations_.add("engine", r.spec.id + ": no tokens are to be loaded between steps");
     if (local + external >= r.num_tokens && external > 0) {
       violations_.add("engine", r.spec.id + ": " + std::to_string(local + external) + " of " +
                                     std::to_string(r.num_tokens) + " tokens would be there, and none to compute");
       external = 0;
     }
   }
-  if (external > 0) {
+  if (external > 0 && !synchronous) {
     bool others = false;
     if (!may_hold_for_load(blocks_for(local + external), others)) {
       // Others will start to run, and may be preempted then. Alone it will never get better.
@@ -165,7 +172,8 @@ scheduler::turn scheduler::try_waiting(std::size_t position, scheduled_step& ste
     }
   }
   const auto computed = r.num_computed_tokens == 0 ? local + external : r.num_computed_tokens;
-  const auto tokens = external > 0 ? 0 : std::min(r.num_tokens - computed, budget_);
+  const bool parked = external > 0 && !synchronous;
+  const auto tokens = parked ? 0 : std::min(r.num_tokens - computed, budget_);
   if (!allocate(r, hits, computed + tokens)) {
     if (external > 0)
       ++statistics_.hits_without_blocks;
@@ -173,22 +181,30 @@ scheduler::turn scheduler::try_waiting(std::size_t position, scheduled_step& ste
   }
   connector_.update_state_after_alloc(r.spec.id, r.blocks, external);
   statistics_.prefix_cache_tokens += local;
-  if (external > 0) {
+  if (external > 0)
+    begin_load(r, local, external);
+  if (parked) {
     r.status = request_status::waiting_for_remote_kvs;
     r.received = false;
     r.load_failed = false;
-    r.num_local_tokens = local;
-    r.num_external_tokens = external;
-    ++statistics_.loads;
-    if (r.num_preemptions > 0)
-      ++statistics_.loads_after_preemption;
     return turn::skipped;
   }
-  run(position, computed, tokens, step);
+  if (external > 0)
+    ++statistics_.loads_synchronous;
+  run(position, computed, tokens, external > 0, step);
   return turn::taken;
 }
 
-void scheduler::run(std::size_t position, std::uint32_t computed, std::uint32_t tokens, scheduled_step& step) {
+void scheduler::begin_load(request& r, std::uint32_t local, std::uint32_t external) {
+  r.num_local_tokens = local;
+  r.num_external_tokens = external;
+  ++statistics_.loads;
+  if (r.num_preemptions > 0)
+    ++statistics_.loads_after_preemption;
+}
+
+void scheduler::run(std::size_t position, std::uint32_t computed, std::uint32_t tokens, bool loads,
+                    scheduled_step& step) {
   const auto r = waiting_[position];
   waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(position));
   running_.push_back(r);
@@ -198,7 +214,10 @@ void scheduler::run(std::size_t position, std::uint32_t computed, std::uint32_t 
   r->worker_computed = computed;
   cache_blocks(*r, computed + tokens);
   budget_ -= tokens;
-  step.parts.push_back({r, tokens, 0, r->num_preemptions, true});
+  if (std::find(preempted_between_steps_.begin(), preempted_between_steps_.end(), r) != preempted_between_steps_.end())
+    ++statistics_.resumed_in_the_same_step;
+  step.has_sync_kv_loads = step.has_sync_kv_loads || loads;
+  step.parts.push_back({r, tokens, 0, r->num_preemptions, true, loads});
   listed_.push_back({r.get(), tokens, 0, r->known_to_workers, !r->known_to_workers});
   r->known_to_workers = true;
 }
@@ -209,12 +228,13 @@ void scheduler::tell_connector(scheduled_step& step) {
   preempted_ids_.clear();
   for (const auto& x : listed_) {
     const auto& r = *x.who;
-    auto& list = x.fresh ? new_requests_ : cached_requests_;
+    auto& list = x.fresh || (x.resumed && options_.resumed_are_new) ? new_requests_ : cached_requests_;
     list.push_back({r.spec.id, r.num_computed_tokens, x.tokens, std::span(r.blocks).subspan(x.first_new_block),
                     x.resumed, r.token_range(), r.hash_range(options_.block_tokens)});
   }
-  for (const auto& x : preempted_)
-    preempted_ids_.push_back(x->spec.id);
+  for (const auto* list : {&preempted_, &preempted_between_steps_})
+    for (const auto& x : *list)
+      preempted_ids_.push_back(x->spec.id);
   step.metadata = connector_.build_connector_meta({new_requests_, cached_requests_, preempted_ids_});
 }
 

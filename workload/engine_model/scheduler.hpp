@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace troupe::engine {
@@ -25,6 +26,8 @@ struct step_part {
   std::uint32_t preemptions = 0;
   /// The first step since the request was scheduled anew.
   bool first = false;
+  /// The forward pass needs a load of this step.
+  bool loads = false;
 
   // Filled in by the forward pass.
   std::uint32_t start = 0;
@@ -36,7 +39,7 @@ struct step_part {
 struct scheduled_step {
   std::vector<step_part> parts;
   std::uint32_t total_tokens = 0;
-  bool preempted = false;
+  bool has_sync_kv_loads = false;
   /// Requests that have finished since the step before.
   std::vector<std::string> finished;
   connector::connector_metadata metadata;
@@ -60,6 +63,9 @@ public:
   /// What came of a step, when its output is there.
   void update_from_output(const scheduled_step& step, const connector::worker_output& output);
 
+  /// Whether what the last output said of the request was of no use, because it was computed upon a load that failed.
+  bool was_spoilt(const request* x) const { return spoilt_.contains(x); }
+
   /// Nothing to do and nothing to tell anybody.
   bool idle() const noexcept { return requests_.empty() && finished_ids_.empty(); }
   const request* find(std::string_view id) const;
@@ -69,16 +75,22 @@ public:
   const std::vector<std::shared_ptr<request>>& running() const noexcept { return running_; }
   const block_pool& pool() const noexcept { return pool_; }
   const engine_options& options() const noexcept { return options_; }
-  void reset_prefix_cache() { pool_.reset_prefix_cache(); }
+  /// Between steps. With `reset_running_requests` all that run are preempted first, and may come back in the next step.
+  /// False, and nothing is forgotten, while blocks are in use, as those of requests that are loaded or saved.
+  bool reset_prefix_cache(bool reset_running_requests);
 
 private:
+  /// Calls f(request as the connector sees it).
+  template <class F>
+  auto with_view(const request& r, F f) const;
   enum class turn : std::uint8_t { taken, skipped, no_blocks };
 
   std::uint32_t blocks_for(std::uint32_t tokens) const noexcept;
   void schedule_running(scheduled_step& step);
   void schedule_waiting(scheduled_step& step);
   turn try_waiting(std::size_t position, scheduled_step& step);
-  void run(std::size_t position, std::uint32_t computed, std::uint32_t tokens, scheduled_step& step);
+  void begin_load(request& r, std::uint32_t local, std::uint32_t external);
+  void run(std::size_t position, std::uint32_t computed, std::uint32_t tokens, bool loads, scheduled_step& step);
   void tell_connector(scheduled_step& step);
   void advance(scheduled_step& step);
 
@@ -88,10 +100,15 @@ private:
   bool may_hold_for_load(std::size_t blocks, bool& others) const;
   void free_blocks(request& r);
   void preempt(const std::shared_ptr<request>& r);
+  /// Takes a running request out between two steps; whatever is computed of it is of no use.
+  void preempt_between_steps(const std::shared_ptr<request>& r);
   void end_load(request& r);
 
   void take_output(const step_part& part);
-  void handle_invalid_blocks(const std::vector<block_id>& invalid);
+  void handle_failed_requests(const std::vector<std::string>& failed);
+  void handle_invalid_blocks(const std::vector<block_id>& invalid, const scheduled_step& step);
+  void handle_synchronous_failures(const std::vector<block_id>& invalid, const scheduled_step& step);
+  void compute_again(request& r, std::size_t first_block);
   void take_received(const std::string& id);
   void take_sent(const std::string& id);
   void finish(const std::shared_ptr<request>& r);
@@ -105,6 +122,11 @@ private:
   std::deque<std::shared_ptr<request>> waiting_;
   std::vector<std::shared_ptr<request>> running_;
   std::vector<std::string> finished_ids_;
+  /// Since the last step was scheduled.
+  std::vector<std::shared_ptr<request>> preempted_between_steps_;
+  /// Of the output that is being taken: whose outputs are of no use, and who ends with an error.
+  std::unordered_set<const request*> spoilt_;
+  std::vector<std::shared_ptr<request>> failed_;
 
   // Of the step that is being scheduled.
   std::uint32_t budget_ = 0;

@@ -74,6 +74,26 @@ void scheduler::free_blocks(request& r) {
   r.num_cached_blocks = 0;
 }
 
+void scheduler::preempt_between_steps(const std::shared_ptr<request>& r) {
+  std::erase(running_, r);
+  preempt(r);
+  preempted_.pop_back();
+  preempted_between_steps_.push_back(r);
+  r->outputs_since = r->num_preemptions;
+}
+
+bool scheduler::reset_prefix_cache(bool reset_running_requests) {
+  // From the end, so that they come back in their order.
+  while (reset_running_requests && !running_.empty())
+    preempt_between_steps(running_.back());
+  if (pool_.free_blocks() < pool_.capacity()) {
+    ++statistics_.resets_refused;
+    return false;
+  }
+  pool_.reset_prefix_cache();
+  return true;
+}
+
 void scheduler::preempt(const std::shared_ptr<request>& r) {
   free_blocks(*r);
   r->status = request_status::preempted;
@@ -100,11 +120,19 @@ void scheduler::end_load(request& r) {
 }
 
 void scheduler::update_from_output(const scheduled_step& step, const connector::worker_output& output) {
+  spoilt_.clear();
+  failed_.clear();
+  if (options_.load_failures_by_request)
+    handle_failed_requests(output.failed);
   if (!output.load_errors.empty())
-    handle_invalid_blocks(output.load_errors);
+    handle_invalid_blocks(output.load_errors, step);
   for (const auto& x : step.parts)
-    if (x.sampled > 0 && !x.who->finished())
+    if (x.sampled > 0 && !x.who->finished() && !spoilt_.contains(x.who.get()))
       take_output(x);
+  for (const auto& x : std::exchange(failed_, {})) {
+    ++statistics_.requests_failed;
+    finish(x);
+  }
   connector_.update_connector_output(output);
   for (const auto& id : output.received)
     take_received(id);
@@ -121,6 +149,8 @@ void scheduler::take_output(const step_part& part) {
     if (options_.async_scheduling)
       r.num_output_placeholders -= part.sampled + rejected;
   }
+  if (part.preemptions < r.outputs_since || (!current && options_.requires_kv_delivery))
+    return;
   if (!current)
     ++statistics_.outputs_of_preempted;
   const auto before = r.num_tokens;
@@ -136,19 +166,35 @@ void scheduler::take_output(const step_part& part) {
     r.num_spec_tokens = options_.num_speculative_tokens;
 }
 
-/// What is behind the first block that failed is computed instead. Blocks of loads come into the prefix cache when the
-/// load has ended, so that nobody else can hold one that failed.
-void scheduler::handle_invalid_blocks(const std::vector<block_id>& invalid) {
+void scheduler::handle_failed_requests(const std::vector<std::string>& failed) {
+  for (const auto& id : failed) {
+    const auto i = requests_.find(id);
+    if (i == requests_.end() || i->second->status != request_status::waiting_for_remote_kvs)
+      continue;
+    auto& r = *i->second;
+    ++statistics_.loads_failed;
+    r.load_failed = true;
+    r.num_local_tokens = r.num_external_tokens = 0;
+    if (options_.kv_load_failure_policy == load_failure_policy::fail)
+      failed_.push_back(i->second);
+  }
+}
+
+/// What is behind the first block that failed is computed instead. Blocks of loads between steps come into the prefix
+/// cache when the load has ended, so that nobody else can hold one that failed.
+void scheduler::handle_invalid_blocks(const std::vector<block_id>& invalid, const scheduled_step& step) {
+  if (step.has_sync_kv_loads)
+    handle_synchronous_failures(invalid, step);
+  if (options_.load_failures_by_request)
+    return;
   const auto is_invalid = [&](block_id x) { return std::binary_search(invalid.begin(), invalid.end(), x); };
   for (const auto& [id, x] : requests_) {
     auto& r = *x;
     const auto first = std::find_if(r.blocks.begin(), r.blocks.end(), is_invalid);
-    if (first == r.blocks.end())
+    // Finished while it was being loaded: nobody will use them.
+    if (first == r.blocks.end() || r.finished() || spoilt_.contains(&r))
       continue;
     const auto valid = static_cast<std::uint32_t>(first - r.blocks.begin()) * options_.block_tokens;
-    // Finished while it was being loaded: nobody will use them.
-    if (r.finished())
-      continue;
     if (r.status != request_status::waiting_for_remote_kvs || r.received)
       violations_.add("engine", id + ": block " + std::to_string(*first) +
                                     " is said to have failed, and the request is not being loaded");
@@ -160,8 +206,60 @@ void scheduler::handle_invalid_blocks(const std::vector<block_id>& invalid) {
         ++statistics_.loads_failed;
       r.load_failed = true;
       r.num_external_tokens = std::min(r.num_external_tokens, valid - r.num_local_tokens);
+      if (options_.kv_load_failure_policy == load_failure_policy::fail &&
+          std::find(failed_.begin(), failed_.end(), x) == failed_.end())
+        failed_.push_back(x);
     }
   }
+}
+
+/// Requests of the step have computed upon blocks that were not filled, and what they have computed is of no use. Who
+/// was to load them goes back to the first of them. Others that have found them in the prefix cache, or what was
+/// computed upon them, begin anew. vLLM goes on with those, and relies on the first one's computing all at once; here
+/// nobody does.
+void scheduler::handle_synchronous_failures(const std::vector<block_id>& invalid, const scheduled_step& step) {
+  std::unordered_set<block_id> of_no_use;
+  for (const auto& part : step.parts) {
+    auto& r = *part.who;
+    const auto first = std::find_if(r.blocks.begin(), r.blocks.end(),
+                                    [&](block_id x) { return std::binary_search(invalid.begin(), invalid.end(), x); });
+    const auto valid = static_cast<std::uint32_t>(first - r.blocks.begin()) * options_.block_tokens;
+    if (!part.loads || r.status != request_status::running || first == r.blocks.end() || valid < r.num_local_tokens)
+      continue;
+    ++statistics_.loads_failed;
+    ++statistics_.loads_synchronous_failed;
+    if (valid >= r.num_local_tokens + r.num_external_tokens)
+      violations_.add("engine", r.spec.id + ": block " + std::to_string(*first) +
+                                    " is said to have failed, which was not to be loaded");
+    of_no_use.insert(first, r.blocks.end());
+    spoilt_.insert(&r);
+    compute_again(r, static_cast<std::size_t>(first - r.blocks.begin()));
+    if (options_.kv_load_failure_policy == load_failure_policy::fail)
+      failed_.push_back(part.who);
+  }
+  // In the order in which they were scheduled, in which one may have found what another was to compute.
+  for (const auto& part : step.parts) {
+    const auto& r = part.who;
+    const auto first =
+        std::find_if(r->blocks.begin(), r->blocks.end(), [&](block_id x) { return of_no_use.contains(x); });
+    if (r->status != request_status::running || spoilt_.contains(r.get()) || first == r->blocks.end())
+      continue;
+    ++statistics_.shared_loads_failed;
+    of_no_use.insert(first, r->blocks.end());
+    spoilt_.insert(r.get());
+    for (auto i = first; i != r->blocks.end(); ++i)
+      pool_.evict(*i);
+    preempt_between_steps(r);
+  }
+}
+
+void scheduler::compute_again(request& r, std::size_t first_block) {
+  for (auto i = first_block; i < r.blocks.size(); ++i)
+    pool_.evict(r.blocks[i]);
+  r.num_cached_blocks = std::min(r.num_cached_blocks, static_cast<std::uint32_t>(first_block));
+  r.num_computed_tokens = r.worker_computed = static_cast<std::uint32_t>(first_block) * options_.block_tokens;
+  r.worker_tokens = r.num_tokens;
+  r.num_spec_tokens = 0;
 }
 
 void scheduler::take_received(const std::string& id) {
