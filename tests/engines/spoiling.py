@@ -27,4 +27,7 @@ class SpoilingConnector(TroupeConnector):
     def _spoil(self, block):
         for name in self._shape.names:
             one = self._tensors[name][block]
+            if one.is_cuda:
+                one.fill_(1.0)
+                continue
             ctypes.memset(one.data_ptr(), 0x3F, one.numel() * one.element_size() // 2)

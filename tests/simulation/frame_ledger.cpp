@@ -98,20 +98,17 @@ bool frame_ledger::moved(rank_number rank, const page_ref& page, std::uint64_t t
 }
 
 void frame_ledger::seek(rank_number rank, std::uint64_t offset) {
-  const auto found = frames_.find(offset);
-  // Also what may be gone is looked for: it may be written still.
+  const auto found = frames_.find(offset); // also what may be gone: it may be written still
   if (!ranks_[rank].may_move || found == frames_.end() || found->second.is != content::filled ||
       disks_[rank]->written(found->second.page.where) || !seeking_.insert(offset).second)
     return;
   const auto page = found->second.page;
-  bool was_moved = false;
-  for (const auto& x : loans_)
-    for (auto to = x.offset; !was_moved && x.rank == rank && to + slot_bytes_ <= x.offset + x.bytes;
-         to += slot_bytes_) {
+  for (bool found_it = false; const auto& x : loans_)
+    for (auto to = x.offset; !found_it && x.rank == rank && to + slot_bytes_ <= x.offset + x.bytes; to += slot_bytes_) {
       const auto there = frames_.find(to);
       // What lay there must have been moved as well, which is looked at on the way.
       const bool taken = placing_.contains(to) || (there != frames_.end() && !there->second.holders.empty());
-      was_moved = to != offset && !taken && holds(rank, to, page) && moved(rank, page, to);
+      found_it = to != offset && !taken && holds(rank, to, page) && moved(rank, page, to);
     }
   seeking_.erase(offset);
 }

@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""vLLM with its KV cache on a GPU: whether output is that of a run without a connector, with CUDA graphs, and how
+long the first token takes, computed, from vLLM's prefix cache, from Troupe's memory and disk, and from vLLM's own
+connectors.
+
+gpu.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--memory "40 GiB"] [--repeat 2]
+       [--tokens 4096,16384,65536] [PART…]
+
+Parts: equal, none, troupe, SimpleCPUOffloadConnector, OffloadingConnector; all if none is named. It runs in an
+environment with vLLM for GPUs. Ends with 1 if an output is not as it must be.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import statistics
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+PARTS = ("equal", "none", "troupe", "SimpleCPUOffloadConnector", "OffloadingConnector")
+# Of Llama-3-8B: 128 KiB of KV a token.
+SHAPE = {"hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "head_size": 128}
+TOKEN_BYTES = 2 * SHAPE["layers"] * SHAPE["kv_heads"] * SHAPE["head_size"] * 2
+
+
+def write_large_model(directory):
+    """Weights are drawn by vLLM: time does not depend on them."""
+    import tiny_model
+
+    config = tiny_model.llama(**SHAPE)
+    config.update(intermediate_size=14336, max_position_embeddings=131072, rope_theta=500000.0)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    return str(directory)
+
+
+def outputs_are_equal(one):
+    """What must hold on a GPU as on a CPU; the experiments on CPUs go further."""
+    import engines
+    from experiments import require, require_equal, wrong
+
+    prompts = engines.random_prompts(11, 6, 1500)
+    # Blocks of 16 tokens on GPUs. CUDA graphs of few sizes, which are captured quickly.
+    options = {"enforce_eager": False, "gpu_memory_utilization": 0.2,
+               "compilation_config": {"cudagraph_capture_sizes": [1, 2, 4, 8]}, "dtype": "bfloat16"}
+    full = 6 * (1500 // 16 * 16)
+    baseline = one.play(prompts, None, **options)[0]
+    again = one.play(prompts, None, **options)[0]
+    exact = [x["logprobs"] for x in again] == [x["logprobs"] for x in baseline]
+    same = [x["tokens"] for x in again] == [x["tokens"] for x in baseline]
+    print(f"  without a connector twice: tokens equal {same}, logprobs equal {exact}", flush=True)
+    node = one.node("equal", memory="4 GiB").start()
+    for name in ("cold", "engine restarted"):
+        outputs, metrics = one.play(prompts, one.connector(node), **options)
+        hits = int(metrics.get("vllm:external_prefix_cache_hits", 0))
+        require_equal(outputs, baseline, rounding=0.1)
+        require(hits == (0 if name == "cold" else full), f"{name}: {hits} tokens were hit")
+        print(f"  {name}: {hits} tokens hit, tokens equal", flush=True)
+    node.kill()
+    node.start()
+    outputs, metrics = one.play(prompts, one.connector(node), **options)
+    hits = int(metrics.get("vllm:external_prefix_cache_hits", 0))
+    require_equal(outputs, baseline, rounding=0.1)
+    require(hits == full, f"node killed: {hits} tokens were hit")
+    print(f"  node killed, engine restarted, from disk: {hits} tokens hit, tokens equal", flush=True)
+    spoilt = one.play(prompts, one.connector(node, name="SpoilingConnector", module="spoiling"), **options)[0]
+    try:
+        require_equal(spoilt, baseline, rounding=0.1)
+    except wrong as difference:
+        print(f"  blocks spoilt behind the checksum: {difference}", flush=True)
+    else:
+        raise wrong("spoilt blocks change nothing: this proves nothing")
+
+
+class stopwatch:
+    """Inside an engine's process."""
+
+    def __init__(self, one, seed):
+        from vllm import SamplingParams
+
+        self.llm, self.dice = one.llm, random.Random(seed)
+        self.sampling = SamplingParams(temperature=0, max_tokens=1, detokenize=False, ignore_eos=True)
+
+    def prompt(self, tokens):
+        return [self.dice.randrange(10, 31999) for _ in range(tokens)]
+
+    def first_token(self, prompt):
+        """Milliseconds, and how many tokens were not computed."""
+        began = time.perf_counter()
+        output = self.llm.generate([{"prompt_token_ids": prompt}], self.sampling, use_tqdm=False)
+        return (time.perf_counter() - began) * 1e3, output[0].num_cached_tokens
+
+    def settle(self):
+        """Saves end, and workers say so in the steps of other requests."""
+        for _ in range(5):
+            self.first_token(self.prompt(64))
+            time.sleep(0.15)
+
+    def forget(self):
+        """What vLLM has in its own prefix cache."""
+        for _ in range(40):
+            if self.llm.reset_prefix_cache():
+                return
+            self.settle()
+        raise RuntimeError("vLLM does not give up its prefix cache: blocks are not freed")
+
+
+def times_of(one, lengths, repeat, again):
+    """Per length: computed, from the prefix cache, from the connector; and again after `again` was said and heard."""
+    watch = stopwatch(one, 5)
+    watch.first_token(watch.prompt(3000))
+    watch.first_token(watch.prompt(3000))
+    rows, prompts = {}, {}
+    for tokens in lengths:
+        columns = {"computed": [], "prefix": [], "connector": []}
+        prompts[tokens] = [watch.prompt(tokens) for _ in range(repeat)]
+        for prompt in prompts[tokens]:
+            columns["computed"].append(watch.first_token(prompt))
+            watch.settle()
+            columns["prefix"].append(watch.first_token(prompt))
+            watch.settle()
+            watch.forget()
+            columns["connector"].append(watch.first_token(prompt))
+        rows[tokens] = columns
+    if again:
+        one.say("restart")
+        one.wait()
+        for tokens in lengths:
+            rows[tokens]["disk"] = []
+            for prompt in prompts[tokens]:
+                watch.forget()
+                rows[tokens]["disk"].append(watch.first_token(prompt))
+    return rows
+
+
+def print_times(name, rows):
+    for tokens, columns in rows.items():
+        bus = tokens * TOKEN_BYTES / 55e9 * 1e3
+        cells = [f"{column} {statistics.median(ms for ms, _ in values):.1f} ({'/'.join(str(n) for _, n in values)})"
+                 for column, values in columns.items()]
+        print(f"  {name}, {tokens} tokens, ms (tokens not computed): {', '.join(cells)}; bytes alone {bus:.0f}",
+              flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--troupe", required=True)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--work", required=True)
+    parser.add_argument("--memory", default="40 GiB", help="of the node, and of connectors with memory of their own")
+    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--tokens", default="4096,16384,65536")
+    parser.add_argument("parts", nargs="*", help="all, if none is named")
+    arguments = parser.parse_args()
+    for part in arguments.parts:
+        if part not in PARTS:
+            parser.error(f"there is no part {part}")
+    lengths = [int(x) for x in arguments.tokens.split(",")]
+
+    import engines
+
+    engines.prepare(pathlib.Path(arguments.library).resolve())
+    os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
+    import vllm
+    from experiments import lab, wrong
+
+    one = lab(str(pathlib.Path(arguments.troupe).resolve()), arguments.work)
+    print(f"vLLM {vllm.__version__}; logs in {arguments.work}/logs", flush=True)
+    large = write_large_model(one.directory / "large")
+    options = {"model": large, "load_format": "dummy", "max_model_len": max(lengths) + 4096, "max_num_seqs": 64,
+               "max_num_batched_tokens": 8192, "gpu_memory_utilization": 0.5}
+    failed = []
+    for part in arguments.parts or PARTS:
+        one.current, began = part, time.monotonic()
+        print(f"{part}:", flush=True)
+        try:
+            if part == "equal":
+                outputs_are_equal(one)
+            else:
+                connector, node = None, None
+                if part == "troupe":
+                    node = one.node(part, memory=arguments.memory, disk=arguments.memory, durability="relaxed").start()
+                    connector = one.connector(node)
+                elif part != "none":
+                    gib = int(arguments.memory.split()[0])
+                    connector = {"kv_connector": part, "kv_role": "kv_both",
+                                 "kv_connector_extra_config": {"cpu_bytes_to_use": gib << 30}}
+                run = one.start(lambda e, again=node is not None: times_of(e, lengths, arguments.repeat, again),
+                                connector, **options)
+                if node is not None:
+                    run.hear()
+                    node.stop()  # what is dirty is written
+                    node.start()
+                    time.sleep(3)
+                    run.say("go on")
+                print_times(part, run.result())
+        except (wrong, RuntimeError) as error:
+            print(f"  FAILED: {error}", flush=True)
+            failed.append(part)
+        finally:
+            one.end_nodes()
+        print(f"  {time.monotonic() - began:.0f} s", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
