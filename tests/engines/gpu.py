@@ -46,10 +46,12 @@ def outputs_are_equal(one):
 
     prompts = engines.random_prompts(11, 6, 1500)
     # Blocks of 16 tokens on GPUs. CUDA graphs of few sizes, which are captured quickly.
-    options = {"enforce_eager": False, "gpu_memory_utilization": 0.2,
+    options = {"enforce_eager": False, "gpu_memory_utilization": 0.2, "max_num_seqs": 1,
                "compilation_config": {"cudagraph_capture_sizes": [1, 2, 4, 8]}, "dtype": "bfloat16"}
     full = 6 * (1500 // 16 * 16)
-    baseline = one.play(prompts, None, **options)[0]
+    # With bfloat16 a prompt that is computed as a whole has other logprobs than its last tokens behind what is there:
+    # so what was loaded is compared with what vLLM's own prefix cache gives, one request at a time.
+    baseline, cached = one.start(lambda e: (e.play(prompts), e.play(prompts)), **options).result()
     again = one.play(prompts, None, **options)[0]
     exact = [x["logprobs"] for x in again] == [x["logprobs"] for x in baseline]
     same = [x["tokens"] for x in again] == [x["tokens"] for x in baseline]
@@ -58,19 +60,19 @@ def outputs_are_equal(one):
     for name in ("cold", "engine restarted"):
         outputs, metrics = one.play(prompts, one.connector(node), **options)
         hits = int(metrics.get("vllm:external_prefix_cache_hits", 0))
-        require_equal(outputs, baseline, rounding=0.1)
+        require_equal(outputs, baseline if name == "cold" else cached)
         require(hits == (0 if name == "cold" else full), f"{name}: {hits} tokens were hit")
         print(f"  {name}: {hits} tokens hit, tokens equal", flush=True)
     node.kill()
     node.start()
     outputs, metrics = one.play(prompts, one.connector(node), **options)
     hits = int(metrics.get("vllm:external_prefix_cache_hits", 0))
-    require_equal(outputs, baseline, rounding=0.1)
+    require_equal(outputs, cached)
     require(hits == full, f"node killed: {hits} tokens were hit")
     print(f"  node killed, engine restarted, from disk: {hits} tokens hit, tokens equal", flush=True)
     spoilt = one.play(prompts, one.connector(node, name="SpoilingConnector", module="spoiling"), **options)[0]
     try:
-        require_equal(spoilt, baseline, rounding=0.1)
+        require_equal(spoilt, cached)
     except wrong as difference:
         print(f"  blocks spoilt behind the checksum: {difference}", flush=True)
     else:
@@ -83,7 +85,7 @@ class stopwatch:
     def __init__(self, one, seed):
         from vllm import SamplingParams
 
-        self.llm, self.dice = one.llm, random.Random(seed)
+        self.one, self.llm, self.dice = one, one.llm, random.Random(seed)
         self.sampling = SamplingParams(temperature=0, max_tokens=1, detokenize=False, ignore_eos=True)
 
     def prompt(self, tokens):
@@ -104,9 +106,10 @@ class stopwatch:
     def forget(self):
         """What vLLM has in its own prefix cache."""
         for _ in range(40):
+            # The saves of a step are named as sent in the next one, and until then keep their blocks.
+            self.one.idle_steps(3)
             if self.llm.reset_prefix_cache():
                 return
-            self.settle()
         raise RuntimeError("vLLM does not give up its prefix cache: blocks are not freed")
 
 
