@@ -1,3 +1,4 @@
+#include "actors/node/supervisor/memory_placement.hpp"
 #include "actors/support/doors/tls_channel.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
@@ -5,8 +6,10 @@
 #include "http/server/tokens.hpp"
 #include "io/data_directory.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <iostream>
+#include <iterator>
 #include <string>
 #include <system_error>
 #include <unistd.h>
@@ -40,6 +43,7 @@ std::vector<config::problem> faults_of_files(const config::node_config& config) 
     if (const auto& directory = config.storage.ranks[i].directory)
       if (auto fault = fault_of_slab_directory(config.data_dir / *directory); !fault.empty())
         note("storage.ranks[" + std::to_string(i) + "].directory", std::move(fault));
+  std::ranges::move(faults_of_numa_nodes(config, io::usable_numa_nodes()), std::back_inserter(out));
   if (config.http.tokens_file)
     if (const auto tokens = http::token_table::load(*config.http.tokens_file); !tokens)
       note("http.tokens_file", tokens.error().text);

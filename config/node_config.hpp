@@ -170,6 +170,8 @@ struct rank_storage {
   std::uint64_t slab_bytes = 0;
   /// Below the node's `data_dir`; not set: in `data_dir` itself.
   std::optional<std::filesystem::path> directory;
+  /// Whose memory its pages had better lie in.
+  std::optional<std::uint32_t> numa_node{};
 
   friend bool operator==(const rank_storage&, const rank_storage&) = default;
 };
@@ -192,6 +194,8 @@ struct memory_config {
   std::uint64_t bytes = 256 * mebibyte;
   /// "auto", "2 MiB", "1 GiB" or "off".
   std::string huge_pages = "auto";
+  /// "off" or "spread".
+  std::string numa = "off";
   std::uint64_t client_bytes = gibibyte;
   /// "eager", "on_eviction" or "never".
   std::string write_back = "eager";

@@ -68,6 +68,10 @@ private:
     return value ? fallback(*value, kind) : "not set";
   }
 
+  static std::string fallback(const std::optional<std::uint32_t>& value, const whole& kind) {
+    return value ? write(kind, *value) : "not set";
+  }
+
   outline_node& node_;
 };
 

@@ -24,6 +24,10 @@ void assign(std::optional<std::filesystem::path>& target, std::string&& value) {
   target.emplace(std::move(value));
 }
 
+void assign(std::optional<std::uint32_t>& target, std::uint64_t value) {
+  target = static_cast<std::uint32_t>(value);
+}
+
 /// Visits the schema of one object and takes what the document has for it.
 class reader {
 public:

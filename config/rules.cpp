@@ -57,6 +57,7 @@ public:
     check_watermarks();
     check_times();
     check_huge_pages();
+    check_numa();
     demand(config_.io.max_batch_pages <= config_.io.max_pages_in_flight, "io.max_batch_pages",
            "must not be above io.max_pages_in_flight, " + std::to_string(config_.io.max_pages_in_flight),
            {"io.max_pages_in_flight"});
@@ -162,6 +163,14 @@ private:
     demand(m.huge_pages != "1 GiB" || m.bytes % gibibyte == 0, "memory.bytes",
            format_size(m.bytes) + " is no whole number of huge pages of 1 GiB, of which a part would be of no use",
            {"memory.huge_pages"});
+  }
+
+  void check_numa() {
+    const auto& ranks = config_.storage.ranks;
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      demand(!ranks[i].numa_node || config_.memory.numa != "off", join("storage.ranks", i) + ".numa_node",
+             "has no meaning while nobody knows where memory lies: set memory.numa to \"spread\", or leave it out",
+             {"memory.numa"});
   }
 
   void check_times() {

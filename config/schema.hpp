@@ -26,6 +26,7 @@ namespace troupe::config {
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
 inline constexpr std::array<std::string_view, 3> engines{"auto", "io_uring", "threads"};
 inline constexpr std::array<std::string_view, 4> huge_page_choices{"auto", "2 MiB", "1 GiB", "off"};
+inline constexpr std::array<std::string_view, 2> numa_choices{"off", "spread"};
 inline constexpr std::array<std::string_view, 3> write_backs{"eager", "on_eviction", "never"};
 inline constexpr std::array<std::string_view, 2> admissions{"all", "second_hit"};
 inline constexpr std::array<std::string_view, 3> evictions{"lru", "s3-fifo", "reuse"};
@@ -171,6 +172,8 @@ void describe(Visitor& v, rank_storage& c) {
       "memory only.");
   v.field("directory", c.directory, path_below,
           "Where the slab files of this rank lie, below `data_dir`: a mount point of the disk meant for them.");
+  v.field("numa_node", c.numa_node, whole{0, 1023},
+          "Whose memory this rank gets first, with `memory.numa` \"spread\": the NUMA node that its GPU is near to.");
 }
 
 template <class Visitor>
@@ -196,6 +199,10 @@ void describe(Visitor& v, memory_config& c) {
       "huge_pages", c.huge_pages, choice{huge_page_choices},
       "\"auto\" takes huge pages of 2 MiB where the host has enough to spare, else ordinary ones; a size takes such "
       "pages or fails.");
+  v.field(
+      "numa", c.numa, choice{numa_choices},
+      "\"spread\" lays the arena on all NUMA nodes in turn, so that ranks can have memory of their own one; \"off\" "
+      "leaves it to the kernel.");
   v.field("client_bytes", c.client_bytes, size{64 * kibibyte, tebibyte},
           "Of that, what one client may use at once, per rank.");
   v.field("write_back", c.write_back, choice{write_backs},

@@ -17,6 +17,9 @@ public:
     if constexpr (std::is_same_v<T, std::optional<std::filesystem::path>>) {
       if (value)
         member(key) += write(kind, value->generic_string());
+    } else if constexpr (std::is_same_v<T, std::optional<std::uint32_t>>) {
+      if (value)
+        member(key) += write(kind, *value);
     } else if constexpr (std::is_same_v<T, std::filesystem::path>) {
       member(key) += write(kind, value.generic_string());
     } else {

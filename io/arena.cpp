@@ -205,6 +205,16 @@ unique_descriptor opened(const std::string& path, int mode) {
   return unique_descriptor(::open(path.c_str(), mode | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
 }
 
+/// Before anything is asked of the kernel, since its answer is the same for a node that is not there and for others.
+result<void> check_nodes(const std::vector<numa_node>& wanted) {
+  const auto usable = usable_numa_nodes();
+  for (const auto x : wanted)
+    if (!usable.empty() && std::ranges::find(usable, x) == usable.end())
+      return fail(errc::invalid_argument, "an arena cannot lie on NUMA node " + std::to_string(x) +
+                                              ": memory that this process may use is on " + numa_text(usable));
+  return {};
+}
+
 tl::unexpected<error> out_of_reach(const std::string& path) {
   return fail(errc::unreachable,
               system_error(errno, "cannot open the node's memory at " + path).text +
@@ -261,8 +271,18 @@ result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
   if (const auto total = host_memory("MemTotal:"); total && *total < wanted.bytes)
     return fail(errc::limit_exceeded, "the host has no memory for " + size_text(wanted.bytes) + ": it has " +
                                           std::to_string(*total) + " bytes in all; lower memory.bytes");
+  if (auto there = check_nodes(wanted.numa_nodes); !there)
+    return tl::unexpected(std::move(there.error()));
+  auto made = made_as(wanted);
+  if (made)
+    (*made)->spread_over(wanted.numa_nodes);
+  return made;
+}
+
+result<std::shared_ptr<arena>> arena::made_as(const arena_options& wanted) {
+  const auto choice = wanted.huge_pages;
   const auto huge = [&](const huge_page_kind& kind) { return made_of(wanted, kind.bytes, MFD_HUGETLB | kind.flag); };
-  if (must_be_huge) {
+  if (choice == huge_page_choice::two_mib || choice == huge_page_choice::one_gib) {
     const auto& kind = choice == huge_page_choice::two_mib ? two_mib_pages : one_gib_pages;
     auto made = huge(kind);
     if (!made)
@@ -302,6 +322,7 @@ result<std::span<std::byte>> arena::provide(std::uint32_t extent) {
                 static_cast<off_t>(extent_bytes_));
     return fail(errc::limit_exceeded, system_error(code, "the host has no memory for " + name).text);
   }
+  look_where(extent);
   if (const auto code = ordinary && ::mlock(bytes.data(), bytes.size()) != 0 ? errno : 0;
       code != 0 && !unlocked_.exchange(true, std::memory_order_relaxed)) {
     const auto what = system_error(code, "cannot lock the arena").text;
@@ -312,16 +333,55 @@ result<std::span<std::byte>> arena::provide(std::uint32_t extent) {
   return bytes;
 }
 
+void arena::spread_over(const std::vector<numa_node>& nodes) {
+  if (nodes.empty())
+    return;
+  const numa_stretches wanted(nodes, bytes_.size(), extent_bytes_, std::max(huge_page_bytes_, page_alignment));
+  for (std::uint64_t at = 0; at < mapping_.size(); at += wanted.stretch_bytes()) {
+    const auto stretch = mapping_.subspan(at, std::min(wanted.stretch_bytes(), mapping_.size() - at));
+    if (const auto code = prefer_numa_node(stretch, wanted.node_at(at)); code != 0) {
+      prefer_no_numa_node(mapping_);
+      log::get("io")->warn("the arena is not spread over {}, and lies where the kernel likes: {}", numa_text(nodes),
+                           why_not_placed(code));
+      return;
+    }
+  }
+  for (std::uint64_t at = 0; at < bytes_.size(); at += extent_bytes_)
+    lies_on_.push_back(wanted.node_at(at));
+  stretches_ = wanted;
+}
+
+void arena::look_where(std::uint32_t extent) {
+  if (lies_on_.empty())
+    return;
+  const auto there = numa_node_of_page(bytes_.data() + extent * extent_bytes_);
+  if (!there || *there == lies_on_[extent])
+    return;
+  if (!strayed_.exchange(true, std::memory_order_relaxed))
+    log::get("io")->warn("memory that was to lie on NUMA node {} lies on {}, as the former has none to spare{}; others "
+                         "may as well",
+                         lies_on_[extent], *there, huge_page_bytes_ != 0 ? " (huge pages are reserved per node)" : "");
+  lies_on_[extent] = *there;
+}
+
+std::optional<numa_node> arena::numa_node_of(std::uint32_t extent) const {
+  if (extent >= lies_on_.size())
+    return std::nullopt;
+  return lies_on_[extent];
+}
+
 arena_name arena::name() const {
   return {::getpid(), descriptor_.get(), proof_descriptor_.get(), proof_};
 }
 
 std::string arena::describe() const {
+  const auto& nodes = stretches_.nodes();
+  const auto where = nodes.empty() ? "" : (nodes.size() > 1 ? ", spread over " : ", on ") + numa_text(nodes);
   if (huge_page_bytes_ != 0)
     return std::string(huge_page_bytes_ == one_gib_pages.bytes ? one_gib_pages.name : two_mib_pages.name) +
-           " huge pages";
+           " huge pages" + where;
   return std::string("4 KiB pages") + (joins_pages_ ? ", huge ones where the kernel likes" : "") +
-         (unlocked_.load(std::memory_order_relaxed) ? ", not locked (RLIMIT_MEMLOCK)" : "");
+         (unlocked_.load(std::memory_order_relaxed) ? ", not locked (RLIMIT_MEMLOCK)" : "") + where;
 }
 
 result<std::shared_ptr<arena>> arena::map(const arena_name& name, std::uint64_t bytes) {

@@ -2,12 +2,14 @@
 
 #include "base/error.hpp"
 #include "base/unique_descriptor.hpp"
+#include "io/numa.hpp"
 #include "io/shared_memory.hpp"
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +32,8 @@ struct arena_options {
   /// A multiple of `page_alignment`; of `extent_alignment` where huge pages are asked for.
   std::uint64_t extent_bytes = 0;
   huge_page_choice huge_pages = huge_page_choice::automatic;
+  /// Over which its memory is spread, as `numa_stretches` says; none: it lies wherever the kernel likes.
+  std::vector<numa_node> numa_nodes{};
 };
 
 /// What a client needs to map an arena of a node on its host; see `arena::map`.
@@ -55,9 +59,10 @@ struct arena_name {
 class arena final : public shared_memory {
 public:
   /// New memory, of which nothing is there yet but the address space: see `provide`. Huge pages are set aside at once.
+  /// Where the kernel does not let NUMA nodes be chosen, a warning says so, and it is made all the same.
   ///
-  /// Errors: `invalid_argument`, `limit_exceeded` (more than the host has, or more huge pages than it has to spare,
-  /// with the way out), `io_error`.
+  /// Errors: `invalid_argument` (also for a NUMA node that has no memory for this process), `limit_exceeded` (more than
+  /// the host has, or more huge pages than it has to spare, with the way out), `io_error`.
   static result<std::shared_ptr<arena>> create(const arena_options& wanted);
 
   /// The arena that a process made and holds open under this name, of exactly `bytes`. The caller must run on the same
@@ -80,18 +85,30 @@ public:
   /// the first touch. Memory that may not be locked is used as it is, and `describe` says so.
   result<std::span<std::byte>> provide(std::uint32_t extent);
 
+  /// The NUMA node on which this extent lies, or is to lie before it is provided; nothing where that was left to the
+  /// kernel. Not to be asked while that extent is being provided.
+  std::optional<numa_node> numa_node_of(std::uint32_t extent) const;
+
   /// For the peer's `map`, and for nobody else; valid as long as the arena lives.
   arena_name name() const;
 
-  /// What was got, for the log: "2 MiB huge pages".
+  /// What was got, for the log: "2 MiB huge pages, spread over NUMA nodes 0 and 1".
   std::string describe() const;
 
 private:
   arena() = default;
 
+  /// Of the pages that are wanted or can be had.
+  static result<std::shared_ptr<arena>> made_as(const arena_options& wanted);
+
   /// Of ordinary pages with `huge_page_bytes` 0. `flags`: for the kernel, which kind.
   static result<std::shared_ptr<arena>> made_of(const arena_options& wanted, std::uint64_t huge_page_bytes,
                                                 unsigned flags);
+
+  /// Says to the kernel where extents are to lie, before there is memory for any.
+  void spread_over(const std::vector<numa_node>& nodes);
+  /// Where one has come to lie.
+  void look_where(std::uint32_t extent);
 
   unique_descriptor descriptor_;
   /// None where the arena was mapped and not made.
@@ -107,6 +124,12 @@ private:
   bool joins_pages_ = false;
   /// Memory was provided that could not be locked.
   std::atomic<bool> unlocked_{false};
+  /// On which nodes it is to lie; none where the kernel refused.
+  numa_stretches stretches_;
+  /// Of extents, by number; empty if `stretches_` has none. Who provides an extent writes its one.
+  std::vector<numa_node> lies_on_;
+  /// An extent was provided that lies elsewhere.
+  std::atomic<bool> strayed_{false};
 };
 
 } // namespace troupe::io

@@ -24,8 +24,10 @@ arena_pool::arena_pool(std::shared_ptr<arena> memory, std::uint32_t threads) : m
   facts_ = {memory_->bytes().size(), memory_->extent_bytes(), encode(memory_->name())};
   counts_.extents = facts_.bytes / facts_.extent_bytes;
   lent_.resize(counts_.extents);
-  for (std::uint32_t number = 0; number < counts_.extents; ++number)
+  for (std::uint32_t number = 0; number < counts_.extents; ++number) {
     fresh_.push_back(number);
+    shelf_.expect(memory_->numa_node_of(number));
+  }
   const auto most = std::min<std::uint64_t>(std::max(threads, 1U), counts_.extents);
   for (std::uint64_t i = 0; i < most; ++i)
     threads_.emplace_back([this](const std::stop_token& stop) { provide(stop); });
@@ -41,13 +43,14 @@ void arena_pool::provide(const std::stop_token& stop) {
   while (!fresh_.empty() && !stop.stop_requested()) {
     const auto number = fresh_.front();
     fresh_.pop_front();
-    ++under_way_;
     lock.unlock();
+    const auto expected = memory_->numa_node_of(number);
     const auto provided = memory_->provide(number);
+    const auto node = memory_->numa_node_of(number);
     lock.lock();
-    --under_way_;
+    shelf_.host_is_short(!provided);
     if (provided) {
-      ready_.push_back(number);
+      shelf_.arrive(number, expected, node);
       ++counts_.ready;
       continue;
     }
@@ -58,19 +61,18 @@ void arena_pool::provide(const std::stop_token& stop) {
   }
 }
 
-result<extent> arena_pool::lend() {
+result<extent> arena_pool::lend(std::optional<numa_node> wish) {
   const std::lock_guard lock(mutex_);
-  if (ready_.empty()) {
-    if (!fresh_.empty() || under_way_ > 0)
+  const auto number = shelf_.take(wish);
+  if (!number) {
+    if (shelf_.expected() > 0)
       return fail(errc::busy, "the host is still giving memory for the arena");
     return fail(errc::full, "all " + std::to_string(counts_.extents) + " extents of the arena are lent");
   }
-  const auto number = ready_.front();
-  ready_.pop_front();
-  lent_[number] = true;
+  lent_[*number] = true;
   ++counts_.lent;
-  const auto offset = number * facts_.extent_bytes;
-  return extent{number, offset, memory_->bytes().subspan(offset, facts_.extent_bytes)};
+  const auto offset = *number * facts_.extent_bytes;
+  return extent{*number, offset, memory_->bytes().subspan(offset, facts_.extent_bytes)};
 }
 
 bool arena_pool::take_back(std::uint32_t number) {
@@ -79,7 +81,7 @@ bool arena_pool::take_back(std::uint32_t number) {
     return false;
   lent_[number] = false;
   --counts_.lent;
-  ready_.push_front(number);
+  shelf_.come_back(number, memory_->numa_node_of(number));
   return true;
 }
 

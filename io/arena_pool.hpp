@@ -1,6 +1,7 @@
 #pragma once
 
 #include "io/arena.hpp"
+#include "io/extent_shelf.hpp"
 #include "io/extent_source.hpp"
 
 #include <condition_variable>
@@ -8,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -19,7 +21,7 @@ namespace troupe::io {
 /// gigabytes, and whoever lends has something better to do: so threads of the pool get all of it, one extent after the
 /// other from the moment the pool is made, and what they have got is lent at once.
 ///
-/// An extent that has come back is lent before one that never was: clients have registered it with their devices.
+/// Which of them is lent is what `extent_shelf` says.
 class arena_pool final : public extent_source {
 public:
   /// Not null. `threads`: that get memory, side by side; at least one.
@@ -29,7 +31,8 @@ public:
   /// A quarter of the cores, at least 1 and at most 8: more hardly get memory any faster.
   static std::uint32_t default_threads() noexcept;
 
-  result<extent> lend() override;
+  using extent_source::lend;
+  result<extent> lend(std::optional<numa_node> wish) override;
   bool take_back(std::uint32_t number) override;
   std::uint32_t available() const override;
   extent_counts counts() const override;
@@ -43,8 +46,8 @@ private:
   /// What a thread of the pool does.
   void provide(const std::stop_token& stop);
 
-  // Every extent is in exactly one place: lent, in `ready_`, in `fresh_`, or in the hands of a thread that gets it from
-  // the host; `under_way_` counts these.
+  // Every extent is in exactly one place: lent, on the shelf, in `fresh_`, or in the hands of a thread that gets it
+  // from the host. The shelf expects those of the latter two.
 
   std::shared_ptr<arena> memory_;
   arena_facts facts_;
@@ -53,11 +56,10 @@ private:
   std::condition_variable_any wake_;
   /// By number.
   std::vector<bool> lent_;
-  /// Those that can be lent at once: what has come back, the last one first, then the others in their order.
-  std::deque<std::uint32_t> ready_;
+  /// Those that can be lent at once.
+  extent_shelf shelf_;
   /// Those that were never got from the host, in their order.
   std::deque<std::uint32_t> fresh_;
-  std::uint32_t under_way_ = 0;
   extent_counts counts_;
   /// Last: they end before anything else does.
   std::vector<std::jthread> threads_;

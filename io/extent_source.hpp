@@ -1,10 +1,12 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "io/numa.hpp"
 #include "io/shared_memory.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -51,11 +53,15 @@ public:
   extent_source& operator=(const extent_source&) = delete;
   virtual ~extent_source() = default;
 
-  /// An extent that is nobody else's until it is taken back. Waits for nothing.
+  /// An extent that is nobody else's until it is taken back. Waits for nothing. `wish`: the NUMA node on which it had
+  /// better lie; it lies elsewhere if none is left there, or if it is not known where extents lie.
   ///
   /// Errors: `full` (all are lent: one has to come back first), `busy` (the host has not given its memory yet: ask
   /// again in some milliseconds; where it has none to give, that lasts).
-  virtual result<extent> lend() = 0;
+  virtual result<extent> lend(std::optional<numa_node> wish) = 0;
+
+  /// Wherever it lies.
+  result<extent> lend() { return lend(std::nullopt); }
 
   /// From now on it may be lent again: nobody may touch it who had it, and nobody for whom it was pinned.
   /// False, and nothing has changed, if it is not lent.

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -19,7 +20,9 @@ public:
                                                                                         {1, 2, 3}},
         left_(extents), total_(extents) {}
 
-  result<io::extent> lend() override {
+  using io::extent_source::lend;
+  result<io::extent> lend(std::optional<io::numa_node> wish) override {
+    wishes.push_back(wish);
     if (failure != errc::ok)
       return fail(failure, "the test says so");
     for (std::uint32_t number = 0; number < total_; ++number)
@@ -37,6 +40,9 @@ public:
 
   /// How many may be lent at once.
   void limit(std::uint32_t extents) noexcept { left_ = extents; }
+
+  /// Of those who were lent one, or asked in vain, in their order.
+  std::vector<std::optional<io::numa_node>> wishes;
 
   /// What `lend` says instead.
   errc failure = errc::ok;

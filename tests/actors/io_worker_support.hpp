@@ -49,6 +49,7 @@ struct io_worker_world : sim {
     parts->name = {{1, 2}, "small", 0};
     parts->page_bytes = page_size;
     parts->extents = extents;
+    parts->numa_node = 3;
     parts->options = rules;
     parts->options.slots = slots;
     parts->options.slot_bytes = slot_size;

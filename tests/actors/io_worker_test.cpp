@@ -157,6 +157,16 @@ TEST_CASE_METHOD(world, "io worker: memory that the host gives later is used the
   CHECK(stats().demotions == 1);
 }
 
+TEST_CASE_METHOD(world, "io worker: all memory that it borrows is wished to lie near its rank", "[io_worker]") {
+  extents->limit(2);
+  save({page(0), page(1), page(2), page(3)}, ones);
+  save({page(4)}, ones);
+  CHECK(stats().frames == 8);
+  REQUIRE(extents->wishes.size() >= 2);
+  for (const auto& wish : extents->wishes)
+    CHECK(wish == 3U);
+}
+
 TEST_CASE_METHOD(world, "io worker: a drain writes what is in memory only, and refuses the rest", "[io_worker]") {
   hold_all();
   save({page(2)}, ones);

@@ -273,6 +273,42 @@ TEST_CASE_METHOD(world, "whole node: more memory than the host has is refused, a
   start();
 }
 
+TEST_CASE_METHOD(world, "whole node: memory that is spread over NUMA nodes serves as any other does", "[node_start]") {
+  const auto usable = io::usable_numa_nodes();
+  options.memory.numa = "spread";
+  if (usable.empty())
+    WARN("skipped in part: the kernel tells of no NUMA nodes");
+  else
+    for (rank_number rank = 0; rank < world_size; ++rank)
+      options.storage.ranks[rank].numa_node = usable[rank % usable.size()];
+  start();
+  const auto keys = some_keys(40);
+  auto both = client();
+  for (rank_number rank = 0; rank < world_size; ++rank) {
+    CHECK(both.compute_and_save(rank, keys) == std::vector(keys.size(), errc::ok));
+    both.poison_all(rank);
+    CHECK(both.transfer_all(both.load[rank], keys, 50) == std::vector(keys.size(), errc::ok));
+    CHECK(both.first_wrong(rank, keys, 50) == keys.size());
+  }
+}
+
+TEST_CASE_METHOD(world, "whole node: memory of a NUMA node that the host does not have is refused, by key",
+                 "[node_start]") {
+  if (io::usable_numa_nodes().empty()) {
+    WARN("skipped: the kernel tells of no NUMA nodes");
+    return;
+  }
+  options.memory.numa = "spread";
+  options.storage.ranks[1].numa_node = io::numa_nodes_max - 1;
+  CHECK(config::validate(options).empty());
+  const auto refused = start_node(system, options);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == errc::invalid_argument);
+  CHECK(refused.error().text.starts_with("storage.ranks[1].numa_node: is 1023, "));
+  options.storage.ranks[1].numa_node.reset();
+  start();
+}
+
 TEST_CASE_METHOD(world, "whole node: a rank that comes late gets memory that another one has filled", "[node_start]") {
   // Two extents, and pages of the first rank for more than both of them.
   options.memory.bytes = 2 * io::extent_alignment;

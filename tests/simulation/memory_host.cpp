@@ -38,7 +38,7 @@ class memory_host::lender final : public io::extent_source {
 public:
   lender(memory_host& host, rank_number rank) : host_(host), arena_(host.arena_), rank_(rank), info_(host.info()) {}
 
-  result<io::extent> lend() override { return host_.lend(rank_); }
+  result<io::extent> lend(std::optional<io::numa_node>) override { return host_.lend(rank_); }
   bool take_back(std::uint32_t number) override { return host_.take_back(number); }
   std::uint32_t available() const override { return host_.left(); }
 

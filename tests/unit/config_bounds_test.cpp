@@ -47,6 +47,7 @@ const std::vector<bounds> all_bounds{
     {"drain_timeout", "", "0 s", "1 h", "3600000000001 ns"},
     {"statistics_interval", "", "0 s", "24 h", "86400000000001 ns"},
     {"storage.ranks[i].slab_bytes", "", "0", "64 TiB", "70368744177665"},
+    {"storage.ranks[i].numa_node", "", "0", "1023", "1024"},
     {"storage.disk_bytes", "", "0", "1024 TiB", "1125899906842625"},
     {"storage.low_watermark", "-0.001", "0", "0.5", "0.501"},
     {"storage.high_watermark", "-0.001", "0", "0.5", "0.501"},

@@ -30,6 +30,7 @@ TEST_CASE("A config says what it says and leaves the rest at its defaults", "[co
   CHECK(config.storage.ranks[0].slab_bytes == 4 * mebibyte);
   CHECK(config.storage.ranks[1].slab_bytes == 8 * mebibyte);
   CHECK_FALSE(config.storage.ranks[1].directory);
+  CHECK_FALSE(config.storage.ranks[1].numa_node);
   REQUIRE(config.namespaces.size() == 1);
   CHECK(config.namespaces[0].name == "chat");
   CHECK(config.namespaces[0].layout == "layer-part-head-token");
@@ -225,7 +226,8 @@ TEST_CASE("The effective config loads back as it was", "[config]") {
   other.actors.port = 0;
   other.actors.tls = {"c.pem", "k.pem", "a.pem"};
   other.actors.handshake_time = std::chrono::milliseconds{20};
-  other.storage.ranks[0] = {12'345'677, "fast/disk"};
+  other.storage.ranks[0] = {12'345'677, "fast/disk", 0};
+  other.memory.numa = "spread";
   other.storage.low_watermark = 1.0 / 3;
   other.storage.high_watermark = 0.4;
   other.storage.direct = false;

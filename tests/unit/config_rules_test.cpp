@@ -283,6 +283,21 @@ TEST_CASE("Huge pages of one GiB are used whole", "[config]") {
   CHECK(good(small_config, {"memory.huge_pages=2 MiB"}).memory.huge_pages == "2 MiB");
 }
 
+TEST_CASE("A rank can have memory of a NUMA node only where the arena is spread over them", "[config]") {
+  CHECK(bad(small_config, {"storage.ranks[1].numa_node=1"}) ==
+        "storage.ranks[1].numa_node: has no meaning while nobody knows where memory lies: set memory.numa to "
+        "\"spread\", or leave it out\n");
+  const auto config = good(small_config, {"storage.ranks[1].numa_node=1", "memory.numa=spread"});
+  CHECK(config.memory.numa == "spread");
+  CHECK(config.storage.ranks[0].numa_node == std::nullopt);
+  CHECK(config.storage.ranks[1].numa_node == 1);
+  CHECK(good(small_config).memory.numa == "off");
+  CHECK(contains(bad(small_config, {"memory.numa=interleave"}), "memory.numa: expected \"off\" or \"spread\""));
+  // What is wrong by itself is said alone.
+  CHECK(contains(bad(small_config, {"storage.ranks[1].numa_node=near"}),
+                 "storage.ranks[1].numa_node: expected a whole number, 0 to 1023, got \"near\""));
+}
+
 TEST_CASE("Buffers have room for a page", "[config]") {
   CHECK(bad(small_config, {"transfer.window_bytes=64 KiB"}) ==
         "transfer.window_bytes: 64 KiB has no room for two slots of \"chat\", 68 KiB each\n");

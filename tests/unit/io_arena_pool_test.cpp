@@ -79,6 +79,30 @@ TEST_CASE("an extent that has come back is lent before one that never was, the l
   CHECK(pool.counts() == extent_counts{4, 4, 4, 0});
 }
 
+TEST_CASE("who wishes for a NUMA node gets what there is of it, and then the rest", "[io][arena]") {
+  const auto usable = usable_numa_nodes();
+  if (usable.empty()) {
+    WARN("skipped: the kernel tells of no NUMA nodes");
+    return;
+  }
+  const auto memory = arena::create({8 * 8192, 8192, huge_page_choice::off, usable}).value();
+  arena_pool pool(memory, 1);
+  make_ready(pool);
+  std::uint32_t near = 0;
+  for (std::uint32_t number = 0; number < 8; ++number)
+    near += memory->numa_node_of(number) == usable.back() ? 1 : 0;
+  CHECK(near > 0);
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    const auto lent = pool.lend(usable.back());
+    REQUIRE(lent);
+    CHECK((memory->numa_node_of(lent->number) == usable.back()) == (i < near));
+  }
+  CHECK(pool.lend(usable.back()).error().code == errc::full);
+  CHECK(pool.take_back(3));
+  // A node that the arena does not lie on is no reason to refuse.
+  CHECK(pool.lend(numa_nodes_max)->number == 3);
+}
+
 TEST_CASE("only what is lent comes back, and once", "[io][arena]") {
   arena_pool pool(memory_of(2), 1);
   CHECK_FALSE(pool.take_back(0));

@@ -6,13 +6,19 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <fstream>
 #include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/mempolicy.h>
+#include <linux/seccomp.h>
 #include <string>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <thread>
 #include <utility>
 
 namespace io_arena_test {
@@ -99,6 +105,39 @@ private:
 };
 
 constexpr std::uint64_t mebibyte = 1U << 20U;
+
+/// On NUMA nodes, of ordinary pages.
+result<std::shared_ptr<arena>> placed(std::vector<numa_node> nodes, std::uint64_t bytes = 8 * 8192) {
+  return arena::create({bytes, 8192, huge_page_choice::off, std::move(nodes)});
+}
+
+/// Where the kernel has put this byte.
+int node_of(const std::byte* at) {
+  int out = -1;
+  REQUIRE(::syscall(SYS_get_mempolicy, &out, nullptr, 0UL, at, static_cast<unsigned long>(MPOL_F_NODE | MPOL_F_ADDR)) ==
+          0);
+  return out;
+}
+
+/// Runs something in a thread in which the kernel answers this call with this error. False if it cannot be done.
+template <class F>
+bool while_refused(long call, int code, F what) {
+  bool refused = false;
+  std::jthread([&] {
+    std::array<sock_filter, 4> rules{{
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(call), 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(code)),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    }};
+    sock_fprog program{static_cast<unsigned short>(rules.size()), rules.data()};
+    refused = ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+              ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
+    if (refused)
+      what();
+  }).join();
+  return refused;
+}
 
 } // namespace
 
@@ -232,6 +271,108 @@ TEST_CASE("huge pages of one GiB hold an arena that is less", "[io][arena]") {
   auto mapped = arena::map((*made)->name(), 6 * mebibyte);
   REQUIRE(mapped);
   CHECK((*mapped)->bytes().back() == std::byte{42});
+}
+
+TEST_CASE("an arena lies on the NUMA nodes that it is given", "[io][arena]") {
+  const auto usable = usable_numa_nodes();
+  if (usable.empty()) {
+    WARN("skipped: the kernel tells of no NUMA nodes");
+    return;
+  }
+  auto made = placed({usable.front()});
+  REQUIRE(made);
+  CHECK((*made)->describe() == "4 KiB pages, on NUMA node " + std::to_string(usable.front()));
+  for (std::uint32_t extent = 0; extent < 8; ++extent) {
+    CHECK((*made)->numa_node_of(extent) == usable.front());
+    const auto bytes = (*made)->provide(extent);
+    REQUIRE(bytes);
+    CHECK((*made)->numa_node_of(extent) == usable.front());
+    CHECK(node_of(bytes->data()) == static_cast<int>(usable.front()));
+    CHECK(node_of(&bytes->back()) == static_cast<int>(usable.front()));
+  }
+  CHECK((*made)->numa_node_of(8) == std::nullopt);
+  // Who maps it does not know, and need not.
+  auto mapped = arena::map((*made)->name(), 8 * 8192);
+  REQUIRE(mapped);
+  CHECK((*mapped)->numa_node_of(0) == std::nullopt);
+
+  auto spread = placed(usable);
+  REQUIRE(spread);
+  for (std::uint32_t extent = 0; extent < 8; ++extent) {
+    CHECK((*spread)->numa_node_of(extent) == usable[extent % usable.size()]);
+    const auto bytes = (*spread)->provide(extent);
+    REQUIRE(bytes);
+    CHECK(node_of(bytes->data()) == static_cast<int>((*spread)->numa_node_of(extent).value()));
+  }
+}
+
+TEST_CASE("huge pages lie on the NUMA nodes that an arena is given", "[io][arena]") {
+  const auto usable = usable_numa_nodes();
+  const bool huge = free_huge_pages() >= 4;
+  if (usable.empty() || !huge) {
+    WARN("skipped: this host has no huge pages (sysctl vm.nr_hugepages=64), or tells of no NUMA nodes");
+    return;
+  }
+  auto made = arena::create({8 * mebibyte, 2 * mebibyte, huge_page_choice::two_mib, usable});
+  REQUIRE(made);
+  for (std::uint32_t extent = 0; extent < 4; ++extent) {
+    const auto bytes = (*made)->provide(extent);
+    REQUIRE(bytes);
+    CHECK(node_of(bytes->data()) == static_cast<int>((*made)->numa_node_of(extent).value()));
+  }
+}
+
+TEST_CASE("where an arena that is given no NUMA nodes lies is the kernel's business", "[io][arena]") {
+  auto made = placed({});
+  REQUIRE(made);
+  CHECK((*made)->describe() == "4 KiB pages");
+  CHECK((*made)->numa_node_of(0) == std::nullopt);
+  REQUIRE((*made)->provide(0));
+  CHECK((*made)->numa_node_of(0) == std::nullopt);
+}
+
+TEST_CASE("a NUMA node that the host does not have is refused, with those that it has", "[io][arena]") {
+  const auto usable = usable_numa_nodes();
+  if (usable.empty()) {
+    WARN("skipped: the kernel tells of no NUMA nodes");
+    return;
+  }
+  const auto absent = GENERATE(numa_nodes_max - 1, numa_nodes_max, ~numa_node{0});
+  const auto e = placed({usable.front(), absent}).error();
+  CHECK(e.code == errc::invalid_argument);
+  CHECK(missing(e.text, {"NUMA node " + std::to_string(absent) + ":", numa_text(usable)}) == "");
+}
+
+TEST_CASE("an arena whose NUMA nodes the kernel does not let one choose is used all the same", "[io][arena]") {
+  const auto usable = usable_numa_nodes();
+  const auto code = GENERATE(EPERM, ENOSYS, EINVAL, ENOMEM);
+  const auto refused = while_refused(SYS_mbind, code, [&] {
+    auto made = placed({usable.empty() ? 0 : usable.front()});
+    REQUIRE(made);
+    CHECK((*made)->describe() == "4 KiB pages");
+    CHECK((*made)->numa_node_of(0) == std::nullopt);
+    const auto bytes = (*made)->provide(0);
+    REQUIRE(bytes);
+    bytes->back() = std::byte{1};
+  });
+  if (!refused)
+    WARN("skipped: calls cannot be refused here");
+}
+
+TEST_CASE("where the kernel does not say where memory lies, it is taken to lie where it was to", "[io][arena]") {
+  const auto usable = usable_numa_nodes();
+  if (usable.empty()) {
+    WARN("skipped: the kernel tells of no NUMA nodes");
+    return;
+  }
+  const auto refused = while_refused(SYS_get_mempolicy, EPERM, [&] {
+    auto made = placed({usable.back()});
+    REQUIRE(made);
+    REQUIRE((*made)->provide(0));
+    CHECK((*made)->numa_node_of(0) == usable.back());
+  });
+  if (!refused)
+    WARN("skipped: calls cannot be refused here");
 }
 
 TEST_CASE("what another process writes into an arena arrives", "[io][arena]") {

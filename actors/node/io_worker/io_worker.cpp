@@ -216,7 +216,7 @@ void io_worker::flush() {
 }
 
 result<frame_table::extent> io_worker::lend() {
-  auto lent = parts_->extents->lend();
+  auto lent = parts_->extents->lend(parts_->numa_node);
   if (!lent) {
     if (lent.error().code == errc::full && parts_->broker && now() >= next_wish_) {
       next_wish_ = now() + wish_pause;

@@ -23,6 +23,8 @@ struct io_worker_parts {
   std::unique_ptr<io::page_store> store;
   /// Lends the memory for pages; outlives the worker.
   std::shared_ptr<io::extent_source> extents;
+  /// Where that had better lie.
+  std::optional<io::numa_node> numa_node{};
   std::shared_ptr<completion_target> target;
   io_worker_options options;
   metrics_actor metrics;

@@ -8,6 +8,7 @@
 #include "actors/node/reception/reception.hpp"
 #include "actors/node/registry/registry.hpp"
 #include "actors/node/supervisor/index_restore.hpp"
+#include "actors/node/supervisor/memory_placement.hpp"
 #include "actors/node/supervisor/node.hpp"
 #include "actors/node/supervisor/rank_parts.hpp"
 #include "actors/node/supervisor/space_keeper.hpp"
@@ -19,6 +20,7 @@
 #include "io/page.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <map>
 #include <random>
@@ -80,7 +82,13 @@ result<std::shared_ptr<io::extent_source>> open_arena(const config::node_config&
   const auto extent_bytes = io::extent_bytes_for(options.memory.bytes, largest);
   if (!extent_bytes)
     return tl::unexpected<error>(extent_bytes.error());
-  auto memory = io::arena::create({options.memory.bytes, *extent_bytes, choice_of(options.memory.huge_pages)});
+  auto nodes = numa_nodes_for(options, io::usable_numa_nodes());
+  if (!nodes)
+    return tl::unexpected<error>(nodes.error());
+  if (nodes->empty() && options.memory.numa == "spread")
+    log::get("node")->warn("memory.numa \"spread\" changes nothing: {}", io::why_not_placed(ENOSYS));
+  auto memory =
+      io::arena::create({options.memory.bytes, *extent_bytes, choice_of(options.memory.huge_pages), *std::move(nodes)});
   if (!memory)
     return tl::unexpected<error>(memory.error());
   const auto pool = std::make_shared<io::arena_pool>(std::move(*memory));

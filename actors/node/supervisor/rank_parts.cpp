@@ -137,6 +137,7 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
   auto out = begin_rank(options, space, rank, std::move(extents));
   out.space = space_index;
   const auto& storage = options.storage.ranks[rank];
+  out.worker->numa_node = storage.numa_node;
   if (storage.slab_bytes == 0 || options.memory.write_back == "never") {
     keep_in_memory(out);
     return out;

@@ -1,0 +1,44 @@
+#include "io/extent_shelf.hpp"
+
+#include <algorithm>
+
+namespace troupe::io {
+
+void extent_shelf::expect(node where) {
+  ++expected_[where];
+}
+
+void extent_shelf::arrive(std::uint32_t number, node expected, node where) {
+  if (const auto known = expected_.find(expected); known != expected_.end() && --known->second == 0)
+    expected_.erase(known);
+  ready_.push_back({number, where});
+}
+
+void extent_shelf::come_back(std::uint32_t number, node where) {
+  ready_.push_front({number, where});
+}
+
+std::optional<std::uint32_t> extent_shelf::take(node wish) {
+  auto chosen = ready_.begin();
+  if (wish) {
+    const auto near = std::ranges::find(ready_, wish, &entry::where);
+    if (near != ready_.end())
+      chosen = near;
+    else if (!short_ && expected_.contains(wish))
+      return std::nullopt;
+  }
+  if (chosen == ready_.end())
+    return std::nullopt;
+  const auto out = chosen->number;
+  ready_.erase(chosen);
+  return out;
+}
+
+std::uint64_t extent_shelf::expected() const noexcept {
+  std::uint64_t out = 0;
+  for (const auto& x : expected_)
+    out += x.second;
+  return out;
+}
+
+} // namespace troupe::io
