@@ -237,7 +237,7 @@ def abort(lab):
             core.step()
         outputs = one.play(usual())
         one.idle_steps()
-        tracked = connectors(one)[0].tracked_requests()
+        tracked = halves(one)[0].tracked_requests()
         return outputs, tracked, one.llm.reset_prefix_cache(), one.hits()
 
     outputs, tracked, free, hits = lab.start(play_and_abort, lab.connector(made)).result()
@@ -247,10 +247,19 @@ def abort(lab):
     return hits, "36 aborted, all blocks free after"
 
 
-def connectors(one):
-    """The scheduler half's handle inside an engine of one process."""
+def halves(one):
+    """Handles of scheduler and worker inside an engine of one process."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
     scheduler = one.llm.llm_engine.engine_core.engine_core.scheduler
-    return [scheduler.connector._half]
+    return scheduler.connector._half, get_kv_transfer_group()._half
+
+
+def wait_until_attached(one, seconds=30):
+    deadline = time.monotonic() + seconds
+    while any(half.absence() for half in halves(one)):
+        require(time.monotonic() < deadline, f"not attached after {seconds} s")
+        time.sleep(0.1)
 
 
 @experiment("two tensor-parallel workers in processes of their own; once forked, once as new interpreters")
@@ -320,36 +329,36 @@ def node_killed(lab):
     others = engines.random_prompts(11, 2, PROMPT)
 
     def play_meanwhile(one):
-        outputs = [one.play(others)]
-        for _ in range(2):
-            one.say("next")
-            one.wait()
+        first = one.play(others)
+        one.say("played")
+        one.wait()
+        one.llm.reset_prefix_cache()
+        outputs = [one.play(usual())]
+        one.say("played alone")
+        one.wait()
+        # It comes back to its node within a second or two, and finds what it knew then.
+        deadline = time.monotonic() + 30
+        while one.hits() == 0 and time.monotonic() < deadline:
             one.llm.reset_prefix_cache()
             outputs.append(one.play(usual()))
-        return outputs, one.hits()
+        return first, outputs, one.hits()
 
     run = lab.start(play_meanwhile, lab.connector(made))
     run.hear()
     made.kill()
-    run.say("without a node")
+    run.say("alone")
     run.hear()
     made.start()
-    wait_until_attached(made)
-    run.say("with one again")
-    outputs, hits = run.result()
-    require_equal(outputs[0], lab.baseline(others))
-    for each in outputs[1:]:
+    run.say("with a node again")
+    first, outputs, hits = run.result()
+    require_equal(first, lab.baseline(others))
+    for each in outputs:
         require_equal(each, lab.baseline(usual()))
+    require(hits > 0, "the engine that had lost its node has found nothing since")
     again, metrics = lab.play(usual(), lab.connector(made))
     require_equal(again, lab.baseline(usual()))
     require(external(metrics) == FULL, f"{external(metrics)} of {FULL} tokens were found after the node was killed")
     return hits + external(metrics), f"{hits} of them by the engine that had lost its node"
-
-
-def wait_until_attached(made, seconds=8):
-    """Long enough for clients to look for their node again."""
-    del made
-    time.sleep(seconds)
 
 
 @experiment("no node when the engine starts; it attaches when there is one")
@@ -360,13 +369,13 @@ def node_absent(lab):
         before = one.play(usual())
         one.say("started without a node")
         one.wait()
+        wait_until_attached(one)
         one.llm.reset_prefix_cache()
         return before, one.play(usual())
 
     run = lab.start(play_before_and_after, lab.connector(made, wait_for_node_seconds=1.0))
     run.hear()
     made.start()
-    wait_until_attached(made)
     run.say("there is one")
     for outputs in run.result():
         require_equal(outputs, lab.baseline(usual()))
