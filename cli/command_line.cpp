@@ -127,6 +127,10 @@ void add_engine_options(CLI::App& command, replay_options& options, CLI::Option*
       ->type_name("N")
       ->needs(engine);
   command
+      .add_flag("--synchronous-loads", options.synchronous_loads,
+                "With --engine: load in the step that runs the request, which waits for it")
+      ->needs(engine);
+  command
       .add_option("--inject-faults", options.faults,
                   "With --engine: abort requests, let blocks run short, and damage pages of an own node on disk, as "
                   "this seed says")

@@ -66,6 +66,7 @@ struct replay_options {
   std::optional<std::uint32_t> kv_blocks;
   std::uint32_t blocks_per_page = 1;
   std::optional<std::uint64_t> faults;
+  bool synchronous_loads = false;
   bool json = false;
   bool quiet = false;
   std::vector<std::string> overrides;

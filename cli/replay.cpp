@@ -197,7 +197,8 @@ private:
   }
 
   replay::engine_run_options engine_options(const namespace_spec& space) const {
-    replay::engine_run_options out{common(), options_.kv_blocks, options_.blocks_per_page, {}};
+    replay::engine_run_options out{
+        common(), options_.kv_blocks, options_.blocks_per_page, {}, options_.synchronous_loads};
     if (!options_.faults)
       return out;
     out.faults.emplace();

@@ -42,6 +42,8 @@ request_tracker* scheduler_state::track(const engine_request& request) {
 }
 
 void scheduler_state::on_new_request(const engine_request& request, timestamp now) {
+  if (by_name_.size() >= options_.early_lookups_max)
+    return;
   auto* x = track(request);
   if (x != nullptr && x->may_load() && x->search().now == status::none && x->pages_to_look_up() > 0)
     ask(*x, now);

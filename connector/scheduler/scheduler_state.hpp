@@ -32,6 +32,9 @@ struct scheduler_options {
   std::uint32_t lookup_keys_max = 4096;
   /// Lookups under way at once; a request beyond that waits.
   std::uint32_t lookups_max = 256;
+  /// So many requests of the engine may there be for a lookup to begin when one more arrives: a long queue would hold
+  /// much of the cache long before it is of use. Others are looked up when the engine asks.
+  std::size_t early_lookups_max = 512;
   /// How long what was found must stay; asked for again when it is nearly over.
   duration lease = std::chrono::seconds(30);
   /// A request whose answers come so late, so many times in a row, that what was found is hardly held any more, is

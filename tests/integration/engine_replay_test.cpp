@@ -79,6 +79,29 @@ TEST_CASE("a second engine finds all that the first one has saved, and leaves no
   CHECK(node.stop() == 0);
 }
 
+TEST_CASE("an engine loads within its steps what it has saved") {
+  const scratch_directory scratch;
+  const auto x = run_replay({"--engine", "--synchronous-loads", "--trace", small_trace, "--page-bytes", "65536",
+                             "--ranks", "2", "--blocks-per-page", "2"},
+                            scratch.path());
+  check_right(x);
+  CHECK(x.count("requests") == 80);
+  CHECK(x.count("external_tokens") > 0);
+  CHECK(x.count("loads_failed") == 0);
+}
+
+TEST_CASE("engine faults: pages that are damaged and are needed at once cost work and nothing else") {
+  const scratch_directory scratch;
+  const auto x = run_replay({"--engine", "--synchronous-loads", "--inject-faults", "2", "--trace",
+                             "loogle:40,2048,15,128", "--page-bytes", "16384", "--ranks", "2", "--concurrency", "8",
+                             "--set", "memory.bytes=" + std::to_string(little_memory)},
+                            scratch.path());
+  check_right(x);
+  CHECK(x.count("requests") == 600);
+  CHECK(x.count("damaged_pages") > 0);
+  CHECK(x.count("loads_failed") > 0);
+}
+
 TEST_CASE("engine faults: aborts, preemptions and damaged pages cost work and nothing else") {
   const scratch_directory scratch;
   const auto* seed = GENERATE("1", "2");

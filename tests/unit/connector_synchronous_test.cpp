@@ -61,6 +61,19 @@ TEST_CASE("a lookup begins when the request arrives, once", "[connector]") {
   CHECK(desk.state.find("embedded") == nullptr);
 }
 
+TEST_CASE("a long queue is looked up as the engine asks", "[connector]") {
+  auto options = hf3fs_options();
+  options.early_lookups_max = 1;
+  scheduler_desk desk(options);
+  const auto tokens = tokens_from(1, 100);
+  desk.arrive("first", tokens);
+  desk.arrive("second", tokens);
+  CHECK(desk.lookups_sent == 1);
+  CHECK(desk.state.tracked_requests() == 1);
+  CHECK_FALSE(desk.ask("second", tokens).tokens.has_value());
+  CHECK(desk.lookups_sent == 2);
+}
+
 TEST_CASE("a request that arrives and leaves holds nothing", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   desk.arrive("r", tokens_from(1, 100));

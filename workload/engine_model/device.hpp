@@ -30,6 +30,9 @@ public:
   /// Whether these slots hold what the forward pass relies on.
   virtual bool holds(std::uint32_t worker, connector::block_id block, std::uint32_t first,
                      std::span<const content> contents) = 0;
+
+  /// What `holds` has denied since the last call counts, or does not: what was computed upon it has been dropped.
+  virtual void judge(bool /*counts*/) {}
 };
 
 } // namespace troupe::engine

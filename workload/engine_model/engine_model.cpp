@@ -34,9 +34,13 @@ std::uint32_t engine_model::step() {
 /// A forward pass that needs a load runs however the load ends. Whether what it has computed counts is decided here.
 void engine_model::take_output(const outcome& done) {
   scheduler_.update_from_output(done.step, done.output);
+  bool counts = done.wrong.empty();
   for (const auto& x : done.wrong)
-    if (!scheduler_.was_spoilt(x.who))
+    if (!scheduler_.was_spoilt(x.who)) {
+      counts = true;
       violations_.add("P4", x.text);
+    }
+  memory_.judge(counts);
 }
 
 /// The same on all workers, so it is done once.

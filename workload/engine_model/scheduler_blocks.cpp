@@ -2,6 +2,7 @@
 #include "workload/engine_model/scheduler.hpp"
 
 #include <algorithm>
+#include <utility>
 
 // What the scheduler does with blocks, and with what becomes of requests.
 
@@ -127,6 +128,9 @@ void scheduler::update_from_output(const scheduled_step& step, const connector::
   if (!output.load_errors.empty())
     handle_invalid_blocks(output.load_errors, step);
   for (const auto& x : step.parts)
+    if (x.loads)
+      statistics_.external_tokens += std::exchange(x.who->num_external_tokens, 0);
+  for (const auto& x : step.parts)
     if (x.sampled > 0 && !x.who->finished() && !spoilt_.contains(x.who.get()))
       take_output(x);
   for (const auto& x : std::exchange(failed_, {})) {
@@ -231,6 +235,7 @@ void scheduler::handle_synchronous_failures(const std::vector<block_id>& invalid
     if (valid >= r.num_local_tokens + r.num_external_tokens)
       violations_.add("engine", r.spec.id + ": block " + std::to_string(*first) +
                                     " is said to have failed, which was not to be loaded");
+    r.num_external_tokens = valid - r.num_local_tokens;
     of_no_use.insert(first, r.blocks.end());
     spoilt_.insert(&r);
     compute_again(r, static_cast<std::size_t>(first - r.blocks.begin()));

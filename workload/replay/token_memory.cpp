@@ -124,6 +124,18 @@ void* token_memory::written(std::uint32_t worker) {
   return nullptr;
 }
 
+void token_memory::judge(bool counts) {
+  if (wrong_ == wrong_settled_ && first_wrong_.size() == first_wrong_settled_.size())
+    return;
+  if (counts) {
+    wrong_settled_ = wrong_;
+    first_wrong_settled_ = first_wrong_;
+  } else {
+    wrong_ = wrong_settled_;
+    first_wrong_ = first_wrong_settled_;
+  }
+}
+
 bool token_memory::holds(std::uint32_t worker, connector::block_id block, std::uint32_t first,
                          std::span<const engine::content> contents) {
   auto& of = workers_[worker];

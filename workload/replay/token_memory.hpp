@@ -44,6 +44,7 @@ public:
   void* written(std::uint32_t worker) override;
   bool holds(std::uint32_t worker, connector::block_id block, std::uint32_t first,
              std::span<const engine::content> contents) override;
+  void judge(bool counts) override;
 
   /// Tokens that were compared, and those of which some byte was wrong.
   std::uint64_t compared() const noexcept { return compared_; }
@@ -83,6 +84,9 @@ private:
   std::uint64_t compared_ = 0;
   std::uint64_t wrong_ = 0;
   std::string first_wrong_;
+  /// Of these, those that count.
+  std::uint64_t wrong_settled_ = 0;
+  std::string first_wrong_settled_;
 };
 
 } // namespace troupe::replay

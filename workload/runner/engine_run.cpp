@@ -75,6 +75,7 @@ public:
     how.block_tokens = page_tokens / options_.blocks_per_page;
     how.lease = options_.common.lease;
     how.task_deadline = options_.common.task_deadline;
+    how.synchronous_loads = options_.synchronous_loads;
 
     engine::engine_options shape;
     shape.block_tokens = how.block_tokens;
@@ -98,7 +99,8 @@ public:
                   "--kv-blocks: the longest request needs " + std::to_string(blocks_of_longest) + " blocks");
     shape.max_num_seqs = options_.common.concurrency;
     shape.max_num_batched_tokens = std::max<std::uint32_t>(8192, shape.block_tokens);
-    shape.async_scheduling = options_.faults.has_value();
+    shape.async_scheduling = options_.faults.has_value() && !options_.synchronous_loads;
+    shape.late_saves = options_.faults.has_value() && options_.faults->seed % 2 == 0;
     shape.vocabulary = vocabulary;
     shape.check_every_step = false;
 

@@ -26,6 +26,8 @@ struct engine_run_options {
   std::optional<std::uint32_t> kv_blocks;
   std::uint32_t blocks_per_page = 1;
   std::optional<engine_faults> faults;
+  /// Loads belong to the step that runs their request.
+  bool synchronous_loads = false;
 };
 
 struct engine_outcome {
