@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """vLLM with its KV cache on a GPU: whether output is that of a run without a connector, with CUDA graphs, and how
 long the first token takes, computed, from vLLM's prefix cache, from Troupe's memory and disk, and from vLLM's own
-connectors.
+connectors; and how fast others are generated meanwhile.
 
 gpu.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--memory "40 GiB"] [--repeat 2]
        [--tokens 4096,16384,65536] [PART…]
 
-Parts: equal, none, troupe, SimpleCPUOffloadConnector, OffloadingConnector; all if none is named. It runs in an
+Parts: equal, none, troupe, SimpleCPUOffloadConnector, OffloadingConnector, decode; all if none is named. It runs in an
 environment with vLLM for GPUs. Ends with 1 if an output is not as it must be.
 """
 
@@ -22,7 +22,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-PARTS = ("equal", "none", "troupe", "SimpleCPUOffloadConnector", "OffloadingConnector")
+PARTS = ("equal", "none", "troupe", "SimpleCPUOffloadConnector", "OffloadingConnector", "decode")
 # Of Llama-3-8B: 128 KiB of KV a token.
 SHAPE = {"hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "head_size": 128}
 TOKEN_BYTES = 2 * SHAPE["layers"] * SHAPE["kv_heads"] * SHAPE["head_size"] * 2
@@ -141,6 +141,23 @@ def times_of(one, lengths, repeat, again):
     return rows
 
 
+def decode_rates(one, connector, options):
+    """Room for all that generates, and for three of sixteen documents. Saves and loads take place while others are
+    generated; without a connector documents are computed twice."""
+    import decode
+
+    documents, document_tokens, requests = 16, 16384, 16
+    blocks = (requests * 8192 + 3 * document_tokens) // 16
+    work = lambda e: decode.rates(e, documents, document_tokens, requests=requests)  # noqa: E731
+    return one.start(work, connector, **{**options, "num_gpu_blocks_override": blocks}).result()
+
+
+def print_rates(name, phases):
+    for phase, (rate, seconds, cached) in phases.items():
+        beside = f"; a document every {seconds * 1e3:.0f} ms, {cached:.2f} of it not computed" if seconds else ""
+        print(f"  {name}, {phase}: {rate:.0f} tokens/s generated{beside}", flush=True)
+
+
 def print_times(name, rows):
     for tokens, columns in rows.items():
         bus = tokens * TOKEN_BYTES / 55e9 * 1e3
@@ -184,6 +201,10 @@ def main():
         try:
             if part == "equal":
                 outputs_are_equal(one)
+            elif part == "decode":
+                print_rates("no connector", decode_rates(one, None, options))
+                node = one.node(part, memory=arguments.memory, disk=arguments.memory, durability="relaxed").start()
+                print_rates("Troupe", decode_rates(one, one.connector(node), options))
             else:
                 connector, node = None, None
                 if part == "troupe":
