@@ -7,12 +7,15 @@
 #include "base/unique_descriptor.hpp"
 #include "config/node_config.hpp"
 #include "io/disk_budget.hpp"
+#include "io/extent_source.hpp"
 #include "messages/messages.hpp"
 #include "store/metadata_store.hpp"
 
 #include <array>
 #include <cstddef>
+#include <filesystem>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,7 +40,13 @@ struct node_services {
   std::shared_ptr<const namespace_names> names;
   /// Of slab files of namespaces that clients make.
   std::shared_ptr<const io::disk_budget> disk;
+  /// The arena.
+  std::shared_ptr<io::extent_source> extents;
 };
+
+/// Where programs find the arena below /dev/shm that know nothing but a name: the same for each run with this
+/// directory, of which there is one at a time.
+std::string lmcache_memory_name(const std::filesystem::path& data_dir);
 
 /// A node with all its actors. Ends with `stop`; the directory stays locked until then.
 class running_node {
