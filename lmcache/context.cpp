@@ -19,10 +19,10 @@ struct element_type {
 };
 
 constexpr std::array element_types{
-    element_type{"bfloat16", "bfloat16", 2},       element_type{"float16", "float16", 2},
-    element_type{"half", "float16", 2},            element_type{"float32", "float32", 4},
-    element_type{"float", "float32", 4},           element_type{"float8_e4m3fn", "fp8_e4m3", 1},
-    element_type{"float8_e5m2", "fp8_e5m2", 1},    element_type{"int8", "int8", 1},
+    element_type{"bfloat16", "bfloat16", 2},    element_type{"float16", "float16", 2},
+    element_type{"half", "float16", 2},         element_type{"float32", "float32", 4},
+    element_type{"float", "float32", 4},        element_type{"float8_e4m3fn", "fp8_e4m3", 1},
+    element_type{"float8_e5m2", "fp8_e5m2", 1}, element_type{"int8", "int8", 1},
     element_type{"uint8", "int8", 1},
 };
 
@@ -47,8 +47,8 @@ result<context> context_of(const wire::context_registration& x, std::uint32_t ch
                                             " tokens is no number of blocks of " + std::to_string(x.block_tokens) +
                                             ": set lmcache.chunk_tokens to a multiple of it");
   if (x.chunk_slots != 0 && x.chunk_slots != chunk_tokens)
-    return fail(errc::unsupported, "chunks of " + std::to_string(x.chunk_slots) + " slots, where lmcache.chunk_tokens is " +
-                                       std::to_string(chunk_tokens));
+    return fail(errc::unsupported, "chunks of " + std::to_string(x.chunk_slots) +
+                                       " slots, where lmcache.chunk_tokens is " + std::to_string(chunk_tokens));
   context out;
   auto& space = out.space;
   space.model = x.model;

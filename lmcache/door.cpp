@@ -52,7 +52,7 @@ using socket_handle = std::unique_ptr<void, close_socket>;
 
 tl::unexpected<error> zmq_error(const std::string& what) {
   const auto code = zmq_errno();
-  const auto kind = code == EADDRINUSE                     ? errc::busy
+  const auto kind = code == EADDRINUSE                        ? errc::busy
                     : code == ENODEV || code == EADDRNOTAVAIL ? errc::invalid_argument
                                                               : errc::io_error;
   return fail(kind, what + ": " + zmq_strerror(code) +
@@ -82,12 +82,8 @@ public:
     }
   }
   bool more() const { return zmq_msg_more(&x_) != 0; }
-  wire::byte_view bytes() {
-    return {static_cast<const std::byte*>(zmq_msg_data(&x_)), zmq_msg_size(&x_)};
-  }
-  std::string text() {
-    return {static_cast<const char*>(zmq_msg_data(&x_)), zmq_msg_size(&x_)};
-  }
+  wire::byte_view bytes() { return {static_cast<const std::byte*>(zmq_msg_data(&x_)), zmq_msg_size(&x_)}; }
+  std::string text() { return {static_cast<const char*>(zmq_msg_data(&x_)), zmq_msg_size(&x_)}; }
   /// Of the connection that it came by.
   int descriptor() { return zmq_msg_get(&x_, ZMQ_SRCFD); }
 
@@ -144,9 +140,8 @@ struct door::implementation {
   }
 
   void run(const std::stop_token& stop) {
-    std::array<zmq_pollitem_t, 3> items{{{router.get(), 0, ZMQ_POLLIN, 0},
-                                         {monitor.get(), 0, ZMQ_POLLIN, 0},
-                                         {nullptr, wake.get(), ZMQ_POLLIN, 0}}};
+    std::array<zmq_pollitem_t, 3> items{
+        {{router.get(), 0, ZMQ_POLLIN, 0}, {monitor.get(), 0, ZMQ_POLLIN, 0}, {nullptr, wake.get(), ZMQ_POLLIN, 0}}};
     while (!stop.stop_requested()) {
       if (zmq_poll(items.data(), static_cast<int>(items.size()), -1) < 0 && zmq_errno() != EINTR) {
         log::get("lmcache")->error("the socket of LMCache's clients has failed: {}", zmq_strerror(zmq_errno()));

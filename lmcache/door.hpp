@@ -20,8 +20,9 @@ struct door_options {
   std::uint32_t waiting_max = 65536;
 };
 
-/// The ZeroMQ socket that LMCache's clients connect to, and its thread: takes messages apart, hashes their tokens, hands
-/// requests on, and sends answers. Knows a client by its connection: a number that is given once, and whose end is told.
+/// The ZeroMQ socket that LMCache's clients connect to, and its thread: takes messages apart, hashes their tokens,
+/// hands requests on, and sends answers. Knows a client by its connection: a number that is given once, and whose end
+/// is told.
 ///
 /// Nothing that arrives ends the thread: what cannot be read is logged, counted, and refused in the way of its
 /// operation, where it has one.

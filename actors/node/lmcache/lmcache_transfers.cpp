@@ -1,5 +1,4 @@
 #include "actors/node/lmcache/lmcache_server.hpp"
-
 #include "actors/node/lmcache/page_lane.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/shard_batches.hpp"
@@ -221,8 +220,9 @@ void lmcache_server::placed(const std::shared_ptr<store_run>& run) {
     if (reply.pin == 0)
       continue;
     const auto end = std::min<std::size_t>(first + most, position.size());
-    job.batches.push_back({reply.pin, {position.begin() + static_cast<std::ptrdiff_t>(first),
-                                       position.begin() + static_cast<std::ptrdiff_t>(end)}});
+    job.batches.push_back(
+        {reply.pin,
+         {position.begin() + static_cast<std::ptrdiff_t>(first), position.begin() + static_cast<std::ptrdiff_t>(end)}});
   }
   abort_pages(*run->of, run->rank(), run->name, without);
   const auto known = instances_.find(run->of->id);
@@ -330,8 +330,7 @@ void lmcache_server::abort_pages(const instance& of, rank_number rank, const tic
                                  const std::vector<page_ref>& pages) {
   auto& node = of.node->node;
   for (const auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(node.shards.size())))
-    request(node.shards[part.shard], caf::infinite, abort_atom_v,
-            finish_request{node.space_id, rank, name, part.items})
+    request(node.shards[part.shard], caf::infinite, abort_atom_v, finish_request{node.space_id, rank, name, part.items})
         .then([](const finish_reply&) {}, [](const caf::error&) {});
 }
 

@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Pages of one rank, in frames that are pinned meanwhile: those that a client has filled get their header and checksum,
-/// those that it is about to read are verified. Never leaves the process.
+/// Pages of one rank, in frames that are pinned meanwhile: those that a client has filled get their header and
+/// checksum, those that it is about to read are verified. Never leaves the process.
 struct lane_order {
   bool seal = false;
   namespace_id space;
@@ -24,8 +24,7 @@ struct lane_order {
 class page_lane : public caf::event_based_actor {
 public:
   /// `memory`: the whole arena, which outlives the actor.
-  page_lane(caf::actor_config& config, std::span<std::byte> memory)
-      : caf::event_based_actor(config), memory_(memory) {}
+  page_lane(caf::actor_config& config, std::span<std::byte> memory) : caf::event_based_actor(config), memory_(memory) {}
 
   const char* name() const override { return "page_lane"; }
 
