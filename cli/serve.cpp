@@ -44,15 +44,17 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
     door = std::move(*prepared);
   }
   std::unique_ptr<lmcache::door> lmcache_door;
+  std::shared_ptr<lmcache::counters> lmcache_counts;
   if (options.lmcache.enabled) {
-    auto prepared = lmcache_service::prepare(options.lmcache);
+    lmcache_counts = std::make_shared<lmcache::counters>();
+    auto prepared = lmcache_service::prepare(options.lmcache, lmcache_counts);
     if (!prepared)
       return tl::unexpected<error>(prepared.error());
     lmcache_door = std::move(*prepared);
   }
   if (auto free = check_doors(options); !free)
     return tl::unexpected<error>(free.error());
-  auto node = start_node(system, options);
+  auto node = start_node(system, options, lmcache_counts);
   if (!node)
     return tl::unexpected<error>(node.error());
   out.node = std::move(*node);

@@ -126,10 +126,6 @@ struct door::implementation {
   std::deque<outgoing> answers;
 
   std::atomic<std::uint64_t> waiting{0};
-  std::atomic<std::uint64_t> requests{0};
-  std::atomic<std::uint64_t> malformed{0};
-  std::atomic<std::uint64_t> overflowed{0};
-  std::atomic<std::uint64_t> clients{0};
 
   /// Last: ends first.
   std::jthread thread;
@@ -203,7 +199,7 @@ struct door::implementation {
     const auto number = i->second.number;
     names.erase(number);
     peers.erase(i);
-    clients.store(peers.size(), std::memory_order_relaxed);
+    options.counts->clients.store(peers.size(), std::memory_order_relaxed);
     to.gone(number);
   }
 
@@ -215,7 +211,7 @@ struct door::implementation {
     out.number = ++last_client;
     out.descriptor = descriptor;
     names[out.number] = name;
-    clients.store(peers.size(), std::memory_order_relaxed);
+    options.counts->clients.store(peers.size(), std::memory_order_relaxed);
     return out;
   }
 
@@ -241,7 +237,6 @@ struct door::implementation {
       too_many = true;
       more = rest.receive(router.get()) && rest.more();
     }
-    requests.fetch_add(1, std::memory_order_relaxed);
     auto& from = peer_of(name.text(), count > 0 ? frames[0].descriptor() : -1);
     auto message = read_message(std::span(bytes).first(count), options.chunk_tokens);
     if (!message) {
@@ -259,7 +254,7 @@ struct door::implementation {
       message->process = from.process;
     }
     if (waiting.fetch_add(1, std::memory_order_relaxed) >= options.waiting_max) {
-      overflowed.fetch_add(1, std::memory_order_relaxed);
+      options.counts->refused.fetch_add(1, std::memory_order_relaxed);
       post(*message, wire::refusal(message->what));
       send_answers();
       return true;
@@ -275,13 +270,13 @@ struct door::implementation {
   }
 
   void complain(const peer& about, std::string_view what) {
-    malformed.fetch_add(1, std::memory_order_relaxed);
+    const auto so_far = options.counts->malformed.fetch_add(1, std::memory_order_relaxed) + 1;
     const auto now = std::chrono::steady_clock::now();
     if (now < next_complaint)
       return;
     next_complaint = now + complaint_interval;
     log::get("lmcache")->warn("client {} has sent what is no request of LMCache 0.5.6 ({}); {} so far", about.number,
-                              what, malformed.load(std::memory_order_relaxed));
+                              what, so_far);
   }
 };
 
@@ -357,11 +352,6 @@ void door::stop() {
   }
   x_->monitor.reset();
   x_->router.reset();
-}
-
-door::counters door::count() const {
-  return {x_->requests.load(std::memory_order_relaxed), x_->malformed.load(std::memory_order_relaxed),
-          x_->overflowed.load(std::memory_order_relaxed), x_->clients.load(std::memory_order_relaxed)};
 }
 
 } // namespace troupe::lmcache

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "lmcache/counters.hpp"
 #include "lmcache/incoming.hpp"
 
 #include <cstdint>
@@ -18,6 +19,8 @@ struct door_options {
   std::uint32_t chunk_tokens = 256;
   /// Requests that have been handed on and not answered; what is more is refused at once.
   std::uint32_t waiting_max = 65536;
+  /// What the door counts of.
+  std::shared_ptr<counters> counts = std::make_shared<counters>();
 };
 
 /// The ZeroMQ socket that LMCache's clients connect to, and its thread: takes messages apart, hashes their tokens,
@@ -32,13 +35,6 @@ public:
   struct listener {
     std::function<void(incoming)> asked;
     std::function<void(client_number)> gone;
-  };
-
-  struct counters {
-    std::uint64_t requests = 0;
-    std::uint64_t malformed = 0;
-    std::uint64_t overflowed = 0;
-    std::uint64_t clients = 0;
   };
 
   /// Has the port, and takes nothing yet. Errors: `busy` where another process has the port, `io_error`,
@@ -61,9 +57,6 @@ public:
   /// Takes nothing any more, sends what was answered, as far as that goes without waiting, and closes the socket. Once
   /// it returns the listener is not called any more.
   void stop();
-
-  /// Thread-safe.
-  counters count() const;
 
 private:
   struct implementation;

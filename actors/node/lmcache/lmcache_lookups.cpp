@@ -74,6 +74,7 @@ void lmcache_server::end_lookup(lookup_run& run) {
   const auto& asked = run.request->chunks;
   const auto number = ++last_lease_;
   const lmcache::session_table::finding found{chunks, asked.world_size, asked.readers, number};
+  parts_.counters->asked_chunks.fetch_add(asked.end, std::memory_order_relaxed);
   const bool wanted = sessions_.found(run.request->client, asked.request, run.lookup, found, now());
   if (!wanted || chunks == 0) {
     for (const auto& x : run.held)

@@ -96,6 +96,7 @@ void lmcache_server::tick() {
 void lmcache_server::tell_counters() {
   parts_.counters->instances.store(instances_.size(), std::memory_order_relaxed);
   parts_.counters->sessions.store(sessions_.sessions(), std::memory_order_relaxed);
+  parts_.counters->expired_sessions.store(sessions_.expired(), std::memory_order_relaxed);
   parts_.counters->locks.store(sessions_.locks(), std::memory_order_relaxed);
 }
 

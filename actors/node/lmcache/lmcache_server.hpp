@@ -37,22 +37,10 @@ private:
   std::deque<event> events_;
 };
 
-/// What the service has done, for metrics; whoever likes may read.
-struct lmcache_counters {
-  std::array<std::atomic<std::uint64_t>, lmcache::wire::operation_count> requests{};
-  std::atomic<std::uint64_t> refused{0};
-  std::atomic<std::uint64_t> stored_pages{0};
-  std::atomic<std::uint64_t> retrieved_pages{0};
-  std::atomic<std::uint64_t> found_chunks{0};
-  std::atomic<std::uint64_t> instances{0};
-  std::atomic<std::uint64_t> sessions{0};
-  std::atomic<std::uint64_t> locks{0};
-};
-
 struct lmcache_server_parts {
   std::shared_ptr<lmcache::door> door;
   std::shared_ptr<lmcache_inbox> inbox;
-  std::shared_ptr<lmcache_counters> counters;
+  std::shared_ptr<lmcache::counters> counters;
   node_actor node;
   /// For what no client may do: `clear`.
   std::vector<registry_actor> shards;

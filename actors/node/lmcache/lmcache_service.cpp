@@ -8,11 +8,13 @@
 
 namespace troupe {
 
-result<std::unique_ptr<lmcache::door>> lmcache_service::prepare(const config::lmcache_config& options) {
+result<std::unique_ptr<lmcache::door>> lmcache_service::prepare(const config::lmcache_config& options,
+                                                                std::shared_ptr<lmcache::counters> counts) {
   lmcache::door_options wanted;
   wanted.host = options.host;
   wanted.port = options.port;
   wanted.chunk_tokens = options.chunk_tokens;
+  wanted.counts = std::move(counts);
   return lmcache::door::open(wanted);
 }
 
@@ -23,7 +25,7 @@ lmcache_service::lmcache_service(caf::actor_system& system, const node_services&
   lmcache_server_parts parts;
   parts.door = door_;
   parts.inbox = inbox;
-  parts.counters = counters_;
+  parts.counters = node.lmcache;
   parts.node = node.node;
   parts.shards = node.shards;
   parts.extents = node.extents;

@@ -13,7 +13,8 @@ namespace troupe {
 class lmcache_service {
 public:
   /// Has the port, and serves nobody yet: what can be wrong at once is told before there is a node.
-  static result<std::unique_ptr<lmcache::door>> prepare(const config::lmcache_config& options);
+  static result<std::unique_ptr<lmcache::door>> prepare(const config::lmcache_config& options,
+                                                        std::shared_ptr<lmcache::counters> counts);
 
   lmcache_service(caf::actor_system& system, const node_services& node, const config::node_config& options,
                   std::unique_ptr<lmcache::door> door);
@@ -24,15 +25,12 @@ public:
 
   std::uint16_t port() const noexcept { return door_->port(); }
 
-  const lmcache_counters& counters() const noexcept { return *counters_; }
-
   /// Nobody is served any more when this returns. What was not answered is not.
   void stop();
 
 private:
   caf::actor_system& system_;
   std::shared_ptr<lmcache::door> door_;
-  std::shared_ptr<lmcache_counters> counters_ = std::make_shared<lmcache_counters>();
   lmcache_actor server_;
 };
 
