@@ -1,3 +1,4 @@
+#include "actors/node/lmcache/lmcache_service.hpp"
 #include "actors/node/supervisor/node_doors.hpp"
 #include "actors/node/supervisor/node_start.hpp"
 #include "actors/support/system_config.hpp"
@@ -26,6 +27,8 @@ struct served_node {
   std::unique_ptr<running_node> node;
   /// Null if the config wants no HTTP. Ends before the node.
   std::unique_ptr<http::node_http> http;
+  /// Null if the config does not want it. Likewise.
+  std::unique_ptr<lmcache_service> lmcache;
   /// Ends first.
   node_doors doors;
 };
@@ -40,9 +43,18 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
       return tl::unexpected<error>(prepared.error());
     door = std::move(*prepared);
   }
+  std::unique_ptr<lmcache::door> lmcache_door;
+  std::shared_ptr<lmcache::counters> lmcache_counts;
+  if (options.lmcache.enabled) {
+    lmcache_counts = std::make_shared<lmcache::counters>();
+    auto prepared = lmcache_service::prepare(options.lmcache, lmcache_counts);
+    if (!prepared)
+      return tl::unexpected<error>(prepared.error());
+    lmcache_door = std::move(*prepared);
+  }
   if (auto free = check_doors(options); !free)
     return tl::unexpected<error>(free.error());
-  auto node = start_node(system, options);
+  auto node = start_node(system, options, lmcache_counts);
   if (!node)
     return tl::unexpected<error>(node.error());
   out.node = std::move(*node);
@@ -62,6 +74,8 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
       return give_up(http.error());
     out.http = std::move(*http);
   }
+  if (lmcache_door)
+    out.lmcache = std::make_unique<lmcache_service>(system, out.node->services(), options, std::move(lmcache_door));
   return out;
 }
 
@@ -97,6 +111,10 @@ result<served_node> start_unless_ended(caf::actor_system& system, const config::
   if (x.http) {
     ready["http"] = {{"host", options.http.host}, {"port", x.http->port()}};
     logger->info("HTTP is served on {}:{}", options.http.host, x.http->port());
+  }
+  if (x.lmcache) {
+    ready["lmcache"] = {{"host", options.lmcache.host}, {"port", x.lmcache->port()}};
+    logger->info("LMCache's clients are served on {}:{}", options.lmcache.host, x.lmcache->port());
   }
   // Whoever sees the line finds in the log what was said before it.
   log::flush(std::chrono::milliseconds(200));
@@ -152,6 +170,7 @@ int serve(const serve_options& options) {
   // come to rest.
   if (served->http)
     served->http->stop(node_options.drain_timeout);
+  served->lmcache.reset();
   if (const auto stopped = served->node->stop(system, node_options.drain_timeout); !stopped) {
     logger->error("stopped, but not at rest: {}", to_string(stopped.error()));
     return exit_failed;

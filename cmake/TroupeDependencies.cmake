@@ -28,6 +28,7 @@ endfunction()
 troupe_find_library(xxhash::xxhash xxhash.h xxhash)
 troupe_find_library(liburing::liburing liburing.h uring)
 troupe_find_library(rocksdb::rocksdb rocksdb/db.h rocksdb)
+troupe_find_library(zeromq::zeromq zmq.h zmq)
 
 if(TROUPE_CAF_PARTS)
   # Debian ships CAF 0.17 without a CMake package.

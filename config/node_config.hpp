@@ -165,6 +165,18 @@ struct hf3fs_config {
   friend bool operator==(const hf3fs_config&, const hf3fs_config&) = default;
 };
 
+/// What clients of LMCache's multi-process mode find in place of its server.
+struct lmcache_config {
+  bool enabled = false;
+  std::string host = "127.0.0.1";
+  /// 0: whichever port is free.
+  std::uint16_t port = 5555;
+  /// Of one page.
+  std::uint32_t chunk_tokens = 256;
+
+  friend bool operator==(const lmcache_config&, const lmcache_config&) = default;
+};
+
 /// The storage of one rank. Each namespace has its own slab file on it.
 struct rank_storage {
   std::uint64_t slab_bytes = 0;
@@ -265,6 +277,7 @@ struct node_config {
   actors_config actors;
   http_config http;
   hf3fs_config hf3fs;
+  lmcache_config lmcache;
   storage_config storage;
   memory_config memory;
   std::vector<namespace_spec> namespaces;

@@ -68,7 +68,7 @@ public:
     if (what_for == purpose::server) {
       check_memory();
       // One that serves HTTP alone gets its namespaces and ranks from its clients.
-      const bool gets_some = config_.http.enabled || config_.actors.serves_makers();
+      const bool gets_some = config_.http.enabled || config_.actors.serves_makers() || config_.lmcache.enabled;
       demand(gets_some || !config_.storage.ranks.empty(), "storage.ranks",
              "a node without HTTP to which clients bring no namespaces needs at least one rank",
              {"http.enabled", "actors.make_namespaces"});
@@ -121,6 +121,23 @@ private:
                "everybody is trusted",
            {"http.enabled", "http.insecure", "http.tokens_file", "http.tls.client_ca"});
     check_hf3fs();
+    check_lmcache();
+  }
+
+  void check_lmcache() {
+    const auto& x = config_.lmcache;
+    demand(!x.enabled || is_loopback(x.host), "lmcache.host",
+           "\"" + x.host +
+               "\" can be reached by other machines, and this wire asks nobody who they are: use \"127.0.0.1\"",
+           {"lmcache.enabled"});
+    demand(!x.enabled || config_.actors.make_namespaces, "actors.make_namespaces",
+           "is false, and each model that comes over lmcache.port has a namespace that is made for it",
+           {"lmcache.enabled"});
+    const auto& huge = config_.memory.huge_pages;
+    demand(!x.enabled || (huge != "2 MiB" && huge != "1 GiB"), "memory.huge_pages",
+           "is \"" + huge +
+               "\", and with lmcache.enabled the memory lies in /dev/shm, whose pages are not set aside: use \"auto\"",
+           {"lmcache.enabled"});
   }
 
   void check_registry() {

@@ -165,6 +165,16 @@ void describe(Visitor& v, hf3fs_config& c) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, lmcache_config& c) {
+  v.field("enabled", c.enabled, flag{}, "Whether to serve clients of LMCache's multi-process mode, over ZeroMQ.");
+  v.field("host", c.host, host_name,
+          "Address to listen on: one of the loopback interface, since nobody is asked who they are.");
+  v.field("port", c.port, whole{0, 65535}, "Port to listen on; 0 takes a free one.");
+  v.field("chunk_tokens", c.chunk_tokens, whole{1, 4096},
+          "Tokens of a page: a multiple of the block size of all engines. Pages of another number are not found.");
+}
+
+template <class Visitor>
 void describe(Visitor& v, rank_storage& c) {
   v.required(
       "slab_bytes", c.slab_bytes, size{0, 64 * tebibyte},
@@ -349,6 +359,7 @@ void describe(Visitor& v, node_config& c) {
   v.group("actors", c.actors, "Where clients attach.");
   v.group("http", c.http, "The HTTP server, which clients on any host can reach if they are let in.");
   v.group("hf3fs", c.hf3fs, "Metadata service for engines that keep slab files of their own, over HTTP.");
+  v.group("lmcache", c.lmcache, "The place of LMCache's server, for its own clients.");
   v.group("storage", c.storage, "The slab files that hold the pages.");
   v.group("memory", c.memory, "The memory that pages live in, in front of the slab files.");
   v.list("namespaces", c.namespaces, max_namespaces,

@@ -79,6 +79,8 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
   admin.metrics = {source_of(*out->metrics_), source_of(system, services.node, services.metrics),
                    source_of_namespaces([service](auto then) { service->describe({}, std::move(then)); }),
                    source_of(services.condition, services.memory, services.disk), source_of_log()};
+  if (services.lmcache)
+    admin.metrics.push_back(source_of_lmcache(services.lmcache));
   add_admin_routes(routes, std::move(admin));
   const auto slot_options = options_of_slots(config, services.key_secret, out->metrics_->shared_items());
   native::add_routes(routes, service, options_of_native(config, services.key_secret, out->metrics_->shared_items()));

@@ -33,12 +33,14 @@ constexpr std::size_t proof_bytes = 32;
 /// In the file of the proof: this, the proof, which file the memory is, zeroes. The name keeps a node that lies from
 /// passing off memory of another program whose contents it can guess.
 constexpr std::string_view proof_page_name = "troupe arena 2";
+/// Of memory that has a name in /dev/shm, and no seal. As long as the other one, so that neither is part of the other.
+constexpr std::string_view named_proof_page_name = "troupe arena N";
 
 using proof_page = std::array<std::uint8_t, page_alignment>;
 
-proof_page page_with(std::span<const std::uint8_t> proof, const struct stat& memory) {
+proof_page page_with(std::string_view name, std::span<const std::uint8_t> proof, const struct stat& memory) {
   proof_page out{};
-  auto at = std::copy(proof_page_name.begin(), proof_page_name.end(), out.begin());
+  auto at = std::copy(name.begin(), name.end(), out.begin());
   at = std::copy(proof.begin(), proof.end(), at);
   // Read on the same host, by the same kernel: as it is.
   for (const std::uint64_t number : {std::uint64_t{memory.st_dev}, std::uint64_t{memory.st_ino}}) {
@@ -156,12 +158,38 @@ result<unique_descriptor> sealed_memory(std::uint64_t bytes, unsigned flags) {
   return made;
 }
 
-result<unique_descriptor> proof_of(const unique_descriptor& memory, std::span<const std::uint8_t> proof) {
+/// The same in /dev/shm. What is there under this name is left over: whoever has the name has the right to it.
+result<unique_descriptor> named_memory(const std::string& name, std::uint64_t bytes) {
+  const auto path = "/" + name;
+  ::shm_unlink(path.c_str());
+  unique_descriptor made(::shm_open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  if (!made)
+    return tl::unexpected(system_error(errno, "cannot create /dev/shm/" + name));
+  struct statfs status {};
+  if (::fstatfs(made.get(), &status) == 0 && status.f_blocks != 0 &&
+      std::uint64_t{status.f_bavail} * static_cast<std::uint64_t>(status.f_bsize) < bytes) {
+    ::shm_unlink(path.c_str());
+    return fail(errc::limit_exceeded,
+                "/dev/shm has no room for " + size_text(bytes) + ": " +
+                    std::to_string(std::uint64_t{status.f_bavail} * static_cast<std::uint64_t>(status.f_bsize)) +
+                    " bytes are free; make it larger (mount -o remount,size=, or --shm-size of a "
+                    "container), or lower memory.bytes");
+  }
+  if (::ftruncate(made.get(), static_cast<off_t>(bytes)) != 0) {
+    const auto code = errno;
+    ::shm_unlink(path.c_str());
+    return tl::unexpected(system_error(code, "cannot size " + size_text(bytes)));
+  }
+  return made;
+}
+
+result<unique_descriptor> proof_of(const unique_descriptor& memory, std::span<const std::uint8_t> proof,
+                                   std::string_view name) {
   struct stat status {};
   if (::fstat(memory.get(), &status) != 0)
     return tl::unexpected(system_error(errno, "cannot look at the memory of an arena"));
   unique_descriptor made(::memfd_create("troupe-arena-proof", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  const auto page = page_with(proof, status);
+  const auto page = page_with(name, proof, status);
   if (!made || ::write(made.get(), page.data(), page.size()) != static_cast<ssize_t>(page.size()))
     return tl::unexpected(system_error(errno, "cannot create the proof of an arena"));
   if (auto done = seal(made, required_seals | F_SEAL_WRITE); !done)
@@ -227,19 +255,22 @@ tl::unexpected<error> out_of_reach(const std::string& path) {
 arena::~arena() {
   if (mapping_.data() != nullptr)
     ::munmap(mapping_.data(), mapping_.size());
+  if (!shared_name_.empty())
+    ::shm_unlink(("/" + shared_name_).c_str());
 }
 
 result<std::shared_ptr<arena>> arena::made_of(const arena_options& wanted, std::uint64_t huge_page_bytes,
                                               unsigned flags) {
   const auto all = rounded_up(wanted.bytes, std::max(huge_page_bytes, page_alignment));
-  auto memory = sealed_memory(all, flags);
+  auto memory = wanted.shared_name.empty() ? sealed_memory(all, flags) : named_memory(wanted.shared_name, all);
   if (!memory)
     return tl::unexpected(std::move(memory.error()));
+  const std::shared_ptr<arena> out(new arena);
+  out->shared_name_ = wanted.shared_name;
   // Sets aside as many huge pages: from now on nobody else gets them.
   const auto mapped = mapping_of(memory->get(), all);
   if (!mapped)
     return tl::unexpected(mapped.error());
-  const std::shared_ptr<arena> out(new arena);
   out->mapping_ = *mapped;
   out->bytes_ = mapped->first(wanted.bytes);
   out->extent_bytes_ = wanted.extent_bytes;
@@ -248,7 +279,8 @@ result<std::shared_ptr<arena>> arena::made_of(const arena_options& wanted, std::
   auto proof = random_proof();
   if (!proof)
     return tl::unexpected(std::move(proof.error()));
-  auto written = proof_of(out->descriptor_, *proof);
+  auto written =
+      proof_of(out->descriptor_, *proof, wanted.shared_name.empty() ? proof_page_name : named_proof_page_name);
   if (!written)
     return tl::unexpected(std::move(written.error()));
   out->proof_ = std::move(*proof);
@@ -282,6 +314,9 @@ result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
 result<std::shared_ptr<arena>> arena::made_as(const arena_options& wanted) {
   const auto choice = wanted.huge_pages;
   const auto huge = [&](const huge_page_kind& kind) { return made_of(wanted, kind.bytes, MFD_HUGETLB | kind.flag); };
+  if ((choice == huge_page_choice::two_mib || choice == huge_page_choice::one_gib) && !wanted.shared_name.empty())
+    return fail(errc::invalid_argument, "an arena with a name in /dev/shm is made of ordinary pages: set "
+                                        "memory.huge_pages to \"auto\"");
   if (choice == huge_page_choice::two_mib || choice == huge_page_choice::one_gib) {
     const auto& kind = choice == huge_page_choice::two_mib ? two_mib_pages : one_gib_pages;
     auto made = huge(kind);
@@ -289,7 +324,8 @@ result<std::shared_ptr<arena>> arena::made_as(const arena_options& wanted) {
       return no_huge_pages(wanted.bytes, kind);
     return made;
   }
-  if (choice == huge_page_choice::automatic && wanted.extent_bytes % extent_alignment == 0) {
+  if (choice == huge_page_choice::automatic && wanted.extent_bytes % extent_alignment == 0 &&
+      wanted.shared_name.empty()) {
     const auto counts = counts_of(two_mib_pages);
     if (counts && counts->free >= wanted.bytes / two_mib_pages.bytes)
       if (auto made = huge(two_mib_pages)) // another one may have been faster
@@ -395,8 +431,7 @@ result<std::shared_ptr<arena>> arena::map(const arena_name& name, std::uint64_t 
   const auto seals = ::fcntl(found.get(), F_GET_SEALS);
   if (seals == -1 || ::fstat(found.get(), &status) != 0)
     return not_the_node(path, "but no shared memory at all");
-  if ((seals & required_seals) != required_seals)
-    return not_the_node(path, "but memory that could be shrunk while it is mapped");
+  const bool sealed = (seals & required_seals) == required_seals;
   const auto page_bytes = page_bytes_of(found.get());
   if (bytes == 0 || bytes % page_alignment != 0 || status.st_size <= 0 || status.st_size % page_alignment != 0 ||
       static_cast<std::uint64_t>(status.st_size) < bytes ||
@@ -412,8 +447,10 @@ result<std::shared_ptr<arena>> arena::map(const arena_name& name, std::uint64_t 
   proof_page page{};
   if (found_seals == -1 || (found_seals & proof_seals) != proof_seals || name.proof.size() != proof_bytes ||
       ::pread(proof.get(), page.data(), page.size(), 0) != static_cast<ssize_t>(page.size()) ||
-      page != page_with(name.proof, status))
-    return not_the_node(path, "since " + proof_path + " does not hold the number that the node has put into its own");
+      page != page_with(sealed ? proof_page_name : named_proof_page_name, name.proof, status))
+    return sealed ? not_the_node(path,
+                                 "since " + proof_path + " does not hold the number that the node has put into its own")
+                  : not_the_node(path, "but memory that could be shrunk while it is mapped");
   // The same file, whatever the descriptor of the other process has become meanwhile.
   auto writable = opened("/proc/self/fd/" + std::to_string(found.get()), O_RDWR);
   if (!writable)

@@ -34,6 +34,8 @@ struct arena_options {
   huge_page_choice huge_pages = huge_page_choice::automatic;
   /// Over which its memory is spread, as `numa_stretches` says; none: it lies wherever the kernel likes.
   std::vector<numa_node> numa_nodes{};
+  /// A name below /dev/shm by which programs find it that know nothing else, without a slash; empty: it has none.
+  std::string shared_name{};
 };
 
 /// What a client needs to map an arena of a node on its host; see `arena::map`.
@@ -50,6 +52,10 @@ struct arena_name {
 /// The memory that a node and the clients on its host share: pages are gathered into it by these and written to disk
 /// from it by the node, and back, without a copy between. Lives as long as anybody maps it; its size is sealed, so
 /// nobody can pull memory away from under another.
+///
+/// With a shared name it is a file in /dev/shm, of this user's and of ordinary pages. The kernel seals no such file:
+/// other programs of the same user could shrink it. The proof says so, and clients believe the proof. The name goes
+/// with the arena, or before the next one of that name is made.
 ///
 /// Beside the memory there is a page of its own, the proof, which says which memory it is about and holds a random
 /// number. A process and a descriptor mean something else in every process namespace, so what is found under them is
@@ -111,6 +117,8 @@ private:
   void look_where(std::uint32_t extent);
 
   unique_descriptor descriptor_;
+  /// In /dev/shm, if it was made with one.
+  std::string shared_name_;
   /// None where the arena was mapped and not made.
   unique_descriptor proof_descriptor_;
   std::vector<std::uint8_t> proof_;

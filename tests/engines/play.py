@@ -3,7 +3,7 @@
 logprobs are those of a run without a connector ("logprobs": the largest difference, see ROUNDING in experiments.py).
 Ends with 1 if one of them is not as it must be.
 
-play.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--list] [EXPERIMENT…]
+play.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--with lmcache] [--list] [EXPERIMENT…]
 
 Runs in an environment with vLLM for CPUs, which scripts/engines makes.
 """
@@ -23,10 +23,15 @@ def main():
     parser.add_argument("--troupe", help="the program troupe")
     parser.add_argument("--library", help="libtroupe.so")
     parser.add_argument("--work", help="where model, nodes and logs of engines lie")
+    parser.add_argument("--with", dest="which", choices=("troupe", "lmcache"), default="troupe",
+                        help="whose connector: Troupe's, or LMCache's own")
     parser.add_argument("--list", action="store_true", help="say what there is, and do nothing")
     parser.add_argument("experiments", nargs="*", help="all, if none is named")
     arguments = parser.parse_args()
-    from experiments import experiments, gaps, lab, wrong
+    if arguments.which == "lmcache":
+        from lmcache_experiments import experiments, gaps, lab, prepare, wrong
+    else:
+        from experiments import experiments, gaps, lab, wrong
 
     if arguments.list:
         for name, (what, _) in experiments.items():
@@ -35,7 +40,7 @@ def main():
     for name in arguments.experiments:
         if name not in experiments:
             parser.error(f"there is no experiment {name}; --list says which there are")
-    for name in ("troupe", "library"):
+    for name in ("troupe", "library") if arguments.which == "troupe" else ("troupe",):
         path = getattr(arguments, name)
         if not path or not os.path.exists(path):
             parser.error(f"--{name} is {path}, and there is no such file")
@@ -45,9 +50,11 @@ def main():
     import engines
 
     began = time.monotonic()
-    engines.prepare(pathlib.Path(arguments.library).resolve())
+    engines.prepare(pathlib.Path(arguments.library or "").resolve())
     import vllm
 
+    if arguments.which == "lmcache":
+        prepare()
     one = lab(str(pathlib.Path(arguments.troupe).resolve()), arguments.work)
     print(f"vLLM {vllm.__version__}, imported in {time.monotonic() - began:.0f} s; logs in {arguments.work}/logs",
           flush=True)

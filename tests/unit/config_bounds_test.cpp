@@ -84,6 +84,8 @@ const std::vector<bounds> all_bounds{
     {"hf3fs.reservation_deadline", "999999 ns", "1 ms", "1 h", "3600000000001 ns"},
     {"hf3fs.max_namespaces", "0", "1", "64", "65"},
     {"hf3fs.max_pages_per_rank", "0", "1", "1073741824", "1073741825"},
+    {"lmcache.port", "", "0", "65535", "65536"},
+    {"lmcache.chunk_tokens", "0", "1", "4096", "4097"},
     {"memory.prefetch_bytes", "", "0 B", "1 TiB", "1099511627777"},
     {"io.queue_depth", "0", "1", "4096", "4097"},
     {"io.threads", "0", "1", "256", "257"},

@@ -1,5 +1,6 @@
 // What the fuzzers found worth keeping, with any compiler.
 
+#include "fuzz/lmcache_messages.hpp"
 #include "fuzz/native_bodies.hpp"
 #include "fuzz/requests.hpp"
 #include "fuzz/tokens.hpp"
@@ -98,6 +99,14 @@ TEST_CASE("The corpus of tokens files is read as it was", "[http][fuzz]") {
 
 TEST_CASE("Tokens files with errors are refused or make sense", "[http][fuzz]") {
   try_all("tokens", [](const std::string& text) { fuzz::read_tokens(text); });
+}
+
+TEST_CASE("The corpus of LMCache's messages is read as it was", "[lmcache][fuzz]") {
+  for (const auto& [file, text] : corpus_of("lmcache_messages")) {
+    INFO(file);
+    CHECK(fuzz::read_lmcache_message(text));
+  }
+  try_all("lmcache_messages", [](const std::string& x) { fuzz::read_lmcache_message(x); });
 }
 
 } // namespace fuzz_corpus_test

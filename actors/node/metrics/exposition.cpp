@@ -54,4 +54,8 @@ metrics_source source_of(std::shared_ptr<const node_condition> condition, shared
   };
 }
 
+metrics_source source_of_lmcache(std::shared_ptr<const lmcache::counters> counts) {
+  return [counts = std::move(counts)](const metrics_callback& then) { then(to_text(families_of(*counts))); };
+}
+
 } // namespace troupe

@@ -31,4 +31,7 @@ metrics_source source_of_namespaces(describe_function describe, const series_lim
 metrics_source source_of(std::shared_ptr<const node_condition> condition, shared_budget memory,
                          std::shared_ptr<const io::disk_budget> disk = {});
 
+/// What LMCache's clients have asked for.
+metrics_source source_of_lmcache(std::shared_ptr<const lmcache::counters> counts);
+
 } // namespace troupe

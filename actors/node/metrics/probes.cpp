@@ -227,6 +227,34 @@ std::vector<metric_family> families_of(const io::disk_budget& disk) {
   return {std::move(limit), std::move(used)};
 }
 
+std::vector<metric_family> families_of(const lmcache::counters& counts) {
+  const auto read = [](const lmcache::counters::number& x) { return number(x.load(std::memory_order_relaxed)); };
+  std::vector<metric_family> out;
+  auto& requests = out.emplace_back("troupe_lmcache_requests_total", "Requests of LMCache's clients, by operation.",
+                                    metric_family::kind::Counter);
+  for (std::size_t i = 0; i < counts.requests.size(); ++i)
+    requests.add({{"operation", std::string(to_string(static_cast<lmcache::wire::operation>(i)))}},
+                 read(counts.requests[i]));
+  const auto total = [&](const char* name, const char* help, const lmcache::counters::number& x) {
+    out.emplace_back(name, help, metric_family::kind::Counter).add({}, read(x));
+  };
+  const auto present = [&](const char* name, const char* help, const lmcache::counters::number& x) {
+    out.emplace_back(name, help).add({}, read(x));
+  };
+  total("troupe_lmcache_refused_total", "Requests of LMCache's clients that were answered with no.", counts.refused);
+  total("troupe_lmcache_malformed_total", "Messages that were no requests of LMCache's clients.", counts.malformed);
+  total("troupe_lmcache_asked_chunks_total", "Chunks that lookups have asked for.", counts.asked_chunks);
+  total("troupe_lmcache_found_chunks_total", "Chunks that lookups have found.", counts.found_chunks);
+  total("troupe_lmcache_stored_pages_total", "Pages that LMCache's workers have stored.", counts.stored_pages);
+  total("troupe_lmcache_retrieved_pages_total", "Pages that LMCache's workers have read.", counts.retrieved_pages);
+  total("troupe_lmcache_expired_sessions_total", "Requests of engines whose locks ran out.", counts.expired_sessions);
+  present("troupe_lmcache_clients", "Connections of LMCache's clients.", counts.clients);
+  present("troupe_lmcache_instances", "Workers of LMCache that are registered.", counts.instances);
+  present("troupe_lmcache_sessions", "Requests of engines that a lookup has begun.", counts.sessions);
+  present("troupe_lmcache_locks", "Locks of chunks that lookups have found.", counts.locks);
+  return out;
+}
+
 std::vector<metric_family> families_of_log() {
   metric_family dropped("troupe_log_dropped_lines_total",
                         "Lines of the log that were dropped, since nobody read it or it could not be written.",

@@ -4,6 +4,7 @@
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
 #include "io/disk_budget.hpp"
+#include "lmcache/counters.hpp"
 #include "messages/messages.hpp"
 #include "metrics/metric_family.hpp"
 
@@ -35,6 +36,9 @@ std::vector<metric_family> families_of(const node_condition& condition);
 /// What is left of its memory.
 std::vector<metric_family> families_of(const memory_budget& memory);
 std::vector<metric_family> families_of(const io::disk_budget& disk);
+
+/// What clients of LMCache have asked for: "troupe_lmcache_…".
+std::vector<metric_family> families_of(const lmcache::counters& counts);
 
 /// What became of the log of this process.
 std::vector<metric_family> families_of_log();

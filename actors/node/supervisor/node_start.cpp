@@ -87,8 +87,9 @@ result<std::shared_ptr<io::extent_source>> open_arena(const config::node_config&
     return tl::unexpected<error>(nodes.error());
   if (nodes->empty() && options.memory.numa == "spread")
     log::get("node")->warn("memory.numa \"spread\" changes nothing: {}", io::why_not_placed(ENOSYS));
-  auto memory =
-      io::arena::create({options.memory.bytes, *extent_bytes, choice_of(options.memory.huge_pages), *std::move(nodes)});
+  const auto shared_name = options.lmcache.enabled ? lmcache_memory_name(options.data_dir) : std::string();
+  auto memory = io::arena::create(
+      {options.memory.bytes, *extent_bytes, choice_of(options.memory.huge_pages), *std::move(nodes), shared_name});
   if (!memory)
     return tl::unexpected<error>(memory.error());
   const auto pool = std::make_shared<io::arena_pool>(std::move(*memory));
@@ -244,7 +245,15 @@ std::array<std::byte, 32> key_secret(const std::shared_ptr<store::metadata_store
 
 } // namespace
 
-result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options) {
+std::string lmcache_memory_name(const std::filesystem::path& data_dir) {
+  std::error_code ignored;
+  const auto whole = std::filesystem::weakly_canonical(data_dir, ignored);
+  const auto text = (ignored ? data_dir : whole).string();
+  return "troupe-lmcache-" + to_string(hash_key(std::as_bytes(std::span(text)))).substr(0, 16);
+}
+
+result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options,
+                                                std::shared_ptr<lmcache::counters> lmcache) {
   auto lock = io::lock_data_directory(options.data_dir);
   if (!lock)
     return tl::unexpected<error>(lock.error());
@@ -310,7 +319,8 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
                 "ranks that clients register could not be told from those of others"});
   children.namespaces = spaces;
   node_services services{{},     {},        children.shards(),  spaces,         meters, {},
-                         memory, condition, key_secret(*store), run_time.names, disk};
+                         memory, condition, key_secret(*store), run_time.names, disk,   *extents,
+                         std::move(lmcache)};
   for (const auto& x : options.namespaces)
     services.own_spaces.push_back(x.id());
   auto all = handles_of(children);

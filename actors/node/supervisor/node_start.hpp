@@ -7,12 +7,16 @@
 #include "base/unique_descriptor.hpp"
 #include "config/node_config.hpp"
 #include "io/disk_budget.hpp"
+#include "io/extent_source.hpp"
+#include "lmcache/counters.hpp"
 #include "messages/messages.hpp"
 #include "store/metadata_store.hpp"
 
 #include <array>
 #include <cstddef>
+#include <filesystem>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,7 +41,15 @@ struct node_services {
   std::shared_ptr<const namespace_names> names;
   /// Of slab files of namespaces that clients make.
   std::shared_ptr<const io::disk_budget> disk;
+  /// The arena.
+  std::shared_ptr<io::extent_source> extents;
+  /// Null if clients of LMCache are not served.
+  std::shared_ptr<lmcache::counters> lmcache;
 };
+
+/// Where programs find the arena below /dev/shm that know nothing but a name: the same for each run with this
+/// directory, of which there is one at a time.
+std::string lmcache_memory_name(const std::filesystem::path& data_dir);
 
 /// A node with all its actors. Ends with `stop`; the directory stays locked until then.
 class running_node {
@@ -71,6 +83,7 @@ private:
 /// earlier run are not served, which is logged. Blocks, for some seconds where a slab is still in use.
 ///
 /// Errors: those of `io::lock_data_directory` and `io::open_slab_store`.
-result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options);
+result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options,
+                                                std::shared_ptr<lmcache::counters> lmcache = nullptr);
 
 } // namespace troupe

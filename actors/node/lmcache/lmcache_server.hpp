@@ -1,0 +1,220 @@
+#pragma once
+
+#include "io/extent_source.hpp"
+#include "lmcache/door.hpp"
+#include "lmcache/session_table.hpp"
+#include "messages/messages.hpp"
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <variant>
+#include <vector>
+
+namespace troupe {
+
+/// What the door has for the actor. Whoever puts something in where nothing was tells the actor.
+class lmcache_inbox {
+public:
+  /// A request, or the number of a client that is gone.
+  using event = std::variant<std::shared_ptr<lmcache::incoming>, lmcache::client_number>;
+
+  /// Whether it was empty.
+  bool put(event x);
+  std::deque<event> take();
+
+private:
+  std::mutex mutex_;
+  std::deque<event> events_;
+};
+
+struct lmcache_server_parts {
+  std::shared_ptr<lmcache::door> door;
+  std::shared_ptr<lmcache_inbox> inbox;
+  std::shared_ptr<lmcache::counters> counters;
+  node_actor node;
+  /// For what no client may do: `clear`.
+  std::vector<registry_actor> shards;
+  std::shared_ptr<io::extent_source> extents;
+  /// By which clients find the arena.
+  std::string shared_name;
+  std::uint32_t chunk_tokens = 256;
+  /// Threads that seal and verify pages.
+  std::uint32_t lanes = 1;
+};
+
+/// There is something in the inbox; time has passed.
+using lmcache_actor = caf::typed_actor<caf::reacts_to<caf::update_atom>, caf::reacts_to<caf::tick_atom>>;
+
+/// Serves the clients of LMCache's multi-process mode: an ordinary client of the node in the place of each worker that
+/// registers, which attaches to the worker's namespace, and one more per namespace, in whose name lookups lease keys.
+/// A slot that a worker is told of is the payload of a page in its frame, which is pinned for the worker's attachment:
+/// until it commits, registers anew, unregisters, or its process is gone.
+///
+/// Every request is answered, by what its operation has for no where nothing better can be said: there are no errors on
+/// this wire. Rules of locks are in `lmcache::session_table`.
+class lmcache_server : public lmcache_actor::base {
+public:
+  lmcache_server(caf::actor_config& config, lmcache_server_parts parts);
+
+  const char* name() const override { return "lmcache_server"; }
+  void on_exit() override;
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  using request_ptr = std::shared_ptr<const lmcache::incoming>;
+  using client_number = lmcache::client_number;
+  using instance_id = std::int64_t;
+
+  /// As which this actor asks the node.
+  struct attachment {
+    attach_reply node;
+    caf::actor link;
+    std::uint64_t last_ticket = 0;
+    /// The node sees the end of the client's process; else nobody does.
+    bool watched = false;
+
+    ticket new_ticket() { return {node.owner, ++last_ticket}; }
+  };
+  using attachment_ptr = std::shared_ptr<attachment>;
+
+  /// Pages that a worker has been told where to find, until it commits.
+  struct open_pages {
+    ticket name;
+    std::vector<page_ref> pages;
+    std::vector<std::uint64_t> offsets;
+    /// Of `pages`, in their order: so many in each request for frames.
+    struct batch {
+      pin_number pin = 0;
+      /// One per page that was asked for: its position in `pages`, or none.
+      std::vector<std::optional<std::size_t>> asked;
+    };
+    std::vector<batch> batches;
+    /// Of a retrieve: where its lease is.
+    std::vector<std::uint32_t> leased_shards;
+  };
+  /// Request, worker, first chunk and the one behind the last.
+  using job_name = std::tuple<std::string, std::uint32_t, std::uint32_t, std::uint32_t>;
+
+  struct instance {
+    instance_id id = 0;
+    client_number client = 0;
+    namespace_id space;
+    lmcache::wire::slot_shape shape;
+    attachment_ptr node;
+    std::map<job_name, open_pages> stores;
+    std::map<job_name, open_pages> retrieves;
+  };
+  using instance_ptr = std::shared_ptr<instance>;
+
+  struct served_namespace {
+    namespace_spec spec;
+    /// In whose name lookups lease keys; null while it attaches.
+    attachment_ptr node;
+    std::size_t instances = 0;
+  };
+
+  /// A lease of one namespace.
+  struct held_keys {
+    attachment_ptr node;
+    ticket name;
+    std::vector<std::uint32_t> shards;
+  };
+  struct lookup_run;
+  struct store_run;
+  struct retrieve_run;
+  struct waiting_status {
+    request_ptr request;
+    timestamp until;
+  };
+
+  /// A status that is not there yet is waited for this long, so that a client need not ask again.
+  static constexpr duration status_patience = std::chrono::milliseconds(20);
+
+  timestamp now() const { return clock().now(); }
+
+  // -- lmcache_server.cpp: who is there --
+  void look_into_inbox();
+  void tick();
+  void plan_tick(duration in);
+  void begin(const request_ptr& x);
+  void client_gone(client_number client);
+  void answer(const request_ptr& x, std::optional<std::string> frame) { parts_.door->answer(*x, std::move(frame)); }
+  void refuse(const request_ptr& x);
+  bool answer_ping(const lmcache::incoming& x);
+  void register_instance(const request_ptr& x);
+  void attached(const request_ptr& x, attachment_ptr as);
+  void attach(const namespace_spec& space, std::int32_t process, const std::string& name,
+              std::function<void(result<attachment_ptr>)> then);
+  /// `at_rest`: the client has said that it touches nothing any more.
+  void detach(const attachment_ptr& x, bool at_rest);
+  void drop(instance_id id, bool at_rest);
+  instance_ptr find(const request_ptr& x) const;
+  /// Whether the request fits the instance's namespace.
+  bool fits(const instance& of, const lmcache::chunk_range& chunks) const;
+  void clear(const request_ptr& x);
+  void clear_some(const registry_actor& shard, const namespace_id& space, std::uint32_t from,
+                  std::function<void()> then);
+  void tell_counters();
+
+  // -- lmcache_lookups.cpp --
+  void look_up(const request_ptr& x);
+  void end_lookup(lookup_run& run);
+  void answer_status(const request_ptr& x, duration patience);
+  void settle_waiting();
+  void end_leases();
+  void release(const held_keys& x);
+
+  // -- lmcache_transfers.cpp --
+  void prepare_store(const request_ptr& x);
+  void place(const std::shared_ptr<store_run>& run);
+  void placed(const std::shared_ptr<store_run>& run);
+  void commit_store(const request_ptr& x);
+  void sealed(const std::shared_ptr<store_run>& run);
+  void commit_pages(const std::shared_ptr<store_run>& run, const std::vector<errc>& filled);
+  void give_up(const instance& of, rank_number rank, open_pages& pages);
+  void abort_pages(const instance& of, rank_number rank, const ticket& name, const std::vector<page_ref>& pages);
+  void prepare_retrieve(const request_ptr& x);
+  void fetch(const std::shared_ptr<retrieve_run>& run);
+  void verify(const std::shared_ptr<retrieve_run>& run);
+  void end_retrieve(const instance& of, rank_number rank, const open_pages& pages);
+  void refuse_retrieve(const std::shared_ptr<retrieve_run>& run);
+  void invalidate(const instance& of, rank_number rank, const std::vector<page_ref>& pages,
+                  const std::vector<errc>& reasons);
+  void commit_retrieve(const request_ptr& x);
+  /// Gives pages to the lanes; `then` gets a code for each.
+  void work_on_pages(bool seal, const instance& of, rank_number rank, const open_pages& pages,
+                     std::function<void(std::vector<errc>)> then);
+  static client_worker_actor worker_of(const instance& of, rank_number rank);
+  std::vector<lmcache::wire::slot_place> places_of(const instance& of, const open_pages& pages) const;
+
+  lmcache_server_parts parts_;
+  lmcache::session_table sessions_;
+  std::vector<caf::actor> lanes_;
+  std::size_t next_lane_ = 0;
+  std::unordered_set<client_number> clients_;
+  /// Instances of these clients that they were told are unknown: the next ping of each is answered with yes, and then
+  /// it registers.
+  std::set<std::pair<client_number, instance_id>> told_unknown_;
+  std::unordered_map<instance_id, instance_ptr> instances_;
+  std::unordered_map<namespace_id, served_namespace> spaces_;
+  std::unordered_map<lmcache::session_table::lease_number, std::vector<held_keys>> leases_;
+  std::deque<waiting_status> waiting_;
+  /// Attachments without a process to be watched, whose client is gone without a word: when they may be at rest.
+  std::deque<std::pair<timestamp, owner_id>> resting_;
+  lmcache::session_table::lease_number last_lease_ = 0;
+  timestamp next_tick_ = timestamp::max();
+};
+
+} // namespace troupe

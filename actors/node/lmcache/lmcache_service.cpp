@@ -1,0 +1,61 @@
+#include "actors/node/lmcache/lmcache_service.hpp"
+
+#include "actors/support/actor_support.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace troupe {
+
+result<std::unique_ptr<lmcache::door>> lmcache_service::prepare(const config::lmcache_config& options,
+                                                                std::shared_ptr<lmcache::counters> counts) {
+  lmcache::door_options wanted;
+  wanted.host = options.host;
+  wanted.port = options.port;
+  wanted.chunk_tokens = options.chunk_tokens;
+  wanted.counts = std::move(counts);
+  return lmcache::door::open(wanted);
+}
+
+lmcache_service::lmcache_service(caf::actor_system& system, const node_services& node,
+                                 const config::node_config& options, std::unique_ptr<lmcache::door> door)
+    : system_(system), door_(std::move(door)) {
+  const auto inbox = std::make_shared<lmcache_inbox>();
+  lmcache_server_parts parts;
+  parts.door = door_;
+  parts.inbox = inbox;
+  parts.counters = node.lmcache;
+  parts.node = node.node;
+  parts.shards = node.shards;
+  parts.extents = node.extents;
+  parts.shared_name = lmcache_memory_name(options.data_dir);
+  parts.chunk_tokens = options.lmcache.chunk_tokens;
+  parts.lanes = std::clamp(std::thread::hardware_concurrency() / 4, 1U, 4U);
+  server_ = spawn_actor<lmcache_server>(system, std::move(parts));
+  const auto put = [inbox, server = server_](lmcache_inbox::event x) {
+    if (inbox->put(std::move(x)))
+      caf::anon_send(server, caf::update_atom_v);
+  };
+  lmcache::door::listener to;
+  to.asked = [put](lmcache::incoming x) { put(std::make_shared<lmcache::incoming>(std::move(x))); };
+  to.gone = [put](lmcache::client_number x) { put(x); };
+  door_->serve(std::move(to));
+}
+
+lmcache_service::~lmcache_service() {
+  stop();
+}
+
+void lmcache_service::stop() {
+  if (!server_)
+    return;
+  door_->stop();
+  caf::scoped_actor self{system_};
+  self->monitor(server_);
+  self->send_exit(server_, caf::exit_reason::user_shutdown);
+  self->receive([](const caf::down_msg&) {});
+  server_ = nullptr;
+}
+
+} // namespace troupe

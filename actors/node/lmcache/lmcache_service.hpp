@@ -1,0 +1,37 @@
+#pragma once
+
+#include "actors/node/lmcache/lmcache_server.hpp"
+#include "actors/node/supervisor/node_start.hpp"
+#include "config/node_config.hpp"
+
+#include <cstdint>
+#include <memory>
+
+namespace troupe {
+
+/// What serves LMCache's clients: a door with its thread, and the actor behind it. Ends before the node.
+class lmcache_service {
+public:
+  /// Has the port, and serves nobody yet: what can be wrong at once is told before there is a node.
+  static result<std::unique_ptr<lmcache::door>> prepare(const config::lmcache_config& options,
+                                                        std::shared_ptr<lmcache::counters> counts);
+
+  lmcache_service(caf::actor_system& system, const node_services& node, const config::node_config& options,
+                  std::unique_ptr<lmcache::door> door);
+  lmcache_service(const lmcache_service&) = delete;
+  lmcache_service& operator=(const lmcache_service&) = delete;
+  /// As `stop`.
+  ~lmcache_service();
+
+  std::uint16_t port() const noexcept { return door_->port(); }
+
+  /// Nobody is served any more when this returns. What was not answered is not.
+  void stop();
+
+private:
+  caf::actor_system& system_;
+  std::shared_ptr<lmcache::door> door_;
+  lmcache_actor server_;
+};
+
+} // namespace troupe

@@ -1,0 +1,478 @@
+#include "actors/node/lmcache/lmcache_server.hpp"
+#include "actors/node/lmcache/page_lane.hpp"
+#include "actors/support/actor_support.hpp"
+#include "actors/support/shard_batches.hpp"
+#include "base/log.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace troupe {
+
+namespace {
+
+/// How long a store waits for room: the worker's thread, and so its engine, waits as well.
+constexpr duration place_patience = std::chrono::seconds(2);
+
+/// How long a retrieve waits for pages to be read from the disk.
+constexpr duration fetch_patience = std::chrono::seconds(20);
+
+/// Where pages have to be on the disk before they are committed.
+constexpr duration fill_deadline = std::chrono::seconds(30);
+
+/// Stores and retrieves of one worker that it has not committed. Its workers do one after the other.
+constexpr std::size_t jobs_max = 256;
+
+bool page_is_bad(errc code) noexcept {
+  return code == errc::corrupt || code == errc::identity_mismatch || code == errc::io_error ||
+         code == errc::slab_damaged;
+}
+
+errc code_of(const packed<std::uint8_t>& answers, std::size_t i) noexcept {
+  return i < answers.size() && answers[i] < errc_count ? static_cast<errc>(answers[i]) : errc::internal;
+}
+
+/// The part of the pages that begins there, as one request has them.
+packed<page_ref> part_of(const std::vector<page_ref>& pages, std::size_t first, std::size_t count) {
+  const auto from = pages.begin() + static_cast<std::ptrdiff_t>(first);
+  return std::vector<page_ref>(from, from + static_cast<std::ptrdiff_t>(count));
+}
+
+} // namespace
+
+/// A prepare_store or a commit_store that is under way.
+struct lmcache_server::store_run {
+  request_ptr request;
+  instance_ptr of;
+  ticket name;
+  std::size_t waiting = 0;
+  /// Of the chunks of the request: where the page goes, if it is to be stored.
+  std::vector<std::optional<slot_ref>> where;
+  /// Some could not be had.
+  bool short_of = false;
+  /// Of the pages: their chunk, counted from the first of the request.
+  std::vector<std::uint32_t> chunks;
+  /// What was reserved, and which of it has a frame.
+  std::vector<page_ref> reserved;
+  std::vector<std::optional<std::uint64_t>> offsets;
+  std::vector<std::pair<std::size_t, frame_reply>> placed;
+  open_pages job;
+  bool committed = true;
+
+  rank_number rank() const { return *request->chunks.worker; }
+};
+
+struct lmcache_server::retrieve_run {
+  request_ptr request;
+  instance_ptr of;
+  std::size_t waiting = 0;
+  bool failed = false;
+  open_pages job;
+  std::vector<errc> codes;
+
+  rank_number rank() const { return *request->chunks.worker; }
+};
+
+client_worker_actor lmcache_server::worker_of(const instance& of, rank_number rank) {
+  for (const auto& x : of.node->node.ranks)
+    if (x.rank == rank)
+      return x.worker;
+  return {};
+}
+
+std::vector<lmcache::wire::slot_place> lmcache_server::places_of(const instance& of, const open_pages& pages) const {
+  std::vector<lmcache::wire::slot_place> out;
+  const auto bytes = of.node->node.space.geometry.page_bytes();
+  for (const auto offset : pages.offsets)
+    out.push_back({offset + io::page_header_bytes, bytes});
+  return out;
+}
+
+void lmcache_server::work_on_pages(bool seal, const instance& of, rank_number rank, const open_pages& pages,
+                                   std::function<void(std::vector<errc>)> then) {
+  struct whole {
+    std::vector<errc> codes;
+    std::size_t waiting = 0;
+    std::function<void(std::vector<errc>)> then;
+  };
+  const auto all = std::make_shared<whole>();
+  all->codes.resize(pages.pages.size(), errc::internal);
+  all->then = std::move(then);
+  if (pages.pages.empty())
+    return all->then({});
+  const auto each = (pages.pages.size() + lanes_.size() - 1) / lanes_.size();
+  all->waiting = (pages.pages.size() + each - 1) / each;
+  for (std::size_t first = 0; first < pages.pages.size(); first += each) {
+    lane_order order{seal, of.space, rank, of.node->node.space.geometry.page_bytes(), {}};
+    for (auto i = first; i < std::min(first + each, pages.pages.size()); ++i)
+      order.items.push_back({pages.pages[i], pages.offsets[i]});
+    const auto part_done = [all] {
+      if (--all->waiting == 0)
+        all->then(std::move(all->codes));
+    };
+    request(lanes_[next_lane_++ % lanes_.size()], caf::infinite, std::move(order))
+        .then(
+            [all, first, part_done](const io_reply& reply) {
+              for (std::size_t i = 0; i < reply.results.size() && first + i < all->codes.size(); ++i)
+                all->codes[first + i] = code_of(reply.results, i);
+              part_done();
+            },
+            [part_done](const caf::error&) { part_done(); });
+  }
+}
+
+// -- store ------------------------------------------------------------------------------------------------------------
+
+void lmcache_server::prepare_store(const request_ptr& x) {
+  const auto of = find(x);
+  if (!of || !fits(*of, x->chunks) || of->stores.size() >= jobs_max)
+    return refuse(x);
+  const auto& chunks = x->chunks;
+  // The same once more: its worker has given up the first one.
+  const job_name name{chunks.request, *chunks.worker, chunks.begin, chunks.end};
+  if (auto old = of->stores.extract(name); !old.empty())
+    give_up(*of, *chunks.worker, old.mapped());
+  auto& node = of->node->node;
+  const auto run = std::make_shared<store_run>();
+  run->request = x;
+  run->of = of;
+  run->name = of->node->new_ticket();
+  run->where.resize(chunks.end - chunks.begin);
+  const std::vector<key_digest> keys(chunks.keys.begin() + chunks.begin, chunks.keys.end());
+  const auto parts = transfer::split_by_shard(keys, static_cast<std::uint32_t>(node.shards.size()));
+  run->waiting = parts.size();
+  for (const auto& part : parts) {
+    reserve_request wanted{node.space_id, run->rank(), run->name, node.limits.reservation, part.items, {}};
+    for (const auto i : part.positions)
+      wanted.parents.items.push_back(chunks.begin + i == 0 ? key_digest{} : chunks.keys[chunks.begin + i - 1]);
+    request(node.shards[part.shard], caf::infinite, std::move(wanted))
+        .then(
+            [this, run, positions = part.positions](const reserve_reply& reply) {
+              for (std::size_t i = 0; i < positions.size(); ++i) {
+                const auto code = i < reply.results.size() ? reply.results[i].code() : errc::internal;
+                if (code == errc::ok)
+                  run->where[positions[i]] = reply.results[i].where;
+                else
+                  // What another one is writing is not missing.
+                  run->short_of |= code != errc::exists && code != errc::busy;
+              }
+              if (--run->waiting == 0)
+                place(run);
+            },
+            [this, run](const caf::error&) {
+              run->short_of = true;
+              if (--run->waiting == 0)
+                place(run);
+            });
+  }
+}
+
+void lmcache_server::place(const std::shared_ptr<store_run>& run) {
+  const auto& chunks = run->request->chunks;
+  for (std::uint32_t i = 0; i < run->where.size(); ++i)
+    if (run->where[i]) {
+      run->chunks.push_back(i);
+      run->reserved.push_back({chunks.keys[chunks.begin + i], *run->where[i]});
+    }
+  run->offsets.resize(run->reserved.size());
+  const auto worker = worker_of(*run->of, run->rank());
+  const std::size_t most = std::max(run->of->node->node.limits.batch_pages, 1U);
+  run->waiting = (run->reserved.size() + most - 1) / most;
+  if (run->waiting == 0)
+    return placed(run);
+  for (std::size_t first = 0; first < run->reserved.size(); first += most)
+    request(worker, caf::infinite, place_atom_v,
+            frame_request{part_of(run->reserved, first, std::min(most, run->reserved.size() - first)), place_patience})
+        .then(
+            [this, run, first](const frame_reply& reply) {
+              run->placed.emplace_back(first, reply);
+              if (--run->waiting == 0)
+                placed(run);
+            },
+            [this, run](const caf::error&) {
+              if (--run->waiting == 0)
+                placed(run);
+            });
+}
+
+void lmcache_server::placed(const std::shared_ptr<store_run>& run) {
+  const auto most = std::max(run->of->node->node.limits.batch_pages, 1U);
+  for (const auto& [first, reply] : run->placed)
+    for (std::size_t i = 0; i < reply.frames.size() && first + i < run->offsets.size(); ++i)
+      if (reply.frames[i].code() == errc::ok)
+        run->offsets[first + i] = reply.frames[i].offset;
+  auto& job = run->job;
+  job.name = run->name;
+  std::vector<std::uint32_t> chunks;
+  std::vector<std::optional<std::size_t>> position(run->reserved.size());
+  std::vector<page_ref> without;
+  for (std::size_t i = 0; i < run->reserved.size(); ++i) {
+    if (!run->offsets[i]) {
+      without.push_back(run->reserved[i]);
+      continue;
+    }
+    position[i] = job.pages.size();
+    job.pages.push_back(run->reserved[i]);
+    job.offsets.push_back(*run->offsets[i]);
+    chunks.push_back(run->chunks[i]);
+  }
+  for (const auto& [first, reply] : run->placed) {
+    if (reply.pin == 0)
+      continue;
+    const auto end = std::min<std::size_t>(first + most, position.size());
+    job.batches.push_back(
+        {reply.pin,
+         {position.begin() + static_cast<std::ptrdiff_t>(first), position.begin() + static_cast<std::ptrdiff_t>(end)}});
+  }
+  abort_pages(*run->of, run->rank(), run->name, without);
+  const auto known = instances_.find(run->of->id);
+  if (known == instances_.end() || known->second != run->of) {
+    // The node gives back what belongs to the attachment, which is over.
+    return refuse(run->request);
+  }
+  if (job.pages.empty() && (run->short_of || !without.empty()))
+    return refuse(run->request);
+  answer(run->request, lmcache::wire::answer_prepared_store(places_of(*run->of, job), chunks, run->of->shape));
+  if (!job.pages.empty()) {
+    const auto& range = run->request->chunks;
+    run->of->stores[{range.request, *range.worker, range.begin, range.end}] = std::move(job);
+  }
+}
+
+void lmcache_server::commit_store(const request_ptr& x) {
+  const auto of = find(x);
+  if (!of || !fits(*of, x->chunks))
+    return refuse(x);
+  const auto& chunks = x->chunks;
+  auto node = of->stores.extract({chunks.request, *chunks.worker, chunks.begin, chunks.end});
+  if (node.empty())
+    return refuse(x);
+  const auto run = std::make_shared<store_run>();
+  run->request = x;
+  run->of = of;
+  run->job = std::move(node.mapped());
+  run->name = run->job.name;
+  work_on_pages(true, *of, run->rank(), run->job, [this, run](const std::vector<errc>&) { sealed(run); });
+}
+
+void lmcache_server::sealed(const std::shared_ptr<store_run>& run) {
+  const auto worker = worker_of(*run->of, run->rank());
+  const auto filled = std::make_shared<std::vector<errc>>(run->job.pages.size(), errc::internal);
+  run->waiting = run->job.batches.size();
+  if (run->waiting == 0)
+    return commit_pages(run, *filled);
+  for (const auto& batch : run->job.batches) {
+    fill_request fill{batch.pin, {}, fill_deadline};
+    for (const auto& position : batch.asked)
+      fill.gathered.items.push_back(static_cast<std::uint8_t>(position ? errc::ok : errc::full));
+    request(worker, caf::infinite, fill_atom_v, std::move(fill))
+        .then(
+            [this, run, filled, asked = batch.asked](const io_reply& reply) {
+              for (std::size_t i = 0; i < asked.size(); ++i)
+                if (asked[i])
+                  (*filled)[*asked[i]] = code_of(reply.results, i);
+              if (--run->waiting == 0)
+                commit_pages(run, *filled);
+            },
+            [this, run, filled](const caf::error&) {
+              if (--run->waiting == 0)
+                commit_pages(run, *filled);
+            });
+  }
+}
+
+void lmcache_server::commit_pages(const std::shared_ptr<store_run>& run, const std::vector<errc>& filled) {
+  std::vector<page_ref> good;
+  std::vector<page_ref> bad;
+  for (std::size_t i = 0; i < filled.size(); ++i)
+    (filled[i] == errc::ok ? good : bad).push_back(run->job.pages[i]);
+  abort_pages(*run->of, run->rank(), run->name, bad);
+  run->committed = bad.empty();
+  auto& node = run->of->node->node;
+  const auto parts = transfer::split_by_shard(good, static_cast<std::uint32_t>(node.shards.size()));
+  run->waiting = parts.size();
+  if (parts.empty())
+    return refuse(run->request);
+  const auto part_done = [this, run] {
+    if (--run->waiting == 0)
+      answer(run->request, lmcache::wire::answer(run->committed));
+  };
+  for (const auto& part : parts)
+    request(node.shards[part.shard], caf::infinite, commit_atom_v,
+            finish_request{node.space_id, run->rank(), run->name, part.items})
+        .then(
+            [this, run, part_done, count = part.items.size()](const finish_reply& reply) {
+              for (std::size_t i = 0; i < count; ++i) {
+                const bool stored = code_of(reply.results, i) == errc::ok;
+                run->committed &= stored;
+                if (stored)
+                  parts_.counters->stored_pages.fetch_add(1, std::memory_order_relaxed);
+              }
+              part_done();
+            },
+            [run, part_done](const caf::error&) {
+              run->committed = false;
+              part_done();
+            });
+}
+
+void lmcache_server::give_up(const instance& of, rank_number rank, open_pages& pages) {
+  const auto worker = worker_of(of, rank);
+  for (const auto& batch : pages.batches) {
+    fill_request fill{batch.pin, {}, fill_deadline};
+    fill.gathered.items.assign(batch.asked.size(), static_cast<std::uint8_t>(errc::cancelled));
+    request(worker, caf::infinite, fill_atom_v, std::move(fill)).then([](const io_reply&) {}, [](const caf::error&) {});
+  }
+  abort_pages(of, rank, pages.name, pages.pages);
+}
+
+void lmcache_server::abort_pages(const instance& of, rank_number rank, const ticket& name,
+                                 const std::vector<page_ref>& pages) {
+  auto& node = of.node->node;
+  for (const auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(node.shards.size())))
+    request(node.shards[part.shard], caf::infinite, abort_atom_v, finish_request{node.space_id, rank, name, part.items})
+        .then([](const finish_reply&) {}, [](const caf::error&) {});
+}
+
+// -- retrieve ---------------------------------------------------------------------------------------------------------
+
+void lmcache_server::prepare_retrieve(const request_ptr& x) {
+  const auto of = find(x);
+  if (!of || !fits(*of, x->chunks) || of->retrieves.size() >= jobs_max)
+    return refuse(x);
+  const auto& chunks = x->chunks;
+  if (auto old = of->retrieves.extract({chunks.request, *chunks.worker, chunks.begin, chunks.end}); !old.empty())
+    end_retrieve(*of, *chunks.worker, old.mapped());
+  auto& node = of->node->node;
+  const auto run = std::make_shared<retrieve_run>();
+  run->request = x;
+  run->of = of;
+  run->job.name = of->node->new_ticket();
+  const std::vector<key_digest> keys(chunks.keys.begin() + chunks.begin, chunks.keys.end());
+  for (const auto& key : keys)
+    run->job.pages.push_back({key, {}});
+  run->job.offsets.resize(keys.size());
+  run->codes.resize(keys.size(), errc::internal);
+  const auto parts = transfer::split_by_shard(keys, static_cast<std::uint32_t>(node.shards.size()));
+  run->waiting = parts.size();
+  const auto part_done = [this, run] {
+    if (--run->waiting == 0)
+      run->failed ? refuse_retrieve(run) : fetch(run);
+  };
+  for (const auto& part : parts) {
+    run->job.leased_shards.push_back(part.shard);
+    request(node.shards[part.shard], caf::infinite,
+            locate_request{node.space_id, run->rank(), run->job.name, node.limits.lease, part.items})
+        .then(
+            [run, part_done, positions = part.positions](const locate_reply& reply) {
+              for (std::size_t i = 0; i < positions.size(); ++i) {
+                if (i >= reply.locations.size() || reply.locations[i].code() != errc::ok)
+                  run->failed = true;
+                else
+                  run->job.pages[positions[i]].where = reply.locations[i].where;
+              }
+              part_done();
+            },
+            [run, part_done](const caf::error&) {
+              run->failed = true;
+              part_done();
+            });
+  }
+}
+
+void lmcache_server::fetch(const std::shared_ptr<retrieve_run>& run) {
+  const auto worker = worker_of(*run->of, run->rank());
+  const std::size_t most = std::max(run->of->node->node.limits.batch_pages, 1U);
+  const auto& pages = run->job.pages;
+  run->waiting = (pages.size() + most - 1) / most;
+  const auto part_done = [this, run] {
+    if (--run->waiting > 0)
+      return;
+    if (!run->failed)
+      return verify(run);
+    invalidate(*run->of, run->rank(), run->job.pages, run->codes);
+    refuse_retrieve(run);
+  };
+  for (std::size_t first = 0; first < pages.size(); first += most)
+    request(worker, caf::infinite, fetch_atom_v,
+            frame_request{part_of(pages, first, std::min(most, pages.size() - first)), fetch_patience})
+        .then(
+            [run, part_done, first](const frame_reply& reply) {
+              if (reply.pin != 0)
+                run->job.batches.push_back({reply.pin, {}});
+              for (std::size_t i = 0; i < reply.frames.size() && first + i < run->codes.size(); ++i) {
+                run->codes[first + i] = reply.frames[i].code();
+                run->failed |= reply.frames[i].code() != errc::ok;
+                run->job.offsets[first + i] = reply.frames[i].offset;
+              }
+              part_done();
+            },
+            [run, part_done](const caf::error&) {
+              run->failed = true;
+              part_done();
+            });
+}
+
+// Whoever has the arena mapped can write to all of it, and a disk can fail: the worker looks at no checksum.
+void lmcache_server::verify(const std::shared_ptr<retrieve_run>& run) {
+  work_on_pages(false, *run->of, run->rank(), run->job, [this, run](const std::vector<errc>& verdicts) {
+    const bool sound = std::ranges::all_of(verdicts, [](errc x) { return x == errc::ok; });
+    const auto known = instances_.find(run->of->id);
+    if (!sound)
+      invalidate(*run->of, run->rank(), run->job.pages, verdicts);
+    if (!sound || known == instances_.end() || known->second != run->of)
+      return refuse_retrieve(run);
+    answer(run->request, lmcache::wire::answer_prepared_retrieve(places_of(*run->of, run->job), run->of->shape));
+    const auto& range = run->request->chunks;
+    run->of->retrieves[{range.request, *range.worker, range.begin, range.end}] = std::move(run->job);
+  });
+}
+
+void lmcache_server::refuse_retrieve(const std::shared_ptr<retrieve_run>& run) {
+  end_retrieve(*run->of, run->rank(), run->job);
+  refuse(run->request);
+}
+
+void lmcache_server::end_retrieve(const instance& of, rank_number rank, const open_pages& pages) {
+  const auto worker = worker_of(of, rank);
+  for (const auto& batch : pages.batches)
+    request(worker, caf::infinite, unpin_atom_v, batch.pin).then([] {}, [](const caf::error&) {});
+  release({of.node, pages.name, pages.leased_shards});
+}
+
+void lmcache_server::invalidate(const instance& of, rank_number rank, const std::vector<page_ref>& pages,
+                                const std::vector<errc>& reasons) {
+  std::vector<page_ref> bad;
+  std::unordered_map<key_digest, errc> why;
+  for (std::size_t i = 0; i < pages.size() && i < reasons.size(); ++i)
+    if (page_is_bad(reasons[i])) {
+      bad.push_back(pages[i]);
+      why[pages[i].key] = reasons[i];
+    }
+  auto& node = of.node->node;
+  for (const auto& part : transfer::split_by_shard(bad, static_cast<std::uint32_t>(node.shards.size()))) {
+    invalidate_request said{node.space_id, rank, part.items, {}};
+    for (const auto& x : part.items)
+      said.reasons.items.push_back(static_cast<std::uint8_t>(why.at(x.key)));
+    request(node.shards[part.shard], caf::infinite, std::move(said))
+        .then([](const finish_reply&) {}, [](const caf::error&) {});
+  }
+}
+
+void lmcache_server::commit_retrieve(const request_ptr& x) {
+  const auto& chunks = x->chunks;
+  // Also when nothing was found in the end: it does not come again.
+  sessions_.retrieved(chunks.request, *chunks.worker, chunks.begin, chunks.end);
+  end_leases();
+  const auto of = find(x);
+  if (!of)
+    return refuse(x);
+  const auto node = of->retrieves.extract({chunks.request, *chunks.worker, chunks.begin, chunks.end});
+  if (node.empty())
+    return refuse(x);
+  parts_.counters->retrieved_pages.fetch_add(node.mapped().pages.size(), std::memory_order_relaxed);
+  end_retrieve(*of, *chunks.worker, node.mapped());
+  answer(x, lmcache::wire::answer(true));
+}
+
+} // namespace troupe

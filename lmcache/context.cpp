@@ -1,0 +1,81 @@
+#include "lmcache/context.hpp"
+
+#include "base/geometry_bounds.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+namespace troupe::lmcache {
+
+namespace {
+
+/// A type of elements as PyTorch calls it, and as a namespace does.
+struct element_type {
+  std::string_view torch;
+  std::string_view dtype;
+  std::uint32_t bytes = 0;
+};
+
+constexpr std::array element_types{
+    element_type{"bfloat16", "bfloat16", 2},    element_type{"float16", "float16", 2},
+    element_type{"half", "float16", 2},         element_type{"float32", "float32", 4},
+    element_type{"float", "float32", 4},        element_type{"float8_e4m3fn", "fp8_e4m3", 1},
+    element_type{"float8_e5m2", "fp8_e5m2", 1}, element_type{"int8", "int8", 1},
+    element_type{"uint8", "int8", 1},
+};
+
+/// A name says little and is for people; what makes it unique is at its end.
+std::string name_of(const namespace_spec& space) {
+  std::string out = "lmcache-";
+  for (const auto c : std::string_view(space.model).substr(0, 32)) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.';
+    out.push_back(plain ? c : '-');
+  }
+  return out + "-" + to_string(space.id()).substr(0, 16);
+}
+
+} // namespace
+
+result<context> context_of(const wire::context_registration& x, std::uint32_t chunk_tokens) {
+  const auto type = std::ranges::find(element_types, x.dtype, &element_type::torch);
+  if (type == element_types.end())
+    return fail(errc::unsupported, "elements of type '" + std::string(x.dtype.substr(0, 64)) + "'");
+  if (x.block_tokens == 0 || chunk_tokens % x.block_tokens != 0)
+    return fail(errc::invalid_argument, "a chunk of " + std::to_string(chunk_tokens) +
+                                            " tokens is no number of blocks of " + std::to_string(x.block_tokens) +
+                                            ": set lmcache.chunk_tokens to a multiple of it");
+  if (x.chunk_slots != 0 && x.chunk_slots != chunk_tokens)
+    return fail(errc::unsupported, "chunks of " + std::to_string(x.chunk_slots) +
+                                       " slots, where lmcache.chunk_tokens is " + std::to_string(chunk_tokens));
+  context out;
+  auto& space = out.space;
+  space.model = x.model;
+  space.dtype = type->dtype;
+  space.world_size = x.world_size;
+  space.revision = "lmcache 1, planes-layers-tokens-hidden of " + std::string(type->torch);
+  auto& shape = space.geometry;
+  shape.layers = x.layers;
+  shape.parts = x.one_plane ? 1 : 2;
+  // What a head is nobody says here.
+  shape.heads = 1;
+  shape.head_size = x.hidden;
+  while (shape.head_size > geometry_bounds::head_size.most && shape.head_size % 2 == 0) {
+    shape.head_size /= 2;
+    shape.heads *= 2;
+  }
+  shape.element_bytes = type->bytes;
+  shape.block_tokens = chunk_tokens;
+  if (auto fine = check_geometry(shape); !fine)
+    return tl::unexpected<error>(fine.error());
+  space.name = name_of(space);
+  if (!x.one_plane)
+    out.shape.sizes.push_back(2);
+  for (const auto size : {x.layers, chunk_tokens, x.hidden})
+    out.shape.sizes.push_back(size);
+  out.shape.dtype = type->torch;
+  return out;
+}
+
+} // namespace troupe::lmcache

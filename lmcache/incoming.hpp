@@ -1,0 +1,57 @@
+#pragma once
+
+#include "lmcache/chunk_keys.hpp"
+#include "lmcache/context.hpp"
+#include "lmcache/session_table.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe::lmcache {
+
+/// Chunks of a sequence that a request is about.
+struct chunk_range {
+  std::string model;
+  std::uint32_t world_size = 0;
+  std::optional<std::uint32_t> worker;
+  std::string request;
+  std::uint32_t readers = 0;
+  /// The first chunk that is meant, and the one behind the last; parts of a chunk do not count at the end.
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+  /// Both were whole chunks.
+  bool aligned = false;
+  /// Of all chunks up to `end`.
+  std::vector<key_digest> keys;
+};
+
+/// A request as it came in, with nothing of the message left in it but what the answer has to repeat.
+struct incoming {
+  client_number client = 0;
+  /// To be repeated, byte for byte.
+  std::string number;
+  std::string operation_frame;
+  wire::operation what = wire::operation::unknown;
+  /// It is answered with a refusal.
+  bool malformed = false;
+
+  chunk_range chunks;
+  std::optional<std::int64_t> instance;
+  /// Why not, where it is refused.
+  result<context> registration;
+  /// Of status requests and `end_session`.
+  std::string request;
+  duration patience{};
+  /// The process at the other end of a registration, 0 if that is not known.
+  std::int32_t process = 0;
+};
+
+/// Reads a message without the frame that names its client. Nothing if there is nothing to answer: not even a number
+/// and an operation. Everything that the message may lack is found here: what is not `malformed` has what its operation
+/// needs, and no more payloads than that is an error.
+std::optional<incoming> read_message(std::span<const wire::byte_view> frames, std::uint32_t chunk_tokens);
+
+} // namespace troupe::lmcache

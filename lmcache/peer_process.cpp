@@ -1,0 +1,132 @@
+#include "lmcache/peer_process.hpp"
+
+#include <arpa/inet.h>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dirent.h>
+#include <fstream>
+#include <memory>
+#include <netinet/in.h>
+#include <string>
+#include <string_view>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace troupe::lmcache {
+
+namespace {
+
+/// An address as /proc/net/tcp and tcp6 write it: words of memory in hexadecimal, a colon, the port.
+struct written_address {
+  std::string text;
+  bool six = false;
+};
+
+template <class Call>
+written_address address_by(int descriptor, Call call) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  written_address out;
+  if (call(descriptor, reinterpret_cast<sockaddr*>(&storage), &size) != 0)
+    return out;
+  std::array<std::uint32_t, 4> words{};
+  std::size_t count = 0;
+  std::uint16_t port = 0;
+  if (storage.ss_family == AF_INET) {
+    sockaddr_in x{};
+    std::memcpy(&x, &storage, sizeof x);
+    words[0] = x.sin_addr.s_addr;
+    count = 1;
+    port = ntohs(x.sin_port);
+  } else if (storage.ss_family == AF_INET6) {
+    sockaddr_in6 x{};
+    std::memcpy(&x, &storage, sizeof x);
+    std::memcpy(words.data(), &x.sin6_addr, sizeof words);
+    count = words.size();
+    port = ntohs(x.sin6_port);
+    out.six = true;
+  } else {
+    return out;
+  }
+  std::array<char, 16> text{};
+  for (std::size_t i = 0; i < count; ++i) {
+    std::snprintf(text.data(), text.size(), "%08X", words[i]);
+    out.text += text.data();
+  }
+  std::snprintf(text.data(), text.size(), ":%04X", static_cast<unsigned>(port));
+  out.text += text.data();
+  return out;
+}
+
+/// The inode of the socket that has these addresses the other way round; 0 if there is none.
+std::uint64_t inode_of(const written_address& here, const written_address& there) {
+  std::ifstream table(here.six ? "/proc/net/tcp6" : "/proc/net/tcp");
+  std::string line;
+  std::getline(table, line);
+  while (std::getline(table, line)) {
+    // sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode
+    std::array<std::string_view, 10> field;
+    std::size_t fields = 0;
+    std::string_view rest = line;
+    while (fields < field.size()) {
+      const auto first = rest.find_first_not_of(' ');
+      if (first == std::string_view::npos)
+        break;
+      rest.remove_prefix(first);
+      field[fields++] = rest.substr(0, rest.find(' '));
+      rest.remove_prefix(field[fields - 1].size());
+    }
+    if (fields == field.size() && field[1] == there.text && field[2] == here.text) {
+      std::uint64_t inode = 0;
+      std::from_chars(field[9].data(), field[9].data() + field[9].size(), inode);
+      return inode;
+    }
+  }
+  return 0;
+}
+
+struct close_directory {
+  void operator()(DIR* x) const noexcept { ::closedir(x); }
+};
+using directory = std::unique_ptr<DIR, close_directory>;
+
+bool holds(const std::string& process, const std::string& wanted) {
+  const auto path = "/proc/" + process + "/fd";
+  const directory files(::opendir(path.c_str()));
+  if (!files)
+    return false;
+  while (const auto* entry = ::readdir(files.get())) {
+    std::array<char, 64> target{};
+    const auto size = ::readlink((path + "/" + entry->d_name).c_str(), target.data(), target.size());
+    if (size > 0 && std::string_view(target.data(), static_cast<std::size_t>(size)) == wanted)
+      return true;
+  }
+  return false;
+}
+
+} // namespace
+
+std::int32_t peer_process(int descriptor) {
+  const auto here = address_by(descriptor, ::getsockname);
+  const auto there = address_by(descriptor, ::getpeername);
+  if (here.text.empty() || there.text.empty() || here.six != there.six)
+    return 0;
+  const auto inode = inode_of(here, there);
+  if (inode == 0)
+    return 0;
+  const auto wanted = "socket:[" + std::to_string(inode) + "]";
+  const directory processes(::opendir("/proc"));
+  if (!processes)
+    return 0;
+  while (const auto* entry = ::readdir(processes.get())) {
+    const std::string name = entry->d_name;
+    if (name.find_first_not_of("0123456789") == std::string::npos && holds(name, wanted))
+      return static_cast<std::int32_t>(std::strtol(name.c_str(), nullptr, 10));
+  }
+  return 0;
+}
+
+} // namespace troupe::lmcache

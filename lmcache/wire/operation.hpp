@@ -1,0 +1,65 @@
+#pragma once
+
+#include "lmcache/wire/msgpack_reader.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace troupe::lmcache::wire {
+
+/// What a client of LMCache's multi-process mode can ask of its server. The older ones have a number on the wire, and
+/// each has a name; a client says either.
+enum class operation : std::uint8_t {
+  register_kv_cache,
+  unregister_kv_cache,
+  register_q_cache,
+  unregister_q_cache,
+  store_q,
+  store,
+  retrieve,
+  lookup,
+  query_prefetch_status,
+  wait_prefetch_status,
+  free_lookup_locks,
+  end_session,
+  register_context,
+  unregister_context,
+  prepare_store,
+  commit_store,
+  prepare_retrieve,
+  commit_retrieve,
+  clear,
+  get_chunk_size,
+  ping,
+  report_block_allocation,
+  noop,
+  cb_register_rope,
+  cb_unregister_rope,
+  cb_retrieve_pre_computed,
+  cb_unified_lookup,
+  p2p_lookup_and_lock,
+  p2p_query_lookup_results,
+  p2p_unlock_objects,
+  get_experimental,
+  cb_protocol_handshake,
+  cb_reorder_plan,
+  subscribe_kv_events,
+  server_module_call,
+  /// None of these.
+  unknown,
+};
+
+inline constexpr std::size_t operation_count = static_cast<std::size_t>(operation::unknown) + 1;
+
+/// As the wire writes it; for logs and metrics.
+std::string_view to_string(operation x) noexcept;
+
+/// Its number on the wire, or -1 where it has none.
+int number_of(operation x) noexcept;
+
+/// Reads the frame that says what is asked for: `unknown` for a name or a number that is none, nothing if it is
+/// neither.
+std::optional<operation> read_operation(byte_view frame) noexcept;
+
+} // namespace troupe::lmcache::wire

@@ -1,0 +1,188 @@
+"""What is tried with LMCache's own connectors, unchanged, against a node in the place of LMCache's server."""
+
+import collections.abc
+import time
+
+import engines
+from experiments import EXACT, PROMPT, PROMPTS, ROUNDING, gaps, lab as any_lab, require, require_equal, usual, wrong
+
+CHUNK = 256
+FULL = PROMPTS * (PROMPT // CHUNK * CHUNK)
+
+# Pings every second, so that a node that was started again is noticed soon.
+HEARTBEAT_SECONDS = 1.0
+
+# LMCache's connector, and the one inside vLLM, which takes its adapters from the package lmcache.
+OWN, BUILT_IN = "lmcache.integration.vllm.lmcache_mp_connector", None
+
+experiments = {}
+
+
+def experiment(what):
+    def note(function):
+        experiments[function.__name__.replace("_", "-")] = (what, function)
+        return function
+
+    return note
+
+
+def prepare():
+    """Before an engine starts. vLLM looks through all modules for kernels, and stumbles over libraries of cffi."""
+    from vllm.triton_utils import dispatcher
+
+    mapping = collections.abc.Mapping
+    dispatcher.vars = lambda x: x.__dict__ if isinstance(x.__dict__, mapping) else {}
+
+
+class lab(any_lab):
+    def node(self, name, **settings):
+        return super().node("lmcache-" + name, lmcache=True, **settings)
+
+    def connector(self, to, module=OWN, policy="recompute"):
+        out = {"kv_connector": "LMCacheMPConnector", "kv_role": "kv_both", "kv_load_failure_policy": policy,
+               "kv_connector_extra_config": {"lmcache.mp.host": "tcp://127.0.0.1", "lmcache.mp.port": to.lmcache_port,
+                                             "lmcache.mp.mq_timeout": 20.0,
+                                             "lmcache.mp.heartbeat_interval": HEARTBEAT_SECONDS}}
+        if module:
+            out["kv_connector_module_path"] = module
+        return out
+
+    def played(self, made, module=OWN, prompts=None, **options):
+        if module is BUILT_IN:
+            options["disable_hybrid_kv_cache_manager"] = True
+
+        def work(one):
+            outputs = one.play(prompts or usual(), 24)
+            one.idle_steps(4)
+            return outputs, one.hits()
+
+        return self.start(work, self.connector(made, module), **options).result()
+
+
+def stored_and_found(one, module):
+    made = one.node("restart").start()
+    outputs, hits = one.played(made, module)
+    require_equal(outputs, one.baseline(usual()))
+    require(hits == 0, f"{hits} hits in an empty cache")
+    outputs, hits = one.played(made, module)
+    require_equal(outputs, one.baseline(usual()))
+    require(hits == FULL, f"{hits} tokens of {FULL} were found")
+    return hits, "0 when cold, all full chunks after"
+
+
+@experiment("LMCache's own connector: an empty cache; then another engine finds all full chunks")
+def own_connector(one):
+    return stored_and_found(one, OWN)
+
+
+@experiment("the connector inside vLLM: the same")
+def built_in_connector(one):
+    return stored_and_found(one, BUILT_IN)
+
+
+@experiment("kill -9 of the node between two engines: what was stored is found")
+def node_killed_between(one):
+    made = one.node("killed").start()
+    outputs, _ = one.played(made)
+    require_equal(outputs, one.baseline(usual()))
+    # "relaxed": the newest second may be lost.
+    time.sleep(1.5)
+    made.kill()
+    made.start()
+    outputs, hits = one.played(made)
+    require_equal(outputs, one.baseline(usual()))
+    require(hits == FULL, f"{hits} tokens of {FULL} were found")
+    return hits, ""
+
+
+@experiment("kill -9 of the node under an engine that goes on: every request ends well; then it finds what is there")
+def node_killed_under(one):
+    made = one.node("under").start()
+    others = engines.random_prompts(8, PROMPTS, PROMPT)
+
+    def work(this):
+        first = this.play(usual(), 24)
+        this.say("stored")
+        this.wait()
+        second = this.play(others, 24)
+        # Until it has registered again: pings fail, then succeed.
+        for _ in range(40):
+            this.idle_steps(5, 0.1)
+            this.llm.reset_prefix_cache()
+            before = this.hits()
+            third = this.play(usual(), 24)
+            if this.hits() > before:
+                break
+        return first, second, third, this.hits()
+
+    run = one.start(work, one.connector(made), **EXACT)
+    require(run.hear() == "stored", "nothing was stored")
+    time.sleep(1.5)
+    made.kill()
+    # Stores of the adapter wait for an answer, and take the engine with them if there is none in mq_timeout.
+    run.say("go on")
+    made.start()
+    first, second, third, hits = run.result()
+    for outputs, prompts in ((first, usual()), (second, others), (third, usual())):
+        require_equal(outputs, one.baseline(prompts, **EXACT), ROUNDING)
+    require(hits >= FULL, f"{hits} tokens of {FULL} were found after the restart")
+    return hits, ""
+
+
+@experiment("two engines at once on one node, each of which finds what the other has stored")
+def two_engines(one):
+    made = one.node("two").start()
+    mine, others = usual()[:2], engines.random_prompts(8, 2, PROMPT)
+
+    def work(this):
+        this.say("ready")
+        first = this.play(this.wait(), 24)
+        this.idle_steps()
+        this.say("played")
+        second = this.play(this.wait(), 24)
+        return first, second, this.hits()
+
+    runs = [one.start(work, one.connector(made), **EXACT) for _ in range(2)]
+    for prompts_of_all in ((mine, others), (others, mine)):
+        for each in runs:
+            each.hear()
+        for each, prompts in zip(runs, prompts_of_all):
+            each.say(prompts)
+    found = 0
+    wanted = [one.baseline(mine, **EXACT), one.baseline(others, **EXACT)]
+    for number, each in enumerate(runs):
+        first, second, hits = each.result()
+        require_equal(first, wanted[number], ROUNDING)
+        require_equal(second, wanted[1 - number], ROUNDING)
+        found += hits
+    full = 2 * 2 * (PROMPT // CHUNK * CHUNK)
+    require(found == full, f"{found} tokens of {full} were found")
+    return found, ""
+
+
+@experiment("twelve prompts with shared prefixes at once, twice")
+def many_prompts(one):
+    made = one.node("many").start()
+    prompts = engines.prompts_with_shared_prefixes(3, 12, 1200)
+    outputs, _ = one.played(made, prompts=prompts, **EXACT)
+    require_equal(outputs, one.baseline(prompts, **EXACT), ROUNDING)
+    outputs, hits = one.played(made, prompts=prompts, **EXACT)
+    require_equal(outputs, one.baseline(prompts, **EXACT), ROUNDING)
+    require(hits > 0, "nothing was found")
+    return hits, ""
+
+
+@experiment("half of the pages damaged on the disk: they are computed anew")
+def damaged_pages(one):
+    made = one.node("damaged").start()
+    one.played(made)
+    made.stop()
+    damaged, pages = made.damage_pages(0.5)
+    require(0 < damaged < pages, f"{damaged} of {pages} pages were damaged")
+    made.start()
+    outputs, hits = one.played(made)
+    require_equal(outputs, one.baseline(usual()))
+    return hits, f"{damaged} of {pages} pages damaged"
+
+
+__all__ = ["experiments", "gaps", "lab", "prepare", "wrong"]

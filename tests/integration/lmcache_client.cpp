@@ -1,0 +1,118 @@
+#include "tests/integration/lmcache_client.hpp"
+
+#include "tests/integration/process.hpp"
+
+#include <algorithm>
+#include <fcntl.h>
+#include <stdexcept>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <utility>
+#include <zmq.h>
+
+namespace troupe::test {
+
+namespace {
+
+using nlohmann::json;
+
+std::string packed_json(const json& x) {
+  const auto bytes = json::to_msgpack(x);
+  return {bytes.begin(), bytes.end()};
+}
+
+} // namespace
+
+struct lmcache_client::implementation {
+  void* context = zmq_ctx_new();
+  void* socket = zmq_socket(context, ZMQ_DEALER);
+  std::uint64_t last = 0;
+
+  ~implementation() {
+    const int now = 0;
+    zmq_setsockopt(socket, ZMQ_LINGER, &now, sizeof now);
+    zmq_close(socket);
+    zmq_ctx_term(context);
+  }
+};
+
+lmcache_client::lmcache_client(std::uint16_t port) : x_(std::make_unique<implementation>()) {
+  check_call(zmq_connect(x_->socket, ("tcp://127.0.0.1:" + std::to_string(port)).c_str()) == 0, "zmq_connect");
+}
+
+lmcache_client::lmcache_client(lmcache_client&&) noexcept = default;
+lmcache_client::~lmcache_client() = default;
+
+void lmcache_client::send_frames(const std::vector<std::string>& frames) {
+  for (std::size_t i = 0; i < frames.size(); ++i)
+    check_call(zmq_send(x_->socket, frames[i].data(), frames[i].size(), i + 1 < frames.size() ? ZMQ_SNDMORE : 0) >= 0,
+               "zmq_send");
+}
+
+std::uint64_t lmcache_client::send(const json& operation, const std::vector<json>& payloads) {
+  std::vector<std::string> frames{packed_json(++x_->last), packed_json(operation)};
+  for (const auto& x : payloads)
+    frames.push_back(packed_json(x));
+  send_frames(frames);
+  return x_->last;
+}
+
+std::optional<lmcache_client::answer> lmcache_client::receive(std::chrono::milliseconds limit) {
+  const int time = static_cast<int>(limit.count());
+  zmq_setsockopt(x_->socket, ZMQ_RCVTIMEO, &time, sizeof time);
+  std::vector<std::string> frames;
+  for (int more = 1; more != 0;) {
+    zmq_msg_t frame;
+    zmq_msg_init(&frame);
+    if (zmq_msg_recv(&frame, x_->socket, 0) < 0) {
+      zmq_msg_close(&frame);
+      return std::nullopt;
+    }
+    frames.emplace_back(static_cast<const char*>(zmq_msg_data(&frame)), zmq_msg_size(&frame));
+    more = zmq_msg_more(&frame);
+    zmq_msg_close(&frame);
+  }
+  if (frames.size() < 2 || frames.size() > 3)
+    throw std::runtime_error("an answer has " + std::to_string(frames.size()) + " frames");
+  answer out;
+  out.number = json::from_msgpack(frames[0]).get<std::uint64_t>();
+  if (frames.size() == 3)
+    out.value = json::from_msgpack(frames[2]);
+  return out;
+}
+
+std::optional<json> lmcache_client::call(const json& operation, const std::vector<json>& payloads) {
+  const auto number = send(operation, payloads);
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (std::chrono::steady_clock::now() < until)
+    if (auto x = receive(std::chrono::seconds(1)); x && x->number == number)
+      return std::move(x->value);
+  throw std::runtime_error("no answer to " + operation.dump());
+}
+
+lmcache_pool::lmcache_pool(const std::string& name, std::size_t bytes) {
+  const int file = ::shm_open(("/" + name).c_str(), O_RDWR | O_CLOEXEC, 0);
+  check_call(file >= 0, "shm_open");
+  void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ::close(file);
+  check_call(at != MAP_FAILED, "mmap");
+  memory_ = {static_cast<std::byte*>(at), bytes};
+}
+
+lmcache_pool::~lmcache_pool() {
+  ::munmap(memory_.data(), memory_.size());
+}
+
+std::span<std::byte> lmcache_pool::slot(const json& slot) {
+  return memory_.subspan(slot.at("offset").get<std::size_t>(), slot.at("length").get<std::size_t>());
+}
+
+void lmcache_pool::fill(const json& place, std::uint8_t value) {
+  std::ranges::fill(slot(place), std::byte{value});
+}
+
+bool lmcache_pool::holds(const json& place, std::uint8_t value) {
+  return std::ranges::all_of(slot(place), [&](std::byte x) { return x == std::byte{value}; });
+}
+
+} // namespace troupe::test

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe::test {
+
+/// Speaks as a client of LMCache's multi-process mode does, over ZeroMQ and with another writer of MessagePack than the
+/// node's. What it is not answered in time, it throws.
+class lmcache_client {
+public:
+  using json = nlohmann::json;
+
+  explicit lmcache_client(std::uint16_t port);
+  lmcache_client(lmcache_client&&) noexcept;
+  ~lmcache_client();
+
+  /// The value of the answer; nothing if it has none.
+  std::optional<json> call(const json& operation, const std::vector<json>& payloads = {});
+
+  /// Sends, and waits for nothing. What it is to be answered under.
+  std::uint64_t send(const json& operation, const std::vector<json>& payloads);
+  /// Frames as they are.
+  void send_frames(const std::vector<std::string>& frames);
+  /// The next answer: its number and its value, or nothing within this time.
+  struct answer {
+    std::uint64_t number = 0;
+    std::optional<json> value;
+  };
+  std::optional<answer> receive(std::chrono::milliseconds limit);
+
+private:
+  struct implementation;
+  std::unique_ptr<implementation> x_;
+};
+
+/// The shared memory of a node, as a worker sees it.
+class lmcache_pool {
+public:
+  lmcache_pool(const std::string& name, std::size_t bytes);
+  lmcache_pool(const lmcache_pool&) = delete;
+  lmcache_pool& operator=(const lmcache_pool&) = delete;
+  ~lmcache_pool();
+
+  std::span<std::byte> slot(const nlohmann::json& slot);
+  void fill(const nlohmann::json& slot, std::uint8_t value);
+  /// Whether every byte of it is this.
+  bool holds(const nlohmann::json& slot, std::uint8_t value);
+
+private:
+  std::span<std::byte> memory_;
+};
+
+} // namespace troupe::test

@@ -1,0 +1,405 @@
+#include "tests/catch.hpp"
+#include "tests/integration/lmcache_client.hpp"
+#include "tests/integration/support.hpp"
+
+#include <random>
+#include <sys/stat.h>
+#include <thread>
+
+namespace lmcache_test {
+
+/// A node in the place of LMCache's server, and clients of its wire.
+
+using namespace troupe;
+using namespace troupe::test;
+using nlohmann::json;
+
+namespace {
+
+constexpr std::uint32_t chunk = 16;
+
+enum operations : std::uint8_t {
+  lookup = 8,
+  query = 9,
+  wait_status = 10,
+  free_locks = 12,
+  end_session = 13,
+  register_worker = 14,
+  unregister = 15,
+  prepare_store = 16,
+  commit_store = 17,
+  prepare_retrieve = 18,
+  commit_retrieve = 19,
+  clear = 20,
+  chunk_size = 21,
+  ping = 22,
+};
+
+json config_in(const std::filesystem::path& directory, const char* durability = "none") {
+  auto out = node_config(directory);
+  out["lmcache"] = {{"enabled", true}, {"port", 0}, {"chunk_tokens", chunk}};
+  out["storage"] = {{"disk_bytes", "256 MiB"}};
+  out["memory"] = {{"bytes", "64 MiB"}};
+  out["namespaces"] = json::array();
+  out["registry"]["durability"] = durability;
+  return out;
+}
+
+std::uint16_t port_of(const serving_node& node) {
+  return json::parse(node.ready_line())["lmcache"]["port"].get<std::uint16_t>();
+}
+
+json registration(std::int64_t instance, std::uint32_t hidden = 64, std::uint32_t world = 1) {
+  return {{"instance_id", instance}, {"model_name", "m"}, {"world_size", world},
+          {"block_size", 8},         {"num_layers", 2},   {"hidden_dim_size", hidden},
+          {"dtype_str", "bfloat16"}, {"use_mla", false},  {"num_physical_slots", chunk}};
+}
+
+/// `sequence` begins its tokens, so that two of them share nothing.
+json key_of(std::uint32_t sequence, const std::string& request, std::uint32_t begin, std::uint32_t end,
+            std::optional<std::uint32_t> worker = std::nullopt, std::uint32_t world = 1) {
+  json tokens = json::array();
+  for (std::uint32_t i = 0; i < end * chunk; ++i)
+    tokens.push_back(sequence * 1000 + i);
+  return {{"model_name", "m"},
+          {"world_size", world},
+          {"worker_id", worker ? json(*worker) : json(nullptr)},
+          {"token_ids", std::move(tokens)},
+          {"start", begin * chunk},
+          {"end", end * chunk},
+          {"request_id", request},
+          {"cache_salt", ""},
+          {"request_configs", nullptr},
+          {"num_kv_readers", 1}};
+}
+
+/// An engine with one worker: both halves have a connection of their own.
+struct engine {
+  std::uint16_t port;
+  std::int64_t instance;
+  lmcache_client scheduler{port};
+  lmcache_client worker{port};
+  std::unique_ptr<lmcache_pool> pool{};
+  std::uint32_t requests = 0;
+
+  engine(std::uint16_t at, std::int64_t id, std::uint32_t hidden = 64) : port(at), instance(id) {
+    CHECK(scheduler.call(chunk_size) == chunk);
+    enroll(hidden);
+  }
+
+  void enroll(std::uint32_t hidden = 64) {
+    const auto told = worker.call(register_worker, {registration(instance, hidden)});
+    REQUIRE(told);
+    REQUIRE(told->at("pool_size").get<std::size_t>() > 0);
+    pool = std::make_unique<lmcache_pool>(told->at("shm_name").get<std::string>(),
+                                          told->at("pool_size").get<std::size_t>());
+  }
+
+  std::string new_request() { return "r-" + std::to_string(instance) + "-" + std::to_string(++requests); }
+
+  /// Stores what is not there of the leading chunks; whether it was committed.
+  bool store(std::uint32_t sequence, std::uint32_t chunks) {
+    const auto key = key_of(sequence, new_request(), 0, chunks, 0);
+    const auto told = worker.call(prepare_store, {key, instance});
+    REQUIRE(told);
+    const auto& context = told->at("context");
+    if (!context.contains("slots"))
+      return false;
+    if (context.at("slots").empty())
+      return true;
+    for (std::size_t i = 0; i < context.at("slots").size(); ++i)
+      pool->fill(context["slots"][i], value_of(sequence, context["chunk_indices"][i].get<std::uint32_t>()));
+    return worker.call(commit_store, {key, instance, json::binary({})}) == true;
+  }
+
+  std::uint32_t look_up(std::uint32_t sequence, std::uint32_t chunks, const std::string& request) {
+    CHECK_FALSE(scheduler.call(lookup, {key_of(sequence, request, 0, chunks), 1}));
+    for (;;)
+      if (const auto found = scheduler.call(query, {request}))
+        return found->get<std::uint32_t>();
+  }
+
+  /// Whether all of it was there, and right.
+  bool retrieve(std::uint32_t sequence, std::uint32_t begin, std::uint32_t end, const std::string& request) {
+    const auto key = key_of(sequence, request, begin, end, 0);
+    const auto told = worker.call(prepare_retrieve, {key, instance});
+    REQUIRE(told);
+    bool right = told->at("success") == true;
+    if (right) {
+      const auto& slots = told->at("context").at("slots");
+      REQUIRE(slots.size() == end - begin);
+      for (std::uint32_t i = 0; i < slots.size(); ++i)
+        CHECK(pool->holds(slots[i], value_of(sequence, begin + i)));
+    }
+    CHECK(worker.call(commit_retrieve, {key, instance}) == right);
+    return right;
+  }
+
+  static std::uint8_t value_of(std::uint32_t sequence, std::uint32_t index) {
+    return static_cast<std::uint8_t>(1 + (sequence * 31 + index) % 250);
+  }
+};
+
+} // namespace
+
+TEST_CASE("a worker of LMCache stores through shared memory, and another engine finds it") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), config_in(scratch.path())));
+  engine first(port_of(node), 1);
+  CHECK(first.look_up(1, 4, "nothing") == 0);
+  CHECK(first.store(1, 3));
+  // All is there: nothing to do.
+  CHECK(first.store(1, 3));
+  CHECK(first.store(1, 5));
+
+  engine second(port_of(node), 2);
+  CHECK(second.look_up(1, 6, "a") == 5);
+  // Answered once.
+  CHECK(second.scheduler.call(query, {"a"}) == 0);
+  CHECK(second.retrieve(1, 0, 3, "a"));
+  CHECK(second.retrieve(1, 3, 5, "a"));
+  CHECK_FALSE(second.scheduler.call(end_session, {"a"}));
+  CHECK_FALSE(second.retrieve(1, 4, 6, "a"));
+  CHECK_FALSE(second.retrieve(2, 0, 1, "a"));
+
+  // Everything by name as well.
+  CHECK(second.scheduler.call("get_chunk_size") == chunk);
+  CHECK_FALSE(second.scheduler.call("lookup", {key_of(1, "b", 0, 5), 1}));
+  CHECK(second.scheduler.call("wait_prefetch_status", {"b", 10.0}) == 5);
+  CHECK_FALSE(second.scheduler.call("free_lookup_locks", {key_of(1, "b", 0, 5), 1}));
+  CHECK_FALSE(second.scheduler.call("end_session", {"b"}));
+
+  // Workers with other pages have another namespace, and then only what both have counts.
+  engine other(port_of(node), 3, 128);
+  CHECK_FALSE(other.retrieve(1, 0, 1, "c"));
+  CHECK(second.look_up(1, 5, "c") == 0);
+  CHECK(other.store(1, 2));
+  CHECK(second.look_up(1, 5, "d") == 2);
+  CHECK_FALSE(other.worker.call(unregister, {3}));
+  CHECK(second.look_up(1, 5, "e") == 5);
+
+  CHECK_FALSE(second.scheduler.call(clear, {true}));
+  CHECK(second.look_up(1, 5, "f") == 0);
+  CHECK(second.store(1, 1));
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("the shared memory has a name for its user alone, which goes with the node") {
+  const scratch_directory scratch;
+  const auto config = write_config(scratch.path(), config_in(scratch.path()));
+  std::optional<serving_node> node(std::in_place, config);
+  lmcache_client worker(port_of(*node));
+  const auto name = worker.call(register_worker, {registration(1)})->at("shm_name").get<std::string>();
+  const auto path = "/dev/shm/" + name;
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777U) == 0600);
+  const auto inode = status.st_ino;
+
+  // Left over by kill -9, and gone at the next start.
+  node->program().kill();
+  CHECK(::stat(path.c_str(), &status) == 0);
+  node.emplace(config);
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  CHECK(status.st_ino != inode);
+  CHECK(node->stop() == 0);
+  CHECK(::stat(path.c_str(), &status) != 0);
+}
+
+TEST_CASE("what LMCache's clients may ask and this node does not serve is answered at once") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), config_in(scratch.path())));
+  lmcache_client client(port_of(node));
+  CHECK(client.call("noop") == "OK");
+  CHECK(client.call("get_experimental") == json::array());
+  CHECK_FALSE(client.call("report_block_allocation", {1, "m", json::array()}));
+  CHECK(client.call("store", {key_of(1, "r", 0, 1, 0), 1, json::array(), json::binary({})}) ==
+        json{json::binary({}), false});
+  CHECK(client.call("cb_protocol_handshake", {1}) == json{0, false});
+  CHECK(client.call("server_module_call", {{{"method", "m"}, {"payload", json::binary({})}}})->at("success") == false);
+  for (const char* none : {"register_kv_cache", "cb_register_rope", "subscribe_kv_events", "whatever_comes"})
+    CHECK_FALSE(client.call(none, {1, 2}));
+  // Whoever is not known is told no, and then yes: so it registers anew.
+  CHECK(client.call(ping, {nullptr}) == true);
+  CHECK(client.call(ping, {7}) == false);
+  CHECK(client.call(ping, {7}) == true);
+  CHECK(client.call(ping, {7}) == false);
+  CHECK(client.call(prepare_store, {key_of(1, "r", 0, 1, 0), 7})->at("context").empty());
+  CHECK(client.call(commit_store, {key_of(1, "r", 0, 1, 0), 7, json::binary({})}) == false);
+  CHECK(client.call(prepare_retrieve, {key_of(1, "r", 0, 1, 0), 7})->at("success") == false);
+  CHECK(client.call(commit_retrieve, {key_of(1, "r", 0, 1, 0), 7}) == false);
+  CHECK_FALSE(client.call(unregister, {7}));
+  auto strange = registration(7);
+  strange["dtype_str"] = "complex128";
+  CHECK(client.call(register_worker, {strange}) == json{{"shm_name", ""}, {"pool_size", 0}});
+  CHECK(client.call(ping, {7}) == true);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("messages that are none are refused, and end nothing") {
+  const auto seed = GENERATE(1U, 2U);
+  INFO("seed " << seed);
+  std::mt19937 random{seed};
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), config_in(scratch.path())));
+  engine one(port_of(node), 1);
+  lmcache_client rude(port_of(node));
+  const auto bytes = [&](std::size_t most) {
+    std::string out(random() % most, '\0');
+    for (auto& x : out)
+      x = static_cast<char>(random());
+    return out;
+  };
+  const auto good = json::to_msgpack(key_of(1, "r", 0, 2, 0));
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<std::string> frames;
+    const auto operation = json::to_msgpack(random() % 40);
+    frames.push_back(random() % 4 == 0 ? bytes(20) : std::string("\x05"));
+    frames.push_back(random() % 4 == 0 ? bytes(20) : std::string(operation.begin(), operation.end()));
+    for (auto n = random() % 4; n > 0; --n) {
+      std::string frame(good.begin(), good.end());
+      if (random() % 2 == 0)
+        frame = bytes(40);
+      else if (random() % 2 == 0)
+        frame[random() % frame.size()] = static_cast<char>(random());
+      frames.push_back(frame);
+    }
+    rude.send_frames(frames);
+    if (i % 100 == 0)
+      rude.send_frames(std::vector<std::string>(40, "x"));
+  }
+  CHECK(rude.call(chunk_size) == chunk);
+  // A payload that is wrong is a refusal, in the operation's way.
+  CHECK(rude.call(query, {5}) == 0);
+  CHECK(rude.call(prepare_retrieve, {5, 5})->at("success") == false);
+  CHECK(rude.call(commit_store, {}) == false);
+  CHECK(one.store(1, 2));
+  CHECK(one.look_up(1, 2, "r") == 2);
+  CHECK(one.retrieve(1, 0, 2, "r"));
+  CHECK(node.log().find("no request of LMCache") != std::string::npos);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("a page in the shared memory that somebody has spoilt is not told of") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), config_in(scratch.path())));
+  engine one(port_of(node), 1);
+  CHECK(one.store(1, 3));
+  const auto key = key_of(1, "r", 0, 3, 0);
+  const auto told = one.worker.call(prepare_retrieve, {key, 1});
+  REQUIRE(told->at("success") == true);
+  one.pool->slot(told->at("context")["slots"][1])[5] ^= std::byte{1};
+  CHECK(one.worker.call(commit_retrieve, {key, 1}) == true);
+  CHECK_FALSE(one.retrieve(1, 0, 3, "s"));
+  // The next one finds what comes before it, and it is stored anew.
+  CHECK(one.look_up(1, 3, "t") == 1);
+  CHECK(one.store(1, 3));
+  CHECK(one.look_up(1, 3, "u") == 3);
+  CHECK(one.retrieve(1, 0, 3, "v"));
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("pages of a worker that never commits are free when it is gone, and not before") {
+  const scratch_directory scratch;
+  auto config = config_in(scratch.path());
+  // A few pages of everything.
+  config["storage"] = {{"disk_bytes", 0}};
+  config["memory"] = {{"bytes", "4 MiB"}};
+  serving_node node(write_config(scratch.path(), config));
+  engine one(port_of(node), 1);
+  const auto left = std::make_unique<engine>(port_of(node), 2);
+  const auto told = left->worker.call(prepare_store, {key_of(5, "r", 0, 3, 0), 2});
+  REQUIRE(told->at("context").at("slots").size() == 3);
+  // Another one would write the same: that is busy, and no reason to wait.
+  CHECK(one.worker.call(prepare_store, {key_of(5, "r", 0, 3, 0), 1})->at("context").at("slots").empty());
+  // Given up by asking again: the first slots are not committed any more.
+  const auto again = left->worker.call(prepare_store, {key_of(5, "r", 0, 3, 0), 2});
+  CHECK(again->at("context").at("slots").size() + again->at("context").at("chunk_indices").size() >= 0);
+  CHECK_FALSE(left->worker.call(unregister, {2}));
+  CHECK(left->worker.call(commit_store, {key_of(5, "r", 0, 3, 0), 2, json::binary({})}) == false);
+  CHECK(one.look_up(5, 3, "s") == 0);
+  for (int i = 0; i < 100 && !one.store(5, 3); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(one.look_up(5, 3, "t") == 3);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("clients of LMCache go on when their node was killed and started again") {
+  const scratch_directory scratch;
+  auto json_config = config_in(scratch.path(), "strict");
+  const auto reserve_port = [&] {
+    serving_node probe(write_config(scratch.path(), json_config));
+    const auto out = port_of(probe);
+    CHECK(probe.stop() == 0);
+    return out;
+  };
+  json_config["lmcache"]["port"] = reserve_port();
+  const auto config = write_config(scratch.path(), json_config);
+  std::optional<serving_node> node(std::in_place, config);
+  const auto port = port_of(*node);
+  engine one(port, 1);
+  for (std::uint32_t sequence = 0; sequence < 20; ++sequence)
+    REQUIRE(one.store(sequence, 4));
+
+  // Under load: some of these are never answered.
+  for (std::uint32_t sequence = 100; sequence < 160; ++sequence)
+    one.worker.send(prepare_store, {key_of(sequence, "load", 0, 4, 0), 1});
+  node->program().kill();
+  node.emplace(config);
+
+  const auto scheduler_ping = one.scheduler.call(ping, {nullptr});
+  CHECK(scheduler_ping == true);
+  // Not known any more: told so, and registered again when the next one succeeds.
+  CHECK(one.worker.call(ping, {1}) == false);
+  CHECK(one.worker.call(prepare_retrieve, {key_of(1, "r", 0, 4, 0), 1})->at("success") == false);
+  CHECK(one.look_up(1, 4, "too early") == 0);
+  CHECK(one.worker.call(ping, {1}) == true);
+  one.enroll();
+  for (std::uint32_t sequence = 0; sequence < 20; ++sequence) {
+    const auto request = one.new_request();
+    REQUIRE(one.look_up(sequence, 5, request) == 4);
+    REQUIRE(one.retrieve(sequence, 0, 4, request));
+    CHECK_FALSE(one.scheduler.call(end_session, {request}));
+  }
+  for (std::uint32_t sequence = 100; sequence < 160; ++sequence)
+    CHECK(one.look_up(sequence, 4, one.new_request()) == 0);
+  CHECK(one.store(200, 4));
+  CHECK(node->stop() == 0);
+}
+
+TEST_CASE("engines with several workers find what all of them have stored") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), config_in(scratch.path())));
+  lmcache_client scheduler(port_of(node));
+  std::vector<lmcache_client> workers;
+  std::unique_ptr<lmcache_pool> pool;
+  for (std::int64_t rank = 0; rank < 2; ++rank) {
+    const auto told = workers.emplace_back(port_of(node)).call(register_worker, {registration(10 + rank, 64, 2)});
+    pool = std::make_unique<lmcache_pool>(told->at("shm_name").get<std::string>(),
+                                          told->at("pool_size").get<std::size_t>());
+  }
+  const auto found = [&](const std::string& request) {
+    CHECK_FALSE(scheduler.call(lookup, {key_of(1, request, 0, 3, std::nullopt, 2), 2}));
+    return scheduler.call(wait_status, {request, 10})->get<int>();
+  };
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    CHECK(found("r" + std::to_string(rank)) == 0);
+    const auto key = key_of(1, "r", 0, 3, rank, 2);
+    const auto told = workers[rank].call(prepare_store, {key, 10 + rank});
+    for (const auto& slot : told->at("context").at("slots"))
+      pool->fill(slot, static_cast<std::uint8_t>(rank + 1));
+    CHECK(workers[rank].call(commit_store, {key, 10 + rank, json::binary({})}) == true);
+  }
+  CHECK(found("both") == 3);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    const auto key = key_of(1, "both", 0, 3, rank, 2);
+    const auto told = workers[rank].call(prepare_retrieve, {key, 10 + rank});
+    REQUIRE(told->at("success") == true);
+    for (const auto& slot : told->at("context").at("slots"))
+      CHECK(pool->holds(slot, static_cast<std::uint8_t>(rank + 1)));
+    CHECK(workers[rank].call(commit_retrieve, {key, 10 + rank}) == true);
+  }
+  CHECK(node.stop() == 0);
+}
+
+} // namespace lmcache_test

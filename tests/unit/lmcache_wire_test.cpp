@@ -1,0 +1,317 @@
+#include "lmcache/incoming.hpp"
+#include "lmcache/wire/requests.hpp"
+#include "tests/catch.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <vector>
+
+/// Messages as lmcache 0.5.6 sends them, field by field and by another writer's hand, in both spellings.
+
+namespace lmcache_wire_test {
+
+using namespace troupe;
+using namespace troupe::lmcache;
+using nlohmann::json;
+using wire::operation;
+
+namespace {
+
+constexpr std::uint32_t chunk = 4;
+
+std::string packed_json(const json& x) {
+  const auto bytes = json::to_msgpack(x);
+  return {bytes.begin(), bytes.end()};
+}
+
+json unpacked(const std::string& x) {
+  return json::from_msgpack(x);
+}
+
+json key_json(std::uint32_t tokens, std::uint32_t begin, std::uint32_t end, const json& worker = nullptr) {
+  json ids = json::array();
+  for (std::uint32_t i = 0; i < tokens; ++i)
+    ids.push_back(1000 * i);
+  return {{"model_name", "a/model"}, {"world_size", 2},  {"worker_id", worker},
+          {"token_ids", ids},        {"start", begin},   {"end", end},
+          {"request_id", "r-1"},     {"cache_salt", ""}, {"request_configs", nullptr},
+          {"num_kv_readers", 1}};
+}
+
+json registration_json() {
+  return {{"instance_id", 1234567890123456789},
+          {"model_name", "a/model"},
+          {"world_size", 2},
+          {"block_size", 2},
+          {"num_layers", 3},
+          {"hidden_dim_size", 8},
+          {"dtype_str", "bfloat16"},
+          {"use_mla", false},
+          {"num_physical_slots", 4}};
+}
+
+std::optional<incoming> read(const json& what, const std::vector<json>& payloads) {
+  std::vector<std::string> frames{packed_json(7), packed_json(what)};
+  for (const auto& x : payloads)
+    frames.push_back(packed_json(x));
+  std::vector<wire::byte_view> views;
+  for (const auto& x : frames)
+    views.push_back(std::as_bytes(std::span(x)));
+  return read_message(views, chunk);
+}
+
+struct vector_entry {
+  operation what;
+  json number;
+  const char* name;
+  std::vector<json> payloads;
+};
+
+std::vector<vector_entry> vectors() {
+  return {
+      {operation::get_chunk_size, 21, "get_chunk_size", {}},
+      {operation::ping, 22, "ping", {nullptr}},
+      {operation::ping, 22, "ping", {77}},
+      {operation::lookup, 8, "lookup", {key_json(9, 0, 8), 2}},
+      {operation::query_prefetch_status, 9, "query_prefetch_status", {"r-1"}},
+      {operation::wait_prefetch_status, 10, "wait_prefetch_status", {"r-1", 0.5}},
+      {operation::free_lookup_locks, 12, "free_lookup_locks", {key_json(9, 0, 8), 2}},
+      {operation::end_session, 13, "end_session", {"r-1"}},
+      {operation::register_context, 14, "register_kv_cache_engine_driven_context", {registration_json()}},
+      {operation::unregister_context, 15, "unregister_kv_cache_engine_driven_context", {77}},
+      {operation::prepare_store, 16, "prepare_store", {key_json(9, 0, 8, 1), 77}},
+      {operation::commit_store, 17, "commit_store", {key_json(9, 0, 8, 1), 77, json::binary({})}},
+      {operation::prepare_retrieve, 18, "prepare_retrieve", {key_json(9, 4, 8, 1), 77}},
+      {operation::commit_retrieve, 19, "commit_retrieve", {key_json(9, 4, 8, 1), 77}},
+      {operation::clear, 20, "clear", {false}},
+      {operation::report_block_allocation, 23, "report_block_allocation", {77, "a/model", json::array()}},
+      {operation::noop, 24, "noop", {}},
+      {operation::get_experimental, 32, "get_experimental", {}},
+  };
+}
+
+} // namespace
+
+TEST_CASE("Every operation is read by its number and by its name", "[lmcache]") {
+  for (const auto& x : vectors()) {
+    INFO(x.name);
+    CHECK(wire::to_string(x.what) == x.name);
+    CHECK(json(wire::number_of(x.what)) == x.number);
+    for (const auto& spelling : {x.number, json(x.name)}) {
+      const auto message = read(spelling, x.payloads);
+      REQUIRE(message);
+      CHECK(message->what == x.what);
+      CHECK_FALSE(message->malformed);
+      CHECK(message->number == packed_json(7));
+      CHECK(message->operation_frame == packed_json(spelling));
+    }
+    // With a payload of another kind in place of the first one, or none of those it needs.
+    const bool needs_some =
+        !x.payloads.empty() && x.what != operation::clear && x.what != operation::report_block_allocation;
+    if (needs_some) {
+      auto wrong = x.payloads;
+      wrong[0] = json::array({1, 2});
+      CHECK(read(x.number, wrong)->malformed);
+      CHECK(read(x.number, {})->malformed == (x.what != operation::ping));
+    }
+  }
+}
+
+TEST_CASE("Operations of newer clients are known by name or not at all", "[lmcache]") {
+  CHECK(read("subscribe_kv_events", {1, "m", 0, 10})->what == operation::subscribe_kv_events);
+  CHECK(read("cb_reorder_plan", {})->what == operation::cb_reorder_plan);
+  CHECK(read("something_new", {})->what == operation::unknown);
+  CHECK_FALSE(read("something_new", {})->malformed);
+  CHECK(read(11, {})->what == operation::unknown);
+  CHECK(read(-1, {})->what == operation::unknown);
+  CHECK(read(json::array(), {})->malformed);
+  // Nothing that could be answered.
+  CHECK_FALSE(read_message({}, chunk));
+  CHECK_FALSE(read(std::string(200, 'x'), {}));
+}
+
+TEST_CASE("A key says which chunks are meant", "[lmcache]") {
+  const auto message = read(18, {key_json(13, 4, 12, 1), 77});
+  REQUIRE(message);
+  const auto& x = message->chunks;
+  CHECK(x.model == "a/model");
+  CHECK(x.world_size == 2);
+  CHECK(x.worker == 1U);
+  CHECK(x.request == "r-1");
+  CHECK(x.readers == 1);
+  CHECK(x.begin == 1);
+  CHECK(x.end == 3);
+  CHECK(x.aligned);
+  CHECK(x.keys.size() == 3);
+  CHECK(message->instance == 77);
+
+  SECTION("parts of a chunk do not count in a lookup") {
+    const auto lookup = read(8, {key_json(13, 3, 11), 1});
+    CHECK_FALSE(lookup->malformed);
+    CHECK(lookup->chunks.begin == 0);
+    CHECK(lookup->chunks.end == 2);
+    CHECK(lookup->chunks.keys.size() == 2);
+  }
+  SECTION("a store is of whole chunks") {
+    CHECK(read(16, {key_json(13, 4, 11, 1), 77})->malformed);
+    CHECK(read(16, {key_json(13, 3, 12, 1), 77})->malformed);
+  }
+  SECTION("what cannot be is malformed") {
+    CHECK(read(8, {key_json(7, 0, 8), 1})->malformed);
+    CHECK(read(8, {key_json(9, 8, 4), 1})->malformed);
+    CHECK(read(16, {key_json(9, 0, 8, 2), 77})->malformed);
+    CHECK(read(16, {key_json(9, 0, 8), 77})->malformed);
+    for (const char* salt : {"a@b", "a/b", "a\\b"}) {
+      auto key = key_json(9, 0, 8);
+      key["cache_salt"] = salt;
+      CHECK(read(8, {key, 1})->malformed);
+    }
+    for (const char* field : {"model_name", "world_size", "token_ids", "start", "end", "request_id"}) {
+      auto key = key_json(9, 0, 8);
+      key.erase(field);
+      INFO(field);
+      CHECK(read(8, {key, 1})->malformed);
+    }
+  }
+  SECTION("fields may be missing that have a default, and others may be there") {
+    auto key = key_json(9, 0, 8);
+    key.erase("cache_salt");
+    key.erase("num_kv_readers");
+    key.erase("worker_id");
+    key["something_new"] = {{"a", json::array({1, nullptr, 2.5})}};
+    const auto lookup = read(8, {key, 1});
+    CHECK_FALSE(lookup->malformed);
+    CHECK(lookup->chunks.readers == 0);
+  }
+}
+
+TEST_CASE("Keys of chunks are chained, and those of other salts and models are others", "[lmcache]") {
+  const auto keys_of = [](const json& key) { return read(8, {key, 1})->chunks.keys; };
+  const auto keys = keys_of(key_json(12, 0, 12));
+  REQUIRE(keys.size() == 3);
+  CHECK(keys_of(key_json(9, 0, 8)) == std::vector(keys.begin(), keys.begin() + 2));
+  auto changed = key_json(12, 0, 12);
+  changed["token_ids"][5] = 1;
+  const auto others = keys_of(changed);
+  CHECK(others[0] == keys[0]);
+  CHECK(others[1] != keys[1]);
+  CHECK(others[2] != keys[2]);
+  for (const auto& [field, value] :
+       {std::pair<const char*, json>("cache_salt", "tenant"), {"model_name", "b/model"}, {"world_size", 4}}) {
+    auto other = key_json(12, 0, 12);
+    other[field] = value;
+    CHECK(keys_of(other)[0] != keys[0]);
+  }
+  // Stored pages are found by them after every update: they never change.
+  CHECK(to_string(keys[0]) == "c6348b9e6c4353d076a4d80113b0a950");
+}
+
+TEST_CASE("A registration says how a worker's pages look", "[lmcache]") {
+  const auto message = read(14, {registration_json()});
+  REQUIRE(message);
+  CHECK(message->instance == 1234567890123456789);
+  REQUIRE(message->registration);
+  const auto& space = message->registration->space;
+  CHECK(space.model == "a/model");
+  CHECK(space.dtype == "bfloat16");
+  CHECK(space.world_size == 2);
+  CHECK(space.geometry.page_bytes() == 2 * 3 * 4 * 8 * 2);
+  CHECK(message->registration->shape.sizes == std::vector<std::uint32_t>{2, 3, 4, 8});
+  CHECK(message->registration->shape.dtype == "bfloat16");
+
+  SECTION("one plane") {
+    auto x = registration_json();
+    x["use_mla"] = true;
+    const auto one = read(14, {x})->registration;
+    CHECK(one->shape.sizes == std::vector<std::uint32_t>{3, 4, 8});
+    CHECK(one->space.id() != space.id());
+  }
+  SECTION("what changes the bytes is another namespace") {
+    for (const auto& [field, value] : {std::pair<const char*, json>("num_layers", 4),
+                                       {"hidden_dim_size", 4},
+                                       {"dtype_str", "float16"},
+                                       {"model_name", "b"},
+                                       {"world_size", 1}}) {
+      auto x = registration_json();
+      x[field] = value;
+      INFO(field);
+      const auto other = read(14, {x})->registration;
+      REQUIRE(other);
+      CHECK(other->space.id() != space.id());
+      CHECK(other->space.name != space.name);
+    }
+  }
+  SECTION("and what does not is the same") {
+    auto x = registration_json();
+    x["block_size"] = 4;
+    x["instance_id"] = 2;
+    x["num_physical_slots"] = nullptr;
+    CHECK(read(14, {x})->registration->space == space);
+  }
+  SECTION("what cannot be served is refused with a reason") {
+    for (const auto& [field, value] : {std::pair<const char*, json>("block_size", 3),
+                                       {"block_size", 0},
+                                       {"num_layers", 0},
+                                       {"dtype_str", "complex64"},
+                                       {"num_physical_slots", 5},
+                                       {"hidden_dim_size", 0}}) {
+      auto x = registration_json();
+      x[field] = value;
+      INFO(field);
+      const auto refused = read(14, {x});
+      CHECK_FALSE(refused->malformed);
+      CHECK_FALSE(refused->registration);
+    }
+  }
+  SECTION("wide layers are heads, as far as a namespace is concerned") {
+    auto x = registration_json();
+    x["hidden_dim_size"] = 65536;
+    const auto wide = read(14, {x})->registration;
+    REQUIRE(wide);
+    CHECK(wide->space.geometry.page_bytes() == std::uint64_t{2} * 3 * 4 * 65536 * 2);
+    CHECK(wide->shape.sizes == std::vector<std::uint32_t>{2, 3, 4, 65536});
+  }
+}
+
+TEST_CASE("Answers are what LMCache's types are", "[lmcache]") {
+  const wire::slot_shape shape{{2, 3, 4, 8}, "bfloat16"};
+  const std::vector<wire::slot_place> slots{{4096, 384}, {std::uint64_t{1} << 40U, 384}};
+  const json first{{"offset", 4096}, {"length", 384}, {"shape", {2, 3, 4, 8}}, {"dtype", "bfloat16"}};
+  auto second = first;
+  second["offset"] = std::uint64_t{1} << 40U;
+  CHECK(unpacked(wire::answer_registration("troupe-lmcache-1", 1 << 20)) ==
+        json{{"shm_name", "troupe-lmcache-1"}, {"pool_size", 1 << 20}});
+  CHECK(unpacked(wire::answer_prepared_store(slots, std::vector<std::uint32_t>{0, 2}, shape)) ==
+        json{{"context", {{"slots", {first, second}}, {"chunk_indices", {0, 2}}}}});
+  CHECK(unpacked(wire::answer_prepared_store({}, {}, shape)) ==
+        json{{"context", {{"slots", json::array()}, {"chunk_indices", json::array()}}}});
+  CHECK(unpacked(wire::answer_no_store()) == json{{"context", json::object()}});
+  CHECK(unpacked(wire::answer_prepared_retrieve(slots, shape)) ==
+        json{{"success", true}, {"data", json::binary({})}, {"context", {{"slots", {first, second}}}}});
+  CHECK(unpacked(wire::answer_no_retrieve()) ==
+        json{{"success", false}, {"data", json::binary({})}, {"context", json::object()}});
+  CHECK(unpacked(wire::answer_transfer("event", true)) == json{json::binary({'e', 'v', 'e', 'n', 't'}), true});
+}
+
+TEST_CASE("Every operation has a way of saying no", "[lmcache]") {
+  const auto no = [](operation x) { return unpacked(wire::refusal(x).value()); };
+  CHECK(no(operation::commit_store) == false);
+  CHECK(no(operation::commit_retrieve) == false);
+  CHECK(no(operation::ping) == false);
+  CHECK(no(operation::query_prefetch_status) == 0);
+  CHECK(no(operation::wait_prefetch_status) == 0);
+  CHECK(no(operation::prepare_store) == json{{"context", json::object()}});
+  CHECK(no(operation::prepare_retrieve)["success"] == false);
+  CHECK(no(operation::register_context) == json{{"shm_name", ""}, {"pool_size", 0}});
+  CHECK(no(operation::store)[1] == false);
+  CHECK(no(operation::retrieve)[1] == false);
+  CHECK(no(operation::server_module_call)["success"] == false);
+  CHECK(no(operation::cb_protocol_handshake)[1] == false);
+  for (const auto x : {operation::lookup, operation::end_session, operation::free_lookup_locks, operation::clear,
+                       operation::register_kv_cache, operation::unregister_context, operation::subscribe_kv_events,
+                       operation::unknown})
+    CHECK_FALSE(wire::refusal(x));
+}
+
+} // namespace lmcache_wire_test
