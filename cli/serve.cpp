@@ -33,13 +33,9 @@ struct served_node {
 result<served_node> start(caf::actor_system& system, const config::node_config& options) {
   served_node out;
   // What can be wrong at once is looked at first: slabs may take their time, and are left behind.
-  std::optional<bound_socket> door;
-  if (options.http.enabled) {
-    auto prepared = http::server::prepare(options.http);
-    if (!prepared)
-      return tl::unexpected<error>(prepared.error());
-    door = std::move(*prepared);
-  }
+  auto ports = http::node_http::prepare(options);
+  if (!ports)
+    return tl::unexpected<error>(ports.error());
   if (auto free = check_doors(options); !free)
     return tl::unexpected<error>(free.error());
   auto node = start_node(system, options);
@@ -56,8 +52,8 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   if (!doors)
     return give_up(doors.error());
   out.doors = std::move(*doors);
-  if (door) {
-    auto http = http::node_http::start(system, out.node->services(), options, TROUPE_VERSION, std::move(*door));
+  if (*ports) {
+    auto http = http::node_http::start(system, out.node->services(), options, TROUPE_VERSION, std::move(*ports));
     if (!http)
       return give_up(http.error());
     out.http = std::move(*http);
@@ -94,9 +90,14 @@ result<served_node> start_unless_ended(caf::actor_system& system, const config::
     logger->info("clients attach at {}:{}{}", options.actors.host, *x.doors.port,
                  options.actors.tls.certificate ? " with certificates" : ", and nobody is asked who they are");
   }
-  if (x.http) {
-    ready["http"] = {{"host", options.http.host}, {"port", x.http->port()}};
-    logger->info("HTTP is served on {}:{}", options.http.host, x.http->port());
+  if (const auto port = x.http ? x.http->port_if_any() : std::nullopt) {
+    ready["http"] = {{"host", options.http.host}, {"port", *port}};
+    logger->info("HTTP is served on {}:{}", options.http.host, *port);
+  }
+  if (const auto port = x.http ? x.http->handshake_port() : std::nullopt) {
+    const auto& host = options.handshake.http.host;
+    ready["handshake"] = {{"host", host}, {"port", *port}};
+    logger->info("handshakes are served on {}:{}", host, *port);
   }
   // Whoever sees the line finds in the log what was said before it.
   log::flush(std::chrono::milliseconds(200));

@@ -37,6 +37,8 @@ struct node_services {
   std::shared_ptr<const namespace_names> names;
   /// Of slab files of namespaces that clients make.
   std::shared_ptr<const io::disk_budget> disk;
+  /// Null if the config wants none.
+  directory_actor directory;
 };
 
 /// A node with all its actors. Ends with `stop`; the directory stays locked until then.
