@@ -10,7 +10,7 @@ namespace troupe {
 class reception : public reception_actor::base {
 public:
   /// `handshakes` may be null.
-  reception(caf::actor_config& config, node_actor node, directory_actor handshakes = nullptr);
+  reception(caf::actor_config& config, node_actor node, directory_actor handshakes = {});
 
   const char* name() const override { return "reception"; }
   void on_exit() override;

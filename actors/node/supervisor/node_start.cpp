@@ -258,7 +258,7 @@ directory_actor spawn_directory(caf::actor_system& system, const config::node_co
                                 const std::shared_ptr<store::metadata_store>& store,
                                 const restored_handshakes& restored, node_children& children) {
   if (!options.handshake.enabled)
-    return nullptr;
+    return {};
   const auto made = spawn_actor<directory>(system, options_of_directory(options.handshake), store, restored);
   children.add({"the directory of handshakes", caf::actor_cast<caf::actor>(made), "engines could not find each other",
                 false, true});
