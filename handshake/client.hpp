@@ -9,9 +9,9 @@
 
 namespace troupe::handshake {
 
-/// Finds out in the background what peers have published (the rules: `client_state`). Asks the directory through actors,
-/// in this process or across a connection; the directory tells it of engines that start again, so that what is known of
-/// them is not used any more. All functions may be called from any thread and wait for nothing.
+/// Finds out in the background what peers have published (the rules: `client_state`). Asks the directory through
+/// actors, in this process or across a connection; the directory tells it of engines that start again, so that what is
+/// known of them is not used any more. All functions may be called from any thread and wait for nothing.
 class client {
 public:
   /// Called once, from any thread: short, and without exceptions. May call the client.
