@@ -41,7 +41,7 @@ struct world {
       config.tokens_file = scratch.write("tokens", tokens);
     config.limits.answer_time = std::chrono::seconds(20);
     router routes;
-    handshake::add_routes(routes, system, it, {4096, std::chrono::seconds(60), vllm_draft});
+    troupe::http::handshake::add_routes(routes, system, it, {4096, std::chrono::seconds(60), vllm_draft});
     door = started(config, std::move(routes));
   }
   ~world() {
