@@ -44,12 +44,16 @@ std::vector<config::problem> faults_of_files(const config::node_config& config) 
       if (auto fault = fault_of_slab_directory(config.data_dir / *directory); !fault.empty())
         note("storage.ranks[" + std::to_string(i) + "].directory", std::move(fault));
   std::ranges::move(faults_of_numa_nodes(config, io::usable_numa_nodes()), std::back_inserter(out));
-  if (config.http.tokens_file)
-    if (const auto tokens = http::token_table::load(*config.http.tokens_file); !tokens)
-      note("http.tokens_file", tokens.error().text);
-  if (config.http.tls.certificate)
-    if (const auto tls = http::load_tls(config.http.tls); !tls)
-      note("http.tls", tls.error().text);
+  const auto look_at_server = [&](const auto& x, const std::string& path) {
+    if (x.tokens_file)
+      if (const auto tokens = http::token_table::load(*x.tokens_file); !tokens)
+        note(path + ".tokens_file", tokens.error().text);
+    if (x.tls.certificate)
+      if (const auto tls = http::load_tls(x.tls); !tls)
+        note(path + ".tls", tls.error().text);
+  };
+  look_at_server(config.http, "http");
+  look_at_server(config.handshake.http, "handshake.http");
   if (const auto& tls = config.actors.tls; tls.certificate && tls.key && tls.ca)
     if (const auto loaded = tls_context::load({*tls.certificate, *tls.key, *tls.ca}); !loaded)
       note("actors.tls", loaded.error().text);

@@ -36,13 +36,9 @@ struct served_node {
 result<served_node> start(caf::actor_system& system, const config::node_config& options) {
   served_node out;
   // What can be wrong at once is looked at first: slabs may take their time, and are left behind.
-  std::optional<bound_socket> door;
-  if (options.http.enabled) {
-    auto prepared = http::server::prepare(options.http);
-    if (!prepared)
-      return tl::unexpected<error>(prepared.error());
-    door = std::move(*prepared);
-  }
+  auto ports = http::node_http::prepare(options);
+  if (!ports)
+    return tl::unexpected<error>(ports.error());
   std::unique_ptr<lmcache::door> lmcache_door;
   std::shared_ptr<lmcache::counters> lmcache_counts;
   if (options.lmcache.enabled) {
@@ -68,8 +64,8 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   if (!doors)
     return give_up(doors.error());
   out.doors = std::move(*doors);
-  if (door) {
-    auto http = http::node_http::start(system, out.node->services(), options, TROUPE_VERSION, std::move(*door));
+  if (*ports) {
+    auto http = http::node_http::start(system, out.node->services(), options, TROUPE_VERSION, std::move(*ports));
     if (!http)
       return give_up(http.error());
     out.http = std::move(*http);
@@ -108,9 +104,14 @@ result<served_node> start_unless_ended(caf::actor_system& system, const config::
     logger->info("clients attach at {}:{}{}", options.actors.host, *x.doors.port,
                  options.actors.tls.certificate ? " with certificates" : ", and nobody is asked who they are");
   }
-  if (x.http) {
-    ready["http"] = {{"host", options.http.host}, {"port", x.http->port()}};
-    logger->info("HTTP is served on {}:{}", options.http.host, x.http->port());
+  if (const auto port = x.http ? x.http->port_if_any() : std::nullopt) {
+    ready["http"] = {{"host", options.http.host}, {"port", *port}};
+    logger->info("HTTP is served on {}:{}", options.http.host, *port);
+  }
+  if (const auto port = x.http ? x.http->handshake_port() : std::nullopt) {
+    const auto& host = options.handshake.http.host;
+    ready["handshake"] = {{"host", host}, {"port", *port}};
+    logger->info("handshakes are served on {}:{}", host, *port);
   }
   if (x.lmcache) {
     ready["lmcache"] = {{"host", options.lmcache.host}, {"port", x.lmcache->port()}};

@@ -177,6 +177,45 @@ struct lmcache_config {
   friend bool operator==(const lmcache_config&, const lmcache_config&) = default;
 };
 
+/// A listener for handshakes alone. Limits are those of `http`.
+struct handshake_http_config {
+  bool enabled = false;
+  std::string host = "127.0.0.1";
+  /// 0: whichever port is free.
+  std::uint16_t port = 18010;
+  std::uint32_t threads = 0;
+  bool insecure = false;
+  std::string hosts;
+  std::optional<std::filesystem::path> tokens_file;
+  http_tls_config tls;
+
+  friend bool operator==(const handshake_http_config&, const handshake_http_config&) = default;
+};
+
+/// The directory in which engines publish what their peers need to talk to them.
+struct handshake_config {
+  bool enabled = true;
+  /// The paths of vLLM's last draft, besides.
+  bool vllm_draft = false;
+  std::uint64_t max_payload_bytes = mebibyte;
+  /// Of all payloads.
+  std::uint64_t memory_bytes = 256 * mebibyte;
+  std::uint32_t max_engines = 4096;
+  std::uint32_t max_ranks = 1024;
+  std::uint32_t max_waiting = 16384;
+  std::uint32_t max_watches = 1024;
+  duration max_wait = std::chrono::minutes{1};
+  duration ttl_default = std::chrono::seconds{30};
+  duration ttl_max = std::chrono::hours{1};
+  duration remember = std::chrono::hours{1};
+  handshake_http_config http;
+
+  friend bool operator==(const handshake_config&, const handshake_config&) = default;
+};
+
+/// The listener of its own, as a server sees it.
+http_config server_of(const handshake_http_config& own, const http_limits& limits);
+
 /// The storage of one rank. Each namespace has its own slab file on it.
 struct rank_storage {
   std::uint64_t slab_bytes = 0;
@@ -278,6 +317,7 @@ struct node_config {
   http_config http;
   hf3fs_config hf3fs;
   lmcache_config lmcache;
+  handshake_config handshake;
   storage_config storage;
   memory_config memory;
   std::vector<namespace_spec> namespaces;

@@ -68,7 +68,8 @@ public:
     if (what_for == purpose::server) {
       check_memory();
       // One that serves HTTP alone gets its namespaces and ranks from its clients.
-      const bool gets_some = config_.http.enabled || config_.actors.serves_makers() || config_.lmcache.enabled;
+      const bool gets_some = config_.http.enabled || config_.handshake.http.enabled ||
+                             config_.actors.serves_makers() || config_.lmcache.enabled;
       demand(gets_some || !config_.storage.ranks.empty(), "storage.ranks",
              "a node without HTTP to which clients bring no namespaces needs at least one rank",
              {"http.enabled", "actors.make_namespaces"});
@@ -108,20 +109,16 @@ private:
   }
 
   void check_http() {
-    const auto& h = config_.http;
-    demand(h.tls.certificate.has_value() == h.tls.key.has_value(), h.tls.key ? "http.tls.certificate" : "http.tls.key",
-           "is missing: a certificate is of use only with its key", {"http.tls.certificate", "http.tls.key"});
-    demand(!h.tls.client_ca || h.tls.certificate, "http.tls.client_ca",
-           "clients show certificates only to a server that has one: set http.tls.certificate and http.tls.key",
-           {"http.tls.certificate"});
-    demand(!h.enabled || h.insecure || h.tokens_file || h.tls.client_ca || is_loopback(h.host), "http.host",
-           "\"" + h.host +
-               "\" can be reached by other machines, and nobody is asked who they are: use \"127.0.0.1\", " +
-               "or set http.tokens_file or http.tls.client_ca, or set http.insecure to true on a network where " +
-               "everybody is trusted",
-           {"http.enabled", "http.insecure", "http.tokens_file", "http.tls.client_ca"});
+    check_server(config_.http, "http");
+    check_server(server_of(config_.handshake.http, config_.http.limits), "handshake.http");
     check_hf3fs();
     check_lmcache();
+    const auto& x = config_.handshake;
+    demand(x.ttl_default <= x.ttl_max, "handshake.ttl_default", "must not be above handshake.ttl_max",
+           {"handshake.ttl_max"});
+    demand(x.max_payload_bytes <= x.memory_bytes, "handshake.max_payload_bytes",
+           "must not be above handshake.memory_bytes, " + format_size(x.memory_bytes), {"handshake.memory_bytes"});
+    demand(!x.http.enabled || x.enabled, "handshake.http.enabled", "needs handshake.enabled", {"handshake.enabled"});
   }
 
   void check_lmcache() {
@@ -138,6 +135,27 @@ private:
            "is \"" + huge +
                "\", and with lmcache.enabled the memory lies in /dev/shm, whose pages are not set aside: use \"auto\"",
            {"lmcache.enabled"});
+  }
+
+  void check_server(const http_config& h, const std::string& at) {
+    const auto path = [&](std::string_view key) { return at + "." + std::string(key); };
+    const auto certificate = path("tls.certificate");
+    const auto key = path("tls.key");
+    const auto client_ca = path("tls.client_ca");
+    const auto tokens_file = path("tokens_file");
+    const auto insecure = path("insecure");
+    const auto enabled = path("enabled");
+    demand(h.tls.certificate.has_value() == h.tls.key.has_value(), h.tls.key ? certificate : key,
+           "is missing: a certificate is of use only with its key", {certificate, key});
+    demand(!h.tls.client_ca || h.tls.certificate, client_ca,
+           "clients show certificates only to a server that has one: set " + certificate + " and " + key,
+           {certificate});
+    demand(!h.enabled || h.insecure || h.tokens_file || h.tls.client_ca || is_loopback(h.host), path("host"),
+           "\"" + h.host +
+               "\" can be reached by other machines, and nobody is asked who they are: use \"127.0.0.1\", " +
+               "or set " + tokens_file + " or " + client_ca + ", or set " + insecure +
+               " to true on a network where everybody is trusted",
+           {enabled, insecure, tokens_file, client_ca});
   }
 
   void check_registry() {

@@ -175,6 +175,54 @@ void describe(Visitor& v, lmcache_config& c) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, handshake_http_config& c) {
+  v.field("enabled", c.enabled, flag{},
+          "Whether handshakes are served on a port of their own, and on no other: so they need not share one with "
+          "anything public.");
+  v.field("host", c.host, host_name,
+          "Address to listen on. One that other machines can reach needs `tokens_file` or `tls.client_ca`.");
+  v.field("port", c.port, whole{0, 65535}, "Port to listen on; 0 takes a free one.");
+  v.field("threads", c.threads, whole{0, 64},
+          "Threads that serve connections; 0: one for every two cores, from one to four.");
+  v.field("insecure", c.insecure, flag{},
+          "Confirms that whoever reaches the port may publish and fetch, where there are neither tokens nor client "
+          "certificates.");
+  v.field("hosts", c.hosts, host_names,
+          "Further names by which requests may call the server, where there are neither tokens nor client "
+          "certificates: separated by commas.");
+  v.field("tokens_file", c.tokens_file, any_path,
+          "File with the bearer tokens that clients must send, a role and a token per line; not set: none are needed.");
+  v.group("tls", c.tls, "Encryption, and certificates of clients.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, handshake_config& c) {
+  v.field("enabled", c.enabled, flag{},
+          "Whether there is a directory: under `/v1/handshake` where HTTP is served, and for clients of the actors.");
+  v.field("vllm_draft", c.vllm_draft, flag{},
+          "Whether to serve the paths of vLLM's draft as well, under `/get_kv_connector_metadata`.");
+  v.field("max_payload_bytes", c.max_payload_bytes, size{1 * kibibyte, 64 * mebibyte},
+          "What one rank may publish; more is refused.");
+  v.field("memory_bytes", c.memory_bytes, size{1 * mebibyte, 64 * gibibyte},
+          "What all ranks together may publish; more is refused.");
+  v.field("max_engines", c.max_engines, whole{1, 1048576}, "Engines at one time; more are refused.");
+  v.field("max_ranks", c.max_ranks, whole{1, 65536}, "Ranks of one engine; more are refused.");
+  v.field("max_waiting", c.max_waiting, whole{1, 1048576},
+          "Fetches that wait at one time; more are refused. Each takes a connection or a request, and no thread.");
+  v.field("max_watches", c.max_watches, whole{1, 65536}, "Watches at one time; more are refused.");
+  v.field("max_wait", c.max_wait, time_span{1 * millisecond, 1 * hour},
+          "How long a fetch may wait; more is cut to it.");
+  v.field("ttl_default", c.ttl_default, time_span{1 * millisecond, 24 * hour},
+          "How long an engine lives without a sign of it that does not say.");
+  v.field("ttl_max", c.ttl_max, time_span{1 * millisecond, 24 * hour}, "The longest such time; more is cut to it.");
+  v.field(
+      "remember", c.remember, time_span{1 * millisecond, 24 * hour},
+      "How long it is known which incarnation an engine had that is gone, so that what it sent before does not bring "
+      "it back.");
+  v.group("http", c.http, "A port for handshakes alone. Its limits are those of `http.limits`.");
+}
+
+template <class Visitor>
 void describe(Visitor& v, rank_storage& c) {
   v.required(
       "slab_bytes", c.slab_bytes, size{0, 64 * tebibyte},
@@ -360,6 +408,8 @@ void describe(Visitor& v, node_config& c) {
   v.group("http", c.http, "The HTTP server, which clients on any host can reach if they are let in.");
   v.group("hf3fs", c.hf3fs, "Metadata service for engines that keep slab files of their own, over HTTP.");
   v.group("lmcache", c.lmcache, "The place of LMCache's server, for its own clients.");
+  v.group("handshake", c.handshake,
+          "The directory in which engines publish what their peers need in order to talk to them.");
   v.group("storage", c.storage, "The slab files that hold the pages.");
   v.group("memory", c.memory, "The memory that pages live in, in front of the slab files.");
   v.list("namespaces", c.namespaces, max_namespaces,

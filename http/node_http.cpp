@@ -3,6 +3,7 @@
 #include "actors/node/gateway/metadata_service.hpp"
 #include "actors/node/metrics/exposition.hpp"
 #include "http/admin.hpp"
+#include "http/handshake/handshake.hpp"
 #include "http/hf3fs/hf3fs.hpp"
 #include "http/native/native.hpp"
 #include "http/sglang/sglang.hpp"
@@ -54,18 +55,48 @@ slots::options options_of_slots(const config::node_config& config, const slots::
   return out;
 }
 
+handshake::options options_of_handshakes(const config::handshake_config& x) {
+  return {x.max_payload_bytes, x.max_wait, x.vllm_draft};
+}
+
 } // namespace
+
+result<node_http::doors> node_http::prepare(const config::node_config& config) {
+  doors out;
+  const auto open = [](const config::http_config& x, std::optional<bound_socket>& to) -> result<void> {
+    if (!x.enabled)
+      return {};
+    auto opened = server::prepare(x);
+    if (!opened)
+      return tl::unexpected<error>(opened.error());
+    to = std::move(*opened);
+    return {};
+  };
+  if (auto opened = open(config.http, out.all); !opened)
+    return tl::unexpected<error>(opened.error());
+  if (auto opened = open(server_of(config.handshake.http, config.http.limits), out.handshakes); !opened)
+    return fail(opened.error().code, opened.error().text + " (handshake.http)");
+  return out;
+}
 
 result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, const node_services& services,
                                                     const config::node_config& config, const std::string& version,
                                                     bound_socket door) {
+  doors where;
+  where.all = std::move(door);
+  return start(system, services, config, version, std::move(where));
+}
+
+result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, const node_services& services,
+                                                    const config::node_config& config, const std::string& version,
+                                                    doors where) {
   std::unique_ptr<node_http> out(new node_http());
   out->ready_ = std::make_shared<readiness>();
   out->metrics_ = std::make_unique<request_metrics>();
   const auto service = std::make_shared<const metadata_service>(system, services.shards, services.namespaces,
                                                                 services.names, services.own_spaces);
 
-  router routes;
+  out->directory_ = services.directory;
   admin_options admin;
   admin.version = version;
   admin.protocol = protocol_version;
@@ -81,7 +112,15 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
                    source_of(services.condition, services.memory, services.disk), source_of_log()};
   if (services.lmcache)
     admin.metrics.push_back(source_of_lmcache(services.lmcache));
+  if (services.directory)
+    admin.metrics.push_back(source_of(system, services.directory));
+  router routes;
+  router handshake_routes;
+  add_admin_routes(handshake_routes, admin);
   add_admin_routes(routes, std::move(admin));
+  if (services.directory)
+    handshake::add_routes(where.handshakes ? handshake_routes : routes, system, services.directory,
+                          options_of_handshakes(config.handshake));
   const auto slot_options = options_of_slots(config, services.key_secret, out->metrics_->shared_items());
   native::add_routes(routes, service, options_of_native(config, services.key_secret, out->metrics_->shared_items()));
   if (config.hf3fs.vllm)
@@ -89,16 +128,47 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
   if (config.hf3fs.sglang)
     sglang::add_routes(routes, service, {slot_options});
 
-  auto started = server::start(config.http, std::move(routes), out->metrics_.get(), std::move(door));
-  if (!started)
-    return tl::unexpected<error>(started.error());
-  out->server_ = std::move(*started);
+  if (where.all) {
+    auto started = server::start(config.http, std::move(routes), out->metrics_.get(), std::move(*where.all));
+    if (!started)
+      return tl::unexpected<error>(started.error());
+    out->server_ = std::move(*started);
+  }
+  if (where.handshakes) {
+    auto started = server::start(server_of(config.handshake.http, config.http.limits), std::move(handshake_routes),
+                                 out->metrics_.get(), std::move(*where.handshakes));
+    if (!started)
+      return tl::unexpected<error>(started.error());
+    out->handshake_server_ = std::move(*started);
+  }
   return out;
+}
+
+std::optional<std::uint16_t> node_http::port_if_any() const noexcept {
+  return server_ ? std::optional(server_->port()) : std::nullopt;
+}
+
+std::optional<std::uint16_t> node_http::handshake_port() const noexcept {
+  return handshake_server_ ? std::optional(handshake_server_->port()) : std::nullopt;
+}
+
+result<void> node_http::reload() {
+  result<void> outcome;
+  for (const auto* x : {&server_, &handshake_server_})
+    if (*x)
+      if (auto loaded = (*x)->reload_tokens(); !loaded && outcome)
+        outcome = loaded;
+  return outcome;
 }
 
 void node_http::stop(duration patience) {
   ready_->serving.store(false, std::memory_order_relaxed);
-  server_->stop(patience);
+  // Those who wait for engines would be waited for.
+  if (directory_)
+    caf::anon_send(directory_, drain_atom_v);
+  for (const auto* x : {&server_, &handshake_server_})
+    if (*x)
+      (*x)->stop(patience);
 }
 
 } // namespace troupe::http

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace troupe::http {
@@ -16,16 +17,34 @@ namespace troupe::http {
 /// The HTTP interface of a node, with all APIs that its config asks for. Thread-safe, but for `stop` and its end.
 class node_http {
 public:
-  /// Listens on `door`, see `server::prepare`. `config.http.enabled` is taken for granted; `version` is the program's.
-  /// The actor system must outlive this and what is under way in it.
+  /// The sockets of the listeners that the config asks for; where both are nothing, there is nothing to start.
+  struct doors {
+    std::optional<bound_socket> all;
+    /// For handshakes alone.
+    std::optional<bound_socket> handshakes;
+
+    explicit operator bool() const noexcept { return all || handshakes; }
+  };
+  static result<doors> prepare(const config::node_config& config);
+
+  /// Listens on what `prepare` has taken. `version` is the program's. The actor system must outlive this and what is
+  /// under way in it.
+  static result<std::unique_ptr<node_http>> start(caf::actor_system& system, const node_services& services,
+                                                  const config::node_config& config, const std::string& version,
+                                                  doors where);
+  /// The same with the one listener.
   static result<std::unique_ptr<node_http>> start(caf::actor_system& system, const node_services& services,
                                                   const config::node_config& config, const std::string& version,
                                                   bound_socket door);
 
+  /// Nothing where there is no such listener.
+  std::optional<std::uint16_t> port_if_any() const noexcept;
+  std::optional<std::uint16_t> handshake_port() const noexcept;
+  /// Of the listener for everything, which there is.
   std::uint16_t port() const noexcept { return server_->port(); }
 
-  /// Reads tokens and certificates again; with an error, all stays as it was.
-  result<void> reload() { return server_->reload_tokens(); }
+  /// Reads tokens and certificates again; with an error, those of that listener stay as they were.
+  result<void> reload();
 
   /// `/ready` says no from now on, requests under way are answered, `patience` at most, and nobody listens any more.
   void stop(duration patience);
@@ -38,6 +57,9 @@ private:
   std::shared_ptr<readiness> ready_;
   std::unique_ptr<request_metrics> metrics_;
   std::unique_ptr<server> server_;
+  std::unique_ptr<server> handshake_server_;
+  /// Null if there is none.
+  directory_actor directory_;
 };
 
 } // namespace troupe::http

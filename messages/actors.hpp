@@ -2,6 +2,7 @@
 
 #include "base/namespace_spec.hpp"
 #include "messages/allocator_messages.hpp"
+#include "messages/handshake_messages.hpp"
 #include "messages/io_messages.hpp"
 #include "messages/metrics_messages.hpp"
 #include "messages/registry_messages.hpp"
@@ -49,6 +50,8 @@ CAF_ADD_ATOM(troupe_atoms, troupe, cancel_atom, "cancel")
 CAF_ADD_ATOM(troupe_atoms, troupe, lend_atom, "lend")
 CAF_ADD_ATOM(troupe_atoms, troupe, give_back_atom, "give_back")
 CAF_ADD_ATOM(troupe_atoms, troupe, resize_atom, "resize")
+CAF_ADD_ATOM(troupe_atoms, troupe, handshake_atom, "handshake")
+CAF_ADD_ATOM(troupe_atoms, troupe, watch_atom, "watch")
 CAF_END_TYPE_ID_BLOCK(troupe_atoms)
 
 namespace troupe {
@@ -194,6 +197,33 @@ using metrics_actor =
     caf::typed_actor<caf::replies_to<latency_batch>::with<void>, caf::replies_to<node_stats>::with<void>,
                      caf::replies_to<render_atom>::with<std::string>>;
 
+/// Is told what changes in the directory of handshakes. Answers nothing: it says that it has seen an update, and gets
+/// the next one.
+using handshake_watcher_actor = caf::typed_actor<caf::reacts_to<handshake_update>>;
+
+/// What others may say to the directory of handshakes.
+using handshake_door_actor =
+    caf::typed_actor<caf::replies_to<handshake_publish_request>::with<handshake_reply>,
+                     caf::replies_to<handshake_heartbeat_request>::with<handshake_reply>,
+                     caf::replies_to<handshake_withdraw_request>::with<handshake_reply>,
+                     /// Answered when there is something to say, at the end of its wait at the latest.
+                     caf::replies_to<handshake_fetch_request>::with<handshake_fetch_reply>,
+                     caf::replies_to<handshake_list_request>::with<handshake_list_reply>,
+                     /// Of an engine, or of all for an empty name. Answers the number of the watch, which ends with the
+                     /// watcher.
+                     caf::replies_to<watch_atom, std::string, handshake_watcher_actor>::with<std::uint64_t>,
+                     caf::replies_to<handshake_seen_request>::with<void>,
+                     /// Ends a watch.
+                     caf::replies_to<caf::leave_atom, std::uint64_t>::with<void>>;
+
+/// The directory of handshakes itself.
+using directory_actor =
+    handshake_door_actor::extend<caf::replies_to<stats_atom>::with<handshake_stats>,
+                                 /// Whoever waits is answered, and nobody waits from now on.
+                                 caf::replies_to<drain_atom>::with<void>, caf::reacts_to<caf::tick_atom>,
+                                 /// From its store, as with shards.
+                                 caf::reacts_to<written_atom, std::uint8_t, std::string>>;
+
 /// Where clients attach, and the only actor of a node that is published. The handle is the client's link, whose death
 /// ends the attachment; only the link itself may leave.
 using reception_actor =
@@ -201,7 +231,9 @@ using reception_actor =
                      caf::replies_to<caf::leave_atom, owner_id>::with<void>,
                      /// Nothing of that attachment, which is over, touches the node's memory any more. Only the client
                      /// knows the number, so whoever says it may. Of one that the node does not know: fine, too.
-                     caf::replies_to<owner_at_rest_atom, owner_id>::with<void>>;
+                     caf::replies_to<owner_at_rest_atom, owner_id>::with<void>,
+                     /// The directory of handshakes, which needs no attachment. unsupported where there is none.
+                     caf::replies_to<handshake_atom>::with<handshake_door_actor>>;
 
 /// The supervisor of a node. Never leaves its process: what clients ask comes from the reception, which names the link
 /// that leaves.

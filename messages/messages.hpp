@@ -117,6 +117,27 @@ TROUPE_INSPECT(close_space_request, x.space)
 TROUPE_INSPECT(leave_space_request, x.space, x.force)
 TROUPE_INSPECT(rank_stats, x.space, x.space_name, x.rank, x.slots, x.io)
 TROUPE_INSPECT(node_stats, x.registry, x.ranks, x.clients, x.departed_clients)
+TROUPE_INSPECT(handshake_rank, x.dp, x.pp, x.tp)
+TROUPE_INSPECT(handshake_sizes, x.dp, x.pp, x.tp)
+TROUPE_INSPECT(handshake_publish_request, x.engine, x.rank, x.incarnation, x.sizes, x.compat, x.ttl, x.form, x.payload)
+TROUPE_INSPECT(handshake_heartbeat_request, x.engine, x.incarnation, x.ttl)
+TROUPE_INSPECT(handshake_withdraw_request, x.engine, x.incarnation)
+TROUPE_INSPECT(handshake_reply, x.code, x.text, x.incarnation, x.expires_in, x.ranks, x.complete, x.added)
+TROUPE_INSPECT(handshake_fetch_request, x.engine, x.scope, x.rank, x.compat, x.incarnation, x.etag, x.complete, x.wait)
+TROUPE_INSPECT(handshake_entry, x.rank, x.etag, x.form, x.payload)
+TROUPE_INSPECT(handshake_fetch_reply, x.code, x.text, x.not_modified, x.incarnation, x.sizes, x.compat, x.etag,
+               x.complete, x.expires_in, x.entries)
+TROUPE_INSPECT(handshake_list_request, x.engine)
+TROUPE_INSPECT(handshake_engine_info, x.engine, x.incarnation, x.sizes, x.compat, x.ranks, x.payload_bytes, x.complete,
+               x.expires_in)
+TROUPE_INSPECT(handshake_list_reply, x.engines)
+TROUPE_INSPECT(handshake_change, x.engine, x.now)
+TROUPE_INSPECT(handshake_update, x.watch, x.changes)
+TROUPE_INSPECT(handshake_seen_request, x.watch)
+TROUPE_INSPECT(handshake_stats, x.published, x.repeated, x.replaced, x.heartbeats, x.withdrawn, x.expired, x.found,
+               x.not_modified, x.not_found, x.gone, x.incompatible, x.waits, x.waits_timed_out, x.refused_stale,
+               x.refused_conflict, x.refused_malformed, x.refused_engines, x.refused_bytes, x.refused_waiting,
+               x.refused_watches, x.engines, x.ranks, x.bytes, x.waiting, x.watches, x.remembered)
 
 #undef TROUPE_INSPECT
 
@@ -212,6 +233,20 @@ CAF_ADD_TYPE_ID(troupe, (troupe::make_namespace_request))
 CAF_ADD_TYPE_ID(troupe, (troupe::open_space_request))
 CAF_ADD_TYPE_ID(troupe, (troupe::close_space_request))
 CAF_ADD_TYPE_ID(troupe, (troupe::leave_space_request))
+CAF_ADD_TYPE_ID(troupe, (troupe::handshake_publish_request))
+CAF_ADD_TYPE_ID(troupe, (troupe::handshake_heartbeat_request))
+CAF_ADD_TYPE_ID(troupe, (troupe::handshake_withdraw_request))
+CAF_ADD_TYPE_ID(troupe, (troupe::handshake_reply))
+CAF_ADD_TYPE_ID(troupe, (troupe::handshake_fetch_request))
+CAF_ADD_TYPE_ID(troupe, (troupe::handshake_fetch_reply))
+CAF_ADD_TYPE_ID(troupe, (troupe::handshake_list_request))
+CAF_ADD_TYPE_ID(troupe, (troupe::handshake_list_reply))
+CAF_ADD_TYPE_ID(troupe, (troupe::handshake_update))
+CAF_ADD_TYPE_ID(troupe, (troupe::handshake_seen_request))
+CAF_ADD_TYPE_ID(troupe, (troupe::handshake_stats))
+CAF_ADD_TYPE_ID(troupe, (troupe::handshake_watcher_actor))
+CAF_ADD_TYPE_ID(troupe, (troupe::handshake_door_actor))
+CAF_ADD_TYPE_ID(troupe, (troupe::directory_actor))
 CAF_END_TYPE_ID_BLOCK(troupe)
 
 namespace troupe {

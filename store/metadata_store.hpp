@@ -39,6 +39,15 @@ public:
   /// Some pages, by namespace, key and rank. With more than one load thread this is called by several at once, and
   /// only the pages of one call are in order.
   virtual result<void> on_pages(std::span<const page_record> pages) = 0;
+  /// What engines have published, each followed by its ranks. Not by two threads at once.
+  virtual result<void> on_handshake(const handshake_engine_record& record) {
+    (void)record;
+    return {};
+  }
+  virtual result<void> on_handshake(const handshake_rank_record& record) {
+    (void)record;
+    return {};
+  }
   /// Now and then, never by two threads at once. `expected` is an estimate.
   virtual void on_progress(std::uint64_t pages_read, std::uint64_t expected) {
     (void)pages_read;

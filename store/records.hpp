@@ -20,6 +20,8 @@
 /// big-endian. Numbers in values are little-endian. Nothing depends on how many shards the registry has.
 ///
 /// Keys:   table (1 byte), then namespace (16) and rank (4) or namespace, key digest (16) and rank.
+///         A handshake is (table, engine, 0) for what is known of the engine, and behind that three numbers (4 each)
+///         for each of its ranks.
 /// Values: a page is slot (4) and generation (4), the incarnation of its rank (8), and the parent (16) where there is
 ///         one; a rank is its number of slots (8) and its incarnation (8). An incarnation of 0 is left out; the length
 ///         tells. What is rare has a version byte first, so that fields can be added.
@@ -90,6 +92,36 @@ struct page_record {
   friend bool operator==(const page_record&, const page_record&) = default;
 };
 
+/// What the directory of handshakes knows of an engine.
+struct handshake_engine_record {
+  /// At most `handshake_name_bytes`, none of them 0.
+  std::string engine;
+  std::uint64_t incarnation = 0;
+  std::array<std::uint32_t, 3> sizes{};
+  std::string compat;
+  std::chrono::nanoseconds ttl{};
+  /// 0: it lives. Else how it ended; it is remembered.
+  std::uint8_t over = 0;
+  /// When it ends, or is forgotten: the time of day.
+  std::chrono::sys_time<std::chrono::nanoseconds> deadline{};
+
+  friend bool operator==(const handshake_engine_record&, const handshake_engine_record&) = default;
+};
+
+/// What one rank of it has published.
+struct handshake_rank_record {
+  std::string engine;
+  std::array<std::uint32_t, 3> rank{};
+  /// Of another one than its engine's: it is nobody's.
+  std::uint64_t incarnation = 0;
+  std::uint8_t form = 0;
+  std::string payload;
+
+  friend bool operator==(const handshake_rank_record&, const handshake_rank_record&) = default;
+};
+
+inline constexpr std::size_t handshake_name_bytes = 200;
+
 /// What a node knows of itself.
 struct node_identity {
   /// Counts the starts, 1 the first time: durable before the store is handed out, so no number is ever used twice.
@@ -108,12 +140,15 @@ struct node_identity {
 node_identity first_identity();
 
 /// The first byte of every key.
-enum class table : std::uint8_t { identity = 1, namespaces = 2, ranks = 3, pages = 4 };
+enum class table : std::uint8_t { identity = 1, namespaces = 2, ranks = 3, pages = 4, handshakes = 5 };
 
 void append_identity_key(std::string& out);
 void append_namespace_key(std::string& out, const namespace_id& space);
 void append_rank_key(std::string& out, const namespace_id& space, rank_number rank);
 void append_page_key(std::string& out, const namespace_id& space, const key_digest& key, rank_number rank);
+/// Of the engine; those of its ranks begin with it.
+void append_handshake_key(std::string& out, std::string_view engine);
+void append_handshake_key(std::string& out, std::string_view engine, const std::array<std::uint32_t, 3>& rank);
 /// What the keys of all ranks, or of all pages, of a namespace begin with.
 void append_rank_prefix(std::string& out, const namespace_id& space);
 void append_page_prefix(std::string& out, const namespace_id& space);
@@ -122,12 +157,18 @@ void append_value(std::string& out, const node_identity& record);
 void append_value(std::string& out, const namespace_record& record);
 void append_value(std::string& out, const rank_record& record);
 void append_value(std::string& out, const page_record& record);
+void append_value(std::string& out, const handshake_engine_record& record);
+void append_value(std::string& out, const handshake_rank_record& record);
 
 /// The record of these bytes, whatever they are; corrupt, naming the record, if they are no record of that kind.
 result<node_identity> decode_identity(std::string_view key, std::string_view value);
 result<namespace_record> decode_namespace(std::string_view key, std::string_view value);
 result<rank_record> decode_rank(std::string_view key, std::string_view value);
 result<page_record> decode_page(std::string_view key, std::string_view value);
+result<handshake_engine_record> decode_handshake_engine(std::string_view key, std::string_view value);
+result<handshake_rank_record> decode_handshake_rank(std::string_view key, std::string_view value);
+/// Which of the two the key is of, if it is of one of them.
+bool is_handshake_engine(std::string_view key) noexcept;
 
 /// The key in words, for errors: "page of key … and rank 3 in namespace …", or its bytes in hexadecimal.
 std::string describe_key(std::string_view key);

@@ -82,6 +82,8 @@ public:
   result<load_summary> run(unsigned threads) {
     if (auto read = read_few(); !read)
       return tl::unexpected(std::move(read).error());
+    if (auto read = read_handshakes(); !read)
+      return tl::unexpected(std::move(read).error());
     const auto parts = cut_pages(threads);
     std::vector<std::thread> helpers;
     for (unsigned i = 1; i < threads && i < parts.size(); ++i) {
@@ -135,6 +137,16 @@ private:
     });
   }
 
+  // To the very end, for the same reason.
+  result<void> read_handshakes() {
+    return for_each({end_of_prefix(first_of(table::pages)), std::string(8, '\xff')},
+                    [&](std::string_view key, std::string_view value) -> result<void> {
+                      const auto tell = [&](const auto& record) { return visitor_.on_handshake(record); };
+                      return is_handshake_engine(key) ? hand_on(decode_handshake_engine(key, value), tell)
+                                                      : hand_on(decode_handshake_rank(key, value), tell);
+                    });
+  }
+
   template <class Record, class F>
   static result<void> hand_on(result<Record> record, F&& f) {
     return record ? f(*record) : result<void>(tl::unexpected(std::move(record).error()));
@@ -149,7 +161,7 @@ private:
           cuts.push_back(pages_from(space, i << 60U));
     std::vector<key_range> parts;
     for (std::size_t i = 0; i < cuts.size(); ++i)
-      parts.push_back({cuts[i], i + 1 < cuts.size() ? cuts[i + 1] : std::string(8, '\xff')});
+      parts.push_back({cuts[i], i + 1 < cuts.size() ? cuts[i + 1] : end_of_prefix(first_of(table::pages))});
     return parts;
   }
 

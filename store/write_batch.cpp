@@ -61,6 +61,18 @@ void write_batch::put(const node_identity& record) {
   add_put([](std::string& out) { append_identity_key(out); }, record);
 }
 
+void write_batch::put(const handshake_engine_record& record) {
+  add_put([&](std::string& out) { append_handshake_key(out, record.engine); }, record);
+}
+
+void write_batch::put(const handshake_rank_record& record) {
+  add_put([&](std::string& out) { append_handshake_key(out, record.engine, record.rank); }, record);
+}
+
+void write_batch::erase_handshakes(std::string_view engine) {
+  add_erase(erase_prefix_mark, [&](std::string& out) { append_handshake_key(out, engine); });
+}
+
 void write_batch::erase_namespace(const namespace_id& space) {
   add_erase(erase_mark, [&](std::string& out) { append_namespace_key(out, space); });
 }

@@ -20,6 +20,8 @@ public:
   void put(const rank_record& record);
   void put(const page_record& record);
   void put(const node_identity& record);
+  void put(const handshake_engine_record& record);
+  void put(const handshake_rank_record& record);
 
   /// Erasing what is not there is fine. Only the record itself goes: for the ranks and pages of a namespace there are
   /// `erase_ranks` and `erase_pages`.
@@ -31,6 +33,9 @@ public:
   /// All of the namespace that came before, in this batch or an earlier one. Synced as `erase_page` is.
   void erase_ranks(const namespace_id& space);
   void erase_pages(const namespace_id& space);
+
+  /// The engine's record and those of its ranks that came before, in this batch or an earlier one.
+  void erase_handshakes(std::string_view engine);
 
   /// Adds what the other batch has after what this one has.
   void append(const write_batch& later);

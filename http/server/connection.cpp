@@ -324,7 +324,7 @@ void connection::call_handler(const request& r) {
       return finish(response::failure(status::internal_server_error, "the server has a defect, its log says more"));
   }
   if (!at_once) {
-    deadline_ = later(steady_clock::now(), shared_.config.limits.answer_time);
+    deadline_ = later(later(steady_clock::now(), shared_.config.limits.answer_time), route_->may_wait);
     return;
   }
   if (at_once->answer)

@@ -5,7 +5,7 @@
 namespace troupe::http {
 
 void append_response(std::string& out, const response& x, const framing& how) {
-  const auto has_body = x.code != status::no_content;
+  const auto has_body = x.code != status::no_content && x.code != status::not_modified;
   out.reserve(out.size() + 192 + x.headers.size() + x.body.size());
   if (x.code == status::ok) {
     out += "HTTP/1.1 200 OK\r\n";

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "http/server/request.hpp"
 #include "http/server/response.hpp"
@@ -31,6 +32,8 @@ struct route {
   bool shows_all_namespaces = false;
   /// Answered also where there is no room for more connections.
   bool is_probe = false;
+  /// How much longer than others its answer may take, where clients may ask it to wait.
+  duration may_wait{};
 };
 
 /// More than any API has. Patterns beyond them are a defect; paths beyond them get 404, queries 400.

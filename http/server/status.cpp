@@ -12,6 +12,8 @@ std::string_view reason(status code) noexcept {
     return "Accepted";
   case status::no_content:
     return "No Content";
+  case status::not_modified:
+    return "Not Modified";
   case status::bad_request:
     return "Bad Request";
   case status::unauthorized:

@@ -13,6 +13,7 @@ enum class status : std::uint16_t {
   created = 201,
   accepted = 202,
   no_content = 204,
+  not_modified = 304,
   bad_request = 400,
   unauthorized = 401,
   forbidden = 403,

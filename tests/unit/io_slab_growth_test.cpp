@@ -5,6 +5,7 @@
 #include "tests/unit/io_support.hpp"
 
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -27,9 +27,8 @@ constexpr std::size_t max_lines = 600;
 
 /// Where CAF may be included; elsewhere nothing knows of actors. Files of these folders that hold rules are told apart
 /// by the library they belong to.
-constexpr std::array caf_folders{"messages/", "actors/",       "connector/",        "workload/runner/",
-                                 "cli/",      "tests/actors/", "tests/simulation/", "tests/integration/",
-                                 "bench/"};
+constexpr std::array caf_folders{"messages/",  "actors/",       "connector/",        "workload/runner/",   "cli/",
+                                 "handshake/", "tests/actors/", "tests/simulation/", "tests/integration/", "bench/"};
 
 /// Whose files must not come to include CAF by any chain of headers.
 constexpr std::array plain_folders{

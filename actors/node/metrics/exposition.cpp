@@ -36,6 +36,17 @@ metrics_source source_of_namespaces(describe_function describe, const series_lim
   };
 }
 
+metrics_source source_of(caf::actor_system& system, directory_actor directory) {
+  return [&system, directory = std::move(directory)](metrics_callback then) {
+    ask<handshake_stats>(
+        system, directory,
+        [then = std::move(then)](const result<handshake_stats>& x) {
+          then(x ? result<std::string>(to_text(families_of(*x))) : tl::unexpected<error>(x.error()));
+        },
+        stats_atom_v);
+  };
+}
+
 metrics_source source_of(std::shared_ptr<const node_condition> condition, shared_budget memory,
                          std::shared_ptr<const io::disk_budget> disk) {
   return [condition = std::move(condition), memory = std::move(memory),

@@ -26,6 +26,9 @@ metrics_source source_of_log();
 using describe_function = std::function<void(std::function<void(result<std::vector<namespace_info>>)>)>;
 metrics_source source_of_namespaces(describe_function describe, const series_limits& limits = {});
 
+/// What the directory of handshakes has done.
+metrics_source source_of(caf::actor_system& system, directory_actor directory);
+
 /// Whether the node is degraded, and what is left of its memory and of the disk space that it may use for namespaces of
 /// clients. Each may be null.
 metrics_source source_of(std::shared_ptr<const node_condition> condition, shared_budget memory,

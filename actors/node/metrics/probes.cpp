@@ -199,6 +199,50 @@ std::vector<metric_family> families_of(std::vector<namespace_info> spaces, const
           std::move(reservations), std::move(slots),    std::move(bytes)};
 }
 
+std::vector<metric_family> families_of(const handshake_stats& x) {
+  const auto by = [](const char* name, const char* help, const char* label,
+                     std::initializer_list<std::pair<const char*, std::uint64_t>> values) {
+    metric_family out(name, help, metric_family::kind::Counter);
+    for (const auto& [value, count] : values)
+      out.add({{label, value}}, count);
+    return out;
+  };
+  const auto one = [](const char* name, const char* help, metric_family::kind what, std::uint64_t value) {
+    metric_family out(name, help, what);
+    out.add({}, value);
+    return out;
+  };
+  using enum metric_family::kind;
+  return {
+      by("troupe_handshake_publications_total", "Payloads that engines have published, by what became of them.",
+         "outcome", {{"added", x.published}, {"repeated", x.repeated}}),
+      by("troupe_handshake_endings_total", "Engines that have ended in the directory, by how.", "reason",
+         {{"replaced", x.replaced}, {"withdrawn", x.withdrawn}, {"expired", x.expired}}),
+      one("troupe_handshake_heartbeats_total", "Signs of life of engines.", Counter, x.heartbeats),
+      by("troupe_handshake_fetches_total", "Fetches by their answer.", "outcome",
+         {{"found", x.found},
+          {"not_modified", x.not_modified},
+          {"not_found", x.not_found},
+          {"gone", x.gone},
+          {"incompatible", x.incompatible}}),
+      by("troupe_handshake_waits_total", "Fetches that have waited, and those of them that waited in vain.", "outcome",
+         {{"begun", x.waits}, {"timed_out", x.waits_timed_out}}),
+      by("troupe_handshake_refused_total", "Requests to the directory that were refused, by reason.", "reason",
+         {{"stale", x.refused_stale},
+          {"conflict", x.refused_conflict},
+          {"malformed", x.refused_malformed},
+          {"engines", x.refused_engines},
+          {"bytes", x.refused_bytes},
+          {"waiting", x.refused_waiting},
+          {"watches", x.refused_watches}}),
+      one("troupe_handshake_engines", "Engines that are published.", Gauge, x.engines),
+      one("troupe_handshake_ranks", "Their ranks that are published.", Gauge, x.ranks),
+      one("troupe_handshake_bytes", "Their payloads.", Gauge, x.bytes),
+      one("troupe_handshake_waiting", "Fetches that wait.", Gauge, x.waiting),
+      one("troupe_handshake_watches", "Watches.", Gauge, x.watches),
+  };
+}
+
 std::vector<metric_family> families_of(const node_condition& condition) {
   metric_family degraded("troupe_degraded", "1 while the node cannot do all it is there for, by reason.");
   for (std::uint8_t i = 0; i < trouble_count; ++i)

@@ -30,6 +30,9 @@ struct series_limits {
 /// These namespaces: "troupe_namespace_…".
 std::vector<metric_family> families_of(std::vector<namespace_info> spaces, const series_limits& limits);
 
+/// The directory of handshakes: "troupe_handshake_…".
+std::vector<metric_family> families_of(const handshake_stats& x);
+
 /// Whether the node is degraded.
 std::vector<metric_family> families_of(const node_condition& condition);
 

@@ -1,5 +1,6 @@
 #include "actors/node/reception/reception.hpp"
 
+#include "actors/node/directory/directory_door.hpp"
 #include "actors/node/reception/client_front.hpp"
 #include "base/geometry_bounds.hpp"
 
@@ -16,13 +17,21 @@ constexpr std::size_t name_bytes_max = 256;
 
 } // namespace
 
-reception::reception(caf::actor_config& config, node_actor node)
-    : reception_actor::base(config), node_(std::move(node)) {
+reception::reception(caf::actor_config& config, node_actor node, directory_actor handshakes)
+    : reception_actor::base(config), node_(std::move(node)), handshakes_(std::move(handshakes)) {
   listen_to_nobody_but(*this, node_.address());
   set_down_handler([this](caf::down_msg& x) {
     if (node_ && x.source == node_.address())
       quit(std::move(x.reason));
   });
+}
+
+void reception::on_exit() {
+  if (door_)
+    send_exit(door_, caf::exit_reason::user_shutdown);
+  door_ = nullptr;
+  handshakes_ = nullptr;
+  node_ = nullptr;
 }
 
 reception::behavior_type reception::make_behavior() {
@@ -54,6 +63,13 @@ reception::behavior_type reception::make_behavior() {
       },
       [this](owner_at_rest_atom verb, owner_id owner) -> caf::result<void> {
         return hand_on(*this, node_, nullptr, caf::make_message(verb, owner));
+      },
+      [this](handshake_atom) -> caf::result<handshake_door_actor> {
+        if (!handshakes_)
+          return to_caf(error{errc::unsupported, "this node has no directory of handshakes: handshake.enabled"});
+        if (!door_)
+          door_ = spawn_actor<directory_door>(system(), handshakes_, address());
+        return door_;
       },
   };
 }

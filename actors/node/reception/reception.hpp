@@ -9,16 +9,20 @@ namespace troupe {
 /// who comes and who leaves. Ends with the node and by nothing else.
 class reception : public reception_actor::base {
 public:
-  reception(caf::actor_config& config, node_actor node);
+  /// `handshakes` may be null.
+  reception(caf::actor_config& config, node_actor node, directory_actor handshakes = {});
 
   const char* name() const override { return "reception"; }
-  void on_exit() override { node_ = nullptr; }
+  void on_exit() override;
 
 protected:
   behavior_type make_behavior() override;
 
 private:
   node_actor node_;
+  /// Until somebody asks for a door to it.
+  directory_actor handshakes_;
+  handshake_door_actor door_;
 };
 
 } // namespace troupe

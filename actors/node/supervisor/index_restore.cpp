@@ -125,6 +125,16 @@ public:
     return plan_.change_bytes() < most_change_bytes ? result<void>{} : commit_and_wait(store_, plan_.take_changes());
   }
 
+  result<void> on_handshake(const store::handshake_engine_record& record) override {
+    known_.handshakes.engines.push_back(record);
+    return {};
+  }
+
+  result<void> on_handshake(const store::handshake_rank_record& record) override {
+    known_.handshakes.ranks.push_back(record);
+    return {};
+  }
+
   void on_progress(std::uint64_t pages_read, std::uint64_t expected) override {
     log::get("node")->info("restoring the index: {} of about {} pages", pages_read, expected);
   }
@@ -361,6 +371,7 @@ result<known_namespaces> restore_index(caf::actor_system& system, store::metadat
   auto known = visitor.finish();
   if (!known)
     return known;
+  known->handshakes.believed = continues;
   // Now the index says what is. From here on it is that of the epoch that was, or of the next one; with the new epoch
   // in its file, of that one only. At no moment would a crash make it that of none, or of one in which it is left
   // aside.

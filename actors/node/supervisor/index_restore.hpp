@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/node/directory/directory_journal.hpp"
 #include "actors/node/namespaces/namespaces.hpp"
 #include "base/error.hpp"
 #include "config/node_config.hpp"
@@ -22,6 +23,7 @@ struct known_namespaces {
   std::vector<known_rank> ranks;
   /// Those whose pages the node keeps: what serves them was opened by the keeper, which ends it.
   std::vector<served_space> made;
+  restored_handshakes handshakes;
 };
 
 /// Gives shards and allocators what of the store may be believed, before anybody else talks to them, and erases the

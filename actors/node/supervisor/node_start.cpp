@@ -1,6 +1,8 @@
 #include "actors/node/supervisor/node_start.hpp"
 
 #include "actors/node/allocator/allocator.hpp"
+#include "actors/node/directory/directory.hpp"
+#include "actors/node/directory/directory_door.hpp"
 #include "actors/node/io_worker/io_worker.hpp"
 #include "actors/node/memory/memory_broker.hpp"
 #include "actors/node/metrics/metrics.hpp"
@@ -237,6 +239,33 @@ void end_all(caf::actor_system& system, const node_children& children) {
   static_cast<void>(see_end(self, all, stop_patience));
 }
 
+handshake::directory_options options_of_directory(const config::handshake_config& x) {
+  handshake::directory_options out;
+  out.payload_bytes_max = x.max_payload_bytes;
+  out.ranks_max = x.max_ranks;
+  out.engines_max = x.max_engines;
+  out.bytes_max = x.memory_bytes;
+  out.waiting_max = x.max_waiting;
+  out.watches_max = x.max_watches;
+  out.wait_max = x.max_wait;
+  out.ttl_default = x.ttl_default;
+  out.ttl_max = x.ttl_max;
+  out.remember = x.remember;
+  return out;
+}
+
+/// Null if the config wants none: then what the store has of handshakes stays there, and ends by its deadlines.
+directory_actor spawn_directory(caf::actor_system& system, const config::node_config& options,
+                                const std::shared_ptr<store::metadata_store>& store,
+                                const restored_handshakes& restored, node_children& children) {
+  if (!options.handshake.enabled)
+    return {};
+  const auto made = spawn_actor<directory>(system, options_of_directory(options.handshake), store, restored);
+  children.add({"the directory of handshakes", caf::actor_cast<caf::actor>(made), "engines could not find each other",
+                false, true});
+  return made;
+}
+
 /// A secret that hashes the keys of HTTP clients: of the store, so that keys are found again after a restart, or for
 /// this run alone.
 std::array<std::byte, 32> key_secret(const std::shared_ptr<store::metadata_store>& store) {
@@ -318,8 +347,9 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   children.add({"the namespaces actor", caf::actor_cast<caf::actor>(spaces),
                 "ranks that clients register could not be told from those of others"});
   children.namespaces = spaces;
+  const auto handshakes = spawn_directory(system, options, *store, known.handshakes, children);
   node_services services{{},     {},        children.shards(),  spaces,         meters, {},
-                         memory, condition, key_secret(*store), run_time.names, disk,   *extents,
+                         memory, condition, key_secret(*store), run_time.names, disk,   handshakes, *extents,
                          std::move(lmcache)};
   for (const auto& x : options.namespaces)
     services.own_spaces.push_back(x.id());
@@ -327,7 +357,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   auto supervisor =
       spawn_actor<node>(system, shared_options, std::move(children), watch_process, node_watch(condition, memory));
   services.node = supervisor;
-  services.reception = spawn_actor<reception>(system, supervisor);
+  services.reception = spawn_actor<reception>(system, supervisor, handshakes);
   return std::make_unique<running_node>(std::move(supervisor), std::move(all), std::move(services), std::move(*store),
                                         std::move(*lock));
 }

@@ -41,6 +41,8 @@ struct node_services {
   std::shared_ptr<const namespace_names> names;
   /// Of slab files of namespaces that clients make.
   std::shared_ptr<const io::disk_budget> disk;
+  /// Null if the config wants none.
+  directory_actor directory;
   /// The arena.
   std::shared_ptr<io::extent_source> extents;
   /// Null if clients of LMCache are not served.

@@ -57,7 +57,8 @@ std::string beginning_of(caf::actor_system& system, const caf::message& x) {
   return bytes.substr(0, at + length);
 }
 
-/// All that a client says to a node: what stands in the interfaces of reception, shards and workers.
+/// All that a client says to a node: what stands in the interfaces of reception, shards, workers and
+/// the directory of handshakes.
 std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   std::vector<std::string> out;
   const auto add = [&](const auto&... xs) { out.push_back(beginning_of(system, caf::make_message(xs...))); };
@@ -75,6 +76,14 @@ std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   add(place_atom_v, frame_request{});
   add(fill_atom_v, fill_request{});
   add(unpin_atom_v, pin_number{});
+  add(handshake_atom_v);
+  add(handshake_publish_request{});
+  add(handshake_heartbeat_request{});
+  add(handshake_withdraw_request{});
+  add(handshake_fetch_request{});
+  add(handshake_list_request{});
+  add(watch_atom_v, std::string{}, handshake_watcher_actor{});
+  add(handshake_seen_request{});
   return out;
 }
 

@@ -1,0 +1,222 @@
+#include "actors/node/directory/directory.hpp"
+
+#include "base/incarnation.hpp"
+#include "base/log.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Changes that wait for the disk; more are refused.
+constexpr std::size_t max_changes_waiting = 16384;
+
+/// Deadlines are not kept more precisely than that.
+constexpr auto shortest_tick = std::chrono::milliseconds(2);
+
+/// When the store takes nothing for a moment.
+constexpr auto retry_tick = std::chrono::milliseconds(50);
+
+} // namespace
+
+directory::directory(caf::actor_config& config, const handshake::directory_options& options,
+                     std::shared_ptr<store::metadata_store> store, const restored_handshakes& restored)
+    : directory_actor::base(config), state_(options), store_(std::move(store)) {
+  if (store_)
+    journal_.emplace();
+  restore(restored);
+  set_down_handler([this](caf::down_msg& down) {
+    const auto gone = std::ranges::find_if(watchers_, [&](const auto& x) { return tells_of(down, x.second); });
+    if (gone != watchers_.end())
+      unwatch(gone->first);
+  });
+}
+
+void directory::restore(const restored_handshakes& from) {
+  const auto at = clocks();
+  if (!from.believed) {
+    std::vector<handshake::directory_change> nothing_left;
+    for (const auto& x : from.engines)
+      nothing_left.emplace_back(handshake::engine_erased{x.engine});
+    if (journal_)
+      journal_->append(nothing_left, at);
+    return;
+  }
+  for (const auto& x : from.engines)
+    state_.restore(read(x, at), at.now);
+  for (const auto& x : from.ranks)
+    state_.restore(read(x), at.now);
+  if (const auto known = state_.stats(); known.engines > 0)
+    log::get("directory")->info("{} engines with {} ranks are known from before", known.engines, known.ranks);
+}
+
+directory::behavior_type directory::make_behavior() {
+  flush();
+  return {
+      [this](const handshake_publish_request& x) { return change(state_.publish(x, now())); },
+      [this](const handshake_heartbeat_request& x) { return change(state_.heartbeat(x, now())); },
+      [this](const handshake_withdraw_request& x) { return change(state_.withdraw(x, now())); },
+      [this](const handshake_fetch_request& x) { return fetch(x); },
+      [this](const handshake_list_request& x) {
+        auto out = state_.list(x, now());
+        flush();
+        return out;
+      },
+      [this](watch_atom, const std::string& engine, const handshake_watcher_actor& who) { return watch(engine, who); },
+      [this](const handshake_seen_request& x) -> caf::result<void> {
+        state_.seen(x.watch);
+        flush();
+        return caf::unit;
+      },
+      [this](caf::leave_atom, std::uint64_t who) -> caf::result<void> {
+        unwatch(who);
+        return caf::unit;
+      },
+      [this](stats_atom) { return state_.stats(); },
+      [this](drain_atom) -> caf::result<void> {
+        state_.stop_waiting({errc::shutting_down, "the directory is going away"});
+        flush();
+        return caf::unit;
+      },
+      [this](caf::tick_atom) {
+        tick_at_.reset();
+        state_.advance(now());
+        flush();
+      },
+      [this](written_atom, std::uint8_t code, const std::string& text) {
+        if (code != 0)
+          return store_failed({code < errc_count ? static_cast<errc>(code) : errc::internal, text});
+        journal_->written();
+        write_changes();
+      },
+  };
+}
+
+caf::result<handshake_reply> directory::change(handshake_reply answer) {
+  flush();
+  if (!journal_ || answer.code != 0)
+    return answer;
+  if (waiting_for_store_ >= max_changes_waiting) {
+    answer.code = static_cast<std::uint8_t>(errc::limit_exceeded);
+    answer.text = "the disk of the index does not keep up; try again in a moment";
+    return answer;
+  }
+  auto promise = make_response_promise();
+  ++waiting_for_store_;
+  journal_->when_durable([this, promise, answer = std::move(answer)](const error* failed) mutable {
+    --waiting_for_store_;
+    if (failed != nullptr)
+      promise.deliver(to_caf(*failed));
+    else
+      promise.deliver(std::move(answer));
+  });
+  return promise;
+}
+
+caf::result<handshake_fetch_reply> directory::fetch(const handshake_fetch_request& x) {
+  const auto who = ++last_;
+  auto answer = state_.fetch(x, who, now());
+  if (answer) {
+    flush();
+    return std::move(*answer);
+  }
+  auto promise = make_response_promise();
+  waiting_.emplace(who, promise);
+  flush();
+  return promise;
+}
+
+caf::result<std::uint64_t> directory::watch(const std::string& engine, const handshake_watcher_actor& who) {
+  if (!who)
+    return to_caf(error{errc::invalid_argument, "a watch needs somebody who is told"});
+  // Nobody can name the watch of another.
+  const auto watch = fresh_incarnation();
+  if (auto begun = state_.watch(engine, watch, now()); !begun)
+    return to_caf(begun.error());
+  watchers_.emplace(watch, who);
+  monitor(who);
+  flush();
+  return watch;
+}
+
+void directory::unwatch(number who) {
+  state_.unwatch(who);
+  if (const auto found = watchers_.find(who); found != watchers_.end()) {
+    demonitor(found->second.address());
+    watchers_.erase(found);
+  }
+}
+
+void directory::flush() {
+  auto changes = state_.take_changes();
+  if (journal_) {
+    journal_->append(changes, clocks());
+    write_changes();
+  }
+  for (auto& [who, answer] : state_.take_answers())
+    if (auto node = waiting_.extract(who); !node.empty())
+      node.mapped().deliver(std::move(answer));
+  tell_watchers();
+  plan_tick();
+}
+
+void directory::tell_watchers() {
+  auto news = state_.take_updates(now());
+  for (const auto who : news.dropped) {
+    log::get("directory")->warn("a watcher does not keep up, and is told nothing any more");
+    unwatch(who);
+  }
+  // Without a sender: this handle is for nobody outside of the process.
+  for (auto& [who, update] : news.told)
+    if (const auto found = watchers_.find(who); found != watchers_.end())
+      caf::anon_send(found->second, std::move(update));
+}
+
+void directory::write_changes() {
+  if (!store_)
+    return;
+  auto batch = journal_->begin_write();
+  if (!batch)
+    return;
+  // The store's thread calls back: it may only send.
+  const auto taken = store_->commit(std::move(*batch), [self = caf::actor_cast<directory_actor>(this)](auto outcome) {
+    if (outcome)
+      caf::anon_send(self, written_atom_v, static_cast<std::uint8_t>(errc::ok), std::string());
+    else
+      caf::anon_send(self, written_atom_v, static_cast<std::uint8_t>(outcome.error().code), outcome.error().text);
+  });
+  if (taken)
+    return;
+  if (taken.error().code != errc::limit_exceeded)
+    return store_failed(taken.error());
+  journal_->refused(std::move(*batch));
+  delayed_send(this, retry_tick, caf::tick_atom_v);
+}
+
+void directory::store_failed(const error& why) {
+  log::get("directory")->critical("handshakes can no longer be made durable, so the node ends: {}", to_string(why));
+  journal_->fail(why);
+  quit(to_caf(why));
+}
+
+void directory::plan_tick() {
+  const auto next = state_.next_deadline();
+  if (!next || (tick_at_ && *tick_at_ <= *next))
+    return;
+  tick_at_ = std::max(*next, later(now(), shortest_tick));
+  delayed_send(this, *tick_at_ - now(), caf::tick_atom_v);
+}
+
+void directory::on_exit() {
+  const error gone{errc::shutting_down, "the directory is going away"};
+  for (auto& [who, promise] : std::exchange(waiting_, {}))
+    promise.deliver(to_caf(gone));
+  if (journal_)
+    journal_->fail(gone);
+  watchers_.clear();
+  store_ = nullptr;
+}
+
+} // namespace troupe

@@ -1,0 +1,65 @@
+#pragma once
+
+#include "actors/node/directory/directory_journal.hpp"
+#include "actors/support/actor_support.hpp"
+#include "handshake/directory_state.hpp"
+#include "messages/messages.hpp"
+#include "store/metadata_store.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+namespace troupe {
+
+/// The directory of handshakes of a node (the rules: `handshake::directory_state`). With a store, what changes is
+/// answered when it is durable, and a new directory goes on with what the one before it knew, deadlines included.
+///
+/// A fetch that waits is an entry of a table and a promise: it has no thread.
+class directory : public directory_actor::base {
+public:
+  /// `store` may be null. `restored` is what it had.
+  directory(caf::actor_config& config, const handshake::directory_options& options,
+            std::shared_ptr<store::metadata_store> store = nullptr, const restored_handshakes& restored = {});
+
+  const char* name() const override { return "directory"; }
+  void on_exit() override;
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  using number = handshake::directory_state::number;
+
+  timestamp now() const { return clock().now(); }
+  clock_pair clocks() const { return {now(), std::chrono::system_clock::now()}; }
+  void restore(const restored_handshakes& from);
+  /// What a call has led to: changes to the store, answers to those who waited, news to watchers.
+  void flush();
+  /// Answers a change when it is durable.
+  caf::result<handshake_reply> change(handshake_reply answer);
+  caf::result<handshake_fetch_reply> fetch(const handshake_fetch_request& x);
+  caf::result<std::uint64_t> watch(const std::string& engine, const handshake_watcher_actor& who);
+  void unwatch(number who);
+  void tell_watchers();
+  void write_changes();
+  void store_failed(const error& why);
+  void plan_tick();
+
+  handshake::directory_state state_;
+  std::shared_ptr<store::metadata_store> store_;
+  /// Without a store: none.
+  std::optional<directory_journal> journal_;
+  std::size_t waiting_for_store_ = 0;
+  std::unordered_map<number, caf::response_promise> waiting_;
+  number last_ = 0;
+  std::map<number, handshake_watcher_actor> watchers_;
+  /// When the next tick comes that is on its way.
+  std::optional<timestamp> tick_at_;
+};
+
+} // namespace troupe

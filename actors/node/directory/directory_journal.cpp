@@ -1,0 +1,101 @@
+#include "actors/node/directory/directory_journal.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+struct handshake_encoder {
+  store::write_batch& batch;
+  const clock_pair& clocks;
+
+  void operator()(const handshake::engine_noted& x) const {
+    batch.put(store::handshake_engine_record{x.engine,
+                                             x.incarnation,
+                                             {x.sizes.dp, x.sizes.pp, x.sizes.tp},
+                                             x.compat,
+                                             x.ttl,
+                                             static_cast<std::uint8_t>(x.over),
+                                             clocks.time_of_day(x.deadline)});
+  }
+
+  void operator()(const handshake::rank_noted& x) const {
+    batch.put(store::handshake_rank_record{
+        x.engine, {x.rank.dp, x.rank.pp, x.rank.tp}, x.incarnation, static_cast<std::uint8_t>(x.form), x.payload});
+  }
+
+  void operator()(const handshake::engine_erased& x) const { batch.erase_handshakes(x.engine); }
+};
+
+} // namespace
+
+void write(store::write_batch& to, const handshake::directory_change& x, const clock_pair& clocks) {
+  std::visit(handshake_encoder{to, clocks}, x);
+}
+
+handshake::engine_noted read(const store::handshake_engine_record& x, const clock_pair& clocks) {
+  const auto over = std::min(x.over, static_cast<std::uint8_t>(handshake::ending::withdrawn));
+  return {x.engine,
+          x.incarnation,
+          {x.sizes[0], x.sizes[1], x.sizes[2]},
+          x.compat,
+          x.ttl,
+          static_cast<handshake::ending>(over),
+          clocks.moment(x.deadline)};
+}
+
+handshake::rank_noted read(const store::handshake_rank_record& x) {
+  return {x.engine,
+          {x.rank[0], x.rank[1], x.rank[2]},
+          x.incarnation,
+          x.form == 1 ? handshake_form::json : handshake_form::bytes,
+          x.payload};
+}
+
+void directory_journal::append(const std::vector<handshake::directory_change>& changes, const clock_pair& clocks) {
+  for (const auto& x : changes)
+    write(pending_, x, clocks);
+}
+
+void directory_journal::when_durable(continuation then) {
+  if (pending_.empty() && !under_way_)
+    then(nullptr);
+  else
+    waiting_.push_back({pending_.empty() ? next_ - 1 : next_, std::move(then)});
+}
+
+std::optional<store::write_batch> directory_journal::begin_write() {
+  if (under_way_ || pending_.empty())
+    return std::nullopt;
+  under_way_ = true;
+  ++next_;
+  return std::exchange(pending_, {});
+}
+
+void directory_journal::written() {
+  under_way_ = false;
+  while (!waiting_.empty() && waiting_.front().batch < next_) {
+    auto next = std::move(waiting_.front());
+    waiting_.pop_front();
+    next.then(nullptr);
+  }
+}
+
+void directory_journal::refused(store::write_batch batch) {
+  under_way_ = false;
+  --next_;
+  // Who waited for the batch that was pending meanwhile waits for both now.
+  for (auto& x : waiting_)
+    x.batch = std::min(x.batch, next_);
+  batch.append(pending_);
+  pending_ = std::move(batch);
+}
+
+void directory_journal::fail(const error& why) {
+  for (auto& x : std::exchange(waiting_, {}))
+    x.then(&why);
+}
+
+} // namespace troupe

@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Measures the directory of handshakes over HTTP: publishing, heartbeats, fetching, and readers who wait.
+
+handshake.py --troupe PROGRAM [--engines 1000] [--ranks 8] [--payload 2048] [--seconds 5] [--waiting 5000]
+             [--connections 8] [--durability none|relaxed|strict]
+
+Requests go out many at a time on a few connections that are kept open, so that the client is not what is measured.
+"""
+
+import argparse
+import json
+import os
+import resource
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+
+def start(program, directory, durability, connections):
+    config = {"data_dir": f"{directory}/data", "actors": {"socket": "off"}, "memory": {"bytes": "16 MiB"},
+              "registry": {"durability": durability},
+              "handshake": {"ttl_default": "10 min", "max_waiting": 100_000},
+              "http": {"enabled": True, "port": 0, "limits": {"connections": connections,
+                                                              "connections_per_address": connections}}}
+    file = f"{directory}/node.json"
+    with open(file, "w", encoding="utf-8") as out:
+        json.dump(config, out)
+    with open(f"{directory}/log", "w", encoding="utf-8") as log:
+        process = subprocess.Popen([program, "serve", "--config", file], stdout=subprocess.PIPE, stderr=log, text=True)
+    line = process.stdout.readline()
+    if not line:
+        sys.exit(open(f"{directory}/log", encoding="utf-8").read())
+    return process, json.loads(line)["http"]["port"]
+
+
+def status(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        said = dict(line.split(":", 1) for line in file)
+    return int(said["VmRSS"].split()[0]) / 1024, int(said["Threads"])
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Connection:
+    """Sends batches of requests and counts the answers to them."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer = b""
+
+    def ask(self, requests):
+        """Status codes of the answers, in their order."""
+        sender = threading.Thread(target=self.socket.sendall, args=(b"".join(requests),))
+        sender.start()
+        codes = [self.answer() for _ in requests]
+        sender.join()
+        return codes
+
+    def answer(self):
+        while (end := self.buffer.find(b"\r\n\r\n")) < 0:
+            self.receive()
+        head = self.buffer[:end]
+        at = head.find(b"Content-Length: ")
+        length = int(head[at + 16:head.find(b"\r\n", at) if b"\r\n" in head[at:] else len(head)]) if at >= 0 else 0
+        while len(self.buffer) < end + 4 + length:
+            self.receive()
+        self.buffer = self.buffer[end + 4 + length:]
+        return int(head[9:12])
+
+    def receive(self):
+        got = self.socket.recv(1 << 18)
+        if not got:
+            raise ConnectionError("the node has closed a connection")
+        self.buffer += got
+
+
+def request(method, path, body=b""):
+    return (f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body
+
+
+def play(port, share, batch, seconds, good, out):
+    """In a process of its own: all requests once, or round and round for so many seconds."""
+    connection, done, wrong, slowest, began = Connection(port), 0, 0, 0.0, time.monotonic()
+    while True:
+        for i in range(0, len(share), batch):
+            sent = time.monotonic()
+            codes = connection.ask(share[i:i + batch])
+            slowest = max(slowest, time.monotonic() - sent)
+            done += len(codes)
+            wrong += sum(code not in good for code in codes)
+            if seconds and time.monotonic() - began >= seconds:
+                break
+        if not seconds or time.monotonic() - began >= seconds:
+            break
+    os.write(out, f"{done} {wrong} {slowest}\n".encode())
+
+
+def measure(name, node, port, requests, connections, batch, seconds, good):
+    before, began, children = cpu_seconds(node.pid), time.monotonic(), []
+    for k in range(connections):
+        ours, theirs = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                play(port, requests[k::connections], batch, seconds, good, theirs)
+            finally:
+                os._exit(0)
+        os.close(theirs)
+        children.append((child, ours))
+    done = wrong = 0
+    slowest = 0.0
+    for child, ours in children:
+        with os.fdopen(ours) as pipe:
+            fields = pipe.read().split()
+        os.waitpid(child, 0)
+        if len(fields) != 3:
+            sys.exit(f"{name}: a client has failed")
+        done, wrong, slowest = done + int(fields[0]), wrong + int(fields[1]), max(slowest, float(fields[2]))
+    took = time.monotonic() - began
+    used = cpu_seconds(node.pid) - before
+    memory, threads = status(node.pid)
+    print(f"{name:34} {done:>8} {done / took:>10.0f} {used / done * 1e6:>10.1f} {slowest * 1000:>10.0f} {wrong:>6} "
+          f"{memory:>8.0f} {threads:>7}", flush=True)
+    return wrong
+
+
+def wait_together(node, port, waiting, seconds):
+    """Readers of a rank that comes when all of them wait."""
+    before, _ = status(node.pid)
+    target = request("GET", "/v1/handshake/late/ranks/0/0/0?wait=60s")
+    readers = []
+    for _ in range(waiting):
+        reader = socket.create_connection(("127.0.0.1", port))
+        reader.sendall(target)
+        readers.append(reader)
+    time.sleep(seconds)
+    memory, threads = status(node.pid)
+    idle = cpu_seconds(node.pid)
+    time.sleep(1)
+    idle = cpu_seconds(node.pid) - idle
+    began = time.monotonic()
+    Connection(port).ask([request("PUT", "/v1/handshake/late/ranks/0/0/0?incarnation=1", b"x" * 2048)])
+    left, poll = {reader.fileno(): reader for reader in readers}, select.epoll()
+    for number in left:
+        poll.register(number, select.EPOLLIN)
+    answered = 0
+    while left and time.monotonic() - began < 60:
+        for number, _ in poll.poll(1):
+            answered += left.pop(number).recv(65536).startswith(b"HTTP/1.1 200")
+            poll.unregister(number)
+    took = time.monotonic() - began
+    print(f"\n{waiting} readers wait: {memory - before:.1f} MiB more ({(memory - before) * 1024 / waiting:.1f} KiB each), "
+          f"{threads} threads, {idle * 100:.1f} % of a core; {answered} answered {took * 1000:.0f} ms after the rank "
+          f"was published", flush=True)
+    return waiting - answered
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--troupe", required=True)
+    parser.add_argument("--engines", type=int, default=1000)
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--payload", type=int, default=2048)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--waiting", type=int, default=5000)
+    parser.add_argument("--connections", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--durability", default="none")
+    arguments = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    payload = os.urandom(arguments.payload)
+    paths = [f"/v1/handshake/engine-{e}/ranks/0/0/{r}" for e in range(arguments.engines)
+             for r in range(arguments.ranks)]
+    with tempfile.TemporaryDirectory() as directory:
+        node, port = start(arguments.troupe, directory, arguments.durability, arguments.waiting + 256)
+        try:
+            print(f"{arguments.engines} engines of {arguments.ranks} ranks, {arguments.payload} bytes each, durability "
+                  f"{arguments.durability}, {arguments.connections} connections\n")
+            print(f"{'':34} {'requests':>8} {'a second':>10} {'us of CPU':>10} {'slowest ms':>10} {'wrong':>6} "
+                  f"{'MiB':>8} {'threads':>7}")
+            several = (arguments.connections, arguments.batch)
+            query = f"?incarnation=1&tp_size={arguments.ranks}&compat=abc&ttl=10min"
+            wrong = measure("publish", node, port, [request("PUT", p + query, payload) for p in paths], *several, 0,
+                            {201})
+            wrong += measure("publish the same again", node, port, [request("PUT", p + query, payload) for p in paths],
+                             *several, 0, {200})
+            wrong += measure("heartbeat", node, port,
+                             [request("POST", f"/v1/handshake/engine-{e}/heartbeat?incarnation=1")
+                              for e in range(arguments.engines)], *several, arguments.seconds, {200})
+            wrong += measure("fetch a rank", node, port, [request("GET", p + "?compat=abc") for p in paths], *several,
+                             arguments.seconds, {200})
+            wrong += measure("fetch a rank, another hash", node, port,
+                             [request("GET", p + "?compat=xyz") for p in paths], *several, arguments.seconds, {409})
+            wrong += measure("fetch all ranks of an engine", node, port,
+                             [request("GET", f"/v1/handshake/engine-{e}?complete=true")
+                              for e in range(arguments.engines)], *several, arguments.seconds, {200})
+            if arguments.waiting:
+                wrong += wait_together(node, port, arguments.waiting, 2)
+        finally:
+            node.terminate()
+            node.wait()
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

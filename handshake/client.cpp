@@ -1,0 +1,178 @@
+#include "handshake/client.hpp"
+
+#include "actors/support/actor_support.hpp"
+#include "actors/support/ask.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+namespace troupe::handshake {
+
+namespace {
+
+/// Hears of engines that have started again.
+class restart_watcher : public handshake_watcher_actor::base {
+public:
+  using listener = std::function<void(const handshake_update&)>;
+
+  restart_watcher(caf::actor_config& config, listener then)
+      : handshake_watcher_actor::base(config), then_(std::move(then)) {}
+
+  const char* name() const override { return "restart_watcher"; }
+
+protected:
+  behavior_type make_behavior() override {
+    return {[this](const handshake_update& x) { then_(x); }};
+  }
+
+private:
+  listener then_;
+};
+
+} // namespace
+
+/// Shared with answers that are under way. The lock is held for the rules only.
+struct client::core : std::enable_shared_from_this<core> {
+  core(caf::actor_system& s, handshake_door_actor d, client_options options)
+      : system(s), door(std::move(d)), state(std::move(options)) {}
+
+  /// What the rules want done, done without the lock.
+  struct work {
+    std::vector<client_state::fetch_order> orders;
+    std::vector<std::pair<callback, result<resolution>>> answers;
+  };
+
+  work take() {
+    work out;
+    out.orders = state.take_orders();
+    for (auto& [who, what] : state.take_answers())
+      if (auto node = waiting.extract(who); !node.empty())
+        out.answers.emplace_back(std::move(node.mapped()), std::move(what));
+    changed.notify_one();
+    return out;
+  }
+
+  void carry_out(work x) {
+    for (auto& order : x.orders)
+      ask<handshake_fetch_reply>(
+          system, door,
+          [self = shared_from_this(), fetch = order.fetch](result<handshake_fetch_reply> answer) {
+            self->with_state([&](timestamp now) { self->state.answered(fetch, std::move(answer), now); });
+          },
+          std::move(order.what));
+    for (auto& [then, what] : x.answers)
+      then(std::move(what));
+  }
+
+  template <class F>
+  void with_state(F f) {
+    work next;
+    {
+      const std::lock_guard guard(mutex);
+      f(std::chrono::steady_clock::now());
+      next = take();
+    }
+    carry_out(std::move(next));
+  }
+
+  void keep_time() {
+    std::unique_lock held(mutex);
+    while (!is_stopped) {
+      if (const auto next = state.next_deadline())
+        changed.wait_until(held, *next);
+      else
+        changed.wait(held);
+      if (is_stopped)
+        return;
+      state.advance(std::chrono::steady_clock::now());
+      work todo;
+      todo.orders = state.take_orders();
+      for (auto& [who, what] : state.take_answers())
+        if (auto node = waiting.extract(who); !node.empty())
+          todo.answers.emplace_back(std::move(node.mapped()), std::move(what));
+      if (todo.orders.empty() && todo.answers.empty())
+        continue;
+      held.unlock();
+      carry_out(std::move(todo));
+      held.lock();
+    }
+  }
+
+  void watch() {
+    const std::weak_ptr<core> weak = shared_from_this();
+    watcher = spawn_actor<restart_watcher>(system, [weak](const handshake_update& x) {
+      const auto self = weak.lock();
+      if (!self)
+        return;
+      self->with_state([&](timestamp now) {
+        for (const auto& change : x.changes)
+          self->state.note(change.engine, change.now.incarnation, true, now);
+      });
+      ask<void>(
+          self->system, self->door, [](const result<void>&) {}, handshake_seen_request{x.watch});
+    });
+    // Without a watch, a restart is noticed by whoever asks for the later start.
+    ask<std::uint64_t>(
+        system, door, [](const result<std::uint64_t>&) {}, watch_atom_v, std::string(), watcher);
+  }
+
+  caf::actor_system& system;
+  const handshake_door_actor door;
+  handshake_watcher_actor watcher;
+  std::mutex mutex;
+  std::condition_variable changed;
+  client_state state;
+  std::unordered_map<number, callback> waiting;
+  number last = 0;
+  bool is_stopped = false;
+  std::thread timer;
+};
+
+client::client(caf::actor_system& system, handshake_door_actor door, client_options options)
+    : core_(std::make_shared<core>(system, std::move(door), std::move(options))) {
+  core_->watch();
+  core_->timer = std::thread([self = core_.get()] { self->keep_time(); });
+}
+
+client::~client() {
+  caf::anon_send_exit(core_->watcher, caf::exit_reason::user_shutdown);
+  core_->with_state([&](timestamp) {
+    core_->is_stopped = true;
+    core_->state.stop({errc::shutting_down, "the client of the directory is going away"});
+  });
+  core_->timer.join();
+}
+
+client::number client::resolve(const resolve_request& x, callback then) {
+  number who = 0;
+  std::optional<result<resolution>> at_once;
+  core_->with_state([&](timestamp now) {
+    who = ++core_->last;
+    at_once = core_->state.resolve(x, who, now);
+    if (!at_once)
+      core_->waiting.emplace(who, then);
+  });
+  if (at_once)
+    then(std::move(*at_once));
+  return who;
+}
+
+std::future<result<resolution>> client::resolve(const resolve_request& x) {
+  const auto promise = std::make_shared<std::promise<result<resolution>>>();
+  auto out = promise->get_future();
+  resolve(x, [promise](result<resolution> what) { promise->set_value(std::move(what)); });
+  return out;
+}
+
+void client::cancel(number who) {
+  core_->with_state([&](timestamp now) { core_->state.cancel(who, now); });
+}
+
+void client::forget(const std::string& engine) {
+  core_->with_state([&](timestamp) { core_->state.forget(engine); });
+}
+
+} // namespace troupe::handshake

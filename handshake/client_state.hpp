@@ -1,0 +1,143 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "messages/handshake_messages.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::handshake {
+
+struct client_options {
+  /// Fetches under way at once. One engine has one at most, so a peer that is away costs the others nothing as long as
+  /// there are fewer such peers.
+  std::uint32_t parallel_max = 16;
+  std::uint32_t waiting_max = 4096;
+  /// For requests that do not say.
+  duration deadline = std::chrono::seconds(30);
+  /// How long one fetch may wait at the directory.
+  duration poll = std::chrono::seconds(10);
+  /// And how much longer its answer may take.
+  duration grace = std::chrono::seconds(5);
+  /// Pause after a failure that may pass; doubles with each.
+  duration backoff_min = std::chrono::milliseconds(100);
+  duration backoff_max = std::chrono::seconds(5);
+  /// How long what was found is taken for granted, as long as nobody hears of another incarnation.
+  duration cache_for = std::chrono::hours(1);
+  std::uint32_t cached_max = 4096;
+  /// The hash of who asks.
+  std::string compat;
+};
+
+struct resolve_request {
+  std::string engine;
+  /// The start of the engine that is meant, if that is known: another one is no answer. 0: whichever lives.
+  incarnation_number incarnation = 0;
+  /// 0: the client's own.
+  duration deadline{};
+};
+
+/// What was found, shared by all who asked.
+using resolution = std::shared_ptr<const handshake_fetch_reply>;
+
+/// The rules of a client of the directory: who waits for which engine, what is fetched, what is known. Plain C++, not
+/// thread-safe, time is an argument.
+///
+/// Each engine has at most one fetch under way, however many wait for it, and each who waits is answered once: with
+/// what was found, or with an error by its deadline. What is known of an engine ends with its incarnation: who asks for
+/// a later one, or says that there is one (`note`), is never given what was known before.
+class client_state {
+public:
+  using number = std::uint64_t;
+
+  struct fetch_order {
+    number fetch = 0;
+    handshake_fetch_request what;
+    /// When to count it as failed.
+    timestamp deadline{};
+  };
+
+  explicit client_state(client_options options) : options_(std::move(options)) {}
+
+  /// An answer at once, or nothing: it comes with `take_answers`.
+  std::optional<result<resolution>> resolve(const resolve_request& x, number who, timestamp now);
+  /// Does not want it any more: answered with `cancelled`, if it was not before.
+  void cancel(number who, timestamp now);
+  /// The answer to an order. One that comes after its deadline is ignored.
+  void answered(number fetch, result<handshake_fetch_reply> answer, timestamp now);
+  /// The engine is known to have started again, or to be gone with this incarnation as its last.
+  void note(const std::string& engine, incarnation_number incarnation, bool lives, timestamp now);
+  void forget(const std::string& engine) { known_.erase(engine); }
+  /// Everybody is answered with this.
+  void stop(const error& why);
+
+  void advance(timestamp now);
+  std::optional<timestamp> next_deadline() const;
+
+  std::vector<fetch_order> take_orders() { return std::exchange(orders_, {}); }
+  std::vector<std::pair<number, result<resolution>>> take_answers() { return std::exchange(answers_, {}); }
+
+  std::size_t under_way() const noexcept { return under_way_.size(); }
+  std::size_t waiting() const noexcept { return waiters_.size(); }
+  /// For tests: the first thing that is not as it must be.
+  std::string find_inconsistency() const;
+
+private:
+  struct waiter {
+    std::string engine;
+    incarnation_number incarnation = 0;
+    timestamp deadline{};
+  };
+
+  /// Somebody waits for this engine.
+  struct flight {
+    std::set<number> waiting;
+    /// Under way, or 0.
+    number fetch = 0;
+    timestamp fetch_deadline{};
+    /// The earliest time of the next attempt.
+    timestamp not_before{};
+    duration pause{};
+    bool is_queued = false;
+    error last{errc::timeout, "the directory has not answered in time"};
+  };
+
+  struct known_engine {
+    resolution what;
+    timestamp until{};
+  };
+
+  void queue(const std::string& engine);
+  void launch(timestamp now);
+  void launch_one(const std::string& engine, flight& x, timestamp now);
+  void fetch_over(flight& x);
+  void back_off(flight& x, error why, timestamp now) const;
+  void answer(number who, result<resolution> what);
+  /// Answers those of the flight whom this suits.
+  void deliver(const std::string& engine, const resolution& found);
+  void drop_if_idle(const std::string& engine);
+  void remember(const std::string& engine, const resolution& found, timestamp now);
+
+  const client_options options_;
+  std::map<std::string, flight> flights_;
+  std::map<number, waiter> waiters_;
+  /// Whose turn it is when a fetch ends.
+  std::deque<std::string> queue_;
+  std::map<number, std::string> under_way_;
+  std::map<std::string, known_engine> known_;
+  number last_fetch_ = 0;
+  std::vector<fetch_order> orders_;
+  std::vector<std::pair<number, result<resolution>>> answers_;
+};
+
+} // namespace troupe::handshake

@@ -1,0 +1,288 @@
+#include "handshake/directory_state.hpp"
+#include "handshake/etag.hpp"
+
+#include <algorithm>
+
+/// What readers ask of the directory: fetching, waiting, watching.
+
+namespace troupe::handshake {
+
+namespace {
+
+constexpr auto found = static_cast<std::uint8_t>(errc::ok);
+
+handshake_fetch_reply failure(errc code, std::string text) {
+  handshake_fetch_reply out;
+  out.code = static_cast<std::uint8_t>(code);
+  out.text = std::move(text);
+  return out;
+}
+
+bool is_in_scope(const handshake_fetch_request& x, const handshake_rank& rank) {
+  return x.scope == handshake_scope::all || (x.scope == handshake_scope::row && rank.dp == x.rank.dp) ||
+         (x.scope == handshake_scope::rank && rank == x.rank);
+}
+
+std::uint64_t ranks_of(const handshake_fetch_request& x, const handshake_sizes& sizes) {
+  if (x.scope == handshake_scope::rank)
+    return 1;
+  return x.scope == handshake_scope::row ? sizes.row() : sizes.count();
+}
+
+std::string describe_scope(const handshake_fetch_request& x) {
+  switch (x.scope) {
+  case handshake_scope::rank:
+    return "rank dp " + std::to_string(x.rank.dp) + ", pp " + std::to_string(x.rank.pp) + ", tp " +
+           std::to_string(x.rank.tp);
+  case handshake_scope::row:
+    return "dp rank " + std::to_string(x.rank.dp);
+  case handshake_scope::all:
+    break;
+  }
+  return "all ranks";
+}
+
+} // namespace
+
+std::optional<handshake_fetch_reply> directory_state::fetch(const handshake_fetch_request& x, number who,
+                                                            timestamp now) {
+  advance(now);
+  const auto wait = std::min(x.wait, options_.wait_max);
+  const bool may_wait = wait > duration::zero();
+  auto answer = look(x, now, !may_wait);
+  if (answer) {
+    count(*answer);
+    return answer;
+  }
+  if (stopped_)
+    return failure(stopped_->code, stopped_->text);
+  if (waiters_.size() >= options_.waiting_max || x.engine.size() > name_bytes_max || x.etag.size() > name_bytes_max ||
+      x.compat.size() > compat_bytes_max) {
+    ++stats_.refused_waiting;
+    return failure(errc::limit_exceeded,
+                   "there are " + std::to_string(waiters_.size()) + " fetches that wait, or this one is too long");
+  }
+  ++stats_.waits;
+  const auto deadline = later(now, wait);
+  waiters_.emplace(who, waiter{x, deadline});
+  waiting_for_[x.engine].insert(who);
+  due_.insert({deadline, due_kind::waiter, {}, who});
+  return std::nullopt;
+}
+
+handshake_fetch_reply directory_state::known_of(const live_engine& x, timestamp now) const {
+  handshake_fetch_reply out;
+  out.incarnation = x.incarnation;
+  out.sizes = x.sizes;
+  out.compat = x.compat;
+  out.expires_in = x.deadline - now;
+  return out;
+}
+
+std::optional<handshake_fetch_reply> directory_state::look(const handshake_fetch_request& x, timestamp now, bool last) {
+  if (const auto engine = engines_.find(x.engine); engine != engines_.end())
+    return look_at(x, engine->second, now, last);
+  const auto past = past_.find(x.engine);
+  if (past == past_.end())
+    return last ? std::optional(failure(errc::not_found, "no engine of this name is known")) : std::nullopt;
+  const auto& was = past->second;
+  if (x.incarnation != 0 &&
+      (x.incarnation < was.incarnation || (x.incarnation == was.incarnation && was.over == ending::withdrawn))) {
+    auto out = failure(errc::expired, "this incarnation of the engine is over");
+    out.incarnation = was.incarnation;
+    return out;
+  }
+  if (!last)
+    return std::nullopt;
+  auto out = failure(errc::not_found, was.over == ending::withdrawn ? "the engine has gone away"
+                                                                    : "the engine gave no sign of life in its time");
+  out.incarnation = was.incarnation;
+  return out;
+}
+
+std::optional<handshake_fetch_reply>
+directory_state::look_at(const handshake_fetch_request& x, const live_engine& engine, timestamp now, bool last) const {
+  auto out = known_of(engine, now);
+  const auto refuse = [&](errc code, std::string text) {
+    out.code = static_cast<std::uint8_t>(code);
+    out.text = std::move(text);
+    return out;
+  };
+  if (x.incarnation != 0 && x.incarnation < engine.incarnation)
+    return refuse(errc::expired, "the engine has started again");
+  if (x.incarnation > engine.incarnation) {
+    if (!last)
+      return std::nullopt;
+    return refuse(errc::not_found, "only an earlier incarnation of the engine is known");
+  }
+  // Before anything of the payload is told.
+  if (!x.compat.empty() && x.compat != engine.compat)
+    return refuse(errc::identity_mismatch, "the engine's compatibility hash is \"" + engine.compat + "\"");
+  if (x.scope != handshake_scope::all &&
+      !engine.sizes.contains(x.scope == handshake_scope::rank ? x.rank : handshake_rank{x.rank.dp, 0, 0}))
+    return refuse(errc::not_found, "there is no " + describe_scope(x) + ": the sizes are dp " +
+                                       std::to_string(engine.sizes.dp) + ", pp " + std::to_string(engine.sizes.pp) +
+                                       ", tp " + std::to_string(engine.sizes.tp));
+  std::vector<const std::pair<const handshake_rank, rank_entry>*> all;
+  std::string tags;
+  for (const auto& each : engine.ranks)
+    if (is_in_scope(x, each.first)) {
+      all.push_back(&each);
+      tags += std::to_string(each.first.dp) + '.' + std::to_string(each.first.pp) + '.' +
+              std::to_string(each.first.tp) + each.second.etag;
+    }
+  out.complete = all.size() == ranks_of(x, engine.sizes);
+  if (all.empty() || (x.complete && !out.complete)) {
+    if (!last)
+      return std::nullopt;
+    return refuse(errc::not_found, describe_scope(x) + ": " + std::to_string(all.size()) + " of " +
+                                       std::to_string(ranks_of(x, engine.sizes)) + " published; of the engine " +
+                                       std::to_string(engine.ranks.size()) + " of " +
+                                       std::to_string(engine.sizes.count()));
+  }
+  out.etag =
+      x.scope == handshake_scope::rank ? all.front()->second.etag : etag_of(std::to_string(engine.incarnation), tags);
+  if (!x.etag.empty() && x.etag == out.etag) {
+    if (!last)
+      return std::nullopt;
+    out.not_modified = true;
+    return out;
+  }
+  out.entries.reserve(all.size());
+  for (const auto* each : all)
+    out.entries.push_back({each->first, each->second.etag, each->second.form, each->second.payload});
+  return out;
+}
+
+void directory_state::count(const handshake_fetch_reply& x) {
+  switch (static_cast<errc>(x.code)) {
+  case errc::ok:
+    ++(x.not_modified ? stats_.not_modified : stats_.found);
+    break;
+  case errc::expired:
+    ++stats_.gone;
+    break;
+  case errc::identity_mismatch:
+    ++stats_.incompatible;
+    break;
+  default:
+    ++stats_.not_found;
+    break;
+  }
+}
+
+// -- waiting ----------------------------------------------------------------------------------------------------------
+
+void directory_state::changed(const std::string& name, timestamp now) {
+  if (const auto waiting = waiting_for_.find(name); waiting != waiting_for_.end()) {
+    const auto all = waiting->second;
+    for (const auto who : all)
+      if (auto reply = look(waiters_.at(who).what, now, false))
+        answer(who, std::move(*reply));
+  }
+  for (auto& [who, x] : watchers_)
+    if (x.engine.empty() || x.engine == name)
+      x.changed.insert(name);
+}
+
+void directory_state::answer(number who, handshake_fetch_reply x) {
+  count(x);
+  forget_waiter(who);
+  answers_.emplace_back(who, std::move(x));
+}
+
+void directory_state::give_up(number who) {
+  if (waiters_.contains(who))
+    forget_waiter(who);
+}
+
+void directory_state::forget_waiter(number who) {
+  const auto which = waiters_.find(who);
+  due_.erase({which->second.deadline, due_kind::waiter, {}, who});
+  const auto list = waiting_for_.find(which->second.what.engine);
+  list->second.erase(who);
+  if (list->second.empty())
+    waiting_for_.erase(list);
+  waiters_.erase(which);
+}
+
+void directory_state::stop_waiting(const error& why) {
+  stopped_ = why;
+  std::vector<number> all;
+  for (const auto& [who, x] : waiters_)
+    all.push_back(who);
+  for (const auto who : all) {
+    forget_waiter(who);
+    answers_.emplace_back(who, failure(why.code, why.text));
+  }
+}
+
+// -- watching ---------------------------------------------------------------------------------------------------------
+
+result<void> directory_state::watch(std::string engine, number who, timestamp now) {
+  advance(now);
+  if (watchers_.size() >= options_.watches_max || engine.size() > name_bytes_max) {
+    ++stats_.refused_watches;
+    return fail(errc::limit_exceeded,
+                "there are " + std::to_string(watchers_.size()) + " watchers, or the name of the engine is too long");
+  }
+  auto& x = watchers_[who];
+  x.engine = std::move(engine);
+  if (!x.engine.empty()) {
+    x.changed.insert(x.engine);
+  } else {
+    for (const auto& [name, unused] : engines_)
+      x.changed.insert(name);
+  }
+  return {};
+}
+
+void directory_state::seen(number who) {
+  const auto x = watchers_.find(who);
+  if (x == watchers_.end() || !x->second.is_told)
+    return;
+  due_.erase({later(x->second.told_at, options_.watch_patience), due_kind::watch, {}, who});
+  x->second.is_told = false;
+}
+
+void directory_state::unwatch(number who) {
+  seen(who);
+  watchers_.erase(who);
+}
+
+handshake_fetch_reply directory_state::everything_of(std::string_view name, timestamp now) const {
+  const auto engine = engines_.find(name);
+  if (engine == engines_.end()) {
+    auto out = failure(errc::not_found, "the engine is gone");
+    if (const auto past = past_.find(name); past != past_.end())
+      out.incarnation = past->second.incarnation;
+    return out;
+  }
+  handshake_fetch_request all;
+  all.engine = name;
+  return *look_at(all, engine->second, now, true);
+}
+
+directory_state::updates directory_state::take_updates(timestamp now) {
+  updates out;
+  out.dropped = std::exchange(dropped_, {});
+  for (auto& [who, x] : watchers_) {
+    if (x.is_told || x.changed.empty())
+      continue;
+    handshake_update news;
+    news.watch = who;
+    for (std::uint64_t bytes = 0; !x.changed.empty() && bytes <= options_.update_bytes;) {
+      const auto name = x.changed.extract(x.changed.begin()).value();
+      news.changes.push_back({name, everything_of(name, now)});
+      for (const auto& entry : news.changes.back().now.entries)
+        bytes += entry.payload.size();
+    }
+    x.is_told = true;
+    x.told_at = now;
+    due_.insert({later(now, options_.watch_patience), due_kind::watch, {}, who});
+    out.told.emplace_back(who, std::move(news));
+  }
+  return out;
+}
+
+} // namespace troupe::handshake

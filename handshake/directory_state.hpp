@@ -1,0 +1,236 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "messages/handshake_messages.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe::handshake {
+
+/// Bytes of the name of an engine, and of a hash.
+inline constexpr std::size_t name_bytes_max = 128;
+inline constexpr std::size_t compat_bytes_max = 256;
+
+struct directory_options {
+  std::uint64_t payload_bytes_max = std::uint64_t{1} << 20U;
+  /// Of one engine.
+  std::uint32_t ranks_max = 1024;
+  std::uint32_t engines_max = 4096;
+  /// Of all payloads together.
+  std::uint64_t bytes_max = std::uint64_t{256} << 20U;
+  /// Fetches that wait.
+  std::uint32_t waiting_max = 16384;
+  duration wait_max = std::chrono::minutes(1);
+  duration ttl_default = std::chrono::seconds(30);
+  duration ttl_max = std::chrono::hours(1);
+  /// How long it is known of an engine that is gone which incarnation it had, so that what was sent before and comes
+  /// late does not bring it back.
+  duration remember = std::chrono::hours(1);
+  std::uint32_t remembered_max = 65536;
+  std::uint32_t watches_max = 1024;
+  /// Payloads of one update; the rest follows in the next one.
+  std::uint64_t update_bytes = std::uint64_t{1} << 20U;
+  /// A watcher that takes longer to see an update is not told anything any more.
+  duration watch_patience = std::chrono::minutes(1);
+};
+
+/// How an engine ended.
+enum class ending : std::uint8_t { none, expired, withdrawn };
+
+// What has to survive a restart. Deadlines are of the directory's clock: who writes them down has to turn them into
+// times of day.
+
+/// The engine lives, or is remembered.
+struct engine_noted {
+  std::string engine;
+  incarnation_number incarnation = 0;
+  handshake_sizes sizes;
+  std::string compat;
+  duration ttl{};
+  ending over = ending::none;
+  /// When it ends, or is forgotten.
+  timestamp deadline{};
+};
+
+struct rank_noted {
+  std::string engine;
+  handshake_rank rank;
+  incarnation_number incarnation = 0;
+  handshake_form form = handshake_form::bytes;
+  std::string payload;
+};
+
+/// All that was noted of the engine and of its ranks goes.
+struct engine_erased {
+  std::string engine;
+};
+
+using directory_change = std::variant<engine_noted, rank_noted, engine_erased>;
+
+/// The rules of the directory: what engines have published, for how long it stands, who waits for what. Plain C++, not
+/// thread-safe. Time is an argument and must not run backwards.
+///
+/// An incarnation is one start of an engine, a number that is higher for each. What an engine publishes belongs to its
+/// incarnation, and a higher one replaces all of it at once: so no answer ever has ranks of two, and none has what was
+/// replaced before it was made.
+///
+/// After each call: `take_answers` has answers to those who waited, `take_changes` what is to be written down before
+/// the call is answered, and `take_updates` what watchers are to be told.
+class directory_state {
+public:
+  /// Numbers of those who wait and watch are the caller's, each used once.
+  using number = std::uint64_t;
+
+  explicit directory_state(const directory_options& options) : options_(options) {}
+
+  handshake_reply publish(const handshake_publish_request& x, timestamp now);
+  handshake_reply heartbeat(const handshake_heartbeat_request& x, timestamp now);
+  handshake_reply withdraw(const handshake_withdraw_request& x, timestamp now);
+
+  /// The answer; or nothing: it waits, and its answer will be among `take_answers`, at its deadline at the latest.
+  std::optional<handshake_fetch_reply> fetch(const handshake_fetch_request& x, number who, timestamp now);
+  /// Nobody waits for this answer any more.
+  void give_up(number who);
+  /// Whoever waits is answered with this; and whoever would wait from now on.
+  void stop_waiting(const error& why);
+
+  handshake_list_reply list(const handshake_list_request& x, timestamp now);
+
+  /// Tells of this engine, or of all with an empty name: first of what is there, then of what changes.
+  result<void> watch(std::string engine, number who, timestamp now);
+  void seen(number who);
+  void unwatch(number who);
+
+  /// Lets go of what has had its time.
+  void advance(timestamp now);
+  /// When `advance` has something to do; nothing if never.
+  std::optional<timestamp> next_deadline() const;
+
+  std::vector<std::pair<number, handshake_fetch_reply>> take_answers() { return std::exchange(answers_, {}); }
+  std::vector<directory_change> take_changes() { return std::exchange(changes_, {}); }
+  struct updates {
+    std::vector<std::pair<number, handshake_update>> told;
+    /// Watchers that were given up.
+    std::vector<number> dropped;
+  };
+  updates take_updates(timestamp now);
+
+  /// What an earlier run wrote down, engines before their ranks, before anything else is asked. What does not fit, and
+  /// what has had its time, is left out, which is a change.
+  void restore(const engine_noted& x, timestamp now);
+  void restore(const rank_noted& x, timestamp now);
+
+  handshake_stats stats() const;
+
+  /// For tests: the first thing that is not as it must be, or nothing.
+  std::string find_inconsistency() const;
+
+private:
+  struct rank_entry {
+    std::string etag;
+    handshake_form form = handshake_form::bytes;
+    std::string payload;
+  };
+
+  struct live_engine {
+    incarnation_number incarnation = 0;
+    handshake_sizes sizes;
+    std::string compat;
+    duration ttl{};
+    timestamp deadline{};
+    std::map<handshake_rank, rank_entry> ranks;
+    std::uint64_t bytes = 0;
+
+    bool complete() const noexcept { return ranks.size() == sizes.count(); }
+  };
+
+  struct past_engine {
+    incarnation_number incarnation = 0;
+    ending over = ending::expired;
+    timestamp deadline{};
+  };
+
+  struct waiter {
+    handshake_fetch_request what;
+    timestamp deadline{};
+  };
+
+  struct watcher {
+    /// Empty: all.
+    std::string engine;
+    std::set<std::string> changed;
+    /// Sent and not seen.
+    bool is_told = false;
+    timestamp told_at{};
+  };
+
+  using engine_map = std::map<std::string, live_engine, std::less<>>;
+  enum class due_kind : std::uint8_t { engine, memory, waiter, watch };
+  /// Of `advance`: engines and what is remembered by name, others by number.
+  struct due {
+    timestamp at;
+    due_kind what = due_kind::engine;
+    std::string name;
+    number who = 0;
+
+    friend auto operator<=>(const due&, const due&) = default;
+  };
+
+  /// What is wrong with the request in itself.
+  std::optional<std::string> what_is_wrong(const handshake_publish_request& x) const;
+  duration ttl_of(duration wanted, duration before) const;
+  handshake_reply refuse(std::uint64_t& counter, errc code, std::string text, incarnation_number known = 0);
+  handshake_reply describe(const live_engine& x, timestamp now, bool added = false) const;
+  /// Looks up who lives under this name for a caller of that incarnation, or says why it cannot go on.
+  live_engine* find(std::string_view name, incarnation_number incarnation, handshake_reply& refusal);
+
+  live_engine& begin(const handshake_publish_request& x, duration ttl);
+  void renew(const std::string& name, live_engine& x, duration ttl, timestamp now);
+  void end(engine_map::iterator which, ending how, timestamp now);
+  void remember(const std::string& name, const past_engine& x);
+  void forget(const std::string& name);
+  void note(const std::string& name, const live_engine& x);
+
+  /// Nothing: it is to wait. With `last`, there is always an answer.
+  std::optional<handshake_fetch_reply> look(const handshake_fetch_request& x, timestamp now, bool last);
+  std::optional<handshake_fetch_reply> look_at(const handshake_fetch_request& x, const live_engine& found,
+                                               timestamp now, bool last) const;
+  handshake_fetch_reply known_of(const live_engine& x, timestamp now) const;
+  handshake_fetch_reply everything_of(std::string_view name, timestamp now) const;
+  void count(const handshake_fetch_reply& x);
+
+  /// Something of the engine is not as it was.
+  void changed(const std::string& name, timestamp now);
+  void answer(number who, handshake_fetch_reply x);
+  void forget_waiter(number who);
+
+  const directory_options options_;
+  engine_map engines_;
+  std::map<std::string, past_engine, std::less<>> past_;
+  std::unordered_map<number, waiter> waiters_;
+  std::map<std::string, std::set<number>, std::less<>> waiting_for_;
+  std::map<number, watcher> watchers_;
+  std::set<due> due_;
+  std::optional<error> stopped_;
+  std::uint64_t ranks_ = 0;
+  std::uint64_t bytes_ = 0;
+
+  std::vector<std::pair<number, handshake_fetch_reply>> answers_;
+  std::vector<directory_change> changes_;
+  std::vector<number> dropped_;
+  handshake_stats stats_;
+};
+
+} // namespace troupe::handshake

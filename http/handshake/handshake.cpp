@@ -1,0 +1,190 @@
+#include "http/handshake/handshake.hpp"
+
+#include "actors/support/ask.hpp"
+#include "http/handshake/handshake_body.hpp"
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace troupe::http::handshake {
+
+namespace {
+
+/// What all routes share; lives as long as the last request under way.
+struct directory_parts {
+  caf::actor_system& system;
+  directory_actor directory;
+};
+
+using parts_ptr = std::shared_ptr<const directory_parts>;
+using handler_function = void (*)(const parts_ptr&, const request&, responder);
+
+void send(const shared_responder& reply, response answer) {
+  std::move(*reply).send(std::move(answer));
+}
+
+/// Asks the directory, and answers with what `text` makes of its answer.
+template <class Reply, class Text, class Request>
+void answer_with(const parts_ptr& parts, const shared_responder& reply, Request x, Text text) {
+  ask<Reply>(
+      parts->system, parts->directory,
+      [reply, text = std::move(text)](const result<Reply>& answer) {
+        send(reply, answer ? text(*answer) : response::failure(answer.error()));
+      },
+      std::move(x));
+}
+
+/// A token that is limited to namespaces is limited to engines of such names. Others are not there for it.
+bool is_hidden(const request& r, std::string_view engine, const shared_responder& reply) {
+  if (r.who()->may_use(engine))
+    return false;
+  send(reply, response::failure(status::not_found, "no engine of this name is known"));
+  return true;
+}
+
+void publish(const parts_ptr& parts, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  auto x = read_publish(r);
+  if (!x)
+    return send(reply, to_response(x.error()));
+  if (!r.who()->may_use(x->engine))
+    return send(reply,
+                response::failure(status::forbidden, "the token is limited to other names than \"" + x->engine + "\""));
+  answer_with<handshake_reply>(parts, reply, std::move(*x), [](const handshake_reply& y) { return to_response(y); });
+}
+
+void fetch_rank(const parts_ptr& parts, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  auto x = read_fetch_rank(r);
+  if (!x)
+    return send(reply, to_response(x.error()));
+  if (!is_hidden(r, x->engine, reply))
+    answer_with<handshake_fetch_reply>(parts, reply, std::move(*x), to_rank_response);
+}
+
+void fetch(const parts_ptr& parts, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  auto x = read_fetch(r);
+  if (!x)
+    return send(reply, to_response(x.error()));
+  if (is_hidden(r, x->engine, reply))
+    return;
+  auto text = [engine = x->engine](const handshake_fetch_reply& y) { return to_response(engine, y); };
+  answer_with<handshake_fetch_reply>(parts, reply, std::move(*x), std::move(text));
+}
+
+void heartbeat(const parts_ptr& parts, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  auto x = read_heartbeat(r);
+  if (!x)
+    return send(reply, to_response(x.error()));
+  if (!is_hidden(r, x->engine, reply))
+    answer_with<handshake_reply>(parts, reply, std::move(*x), [](const handshake_reply& y) { return to_response(y); });
+}
+
+void withdraw(const parts_ptr& parts, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  auto x = read_withdraw(r);
+  if (!x)
+    return send(reply, to_response(x.error()));
+  if (!is_hidden(r, x->engine, reply))
+    answer_with<handshake_reply>(parts, reply, std::move(*x), to_empty_response);
+}
+
+void list(const parts_ptr& parts, const request& r, responder responder) {
+  answer_with<handshake_list_reply>(
+      parts, share(std::move(responder)), handshake_list_request{}, [who = r.who()](handshake_list_reply all) {
+        std::erase_if(all.engines, [&](const auto& x) { return !who->may_use(x.engine); });
+        return to_response(all);
+      });
+}
+
+// -- the draft --------------------------------------------------------------------------------------------------------
+
+void fetch_draft(const parts_ptr& parts, const shared_responder& reply, handshake_fetch_request x) {
+  auto text = [engine = x.engine](const handshake_fetch_reply& y) { return to_draft_response(engine, y); };
+  answer_with<handshake_fetch_reply>(parts, reply, std::move(x), std::move(text));
+}
+
+/// The draft had one engine on each server. Where there are several, the query has to name one.
+void draft(const parts_ptr& parts, const request& r, responder responder) {
+  const auto reply = share(std::move(responder));
+  auto x = read_draft(r);
+  if (!x)
+    return send(reply, to_response(x.error()));
+  if (!x->engine.empty()) {
+    if (!is_hidden(r, x->engine, reply))
+      fetch_draft(parts, reply, std::move(*x));
+    return;
+  }
+  ask<handshake_list_reply>(
+      parts->system, parts->directory,
+      [parts, reply, who = r.who(), x = std::move(*x)](const result<handshake_list_reply>& all) mutable {
+        if (!all)
+          return send(reply, response::failure(all.error()));
+        std::vector<std::string> names;
+        for (const auto& each : all->engines)
+          if (who->may_use(each.engine))
+            names.push_back(each.engine);
+        if (names.size() != 1)
+          return send(reply, response::failure(status::not_found,
+                                               names.empty() ? "no engine has published its metadata yet"
+                                                             : "there are several engines: name one, ?engine_id=…"));
+        x.engine = names.front();
+        fetch_draft(parts, reply, std::move(x));
+      },
+      handshake_list_request{});
+}
+
+struct known_route {
+  described_route what;
+  handler_function handle;
+};
+
+constexpr std::string_view rank_path = "/v1/handshake/{engine_id}/ranks/{dp}/{pp}/{tp}";
+
+constexpr std::array<known_route, 6> known_routes{{
+    {{method::put, rank_path, "handshake_publish", role::write}, publish},
+    {{method::get, rank_path, "handshake_fetch_rank", role::read}, fetch_rank},
+    {{method::get, "/v1/handshake/{engine_id}", "handshake_fetch", role::read}, fetch},
+    {{method::get, "/v1/handshake", "handshake_list", role::read}, list},
+    {{method::post, "/v1/handshake/{engine_id}/heartbeat", "handshake_heartbeat", role::write}, heartbeat},
+    {{method::delete_, "/v1/handshake/{engine_id}", "handshake_withdraw", role::write}, withdraw},
+}};
+
+constexpr std::array<described_route, known_routes.size()> descriptions = [] {
+  std::array<described_route, known_routes.size()> out{};
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = known_routes[i].what;
+  return out;
+}();
+
+} // namespace
+
+std::span<const described_route> described_routes() noexcept {
+  return descriptions;
+}
+
+void add_routes(router& routes, caf::actor_system& system, const directory_actor& directory, const options& options) {
+  const auto parts = std::make_shared<const directory_parts>(directory_parts{system, directory});
+  const auto add = [&](const described_route& what, handler_function handle) {
+    route r;
+    r.name = what.name;
+    r.needs = what.needs;
+    r.handle = [parts, handle](const request& x, responder reply) { handle(parts, x, std::move(reply)); };
+    r.max_body_bytes = options.max_payload_bytes;
+    r.may_wait = options.max_wait;
+    routes.add(what.method, what.pattern, std::move(r));
+  };
+  for (const auto& x : known_routes)
+    add(x.what, x.handle);
+  if (options.vllm_draft)
+    for (const auto* pattern :
+         {"/get_kv_connector_metadata", "/get_kv_connector_metadata/{dp}", "/get_kv_connector_metadata/{dp}/{tp}"})
+      add({method::get, pattern, "handshake_draft", role::read}, draft);
+}
+
+} // namespace troupe::http::handshake

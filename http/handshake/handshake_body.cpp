@@ -1,0 +1,422 @@
+#include "http/handshake/handshake_body.hpp"
+
+#include "base/error.hpp"
+#include "config/units.hpp"
+#include "http/server/json_text.hpp"
+
+#include <charconv>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+namespace troupe::http::handshake {
+
+namespace {
+
+constexpr std::string_view octets = "application/octet-stream";
+
+tl::unexpected<rejection> refuse(std::string detail) {
+  return tl::unexpected(rejection{status::unprocessable_content, std::move(detail)});
+}
+
+template <class T>
+std::optional<T> number_from(std::string_view text) {
+  T out{};
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return code == std::errc{} && end == text.data() + text.size() ? std::optional(out) : std::nullopt;
+}
+
+/// Takes parameters one after the other, and remembers the first that is not what it has to be.
+class parameters {
+public:
+  explicit parameters(const request& r) : request_(r) {}
+
+  template <class T>
+  T number(std::optional<std::string_view> text, std::string_view name, T otherwise) {
+    if (!text)
+      return otherwise;
+    const auto x = number_from<T>(*text);
+    if (!x)
+      note(name, "is a whole number below 2^" + std::to_string(std::numeric_limits<T>::digits), *text);
+    return x.value_or(otherwise);
+  }
+
+  template <class T>
+  T query(std::string_view name, T otherwise) {
+    return number(request_.query(name), name, otherwise);
+  }
+
+  std::uint32_t path(std::string_view name) { return number<std::uint32_t>(request_.path(name), name, 0); }
+
+  duration time(std::string_view name) {
+    const auto text = request_.query(name);
+    if (!text)
+      return {};
+    const auto x = config::parse_time(*text);
+    if (!x)
+      note(name, "is a time with its unit, as in \"30s\" or \"500ms\"", *text);
+    return x.value_or(duration{});
+  }
+
+  bool flag(std::string_view name) {
+    const auto text = request_.query(name).value_or("false");
+    if (text != "true" && text != "false" && text != "1" && text != "0")
+      note(name, "is true or false", text);
+    return text == "true" || text == "1";
+  }
+
+  std::string text(std::string_view name) { return std::string(request_.query(name).value_or("")); }
+
+  template <class T>
+  accepted<T> done(T x) {
+    if (!problem_.empty())
+      return refuse(std::move(problem_));
+    return x;
+  }
+
+private:
+  void note(std::string_view name, const std::string& what, std::string_view found) {
+    if (problem_.empty())
+      problem_ = "\"" + std::string(name) + "\" " + what + ", not \"" + std::string(found.substr(0, 64)) + "\"";
+  }
+
+  const request& request_;
+  std::string problem_;
+};
+
+bool is_json(const request& r) {
+  const auto type = r.header("Content-Type").value_or("");
+  return type == json_type || type.starts_with("application/json;");
+}
+
+/// What stands between the quotes.
+std::string etag_from(const request& r) {
+  auto text = r.header("If-None-Match").value_or("");
+  if (text.starts_with("W/"))
+    text.remove_prefix(2);
+  if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
+    text = text.substr(1, text.size() - 2);
+  return std::string(text);
+}
+
+handshake_fetch_request fetch_from(const request& r, parameters& from) {
+  handshake_fetch_request x;
+  x.engine = r.path("engine_id");
+  x.compat = from.text("compat");
+  x.incarnation = from.query<incarnation_number>("incarnation", 0);
+  x.wait = from.time("wait");
+  x.etag = etag_from(r);
+  return x;
+}
+
+std::uint64_t milliseconds(duration x) {
+  return static_cast<std::uint64_t>(
+      std::max<std::int64_t>(0, std::chrono::floor<std::chrono::milliseconds>(x).count()));
+}
+
+/// As text: not all who read JSON keep 64 bits of a number.
+void append_incarnation(std::string& out, incarnation_number x) {
+  out += '"';
+  append_json(out, std::uint64_t{x});
+  out += '"';
+}
+
+void append_sizes(std::string& out, const handshake_sizes& x) {
+  out += R"({"dp":)";
+  append_json(out, std::uint64_t{x.dp});
+  out += R"(,"pp":)";
+  append_json(out, std::uint64_t{x.pp});
+  out += R"(,"tp":)";
+  append_json(out, std::uint64_t{x.tp});
+  out += '}';
+}
+
+void add_incarnation(response& to, incarnation_number x) {
+  if (x != 0)
+    to.add_header("Troupe-Incarnation", std::to_string(x));
+}
+
+response failure(std::uint8_t code, std::string_view text, incarnation_number known) {
+  const auto what = code < errc_count ? static_cast<errc>(code) : errc::internal;
+  auto out = response::failure({what, std::string(text)});
+  if (what == errc::invalid_argument)
+    out.code = status::unprocessable_content;
+  if (known != 0) {
+    out.body.pop_back();
+    out.body += R"(,"incarnation":)";
+    append_incarnation(out.body, known);
+    out.body += '}';
+  }
+  add_incarnation(out, known);
+  return out;
+}
+
+/// What goes before an answer with a payload: nothing if there is one.
+std::optional<response> without_payload(const handshake_fetch_reply& x) {
+  if (x.code != 0)
+    return failure(x.code, x.text, x.incarnation);
+  if (!x.not_modified)
+    return std::nullopt;
+  response out;
+  out.code = status::not_modified;
+  out.add_header("ETag", '"' + x.etag + '"');
+  add_incarnation(out, x.incarnation);
+  return out;
+}
+
+void add_tags(response& to, const handshake_fetch_reply& x) {
+  to.add_header("ETag", '"' + x.etag + '"');
+  add_incarnation(to, x.incarnation);
+  // Whoever keeps it has to ask whether it is still so.
+  to.add_header("Cache-Control", "no-cache");
+}
+
+/// Entries as nested objects; `write(entry)` writes one of them. With pipeline ranks, or without.
+template <class Write>
+void append_nested(std::string& out, const std::vector<handshake_entry>& all, bool has_pp, Write write) {
+  const auto open = [&](std::uint32_t number) {
+    out += '"';
+    append_json(out, std::uint64_t{number});
+    out += R"(":)";
+  };
+  out += '{';
+  const handshake_entry* before = nullptr;
+  for (const auto& x : all) {
+    const bool new_dp = before == nullptr || before->rank.dp != x.rank.dp;
+    const bool new_pp = new_dp || before->rank.pp != x.rank.pp;
+    if (before != nullptr) {
+      if (new_pp && has_pp)
+        out += '}';
+      if (new_dp)
+        out += '}';
+      out += ',';
+    }
+    if (new_dp) {
+      open(x.rank.dp);
+      out += '{';
+    }
+    if (new_pp && has_pp) {
+      open(x.rank.pp);
+      out += '{';
+    }
+    open(x.rank.tp);
+    write(x);
+    before = &x;
+  }
+  if (before != nullptr)
+    out += has_pp ? "}}" : "}";
+  out += '}';
+}
+
+std::size_t payload_bytes(const handshake_fetch_reply& x) {
+  std::size_t out = 0;
+  for (const auto& entry : x.entries)
+    out += entry.payload.size() / 3 * 4 + 128;
+  return out;
+}
+
+} // namespace
+
+std::string to_base64(std::string_view bytes) {
+  constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  out.reserve((bytes.size() + 2) / 3 * 4);
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    std::uint32_t x = 0;
+    const auto part = bytes.substr(i, 3);
+    for (std::size_t k = 0; k < 3; ++k)
+      x = (x << 8U) | (k < part.size() ? static_cast<unsigned char>(part[k]) : 0U);
+    for (std::size_t k = 0; k < 4; ++k)
+      out += k <= part.size() ? alphabet[(x >> (18 - 6 * k)) & 63U] : '=';
+  }
+  return out;
+}
+
+// -- requests ---------------------------------------------------------------------------------------------------------
+
+accepted<handshake_publish_request> read_publish(const request& r) {
+  parameters from(r);
+  handshake_publish_request x;
+  x.engine = r.path("engine_id");
+  x.rank = {from.path("dp"), from.path("pp"), from.path("tp")};
+  x.incarnation = from.query<incarnation_number>("incarnation", 0);
+  x.sizes = {from.query<std::uint32_t>("dp_size", 1), from.query<std::uint32_t>("pp_size", 1),
+             from.query<std::uint32_t>("tp_size", 1)};
+  x.compat = from.text("compat");
+  x.ttl = from.time("ttl");
+  if (is_json(r)) {
+    if (const auto sound = parse_json(r); !sound)
+      return tl::unexpected(sound.error());
+    x.form = handshake_form::json;
+  }
+  x.payload = r.body();
+  return from.done(std::move(x));
+}
+
+accepted<handshake_fetch_request> read_fetch_rank(const request& r) {
+  parameters from(r);
+  auto x = fetch_from(r, from);
+  x.scope = handshake_scope::rank;
+  x.rank = {from.path("dp"), from.path("pp"), from.path("tp")};
+  return from.done(std::move(x));
+}
+
+accepted<handshake_fetch_request> read_fetch(const request& r) {
+  parameters from(r);
+  auto x = fetch_from(r, from);
+  x.complete = from.flag("complete");
+  if (r.query("dp")) {
+    x.scope = handshake_scope::row;
+    x.rank.dp = from.query<std::uint32_t>("dp", 0);
+  }
+  return from.done(std::move(x));
+}
+
+accepted<handshake_heartbeat_request> read_heartbeat(const request& r) {
+  parameters from(r);
+  return from.done(handshake_heartbeat_request{std::string(r.path("engine_id")),
+                                               from.query<incarnation_number>("incarnation", 0), from.time("ttl")});
+}
+
+accepted<handshake_withdraw_request> read_withdraw(const request& r) {
+  parameters from(r);
+  return from.done(
+      handshake_withdraw_request{std::string(r.path("engine_id")), from.query<incarnation_number>("incarnation", 0)});
+}
+
+accepted<handshake_fetch_request> read_draft(const request& r) {
+  parameters from(r);
+  handshake_fetch_request x;
+  x.engine = from.text("engine_id");
+  x.wait = from.time("wait");
+  if (!r.path("dp").empty()) {
+    x.scope = handshake_scope::row;
+    x.rank.dp = from.path("dp");
+  }
+  if (!r.path("tp").empty()) {
+    x.scope = handshake_scope::rank;
+    x.rank.tp = from.path("tp");
+  }
+  return from.done(std::move(x));
+}
+
+// -- answers ----------------------------------------------------------------------------------------------------------
+
+response to_response(const handshake_reply& x) {
+  if (x.code != 0)
+    return failure(x.code, x.text, x.incarnation);
+  std::string out = R"({"incarnation":)";
+  append_incarnation(out, x.incarnation);
+  out += R"(,"expires_in_ms":)";
+  append_json(out, milliseconds(x.expires_in));
+  out += R"(,"ranks":)";
+  append_json(out, std::uint64_t{x.ranks});
+  out += R"(,"complete":)";
+  append_json(out, x.complete);
+  out += '}';
+  auto answer = response::json(std::move(out), x.added ? status::created : status::ok);
+  add_incarnation(answer, x.incarnation);
+  return answer;
+}
+
+response to_empty_response(const handshake_reply& x) {
+  return x.code == 0 ? response::no_content() : failure(x.code, x.text, x.incarnation);
+}
+
+response to_rank_response(const handshake_fetch_reply& x) {
+  if (auto other = without_payload(x))
+    return std::move(*other);
+  response out;
+  out.content_type = x.entries.front().form == handshake_form::json ? json_type : octets;
+  out.body = x.entries.front().payload;
+  add_tags(out, x);
+  return out;
+}
+
+response to_response(std::string_view engine, const handshake_fetch_reply& x) {
+  if (auto other = without_payload(x))
+    return std::move(*other);
+  std::string out;
+  out.reserve(payload_bytes(x) + 512);
+  out += R"({"engine_id":)";
+  append_json(out, engine);
+  out += R"(,"incarnation":)";
+  append_incarnation(out, x.incarnation);
+  out += R"(,"compat":)";
+  append_json(out, std::string_view(x.compat));
+  out += R"(,"sizes":)";
+  append_sizes(out, x.sizes);
+  out += R"(,"complete":)";
+  append_json(out, x.complete);
+  out += R"(,"expires_in_ms":)";
+  append_json(out, milliseconds(x.expires_in));
+  out += R"(,"ranks":)";
+  append_nested(out, x.entries, true, [&](const handshake_entry& entry) {
+    out += R"({"etag":)";
+    append_json(out, std::string_view(entry.etag));
+    if (entry.form == handshake_form::json) {
+      out += R"(,"payload":)";
+      out += entry.payload;
+    } else {
+      out += R"(,"payload_base64":")";
+      out += to_base64(entry.payload);
+      out += '"';
+    }
+    out += '}';
+  });
+  out += '}';
+  auto answer = response::json(std::move(out));
+  add_tags(answer, x);
+  return answer;
+}
+
+response to_response(const handshake_list_reply& x) {
+  std::string out = R"({"engines":)";
+  append_list(out, x.engines, [&](const handshake_engine_info& e) {
+    out += R"({"engine_id":)";
+    append_json(out, std::string_view(e.engine));
+    out += R"(,"incarnation":)";
+    append_incarnation(out, e.incarnation);
+    out += R"(,"compat":)";
+    append_json(out, std::string_view(e.compat));
+    out += R"(,"sizes":)";
+    append_sizes(out, e.sizes);
+    out += R"(,"ranks":)";
+    append_json(out, std::uint64_t{e.ranks});
+    out += R"(,"payload_bytes":)";
+    append_json(out, e.payload_bytes);
+    out += R"(,"complete":)";
+    append_json(out, e.complete);
+    out += R"(,"expires_in_ms":)";
+    append_json(out, milliseconds(e.expires_in));
+    out += '}';
+  });
+  out += '}';
+  return response::json(std::move(out));
+}
+
+response to_draft_response(std::string_view engine, const handshake_fetch_reply& x) {
+  if (x.code == 0 && x.sizes.pp > 1)
+    return response::failure(status::conflict,
+                             "the engine has pipeline stages, which these paths cannot name: use /v1/handshake");
+  if (auto other = without_payload(x))
+    return std::move(*other);
+  std::string out;
+  out.reserve(payload_bytes(x));
+  append_nested(out, x.entries, false, [&](const handshake_entry& entry) {
+    if (entry.form == handshake_form::json) {
+      out += entry.payload;
+      return;
+    }
+    out += R"({"engine_id":)";
+    append_json(out, engine);
+    out += R"(,"agent_metadata":")";
+    out += to_base64(entry.payload);
+    out += R"("})";
+  });
+  auto answer = response::json(std::move(out));
+  add_tags(answer, x);
+  return answer;
+}
+
+} // namespace troupe::http::handshake

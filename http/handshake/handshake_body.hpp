@@ -1,0 +1,42 @@
+#pragma once
+
+#include "http/server/json_body.hpp"
+#include "http/server/request.hpp"
+#include "http/server/response.hpp"
+#include "messages/handshake_messages.hpp"
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+/// How requests to the directory of handshakes are read, and its answers written. Knows no actor.
+
+namespace troupe::http::handshake {
+
+/// `PUT …/ranks/{dp}/{pp}/{tp}`: JSON where its Content-Type says so, which is looked at; else bytes, which are not.
+accepted<handshake_publish_request> read_publish(const request& r);
+/// `GET …/ranks/{dp}/{pp}/{tp}`
+accepted<handshake_fetch_request> read_fetch_rank(const request& r);
+/// `GET …/{engine_id}`: all ranks, or those of `?dp=`.
+accepted<handshake_fetch_request> read_fetch(const request& r);
+accepted<handshake_heartbeat_request> read_heartbeat(const request& r);
+accepted<handshake_withdraw_request> read_withdraw(const request& r);
+/// The draft's paths: dp and tp where the path has them. The name of the engine is that of the query, or empty.
+accepted<handshake_fetch_request> read_draft(const request& r);
+
+/// To a publication or a sign of life.
+response to_response(const handshake_reply& x);
+/// To `DELETE`.
+response to_empty_response(const handshake_reply& x);
+/// One rank: the payload itself.
+response to_rank_response(const handshake_fetch_reply& x);
+/// All of them: `{"ranks":{dp:{pp:{tp:…}}}}`, the same nesting for one rank and for many.
+response to_response(std::string_view engine, const handshake_fetch_reply& x);
+response to_response(const handshake_list_reply& x);
+/// `{dp:{tp:…}}`, as the draft has it.
+response to_draft_response(std::string_view engine, const handshake_fetch_reply& x);
+
+/// Standard alphabet, padded.
+std::string to_base64(std::string_view bytes);
+
+} // namespace troupe::http::handshake

@@ -1,0 +1,201 @@
+"""The directory of handshakes over HTTP, for engines: publishing with signs of life, and fetching with patience.
+
+Needs nothing but Python. docs/handshake.md explains the directory.
+"""
+
+import http.client
+import json
+import os
+import random
+import ssl
+import threading
+import time
+import urllib.parse
+
+# One long poll; a longer wait is made of several, so that a directory that goes away is noticed.
+POLL_SECONDS = 20.0
+BACKOFF_SECONDS, BACKOFF_LONGEST_SECONDS = 0.1, 3.0
+
+
+class DirectoryError(Exception):
+    """The directory has answered, and not with what was asked for."""
+
+    def __init__(self, status, detail, incarnation=None):
+        super().__init__(f"{status}: {detail}")
+        self.status, self.detail, self.incarnation = status, detail, incarnation
+
+    @property
+    def passes(self):
+        """Whether it may be another answer in a moment."""
+        return self.status in (404, 429, 500, 502, 503, 504)
+
+
+class Unreachable(Exception):
+    """Nobody has answered."""
+
+
+class Directory:
+    """Where the directory is, and who asks. A connection for each request: handshakes are rare, and may take long."""
+
+    def __init__(self, url, token="", authorities="", certificate="", key="", timeout=5.0):
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"the address of a directory is http://HOST:PORT or https://HOST:PORT, not {url!r}")
+        self.host, self.port = parts.hostname, parts.port
+        self.prefix, self.token, self.timeout, self.tls = parts.path.rstrip("/"), token, timeout, None
+        if parts.scheme == "https":
+            self.tls = ssl.create_default_context(cafile=authorities or None)
+            if certificate:
+                self.tls.load_cert_chain(certificate, key or None)
+
+    def publish(self, engine, rank, payload, incarnation, sizes, compat, ttl):
+        dp, pp, tp = rank
+        self._ask("PUT", self._path(engine, "ranks", dp, pp, tp), payload, incarnation=incarnation, dp_size=sizes[0],
+                  pp_size=sizes[1], tp_size=sizes[2], compat=compat, ttl=_time(ttl))
+
+    def heartbeat(self, engine, incarnation, ttl):
+        self._ask("POST", self._path(engine, "heartbeat"), incarnation=incarnation, ttl=_time(ttl))
+
+    def withdraw(self, engine, incarnation):
+        self._ask("DELETE", self._path(engine), incarnation=incarnation)
+
+    def fetch(self, engine, rank, compat="", incarnation=0, wait=0.0):
+        """The payload and the incarnation that it is of."""
+        headers, body = self._ask("GET", self._path(engine, "ranks", *rank), patience=wait, compat=compat or None,
+                                  incarnation=incarnation or None, wait=_time(wait) if wait > 0 else None)
+        return body, int(headers["Troupe-Incarnation"])
+
+    def fetch_patiently(self, engine, rank, compat="", incarnation=0, patience=30.0, give_up=None):
+        """The same, also where engine and directory start later, until `patience` is over. What another attempt cannot
+        change is raised at once."""
+        deadline, pause = time.monotonic() + patience, BACKOFF_SECONDS
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return self.fetch(engine, rank, compat, incarnation, max(0.0, min(left, POLL_SECONDS)))
+            except DirectoryError as error:
+                if not error.passes or left <= 0:
+                    raise
+                if error.status == 404:
+                    pause = BACKOFF_SECONDS  # it has waited already
+            except Unreachable:
+                if left <= 0:
+                    raise
+            if give_up is not None and give_up.is_set():
+                raise Unreachable("given up")
+            # Spread, so that those who lost the same directory do not come back to it at once.
+            time.sleep(min(pause * random.uniform(0.5, 1.0), max(0.0, deadline - time.monotonic())))
+            pause = min(2 * pause, BACKOFF_LONGEST_SECONDS)
+
+    def _path(self, engine, *rest):
+        parts = ["v1", "handshake", urllib.parse.quote(engine, safe=""), *map(str, rest)]
+        return self.prefix + "/" + "/".join(parts)
+
+    def _ask(self, method, path, body=b"", patience=0.0, **query):
+        query = {name: value for name, value in query.items() if value is not None}
+        target = path + ("?" + urllib.parse.urlencode(query) if query else "")
+        headers = {"Content-Type": "application/octet-stream"} if method == "PUT" else {}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        timeout = self.timeout + patience
+        if self.tls is not None:
+            connection = http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self.tls)
+        else:
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        try:
+            connection.request(method, target, body if method in ("PUT", "POST") else None, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"the directory at {self.host}:{self.port} does not answer: {error}") from error
+        finally:
+            connection.close()
+        if answer.status >= 300:
+            raise DirectoryError(answer.status, *_complaint(content))
+        return answer.headers, content
+
+
+def _time(seconds):
+    return f"{max(1, round(seconds * 1000))}ms"
+
+
+def _complaint(content):
+    try:
+        said = json.loads(content)
+        incarnation = said.get("incarnation")
+        return str(said["detail"]), int(incarnation) if incarnation else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return content[:200].decode(errors="replace"), None
+
+
+def read_token(options_token_file):
+    """Of the file, else of the environment: a config is shown in logs."""
+    if options_token_file:
+        with open(options_token_file, encoding="utf-8") as file:
+            return file.read().strip()
+    return os.environ.get("TROUPE_TOKEN", "")
+
+
+class Publisher:
+    """Publishes what the ranks of an engine have, and says that it lives, until it is ended. One thread of its own.
+
+    A directory that has forgotten, or that is another one, is told again. Of a later start of the same engine, it hears
+    when it says something, and says nothing more."""
+
+    def __init__(self, directory, engine, payloads, sizes, compat, incarnation, ttl, log):
+        self.directory, self.engine, self.payloads, self.sizes = directory, engine, payloads, sizes
+        self.compat, self.incarnation, self.ttl, self.log = compat, incarnation, ttl, log
+        self.published, self.fenced = threading.Event(), threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="troupe-handshakes", daemon=True)
+
+    def start(self):
+        self._thread.start()
+        return self
+
+    def end(self, withdraw=True):
+        """The engine goes away. At most as long as one request takes."""
+        self._ended.set()
+        self._thread.join(self.directory.timeout + 1)
+        if withdraw and self.published.is_set() and not self.fenced.is_set():
+            try:
+                self.directory.withdraw(self.engine, self.incarnation)
+            except (DirectoryError, Unreachable) as error:
+                self.log.info("the directory was not told that the engine goes away: %s", error)
+
+    def _run(self):
+        pause = BACKOFF_SECONDS
+        while not self._ended.is_set() and not self.fenced.is_set():
+            try:
+                self._say()
+                pause = BACKOFF_SECONDS
+                self._ended.wait(self.ttl / 3)
+                continue
+            except DirectoryError as error:
+                self._refused(error)
+            except Unreachable as error:
+                self.log.warning("%s", error)
+            except Exception:  # a thread that dies in silence would let the engine expire
+                self.log.exception("handshakes are not published")
+            self._ended.wait(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, BACKOFF_LONGEST_SECONDS)
+
+    def _say(self):
+        if self.published.is_set():
+            return self.directory.heartbeat(self.engine, self.incarnation, self.ttl)
+        for rank, payload in self.payloads.items():
+            self.directory.publish(self.engine, rank, payload, self.incarnation, self.sizes, self.compat, self.ttl)
+        self.published.set()
+        self.log.info("%d ranks of engine %s are published as incarnation %d", len(self.payloads), self.engine,
+                      self.incarnation)
+
+    def _refused(self, error):
+        if error.status == 404:
+            self.published.clear()
+            self.log.info("the directory does not know engine %s any more: it is published again", self.engine)
+        elif error.status == 410:
+            self.fenced.set()
+            self.log.error("engine %s has started again elsewhere (incarnation %s): this one is not published any more",
+                           self.engine, error.incarnation)
+        else:
+            self.log.error("engine %s is not published: %s", self.engine, error)

@@ -1,0 +1,218 @@
+"""vLLM's NixlConnector with its handshakes in Troupe's directory, for 0.32 and newer.
+
+    vllm serve MODEL --kv-transfer-config '{
+        "kv_connector": "TroupeNixlConnector", "kv_connector_module_path": "troupe.nixl",
+        "kv_role": "kv_producer",
+        "kv_connector_extra_config": {"troupe.directory": "http://127.0.0.1:18000"}}'
+
+No side channel is opened. What vLLM would serve there is published, and what it would ask a peer for is fetched; all
+else, the comparison of hashes included, is vLLM's own code. docs/handshake.md says what to expect.
+"""
+
+import contextlib
+import itertools
+import threading
+import time
+import types
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl import NixlConnector, NixlHandshakePayload
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import NixlPullConnectorScheduler
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
+from vllm.logger import init_logger
+
+from troupe import _directory
+
+logger = init_logger("vllm.troupe")
+
+# Key behind "troupe.", and what it is without being said.
+OPTIONS = {
+    "directory": "",
+    "token_file": "",
+    "authorities": "",
+    "certificate": "",
+    "key": "",
+    "request_timeout_seconds": 5.0,
+    "handshake_seconds": 30.0,
+    "ttl_seconds": 30.0,
+    "parallel_handshakes": 8,
+}
+
+# Between the address of an engine and the incarnation of it that has said so.
+MARK = "#"
+
+
+def options_of(vllm_config):
+    extra = vllm_config.kv_transfer_config.kv_connector_extra_config or {}
+    said = {key[len("troupe."):]: value for key, value in extra.items() if key.startswith("troupe.")}
+    for key in said:
+        if key not in OPTIONS:
+            raise ValueError(f"kv_connector_extra_config has 'troupe.{key}'; troupe.nixl knows "
+                             f"{', '.join('troupe.' + known for known in OPTIONS)}")
+    out = types.SimpleNamespace(**{key: type(default)(said.get(key, default)) for key, default in OPTIONS.items()})
+    if not out.directory:
+        raise ValueError("kv_connector_extra_config needs 'troupe.directory': http://HOST:PORT of a node")
+    return out
+
+
+def directory_of(options):
+    return _directory.Directory(options.directory, _directory.read_token(options.token_file), options.authorities,
+                                options.certificate, options.key, options.request_timeout_seconds)
+
+
+def split_host(host):
+    """The address, and the incarnation or 0."""
+    address, _, incarnation = host.partition(MARK)
+    return address, int(incarnation) if incarnation.isdigit() else 0
+
+
+class TroupeNixlScheduler(NixlPullConnectorScheduler):
+    """Publishes in the place of a listener."""
+
+    def __init__(self, vllm_config, engine_id, kv_cache_config):
+        super().__init__(vllm_config, engine_id, kv_cache_config)
+        self.troupe_options = options_of(vllm_config)
+        self.troupe_publisher = None
+        # Of two starts of an engine, the later one has the higher number.
+        self.troupe_incarnation = time.time_ns()
+        # It travels with each request, so that nobody takes what this start has for what an earlier one had.
+        self.side_channel_host = f"{self.side_channel_host}{MARK}{self.troupe_incarnation}"
+
+    def set_xfer_handshake_metadata(self, metadata):
+        if self.troupe_publisher is not None or not metadata:
+            return
+        encode = msgspec.msgpack.Encoder().encode
+        # Peers tell by it when leases of this process end. Their clocks show the same time of day, more or less.
+        clock = time.time() - time.perf_counter()
+        payloads, hashes = {}, set()
+        for (pp, tp), payload in metadata.items():
+            if not isinstance(payload, NixlHandshakePayload):
+                raise ValueError(f"rank {pp}, {tp} has {type(payload).__name__} in the place of handshake metadata")
+            payloads[(0, pp, tp)] = encode([encode(payload), clock])
+            hashes.add(payload.compatibility_hash)
+        if len(hashes) != 1:
+            raise ValueError("ranks of one engine have different compatibility hashes")
+        # Each data parallel rank is an engine of its own for vLLM, with a name of its own.
+        sizes = (1, 1 + max(pp for _, pp, _ in payloads), 1 + max(tp for _, _, tp in payloads))
+        self.troupe_publisher = _directory.Publisher(directory_of(self.troupe_options), self.engine_id, payloads, sizes,
+                                                     hashes.pop(), self.troupe_incarnation,
+                                                     self.troupe_options.ttl_seconds, logger).start()
+
+    def shutdown(self):
+        publisher, self.troupe_publisher = self.troupe_publisher, None
+        if publisher is not None:
+            publisher.end()
+        super().shutdown()
+
+
+class FetchedMetadata:
+    """Stands for the socket that vLLM's handshake asks: has all answers already."""
+
+    def __init__(self, fetched):
+        self.fetched, self.asked = fetched, None
+
+    def setsockopt(self, *_):
+        pass
+
+    def send(self, question):
+        _, pp, tp = msgspec.msgpack.decode(question)
+        self.asked = (pp, tp)
+
+    def recv_multipart(self):
+        payload, clock = self.fetched[self.asked]
+        return [payload, msgspec.msgpack.encode(time.time() - clock)]
+
+
+def with_other_channel(function, channel):
+    """The same function, for which `zmq_ctx` is something else. vLLM's module stays as it is."""
+    other = types.FunctionType(function.__code__, {**function.__globals__, "zmq_ctx": channel}, function.__name__,
+                               function.__defaults__, function.__closure__)
+    other.__kwdefaults__ = function.__kwdefaults__
+    return other
+
+
+class TroupeNixlWorker(NixlPullConnectorWorker):
+    """Fetches in the place of asking a peer."""
+
+    def __init__(self, vllm_config, engine_id, kv_cache_config):
+        super().__init__(vllm_config, engine_id, kv_cache_config)
+        self.troupe_options = options_of(vllm_config)
+        self.troupe_directory = directory_of(self.troupe_options)
+        # Which start of an engine its agents are of.
+        self.troupe_incarnations = {}
+        self.troupe_ended = threading.Event()
+        # vLLM has one thread, since NIXL is not promised to be thread-safe: then a peer that is away keeps all others
+        # waiting. Only what uses NIXL is done by one at a time here.
+        self.troupe_adding = threading.Lock()
+        self._handshake_initiation_executor.shutdown(wait=False)
+        self._handshake_initiation_executor = ThreadPoolExecutor(
+            max_workers=self.troupe_options.parallel_handshakes, thread_name_prefix="troupe-handshake")
+
+    def _nixl_handshake(self, host, port, remote_tp_size, expected_engine_id, remote_dcp_size=1, remote_pp_size=1,
+                        notif_agents_only=False):
+        address, incarnation = split_host(host)
+        ranks = list(itertools.product(range(remote_pp_size),
+                                       self.transfer_topo.handshake_target_ranks(remote_tp_size, remote_dcp_size)))
+        compat = self.compat_hash if self.enforce_compat_hash else ""
+        fetched, deadline = {}, time.monotonic() + self.troupe_options.handshake_seconds
+        for pp, tp in ranks:
+            # All of one start: what the first rank is of, the others have to be of as well.
+            content, incarnation = self.troupe_directory.fetch_patiently(
+                expected_engine_id, (0, pp, tp), compat, incarnation, deadline - time.monotonic(), self.troupe_ended)
+            fetched[(pp, tp)] = msgspec.msgpack.decode(content)
+
+        @contextlib.contextmanager
+        def channel(*_):
+            yield FetchedMetadata(fetched)
+
+        with self.troupe_adding:
+            out = with_other_channel(NixlPullConnectorWorker._nixl_handshake, channel)(
+                self, address, port, remote_tp_size, expected_engine_id, remote_dcp_size, remote_pp_size,
+                notif_agents_only)
+            self.troupe_incarnations[expected_engine_id] = incarnation
+        return out
+
+    def _read_blocks_for_req(self, req_id, meta):
+        engine_id = meta.remote.engine_id
+        _, wanted = split_host(meta.remote.host)
+        known = self.troupe_incarnations.get(engine_id, 0) if engine_id in self._remote_agents else 0
+        if wanted and known and wanted != known:
+            if wanted < known:
+                # Its blocks went with the start that had them.
+                logger.warning("request %s is of an earlier start of engine %s: not loaded", req_id, engine_id)
+                return self._handle_failed_transfer(req_id, None, self._recv_failures, record_failed_transfer=False)
+            logger.info("engine %s has started again: what is known of it is let go", engine_id)
+            if engine_id in self._engines_reading_but(req_id):
+                # vLLM lets go of it when its last transfer has ended; until then, its requests fail.
+                self._mark_remote_engine_invalid(engine_id, time.perf_counter())
+            else:
+                with self.troupe_adding:
+                    self._cleanup_remote_engine(engine_id, log_eviction=False)
+        return super()._read_blocks_for_req(req_id, meta)
+
+    def _engines_reading_but(self, req_id):
+        """Engines from which transfers are under way, that of this request aside."""
+        return {self._recving_metadata[other].remote.engine_id for other in self._recving_transfers
+                if other != req_id and other in self._recving_metadata}
+
+    def _track_remote_engine_replacement(self, engine_id, host, port):
+        super()._track_remote_engine_replacement(engine_id, split_host(host)[0], port)
+
+    def shutdown(self):
+        if hasattr(self, "troupe_ended"):
+            self.troupe_ended.set()
+        super().shutdown()
+
+
+class TroupeNixlConnector(NixlConnector):
+    """One object per half, as vLLM wants it."""
+
+    def __init__(self, vllm_config, role, kv_cache_config):
+        super(NixlConnector, self).__init__(vllm_config, role, kv_cache_config)
+        options_of(vllm_config)
+        if role == KVConnectorRole.SCHEDULER:
+            self.connector_scheduler = TroupeNixlScheduler(vllm_config, self.engine_id, kv_cache_config)
+        else:
+            self.connector_worker = TroupeNixlWorker(vllm_config, self.engine_id, kv_cache_config)

@@ -1,0 +1,243 @@
+#include "actors/node/directory/directory.hpp"
+#include "actors/node/directory/directory_door.hpp"
+#include "tests/actors/sim.hpp"
+#include "tests/unit/record_store.hpp"
+
+#include <chrono>
+
+namespace directory_test {
+
+using namespace troupe;
+using namespace troupe::test;
+using std::chrono::seconds;
+
+namespace {
+
+errc code(std::uint8_t x) {
+  return static_cast<errc>(x);
+}
+
+handshake_publish_request rank_of(std::string engine, std::uint32_t tp, incarnation_number incarnation = 7) {
+  handshake_publish_request x;
+  x.engine = std::move(engine);
+  x.rank.tp = tp;
+  x.sizes.tp = 2;
+  x.incarnation = incarnation;
+  x.compat = "abc";
+  x.ttl = seconds(10);
+  x.payload = "payload " + std::to_string(tp);
+  return x;
+}
+
+handshake_fetch_request fetch_of(std::string engine, duration wait = {}) {
+  handshake_fetch_request x;
+  x.engine = std::move(engine);
+  x.complete = true;
+  x.wait = wait;
+  return x;
+}
+
+/// A store that answers when the test says so.
+class slow_store final : public store::metadata_store {
+public:
+  const store::node_identity& identity() const noexcept override { return behind.identity(); }
+  result<void> commit(store::write_batch&& batch, store::commit_callback done) override {
+    if (is_full)
+      return fail(errc::limit_exceeded, "full");
+    waiting.emplace_back(std::move(batch), std::move(done));
+    return {};
+  }
+  result<store::load_summary> load(store::load_visitor& visitor, unsigned threads) override {
+    return behind.load(visitor, threads);
+  }
+  result<void> close() override { return {}; }
+  store::store_stats stats() const override { return {}; }
+
+  void write(const result<void>& outcome = {}) {
+    for (auto& [batch, done] : std::exchange(waiting, {})) {
+      if (outcome)
+        CHECK(behind.commit(std::move(batch), [](const result<void>&) {}).has_value());
+      done(outcome);
+    }
+  }
+
+  record_store behind;
+  std::vector<std::pair<store::write_batch, store::commit_callback>> waiting;
+  bool is_full = false;
+};
+
+/// What a node that starts hands on.
+restored_handshakes restored_from(store::metadata_store& from) {
+  struct visitor final : store::load_visitor {
+    result<void> on_namespace(const store::namespace_record&) override { return {}; }
+    result<void> on_rank(const store::rank_record&) override { return {}; }
+    result<void> on_pages(std::span<const store::page_record>) override { return {}; }
+    result<void> on_handshake(const store::handshake_engine_record& x) override {
+      found.engines.push_back(x);
+      return {};
+    }
+    result<void> on_handshake(const store::handshake_rank_record& x) override {
+      found.ranks.push_back(x);
+      return {};
+    }
+    restored_handshakes found;
+  } all;
+  CHECK(from.load(all, 1).has_value());
+  return all.found;
+}
+
+} // namespace
+
+TEST_CASE("directory: a fetch is answered when its ranks are there", "[directory]") {
+  sim w;
+  const auto it = w.spawn<directory>(handshake::directory_options{});
+  const auto waiting = w.begin(it, fetch_of("a", seconds(20)));
+  CHECK(code(w.ask(it, rank_of("a", 0)).value<handshake_reply>().code) == errc::ok);
+  CHECK_FALSE(w.client().answer_to(waiting).came);
+  CHECK(w.ask(it, rank_of("a", 1)).value<handshake_reply>().complete);
+  const auto answered = w.client().answer_to(waiting);
+  CHECK(answered.value<handshake_fetch_reply>().entries.size() == 2);
+  CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().waits == 1);
+}
+
+TEST_CASE("directory: time passes without anybody asking", "[directory]") {
+  sim w;
+  const auto it = w.spawn<directory>(handshake::directory_options{});
+  const auto waiting = w.begin(it, fetch_of("a", seconds(20)));
+  w.ask(it, rank_of("a", 0));
+  w.advance(seconds(12));
+  CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().expired == 1);
+  w.advance(seconds(9));
+  CHECK(code(w.client().answer_to(waiting).value<handshake_fetch_reply>().code) == errc::not_found);
+}
+
+TEST_CASE("directory: who waits is told that it goes away", "[directory]") {
+  sim w;
+  const auto it = w.spawn<directory>(handshake::directory_options{});
+  const auto waiting = w.begin(it, fetch_of("a", seconds(20)));
+  CHECK(w.ask(it, drain_atom_v).code() == errc::ok);
+  CHECK(code(w.client().answer_to(waiting).value<handshake_fetch_reply>().code) == errc::shutting_down);
+  // And whoever comes through the end of the actor itself.
+  const auto other = w.spawn<directory>(handshake::directory_options{});
+  const auto late = w.begin(other, fetch_of("a", seconds(20)));
+  w.end(other);
+  CHECK(w.client().answer_to(late).code() == errc::shutting_down);
+}
+
+TEST_CASE("directory: changes are answered when they are durable", "[directory]") {
+  sim w;
+  const auto disk = std::make_shared<slow_store>();
+  const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
+  const auto first = w.begin(it, rank_of("a", 0));
+  const auto second = w.begin(it, rank_of("a", 1));
+  CHECK_FALSE(w.client().answer_to(first).came);
+  disk->write();
+  w.run();
+  CHECK(w.client().answer_to(first).came);
+  CHECK_FALSE(w.client().answer_to(second).came);
+  disk->write();
+  w.run();
+  CHECK(w.client().answer_to(second).came);
+  // What is refused has changed nothing.
+  CHECK(code(w.ask(it, rank_of("a", 1, 6)).value<handshake_reply>().code) == errc::expired);
+  // A store that takes nothing for a moment is asked again.
+  disk->is_full = true;
+  const auto beat = w.begin(it, handshake_heartbeat_request{"a", 7, {}});
+  disk->is_full = false;
+  w.advance(seconds(1));
+  disk->write();
+  w.run();
+  CHECK(w.client().answer_to(beat).came);
+}
+
+TEST_CASE("directory: another one goes on with what is durable, deadlines included", "[directory]") {
+  sim w;
+  const auto disk = std::make_shared<record_store>();
+  {
+    const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
+    w.ask(it, rank_of("a", 0));
+    w.ask(it, rank_of("a", 1));
+    w.ask(it, rank_of("b", 0));
+    w.ask(it, rank_of("b", 0, 8));
+    w.ask(it, rank_of("c", 0));
+    CHECK(code(w.ask(it, handshake_withdraw_request{"c", 7}).value<handshake_reply>().code) == errc::ok);
+    w.end(it);
+  }
+  const auto found = restored_from(*disk);
+  CHECK(found.engines.size() == 3);
+  CHECK(found.ranks.size() == 3);
+  const auto it = w.spawn<directory>(handshake::directory_options{}, disk, found);
+  const auto a = w.ask(it, fetch_of("a")).value<handshake_fetch_reply>();
+  CHECK(a.entries.size() == 2);
+  CHECK(a.entries.at(1).payload == "payload 1");
+  CHECK(a.expires_in <= seconds(10));
+  CHECK(w.ask(it, handshake_list_request{"b"}).value<handshake_list_reply>().engines.at(0).incarnation == 8);
+  CHECK(code(w.ask(it, rank_of("c", 0)).value<handshake_reply>().code) == errc::expired);
+  w.advance(seconds(11));
+  CHECK(w.ask(it, handshake_list_request{}).value<handshake_list_reply>().engines.empty());
+  w.end(it);
+  CHECK(restored_from(*disk).ranks.empty());
+}
+
+TEST_CASE("directory: what others may have replaced meanwhile is not believed", "[directory]") {
+  sim w;
+  const auto disk = std::make_shared<record_store>();
+  const auto before = w.spawn<directory>(handshake::directory_options{}, disk);
+  w.ask(before, rank_of("a", 0));
+  w.end(before);
+  auto found = restored_from(*disk);
+  found.believed = false;
+  const auto it = w.spawn<directory>(handshake::directory_options{}, disk, found);
+  CHECK(w.ask(it, handshake_list_request{}).value<handshake_list_reply>().engines.empty());
+  w.end(it);
+  CHECK(restored_from(*disk).engines.empty());
+}
+
+TEST_CASE("directory: a store that fails ends it", "[directory]") {
+  sim w;
+  const auto disk = std::make_shared<slow_store>();
+  const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
+  const auto asked = w.begin(it, rank_of("a", 0));
+  disk->write(fail(errc::io_error, "the disk is gone"));
+  w.run();
+  CHECK(w.client().answer_to(asked).code() == errc::io_error);
+}
+
+TEST_CASE("directory: a watcher gets what changes, one update at a time", "[directory]") {
+  sim w;
+  const auto it = w.spawn<directory>(handshake::directory_options{});
+  const auto door = w.spawn<directory_door>(it, caf::actor_addr{});
+  w.ask(it, rank_of("a", 0));
+  probe watcher(w.system());
+  const auto watch = w.ask(door, watch_atom_v, std::string("a"), watcher.as<handshake_watcher_actor>());
+  const auto number = watch.value<std::uint64_t>();
+  auto told = watcher.take_one<handshake_update>();
+  // The directory's own handle does not leave the process with it.
+  CHECK_FALSE(told.sender);
+  CHECK(told.get<handshake_update>(0).watch == number);
+  CHECK(told.get<handshake_update>(0).changes.at(0).now.entries.size() == 1);
+  w.ask(door, rank_of("a", 1));
+  w.ask(door, rank_of("b", 1));
+  CHECK(watcher.take<handshake_update>().empty());
+  CHECK(w.ask(door, handshake_seen_request{number}).code() == errc::ok);
+  told = watcher.take_one<handshake_update>();
+  CHECK(told.get<handshake_update>(0).changes.at(0).now.complete);
+  CHECK(w.ask(door, handshake_seen_request{number}).code() == errc::ok);
+  CHECK(watcher.take<handshake_update>().empty());
+  CHECK(w.ask(door, caf::leave_atom_v, number).code() == errc::ok);
+  CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().watches == 0);
+}
+
+TEST_CASE("directory: a watch ends with its watcher", "[directory]") {
+  sim w;
+  const auto it = w.spawn<directory>(handshake::directory_options{});
+  probe watcher(w.system());
+  w.ask(it, watch_atom_v, std::string(), watcher.as<handshake_watcher_actor>());
+  CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().watches == 1);
+  watcher.die();
+  w.run();
+  CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().watches == 0);
+  CHECK(w.ask(it, watch_atom_v, std::string(), handshake_watcher_actor{}).code() == errc::invalid_argument);
+}
+
+} // namespace directory_test

@@ -1,0 +1,110 @@
+#include "handshake/client.hpp"
+#include "actors/node/directory/directory.hpp"
+#include "actors/node/directory/directory_door.hpp"
+#include "tests/catch.hpp"
+#include "tests/patience.hpp"
+
+#include <chrono>
+#include <thread>
+
+/// The live client and the live directory, on threads.
+
+namespace handshake_live_client_test {
+
+using namespace troupe;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+struct live_options : caf::actor_system_config {
+  live_options() {
+    register_messages(*this);
+    set("scheduler.max-threads", std::size_t{2});
+    set("work-stealing.moderate-poll-attempts", std::size_t{0});
+  }
+};
+
+struct live_world {
+  live_world() = default;
+  ~live_world() {
+    caf::anon_send_exit(door, caf::exit_reason::kill);
+    caf::anon_send_exit(it, caf::exit_reason::user_shutdown);
+  }
+  live_world(const live_world&) = delete;
+  live_world& operator=(const live_world&) = delete;
+
+  void publish(const std::string& engine, incarnation_number incarnation) {
+    caf::scoped_actor self{system};
+    handshake_publish_request x;
+    x.engine = engine;
+    x.incarnation = incarnation;
+    x.compat = "abc";
+    x.payload = "payload " + std::to_string(incarnation);
+    self->request(door, seconds(30), x)
+        .receive([](const handshake_reply& reply) { CHECK(reply.code == 0); },
+                 [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
+  }
+
+  live_options options;
+  caf::actor_system system{options};
+  directory_actor it = spawn_actor<directory>(system, handshake::directory_options{});
+  handshake_door_actor door = spawn_actor<directory_door>(system, it, caf::actor_addr{});
+};
+
+} // namespace
+
+TEST_CASE("handshake client, live: engines may start in any order", "[handshake]") {
+  live_world w;
+  handshake::client one(w.system, w.door);
+  auto waiting = one.resolve({"a", 0, seconds(30)});
+  w.publish("a", 7);
+  const auto found = waiting.get();
+  REQUIRE(found.has_value());
+  CHECK((*found)->entries.at(0).payload == "payload 7");
+  CHECK(one.resolve({"a", 7, seconds(30)}).get().has_value());
+  // One fetch for both.
+  const auto late = one.resolve({"b", 0, milliseconds(50)}).get();
+  REQUIRE_FALSE(late.has_value());
+  CHECK(late.error().code == errc::timeout);
+}
+
+TEST_CASE("handshake client, live: hears that an engine has started again", "[handshake]") {
+  live_world w;
+  handshake::client one(w.system, w.door);
+  w.publish("a", 7);
+  CHECK((*one.resolve({"a", 0, seconds(30)}).get())->incarnation == 7);
+  w.publish("a", 8);
+  // Pushed, so it takes its moment.
+  const auto give_up = std::chrono::steady_clock::now() + seconds(30);
+  incarnation_number seen = 0;
+  while (seen != 8 && std::chrono::steady_clock::now() < give_up) {
+    seen = (*one.resolve({"a", 0, seconds(30)}).get())->incarnation;
+    std::this_thread::yield();
+  }
+  CHECK(seen == 8);
+  // Who means the later one gets no other, pushed or not.
+  w.publish("a", 9);
+  CHECK((*one.resolve({"a", 9, seconds(30)}).get())->incarnation == 9);
+}
+
+TEST_CASE("handshake client, live: another hash, cancelling, and the end of the client", "[handshake]") {
+  live_world w;
+  w.publish("a", 7);
+  handshake::client_options options;
+  options.compat = "def";
+  auto one = std::make_unique<handshake::client>(w.system, w.door, options);
+  CHECK(one->resolve({"a", 0, seconds(30)}).get().error().code == errc::identity_mismatch);
+  std::promise<errc> cancelled;
+  const auto who =
+      one->resolve({"b", 0, seconds(30)}, [&](const result<handshake::resolution>& x) {
+        cancelled.set_value(x ? errc::ok : x.error().code);
+      });
+  one->cancel(who);
+  CHECK(cancelled.get_future().get() == errc::cancelled);
+  auto last = one->resolve({"b", 0, seconds(30)});
+  one.reset();
+  CHECK(last.get().error().code == errc::shutting_down);
+}
+
+} // namespace handshake_live_client_test

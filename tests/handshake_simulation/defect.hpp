@@ -1,0 +1,59 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace troupe::handshake_simulation {
+
+/// Mistakes that can be built in around the rules, to prove that the checks find them.
+enum class defect : std::uint8_t {
+  none,
+  /// What an earlier incarnation had is still told.
+  keep_old_ranks,
+  /// A publication that comes late counts as one of the incarnation that lives.
+  take_late_publications,
+  /// The directory does not look at its clock.
+  forget_directory_time,
+  /// Who waits is not told of one change in four.
+  lose_wakeups,
+  /// Changes are answered before they are durable.
+  answer_before_durable,
+  /// A directory that starts has forgotten who has gone away.
+  forget_the_withdrawn,
+  /// A directory that starts takes engines to live from then on.
+  restart_deadlines,
+  /// Hashes are not compared.
+  ignore_hashes,
+  /// A client sends what it fetches twice.
+  fetch_twice,
+  /// A client takes what it knows for any incarnation.
+  stale_cache,
+  /// A client does not look at its clock.
+  forget_client_time,
+};
+
+inline constexpr std::array<std::pair<std::string_view, defect>, 11> defect_names{{
+    {"keep-old-ranks", defect::keep_old_ranks},
+    {"take-late-publications", defect::take_late_publications},
+    {"forget-directory-time", defect::forget_directory_time},
+    {"lose-wakeups", defect::lose_wakeups},
+    {"answer-before-durable", defect::answer_before_durable},
+    {"forget-the-withdrawn", defect::forget_the_withdrawn},
+    {"restart-deadlines", defect::restart_deadlines},
+    {"ignore-hashes", defect::ignore_hashes},
+    {"fetch-twice", defect::fetch_twice},
+    {"stale-cache", defect::stale_cache},
+    {"forget-client-time", defect::forget_client_time},
+}};
+
+constexpr defect find_defect(std::string_view name) noexcept {
+  for (const auto& [known, which] : defect_names)
+    if (known == name)
+      return which;
+  return defect::none;
+}
+
+} // namespace troupe::handshake_simulation

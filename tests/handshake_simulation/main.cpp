@@ -1,0 +1,57 @@
+#include "tests/handshake_simulation/world.hpp"
+#include "tests/sim_main/sim_main.hpp"
+
+#include <string_view>
+#include <vector>
+
+int main(int argc, char** argv) {
+  using namespace troupe;
+  using namespace troupe::handshake_simulation;
+  sim_main::program what;
+  what.name = "troupe-handshake-simulation";
+  what.about = "Runs seeded simulations of the directory of handshakes: engines start in any order, crash, and start\n"
+               "again with the same name, packets are lost, repeated and late, and the directory comes and goes.\n"
+               "Checks after every step what must hold.";
+  what.steps_text = "steps in which something happens";
+  what.default_steps = 200;
+  for (const auto& [name, which] : defect_names)
+    what.defects.push_back(name);
+  what.must_happen = [] {
+    return std::vector<std::string_view>{"lost",
+                                         "repeated",
+                                         "directory restarted",
+                                         "directory crashed",
+                                         "nobody there",
+                                         "waited",
+                                         "waited in vain",
+                                         "watch dropped",
+                                         "pushed",
+                                         "late publication",
+                                         "told",
+                                         "engine restarted",
+                                         "engine withdrawn",
+                                         "engine crashed",
+                                         "published again",
+                                         "asked",
+                                         "known",
+                                         "resolved",
+                                         "failed: timeout",
+                                         "failed: expired",
+                                         "failed: identity_mismatch",
+                                         "failed: cancelled"};
+  };
+  what.run = [](const sim_main::run_options& x) {
+    auto came = world(x.seed, x.steps, find_defect(x.defect)).run();
+    sim_main::outcome out;
+    out.seed = x.seed;
+    out.steps = x.steps;
+    out.events = came.events;
+    out.trace_hash = came.trace_hash;
+    out.property = std::move(came.property);
+    out.failure = std::move(came.failure);
+    out.counts = std::move(came.counts);
+    return out;
+  };
+  what.failures_max = 5;
+  return sim_main::run(what, {argv + 1, argv + argc});
+}

@@ -1,0 +1,209 @@
+#include "tests/handshake_simulation/world.hpp"
+
+#include <algorithm>
+
+/// Engines and clients, as far as they talk to the directory.
+
+namespace troupe::handshake_simulation {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr auto engine_turn = milliseconds(400);
+constexpr auto beat = seconds(2);
+
+} // namespace
+
+// -- engines ----------------------------------------------------------------------------------------------------------
+
+void world::start_engine(std::size_t which) {
+  auto& x = engines_[which];
+  if (x.lives)
+    return;
+  count(x.incarnation > 0 ? "engine restarted" : "engine started");
+  ++x.incarnation;
+  x.sizes.tp = random_.number(1, 3);
+  x.lives = true;
+  x.published.clear();
+  live(which, ++x.life);
+}
+
+void world::end_engine(std::size_t which, bool gracefully) {
+  auto& x = engines_[which];
+  if (!x.lives)
+    return;
+  count(gracefully ? "engine withdrawn" : "engine crashed");
+  x.lives = false;
+  ++x.life;
+  if (gracefully)
+    carry(clients_.size() + which, [this, what = handshake_withdraw_request{x.name, x.incarnation}] {
+      withdraw(what, [](const handshake_reply&) {});
+    });
+}
+
+void world::live(std::size_t which, std::uint64_t life) {
+  auto& x = engines_[which];
+  if (life != x.life)
+    return;
+  const auto side = clients_.size() + which;
+  for (std::uint32_t rank = 0; rank < x.sizes.tp; ++rank)
+    if (!x.published.contains(rank))
+      publish_rank(which, life, rank);
+  if (x.published.size() == x.sizes.tp && later(x.beat_at, beat) <= now_) {
+    x.beat_at = now_;
+    carry(side, [this, which, side, life, what = handshake_heartbeat_request{x.name, x.incarnation, {}}] {
+      heartbeat(what, [this, which, side, life](const handshake_reply& reply) {
+        carry(side, [this, which, life, code = static_cast<errc>(reply.code)] {
+          auto& e = engines_[which];
+          if (life != e.life)
+            return;
+          if (code == errc::not_found) {
+            count("published again");
+            e.published.clear();
+          } else if (code != errc::ok) {
+            broken("latest", e.name + " lives, and its sign of life is refused");
+          }
+        });
+      });
+    });
+  }
+  after(engine_turn, [this, which, life] { live(which, life); });
+}
+
+void world::publish_rank(std::size_t which, std::uint64_t life, std::uint32_t rank) {
+  const auto& x = engines_[which];
+  const auto side = clients_.size() + which;
+  handshake_publish_request what;
+  what.engine = x.name;
+  what.rank.tp = rank;
+  what.incarnation = x.incarnation;
+  what.sizes = x.sizes;
+  what.compat = x.compat;
+  what.payload = payload_of(x.name, x.incarnation, rank);
+  carry(side, [this, which, side, life, rank, what = std::move(what)] {
+    publish(what, [this, which, side, life, rank](const handshake_reply& reply) {
+      carry(side, [this, which, life, rank, code = static_cast<errc>(reply.code)] {
+        auto& e = engines_[which];
+        if (life != e.life)
+          return;
+        if (code == errc::ok)
+          e.published.insert(rank);
+        else
+          broken("latest", e.name + " is the latest start, and what it publishes is refused");
+      });
+    });
+  });
+}
+
+// -- clients ----------------------------------------------------------------------------------------------------------
+
+void world::ask(std::size_t who, bool must_succeed) {
+  auto& c = clients_[who];
+  const auto which = random_.below(engines_.size());
+  const auto& e = engines_[which];
+  asked what;
+  what.engine = which;
+  what.must_succeed = must_succeed;
+  // As a router says it, or nobody.
+  if (random_.one_in(2) && e.incarnation > 0)
+    what.wanted = must_succeed ? e.incarnation : e.incarnation - random_.below(2);
+  what.at_least = c.noted[e.name];
+  const auto patience = must_succeed ? duration(seconds(20)) : random_.skewed_time(milliseconds(50), seconds(20));
+  what.deadline = later(now_, patience);
+  const auto number = ++c.last;
+  c.open.emplace(number, what);
+  count("asked");
+  const auto wanted = has(defect::stale_cache) ? 0 : what.wanted;
+  if (auto found = c.state->resolve({e.name, wanted, patience}, number, now_)) {
+    c.open.erase(number);
+    count("known");
+    check_resolution(c, what, *found);
+  } else if (!must_succeed && random_.one_in(12)) {
+    after(random_.time(milliseconds(1), patience), [this, who, number] {
+      clients_[who].state->cancel(number, now_);
+      settle(who);
+    });
+  }
+  settle(who);
+}
+
+void world::settle(std::size_t who) {
+  auto& c = clients_[who];
+  for (auto& [number, found] : c.state->take_answers()) {
+    const auto open = c.open.find(number);
+    if (open == c.open.end()) {
+      broken("ends", "a client has answered twice");
+      continue;
+    }
+    const auto what = open->second;
+    c.open.erase(open);
+    check_resolution(c, what, found);
+    // What nobody waits for any more does not count as under way.
+    if (std::ranges::none_of(c.open, [&](const auto& x) { return x.second.engine == what.engine; }))
+      c.flying.erase(engines_[what.engine].name);
+  }
+  for (auto& order : c.state->take_orders()) {
+    for (int times = has(defect::fetch_twice) ? 2 : 1; times > 0; --times) {
+      auto& flying = c.flying[order.what.engine];
+      std::erase_if(flying, [&](const auto& x) { return x.second <= now_; });
+      if (!flying.empty())
+        broken("single flight", "a client has two fetches of " + order.what.engine + " under way");
+      flying.emplace(order.fetch, order.deadline);
+      carry(who, [this, who, fetch = order.fetch, what = order.what] {
+        this->fetch(what, [this, who, fetch, name = what.engine](const handshake_fetch_reply& reply) {
+          carry(who, [this, who, fetch, name, reply] {
+            auto& x = clients_[who];
+            if (const auto flights = x.flying.find(name); flights != x.flying.end())
+              flights->second.erase(fetch);
+            x.state->answered(fetch, reply, now_);
+            settle(who);
+          });
+        });
+      });
+    }
+  }
+  if (const auto wrong = c.state->find_inconsistency(); !wrong.empty())
+    broken("consistent", "a client: " + wrong);
+  const auto next = c.state->next_deadline();
+  if (!next || has(defect::forget_client_time) || (c.wakes && *c.wakes <= *next))
+    return;
+  c.wakes = std::max(*next, now_);
+  at(*c.wakes, [this, who] { wake(who); });
+}
+
+void world::wake(std::size_t who) {
+  clients_[who].wakes.reset();
+  clients_[who].state->advance(now_);
+  settle(who);
+}
+
+void world::check_resolution(const client& c, const asked& what, const result<handshake::resolution>& found) {
+  const auto& e = engines_[what.engine];
+  if (later(what.deadline, milliseconds(1)) < now_)
+    broken("ends", "a client has answered too late");
+  if (!found) {
+    const auto code = found.error().code;
+    count(std::string("failed: ").append(to_string(code)));
+    const bool hashes_differ = !c.compat.empty() && c.compat != e.compat;
+    if (what.must_succeed && code != (hashes_differ ? errc::identity_mismatch : errc::ok))
+      broken("found", e.name + " was not found when all was well: " + found.error().text);
+    return;
+  }
+  count("resolved");
+  const auto& x = **found;
+  if (what.wanted != 0 && x.incarnation != what.wanted)
+    broken("cache", "a client gives " + e.name + " as " + std::to_string(x.incarnation) + " to one who means " +
+                        std::to_string(what.wanted));
+  if (x.incarnation < what.at_least)
+    broken("cache", "a client gives " + e.name + " as " + std::to_string(x.incarnation) + " although it was told of " +
+                        std::to_string(what.at_least));
+  if (!x.complete || x.entries.size() != x.sizes.count())
+    broken("complete", e.name + " is given in part");
+  for (const auto& entry : x.entries)
+    if (entry.payload != payload_of(e.name, x.incarnation, entry.rank.tp))
+      broken("cache", e.name + " is given with what is of another start");
+}
+
+} // namespace troupe::handshake_simulation

@@ -1,0 +1,380 @@
+#include "tests/handshake_simulation/world.hpp"
+
+#include <algorithm>
+
+namespace troupe::handshake_simulation {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// Later than a deadline, nobody may be answered: what the world itself takes to look at a clock.
+constexpr auto slack = milliseconds(1);
+constexpr auto time_to_live = seconds(6);
+constexpr std::size_t engine_count = 3;
+constexpr std::size_t client_count = 3;
+
+handshake_fetch_reply lost() {
+  handshake_fetch_reply out;
+  out.code = static_cast<std::uint8_t>(errc::unreachable);
+  return out;
+}
+
+} // namespace
+
+void world::records::apply(const handshake::directory_change& x) {
+  if (const auto* engine = std::get_if<handshake::engine_noted>(&x)) {
+    engines[engine->engine] = *engine;
+  } else if (const auto* rank = std::get_if<handshake::rank_noted>(&x)) {
+    ranks[{rank->engine, rank->rank}] = *rank;
+  } else {
+    const auto& name = std::get<handshake::engine_erased>(x).engine;
+    engines.erase(name);
+    std::erase_if(ranks, [&](const auto& y) { return y.first.first == name; });
+  }
+}
+
+world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
+    : random_(seed), steps_(steps), defect_(built_in) {
+  options_.wait_max = seconds(5);
+  options_.watch_patience = seconds(3);
+  options_.ttl_default = time_to_live;
+  options_.waiting_max = random_.number(1, 50);
+  for (std::size_t i = 0; i < engine_count; ++i) {
+    engine x;
+    x.name = "engine-" + std::to_string(i);
+    x.compat = i == 0 ? "other" : "same";
+    engines_.push_back(std::move(x));
+  }
+  clients_.resize(client_count);
+  for (std::size_t i = 0; i < client_count; ++i) {
+    handshake::client_options how;
+    how.compat = clients_[i].compat = random_.one_in(3) ? "" : "same";
+    how.parallel_max = random_.number(1, 3);
+    how.poll = random_.time(milliseconds(100), seconds(8));
+    how.grace = seconds(1);
+    clients_[i].state.emplace(std::move(how));
+  }
+}
+
+void world::broken(std::string_view property, std::string what) {
+  if (!out_.property.empty())
+    return;
+  out_.property = property;
+  out_.failure = std::move(what);
+}
+
+// -- the network ------------------------------------------------------------------------------------------------------
+
+void world::carry(std::size_t side, action deliver) {
+  if (is_cut_off(side) || (!is_calm_ && random_.chance(80'000))) {
+    count("lost");
+    return;
+  }
+  const auto twice = !is_calm_ && random_.chance(60'000);
+  if (twice) {
+    count("repeated");
+    after(random_.skewed_time(milliseconds(1), seconds(8)), [this, side, deliver] {
+      if (!is_cut_off(side))
+        deliver();
+    });
+  }
+  after(random_.skewed_time(milliseconds(1), is_calm_ ? milliseconds(20) : milliseconds(700)),
+        [this, side, deliver = std::move(deliver)] {
+          if (!is_cut_off(side))
+            deliver();
+        });
+}
+
+// -- the directory ----------------------------------------------------------------------------------------------------
+
+void world::start_directory() {
+  if (directory_.state)
+    return;
+  ++directory_.life;
+  directory_.state.emplace(options_);
+  auto& state = *directory_.state;
+  for (auto [name, x] : directory_.disk.engines) {
+    if (has(defect::forget_the_withdrawn) && x.over != handshake::ending::none)
+      continue;
+    if (has(defect::restart_deadlines) && x.over == handshake::ending::none)
+      x.deadline = later(now_, time_to_live);
+    state.restore(x, now_);
+  }
+  for (const auto& [name, x] : directory_.disk.ranks)
+    state.restore(x, now_);
+  count(directory_.life > 1 ? "directory restarted" : "directory started");
+  for (std::size_t i = 0; i < clients_.size(); ++i)
+    watch(i);
+  settle();
+}
+
+void world::crash_directory() {
+  if (!directory_.state)
+    return;
+  count("directory crashed");
+  directory_.state.reset();
+  ++directory_.life;
+  directory_.wakes.reset();
+  for (auto& [who, x] : std::exchange(directory_.waiting, {}))
+    x.then(lost());
+  // What was not durable has not been.
+  for (auto& x : engines_)
+    x.taken = x.taken_for_good;
+}
+
+void world::serve(action f) {
+  if (!directory_.state) {
+    count("nobody there");
+    return;
+  }
+  f();
+  settle();
+}
+
+void world::settle() {
+  auto& state = *directory_.state;
+  if (auto changes = state.take_changes(); !changes.empty()) {
+    directory_.durable_at =
+        std::max(directory_.durable_at, later(now_, random_.time(milliseconds(0), milliseconds(30))));
+    at(directory_.durable_at, [this, changes = std::move(changes), life = directory_.life] {
+      if (life != directory_.life)
+        return;
+      for (const auto& x : changes)
+        directory_.disk.apply(x);
+    });
+  }
+  for (auto& [who, reply] : state.take_answers()) {
+    const auto waiting = directory_.waiting.find(who);
+    if (waiting == directory_.waiting.end()) {
+      broken("ends", "somebody is answered twice");
+      continue;
+    }
+    const bool timed_out = reply.code == static_cast<std::uint8_t>(errc::not_found);
+    if (has(defect::lose_wakeups) && !timed_out && random_.one_in(4))
+      continue;
+    count(timed_out ? "waited in vain" : "waited");
+    check_answer(waiting->second.what, reply);
+    auto then = std::move(waiting->second.then);
+    directory_.waiting.erase(waiting);
+    then(std::move(reply));
+  }
+  tell_watchers();
+  if (const auto wrong = state.find_inconsistency(); !wrong.empty())
+    broken("consistent", wrong);
+  const auto next = state.next_deadline();
+  if (!next || has(defect::forget_directory_time) || (directory_.wakes && *directory_.wakes <= *next))
+    return;
+  directory_.wakes = std::max(*next, now_);
+  at(*directory_.wakes, [this, life = directory_.life] {
+    if (life == directory_.life)
+      wake_directory();
+  });
+}
+
+void world::wake_directory() {
+  directory_.wakes.reset();
+  serve([this] { directory_.state->advance(now_); });
+}
+
+void world::watch(std::size_t who) {
+  // One number for each watch of each life.
+  const auto watch = ++directory_.last * client_count + who;
+  if (!directory_.state->watch("", watch, now_))
+    broken("consistent", "a watch was refused");
+}
+
+void world::tell_watchers() {
+  auto news = directory_.state->take_updates(now_);
+  for (const auto watch : news.dropped) {
+    count("watch dropped");
+    after(seconds(1), [this, who = watch % client_count] { serve([this, who] { this->watch(who); }); });
+  }
+  for (auto& [watch, update] : news.told) {
+    const auto who = watch % client_count;
+    carry(who, [this, who, watch = watch, life = directory_.life, update = std::move(update)] {
+      count("pushed");
+      auto& c = clients_[who];
+      for (const auto& x : update.changes) {
+        auto& noted = c.noted[x.engine];
+        noted = std::max(noted, x.now.incarnation);
+        if (!has(defect::stale_cache))
+          c.state->note(x.engine, x.now.incarnation, x.now.code == 0, now_);
+      }
+      settle(who);
+      carry(who, [this, watch, life] {
+        if (life == directory_.life)
+          serve([this, watch] { directory_.state->seen(watch); });
+      });
+    });
+  }
+}
+
+void world::answer_change(const handshake_reply& reply, std::function<void(handshake_reply)> then) {
+  settle();
+  if (reply.code != 0 || has(defect::answer_before_durable))
+    return then(reply);
+  at(std::max(directory_.durable_at, now_), [this, reply, then = std::move(then), life = directory_.life] {
+    if (life == directory_.life)
+      then(reply);
+  });
+}
+
+void world::publish(handshake_publish_request x, std::function<void(handshake_reply)> then) {
+  serve([&] {
+    auto& e = find(x.engine);
+    if (x.incarnation < e.taken) {
+      count("late publication");
+      if (has(defect::take_late_publications))
+        x.incarnation = e.taken;
+    }
+    const auto reply = directory_.state->publish(x, now_);
+    if (reply.code == 0) {
+      e.taken = std::max(e.taken, x.incarnation);
+      e.alive_at[x.incarnation] = now_;
+    }
+    answer_change(reply, [this, &e, incarnation = x.incarnation, then = std::move(then)](const handshake_reply& y) {
+      if (y.code == 0)
+        e.taken_for_good = std::max(e.taken_for_good, incarnation);
+      then(y);
+    });
+  });
+}
+
+void world::heartbeat(const handshake_heartbeat_request& x, std::function<void(handshake_reply)> then) {
+  serve([&] {
+    const auto reply = directory_.state->heartbeat(x, now_);
+    if (reply.code == 0)
+      find(x.engine).alive_at[x.incarnation] = now_;
+    answer_change(reply, std::move(then));
+  });
+}
+
+void world::withdraw(const handshake_withdraw_request& x, std::function<void(handshake_reply)> then) {
+  serve([&] {
+    const auto reply = directory_.state->withdraw(x, now_);
+    answer_change(reply, [this, x, then = std::move(then)](const handshake_reply& y) {
+      auto& withdrawn = find(x.engine).withdrawn;
+      if (y.code == 0)
+        withdrawn = std::max(withdrawn, x.incarnation);
+      then(y);
+    });
+  });
+}
+
+void world::fetch(handshake_fetch_request x, std::function<void(handshake_fetch_reply)> then) {
+  serve([&] {
+    const auto who = ++directory_.last;
+    const auto asked_for = x;
+    if (has(defect::ignore_hashes))
+      x.compat.clear();
+    if (auto reply = directory_.state->fetch(x, who, now_)) {
+      check_answer(asked_for, *reply);
+      return then(std::move(*reply));
+    }
+    directory_.waiting.emplace(
+        who, waiting_one{later(now_, std::min(x.wait, options_.wait_max)), asked_for, std::move(then)});
+  });
+}
+
+void world::check_answer(const handshake_fetch_request& what, handshake_fetch_reply& reply) {
+  trace(reply.code + reply.incarnation * 256);
+  if (reply.code != 0)
+    return;
+  auto& e = find(what.engine);
+  if (has(defect::keep_old_ranks) && reply.incarnation > 1 && random_.one_in(20))
+    reply.entries.back().payload = payload_of(what.engine, reply.incarnation - 1, reply.entries.back().rank.tp);
+  const auto who = what.engine + " as " + std::to_string(reply.incarnation);
+  if (reply.incarnation < e.taken)
+    broken("current", who + " was told when there was " + std::to_string(e.taken));
+  for (const auto& x : reply.entries)
+    if (x.payload != payload_of(what.engine, reply.incarnation, x.rank.tp))
+      broken("current", who + " was told with what is of another start: " + x.payload);
+  if (reply.incarnation <= e.withdrawn)
+    broken("withdrawn", who + " was told after it had gone away");
+  if (const auto alive = e.alive_at.find(reply.incarnation);
+      alive == e.alive_at.end() || later(alive->second, time_to_live) < now_)
+    broken("alive", who + " was told long after its last sign of life");
+  if (!what.compat.empty() && what.compat != e.compat)
+    broken("compatible", who + " was told to one of another hash");
+  if (what.complete && !reply.complete)
+    broken("complete", who + " was told in part");
+  count("told");
+}
+
+void world::check_waits() {
+  for (const auto& [who, x] : directory_.waiting)
+    if (later(x.deadline, slack) < now_)
+      broken("ends", "somebody waits at the directory beyond its time");
+  for (const auto& c : clients_)
+    for (const auto& [who, x] : c.open)
+      if (later(x.deadline, slack) < now_)
+        broken("ends", "a client has not answered in time");
+}
+
+// -- the course of it -------------------------------------------------------------------------------------------------
+
+world::engine& world::find(const std::string& name) {
+  return *std::ranges::find(engines_, name, &engine::name);
+}
+
+void world::step() {
+  if (is_calm_)
+    return;
+  const auto dice = random_.below(100);
+  const auto which = random_.below(engines_.size());
+  if (dice < 62)
+    ask(random_.below(clients_.size()));
+  else if (dice < 76)
+    start_engine(which);
+  else if (dice < 84)
+    end_engine(which, random_.one_in(2));
+  else if (dice < 88)
+    crash_directory();
+  else if (dice < 93)
+    start_directory();
+  else if (dice < 96)
+    cut_off_.insert(random_.below(clients_.size() + engines_.size()));
+  else
+    cut_off_.clear();
+}
+
+void world::finish() {
+  is_calm_ = true;
+  cut_off_.clear();
+  start_directory();
+  for (std::size_t i = 0; i < engines_.size(); ++i)
+    start_engine(i);
+  // Until all that is on its way has come, and engines have said that they live.
+  after(seconds(30), [this] {
+    for (int i = 0; i < 6; ++i)
+      for (std::size_t who = 0; who < clients_.size(); ++who)
+        ask(who, true);
+  });
+}
+
+outcome world::run() {
+  timestamp when = now_;
+  at(when, [this] { start_directory(); });
+  for (std::uint64_t i = 0; i < steps_; ++i) {
+    when = later(when, random_.skewed_time(milliseconds(1), milliseconds(1500)));
+    at(when, [this] { step(); });
+  }
+  at(later(when, seconds(1)), [this] { finish(); });
+  const auto end = later(when, seconds(90));
+  while (!agenda_.empty() && agenda_.begin()->first.first <= end && out_.property.empty()) {
+    auto next = agenda_.extract(agenda_.begin());
+    now_ = next.key().first;
+    check_waits();
+    ++out_.events;
+    trace(static_cast<std::uint64_t>(now_.time_since_epoch().count()));
+    next.mapped()();
+  }
+  for (const auto& c : clients_)
+    if (!c.open.empty())
+      broken("ends", "somebody was never answered");
+  return out_;
+}
+
+} // namespace troupe::handshake_simulation

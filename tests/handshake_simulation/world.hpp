@@ -1,0 +1,169 @@
+#pragma once
+
+#include "handshake/client_state.hpp"
+#include "handshake/directory_state.hpp"
+#include "tests/handshake_simulation/defect.hpp"
+#include "tests/simulation/random.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// Engines, clients and a directory on a network that loses, repeats and delays packets and falls apart at times. All
+/// of it in virtual time, from one seed.
+
+namespace troupe::handshake_simulation {
+
+/// What a rank publishes; it names all that it is of.
+inline std::string payload_of(const std::string& name, incarnation_number incarnation, std::uint32_t rank) {
+  return name + "/" + std::to_string(incarnation) + "/" + std::to_string(rank);
+}
+
+struct outcome {
+  std::uint64_t events = 0;
+  std::uint64_t trace_hash = 0;
+  std::string property;
+  std::string failure;
+  std::map<std::string, std::uint64_t, std::less<>> counts;
+};
+
+class world {
+public:
+  world(std::uint64_t seed, std::uint64_t steps, defect built_in);
+
+  outcome run();
+
+private:
+  using number = std::uint64_t;
+  using action = std::function<void()>;
+
+  /// What a disk has of the directory.
+  struct records {
+    std::map<std::string, handshake::engine_noted> engines;
+    std::map<std::pair<std::string, handshake_rank>, handshake::rank_noted> ranks;
+
+    void apply(const handshake::directory_change& x);
+  };
+
+  /// Who waits at the directory, until when, and where the answer goes.
+  struct waiting_one {
+    timestamp deadline{};
+    handshake_fetch_request what;
+    std::function<void(handshake_fetch_reply)> then;
+  };
+
+  struct server {
+    std::optional<handshake::directory_state> state;
+    /// Counts the lives: what was sent by an earlier one is lost.
+    std::uint64_t life = 0;
+    records disk;
+    std::map<number, waiting_one> waiting;
+    number last = 0;
+    std::optional<timestamp> wakes;
+    /// Changes become durable in their order.
+    timestamp durable_at{};
+  };
+
+  struct engine {
+    std::string name;
+    incarnation_number incarnation = 0;
+    handshake_sizes sizes;
+    std::string compat;
+    bool lives = false;
+    /// Of publishing and signs of life: those of an earlier start do nothing any more.
+    std::uint64_t life = 0;
+    std::set<std::uint32_t> published;
+    timestamp beat_at{};
+    /// What the checks know of it: the highest that the directory has taken, in this life of it or durably; the
+    /// highest that has been withdrawn durably; the last sign of life that the directory has taken.
+    incarnation_number taken = 0;
+    incarnation_number taken_for_good = 0;
+    incarnation_number withdrawn = 0;
+    std::map<incarnation_number, timestamp> alive_at;
+  };
+
+  struct asked {
+    std::size_t engine = 0;
+    incarnation_number wanted = 0;
+    incarnation_number at_least = 0;
+    timestamp deadline{};
+    bool must_succeed = false;
+  };
+
+  struct client {
+    std::optional<handshake::client_state> state;
+    std::string compat;
+    std::map<number, asked> open;
+    number last = 0;
+    /// Fetches on their way, and until when they count, by engine.
+    std::map<std::string, std::map<number, timestamp>> flying;
+    /// The latest start of each engine that it was told of.
+    std::map<std::string, incarnation_number> noted;
+    std::optional<timestamp> wakes;
+  };
+
+  // time
+  void at(timestamp when, action what) { agenda_.emplace(std::pair(when, ++sequence_), std::move(what)); }
+  void after(duration time, action what) { at(later(now_, time), std::move(what)); }
+  void count(std::string_view what) { ++out_.counts[std::string(what)]; }
+  void broken(std::string_view property, std::string what);
+  bool has(defect x) const noexcept { return defect_ == x; }
+  void trace(std::uint64_t x) { out_.trace_hash = (out_.trace_hash ^ x) * 0x100000001b3ULL; }
+
+  // the network: `side` is the number of who is not the directory
+  bool is_cut_off(std::size_t side) const { return cut_off_.contains(side); }
+  void carry(std::size_t side, action deliver);
+
+  // the directory
+  void start_directory();
+  void crash_directory();
+  void serve(action f);
+  void settle();
+  void wake_directory();
+  void answer_change(const handshake_reply& reply, std::function<void(handshake_reply)> then);
+  void publish(handshake_publish_request x, std::function<void(handshake_reply)> then);
+  void heartbeat(const handshake_heartbeat_request& x, std::function<void(handshake_reply)> then);
+  void withdraw(const handshake_withdraw_request& x, std::function<void(handshake_reply)> then);
+  void fetch(handshake_fetch_request x, std::function<void(handshake_fetch_reply)> then);
+  void check_answer(const handshake_fetch_request& what, handshake_fetch_reply& reply);
+  void watch(std::size_t who);
+  void tell_watchers();
+
+  // engines
+  engine& find(const std::string& name);
+  void start_engine(std::size_t which);
+  void end_engine(std::size_t which, bool gracefully);
+  void live(std::size_t which, std::uint64_t life);
+  void publish_rank(std::size_t which, std::uint64_t life, std::uint32_t rank);
+
+  // clients
+  void ask(std::size_t who, bool must_succeed = false);
+  void settle(std::size_t who);
+  void wake(std::size_t who);
+  void check_resolution(const client& c, const asked& what, const result<handshake::resolution>& found);
+  void check_waits();
+
+  void step();
+  void finish();
+
+  simulation::random_source random_;
+  const std::uint64_t steps_;
+  const defect defect_;
+  timestamp now_{std::chrono::hours(1000)};
+  std::map<std::pair<timestamp, std::uint64_t>, action> agenda_;
+  std::uint64_t sequence_ = 0;
+  handshake::directory_options options_;
+  server directory_;
+  std::vector<engine> engines_;
+  std::vector<client> clients_;
+  std::set<std::size_t> cut_off_;
+  bool is_calm_ = false;
+  outcome out_;
+};
+
+} // namespace troupe::handshake_simulation

@@ -1,0 +1,138 @@
+#include "tests/catch.hpp"
+#include "tests/integration/support.hpp"
+#include "tests/unit/http_support.hpp"
+
+#include <csignal>
+#include <fstream>
+
+/// The directory in the program itself.
+
+namespace handshake_serve_test {
+
+using namespace troupe;
+using namespace troupe::test;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* rank_0 = "/v1/handshake/a/ranks/0/0/0";
+
+std::filesystem::path directory_config(const scratch_directory& directory, const json& handshake,
+                                       const json& http = {{"enabled", true}, {"port", 0}}) {
+  const json config{{"data_dir", (directory / "data").string()},
+                    {"actors", {{"socket", "off"}}},
+                    {"registry", {{"durability", "strict"}}},
+                    {"http", http},
+                    {"handshake", handshake}};
+  const auto file = directory / "node.json";
+  std::ofstream(file) << config;
+  return file;
+}
+
+/// Where HTTP is, or handshakes alone.
+std::uint16_t port_of(const serving_node& node, const char* what = "http") {
+  return json::parse(node.ready_line()).at(what).at("port").get<std::uint16_t>();
+}
+
+http::reply call(std::uint16_t port, std::string_view method, std::string_view path, std::string_view body = {},
+                 std::string_view more = {}) {
+  http::client c{port};
+  std::string request{method};
+  request.append(" ").append(path).append(" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n").append(more);
+  request.append("Content-Length: ").append(std::to_string(body.size())).append("\r\n\r\n").append(body);
+  return c.call(request);
+}
+
+} // namespace
+
+TEST_CASE("serve: handshakes survive kill -9, with their deadlines") {
+  const scratch_directory directory;
+  const auto config = directory_config(directory, json::object());
+  {
+    serving_node node(config);
+    const auto port = port_of(node);
+    CHECK(call(port, "PUT", std::string(rank_0) + "?incarnation=7&ttl=10min", "x").code == 201);
+    CHECK(call(port, "PUT", "/v1/handshake/b/ranks/0/0/0?incarnation=7&ttl=1ms", "x").code == 201);
+    CHECK(call(port, "PUT", "/v1/handshake/c/ranks/0/0/0?incarnation=7&ttl=10min", "x").code == 201);
+    CHECK(call(port, "DELETE", "/v1/handshake/c?incarnation=7").code == 204);
+    node.program().send(SIGKILL);
+    node.program().wait();
+  }
+  serving_node node(config);
+  const auto port = port_of(node);
+  CHECK(call(port, "GET", rank_0).body == "x");
+  const auto left = json::parse(call(port, "GET", "/v1/handshake").body).at("engines");
+  REQUIRE(left.size() == 1);
+  CHECK(left[0].at("expires_in_ms").get<int>() < 600'000);
+  CHECK(call(port, "PUT", "/v1/handshake/c/ranks/0/0/0?incarnation=7", "x").code == 410);
+  CHECK(call(port, "PUT", "/v1/handshake/b/ranks/0/0/0?incarnation=7", "x").code == 201);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("serve: handshakes have a port of their own") {
+  const scratch_directory directory;
+  const auto config = directory_config(directory, {{"http", {{"enabled", true}, {"port", 0}}}});
+  serving_node node(config);
+  const auto own = port_of(node, "handshake");
+  CHECK(call(own, "PUT", std::string(rank_0) + "?incarnation=7", "x").code == 201);
+  CHECK(call(own, "GET", "/ready").code == 200);
+  CHECK(call(own, "GET", "/v1/stats").code == 404);
+  CHECK(call(port_of(node), "GET", rank_0).code == 404);
+  CHECK(call(port_of(node), "GET", "/v1/stats").code == 200);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("serve: a node can be a directory and nothing else") {
+  const scratch_directory directory;
+  const auto config = directory_config(directory, {{"http", {{"enabled", true}, {"port", 0}}}}, {{"enabled", false}});
+  serving_node node(config, {"--set", "actors.make_namespaces=false"});
+  CHECK(call(port_of(node, "handshake"), "PUT", std::string(rank_0) + "?incarnation=7", "x").code == 201);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("serve: who waits for an engine does not keep a node from stopping") {
+  const scratch_directory directory;
+  serving_node node(directory_config(directory, json::object()));
+  http::client waiting{port_of(node)};
+  waiting.send("GET /v1/handshake/nobody?wait=60s HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  // It waits when the metrics say so.
+  const auto waits = [&] {
+    return call(port_of(node), "GET", "/metrics").body.find("\ntroupe_handshake_waiting 1") != std::string::npos;
+  };
+  const auto give_up = std::chrono::steady_clock::now() + patience;
+  while (!waits() && std::chrono::steady_clock::now() < give_up)
+    ;
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(node.stop() == 0);
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(25));
+  CHECK(waiting.must_read().code == 503);
+}
+
+TEST_CASE("serve: a directory for other machines needs tokens") {
+  const scratch_directory directory;
+  const auto config = directory_config(directory, {{"http", {{"enabled", true}, {"host", "0.0.0.0"}, {"port", 0}}}});
+  const auto refused = run(program_with({"serve", "--config", config.string()}));
+  CHECK(refused.code == 2);
+  CHECK(refused.err.find("handshake.http.host") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(directory / "data"));
+
+  const auto tokens = directory / "tokens";
+  std::ofstream(tokens) << "write writer-writer-writer\nread reader-reader-reader\n";
+  std::filesystem::permissions(tokens, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  serving_node node(config, {"--set", "handshake.http.tokens_file=" + tokens.string()});
+  const auto own = port_of(node, "handshake");
+  CHECK(call(own, "PUT", std::string(rank_0) + "?incarnation=7", "x").code == 401);
+  CHECK(call(own, "PUT", std::string(rank_0) + "?incarnation=7", "x", "Authorization: Bearer writer-writer-writer\r\n")
+            .code == 201);
+  CHECK(call(own, "PUT", std::string(rank_0) + "?incarnation=7", "x", "Authorization: Bearer reader-reader-reader\r\n")
+            .code == 403);
+  CHECK(call(own, "GET", rank_0, {}, "Authorization: Bearer reader-reader-reader\r\n").code == 200);
+  // Tokens of this listener are read again as well.
+  std::ofstream(tokens) << "write another-another-another\n";
+  node.program().send(SIGHUP);
+  node.program().wait_for_line(process::stream::err, "were read again");
+  CHECK(call(own, "GET", rank_0, {}, "Authorization: Bearer reader-reader-reader\r\n").code == 401);
+  CHECK(node.stop() == 0);
+}
+
+} // namespace handshake_serve_test

@@ -1,0 +1,192 @@
+"""The client of the directory, against a server that says what the test wants: patience, signs of life, refusals."""
+
+import json
+import logging
+import threading
+import time
+import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+from troupe import _directory
+from troupe._directory import Directory, DirectoryError, Publisher, Unreachable
+
+logging.getLogger("test").addHandler(logging.NullHandler())
+logging.getLogger("test").propagate = False
+
+
+class Server:
+    """Answers with what `answers` has for a method, in turn; the last one for ever. Keeps what it was asked."""
+
+    def __init__(self, **answers):
+        self.answers, self.asked, self.lock = answers, [], threading.Lock()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def handle_any(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                target = urlsplit(self.path)
+                with outer.lock:
+                    outer.asked.append((self.command, target.path, parse_qs(target.query), body, dict(self.headers)))
+                    left = outer.answers[self.command]
+                    status, content, headers = left.pop(0) if len(left) > 1 else left[0]
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_PUT = do_POST = do_DELETE = handle_any
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def methods(self):
+        with self.lock:
+            return [x[0] for x in self.asked]
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def ok(content=b"{}", **headers):
+    return 200, content, {key.replace("_", "-"): value for key, value in headers.items()}
+
+
+def no(status, incarnation=None):
+    said = {"detail": "no"}
+    if incarnation:
+        said["incarnation"] = str(incarnation)
+    return status, json.dumps(said).encode(), {}
+
+
+class with_server(unittest.TestCase):
+    def serve(self, **answers):
+        server = Server(**answers)
+        self.addCleanup(server.close)
+        return server
+
+    def setUp(self):
+        self.addCleanup(setattr, _directory, "BACKOFF_SECONDS", _directory.BACKOFF_SECONDS)
+        _directory.BACKOFF_SECONDS = 0.01
+
+
+class Fetching(with_server):
+    def test_bytes_and_incarnation(self):
+        server = self.serve(GET=[ok(b"\x82\0\xff", Troupe_Incarnation="18446744073709551615")])
+        found = Directory(server.url, token="a-token").fetch("an engine", (0, 1, 2), "hash", 7, 1.5)
+        self.assertEqual(found, (b"\x82\0\xff", 2**64 - 1))
+        _, path, query, _, headers = server.asked[0]
+        self.assertEqual(path, "/v1/handshake/an%20engine/ranks/0/1/2")
+        self.assertEqual(query, {"compat": ["hash"], "incarnation": ["7"], "wait": ["1500ms"]})
+        self.assertEqual(headers["Authorization"], "Bearer a-token")
+
+    def test_refusals_have_their_sentence(self):
+        server = self.serve(GET=[no(410, 8)])
+        with self.assertRaises(DirectoryError) as caught:
+            Directory(server.url).fetch("a", (0, 0, 0), incarnation=7)
+        self.assertEqual((caught.exception.status, caught.exception.detail, caught.exception.incarnation),
+                         (410, "no", 8))
+
+    def test_what_may_pass_is_tried_again(self):
+        server = self.serve(GET=[no(503), no(404), no(429), ok(b"x", Troupe_Incarnation="1")])
+        self.assertEqual(Directory(server.url).fetch_patiently("a", (0, 0, 0)), (b"x", 1))
+        self.assertEqual(len(server.asked), 4)
+
+    def test_what_cannot_pass_is_not(self):
+        for status in (400, 401, 403, 409, 410, 422):
+            server = self.serve(GET=[no(status)])
+            with self.assertRaises(DirectoryError):
+                Directory(server.url).fetch_patiently("a", (0, 0, 0))
+            self.assertEqual(len(server.asked), 1)
+
+    def test_patience_ends(self):
+        server = self.serve(GET=[no(404)])
+        began = time.monotonic()
+        with self.assertRaises(DirectoryError):
+            Directory(server.url).fetch_patiently("a", (0, 0, 0), patience=0.2)
+        self.assertGreaterEqual(time.monotonic() - began, 0.2)
+        with self.assertRaises(Unreachable):
+            Directory("http://127.0.0.1:1").fetch_patiently("a", (0, 0, 0), patience=0.1)
+
+    def test_who_gives_up_does_not_wait(self):
+        given_up = threading.Event()
+        given_up.set()
+        with self.assertRaises(Unreachable):
+            Directory("http://127.0.0.1:1").fetch_patiently("a", (0, 0, 0), patience=1000, give_up=given_up)
+
+    def test_addresses(self):
+        for url in ("127.0.0.1:18000", "ftp://a", "http://", "http://a?b=c"):
+            with self.assertRaises(ValueError):
+                Directory(url)
+
+
+class Publishing(with_server):
+    def publisher(self, server, ttl=0.09):
+        one = Publisher(Directory(server.url), "a", {(0, 0, 0): b"x", (0, 0, 1): b"y"}, (1, 1, 2), "hash", 7, ttl,
+                        logging.getLogger("test")).start()
+        self.addCleanup(one.end, withdraw=False)
+        return one
+
+    def until(self, holds):
+        deadline = time.monotonic() + 30
+        while not holds():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.005)
+
+    def test_all_ranks_then_signs_of_life_then_goodbye(self):
+        server = self.serve(PUT=[ok()], POST=[ok()], DELETE=[(204, b"", {})])
+        one = self.publisher(server)
+        self.until(lambda: server.methods().count("POST") >= 3)
+        one.end()
+        self.assertEqual(server.methods()[:2], ["PUT", "PUT"])
+        self.assertEqual(server.methods()[-1], "DELETE")
+        _, path, query, body, headers = server.asked[1]
+        self.assertEqual((path, body), ("/v1/handshake/a/ranks/0/0/1", b"y"))
+        self.assertEqual(query, {"incarnation": ["7"], "dp_size": ["1"], "pp_size": ["1"], "tp_size": ["2"],
+                                 "compat": ["hash"], "ttl": ["90ms"]})
+        self.assertEqual(headers["Content-Type"], "application/octet-stream")
+
+    def test_a_directory_that_forgot_is_told_again(self):
+        server = self.serve(PUT=[ok()], POST=[ok(), no(404), ok()], DELETE=[(204, b"", {})])
+        self.publisher(server)
+        self.until(lambda: server.methods().count("PUT") >= 4)
+
+    def test_a_directory_that_is_away_is_waited_for(self):
+        server = self.serve(PUT=[no(503), no(503), ok()], POST=[ok()], DELETE=[(204, b"", {})])
+        one = self.publisher(server)
+        self.assertTrue(one.published.wait(30))
+
+    def test_a_later_start_has_the_last_word(self):
+        server = self.serve(PUT=[ok()], POST=[no(410, 8)], DELETE=[(204, b"", {})])
+        one = self.publisher(server)
+        self.assertTrue(one.fenced.wait(30))
+        one.end()
+        self.assertNotIn("DELETE", server.methods())
+
+
+class Tokens(unittest.TestCase):
+    def test_from_file_or_environment(self):
+        import os
+        import tempfile
+        from unittest import mock
+
+        with tempfile.NamedTemporaryFile("w", suffix=".token") as file:
+            file.write("from-a-file\n")
+            file.flush()
+            self.assertEqual(_directory.read_token(file.name), "from-a-file")
+        with mock.patch.dict(os.environ, {"TROUPE_TOKEN": "from-outside"}):
+            self.assertEqual(_directory.read_token(""), "from-outside")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,520 @@
+#include "handshake/directory_state.hpp"
+#include "tests/catch.hpp"
+
+#include <chrono>
+#include <string>
+#include <variant>
+
+namespace handshake_directory_test {
+
+using namespace troupe;
+using namespace troupe::handshake;
+using namespace std::chrono_literals;
+
+namespace {
+
+errc code(std::uint8_t x) {
+  return static_cast<errc>(x);
+}
+
+handshake_publish_request rank_of(std::string engine, std::uint32_t tp, incarnation_number incarnation = 7) {
+  handshake_publish_request x;
+  x.engine = std::move(engine);
+  x.rank = {0, 0, tp};
+  x.incarnation = incarnation;
+  x.sizes = {1, 1, 2};
+  x.compat = "abc";
+  x.payload = "payload of " + std::to_string(tp) + " in " + std::to_string(incarnation);
+  return x;
+}
+
+handshake_fetch_request fetch_of(std::string engine, std::uint32_t tp, duration wait = {}) {
+  handshake_fetch_request x;
+  x.engine = std::move(engine);
+  x.scope = handshake_scope::rank;
+  x.rank = {0, 0, tp};
+  x.wait = wait;
+  return x;
+}
+
+handshake_fetch_request all_of(std::string engine, bool complete = false, duration wait = {}) {
+  handshake_fetch_request x;
+  x.engine = std::move(engine);
+  x.complete = complete;
+  x.wait = wait;
+  return x;
+}
+
+struct world {
+  explicit world(const directory_options& options = {}) : state(options) {}
+  ~world() { CHECK(state.find_inconsistency() == ""); }
+  world(const world&) = delete;
+  world& operator=(const world&) = delete;
+
+  handshake_reply publish(const handshake_publish_request& x) { return state.publish(x, now); }
+  errc publish_code(const handshake_publish_request& x) { return code(publish(x).code); }
+  std::optional<handshake_fetch_reply> fetch(const handshake_fetch_request& x) { return state.fetch(x, ++last, now); }
+  handshake_fetch_reply get(const handshake_fetch_request& x) {
+    auto answer = fetch(x);
+    REQUIRE(answer.has_value());
+    return *answer;
+  }
+  void pass(duration x) {
+    now += x;
+    state.advance(now);
+  }
+  /// The only answer to somebody who waited.
+  handshake_fetch_reply answer() {
+    auto all = state.take_answers();
+    REQUIRE(all.size() == 1);
+    return all.front().second;
+  }
+
+  directory_state state;
+  timestamp now{1000s};
+  directory_state::number last = 0;
+};
+
+} // namespace
+
+TEST_CASE("handshake directory: a rank is published and fetched", "[handshake]") {
+  world w;
+  const auto added = w.publish(rank_of("a", 1));
+  CHECK(code(added.code) == errc::ok);
+  CHECK(added.added);
+  CHECK(added.ranks == 1);
+  CHECK_FALSE(added.complete);
+  CHECK(added.expires_in == 30s);
+  const auto found = w.get(fetch_of("a", 1));
+  CHECK(code(found.code) == errc::ok);
+  CHECK(found.incarnation == 7);
+  CHECK(found.compat == "abc");
+  CHECK(found.sizes == handshake_sizes{1, 1, 2});
+  REQUIRE(found.entries.size() == 1);
+  CHECK(found.entries[0].payload == "payload of 1 in 7");
+  CHECK(found.etag == found.entries[0].etag);
+  CHECK(found.complete);
+}
+
+TEST_CASE("handshake directory: the same again is fine, another payload is not", "[handshake]") {
+  world w;
+  w.publish(rank_of("a", 0));
+  const auto again = w.publish(rank_of("a", 0));
+  CHECK(code(again.code) == errc::ok);
+  CHECK_FALSE(again.added);
+  auto other = rank_of("a", 0);
+  other.payload += "!";
+  CHECK(w.publish_code(other) == errc::exists);
+  other = rank_of("a", 0);
+  other.form = handshake_form::json;
+  CHECK(w.publish_code(other) == errc::exists);
+  other = rank_of("a", 1);
+  other.compat = "def";
+  CHECK(w.publish_code(other) == errc::exists);
+  other = rank_of("a", 1);
+  other.sizes.dp = 2;
+  CHECK(w.publish_code(other) == errc::exists);
+  CHECK(w.get(fetch_of("a", 0)).entries[0].payload == "payload of 0 in 7");
+}
+
+TEST_CASE("handshake directory: a later incarnation replaces the earlier one whole", "[handshake]") {
+  world w;
+  w.publish(rank_of("a", 0, 7));
+  w.publish(rank_of("a", 1, 7));
+  auto asked = fetch_of("a", 0);
+  asked.incarnation = 7;
+  CHECK(code(w.get(asked).code) == errc::ok);
+  CHECK(w.publish(rank_of("a", 0, 8)).ranks == 1);
+  const auto gone = w.get(asked);
+  CHECK(code(gone.code) == errc::expired);
+  CHECK(gone.incarnation == 8);
+  CHECK(gone.entries.empty());
+  // Nothing of the old one is left, and nothing of it comes back.
+  CHECK(code(w.get(fetch_of("a", 1)).code) == errc::not_found);
+  const auto late = w.publish(rank_of("a", 1, 7));
+  CHECK(code(late.code) == errc::expired);
+  CHECK(late.incarnation == 8);
+  CHECK(w.get(all_of("a")).entries.size() == 1);
+}
+
+TEST_CASE("handshake directory: another start may have other sizes", "[handshake]") {
+  world w;
+  w.publish(rank_of("a", 1, 7));
+  auto bigger = rank_of("a", 3, 8);
+  bigger.sizes.tp = 4;
+  CHECK(w.publish_code(bigger) == errc::ok);
+  CHECK(w.get(all_of("a")).sizes.tp == 4);
+}
+
+TEST_CASE("handshake directory: an engine without a sign of life goes, and may come back", "[handshake]") {
+  world w;
+  auto x = rank_of("a", 0);
+  x.ttl = 10s;
+  w.publish(x);
+  w.pass(9s);
+  const auto beat = w.state.heartbeat({"a", 7, {}}, w.now);
+  CHECK(code(beat.code) == errc::ok);
+  CHECK(beat.expires_in == 10s);
+  w.pass(9s);
+  CHECK(code(w.get(fetch_of("a", 0)).code) == errc::ok);
+  w.pass(1s);
+  const auto missing = w.get(fetch_of("a", 0));
+  CHECK(code(missing.code) == errc::not_found);
+  CHECK(missing.incarnation == 7);
+  CHECK(code(w.state.heartbeat({"a", 7, {}}, w.now).code) == errc::not_found);
+  CHECK(w.publish_code(rank_of("a", 0, 6)) == errc::expired);
+  CHECK(w.publish_code(rank_of("a", 0, 7)) == errc::ok);
+  CHECK(w.state.stats().expired == 1);
+}
+
+TEST_CASE("handshake directory: times to live are bounded", "[handshake]") {
+  directory_options options;
+  options.ttl_max = 60s;
+  world w(options);
+  auto x = rank_of("a", 0);
+  x.ttl = 100h;
+  CHECK(w.publish(x).expires_in == 60s);
+  CHECK(w.state.heartbeat({"a", 0, 5s}, w.now).expires_in == 5s);
+  x.ttl = -1s;
+  CHECK(w.publish_code(x) == errc::invalid_argument);
+  CHECK(code(w.state.heartbeat({"a", 0, -5s}, w.now).code) == errc::invalid_argument);
+}
+
+TEST_CASE("handshake directory: what has been withdrawn stays away", "[handshake]") {
+  directory_options options;
+  options.remember = 100s;
+  world w(options);
+  w.publish(rank_of("a", 0));
+  CHECK(code(w.state.withdraw({"a", 6}, w.now).code) == errc::expired);
+  CHECK(code(w.state.withdraw({"a", 8}, w.now).code) == errc::not_found);
+  CHECK(code(w.state.withdraw({"a", 7}, w.now).code) == errc::ok);
+  CHECK(code(w.state.withdraw({"a", 7}, w.now).code) == errc::ok);
+  CHECK(code(w.state.withdraw({"b", 7}, w.now).code) == errc::not_found);
+  // A packet that was on its way.
+  CHECK(w.publish_code(rank_of("a", 0, 7)) == errc::expired);
+  CHECK(code(w.state.heartbeat({"a", 7, {}}, w.now).code) == errc::expired);
+  auto asked = fetch_of("a", 0, 10s);
+  asked.incarnation = 7;
+  CHECK(code(w.get(asked).code) == errc::expired);
+  CHECK(w.state.stats().remembered == 1);
+  w.pass(100s);
+  CHECK(w.state.stats().remembered == 0);
+  CHECK(w.publish_code(rank_of("a", 0, 7)) == errc::ok);
+}
+
+TEST_CASE("handshake directory: hashes are compared before anything is told", "[handshake]") {
+  world w;
+  w.publish(rank_of("a", 0));
+  auto asked = fetch_of("a", 0);
+  asked.compat = "abc";
+  CHECK(code(w.get(asked).code) == errc::ok);
+  asked.compat = "def";
+  const auto refused = w.get(asked);
+  CHECK(code(refused.code) == errc::identity_mismatch);
+  CHECK(refused.entries.empty());
+  CHECK(refused.etag.empty());
+  auto waiting = fetch_of("a", 1, 10s);
+  waiting.compat = "def";
+  CHECK(code(w.get(waiting).code) == errc::identity_mismatch);
+  CHECK(w.state.stats().incompatible == 2);
+}
+
+TEST_CASE("handshake directory: a fetch waits for its rank", "[handshake]") {
+  world w;
+  CHECK_FALSE(w.fetch(fetch_of("a", 1, 10s)).has_value());
+  w.pass(5s);
+  w.publish(rank_of("a", 0));
+  CHECK(w.state.take_answers().empty());
+  w.publish(rank_of("a", 1));
+  CHECK(w.answer().entries.at(0).payload == "payload of 1 in 7");
+  CHECK(w.state.stats().waiting == 0);
+}
+
+TEST_CASE("handshake directory: every wait ends", "[handshake]") {
+  directory_options options;
+  options.wait_max = 20s;
+  world w(options);
+  CHECK_FALSE(w.fetch(fetch_of("a", 1, 1h)).has_value());
+  w.publish(rank_of("a", 0));
+  w.pass(19s);
+  CHECK(w.state.take_answers().empty());
+  REQUIRE(w.state.next_deadline().has_value());
+  CHECK(*w.state.next_deadline() == w.now + 1s);
+  w.pass(1s);
+  const auto late = w.answer();
+  CHECK(code(late.code) == errc::not_found);
+  CHECK(late.text == "rank dp 0, pp 0, tp 1: 0 of 1 published; of the engine 1 of 2");
+  CHECK(w.state.stats().waits_timed_out == 1);
+}
+
+TEST_CASE("handshake directory: a fetch waits until the topology is complete", "[handshake]") {
+  world w;
+  w.publish(rank_of("a", 1));
+  CHECK(w.get(all_of("a")).entries.size() == 1);
+  CHECK(code(w.get(all_of("a", true)).code) == errc::not_found);
+  CHECK_FALSE(w.fetch(all_of("a", true, 10s)).has_value());
+  w.publish(rank_of("a", 0));
+  const auto whole = w.answer();
+  REQUIRE(whole.entries.size() == 2);
+  CHECK(whole.complete);
+  CHECK(whole.entries[0].rank < whole.entries[1].rank);
+}
+
+TEST_CASE("handshake directory: rows are those of one dp rank", "[handshake]") {
+  world w;
+  for (std::uint32_t dp = 0; dp < 2; ++dp)
+    for (std::uint32_t tp = 0; tp < 2; ++tp) {
+      auto x = rank_of("a", tp);
+      x.sizes.dp = 2;
+      x.rank.dp = dp;
+      w.publish(x);
+    }
+  auto row = all_of("a", true);
+  row.scope = handshake_scope::row;
+  row.rank.dp = 1;
+  const auto found = w.get(row);
+  REQUIRE(found.entries.size() == 2);
+  CHECK(found.entries[0].rank == handshake_rank{1, 0, 0});
+  row.rank.dp = 2;
+  row.wait = 10s;
+  CHECK(code(w.get(row).code) == errc::not_found);
+}
+
+TEST_CASE("handshake directory: who waits for an incarnation that is replaced is told at once", "[handshake]") {
+  world w;
+  w.publish(rank_of("a", 0, 7));
+  auto asked = fetch_of("a", 1, 10s);
+  asked.incarnation = 7;
+  CHECK_FALSE(w.fetch(asked).has_value());
+  w.publish(rank_of("a", 0, 8));
+  const auto gone = w.answer();
+  CHECK(code(gone.code) == errc::expired);
+  CHECK(gone.incarnation == 8);
+  asked.incarnation = 9;
+  CHECK_FALSE(w.fetch(asked).has_value());
+  w.publish(rank_of("a", 1, 9));
+  CHECK(w.answer().incarnation == 9);
+}
+
+TEST_CASE("handshake directory: what somebody has already is not sent again", "[handshake]") {
+  world w;
+  w.publish(rank_of("a", 0));
+  auto asked = fetch_of("a", 0);
+  asked.etag = w.get(asked).etag;
+  auto same = w.get(asked);
+  CHECK(same.not_modified);
+  CHECK(same.entries.empty());
+  // With a wait: until it changes.
+  asked.wait = 10s;
+  CHECK_FALSE(w.fetch(asked).has_value());
+  w.publish(rank_of("a", 0, 8));
+  CHECK(w.answer().entries.at(0).payload == "payload of 0 in 8");
+  asked.etag = w.get(fetch_of("a", 0)).etag;
+  CHECK_FALSE(w.fetch(asked).has_value());
+  w.pass(10s);
+  same = w.answer();
+  CHECK(same.not_modified);
+  // All ranks have a tag of their own, which changes with each.
+  const auto before = w.get(all_of("a")).etag;
+  w.publish(rank_of("a", 1, 8));
+  CHECK(w.get(all_of("a")).etag != before);
+}
+
+TEST_CASE("handshake directory: everything has its limit", "[handshake]") {
+  directory_options options;
+  options.payload_bytes_max = 100;
+  options.ranks_max = 4;
+  options.engines_max = 2;
+  options.bytes_max = 120;
+  options.waiting_max = 1;
+  options.remembered_max = 2;
+  world w(options);
+  auto x = rank_of("a", 0);
+  x.payload.assign(101, 'x');
+  CHECK(w.publish_code(x) == errc::invalid_argument);
+  x.payload.assign(100, 'x');
+  CHECK(w.publish_code(x) == errc::ok);
+  x.rank.tp = 1;
+  CHECK(w.publish_code(x) == errc::limit_exceeded);
+  // What it replaces makes room.
+  x.incarnation = 8;
+  CHECK(w.publish_code(x) == errc::ok);
+  x.sizes.tp = 5;
+  x.incarnation = 9;
+  CHECK(w.publish_code(x) == errc::invalid_argument);
+  auto small = rank_of("b", 0);
+  small.payload = "x";
+  CHECK(w.publish_code(small) == errc::ok);
+  small.engine = "c";
+  CHECK(w.publish_code(small) == errc::limit_exceeded);
+  CHECK_FALSE(w.fetch(fetch_of("d", 0, 10s)).has_value());
+  CHECK(code(w.get(fetch_of("d", 0, 10s)).code) == errc::limit_exceeded);
+  CHECK(code(w.get(fetch_of("d", 0)).code) == errc::not_found);
+  for (const auto* name : {"a", "b", "c"}) {
+    small.engine = name;
+    small.incarnation = 20;
+    w.publish(small);
+    w.state.withdraw({name, 0}, w.now);
+  }
+  CHECK(w.state.stats().remembered == 2);
+  CHECK(w.state.stats().refused_bytes == 1);
+  CHECK(w.state.stats().refused_engines == 1);
+  CHECK(w.state.stats().refused_waiting == 1);
+}
+
+TEST_CASE("handshake directory: names and numbers that make no sense are refused", "[handshake]") {
+  world w;
+  const auto refused = [&](auto change) {
+    auto x = rank_of("a", 0);
+    change(x);
+    return w.publish_code(x) == errc::invalid_argument;
+  };
+  CHECK(refused([](auto& x) { x.engine = ""; }));
+  CHECK(refused([](auto& x) { x.engine = std::string(129, 'x'); }));
+  CHECK(refused([](auto& x) { x.engine = "a b"; }));
+  CHECK(refused([](auto& x) { x.engine = "a/b"; }));
+  CHECK(refused([](auto& x) { x.engine = std::string("a\0b", 3); }));
+  CHECK(refused([](auto& x) { x.compat = std::string(257, 'x'); }));
+  CHECK(refused([](auto& x) { x.compat = "a\nb"; }));
+  CHECK(refused([](auto& x) { x.incarnation = 0; }));
+  CHECK(refused([](auto& x) { x.sizes.pp = 0; }));
+  CHECK(refused([](auto& x) { x.sizes.pp = 0xffffffff; }));
+  CHECK(refused([](auto& x) { x.rank.tp = 2; }));
+  CHECK(w.state.stats().refused_malformed == 11);
+  CHECK(w.state.stats().engines == 0);
+}
+
+TEST_CASE("handshake directory: who waits when it stops is told so", "[handshake]") {
+  world w;
+  w.publish(rank_of("a", 0));
+  CHECK_FALSE(w.fetch(fetch_of("a", 1, 10s)).has_value());
+  w.state.stop_waiting({errc::shutting_down, "stopping"});
+  CHECK(code(w.answer().code) == errc::shutting_down);
+  CHECK(code(w.get(fetch_of("a", 1, 10s)).code) == errc::shutting_down);
+  CHECK(code(w.get(fetch_of("a", 0, 10s)).code) == errc::ok);
+}
+
+TEST_CASE("handshake directory: nobody is answered who has given up", "[handshake]") {
+  world w;
+  CHECK_FALSE(w.fetch(fetch_of("a", 0, 10s)).has_value());
+  w.state.give_up(w.last);
+  w.state.give_up(w.last);
+  w.publish(rank_of("a", 0));
+  w.pass(20s);
+  CHECK(w.state.take_answers().empty());
+}
+
+TEST_CASE("handshake directory: engines are listed", "[handshake]") {
+  world w;
+  w.publish(rank_of("b", 0));
+  w.publish(rank_of("a", 0));
+  w.publish(rank_of("a", 1));
+  const auto all = w.state.list({}, w.now).engines;
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].engine == "a");
+  CHECK(all[0].complete);
+  CHECK(all[0].payload_bytes == 34);
+  CHECK_FALSE(all[1].complete);
+  CHECK(w.state.list({"b"}, w.now).engines.size() == 1);
+  CHECK(w.state.list({"c"}, w.now).engines.empty());
+}
+
+TEST_CASE("handshake directory: a watcher is told of what is there, and of what changes", "[handshake]") {
+  world w;
+  w.publish(rank_of("a", 0));
+  REQUIRE(w.state.watch("", 1, w.now).has_value());
+  auto news = w.state.take_updates(w.now);
+  REQUIRE(news.told.size() == 1);
+  CHECK(news.told[0].second.changes.at(0).now.entries.size() == 1);
+  // Nothing more before it has seen that; then the latest of all that has changed.
+  w.publish(rank_of("a", 1));
+  w.publish(rank_of("a", 0, 8));
+  w.publish(rank_of("b", 0));
+  w.state.withdraw({"b", 0}, w.now);
+  CHECK(w.state.take_updates(w.now).told.empty());
+  w.state.seen(1);
+  news = w.state.take_updates(w.now);
+  REQUIRE(news.told.size() == 1);
+  const auto& changes = news.told[0].second.changes;
+  REQUIRE(changes.size() == 2);
+  CHECK(changes[0].now.incarnation == 8);
+  CHECK(changes[0].now.entries.size() == 1);
+  CHECK(code(changes[1].now.code) == errc::not_found);
+  w.state.seen(1);
+  CHECK(w.state.take_updates(w.now).told.empty());
+}
+
+TEST_CASE("handshake directory: a watcher of one engine hears of no other, and is dropped when it is too slow",
+          "[handshake]") {
+  directory_options options;
+  options.watches_max = 1;
+  options.watch_patience = 10s;
+  world w(options);
+  REQUIRE(w.state.watch("a", 1, w.now).has_value());
+  CHECK_FALSE(w.state.watch("a", 2, w.now).has_value());
+  CHECK(code(w.state.take_updates(w.now).told.at(0).second.changes.at(0).now.code) == errc::not_found);
+  w.state.seen(1);
+  w.publish(rank_of("b", 0));
+  CHECK(w.state.take_updates(w.now).told.empty());
+  w.publish(rank_of("a", 0));
+  CHECK(w.state.take_updates(w.now).told.size() == 1);
+  w.pass(10s);
+  CHECK(w.state.take_updates(w.now).dropped == std::vector<directory_state::number>{1});
+  CHECK(w.state.stats().watches == 0);
+}
+
+TEST_CASE("handshake directory: a large update comes in parts", "[handshake]") {
+  directory_options options;
+  options.update_bytes = 20;
+  world w(options);
+  for (const auto* name : {"a", "b", "c"})
+    w.publish(rank_of(name, 0));
+  REQUIRE(w.state.watch("", 1, w.now).has_value());
+  std::size_t told = 0;
+  for (int i = 0; i < 2; ++i) {
+    for (const auto& [who, update] : w.state.take_updates(w.now).told)
+      told += update.changes.size();
+    w.state.seen(1);
+  }
+  CHECK(told == 3);
+}
+
+TEST_CASE("handshake directory: another one goes on with what was noted", "[handshake]") {
+  world first;
+  first.publish(rank_of("a", 0));
+  first.publish(rank_of("a", 1));
+  first.publish(rank_of("b", 0));
+  first.state.withdraw({"b", 0}, first.now);
+  auto short_lived = rank_of("c", 0);
+  short_lived.ttl = 1s;
+  first.publish(short_lived);
+  const auto changes = first.state.take_changes();
+
+  world second;
+  second.now = first.now + 5s;
+  std::map<std::string, engine_noted> engines;
+  std::vector<rank_noted> ranks;
+  for (const auto& x : changes) {
+    if (const auto* engine = std::get_if<engine_noted>(&x))
+      engines[engine->engine] = *engine;
+    else if (const auto* rank = std::get_if<rank_noted>(&x))
+      ranks.push_back(*rank);
+    else
+      std::erase_if(ranks, [&](const auto& y) { return y.engine == std::get<engine_erased>(x).engine; });
+  }
+  for (const auto& [name, x] : engines)
+    second.state.restore(x, second.now);
+  for (const auto& x : ranks)
+    second.state.restore(x, second.now);
+  const auto found = second.get(all_of("a", true));
+  CHECK(found.entries.size() == 2);
+  CHECK(found.expires_in == 25s);
+  CHECK(found.etag == first.get(all_of("a")).etag);
+  CHECK(second.publish_code(rank_of("b", 0)) == errc::expired);
+  CHECK(code(second.get(fetch_of("c", 0)).code) == errc::not_found);
+  CHECK(second.publish_code(rank_of("c", 0, 6)) == errc::expired);
+  // What was left of it in the store is to go.
+  CHECK(second.state.take_changes().size() >= 2);
+}
+
+} // namespace handshake_directory_test
