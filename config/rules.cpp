@@ -68,8 +68,8 @@ public:
     if (what_for == purpose::server) {
       check_memory();
       // One that serves HTTP alone gets its namespaces and ranks from its clients.
-      const bool gets_some = config_.http.enabled || config_.handshake.http.enabled ||
-                             config_.actors.serves_makers() || config_.lmcache.enabled;
+      const bool gets_some = config_.http.enabled || config_.handshake.http.enabled || config_.actors.serves_makers() ||
+                             config_.lmcache.enabled;
       demand(gets_some || !config_.storage.ranks.empty(), "storage.ranks",
              "a node without HTTP to which clients bring no namespaces needs at least one rank",
              {"http.enabled", "actors.make_namespaces"});

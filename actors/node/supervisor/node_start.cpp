@@ -282,7 +282,7 @@ std::string lmcache_memory_name(const std::filesystem::path& data_dir) {
 }
 
 result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options,
-                                                std::shared_ptr<lmcache::counters> lmcache) {
+                                                 std::shared_ptr<lmcache::counters> lmcache) {
   auto lock = io::lock_data_directory(options.data_dir);
   if (!lock)
     return tl::unexpected<error>(lock.error());
@@ -348,8 +348,19 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
                 "ranks that clients register could not be told from those of others"});
   children.namespaces = spaces;
   const auto handshakes = spawn_directory(system, options, *store, known.handshakes, children);
-  node_services services{{},     {},        children.shards(),  spaces,         meters, {},
-                         memory, condition, key_secret(*store), run_time.names, disk,   handshakes, *extents,
+  node_services services{{},
+                         {},
+                         children.shards(),
+                         spaces,
+                         meters,
+                         {},
+                         memory,
+                         condition,
+                         key_secret(*store),
+                         run_time.names,
+                         disk,
+                         handshakes,
+                         *extents,
                          std::move(lmcache)};
   for (const auto& x : options.namespaces)
     services.own_spaces.push_back(x.id());
