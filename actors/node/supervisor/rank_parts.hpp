@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 
 namespace troupe {
 
@@ -45,8 +46,8 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
 /// Where the slab files lie of namespaces that clients have made, and of no others.
 std::filesystem::path made_slabs(const config::node_config& options);
 
-/// And that of a rank.
-std::filesystem::path made_slab_path(const config::node_config& options, const namespace_id& space, rank_number rank);
+/// What that of a rank is called.
+std::string made_slab_name(const namespace_id& space, rank_number rank);
 
 /// The most slots that a rank of a namespace can have that clients make; 0: its pages are in memory only.
 std::uint64_t made_slots_max(const config::node_config& options, std::uint64_t page_bytes);
