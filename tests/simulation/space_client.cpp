@@ -113,8 +113,7 @@ void space_client::attach(std::size_t space, space_wish wish, std::function<void
   const auto by = node_.new_asker();
   node_.ask(by, caf::actor_cast<caf::strong_actor_ptr>(node_.supervisor()),
             caf::make_message(wanted, caf::actor_cast<caf::actor>(by)),
-            [this, by, space, id = spec.id(), life = life_, process = process_,
-             made = wish == space_wish::made,
+            [this, by, space, id = spec.id(), life = life_, process = process_, made = wish == space_wish::made,
              then = std::move(then)](caf::message& answer) {
               const auto reply = answer_as<attach_reply>(answer);
               if (made)
@@ -263,9 +262,8 @@ void space_client::place(const task_ptr& t) {
 void space_client::gather(const task_ptr& t, std::size_t i) {
   const auto& where = t->pages[i];
   const auto slot = io::slot_bytes(p_.spaces[t->at->space].geometry.page_bytes());
-  const auto number =
-      t->at->memory->begin_copy(t->offsets[i], "client " + std::to_string(number_) + " gathers " +
-                                                   text_of(where, t->rank));
+  const auto number = t->at->memory->begin_copy(t->offsets[i], "client " + std::to_string(number_) + " gathers " +
+                                                                   text_of(where, t->rank));
   const auto bytes = t->at->memory->memory().subspan(t->offsets[i], slot);
   const auto page = content(*t, where.key);
   std::memcpy(bytes.data() + io::page_header_bytes, page.data(), page.size() / 2);
@@ -398,9 +396,8 @@ void space_client::fetch(const task_ptr& t) {
 
 void space_client::scatter(const task_ptr& t, std::size_t i) {
   const bool good = check_page(*t, i, false);
-  const auto number =
-      t->at->memory->begin_copy(t->offsets[i], "client " + std::to_string(number_) + " scatters " +
-                                                   text_of(t->pages[i], t->rank));
+  const auto number = t->at->memory->begin_copy(t->offsets[i], "client " + std::to_string(number_) + " scatters " +
+                                                                   text_of(t->pages[i], t->rank));
   world_.schedule.after(random_.skewed_time(microseconds(10), p_.copy_time), [this, t, i, number, good, life = life_] {
     t->at->memory->end_copy(number);
     if (life != life_)
@@ -410,8 +407,7 @@ void space_client::scatter(const task_ptr& t, std::size_t i) {
     --t->at->copies;
     if (--t->copied > 0)
       return rest(t->at);
-    ask(t, worker_of(*t), caf::make_message(unpin_atom_v, t->pin),
-        [this, t](caf::message&) { end_load(t, {}); });
+    ask(t, worker_of(*t), caf::make_message(unpin_atom_v, t->pin), [this, t](caf::message&) { end_load(t, {}); });
     rest(t->at);
   });
 }

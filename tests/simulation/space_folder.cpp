@@ -223,9 +223,8 @@ incarnation_number space_folder::incarnation(const namespace_id& space, rank_num
 }
 
 std::size_t space_folder::files_of(const namespace_id& space) const {
-  return static_cast<std::size_t>(std::count_if(slabs_.begin(), slabs_.end(), [&](const auto& x) {
-    return x.first.starts_with(to_string(space) + ".rank-");
-  }));
+  return static_cast<std::size_t>(std::count_if(
+      slabs_.begin(), slabs_.end(), [&](const auto& x) { return x.first.starts_with(to_string(space) + ".rank-"); }));
 }
 
 } // namespace troupe::simulation

@@ -134,9 +134,8 @@ bool space_node::begin() {
   rules.keep_at_least = p_.patience;
   broker_ = in_->keep(spawn_actor<memory_broker>(in_->system(), memory_, rules, p_.patience));
   const auto keeper = in_->keep(spawn_actor<space_keeper>(
-      in_->system(),
-      space_keeper_options{std::make_shared<config::node_config>(options_), folder_.open(memory_), disk_, budget_,
-                           meters, std::make_shared<node_condition>(), shards_, broker_}));
+      in_->system(), space_keeper_options{std::make_shared<config::node_config>(options_), folder_.open(memory_), disk_,
+                                          budget_, meters, std::make_shared<node_condition>(), shards_, broker_}));
   keeper_ = put_tap(in_->system(), keeper,
                     {{}, [this](const passing& x, caf::message& answer) { return from_keeper(x, answer); }});
   taps_.push_back(caf::actor_cast<caf::strong_actor_ptr>(keeper_));
@@ -197,13 +196,13 @@ caf::strong_actor_ptr space_node::new_asker() {
 void space_node::ask(const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message what,
                      asker::then done) {
   ++open_asks_;
-  static_cast<asker*>(by->get())
-      ->ask(to, std::move(what), [this, life = life_, done = std::move(done)](caf::message& answer) {
-        if (life != life_)
-          return;
-        --open_asks_;
-        done(answer);
-      });
+  static_cast<asker*>(by->get())->ask(to, std::move(what),
+                                      [this, life = life_, done = std::move(done)](caf::message& answer) {
+                                        if (life != life_)
+                                          return;
+                                        --open_asks_;
+                                        done(answer);
+                                      });
 }
 
 // -- taps -------------------------------------------------------------------------------------------------------------
@@ -289,7 +288,8 @@ void space_node::remove(const namespace_spec& space, bool force, std::function<v
   if (now == presence::present)
     now = presence::unknown;
   world_.trace("removal", {id.lo, force ? 1U : 0U});
-  ask(admin_, caf::actor_cast<caf::strong_actor_ptr>(namespaces_), caf::make_message(remove_namespace_request{id, force}),
+  ask(admin_, caf::actor_cast<caf::strong_actor_ptr>(namespaces_),
+      caf::make_message(remove_namespace_request{id, force}),
       [this, id, force, name = space.name, done = std::move(done)](caf::message& answer) {
         const auto outcome = answer_as<void>(answer);
         const auto code = outcome ? errc::ok : outcome.error().code;
@@ -330,8 +330,8 @@ void space_node::check_counts() {
     bytes += x.io.extents;
   }
   if (bytes > memory_->lent())
-    world_.fail("extents", "ranks have " + std::to_string(bytes) + " extents, and " +
-                               std::to_string(memory_->lent()) + " are lent");
+    world_.fail("extents", "ranks have " + std::to_string(bytes) + " extents, and " + std::to_string(memory_->lent()) +
+                               " are lent");
 }
 
 std::string space_node::check_empty() {

@@ -149,8 +149,7 @@ void space_world::remove_all() {
 void space_world::use_each() {
   if (p_.unknown_processes)
     return; // there may be no memory left
-  clients_.push_back(
-      std::make_unique<space_client>(env_, node_, p_, static_cast<std::uint32_t>(clients_.size() + 1)));
+  clients_.push_back(std::make_unique<space_client>(env_, node_, p_, static_cast<std::uint32_t>(clients_.size() + 1)));
   auto& last = *clients_.back();
   last.start();
   for (std::size_t i = 0; i < p_.spaces.size() && !env_.failed(); ++i) {

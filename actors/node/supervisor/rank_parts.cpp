@@ -32,9 +32,10 @@ io::engine_kind kind_of(std::string_view choice) {
 } // namespace
 
 result<memory_share> memory_of(const rank_parts& rank, const shared_budget& memory) {
-  return memory_share::of(memory, rank.slots * config::memory_per_slot,
+  const auto slots = rank.growth ? rank.growth->slots() : rank.slots;
+  return memory_share::of(memory, slots * config::memory_per_slot,
                           "rank " + std::to_string(rank.rank) + " of namespace \"" + rank.worker->name.space_name +
-                              "\" with " + std::to_string(rank.slots) + " slots");
+                              "\" with " + std::to_string(slots) + " slots");
 }
 
 std::uint64_t pinned_bytes_max(const config::node_config& options, const io::arena_facts& arena,

@@ -27,7 +27,8 @@ struct rank_parts {
   std::shared_ptr<io::store_growth> growth{};
 };
 
-/// The memory of a rank: its allocator's, and what the io worker keeps of each slot. no_space if that does not suffice.
+/// The memory of a rank: its allocator's, and what the io worker keeps of each slot, of those that are there. no_space
+/// if that does not suffice.
 result<memory_share> memory_of(const rank_parts& rank, const shared_budget& memory);
 
 /// What a client may have pinned of a rank: what the config says, and no more than a quarter of the memory that there

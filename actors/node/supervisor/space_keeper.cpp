@@ -224,7 +224,9 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
     caf::anon_send(options_.broker, memory_borrower{id, rank, worker});
     opened.push_back({rank, worker, {}, parts->growth, parts->slots, disk_bytes});
     auto& entry = opened.back();
-    entry.allocator = spawn_actor<allocator>(system(), rules, id, rank, worker, std::move(*memory), std::move(grower));
+    entry.memory = std::make_shared<std::vector<memory_share>>();
+    entry.memory->push_back(std::move(*memory));
+    entry.allocator = spawn_actor<allocator>(system(), rules, id, rank, worker, memory_share(), std::move(grower));
     // The first message that each of them gets. Shards learn of the allocator with its rank.
     const registry_peers peers{options_.shards, {entry.allocator}, {id}, {rank}, {}};
     caf::anon_send(entry.allocator, bind_atom_v, peers);
@@ -253,14 +255,17 @@ std::uint32_t space_keeper::grow(const namespace_id& space, rank_number rank, st
     const auto bytes = (step - there) * slot;
     if (step == there || !options_.disk->take(bytes))
       break;
-    const auto grown = growth.grow(step);
+    auto memory = memory_share::of(options_.memory, (step - there) * config::memory_per_slot,
+                                   std::to_string(step - there) + " more slots");
+    const auto grown = memory ? growth.grow(step) : tl::unexpected<error>(memory.error());
     if (grown) {
       x.disk_bytes += bytes;
-      x.disk_was_full = false;
+      x.memory->push_back(std::move(*memory));
+      x.could_not_grow = false;
       break;
     }
     options_.disk->give_back(bytes);
-    if (!std::exchange(x.disk_was_full, true))
+    if (!std::exchange(x.could_not_grow, true))
       log::get("node")->warn("rank {}: {}; until there is, older pages make room", rank, grown.error().text);
   }
   return static_cast<std::uint32_t>(growth.slots());
@@ -296,9 +301,16 @@ void space_keeper::end(const ranks& all, std::function<void()> answer) {
   auto& x = endings_[number];
   x.answer = std::move(answer);
   std::uint64_t bytes = 0;
-  for (const auto& rank : all)
+  std::vector<std::shared_ptr<std::vector<memory_share>>> memory;
+  for (const auto& rank : all) {
     bytes += rank.disk_bytes;
-  x.ended = [disk = options_.disk, bytes] { disk->give_back(bytes); };
+    memory.push_back(rank.memory);
+  }
+  x.ended = [disk = options_.disk, bytes, memory] {
+    disk->give_back(bytes);
+    for (const auto& share : memory)
+      share->clear();
+  };
   x.patience_ends = clock().now() + end_patience;
   delayed_send(this, end_patience, caf::tick_atom_v);
   for (const auto& rank : all) {

@@ -58,8 +58,10 @@ private:
     std::uint64_t slots_max = 0;
     /// Of the budget.
     std::uint64_t disk_bytes = 0;
+    /// For its slots, as many as are there.
+    std::shared_ptr<std::vector<memory_share>> memory{};
     /// Growing has failed, which was logged.
-    bool disk_was_full = false;
+    bool could_not_grow = false;
   };
   using ranks = std::vector<open_rank_entry>;
 
