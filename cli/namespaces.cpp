@@ -2,10 +2,10 @@
 #include "cli/program.hpp"
 #include "http/client/connection.hpp"
 
-#include <boost/asio/ssl/context.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <boost/asio/ssl/context.hpp>
 #include <chrono>
 #include <cstdint>
 #include <fstream>
@@ -155,8 +155,8 @@ int list_namespaces(const list_namespaces_options& options) {
 }
 
 int remove_namespace(const remove_namespace_options& options) {
-  const auto answer =
-      ask_node(options.node, "DELETE", "/v1/namespaces/" + in_path(options.name) + (options.force ? "?force=true" : ""));
+  const auto answer = ask_node(options.node, "DELETE",
+                               "/v1/namespaces/" + in_path(options.name) + (options.force ? "?force=true" : ""));
   if (answer.code == exit_ok)
     return exit_ok;
   if (answer.code == exit_usage)

@@ -4,6 +4,7 @@
 #include "tests/integration/support.hpp"
 
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -325,6 +326,25 @@ TEST_CASE("a slab that is missing while the disk is full keeps no node from star
     WARN("skipped: " << x.why);
   }
 }
+
+#ifdef TROUPE_HUNG_DISK
+TEST_CASE("a node whose disk hangs ends when it is told to") {
+  const scratch_directory scratch;
+  auto json = bare_config(scratch.path());
+  json["storage"]["disk_bytes"] = "64 MiB";
+  json["drain_timeout"] = "1 s";
+  auto command = program_with({"serve", "--config", write_config(scratch.path(), json).string()});
+  command.arguments.insert(command.arguments.begin(), {"/usr/bin/env", "LD_PRELOAD=" TROUPE_HUNG_DISK});
+  process node(command);
+  node.wait_for_line(process::stream::out, "ready");
+  process engine(replay_command({"--attach", (scratch / "data").string(), "--trace", "loogle:1", "--make-namespace",
+                                 space_file(scratch.path(), "mine")}));
+  node.wait_for_line(process::stream::err, "the disk hangs");
+  node.send(SIGTERM);
+  CHECK(node.wait() == 1);
+  engine.kill();
+}
+#endif
 
 TEST_CASE("a namespace takes memory for the slots that its slab has, and not for all that it may have") {
   const scratch_directory scratch;
