@@ -214,6 +214,32 @@ CLI::App* add_make_trace(CLI::App& app, make_trace_options& options) {
   return command;
 }
 
+void add_node_access(CLI::App& command, node_access& node) {
+  command.add_option("--url", node.url, "The node's HTTP server")->type_name("URL")->capture_default_str();
+  command.add_option("--token-file", node.token_file, "A file with the bearer token, where the node asks for one")
+      ->type_name("FILE");
+  command.add_option("--ca", node.ca, "With https: a file with who signs the node's certificate")->type_name("FILE");
+}
+
+CLI::App* add_list_namespaces(CLI::App& app, list_namespaces_options& options) {
+  auto* command = app.add_subcommand("list-namespaces", "Print the namespaces of a node that serves HTTP");
+  add_node_access(*command, options.node);
+  command->add_flag("--json", options.json, "Print what the node answers, one JSON object");
+  return command;
+}
+
+CLI::App* add_remove_namespace(CLI::App& app, remove_namespace_options& options) {
+  auto* command = app.add_subcommand(
+      "remove-namespace",
+      "Remove a namespace with its pages, its memory and its slab files, if it is not of the config");
+  command->add_option("NAME", options.name, "Its name")->required();
+  command->add_flag("--force", options.force,
+                    "Also while clients are attached, which are sent away, or leases or reservations are open");
+  add_node_access(*command, options.node);
+  command->footer("Ends with 0 when nothing is left of it, and with 1 if it stays.");
+  return command;
+}
+
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> known) {
   const auto meant = nearest_name(word, known);
   return meant.empty() ? std::string() : "; did you mean '" + std::string(meant) + "'?";
@@ -284,10 +310,14 @@ command parse_command_line(int argc, const char* const* argv) {
   replay_options replaying;
   check_config_options checking;
   make_trace_options making;
+  list_namespaces_options listing;
+  remove_namespace_options removing;
   const auto* serve_command = add_serve(app, serving);
   const auto* replay_command = add_replay(app, replaying);
   const auto* check_command = add_check_config(app, checking);
-  add_make_trace(app, making);
+  const auto* make_command = add_make_trace(app, making);
+  const auto* list_command = add_list_namespaces(app, listing);
+  add_remove_namespace(app, removing);
 
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   translate(words);
@@ -309,7 +339,11 @@ command parse_command_line(int argc, const char* const* argv) {
     return replaying;
   if (check_command->parsed())
     return checking;
-  return making;
+  if (make_command->parsed())
+    return making;
+  if (list_command->parsed())
+    return listing;
+  return removing;
 }
 
 } // namespace troupe::cli

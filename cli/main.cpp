@@ -15,6 +15,8 @@ int run(int argc, char** argv) {
     int operator()(const replay_options& x) const { return replay(x); }
     int operator()(const check_config_options& x) const { return check_config(x); }
     int operator()(const make_trace_options& x) const { return make_trace(x); }
+    int operator()(const list_namespaces_options& x) const { return list_namespaces(x); }
+    int operator()(const remove_namespace_options& x) const { return remove_namespace(x); }
   };
   return std::visit(runner{}, parse_command_line(argc, argv));
 }

@@ -84,6 +84,30 @@ struct make_trace_options {
 };
 int make_trace(const make_trace_options& options);
 
+/// A node that is asked over HTTP.
+struct node_access {
+  std::string url = "http://127.0.0.1:18000";
+  /// A file with a bearer token.
+  std::optional<std::filesystem::path> token_file;
+  /// With https: who signs the node's certificate, if it is not one of the system's authorities.
+  std::optional<std::filesystem::path> ca;
+};
+
+/// `troupe list-namespaces`
+struct list_namespaces_options {
+  node_access node;
+  bool json = false;
+};
+int list_namespaces(const list_namespaces_options& options);
+
+/// `troupe remove-namespace`
+struct remove_namespace_options {
+  node_access node;
+  std::string name;
+  bool force = false;
+};
+int remove_namespace(const remove_namespace_options& options);
+
 /// Prints what is wrong with a config to stderr, a line each.
 void print_problems(std::span<const config::problem> problems);
 

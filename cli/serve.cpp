@@ -174,7 +174,10 @@ int serve(const serve_options& options) {
   served->lmcache.reset();
   if (const auto stopped = served->node->stop(system, node_options.drain_timeout); !stopped) {
     logger->error("stopped, but not at rest: {}", to_string(stopped.error()));
-    return exit_failed;
+    // Something has not ended that should have, such as a transfer of a disk that hangs, and to wait for it could take
+    // for ever. What is promised is on the disk, as after a crash.
+    log::flush(std::chrono::seconds(1));
+    ::_exit(exit_failed);
   }
   logger->info("stopped");
   return said ? exit_ok : exit_failed;

@@ -184,12 +184,17 @@ result<void> slab_growth::grow(std::uint64_t slots) {
     take_space_back(descriptor_.get(), spec_, from);
     return given;
   }
-  // When one of these fails, a record that tells of more may have come to the disk, or not. Nobody was given a slot
-  // beyond `slots_`, and the space is there: either is right.
-  if (auto written = write_record(descriptor_.get(), spec_, next_, slots); !written)
-    return written;
-  if (::fdatasync(descriptor_.get()) != 0)
-    return tl::unexpected(system_error(errno, "cannot sync " + named(spec_.path)));
+  auto told = write_record(descriptor_.get(), spec_, next_, slots);
+  if (told && ::fdatasync(descriptor_.get()) != 0)
+    told = tl::unexpected(system_error(errno, "cannot sync " + named(spec_.path)));
+  if (!told) {
+    // The record may have come to the disk, or not, and whoever asked takes the space for free. So that a later run
+    // does not find a file that is larger than it was allowed to be, it is told of what there was. Where the disk takes
+    // not even that, either is right: nobody was given a slot beyond `slots_`.
+    static_cast<void>(write_record(descriptor_.get(), spec_, next_, slots_));
+    take_space_back(descriptor_.get(), spec_, from);
+    return told;
+  }
   slots_ = slots;
   next_ = 1 - next_;
   return {};

@@ -267,7 +267,7 @@ using space_keeper_actor =
                      caf::replies_to<close_space_request>::with<void>,
                      caf::replies_to<grow_atom, namespace_id, rank_number, std::uint32_t>::with<std::uint32_t>,
                      /// Files of namespaces that are not open go.
-                     caf::replies_to<restored_atom>::with<void>>;
+                     caf::replies_to<restored_atom>::with<void>, caf::reacts_to<caf::tick_atom>>;
 
 /// A client's tie to a node. Serves its own process only: `not_owner` to whoever else asks it to wait or to bind.
 using link_actor = caf::typed_actor<

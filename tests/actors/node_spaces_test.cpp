@@ -126,4 +126,24 @@ TEST_CASE_METHOD(making_world, "node: a namespace is let go when no client that 
   CHECK(namespaces.take<make_namespace_request>().size() == 1);
 }
 
+TEST_CASE_METHOD(making_world, "node: a namespace is let go when those who may touch its memory are overdue",
+                 "[node]") {
+  const auto number = begin(supervisor, wanted(), link.as<>());
+  run();
+  namespaces.reply(asked(), caf::make_message(served()));
+  run();
+  const auto reply = client().answer_to(number).value<attach_reply>();
+  begin(reply.shards.front(), match_request{reply.space_id, {reply.owner, 1}, std::chrono::seconds(1), {}});
+  shard.take<match_request>();
+  const auto id = space.id();
+  CHECK(ask(supervisor, leave_space_request{id, true}).code() == errc::ok);
+  const auto waits = begin(supervisor, unbind_atom_v, id);
+  advance(node_state::rest_expected - std::chrono::seconds(1));
+  CHECK_FALSE(client().answer_to(waits).came);
+  advance(std::chrono::seconds(2));
+  CHECK(client().answer_to(waits).code() == errc::ok);
+  // It may still say so.
+  CHECK(ask(supervisor, owner_at_rest_atom_v, reply.owner).code() == errc::ok);
+}
+
 } // namespace node_spaces_test

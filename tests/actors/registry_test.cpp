@@ -159,6 +159,24 @@ TEST_CASE("registry and allocator: an owner that dies while its reservation wait
   w.check_conservation();
 }
 
+TEST_CASE("registry and allocator: a removal goes on when an allocator has answered, and asks for no more till then",
+          "[registry_actor]") {
+  registry_world w(4);
+  w.store(1, 0, 4);
+  const auto reserving = w.begin(w.shards[0], w.reservation(2, 100, 3));
+  CHECK_FALSE(w.client().answer_to(reserving).came);
+  const remove_namespace_request wanted{w.space_id, true};
+  CHECK(w.ask(w.shards[0], wanted).value<remove_namespace_reply>().more);
+  const auto waits = w.begin(w.shards[0], wanted);
+  w.run();
+  CHECK_FALSE(w.client().answer_to(waits).came);
+  while (w.answer_fences() > 0) {
+  }
+  CHECK(w.client().answer_to(waits).value<remove_namespace_reply>().more);
+  CHECK_FALSE(w.ask(w.shards[0], wanted).value<remove_namespace_reply>().more);
+  CHECK(w.client().answer_to(reserving).code() != errc::ok);
+}
+
 TEST_CASE("registry and allocator: a fence that fails frees nothing", "[registry_actor]") {
   registry_world w(4);
   const auto wanted = w.reservation(1, 0, 2);

@@ -18,7 +18,8 @@ bool contains(const std::string& text, std::string_view part) {
 
 TEST_CASE("help and version go to stdout and are a success") {
   for (const auto& command : {arguments{"--help"}, arguments{"serve", "--help"}, arguments{"replay", "--help"},
-                              arguments{"check-config", "--help"}, arguments{"make-trace", "--help"}}) {
+                              arguments{"check-config", "--help"}, arguments{"make-trace", "--help"},
+                              arguments{"list-namespaces", "--help"}, arguments{"remove-namespace", "--help"}}) {
     const auto x = run(program_with(command));
     INFO(x.out << x.err);
     CHECK(x.code == 0);
@@ -44,6 +45,9 @@ TEST_CASE("a wrong command line ends with 2, a reason on stderr and nothing on s
       {"serve"},
       {"serve", "--config"},
       {"serve", "--config", "x", "--bogus"},
+      {"remove-namespace"},
+      {"remove-namespace", "mine", "--url", "ftp://localhost"},
+      {"list-namespaces", "--token-file", "/no/such/token"},
       {"replay"},
       {"replay", "--trace", "loogle:1", "--concurrency", "0"},
       {"replay", "--trace", "loogle:1", "--concurrency", "many"},

@@ -22,12 +22,19 @@ namespace {
 
 constexpr rank_number rank_count = 2;
 
+std::string in_milliseconds(std::chrono::milliseconds t) {
+  return std::to_string(t.count()) + " ms";
+}
+
 /// A node that is a metadata service, at a port of its own choice.
-nlohmann::json service_config(const std::filesystem::path& directory, const std::string& protect) {
+nlohmann::json service_config(const std::filesystem::path& directory, std::chrono::milliseconds protect) {
   return {{"data_dir", (directory / "data").string()},
           {"actors", {{"socket", "off"}}},
           {"http", {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}}},
-          {"hf3fs", {{"vllm", true}, {"protect_locations", protect}, {"reservation_deadline", protect}}},
+          {"hf3fs",
+           {{"vllm", true},
+            {"protect_locations", in_milliseconds(protect)},
+            {"reservation_deadline", in_milliseconds(protect)}}},
           {"registry", {{"shards", 3}, {"durability", "strict"}}},
           {"log_level", "warn"}};
 }
@@ -50,8 +57,10 @@ struct engines {
   std::set<std::string> confirmed;
 };
 
-/// One engine: writes random keys until the node is gone.
-void write_until_death(metadata_client& client, engines& known, std::uint32_t seed, std::size_t keys) {
+/// One engine: writes random keys until the node is gone. It keeps to the time that it was promised, counted from
+/// before it asked: whoever writes later may write over the page of another key, which the node cannot prevent.
+void write_until_death(metadata_client& client, engines& known, std::uint32_t seed, std::size_t keys,
+                       std::chrono::milliseconds promised) {
   std::mt19937 random(seed);
   for (;;) {
     std::vector<metadata_client::key_and_prefix> wanted;
@@ -61,6 +70,7 @@ void write_until_death(metadata_client& client, engines& known, std::uint32_t se
         wanted.push_back({key, {}});
     auto whole = asked;
     for (rank_number rank = 0; rank < rank_count; ++rank) {
+      const auto begun = std::chrono::steady_clock::now();
       const auto given = client.allocate_pages_for_keys(rank, wanted);
       if (!given)
         return;
@@ -70,7 +80,12 @@ void write_until_death(metadata_client& client, engines& known, std::uint32_t se
           whole.erase(x.key);
           continue;
         }
+        // Under the lock, so that whoever is given the page next writes after this.
         const std::lock_guard guard(known.mutex);
+        if (std::chrono::steady_clock::now() - begun >= promised) {
+          whole.erase(x.key);
+          continue;
+        }
         known.files[rank].at(*x.page) = x.key;
         written.push_back({x.key, *x.page});
       }
@@ -109,7 +124,7 @@ struct crash_plan {
   std::size_t rounds = 0;
   std::size_t keys = 0;
   std::uint64_t pages = 0;
-  std::string protect;
+  std::chrono::milliseconds protect{};
   /// There is room for all keys, so that what was confirmed must be there.
   bool keeps_all = false;
 };
@@ -140,8 +155,9 @@ void crash_again_and_again(const crash_plan& plan) {
       REQUIRE(client->initialize(rank, plan.pages));
     std::vector<std::thread> writers;
     for (int i = 0; i < 3; ++i)
-      writers.emplace_back(
-          [&, writer = static_cast<std::uint32_t>(random())] { write_until_death(*client, known, writer, plan.keys); });
+      writers.emplace_back([&, writer = static_cast<std::uint32_t>(random())] {
+        write_until_death(*client, known, writer, plan.keys, plan.protect);
+      });
     // The moment is random; nothing depends on how far the writers have come.
     std::this_thread::sleep_for(std::chrono::milliseconds(random() % 120));
     node.program().kill();
@@ -160,11 +176,11 @@ std::size_t rounds(std::size_t usual) {
 } // namespace
 
 TEST_CASE("metadata service: kill -9 at any moment loses no confirmed key", "[crash]") {
-  crash_again_and_again({rounds(100), 3000, 4000, "1 min", true});
+  crash_again_and_again({rounds(100), 3000, 4000, std::chrono::minutes(1), true});
 }
 
 TEST_CASE("metadata service: kill -9 while keys are evicted gives no page the bytes of another key", "[crash]") {
-  crash_again_and_again({rounds(100), 600, 100, "1 ms", false});
+  crash_again_and_again({rounds(100), 600, 100, std::chrono::milliseconds(20), false});
 }
 
 } // namespace crash_test

@@ -1,9 +1,10 @@
+#include "http/client/connection.hpp"
 #include "tests/catch.hpp"
-#include "tests/http_client/connection.hpp"
 #include "tests/integration/disks.hpp"
 #include "tests/integration/support.hpp"
 
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -247,6 +248,118 @@ TEST_CASE("where the disk is full, a slab file stays as it is, and old pages mak
   } catch (const disk_unavailable& x) {
     WARN("skipped: " << x.why);
   }
+}
+
+TEST_CASE("namespaces are listed and removed by command line") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), bare_config(scratch.path())));
+  const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
+  CHECK(play(node, space_file(scratch.path(), "mine")).count("saved_pages") == block_count);
+  const auto port = nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>();
+  const auto url = "http://127.0.0.1:" + std::to_string(port);
+  const auto troupe = [&](arguments what) {
+    what.insert(what.end(), {"--url", url});
+    return run(program_with(what));
+  };
+  const auto listed = troupe({"list-namespaces"});
+  CHECK(listed.code == 0);
+  CHECK(listed.out.find("NAME") == 0);
+  CHECK(listed.out.find("\nmine  test/model  1") != std::string::npos);
+  const auto as_json = nlohmann::json::parse(troupe({"list-namespaces", "--json"}).out);
+  CHECK(as_json.at("namespaces").at(0).at("keys") == block_count);
+  {
+    process engine(replay_command({"--attach", node.address(), "--trace", "loogle:2000,2048,3,128", "--concurrency",
+                                   "1", "--namespace", "mine"}));
+    node.program().wait_for_line(process::stream::err, "to namespace 'mine'");
+    node.program().wait_for_line(process::stream::err, "to namespace 'mine'");
+    const auto refused = troupe({"remove-namespace", "mine"});
+    CHECK(refused.code == 1);
+    CHECK(refused.err.find("--force") != std::string::npos);
+    CHECK(troupe({"remove-namespace", "mine", "--force"}).code == 0);
+    engine.kill();
+  }
+  const auto gone = troupe({"remove-namespace", "mine"});
+  CHECK(gone.code == 1);
+  CHECK(gone.err.find("mine") != std::string::npos);
+  CHECK(troupe({"list-namespaces"}).out.find("mine") == std::string::npos);
+  CHECK(node.stop() == 0);
+  CHECK(troupe({"list-namespaces"}).code == 1);
+}
+
+TEST_CASE("a slab that is missing while the disk is full keeps no node from starting", "[durable]") {
+  const scratch_directory scratch;
+  auto json = bare_config(scratch.path());
+  const auto durability = GENERATE(as<std::string>{}, "relaxed", "strict");
+  CAPTURE(durability);
+  json["registry"]["durability"] = durability;
+  json["storage"]["disk_bytes"] = "1 GiB";
+  try {
+    fs::create_directory(scratch / "data");
+    fs::permissions(scratch / "data", fs::perms::owner_all);
+    const small_disk disk(scratch / "data/namespaces", 32U << 20U);
+    const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
+    const auto space = space_file(scratch.path(), "mine");
+    const auto config = write_config(scratch.path(), json);
+    {
+      serving_node node(config);
+      CHECK(play(node, space).count("saved_pages") == block_count);
+      CHECK(node.stop() == 0);
+    }
+    for (const auto& x : made_slabs(scratch.path()))
+      fs::remove(x);
+    disk.fill_up();
+    {
+      serving_node node(config);
+      CHECK(node.log().find("the disk is full") != std::string::npos);
+      const auto known = http(node, "GET", "/v1/namespaces/mine").status;
+      CHECK(known == (durability == "strict" ? 404 : 200));
+      if (durability == "relaxed") {
+        const auto in_memory = play(node, space);
+        CHECK(in_memory.code == 0);
+        CHECK(in_memory.count("saved_pages") == block_count);
+      }
+      disk.make_room();
+      CHECK(play(node, space).code == 0);
+      CHECK(node.stop() == 0);
+    }
+  } catch (const disk_unavailable& x) {
+    WARN("skipped: " << x.why);
+  }
+}
+
+#ifdef TROUPE_HUNG_DISK
+TEST_CASE("a node whose disk hangs ends when it is told to") {
+  const scratch_directory scratch;
+  auto json = bare_config(scratch.path());
+  json["storage"]["disk_bytes"] = "64 MiB";
+  json["drain_timeout"] = "1 s";
+  auto command = program_with({"serve", "--config", write_config(scratch.path(), json).string()});
+  command.arguments.insert(command.arguments.begin(), {"/usr/bin/env", "LD_PRELOAD=" TROUPE_HUNG_DISK});
+  process node(command);
+  node.wait_for_line(process::stream::out, "ready");
+  process engine(replay_command({"--attach", (scratch / "data").string(), "--trace", "loogle:1", "--make-namespace",
+                                 space_file(scratch.path(), "mine")}));
+  node.wait_for_line(process::stream::err, "the disk hangs");
+  node.send(SIGTERM);
+  CHECK(node.wait() == 1);
+  engine.kill();
+}
+#endif
+
+TEST_CASE("a namespace takes memory for the slots that its slab has, and not for all that it may have") {
+  const scratch_directory scratch;
+  auto json = bare_config(scratch.path());
+  json["registry"]["memory_bytes"] = "32 MiB";
+  json["storage"]["disk_bytes"] = "256 GiB";
+  serving_node node(write_config(scratch.path(), json));
+  const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
+  for (const auto* name : {"one", "two"}) {
+    const auto x = play(node, space_file(scratch.path(), name, 1, std::string("model/") + name));
+    CHECK(x.code == 0);
+    CHECK(x.count("saved_pages") == block_count);
+  }
+  CHECK(http(node, "DELETE", "/v1/namespaces/one").status == 204);
+  CHECK(node.stop() == 0);
 }
 
 TEST_CASE("a namespace that a client made is removed with its files, and stays so") {

@@ -128,9 +128,24 @@ enum class defect : std::uint8_t {
   forget_epoch,
   /// A start takes pages of an earlier registration of a rank for those of the present one.
   forget_incarnation,
+
+  // In worlds of namespaces that are made and removed:
+
+  /// Files of namespaces that are removed stay.
+  keep_files,
+  /// Extents of namespaces that are removed go to nobody.
+  keep_extents,
+  /// A shard is not told that a namespace is removed.
+  half_removed,
+  /// The store keeps namespaces that were removed.
+  keep_record,
+  /// A client's process counts as gone while its devices copy.
+  forget_copies,
+  /// Nobody hears that what served a namespace has ended.
+  lose_close,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 57> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 63> defect_names{{
     {"skip-fence", defect::skip_fence},
     {"abandon-frames", defect::abandon_frames},
     {"early-commit", defect::early_commit},
@@ -188,6 +203,12 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 57> defect_name
     {"endless-children", defect::endless_children},
     {"forget-epoch", defect::forget_epoch},
     {"forget-incarnation", defect::forget_incarnation},
+    {"keep-files", defect::keep_files},
+    {"keep-extents", defect::keep_extents},
+    {"half-removed", defect::half_removed},
+    {"keep-record", defect::keep_record},
+    {"forget-copies", defect::forget_copies},
+    {"lose-close", defect::lose_close},
 }};
 
 constexpr std::optional<defect> find_defect(std::string_view name) noexcept {

@@ -1,5 +1,6 @@
 #include "base/log.hpp"
 #include "tests/simulation/slot_world.hpp"
+#include "tests/simulation/space_world.hpp"
 #include "tests/simulation/world.hpp"
 
 #include <iterator>
@@ -136,6 +137,39 @@ constexpr std::string_view must_happen_to_slot_clients[] = {
     "take: some",
 };
 
+constexpr std::string_view must_happen_to_namespaces[] = {
+    "attach: busy",
+    "attach: identity_mismatch",
+    "attach: ok",
+    "attach: unknown_namespace",
+    "attachment ends with its namespace",
+    "commit: ok",
+    "copy: after a kill",
+    "disk: read",
+    "disk: write",
+    "extent: came back",
+    "extent: lent",
+    "fault: client leaves",
+    "fault: killed client",
+    "fault: killed node",
+    "fault: killed while it started",
+    "fault: no room for a slab",
+    "fault: read error",
+    "fault: write error",
+    "fetch from disk: ok",
+    "fetch: ok",
+    "forced removal: ok",
+    "load: ok",
+    "locate: ok",
+    "rank is in memory only",
+    "removal: busy",
+    "removal: ok",
+    "removal: unknown_namespace",
+    "restored namespace",
+    "slab has grown",
+    "slab is removed",
+};
+
 std::vector<std::string_view> names_of_defects() {
   std::vector<std::string_view> out;
   for (const auto& [name, which] : defect_names)
@@ -148,6 +182,7 @@ std::vector<std::string_view> names_of_defects() {
 int main(int argc, char** argv) {
   log::set_level("off");
   bool slot_clients = false;
+  bool made_namespaces = false;
   sim_main::program what;
   what.name = "troupe-simulation";
   what.about = "Runs seeded simulations of a node and its clients, made of the actors that ship, over a simulated\n"
@@ -155,15 +190,21 @@ int main(int argc, char** argv) {
   what.steps_text = "turns of actors and events of the world before it winds down";
   what.default_steps = 5000;
   what.defects = names_of_defects();
-  what.flags = {{"--slot-clients", "worlds of engines that read and write slab files themselves", &slot_clients}};
-  what.must_happen = [&slot_clients] {
+  what.flags = {
+      {"--slot-clients", "worlds of engines that read and write slab files themselves", &slot_clients},
+      {"--made-namespaces", "worlds in which namespaces are made and removed all the time", &made_namespaces}};
+  what.must_happen = [&] {
     using names = std::vector<std::string_view>;
+    if (made_namespaces)
+      return names(std::begin(must_happen_to_namespaces), std::end(must_happen_to_namespaces));
     return slot_clients ? names(std::begin(must_happen_to_slot_clients), std::end(must_happen_to_slot_clients))
                         : names(std::begin(must_happen), std::end(must_happen));
   };
-  what.run = [&slot_clients](const sim_main::run_options& x) {
+  what.run = [&](const sim_main::run_options& x) {
     log::set_level(x.verbose ? "debug" : "off");
     const auto built_in = find_defect(x.defect).value_or(defect::none);
+    if (made_namespaces)
+      return space_world(x.seed, x.steps, built_in, x.verbose).run();
     return slot_clients ? slot_world(x.seed, x.steps, built_in, x.verbose).run()
                         : world(x.seed, x.steps, built_in, x.verbose).run();
   };

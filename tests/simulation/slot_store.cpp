@@ -152,11 +152,13 @@ result<store::page_record> slot_store::stored_page(const std::string& key, const
   return page;
 }
 
-void slot_store::apply(record_map& to, const store::write_batch& batch) {
+void slot_store::apply(record_map& to, const store::write_batch& batch) const {
   using kind = store::write_batch::change::kind;
-  batch.for_each([&to](const store::write_batch::change& x) {
+  batch.for_each([&](const store::write_batch::change& x) {
     if (x.what == kind::put)
       to[std::string(x.key)] = std::string(x.value);
+    else if (world_.has(defect::keep_record) && x.key.starts_with(store::first_of(store::table::namespaces)))
+      return;
     else if (x.what == kind::erase)
       to.erase(std::string(x.key));
     else

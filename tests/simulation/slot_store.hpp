@@ -65,7 +65,7 @@ private:
   result<store::page_record> stored_page(const std::string& key, const std::string& value) const;
   bool dies_now();
   void begin_sync();
-  static void apply(record_map& to, const store::write_batch& batch);
+  void apply(record_map& to, const store::write_batch& batch) const;
 
   environment& world_;
   random_source random_;

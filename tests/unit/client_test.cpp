@@ -1,5 +1,5 @@
+#include "http/client/endpoint.hpp"
 #include "tests/catch.hpp"
-#include "tests/http_client/endpoint.hpp"
 #include "tests/unit/client_support.hpp"
 
 #include <netinet/in.h>

@@ -107,6 +107,31 @@ TEST_CASE("a slab that grows has disk space for its first slots, and then for mo
   CHECK(slab->growth()->slots() == 101);
 }
 
+TEST_CASE("a slab whose growth could not be written down is as it was, now and when it is opened again",
+          "[io][slab_file]") {
+  scratch_directory scratch;
+  const auto spec = growing_spec(scratch / "slab");
+  {
+    auto slab = slab_file::open(spec, false);
+    REQUIRE(slab.has_value());
+    const auto before = disk_bytes(spec.path);
+    // There is room for the slots, and the records lie behind what may be written.
+    struct rlimit old {};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit less { 500 * slot_size, old.rlim_max };
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &less) == 0);
+    const auto grown = slab->growth()->grow(100);
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &old) == 0);
+    std::signal(SIGXFSZ, handler);
+    CHECK_FALSE(grown);
+    CHECK(slab->growth()->slots() == 4);
+    CHECK(disk_bytes(spec.path) <= before);
+    REQUIRE(slab->growth()->grow(20));
+  }
+  CHECK(slab_file::open(spec).value().growth()->slots() == 20);
+}
+
 TEST_CASE("a slab that grows may begin without any slot", "[io][slab_file]") {
   scratch_directory scratch;
   auto slab = slab_file::open(growing_spec(scratch / "slab", 0));

@@ -72,6 +72,32 @@ TEST_CASE("emptying: what would go next goes, wherever it lies, and the rest mov
   CHECK(w.requests.empty());
 }
 
+TEST_CASE("emptying: pages that a lookup finds are read meanwhile, into memory that stays", "[io_worker_state]") {
+  auto rules = worker::rules();
+  rules.prefetch_pages_max = 16;
+  worker w(rules, 3);
+  for (slot_number first = 0; first < 16; first += 4)
+    w.store({w.page(first), w.page(first + 1), w.page(first + 2), w.page(first + 3)});
+  // Of the first extent, which stays as long as that.
+  const auto pin = w.reply(w.fetch({w.page(12)})).pin;
+  order(w);
+  w.requests.clear();
+  std::optional<slot_number> gone;
+  for (slot_number slot = 0; slot < 12 && !gone; ++slot)
+    if (w.state.frames().in_slot(slot) == no_frame)
+      gone = slot;
+  REQUIRE(gone);
+  if (w.state.frames().emptying()) {
+    w.look_up({w.page(*gone)});
+    REQUIRE(w.requests.size() == 1);
+    CHECK(w.requests[0].op == io::operation::read);
+    CHECK_FALSE(w.state.wants_extent());
+    w.complete();
+  }
+  w.unpin(pin);
+  CHECK(ended(w) == errc::ok);
+}
+
 TEST_CASE("emptying: nothing leaves where there is room elsewhere", "[io_worker_state]") {
   worker w(worker::rules(), 2);
   fill_two(w);

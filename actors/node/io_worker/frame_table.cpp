@@ -121,6 +121,14 @@ std::vector<frame_table::extent> frame_table::memory() const {
   return out;
 }
 
+std::vector<frame_table::extent> frame_table::memory_not_pinned() const {
+  std::vector<extent> out;
+  for (const auto& x : extents_)
+    if (x.present && x.pinned == 0)
+      out.push_back(x.memory);
+  return out;
+}
+
 std::span<std::byte> frame_table::bytes(frame_number f) const noexcept {
   return extents_[f / per_extent_].memory.bytes.subspan((f % per_extent_) * slot_bytes_, slot_bytes_);
 }

@@ -153,6 +153,8 @@ public:
   std::uint64_t offset(frame_number f) const noexcept;
   /// Those there are, with the one that is being emptied.
   std::vector<extent> memory() const;
+  /// Those of them in which nobody has a frame pinned.
+  std::vector<extent> memory_not_pinned() const;
   std::uint32_t buffer(frame_number f) const noexcept { return extents_[f / per_extent_].memory.buffer; }
 
   /// Frames there are, without those that are absent.

@@ -476,11 +476,19 @@ void io_worker::on_exit() {
   checker_ = nullptr;
   shards_.clear();
   const auto memory = parts_->returns_memory ? parts_->extents : nullptr;
+  const auto space_name = parts_->name.space_name;
   parts_.reset(); // closes the slab and gives up its lock
-  // Clients that are not at rest may still touch the memory, so nobody else gets it then: it goes back with the node.
-  if (memory && state_.frames().pinned() == 0)
-    for (const auto& x : state_.frames().memory())
-      memory->take_back(x.number);
+  if (!memory)
+    return;
+  // Clients that are not at rest may still touch what they have pinned, so nobody else gets that extent: it goes back
+  // with the node.
+  const auto left = state_.frames().memory_not_pinned();
+  for (const auto& x : left)
+    memory->take_back(x.number);
+  if (const auto kept = state_.frames().extents() - left.size(); kept > 0)
+    log::get("io")->warn(
+        "{}: {} extents stay set aside until the node ends: clients that are gone may still touch them", space_name,
+        kept);
 }
 
 } // namespace troupe

@@ -37,11 +37,11 @@ void io_worker_state::end_prefetch(const prefetch_end& x, timestamp now) {
 }
 
 bool io_worker_state::may_promote_ahead() const noexcept {
-  // An extent that is to leave needs the room of others for its pages.
-  if (ahead_.waiting() == 0 || draining_ || damaged_ || !queue_.empty() || frames_.emptying())
+  if (ahead_.waiting() == 0 || draining_ || damaged_ || !queue_.empty())
     return false;
-  const auto most =
-      std::min<std::uint64_t>(options_.prefetch_pages_max, std::max<std::uint64_t>(frames_.size() / unfetched_part, 1));
+  // An extent that is to leave has no room for them.
+  const auto most = std::min<std::uint64_t>(options_.prefetch_pages_max,
+                                            std::max<std::uint64_t>(frames_.lasting() / unfetched_part, 1));
   return reads_ < options_.reads_max && reads_ahead_ < options_.prefetch_reads_max && ahead_.unfetched() < most;
 }
 
@@ -54,7 +54,8 @@ void io_worker_state::promote_ahead(timestamp now) {
       ahead_.skip();
       continue;
     }
-    if (frames_.count(frame_state::free) == 0 && now >= next_extent_) {
+    // Whoever gives an extent away asks for none.
+    if (frames_.count(frame_state::free) == 0 && now >= next_extent_ && !frames_.emptying()) {
       wants_extent_ = true;
       return;
     }

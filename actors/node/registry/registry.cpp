@@ -192,7 +192,12 @@ registry::behavior_type registry::make_behavior() {
         return serve_change(request_kind::invalidate, 1,
                             [&](timestamp) { return state_.add_namespace(x.spec, x.options); });
       },
-      [this](const remove_namespace_request& x) {
+      [this](const remove_namespace_request& x) -> caf::result<remove_namespace_reply> {
+        if (state_.removal_waits(x.space, now())) {
+          auto promise = make_response_promise();
+          removals_.push_back(promise);
+          return promise;
+        }
         return serve_change(request_kind::invalidate, 1, [&](timestamp t) { return remove_namespace(x, t); });
       },
       [this](const add_rank_request& x) {
@@ -300,6 +305,8 @@ void registry::granted(plan_id plan, const std::vector<slot_ref>& slots) {
       else
         promise.deliver(to_caf(reply.error()));
     }
+  for (auto& promise : std::exchange(removals_, {}))
+    promise.deliver(remove_namespace_reply{true});
   auto waited = waiting_.extract(plan);
   if (waited.empty())
     return;
@@ -499,6 +506,8 @@ void registry::on_exit() {
     for (auto& x : waiting)
       x.promise.deliver(gone);
   waiting_.clear();
+  for (auto& promise : std::exchange(removals_, {}))
+    promise.deliver(gone);
   if (journal_)
     journal_->fail({errc::shutting_down, "the registry is ending"});
   shards_.clear();

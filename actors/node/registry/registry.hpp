@@ -83,6 +83,8 @@ private:
   rank_table<io_worker_actor> workers_;
   /// Who waits for the slots of a reservation: the request, and repetitions of it.
   std::unordered_map<plan_id, std::vector<caf::response_promise>> plans_;
+  /// Who goes on with a removal when an allocator has answered for a reservation that it ends.
+  std::vector<caf::response_promise> removals_;
   /// Who waits for another request's plan, to ask again after it.
   struct waiting_request {
     allocate_request wanted;

@@ -20,6 +20,10 @@ result<remove_namespace_reply> registry_state::remove_namespace(const remove_nam
   return administration_.go_on_removing(request.space);
 }
 
+bool registry_state::removal_waits(const namespace_id& space, timestamp now) const {
+  return !leases_.has_due(now) && !writes_.has_due(now) && administration_.waits_for_slots(space);
+}
+
 result<void> registry_state::count_children(const children_request& request, timestamp) {
   if (request.changes.size() > child_changes_max)
     return spaces_.refuse({errc::limit_exceeded, std::to_string(request.changes.size()) +

@@ -54,6 +54,8 @@ public:
   /// As `remove_namespace_request` says. `tick` ends leases and reservations; there is `more` as long as any are left,
   /// slots on their way to a reservation included.
   result<remove_namespace_reply> remove_namespace(const remove_namespace_request& request, timestamp now);
+  /// Nothing is left of a removal but slots on their way to a reservation: it goes on when an allocator has answered.
+  bool removal_waits(const namespace_id& space, timestamp now) const;
   result<describe_reply> describe(const describe_request& request) const { return administration_.describe(request); }
   result<key_reply> look_up(const key_request& request, timestamp now) { return administration_.look_up(request, now); }
   result<result_codes> erase(const erase_request& request, timestamp now) {

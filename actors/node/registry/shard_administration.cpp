@@ -236,6 +236,16 @@ bool shard_administration::finish_removal(const removal& what) {
   return true;
 }
 
+bool shard_administration::waits_for_slots(const namespace_id& id) const {
+  const auto found = removals_.find(id);
+  if (found == removals_.end())
+    return false;
+  const auto& [number, from] = found->second;
+  const auto& space = spaces_.at(number);
+  return from >= space.table().end() && space.withheld_slots() == 0 && leases_.count_in(number) == 0 &&
+         writes_.count_in(number) > 0;
+}
+
 registry_outbox shard_administration::take_left_over() {
   return std::exchange(left_over_, {});
 }

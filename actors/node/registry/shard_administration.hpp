@@ -34,6 +34,8 @@ public:
   /// reservation included.
   result<void> begin_removal(const remove_namespace_request& request);
   remove_namespace_reply go_on_removing(const namespace_id& space);
+  /// All that is left of it are reservations for which an allocator has not answered, as far as nothing is due.
+  bool waits_for_slots(const namespace_id& space) const;
   bool is_being_removed(const namespace_id& space) const { return removals_.contains(space); }
 
   result<describe_reply> describe(const describe_request& request) const;

@@ -114,10 +114,13 @@ void node::look_at_departed(timestamp now) {
   for (const auto& [owner, x] : departed_)
     if (x.process && x.process->gone())
       static_cast<void>(state_.owner_at_rest(owner)); // it is not attached
-  for (const auto& x : state_.take_overdue(now))
+  for (const auto& x : state_.take_overdue(now)) {
+    if (const auto found = departed_.find(x.owner); found != departed_.end())
+      found->second.overdue = true;
     log::get("node")->warn("client '{}' ({:016x}) is gone, but its process is not, nor does it say that its transfers "
                            "have ended: memory that it used stays set aside until then",
                            x.name, x.owner);
+  }
   release_departed();
 }
 
@@ -200,7 +203,8 @@ caf::result<void> node::unbind_space(const namespace_id& space) {
 
 void node::let_go() {
   std::erase_if(departing_spaces_, [this](departing_space& x) {
-    if (std::ranges::any_of(departed_, [&](const auto& gone) { return gone.second.space == x.space; }))
+    if (std::ranges::any_of(departed_,
+                            [&](const auto& gone) { return gone.second.space == x.space && !gone.second.overdue; }))
       return false;
     for (const auto& rank : children_.ranks())
       if (rank.space == x.space) {
@@ -289,7 +293,7 @@ void node::release_departed() {
     const auto left = clients_.extract(gone.owner);
     demonitor(left.mapped().handle.address());
     end_fronts(left.mapped());
-    departed_.emplace(gone.owner, departed_client{std::move(left.mapped().process), left.mapped().space});
+    departed_.emplace(gone.owner, departed_client{std::move(left.mapped().process), left.mapped().space, false});
     for (const auto& x : children_.all())
       if (x.serves_clients)
         // Without a limit: whoever never answers is dead, which ends the node.

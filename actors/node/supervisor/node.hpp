@@ -55,6 +55,8 @@ private:
   struct departed_client {
     std::unique_ptr<watched_process> process;
     std::size_t space = 0;
+    /// It should be at rest by now. Whoever waits for nothing else waits no longer: what it may touch stays its own.
+    bool overdue = false;
   };
 
   /// A namespace that is removed, and who waits until nothing of it is in use.
@@ -77,7 +79,8 @@ private:
   void adopt(const served_space& made);
   caf::result<void> leave_space(const leave_space_request& x);
   caf::result<void> unbind_space(const namespace_id& space);
-  /// Lets go of what serves namespaces that are removed, as soon as no client that was attached touches its memory.
+  /// Lets go of what serves namespaces that are removed, as soon as no client that was attached touches its memory, or
+  /// those that may are overdue.
   void let_go();
   /// Spawns what serves this client alone, and names it in the reply.
   void welcome(client& x, std::size_t space, attach_reply& reply);

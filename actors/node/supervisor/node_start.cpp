@@ -314,8 +314,8 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   const auto shared_options = std::make_shared<const config::node_config>(options);
   const auto disk = std::make_shared<io::disk_budget>(options.storage.disk_bytes);
   const auto keeper = spawn_actor<space_keeper, caf::detached>(
-      system,
-      space_keeper_options{shared_options, *extents, disk, memory, meters, condition, children.shards(), broker});
+      system, space_keeper_options{shared_options, open_space_files(shared_options, *extents), disk, memory, meters,
+                                   condition, children.shards(), broker});
   children.add({"the keeper of namespaces that clients make", caf::actor_cast<caf::actor>(keeper),
                 "their slab files could not grow, nor be told from others"});
   auto run_time = config_of_namespaces(shared_options, children, own_ranks, memory, keeper);

@@ -32,9 +32,10 @@ io::engine_kind kind_of(std::string_view choice) {
 } // namespace
 
 result<memory_share> memory_of(const rank_parts& rank, const shared_budget& memory) {
-  return memory_share::of(memory, rank.slots * config::memory_per_slot,
+  const auto slots = rank.growth ? rank.growth->slots() : rank.slots;
+  return memory_share::of(memory, slots * config::memory_per_slot,
                           "rank " + std::to_string(rank.rank) + " of namespace \"" + rank.worker->name.space_name +
-                              "\" with " + std::to_string(rank.slots) + " slots");
+                              "\" with " + std::to_string(slots) + " slots");
 }
 
 std::uint64_t pinned_bytes_max(const config::node_config& options, const io::arena_facts& arena,
@@ -156,8 +157,8 @@ std::filesystem::path made_slabs(const config::node_config& options) {
   return options.data_dir / "namespaces";
 }
 
-std::filesystem::path made_slab_path(const config::node_config& options, const namespace_id& space, rank_number rank) {
-  return made_slabs(options) / (to_string(space) + ".rank-" + std::to_string(rank) + ".slab");
+std::string made_slab_name(const namespace_id& space, rank_number rank) {
+  return to_string(space) + ".rank-" + std::to_string(rank) + ".slab";
 }
 
 std::uint64_t made_slots_max(const config::node_config& options, std::uint64_t page_bytes) {
@@ -175,7 +176,7 @@ result<rank_parts> open_made_rank(const config::node_config& options, const name
     return out;
   }
   io::slab_spec slab;
-  slab.path = made_slab_path(options, space.id(), rank);
+  slab.path = made_slabs(options) / made_slab_name(space.id(), rank);
   slab.slots = made_slots_max(options, out.worker->page_bytes);
   slab.grows = true;
   slab.first_slots = first_slots;

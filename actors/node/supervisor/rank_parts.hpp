@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 
 namespace troupe {
 
@@ -26,7 +27,8 @@ struct rank_parts {
   std::shared_ptr<io::store_growth> growth{};
 };
 
-/// The memory of a rank: its allocator's, and what the io worker keeps of each slot. no_space if that does not suffice.
+/// The memory of a rank: its allocator's, and what the io worker keeps of each slot, of those that are there. no_space
+/// if that does not suffice.
 result<memory_share> memory_of(const rank_parts& rank, const shared_budget& memory);
 
 /// What a client may have pinned of a rank: what the config says, and no more than a quarter of the memory that there
@@ -45,8 +47,8 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
 /// Where the slab files lie of namespaces that clients have made, and of no others.
 std::filesystem::path made_slabs(const config::node_config& options);
 
-/// And that of a rank.
-std::filesystem::path made_slab_path(const config::node_config& options, const namespace_id& space, rank_number rank);
+/// What that of a rank is called.
+std::string made_slab_name(const namespace_id& space, rank_number rank);
 
 /// The most slots that a rank of a namespace can have that clients make; 0: its pages are in memory only.
 std::uint64_t made_slots_max(const config::node_config& options, std::uint64_t page_bytes);

@@ -1,23 +1,17 @@
 #include "actors/node/supervisor/space_keeper.hpp"
 
 #include "actors/node/allocator/allocator.hpp"
-#include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <new>
-#include <set>
-#include <string>
-#include <sys/stat.h>
 #include <utility>
 
 namespace troupe {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 /// An io worker ends when the last transfer of its engine has.
 constexpr auto end_patience = std::chrono::seconds(30);
@@ -26,34 +20,18 @@ bool may_be_anew(const error& why) {
   return why.code == errc::slab_damaged || why.code == errc::identity_mismatch;
 }
 
-void remove_file(const fs::path& path) {
-  std::error_code failed;
-  fs::remove(path, failed);
-  if (failed)
-    log::get("node")->warn("cannot remove {}: {}", path.string(), failed.message());
-}
-
 } // namespace
 
 space_keeper::space_keeper(caf::actor_config& config, space_keeper_options options)
-    : space_keeper_actor::base(config), options_(std::move(options)) {}
+    : space_keeper_actor::base(config), options_(std::move(options)) {
+  set_down_handler([this](caf::down_msg& down) { on_down(down); });
+  set_exit_handler([this](caf::exit_msg& x) { leave(x.reason); });
+}
 
 space_keeper::behavior_type space_keeper::make_behavior() {
   return {
-      [this](const open_space_request& x) -> caf::result<served_space> { return to_caf(open(x)); },
-      [this](const close_space_request& x) -> caf::result<void> {
-        const auto found = open_.extract(x.space);
-        if (found.empty())
-          return to_caf(error{errc::unknown_namespace, "no such namespace is open"});
-        end(found.mapped());
-        for (const auto& rank : found.mapped()) {
-          options_.disk->give_back(rank.disk_bytes);
-          if (options_.condition)
-            options_.condition->remove_slab(x.space, rank.rank);
-        }
-        remove_files(x.space);
-        return caf::unit;
-      },
+      [this](const open_space_request& x) { return open(x); },
+      [this](const close_space_request& x) { return close(x.space); },
       [this](grow_atom, const namespace_id& space, rank_number rank, std::uint32_t wanted) {
         return grow(space, rank, wanted);
       },
@@ -62,13 +40,16 @@ space_keeper::behavior_type space_keeper::make_behavior() {
         sweep();
         return caf::unit;
       },
+      [this](caf::tick_atom) { look_at_endings(); },
   };
 }
 
-result<served_space> space_keeper::open(const open_space_request& wanted) {
+caf::result<served_space> space_keeper::open(const open_space_request& wanted) {
   const auto id = wanted.spec.id();
+  if (leaving_)
+    return to_caf(error{errc::shutting_down, "the node is ending"});
   if (open_.contains(id))
-    return fail(errc::exists, "namespace '" + wanted.spec.name + "' is open already");
+    return to_caf(error{errc::exists, "namespace '" + wanted.spec.name + "' is open already"});
   // What a removal could not remove would be taken for this one's.
   if (!wanted.stored)
     remove_files(id);
@@ -80,13 +61,14 @@ result<served_space> space_keeper::open(const open_space_request& wanted) {
       out.ranks.push_back(std::move(*made));
       continue;
     }
-    end(opened);
-    for (const auto& x : opened)
-      options_.disk->give_back(x.disk_bytes);
-    // Files of an earlier run may be opened by another one.
-    if (!wanted.stored)
-      remove_files(id);
-    return tl::unexpected<error>(made.error());
+    auto promise = make_response_promise();
+    end(opened, [this, request = promises_.add(promise), why = made.error(), id, stored = wanted.stored] {
+      // Files of an earlier run may be opened by another one.
+      if (!stored)
+        remove_files(id);
+      promises_.deliver(request, to_caf(why));
+    });
+    return promise;
   }
   if (options_.condition)
     for (const auto& x : opened)
@@ -95,23 +77,39 @@ result<served_space> space_keeper::open(const open_space_request& wanted) {
   return out;
 }
 
-std::uint64_t space_keeper::bytes_not_open(const namespace_id& space, const ranks& opened) const {
-  std::set<fs::path> open;
+caf::result<void> space_keeper::close(const namespace_id& space) {
+  const auto found = open_.extract(space);
+  if (found.empty())
+    return to_caf(error{errc::unknown_namespace, "no such namespace is open"});
+  auto promise = make_response_promise();
+  end(found.mapped(), [this, request = promises_.add(promise), space, all = found.mapped()] {
+    if (options_.condition)
+      for (const auto& x : all)
+        options_.condition->remove_slab(space, x.rank);
+    remove_files(space);
+    promises_.deliver(request, caf::unit);
+  });
+  return promise;
+}
+
+std::set<std::string> space_keeper::open_files(const namespace_id& space, const ranks& opened) const {
+  std::set<std::string> out;
   const auto note = [&](const namespace_id& id, const ranks& all) {
     for (const auto& x : all)
-      open.insert(made_slab_path(*options_.config, id, x.rank).filename());
+      out.insert(made_slab_name(id, x.rank));
   };
   for (const auto& [id, all] : open_)
     note(id, all);
   note(space, opened);
+  return out;
+}
+
+std::uint64_t space_keeper::bytes_not_open(const namespace_id& space, const ranks& opened) const {
+  const auto open = open_files(space, opened);
   std::uint64_t sum = 0;
-  std::error_code none;
-  for (const auto& x : fs::directory_iterator(made_slabs(*options_.config), none)) {
-    struct stat status {};
-    if (x.path().extension() == ".slab" && !open.contains(x.path().filename()) &&
-        ::stat(x.path().c_str(), &status) == 0)
-      sum += static_cast<std::uint64_t>(status.st_blocks) * 512;
-  }
+  for (const auto& x : options_.files->list())
+    if (x.name.ends_with(".slab") && !open.contains(x.name))
+      sum += x.bytes;
   return sum;
 }
 
@@ -140,26 +138,32 @@ result<std::uint64_t> space_keeper::first_slots(const namespace_spec& space, ran
 
 result<rank_parts> space_keeper::open_parts(const open_space_request& wanted, rank_number rank, const ranks& opened,
                                             std::uint64_t& disk_bytes) {
-  const auto& config = *options_.config;
   const auto& space = wanted.spec;
-  const auto slot = io::slot_bytes(space.geometry.page_bytes());
-  const auto path = made_slab_path(config, space.id(), rank);
-  if (wanted.stored && made_slots_max(config, space.geometry.page_bytes()) > 0 && fs::exists(path)) {
+  const auto page = space.geometry.page_bytes();
+  const auto name = made_slab_name(space.id(), rank);
+  if (wanted.stored && made_slots_max(*options_.config, page) > 0 && options_.files->has(name)) {
     // As large as it was to begin with: if it was removed meanwhile, it is made with nothing.
-    auto found = open_made_rank(config, space, rank, 1, options_.extents);
+    auto found = options_.files->open(space, rank, 1);
     if (found && found->growth) {
-      disk_bytes = found->growth->slots() * slot + io::slab_tail_bytes;
+      disk_bytes = found->growth->slots() * io::slot_bytes(page) + io::slab_tail_bytes;
       if (options_.disk->take(disk_bytes))
         return found;
       disk_bytes = 0;
-      log::get("node")->warn("{} is larger than what is left of storage.disk_bytes, and goes", path.string());
+      log::get("node")->warn("{} is larger than what is left of storage.disk_bytes, and goes", name);
       found = fail(errc::identity_mismatch, "too large");
     }
     if (!found && !may_be_anew(found.error()))
       return found;
-    log::get("node")->warn("{}: its pages are lost", path.string());
-    remove_file(path);
+    log::get("node")->warn("{}: its pages are lost", name);
+    options_.files->remove(name);
   }
+  return make_parts(wanted, rank, opened, disk_bytes);
+}
+
+result<rank_parts> space_keeper::make_parts(const open_space_request& wanted, rank_number rank, const ranks& opened,
+                                            std::uint64_t& disk_bytes) {
+  const auto& space = wanted.spec;
+  const auto slot = io::slot_bytes(space.geometry.page_bytes());
   const auto first = first_slots(space, rank, opened);
   if (!first)
     return tl::unexpected<error>(first.error());
@@ -167,15 +171,26 @@ result<rank_parts> space_keeper::open_parts(const open_space_request& wanted, ra
     const auto needed = slots == 0 ? 0 : slots * slot + io::slab_tail_bytes;
     if (!options_.disk->take(needed))
       return fail(errc::full, "the disk space for namespaces that clients make has just been used up");
-    auto made = open_made_rank(config, space, rank, slots, options_.extents);
+    auto made = options_.files->open(space, rank, slots);
     if (made) {
       disk_bytes = needed;
       return made;
     }
     options_.disk->give_back(needed);
     // A step that is worth while may be more than a disk has left that is nearly full.
-    if (made.error().code != errc::no_space || slots <= io::growth_slots)
+    if (made.error().code != errc::no_space)
       return made;
+    if (slots > io::growth_slots)
+      continue;
+    // Of one that is stored nothing is left on this rank, and so of none of its keys all: its pages are no reason for a
+    // node not to start.
+    if (!wanted.stored)
+      return made;
+    if (options_.config->registry.durability == "strict")
+      return fail(errc::full, "its slab is missing, and cannot be made anew: " + made.error().text);
+    log::get("node")->warn("namespace '{}' rank {}: {}; its pages are in memory only", space.name, rank,
+                           made.error().text);
+    return options_.files->open(space, rank, 0);
   }
 }
 
@@ -209,7 +224,9 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
     caf::anon_send(options_.broker, memory_borrower{id, rank, worker});
     opened.push_back({rank, worker, {}, parts->growth, parts->slots, disk_bytes});
     auto& entry = opened.back();
-    entry.allocator = spawn_actor<allocator>(system(), rules, id, rank, worker, std::move(*memory), std::move(grower));
+    entry.memory = std::make_shared<std::vector<memory_share>>();
+    entry.memory->push_back(std::move(*memory));
+    entry.allocator = spawn_actor<allocator>(system(), rules, id, rank, worker, memory_share(), std::move(grower));
     // The first message that each of them gets. Shards learn of the allocator with its rank.
     const registry_peers peers{options_.shards, {entry.allocator}, {id}, {rank}, {}};
     caf::anon_send(entry.allocator, bind_atom_v, peers);
@@ -238,68 +255,136 @@ std::uint32_t space_keeper::grow(const namespace_id& space, rank_number rank, st
     const auto bytes = (step - there) * slot;
     if (step == there || !options_.disk->take(bytes))
       break;
-    const auto grown = growth.grow(step);
+    auto memory = memory_share::of(options_.memory, (step - there) * config::memory_per_slot,
+                                   std::to_string(step - there) + " more slots");
+    const auto grown = memory ? growth.grow(step) : tl::unexpected<error>(memory.error());
     if (grown) {
       x.disk_bytes += bytes;
-      x.disk_was_full = false;
+      x.memory->push_back(std::move(*memory));
+      x.could_not_grow = false;
       break;
     }
     options_.disk->give_back(bytes);
-    if (!std::exchange(x.disk_was_full, true))
+    if (!std::exchange(x.could_not_grow, true))
       log::get("node")->warn("rank {}: {}; until there is, older pages make room", rank, grown.error().text);
   }
   return static_cast<std::uint32_t>(growth.slots());
 }
 
-void space_keeper::end(const ranks& all) {
-  caf::scoped_actor self{system()};
-  for (const auto& x : all) {
-    // An exit overtakes what was sent before: the word that a client is at rest, and with it the memory is free.
-    self->request(x.worker, end_patience, stats_atom_v).receive([](const io_stats&) {}, [](const caf::error&) {});
-    const auto stop = [&](const auto& actor) {
-      if (!actor)
-        return;
-      self->monitor(actor);
-      self->send_exit(actor, caf::exit_reason::user_shutdown);
-      self->receive([](const caf::down_msg&) {},
-                    caf::after(end_patience) >> [] { log::get("node")->error("a part of a namespace does not end"); });
-    };
-    stop(x.allocator);
-    stop(x.worker);
-  }
-}
-
 void space_keeper::remove_files(const namespace_id& space) {
-  const auto folder = made_slabs(*options_.config);
   const auto prefix = to_string(space) + ".rank-";
-  std::error_code none;
-  for (const auto& x : fs::directory_iterator(folder, none))
-    if (x.path().filename().string().starts_with(prefix))
-      remove_file(x.path());
+  for (const auto& x : options_.files->list())
+    if (x.name.starts_with(prefix))
+      options_.files->remove(x.name);
 }
 
-void space_keeper::sweep() const {
-  std::set<fs::path> kept;
+void space_keeper::sweep() {
+  std::set<std::string> kept;
   for (const auto& [id, all] : open_)
     for (const auto& x : all)
       if (x.growth)
-        kept.insert(made_slab_path(*options_.config, id, x.rank).filename());
-  std::error_code none;
-  for (const auto& x : fs::directory_iterator(made_slabs(*options_.config), none)) {
-    const auto name = x.path().filename();
-    const auto text = name.string();
-    const bool a_slab =
-        text.find(".rank-") != std::string::npos && (text.ends_with(".slab") || text.ends_with(".slab.new"));
-    if (!a_slab || kept.contains(name) || !x.is_regular_file(none))
+        kept.insert(made_slab_name(id, x.rank));
+  for (const auto& x : options_.files->list()) {
+    if (kept.contains(x.name))
       continue;
-    log::get("node")->info("{} is of a namespace that is not kept, and goes", x.path().string());
-    remove_file(x.path());
+    log::get("node")->info("{} is of a namespace that is not kept, and goes", x.name);
+    options_.files->remove(x.name);
   }
 }
 
-void space_keeper::on_exit() {
+// -- how what is open ends --------------------------------------------------------------------------------------------
+
+void space_keeper::end(const ranks& all, std::function<void()> answer) {
+  if (all.empty())
+    return answer();
+  const auto number = ++last_ending_;
+  auto& x = endings_[number];
+  x.answer = std::move(answer);
+  std::uint64_t bytes = 0;
+  std::vector<std::shared_ptr<std::vector<memory_share>>> memory;
+  for (const auto& rank : all) {
+    bytes += rank.disk_bytes;
+    memory.push_back(rank.memory);
+  }
+  x.ended = [disk = options_.disk, bytes, memory] {
+    disk->give_back(bytes);
+    for (const auto& share : memory)
+      share->clear();
+  };
+  x.patience_ends = clock().now() + end_patience;
+  delayed_send(this, end_patience, caf::tick_atom_v);
+  for (const auto& rank : all) {
+    const auto worker = caf::actor_cast<caf::actor>(rank.worker);
+    const auto allocator = caf::actor_cast<caf::actor>(rank.allocator);
+    if (allocator)
+      x.parts.push_back(allocator);
+    x.parts.push_back(worker);
+    x.left = x.parts.size();
+    const auto both = [this, number, worker, allocator] {
+      if (allocator)
+        stop(number, allocator);
+      stop(number, worker);
+    };
+    // An exit overtakes what was sent before: the word that a client is at rest, and with it the memory is free.
+    request(rank.worker, end_patience, stats_atom_v)
+        .then([both](const io_stats&) { both(); }, [both](const caf::error&) { both(); });
+  }
+}
+
+void space_keeper::stop(std::uint64_t number, const caf::actor& which) {
+  ending_of_.emplace(which.address(), number);
+  monitor(which);
+  send_exit(which, caf::exit_reason::user_shutdown);
+}
+
+void space_keeper::on_down(const caf::down_msg& down) {
+  const auto of = ending_of_.extract(down.source);
+  if (of.empty())
+    return;
+  const auto found = endings_.find(of.mapped());
+  if (--found->second.left > 0)
+    return;
+  const auto x = std::move(endings_.extract(found).mapped());
+  x.ended();
+  if (x.answer)
+    x.answer();
+  end_if_alone();
+}
+
+void space_keeper::look_at_endings() {
+  for (auto& [number, x] : endings_)
+    if (x.answer && clock().now() >= x.patience_ends) {
+      log::get("node")->error("a part of a namespace does not end: its memory and disk space stay taken until it does");
+      std::exchange(x.answer, {})();
+    }
+}
+
+void space_keeper::leave(const caf::error& why) {
+  if (leaving_)
+    return;
+  leaving_ = why;
   for (const auto& [id, all] : std::exchange(open_, {}))
-    end(all);
+    end(all, [] {});
+  end_if_alone();
+}
+
+void space_keeper::end_if_alone() {
+  if (leaving_ && endings_.empty())
+    quit(*leaving_);
+}
+
+void space_keeper::on_exit() {
+  promises_.fail_all({errc::shutting_down, "the node is ending"});
+  // Where it was not asked to end, and so has not waited for these.
+  for (const auto& [id, all] : std::exchange(open_, {}))
+    for (const auto& x : all) {
+      if (x.allocator)
+        send_exit(x.allocator, caf::exit_reason::user_shutdown);
+      send_exit(x.worker, caf::exit_reason::user_shutdown);
+    }
+  for (const auto& [number, x] : std::exchange(endings_, {}))
+    for (const auto& part : x.parts)
+      send_exit(part, caf::exit_reason::user_shutdown);
   options_ = {};
 }
 

@@ -1,4 +1,4 @@
-#include "tests/http_client/connection.hpp"
+#include "http/client/connection.hpp"
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>

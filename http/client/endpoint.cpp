@@ -1,4 +1,4 @@
-#include "tests/http_client/endpoint.hpp"
+#include "http/client/endpoint.hpp"
 
 #include <algorithm>
 #include <charconv>

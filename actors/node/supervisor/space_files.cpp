@@ -1,0 +1,63 @@
+#include "actors/node/supervisor/space_files.hpp"
+
+#include "base/log.hpp"
+
+#include <filesystem>
+#include <sys/stat.h>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class real_space_files final : public space_files {
+public:
+  real_space_files(std::shared_ptr<const config::node_config> options, std::shared_ptr<io::extent_source> extents)
+      : options_(std::move(options)), extents_(std::move(extents)) {}
+
+  std::vector<file> list() const override {
+    std::vector<file> out;
+    std::error_code none;
+    for (const auto& x : fs::directory_iterator(made_slabs(*options_), none)) {
+      const auto name = x.path().filename().string();
+      const bool a_slab =
+          name.find(".rank-") != std::string::npos && (name.ends_with(".slab") || name.ends_with(".slab.new"));
+      struct stat status {};
+      if (a_slab && x.is_regular_file(none) && ::stat(x.path().c_str(), &status) == 0)
+        out.push_back({name, static_cast<std::uint64_t>(status.st_blocks) * 512});
+    }
+    return out;
+  }
+
+  bool has(const std::string& name) const override {
+    std::error_code none;
+    return fs::exists(made_slabs(*options_) / name, none);
+  }
+
+  result<rank_parts> open(const namespace_spec& space, rank_number rank, std::uint64_t first_slots) override {
+    return open_made_rank(*options_, space, rank, first_slots, extents_);
+  }
+
+  void remove(const std::string& name) override {
+    std::error_code failed;
+    const auto path = made_slabs(*options_) / name;
+    fs::remove(path, failed);
+    if (failed)
+      log::get("node")->warn("cannot remove {}: {}", path.string(), failed.message());
+  }
+
+private:
+  std::shared_ptr<const config::node_config> options_;
+  std::shared_ptr<io::extent_source> extents_;
+};
+
+} // namespace
+
+std::shared_ptr<space_files> open_space_files(std::shared_ptr<const config::node_config> options,
+                                              std::shared_ptr<io::extent_source> extents) {
+  return std::make_shared<real_space_files>(std::move(options), std::move(extents));
+}
+
+} // namespace troupe

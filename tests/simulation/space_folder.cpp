@@ -1,0 +1,230 @@
+#include "tests/simulation/space_folder.hpp"
+
+#include "io/disk_budget.hpp"
+#include "io/page.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace troupe::simulation {
+
+/// One slab, opened. Bytes move when a transfer begins and when it ends, half and half.
+class space_folder::store final : public io::page_store {
+public:
+  store(space_folder& of, std::shared_ptr<slab> file, std::shared_ptr<space_memory> memory, const std::string& name,
+        std::shared_ptr<completion_target> target)
+      : of_(of), file_(std::move(file)), memory_(std::move(memory)), target_(std::move(target)), life_(of.life_) {
+    traits_ = {file_->slots_max, file_->slot_bytes, 4096, true, file_->incarnation, name};
+    file_->open = true;
+  }
+  ~store() override { stop(); }
+
+  const io::page_store_traits& traits() const noexcept override { return traits_; }
+  result<std::uint32_t> add_buffer(std::span<std::byte>) override { return ++last_buffer_; }
+  void remove_buffer(std::uint32_t) override {}
+
+  void submit(std::span<const io::page_request> requests) override {
+    for (const auto& x : requests) {
+      if (x.where.slot >= file_->slots)
+        of_.world_.fail("files", "slot " + std::to_string(x.where.slot) + " is used of a slab that has " +
+                                     std::to_string(file_->slots));
+      const auto number = ++last_;
+      under_way_.emplace(number, transfer{x, memory_->begin_copy(memory_->offset_of(x.data), "a disk touches it")});
+      half(x, false);
+      of_.world_.schedule.after(of_.random_.skewed_time(std::chrono::microseconds(20), of_.p_.io_time),
+                                [this, &world = of_.world_, alive = std::weak_ptr<int>(alive_), number] {
+                                  if (!alive.expired() && under_way_.contains(number))
+                                    end(number);
+                                  else
+                                    world.schedule.idle();
+                                });
+    }
+  }
+
+  void stop() override {
+    if (!alive_)
+      return;
+    alive_.reset();
+    // What a killed process has under way ends at a page's beginning, its end or in between.
+    for (auto& [number, x] : std::exchange(under_way_, {})) {
+      if (life_ == of_.life_)
+        half(x.what, true);
+      memory_->end_copy(x.copy);
+    }
+    file_->open = false;
+  }
+
+  result<void> health() const override { return {}; }
+  std::shared_ptr<io::store_growth> growth() const override;
+  std::string describe() const override { return "a simulated disk"; }
+
+private:
+  struct transfer {
+    io::page_request what;
+    std::uint64_t copy = 0;
+  };
+
+  void half(const io::page_request& x, bool second) {
+    auto& page = file_->pages[x.where.slot];
+    page.resize(file_->slot_bytes);
+    const auto middle = x.length / 2;
+    const auto from = second ? middle : 0;
+    const auto length = second ? x.length - middle : middle;
+    if (x.op == io::operation::write)
+      std::memcpy(page.data() + from, x.data + from, length);
+    else
+      std::memcpy(x.data + from, page.data() + from, length);
+  }
+
+  void end(std::uint64_t number) {
+    const auto x = std::move(under_way_.extract(number).mapped());
+    memory_->end_copy(x.copy);
+    const bool read = x.what.op == io::operation::read;
+    auto status = errc::ok;
+    if (!of_.world_.winding_down && of_.random_.chance(read ? of_.p_.read_error : of_.p_.write_error)) {
+      of_.world_.count(read ? "fault: read error" : "fault: write error");
+      status = errc::io_error;
+    } else {
+      half(x.what, true);
+    }
+    of_.world_.count(read ? "disk: read" : "disk: write");
+    const io::completion done{x.what.tag, status, 0};
+    target_->deliver({&done, 1});
+  }
+
+  space_folder& of_;
+  std::shared_ptr<slab> file_;
+  std::shared_ptr<space_memory> memory_;
+  std::shared_ptr<completion_target> target_;
+  std::uint64_t life_;
+  io::page_store_traits traits_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>();
+  std::map<std::uint64_t, transfer> under_way_;
+  std::uint64_t last_ = 0;
+  std::uint32_t last_buffer_ = 0;
+};
+
+class space_folder::growth final : public io::store_growth {
+public:
+  growth(space_folder& of, std::shared_ptr<slab> file) : of_(of), file_(std::move(file)) {}
+
+  std::uint64_t slots() const noexcept override { return file_->slots; }
+  std::uint64_t slot_bytes() const noexcept override { return file_->slot_bytes; }
+  result<void> grow(std::uint64_t slots) override {
+    if (!of_.world_.winding_down && of_.random_.chance(of_.p_.disk_full)) {
+      of_.world_.count("fault: no room to grow");
+      return fail(errc::no_space, "the simulated disk is full");
+    }
+    of_.world_.count("slab has grown");
+    file_->slots = slots;
+    return {};
+  }
+
+private:
+  space_folder& of_;
+  std::shared_ptr<slab> file_;
+};
+
+std::shared_ptr<io::store_growth> space_folder::store::growth() const {
+  return std::make_shared<space_folder::growth>(of_, file_);
+}
+
+/// What one run of the node sees of the folder.
+class space_folder::run final : public space_files {
+public:
+  run(space_folder& of, std::shared_ptr<space_memory> memory) : of_(of), memory_(std::move(memory)) {}
+
+  std::vector<file> list() const override {
+    std::vector<file> out;
+    for (const auto& [name, x] : of_.slabs_)
+      out.push_back({name, x->slots * x->slot_bytes + io::slab_tail_bytes});
+    return out;
+  }
+
+  bool has(const std::string& name) const override { return of_.slabs_.contains(name); }
+
+  result<rank_parts> open(const namespace_spec& space, rank_number rank, std::uint64_t first_slots) override {
+    const auto name = made_slab_name(space.id(), rank);
+    const auto page = space.geometry.page_bytes();
+    rank_parts out{0, rank, 0, 0, std::make_shared<io_worker_parts>()};
+    auto& parts = *out.worker;
+    parts.name = {space.id(), space.name, rank};
+    parts.page_bytes = page;
+    parts.extents = memory_;
+    auto& rules = parts.options;
+    rules.slot_bytes = io::slot_bytes(page);
+    rules.deadline_max = std::chrono::seconds(10);
+    rules.pinned_bytes_max = 8 * rules.slot_bytes;
+    rules.first_pin = of_.random_.next() >> 32U;
+    if (first_slots == 0) {
+      rules.memory_only = true;
+      rules.slots = of_.p_.extents * (of_.p_.extent_bytes / rules.slot_bytes);
+      out.slots = rules.slots;
+      out.incarnation = of_.opened_[name] = of_.random_.next() | 1U;
+      of_.world_.count("rank is in memory only");
+      return out;
+    }
+    auto& found = of_.slabs_[name];
+    if (!found) {
+      if (!of_.world_.winding_down && of_.random_.chance(of_.p_.disk_full)) {
+        of_.world_.count("fault: no room for a slab");
+        of_.slabs_.erase(name);
+        return fail(errc::no_space, "the simulated disk is full");
+      }
+      found = std::make_shared<slab>();
+      found->incarnation = of_.random_.next() | 1U;
+      found->slot_bytes = rules.slot_bytes;
+      found->slots_max = (of_.p_.disk_bytes - io::slab_tail_bytes) / rules.slot_bytes;
+      found->slots = first_slots;
+    } else if (found->open) {
+      of_.world_.fail("files", name + " is opened again while somebody has it");
+    }
+    out.slots = rules.slots = found->slots_max;
+    out.incarnation = of_.opened_[name] = found->incarnation;
+    rules.write_through = of_.p_.strict();
+    rules.write_eagerly = of_.p_.write_eagerly;
+    rules.second_hit = of_.p_.second_hit;
+    rules.prefetch_pages_max = of_.p_.prefetch_pages;
+    parts.target = std::make_shared<completion_target>();
+    auto opened = std::make_unique<store>(of_, found, memory_, name, parts.target);
+    out.growth = opened->growth();
+    parts.store = std::move(opened);
+    return out;
+  }
+
+  void remove(const std::string& name) override {
+    of_.world_.count("slab is removed");
+    if (!of_.world_.has(defect::keep_files))
+      of_.slabs_.erase(name);
+  }
+
+private:
+  space_folder& of_;
+  std::shared_ptr<space_memory> memory_;
+};
+
+space_folder::space_folder(environment& world, const space_parameters& p)
+    : world_(world), p_(p), random_(world.random.fork()) {}
+
+std::shared_ptr<space_files> space_folder::open(std::shared_ptr<space_memory> memory) {
+  return std::make_shared<run>(*this, std::move(memory));
+}
+
+void space_folder::crash() {
+  ++life_;
+  for (const auto& [name, x] : slabs_)
+    x->open = false;
+}
+
+incarnation_number space_folder::incarnation(const namespace_id& space, rank_number rank) const {
+  const auto found = opened_.find(made_slab_name(space, rank));
+  return found == opened_.end() ? 0 : found->second;
+}
+
+std::size_t space_folder::files_of(const namespace_id& space) const {
+  return static_cast<std::size_t>(std::count_if(
+      slabs_.begin(), slabs_.end(), [&](const auto& x) { return x.first.starts_with(to_string(space) + ".rank-"); }));
+}
+
+} // namespace troupe::simulation

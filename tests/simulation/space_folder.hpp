@@ -1,0 +1,56 @@
+#pragma once
+
+#include "actors/node/supervisor/space_files.hpp"
+#include "tests/simulation/environment.hpp"
+#include "tests/simulation/space_memory.hpp"
+#include "tests/simulation/space_parameters.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// The folder with the slab files of namespaces that clients make, and the disk below it. Outlives the node's process.
+/// A file that is removed while it is open is there for who has it.
+class space_folder {
+public:
+  space_folder(environment& world, const space_parameters& p);
+
+  /// For a run of the node, over its memory.
+  std::shared_ptr<space_files> open(std::shared_ptr<space_memory> memory);
+  /// The node's process is killed: what is under way is carried out, or not, or partly.
+  void crash();
+
+  std::size_t files() const noexcept { return slabs_.size(); }
+  /// Of what the pages of the rank lie in, be it a file or memory alone; 0 if nothing was opened.
+  incarnation_number incarnation(const namespace_id& space, rank_number rank) const;
+  /// Files of that namespace.
+  std::size_t files_of(const namespace_id& space) const;
+
+private:
+  struct slab {
+    incarnation_number incarnation = 0;
+    std::uint64_t slot_bytes = 0;
+    std::uint64_t slots_max = 0;
+    std::uint64_t slots = 0;
+    bool open = false;
+    /// By slot.
+    std::map<std::uint64_t, std::vector<std::byte>> pages;
+  };
+  class run;
+  class store;
+  class growth;
+
+  environment& world_;
+  const space_parameters& p_;
+  random_source random_;
+  std::map<std::string, std::shared_ptr<slab>> slabs_;
+  std::map<std::string, incarnation_number> opened_;
+  /// Counts crashes: what was planned before comes to nothing.
+  std::uint64_t life_ = 0;
+};
+
+} // namespace troupe::simulation

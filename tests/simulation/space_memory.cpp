@@ -1,0 +1,57 @@
+#include "tests/simulation/space_memory.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace troupe::simulation {
+
+space_memory::space_memory(environment& world, std::uint32_t extents, std::uint64_t extent_bytes)
+    : world_(world), info_{extents * extent_bytes, extent_bytes, {1, 2, 3}}, bytes_(info_.bytes), lent_(extents) {}
+
+std::uint32_t space_memory::lent() const {
+  return static_cast<std::uint32_t>(std::count(lent_.begin(), lent_.end(), true));
+}
+
+std::uint32_t space_memory::available() const {
+  return static_cast<std::uint32_t>(lent_.size()) - lent();
+}
+
+io::extent_counts space_memory::counts() const {
+  return {lent_.size(), lent(), lent(), 0};
+}
+
+result<io::extent> space_memory::lend(std::optional<io::numa_node>) {
+  const auto free = std::find(lent_.begin(), lent_.end(), false);
+  if (free == lent_.end())
+    return fail(errc::full, "all extents are lent");
+  *free = true;
+  world_.count("extent: lent");
+  return at(static_cast<std::uint32_t>(free - lent_.begin()));
+}
+
+bool space_memory::take_back(std::uint32_t number) {
+  if (number >= lent_.size() || !lent_[number])
+    return false;
+  world_.count("extent: came back");
+  for (const auto& [id, x] : copies_)
+    if (x.offset / info_.extent_bytes == number)
+      world_.fail("memory", "extent " + std::to_string(number) + " comes back, and " + x.what);
+  if (!world_.has(defect::keep_extents))
+    lent_[number] = false;
+  return true;
+}
+
+std::uint64_t space_memory::begin_copy(std::uint64_t offset, std::string what) {
+  copies_.emplace(++last_copy_, copy_under_way{offset, std::move(what)});
+  return last_copy_;
+}
+
+std::uint32_t space_memory::extents_in_copies() const {
+  std::set<std::uint64_t> out;
+  for (const auto& [id, x] : copies_)
+    out.insert(x.offset / info_.extent_bytes);
+  return static_cast<std::uint32_t>(out.size());
+}
+
+} // namespace troupe::simulation

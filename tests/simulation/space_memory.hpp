@@ -1,0 +1,51 @@
+#pragma once
+
+#include "io/extent_source.hpp"
+#include "tests/simulation/environment.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// The arena of one run of a node. Who copies there, or lets a disk do so, says where: no extent may come back as long
+/// as somebody does.
+class space_memory final : public io::extent_source {
+public:
+  space_memory(environment& world, std::uint32_t extents, std::uint64_t extent_bytes);
+
+  result<io::extent> lend(std::optional<io::numa_node>) override;
+  bool take_back(std::uint32_t number) override;
+  std::uint32_t available() const override;
+  io::extent_counts counts() const override;
+  std::span<std::byte> memory() noexcept override { return bytes_; }
+  const io::arena_facts& info() const noexcept override { return info_; }
+
+  std::uint32_t lent() const;
+
+  /// Bytes move there from now on. `what`: for people.
+  std::uint64_t begin_copy(std::uint64_t offset, std::string what);
+  void end_copy(std::uint64_t copy) { copies_.erase(copy); }
+  std::uint64_t offset_of(const std::byte* at) const { return static_cast<std::uint64_t>(at - bytes_.data()); }
+
+  /// A client that nobody knows of any more has these extents for good.
+  std::uint32_t extents_in_copies() const;
+
+private:
+  struct copy_under_way {
+    std::uint64_t offset = 0;
+    std::string what;
+  };
+
+  environment& world_;
+  io::arena_facts info_;
+  std::vector<std::byte> bytes_;
+  std::vector<bool> lent_;
+  std::map<std::uint64_t, copy_under_way> copies_;
+  std::uint64_t last_copy_ = 0;
+};
+
+} // namespace troupe::simulation

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "tests/sim_main/sim_main.hpp"
+#include "tests/simulation/space_client.hpp"
+#include "tests/simulation/turns.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// A node on which clients make namespaces, which others remove while these are in use. In the end all of them are
+/// removed: nothing may be left of any, and each can be made again.
+class space_world {
+public:
+  space_world(std::uint64_t seed, std::uint64_t steps, defect built_in, bool verbose);
+  ~space_world() { node_.kill(); }
+
+  sim_main::outcome run();
+
+private:
+  std::vector<process*> processes();
+  void plan_removal();
+  void plan_fault();
+  void strike();
+  void kill_node();
+  void come_to_rest();
+  void remove_all();
+  void use_each();
+
+  std::uint64_t seed_;
+  std::uint64_t steps_;
+  environment env_;
+  space_parameters p_;
+  random_source random_;
+  space_node node_;
+  std::vector<std::unique_ptr<space_client>> clients_;
+  turns turns_;
+};
+
+} // namespace troupe::simulation
