@@ -142,8 +142,12 @@ struct worker {
     msgpack_writer said;
     said.map(9).text("instance_id").natural(id).text("model_name").text("bench").text("world_size").natural(1);
     said.text("block_size").natural(128).text("num_layers").natural(4).text("hidden_dim_size").natural(hidden);
-    said.text("dtype_str").text("bfloat16").text("use_mla").boolean(true).text("num_physical_slots").natural(
-        chunk_tokens);
+    said.text("dtype_str")
+        .text("bfloat16")
+        .text("use_mla")
+        .boolean(true)
+        .text("num_physical_slots")
+        .natural(chunk_tokens);
     const auto answer = wire.call(14, {said.take()});
     msgpack_reader in(std::as_bytes(std::span(answer)));
     std::string name;

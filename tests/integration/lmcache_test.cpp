@@ -314,7 +314,7 @@ TEST_CASE("pages of a worker that never commits are free when it is gone, and no
   CHECK(one.worker.call(prepare_store, {key_of(5, "r", 0, 3, 0), 1})->at("context").at("slots").empty());
   // Given up by asking again: the first slots are not committed any more.
   const auto again = left->worker.call(prepare_store, {key_of(5, "r", 0, 3, 0), 2});
-  CHECK(again->at("context").at("slots").size() + again->at("context").at("chunk_indices").size() >= 0);
+  CHECK(again->at("context").is_object());
   CHECK_FALSE(left->worker.call(unregister, {2}));
   CHECK(left->worker.call(commit_store, {key_of(5, "r", 0, 3, 0), 2, json::binary({})}) == false);
   CHECK(one.look_up(5, 3, "s") == 0);

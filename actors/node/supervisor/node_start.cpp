@@ -253,7 +253,7 @@ std::string lmcache_memory_name(const std::filesystem::path& data_dir) {
 }
 
 result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options,
-                                                std::shared_ptr<lmcache::counters> lmcache) {
+                                                 std::shared_ptr<lmcache::counters> lmcache) {
   auto lock = io::lock_data_directory(options.data_dir);
   if (!lock)
     return tl::unexpected<error>(lock.error());
@@ -318,9 +318,9 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   children.add({"the namespaces actor", caf::actor_cast<caf::actor>(spaces),
                 "ranks that clients register could not be told from those of others"});
   children.namespaces = spaces;
-  node_services services{{},     {},        children.shards(),  spaces,         meters, {},
-                         memory, condition, key_secret(*store), run_time.names, disk,   *extents,
-                         std::move(lmcache)};
+  node_services services{
+      {},   {},       children.shards(), spaces, meters, {}, memory, condition, key_secret(*store), run_time.names,
+      disk, *extents, std::move(lmcache)};
   for (const auto& x : options.namespaces)
     services.own_spaces.push_back(x.id());
   auto all = handles_of(children);

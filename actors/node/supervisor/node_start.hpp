@@ -84,6 +84,6 @@ private:
 ///
 /// Errors: those of `io::lock_data_directory` and `io::open_slab_store`.
 result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options,
-                                                std::shared_ptr<lmcache::counters> lmcache = nullptr);
+                                                 std::shared_ptr<lmcache::counters> lmcache = nullptr);
 
 } // namespace troupe
