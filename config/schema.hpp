@@ -168,7 +168,7 @@ template <class Visitor>
 void describe(Visitor& v, lmcache_config& c) {
   v.field("enabled", c.enabled, flag{}, "Whether to serve clients of LMCache's multi-process mode, over ZeroMQ.");
   v.field("host", c.host, host_name,
-          "Address to listen on: one of the loopback interface, since nobody is asked who they are.");
+          "Address to listen on: one of the loopback interface, since this wire has no authentication.");
   v.field("port", c.port, whole{0, 65535}, "Port to listen on; 0 takes a free one.");
   v.field("chunk_tokens", c.chunk_tokens, whole{1, 4096},
           "Tokens of a page: a multiple of the block size of all engines. Pages of another number are not found.");

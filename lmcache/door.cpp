@@ -2,7 +2,7 @@
 
 #include "base/log.hpp"
 #include "base/unique_descriptor.hpp"
-#include "lmcache/peer_process.hpp"
+#include "lmcache/peer.hpp"
 
 #include <algorithm>
 #include <array>
@@ -104,6 +104,8 @@ struct door::implementation {
   struct peer {
     client_number number = 0;
     int descriptor = -1;
+    /// Nothing for one that is another user's: it is told no.
+    std::optional<peer_socket> socket{};
     std::int32_t process = 0;
     bool process_known = false;
   };
@@ -211,6 +213,14 @@ struct door::implementation {
     out.number = ++last_client;
     out.descriptor = descriptor;
     names[out.number] = name;
+    out.socket = find_peer(descriptor);
+    if (out.socket && out.socket->user != 0 && out.socket->user != ::geteuid()) {
+      log::get("lmcache")->warn("client {} is refused: it is of user {}, and this node serves its own", out.number,
+                                out.socket->user);
+      out.socket.reset();
+    } else if (!out.socket) {
+      log::get("lmcache")->warn("client {} is refused: /proc does not say whose it is", out.number);
+    }
     options.counts->clients.store(peers.size(), std::memory_order_relaxed);
     return out;
   }
@@ -250,10 +260,10 @@ struct door::implementation {
     }
     if (message->what == wire::operation::register_context && !message->malformed) {
       if (!std::exchange(from.process_known, true))
-        from.process = peer_process(from.descriptor);
+        from.process = from.socket ? process_with(*from.socket) : 0;
       message->process = from.process;
     }
-    if (waiting.fetch_add(1, std::memory_order_relaxed) >= options.waiting_max) {
+    if (waiting.fetch_add(1, std::memory_order_relaxed) >= options.waiting_max || !from.socket) {
       options.counts->refused.fetch_add(1, std::memory_order_relaxed);
       post(*message, wire::refusal(message->what));
       send_answers();

@@ -38,6 +38,12 @@ class lab(any_lab):
     def node(self, name, **settings):
         return super().node("lmcache-" + name, lmcache=True, **settings)
 
+    def end_nodes(self, all_of_them=False):
+        # Their memory has a name, which they remove when they are told to end.
+        for each in self.nodes:
+            each.stop()
+        super().end_nodes(all_of_them)
+
     def connector(self, to, module=OWN, policy="recompute"):
         out = {"kv_connector": "LMCacheMPConnector", "kv_role": "kv_both", "kv_load_failure_policy": policy,
                "kv_connector_extra_config": {"lmcache.mp.host": "tcp://127.0.0.1", "lmcache.mp.port": to.lmcache_port,

@@ -75,7 +75,9 @@ std::optional<lmcache_client::answer> lmcache_client::receive(std::chrono::milli
   if (frames.size() < 2 || frames.size() > 3)
     throw std::runtime_error("an answer has " + std::to_string(frames.size()) + " frames");
   answer out;
-  out.number = json::from_msgpack(frames[0]).get<std::uint64_t>();
+  // What was sent as a number may have been none.
+  const auto number = json::from_msgpack(frames[0], true, false);
+  out.number = number.is_number_unsigned() ? number.get<std::uint64_t>() : 0;
   if (frames.size() == 3)
     out.value = json::from_msgpack(frames[2]);
   return out;

@@ -30,7 +30,7 @@ public:
   std::uint64_t send(const json& operation, const std::vector<json>& payloads);
   /// Frames as they are.
   void send_frames(const std::vector<std::string>& frames);
-  /// The next answer: its number and its value, or nothing within this time.
+  /// The next answer: its number, 0 if that was none, and its value, or nothing within this time.
   struct answer {
     std::uint64_t number = 0;
     std::optional<json> value;

@@ -4,7 +4,6 @@
 
 #include <random>
 #include <sys/stat.h>
-#include <thread>
 
 namespace lmcache_test {
 
@@ -38,7 +37,7 @@ enum operations : std::uint8_t {
 json config_in(const std::filesystem::path& directory, const char* durability = "none") {
   auto out = node_config(directory);
   out["lmcache"] = {{"enabled", true}, {"port", 0}, {"chunk_tokens", chunk}};
-  out["storage"] = {{"disk_bytes", "256 MiB"}};
+  out["storage"] = {{"disk_bytes", "256 MiB"}, {"ranks", json::array()}};
   out["memory"] = {{"bytes", "64 MiB"}};
   out["namespaces"] = json::array();
   out["registry"]["durability"] = durability;
@@ -142,7 +141,7 @@ struct engine {
 
 } // namespace
 
-TEST_CASE("a worker of LMCache stores through shared memory, and another engine finds it") {
+TEST_CASE("a worker of LMCache stores through shared memory, and another engine finds it", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), config_in(scratch.path())));
   engine first(port_of(node), 1);
@@ -184,7 +183,7 @@ TEST_CASE("a worker of LMCache stores through shared memory, and another engine 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("the shared memory has a name for its user alone, which goes with the node") {
+TEST_CASE("the shared memory has a name for its user alone, which goes with the node", "[lmcache]") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), config_in(scratch.path()));
   std::optional<serving_node> node(std::in_place, config);
@@ -206,7 +205,7 @@ TEST_CASE("the shared memory has a name for its user alone, which goes with the 
   CHECK(::stat(path.c_str(), &status) != 0);
 }
 
-TEST_CASE("what LMCache's clients may ask and this node does not serve is answered at once") {
+TEST_CASE("what LMCache's clients may ask and this node does not serve is answered at once", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), config_in(scratch.path())));
   lmcache_client client(port_of(node));
@@ -236,7 +235,7 @@ TEST_CASE("what LMCache's clients may ask and this node does not serve is answer
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("messages that are none are refused, and end nothing") {
+TEST_CASE("messages that are none are refused, and end nothing", "[lmcache]") {
   const auto seed = GENERATE(1U, 2U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -280,7 +279,7 @@ TEST_CASE("messages that are none are refused, and end nothing") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a page in the shared memory that somebody has spoilt is not told of") {
+TEST_CASE("a page in the shared memory that somebody has spoilt is not told of", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), config_in(scratch.path())));
   engine one(port_of(node), 1);
@@ -299,11 +298,11 @@ TEST_CASE("a page in the shared memory that somebody has spoilt is not told of")
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("pages of a worker that never commits are free when it is gone, and not before") {
+TEST_CASE("pages of a worker that never commits are free when it is gone, and not before", "[lmcache]") {
   const scratch_directory scratch;
   auto config = config_in(scratch.path());
   // A few pages of everything.
-  config["storage"] = {{"disk_bytes", 0}};
+  config["storage"] = {{"disk_bytes", 0}, {"ranks", json::array()}};
   config["memory"] = {{"bytes", "4 MiB"}};
   serving_node node(write_config(scratch.path(), config));
   engine one(port_of(node), 1);
@@ -314,17 +313,22 @@ TEST_CASE("pages of a worker that never commits are free when it is gone, and no
   CHECK(one.worker.call(prepare_store, {key_of(5, "r", 0, 3, 0), 1})->at("context").at("slots").empty());
   // Given up by asking again: the first slots are not committed any more.
   const auto again = left->worker.call(prepare_store, {key_of(5, "r", 0, 3, 0), 2});
-  CHECK(again->at("context").at("slots").size() + again->at("context").at("chunk_indices").size() >= 0);
+  CHECK(again->at("context").is_object());
   CHECK_FALSE(left->worker.call(unregister, {2}));
   CHECK(left->worker.call(commit_store, {key_of(5, "r", 0, 3, 0), 2, json::binary({})}) == false);
   CHECK(one.look_up(5, 3, "s") == 0);
-  for (int i = 0; i < 100 && !one.store(5, 3); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  CHECK(one.look_up(5, 3, "t") == 3);
+  // As long as they are another one's, there is nothing to do.
+  std::uint32_t found = 0;
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (found < 3 && std::chrono::steady_clock::now() < until) {
+    CHECK(one.store(5, 3));
+    found = one.look_up(5, 3, one.new_request());
+  }
+  CHECK(found == 3);
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("clients of LMCache go on when their node was killed and started again") {
+TEST_CASE("clients of LMCache go on when their node was killed and started again", "[lmcache]") {
   const scratch_directory scratch;
   auto json_config = config_in(scratch.path(), "strict");
   const auto reserve_port = [&] {
@@ -367,7 +371,7 @@ TEST_CASE("clients of LMCache go on when their node was killed and started again
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("engines with several workers find what all of them have stored") {
+TEST_CASE("engines with several workers find what all of them have stored", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), config_in(scratch.path())));
   lmcache_client scheduler(port_of(node));

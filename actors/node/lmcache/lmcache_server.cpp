@@ -66,8 +66,9 @@ void lmcache_server::on_exit() {
   spaces_.clear();
   leases_.clear();
   lanes_.clear();
-  parts_.node = nullptr;
-  parts_.shards.clear();
+  waiting_.clear();
+  // The door knows this actor, and the memory is to go with the node.
+  parts_ = lmcache_server_parts{};
 }
 
 void lmcache_server::plan_tick(duration in) {

@@ -390,8 +390,7 @@ void lmcache_server::fetch(const std::shared_ptr<retrieve_run>& run) {
       return;
     if (!run->failed)
       return verify(run);
-    invalidate(*run->of, run->rank(), run->job.pages, run->codes);
-    refuse_retrieve(run);
+    invalidate(*run->of, run->rank(), run->job.pages, run->codes, [this, run] { refuse_retrieve(run); });
   };
   for (std::size_t first = 0; first < pages.size(); first += most)
     request(worker, caf::infinite, fetch_atom_v,
@@ -419,8 +418,8 @@ void lmcache_server::verify(const std::shared_ptr<retrieve_run>& run) {
     const bool sound = std::ranges::all_of(verdicts, [](errc x) { return x == errc::ok; });
     const auto known = instances_.find(run->of->id);
     if (!sound)
-      invalidate(*run->of, run->rank(), run->job.pages, verdicts);
-    if (!sound || known == instances_.end() || known->second != run->of)
+      return invalidate(*run->of, run->rank(), run->job.pages, verdicts, [this, run] { refuse_retrieve(run); });
+    if (known == instances_.end() || known->second != run->of)
       return refuse_retrieve(run);
     answer(run->request, lmcache::wire::answer_prepared_retrieve(places_of(*run->of, run->job), run->of->shape));
     const auto& range = run->request->chunks;
@@ -441,7 +440,7 @@ void lmcache_server::end_retrieve(const instance& of, rank_number rank, const op
 }
 
 void lmcache_server::invalidate(const instance& of, rank_number rank, const std::vector<page_ref>& pages,
-                                const std::vector<errc>& reasons) {
+                                const std::vector<errc>& reasons, std::function<void()> then) {
   std::vector<page_ref> bad;
   std::unordered_map<key_digest, errc> why;
   for (std::size_t i = 0; i < pages.size() && i < reasons.size(); ++i)
@@ -450,12 +449,19 @@ void lmcache_server::invalidate(const instance& of, rank_number rank, const std:
       why[pages[i].key] = reasons[i];
     }
   auto& node = of.node->node;
-  for (const auto& part : transfer::split_by_shard(bad, static_cast<std::uint32_t>(node.shards.size()))) {
+  const auto parts = transfer::split_by_shard(bad, static_cast<std::uint32_t>(node.shards.size()));
+  if (parts.empty())
+    return then();
+  const auto part_done = [left = std::make_shared<std::size_t>(parts.size()), then] {
+    if (--*left == 0)
+      then();
+  };
+  for (const auto& part : parts) {
     invalidate_request said{node.space_id, rank, part.items, {}};
     for (const auto& x : part.items)
       said.reasons.items.push_back(static_cast<std::uint8_t>(why.at(x.key)));
     request(node.shards[part.shard], caf::infinite, std::move(said))
-        .then([](const finish_reply&) {}, [](const caf::error&) {});
+        .then([part_done](const finish_reply&) { part_done(); }, [part_done](const caf::error&) { part_done(); });
   }
 }
 

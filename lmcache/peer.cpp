@@ -1,10 +1,9 @@
-#include "lmcache/peer_process.hpp"
+#include "lmcache/peer.hpp"
 
 #include <arpa/inet.h>
 #include <array>
 #include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <dirent.h>
 #include <fstream>
@@ -61,8 +60,15 @@ written_address address_by(int descriptor, Call call) {
   return out;
 }
 
-/// The inode of the socket that has these addresses the other way round; 0 if there is none.
-std::uint64_t inode_of(const written_address& here, const written_address& there) {
+template <class Number>
+Number number_of(std::string_view text) {
+  Number out{};
+  std::from_chars(text.data(), text.data() + text.size(), out);
+  return out;
+}
+
+/// The socket that has these addresses the other way round.
+std::optional<peer_socket> socket_with(const written_address& here, const written_address& there) {
   std::ifstream table(here.six ? "/proc/net/tcp6" : "/proc/net/tcp");
   std::string line;
   std::getline(table, line);
@@ -79,13 +85,10 @@ std::uint64_t inode_of(const written_address& here, const written_address& there
       field[fields++] = rest.substr(0, rest.find(' '));
       rest.remove_prefix(field[fields - 1].size());
     }
-    if (fields == field.size() && field[1] == there.text && field[2] == here.text) {
-      std::uint64_t inode = 0;
-      std::from_chars(field[9].data(), field[9].data() + field[9].size(), inode);
-      return inode;
-    }
+    if (fields == field.size() && field[1] == there.text && field[2] == here.text)
+      return peer_socket{number_of<std::uint64_t>(field[9]), number_of<uid_t>(field[7])};
   }
-  return 0;
+  return std::nullopt;
 }
 
 struct close_directory {
@@ -109,22 +112,23 @@ bool holds(const std::string& process, const std::string& wanted) {
 
 } // namespace
 
-std::int32_t peer_process(int descriptor) {
+std::optional<peer_socket> find_peer(int descriptor) {
   const auto here = address_by(descriptor, ::getsockname);
   const auto there = address_by(descriptor, ::getpeername);
   if (here.text.empty() || there.text.empty() || here.six != there.six)
-    return 0;
-  const auto inode = inode_of(here, there);
-  if (inode == 0)
-    return 0;
-  const auto wanted = "socket:[" + std::to_string(inode) + "]";
+    return std::nullopt;
+  return socket_with(here, there);
+}
+
+std::int32_t process_with(const peer_socket& socket) {
+  const auto wanted = "socket:[" + std::to_string(socket.inode) + "]";
   const directory processes(::opendir("/proc"));
-  if (!processes)
+  if (!processes || socket.inode == 0)
     return 0;
   while (const auto* entry = ::readdir(processes.get())) {
     const std::string name = entry->d_name;
     if (name.find_first_not_of("0123456789") == std::string::npos && holds(name, wanted))
-      return static_cast<std::int32_t>(std::strtol(name.c_str(), nullptr, 10));
+      return number_of<std::int32_t>(name);
   }
   return 0;
 }
