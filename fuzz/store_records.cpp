@@ -36,6 +36,18 @@ std::string key_of(const page_record& x) {
   return out;
 }
 
+std::string key_of(const handshake_engine_record& x) {
+  std::string out;
+  append_handshake_key(out, x.engine);
+  return out;
+}
+
+std::string key_of(const handshake_rank_record& x) {
+  std::string out;
+  append_handshake_key(out, x.engine, x.rank);
+  return out;
+}
+
 template <class Record>
 int check(result<Record> (*decode)(std::string_view, std::string_view), std::string_view key, std::string_view value) {
   const auto read = decode(key, value);
@@ -74,7 +86,9 @@ int read_store_records(std::string_view text) {
   const exact key(text.substr(1, key_bytes));
   const exact value(text.substr(1 + key_bytes));
   return check(decode_identity, key.text(), value.text()) + check(decode_namespace, key.text(), value.text()) +
-         check(decode_rank, key.text(), value.text()) + check(decode_page, key.text(), value.text());
+         check(decode_rank, key.text(), value.text()) + check(decode_page, key.text(), value.text()) +
+         check(decode_handshake_engine, key.text(), value.text()) +
+         check(decode_handshake_rank, key.text(), value.text());
 }
 
 std::string record_text(std::string_view key, std::string_view value) {

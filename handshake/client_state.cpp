@@ -95,6 +95,8 @@ void client_state::answered(number fetch, result<handshake_fetch_reply> answer, 
   fetch_over(x);
   if (answer && answer->code != 0)
     answer = tl::unexpected(error{static_cast<errc>(answer->code), answer->text});
+  if (const auto noted = noted_.find(engine); answer && noted != noted_.end() && answer->incarnation < noted->second)
+    answer = fail(errc::not_found, "only an earlier start of the engine is known");
   if (answer) {
     const auto found = std::make_shared<const handshake_fetch_reply>(std::move(*answer));
     remember(engine, found, now);
@@ -169,6 +171,10 @@ void client_state::cancel(number who, timestamp now) {
 
 void client_state::note(const std::string& engine, incarnation_number incarnation, bool lives, timestamp now) {
   advance(now);
+  if (noted_.size() >= options_.cached_max && !noted_.contains(engine))
+    noted_.erase(noted_.begin());
+  auto& latest = noted_[engine];
+  latest = std::max(latest, incarnation);
   const auto known = known_.find(engine);
   if (known == known_.end())
     return;

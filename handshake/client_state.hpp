@@ -135,6 +135,8 @@ private:
   std::deque<std::string> queue_;
   std::map<number, std::string> under_way_;
   std::map<std::string, known_engine> known_;
+  /// The latest start that somebody has told of: an answer that was on its way meanwhile may be of an earlier one.
+  std::map<std::string, incarnation_number> noted_;
   number last_fetch_ = 0;
   std::vector<fetch_order> orders_;
   std::vector<std::pair<number, result<resolution>>> answers_;

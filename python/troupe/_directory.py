@@ -54,7 +54,9 @@ class Directory:
                   pp_size=sizes[1], tp_size=sizes[2], compat=compat, ttl=_time(ttl))
 
     def heartbeat(self, engine, incarnation, ttl):
-        self._ask("POST", self._path(engine, "heartbeat"), incarnation=incarnation, ttl=_time(ttl))
+        """Whether all ranks of the engine are published."""
+        _, said = self._ask("POST", self._path(engine, "heartbeat"), incarnation=incarnation, ttl=_time(ttl))
+        return bool(json.loads(said).get("complete"))
 
     def withdraw(self, engine, incarnation):
         self._ask("DELETE", self._path(engine), incarnation=incarnation)
@@ -181,8 +183,9 @@ class Publisher:
             pause = min(2 * pause, BACKOFF_LONGEST_SECONDS)
 
     def _say(self):
-        if self.published.is_set():
-            return self.directory.heartbeat(self.engine, self.incarnation, self.ttl)
+        # Of an engine that was forgotten, a packet that comes late may bring back a part.
+        if self.published.is_set() and self.directory.heartbeat(self.engine, self.incarnation, self.ttl):
+            return
         for rank, payload in self.payloads.items():
             self.directory.publish(self.engine, rank, payload, self.incarnation, self.sizes, self.compat, self.ttl)
         self.published.set()

@@ -55,11 +55,12 @@ void world::live(std::size_t which, std::uint64_t life) {
     x.beat_at = now_;
     carry(side, [this, which, side, life, what = handshake_heartbeat_request{x.name, x.incarnation, {}}] {
       heartbeat(what, [this, which, side, life](const handshake_reply& reply) {
-        carry(side, [this, which, life, code = static_cast<errc>(reply.code)] {
+        carry(side, [this, which, life, code = static_cast<errc>(reply.code), complete = reply.complete] {
           auto& e = engines_[which];
           if (life != e.life)
             return;
-          if (code == errc::not_found) {
+          // A part may have come back alone: a packet that was late.
+          if (code == errc::not_found || (code == errc::ok && !complete)) {
             count("published again");
             e.published.clear();
           } else if (code != errc::ok) {
@@ -112,17 +113,17 @@ void world::ask(std::size_t who, bool must_succeed) {
   what.at_least = c.noted[e.name];
   const auto patience = must_succeed ? duration(seconds(20)) : random_.skewed_time(milliseconds(50), seconds(20));
   what.deadline = later(now_, patience);
-  const auto number = ++c.last;
-  c.open.emplace(number, what);
+  const auto ticket = ++c.last;
+  c.open.emplace(ticket, what);
   count("asked");
   const auto wanted = has(defect::stale_cache) ? 0 : what.wanted;
-  if (auto found = c.state->resolve({e.name, wanted, patience}, number, now_)) {
-    c.open.erase(number);
+  if (auto found = c.state->resolve({e.name, wanted, patience}, ticket, now_)) {
+    c.open.erase(ticket);
     count("known");
     check_resolution(c, what, *found);
   } else if (!must_succeed && random_.one_in(12)) {
-    after(random_.time(milliseconds(1), patience), [this, who, number] {
-      clients_[who].state->cancel(number, now_);
+    after(random_.time(milliseconds(1), patience), [this, who, ticket] {
+      clients_[who].state->cancel(ticket, now_);
       settle(who);
     });
   }
@@ -131,8 +132,8 @@ void world::ask(std::size_t who, bool must_succeed) {
 
 void world::settle(std::size_t who) {
   auto& c = clients_[who];
-  for (auto& [number, found] : c.state->take_answers()) {
-    const auto open = c.open.find(number);
+  for (auto& [ticket, found] : c.state->take_answers()) {
+    const auto open = c.open.find(ticket);
     if (open == c.open.end()) {
       broken("ends", "a client has answered twice");
       continue;

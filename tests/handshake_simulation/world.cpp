@@ -72,10 +72,10 @@ void world::carry(std::size_t side, action deliver) {
     count("lost");
     return;
   }
-  const auto twice = !is_calm_ && random_.chance(60'000);
+  const auto twice = !is_calm_ && random_.chance(150'000);
   if (twice) {
     count("repeated");
-    after(random_.skewed_time(milliseconds(1), seconds(8)), [this, side, deliver] {
+    after(random_.skewed_time(milliseconds(10), seconds(20)), [this, side, deliver] {
       if (!is_cut_off(side))
         deliver();
     });
@@ -226,8 +226,10 @@ void world::publish(handshake_publish_request x, std::function<void(handshake_re
     auto& e = find(x.engine);
     if (x.incarnation < e.taken) {
       count("late publication");
-      if (has(defect::take_late_publications))
+      if (has(defect::take_late_publications)) {
         x.incarnation = e.taken;
+        x.sizes = e.sizes;
+      }
     }
     const auto reply = directory_.state->publish(x, now_);
     if (reply.code == 0) {

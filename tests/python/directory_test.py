@@ -62,6 +62,9 @@ def ok(content=b"{}", **headers):
     return 200, content, {key.replace("_", "-"): value for key, value in headers.items()}
 
 
+WHOLE, PART = ok(b'{"complete": true}'), ok(b'{"complete": false}')
+
+
 def no(status, incarnation=None):
     said = {"detail": "no"}
     if incarnation:
@@ -144,7 +147,7 @@ class Publishing(with_server):
             time.sleep(0.005)
 
     def test_all_ranks_then_signs_of_life_then_goodbye(self):
-        server = self.serve(PUT=[ok()], POST=[ok()], DELETE=[(204, b"", {})])
+        server = self.serve(PUT=[ok()], POST=[WHOLE], DELETE=[(204, b"", {})])
         one = self.publisher(server)
         self.until(lambda: server.methods().count("POST") >= 3)
         one.end()
@@ -157,12 +160,17 @@ class Publishing(with_server):
         self.assertEqual(headers["Content-Type"], "application/octet-stream")
 
     def test_a_directory_that_forgot_is_told_again(self):
-        server = self.serve(PUT=[ok()], POST=[ok(), no(404), ok()], DELETE=[(204, b"", {})])
+        server = self.serve(PUT=[ok()], POST=[WHOLE, no(404), WHOLE], DELETE=[(204, b"", {})])
+        self.publisher(server)
+        self.until(lambda: server.methods().count("PUT") >= 4)
+
+    def test_a_directory_that_has_a_part_is_told_again(self):
+        server = self.serve(PUT=[ok()], POST=[PART, WHOLE], DELETE=[(204, b"", {})])
         self.publisher(server)
         self.until(lambda: server.methods().count("PUT") >= 4)
 
     def test_a_directory_that_is_away_is_waited_for(self):
-        server = self.serve(PUT=[no(503), no(503), ok()], POST=[ok()], DELETE=[(204, b"", {})])
+        server = self.serve(PUT=[no(503), no(503), ok()], POST=[WHOLE], DELETE=[(204, b"", {})])
         one = self.publisher(server)
         self.assertTrue(one.published.wait(30))
 

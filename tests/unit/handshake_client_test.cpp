@@ -184,6 +184,18 @@ TEST_CASE("handshake client: a restarted peer is never used with what was known 
   CHECK_FALSE(w.resolve("a").has_value());
 }
 
+TEST_CASE("handshake client: an answer that was on its way when the engine started again is none", "[handshake]") {
+  world w;
+  w.resolve("a");
+  const auto order = w.order();
+  w.state.note("a", 8, true, w.now);
+  w.answer(order.fetch, found_as(7));
+  CHECK(w.answers().empty());
+  w.pass(100ms);
+  w.answer(w.order().fetch, found_as(8));
+  CHECK(w.answers() == codes{errc::ok});
+}
+
 TEST_CASE("handshake client: who gives up is told so, and nobody is fetched for", "[handshake]") {
   client_options options;
   options.parallel_max = 1;

@@ -36,6 +36,20 @@ public:
     return all<store::namespace_record>(store::table::namespaces, store::decode_namespace);
   }
 
+  /// Tells of what engines have published, each followed by its ranks.
+  result<void> visit_handshakes(store::load_visitor& visitor) const {
+    for (const auto& [key, value] : records_) {
+      if (!key.starts_with(store::first_of(store::table::handshakes)))
+        continue;
+      auto taken = store::is_handshake_engine(key)
+                       ? visitor.on_handshake(store::decode_handshake_engine(key, value).value())
+                       : visitor.on_handshake(store::decode_handshake_rank(key, value).value());
+      if (!taken)
+        return taken;
+    }
+    return {};
+  }
+
   std::optional<store::node_identity> identity() const {
     const auto found = all<store::node_identity>(store::table::identity, store::decode_identity);
     return found.empty() ? std::nullopt : std::optional(found[0]);
@@ -76,6 +90,8 @@ public:
     for (const auto& x : now.ranks())
       if (auto taken = visitor.on_rank(x); !taken)
         return tl::unexpected<error>(taken.error());
+    if (auto taken = now.visit_handshakes(visitor); !taken)
+      return tl::unexpected<error>(taken.error());
     const auto pages = now.pages();
     if (auto taken = visitor.on_pages(pages); !taken)
       return tl::unexpected<error>(taken.error());

@@ -297,6 +297,41 @@ TEST_CASE("whatever bytes a store reads, they are a record or an error", "[store
   }
 }
 
+TEST_CASE("what a store has of handshakes comes back as it was", "[store][handshake]") {
+  using namespace std::chrono_literals;
+  handshake_engine_record engine;
+  engine.engine = "prefill-1";
+  engine.incarnation = ~std::uint64_t{0};
+  engine.sizes = {1, 2, 8};
+  engine.compat = "abc";
+  engine.ttl = 30s;
+  engine.over = 2;
+  engine.deadline = decltype(engine.deadline)(1763900000000000000ns);
+  std::string key;
+  append_handshake_key(key, engine.engine);
+  std::string value;
+  append_value(value, engine);
+  CHECK(is_handshake_engine(key));
+  CHECK(decode_handshake_engine(key, value).value() == engine);
+  CHECK(describe_key(key) == "handshakes of engine prefill-1");
+  CHECK_FALSE(decode_handshake_rank(key, value).has_value());
+
+  // The zeros of a rank are not those that end a name.
+  handshake_rank_record rank{"prefill-1", {0, 0, 256}, 7, 1, std::string("\0{}", 3)};
+  std::string rank_key;
+  append_handshake_key(rank_key, rank.engine, rank.rank);
+  std::string rank_value;
+  append_value(rank_value, rank);
+  CHECK(rank_key.starts_with(key));
+  CHECK_FALSE(is_handshake_engine(rank_key));
+  CHECK(decode_handshake_rank(rank_key, rank_value).value() == rank);
+  CHECK(describe_key(rank_key) == "a rank's handshake of engine prefill-1");
+  for (const auto* wrong : {"", "\5", "\5x", "\5xyz"})
+    CHECK_FALSE(decode_handshake_engine(wrong, value).has_value());
+  CHECK_FALSE(decode_handshake_engine(key, value.substr(0, value.size() - 1)).has_value());
+  CHECK_FALSE(decode_handshake_rank(rank_key, rank_value + "x").has_value());
+}
+
 TEST_CASE("a batch keeps its changes in order", "[store]") {
   write_batch batch;
   CHECK(batch.empty());

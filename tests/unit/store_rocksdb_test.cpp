@@ -374,6 +374,33 @@ TEST_CASE("options that make no sense are refused", "[store][rocksdb]") {
   CHECK(error_of_open(options_for(directory / "file")).code == errc::io_error);
 }
 
+TEST_CASE("handshakes are kept beside pages, and go with their engine", "[store][rocksdb][handshake]") {
+  scratch_directory directory;
+  {
+    const auto store = open_store(directory.path());
+    write_batch batch;
+    batch.put(page_number(1));
+    for (const auto* name : {"a", "ab", "b"}) {
+      handshake_engine_record engine;
+      engine.engine = name;
+      batch.put(engine);
+      batch.put(handshake_rank_record{name, {0, 0, 0}, 1, 0, "x"});
+      batch.put(handshake_rank_record{name, {0, 0, 1}, 1, 0, std::string(100'000, 'y')});
+    }
+    // Not those of names that begin alike.
+    batch.erase_handshakes("a");
+    REQUIRE(commit_now(*store, std::move(batch)));
+  }
+  const auto store = open_store(directory.path());
+  loaded all;
+  REQUIRE(store->load(all, 1));
+  CHECK(all.pages.size() == 1);
+  REQUIRE(all.handshake_engines.size() == 2);
+  CHECK(all.handshake_engines[0].engine == "ab");
+  CHECK(all.handshake_ranks.size() == 4);
+  CHECK(all.handshake_ranks[1].payload.size() == 100'000);
+}
+
 TEST_CASE("closing in good order leaves nothing in the log", "[store][rocksdb]") {
   scratch_directory directory;
   {

@@ -114,6 +114,16 @@ public:
     return {};
   }
 
+  result<void> on_handshake(const store::handshake_engine_record& record) override {
+    handshake_engines.push_back(record);
+    return {};
+  }
+
+  result<void> on_handshake(const store::handshake_rank_record& record) override {
+    handshake_ranks.push_back(record);
+    return {};
+  }
+
   void on_progress(std::uint64_t read, std::uint64_t expected) override { progress.emplace_back(read, expected); }
 
   const store::page_record* find(const key_digest& key, rank_number rank = 0) const {
@@ -125,6 +135,8 @@ public:
   std::vector<store::rank_record> ranks;
   std::vector<store::page_record> pages;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> progress;
+  std::vector<store::handshake_engine_record> handshake_engines;
+  std::vector<store::handshake_rank_record> handshake_ranks;
 
 private:
   std::mutex mutex_;

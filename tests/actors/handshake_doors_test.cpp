@@ -1,0 +1,158 @@
+#include "actors/node/supervisor/node_doors.hpp"
+#include "actors/node/supervisor/node_start.hpp"
+#include "actors/support/doors/doors.hpp"
+#include "actors/support/system_config.hpp"
+#include "handshake/client.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/io_support.hpp"
+
+#include <chrono>
+#include <future>
+
+/// A node's directory, reached from another actor system through the node's own doors.
+
+namespace handshake_doors_test {
+
+using namespace troupe;
+using std::chrono::seconds;
+
+namespace {
+
+constexpr auto limit = seconds(60);
+
+/// Says what it is told, once.
+class listener : public handshake_watcher_actor::base {
+public:
+  listener(caf::actor_config& config, std::function<void(const handshake_update&)> then)
+      : handshake_watcher_actor::base(config), then_(std::move(then)) {}
+
+protected:
+  behavior_type make_behavior() override {
+    return {[this](const handshake_update& x) { then_(x); }};
+  }
+
+private:
+  std::function<void(const handshake_update&)> then_;
+};
+
+config::node_config config_in(const std::filesystem::path& directory) {
+  auto read = config::parse(R"({"memory": {"bytes": "16 MiB"}})", "test");
+  REQUIRE(read.has_value());
+  read->data_dir = directory;
+  return *read;
+}
+
+struct two_systems {
+  two_systems() {
+    node_options = config_in(directory.path());
+    auto started = start_node(here, node_options);
+    INFO((started ? std::string() : started.error().text));
+    REQUIRE(started.has_value());
+    node = std::move(*started);
+    auto open = open_doors(here, *node, node_options);
+    REQUIRE(open.has_value());
+    ways_in = std::move(*open);
+  }
+  ~two_systems() {
+    ways_in = {};
+    static_cast<void>(node->stop(here, seconds(5)));
+  }
+  two_systems(const two_systems&) = delete;
+  two_systems& operator=(const two_systems&) = delete;
+
+  /// The directory, as a client of another process finds it.
+  handshake_door_actor find() {
+    handshake_door_actor found;
+    caf::scoped_actor self{there};
+    self->request(client_doors.entrance(), limit, caf::connect_atom_v, ways_in.socket.string(), std::uint16_t{0})
+        .receive(
+            [&](const caf::node_id&, caf::strong_actor_ptr& peer, const std::set<std::string>&) {
+              const auto reception = caf::actor_cast<reception_actor>(peer);
+              self->request(reception, limit, handshake_atom_v)
+                  .receive([&](const handshake_door_actor& x) { found = x; },
+                           [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
+            },
+            [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
+    return found;
+  }
+
+  test::scratch_directory directory;
+  config::node_config node_options;
+  system_config here_options{config::caf_config{}};
+  caf::actor_system here{here_options};
+  system_config there_options{config::caf_config{}};
+  caf::actor_system there{there_options};
+  std::unique_ptr<running_node> node;
+  node_doors ways_in;
+  doors client_doors{there, door_options{}};
+};
+
+handshake_publish_request rank_of(std::uint32_t tp, incarnation_number incarnation = 7) {
+  handshake_publish_request x;
+  x.engine = "a";
+  x.rank.tp = tp;
+  x.sizes.tp = 2;
+  x.incarnation = incarnation;
+  x.payload = std::string("payload\0", 8) + std::to_string(tp);
+  return x;
+}
+
+} // namespace
+
+TEST_CASE("handshakes through a node's doors: publish, wait, fetch and watch from another actor system",
+          "[handshake]") {
+  two_systems w;
+  const auto door = w.find();
+  REQUIRE(door);
+  caf::scoped_actor self{w.there};
+  std::promise<void> complete;
+  std::atomic<bool> told{false};
+  std::atomic<std::uint64_t> watch{0};
+  const auto watcher = spawn_actor<listener>(w.there, [&](const handshake_update& x) {
+    for (const auto& change : x.changes)
+      if (change.now.complete && !told.exchange(true))
+        complete.set_value();
+    caf::anon_send(door, handshake_seen_request{x.watch});
+  });
+  self->request(door, limit, watch_atom_v, std::string("a"), watcher)
+      .receive([&](std::uint64_t x) { watch = x; }, [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
+
+  handshake::client resolver(w.there, door);
+  auto waiting = resolver.resolve({"a", 7, limit});
+  for (std::uint32_t tp = 0; tp < 2; ++tp)
+    self->request(door, limit, rank_of(tp))
+        .receive([](const handshake_reply& x) { CHECK(x.code == 0); },
+                 [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
+  REQUIRE(complete.get_future().wait_for(limit) == std::future_status::ready);
+  const auto found = waiting.get();
+  REQUIRE(found.has_value());
+  REQUIRE((*found)->entries.size() == 2);
+  CHECK((*found)->entries[1].payload == rank_of(1).payload);
+
+  // What only the node says is not for the door.
+  caf::scoped_actor rude{w.there};
+  rude->request(caf::actor_cast<caf::actor>(door), seconds(1), drain_atom_v)
+      .receive([] { FAIL("somebody else has stopped the directory"); }, [](const caf::error&) {});
+  auto again = resolver.resolve({"a", 8, limit});
+  self->request(door, limit, rank_of(0, 8)).receive([](const handshake_reply&) {}, [](const caf::error&) {});
+  self->request(door, limit, rank_of(1, 8)).receive([](const handshake_reply&) {}, [](const caf::error&) {});
+  CHECK((*again.get())->incarnation == 8);
+  caf::anon_send_exit(watcher, caf::exit_reason::user_shutdown);
+}
+
+TEST_CASE("handshakes through a node's doors: a node without a directory says so", "[handshake]") {
+  test::scratch_directory directory;
+  auto options = config_in(directory.path());
+  options.handshake.enabled = false;
+  system_config actors{config::caf_config{}};
+  caf::actor_system system{actors};
+  auto node = start_node(system, options);
+  REQUIRE(node.has_value());
+  caf::scoped_actor self{system};
+  self->request((*node)->reception(), limit, handshake_atom_v)
+      .receive([](const handshake_door_actor&) { FAIL("a door to nothing"); },
+               [](const caf::error& e) { CHECK(from_caf(e).code == errc::unsupported); });
+  CHECK((*node)->stop(system, seconds(5)).has_value());
+}
+
+} // namespace handshake_doors_test
