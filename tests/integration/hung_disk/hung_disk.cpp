@@ -13,8 +13,7 @@ bool hangs(int descriptor) {
   char target[4096];
   const auto link = "/proc/self/fd/" + std::to_string(descriptor);
   const auto length = ::readlink(link.c_str(), target, sizeof target);
-  return length > 0 &&
-         std::string(target, static_cast<std::size_t>(length)).find("/namespaces/") != std::string::npos;
+  return length > 0 && std::string(target, static_cast<std::size_t>(length)).find("/namespaces/") != std::string::npos;
 }
 
 int give_space(int descriptor, int mode, off_t from, off_t bytes) {
