@@ -262,8 +262,8 @@ void space_client::place(const task_ptr& t) {
 void space_client::gather(const task_ptr& t, std::size_t i) {
   const auto& where = t->pages[i];
   const auto slot = io::slot_bytes(p_.spaces[t->at->space].geometry.page_bytes());
-  const auto number = t->at->memory->begin_copy(t->offsets[i], "client " + std::to_string(number_) + " gathers " +
-                                                                   text_of(where, t->rank));
+  const auto number = t->at->memory->begin_copy(
+      t->offsets[i], "client " + std::to_string(number_) + " gathers " + text_of(where, t->rank), while_there(*t));
   const auto bytes = t->at->memory->memory().subspan(t->offsets[i], slot);
   const auto page = content(*t, where.key);
   std::memcpy(bytes.data() + io::page_header_bytes, page.data(), page.size() / 2);
@@ -280,6 +280,10 @@ void space_client::gather(const task_ptr& t, std::size_t i) {
         if (life == life_)
           copied(t);
       });
+}
+
+std::function<bool()> space_client::while_there(const task& t) const {
+  return [this, process = t.at->process] { return process == 0 || !node_.processes().gone(process, world_.now()); };
 }
 
 void space_client::copied(const task_ptr& t) {
@@ -396,8 +400,9 @@ void space_client::fetch(const task_ptr& t) {
 
 void space_client::scatter(const task_ptr& t, std::size_t i) {
   const bool good = check_page(*t, i, false);
-  const auto number = t->at->memory->begin_copy(t->offsets[i], "client " + std::to_string(number_) + " scatters " +
-                                                                   text_of(t->pages[i], t->rank));
+  const auto number = t->at->memory->begin_copy(
+      t->offsets[i], "client " + std::to_string(number_) + " scatters " + text_of(t->pages[i], t->rank),
+      while_there(*t));
   world_.schedule.after(random_.skewed_time(microseconds(10), p_.copy_time), [this, t, i, number, good, life = life_] {
     t->at->memory->end_copy(number);
     if (life != life_)

@@ -88,6 +88,8 @@ private:
   bool check_page(const task& t, std::size_t i, bool again);
   void end_load(const task_ptr& t, const std::string& why);
   void copied(const task_ptr& t);
+  /// Of a process that is gone, nothing is copied any more.
+  std::function<bool()> while_there(const task& t) const;
 
   environment& world_;
   space_node& node_;

@@ -1,7 +1,6 @@
 #include "tests/simulation/space_memory.hpp"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 namespace troupe::simulation {
@@ -35,23 +34,16 @@ bool space_memory::take_back(std::uint32_t number) {
     return false;
   world_.count("extent: came back");
   for (const auto& [id, x] : copies_)
-    if (x.offset / info_.extent_bytes == number)
+    if (x.offset / info_.extent_bytes == number && (!x.lasts || x.lasts()))
       world_.fail("memory", "extent " + std::to_string(number) + " comes back, and " + x.what);
   if (!world_.has(defect::keep_extents))
     lent_[number] = false;
   return true;
 }
 
-std::uint64_t space_memory::begin_copy(std::uint64_t offset, std::string what) {
-  copies_.emplace(++last_copy_, copy_under_way{offset, std::move(what)});
+std::uint64_t space_memory::begin_copy(std::uint64_t offset, std::string what, std::function<bool()> lasts) {
+  copies_.emplace(++last_copy_, copy_under_way{offset, std::move(what), std::move(lasts)});
   return last_copy_;
-}
-
-std::uint32_t space_memory::extents_in_copies() const {
-  std::set<std::uint64_t> out;
-  for (const auto& [id, x] : copies_)
-    out.insert(x.offset / info_.extent_bytes);
-  return static_cast<std::uint32_t>(out.size());
 }
 
 } // namespace troupe::simulation

@@ -4,6 +4,7 @@
 #include "tests/simulation/environment.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -26,18 +27,16 @@ public:
 
   std::uint32_t lent() const;
 
-  /// Bytes move there from now on. `what`: for people.
-  std::uint64_t begin_copy(std::uint64_t offset, std::string what);
+  /// Bytes move there from now on, until it is over or `lasts` says that they do not any more. `what`: for people.
+  std::uint64_t begin_copy(std::uint64_t offset, std::string what, std::function<bool()> lasts = {});
   void end_copy(std::uint64_t copy) { copies_.erase(copy); }
   std::uint64_t offset_of(const std::byte* at) const { return static_cast<std::uint64_t>(at - bytes_.data()); }
-
-  /// A client that nobody knows of any more has these extents for good.
-  std::uint32_t extents_in_copies() const;
 
 private:
   struct copy_under_way {
     std::uint64_t offset = 0;
     std::string what;
+    std::function<bool()> lasts;
   };
 
   environment& world_;

@@ -147,8 +147,9 @@ void space_world::remove_all() {
 }
 
 void space_world::use_each() {
-  if (p_.unknown_processes)
-    return; // there may be no memory left
+  // There may be no memory left, or no time for a save.
+  if (p_.unknown_processes || p_.reservation < 4 * (p_.copy_time + p_.io_time) + milliseconds(50))
+    return;
   clients_.push_back(std::make_unique<space_client>(env_, node_, p_, static_cast<std::uint32_t>(clients_.size() + 1)));
   auto& last = *clients_.back();
   last.start();

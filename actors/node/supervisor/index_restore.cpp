@@ -235,10 +235,11 @@ private:
       return {};
     }
     const auto added = add_space({record.spec, {.origin = namespace_origin::client}});
-    if (!added || !*added) {
-      const auto closed = ask_and_wait<void>(system_, shards_.keeper, close_space_request{record.id});
-      return !added ? tl::unexpected<error>(added.error()) : closed;
-    }
+    // The start fails, and the next one finds its files: closed, it would lose them.
+    if (!added)
+      return tl::unexpected<error>(added.error());
+    if (!*added)
+      return ask_and_wait<void>(system_, shards_.keeper, close_space_request{record.id});
     for (const auto& x : opened->ranks) {
       plan_.serve(record.id, x.rank, x.incarnation);
       if (auto told = add_rank({record.id, x.rank, x.slots, x.allocator, x.incarnation},
