@@ -159,9 +159,9 @@ def wait_together(node, port, waiting, seconds):
             poll.unregister(number)
     took = time.monotonic() - began
     more = memory - before
-    print(f"\n{waiting} readers wait: {more:.1f} MiB more ({more * 1024 / waiting:.1f} KiB each), "
-          f"{threads} threads, {idle * 100:.1f} % of a core; {answered} answered {took * 1000:.0f} ms after the rank "
-          f"was published", flush=True)
+    print(f"\n{waiting} readers wait: {more:.1f} MiB more ({more * 1024 / waiting:.1f} KiB each), {threads} threads, "
+          f"{idle * 100:.1f} % of a core; {answered} answered {took * 1000:.0f} ms after the rank was published",
+          flush=True)
     return waiting - answered
 
 

@@ -28,7 +28,7 @@ constexpr bool takes_what_only_the_node_says =
     takes<Handle, erase_request> || takes<Handle, clear_request> || takes<Handle, reclaim_request> ||
     takes<Handle, allocate_request> || takes<Handle, confirm_request> || takes<Handle, protect_request> ||
     takes<Handle, fetch_atom, owner_id, frame_request> || takes<Handle, fill_atom, owner_id, fill_request> ||
-    takes<Handle, caf::tick_atom>;
+    takes<Handle, caf::tick_atom> || takes<Handle, handshake_update>;
 
 } // namespace
 
@@ -42,6 +42,9 @@ TEST_CASE("narrow doors: a client's handles take what clients say, and nothing e
   STATIC_REQUIRE_FALSE(takes_what_only_the_node_says<client_shard_actor>);
   STATIC_REQUIRE_FALSE(takes_what_only_the_node_says<client_worker_actor>);
   STATIC_REQUIRE_FALSE(takes_what_only_the_node_says<reception_actor>);
+  STATIC_REQUIRE(takes_what_only_the_node_says<directory_actor>);
+  STATIC_REQUIRE_FALSE(takes_what_only_the_node_says<handshake_door_actor>);
+  STATIC_REQUIRE(takes<handshake_door_actor, handshake_publish_request>);
   STATIC_REQUIRE(takes<client_shard_actor, match_request>);
   STATIC_REQUIRE(takes<client_shard_actor, commit_atom, finish_request>);
   STATIC_REQUIRE(takes<client_worker_actor, place_atom, frame_request>);

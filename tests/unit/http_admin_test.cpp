@@ -32,7 +32,7 @@ TEST_CASE("A node says that it lives and what it is", "[http][admin]") {
   const auto health = c.call(get("/health"));
   CHECK(health.code == 200);
   CHECK(health.body == R"({"status":"ok"})");
-  CHECK(c.call(get("/version")).body == R"({"name":"troupe","version":"1.2\"3","protocol":8})");
+  CHECK(c.call(get("/version")).body == R"({"name":"troupe","version":"1.2\"3","protocol":7})");
   CHECK(c.call(post("/health", "")).code == 405);
 }
 
