@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::chrono::seconds limit{30};
 
-/// What a door has said, for threads to wait for.
+/// What a door has said, for threads to wait for. Outlives the door.
 struct heard {
   std::mutex mutex;
   std::condition_variable changed;
@@ -96,10 +96,10 @@ std::vector<std::string> ping_of(std::uint64_t number) {
 } // namespace
 
 TEST_CASE("A door hands requests on, and answers to whom they belong", "[lmcache]") {
+  heard from;
   auto opened = door::open({});
   REQUIRE(opened);
   auto& open = **opened;
-  heard from;
   open.serve(from.listener());
   const dealer a(open.port());
   const dealer b(open.port());
@@ -117,10 +117,10 @@ TEST_CASE("A door hands requests on, and answers to whom they belong", "[lmcache
 }
 
 TEST_CASE("A door says who is gone, and forgets whom to answer", "[lmcache]") {
+  heard from;
   auto opened = door::open({});
   REQUIRE(opened);
   auto& open = **opened;
-  heard from;
   open.serve(from.listener());
   incoming late;
   {
@@ -140,9 +140,9 @@ TEST_CASE("A door says who is gone, and forgets whom to answer", "[lmcache]") {
 }
 
 TEST_CASE("A registration comes with the process that it is from", "[lmcache]") {
+  heard from;
   auto opened = door::open({});
   REQUIRE(opened);
-  heard from;
   (*opened)->serve(from.listener());
   const dealer a((*opened)->port());
   msgpack_writer said;
@@ -162,9 +162,9 @@ TEST_CASE("A door refuses at once what is more than it may hand on", "[lmcache]"
   door_options how;
   how.waiting_max = 2;
   const auto counts = how.counts;
+  heard from;
   auto opened = door::open(how);
   REQUIRE(opened);
-  heard from;
   (*opened)->serve(from.listener());
   const dealer a((*opened)->port());
   for (std::uint64_t i = 1; i <= 3; ++i)
