@@ -92,6 +92,7 @@ void space_node::end() {
   in_.reset();
   open_asks_ = 0;
   making_.clear();
+  removing_.clear();
 }
 
 registry_options space_node::options_of_shard(std::uint32_t i) const {
@@ -249,7 +250,7 @@ void space_node::attached(const namespace_id& space) {
   auto& x = presence_[space];
   if (x == presence::absent)
     world_.fail("removed", "a client attaches to namespace " + to_string(space) + ", which is removed");
-  x = presence::present;
+  x = removing_[space] > 0 ? presence::unknown : presence::present;
 }
 
 void space_node::committing(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page) {
@@ -287,10 +288,12 @@ void space_node::remove(const namespace_spec& space, bool force, std::function<v
   auto& now = presence_[id];
   if (now == presence::present)
     now = presence::unknown;
+  ++removing_[id];
   world_.trace("removal", {id.lo, force ? 1U : 0U});
   ask(admin_, caf::actor_cast<caf::strong_actor_ptr>(namespaces_),
       caf::make_message(remove_namespace_request{id, force}),
       [this, id, force, name = space.name, done = std::move(done)](caf::message& answer) {
+        --removing_[id];
         const auto outcome = answer_as<void>(answer);
         const auto code = outcome ? errc::ok : outcome.error().code;
         world_.count(force ? "forced removal" : "removal", code);

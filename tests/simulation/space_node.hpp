@@ -126,6 +126,8 @@ private:
   std::map<namespace_id, presence> presence_;
   /// Requests to make it that are not answered.
   std::map<namespace_id, std::uint64_t> making_;
+  /// And to remove it.
+  std::map<namespace_id, std::uint64_t> removing_;
   /// Pages that were about to be committed, by what they lie in.
   std::set<std::tuple<namespace_id, rank_number, incarnation_number, key_digest>> committed_;
   /// In which life of the node something was opened first.
