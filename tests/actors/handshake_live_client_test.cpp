@@ -1,6 +1,6 @@
-#include "handshake/client.hpp"
 #include "actors/node/directory/directory.hpp"
 #include "actors/node/directory/directory_door.hpp"
+#include "handshake/client.hpp"
 #include "tests/catch.hpp"
 #include "tests/patience.hpp"
 
@@ -96,10 +96,9 @@ TEST_CASE("handshake client, live: another hash, cancelling, and the end of the 
   auto one = std::make_unique<handshake::client>(w.system, w.door, options);
   CHECK(one->resolve({"a", 0, seconds(30)}).get().error().code == errc::identity_mismatch);
   std::promise<errc> cancelled;
-  const auto who =
-      one->resolve({"b", 0, seconds(30)}, [&](const result<handshake::resolution>& x) {
-        cancelled.set_value(x ? errc::ok : x.error().code);
-      });
+  const auto who = one->resolve({"b", 0, seconds(30)}, [&](const result<handshake::resolution>& x) {
+    cancelled.set_value(x ? errc::ok : x.error().code);
+  });
   one->cancel(who);
   CHECK(cancelled.get_future().get() == errc::cancelled);
   auto last = one->resolve({"b", 0, seconds(30)});
