@@ -268,10 +268,10 @@ TEST_CASE("namespaces are listed and removed by command line") {
   const auto as_json = nlohmann::json::parse(troupe({"list-namespaces", "--json"}).out);
   CHECK(as_json.at("namespaces").at(0).at("keys") == block_count);
   {
+    const auto before = node.program().lines(process::stream::err);
     process engine(replay_command({"--attach", node.address(), "--trace", "loogle:2000,2048,3,128", "--concurrency",
                                    "1", "--namespace", "mine"}));
-    node.program().wait_for_line(process::stream::err, "to namespace 'mine'");
-    node.program().wait_for_line(process::stream::err, "to namespace 'mine'");
+    node.program().wait_for_line(process::stream::err, "to namespace 'mine'", before);
     const auto refused = troupe({"remove-namespace", "mine"});
     CHECK(refused.code == 1);
     CHECK(refused.err.find("--force") != std::string::npos);
