@@ -11,7 +11,6 @@
 namespace troupe::simulation {
 
 using std::chrono::microseconds;
-using std::chrono::milliseconds;
 
 namespace {
 
