@@ -212,13 +212,14 @@ std::vector<metric_family> families_of(const handshake_stats& x) {
     out.add({}, value);
     return out;
   };
-  using enum metric_family::kind;
+  constexpr auto counter = metric_family::kind::Counter;
+  constexpr auto gauge = metric_family::kind::Gauge;
   return {
       by("troupe_handshake_publications_total", "Payloads that engines have published, by what became of them.",
          "outcome", {{"added", x.published}, {"repeated", x.repeated}}),
       by("troupe_handshake_endings_total", "Engines that have ended in the directory, by how.", "reason",
          {{"replaced", x.replaced}, {"withdrawn", x.withdrawn}, {"expired", x.expired}}),
-      one("troupe_handshake_heartbeats_total", "Signs of life of engines.", Counter, x.heartbeats),
+      one("troupe_handshake_heartbeats_total", "Signs of life of engines.", counter, x.heartbeats),
       by("troupe_handshake_fetches_total", "Fetches by their answer.", "outcome",
          {{"found", x.found},
           {"not_modified", x.not_modified},
@@ -235,11 +236,11 @@ std::vector<metric_family> families_of(const handshake_stats& x) {
           {"bytes", x.refused_bytes},
           {"waiting", x.refused_waiting},
           {"watches", x.refused_watches}}),
-      one("troupe_handshake_engines", "Engines that are published.", Gauge, x.engines),
-      one("troupe_handshake_ranks", "Their ranks that are published.", Gauge, x.ranks),
-      one("troupe_handshake_bytes", "Their payloads.", Gauge, x.bytes),
-      one("troupe_handshake_waiting", "Fetches that wait.", Gauge, x.waiting),
-      one("troupe_handshake_watches", "Watches.", Gauge, x.watches),
+      one("troupe_handshake_engines", "Engines that are published.", gauge, x.engines),
+      one("troupe_handshake_ranks", "Their ranks that are published.", gauge, x.ranks),
+      one("troupe_handshake_bytes", "Their payloads.", gauge, x.bytes),
+      one("troupe_handshake_waiting", "Fetches that wait.", gauge, x.waiting),
+      one("troupe_handshake_watches", "Watches.", gauge, x.watches),
   };
 }
 

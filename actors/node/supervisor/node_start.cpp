@@ -260,7 +260,7 @@ directory_actor spawn_directory(caf::actor_system& system, const config::node_co
                                 const restored_handshakes& restored, node_children& children) {
   if (!options.handshake.enabled)
     return {};
-  const auto made = spawn_actor<directory>(system, options_of_directory(options.handshake), store, restored);
+  auto made = spawn_actor<directory>(system, options_of_directory(options.handshake), store, restored);
   children.add({"the directory of handshakes", caf::actor_cast<caf::actor>(made), "engines could not find each other",
                 false, true});
   return made;
