@@ -124,23 +124,29 @@ void describe(Visitor& v, http_limits& c) {
           "When a client must have taken an answer; else its connection is closed.");
 }
 
-template <class Visitor>
-void describe(Visitor& v, http_config& c) {
-  v.field("enabled", c.enabled, flag{}, "Whether the node serves HTTP.");
+/// Where an HTTP server listens and whom it lets in; `insecure` says what it confirms.
+template <class Visitor, class Listener>
+void describe_listener(Visitor& v, Listener& c, std::string_view insecure) {
   v.field("host", c.host, host_name,
           "Address to listen on. One that other machines can reach needs `tokens_file` or `tls.client_ca`.");
   v.field("port", c.port, whole{0, 65535}, "Port to listen on; 0 takes a free one.");
   v.field("threads", c.threads, whole{0, 64},
           "Threads that serve connections; 0: one for every two cores, from one to four.");
-  v.field("insecure", c.insecure, flag{},
-          "Confirms that whoever reaches the port may do everything, where there are neither tokens nor client "
-          "certificates.");
+  v.field("insecure", c.insecure, flag{}, insecure);
   v.field("hosts", c.hosts, host_names,
           "Further names by which requests may call the server, where there are neither tokens nor client "
           "certificates: separated by commas.");
   v.field("tokens_file", c.tokens_file, any_path,
           "File with the bearer tokens that clients must send, a role and a token per line; not set: none are needed.");
   v.group("tls", c.tls, "Encryption, and certificates of clients.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, http_config& c) {
+  v.field("enabled", c.enabled, flag{}, "Whether the node serves HTTP.");
+  describe_listener(v, c,
+                    "Confirms that whoever reaches the port may do everything, where there are neither tokens nor "
+                    "client certificates.");
   v.group("limits", c.limits, "What one client, or all of them, can ask of the server.");
 }
 
@@ -179,20 +185,9 @@ void describe(Visitor& v, handshake_http_config& c) {
   v.field("enabled", c.enabled, flag{},
           "Whether handshakes are served on a port of their own, and on no other: so they need not share one with "
           "anything public.");
-  v.field("host", c.host, host_name,
-          "Address to listen on. One that other machines can reach needs `tokens_file` or `tls.client_ca`.");
-  v.field("port", c.port, whole{0, 65535}, "Port to listen on; 0 takes a free one.");
-  v.field("threads", c.threads, whole{0, 64},
-          "Threads that serve connections; 0: one for every two cores, from one to four.");
-  v.field("insecure", c.insecure, flag{},
-          "Confirms that whoever reaches the port may publish and fetch, where there are neither tokens nor client "
-          "certificates.");
-  v.field("hosts", c.hosts, host_names,
-          "Further names by which requests may call the server, where there are neither tokens nor client "
-          "certificates: separated by commas.");
-  v.field("tokens_file", c.tokens_file, any_path,
-          "File with the bearer tokens that clients must send, a role and a token per line; not set: none are needed.");
-  v.group("tls", c.tls, "Encryption, and certificates of clients.");
+  describe_listener(v, c,
+                    "Confirms that whoever reaches the port may publish and fetch, where there are neither tokens nor "
+                    "client certificates.");
 }
 
 template <class Visitor>
