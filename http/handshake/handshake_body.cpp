@@ -131,6 +131,19 @@ void append_sizes(std::string& out, const handshake_sizes& x) {
   out += '}';
 }
 
+/// An object with what stands for each engine, left open.
+template <class Described>
+void begin_engine(std::string& out, std::string_view engine, const Described& x) {
+  out += R"({"engine_id":)";
+  append_json(out, engine);
+  out += R"(,"incarnation":)";
+  append_incarnation(out, x.incarnation);
+  out += R"(,"compat":)";
+  append_json(out, std::string_view(x.compat));
+  out += R"(,"sizes":)";
+  append_sizes(out, x.sizes);
+}
+
 void add_incarnation(response& to, incarnation_number x) {
   if (x != 0)
     to.add_header("Troupe-Incarnation", std::to_string(x));
@@ -338,14 +351,7 @@ response to_response(std::string_view engine, const handshake_fetch_reply& x) {
     return std::move(*other);
   std::string out;
   out.reserve(payload_bytes(x) + 512);
-  out += R"({"engine_id":)";
-  append_json(out, engine);
-  out += R"(,"incarnation":)";
-  append_incarnation(out, x.incarnation);
-  out += R"(,"compat":)";
-  append_json(out, std::string_view(x.compat));
-  out += R"(,"sizes":)";
-  append_sizes(out, x.sizes);
+  begin_engine(out, engine, x);
   out += R"(,"complete":)";
   append_json(out, x.complete);
   out += R"(,"expires_in_ms":)";
@@ -373,14 +379,7 @@ response to_response(std::string_view engine, const handshake_fetch_reply& x) {
 response to_response(const handshake_list_reply& x) {
   std::string out = R"({"engines":)";
   append_list(out, x.engines, [&](const handshake_engine_info& e) {
-    out += R"({"engine_id":)";
-    append_json(out, std::string_view(e.engine));
-    out += R"(,"incarnation":)";
-    append_incarnation(out, e.incarnation);
-    out += R"(,"compat":)";
-    append_json(out, std::string_view(e.compat));
-    out += R"(,"sizes":)";
-    append_sizes(out, e.sizes);
+    begin_engine(out, e.engine, e);
     out += R"(,"ranks":)";
     append_json(out, std::uint64_t{e.ranks});
     out += R"(,"payload_bytes":)";
