@@ -20,17 +20,23 @@ FULL = PROMPTS * (PROMPT // BLOCK * BLOCK)
 ROUNDING = 1e-4
 EXACT = {"dtype": "float32"}
 
-experiments = {}
+
+def collection():
+    """Experiments by name, in their order; and what adds one, with a sentence on it: a function of the `lab` that raises
+    `wrong`, or returns its hits and a remark."""
+    known = {}
+
+    def experiment(what):
+        def note(function):
+            known[function.__name__.replace("_", "-")] = (what, function)
+            return function
+
+        return note
+
+    return known, experiment
 
 
-def experiment(what):
-    """A function of the `lab` that raises `wrong`, or returns its hits and a remark."""
-
-    def note(function):
-        experiments[function.__name__.replace("_", "-")] = (what, function)
-        return function
-
-    return note
+experiments, experiment = collection()
 
 
 # Of all logprobs that the experiment under way has compared.
@@ -171,9 +177,9 @@ def own_process(lab):
     return FULL, ""
 
 
-@experiment("two engines at once on one node, each of which finds what the other has saved")
-def two_engines(lab):
-    made = lab.node("two").start()
+def play_two_in_turns(lab, made, piece):
+    """Two engines at once, each with half of the prompts, and then with the other's; `piece`: tokens that are found as a
+    whole."""
     mine, others = usual()[:2], engines.random_prompts(8, 2, PROMPT)
 
     def play_in_turns(one):
@@ -197,9 +203,14 @@ def two_engines(lab):
         require_equal(first, wanted[number], ROUNDING)
         require_equal(second, wanted[1 - number], ROUNDING)
         found += hits
-    full = 2 * 2 * (PROMPT // BLOCK * BLOCK)
+    full = 2 * 2 * (PROMPT // piece * piece)
     require(found == full, f"{found} tokens of {full} were found")
     return found, ""
+
+
+@experiment("two engines at once on one node, each of which finds what the other has saved")
+def two_engines(lab):
+    return play_two_in_turns(lab, lab.node("two").start(), BLOCK)
 
 
 @experiment("blocks run short: requests are preempted and come back")

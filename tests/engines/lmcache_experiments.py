@@ -4,7 +4,8 @@ import collections.abc
 import time
 
 import engines
-from experiments import EXACT, PROMPT, PROMPTS, ROUNDING, gaps, lab as any_lab, require, require_equal, usual, wrong
+from experiments import EXACT, PROMPT, PROMPTS, ROUNDING, collection, gaps, lab as any_lab, play_two_in_turns, require
+from experiments import require_equal, usual, wrong
 
 CHUNK = 256
 FULL = PROMPTS * (PROMPT // CHUNK * CHUNK)
@@ -15,15 +16,7 @@ HEARTBEAT_SECONDS = 1.0
 # LMCache's connector, and the one inside vLLM, which takes its adapters from the package lmcache.
 OWN, BUILT_IN = "lmcache.integration.vllm.lmcache_mp_connector", None
 
-experiments = {}
-
-
-def experiment(what):
-    def note(function):
-        experiments[function.__name__.replace("_", "-")] = (what, function)
-        return function
-
-    return note
+experiments, experiment = collection()
 
 
 def prepare():
@@ -137,33 +130,7 @@ def node_killed_under(one):
 
 @experiment("two engines at once on one node, each of which finds what the other has stored")
 def two_engines(one):
-    made = one.node("two").start()
-    mine, others = usual()[:2], engines.random_prompts(8, 2, PROMPT)
-
-    def work(this):
-        this.say("ready")
-        first = this.play(this.wait(), 24)
-        this.idle_steps()
-        this.say("played")
-        second = this.play(this.wait(), 24)
-        return first, second, this.hits()
-
-    runs = [one.start(work, one.connector(made), **EXACT) for _ in range(2)]
-    for prompts_of_all in ((mine, others), (others, mine)):
-        for each in runs:
-            each.hear()
-        for each, prompts in zip(runs, prompts_of_all):
-            each.say(prompts)
-    found = 0
-    wanted = [one.baseline(mine, **EXACT), one.baseline(others, **EXACT)]
-    for number, each in enumerate(runs):
-        first, second, hits = each.result()
-        require_equal(first, wanted[number], ROUNDING)
-        require_equal(second, wanted[1 - number], ROUNDING)
-        found += hits
-    full = 2 * 2 * (PROMPT // CHUNK * CHUNK)
-    require(found == full, f"{found} tokens of {full} were found")
-    return found, ""
+    return play_two_in_turns(one, one.node("two").start(), CHUNK)
 
 
 @experiment("twelve prompts with shared prefixes at once, twice")

@@ -20,7 +20,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import tiny_model  # noqa: E402
-from experiments import require, wrong  # noqa: E402
+from experiments import collection, require, wrong  # noqa: E402
 from node import free_port, node  # noqa: E402
 
 BLOCK, PROMPT, GENERATED = 128, 700, 16
@@ -29,15 +29,7 @@ TO_DECODE = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engin
              "remote_host": None, "remote_port": None}
 HANDSHAKE_SECONDS = 60.0
 
-experiments = {}
-
-
-def experiment(what):
-    def note(function):
-        experiments[function.__name__.replace("_", "-")] = (what, function)
-        return function
-
-    return note
+experiments, experiment = collection()
 
 
 class directory(node):
