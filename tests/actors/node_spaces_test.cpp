@@ -43,6 +43,18 @@ struct making_world : node_world {
 
   /// What the namespaces actor is asked.
   received asked() { return namespaces.take_one<make_namespace_request>(); }
+
+  /// A client attaches to the namespace, which is made, and asks for something: so it may have frames.
+  attach_reply attach_and_ask() {
+    const auto number = begin(supervisor, wanted(), link.as<>());
+    run();
+    namespaces.reply(asked(), caf::make_message(served()));
+    run();
+    auto reply = client().answer_to(number).value<attach_reply>();
+    begin(reply.shards.front(), match_request{reply.space_id, {reply.owner, 1}, std::chrono::seconds(1), {}});
+    shard.take<match_request>();
+    return reply;
+  }
 };
 
 } // namespace
@@ -96,14 +108,7 @@ TEST_CASE_METHOD(making_world, "node: whoever waits for a namespace that cannot 
 
 TEST_CASE_METHOD(making_world, "node: a namespace is let go when no client that was attached touches its memory",
                  "[node]") {
-  const auto number = begin(supervisor, wanted(), link.as<>());
-  run();
-  namespaces.reply(asked(), caf::make_message(served()));
-  run();
-  const auto reply = client().answer_to(number).value<attach_reply>();
-  // It asks for something, so that it may have frames.
-  begin(reply.shards.front(), match_request{reply.space_id, {reply.owner, 1}, std::chrono::seconds(1), {}});
-  shard.take<match_request>();
+  const auto reply = attach_and_ask();
   const auto id = space.id();
   CHECK(ask(supervisor, leave_space_request{id, false}).code() == errc::busy);
   CHECK(ask(supervisor, leave_space_request{options->namespaces[0].id(), true}).code() == errc::unknown_namespace);
@@ -128,13 +133,7 @@ TEST_CASE_METHOD(making_world, "node: a namespace is let go when no client that 
 
 TEST_CASE_METHOD(making_world, "node: a namespace is let go when those who may touch its memory are overdue",
                  "[node]") {
-  const auto number = begin(supervisor, wanted(), link.as<>());
-  run();
-  namespaces.reply(asked(), caf::make_message(served()));
-  run();
-  const auto reply = client().answer_to(number).value<attach_reply>();
-  begin(reply.shards.front(), match_request{reply.space_id, {reply.owner, 1}, std::chrono::seconds(1), {}});
-  shard.take<match_request>();
+  const auto reply = attach_and_ask();
   const auto id = space.id();
   CHECK(ask(supervisor, leave_space_request{id, true}).code() == errc::ok);
   const auto waits = begin(supervisor, unbind_atom_v, id);
