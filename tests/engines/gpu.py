@@ -39,6 +39,12 @@ def write_large_model(directory):
     return str(directory)
 
 
+def hit_tokens(outputs):
+    """Of a new engine, which has nothing of its own. vLLM 0.24's counter of hits runs behind by the requests that its
+    last log line left out."""
+    return sum(output["cached"] for output in outputs)
+
+
 def outputs_are_equal(one):
     """What must hold on a GPU as on a CPU; the experiments on CPUs go further."""
     import engines
@@ -58,15 +64,15 @@ def outputs_are_equal(one):
     print(f"  without a connector twice: tokens equal {same}, logprobs equal {exact}", flush=True)
     node = one.node("equal", memory="4 GiB").start()
     for name in ("cold", "engine restarted"):
-        outputs, metrics = one.play(prompts, one.connector(node), **options)
-        hits = int(metrics.get("vllm:external_prefix_cache_hits", 0))
+        outputs = one.play(prompts, one.connector(node), **options)[0]
+        hits = hit_tokens(outputs)
         require_equal(outputs, baseline if name == "cold" else cached)
         require(hits == (0 if name == "cold" else full), f"{name}: {hits} tokens were hit")
         print(f"  {name}: {hits} tokens hit, tokens equal", flush=True)
     node.kill()
     node.start()
-    outputs, metrics = one.play(prompts, one.connector(node), **options)
-    hits = int(metrics.get("vllm:external_prefix_cache_hits", 0))
+    outputs = one.play(prompts, one.connector(node), **options)[0]
+    hits = hit_tokens(outputs)
     require_equal(outputs, cached)
     require(hits == full, f"node killed: {hits} tokens were hit")
     print(f"  node killed, engine restarted, from disk: {hits} tokens hit, tokens equal", flush=True)
