@@ -66,6 +66,8 @@ public:
   /// Memory that pages will lie in, for as long as the mover lives or until `forget`: a GPU moves bytes at full speed
   /// only to and from memory that is locked for it, and locking takes time.
   virtual result<void> prepare(std::span<std::byte> memory) = 0;
+  /// Whether it does here, so that it is worth while to do it before the memory is used.
+  virtual bool preparing_takes_time() const noexcept { return false; }
   virtual void forget(std::span<std::byte> memory) = 0;
 
   /// Calls of one direction that are carried out at once; more wait. Whoever drives the mover takes this number of

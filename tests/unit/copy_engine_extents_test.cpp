@@ -41,6 +41,7 @@ public:
   explicit careful_device(const kv_cache_view& view) : host_(*make_host_page_mover(view)) {}
 
   const kv_cache_view& cache() const noexcept override { return host_->cache(); }
+  bool preparing_takes_time() const noexcept override { return slow; }
   result<void> prepare(std::span<std::byte> memory) override {
     std::unique_lock guard(mutex_);
     ++tries;
@@ -50,6 +51,7 @@ public:
       return fail(errc::limit_exceeded, "no more can be locked");
     known.insert(memory.data());
     sizes.push_back(memory.size());
+    changed_.notify_all();
     return {};
   }
   void forget(std::span<std::byte> memory) override {
@@ -66,6 +68,10 @@ public:
     changed_.notify_all();
   }
   void hold() { holds_ = true; }
+  void await_known(std::size_t count) {
+    std::unique_lock guard(mutex_);
+    test::await(changed_, guard, [&] { return known.size() >= count; });
+  }
   void await_waiting(int count) {
     std::unique_lock guard(mutex_);
     test::await(changed_, guard, [&] { return waiting_ >= count; });
@@ -75,6 +81,8 @@ public:
   std::vector<std::size_t> sizes;
   int tries = 0;
   bool refuses = false;
+  /// Whether it is worth while to tell it of memory ahead of use.
+  bool slow = false;
   std::optional<error> broken;
   /// Bytes in front of the pages of the last gather that it might have overwritten.
   std::vector<std::uint64_t> spare_before;
@@ -108,7 +116,8 @@ private:
 };
 
 struct world {
-  world() {
+  explicit world(bool slow_device = false) {
+    device->slow = slow_device;
     for (std::uint32_t i = 0; i < blocks; ++i)
       memory.fill(i, key(i), 0);
     REQUIRE(state.bind(owner, arena));
@@ -164,6 +173,34 @@ TEST_CASE("copy engine: a device learns of an extent when the first page there i
   outside.items[0].frame_offset = arena_frames * world::slot;
   CHECK(world::codes(w.state.gather(outside)) == std::vector{errc::out_of_range});
   CHECK(w.device->tries == 3);
+}
+
+TEST_CASE("copy engine: a device that learns slowly is told of all extents before they are used, each once",
+          "[copy_engine_state]") {
+  world w(true);
+  CHECK(world::codes(w.state.gather(world::order({4, 0}))) == std::vector(2, errc::ok));
+  w.device->await_known(4);
+  CHECK(w.device->known == std::set{w.extent(0), w.extent(1), w.extent(2), w.extent(3)});
+  CHECK(world::codes(w.state.gather(world::order({0, 2, 4, 6}))) == std::vector(4, errc::ok));
+  CHECK(w.device->tries == 4);
+  // Another arena: the device forgets this one, also where it has not been told of all of it.
+  w.device->hold();
+  REQUIRE(w.state.bind(owner + 1, w.new_arena()));
+  w.device->await_waiting(1);
+  std::thread bind([&] { REQUIRE(w.state.bind(owner + 2, w.new_arena())); });
+  w.device->let_go();
+  bind.join();
+  w.device->await_known(4);
+  CHECK(w.device->known == std::set{w.extent(0, 2), w.extent(1, 2), w.extent(2, 2), w.extent(3, 2)});
+}
+
+TEST_CASE("copy engine: where a device cannot be told ahead, pages say so when they are moved", "[copy_engine_state]") {
+  world w;
+  w.device->slow = true;
+  w.device->refuses = true;
+  REQUIRE(w.state.bind(owner + 1, w.new_arena()));
+  CHECK(world::codes(w.state.gather(world::order({2}, owner + 1))) == std::vector{errc::limit_exceeded});
+  CHECK(w.state.take_trouble());
 }
 
 TEST_CASE("copy engine: no piece of memory that a device overwrites lies in two extents", "[copy_engine_state]") {

@@ -50,6 +50,7 @@ result<void> copy_engine_state::bind(owner_id owner, const arena_info& info) {
   // while.
   before.reset();
   auto arena = std::make_shared<mapped_arena>(info, std::move(*found), mover_);
+  arena->prepare_ahead();
   std::lock_guard guard(mutex_);
   owner_ = owner;
   arena_ = std::move(arena);

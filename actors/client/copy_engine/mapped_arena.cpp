@@ -1,6 +1,7 @@
 #include "actors/client/copy_engine/mapped_arena.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace troupe {
@@ -11,6 +12,7 @@ mapped_arena::mapped_arena(const arena_info& info, std::shared_ptr<io::shared_me
       extents_((info.bytes + info.extent_bytes - 1) / info.extent_bytes) {}
 
 mapped_arena::~mapped_arena() {
+  ahead_ = {};
   for (std::size_t i = 0; i < extents_.size(); ++i)
     if (extents_[i].device == extent::knowledge::prepared)
       mover_->forget(bytes_of(i));
@@ -52,6 +54,22 @@ result<void> mapped_arena::prepare(std::uint64_t offset) {
   guard.unlock();
   tried_.notify_all();
   return done;
+}
+
+void mapped_arena::prepare_ahead() {
+  if (mover_->preparing_takes_time())
+    ahead_ = std::jthread([this](const std::stop_token& stop) { prepare_all(stop); });
+}
+
+void mapped_arena::prepare_all(const std::stop_token& stop) {
+  for (std::size_t i = 0; i < extents_.size() && !stop.stop_requested(); ++i) {
+    const auto began = std::chrono::steady_clock::now();
+    if (!prepare(i * info_.extent_bytes))
+      return;
+    const auto rest = 4 * (std::chrono::steady_clock::now() - began);
+    std::unique_lock guard(mutex_);
+    stopped_.wait_for(guard, stop, rest, [] { return false; });
+  }
 }
 
 } // namespace troupe

@@ -12,13 +12,14 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
+#include <thread>
 #include <vector>
 
 namespace troupe {
 
 /// The arena of a node, as this process has mapped it, and what the device knows of it. A device learns of memory
-/// extent by extent, when the first page of each is moved: an arena may be many times what a client ever touches, and
-/// locking it takes seconds.
+/// extent by extent, when the first page of each is moved, or ahead of that: locking a whole arena takes seconds.
 ///
 /// The calls of several threads at once are safe.
 class mapped_arena {
@@ -42,6 +43,12 @@ public:
   /// `page_mover::prepare`, for all who waited; whoever comes later tries again.
   result<void> prepare(std::uint64_t offset);
 
+  /// From now on a thread of its own tells the device of all extents, where that takes time, which would be that of the
+  /// first requests. Each one holds up the calls of the whole process to its device, by 1 to 2 ms for 64 MiB; so the
+  /// thread rests four times as long in between. It ends with the first error, which whoever needs an extent meets
+  /// again. To be called once.
+  void prepare_ahead();
+
 private:
   struct extent {
     enum class knowledge : std::uint8_t { none, under_way, prepared };
@@ -51,6 +58,7 @@ private:
   };
 
   std::span<std::byte> bytes_of(std::size_t number) const noexcept;
+  void prepare_all(const std::stop_token& stop);
 
   arena_info info_;
   std::shared_ptr<io::shared_memory> memory_;
@@ -59,6 +67,9 @@ private:
   std::mutex mutex_;
   std::condition_variable tried_;
   std::vector<extent> extents_;
+  std::condition_variable_any stopped_;
+  /// Ends before all else does.
+  std::jthread ahead_;
 };
 
 } // namespace troupe
