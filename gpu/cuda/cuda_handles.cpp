@@ -20,6 +20,34 @@ result<void> check(cudaError_t code, std::string_view what) {
   return tl::unexpected(to_error(code, what));
 }
 
+namespace {
+
+/// Returns when what `f(stream)` has begun is done.
+template <class F>
+result<void> on_own_stream(std::string_view what, F f) {
+  auto own = make_stream(priority::low);
+  if (!own)
+    return tl::unexpected(std::move(own.error()));
+  if (auto ok = check(f(own->get()), what); !ok)
+    return ok;
+  return check(cudaStreamSynchronize(own->get()), what);
+}
+
+} // namespace
+
+result<void> zero(void* memory, std::size_t bytes) {
+  return on_own_stream("zeroing device memory", [&](cudaStream_t x) { return cudaMemsetAsync(memory, 0, bytes, x); });
+}
+
+result<void> upload(void* memory, const void* from, std::size_t bytes) {
+  return on_own_stream("copying to device memory",
+                       [&](cudaStream_t x) { return cudaMemcpyAsync(memory, from, bytes, cudaMemcpyHostToDevice, x); });
+}
+
+bool works() {
+  return on_own_stream("trying the device", [](cudaStream_t) { return cudaSuccess; }).has_value();
+}
+
 result<stream> make_stream(priority which) {
   int lowest = 0;
   int highest = 0;

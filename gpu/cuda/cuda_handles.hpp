@@ -19,6 +19,20 @@ error to_error(cudaError_t code, std::string_view what);
 /// Success, or what went wrong.
 result<void> check(cudaError_t code, std::string_view what);
 
+/// While it lives, this thread may call what has to do with no stream although an engine's thread captures a graph:
+/// such calls fail else, and end the capture. What they do cannot become a part of the graph.
+class beside_captures {
+public:
+  beside_captures() noexcept { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  beside_captures(const beside_captures&) = delete;
+  beside_captures& operator=(const beside_captures&) = delete;
+  ~beside_captures() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
+private:
+  /// The thread's own one, meanwhile.
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 struct free_device {
   void operator()(void* p) const noexcept { cudaFree(p); }
 };
@@ -42,6 +56,14 @@ using pinned_memory = std::unique_ptr<T[], free_host>;
 using stream = std::unique_ptr<cudaStream_t, destroy_stream>;
 using event = std::unique_ptr<cudaEvent_t, destroy_event>;
 
+/// Zeroes memory of the current device, and returns when that is done. On a stream of its own, as nothing else is
+/// allowed while an engine captures a graph.
+result<void> zero(void* memory, std::size_t bytes);
+/// Copies from the host to the current device, likewise.
+result<void> upload(void* memory, const void* from, std::size_t bytes);
+/// Whether the current device does anything any more; a fault of the GPU has ended the process' use of it.
+bool works();
+
 /// Zeroed memory of the current device.
 template <class T>
 result<device_memory<T>> allocate_device(std::size_t count) {
@@ -50,7 +72,7 @@ result<device_memory<T>> allocate_device(std::size_t count) {
   if (auto ok = check(cudaMalloc(&out, count * sizeof(T)), "allocating device memory"); !ok)
     return tl::unexpected(ok.error());
   device_memory<T> owner(static_cast<T*>(out));
-  if (auto ok = check(cudaMemset(out, 0, count * sizeof(T)), "zeroing device memory"); !ok)
+  if (auto ok = zero(out, count * sizeof(T)); !ok)
     return tl::unexpected(ok.error());
   return owner;
 }

@@ -42,6 +42,8 @@ result<void> check_tensors(const kv_cache_view& view, int device) {
 class pipeline_pool {
 public:
   void add(std::unique_ptr<page_pipeline> pipeline) { free_.push_back(std::move(pipeline)); }
+  /// None may be in use.
+  void clear() { free_.clear(); }
 
   std::unique_ptr<page_pipeline> take() {
     std::unique_lock guard(mutex_);
@@ -98,11 +100,18 @@ public:
   }
 
   ~cuda_page_mover() override {
+    const beside_captures free;
     for (const auto& range : *prepared_)
       static_cast<void>(cudaHostUnregister(range.host));
+    // Here, and not behind this body, where it would end an engine's capture.
+    gathering_.clear();
+    scattering_.clear();
+    ways_.reset();
+    plan_ = {};
   }
 
   result<void> start() {
+    const beside_captures free;
     if (auto ok = check(cudaSetDevice(options_.device), fmt::format("using GPU {}", options_.device)); !ok)
       return ok;
     if (auto ok = check_tensors(view_, options_.device); !ok)
@@ -125,8 +134,7 @@ public:
           return tl::unexpected(pipeline.error());
         pool(direction).add(std::move(*pipeline));
       }
-    // Zeroing and uploading is done before any stream of a pipeline begins.
-    return check(cudaDeviceSynchronize(), "preparing the device");
+    return {};
   }
 
   const kv_cache_view& cache() const noexcept override { return view_; }
@@ -136,6 +144,7 @@ public:
   result<void> prepare(std::span<std::byte> memory) override {
     if (memory.empty())
       return {};
+    const beside_captures free;
     if (auto ok = check(cudaSetDevice(options_.device), "using the GPU"); !ok)
       return ok;
     if (auto ok =
@@ -159,7 +168,10 @@ public:
     return {};
   }
 
+  bool preparing_takes_time() const noexcept override { return true; }
+
   void forget(std::span<std::byte> memory) override {
+    const beside_captures free;
     std::lock_guard guard(mutex_);
     auto ranges = *prepared_;
     const auto at = std::ranges::find(ranges, memory.data(), &locked_range::host);
@@ -194,6 +206,7 @@ private:
       return ok;
     if (auto broken = failure())
       return tl::unexpected(std::move(*broken));
+    const beside_captures free;
     if (auto ok = check(cudaSetDevice(options_.device), "using the GPU"); !ok)
       return ok;
     std::shared_ptr<const std::vector<locked_range>> locked;
@@ -215,7 +228,7 @@ private:
 
   /// Keeps the error if the device can do nothing more after it.
   void note(const error& e) {
-    if (cudaDeviceSynchronize() == cudaSuccess)
+    if (works())
       return;
     std::lock_guard guard(mutex_);
     if (!failure_)

@@ -8,12 +8,10 @@ namespace troupe::cuda {
 namespace {
 
 template <class T>
-result<device_memory<T>> upload(const std::vector<T>& list) {
+result<device_memory<T>> resident(const std::vector<T>& list) {
   auto out = allocate_device<T>(std::max<std::size_t>(list.size(), 1));
   if (out && !list.empty())
-    if (auto ok = check(cudaMemcpy(out->get(), list.data(), list.size() * sizeof(T), cudaMemcpyHostToDevice),
-                        "uploading the layout of the KV cache");
-        !ok)
+    if (auto ok = upload(out->get(), list.data(), list.size() * sizeof(T)); !ok)
       return tl::unexpected(ok.error());
   return out;
 }
@@ -21,9 +19,9 @@ result<device_memory<T>> upload(const std::vector<T>& list) {
 } // namespace
 
 result<resident_plan> resident_plan::create(const page_plan& plan) {
-  auto layers = upload(plan.layers);
-  auto tiles = upload(plan.tiles);
-  auto general = upload(plan.general);
+  auto layers = resident(plan.layers);
+  auto tiles = resident(plan.tiles);
+  auto general = resident(plan.general);
   for (const auto* failed :
        {layers ? nullptr : &layers.error(), tiles ? nullptr : &tiles.error(), general ? nullptr : &general.error()})
     if (failed != nullptr)

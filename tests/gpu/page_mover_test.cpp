@@ -283,6 +283,33 @@ TEST_CASE("gpu: the engine's event is waited for", "[gpu]") {
     CHECK(std::all_of(move.page, move.page + move.page_bytes, [](std::byte b) { return b == std::byte{0x42}; }));
 }
 
+TEST_CASE("gpu: while an engine captures a graph, memory is prepared and pages are moved beside it", "[gpu]") {
+  TROUPE_NEEDS_GPU();
+  std::mt19937_64 random(10);
+  gpu_cache cache({"", {4, 2, 8, 128, 2, 16}}, 16);
+  cache.fill(random);
+  const auto blocks = random_pages(cache.device_view(), 4, false, random);
+  const page_memory pages(cache.page_bytes(), 4);
+  auto moves = moves_of(blocks, pages, cache.page_bytes());
+  auto own = cuda::allocate_device<std::byte>(4096).value();
+  auto engine = cuda::make_stream(cuda::priority::low).value();
+  must(cudaStreamBeginCapture(engine.get(), cudaStreamCaptureModeGlobal));
+  must(cudaMemsetAsync(own.get(), 0x17, 4096, engine.get()));
+  std::thread lane([&] {
+    const auto mover = gpu_mover(cache);
+    must(mover->prepare(pages.all()));
+    must(mover->gather(moves));
+    must(mover->scatter(moves));
+    mover->forget(pages.all());
+  });
+  lane.join();
+  cudaGraph_t graph = nullptr;
+  must(cudaStreamEndCapture(engine.get(), &graph));
+  REQUIRE(graph != nullptr);
+  must(cudaGraphDestroy(graph));
+  CHECK(cache.equal());
+}
+
 // In a process of its own: after it, the process has no GPU any more.
 TEST_CASE("gpu: a fault of the GPU ends the mover with its text, and every later call fails", "[.fault]") {
   TROUPE_NEEDS_GPU();
