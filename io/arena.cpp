@@ -2,6 +2,7 @@
 
 #include "base/log.hpp"
 #include "io/extent_source.hpp"
+#include "io/huge_pages.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>
@@ -86,58 +87,7 @@ std::optional<std::uint64_t> host_memory(std::string_view line) {
   return std::nullopt;
 }
 
-/// A size of huge pages, and how the kernel and people call it.
-struct huge_page_kind {
-  std::uint64_t bytes = 0;
-  unsigned flag = 0;
-  const char* directory = "";
-  const char* name = "";
-};
-
-constexpr huge_page_kind two_mib_pages{std::uint64_t{2} << 20U, MFD_HUGE_2MB,
-                                       "/sys/kernel/mm/hugepages/hugepages-2048kB", "2 MiB"};
-constexpr huge_page_kind one_gib_pages{std::uint64_t{1} << 30U, MFD_HUGE_1GB,
-                                       "/sys/kernel/mm/hugepages/hugepages-1048576kB", "1 GiB"};
-
 static_assert(two_mib_pages.bytes == extent_alignment);
-
-/// How many huge pages of a kind the host has, and how many nobody uses or has set aside.
-struct huge_page_counts {
-  std::uint64_t all = 0;
-  std::uint64_t free = 0;
-};
-
-/// Nothing if the kernel has no such pages.
-std::optional<huge_page_counts> counts_of(const huge_page_kind& kind) {
-  const auto number = [&](const char* name) -> std::optional<std::uint64_t> {
-    std::ifstream file(std::string(kind.directory) + "/" + name);
-    std::uint64_t out = 0;
-    if (file >> out)
-      return out;
-    return std::nullopt;
-  };
-  const auto all = number("nr_hugepages");
-  const auto free = number("free_hugepages");
-  const auto reserved = number("resv_hugepages");
-  if (!all || !free || !reserved)
-    return std::nullopt;
-  return huge_page_counts{*all, *free - std::min(*free, *reserved)};
-}
-
-tl::unexpected<error> no_huge_pages(std::uint64_t bytes, const huge_page_kind& kind) {
-  const auto way_out = std::string("set memory.huge_pages to \"auto\"");
-  const auto counts = counts_of(kind);
-  if (!counts)
-    return fail(errc::unsupported, "the kernel has no huge pages of " + std::string(kind.name) + ": " + way_out);
-  const auto needed = rounded_up(bytes, kind.bytes) / kind.bytes;
-  const auto wanted = std::to_string(counts->all + needed - std::min(counts->free, needed));
-  const auto command = &kind == &two_mib_pages ? "sysctl vm.nr_hugepages=" + wanted
-                                               : "write " + wanted + " to " + kind.directory +
-                                                     "/nr_hugepages soon after the host has started";
-  return fail(errc::limit_exceeded, size_text(bytes) + " takes " + std::to_string(needed) + " huge pages of " +
-                                        kind.name + ", and " + std::to_string(counts->free) +
-                                        " are free: reserve more (" + command + "), or " + way_out);
-}
 
 /// The seal comes last: until then it may be sized, and written.
 result<void> seal(const unique_descriptor& made, int seals) {
@@ -313,7 +263,10 @@ result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
 
 result<std::shared_ptr<arena>> arena::made_as(const arena_options& wanted) {
   const auto choice = wanted.huge_pages;
-  const auto huge = [&](const huge_page_kind& kind) { return made_of(wanted, kind.bytes, MFD_HUGETLB | kind.flag); };
+  const auto huge = [&](const huge_page_kind& kind) {
+    await_spare_huge_pages(kind.pages_of(wanted.bytes), wanted.huge_page_patience, [&] { return counts_of(kind); });
+    return made_of(wanted, kind.bytes, MFD_HUGETLB | kind.flag);
+  };
   if ((choice == huge_page_choice::two_mib || choice == huge_page_choice::one_gib) && !wanted.shared_name.empty())
     return fail(errc::invalid_argument, "an arena with a name in /dev/shm is made of ordinary pages: set "
                                         "memory.huge_pages to \"auto\"");
@@ -321,15 +274,19 @@ result<std::shared_ptr<arena>> arena::made_as(const arena_options& wanted) {
     const auto& kind = choice == huge_page_choice::two_mib ? two_mib_pages : one_gib_pages;
     auto made = huge(kind);
     if (!made)
-      return no_huge_pages(wanted.bytes, kind);
+      return tl::unexpected(lack_of_huge_pages(size_text(wanted.bytes), wanted.bytes, kind));
     return made;
   }
   if (choice == huge_page_choice::automatic && wanted.extent_bytes % extent_alignment == 0 &&
       wanted.shared_name.empty()) {
     const auto counts = counts_of(two_mib_pages);
-    if (counts && counts->free >= wanted.bytes / two_mib_pages.bytes)
+    if (counts && counts->all >= two_mib_pages.pages_of(wanted.bytes)) {
       if (auto made = huge(two_mib_pages)) // another one may have been faster
         return made;
+      log::get("io")->warn("{} is made of ordinary pages: the host has {} huge pages of {}, which would do, but other "
+                           "programs hold them",
+                           size_text(wanted.bytes), counts->all, two_mib_pages.name);
+    }
   }
   auto made = made_of(wanted, 0, 0);
   if (!made)

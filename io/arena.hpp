@@ -1,11 +1,13 @@
 #pragma once
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/unique_descriptor.hpp"
 #include "io/numa.hpp"
 #include "io/shared_memory.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -36,6 +38,8 @@ struct arena_options {
   std::vector<numa_node> numa_nodes{};
   /// A name below /dev/shm by which programs find it that know nothing else, without a slash; empty: it has none.
   std::string shared_name{};
+  /// How long huge pages are waited for that others are about to give back; see `await_spare_huge_pages`.
+  duration huge_page_patience = std::chrono::seconds(5);
 };
 
 /// What a client needs to map an arena of a node on its host; see `arena::map`.
