@@ -5,12 +5,14 @@
 #include "lmcache/wire/msgpack_writer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -203,14 +205,46 @@ std::uint64_t number_in(const std::string& answer) {
   return in.natural();
 }
 
-/// A lookup, its status and the end of the request, again and again, by each of the clients.
-void measure_lookups(void* context, const std::string& port, std::uint32_t clients, std::uint32_t tokens,
-                     double seconds) {
-  worker one(context, port, 32);
+/// Answers whatever is asked, without a look at it: the least that a server of this wire can do. A status is that all
+/// chunks of so many tokens are there. Runs until it is ended.
+void echo(void* context, const std::string& port, std::uint32_t tokens) {
+  void* const socket = zmq_socket(context, ZMQ_ROUTER);
+  if (zmq_bind(socket, ("tcp://127.0.0.1:" + port).c_str()) != 0)
+    stop_with("cannot listen");
+  const auto all = msgpack_writer().natural(tokens / chunk_tokens).take();
+  for (;;) {
+    // Who asks, the number of the request, the operation, and what it says.
+    std::array<std::string, 3> head;
+    zmq_msg_t frame;
+    zmq_msg_init(&frame);
+    std::size_t part = 0;
+    do {
+      if (zmq_msg_recv(&frame, socket, 0) < 0)
+        stop_with("cannot receive");
+      if (part < head.size())
+        head[part].assign(static_cast<const char*>(zmq_msg_data(&frame)), zmq_msg_size(&frame));
+      ++part;
+    } while (zmq_msg_more(&frame) != 0);
+    zmq_msg_close(&frame);
+    for (const auto& x : head)
+      zmq_send(socket, x.data(), x.size(), ZMQ_SNDMORE);
+    zmq_send(socket, all.data(), all.size(), 0);
+  }
+}
+
+/// A worker that has stored what is looked up. A server may know its pages only as long as it is there.
+std::unique_ptr<worker> storing(void* context, const std::string& port, std::uint32_t tokens) {
+  auto out = std::make_unique<worker>(context, port, 32);
   const std::vector<std::byte> page(std::size_t{4} * chunk_tokens * 32 * 2);
   // Not all at once: servers bound what one worker may have open.
   for (std::uint32_t part = 1; part * 16 * chunk_tokens < tokens + 16 * chunk_tokens; ++part)
-    one.store(key_of(1, std::min(tokens, part * 16 * chunk_tokens), true, "s" + std::to_string(part)), page);
+    out->store(key_of(1, std::min(tokens, part * 16 * chunk_tokens), true, "s" + std::to_string(part)), page);
+  return out;
+}
+
+/// A lookup, its status and the end of the request, again and again, by each of the clients.
+void measure_lookups(void* context, const std::string& port, std::uint32_t clients, std::uint32_t tokens,
+                     double seconds) {
   std::vector<std::vector<double>> times(clients);
   std::atomic<std::uint64_t> wrong{0};
   std::atomic<bool> stop{false};
@@ -285,12 +319,16 @@ void measure_transfers(void* context, const std::string& port, std::uint32_t rou
 int main(int count, char** words) {
   const std::vector<std::string> x(words + 1, words + count);
   void* const context = zmq_ctx_new();
-  if (x.size() == 5 && x[0] == "lookup")
-    measure_lookups(context, x[1], static_cast<std::uint32_t>(std::stoul(x[2])),
-                    static_cast<std::uint32_t>(std::stoul(x[3])), std::stod(x[4]));
-  else if (x.size() == 3 && x[0] == "transfer")
+  const auto number = [&x](std::size_t i) { return static_cast<std::uint32_t>(std::stoul(x[i])); };
+  if (x.size() == 3 && x[0] == "echo")
+    echo(context, x[1], number(2));
+  else if (x.size() == 5 && (x[0] == "lookup" || x[0] == "lookup-echo")) {
+    const auto stored = x[0] == "lookup" ? storing(context, x[1], number(3)) : nullptr;
+    measure_lookups(context, x[1], number(2), number(3), std::stod(x[4]));
+  } else if (x.size() == 3 && x[0] == "transfer")
     measure_transfers(context, x[1], static_cast<std::uint32_t>(std::stoul(x[2])));
   else
-    stop_with("usage: troupe-bench-lmcache lookup PORT CLIENTS TOKENS SECONDS | transfer PORT ROUNDS");
+    stop_with("usage: troupe-bench-lmcache lookup PORT CLIENTS TOKENS SECONDS | transfer PORT ROUNDS | "
+              "echo PORT TOKENS | lookup-echo PORT CLIENTS TOKENS SECONDS");
   zmq_ctx_term(context);
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """LMCache's own server and a node in its place, one after the other on this machine, under the same load: lookups with
-their status and the end of the request, and stores and retrieves through shared memory.
+their status and the end of the request, and stores and retrieves through shared memory. Beside them, a server that
+answers without looking at what it is asked: what ZeroMQ and the load leave for a server to use.
 
 run.py TROUPE LOAD [--lmcache PROGRAM] [--seconds SECONDS]
 
@@ -81,11 +82,17 @@ def lmcache(program):
                   port, {"LMCACHE_DISABLE_BANNER": "1"})
 
 
-def load(program, *words):
+def run(program, *words):
     done = subprocess.run([program, *map(str, words)], stdout=subprocess.PIPE, text=True, timeout=600, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{program} {' '.join(map(str, words))} failed")
-    return json.loads(done.stdout)
+    return done.stdout
+
+
+def echoed(program, clients, tokens, seconds):
+    port = free_port()
+    with server("echo", [program, "echo", str(port), str(tokens)], port):
+        return json.loads(run(program, "lookup-echo", port, clients, tokens, seconds))
 
 
 def main():
@@ -102,12 +109,13 @@ def main():
     try:
         for name in servers:
             with (troupe(given.troupe, place) if name == "troupe" else lmcache(given.lmcache)) as one:
-                found = {pair: load(given.load, "lookup", one.port, *pair, given.seconds) for pair in LOADS}
-                found["transfer"] = load(given.load, "transfer", one.port, 16)
+                found = {pair: json.loads(run(given.load, "lookup", one.port, *pair, given.seconds)) for pair in LOADS}
+                found["transfer"] = json.loads(run(given.load, "transfer", one.port, 16))
                 servers[name] = found
+        servers["echo"] = {pair: echoed(given.load, *pair, given.seconds) for pair in LOADS}
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    ours, theirs = servers["troupe"], servers.get("lmcache")
+    ours, theirs, least = servers["troupe"], servers.get("lmcache"), servers["echo"]
     print(f"{'clients':>8} {'tokens':>8} {'server':>9} {'lookups/s':>11} {'p50 ms':>9} {'p99 ms':>9}")
     for clients, tokens in LOADS:
         for name, found in servers.items():
@@ -115,12 +123,16 @@ def main():
             remark = "" if x["wrong"] == 0 else f"   {x['wrong']} wrong answers"
             print(f"{clients:8} {tokens:8} {name:>9} {x['per_second']:11.0f} {x['p50_ms']:9.3f} {x['p99_ms']:9.3f}"
                   f"{remark}")
+        share = ours[clients, tokens]["per_second"] / max(least[clients, tokens]["per_second"], 1e-9)
+        print(f"{'':26} {share:10.2f} of what an echo makes")
         if theirs:
             mine, other = ours[clients, tokens], theirs[clients, tokens]
             print(f"{'':26} {mine['per_second'] / max(other['per_second'], 1e-9):10.1f} times as many, p99 "
                   f"{mine['p99_ms'] / max(other['p99_ms'], 1e-9):.3f} of theirs")
     print(f"{'server':>8} {'store GB/s':>11} {'retrieve GB/s':>14}   (prompts of 16 chunks of 4 MiB, one worker)")
     for name, found in servers.items():
+        if name == "echo":
+            continue
         x = found["transfer"]
         print(f"{name:>8} {x['store_gb_per_s']:11.2f} {x['retrieve_gb_per_s']:14.2f}")
     if theirs:
