@@ -177,6 +177,16 @@ TEST_CASE("copy engine: memory is prepared for the device when it is used, and f
     CHECK(w.device->prepared() == 0);
     REQUIRE(w.bind(2) == errc::ok);
   }
+  SECTION("a node that says goodbye, and is gone some time later") {
+    REQUIRE(w.unbind(1) == errc::ok);
+    CHECK(w.device->prepared() == 2);
+    w.memory.reset();
+    const auto give_up = std::chrono::steady_clock::now() + patience;
+    while (w.device->prepared() > 0 && std::chrono::steady_clock::now() < give_up)
+      std::this_thread::yield();
+    CHECK(w.device->prepared() == 0);
+    REQUIRE(w.bind(2) == errc::ok);
+  }
   CHECK(w.ask(scatter_atom_v, w.order(0, 1)).code == errc::expired);
   CHECK(w.ask(scatter_atom_v, w.order(0, 2)).code == errc::corrupt);
 }

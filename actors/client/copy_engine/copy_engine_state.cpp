@@ -70,18 +70,21 @@ void copy_engine_state::wait_for_rest(owner_id owner) {
   order_ended_.wait(guard, [&] { return !under_way_.contains(owner); });
 }
 
-void copy_engine_state::drop_lost_arena() {
+bool copy_engine_state::drop_lost_arena() {
   std::shared_ptr<mapped_arena> lost;
   {
     std::lock_guard guard(mutex_);
     if (owner_ == 0)
       lost = arena_;
   }
-  if (!lost || options_.finder->find(lost->info().bytes, lost->info().name.items))
-    return;
+  if (!lost)
+    return false;
+  if (options_.finder->find(lost->info().bytes, lost->info().name.items))
+    return true;
   std::lock_guard guard(mutex_);
   if (owner_ == 0 && arena_ == lost)
     arena_.reset(); // which is not the end of it
+  return false;
 }
 
 void copy_engine_state::ended(owner_id owner) {

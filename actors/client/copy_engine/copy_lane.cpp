@@ -3,35 +3,53 @@
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
 
+#include <chrono>
 #include <utility>
 
 namespace troupe {
 
 namespace {
 
-using rest_watch_actor = caf::typed_actor<caf::replies_to<unbind_atom, owner_id>::with<void>>;
+using rest_watch_actor =
+    caf::typed_actor<caf::replies_to<unbind_atom, owner_id>::with<void>, caf::reacts_to<caf::tick_atom>>;
 
-/// Waits for the orders of an attachment that is over, answers, and is gone: the lanes have orders of the next one to
-/// carry out meanwhile.
+/// How often it is looked whether the arena of a node that has said goodbye is gone. It keeps the host's memory from a
+/// node that starts again, which waits for some seconds only.
+constexpr auto look_interval = std::chrono::milliseconds(200);
+
+/// Waits for the orders of an attachment that is over, and answers: the lanes have orders of the next one to carry out
+/// meanwhile. Is there until the arena is gone or bound again, and no longer than the lane.
 class rest_watch : public rest_watch_actor::base {
 public:
-  rest_watch(caf::actor_config& config, std::shared_ptr<copy_engine_state> state)
-      : rest_watch_actor::base(config), state_(std::move(state)) {}
+  rest_watch(caf::actor_config& config, std::shared_ptr<copy_engine_state> state, const caf::actor_addr& lane)
+      : rest_watch_actor::base(config), state_(std::move(state)) {
+    set_down_handler([this](const caf::down_msg&) { quit(); });
+    monitor(lane);
+  }
 
   const char* name() const override { return "rest_watch"; }
   void on_exit() override { state_.reset(); }
 
 protected:
   behavior_type make_behavior() override {
-    return {[this](unbind_atom, owner_id owner) -> caf::result<void> {
-      state_->wait_for_rest(owner);
-      state_->drop_lost_arena();
-      quit();
-      return caf::unit;
-    }};
+    return {
+        [this](unbind_atom, owner_id owner) -> caf::result<void> {
+          state_->wait_for_rest(owner);
+          look();
+          return caf::unit;
+        },
+        [this](caf::tick_atom) { look(); },
+    };
   }
 
 private:
+  void look() {
+    if (state_->drop_lost_arena())
+      delayed_send(this, look_interval, caf::tick_atom_v);
+    else
+      quit();
+  }
+
   std::shared_ptr<copy_engine_state> state_;
 };
 
@@ -61,8 +79,9 @@ copy_lane::behavior_type copy_lane::make_behavior() {
       },
       [this](unbind_atom x, owner_id owner) {
         state_->end(owner);
-        const auto watch = threads_ == lane_threads::own ? spawn_actor<rest_watch, caf::detached>(system(), state_)
-                                                         : spawn_actor<rest_watch>(system(), state_);
+        const auto watch = threads_ == lane_threads::own
+                               ? spawn_actor<rest_watch, caf::detached>(system(), state_, address())
+                               : spawn_actor<rest_watch>(system(), state_, address());
         return delegate(watch, x, owner);
       },
       [this](gather_atom, const copy_order& order) { return carry_out(&copy_engine_state::gather, order); },
