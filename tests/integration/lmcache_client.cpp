@@ -39,7 +39,7 @@ std::uint16_t lmcache_port(const std::string& ready_line) {
 }
 
 json lmcache_key(std::uint32_t sequence, const std::string& request, std::uint32_t begin, std::uint32_t end,
-            std::optional<std::uint32_t> worker, std::uint32_t world) {
+                 std::optional<std::uint32_t> worker, std::uint32_t world) {
   json tokens = json::array();
   for (std::uint32_t i = 0; i < end * lmcache_chunk; ++i)
     tokens.push_back(sequence * 1000 + i);

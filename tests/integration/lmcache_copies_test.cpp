@@ -166,8 +166,8 @@ private:
 };
 
 json group(std::uint32_t id = 0) {
-  return {{"engine_group_id", id},  {"layer_indices", {0, 1}},     {"tokens_per_block", block_tokens},
-          {"sw_size_tokens", -1},   {"extra_object_group_tag", 0}, {"recurrent_state", false}};
+  return {{"engine_group_id", id}, {"layer_indices", {0, 1}},     {"tokens_per_block", block_tokens},
+          {"sw_size_tokens", -1},  {"extra_object_group_tag", 0}, {"recurrent_state", false}};
 }
 
 std::vector<json> registration(std::int64_t instance, const std::vector<json>& handles, const std::string& layout,
@@ -207,8 +207,8 @@ struct driven_engine {
 
   bool put(std::uint32_t sequence, const std::vector<std::uint32_t>& from, const json& event = json::binary({1, 2})) {
     const auto count = static_cast<std::uint32_t>(from.size()) / blocks_per_chunk;
-    return done(worker.call(
-        store, {lmcache_key(sequence, new_request(), 0, count, 0), instance, json::array({from}), event}));
+    return done(
+        worker.call(store, {lmcache_key(sequence, new_request(), 0, count, 0), instance, json::array({from}), event}));
   }
 
   bool get(std::uint32_t sequence, std::uint32_t begin, const std::vector<std::uint32_t>& to, std::uint32_t skip = 0,
@@ -368,10 +368,10 @@ TEST_CASE("memory that is not as it is said to be is refused, and whoever says s
   const auto refused = [&](const std::vector<json>& payloads) {
     const auto id = payloads[0].get<std::int64_t>();
     CHECK_FALSE(one.worker.call(register_memory, payloads));
-    CHECK_FALSE(one.done(one.worker.call(
-        store, {lmcache_key(3, "r", 0, 1, 0), id, json::array({{1, 2}}), json::binary({})})));
-    CHECK_FALSE(one.done(one.worker.call(
-        retrieve, {lmcache_key(3, "r", 0, 1, 0), id, json::array({{1, 2}}), json::binary({}), 0})));
+    CHECK_FALSE(
+        one.done(one.worker.call(store, {lmcache_key(3, "r", 0, 1, 0), id, json::array({{1, 2}}), json::binary({})})));
+    CHECK_FALSE(one.done(
+        one.worker.call(retrieve, {lmcache_key(3, "r", 0, 1, 0), id, json::array({{1, 2}}), json::binary({}), 0})));
     for (int i = 0; i < 3; ++i)
       CHECK(one.worker.call(ping, {id}) == false);
   };
@@ -402,9 +402,9 @@ TEST_CASE("memory that is not as it is said to be is refused, and whoever says s
   with([](json& x) { x.erase("metadata"); });
   // GPU memory that there is not.
   with([](json& x) {
-    x = {{"type", "cuda_raw"},     {"version", 1},     {"metadata", x["metadata"]},
-         {"ipc_handle", json::binary(std::vector<std::uint8_t>(64, 7))},
-         {"alloc_offset", 0},      {"nbytes", worker_memory::bytes()}};
+    x = {{"type", "cuda_raw"},        {"version", 1},
+         {"metadata", x["metadata"]}, {"ipc_handle", json::binary(std::vector<std::uint8_t>(64, 7))},
+         {"alloc_offset", 0},         {"nbytes", worker_memory::bytes()}};
   });
   refused(registration(++instance, {}, "NHD"));
   refused(registration(++instance, memory.handles(), "HNDX"));
@@ -432,7 +432,8 @@ TEST_CASE("memory that is not as it is said to be is refused, and whoever says s
   CHECK_FALSE(one.put(4, {1, 0xffffffff}));
   CHECK_FALSE(one.get(4, 0, {1, blocks}));
   const auto key = lmcache_key(4, "r", 0, 2, 0);
-  for (const auto& lists : {json::array({{1, 2, 3}}), json::array({{1, 2, 3, 4}, {1, 2, 3, 4}}), json::array(), json(5)})
+  for (const auto& lists :
+       {json::array({{1, 2, 3}}), json::array({{1, 2, 3, 4}, {1, 2, 3, 4}}), json::array(), json(5)})
     CHECK_FALSE(one.done(one.worker.call(store, {key, 1, lists, json::binary({})})));
   CHECK_FALSE(one.done(one.worker.call(store, {key, 1, json::array({{1, 2, 3, 4}}), 5})));
   CHECK_FALSE(one.done(one.worker.call(retrieve, {key, 1, json::array({{1, 2, 3, 4}}), json::binary({}), -1})));
@@ -456,8 +457,7 @@ TEST_CASE("chunks of which an engine has no block any more are not stored", "[lm
   // Where blocks fall out of a window, what has lost one of them says nothing of its tokens.
   auto sliding = group();
   sliding["sw_size_tokens"] = 24;
-  CHECK_FALSE(
-      one.worker.call(register_memory, registration(1, one.memory.handles(), "NHD", json::array({sliding}))));
+  CHECK_FALSE(one.worker.call(register_memory, registration(1, one.memory.handles(), "NHD", json::array({sliding}))));
   CHECK(one.put(2, {1, 2, 0, 3, 4, 5}));
   CHECK(one.look_up(2, 3, "b") == 1);
   CHECK_FALSE(one.get(2, 1, {7, 8}));

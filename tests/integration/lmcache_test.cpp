@@ -346,7 +346,8 @@ TEST_CASE("engines with several workers find what all of them have stored", "[lm
   std::vector<lmcache_client> workers;
   std::unique_ptr<lmcache_pool> pool;
   for (std::int64_t rank = 0; rank < 2; ++rank) {
-    const auto told = workers.emplace_back(lmcache_port(node.ready_line())).call(register_worker, {registration(10 + rank, 64, 2)});
+    const auto told =
+        workers.emplace_back(lmcache_port(node.ready_line())).call(register_worker, {registration(10 + rank, 64, 2)});
     pool = std::make_unique<lmcache_pool>(told->at("shm_name").get<std::string>(),
                                           told->at("pool_size").get<std::size_t>());
   }

@@ -33,12 +33,13 @@ void lmcache_server::refuse_memory(const request_ptr& x, const error& why) {
 }
 
 void lmcache_server::register_memory(const request_ptr& x) {
-  const auto known = instances_.find(*x->instance);
-  if (known != instances_.end()) {
-    const auto& memory = known->second->memory;
-    if (known->second->client == x->client && memory && x->opened && *memory == *x->opened->memory)
+  if (const auto i = instances_.find(*x->instance); i != instances_.end()) {
+    const auto& known = *i->second;
+    const bool same = known.client == x->client && known.memory && x->opened && *known.memory == *x->opened->memory &&
+                      known.sliding == x->opened->sliding && known.space == x->opened->space.id();
+    if (same)
       return answer(x, std::nullopt);
-    drop(*x->instance, known->second->client == x->client);
+    drop(*x->instance, known.client == x->client);
   }
   if (!x->opened)
     return refuse_memory(x, x->opened.error());

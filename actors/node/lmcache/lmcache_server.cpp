@@ -297,8 +297,8 @@ void lmcache_server::register_instance(const request_ptr& x) {
 void lmcache_server::attached(const request_ptr& x, const instance_ptr& made) {
   const auto welcome = [this, x, copied = made->memory != nullptr] {
     answer(x, copied ? std::nullopt
-                     : std::optional(lmcache::wire::answer_registration(parts_.shared_name,
-                                                                        parts_.extents->info().bytes)));
+                     : std::optional(
+                           lmcache::wire::answer_registration(parts_.shared_name, parts_.extents->info().bytes)));
   };
   // Its connection has ended meanwhile, or it has asked twice.
   if (!clients_.contains(x->client) || instances_.contains(*x->instance)) {

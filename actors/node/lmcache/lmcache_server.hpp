@@ -58,8 +58,11 @@ using lmcache_actor = caf::typed_actor<caf::reacts_to<caf::update_atom>, caf::re
 
 /// Serves the clients of LMCache's multi-process mode: an ordinary client of the node in the place of each worker that
 /// registers, which attaches to the worker's namespace, and one more per namespace, in whose name lookups lease keys.
-/// A worker copies itself, or the node does. A slot that a worker is told of is the payload of a page in its frame, which is pinned for the worker's attachment:
-/// until it commits, registers anew, unregisters, or its process is gone.
+///
+/// Either a worker copies itself: a slot that it is told of is the payload of a page in its frame, which is pinned for
+/// the worker's attachment, until it commits, registers anew, unregisters, or its process is gone. Or the node copies,
+/// in memory that the worker has named: then frames are this process' alone, and an attachment ends when the last copy
+/// of its worker has.
 ///
 /// Every request is answered, by what its operation has for no where nothing better can be said: there are no errors on
 /// this wire. Rules of locks are in `lmcache::session_table`.
