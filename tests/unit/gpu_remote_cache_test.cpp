@@ -102,8 +102,9 @@ TEST_CASE("A layout is valid where every byte of every block lies in its memory"
   CHECK(code_with([](auto& x) { x.blocks = 100; }) == errc::out_of_range);
   CHECK(code_with([](auto& x) { x.memories.push_back(gpu_memory_handle{}); }) == errc::unsupported);
   for (const auto* name : {"", "/", ".", "/..", "a/b", "/a/b", "//a"})
-    CHECK(code_with([&](auto& x) { x.memories = {shared_memory_handle{name, memory_bytes}}; }) ==
-          errc::invalid_argument);
+    CHECK(code_with([&](auto& x) {
+            x.memories = {shared_memory_handle{name, memory_bytes}};
+          }) == errc::invalid_argument);
   CHECK_FALSE(is_shared_memory_name(std::string_view("a\0b", 3)));
   CHECK_FALSE(is_shared_memory_name(std::string(300, 'a')));
   CHECK(is_shared_memory_name("/lmcache_kv_1_2"));
@@ -208,8 +209,8 @@ TEST_CASE("A number of PyTorch is counted down when its memory is closed, and no
   };
   const shared_memory memory(counted_bytes(memory_bytes));
   auto layout = small_layout(memory.name());
-  layout.counters = {{file.name(), 7}, {file.name(), 8}, {file.name(), 10000}, {memory.name(), 1}, {"/nobody", 1},
-                     {"../x", 1}};
+  layout.counters = {{file.name(), 7},   {file.name(), 8}, {file.name(), 10000},
+                     {memory.name(), 1}, {"/nobody", 1},   {"../x", 1}};
   {
     const auto cache = open_remote_cache(layout);
     REQUIRE(cache);

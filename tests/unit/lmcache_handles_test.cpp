@@ -149,7 +149,7 @@ TEST_CASE("Runs of a block follow from the axes of a tensor", "[lmcache]") {
 
 TEST_CASE("Memory of a GPU is named in two ways", "[lmcache]") {
   const auto meta = metadata(split_sizes, split_strides);
-  json raw{{"type", "cuda_raw"},       {"version", 1},        {"metadata", meta},
+  json raw{{"type", "cuda_raw"},          {"version", 1},         {"metadata", meta},
            {"ipc_handle", binary_of(64)}, {"alloc_offset", 4096}, {"nbytes", 1U << 20U}};
   const auto first = opened(registration({raw}));
   REQUIRE(first);
@@ -232,9 +232,9 @@ TEST_CASE("Blocks, an event, and tokens to be left alone are read with a copy", 
   json tokens = json::array();
   for (int i = 0; i < 64; ++i)
     tokens.push_back(i);
-  const json key{{"model_name", "a/model"}, {"world_size", 2}, {"worker_id", 1},      {"token_ids", tokens},
-                 {"start", 32},             {"end", 64},       {"request_id", "r-1"}, {"cache_salt", ""},
-                 {"request_configs", nullptr}};
+  const json key{{"model_name", "a/model"}, {"world_size", 2},  {"worker_id", 1},
+                 {"token_ids", tokens},     {"start", 32},      {"end", 64},
+                 {"request_id", "r-1"},     {"cache_salt", ""}, {"request_configs", nullptr}};
   const auto event = json::binary({1, 2, 3});
   const auto store = read("store", {key, 5, json::array({{7, 8, 300000}}), event});
   REQUIRE(store);
