@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tensors of PyTorch in the memory of a GPU, whose blocks a node copies for workers of LMCache: all handles, all events,
-three processes, each byte. Needs Python and PyTorch, and nothing of LMCache or vLLM.
+"""Tensors of PyTorch in the memory of a GPU, whose blocks a node copies for workers of LMCache: all handles, both
+kinds of events, three processes, each byte. Needs Python and PyTorch, and nothing of LMCache or vLLM.
 
 Usage: lmcache_cuda.py --troupe PROGRAM --work DIRECTORY [--device cpu]
 

@@ -445,6 +445,39 @@ TEST_CASE("memory that is not as it is said to be is refused, and whoever says s
   CHECK(node.stop() == 0);
 }
 
+TEST_CASE("requests of more than may be pinned are copied piece by piece, and many of them one after the other",
+          "[lmcache]") {
+  const scratch_directory scratch;
+  auto config = lmcache_config(scratch.path());
+  config["memory"]["client_bytes"] = "64 KiB";
+  serving_node node(write_config(scratch.path(), config));
+  driven_engine one(lmcache_port(node.ready_line()), 1);
+  std::vector<std::uint32_t> all(blocks - 2);
+  std::iota(all.begin(), all.end(), 2U);
+  one.fill(1, all);
+  CHECK(one.put(1, all));
+  constexpr auto chunks = (blocks - 2) / blocks_per_chunk;
+  CHECK(one.look_up(1, chunks, "a") == chunks);
+  one.memory.wipe();
+  CHECK(one.get(1, 0, all, block_tokens * 5, "a"));
+  CHECK(one.holds(1, 5, {all.begin() + 5, all.end()}));
+  CHECK(one.memory.is_wiped(6));
+  std::vector<std::uint64_t> sent;
+  for (std::uint32_t sequence = 2; sequence < 12; ++sequence) {
+    one.fill(sequence, all);
+    sent.push_back(
+        one.worker.send(store, {lmcache_key(sequence, "s", 0, chunks, 0), 1, json::array({all}), json::binary({})}));
+    sent.push_back(one.worker.send(
+        retrieve, {lmcache_key(1, "r", 0, chunks, 0), 1, json::array({all}), json::binary({}), chunks * chunk}));
+  }
+  for (std::size_t answers = 0; answers < sent.size(); ++answers) {
+    const auto answer = one.worker.receive(patience);
+    REQUIRE(answer);
+    CHECK(one.done(answer->value));
+  }
+  CHECK(node.stop() == 0);
+}
+
 TEST_CASE("chunks of which an engine has no block any more are not stored", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));

@@ -137,9 +137,8 @@ void lmcache_server::begin(const request_ptr& x) {
   case operation::register_kv_cache:
     return register_memory(x);
   case operation::store:
-    return store(x);
   case operation::retrieve:
-    return retrieve(x);
+    return queue_copy(x);
   case operation::unregister_context:
   case operation::unregister_kv_cache:
     drop(*x->instance, true);

@@ -123,7 +123,16 @@ private:
     caf::actor scatters;
     /// Block 0 stands for what the engine has given back.
     bool sliding = false;
-    /// Requests that the lanes are needed for. Frames may be another one's when there is none.
+    /// Requests of one direction, in the order in which they came.
+    struct line {
+      std::deque<request_ptr> waiting;
+      std::size_t under_way = 0;
+    };
+    line waiting_stores;
+    line waiting_retrieves;
+    /// Those that wait are being begun: what ends at once does not begin the next ones.
+    bool beginning = false;
+    /// Of both, all that were not answered. Frames may be another one's when there is none.
     std::size_t copies = 0;
     /// Nobody knows it any more, and it is given up with the last copy.
     bool ended = false;
@@ -146,6 +155,7 @@ private:
     std::vector<std::uint32_t> shards;
   };
   struct lookup_run;
+  struct store_copy;
   struct store_run;
   struct retrieve_run;
   struct waiting_status {
@@ -224,14 +234,19 @@ private:
   void register_memory(const request_ptr& x);
   void open_memory(const request_ptr& x, const attachment_ptr& as);
   void refuse_memory(const request_ptr& x, const error& why);
-  void store(const request_ptr& x);
+  void queue_copy(const request_ptr& x);
+  void begin_copies(const instance_ptr& of);
+  void begin_store(const request_ptr& x, const instance_ptr& of);
+  void go_on(const std::shared_ptr<store_copy>& copy, bool stored);
   void gather(const std::shared_ptr<store_run>& run);
-  void retrieve(const request_ptr& x);
-  void scatter(const std::shared_ptr<retrieve_run>& run);
+  void fetch_some(const std::shared_ptr<retrieve_run>& run);
+  void scatter(const std::shared_ptr<retrieve_run>& run, std::size_t count);
   /// Those of the request that the page of its i-th chunk has.
   std::vector<std::uint32_t> blocks_of(const instance& of, const lmcache::incoming& x, std::uint32_t chunk) const;
   bool copies_fit(const instance& of, const lmcache::incoming& x) const;
   void end_copy(const request_ptr& x, const instance_ptr& of, bool copied);
+  /// Pages that one request may have pinned at once, and requests of one direction that may have.
+  std::pair<std::size_t, std::size_t> share_of_pins(const instance& of) const;
   void let_go(const instance& x);
 
   lmcache_server_parts parts_;

@@ -16,9 +16,6 @@ namespace {
 /// How long a store waits for room: the worker's thread, and so its engine, waits as well.
 constexpr duration place_patience = std::chrono::seconds(2);
 
-/// How long a retrieve waits for pages to be read from the disk.
-constexpr duration fetch_patience = std::chrono::seconds(20);
-
 /// Where pages have to be on the disk before they are committed.
 constexpr duration fill_deadline = std::chrono::seconds(30);
 
@@ -28,12 +25,6 @@ constexpr std::size_t jobs_max = 256;
 bool page_is_bad(errc code) noexcept {
   return code == errc::corrupt || code == errc::identity_mismatch || code == errc::io_error ||
          code == errc::slab_damaged;
-}
-
-/// The part of the pages that begins there, as one request has them.
-packed<page_ref> part_of(const std::vector<page_ref>& pages, std::size_t first, std::size_t count) {
-  const auto from = pages.begin() + static_cast<std::ptrdiff_t>(first);
-  return std::vector<page_ref>(from, from + static_cast<std::ptrdiff_t>(count));
 }
 
 } // namespace
@@ -205,7 +196,7 @@ void lmcache_server::placed(const std::shared_ptr<store_run>& run) {
   abort_pages(*run->of, run->rank(), run->name, without);
   run->short_of |= !without.empty();
   run->chunks = std::move(chunks);
-  if (run->of->memory)
+  if (run->copy)
     return gather(run);
   if (!is_known(*run->of)) {
     // The node gives back what belongs to the attachment, which is over.
@@ -268,7 +259,7 @@ void lmcache_server::commit_pages(const std::shared_ptr<store_run>& run, const s
   for (std::size_t i = 0; i < filled.size(); ++i)
     (filled[i] == errc::ok ? good : bad).push_back(run->job.pages[i]);
   abort_pages(*run->of, run->rank(), run->name, bad);
-  run->committed = bad.empty() && !(run->of->memory && run->short_of);
+  run->committed = bad.empty() && !(run->copy && run->short_of);
   auto& node = run->of->node->node;
   const auto parts = transfer::split_by_shard(good, static_cast<std::uint32_t>(node.shards.size()));
   run->waiting = parts.size();
@@ -298,8 +289,8 @@ void lmcache_server::commit_pages(const std::shared_ptr<store_run>& run, const s
 }
 
 void lmcache_server::end_store(const std::shared_ptr<store_run>& run, bool stored) {
-  if (run->of->memory)
-    return end_copy(run->request, run->of, stored);
+  if (run->copy)
+    return go_on(run->copy, stored);
   if (run->job.pages.empty())
     return refuse(run->request);
   answer(run->request, lmcache::wire::answer(stored));
@@ -351,7 +342,7 @@ void lmcache_server::locate(const std::shared_ptr<retrieve_run>& run) {
   run->waiting = parts.size();
   const auto part_done = [this, run] {
     if (--run->waiting == 0)
-      run->failed ? refuse_retrieve(run) : fetch(run);
+      run->failed ? refuse_retrieve(run) : run->of->memory ? fetch_some(run) : fetch(run);
   };
   for (const auto& part : parts) {
     run->job.leased_shards.push_back(part.shard);
@@ -383,7 +374,7 @@ void lmcache_server::fetch(const std::shared_ptr<retrieve_run>& run) {
     if (--run->waiting > 0)
       return;
     if (!run->failed)
-      return run->of->memory ? scatter(run) : verify(run);
+      return verify(run);
     invalidate(*run->of, run->rank(), run->job.pages, run->codes, [this, run] { refuse_retrieve(run); });
   };
   for (std::size_t first = 0; first < pages.size(); first += most)
