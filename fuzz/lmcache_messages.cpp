@@ -23,6 +23,8 @@ void check_chunks(const lmcache::chunk_range& x) {
 void check_right(const lmcache::incoming& x) {
   using lmcache::wire::operation;
   switch (x.what) {
+  case operation::store:
+  case operation::retrieve:
   case operation::prepare_store:
   case operation::commit_store:
   case operation::prepare_retrieve:
@@ -39,6 +41,12 @@ void check_right(const lmcache::incoming& x) {
     else
       demand(!x.registration.error().text.empty(), "a refusal without a reason");
     return;
+  case operation::register_kv_cache:
+    demand(x.instance.has_value(), "memory of nobody");
+    if (!x.opened)
+      return demand(!x.opened.error().text.empty(), "a refusal without a reason");
+    demand(validate(*x.opened->memory).has_value(), "memory with blocks outside");
+    return demand(x.opened->space.geometry.page_bytes() == x.opened->memory->page_bytes(), "a page of other bytes");
   default:
     return;
   }

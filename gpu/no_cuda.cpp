@@ -2,6 +2,7 @@
 #include "gpu/gpu_memory.hpp"
 #include "gpu/gpu_stream.hpp"
 #include "gpu/plain_copy.hpp"
+#include "gpu/remote_cache.hpp"
 
 #include <utility>
 
@@ -23,6 +24,10 @@ result<std::vector<cuda_device>> cuda_devices() {
 }
 
 result<std::unique_ptr<page_mover>> make_cuda_page_mover(kv_cache_view, const cuda_mover_options&) {
+  return no_cuda();
+}
+
+result<std::unique_ptr<remote_cache>> open_remote_gpu_cache(const remote_layout&) {
   return no_cuda();
 }
 

@@ -38,7 +38,7 @@ std::string name_of(const namespace_spec& space) {
 
 } // namespace
 
-result<context> context_of(const wire::context_registration& x, std::uint32_t chunk_tokens) {
+result<context> context_of(const wire::context_registration& x, std::uint32_t chunk_tokens, block_order order) {
   const auto type = std::ranges::find(element_types, x.dtype, &element_type::torch);
   if (type == element_types.end())
     return fail(errc::unsupported, "elements of type '" + std::string(x.dtype.substr(0, 64)) + "'");
@@ -55,6 +55,9 @@ result<context> context_of(const wire::context_registration& x, std::uint32_t ch
   space.dtype = type->dtype;
   space.world_size = x.world_size;
   space.revision = "lmcache 1, planes-layers-tokens-hidden of " + std::string(type->torch);
+  if (order == block_order::heads_first)
+    space.revision = "lmcache 1, planes-layers-blocks-heads-tokens of " + std::string(type->torch) + ", blocks of " +
+                     std::to_string(x.block_tokens);
   auto& shape = space.geometry;
   shape.layers = x.layers;
   shape.parts = x.one_plane ? 1 : 2;

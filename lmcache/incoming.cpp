@@ -51,6 +51,36 @@ bool read_request_name(byte_view frame, std::string& out) {
   return true;
 }
 
+/// How long an event may be that somebody names; more than any has.
+constexpr std::size_t event_bytes_max = 1024;
+
+/// What is wrong with the memory is said to people, since this operation has no other way to say no.
+bool read_memory(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
+  if (x.empty() || !read_instance(x[0], out.instance))
+    return false;
+  wire::kv_cache_registration registration;
+  if (wire::read_kv_cache(x.subspan(1), registration))
+    out.opened = open_context_of(registration, chunk_tokens);
+  else
+    out.opened = fail(errc::invalid_argument, "handles of memory that cannot be read");
+  return true;
+}
+
+/// A key, an instance, blocks and an event.
+bool read_copy(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
+  if (!read_chunks(x[0], chunk_tokens, out.chunks) || !out.chunks.worker || !out.chunks.aligned ||
+      !read_instance(x[1], out.instance))
+    return false;
+  std::vector<std::vector<std::uint32_t>> groups;
+  wire::msgpack_reader event(x[3]);
+  const auto bytes = event.bytes();
+  if (!wire::read_blocks(x[2], groups) || groups.size() != 1 || !event.done() || bytes.size() > event_bytes_max)
+    return false;
+  out.blocks = std::move(groups.front());
+  out.event = text_of(bytes);
+  return true;
+}
+
 /// Reads what the operation needs; false if it is not there.
 bool read_payloads(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
   switch (out.what) {
@@ -87,6 +117,19 @@ bool read_payloads(std::span<const byte_view> x, std::uint32_t chunk_tokens, inc
     out.registration = context_of(registration, chunk_tokens);
     return true;
   }
+  case operation::register_kv_cache:
+    return read_memory(x, chunk_tokens, out);
+  case operation::store:
+    return x.size() == 4 && read_copy(x, chunk_tokens, out);
+  case operation::retrieve: {
+    if ((x.size() != 4 && x.size() != 5) || !read_copy(x, chunk_tokens, out))
+      return false;
+    const auto skip = x.size() == 5 ? wire::read_integer(x[4]) : std::optional<std::int64_t>(0);
+    if (!skip || *skip < 0 || *skip > 0xffffffffLL)
+      return false;
+    out.skip_tokens = static_cast<std::uint32_t>(*skip);
+    return true;
+  }
   case operation::unregister_context:
   case operation::unregister_kv_cache:
     return x.size() == 1 && read_instance(x[0], out.instance);
@@ -112,6 +155,7 @@ std::optional<incoming> read_message(std::span<const byte_view> frames, std::uin
     return std::nullopt;
   incoming out;
   out.registration = fail(errc::invalid_argument, "no registration");
+  out.opened = fail(errc::invalid_argument, "no registration");
   out.number = text_of(frames[0]);
   out.operation_frame = text_of(frames[1]);
   const auto what = wire::read_operation(frames[1]);

@@ -2,6 +2,7 @@
 
 #include "lmcache/chunk_keys.hpp"
 #include "lmcache/context.hpp"
+#include "lmcache/open_context.hpp"
 #include "lmcache/session_table.hpp"
 
 #include <cstdint>
@@ -42,6 +43,13 @@ struct incoming {
   std::optional<std::int64_t> instance;
   /// Why not, where it is refused.
   result<context> registration;
+  /// Of registrations of memory that the node is to copy to and from: why not, where it is refused.
+  result<open_context> opened;
+  /// Of `store` and `retrieve`: the engine's blocks, in the order of the chunks; the event in front of the copy; tokens
+  /// that are not to be written.
+  std::vector<std::uint32_t> blocks;
+  std::string event;
+  std::uint32_t skip_tokens = 0;
   /// Of status requests and `end_session`.
   std::string request;
   duration patience{};

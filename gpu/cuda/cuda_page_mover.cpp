@@ -1,6 +1,7 @@
 #include "gpu/cuda_page_mover.hpp"
 
 #include "gpu/cuda/cuda_handles.hpp"
+#include "gpu/cuda/locked_memory.hpp"
 #include "gpu/cuda/page_kernels.hpp"
 #include "gpu/cuda/page_pipeline.hpp"
 #include "gpu/cuda/resident_plan.hpp"
@@ -101,9 +102,8 @@ public:
 
   ~cuda_page_mover() override {
     const beside_captures free;
-    for (const auto& range : *prepared_)
-      static_cast<void>(cudaHostUnregister(range.host));
     // Here, and not behind this body, where it would end an engine's capture.
+    locks_.clear();
     gathering_.clear();
     scattering_.clear();
     ways_.reset();
@@ -147,24 +147,18 @@ public:
     const beside_captures free;
     if (auto ok = check(cudaSetDevice(options_.device), "using the GPU"); !ok)
       return ok;
-    if (auto ok =
-            check(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable | cudaHostRegisterMapped),
-                  fmt::format("locking {} MiB of shared memory for the GPU (the limit of locked memory, ulimit -l, "
-                              "must allow it)",
-                              memory.size() >> 20U));
-        !ok)
-      return ok;
+    auto lock = locked_memory::lock(memory);
+    if (!lock)
+      return tl::unexpected(lock.error());
     void* device = nullptr;
-    if (auto ok = check(cudaHostGetDevicePointer(&device, memory.data(), 0), "mapping shared memory for the GPU");
-        !ok) {
-      static_cast<void>(cudaHostUnregister(memory.data()));
+    if (auto ok = check(cudaHostGetDevicePointer(&device, memory.data(), 0), "mapping shared memory for the GPU"); !ok)
       return ok;
-    }
     std::lock_guard guard(mutex_);
     auto ranges = *prepared_;
     const auto at = std::ranges::lower_bound(ranges, memory.data(), {}, &locked_range::host);
     ranges.insert(at, {memory.data(), memory.size(), static_cast<std::byte*>(device)});
     prepared_ = std::make_shared<const std::vector<locked_range>>(std::move(ranges));
+    locks_.insert_or_assign(memory.data(), std::move(*lock));
     return {};
   }
 
@@ -177,8 +171,7 @@ public:
     const auto at = std::ranges::find(ranges, memory.data(), &locked_range::host);
     if (at == ranges.end())
       return;
-    static_cast<void>(cudaHostUnregister(at->host));
-    static_cast<void>(cudaGetLastError());
+    locks_.erase(at->host);
     ranges.erase(at);
     prepared_ = std::make_shared<const std::vector<locked_range>>(std::move(ranges));
   }
@@ -243,6 +236,7 @@ private:
   pipeline_pool gathering_;
   pipeline_pool scattering_;
   mutable std::mutex mutex_;
+  std::map<std::byte*, locked_memory> locks_;
   /// In order of address. Replaced as a whole: calls under way look at what they began with.
   std::shared_ptr<const std::vector<locked_range>> prepared_ = std::make_shared<std::vector<locked_range>>();
   std::optional<error> failure_;

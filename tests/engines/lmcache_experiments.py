@@ -16,6 +16,9 @@ HEARTBEAT_SECONDS = 1.0
 # LMCache's connector, and the one inside vLLM, which takes its adapters from the package lmcache.
 OWN, BUILT_IN = "lmcache.integration.vllm.lmcache_mp_connector", None
 
+# What CPUs are not used with unless it is said, and GPUs are.
+NODE_COPIES = "lmcache_driven"
+
 experiments, experiment = collection()
 
 
@@ -37,16 +40,17 @@ class lab(any_lab):
             each.stop()
         super().end_nodes(all_of_them)
 
-    def connector(self, to, module=OWN, policy="recompute"):
+    def connector(self, to, module=OWN, policy="recompute", mode="auto"):
         out = {"kv_connector": "LMCacheMPConnector", "kv_role": "kv_both", "kv_load_failure_policy": policy,
                "kv_connector_extra_config": {"lmcache.mp.host": "tcp://127.0.0.1", "lmcache.mp.port": to.lmcache_port,
                                              "lmcache.mp.mq_timeout": 20.0,
+                                             "lmcache.mp.mp_transfer_mode": mode,
                                              "lmcache.mp.heartbeat_interval": HEARTBEAT_SECONDS}}
         if module:
             out["kv_connector_module_path"] = module
         return out
 
-    def played(self, made, module=OWN, prompts=None, **options):
+    def played(self, made, module=OWN, prompts=None, mode="auto", **options):
         if module is BUILT_IN:
             options["disable_hybrid_kv_cache_manager"] = True
 
@@ -55,15 +59,15 @@ class lab(any_lab):
             one.idle_steps(4)
             return outputs, one.hits()
 
-        return self.start(work, self.connector(made, module), **options).result()
+        return self.start(work, self.connector(made, module, mode=mode), **options).result()
 
 
-def stored_and_found(one, module):
+def stored_and_found(one, module, mode="auto"):
     made = one.node("restart").start()
-    outputs, hits = one.played(made, module)
+    outputs, hits = one.played(made, module, mode=mode)
     require_equal(outputs, one.baseline(usual()))
     require(hits == 0, f"{hits} hits in an empty cache")
-    outputs, hits = one.played(made, module)
+    outputs, hits = one.played(made, module, mode=mode)
     require_equal(outputs, one.baseline(usual()))
     require(hits == FULL, f"{hits} tokens of {FULL} were found")
     return hits, "0 when cold, all full chunks after"
@@ -79,16 +83,30 @@ def built_in_connector(one):
     return stored_and_found(one, BUILT_IN)
 
 
+@experiment("the node copies blocks itself, in the engine's memory: the same")
+def node_copies(one):
+    return stored_and_found(one, OWN, mode=NODE_COPIES)
+
+
+@experiment("the node copies, and is killed between two engines: what was stored is found")
+def node_copies_killed(one):
+    return killed_between(one, mode=NODE_COPIES)
+
+
 @experiment("kill -9 of the node between two engines: what was stored is found")
 def node_killed_between(one):
+    return killed_between(one)
+
+
+def killed_between(one, **how):
     made = one.node("killed").start()
-    outputs, _ = one.played(made)
+    outputs, _ = one.played(made, **how)
     require_equal(outputs, one.baseline(usual()))
     # "relaxed": the newest second may be lost.
     time.sleep(1.5)
     made.kill()
     made.start()
-    outputs, hits = one.played(made)
+    outputs, hits = one.played(made, **how)
     require_equal(outputs, one.baseline(usual()))
     require(hits == FULL, f"{hits} tokens of {FULL} were found")
     return hits, ""

@@ -1,6 +1,7 @@
 #include "tests/integration/lmcache_client.hpp"
 
 #include "tests/integration/process.hpp"
+#include "tests/integration/support.hpp"
 
 #include <algorithm>
 #include <fcntl.h>
@@ -22,6 +23,37 @@ std::string packed_json(const json& x) {
 }
 
 } // namespace
+
+json lmcache_config(const std::filesystem::path& directory, const char* durability) {
+  auto out = node_config(directory);
+  out["lmcache"] = {{"enabled", true}, {"port", 0}, {"chunk_tokens", lmcache_chunk}};
+  out["storage"] = {{"disk_bytes", "256 MiB"}, {"ranks", json::array()}};
+  out["memory"] = {{"bytes", "64 MiB"}};
+  out["namespaces"] = json::array();
+  out["registry"]["durability"] = durability;
+  return out;
+}
+
+std::uint16_t lmcache_port(const std::string& ready_line) {
+  return json::parse(ready_line)["lmcache"]["port"].get<std::uint16_t>();
+}
+
+json lmcache_key(std::uint32_t sequence, const std::string& request, std::uint32_t begin, std::uint32_t end,
+                 std::optional<std::uint32_t> worker, std::uint32_t world) {
+  json tokens = json::array();
+  for (std::uint32_t i = 0; i < end * lmcache_chunk; ++i)
+    tokens.push_back(sequence * 1000 + i);
+  return {{"model_name", "m"},
+          {"world_size", world},
+          {"worker_id", worker ? json(*worker) : json(nullptr)},
+          {"token_ids", std::move(tokens)},
+          {"start", begin * lmcache_chunk},
+          {"end", end * lmcache_chunk},
+          {"request_id", request},
+          {"cache_salt", ""},
+          {"request_configs", nullptr},
+          {"num_kv_readers", 1}};
+}
 
 struct lmcache_client::implementation {
   void* context = zmq_ctx_new();

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,17 @@
 #include <vector>
 
 namespace troupe::test {
+
+/// Of the nodes that these tests start.
+inline constexpr std::uint32_t lmcache_chunk = 16;
+
+nlohmann::json lmcache_config(const std::filesystem::path& directory, const char* durability = "none");
+/// By its ready line.
+std::uint16_t lmcache_port(const std::string& ready_line);
+
+/// Chunks from `begin` to before `end` of a sequence, whose number begins its tokens: two of them share nothing.
+nlohmann::json lmcache_key(std::uint32_t sequence, const std::string& request, std::uint32_t begin, std::uint32_t end,
+                           std::optional<std::uint32_t> worker = std::nullopt, std::uint32_t world = 1);
 
 /// Speaks as a client of LMCache's multi-process mode does, over ZeroMQ and with another writer of MessagePack than the
 /// node's. What it is not answered in time, it throws.

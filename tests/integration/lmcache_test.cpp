@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::uint32_t chunk = 16;
+constexpr std::uint32_t chunk = lmcache_chunk;
 
 enum operations : std::uint8_t {
   lookup = 8,
@@ -34,42 +34,10 @@ enum operations : std::uint8_t {
   ping = 22,
 };
 
-json config_in(const std::filesystem::path& directory, const char* durability = "none") {
-  auto out = node_config(directory);
-  out["lmcache"] = {{"enabled", true}, {"port", 0}, {"chunk_tokens", chunk}};
-  out["storage"] = {{"disk_bytes", "256 MiB"}, {"ranks", json::array()}};
-  out["memory"] = {{"bytes", "64 MiB"}};
-  out["namespaces"] = json::array();
-  out["registry"]["durability"] = durability;
-  return out;
-}
-
-std::uint16_t port_of(const serving_node& node) {
-  return json::parse(node.ready_line())["lmcache"]["port"].get<std::uint16_t>();
-}
-
 json registration(std::int64_t instance, std::uint32_t hidden = 64, std::uint32_t world = 1) {
   return {{"instance_id", instance}, {"model_name", "m"}, {"world_size", world},
           {"block_size", 8},         {"num_layers", 2},   {"hidden_dim_size", hidden},
           {"dtype_str", "bfloat16"}, {"use_mla", false},  {"num_physical_slots", chunk}};
-}
-
-/// `sequence` begins its tokens, so that two of them share nothing.
-json key_of(std::uint32_t sequence, const std::string& request, std::uint32_t begin, std::uint32_t end,
-            std::optional<std::uint32_t> worker = std::nullopt, std::uint32_t world = 1) {
-  json tokens = json::array();
-  for (std::uint32_t i = 0; i < end * chunk; ++i)
-    tokens.push_back(sequence * 1000 + i);
-  return {{"model_name", "m"},
-          {"world_size", world},
-          {"worker_id", worker ? json(*worker) : json(nullptr)},
-          {"token_ids", std::move(tokens)},
-          {"start", begin * chunk},
-          {"end", end * chunk},
-          {"request_id", request},
-          {"cache_salt", ""},
-          {"request_configs", nullptr},
-          {"num_kv_readers", 1}};
 }
 
 /// An engine with one worker: both halves have a connection of their own.
@@ -98,7 +66,7 @@ struct engine {
 
   /// Stores what is not there of the leading chunks; whether it was committed.
   bool store(std::uint32_t sequence, std::uint32_t chunks) {
-    const auto key = key_of(sequence, new_request(), 0, chunks, 0);
+    const auto key = lmcache_key(sequence, new_request(), 0, chunks, 0);
     const auto told = worker.call(prepare_store, {key, instance});
     REQUIRE(told);
     const auto& context = told->at("context");
@@ -112,7 +80,7 @@ struct engine {
   }
 
   std::uint32_t look_up(std::uint32_t sequence, std::uint32_t chunks, const std::string& request) {
-    CHECK_FALSE(scheduler.call(lookup, {key_of(sequence, request, 0, chunks), 1}));
+    CHECK_FALSE(scheduler.call(lookup, {lmcache_key(sequence, request, 0, chunks), 1}));
     for (;;)
       if (const auto found = scheduler.call(query, {request}))
         return found->get<std::uint32_t>();
@@ -120,7 +88,7 @@ struct engine {
 
   /// Whether all of it was there, and right.
   bool retrieve(std::uint32_t sequence, std::uint32_t begin, std::uint32_t end, const std::string& request) {
-    const auto key = key_of(sequence, request, begin, end, 0);
+    const auto key = lmcache_key(sequence, request, begin, end, 0);
     const auto told = worker.call(prepare_retrieve, {key, instance});
     REQUIRE(told);
     bool right = told->at("success") == true;
@@ -143,15 +111,15 @@ struct engine {
 
 TEST_CASE("a worker of LMCache stores through shared memory, and another engine finds it", "[lmcache]") {
   const scratch_directory scratch;
-  serving_node node(write_config(scratch.path(), config_in(scratch.path())));
-  engine first(port_of(node), 1);
+  serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
+  engine first(lmcache_port(node.ready_line()), 1);
   CHECK(first.look_up(1, 4, "nothing") == 0);
   CHECK(first.store(1, 3));
   // All is there: nothing to do.
   CHECK(first.store(1, 3));
   CHECK(first.store(1, 5));
 
-  engine second(port_of(node), 2);
+  engine second(lmcache_port(node.ready_line()), 2);
   CHECK(second.look_up(1, 6, "a") == 5);
   // Answered once.
   CHECK(second.scheduler.call(query, {"a"}) == 0);
@@ -163,13 +131,13 @@ TEST_CASE("a worker of LMCache stores through shared memory, and another engine 
 
   // Everything by name as well.
   CHECK(second.scheduler.call("get_chunk_size") == chunk);
-  CHECK_FALSE(second.scheduler.call("lookup", {key_of(1, "b", 0, 5), 1}));
+  CHECK_FALSE(second.scheduler.call("lookup", {lmcache_key(1, "b", 0, 5), 1}));
   CHECK(second.scheduler.call("wait_prefetch_status", {"b", 10.0}) == 5);
-  CHECK_FALSE(second.scheduler.call("free_lookup_locks", {key_of(1, "b", 0, 5), 1}));
+  CHECK_FALSE(second.scheduler.call("free_lookup_locks", {lmcache_key(1, "b", 0, 5), 1}));
   CHECK_FALSE(second.scheduler.call("end_session", {"b"}));
 
   // Workers with other pages have another namespace, and then only what both have counts.
-  engine other(port_of(node), 3, 128);
+  engine other(lmcache_port(node.ready_line()), 3, 128);
   CHECK_FALSE(other.retrieve(1, 0, 1, "c"));
   CHECK(second.look_up(1, 5, "c") == 0);
   CHECK(other.store(1, 2));
@@ -185,9 +153,9 @@ TEST_CASE("a worker of LMCache stores through shared memory, and another engine 
 
 TEST_CASE("the shared memory has a name for its user alone, which goes with the node", "[lmcache]") {
   const scratch_directory scratch;
-  const auto config = write_config(scratch.path(), config_in(scratch.path()));
+  const auto config = write_config(scratch.path(), lmcache_config(scratch.path()));
   std::optional<serving_node> node(std::in_place, config);
-  lmcache_client worker(port_of(*node));
+  lmcache_client worker(lmcache_port(node->ready_line()));
   const auto name = worker.call(register_worker, {registration(1)})->at("shm_name").get<std::string>();
   const auto path = "/dev/shm/" + name;
   struct stat status {};
@@ -207,12 +175,12 @@ TEST_CASE("the shared memory has a name for its user alone, which goes with the 
 
 TEST_CASE("what LMCache's clients may ask and this node does not serve is answered at once", "[lmcache]") {
   const scratch_directory scratch;
-  serving_node node(write_config(scratch.path(), config_in(scratch.path())));
-  lmcache_client client(port_of(node));
+  serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
+  lmcache_client client(lmcache_port(node.ready_line()));
   CHECK(client.call("noop") == "OK");
   CHECK(client.call("get_experimental") == json::array());
   CHECK_FALSE(client.call("report_block_allocation", {1, "m", json::array()}));
-  CHECK(client.call("store", {key_of(1, "r", 0, 1, 0), 1, json::array(), json::binary({})}) ==
+  CHECK(client.call("store", {lmcache_key(1, "r", 0, 1, 0), 1, json::array(), json::binary({})}) ==
         json{json::binary({}), false});
   CHECK(client.call("cb_protocol_handshake", {1}) == json{0, false});
   CHECK(client.call("server_module_call", {{{"method", "m"}, {"payload", json::binary({})}}})->at("success") == false);
@@ -223,10 +191,10 @@ TEST_CASE("what LMCache's clients may ask and this node does not serve is answer
   CHECK(client.call(ping, {7}) == false);
   CHECK(client.call(ping, {7}) == true);
   CHECK(client.call(ping, {7}) == false);
-  CHECK(client.call(prepare_store, {key_of(1, "r", 0, 1, 0), 7})->at("context").empty());
-  CHECK(client.call(commit_store, {key_of(1, "r", 0, 1, 0), 7, json::binary({})}) == false);
-  CHECK(client.call(prepare_retrieve, {key_of(1, "r", 0, 1, 0), 7})->at("success") == false);
-  CHECK(client.call(commit_retrieve, {key_of(1, "r", 0, 1, 0), 7}) == false);
+  CHECK(client.call(prepare_store, {lmcache_key(1, "r", 0, 1, 0), 7})->at("context").empty());
+  CHECK(client.call(commit_store, {lmcache_key(1, "r", 0, 1, 0), 7, json::binary({})}) == false);
+  CHECK(client.call(prepare_retrieve, {lmcache_key(1, "r", 0, 1, 0), 7})->at("success") == false);
+  CHECK(client.call(commit_retrieve, {lmcache_key(1, "r", 0, 1, 0), 7}) == false);
   CHECK_FALSE(client.call(unregister, {7}));
   auto strange = registration(7);
   strange["dtype_str"] = "complex128";
@@ -240,16 +208,16 @@ TEST_CASE("messages that are none are refused, and end nothing", "[lmcache]") {
   INFO("seed " << seed);
   std::mt19937 random{seed};
   const scratch_directory scratch;
-  serving_node node(write_config(scratch.path(), config_in(scratch.path())));
-  engine one(port_of(node), 1);
-  lmcache_client rude(port_of(node));
+  serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
+  engine one(lmcache_port(node.ready_line()), 1);
+  lmcache_client rude(lmcache_port(node.ready_line()));
   const auto bytes = [&](std::size_t most) {
     std::string out(random() % most, '\0');
     for (auto& x : out)
       x = static_cast<char>(random());
     return out;
   };
-  const auto good = json::to_msgpack(key_of(1, "r", 0, 2, 0));
+  const auto good = json::to_msgpack(lmcache_key(1, "r", 0, 2, 0));
   for (int i = 0; i < 2000; ++i) {
     std::vector<std::string> frames;
     const auto operation = json::to_msgpack(random() % 40);
@@ -281,10 +249,10 @@ TEST_CASE("messages that are none are refused, and end nothing", "[lmcache]") {
 
 TEST_CASE("a page in the shared memory that somebody has spoilt is not told of", "[lmcache]") {
   const scratch_directory scratch;
-  serving_node node(write_config(scratch.path(), config_in(scratch.path())));
-  engine one(port_of(node), 1);
+  serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
+  engine one(lmcache_port(node.ready_line()), 1);
   CHECK(one.store(1, 3));
-  const auto key = key_of(1, "r", 0, 3, 0);
+  const auto key = lmcache_key(1, "r", 0, 3, 0);
   const auto told = one.worker.call(prepare_retrieve, {key, 1});
   REQUIRE(told->at("success") == true);
   one.pool->slot(told->at("context")["slots"][1])[5] ^= std::byte{1};
@@ -300,22 +268,22 @@ TEST_CASE("a page in the shared memory that somebody has spoilt is not told of",
 
 TEST_CASE("pages of a worker that never commits are free when it is gone, and not before", "[lmcache]") {
   const scratch_directory scratch;
-  auto config = config_in(scratch.path());
+  auto config = lmcache_config(scratch.path());
   // A few pages of everything.
   config["storage"] = {{"disk_bytes", 0}, {"ranks", json::array()}};
   config["memory"] = {{"bytes", "4 MiB"}};
   serving_node node(write_config(scratch.path(), config));
-  engine one(port_of(node), 1);
-  const auto left = std::make_unique<engine>(port_of(node), 2);
-  const auto told = left->worker.call(prepare_store, {key_of(5, "r", 0, 3, 0), 2});
+  engine one(lmcache_port(node.ready_line()), 1);
+  const auto left = std::make_unique<engine>(lmcache_port(node.ready_line()), 2);
+  const auto told = left->worker.call(prepare_store, {lmcache_key(5, "r", 0, 3, 0), 2});
   REQUIRE(told->at("context").at("slots").size() == 3);
   // Another one would write the same: that is busy, and no reason to wait.
-  CHECK(one.worker.call(prepare_store, {key_of(5, "r", 0, 3, 0), 1})->at("context").at("slots").empty());
+  CHECK(one.worker.call(prepare_store, {lmcache_key(5, "r", 0, 3, 0), 1})->at("context").at("slots").empty());
   // Given up by asking again: the first slots are not committed any more.
-  const auto again = left->worker.call(prepare_store, {key_of(5, "r", 0, 3, 0), 2});
+  const auto again = left->worker.call(prepare_store, {lmcache_key(5, "r", 0, 3, 0), 2});
   CHECK(again->at("context").is_object());
   CHECK_FALSE(left->worker.call(unregister, {2}));
-  CHECK(left->worker.call(commit_store, {key_of(5, "r", 0, 3, 0), 2, json::binary({})}) == false);
+  CHECK(left->worker.call(commit_store, {lmcache_key(5, "r", 0, 3, 0), 2, json::binary({})}) == false);
   CHECK(one.look_up(5, 3, "s") == 0);
   // As long as they are another one's, there is nothing to do.
   std::uint32_t found = 0;
@@ -330,24 +298,24 @@ TEST_CASE("pages of a worker that never commits are free when it is gone, and no
 
 TEST_CASE("clients of LMCache go on when their node was killed and started again", "[lmcache]") {
   const scratch_directory scratch;
-  auto json_config = config_in(scratch.path(), "strict");
+  auto json_config = lmcache_config(scratch.path(), "strict");
   const auto reserve_port = [&] {
     serving_node probe(write_config(scratch.path(), json_config));
-    const auto out = port_of(probe);
+    const auto out = lmcache_port(probe.ready_line());
     CHECK(probe.stop() == 0);
     return out;
   };
   json_config["lmcache"]["port"] = reserve_port();
   const auto config = write_config(scratch.path(), json_config);
   std::optional<serving_node> node(std::in_place, config);
-  const auto port = port_of(*node);
+  const auto port = lmcache_port(node->ready_line());
   engine one(port, 1);
   for (std::uint32_t sequence = 0; sequence < 20; ++sequence)
     REQUIRE(one.store(sequence, 4));
 
   // Under load: some of these are never answered.
   for (std::uint32_t sequence = 100; sequence < 160; ++sequence)
-    one.worker.send(prepare_store, {key_of(sequence, "load", 0, 4, 0), 1});
+    one.worker.send(prepare_store, {lmcache_key(sequence, "load", 0, 4, 0), 1});
   node->program().kill();
   node.emplace(config);
 
@@ -355,7 +323,7 @@ TEST_CASE("clients of LMCache go on when their node was killed and started again
   CHECK(scheduler_ping == true);
   // Not known any more: told so, and registered again when the next one succeeds.
   CHECK(one.worker.call(ping, {1}) == false);
-  CHECK(one.worker.call(prepare_retrieve, {key_of(1, "r", 0, 4, 0), 1})->at("success") == false);
+  CHECK(one.worker.call(prepare_retrieve, {lmcache_key(1, "r", 0, 4, 0), 1})->at("success") == false);
   CHECK(one.look_up(1, 4, "too early") == 0);
   CHECK(one.worker.call(ping, {1}) == true);
   one.enroll();
@@ -373,22 +341,23 @@ TEST_CASE("clients of LMCache go on when their node was killed and started again
 
 TEST_CASE("engines with several workers find what all of them have stored", "[lmcache]") {
   const scratch_directory scratch;
-  serving_node node(write_config(scratch.path(), config_in(scratch.path())));
-  lmcache_client scheduler(port_of(node));
+  serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
+  lmcache_client scheduler(lmcache_port(node.ready_line()));
   std::vector<lmcache_client> workers;
   std::unique_ptr<lmcache_pool> pool;
   for (std::int64_t rank = 0; rank < 2; ++rank) {
-    const auto told = workers.emplace_back(port_of(node)).call(register_worker, {registration(10 + rank, 64, 2)});
+    const auto told =
+        workers.emplace_back(lmcache_port(node.ready_line())).call(register_worker, {registration(10 + rank, 64, 2)});
     pool = std::make_unique<lmcache_pool>(told->at("shm_name").get<std::string>(),
                                           told->at("pool_size").get<std::size_t>());
   }
   const auto found = [&](const std::string& request) {
-    CHECK_FALSE(scheduler.call(lookup, {key_of(1, request, 0, 3, std::nullopt, 2), 2}));
+    CHECK_FALSE(scheduler.call(lookup, {lmcache_key(1, request, 0, 3, std::nullopt, 2), 2}));
     return scheduler.call(wait_status, {request, 10})->get<int>();
   };
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     CHECK(found("r" + std::to_string(rank)) == 0);
-    const auto key = key_of(1, "r", 0, 3, rank, 2);
+    const auto key = lmcache_key(1, "r", 0, 3, rank, 2);
     const auto told = workers[rank].call(prepare_store, {key, 10 + rank});
     for (const auto& slot : told->at("context").at("slots"))
       pool->fill(slot, static_cast<std::uint8_t>(rank + 1));
@@ -396,7 +365,7 @@ TEST_CASE("engines with several workers find what all of them have stored", "[lm
   }
   CHECK(found("both") == 3);
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
-    const auto key = key_of(1, "both", 0, 3, rank, 2);
+    const auto key = lmcache_key(1, "both", 0, 3, rank, 2);
     const auto told = workers[rank].call(prepare_retrieve, {key, 10 + rank});
     REQUIRE(told->at("success") == true);
     for (const auto& slot : told->at("context").at("slots"))

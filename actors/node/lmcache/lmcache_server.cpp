@@ -55,8 +55,12 @@ lmcache_server::behavior_type lmcache_server::make_behavior() {
 }
 
 void lmcache_server::on_exit() {
-  for (const auto& [id, x] : instances_)
+  for (const auto& [id, x] : instances_) {
     send_exit(x->node->link, caf::exit_reason::user_shutdown);
+    for (const auto& lane : {x->gathers, x->scatters})
+      if (lane)
+        send_exit(lane, caf::exit_reason::user_shutdown);
+  }
   for (const auto& [id, x] : spaces_)
     if (x.node)
       send_exit(x.node->link, caf::exit_reason::user_shutdown);
@@ -130,6 +134,11 @@ void lmcache_server::begin(const request_ptr& x) {
     return answer(x, std::nullopt);
   case operation::register_context:
     return register_instance(x);
+  case operation::register_kv_cache:
+    return register_memory(x);
+  case operation::store:
+  case operation::retrieve:
+    return queue_copy(x);
   case operation::unregister_context:
   case operation::unregister_kv_cache:
     drop(*x->instance, true);
@@ -175,6 +184,8 @@ bool lmcache_server::answer_ping(const lmcache::incoming& x) {
   if (!x.instance || instances_.contains(*x.instance))
     return true;
   const std::pair name(x.client, *x.instance);
+  if (refused_.contains(name))
+    return false;
   if (told_unknown_.erase(name) > 0)
     return true;
   if (told_unknown_.size() < told_max)
@@ -187,9 +198,10 @@ void lmcache_server::client_gone(client_number client) {
   sessions_.client_gone(client);
   end_leases();
   settle_waiting();
-  for (auto i = told_unknown_.lower_bound({client, std::numeric_limits<instance_id>::min()});
-       i != told_unknown_.end() && i->first == client;)
-    i = told_unknown_.erase(i);
+  for (auto* names : {&told_unknown_, &refused_})
+    for (auto i = names->lower_bound({client, std::numeric_limits<instance_id>::min()});
+         i != names->end() && i->first == client;)
+      i = names->erase(i);
   std::vector<instance_id> lost;
   for (const auto& [id, x] : instances_)
     if (x->client == client)
@@ -240,8 +252,14 @@ void lmcache_server::drop(instance_id id, bool at_rest) {
   const auto node = instances_.extract(id);
   if (node.empty())
     return;
-  const auto& x = *node.mapped();
-  detach(x.node, at_rest);
+  auto& x = *node.mapped();
+  if (!x.memory) {
+    detach(x.node, at_rest);
+  } else {
+    x.ended = true;
+    if (x.copies == 0)
+      let_go(x);
+  }
   if (const auto space = spaces_.find(x.space); space != spaces_.end() && --space->second.instances == 0) {
     // Nobody can load what a lookup of it would find. It pins nothing.
     if (space->second.node)
@@ -258,7 +276,7 @@ void lmcache_server::register_instance(const request_ptr& x) {
   }
   const auto& space = x->registration->space;
   if (const auto known = instances_.find(*x->instance); known != instances_.end()) {
-    if (known->second->client == x->client && known->second->space == space.id())
+    if (known->second->client == x->client && known->second->space == space.id() && !known->second->memory)
       return answer(x, lmcache::wire::answer_registration(parts_.shared_name, parts_.extents->info().bytes));
     // Who registers anew touches nothing of before.
     drop(*x->instance, known->second->client == x->client);
@@ -268,35 +286,37 @@ void lmcache_server::register_instance(const request_ptr& x) {
       log::get("lmcache")->warn("instance {} is refused: {}", *x->instance, to_string(as.error()));
       return refuse(x);
     }
-    attached(x, *as);
+    auto made = std::make_shared<instance>();
+    made->shape = x->registration->shape;
+    made->node = std::move(*as);
+    attached(x, made);
   });
 }
 
-void lmcache_server::attached(const request_ptr& x, attachment_ptr as) {
+void lmcache_server::attached(const request_ptr& x, const instance_ptr& made) {
+  const auto welcome = [this, x, copied = made->memory != nullptr] {
+    answer(x, copied ? std::nullopt
+                     : std::optional(
+                           lmcache::wire::answer_registration(parts_.shared_name, parts_.extents->info().bytes)));
+  };
   // Its connection has ended meanwhile, or it has asked twice.
   if (!clients_.contains(x->client) || instances_.contains(*x->instance)) {
-    detach(as, true);
-    return clients_.contains(x->client)
-               ? answer(x, lmcache::wire::answer_registration(parts_.shared_name, parts_.extents->info().bytes))
-               : refuse(x);
+    made->memory ? let_go(*made) : detach(made->node, true);
+    return clients_.contains(x->client) ? welcome() : refuse(x);
   }
-  const auto& spec = x->registration->space;
-  auto made = std::make_shared<instance>();
   made->id = *x->instance;
   made->client = x->client;
-  made->space = as->node.space_id;
-  made->shape = x->registration->shape;
-  made->node = std::move(as);
+  made->space = made->node->node.space_id;
+  const auto& spec = made->memory ? x->opened->space : x->registration->space;
   told_unknown_.erase({x->client, made->id});
+  refused_.erase({x->client, made->id});
   const auto id = made->space;
-  instances_.emplace(made->id, std::move(made));
+  instances_.emplace(made->id, made);
   auto& space = spaces_[id];
   space.spec = spec;
   const bool first = space.instances++ == 0;
-  const auto welcome = [this, x] {
-    log::get("lmcache")->info("instance {} (process {}) is registered", *x->instance, x->process);
-    answer(x, lmcache::wire::answer_registration(parts_.shared_name, parts_.extents->info().bytes));
-  };
+  log::get("lmcache")->info("instance {} ({}) is registered", *x->instance,
+                            made->memory ? "the node copies" : "process " + std::to_string(x->process));
   if (!first)
     return welcome();
   attach(spec, 0, "lmcache lookups", [this, x, id, welcome](result<attachment_ptr> house) {
@@ -317,6 +337,11 @@ void lmcache_server::attached(const request_ptr& x, attachment_ptr as) {
 lmcache_server::instance_ptr lmcache_server::find(const request_ptr& x) const {
   const auto i = instances_.find(x->instance.value_or(0));
   return i == instances_.end() ? nullptr : i->second;
+}
+
+bool lmcache_server::is_known(const instance& x) const {
+  const auto known = instances_.find(x.id);
+  return known != instances_.end() && known->second.get() == &x;
 }
 
 bool lmcache_server::fits(const instance& of, const lmcache::chunk_range& chunks) const {

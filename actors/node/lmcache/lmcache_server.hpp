@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gpu/remote_layout.hpp"
 #include "io/extent_source.hpp"
 #include "lmcache/door.hpp"
 #include "lmcache/session_table.hpp"
@@ -48,7 +49,7 @@ struct lmcache_server_parts {
   /// By which clients find the arena.
   std::string shared_name;
   std::uint32_t chunk_tokens = 256;
-  /// Threads that seal and verify pages.
+  /// Threads that seal and verify pages of workers that copy themselves.
   std::uint32_t lanes = 1;
 };
 
@@ -57,8 +58,11 @@ using lmcache_actor = caf::typed_actor<caf::reacts_to<caf::update_atom>, caf::re
 
 /// Serves the clients of LMCache's multi-process mode: an ordinary client of the node in the place of each worker that
 /// registers, which attaches to the worker's namespace, and one more per namespace, in whose name lookups lease keys.
-/// A slot that a worker is told of is the payload of a page in its frame, which is pinned for the worker's attachment:
-/// until it commits, registers anew, unregisters, or its process is gone.
+///
+/// Either a worker copies itself: a slot that it is told of is the payload of a page in its frame, which is pinned for
+/// the worker's attachment, until it commits, registers anew, unregisters, or its process is gone. Or the node copies,
+/// in memory that the worker has named: then frames are this process' alone, and an attachment ends when the last copy
+/// of its worker has.
 ///
 /// Every request is answered, by what its operation has for no where nothing better can be said: there are no errors on
 /// this wire. Rules of locks are in `lmcache::session_table`.
@@ -113,6 +117,25 @@ private:
     namespace_id space;
     lmcache::wire::slot_shape shape;
     attachment_ptr node;
+    /// Where its blocks lie, and who copies them: null where the worker copies itself.
+    std::shared_ptr<const remote_layout> memory;
+    caf::actor gathers;
+    caf::actor scatters;
+    /// Block 0 stands for what the engine has given back.
+    bool sliding = false;
+    /// Requests of one direction, in the order in which they came.
+    struct line {
+      std::deque<request_ptr> waiting;
+      std::size_t under_way = 0;
+    };
+    line waiting_stores;
+    line waiting_retrieves;
+    /// Those that wait are being begun: what ends at once does not begin the next ones.
+    bool beginning = false;
+    /// Of both, all that were not answered. Frames may be another one's when there is none.
+    std::size_t copies = 0;
+    /// Nobody knows it any more, and it is given up with the last copy.
+    bool ended = false;
     std::map<job_name, open_pages> stores;
     std::map<job_name, open_pages> retrieves;
   };
@@ -132,6 +155,7 @@ private:
     std::vector<std::uint32_t> shards;
   };
   struct lookup_run;
+  struct store_copy;
   struct store_run;
   struct retrieve_run;
   struct waiting_status {
@@ -154,13 +178,15 @@ private:
   void refuse(const request_ptr& x);
   bool answer_ping(const lmcache::incoming& x);
   void register_instance(const request_ptr& x);
-  void attached(const request_ptr& x, attachment_ptr as);
+  void attached(const request_ptr& x, const instance_ptr& made);
   void attach(const namespace_spec& space, std::int32_t process, const std::string& name,
               std::function<void(result<attachment_ptr>)> then);
   /// `at_rest`: the client has said that it touches nothing any more.
   void detach(const attachment_ptr& x, bool at_rest);
   void drop(instance_id id, bool at_rest);
   instance_ptr find(const request_ptr& x) const;
+  /// Has not been given up meanwhile.
+  bool is_known(const instance& x) const;
   /// Whether the request fits the instance's namespace.
   bool fits(const instance& of, const lmcache::chunk_range& chunks) const;
   void clear(const request_ptr& x);
@@ -178,14 +204,18 @@ private:
 
   // -- lmcache_transfers.cpp --
   void prepare_store(const request_ptr& x);
+  /// Of the chunks of the request, these, counted from the first.
+  void reserve(const std::shared_ptr<store_run>& run, const std::vector<std::uint32_t>& which);
   void place(const std::shared_ptr<store_run>& run);
   void placed(const std::shared_ptr<store_run>& run);
+  void end_store(const std::shared_ptr<store_run>& run, bool stored);
   void commit_store(const request_ptr& x);
   void sealed(const std::shared_ptr<store_run>& run);
   void commit_pages(const std::shared_ptr<store_run>& run, const std::vector<errc>& filled);
   void give_up(const instance& of, rank_number rank, open_pages& pages);
   void abort_pages(const instance& of, rank_number rank, const ticket& name, const std::vector<page_ref>& pages);
   void prepare_retrieve(const request_ptr& x);
+  void locate(const std::shared_ptr<retrieve_run>& run);
   void fetch(const std::shared_ptr<retrieve_run>& run);
   void verify(const std::shared_ptr<retrieve_run>& run);
   void end_retrieve(const instance& of, rank_number rank, const open_pages& pages);
@@ -200,6 +230,25 @@ private:
   static client_worker_actor worker_of(const instance& of, rank_number rank);
   std::vector<lmcache::wire::slot_place> places_of(const instance& of, const open_pages& pages) const;
 
+  // -- lmcache_copies.cpp: workers whose blocks the node copies --
+  void register_memory(const request_ptr& x);
+  void open_memory(const request_ptr& x, const attachment_ptr& as);
+  void refuse_memory(const request_ptr& x, const error& why);
+  void queue_copy(const request_ptr& x);
+  void begin_copies(const instance_ptr& of);
+  void begin_store(const request_ptr& x, const instance_ptr& of);
+  void go_on(const std::shared_ptr<store_copy>& copy, bool stored);
+  void gather(const std::shared_ptr<store_run>& run);
+  void fetch_some(const std::shared_ptr<retrieve_run>& run);
+  void scatter(const std::shared_ptr<retrieve_run>& run, std::size_t count);
+  /// Those of the request that the page of its i-th chunk has.
+  std::vector<std::uint32_t> blocks_of(const instance& of, const lmcache::incoming& x, std::uint32_t chunk) const;
+  bool copies_fit(const instance& of, const lmcache::incoming& x) const;
+  void end_copy(const request_ptr& x, const instance_ptr& of, bool copied);
+  /// Pages that one request may have pinned at once, and requests of one direction that may have.
+  std::pair<std::size_t, std::size_t> share_of_pins(const instance& of) const;
+  void let_go(const instance& x);
+
   lmcache_server_parts parts_;
   lmcache::session_table sessions_;
   std::vector<caf::actor> lanes_;
@@ -208,6 +257,8 @@ private:
   /// Instances of these clients that they were told are unknown: the next ping of each is answered with yes, and then
   /// it registers.
   std::set<std::pair<client_number, instance_id>> told_unknown_;
+  /// Whose memory cannot be used: they are told no for good, and then they ask for nothing.
+  std::set<std::pair<client_number, instance_id>> refused_;
   std::unordered_map<instance_id, instance_ptr> instances_;
   std::unordered_map<namespace_id, served_namespace> spaces_;
   std::unordered_map<lmcache::session_table::lease_number, std::vector<held_keys>> leases_;

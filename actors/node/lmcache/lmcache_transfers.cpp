@@ -1,3 +1,4 @@
+#include "actors/node/lmcache/lmcache_runs.hpp"
 #include "actors/node/lmcache/lmcache_server.hpp"
 #include "actors/node/lmcache/page_lane.hpp"
 #include "actors/support/actor_support.hpp"
@@ -6,6 +7,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 namespace troupe {
 
@@ -13,9 +15,6 @@ namespace {
 
 /// How long a store waits for room: the worker's thread, and so its engine, waits as well.
 constexpr duration place_patience = std::chrono::seconds(2);
-
-/// How long a retrieve waits for pages to be read from the disk.
-constexpr duration fetch_patience = std::chrono::seconds(20);
 
 /// Where pages have to be on the disk before they are committed.
 constexpr duration fill_deadline = std::chrono::seconds(30);
@@ -28,50 +27,7 @@ bool page_is_bad(errc code) noexcept {
          code == errc::slab_damaged;
 }
 
-errc code_of(const packed<std::uint8_t>& answers, std::size_t i) noexcept {
-  return i < answers.size() && answers[i] < errc_count ? static_cast<errc>(answers[i]) : errc::internal;
-}
-
-/// The part of the pages that begins there, as one request has them.
-packed<page_ref> part_of(const std::vector<page_ref>& pages, std::size_t first, std::size_t count) {
-  const auto from = pages.begin() + static_cast<std::ptrdiff_t>(first);
-  return std::vector<page_ref>(from, from + static_cast<std::ptrdiff_t>(count));
-}
-
 } // namespace
-
-/// A prepare_store or a commit_store that is under way.
-struct lmcache_server::store_run {
-  request_ptr request;
-  instance_ptr of;
-  ticket name;
-  std::size_t waiting = 0;
-  /// Of the chunks of the request: where the page goes, if it is to be stored.
-  std::vector<std::optional<slot_ref>> where;
-  /// Some could not be had.
-  bool short_of = false;
-  /// Of the pages: their chunk, counted from the first of the request.
-  std::vector<std::uint32_t> chunks;
-  /// What was reserved, and which of it has a frame.
-  std::vector<page_ref> reserved;
-  std::vector<std::optional<std::uint64_t>> offsets;
-  std::vector<std::pair<std::size_t, frame_reply>> placed;
-  open_pages job;
-  bool committed = true;
-
-  rank_number rank() const { return *request->chunks.worker; }
-};
-
-struct lmcache_server::retrieve_run {
-  request_ptr request;
-  instance_ptr of;
-  std::size_t waiting = 0;
-  bool failed = false;
-  open_pages job;
-  std::vector<errc> codes;
-
-  rank_number rank() const { return *request->chunks.worker; }
-};
 
 client_worker_actor lmcache_server::worker_of(const instance& of, rank_number rank) {
   for (const auto& x : of.node->node.ranks)
@@ -125,23 +81,36 @@ void lmcache_server::work_on_pages(bool seal, const instance& of, rank_number ra
 
 void lmcache_server::prepare_store(const request_ptr& x) {
   const auto of = find(x);
-  if (!of || !fits(*of, x->chunks) || of->stores.size() >= jobs_max)
+  if (!of || of->memory || !fits(*of, x->chunks) || of->stores.size() >= jobs_max)
     return refuse(x);
   const auto& chunks = x->chunks;
   // The same once more: its worker has given up the first one.
   const job_name name{chunks.request, *chunks.worker, chunks.begin, chunks.end};
   if (auto old = of->stores.extract(name); !old.empty())
     give_up(*of, *chunks.worker, old.mapped());
-  auto& node = of->node->node;
   const auto run = std::make_shared<store_run>();
   run->request = x;
   run->of = of;
-  run->name = of->node->new_ticket();
+  std::vector<std::uint32_t> all(chunks.end - chunks.begin);
+  std::iota(all.begin(), all.end(), 0U);
+  reserve(run, all);
+}
+
+void lmcache_server::reserve(const std::shared_ptr<store_run>& run, const std::vector<std::uint32_t>& which) {
+  const auto& chunks = run->request->chunks;
+  auto& node = run->of->node->node;
+  run->name = run->of->node->new_ticket();
   run->where.resize(chunks.end - chunks.begin);
-  const std::vector<key_digest> keys(chunks.keys.begin() + chunks.begin, chunks.keys.end());
-  const auto parts = transfer::split_by_shard(keys, static_cast<std::uint32_t>(node.shards.size()));
+  std::vector<key_digest> keys;
+  for (const auto i : which)
+    keys.push_back(chunks.keys[chunks.begin + i]);
+  auto parts = transfer::split_by_shard(keys, static_cast<std::uint32_t>(node.shards.size()));
   run->waiting = parts.size();
-  for (const auto& part : parts) {
+  if (parts.empty())
+    return place(run);
+  for (auto& part : parts) {
+    for (auto& position : part.positions)
+      position = which[position];
     reserve_request wanted{node.space_id, run->rank(), run->name, node.limits.reservation, part.items, {}};
     for (const auto i : part.positions)
       wanted.parents.items.push_back(chunks.begin + i == 0 ? key_digest{} : chunks.keys[chunks.begin + i - 1]);
@@ -225,14 +194,17 @@ void lmcache_server::placed(const std::shared_ptr<store_run>& run) {
          {position.begin() + static_cast<std::ptrdiff_t>(first), position.begin() + static_cast<std::ptrdiff_t>(end)}});
   }
   abort_pages(*run->of, run->rank(), run->name, without);
-  const auto known = instances_.find(run->of->id);
-  if (known == instances_.end() || known->second != run->of) {
+  run->short_of |= !without.empty();
+  run->chunks = std::move(chunks);
+  if (run->copy)
+    return gather(run);
+  if (!is_known(*run->of)) {
     // The node gives back what belongs to the attachment, which is over.
     return refuse(run->request);
   }
-  if (job.pages.empty() && (run->short_of || !without.empty()))
+  if (job.pages.empty() && run->short_of)
     return refuse(run->request);
-  answer(run->request, lmcache::wire::answer_prepared_store(places_of(*run->of, job), chunks, run->of->shape));
+  answer(run->request, lmcache::wire::answer_prepared_store(places_of(*run->of, job), run->chunks, run->of->shape));
   if (!job.pages.empty()) {
     const auto& range = run->request->chunks;
     run->of->stores[{range.request, *range.worker, range.begin, range.end}] = std::move(job);
@@ -264,12 +236,12 @@ void lmcache_server::sealed(const std::shared_ptr<store_run>& run) {
   for (const auto& batch : run->job.batches) {
     fill_request fill{batch.pin, {}, fill_deadline};
     for (const auto& position : batch.asked)
-      fill.gathered.items.push_back(static_cast<std::uint8_t>(position ? errc::ok : errc::full));
+      fill.gathered.items.push_back(static_cast<std::uint8_t>(position ? run->gathered_of(*position) : errc::full));
     request(worker, caf::infinite, fill_atom_v, std::move(fill))
         .then(
             [this, run, filled, asked = batch.asked](const io_reply& reply) {
               for (std::size_t i = 0; i < asked.size(); ++i)
-                if (asked[i])
+                if (asked[i] && run->gathered_of(*asked[i]) == errc::ok)
                   (*filled)[*asked[i]] = code_of(reply.results, i);
               if (--run->waiting == 0)
                 commit_pages(run, *filled);
@@ -287,15 +259,15 @@ void lmcache_server::commit_pages(const std::shared_ptr<store_run>& run, const s
   for (std::size_t i = 0; i < filled.size(); ++i)
     (filled[i] == errc::ok ? good : bad).push_back(run->job.pages[i]);
   abort_pages(*run->of, run->rank(), run->name, bad);
-  run->committed = bad.empty();
+  run->committed = bad.empty() && !(run->copy && run->short_of);
   auto& node = run->of->node->node;
   const auto parts = transfer::split_by_shard(good, static_cast<std::uint32_t>(node.shards.size()));
   run->waiting = parts.size();
   if (parts.empty())
-    return refuse(run->request);
+    return end_store(run, false);
   const auto part_done = [this, run] {
     if (--run->waiting == 0)
-      answer(run->request, lmcache::wire::answer(run->committed));
+      end_store(run, run->committed);
   };
   for (const auto& part : parts)
     request(node.shards[part.shard], caf::infinite, commit_atom_v,
@@ -314,6 +286,14 @@ void lmcache_server::commit_pages(const std::shared_ptr<store_run>& run, const s
               run->committed = false;
               part_done();
             });
+}
+
+void lmcache_server::end_store(const std::shared_ptr<store_run>& run, bool stored) {
+  if (run->copy)
+    return go_on(run->copy, stored);
+  if (run->job.pages.empty())
+    return refuse(run->request);
+  answer(run->request, lmcache::wire::answer(stored));
 }
 
 void lmcache_server::give_up(const instance& of, rank_number rank, open_pages& pages) {
@@ -338,16 +318,21 @@ void lmcache_server::abort_pages(const instance& of, rank_number rank, const tic
 
 void lmcache_server::prepare_retrieve(const request_ptr& x) {
   const auto of = find(x);
-  if (!of || !fits(*of, x->chunks) || of->retrieves.size() >= jobs_max)
+  if (!of || of->memory || !fits(*of, x->chunks) || of->retrieves.size() >= jobs_max)
     return refuse(x);
   const auto& chunks = x->chunks;
   if (auto old = of->retrieves.extract({chunks.request, *chunks.worker, chunks.begin, chunks.end}); !old.empty())
     end_retrieve(*of, *chunks.worker, old.mapped());
-  auto& node = of->node->node;
   const auto run = std::make_shared<retrieve_run>();
   run->request = x;
   run->of = of;
-  run->job.name = of->node->new_ticket();
+  locate(run);
+}
+
+void lmcache_server::locate(const std::shared_ptr<retrieve_run>& run) {
+  const auto& chunks = run->request->chunks;
+  auto& node = run->of->node->node;
+  run->job.name = run->of->node->new_ticket();
   const std::vector<key_digest> keys(chunks.keys.begin() + chunks.begin, chunks.keys.end());
   for (const auto& key : keys)
     run->job.pages.push_back({key, {}});
@@ -357,7 +342,7 @@ void lmcache_server::prepare_retrieve(const request_ptr& x) {
   run->waiting = parts.size();
   const auto part_done = [this, run] {
     if (--run->waiting == 0)
-      run->failed ? refuse_retrieve(run) : fetch(run);
+      run->failed ? refuse_retrieve(run) : run->of->memory ? fetch_some(run) : fetch(run);
   };
   for (const auto& part : parts) {
     run->job.leased_shards.push_back(part.shard);
@@ -416,10 +401,9 @@ void lmcache_server::fetch(const std::shared_ptr<retrieve_run>& run) {
 void lmcache_server::verify(const std::shared_ptr<retrieve_run>& run) {
   work_on_pages(false, *run->of, run->rank(), run->job, [this, run](const std::vector<errc>& verdicts) {
     const bool sound = std::ranges::all_of(verdicts, [](errc x) { return x == errc::ok; });
-    const auto known = instances_.find(run->of->id);
     if (!sound)
       return invalidate(*run->of, run->rank(), run->job.pages, verdicts, [this, run] { refuse_retrieve(run); });
-    if (known == instances_.end() || known->second != run->of)
+    if (!is_known(*run->of))
       return refuse_retrieve(run);
     answer(run->request, lmcache::wire::answer_prepared_retrieve(places_of(*run->of, run->job), run->of->shape));
     const auto& range = run->request->chunks;
@@ -429,6 +413,8 @@ void lmcache_server::verify(const std::shared_ptr<retrieve_run>& run) {
 
 void lmcache_server::refuse_retrieve(const std::shared_ptr<retrieve_run>& run) {
   end_retrieve(*run->of, run->rank(), run->job);
+  if (run->of->memory)
+    return end_copy(run->request, run->of, false);
   refuse(run->request);
 }
 

@@ -1,0 +1,76 @@
+#include "gpu/remote_layout.hpp"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace troupe {
+
+namespace {
+
+/// Of one block in all runs; a page of more is none.
+constexpr std::uint64_t remote_page_bytes_max = std::uint64_t{1} << 32U;
+
+constexpr std::size_t shared_memory_name_max = 255;
+
+std::uint64_t bytes_of(const memory_handle& x) noexcept {
+  return std::visit([](const auto& handle) { return handle.bytes; }, x);
+}
+
+result<void> validate_run(const remote_layout& x, std::size_t i) {
+  const auto& run = x.runs[i];
+  if (run.memory >= x.memories.size())
+    return fail(errc::out_of_range, fmt::format("run {} lies in memory {} of {}", i, run.memory, x.memories.size()));
+  if (run.bytes == 0 || run.bytes > remote_page_bytes_max || (x.blocks > 1 && run.block_stride < run.bytes))
+    return fail(errc::invalid_argument,
+                fmt::format("run {} has {} bytes a block, and blocks {} bytes apart", i, run.bytes, run.block_stride));
+  std::uint64_t end = 0;
+  if (__builtin_mul_overflow(std::uint64_t{x.blocks} - 1, run.block_stride, &end) ||
+      __builtin_add_overflow(end, run.bytes, &end) || __builtin_add_overflow(end, run.offset, &end) ||
+      end > bytes_of(x.memories[run.memory]))
+    return fail(errc::out_of_range, fmt::format("run {}: {} blocks end behind the {} bytes of their memory", i,
+                                                x.blocks, bytes_of(x.memories[run.memory])));
+  return {};
+}
+
+} // namespace
+
+bool is_shared_memory_name(std::string_view x) noexcept {
+  if (x.starts_with('/'))
+    x.remove_prefix(1);
+  return !x.empty() && x.size() < shared_memory_name_max && x != "." && x != ".." &&
+         x.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
+
+std::uint64_t remote_layout::page_bytes() const noexcept {
+  std::uint64_t out = 0;
+  for (const auto& run : runs)
+    out += run.bytes;
+  return out * blocks_per_page;
+}
+
+result<void> validate(const remote_layout& x) {
+  if (x.memories.empty() || x.runs.empty() || x.memories.size() > remote_runs_max || x.runs.size() > remote_runs_max)
+    return fail(errc::invalid_argument, fmt::format("a KV cache of {} tensors", x.memories.size()));
+  if (x.blocks == 0 || x.blocks_per_page == 0 || x.block_tokens == 0)
+    return fail(errc::invalid_argument, "a KV cache without blocks");
+  for (const auto& memory : x.memories) {
+    if (memory.index() != x.memories.front().index())
+      return fail(errc::unsupported, "a KV cache in memories of different kinds");
+    if (const auto* shared = std::get_if<shared_memory_handle>(&memory))
+      if (!is_shared_memory_name(shared->name))
+        return fail(errc::invalid_argument, "what is called shared memory is no name of one");
+  }
+  std::uint64_t block_bytes = 0;
+  for (std::size_t i = 0; i < x.runs.size(); ++i) {
+    if (auto ok = validate_run(x, i); !ok)
+      return ok;
+    block_bytes += x.runs[i].bytes;
+  }
+  if (block_bytes > remote_page_bytes_max / x.blocks_per_page)
+    return fail(errc::invalid_argument, fmt::format("a page of {} blocks of {} bytes", x.blocks_per_page, block_bytes));
+  return {};
+}
+
+} // namespace troupe
