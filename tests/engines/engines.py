@@ -24,6 +24,7 @@ ENVIRONMENT = {
 }
 
 ENGINE_SECONDS, SETTLE_SECONDS = 240, 1
+HITS = "vllm:external_prefix_cache_hits"
 
 
 def prepare(library):
@@ -91,15 +92,19 @@ class engine:
 
     def metrics(self):
         """Sums over labels, of counters."""
-        out = {}
+        out, transferred = {}, 0
         for metric in self.llm.get_metrics():
             value = getattr(metric, "value", None)
             if value is not None:
                 out[metric.name] = out.get(metric.name, 0) + value
+                if "external_kv_transfer" in metric.labels.values():
+                    transferred += value
+        # vLLM 0.24 counts hits when it writes to its log, and what a prompt was made of when the request ends.
+        out[HITS] = max(out.get(HITS, 0), transferred)
         return out
 
     def hits(self):
-        return int(self.metrics().get("vllm:external_prefix_cache_hits", 0))
+        return int(self.metrics()[HITS])
 
     def idle_steps(self, count=20, pause=0.05):
         """Steps without a request, in which workers say what has become of saves."""

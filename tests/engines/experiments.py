@@ -131,7 +131,7 @@ class lab:
 
 
 def external(metrics):
-    return int(metrics.get("vllm:external_prefix_cache_hits", 0))
+    return int(metrics[engines.HITS])
 
 
 def usual():
