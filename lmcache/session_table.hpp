@@ -34,8 +34,9 @@ public:
   struct options {
     /// Sessions there may be at once.
     std::size_t sessions_max = 65536;
-    /// How long locks are held, and how long an answer waits to be asked for.
-    duration hold = std::chrono::minutes(5);
+    /// How long locks are held, and how long an answer waits to be asked for: a request may wait for its turn for long,
+    /// and one that is forgotten by its client holds pages on the disk until then.
+    duration hold = std::chrono::minutes(30);
   };
 
   /// What a lookup has found: so many leading chunks, held by a lease, of which each worker's page has so many readers.

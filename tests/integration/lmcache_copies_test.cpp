@@ -497,6 +497,31 @@ TEST_CASE("chunks of which an engine has no block any more are not stored", "[lm
   CHECK(node.stop() == 0);
 }
 
+TEST_CASE("what a lookup has found is there for a retrieve that comes late", "[lmcache]") {
+  const scratch_directory scratch;
+  auto config = lmcache_config(scratch.path());
+  // A few pages of everything, and leases that end soon.
+  config["storage"] = {{"disk_bytes", 0}, {"ranks", json::array()}};
+  config["memory"] = {{"bytes", "4 MiB"}};
+  config["registry"]["lease_default"] = "200 ms";
+  config["registry"]["lease_max"] = "200 ms";
+  serving_node node(write_config(scratch.path(), config));
+  driven_engine one(lmcache_port(node.ready_line()), 1);
+  one.fill(1, {1, 2, 3, 4});
+  REQUIRE(one.put(1, {1, 2, 3, 4}));
+  REQUIRE(one.look_up(1, 2, "late") == 2);
+  one.fill(2, {9, 10, 11, 12});
+  REQUIRE(one.put(2, {9, 10, 11, 12}));
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
+  for (std::uint32_t sequence = 100; sequence < 500 || std::chrono::steady_clock::now() < until; ++sequence)
+    one.put(sequence, {5, 6, 7, 8});
+  CHECK(one.get(1, 0, {5, 6, 7, 8}, 0, "late"));
+  CHECK(one.holds(1, 0, {5, 6, 7, 8}));
+  // What nobody has locked has made room.
+  CHECK_FALSE(one.get(2, 0, {5, 6, 7, 8}));
+  CHECK(node.stop() == 0);
+}
+
 TEST_CASE("shared memory that its worker cuts short ends copies, and nothing else", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));

@@ -10,14 +10,12 @@ caf::behavior block_lane::make_behavior() {
   return {
       [this](const open_order& order) { return open(order); },
       [this](const block_copy& order) { return copy(order); },
-      // Locks the arena for the worker's device, which takes long where it is large; pages move meanwhile, only slower.
-      [this](caf::update_atom) {
-        if (!cache_)
-          return;
-        if (auto ok = cache_->prepare(arena_); !ok)
-          log::get("lmcache")->warn("copies are slower than they could be: {}", to_string(ok.error()));
-      },
   };
+}
+
+void lock_arena(const std::shared_ptr<remote_cache>& cache, std::span<std::byte> arena) {
+  if (auto ok = cache->prepare(arena); !ok)
+    log::get("lmcache")->warn("copies are slower than they could be: {}", to_string(ok.error()));
 }
 
 opened_cache block_lane::open(const open_order& order) {

@@ -39,6 +39,9 @@ struct block_copy {
   std::string event;
 };
 
+/// Locks the arena for the worker's device, which takes long where it is large. Pages move meanwhile, only slower.
+void lock_arena(const std::shared_ptr<remote_cache>& cache, std::span<std::byte> arena);
+
 /// Copies between the arena and a worker's own memory, on a thread of its own: the worker's device may be slow, and
 /// may never answer.
 class block_lane : public caf::event_based_actor {

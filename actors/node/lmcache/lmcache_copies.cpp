@@ -68,8 +68,11 @@ void lmcache_server::open_memory(const request_ptr& x, const attachment_ptr& as)
           [this, x, made, no](opened_cache& opened) {
             if (!opened.cache)
               return no(opened.why_not);
-            made->scatters = system().spawn<block_lane, caf::detached>(parts_.extents->memory(), opened.cache);
-            caf::anon_send(made->gathers, caf::update_atom_v);
+            const auto arena = parts_.extents->memory();
+            made->scatters = system().spawn<block_lane, caf::detached>(arena, opened.cache);
+            // A thread for the time that it takes.
+            system().spawn<caf::detached>(
+                [cache = opened.cache, arena](caf::event_based_actor*) { lock_arena(cache, arena); });
             attached(x, made);
           },
           [no](const caf::error& e) { no(from_caf(e)); });

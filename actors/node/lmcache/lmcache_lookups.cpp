@@ -6,6 +6,13 @@
 
 namespace troupe {
 
+namespace {
+
+/// How long pages stay locked that nobody renews.
+constexpr duration lease_time = std::chrono::minutes(5);
+
+} // namespace
+
 /// A lookup that shards are asked for, in each namespace that its workers may belong to.
 struct lmcache_server::lookup_run {
   struct part {
@@ -19,6 +26,7 @@ struct lmcache_server::lookup_run {
   std::uint64_t lookup = 0;
   std::uint32_t keys = 0;
   std::vector<held_keys> held;
+  duration lasts = lease_time;
   std::vector<part> parts;
   std::size_t waiting = 0;
 };
@@ -43,7 +51,8 @@ void lmcache_server::look_up(const request_ptr& x) {
     keys.resize(std::min<std::size_t>(keys.size(), node.node.limits.batch_keys));
     run->keys = static_cast<std::uint32_t>(keys.size());
     held_keys held{space.node, node.new_ticket(), {}};
-    const auto lease_for = std::min<duration>(node.node.limits.lease, lmcache::session_table::options{}.hold);
+    const auto lease_for = std::min<duration>(node.node.limits.lease, lease_time);
+    run->lasts = std::min(run->lasts, lease_for);
     for (auto& part : transfer::split_by_shard(keys, static_cast<std::uint32_t>(node.node.shards.size()))) {
       const auto index = run->parts.size();
       held.shards.push_back(part.shard);
@@ -88,7 +97,9 @@ void lmcache_server::end_lookup(lookup_run& run) {
                 release_request{held.node->node.space_id, held.name, keep})
             .then([] {}, [](const caf::error&) {});
     }
-    leases_.emplace(number, std::move(run.held));
+    leases_.emplace(number, held_lease{std::move(run.held), run.lasts, now()});
+    shortest_lease_ = std::min(shortest_lease_, run.lasts);
+    plan_tick(run.lasts / 4);
   }
   settle_waiting();
 }
@@ -117,8 +128,22 @@ void lmcache_server::settle_waiting() {
 void lmcache_server::end_leases() {
   for (const auto number : sessions_.take_ended())
     if (const auto node = leases_.extract(number); !node.empty())
-      for (const auto& x : node.mapped())
+      for (const auto& x : node.mapped().keys)
         release(x);
+}
+
+void lmcache_server::renew_leases(timestamp time) {
+  shortest_lease_ = duration::max();
+  for (auto& [number, lease] : leases_) {
+    shortest_lease_ = std::min(shortest_lease_, lease.lasts);
+    if (time - lease.renewed_at < lease.lasts / 3)
+      continue;
+    lease.renewed_at = time;
+    for (const auto& x : lease.keys)
+      for (const auto shard : x.shards)
+        request(x.node->node.shards[shard], caf::infinite, renew_request{x.node->node.space_id, x.name, lease.lasts})
+            .then([] {}, [](const caf::error&) {});
+  }
 }
 
 void lmcache_server::release(const held_keys& x) {

@@ -88,6 +88,7 @@ void lmcache_server::tick() {
   const auto time = now();
   sessions_.tick(time);
   end_leases();
+  renew_leases(time);
   settle_waiting();
   while (!resting_.empty() && resting_.front().first <= time) {
     request(parts_.node, caf::infinite, owner_at_rest_atom_v, resting_.front().second)
@@ -95,7 +96,7 @@ void lmcache_server::tick() {
     resting_.pop_front();
   }
   tell_counters();
-  plan_tick(waiting_.empty() ? tick_interval : status_patience);
+  plan_tick(waiting_.empty() ? std::min(tick_interval, shortest_lease_ / 4) : status_patience);
 }
 
 void lmcache_server::tell_counters() {

@@ -154,6 +154,13 @@ private:
     ticket name;
     std::vector<std::uint32_t> shards;
   };
+  /// Of a lookup, until its session needs it no more. It is renewed in time: nobody else would end it, were this actor
+  /// gone.
+  struct held_lease {
+    std::vector<held_keys> keys;
+    duration lasts{};
+    timestamp renewed_at;
+  };
   struct lookup_run;
   struct store_copy;
   struct store_run;
@@ -200,6 +207,7 @@ private:
   void answer_status(const request_ptr& x, duration patience);
   void settle_waiting();
   void end_leases();
+  void renew_leases(timestamp time);
   void release(const held_keys& x);
 
   // -- lmcache_transfers.cpp --
@@ -261,12 +269,14 @@ private:
   std::set<std::pair<client_number, instance_id>> refused_;
   std::unordered_map<instance_id, instance_ptr> instances_;
   std::unordered_map<namespace_id, served_namespace> spaces_;
-  std::unordered_map<lmcache::session_table::lease_number, std::vector<held_keys>> leases_;
+  std::unordered_map<lmcache::session_table::lease_number, held_lease> leases_;
   std::deque<waiting_status> waiting_;
   /// Attachments without a process to be watched, whose client is gone without a word: when they may be at rest.
   std::deque<std::pair<timestamp, owner_id>> resting_;
   lmcache::session_table::lease_number last_lease_ = 0;
   timestamp next_tick_ = timestamp::max();
+  /// Of the leases that there are, or were since the last tick.
+  duration shortest_lease_ = duration::max();
 };
 
 } // namespace troupe
