@@ -358,6 +358,18 @@ void link_state::on_mapped(link_epoch epoch, rank_number rank, const result<void
   emit(link_bind_transfer{epoch_, rank, true, save_stream(rank), *pages - *pages / 2});
 }
 
+void link_state::on_offered(link_epoch epoch, rank_number rank, const result<void>& outcome, timestamp now) {
+  if (epoch != epoch_)
+    return;
+  if (outcome || (outcome.error().code != errc::unreachable && outcome.error().code != errc::timeout))
+    return on_mapped(epoch, rank, outcome);
+  const std::string why =
+      "node '" + node_name_ + "' does not reach the memory of this process: " + outcome.error().text;
+  say(link_news::weight::warning, why);
+  leave(true);
+  retry({errc::unreachable, why}, now);
+}
+
 void link_state::on_bound(link_epoch epoch, const result<void>& outcome) {
   if (epoch != epoch_ || unbound_ == 0)
     return;
