@@ -15,8 +15,7 @@
 /// moves pages between that and its arena. Only the node begins anything, and it exposes nothing: nobody can name its
 /// memory from outside.
 ///
-/// A transport is an implementation of both ends: `io/ucx` is that of a network, `io/near_memory.hpp` one within a
-/// process, for tests.
+/// A transport is an implementation of both ends: `io/ucx` is that of a network; tests have one within a process.
 
 namespace troupe::io {
 
@@ -49,8 +48,7 @@ public:
   /// New memory of so many bytes, a multiple of `page_alignment`, all zero. Who connects comes from one of these IPv4
   /// addresses, in the byte order of the host; others are kept out where the transport can tell. Takes time. Errors:
   /// `invalid_argument`, `unsupported`, `io_error`.
-  virtual result<std::shared_ptr<exposed_memory>> expose(std::uint64_t bytes,
-                                                         std::span<const std::uint32_t> from) = 0;
+  virtual result<std::shared_ptr<exposed_memory>> expose(std::uint64_t bytes, std::span<const std::uint32_t> from) = 0;
 };
 
 enum class remote_direction : std::uint8_t { put, get };

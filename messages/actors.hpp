@@ -262,9 +262,8 @@ using node_actor = caf::typed_actor<
     /// clients may again, since it stays.
     caf::replies_to<leave_space_request>::with<void>, caf::replies_to<unbind_atom, namespace_id>::with<void>,
     /// Of a client on another host, whose memory cannot be reached any more: its attachment is over.
-    caf::replies_to<unbind_atom, owner_id>::with<void>,
-    caf::replies_to<bind_atom, namespace_id>::with<void>, caf::replies_to<drain_atom>::with<void>,
-    caf::reacts_to<caf::tick_atom>>;
+    caf::replies_to<unbind_atom, owner_id>::with<void>, caf::replies_to<bind_atom, namespace_id>::with<void>,
+    caf::replies_to<drain_atom>::with<void>, caf::reacts_to<caf::tick_atom>>;
 
 /// Namespaces and ranks that come and go while the node runs: keeps all shards alike.
 using namespaces_actor = caf::typed_actor<

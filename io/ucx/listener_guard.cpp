@@ -59,8 +59,7 @@ result<void> listener_guard::apply(std::span<const std::uint8_t> address) {
   const auto count = static_cast<std::uint8_t>(std::min<std::size_t>(who_.addresses.size(), 200));
   program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(SKF_NET_OFF) + 12));
   for (std::uint8_t i = 0; i < count; ++i)
-    program.push_back(
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, who_.addresses[i], static_cast<std::uint8_t>(count - i), 0));
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, who_.addresses[i], static_cast<std::uint8_t>(count - i), 0));
   program.push_back(BPF_STMT(BPF_RET | BPF_K, 0));
   program.push_back(BPF_STMT(BPF_RET | BPF_K, 0xffffffff));
   const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};

@@ -291,8 +291,8 @@ public:
 
   void connect() {
     ucp_ep_params_t how{};
-    how.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                     UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    how.field_mask =
+        UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
     how.address = reinterpret_cast<const ucp_address_t*>(name_.address.data());
     how.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     how.err_handler.cb = [](void* self, ucp_ep_h, ucs_status_t status) {
@@ -419,8 +419,8 @@ private:
   }
 
   void broken(ucs_status_t status) {
-    fail_with({errc::unreachable, std::string("the memory of the other end cannot be reached: ") +
-                                      api().ucs_status_string(status)});
+    fail_with({errc::unreachable,
+               std::string("the memory of the other end cannot be reached: ") + api().ucs_status_string(status)});
   }
 
   void fail_with(error why) {

@@ -40,8 +40,9 @@ result<void> remote_state::bind(const remote_offer& offer, timestamp now) {
       offer.base + offer.bytes < offer.base || proof < proof_bytes_least || proof > proof_bytes_most ||
       offer.address.size() > name_bytes_most || offer.key.size() > name_bytes_most)
     return fail(errc::invalid_argument, "memory of " + std::to_string(offer.bytes) + " bytes in frames of " +
-                                            std::to_string(offer.frame_bytes) + " is offered; pages of this rank take " +
-                                            "frames of " + std::to_string(options_.slot_bytes) + ", and two at least");
+                                            std::to_string(offer.frame_bytes) +
+                                            " is offered; pages of this rank take " + "frames of " +
+                                            std::to_string(options_.slot_bytes) + ", and two at least");
   phase_ = phase::probing;
   has_peer_ = true;
   frames_ = static_cast<std::size_t>(std::min<std::uint64_t>(offer.bytes / options_.slot_bytes, options_.frames_max));
@@ -137,8 +138,9 @@ void remote_state::on_frames(remote_job job, const result<frame_reply>& reply, t
     if (reply && reply->pin != 0 && x.fetch)
       emit(remote_unpin{reply->pin});
     emit(remote_answer_frames{
-        job, !reply ? reply
-                    : tl::unexpected<error>(phase_ == phase::bound ? error{errc::internal, "a malformed answer"} : gone())});
+        job,
+        !reply ? reply
+               : tl::unexpected<error>(phase_ == phase::bound ? error{errc::internal, "a malformed answer"} : gone())});
     jobs_.erase(found);
     return rest_if_done();
   }
@@ -210,8 +212,8 @@ void remote_state::on_checked(remote_job job, const result<io_reply>& verdicts) 
     return;
   auto& x = found->second;
   for (std::size_t i = 0; i < x.moving.size(); ++i)
-    x.fill.gathered.items[x.moving[i]] = verdicts && i < verdicts->results.size() ? verdicts->results[i]
-                                                                                   : code_of(errc::internal);
+    x.fill.gathered.items[x.moving[i]] =
+        verdicts && i < verdicts->results.size() ? verdicts->results[i] : code_of(errc::internal);
   send_fill(job, x);
 }
 

@@ -95,7 +95,8 @@ using remote_effect =
 /// client asks as it would ask the io worker, and is told frames of its own memory:
 ///
 ///     fetch:  arena frame pinned ──put──▶ client frame ──▶ answer ··· unpin ──▶ client frame free
-///     place:  arena frame pinned ──▶ answer, with a client frame ··· fill ──get──▶ checked ──▶ filled, client frame free
+///     place:  arena frame pinned ──▶ answer, with a client frame ··· fill ──get──▶ checked ──▶ filled, client frame
+///     free
 ///
 /// Invariants:
 /// - A frame of the client is in one hand: free; of one request that is not answered; or of one pin, until the client

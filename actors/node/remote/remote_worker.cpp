@@ -59,15 +59,9 @@ remote_worker::behavior_type remote_worker::make_behavior() {
         flush();
         return promise;
       },
-      [this](place_atom, owner_id, const frame_request& x) {
-        return wait_for<frame_reply>(state_.place(x));
-      },
-      [this](fetch_atom, owner_id, const frame_request& x) {
-        return wait_for<frame_reply>(state_.fetch(x));
-      },
-      [this](fill_atom, owner_id, const fill_request& x) {
-        return wait_for<io_reply>(state_.fill(x, now()));
-      },
+      [this](place_atom, owner_id, const frame_request& x) { return wait_for<frame_reply>(state_.place(x)); },
+      [this](fetch_atom, owner_id, const frame_request& x) { return wait_for<frame_reply>(state_.fetch(x)); },
+      [this](fill_atom, owner_id, const fill_request& x) { return wait_for<io_reply>(state_.fill(x, now())); },
       [this](unpin_atom, owner_id, pin_number pin) -> caf::result<void> { return to_caf(state_.unpin(pin)); },
       [this](unbind_atom, owner_id) {
         state_.end();
@@ -97,8 +91,8 @@ void remote_worker::flush() {
 
 std::function<void(result<void>)> remote_worker::teller(remote_news::kind what, remote_job job) {
   // The memory stays there for as long as anything may touch it; the actor may go.
-  return [what, job, to = caf::weak_actor_ptr(ctrl()), memory = parts_.extents, seen = proof_seen_](
-             const result<void>& outcome) {
+  return [what, job, to = caf::weak_actor_ptr(ctrl()), memory = parts_.extents,
+          seen = proof_seen_](const result<void>& outcome) {
     const auto self = caf::actor_cast<caf::strong_actor_ptr>(to);
     if (!self)
       return;
