@@ -168,9 +168,9 @@ TEST_CASE("pages that have no frame in the arena need none of the client's") {
 TEST_CASE("no more moves at once than the window has room for, and what is larger goes alone") {
   desk d(8, 2 * frame_size);
   const auto large = d.begin_fetch(3, 1);
+  CHECK(d.take<remote_order>().job == large);
   const auto second = d.begin_fetch(2, 2);
   const auto third = d.begin_fetch(1, 3);
-  CHECK(d.take<remote_order>().job == large);
   CHECK(d.nothing_more());
   d.state.on_moved(large, {}, start);
   d.take<remote_unpin>();

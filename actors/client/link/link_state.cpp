@@ -339,7 +339,8 @@ result<std::uint32_t> link_state::window_pages() const {
     return fail(errc::limit_exceeded, "a window of " + std::to_string(bytes) +
                                           " bytes holds no two pages of this namespace: raise " +
                                           (pinned_bytes_ < options_.window_bytes
-                                               ? "what the node lets a client have pinned, its memory.client_bytes"
+                                               ? "what the node lets a client have pinned, its memory.client_bytes, "
+                                                 "or transfer.remote_bytes for a node on another host"
                                                : "transfer.window_bytes"));
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(pages, std::numeric_limits<std::uint32_t>::max()));
 }
