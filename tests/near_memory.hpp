@@ -83,7 +83,9 @@ private:
   public:
     near_peer(std::shared_ptr<near_network> network, std::uint64_t number, std::uint8_t memory)
         : network_(std::move(network)), number_(number), memory_(memory) {}
-    ~near_peer() override { near_peer::close([] {}); }
+    ~near_peer() override {
+      near_peer::close([] {});
+    }
     void move(io::remote_direction direction, std::vector<io::remote_move> moves, io::remote_end end) override {
       waiting_moves x{number_, memory_, direction, std::move(moves), std::move(end)};
       if (closed_)

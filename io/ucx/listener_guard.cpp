@@ -53,7 +53,7 @@ listener_guard::listener_guard(admitted_peers who) : who_(std::move(who)) {
   before_ = open_sockets();
 }
 
-result<void> listener_guard::apply(std::span<const std::uint8_t> address) {
+result<std::size_t> listener_guard::apply(std::span<const std::uint8_t> address) {
   // Looks at the sender of each packet, 12 bytes into its IP header.
   std::vector<sock_filter> program;
   const auto count = static_cast<std::uint8_t>(std::min<std::size_t>(who_.addresses.size(), 200));
@@ -63,13 +63,16 @@ result<void> listener_guard::apply(std::span<const std::uint8_t> address) {
   program.push_back(BPF_STMT(BPF_RET | BPF_K, 0));
   program.push_back(BPF_STMT(BPF_RET | BPF_K, 0xffffffff));
   const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
+  std::size_t guarded = 0;
   for (const auto& x : open_sockets()) {
     const auto port = before_.contains(x) ? std::uint16_t{0} : listens_on(x.first);
-    if (port != 0 && is_in(address, port) &&
-        ::setsockopt(x.first, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0)
+    if (port == 0 || !is_in(address, port))
+      continue;
+    if (::setsockopt(x.first, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0)
       return tl::unexpected<error>(system_error(errno, "cannot keep others from the listener of UCX"));
+    ++guarded;
   }
-  return {};
+  return guarded;
 }
 
 } // namespace troupe::io

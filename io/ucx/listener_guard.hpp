@@ -26,9 +26,9 @@ class listener_guard {
 public:
   explicit listener_guard(admitted_peers who);
 
-  /// To the listeners that have appeared since, and whose ports are in the address of the worker. `unsupported` where
-  /// the kernel takes no filter.
-  result<void> apply(std::span<const std::uint8_t> address);
+  /// To the listeners that have appeared since, and whose ports are in the address of the worker: how many those are.
+  /// Errors: `io_error` where the kernel takes no filter.
+  result<std::size_t> apply(std::span<const std::uint8_t> address);
 
 private:
   admitted_peers who_;

@@ -154,8 +154,13 @@ result<void> ucx_engine::open(const ucx_options& options, admitted_peers who) {
   const auto* const bytes = reinterpret_cast<const std::uint8_t*>(facts.address);
   address_.assign(bytes, bytes + facts.address_length);
   api_->ucp_worker_release_address(worker_, facts.address);
-  if (auto guarded = guard.apply(address_); !guarded)
-    return guarded;
+  const auto listeners = guard.apply(address_);
+  if (!listeners)
+    return tl::unexpected<error>(listeners.error());
+  // It only warns of an interface that is not there. Those of RDMA have a port behind a colon.
+  if (*listeners == 0 && !options.interfaces.empty() && options.interfaces.find(':') == std::string::npos)
+    return fail(errc::io_error, "UCX knows no transport of \"" + options.transports + "\" on \"" + options.interfaces +
+                                    "\" (remote.transports, remote.interfaces)");
   if (status = api_->ucp_worker_get_efd(worker_, &events_); status != UCS_OK)
     return tl::unexpected<error>(api_->failed(status, "asking for its events"));
   wake_ = unique_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

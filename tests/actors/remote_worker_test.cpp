@@ -148,8 +148,12 @@ TEST_CASE("remote worker: a client that is lost has its requests answered, and t
   const auto fetch = w.begin(w.worker, fetch_atom_v, owner, frame_request{{{w.page(1)}}, {}});
   w.give_frames<fetch_atom>(70, 5);
   CHECK_FALSE(w.client().answer_to(fetch).came);
-  SECTION("because its memory is gone") { w.network->lose_all(); }
-  SECTION("because it takes nothing") { w.advance(std::chrono::milliseconds(2200)); }
+  SECTION("because its memory is gone") {
+    w.network->lose_all();
+  }
+  SECTION("because it takes nothing") {
+    w.advance(std::chrono::milliseconds(2200));
+  }
   w.run();
   const auto told = w.node.take_one<unbind_atom, owner_id>();
   CHECK(told.get<owner_id>(1) == owner);

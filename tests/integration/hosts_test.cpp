@@ -141,9 +141,9 @@ TEST_CASE("a client on another host that is killed, or stands still, in the midd
   serving_node node(write_config(scratch.path(), config), quick_timeouts);
   const bool stands_still = GENERATE(false, true);
   for (int round = 0; round < 3; ++round) {
-    process client(replay_command(from_elsewhere(node) + arguments{"--trace", endless_trace, "--concurrency", "8",
-                                                                   "--salt", std::to_string(round)} +
-                                  quick_timeouts));
+    process client(replay_command(
+        from_elsewhere(node) +
+        arguments{"--trace", endless_trace, "--concurrency", "8", "--salt", std::to_string(round)} + quick_timeouts));
     node.wait_for_statistics(in_the_middle);
     if (stands_still)
       client.send(SIGSTOP);
@@ -178,8 +178,8 @@ TEST_CASE("a client on another host whose node is killed comes back to the next 
   const auto config = write_config(scratch.path(), config_for_hosts(scratch.path(), shape));
   std::optional<serving_node> node(std::in_place, config);
   const auto port = std::to_string(node->port());
-  process client(replay_command(from_elsewhere(*node) + arguments{"--trace", "loogle:40,4096,10,128", "--attach-limit",
-                                                                  "60"}));
+  process client(
+      replay_command(from_elsewhere(*node) + arguments{"--trace", "loogle:40,4096,10,128", "--attach-limit", "60"}));
   for (int round = 0; round < 2; ++round) {
     node->wait_for_statistics([](const auto& x) { return x.clients > 0 && x.keys > 200; });
     node->program().kill();
@@ -194,8 +194,8 @@ TEST_CASE("a client on another host whose node is killed comes back to the next 
   // For good: it gives up in its time.
   process last(replay_command(from_elsewhere(*node) +
                               arguments{"--trace", endless_trace, "--salt", "9", "--attach-limit", "2"}));
-  const auto keys = node->statistics().keys;
-  node->wait_for_statistics([&](const auto& s) { return s.clients > 0 && s.keys > keys + 100; });
+  const auto evicted = node->statistics().evicted;
+  node->wait_for_statistics([&](const auto& s) { return s.clients > 0 && s.evicted > evicted + 100; });
   node->program().kill();
   const auto given_up = result_of(last);
   INFO(given_up.err);
@@ -210,12 +210,13 @@ namespace {
 class two_hosts {
 public:
   two_hosts() : name_("troupe" + std::to_string(::getpid() % 10000)) {
-    there_ = shell("ip netns add " + a() + " && ip netns add " + b() + " && ip link add " + name_ + "a type veth peer name " +
-                   name_ + "b && ip link set " + name_ + "a netns " + a() + " && ip link set " + name_ + "b netns " + b() +
-                   " && " + in_a("ip addr add 10.231.7.1/24 dev " + name_ + "a && ip link set " + name_ +
-                                 "a up && ip link set lo up") +
-                   " && " + in_b("ip addr add 10.231.7.2/24 dev " + name_ + "b && ip link set " + name_ +
-                                 "b up && ip link set lo up"));
+    there_ = shell(
+        "ip netns add " + a() + " && ip netns add " + b() + " && ip link add " + name_ + "a type veth peer name " +
+        name_ + "b && ip link set " + name_ + "a netns " + a() + " && ip link set " + name_ + "b netns " + b() +
+        " && " +
+        in_a("ip addr add 10.231.7.1/24 dev " + name_ + "a && ip link set " + name_ + "a up && ip link set lo up") +
+        " && " +
+        in_b("ip addr add 10.231.7.2/24 dev " + name_ + "b && ip link set " + name_ + "b up && ip link set lo up"));
   }
   two_hosts(const two_hosts&) = delete;
   two_hosts& operator=(const two_hosts&) = delete;
@@ -264,19 +265,20 @@ TEST_CASE("over a network that goes and comes back, every task ends and no byte 
   config["actors"]["host"] = "10.231.7.1";
   config["actors"]["port"] = 7777;
   config["remote"]["interfaces"] = hosts.interface();
-  process node(on(hosts.on_a(), program_with(arguments{"serve", "--config", write_config(scratch.path(), config)} +
-                                             quick_timeouts)));
+  process node(on(hosts.on_a(),
+                  program_with(arguments{"serve", "--config", write_config(scratch.path(), config)} + quick_timeouts)));
   node.wait_for_line(stream::out, "ready");
-  const arguments attach = arguments{"--attach", "10.231.7.1:7777", "--set", "attach.always_remote=true",
-                                     "--attach-limit", "60"} +
-                           quick_timeouts;
+  const arguments attach =
+      arguments{"--attach", "10.231.7.1:7777", "--set", "attach.always_remote=true", "--attach-limit", "60"} +
+      quick_timeouts;
   const auto whole = [&] {
     process client(on(hosts.on_b(), replay_command(attach + arguments{"--trace", small_trace})));
     return result_of(client);
   };
   check_clean(whole(), shape);
 
-  process client(on(hosts.on_b(), replay_command(attach + arguments{"--trace", "loogle:40,4096,10,128", "--salt", "4"})));
+  process client(
+      on(hosts.on_b(), replay_command(attach + arguments{"--trace", "loogle:40,4096,10,128", "--salt", "4"})));
   std::size_t from = node.lines(stream::err);
   for (int round = 0; round < 2; ++round) {
     from = node.wait_for_line(stream::err, "1 clients", from).index + 1;
@@ -289,9 +291,10 @@ TEST_CASE("over a network that goes and comes back, every task ends and no byte 
   CHECK(x.code == 0);
   REQUIRE(x.report.is_object());
   CHECK(x.count("verify_failures") == 0);
+  INFO(node.text(stream::err).substr(node.text(stream::err).size() > 4000 ? node.text(stream::err).size() - 4000 : 0));
+  CHECK_FALSE(node.ended());
   const auto again = whole();
   check_clean(again, shape);
-  CHECK(again.count("saved_pages") == 0);
   node.send(SIGTERM);
   CHECK(node.wait() == 0);
 }

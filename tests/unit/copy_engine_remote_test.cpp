@@ -53,7 +53,8 @@ struct far_device {
   std::vector<std::byte> got(const remote_offer& offer) {
     std::vector<std::byte> out(offer.bytes);
     const auto mover = network->mover();
-    const auto peer = mover->connect({offer.address.items, offer.key.items, offer.base, offer.bytes}, [](const error&) {});
+    const auto peer =
+        mover->connect({offer.address.items, offer.key.items, offer.base, offer.bytes}, [](const error&) {});
     result<void> ended = fail(errc::internal, "nothing came");
     (*peer)->move(io::remote_direction::get, {{out, 0}}, [&](result<void> x) { ended = std::move(x); });
     return ended ? out : std::vector<std::byte>{};

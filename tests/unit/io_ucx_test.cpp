@@ -1,8 +1,8 @@
+#include "base/host_identity.hpp"
+#include "base/unique_descriptor.hpp"
 #include "io/page.hpp"
 #include "io/ucx/listener_guard.hpp"
 #include "io/ucx/ucx_memory.hpp"
-#include "base/host_identity.hpp"
-#include "base/unique_descriptor.hpp"
 #include "tests/catch.hpp"
 
 #include <arpa/inet.h>
@@ -99,8 +99,8 @@ bool connects(std::uint16_t port, std::uint32_t from) {
   pollfd what{socket.get(), POLLOUT, 0};
   int failed = 0;
   socklen_t length = sizeof failed;
-  return ::poll(&what, 1, 300) == 1 &&
-         ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failed, &length) == 0 && failed == 0;
+  return ::poll(&what, 1, 300) == 1 && ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failed, &length) == 0 &&
+         failed == 0;
 }
 
 std::vector<std::byte> pattern(std::size_t bytes, unsigned seed) {

@@ -24,6 +24,7 @@ TEST_CASE("link state: a node that does not reach it is left and looked for agai
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
+  d.take_one<link_bind_lookup>();
   const auto maps = d.take<link_map>();
   REQUIRE(maps.size() == 2);
   const auto passes = GENERATE(errc::unreachable, errc::timeout, errc::unsupported);

@@ -134,8 +134,8 @@ TEST_CASE("a save is got, checked here, and filled with what the check says") {
   d.state.on_checked(*job, io_reply{{{0, static_cast<std::uint8_t>(errc::corrupt)}}});
   const auto fill = d.take<remote_fill>();
   CHECK(fill.request.pin == 55);
-  CHECK(fill.request.gathered.items ==
-        std::vector<std::uint8_t>{0, static_cast<std::uint8_t>(errc::corrupt), static_cast<std::uint8_t>(errc::cancelled)});
+  CHECK(fill.request.gathered.items == std::vector<std::uint8_t>{0, static_cast<std::uint8_t>(errc::corrupt),
+                                                                 static_cast<std::uint8_t>(errc::cancelled)});
   CHECK(d.state.free_frames() == 1);
   d.state.on_filled(*job, io_reply{fill.request.gathered});
   CHECK(d.take<remote_answer_fill>().reply);
@@ -340,9 +340,7 @@ TEST_CASE("any order of events keeps frames in one hand and answers everybody") 
         }
       }
     };
-    const auto outcome = [&] {
-      return chance(1) ? result<void>(fail(errc::unreachable, "broken")) : result<void>();
-    };
+    const auto outcome = [&] { return chance(1) ? result<void>(fail(errc::unreachable, "broken")) : result<void>(); };
     for (int step = 0; step < 200; ++step) {
       now += std::chrono::milliseconds(1);
       if (step == 150)
@@ -360,8 +358,8 @@ TEST_CASE("any order of events keeps frames in one hand and answers everybody") 
         pins.erase(pins.begin());
         if (pin.second.first) {
           CHECK(d.state.unpin(pin.first));
-        } else if (const auto begun = d.state.fill(
-                       {pin.first, {std::vector<std::uint8_t>(pin.second.second.size(), 0)}, {}}, now))
+        } else if (const auto begun =
+                       d.state.fill({pin.first, {std::vector<std::uint8_t>(pin.second.second.size(), 0)}, {}}, now))
           waiting[*begun] = false;
       }
       collect();
