@@ -146,7 +146,7 @@ private:
     replay::direct_run run(trace_, common(), !options_.transfer_only);
     result<replay::direct_outcome> outcome;
     {
-      node_client client(system_, {config_.transfer, config_.attach});
+      node_client client(system_, {config_.transfer, config_.attach, config_.remote});
       const auto attached = attach(client);
       outcome = attached ? run.play(system_, client, *attached, watcher_) : tl::unexpected<error>(attached.error());
     }
@@ -180,7 +180,7 @@ private:
   int through_engine() {
     connector::half_connection connection;
     connection.where = where_;
-    connection.client = {config_.transfer, config_.attach};
+    connection.client = {config_.transfer, config_.attach, config_.remote};
     connection.attach_limit = options_.attach_limit;
     result<attach_reply> attached;
     {

@@ -276,6 +276,8 @@ struct transfer_config {
   std::uint32_t batch_pages = 128;
   std::uint32_t max_tasks = 256;
   duration task_deadline = std::chrono::seconds{30};
+  /// Of its own, for pages, where the node is on another host.
+  std::uint64_t remote_bytes = 256 * mebibyte;
 
   friend bool operator==(const transfer_config&, const transfer_config&) = default;
 };
@@ -285,8 +287,25 @@ struct attach_config {
   duration reconnect_backoff_min = std::chrono::milliseconds{100};
   duration reconnect_backoff_max = std::chrono::seconds{5};
   duration request_timeout = std::chrono::seconds{10};
+  /// As if the node were on another host, also where it is not.
+  bool always_remote = false;
 
   friend bool operator==(const attach_config&, const attach_config&) = default;
+};
+
+/// How pages move between hosts.
+struct remote_config {
+  /// Of a node: for clients that cannot map its memory.
+  bool enabled = false;
+  /// As UCX_TLS and UCX_NET_DEVICES.
+  std::string transports = "tcp,self";
+  std::string interfaces;
+  /// Of a node: under way at once, per client and rank.
+  std::uint64_t window_bytes = 256 * mebibyte;
+  /// Of a node: when a client whose memory takes nothing, or gives nothing, counts as lost.
+  duration stall_time = std::chrono::seconds{10};
+
+  friend bool operator==(const remote_config&, const remote_config&) = default;
 };
 
 /// Options of the actor system.
@@ -325,6 +344,7 @@ struct node_config {
   io_config io;
   transfer_config transfer;
   attach_config attach;
+  remote_config remote;
   caf_config caf;
 
   friend bool operator==(const node_config&, const node_config&) = default;

@@ -364,6 +364,8 @@ void describe(Visitor& v, transfer_config& c) {
   v.field("max_tasks", c.max_tasks, whole{1, 65536},
           "Tasks that wait or run at once per coordinator; more is refused.");
   v.field("task_deadline", c.task_deadline, request_time, "When a task that does not say must have been answered.");
+  v.field("remote_bytes", c.remote_bytes, size{64 * kibibyte, tebibyte},
+          "Memory of a client for pages on their way, per rank, where the node is on another host.");
 }
 
 template <class Visitor>
@@ -372,6 +374,24 @@ void describe(Visitor& v, attach_config& c) {
           "Pause before the first attempt to reconnect; doubles with each.");
   v.field("reconnect_backoff_max", c.reconnect_backoff_max, request_time, "The longest pause between attempts.");
   v.field("request_timeout", c.request_timeout, request_time, "When a request without an answer counts as failed.");
+  v.field("always_remote", c.always_remote, flag{},
+          "Treats the node as one on another host, also where its memory could be mapped.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, remote_config& c) {
+  v.field("enabled", c.enabled, flag{},
+          "Of a node: whether clients that cannot map its memory, as on other hosts, exchange pages with it, through "
+          "UCX.");
+  v.field("transports", c.transports, free_text,
+          "Transports of UCX, as UCX_TLS names them: \"tcp,self\", or \"rc,tcp,self\" for RDMA.");
+  v.field("interfaces", c.interfaces, free_text,
+          "Interfaces of UCX, as UCX_NET_DEVICES names them. Empty: a node takes what UCX chooses; a client takes the "
+          "one by which it reaches the node.");
+  v.field("window_bytes", c.window_bytes, size{64 * kibibyte, tebibyte},
+          "Of a node: pages that move at once between it and one client, per rank.");
+  v.field("stall_time", c.stall_time, request_time,
+          "Of a node: when a client whose memory takes and gives nothing counts as lost.");
 }
 
 template <class Visitor>
@@ -413,6 +433,7 @@ void describe(Visitor& v, node_config& c) {
   v.group("io", c.io, "Reads and writes of slab files.");
   v.group("transfer", c.transfer, "Save and load tasks of a client.");
   v.group("attach", c.attach, "How a client keeps in touch with the node it attached to.");
+  v.group("remote", c.remote, "How pages move between a node and clients on other hosts.");
   v.group("caf", c.caf, "The actor system underneath.");
 }
 

@@ -164,12 +164,29 @@ using page_checker_actor = caf::typed_actor<caf::replies_to<check_order>::with<i
 using client_worker_actor = caf::typed_actor<caf::replies_to<place_atom, frame_request>::with<frame_reply>,
                                              caf::replies_to<fetch_atom, frame_request>::with<frame_reply>,
                                              caf::replies_to<fill_atom, fill_request>::with<io_reply>,
-                                             caf::replies_to<unpin_atom, pin_number>::with<void>>;
+                                             caf::replies_to<unpin_atom, pin_number>::with<void>,
+                                             /// Of a client that cannot map the node's memory: frames are those of this
+                                             /// memory from now on. Answered when pages have been seen to move.
+                                             caf::replies_to<bind_atom, remote_offer>::with<void>>;
+
+/// Between one client on another host and the io worker of one rank: takes the same requests, for frames of the
+/// client's memory, and moves pages between these and the arena.
+using remote_worker_actor =
+    caf::typed_actor<caf::replies_to<bind_atom, remote_offer>::with<void>,
+                     caf::replies_to<place_atom, owner_id, frame_request>::with<frame_reply>,
+                     caf::replies_to<fetch_atom, owner_id, frame_request>::with<frame_reply>,
+                     caf::replies_to<fill_atom, owner_id, fill_request>::with<io_reply>,
+                     caf::replies_to<unpin_atom, owner_id, pin_number>::with<void>,
+                     /// From the node: the attachment is over. It ends when nothing is under way any more.
+                     caf::reacts_to<unbind_atom, owner_id>, caf::reacts_to<remote_news>,
+                     caf::reacts_to<caf::tick_atom>>;
 
 /// One per device: moves bytes between its paged KV cache and the arena of the node that its client is attached to.
 using copy_engine_actor = caf::typed_actor<
     /// From now on orders are those of this attachment. Takes the place of the one before.
     caf::replies_to<bind_atom, owner_id, arena_info>::with<void>,
+    /// The same where the arena is elsewhere: orders name frames of memory that the engine exposes now, and offers.
+    caf::replies_to<lend_atom, owner_id, arena_info>::with<remote_offer>,
     /// No order of this attachment begins any more; answered when none of it is under way.
     caf::replies_to<unbind_atom, owner_id>::with<void>, caf::replies_to<gather_atom, copy_order>::with<copy_reply>,
     caf::replies_to<scatter_atom, copy_order>::with<copy_reply>>;
@@ -244,8 +261,9 @@ using node_actor = caf::typed_actor<
     /// Of a namespace that was made at run time: nobody attaches to it any more; or
     /// clients may again, since it stays.
     caf::replies_to<leave_space_request>::with<void>, caf::replies_to<unbind_atom, namespace_id>::with<void>,
-    caf::replies_to<bind_atom, namespace_id>::with<void>, caf::replies_to<drain_atom>::with<void>,
-    caf::reacts_to<caf::tick_atom>>;
+    /// Of a client on another host, whose memory cannot be reached any more: its attachment is over.
+    caf::replies_to<unbind_atom, owner_id>::with<void>, caf::replies_to<bind_atom, namespace_id>::with<void>,
+    caf::replies_to<drain_atom>::with<void>, caf::reacts_to<caf::tick_atom>>;
 
 /// Namespaces and ranks that come and go while the node runs: keeps all shards alike.
 using namespaces_actor = caf::typed_actor<

@@ -6,6 +6,7 @@
 #include "messages/packed.hpp"
 
 #include <cstdint>
+#include <string>
 
 /// What is said to the io worker of one rank: where its pages lie in memory, and that they shall.
 
@@ -18,13 +19,41 @@ struct arena_info {
   /// What it is lent to ranks in; a page lies in one extent. A client's device may lock it piece by piece.
   std::uint64_t extent_bytes = 0;
   packed<std::uint8_t> name{};
+  /// It is on another host, or treated so, and cannot be mapped: the client exposes memory of its own, and the node
+  /// moves pages between the two. Then nothing else above says anything.
+  bool elsewhere = false;
+  /// With that: the IPv4 addresses of the node, in the byte order of hosts, from which it will connect.
+  packed<std::uint32_t> movers{};
+};
+
+/// Memory of a client, of one rank, in which the node may put pages, and from which it may get them: see
+/// `io/remote_memory.hpp`. It is cut into frames like an extent of the arena.
+struct remote_offer {
+  packed<std::uint8_t> address{};
+  packed<std::uint8_t> key{};
+  std::uint64_t base = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t frame_bytes = 0;
+  /// What stands at its beginning now, so that the node knows that it has found it.
+  packed<std::uint8_t> proof{};
+};
+
+/// From the transport to whoever moves pages between hosts: what was under way has ended.
+struct remote_news {
+  enum class kind : std::uint8_t { moved, lost, closed };
+  std::uint8_t what = 0;
+  /// As `errc`.
+  std::uint8_t code = 0;
+  std::uint64_t job = 0;
+  std::string text{};
 };
 
 /// Frames of these pages are the client's, until it says that it is done with them, or is known to be gone. Unique in
 /// the life of a node.
 using pin_number = std::uint64_t;
 
-/// Where one page lies: `offset` from the start of the arena, the whole slot with its header, or why it does not.
+/// Where one page lies: `offset` from the start of the arena, or of the memory that the client has offered; the whole
+/// slot with its header, or why it does not.
 struct page_frame {
   std::uint64_t offset = 0;
   std::uint32_t status = 0;

@@ -15,7 +15,7 @@
 namespace troupe {
 
 /// Version of everything in messages/. A node refuses clients that speak another one.
-inline constexpr std::uint32_t protocol_version = 8;
+inline constexpr std::uint32_t protocol_version = 9;
 
 /// How a client says which namespace it wants.
 enum class space_wish : std::uint8_t {
@@ -31,6 +31,9 @@ struct attach_request {
   std::uint32_t protocol = protocol_version;
   std::string client_name;
   std::int32_t process = 0;
+  /// Where that number means this process (`host_identity`). Empty: where the node is. Anywhere else, the client
+  /// cannot map the node's memory, and its process cannot be watched.
+  std::string home{};
   /// The namespace the client wants, by name; empty for the node's first.
   std::string space_name;
   space_wish wish = space_wish::named;

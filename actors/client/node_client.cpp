@@ -5,16 +5,43 @@
 #include "actors/client/transfer/lookup_coordinator.hpp"
 #include "actors/client/transfer/save_coordinator.hpp"
 #include "actors/support/actor_support.hpp"
+#include "base/host_identity.hpp"
 #include "gpu/cuda_page_mover.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/arena_name.hpp"
 #include "io/page.hpp"
+#include "io/ucx/ucx_memory.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <random>
 #include <thread>
 
 namespace troupe {
+
+namespace {
+
+/// Loads nothing and opens nothing unless the node turns out to be elsewhere.
+class exposer_when_needed final : public io::memory_exposer {
+public:
+  exposer_when_needed(config::remote_config how, node_address node) : how_(std::move(how)), node_(std::move(node)) {}
+
+  result<std::shared_ptr<io::exposed_memory>> expose(std::uint64_t bytes,
+                                                     std::span<const std::uint32_t> from) override {
+    io::ucx_options options{how_.transports, how_.interfaces};
+    // No listener on more interfaces than the one by which the node is reached.
+    if (options.interfaces.empty() && std::getenv("UCX_NET_DEVICES") == nullptr)
+      options.interfaces = interface_towards(node_.is_path() ? "127.0.0.1" : node_.host);
+    const auto made = io::make_ucx_exposer(options);
+    return made ? (*made)->expose(bytes, from) : tl::unexpected<error>(made.error());
+  }
+
+private:
+  config::remote_config how_;
+  node_address node_;
+};
+
+} // namespace
 
 result<node_client::rank_memory> node_client::rank_memory::of(rank_number rank, const kv_cache_view& cache,
                                                               std::optional<int> gpu) {
@@ -37,6 +64,8 @@ node_client::~node_client() {
 result<attach_reply> node_client::attach(link_options where, duration limit) {
   std::random_device entropy;
   where.window_bytes = options_.transfer.window_bytes;
+  where.remote_bytes = options_.transfer.remote_bytes;
+  where_ = where.where;
   where.attach = options_.attach;
   where.seed = entropy();
   link_ = spawn_actor<link>(system_, std::move(where));
@@ -63,9 +92,10 @@ void node_client::add_rank(rank_memory memory) {
   how.blocks_per_page = memory.mover->cache().blocks_per_page;
   how.batch_pages = std::min(options_.transfer.batch_pages, node_.limits.batch_pages);
   how.tasks_max = options_.transfer.max_tasks;
-  auto state = std::make_shared<copy_engine_state>(
-      copy_engine_options{how.space, how.rank, how.batch_pages, std::make_shared<io::arena_finder>()},
-      std::move(memory.mover), std::move(memory.events));
+  copy_engine_options copies{how.space, how.rank, how.batch_pages, std::make_shared<io::arena_finder>()};
+  copies.exposer = std::make_shared<exposer_when_needed>(options_.remote, where_);
+  copies.remote_bytes = options_.transfer.remote_bytes;
+  auto state = std::make_shared<copy_engine_state>(copies, std::move(memory.mover), std::move(memory.events));
   movers_.push_back(state);
   const auto copier = spawn_actor<copy_engine>(system_, std::move(state));
   const auto timeout = options_.attach.request_timeout;

@@ -23,6 +23,7 @@ public:
   struct options {
     config::transfer_config transfer;
     config::attach_config attach;
+    config::remote_config remote{};
   };
 
   /// A rank, and the memory its pages come from and go to.
@@ -64,6 +65,7 @@ private:
   caf::actor_system& system_;
   options options_;
   attach_reply node_;
+  node_address where_;
   link_actor link_;
   client_parts parts_;
   std::vector<std::weak_ptr<copy_engine_state>> movers_;

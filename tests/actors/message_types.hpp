@@ -24,7 +24,7 @@ using slot_types =
 using transfer_types =
     std::tuple<arena_info, frame_request, frame_reply, fill_request, check_order, io_reply, io_stats, io_completions,
                lookup_task, lookup_result, transfer_task, transfer_result, copy_order, copy_reply, latency_batch,
-               packed<std::uint64_t>, prefetch_request, prefetch_end, memory_report>;
+               packed<std::uint64_t>, prefetch_request, prefetch_end, memory_report, remote_offer, remote_news>;
 
 using node_types = std::tuple<attach_request, attach_reply, coordinator_binding, lookup_binding, registry_peers,
                               node_stats, client_parts, register_rank_request, memory_borrower, served_space,
@@ -35,10 +35,10 @@ using handshake_types =
                handshake_fetch_request, handshake_fetch_reply, handshake_list_request, handshake_list_reply,
                handshake_update, handshake_seen_request, handshake_stats>;
 
-using handle_types =
-    std::tuple<registry_actor, allocator_actor, io_worker_actor, page_checker_actor, copy_engine_actor, transfer_actor,
-               lookup_actor, metrics_actor, node_actor, link_actor, namespaces_actor, client_shard_actor,
-               client_worker_actor, reception_actor, handshake_watcher_actor, handshake_door_actor, directory_actor>;
+using handle_types = std::tuple<registry_actor, allocator_actor, io_worker_actor, page_checker_actor, copy_engine_actor,
+                                transfer_actor, lookup_actor, metrics_actor, node_actor, link_actor, namespaces_actor,
+                                client_shard_actor, client_worker_actor, remote_worker_actor, reception_actor,
+                                handshake_watcher_actor, handshake_door_actor, directory_actor>;
 
 using message_types = decltype(std::tuple_cat(registry_types{}, slot_types{}, transfer_types{}, node_types{},
                                               handshake_types{}, handle_types{}));

@@ -37,6 +37,9 @@ copy_engine::behavior_type copy_engine::make_behavior() {
       [this](bind_atom x, owner_id owner, const arena_info& arena) {
         return delegate(scattering_.front(), x, owner, arena);
       },
+      [this](lend_atom x, owner_id owner, const arena_info& arena) {
+        return delegate(scattering_.front(), x, owner, arena);
+      },
       // Behind the binds that came before it.
       [this](unbind_atom x, owner_id owner) { return delegate(scattering_.front(), x, owner); },
       [this](gather_atom x, const copy_order& order) {

@@ -1,11 +1,17 @@
 #include "actors/client/copy_engine/copy_engine_state.hpp"
 
+#include "io/extent_source.hpp"
+
 #include <algorithm>
+#include <random>
 #include <utility>
 
 namespace troupe {
 
 namespace {
+
+/// At the beginning of memory that is exposed, so that whoever reaches it knows that it is this.
+constexpr std::size_t proof_bytes = 32;
 
 constexpr auto ok_code = static_cast<std::uint8_t>(errc::ok);
 
@@ -29,7 +35,7 @@ result<void> copy_engine_state::bind(owner_id owner, const arena_info& info) {
                                             ", which cannot be");
   {
     std::lock_guard guard(mutex_);
-    if (arena_ && arena_->is(info)) {
+    if (arena_ && !arena_->info().elsewhere && arena_->is(info)) {
       owner_ = owner;
       return {};
     }
@@ -39,24 +45,62 @@ result<void> copy_engine_state::bind(owner_id owner, const arena_info& info) {
   auto found = options_.finder->find(info.bytes, info.name.items);
   if (!found)
     return tl::unexpected(std::move(found.error()));
+  let_go();
+  adopt(owner, std::make_shared<mapped_arena>(info, std::move(*found), mover_));
+  return {};
+}
+
+// Not under the lock: it takes time, and orders must not wait for it. The old memory first, because only so much can be
+// locked; an order that still uses it keeps it locked, and then there may be too little for the new one for a while.
+void copy_engine_state::let_go() {
   std::shared_ptr<mapped_arena> before;
-  {
-    std::lock_guard guard(mutex_);
-    owner_ = 0;
-    before = std::exchange(arena_, nullptr);
-  }
-  // Not under the lock: it takes time, and orders must not wait for it. The old memory first, because only so much can
-  // be locked; an order that still uses it keeps it locked, and then there may be too little for the new one for a
-  // while.
-  before.reset();
-  auto arena = std::make_shared<mapped_arena>(info, std::move(*found), mover_);
+  const std::lock_guard guard(mutex_);
+  owner_ = 0;
+  before = std::exchange(arena_, nullptr); // ends behind the lock, as it was declared before it
+}
+
+void copy_engine_state::adopt(owner_id owner, std::shared_ptr<mapped_arena> arena) {
   arena->prepare_ahead();
   std::lock_guard guard(mutex_);
   owner_ = owner;
   arena_ = std::move(arena);
   trouble_.reset();
   trouble_told_ = false;
-  return {};
+}
+
+result<remote_offer> copy_engine_state::expose(owner_id owner, const arena_info& info) {
+  if (owner == 0 || !info.elsewhere)
+    return fail(errc::invalid_argument, "no memory is exposed to a node on this host");
+  if (!options_.exposer)
+    return fail(errc::unsupported, "the node is on another host, and this client exposes no memory");
+  const auto frames = options_.remote_bytes / slot_bytes_;
+  if (frames < 2)
+    return fail(errc::limit_exceeded, "transfer.remote_bytes, " + std::to_string(options_.remote_bytes) +
+                                          ", holds no two pages of this namespace, which take " +
+                                          std::to_string(slot_bytes_) + " bytes each");
+  let_go();
+  auto exposed = options_.exposer->expose(frames * slot_bytes_, info.movers.items);
+  if (!exposed)
+    return tl::unexpected(std::move(exposed.error()));
+  const auto& name = (*exposed)->name();
+  remote_offer out;
+  out.address.items = name.address;
+  out.key.items = name.key;
+  out.base = name.base;
+  out.bytes = name.bytes;
+  out.frame_bytes = slot_bytes_;
+  std::random_device entropy;
+  for (std::size_t i = 0; i < proof_bytes; ++i) {
+    out.proof.items.push_back(static_cast<std::uint8_t>(entropy()));
+    (*exposed)->bytes()[i] = std::byte{out.proof.items.back()};
+  }
+  // Devices learn of it piece by piece, and a frame lies in one piece.
+  arena_info facts;
+  facts.bytes = name.bytes;
+  facts.extent_bytes = std::max<std::uint64_t>(io::extent_bytes_max / slot_bytes_, 1) * slot_bytes_;
+  facts.elsewhere = true;
+  adopt(owner, std::make_shared<mapped_arena>(facts, std::move(*exposed), mover_));
+  return out;
 }
 
 void copy_engine_state::end(owner_id owner) {
@@ -79,7 +123,8 @@ bool copy_engine_state::drop_lost_arena() {
   }
   if (!lost)
     return false;
-  if (options_.finder->find(lost->info().bytes, lost->info().name.items))
+  const auto& where = lost->info();
+  if (!where.elsewhere && options_.finder->find(where.bytes, where.name.items))
     return true;
   std::lock_guard guard(mutex_);
   if (owner_ == 0 && arena_ == lost)

@@ -6,6 +6,7 @@
 #include "gpu/device_event_table.hpp"
 #include "gpu/page_mover.hpp"
 #include "io/page.hpp"
+#include "io/remote_memory.hpp"
 #include "io/shared_memory.hpp"
 #include "messages/io_messages.hpp"
 #include "messages/transfer_messages.hpp"
@@ -31,6 +32,9 @@ struct copy_engine_options {
   std::uint32_t batch_pages_max = 4096;
   /// Finds the arena of a node.
   std::shared_ptr<io::shared_memory_finder> finder{};
+  /// Where the node's arena is elsewhere: exposes memory to it, of so many bytes at most.
+  std::shared_ptr<io::memory_exposer> exposer{};
+  std::uint64_t remote_bytes = 0;
 };
 
 /// The rules of the copy engine of one device: gather blocks into frames of the node's arena and seal the pages there,
@@ -54,15 +58,22 @@ public:
   /// of the finder, and `invalid_argument` for an arena that cannot be; then what was bound before still is.
   result<void> bind(owner_id owner, const arena_info& arena);
 
+  /// The same where the arena is elsewhere: orders name frames of memory that is exposed to the node now, anew for each
+  /// attachment, and that nobody else can reach: what is late on its way to the memory of another attachment finds
+  /// nothing of this one. Returns what the node is to be told. Errors: `unsupported`, `limit_exceeded` (not even two
+  /// pages have room), those of the exposer.
+  result<remote_offer> expose(owner_id owner, const arena_info& arena);
+
   /// No order of this attachment begins any more; what was bound in its place is left alone.
   void end(owner_id owner);
 
   /// Waits until no order of this attachment, which has ended, is under way.
   void wait_for_rest(owner_id owner);
 
-  /// Unless something is bound: lets go of an arena that cannot be found any more. A host has room for the memory of a
-  /// node once, and a node that comes back needs it before any client can bind to it. Says whether there is one that
-  /// can still be found, of a node that may be about to end: then it has to be looked for again.
+  /// Unless something is bound: lets go of an arena that cannot be found any more, and of memory that was exposed. A
+  /// host has room for the memory of a node once, and a node that comes back needs it before any client can bind to it.
+  /// Says whether there is one that can still be found, of a node that may be about to end: then it has to be looked for
+  /// again.
   bool drop_lost_arena();
 
   /// A save: gathers blocks into frames, and seals the pages. An item in which a block is missing (`null_block`) is
@@ -121,6 +132,10 @@ private:
     std::vector<std::size_t> positions;
   };
 
+  /// Takes the place of the arena before.
+  void adopt(owner_id owner, std::shared_ptr<mapped_arena> arena);
+  /// The arena before goes, which takes time.
+  void let_go();
   result<work> begin(const copy_order& order);
   void ended(owner_id owner);
   /// The device knows all extents with frames of the order, or the items have the error.

@@ -77,6 +77,9 @@ copy_lane::behavior_type copy_lane::make_behavior() {
       [this](bind_atom, owner_id owner, const arena_info& arena) -> caf::result<void> {
         return to_caf(state_->bind(owner, arena));
       },
+      [this](lend_atom, owner_id owner, const arena_info& arena) -> caf::result<remote_offer> {
+        return to_caf(state_->expose(owner, arena));
+      },
       [this](unbind_atom x, owner_id owner) {
         state_->end(owner);
         const auto watch = threads_ == lane_threads::own

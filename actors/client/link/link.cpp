@@ -1,6 +1,7 @@
 #include "actors/client/link/link.hpp"
 
 #include "actors/support/actor_support.hpp"
+#include "base/host_identity.hpp"
 #include "base/log.hpp"
 
 #include <caf/io/all.hpp>
@@ -198,13 +199,18 @@ void link::perform(const link_attach& x) {
   attach_request wanted;
   wanted.client_name = options_.client_name;
   wanted.process = ::getpid();
+  if (!options_.local)
+    wanted.home = options_.attach.always_remote ? "elsewhere" : host_identity();
   wanted.space_name = options_.space_name;
   if (options_.space) {
     wanted.wish = options_.make_space ? space_wish::made : space_wish::exact;
     wanted.space = *options_.space;
   }
   monitor(node_);
-  const auto on_end = [this, number = x.number, to = node_](const result<attach_reply>& reply) {
+  const auto on_end = [this, number = x.number, to = node_](result<attach_reply> reply) {
+    // What may be pinned are frames of this process then.
+    if (reply && reply->arena.elsewhere)
+      reply->limits.pinned_bytes = std::min(reply->limits.pinned_bytes, options_.remote_bytes);
     if (!reply) {
       state_.on_not_attached(number, reply.error(), now());
     } else if (!state_.on_attached(number, offer_of(*reply))) {
@@ -248,10 +254,32 @@ void link::perform(const link_bind_lookup& x) {
 }
 
 void link::perform(const link_map& x) {
-  if (const auto* mine = client_side(x.rank))
+  const auto* const mine = client_side(x.rank);
+  if (mine != nullptr && reply_.arena.elsewhere)
+    offer(x, *mine);
+  else if (mine != nullptr)
     ask<void>(
         mine->copier, [this, x](const result<void>& outcome) { state_.on_mapped(x.epoch, x.rank, outcome); },
         bind_atom_v, reply_.owner, reply_.arena);
+}
+
+void link::offer(const link_map& x, const client_rank& mine) {
+  auto where = reply_.arena;
+  // A node that is reached over the loopback interface comes back over it.
+  constexpr std::uint32_t loopback = 0x7f000001;
+  if (options_.where.is_path() || is_loopback_name(options_.where.host))
+    where.movers.items.push_back(loopback);
+  const auto on_offered = [this, x](const result<void>& outcome) {
+    state_.on_offered(x.epoch, x.rank, outcome, now());
+  };
+  const auto on_exposed = [this, x, on_offered](const result<remote_offer>& exposed) {
+    const auto* const theirs = node_side(x.rank);
+    if (!exposed)
+      state_.on_mapped(x.epoch, x.rank, tl::unexpected<error>(exposed.error()));
+    else if (theirs != nullptr && reply_.owner != 0)
+      ask<void>(theirs->worker, on_offered, bind_atom_v, *exposed);
+  };
+  ask<remote_offer>(mine.copier, on_exposed, lend_atom_v, reply_.owner, where);
 }
 
 void link::perform(const link_bind_transfer& x) {

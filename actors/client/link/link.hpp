@@ -30,6 +30,8 @@ struct link_options {
   bool make_space = true;
   /// What the coordinators of a rank may have pinned at once, shared by load and save in equal parts.
   std::uint64_t window_bytes = 0;
+  /// The memory of a rank for pages on their way, where the node is on another host.
+  std::uint64_t remote_bytes = 0;
   config::attach_config attach;
   std::uint64_t seed = 0;
 };
@@ -75,6 +77,8 @@ private:
   void perform(const link_take_parts& x);
   void perform(const link_bind_lookup& x);
   void perform(const link_map& x);
+  /// The node's arena is elsewhere: the copy engine exposes memory, which the node is told of.
+  void offer(const link_map& x, const client_rank& mine);
   void perform(const link_bind_transfer& x);
   void perform(const link_unbind& x);
   void perform(const link_rest& x);

@@ -339,7 +339,8 @@ result<std::uint32_t> link_state::window_pages() const {
     return fail(errc::limit_exceeded, "a window of " + std::to_string(bytes) +
                                           " bytes holds no two pages of this namespace: raise " +
                                           (pinned_bytes_ < options_.window_bytes
-                                               ? "what the node lets a client have pinned, its memory.client_bytes"
+                                               ? "what the node lets a client have pinned, its memory.client_bytes, "
+                                                 "or transfer.remote_bytes for a node on another host"
                                                : "transfer.window_bytes"));
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(pages, std::numeric_limits<std::uint32_t>::max()));
 }
@@ -356,6 +357,18 @@ void link_state::on_mapped(link_epoch epoch, rank_number rank, const result<void
     return; // refused before
   emit(link_bind_transfer{epoch_, rank, false, load_stream(rank), *pages / 2});
   emit(link_bind_transfer{epoch_, rank, true, save_stream(rank), *pages - *pages / 2});
+}
+
+void link_state::on_offered(link_epoch epoch, rank_number rank, const result<void>& outcome, timestamp now) {
+  if (epoch != epoch_)
+    return;
+  if (outcome || (outcome.error().code != errc::unreachable && outcome.error().code != errc::timeout))
+    return on_mapped(epoch, rank, outcome);
+  const std::string why =
+      "node '" + node_name_ + "' does not reach the memory of this process: " + outcome.error().text;
+  say(link_news::weight::warning, why);
+  leave(true);
+  retry({errc::unreachable, why}, now);
 }
 
 void link_state::on_bound(link_epoch epoch, const result<void>& outcome) {

@@ -171,6 +171,9 @@ public:
   void on_bound(link_epoch epoch, const result<void>& outcome);
   /// Copy engine.
   void on_mapped(link_epoch epoch, rank_number rank, const result<void>& outcome);
+  /// In its place, where the arena is elsewhere: the node has reached the memory that the copy engine exposes, or not.
+  /// That may be better the next time.
+  void on_offered(link_epoch epoch, rank_number rank, const result<void>& outcome, timestamp now);
   /// A copy engine has answered that nothing of this attachment is under way, or has not.
   void on_rested(owner_id owner, const result<void>& outcome);
 

@@ -7,9 +7,10 @@
 namespace troupe {
 
 client_worker::client_worker(caf::actor_config& config, std::shared_ptr<client_rights> rights, rank_number rank,
-                             io_worker_actor worker, caf::actor_addr node, caf::node_id home)
+                             io_worker_actor worker, caf::actor_addr node, caf::node_id home,
+                             remote_worker_actor remote)
     : client_worker_actor::base(config), rights_(std::move(rights)), rank_(rank), worker_(std::move(worker)),
-      home_(std::move(home)) {
+      remote_(std::move(remote)), home_(std::move(home)) {
   listen_to_nobody_but(*this, std::move(node));
 }
 
@@ -21,7 +22,9 @@ caf::result<Reply> client_worker::pass_on(const result<void>& allowed, Ts&&... r
     return to_caf(allowed.error());
   if (auto begun = rights_->begin_request(); !begun)
     return to_caf(begun.error());
-  return hand_on(*this, worker_, rights_, caf::make_message(std::forward<Ts>(request)...));
+  auto message = caf::make_message(std::forward<Ts>(request)...);
+  return remote_ ? hand_on(*this, remote_, rights_, std::move(message))
+                 : hand_on(*this, worker_, rights_, std::move(message));
 }
 
 client_worker::behavior_type client_worker::make_behavior() {
@@ -39,6 +42,11 @@ client_worker::behavior_type client_worker::make_behavior() {
         return pass_on<io_reply>({}, verb, rights_->scope().owner, std::move(x));
       },
       [this](unpin_atom verb, pin_number pin) { return pass_on<void>({}, verb, rights_->scope().owner, pin); },
+      [this](bind_atom verb, remote_offer& x) -> caf::result<void> {
+        if (!remote_)
+          return to_caf(error{errc::invalid_argument, "this client maps the node's memory, and offers none"});
+        return pass_on<void>({}, verb, std::move(x));
+      },
   };
 }
 

@@ -2,10 +2,13 @@
 
 #include "actors/node/reception/client_shard.hpp"
 #include "actors/node/reception/client_worker.hpp"
+#include "actors/node/remote/remote_worker.hpp"
 #include "actors/node/supervisor/rank_parts.hpp"
 #include "actors/support/gather.hpp"
 #include "actors/support/stats_sum.hpp"
+#include "base/host_identity.hpp"
 #include "base/log.hpp"
+#include "io/page.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -67,6 +70,10 @@ node::behavior_type node::make_behavior() {
       [this](owner_at_rest_atom, owner_id owner) { return owner_at_rest(owner); },
       [this](const leave_space_request& x) { return leave_space(x); },
       [this](unbind_atom, const namespace_id& space) { return unbind_space(space); },
+      [this](unbind_atom, owner_id owner) -> caf::result<void> {
+        lose(owner);
+        return caf::unit;
+      },
       [this](bind_atom, const namespace_id& space) -> caf::result<void> {
         state_.reopen_space(space);
         return caf::unit;
@@ -133,6 +140,11 @@ node::link_number node::number_of(const caf::actor_addr& link) {
 
 namespace {
 
+/// Its number of a process means nothing here, and it cannot map what is here.
+bool is_elsewhere(const attach_request& wanted) {
+  return !wanted.home.empty() && wanted.home != host_identity();
+}
+
 node_state::caller caller_of(const attach_request& wanted) {
   node_state::caller out{wanted.protocol, wanted.client_name, wanted.space_name, {}, wanted.wish == space_wish::made};
   if (wanted.wish != space_wish::named)
@@ -149,7 +161,7 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
   if (children_.find(link.address()) != nullptr)
     return to_caf(error{errc::invalid_argument, "a client attaches with a handle of its own, not one of the node's"});
   // While it is there to ask: later its number may be another's.
-  auto process = processes_(wanted.process);
+  auto process = is_elsewhere(wanted) ? result<std::unique_ptr<watched_process>>() : processes_(wanted.process);
   if (!process)
     return to_caf(process.error());
   if (children_.namespaces && state_.is_to_make(caller_of(wanted)))
@@ -228,7 +240,9 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
     return tl::unexpected<error>(arrived.error());
   monitor(link);
   auto& attached =
-      clients_.emplace(arrived->owner, client{link, number, {}, std::move(process), {}, {}, arrived->space})
+      clients_
+          .emplace(arrived->owner,
+                   client{link, number, {}, std::move(process), {}, {}, arrived->space, is_elsewhere(wanted)})
           .first->second;
   const auto& space = children_.spaces[arrived->space];
   attach_reply reply;
@@ -256,6 +270,8 @@ void node::welcome(client& x, std::size_t space, attach_reply& reply) {
   for (const auto& shard : children_.shards())
     x.shards.push_back(spawn_actor<client_shard>(system(), x.rights, shard, address(), x.handle.node()));
   reply.shards = x.shards;
+  if (x.elsewhere)
+    return welcome_elsewhere(x, space, reply);
   for (const auto& rank : children_.ranks()) {
     if (rank.space != space)
       continue;
@@ -265,6 +281,33 @@ void node::welcome(client& x, std::size_t space, attach_reply& reply) {
   }
 }
 
+void node::welcome_elsewhere(client& x, std::size_t space, attach_reply& reply) {
+  const auto presence = std::make_shared<std::atomic<std::uint32_t>>(0);
+  x.process = std::make_unique<remote_watch>(presence);
+  reply.arena = {};
+  reply.arena.elsewhere = true;
+  reply.arena.movers.items = host_addresses();
+  const auto page_bytes = reply.space.geometry.page_bytes();
+  const remote_options how{io::slot_bytes(page_bytes), options_->remote.window_bytes, options_->remote.stall_time};
+  for (const auto& rank : children_.ranks()) {
+    if (rank.space != space)
+      continue;
+    ++*presence;
+    x.remotes.push_back(spawn_actor<remote_worker>(
+        system(), remote_worker_parts{reply.owner, reply.space_id, rank.rank, page_bytes, rank.worker, node_actor(this),
+                                      children_.extents, children_.mover, presence, how}));
+    x.workers.push_back(spawn_actor<client_worker>(system(), x.rights, rank.rank, rank.worker, address(),
+                                                   x.handle.node(), x.remotes.back()));
+    reply.ranks.push_back({rank.rank, rank.slots, x.workers.back()});
+  }
+}
+
+void node::lose(owner_id owner) {
+  if (const auto found = clients_.find(owner); found != clients_.end())
+    state_.link_gone(found->second.number, clock().now());
+  release_departed();
+}
+
 caf::result<void> node::leave(owner_id owner, const caf::actor& link) {
   const auto left = state_.leave(owner, number_of(caf::actor_cast<caf::actor_addr>(link)), clock().now());
   release_departed();
@@ -272,6 +315,8 @@ caf::result<void> node::leave(owner_id owner, const caf::actor& link) {
 }
 
 caf::result<void> node::owner_at_rest(owner_id owner) {
+  if (const auto found = departed_.find(owner); found != departed_.end() && found->second.elsewhere)
+    return caf::unit;
   const auto said = state_.owner_at_rest(owner);
   release_departed();
   return to_caf(said);
@@ -293,7 +338,10 @@ void node::release_departed() {
     const auto left = clients_.extract(gone.owner);
     demonitor(left.mapped().handle.address());
     end_fronts(left.mapped());
-    departed_.emplace(gone.owner, departed_client{std::move(left.mapped().process), left.mapped().space, false});
+    departed_.emplace(gone.owner, departed_client{std::move(left.mapped().process), left.mapped().space, false,
+                                                  left.mapped().elsewhere});
+    for (const auto& remote : left.mapped().remotes)
+      send(remote, unbind_atom_v, gone.owner);
     for (const auto& x : children_.all())
       if (x.serves_clients)
         // Without a limit: whoever never answers is dead, which ends the node.
@@ -433,8 +481,11 @@ void node::on_exit() {
     send_exit(x.handle, caf::exit_reason::user_shutdown);
   }
   children_ = node_children{};
-  for (const auto& [owner, x] : clients_)
+  for (const auto& [owner, x] : clients_) {
     end_fronts(x);
+    for (const auto& remote : x.remotes)
+      send_exit(remote, caf::exit_reason::user_shutdown);
+  }
   clients_.clear();
   departed_.clear();
 }

@@ -49,6 +49,9 @@ private:
     std::vector<client_shard_actor> shards;
     std::vector<client_worker_actor> workers;
     std::size_t space = 0;
+    /// It cannot map the arena; with these then, one for each rank.
+    bool elsewhere = false;
+    std::vector<remote_worker_actor> remotes{};
   };
 
   /// A client that is not attached any more, and not at rest.
@@ -57,6 +60,8 @@ private:
     std::size_t space = 0;
     /// It should be at rest by now. Whoever waits for nothing else waits no longer: what it may touch stays its own.
     bool overdue = false;
+    /// What it says of itself does not count: the node itself moves its pages.
+    bool elsewhere = false;
   };
 
   /// A namespace that is removed, and who waits until nothing of it is in use.
@@ -84,7 +89,11 @@ private:
   void let_go();
   /// Spawns what serves this client alone, and names it in the reply.
   void welcome(client& x, std::size_t space, attach_reply& reply);
+  /// As a client that is not on this host has it.
+  void welcome_elsewhere(client& x, std::size_t space, attach_reply& reply);
   caf::result<void> leave(owner_id owner, const caf::actor& link);
+  /// Its memory cannot be reached any more.
+  void lose(owner_id owner);
   caf::result<void> owner_at_rest(owner_id owner);
   void end_fronts(const client& x);
   /// Ends what the clients had that the state has let go, and tells those who served them; then, who is at rest.

@@ -2,6 +2,7 @@
 
 #include "base/namespace_spec.hpp"
 #include "io/extent_source.hpp"
+#include "io/remote_memory.hpp"
 #include "messages/messages.hpp"
 
 #include <cstddef>
@@ -50,6 +51,8 @@ public:
   namespaces_actor namespaces;
   /// The memory that pages lie in, which the io workers share. Null only where there are no ranks.
   std::shared_ptr<io::extent_source> extents;
+  /// Moves pages between it and clients on other hosts; null if none do.
+  std::shared_ptr<io::remote_mover> mover;
 
   void add(node_child x) { all_.push_back(std::move(x)); }
   void add_shard(const registry_actor& x);

@@ -20,6 +20,7 @@
 #include "io/arena_pool.hpp"
 #include "io/data_directory.hpp"
 #include "io/page.hpp"
+#include "io/ucx/ucx_memory.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -98,6 +99,17 @@ result<std::shared_ptr<io::extent_source>> open_arena(const config::node_config&
   log::get("node")->info("memory for pages: {} extents of {} bytes, {}", pool->counts().extents, *extent_bytes,
                          pool->describe());
   return pool;
+}
+
+/// Null where the config wants none.
+result<std::shared_ptr<io::remote_mover>> open_mover(const config::remote_config& options) {
+  if (!options.enabled)
+    return nullptr;
+  auto made = io::make_ucx_mover({options.transports, options.interfaces});
+  if (made)
+    log::get("node")->info("pages move between hosts through UCX, by \"{}\"{}", options.transports,
+                           options.interfaces.empty() ? "" : " on " + options.interfaces);
+  return made;
 }
 
 /// A rank of the config, before it has actors.
@@ -291,6 +303,9 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   const auto extents = open_arena(options);
   if (!extents)
     return tl::unexpected<error>(extents.error());
+  auto mover = open_mover(options.remote);
+  if (!mover)
+    return tl::unexpected<error>(mover.error());
   auto ranks = open_ranks(options, memory, *extents);
   if (!ranks)
     return tl::unexpected<error>(ranks.error());
@@ -301,6 +316,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   node_children children;
   children.spaces = options.namespaces;
   children.extents = *extents;
+  children.mover = *mover;
   const auto meters = spawn_actor<metrics>(system, options.node_name);
   for (const auto& x : spawn_shards(system, options, meters, *store, memory, condition))
     children.add_shard(x);

@@ -76,6 +76,7 @@ std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   add(place_atom_v, frame_request{});
   add(fill_atom_v, fill_request{});
   add(unpin_atom_v, pin_number{});
+  add(bind_atom_v, remote_offer{});
   add(handshake_atom_v);
   add(handshake_publish_request{});
   add(handshake_heartbeat_request{});

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Pages through a node's memory to a client and back over UCX, beside what ucx_perftest moves on the same transport.
+
+A node in a process of its own, its pages in memory only, and `troupe replay --transfer-only` as a client on another
+host: first all pages are saved, then all are loaded, again and again. Rounds of both sides alternate.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import resource
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of(process):
+    """Seconds of user and system time so far."""
+    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def children_cpu():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def perftest(transports, interfaces, test, page_bytes, total):
+    """GB/s of ucx_perftest, and its cores: both ends."""
+    port = free_port()
+    env = dict(os.environ, UCX_TLS=transports, UCX_NET_DEVICES=interfaces)
+    before = children_cpu()
+    command = ["ucx_perftest", "-p", str(port), "-f"]
+    server = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(0.5)
+    count = max(total // page_bytes, 20)
+    client = subprocess.run(
+        command[:1] + ["127.0.0.1"] + command[1:] + ["-t", test, "-s", str(page_bytes), "-n", str(count), "-w", "10"],
+        env=env, capture_output=True, text=True, timeout=300, check=True)
+    server.wait(timeout=30)
+    final = [line.split() for line in client.stdout.splitlines() if line.split() and line.split()[0] == str(count)]
+    # Iterations, latencies, then megabytes per second: last interval and in all.
+    rate = float(final[-1][-3]) * 2**20 / 1e9
+    seconds = count * page_bytes / 1e9 / rate
+    return rate, (children_cpu() - before) / max(seconds, 1e-9)
+
+
+class Node:
+    def __init__(self, troupe, directory, page_bytes, pages, options):
+        # Layers × (K, V) × tokens × heads × elements × 2 bytes.
+        shape = {"layers": 2, "parts": 2, "heads": page_bytes // (2 * 2 * 64 * 64 * 2), "head_size": 64,
+                 "element_bytes": 2, "block_tokens": 64}
+        config = {
+            "data_dir": str(directory / "data"), "log_level": "warn",
+            "actors": {"port": 0, "insecure": True},
+            "remote": {"enabled": True, "transports": options.transports, "interfaces": options.interfaces},
+            "memory": {"bytes": f"{pages * (page_bytes + 8192) + (256 << 20)} B", "write_back": "never",
+                       "client_bytes": "512 MiB"},
+            "storage": {"ranks": [{"slab_bytes": "0 B"}]},
+            "namespaces": [{"name": "bench", "model": "bench", "dtype": "bfloat16", "kv_cache": shape}],
+        }
+        file = directory / "node.json"
+        file.write_text(json.dumps(config))
+        self.process = subprocess.Popen([troupe, "serve", "--config", str(file)], stdout=subprocess.PIPE, text=True)
+        ready = json.loads(self.process.stdout.readline())
+        self.address = f"127.0.0.1:{ready['actors']['port']}"
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(timeout=60)
+
+
+def replay(troupe, node, trace, options, salt=0, near=False):
+    """Report, and cores of both ends while it ran."""
+    before = children_cpu() + cpu_of(node.process.pid)
+    begun = time.monotonic()
+    done = subprocess.run(
+        [troupe, "replay", "--attach", node.address, "--trace", trace, "--transfer-only", "--json", "--quiet",
+         "--concurrency", "4", "--salt", str(salt), "--set", f"attach.always_remote={'false' if near else 'true'}",
+         "--set", f"remote.transports={options.transports}", "--set", f"remote.interfaces={options.interfaces}"],
+        capture_output=True, text=True, timeout=600, check=True)
+    seconds = time.monotonic() - begun
+    report = json.loads(done.stdout)
+    return report, (children_cpu() + cpu_of(node.process.pid) - before) / seconds
+
+
+def rates(report, kind):
+    return report[f"{kind}_bytes"] / 1e9 / report["seconds"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("troupe")
+    parser.add_argument("--transports", default="tcp,self")
+    parser.add_argument("--interfaces", default="lo")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--mebibytes", type=int, default=512, help="of pages that are saved, and loaded, in a round")
+    options = parser.parse_args()
+    if not shutil.which("ucx_perftest"):
+        sys.exit("ucx_perftest is not there: install ucx-utils")
+    print(f"UCX over {options.transports} on {options.interfaces}; medians of {options.rounds} rounds, GB/s;"
+          " cores of both ends per GB/s")
+    print("| page | | Troupe | ucx_perftest | ratio | cores per GB/s | of ucx_perftest |")
+    print("|---|---|---|---|---|---|---|")
+    for page_bytes in (256 << 10, 2 << 20):
+        total = options.mebibytes << 20
+        blocks = total // page_bytes
+        # So many requests with nothing in common, of 64 blocks each at most.
+        length = min(blocks, 64)
+        trace = f"loogle:{blocks // length},{length * 64},1,0"
+        found = {kind: ([], [], [], []) for kind in ("load", "save")}
+        with tempfile.TemporaryDirectory() as directory:
+            node = Node(options.troupe, pathlib.Path(directory), page_bytes, blocks * 3, options)
+            try:
+                replay(options.troupe, node, trace, options)
+                for round_number in range(1, options.rounds + 1):
+                    for kind, test, salt in (("load", "ucp_put_bw", 0), ("save", "ucp_get", round_number)):
+                        report, cores = replay(options.troupe, node, trace, options, salt)
+                        assert report[f"{kind}_failures"] == 0, report
+                        ours = rates(report, kind)
+                        theirs, their_cores = perftest(options.transports, options.interfaces, test, page_bytes, total)
+                        for into, value in zip(found[kind], (ours, theirs, cores / ours, their_cores / theirs)):
+                            into.append(value)
+            finally:
+                node.stop()
+        for kind, test in (("load", "put_bw"), ("save", "get")):
+            ours, theirs, cores, their_cores = (statistics.median(x) for x in found[kind])
+            print(f"| {page_bytes >> 10} KiB | {kind}, beside {test} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} |"
+                  f" {cores:.1f} | {their_cores:.1f} |", flush=True)
+
+
+main()

@@ -1,0 +1,302 @@
+#include "tests/catch.hpp"
+#include "tests/integration/support.hpp"
+
+#include <csignal>
+#include <unistd.h>
+
+namespace hosts_test {
+
+/// Clients that cannot map the memory of their node, and exchange pages with it through UCX.
+
+using namespace troupe::test;
+using stream = process::stream;
+
+namespace {
+
+constexpr const char* small_trace = "loogle:4,2048,5,128";
+/// Does not end before the test does.
+constexpr const char* endless_trace = "loogle:4000,4096,20,128";
+
+/// How soon a peer that says nothing counts as dead.
+const arguments quick_timeouts{"--set", "caf.heartbeat_interval=200 ms", "--set", "caf.connection_timeout=1 s"};
+
+arguments operator+(arguments a, const arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+nlohmann::json config_for_hosts(const std::filesystem::path& directory, const node_shape& shape = {}) {
+  auto out = node_config(directory, shape);
+  out["remote"] = {{"enabled", true}, {"interfaces", "lo"}, {"stall_time", "2 s"}};
+  return out;
+}
+
+arguments from_elsewhere(const serving_node& node) {
+  return {"--attach", node.endpoint(), "--set", "attach.always_remote=true"};
+}
+
+/// False, with a word, where this was built without UCX, or runs without it.
+bool there_is_ucx() {
+  static const bool is_there = [] {
+    const scratch_directory scratch;
+    launch how = program_with({"serve", "--config", write_config(scratch.path(), config_for_hosts(scratch.path()))});
+    process node(how);
+    for (;;) {
+      if (node.text(stream::out).find("ready") != std::string::npos)
+        return true;
+      if (node.ended())
+        return node.text(stream::err).find("UCX") == std::string::npos;
+      ::usleep(1000);
+    }
+  }();
+  if (!is_there)
+    WARN("skipped: there is no UCX");
+  return is_there;
+}
+
+bool in_the_middle(const node_statistics& x) {
+  return x.clients > 0 && x.keys > 300;
+}
+
+void check_rest(serving_node& node, const node_shape& shape) {
+  const auto rest = node.wait_for_statistics([](const auto& x) { return x.clients == 0 && x.at_rest(); });
+  for (const auto& x : rest.ranks)
+    CHECK(x.free + x.live == shape.slots);
+}
+
+} // namespace
+
+TEST_CASE("a client on another host saves and loads every byte, and finds what others have saved") {
+  if (!there_is_ucx())
+    return;
+  const scratch_directory scratch;
+  const auto page_bytes = GENERATE(std::uint64_t{4096}, std::uint64_t{262144});
+  const node_shape shape{.ranks = 2, .page_bytes = page_bytes};
+  serving_node node(write_config(scratch.path(), config_for_hosts(scratch.path(), shape)));
+  const auto model = expected(small_trace);
+  const arguments what{"--trace", small_trace, "--concurrency", "4"};
+
+  const auto first = run_replay(from_elsewhere(node) + what);
+  check_clean(first, shape);
+  CHECK(first.count("saved_pages") == model.unique_blocks * shape.ranks);
+  const auto second = run_replay(from_elsewhere(node) + what);
+  check_clean(second, shape);
+  CHECK(second.count("hit_blocks") == model.blocks);
+  // Of one that maps the memory, and the other way round.
+  const auto near = run_replay(arguments{"--attach", node.address()} + what);
+  check_clean(near, shape);
+  CHECK(near.count("hit_blocks") == model.blocks);
+  check_clean(run_replay(arguments{"--attach", node.address(), "--salt", "2"} + what), shape);
+  const auto far = run_replay(from_elsewhere(node) + arguments{"--salt", "2"} + what);
+  check_clean(far, shape);
+  CHECK(far.count("hit_blocks") == model.blocks);
+  // Through both halves of a connector.
+  const auto engine = run_replay(from_elsewhere(node) + arguments{"--trace", small_trace, "--engine", "--salt", "3"});
+  INFO(engine.err);
+  CHECK(engine.code == 0);
+  CHECK(engine.count("wrong_tokens") == 0);
+  CHECK(engine.count("loaded_bytes") > 0);
+  check_rest(node, shape);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("pages that are not in memory come from disk to a client on another host") {
+  if (!there_is_ucx())
+    return;
+  const scratch_directory scratch;
+  const node_shape shape{.page_bytes = 65536, .slots = 2048, .memory_bytes = little_memory};
+  serving_node node(write_config(scratch.path(), config_for_hosts(scratch.path(), shape)));
+  const arguments what = from_elsewhere(node) + arguments{"--trace", "loogle:6,2048,4,128"};
+  check_clean(run_replay(what), shape);
+  const auto second = run_replay(what);
+  check_clean(second, shape);
+  CHECK(second.count("loaded_from_disk") > 0);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("little memory of a client is enough, and what holds no two pages is refused with what to change") {
+  if (!there_is_ucx())
+    return;
+  const scratch_directory scratch;
+  const node_shape shape{.page_bytes = 65536};
+  serving_node node(write_config(scratch.path(), config_for_hosts(scratch.path(), shape)));
+  const auto with = [&](const char* bytes) {
+    return run_replay(from_elsewhere(node) + arguments{"--trace", "loogle:2,1024,3,128", "--concurrency", "8", "--set",
+                                                       std::string("transfer.remote_bytes=") + bytes});
+  };
+  check_clean(with("160 KiB"), shape);
+  const auto refused = with("100 KiB");
+  INFO(refused.err);
+  CHECK(refused.code == 1);
+  CHECK(refused.err.find("transfer.remote_bytes") != std::string::npos);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("a client on another host that is killed, or stands still, in the middle leaves nothing behind") {
+  if (!there_is_ucx())
+    return;
+  const scratch_directory scratch;
+  const node_shape shape{.page_bytes = 65536, .slots = 512};
+  auto config = config_for_hosts(scratch.path(), shape);
+  serving_node node(write_config(scratch.path(), config), quick_timeouts);
+  const bool stands_still = GENERATE(false, true);
+  for (int round = 0; round < 3; ++round) {
+    process client(replay_command(
+        from_elsewhere(node) +
+        arguments{"--trace", endless_trace, "--concurrency", "8", "--salt", std::to_string(round)} + quick_timeouts));
+    node.wait_for_statistics(in_the_middle);
+    if (stands_still)
+      client.send(SIGSTOP);
+    else
+      client.kill();
+    check_rest(node, shape);
+    if (!stands_still)
+      continue;
+    // When it goes on, what was on its way reaches memory that nobody uses, and it comes back.
+    client.send(SIGCONT);
+    node.wait_for_statistics([](const auto& x) { return x.clients > 0; });
+    client.send(SIGTERM);
+    const auto ended = result_of(client);
+    INFO(ended.err);
+    REQUIRE(ended.report.is_object());
+    CHECK(ended.count("verify_failures") == 0);
+    check_rest(node, shape);
+  }
+  // What is there is right.
+  const auto after = run_replay(from_elsewhere(node) + arguments{"--trace", endless_trace, "--limit", "40"});
+  check_report(after, shape);
+  CHECK(after.code == 0);
+  CHECK(after.count("load_failures") == 0);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("a client on another host whose node is killed comes back to the next one") {
+  if (!there_is_ucx())
+    return;
+  const scratch_directory scratch;
+  const node_shape shape{.page_bytes = 65536};
+  const auto config = write_config(scratch.path(), config_for_hosts(scratch.path(), shape));
+  std::optional<serving_node> node(std::in_place, config);
+  const auto port = std::to_string(node->port());
+  process client(
+      replay_command(from_elsewhere(*node) + arguments{"--trace", "loogle:40,4096,10,128", "--attach-limit", "60"}));
+  for (int round = 0; round < 2; ++round) {
+    node->wait_for_statistics([](const auto& x) { return x.clients > 0 && x.keys > 200; });
+    node->program().kill();
+    node.emplace(config, arguments{"--set", "actors.port=" + port});
+  }
+  const auto x = result_of(client);
+  INFO(x.err);
+  CHECK(x.code == 0);
+  REQUIRE(x.report.is_object());
+  CHECK(x.count("verify_failures") == 0);
+  check_rest(*node, shape);
+  // For good: it gives up in its time.
+  process last(replay_command(from_elsewhere(*node) +
+                              arguments{"--trace", endless_trace, "--salt", "9", "--attach-limit", "2"}));
+  const auto evicted = node->statistics().evicted;
+  node->wait_for_statistics([&](const auto& s) { return s.clients > 0 && s.evicted > evicted + 100; });
+  node->program().kill();
+  const auto given_up = result_of(last);
+  INFO(given_up.err);
+  CHECK(given_up.code == 1);
+  REQUIRE(given_up.report.is_object());
+  CHECK(given_up.count("verify_failures") == 0);
+}
+
+namespace {
+
+/// Two network namespaces with a cable between them, for as long as this lives. Empty where this user may not.
+class two_hosts {
+public:
+  two_hosts() : name_("troupe" + std::to_string(::getpid() % 10000)) {
+    there_ = shell(
+        "ip netns add " + a() + " && ip netns add " + b() + " && ip link add " + name_ + "a type veth peer name " +
+        name_ + "b && ip link set " + name_ + "a netns " + a() + " && ip link set " + name_ + "b netns " + b() +
+        " && " +
+        in_a("ip addr add 10.231.7.1/24 dev " + name_ + "a && ip link set " + name_ + "a up && ip link set lo up") +
+        " && " +
+        in_b("ip addr add 10.231.7.2/24 dev " + name_ + "b && ip link set " + name_ + "b up && ip link set lo up"));
+  }
+  two_hosts(const two_hosts&) = delete;
+  two_hosts& operator=(const two_hosts&) = delete;
+  ~two_hosts() { shell("ip netns del " + a() + "; ip netns del " + b()); }
+
+  explicit operator bool() const noexcept { return there_; }
+  /// In the place of a program's own arguments, to run it on the one or the other.
+  arguments on_a() const { return {"/bin/sh", "-c", "exec ip netns exec " + a() + " \"$0\" \"$@\""}; }
+  arguments on_b() const { return {"/bin/sh", "-c", "exec ip netns exec " + b() + " \"$0\" \"$@\""}; }
+  void cable(bool up) { shell(in_a("ip link set " + name_ + "a " + (up ? "up" : "down"))); }
+  std::string interface() const { return name_ + "a"; }
+
+private:
+  std::string a() const { return name_ + "-a"; }
+  std::string b() const { return name_ + "-b"; }
+  std::string in_a(const std::string& what) const { return "ip netns exec " + a() + " sh -c '" + what + "'"; }
+  std::string in_b(const std::string& what) const { return "ip netns exec " + b() + " sh -c '" + what + "'"; }
+  static bool shell(const std::string& what) {
+    launch how;
+    how.arguments = {"/bin/sh", "-c", what};
+    return run(how).code == 0;
+  }
+
+  std::string name_;
+  bool there_ = false;
+};
+
+launch on(const arguments& where, launch what) {
+  what.arguments = where + what.arguments;
+  return what;
+}
+
+} // namespace
+
+TEST_CASE("over a network that goes and comes back, every task ends and no byte is wrong") {
+  if (!there_is_ucx())
+    return;
+  two_hosts hosts;
+  if (!hosts) {
+    WARN("skipped: this user may not make network namespaces");
+    return;
+  }
+  const scratch_directory scratch;
+  const node_shape shape{.ranks = 2, .page_bytes = 65536};
+  auto config = config_for_hosts(scratch.path(), shape);
+  config["actors"]["host"] = "10.231.7.1";
+  config["actors"]["port"] = 7777;
+  config["remote"]["interfaces"] = hosts.interface();
+  process node(on(hosts.on_a(),
+                  program_with(arguments{"serve", "--config", write_config(scratch.path(), config)} + quick_timeouts)));
+  node.wait_for_line(stream::out, "ready");
+  const arguments attach =
+      arguments{"--attach", "10.231.7.1:7777", "--set", "attach.always_remote=true", "--attach-limit", "60"} +
+      quick_timeouts;
+  const auto whole = [&] {
+    process client(on(hosts.on_b(), replay_command(attach + arguments{"--trace", small_trace})));
+    return result_of(client);
+  };
+  check_clean(whole(), shape);
+
+  process client(
+      on(hosts.on_b(), replay_command(attach + arguments{"--trace", "loogle:40,4096,10,128", "--salt", "4"})));
+  std::size_t from = node.lines(stream::err);
+  for (int round = 0; round < 2; ++round) {
+    from = node.wait_for_line(stream::err, "1 clients", from).index + 1;
+    hosts.cable(false);
+    from = node.wait_for_line(stream::err, "its leases and reservations are released", from).index + 1;
+    hosts.cable(true);
+  }
+  const auto x = result_of(client);
+  INFO(x.err);
+  CHECK(x.code == 0);
+  REQUIRE(x.report.is_object());
+  CHECK(x.count("verify_failures") == 0);
+  INFO(node.text(stream::err).substr(node.text(stream::err).size() > 4000 ? node.text(stream::err).size() - 4000 : 0));
+  CHECK_FALSE(node.ended());
+  const auto again = whole();
+  check_clean(again, shape);
+  node.send(SIGTERM);
+  CHECK(node.wait() == 0);
+}
+
+} // namespace hosts_test

@@ -1,0 +1,201 @@
+#include "base/host_identity.hpp"
+#include "base/unique_descriptor.hpp"
+#include "io/page.hpp"
+#include "io/ucx/listener_guard.hpp"
+#include "io/ucx/ucx_memory.hpp"
+#include "tests/catch.hpp"
+
+#include <arpa/inet.h>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <future>
+#include <optional>
+#include <poll.h>
+#include <set>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace io_ucx_test {
+
+using namespace troupe;
+
+namespace {
+
+constexpr std::uint32_t loopback = 0x7f000001;
+const io::ucx_options over_loopback{"tcp,self", "lo"};
+
+/// Nothing where this was built without UCX, or runs without it.
+bool there_is_ucx() {
+  const auto made = io::make_ucx_exposer(over_loopback);
+  if (!made && made.error().code == errc::unsupported)
+    WARN("skipped: " << made.error().text);
+  return made.has_value();
+}
+
+std::shared_ptr<io::exposed_memory> expose(std::uint64_t bytes) {
+  const std::array from{loopback};
+  auto made = (*io::make_ucx_exposer(over_loopback))->expose(bytes, from);
+  REQUIRE(made);
+  return *made;
+}
+
+struct peer_of {
+  explicit peer_of(const io::exposed_memory& memory) {
+    auto made = io::make_ucx_mover(over_loopback);
+    REQUIRE(made);
+    mover = *made;
+    auto connected = mover->connect(memory.name(), [this](const error& why) { lost.set_value(why); });
+    REQUIRE(connected);
+    peer = *connected;
+  }
+
+  std::future<result<void>> begin(io::remote_direction direction, std::vector<io::remote_move> moves) {
+    auto ended = std::make_shared<std::promise<result<void>>>();
+    auto out = ended->get_future();
+    peer->move(direction, std::move(moves), [ended](result<void> x) { ended->set_value(std::move(x)); });
+    return out;
+  }
+  result<void> move(io::remote_direction direction, std::vector<io::remote_move> moves) {
+    return begin(direction, std::move(moves)).get();
+  }
+  void close() {
+    std::promise<void> closed;
+    peer->close([&] { closed.set_value(); });
+    closed.get_future().get();
+  }
+
+  std::promise<error> lost;
+  std::shared_ptr<io::remote_mover> mover;
+  std::shared_ptr<io::remote_peer> peer;
+};
+
+/// Ports that this process listens on.
+std::set<std::uint16_t> listening_ports() {
+  std::set<std::uint16_t> out;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int descriptor = std::atoi(entry.path().filename().c_str());
+    int listens = 0;
+    socklen_t length = sizeof listens;
+    sockaddr_in name{};
+    socklen_t name_length = sizeof name;
+    if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0 &&
+        ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&name), &name_length) == 0 && name.sin_family == AF_INET)
+      out.insert(ntohs(name.sin_port));
+  }
+  return out;
+}
+
+/// Whether a connection comes about within a moment.
+bool connects(std::uint16_t port, std::uint32_t from) {
+  const unique_descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(from);
+  REQUIRE(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0);
+  name.sin_addr.s_addr = htonl(loopback);
+  name.sin_port = htons(port);
+  static_cast<void>(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name));
+  pollfd what{socket.get(), POLLOUT, 0};
+  int failed = 0;
+  socklen_t length = sizeof failed;
+  return ::poll(&what, 1, 300) == 1 && ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failed, &length) == 0 &&
+         failed == 0;
+}
+
+std::vector<std::byte> pattern(std::size_t bytes, unsigned seed) {
+  std::vector<std::byte> out(bytes);
+  for (std::size_t i = 0; i < bytes; ++i)
+    out[i] = static_cast<std::byte>((i * 131 + seed) >> 3U);
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("ucx: what is put is there, and what is there is got, every byte of it", "[ucx]") {
+  if (!there_is_ucx())
+    return;
+  constexpr std::size_t bytes = 8U << 20U;
+  const auto memory = expose(bytes);
+  peer_of far(*memory);
+  auto first = pattern(bytes, 1);
+  std::vector<io::remote_move> moves;
+  constexpr std::size_t piece = 68U << 10U;
+  for (std::size_t at = 0; at < bytes; at += piece)
+    moves.push_back({std::span(first).subspan(at, std::min(piece, bytes - at)), at});
+  REQUIRE(far.move(io::remote_direction::put, moves));
+  CHECK(std::memcmp(memory->bytes().data(), first.data(), bytes) == 0);
+  std::vector<std::byte> second(bytes);
+  REQUIRE(far.move(io::remote_direction::get, {{second, 0}}));
+  CHECK(second == first);
+  far.close();
+  CHECK(far.move(io::remote_direction::get, {{second, 0}}).error().code == errc::unreachable);
+}
+
+TEST_CASE("ucx: what is not the peer's memory is refused, and nothing moves", "[ucx]") {
+  if (!there_is_ucx())
+    return;
+  const auto memory = expose(65536);
+  peer_of far(*memory);
+  auto some = pattern(8192, 5);
+  CHECK(far.move(io::remote_direction::put, {{some, 0}, {some, 65536 - 4096}}).error().code == errc::out_of_range);
+  CHECK(far.move(io::remote_direction::put, {{some, ~std::uint64_t{0}}}).error().code == errc::out_of_range);
+  CHECK(std::all_of(memory->bytes().begin(), memory->bytes().end(), [](std::byte x) { return x == std::byte{0}; }));
+  CHECK(far.move(io::remote_direction::put, {{some, 0}}));
+  CHECK(far.mover->connect({{1}, {2}, 0, 1}, {}).error().code == errc::invalid_argument);
+}
+
+TEST_CASE("ucx: a peer whose memory is gone is lost, and what is under way ends", "[ucx]") {
+  if (!there_is_ucx())
+    return;
+  auto memory = expose(1U << 20U);
+  peer_of far(*memory);
+  std::vector<std::byte> some(1U << 20U);
+  REQUIRE(far.move(io::remote_direction::get, {{some, 0}}));
+  memory.reset();
+  CHECK(far.lost.get_future().get().code == errc::unreachable);
+  CHECK(far.move(io::remote_direction::put, {{some, 0}}).error().code == errc::unreachable);
+  far.close();
+}
+
+TEST_CASE("ucx: nobody connects to the mover, and to exposed memory nobody but who is admitted", "[ucx]") {
+  if (!there_is_ucx())
+    return;
+  const auto before = listening_ports();
+  const auto mover = io::make_ucx_mover(over_loopback);
+  REQUIRE(mover);
+  const auto with_mover = listening_ports();
+  for (const auto port : with_mover)
+    if (!before.contains(port))
+      CHECK_FALSE(connects(port, loopback));
+  const auto memory = expose(65536);
+  std::size_t doors = 0;
+  for (const auto port : listening_ports())
+    if (!with_mover.contains(port)) {
+      ++doors;
+      CHECK_FALSE(connects(port, loopback + 1));
+      CHECK(connects(port, loopback));
+    }
+  CHECK(doors == 1);
+}
+
+TEST_CASE("ucx: a name of a transport that there is not is an error", "[ucx]") {
+  if (!there_is_ucx())
+    return;
+  const auto made = io::make_ucx_mover({"tcp,self", "no-such-interface"});
+  REQUIRE_FALSE(made);
+  CHECK(made.error().code == errc::io_error);
+  CHECK(made.error().text.find("no-such-interface") != std::string::npos);
+}
+
+TEST_CASE("the interface by which a host is reached is known, and what is loopback", "[ucx]") {
+  CHECK(interface_towards("127.0.0.1") == "lo");
+  CHECK(is_loopback_name("localhost"));
+  CHECK_FALSE(is_loopback_name("no.such.host.invalid"));
+  CHECK(interface_towards("no.such.host.invalid").empty());
+  CHECK_FALSE(host_identity().empty());
+  for (const auto x : host_addresses())
+    CHECK(x >> 24U != 127);
+}
+
+} // namespace io_ucx_test

@@ -1,0 +1,47 @@
+#include "tests/unit/link_desk.hpp"
+
+namespace link_remote_test {
+
+/// A node that has to reach memory of the client.
+
+using namespace troupe;
+using namespace troupe::test;
+
+TEST_CASE("link state: memory that the node has reached counts as mapped", "[link_state]") {
+  desk d;
+  d.state.bind(1, {0, 1}, timestamp::max());
+  d.attach();
+  d.state.on_bound(d.take_one<link_bind_lookup>().epoch, {});
+  for (const auto& x : d.take<link_map>())
+    d.state.on_offered(x.epoch, x.rank, {}, desk_start);
+  for (const auto& x : d.take<link_bind_transfer>())
+    d.state.on_bound(x.epoch, {});
+  CHECK(d.ended(1) == errc::ok);
+}
+
+TEST_CASE("link state: a node that does not reach it is left and looked for again; what cannot be is for good",
+          "[link_state]") {
+  desk d;
+  d.state.bind(1, {0, 1}, timestamp::max());
+  d.attach();
+  d.take_one<link_bind_lookup>();
+  const auto maps = d.take<link_map>();
+  REQUIRE(maps.size() == 2);
+  const auto passes = GENERATE(errc::unreachable, errc::timeout, errc::unsupported);
+  d.state.on_offered(maps[0].epoch, 0, fail(passes, "the node says so"), desk_start);
+  d.state.on_offered(maps[1].epoch, 1, fail(passes, "and again"), desk_start); // of an epoch that is over
+  CHECK(d.take_one<link_part>().owner == desk_owner);
+  CHECK(d.take<link_rest>().size() == 2);
+  if (passes == errc::unsupported) {
+    CHECK(d.ended(1) == errc::unsupported);
+    CHECK(d.state.refused());
+    return;
+  }
+  CHECK(d.ended(1) == errc::internal); // it waits
+  d.state.on_time(d.state.next_event());
+  d.attach(desk::offer(desk_owner + 1));
+  d.bind_all();
+  CHECK(d.ended(1) == errc::ok);
+}
+
+} // namespace link_remote_test
