@@ -32,18 +32,8 @@ std::string to_string(const problem& p) {
   return p.where.empty() ? result : result + " (" + p.where + ")";
 }
 
-http_config server_of(const handshake_http_config& own, const http_limits& limits) {
-  http_config out;
-  out.enabled = own.enabled;
-  out.host = own.host;
-  out.port = own.port;
-  out.threads = own.threads;
-  out.insecure = own.insecure;
-  out.hosts = own.hosts;
-  out.tokens_file = own.tokens_file;
-  out.tls = own.tls;
-  out.limits = limits;
-  return out;
+http_config server_of(const http_listener_config& own, const http_limits& limits) {
+  return {own, limits};
 }
 
 load_result parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides,

@@ -97,8 +97,8 @@ struct http_limits {
   friend bool operator==(const http_limits&, const http_limits&) = default;
 };
 
-/// The HTTP server.
-struct http_config {
+/// Where a server of HTTP listens, and whom it lets in.
+struct http_listener_config {
   bool enabled = false;
   std::string host = "127.0.0.1";
   /// 0: whichever port is free.
@@ -112,6 +112,12 @@ struct http_config {
   std::string hosts;
   std::optional<std::filesystem::path> tokens_file;
   http_tls_config tls;
+
+  friend bool operator==(const http_listener_config&, const http_listener_config&) = default;
+};
+
+/// The HTTP server.
+struct http_config : http_listener_config {
   http_limits limits;
 
   friend bool operator==(const http_config&, const http_config&) = default;
@@ -178,16 +184,8 @@ struct lmcache_config {
 };
 
 /// A listener for handshakes alone. Limits are those of `http`.
-struct handshake_http_config {
-  bool enabled = false;
-  std::string host = "127.0.0.1";
-  /// 0: whichever port is free.
-  std::uint16_t port = 18010;
-  std::uint32_t threads = 0;
-  bool insecure = false;
-  std::string hosts;
-  std::optional<std::filesystem::path> tokens_file;
-  http_tls_config tls;
+struct handshake_http_config : http_listener_config {
+  handshake_http_config() { port = 18010; }
 
   friend bool operator==(const handshake_http_config&, const handshake_http_config&) = default;
 };
@@ -214,7 +212,7 @@ struct handshake_config {
 };
 
 /// The listener of its own, as a server sees it.
-http_config server_of(const handshake_http_config& own, const http_limits& limits);
+http_config server_of(const http_listener_config& own, const http_limits& limits);
 
 /// The storage of one rank. Each namespace has its own slab file on it.
 struct rank_storage {

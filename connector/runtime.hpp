@@ -74,6 +74,8 @@ struct engine_options {
   duration synchronous_load_limit = std::chrono::seconds(5);
   /// Fewer tokens are computed and not loaded, because loading them would take longer.
   std::uint32_t min_load_tokens = 0;
+  /// What is found on disk only. Of a hit that is cut, the pages up to the cut are loaded.
+  disk_hits disk = disk_hits::always;
 };
 
 /// What a pool of pages is to its node.

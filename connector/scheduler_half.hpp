@@ -28,7 +28,7 @@ public:
   /// How many tokens beyond `computed_tokens` (those in the engine's own prefix cache) can be loaded. The first call
   /// sends a lookup; until its answer is there, the number is absent. May be called any number of times; repeating it
   /// changes nothing. The last token of a request is never loaded, since the engine needs its output. Fewer tokens than
-  /// `engine_options::min_load_tokens` count as none.
+  /// `engine_options::min_load_tokens` count as none, and so does what `engine_options::disk` is against.
   virtual matched_tokens get_num_new_matched_tokens(const engine_request& request, std::uint32_t computed_tokens) = 0;
 
   /// The engine has allocated blocks: `blocks` are all of the request's, `external_tokens` is how many tokens it
@@ -66,6 +66,10 @@ public:
   /// there, and for good any other error that keeps the half from ever being attached, such as identity_mismatch, with
   /// a sentence for the user.
   virtual result<void> attached() const = 0;
+
+  /// Tokens that lookups have found and that the engine computes, counted since the half was made: they are on disk,
+  /// and `engine_options::disk` is against loading them.
+  virtual std::uint64_t passed_over_tokens() const = 0;
 
   /// Requests the connector knows of; 0 when the engine has none.
   virtual std::size_t tracked_requests() const = 0;

@@ -85,6 +85,16 @@ struct hit_sources {
   friend bool operator==(const hit_sources&, const hit_sources&) = default;
 };
 
+/// What becomes of the part of a hit that the node has on disk, and not in memory.
+enum class disk_hits : std::uint8_t {
+  /// It is loaded.
+  always,
+  /// It is loaded if that is expected to take no longer than computing it, by what was measured.
+  when_faster,
+  /// It is computed.
+  never,
+};
+
 /// One request's part in a step.
 struct scheduled_request {
   std::string_view id;

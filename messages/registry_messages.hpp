@@ -39,6 +39,8 @@ struct match_request {
   duration lease_for{};
   packed<key_digest> keys;
   lease_bounds bounds = {};
+  /// Asks for `match_reply::on_disk`.
+  bool tell_on_disk = false;
 };
 
 /// How many leading keys of the request are complete and now leased.
@@ -46,6 +48,9 @@ struct match_reply {
   std::uint32_t matched = 0;
   /// How often keys have been asked for under the lease, see `release_request`. 0: there is no lease.
   std::uint32_t uses = 0;
+  /// Where that was asked, for each key that matched: 1 if the page of at least one rank is not in the memory of the
+  /// node now, so that it would have to be read first, else 0. Empty where nobody knows.
+  packed<std::uint8_t> on_disk = {};
 };
 
 /// Where the pages of one rank lie; takes a lease on the keys that are found.

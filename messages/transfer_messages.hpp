@@ -17,6 +17,8 @@ struct lookup_task {
   packed<key_digest> keys;
   /// How long the answer must stay true without a word from the client.
   duration lease_for{};
+  /// Asks for `lookup_result::on_disk`.
+  bool tell_on_disk = false;
 };
 
 /// The leading `matched` keys are complete and held by `lease` until it is released or runs out. Nothing is held,
@@ -24,6 +26,8 @@ struct lookup_task {
 struct lookup_result {
   std::uint32_t matched = 0;
   ticket lease;
+  /// Where that was asked, as in `match_reply`: one for each key that matched, or empty.
+  packed<std::uint8_t> on_disk = {};
 };
 
 /// Move blocks of paged KV cache to storage (save) or back (load).

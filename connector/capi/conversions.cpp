@@ -138,6 +138,19 @@ result<connector::key_source> keys_of(std::uint32_t keys) {
   }
 }
 
+result<connector::disk_hits> disk_hits_of(std::uint32_t hits) {
+  switch (hits) {
+  case TROUPE_DISK_HITS_ALWAYS:
+    return connector::disk_hits::always;
+  case TROUPE_DISK_HITS_WHEN_FASTER:
+    return connector::disk_hits::when_faster;
+  case TROUPE_DISK_HITS_NEVER:
+    return connector::disk_hits::never;
+  default:
+    return fail(errc::invalid_argument, "engine.disk_hits: " + std::to_string(hits) + " is none of TROUPE_DISK_HITS_…");
+  }
+}
+
 result<bool> flag_of(std::uint32_t x, const char* name) {
   if (x > 1)
     return fail(errc::invalid_argument, std::string(name) + " is " + std::to_string(x) + ", and should be 0 or 1");
@@ -242,8 +255,6 @@ result<engine_terms> engine_of(const troupe_engine* engine) {
   out.hash_bytes = or_default(x->hash_bytes, 32);
   if (out.hash_bytes < 8 || out.hash_bytes > 32)
     return fail(errc::invalid_argument, "engine.hash_bytes is " + std::to_string(out.hash_bytes) + ": 8 to 32");
-  if (x->reserved != 0)
-    return fail(errc::unsupported, "engine.reserved is not 0");
   result<void> sound;
   const auto take = [&sound](auto& target, auto value, auto convert) {
     if (!sound)
@@ -256,6 +267,7 @@ result<engine_terms> engine_of(const troupe_engine* engine) {
   const auto same = [](auto v) { return v; };
   take(to.parallel.kv_replicated, flag_of(x->kv_replicated, "engine.kv_replicated"), same);
   take(to.keys, keys_of(x->keys), same);
+  take(to.disk, disk_hits_of(x->disk_hits), same);
   take(to.save_generated, flag_of(x->prompts_only, "engine.prompts_only"), [](bool only) { return !only; });
   take(to.synchronous_loads, flag_of(x->synchronous_loads, "engine.synchronous_loads"), same);
   take(to.lease, seconds_of(x->lease_seconds, to.lease, "engine.lease_seconds"), same);

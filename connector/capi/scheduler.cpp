@@ -434,7 +434,8 @@ std::int32_t troupe_scheduler_stats(troupe_scheduler* scheduler, troupe_bytes* o
     x.stats = nlohmann::json{{"attached", x.half->attached() ? 1 : 0},
                              {"tracked_requests", x.half->tracked_requests()},
                              {"hit_requests", x.hit_requests},
-                             {"hit_tokens", x.hit_tokens}}
+                             {"hit_tokens", x.hit_tokens},
+                             {"passed_over_tokens", x.half->passed_over_tokens()}}
                   .dump();
     *out = capi::bytes_of(x.stats);
     return {};

@@ -41,7 +41,7 @@ extern "C" {
 
 /** Raised with each new function or member. Nothing that is here is removed or changes its meaning while the library's
  * soname, libtroupe.so.1, is the same. */
-#define TROUPE_INTERFACE_VERSION 1
+#define TROUPE_INTERFACE_VERSION 2
 
 /** What the loaded library implements. May be called at any time. */
 TROUPE_API uint32_t troupe_interface_version(void);
@@ -209,6 +209,15 @@ enum {
   TROUPE_KEYS_ROLLING = 2
 };
 
+/** What becomes of the part of a hit that the node has on disk only. A hit is cut there: what lies before is loaded. */
+enum {
+  TROUPE_DISK_HITS_ALWAYS = 0,
+  /** Loaded where that is expected to take no longer than computing it, by what was measured. */
+  TROUPE_DISK_HITS_WHEN_FASTER = 1,
+  /** Computed. */
+  TROUPE_DISK_HITS_NEVER = 2
+};
+
 /** What both halves of one engine must agree on. */
 typedef struct troupe_engine {
   uint32_t size;
@@ -232,7 +241,8 @@ typedef struct troupe_engine {
   uint32_t synchronous_loads;
   /** Hits of fewer tokens count as none, because computing them is quicker. */
   uint32_t min_load_tokens;
-  uint32_t reserved;
+  /** TROUPE_DISK_HITS_… */
+  uint32_t disk_hits;
   /** When a synchronous load must have ended; what it has not filled then is a load error. 0: 5. */
   double synchronous_load_seconds;
   /** How long what a lookup has found must stay there. 0: 30. */
@@ -431,7 +441,8 @@ TROUPE_API int32_t troupe_scheduler_hit_sources(troupe_scheduler* scheduler, con
                                                 troupe_hit_sources* out, troupe_error* error);
 
 /** JSON object of numbers: "attached" (0 or 1), "tracked_requests", and counted since creation "hit_requests" and
- * "hit_tokens": what was found by lookups and taken by the engine. */
+ * "hit_tokens": what was found by lookups and taken by the engine, and "passed_over_tokens": what was found and is
+ * computed because of `troupe_engine.disk_hits`. */
 TROUPE_API int32_t troupe_scheduler_stats(troupe_scheduler* scheduler, troupe_bytes* out, troupe_error* error);
 
 /* ----------------------------------------------------------------------------------------------------- worker half */

@@ -75,6 +75,7 @@ result<attachment> attach(caf::actor_system& system, const half_connection& node
   options.store_pages_max = attached->limits.batch_keys;
   options.save_generated = engine.save_generated;
   options.min_load_tokens = engine.min_load_tokens;
+  options.pace.rule = engine.disk;
   options.synchronous_loads = engine.synchronous_loads;
   return out;
 }
@@ -172,7 +173,7 @@ public:
   void update_connector_output(const worker_output& output) override {
     if (!state_)
       return;
-    state_->update_connector_output(output);
+    state_->update_connector_output(output, steady_clock::now());
     flush();
   }
 
@@ -198,6 +199,8 @@ public:
       return {};
     return background_.state();
   }
+
+  std::uint64_t passed_over_tokens() const override { return state_ ? state_->passed_over_tokens() : 0; }
 
   std::size_t tracked_requests() const override { return state_ ? state_->tracked_requests() : 0; }
 

@@ -22,8 +22,28 @@ std::uint32_t request_tracker::pages_to_look_up() const noexcept {
 
 std::uint32_t request_tracker::new_tokens(std::uint32_t computed) noexcept {
   computed_ = computed;
-  const auto end = lookup_.matched * page_tokens();
+  const auto end = std::min(lookup_.matched, lookup_.worth.value_or(lookup_.matched)) * page_tokens();
   return end > computed ? end - computed : 0;
+}
+
+std::uint32_t request_tracker::take_passed_over() noexcept {
+  if (std::exchange(lookup_.passed_over_taken, true))
+    return 0;
+  const auto found = lookup_.matched * page_tokens();
+  const auto from = std::max(computed_, lookup_.worth.value_or(lookup_.matched) * page_tokens());
+  return found > from ? found - from : 0;
+}
+
+hit_sources request_tracker::sources(std::uint32_t first, std::uint32_t last) const noexcept {
+  hit_sources out;
+  for (auto at = first; at < last;) {
+    const auto page = at / page_tokens();
+    const auto next = std::min(last, (page + 1) * page_tokens());
+    auto& tier = page >= lookup_.on_disk.size() ? out.unknown : lookup_.on_disk[page] != 0 ? out.disk : out.memory;
+    tier += next - at;
+    at = next;
+  }
+  return out;
 }
 
 bool request_tracker::allocated(std::span<const block_id> blocks, std::uint32_t external_tokens) {

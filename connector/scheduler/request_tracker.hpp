@@ -6,6 +6,7 @@
 #include "connector/types.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -58,7 +59,7 @@ public:
 
   /// Pages that a lookup may find: all full ones, without the one that holds the last token.
   std::uint32_t pages_to_look_up() const noexcept;
-  /// Tokens to say to an engine that has `computed` itself, once all is known of the lookup.
+  /// Tokens to say to an engine that has `computed` itself, once all is known of the lookup and of what it is worth.
   std::uint32_t new_tokens(std::uint32_t computed) noexcept;
 
   struct lookup {
@@ -67,6 +68,13 @@ public:
     std::uint64_t id = 0;
     /// Leading pages found so far.
     std::uint32_t matched = 0;
+    /// One mark for each page found, 1 where it is on disk only; empty where nobody knows.
+    std::vector<std::uint8_t> on_disk;
+    /// Of the pages found, how many are worth a load; absent until that has been decided. And from which page on, since
+    /// the engine may have more, or less, when it asks again.
+    std::optional<std::uint32_t> worth;
+    std::uint32_t worth_from = 0;
+    bool passed_over_taken = false;
     /// Pages that are being asked for.
     std::uint32_t asked = 0;
     timestamp since;
@@ -82,6 +90,11 @@ public:
   /// not tried for ever.
   bool may_load() const noexcept { return usable_ && phase_ == phase::asking; }
 
+  /// Tokens that were found and are not worth a load, beyond what the engine has. Says so once for each lookup.
+  std::uint32_t take_passed_over() noexcept;
+  /// Where tokens of the request lie, from `first` to before `last`, as far as the lookup knew.
+  hit_sources sources(std::uint32_t first, std::uint32_t last) const noexcept;
+
   // Blocks.
 
   /// The engine has allocated: true if a load follows.
@@ -91,6 +104,9 @@ public:
 
   /// The load to be done; the phase becomes `loading`.
   load_op take_load();
+  /// Of the load, by where they lie.
+  hit_sources load_sources() const noexcept { return sources(load_first_, load_last_); }
+  std::uint32_t load_first() const noexcept { return load_first_; }
   /// Which pages are being loaded.
   page_range load_range() const noexcept;
   /// Blocks that are being loaded, and all behind them: what they will hold depends on the load.

@@ -80,14 +80,20 @@ matched_tokens scheduler_state::get_num_new_matched_tokens(const engine_request&
   if (search.now != status::answered)
     return ask_again;
   search.missed = 0;
+  const auto first = computed_tokens / page_tokens();
+  if (!search.worth || search.worth_from != first) {
+    search.worth = pace_.worth_loading(first, search.matched, search.on_disk, page_tokens());
+    search.worth_from = first;
+  }
   const auto tokens = x.new_tokens(computed_tokens);
   if (tokens == 0 || tokens < options_.min_load_tokens)
     return nothing;
   return {tokens, !options_.synchronous_loads};
 }
 
-hit_sources scheduler_state::get_external_cache_hit_sources(std::string_view /*request*/, std::uint32_t tokens) const {
-  return {.unknown = tokens};
+hit_sources scheduler_state::get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const {
+  const auto* x = find(request);
+  return x == nullptr ? hit_sources{.unknown = tokens} : x->sources(x->load_first(), x->load_first() + tokens);
 }
 
 void scheduler_state::ask(request_tracker& x, timestamp now) {
@@ -101,7 +107,7 @@ void scheduler_state::ask(request_tracker& x, timestamp now) {
   search.since = now;
   lookups_.emplace(search.id, x.session());
   lookup_order_.push_back({search.id, now});
-  lookup_submit effect{search.id, {{}, options_.lease}};
+  lookup_submit effect{search.id, {{}, options_.lease, true}};
   const auto keys = x.keys().subspan(search.matched, count);
   effect.work.keys.items.assign(keys.begin(), keys.end());
   outbox_.emplace_back(std::move(effect));
@@ -123,7 +129,13 @@ void scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answ
   search.now = status::answered;
   if (!answer || answer->matched == 0)
     return;
-  search.matched += std::min(answer->matched, search.asked);
+  const auto matched = std::min(answer->matched, search.asked);
+  // Known of all pages, or of none.
+  if (search.on_disk.size() == search.matched && answer->on_disk.size() >= matched)
+    search.on_disk.insert(search.on_disk.end(), answer->on_disk.begin(), answer->on_disk.begin() + matched);
+  else
+    search.on_disk.clear();
+  search.matched += matched;
   search.held_until = std::min(search.held_until, later(search.since, options_.lease));
   search.leases.push_back(answer->lease);
   if (answer->matched >= search.asked && search.matched < x.pages_to_look_up())
@@ -159,6 +171,8 @@ void scheduler_state::update_state_after_alloc(std::string_view request, std::sp
   if (x == nullptr)
     return;
   const bool asking = x->current_phase() == request_tracker::phase::asking;
+  if (asking)
+    passed_over_tokens_ += x->take_passed_over();
   if (x->allocated(blocks, external_tokens))
     loads_.push_back(x->session());
   else if (asking)
@@ -177,7 +191,15 @@ connector_metadata scheduler_state::build_connector_meta(const scheduler_output&
       preempted_.push_back(left->second);
     }
   out.preempted = std::exchange(preempted_, {});
-  emit_loads(out);
+  std::uint32_t step_tokens = 0;
+  bool goes_on = false;
+  for (const auto& parts : {step.new_requests, step.cached_requests})
+    for (const auto& part : parts)
+      step_tokens += part.scheduled_tokens;
+  for (const auto& part : step.cached_requests)
+    goes_on = goes_on || !part.resumed;
+  pace_.step(now, step_tokens, goes_on, options_.synchronous_loads && !loads_.empty());
+  emit_loads(out, step_tokens, now);
   for (const auto& part : step.new_requests)
     if (auto* x = tracker(part.id))
       x->replace_blocks(part.blocks);
@@ -206,20 +228,21 @@ void scheduler_state::preempt(request_tracker& x) {
   x.preempt();
 }
 
-void scheduler_state::emit_loads(connector_metadata& out) {
+void scheduler_state::emit_loads(connector_metadata& out, std::uint32_t step_tokens, timestamp now) {
   for (const auto session : std::exchange(loads_, {})) {
     auto& x = *sessions_.at(session);
     if (x.current_phase() != request_tracker::phase::to_load)
       continue;
     auto op = x.take_load();
+    const load_times times{now, x.load_sources(), options_.synchronous_loads ? step_tokens : 0};
     if (options_.synchronous_loads) {
       op.id = ++last_store_;
       x.load_opened();
       doubtful_.load_begins(x.blocks_from_load());
       stores_.emplace(op.id, open_store{session, x.generation(), x.load_range().first, options_.workers,
-                                        std::vector<std::uint8_t>(op.keys.size(), 1), true});
+                                        std::vector<std::uint8_t>(op.keys.size(), 1), true, times});
     } else
-      loading_.push_back(session);
+      loading_.push_back({session, times});
     out.loads.push_back(std::move(op));
   }
 }
@@ -260,8 +283,13 @@ void scheduler_state::emit_stores(request_tracker& x, const scheduled_request& p
     auto op = x.make_store(range);
     op.id = ++last_store_;
     x.store_opened();
-    stores_.emplace(op.id, open_store{x.session(), x.generation(), range.first, options_.writers,
-                                      std::vector<std::uint8_t>(op.keys.size(), 1), false});
+    stores_.emplace(op.id, open_store{x.session(),
+                                      x.generation(),
+                                      range.first,
+                                      options_.writers,
+                                      std::vector<std::uint8_t>(op.keys.size(), 1),
+                                      false,
+                                      {}});
     out.stores.push_back(std::move(op));
   }
 }
@@ -290,7 +318,7 @@ bool scheduler_state::request_finished(std::string_view request) {
   return stays;
 }
 
-void scheduler_state::update_connector_output(const worker_output& output) {
+void scheduler_state::update_connector_output(const worker_output& output, timestamp now) {
   for (const auto& outcome : output.stores) {
     const auto i = stores_.find(outcome.id);
     if (i == stores_.end())
@@ -303,29 +331,29 @@ void scheduler_state::update_connector_output(const worker_output& output) {
       continue;
     const auto done = std::move(open);
     stores_.erase(i);
-    finish_store(done);
+    finish_store(done, now);
   }
   // Some workers may have reported before others: an error counts whenever it comes.
   if (!output.load_errors.empty()) {
     auto errors = output.load_errors;
     std::sort(errors.begin(), errors.end());
-    for (const auto session : loading_)
-      sessions_.at(session)->mark_failed(errors);
+    for (const auto& open : loading_)
+      sessions_.at(open.session)->mark_failed(errors);
   }
   for (const auto& name : output.failed)
     if (auto* x = tracker(name))
       x->mark_some_failed();
   for (const auto& name : output.received) {
     if (auto* x = tracker(name))
-      finish_load(*x);
+      finish_load(*x, now);
     else
-      let_go(name);
+      let_go(name, now);
   }
   for (const auto& name : output.sent)
-    let_go(name);
+    let_go(name, now);
 }
 
-void scheduler_state::let_go(const std::string& name) {
+void scheduler_state::let_go(const std::string& name, timestamp now) {
   const auto i = leaving_.find(name);
   if (i == leaving_.end())
     return;
@@ -333,29 +361,40 @@ void scheduler_state::let_go(const std::string& name) {
   leaving_.erase(i);
   auto& x = *sessions_.at(session);
   // Also where it is named in the wrong list: workers are other processes.
-  finish_load(x);
+  finish_load(x, now);
   x.presence = stay::gone;
   drop_if_over(session);
 }
 
-void scheduler_state::finish_load(request_tracker& x) {
-  if (std::erase(loading_, x.session()) == 0)
+void scheduler_state::finish_load(request_tracker& x, timestamp now) {
+  const auto open = std::find_if(loading_.begin(), loading_.end(),
+                                 [&](const open_load& load) { return load.session == x.session(); });
+  if (open == loading_.end())
     return;
-  take_loaded(x);
+  const auto times = open->times;
+  loading_.erase(open);
+  learn(times, take_loaded(x), now);
 }
 
-void scheduler_state::take_loaded(request_tracker& x) {
+bool scheduler_state::take_loaded(request_tracker& x) {
   release_leases(x);
-  for (const auto& range : x.loaded())
+  const auto failed = x.loaded();
+  for (const auto& range : failed)
     add_event(cache_event::kind::removed, x, range);
+  return failed.empty();
 }
 
-void scheduler_state::finish_synchronous_load(request_tracker& x, const open_store& done) {
+void scheduler_state::learn(const load_times& load, bool whole, timestamp now) {
+  pace_.loaded(load.tokens, now - load.since, whole, load.beside, now);
+}
+
+void scheduler_state::finish_synchronous_load(request_tracker& x, const open_store& done, timestamp now) {
   x.load_closed();
   const auto bad = std::find(done.stored.begin(), done.stored.end(), 0);
   std::optional<std::size_t> failed;
   if (bad != done.stored.end())
     failed = (done.first_page + static_cast<std::size_t>(bad - done.stored.begin())) * options_.keys.blocks_per_page;
+  learn(done.times, !failed, now);
   // After a preemption its blocks are gone, and it asks anew.
   const bool has_blocks = x.generation() == done.generation && x.current_phase() == request_tracker::phase::loading;
   const auto blocks = has_blocks ? x.blocks() : std::span<const block_id>{};
@@ -367,13 +406,13 @@ void scheduler_state::finish_synchronous_load(request_tracker& x, const open_sto
   drop_if_over(done.session);
 }
 
-void scheduler_state::finish_store(const open_store& done) {
+void scheduler_state::finish_store(const open_store& done, timestamp now) {
   const auto i = sessions_.find(done.session);
   if (i == sessions_.end())
     return;
   auto& x = *i->second;
   if (done.load)
-    return finish_synchronous_load(x, done);
+    return finish_synchronous_load(x, done, now);
   x.stored(done.first_page, done.stored);
   x.store_closed(done.generation);
   for (std::uint32_t k = 0; k < done.stored.size();) {

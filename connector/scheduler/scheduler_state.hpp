@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "connector/block_keys.hpp"
 #include "connector/scheduler/doubtful_blocks.hpp"
+#include "connector/scheduler/load_pace.hpp"
 #include "connector/scheduler/request_tracker.hpp"
 #include "connector/types.hpp"
 #include "messages/transfer_messages.hpp"
@@ -52,6 +53,8 @@ struct scheduler_options {
   bool save_generated = true;
   /// Fewer tokens are not worth a load.
   std::uint32_t min_load_tokens = 0;
+  /// What of a hit on disk is worth one.
+  load_pace_options pace{};
   /// Loads belong to the step that runs the request.
   bool synchronous_loads = false;
 };
@@ -75,7 +78,7 @@ using scheduler_effect = std::variant<lookup_submit, lookup_release>;
 /// `on_lookup`, once; hooks read what has arrived.
 class scheduler_state {
 public:
-  explicit scheduler_state(const scheduler_options& options) : options_(options) {}
+  explicit scheduler_state(const scheduler_options& options) : options_(options), pace_(options.pace) {}
 
   void on_new_request(const engine_request& request, timestamp now);
   matched_tokens get_num_new_matched_tokens(const engine_request& request, std::uint32_t computed_tokens,
@@ -85,7 +88,7 @@ public:
   hit_sources get_external_cache_hit_sources(std::string_view request, std::uint32_t tokens) const;
   connector_metadata build_connector_meta(const scheduler_output& step, timestamp now);
   bool request_finished(std::string_view request);
-  void update_connector_output(const worker_output& output);
+  void update_connector_output(const worker_output& output, timestamp now);
   std::vector<cache_event> take_events() { return std::exchange(events_, {}); }
   bool reset_cache();
 
@@ -97,6 +100,9 @@ public:
 
   /// Requests that the engine has, or whose last transfers are not reported yet.
   std::size_t tracked_requests() const noexcept { return sessions_.size(); }
+  /// Since the beginning: tokens that lookups have found, and that engines compute because of `pace`.
+  std::uint64_t passed_over_tokens() const noexcept { return passed_over_tokens_; }
+  const load_pace& pace() const noexcept { return pace_; }
   /// Leases that wait to be used or given back.
   std::size_t leases_held() const noexcept;
   /// Whether a synchronous load may have left something else in the block than it should hold.
@@ -109,6 +115,17 @@ private:
     using is_transparent = void;
     std::size_t operator()(std::string_view x) const noexcept { return std::hash<std::string_view>{}(x); }
   };
+  /// Of a load under way.
+  struct load_times {
+    timestamp since;
+    hit_sources tokens;
+    /// Computed by the step that waits for it.
+    std::uint32_t beside = 0;
+  };
+  struct open_load {
+    session_id session = 0;
+    load_times times;
+  };
   /// A store op that not all writers have reported on, or a synchronous load on which not all workers have.
   struct open_store {
     session_id session = 0;
@@ -118,6 +135,7 @@ private:
     std::uint32_t reports_missing = 0;
     std::vector<std::uint8_t> stored;
     bool load = false;
+    load_times times{};
   };
 
   struct open_lookup {
@@ -138,14 +156,15 @@ private:
   void emit_stores(request_tracker& x, const scheduled_request& part, connector_metadata& out);
   /// The engine has taken the blocks of a request that runs.
   void preempt(request_tracker& x);
-  void emit_loads(connector_metadata& out);
-  void finish_store(const open_store& done);
-  void finish_synchronous_load(request_tracker& x, const open_store& done);
-  void finish_load(request_tracker& x);
-  /// The load is over: what it did not bring is not in the cache.
-  void take_loaded(request_tracker& x);
+  void emit_loads(connector_metadata& out, std::uint32_t step_tokens, timestamp now);
+  void finish_store(const open_store& done, timestamp now);
+  void finish_synchronous_load(request_tracker& x, const open_store& done, timestamp now);
+  void finish_load(request_tracker& x, timestamp now);
+  /// The load is over: what it did not bring is not in the cache. Whether it has brought all.
+  bool take_loaded(request_tracker& x);
   /// The engine has been told that it may free the blocks of a finished request.
-  void let_go(const std::string& name);
+  void let_go(const std::string& name, timestamp now);
+  void learn(const load_times& load, bool whole, timestamp now);
   void add_event(cache_event::kind what, const request_tracker& x, const page_range& range);
   std::uint32_t page_tokens() const noexcept { return options_.keys.block_tokens * options_.keys.blocks_per_page; }
   /// Forgets a session that has nothing under way and that the engine does not have any more.
@@ -153,6 +172,8 @@ private:
 
   scheduler_options options_;
   std::uint64_t epoch_ = 0;
+  load_pace pace_;
+  std::uint64_t passed_over_tokens_ = 0;
   std::unordered_map<session_id, std::unique_ptr<request_tracker>> sessions_;
   /// Requests that the engine has.
   std::unordered_map<std::string, request_tracker*, name_hash, std::equal_to<>> by_name_;
@@ -167,7 +188,7 @@ private:
   std::unordered_map<session_id, std::uint32_t> sure_tokens_;
   /// Sessions with a load to be told to the workers, and with one under way.
   std::vector<session_id> loads_;
-  std::vector<session_id> loading_;
+  std::vector<open_load> loading_;
   std::vector<finish_op> finished_;
   /// Sessions that were preempted since the last step, with stores that may still read their blocks.
   std::vector<session_id> preempted_;

@@ -144,15 +144,13 @@ struct known_route {
   handler_function handle;
 };
 
-constexpr std::string_view rank_path = "/v1/handshake/{engine_id}/ranks/{dp}/{pp}/{tp}";
-
 constexpr std::array<known_route, 6> known_routes{{
-    {{method::put, rank_path, "handshake_publish", role::write}, publish},
-    {{method::get, rank_path, "handshake_fetch_rank", role::read}, fetch_rank},
-    {{method::get, "/v1/handshake/{engine_id}", "handshake_fetch", role::read}, fetch},
-    {{method::get, "/v1/handshake", "handshake_list", role::read}, list},
-    {{method::post, "/v1/handshake/{engine_id}/heartbeat", "handshake_heartbeat", role::write}, heartbeat},
-    {{method::delete_, "/v1/handshake/{engine_id}", "handshake_withdraw", role::write}, withdraw},
+    {{method::put, paths::rank, "handshake_publish", role::write}, publish},
+    {{method::get, paths::rank, "handshake_fetch_rank", role::read}, fetch_rank},
+    {{method::get, paths::engine, "handshake_fetch", role::read}, fetch},
+    {{method::get, paths::all, "handshake_list", role::read}, list},
+    {{method::post, paths::heartbeat, "handshake_heartbeat", role::write}, heartbeat},
+    {{method::delete_, paths::engine, "handshake_withdraw", role::write}, withdraw},
 }};
 
 constexpr std::array<described_route, known_routes.size()> descriptions = [] {
@@ -182,8 +180,7 @@ void add_routes(router& routes, caf::actor_system& system, const directory_actor
   for (const auto& x : known_routes)
     add(x.what, x.handle);
   if (options.vllm_draft)
-    for (const auto* pattern :
-         {"/get_kv_connector_metadata", "/get_kv_connector_metadata/{dp}", "/get_kv_connector_metadata/{dp}/{tp}"})
+    for (const auto pattern : paths::draft)
       add({method::get, pattern, "handshake_draft", role::read}, draft);
 }
 

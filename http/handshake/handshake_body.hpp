@@ -5,6 +5,7 @@
 #include "http/server/response.hpp"
 #include "messages/handshake_messages.hpp"
 
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,19 @@
 /// How requests to the directory of handshakes are read, and its answers written. Knows no actor.
 
 namespace troupe::http::handshake {
+
+/// Patterns of the routes.
+namespace paths {
+
+inline constexpr std::string_view all = "/v1/handshake";
+inline constexpr std::string_view engine = "/v1/handshake/{engine_id}";
+inline constexpr std::string_view heartbeat = "/v1/handshake/{engine_id}/heartbeat";
+inline constexpr std::string_view rank = "/v1/handshake/{engine_id}/ranks/{dp}/{pp}/{tp}";
+/// Of vLLM's draft.
+inline constexpr std::array<std::string_view, 3> draft{"/get_kv_connector_metadata", "/get_kv_connector_metadata/{dp}",
+                                                       "/get_kv_connector_metadata/{dp}/{tp}"};
+
+} // namespace paths
 
 /// `PUT …/ranks/{dp}/{pp}/{tp}`: JSON where its Content-Type says so, which is looked at; else bytes, which are not.
 accepted<handshake_publish_request> read_publish(const request& r);

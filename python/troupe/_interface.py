@@ -7,9 +7,10 @@ import ctypes
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 # What this package was written for: a library that implements less is refused.
-INTERFACE_VERSION = 1
+INTERFACE_VERSION = 2
 
 KEYS_ENGINE_HASHES, KEYS_MD5_CHAIN, KEYS_ROLLING = 0, 1, 2
+DISK_HITS_ALWAYS, DISK_HITS_WHEN_FASTER, DISK_HITS_NEVER = 0, 1, 2
 EVENT_STORED, EVENT_REMOVED, EVENT_ALL_CLEARED = 0, 1, 2
 TIMEOUT, UNREACHABLE, SHUTTING_DOWN = 15, 17, 18
 
@@ -65,7 +66,7 @@ class Engine(Sized):
     _fields_ = [("size", c_uint32), ("tensor_parallel", c_uint32), ("pipeline_parallel", c_uint32),
                 ("context_parallel", c_uint32), ("kv_replicated", c_uint32), ("block_tokens", c_uint32),
                 ("keys", c_uint32), ("hash_bytes", c_uint32), ("prompts_only", c_uint32),
-                ("synchronous_loads", c_uint32), ("min_load_tokens", c_uint32), ("reserved", c_uint32),
+                ("synchronous_loads", c_uint32), ("min_load_tokens", c_uint32), ("disk_hits", c_uint32),
                 ("synchronous_load_seconds", c_double), ("lease_seconds", c_double),
                 ("lookup_patience_seconds", c_double), ("task_deadline_seconds", c_double)]
 

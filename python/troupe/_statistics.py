@@ -12,6 +12,8 @@ SCHEDULER = {
     "tracked_requests": ("gauge", "Requests that the connector has something to do with"),
     "hit_requests": ("counter", "Requests of which something was found in Troupe and taken by the engine"),
     "found_tokens": ("counter", "Tokens that lookups have found and the engine has taken"),
+    "passed_over_tokens": ("counter", "Tokens that lookups have found on disk and the engine computes, because of "
+                                      "troupe.disk_hits"),
 }
 
 
@@ -45,6 +47,8 @@ class TroupeStats(KVConnectorStats):
         scheduler = self.data.get("scheduler")
         if scheduler:
             out["Found tokens"] = scheduler.get("found_tokens", 0)
+            if scheduler.get("passed_over_tokens"):
+                out["Passed over tokens"] = scheduler["passed_over_tokens"]
             if not scheduler.get("attached", 1):
                 out["Attached"] = 0
         return out
@@ -61,7 +65,8 @@ def _joined(first, second):
 class SchedulerCounters:
     """Makes what has come since the last time out of what the library counts since the beginning."""
 
-    NAMES = {"hit_requests": "hit_requests", "hit_tokens": "found_tokens"}
+    NAMES = {"hit_requests": "hit_requests", "hit_tokens": "found_tokens",
+             "passed_over_tokens": "passed_over_tokens"}
 
     def __init__(self):
         self.before = {}

@@ -37,6 +37,9 @@ STATISTICS_SECONDS = 1.0
 
 UNCACHEABLE_NONE, UNCACHEABLE = 0, 1
 
+DISK_HITS = {"always": _interface.DISK_HITS_ALWAYS, "when_faster": _interface.DISK_HITS_WHEN_FASTER,
+             "never": _interface.DISK_HITS_NEVER}
+
 
 @dataclass
 class TroupeMetadata(KVConnectorMetadata):
@@ -455,6 +458,7 @@ def engine_options(vllm_config, options, keys, spec):
         block_tokens=spec.block_size, keys=keys, hash_bytes=hash_bytes(vllm_config),
         prompts_only=int(options.save == "prompts"),
         synchronous_loads=int(options.load == "sync"), min_load_tokens=options.min_load_tokens,
+        disk_hits=DISK_HITS[options.disk_hits],
         synchronous_load_seconds=options.synchronous_load_seconds, lease_seconds=options.lease_seconds,
         lookup_patience_seconds=options.lookup_patience_seconds,
         task_deadline_seconds=options.task_deadline_seconds)

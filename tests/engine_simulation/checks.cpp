@@ -172,6 +172,9 @@ void checks::check_load(const connector::load_op& op) {
   if (session.loaded != ~std::uint32_t{0})
     world_.count(seen::load_again);
   session.loaded = r->num_preemptions;
+  const auto* known = half_.state().find(op.request);
+  if (world_.p.scheduler.pace.rule == connector::disk_hits::never && known != nullptr && known->load_sources().disk > 0)
+    fail("P1c", op.request, "a load from the disk, from which nothing is to be loaded");
   const auto per_page = world_.p.worker.blocks_per_page;
   const auto block_tokens = world_.p.engine.block_tokens;
   const auto first = r->num_local_tokens / world_.p.page_tokens();

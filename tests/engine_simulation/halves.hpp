@@ -56,6 +56,7 @@ public:
   std::uint32_t get_finished_count() const override;
   bool reset_cache() override;
   result<void> attached() const override { return {}; }
+  std::uint64_t passed_over_tokens() const override { return state_.passed_over_tokens(); }
   std::size_t tracked_requests() const override { return state_.tracked_requests(); }
 
   void lookup_answered(std::uint64_t lookup, const result<lookup_result>& answer);

@@ -74,6 +74,16 @@ void choose_steps(plan& p) {
   p.scheduler.min_load_tokens = random.one_in(4) ? random.number(1, 24) : 0;
 }
 
+void choose_disk_hits(plan& p) {
+  random_source random(mix(p.seed, 0x6469736b));
+  auto& pace = p.scheduler.pace;
+  pace.rule = static_cast<connector::disk_hits>(random.below(3));
+  pace.step_tokens_min = random.number(1, 12);
+  pace.half_life = tick * random.number(10, 10'000);
+  pace.explore_every = random.number(1, 6);
+  pace.explore_tokens = random.number(0, 32);
+}
+
 /// Requests share prefixes, follow each other up, and differ in what must keep their KV apart.
 class request_source {
 public:
@@ -186,6 +196,7 @@ plan make_plan(std::uint64_t seed, std::uint32_t steps) {
   random_source window(mix(seed, 0x77696e646f77));
   p.engine.sliding_window = window.one_in(4) ? window.number(2, 24) : 0;
   choose_steps(p);
+  choose_disk_hits(p);
   request_source requests(p, random);
   const auto pause = random.number(1, 8);
   std::uint32_t number = 0;
@@ -268,6 +279,9 @@ std::string plan::describe() const {
   text += "; cache of " + n(cache.capacity) + " keys, phases up to " + n(cache.delay_max) + " ticks, " +
           n(scheduler.lookup_keys_max) + " keys a lookup, " + n(worker.task_keys_max) + " keys a task, " +
           n(worker.tasks_max) + " tasks";
+  if (scheduler.pace.rule != connector::disk_hits::always)
+    text += scheduler.pace.rule == connector::disk_hits::never ? ", nothing from the disk"
+                                                               : ", the disk where it is faster";
   if (calm)
     text += ", calm";
   if (shut_down)

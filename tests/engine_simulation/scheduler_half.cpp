@@ -74,7 +74,10 @@ void sim_scheduler_half::update_state_after_alloc(std::string_view request, std:
   const auto* known = state_.find(request);
   if (observer_ != nullptr && known != nullptr && known->current_phase() == connector::request_tracker::phase::asking)
     observer_->allocating(request, known->search().matched);
+  const auto passed_over = state_.passed_over_tokens();
   state_.update_state_after_alloc(request, blocks, external_tokens);
+  if (state_.passed_over_tokens() > passed_over)
+    world_.count(seen::hit_passed_over);
   flush();
 }
 
@@ -170,7 +173,7 @@ bool sim_scheduler_half::request_finished(std::string_view request) {
 
 void sim_scheduler_half::update_connector_output(const connector::worker_output& output) {
   pass_time();
-  state_.update_connector_output(output);
+  state_.update_connector_output(output, world_.now());
   flush();
   if (observer_ != nullptr)
     observer_->reported(output);

@@ -50,6 +50,7 @@ std::string_view to_string(seen x) noexcept {
       "blocks kept for a load",
       "hit without blocks",
       "hit declined",
+      "hit passed over",
       "drafts rejected",
       "name used again",
       "step without tokens",

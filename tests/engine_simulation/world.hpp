@@ -57,6 +57,7 @@ enum class seen : std::uint8_t {
   finish_kept_for_load,
   hit_without_blocks,
   hit_declined,
+  hit_passed_over,
   drafts_rejected,
   name_used_again,
   step_without_tokens,
@@ -88,6 +89,7 @@ enum class dice : std::uint8_t {
   task_fault,
   cancel_delay,
   torn,
+  on_disk,
   forward_delay,
 };
 

@@ -45,10 +45,11 @@ class crowd:
         return generated / (time.perf_counter() - began)
 
     def beside(self, prompts):
-        """Tokens per second while each of these prompts comes when the one before it has its first token; seconds for
-        each of them; and which part of their tokens was not computed."""
-        began, generated, cached = time.perf_counter(), 0, 0
+        """Tokens per second while each of these prompts comes when the one before it has its first token; the seconds
+        of each of them until then; and which part of their tokens was not computed."""
+        generated, cached, seconds = 0, 0, []
         for prompt in prompts:
+            began = time.perf_counter()
             self.documents += 1
             self.engine.add_request(f"document-{self.documents}", {"prompt_token_ids": prompt}, self.once)
             document = None
@@ -56,8 +57,8 @@ class crowd:
                 more, document = self.step()
                 generated += more
             cached += document.num_cached_tokens or 0
-        seconds = time.perf_counter() - began
-        return generated / seconds, seconds / len(prompts), cached / sum(len(x) for x in prompts)
+            seconds.append(time.perf_counter() - began)
+        return generated / sum(seconds), seconds, cached / sum(len(x) for x in prompts)
 
     def end(self):
         self.engine.abort_request(list(self.names))
@@ -65,16 +66,16 @@ class crowd:
 
 
 def rates(one, documents, document_tokens, requests=16, context=1024, steps=200):
-    """By phase: tokens per second of the generating requests, seconds for a document, part that was not computed.
+    """By phase: tokens per second of the generating requests, seconds of each document, part that was not computed.
 
     The KV cache has to be too small for all documents, so that the second pass finds nothing in vLLM's own cache."""
     x = crowd(one, requests, context)
     prompts = [x.tokens(document_tokens) for _ in range(documents)]
     x.beside([x.tokens(document_tokens) for _ in range(2)])
-    out = {"alone": (x.alone(steps), 0, 0), "first pass": x.beside(prompts)}
+    out = {"alone": (x.alone(steps), [], 0), "first pass": x.beside(prompts)}
     for _ in range(40):  # saves end
         x.step()
     out["second pass"] = x.beside(prompts)
-    out["alone again"] = (x.alone(steps), 0, 0)
+    out["alone again"] = (x.alone(steps), [], 0)
     x.end()
     return out

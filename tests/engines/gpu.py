@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """vLLM with its KV cache on a GPU: whether output is that of a run without a connector, with CUDA graphs, and how
 long the first token takes, computed, from vLLM's prefix cache, from Troupe's memory and disk, and from vLLM's own
-connectors; and how fast others are generated meanwhile.
+connectors; and how fast others are generated meanwhile, and how long a document takes beside them, with each of these.
 
 gpu.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--memory "40 GiB"] [--repeat 2]
        [--tokens 4096,16384,65536] [PART…]
@@ -22,7 +22,9 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-PARTS = ("equal", "none", "troupe", "SimpleCPUOffloadConnector", "OffloadingConnector", "decode")
+# vLLM's own connectors to memory of the host.
+PEERS = ("SimpleCPUOffloadConnector", "OffloadingConnector")
+PARTS = ("equal", "none", "troupe", *PEERS, "decode")
 # Of Llama-3-8B: 128 KiB of KV a token.
 SHAPE = {"hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "head_size": 128}
 TOKEN_BYTES = 2 * SHAPE["layers"] * SHAPE["kv_heads"] * SHAPE["head_size"] * 2
@@ -154,8 +156,40 @@ def decode_rates(one, connector, options):
 
 def print_rates(name, phases):
     for phase, (rate, seconds, cached) in phases.items():
-        beside = f"; a document every {seconds * 1e3:.0f} ms, {cached:.2f} of it not computed" if seconds else ""
+        beside = ""
+        if seconds:
+            beside = (f"; a document takes {statistics.median(seconds):.3f} s ({min(seconds):.3f} to "
+                      f"{max(seconds):.3f}), {cached:.2f} of it not computed")
         print(f"  {name}, {phase}: {rate:.0f} tokens/s generated{beside}", flush=True)
+
+
+def peer(name, memory):
+    """One of vLLM's own, with as much memory as the node has."""
+    return {"kv_connector": name, "kv_role": "kv_both",
+            "kv_connector_extra_config": {"cpu_bytes_to_use": int(memory.split()[0]) << 30}}
+
+
+def all_decode_rates(one, memory, options):
+    """Each in an engine of its own, one after the other. One that cannot be measured does not end the others."""
+    from experiments import wrong
+
+    failed = []
+    for name in ("no connector", "Troupe", *PEERS):
+        try:
+            connector = None
+            if name == "Troupe":
+                node = one.node("decode", memory=memory, disk=memory, durability="relaxed").start()
+                connector = one.connector(node)
+            elif name in PEERS:
+                connector = peer(name, memory)
+            print_rates(name, decode_rates(one, connector, options))
+        except (wrong, RuntimeError) as error:
+            print(f"  {name}: FAILED: {error}", flush=True)
+            failed.append(name)
+        finally:
+            one.end_nodes()
+    if failed:
+        raise wrong(f"not measured: {', '.join(failed)}")
 
 
 def print_times(name, rows):
@@ -202,18 +236,14 @@ def main():
             if part == "equal":
                 outputs_are_equal(one)
             elif part == "decode":
-                print_rates("no connector", decode_rates(one, None, options))
-                node = one.node(part, memory=arguments.memory, disk=arguments.memory, durability="relaxed").start()
-                print_rates("Troupe", decode_rates(one, one.connector(node), options))
+                all_decode_rates(one, arguments.memory, options)
             else:
                 connector, node = None, None
                 if part == "troupe":
                     node = one.node(part, memory=arguments.memory, disk=arguments.memory, durability="relaxed").start()
                     connector = one.connector(node)
                 elif part != "none":
-                    gib = int(arguments.memory.split()[0])
-                    connector = {"kv_connector": part, "kv_role": "kv_both",
-                                 "kv_connector_extra_config": {"cpu_bytes_to_use": gib << 30}}
+                    connector = peer(part, arguments.memory)
                 run = one.start(lambda e, again=node is not None: times_of(e, lengths, arguments.repeat, again),
                                 connector, **options)
                 if node is not None:

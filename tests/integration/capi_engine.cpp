@@ -79,6 +79,7 @@ struct capi_engine::terms {
     engine.block_tokens = shape.block_tokens;
     engine.keys = shape.keys;
     engine.min_load_tokens = shape.min_load_tokens;
+    engine.disk_hits = shape.disk_hits;
     engine.synchronous_loads = shape.synchronous_loads ? 1 : 0;
   }
   terms(const terms&) = delete;

@@ -66,6 +66,7 @@ struct capi_shape {
   bool opaque = false;
   std::uint32_t keys = TROUPE_KEYS_ROLLING;
   std::uint32_t min_load_tokens = 0;
+  std::uint32_t disk_hits = TROUPE_DISK_HITS_ALWAYS;
   bool synchronous_loads = false;
   std::string name;
   std::string model = "test/model";

@@ -86,8 +86,11 @@ TEST_CASE("an engine behind the C interface loads what it has saved, however its
   CHECK(json.at("hit_tokens") == 64);
   CHECK(json.at("loaded_bytes") == 64 / shape.block_tokens * shape.block_bytes() * shape.layers);
   call(troupe_scheduler_stats, second.scheduler(), &stats);
-  CHECK(nlohmann::json::parse(stats.data, stats.data + stats.length) ==
-        nlohmann::json{{"attached", 1}, {"tracked_requests", 0}, {"hit_requests", 1}, {"hit_tokens", 64}});
+  CHECK(nlohmann::json::parse(stats.data, stats.data + stats.length) == nlohmann::json{{"attached", 1},
+                                                                                       {"tracked_requests", 0},
+                                                                                       {"hit_requests", 1},
+                                                                                       {"hit_tokens", 64},
+                                                                                       {"passed_over_tokens", 0}});
   CHECK(node.stop() == 0);
 }
 
@@ -124,6 +127,51 @@ TEST_CASE("engines that do not fit never share a page", "[capi]") {
   CHECK(refused.code == TROUPE_IDENTITY_MISMATCH);
   CHECK(refused.text.find("mine") != std::string::npos);
 
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("an engine behind the C interface loads from the disk, or does not, as it wants", "[capi]") {
+  const scratch_directory scratch;
+  auto config = plain_node(scratch);
+  config["storage"] = {{"disk_bytes", "256 MiB"}};
+  const auto prompt = prompt_from(31, 70);
+  const auto path = write_config(scratch.path(), config);
+  {
+    serving_node node(path);
+    const auto connection = connect_to(node.address());
+    capi_engine first(connection.get(), {});
+    first.run("a", prompt, {1, 2, 3, 4, 5});
+    CHECK(node.stop() == 0);
+  }
+  // Nothing is in its memory now.
+  serving_node node(path);
+  const auto connection = connect_to(node.address());
+  const auto sources = [&](capi_engine& engine, const char* request, std::uint32_t tokens) {
+    auto out = sized<troupe_hit_sources>();
+    call(troupe_scheduler_hit_sources, engine.scheduler(), request, tokens, &out);
+    return std::vector<std::uint32_t>{out.memory, out.disk, out.unknown};
+  };
+  capi_shape shape;
+  shape.disk_hits = TROUPE_DISK_HITS_NEVER;
+  capi_engine never(connection.get(), shape);
+  CHECK(never.matched("b", prompt) == 0);
+  const std::vector<std::uint32_t> blocks{1, 2, 3, 4, 5};
+  call(troupe_scheduler_allocated, never.scheduler(), "b", blocks.data(), blocks.size(), 0U);
+  troupe_bytes stats{};
+  call(troupe_scheduler_stats, never.scheduler(), &stats);
+  CHECK(nlohmann::json::parse(stats.data, stats.data + stats.length).at("passed_over_tokens") == 64);
+
+  shape.disk_hits = GENERATE(as<std::uint32_t>{}, TROUPE_DISK_HITS_ALWAYS, TROUPE_DISK_HITS_WHEN_FASTER);
+  capi_engine other(connection.get(), shape);
+  CHECK(other.matched("c", prompt) == 64);
+  call(troupe_scheduler_allocated, other.scheduler(), "c", blocks.data(), blocks.size(), 64U);
+  CHECK(sources(other, "c", 64) == std::vector<std::uint32_t>{0, 64, 0});
+  CHECK(other.load("d", prompt, {6, 7, 8, 9, 10}).right);
+  // They are in memory from now on.
+  capi_engine third(connection.get(), {});
+  CHECK(third.matched("e", prompt) == 64);
+  call(troupe_scheduler_allocated, third.scheduler(), "e", blocks.data(), blocks.size(), 64U);
+  CHECK(sources(third, "e", 64) == std::vector<std::uint32_t>{64, 0, 0});
   CHECK(node.stop() == 0);
 }
 

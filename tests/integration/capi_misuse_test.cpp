@@ -169,7 +169,7 @@ TEST_CASE("what cannot be an engine or a namespace is refused", "[capi]") {
   refused([&] { x.engine.context_parallel = 3; });
   refused([&] { x.engine.lease_seconds = -1; });
   refused([&] { x.engine.task_deadline_seconds = 1e300; });
-  refused([&] { x.engine.reserved = 1; }, TROUPE_UNSUPPORTED);
+  refused([&] { x.engine.disk_hits = 3; });
   check_refused(said_by(troupe_namespace_identity, &x.space, &x.engine, nullptr, nullptr), TROUPE_INVALID_ARGUMENT);
   troupe_worker* worker = nullptr;
   check_refused(said_by(troupe_worker_create, x.connection.get(), &x.space, &x.engine, 1U, -1, &worker),

@@ -62,7 +62,8 @@ class interface(unittest.TestCase):
         text = HEADER.read_text()
         for name, value in {"TROUPE_INTERFACE_VERSION": _interface.INTERFACE_VERSION}.items():
             self.assertRegex(text, rf"#define {name} {value}\b")
-        for name in ("KEYS_ENGINE_HASHES", "KEYS_MD5_CHAIN", "KEYS_ROLLING", "EVENT_STORED", "EVENT_REMOVED",
+        for name in ("KEYS_ENGINE_HASHES", "KEYS_MD5_CHAIN", "KEYS_ROLLING", "DISK_HITS_ALWAYS",
+                     "DISK_HITS_WHEN_FASTER", "DISK_HITS_NEVER", "EVENT_STORED", "EVENT_REMOVED",
                      "EVENT_ALL_CLEARED", "TIMEOUT", "UNREACHABLE", "SHUTTING_DOWN"):
             self.assertRegex(text, rf"TROUPE_{name} = {getattr(_interface, name)}\b")
 

@@ -79,17 +79,20 @@ class starting(with_library):
 
     def test_options_reach_the_library(self):
         self.made(extra={"troupe.load": "sync", "troupe.min_load_tokens": 512, "troupe.save": "prompts",
-                         "troupe.lease_seconds": 3, "troupe.page_tokens": 64, "troupe.namespace": "mine"},
+                         "troupe.lease_seconds": 3, "troupe.page_tokens": 64, "troupe.namespace": "mine",
+                         "troupe.disk_hits": "when_faster"},
                   scheduler_config__async_scheduling=False, parallel_config__tensor_parallel_size=4)
         engine = self.engine
         self.assertEqual((engine.synchronous_loads, engine.min_load_tokens, engine.prompts_only, engine.lease_seconds,
                           engine.tensor_parallel), (1, 512, 1, 3.0, 4))
+        self.assertEqual(engine.disk_hits, _interface.DISK_HITS_WHEN_FASTER)
         self.assertEqual((self.geometry.page_tokens, self.texts["name"]), (64, b"mine"))
 
     def test_what_cannot_be_is_said_when_vllm_starts(self):
         for sentence, extra, cache, changes in (
                 ("troupe.adress", {"troupe.adress": "x"}, None, {}),
                 ("one of async, sync", {"troupe.load": "later"}, None, {}),
+                ("one of always, when_faster, never", {"troupe.disk_hits": "at times"}, None, {}),
                 ("must be a number", {"troupe.min_load_tokens": "many"}, None, {}),
                 ("cannot be negative", {"troupe.min_load_tokens": -1}, None, {}),
                 ("needs 'troupe.address'", {"troupe.address": ""}, None, {}),
@@ -453,13 +456,16 @@ class statistics(with_library):
         first.aggregate(_statistics.TroupeStats({"scheduler": {"attached": 0, "found_tokens": 2}}))
         self.assertEqual(first.data["scheduler"], {"attached": 0, "found_tokens": 9})
         self.assertEqual(first.reduce(), {"Num transfers": 3, "Found tokens": 9, "Attached": 0})
+        first.aggregate(_statistics.TroupeStats({"scheduler": {"attached": 1, "passed_over_tokens": 5}}))
+        self.assertEqual(first.reduce()["Passed over tokens"], 5)
         self.assertFalse(first.is_empty())
         first.reset()
         self.assertTrue(first.is_empty())
 
     def test_scheduler_counts_since_it_was_last_asked(self):
         said = [b'{"attached": 1, "tracked_requests": 2, "hit_requests": 3, "hit_tokens": 40}'] * 2
-        said.append(b'{"attached": 1, "tracked_requests": 0, "hit_requests": 4, "hit_tokens": 45}')
+        said.append(b'{"attached": 1, "tracked_requests": 0, "hit_requests": 4, "hit_tokens": 45, '
+                    b'"passed_over_tokens": 32}')
         self.library.answers["troupe_scheduler_stats"] = (
             lambda handle, out: self.library.bytes(out, said.pop(0)) or 0)
         scheduler, counted = self.made(), []
@@ -470,7 +476,8 @@ class statistics(with_library):
         self.assertEqual(counted[0].data["scheduler"]["found_tokens"], 40)
         self.assertIsNone(counted[1])
         self.assertEqual(counted[2].data["scheduler"],
-                         {"attached": 1, "tracked_requests": 0, "hit_requests": 1, "found_tokens": 5})
+                         {"attached": 1, "tracked_requests": 0, "hit_requests": 1, "found_tokens": 5,
+                          "passed_over_tokens": 32})
 
     def test_prometheus(self):
         class metric:

@@ -72,6 +72,7 @@ registry_options server::options_of_shard(std::uint32_t i) const {
   out.tick_work = p.tick_work;
   out.max_eviction_looks = p.eviction_looks;
   out.hash_seed = run_;
+  out.residence = residence_;
   out.tells_workers = p.memory.second_hit || p.memory.prefetch_pages > 0;
   out.children_hold = std::chrono::hours(100); // nobody says what is untrue
   return out;
@@ -112,6 +113,7 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   io.prefetch_reads_max = p.memory.prefetch_reads_max;
   io.prefetch_waiting_max = p.memory.prefetch_waiting_max;
   io.first_pin = random_.next() >> 32U;
+  io.resident = residence_->add(space_, rank, p.slots);
   r.worker = tapped(spawn_actor<io_worker>(in_->system(), parts),
                     {[this, rank](passing& x) { return to_worker(rank, x); },
                      [this, rank](const passing& x, caf::message& a) { return from_worker(rank, x, a); }});
@@ -138,6 +140,7 @@ void server::start() {
   ++run_;
   draining_ = false;
   in_ = std::make_unique<process>(world_, "the node");
+  residence_ = std::make_shared<page_residence>();
   memory_.begin_run();
   frames_.begin(memory_.memory(), [this] {
     // What is left of a pause that it is in.

@@ -2,6 +2,7 @@
 
 #include "actors/node/registry/registry_options.hpp"
 #include "actors/node/supervisor/node.hpp"
+#include "base/page_residence.hpp"
 #include "base/process_watch.hpp"
 #include "tests/simulation/asked_ledger.hpp"
 #include "tests/simulation/disk_store.hpp"
@@ -136,6 +137,7 @@ private:
   environment& world_;
   random_source random_;
   namespace_id space_;
+  std::shared_ptr<page_residence> residence_ = std::make_shared<page_residence>();
   std::uint64_t slot_bytes_;
   std::vector<std::unique_ptr<disk>> disks_;
   frame_ledger frames_;

@@ -136,7 +136,8 @@ bool space_node::begin() {
   broker_ = in_->keep(spawn_actor<memory_broker>(in_->system(), memory_, rules, p_.patience));
   const auto keeper = in_->keep(spawn_actor<space_keeper>(
       in_->system(), space_keeper_options{std::make_shared<config::node_config>(options_), folder_.open(memory_), disk_,
-                                          budget_, meters, std::make_shared<node_condition>(), shards_, broker_}));
+                                          budget_, meters, std::make_shared<node_condition>(),
+                                          std::make_shared<page_residence>(), shards_, broker_}));
   keeper_ = put_tap(in_->system(), keeper,
                     {{}, [this](const passing& x, caf::message& answer) { return from_keeper(x, answer); }});
   taps_.push_back(caf::actor_cast<caf::strong_actor_ptr>(keeper_));

@@ -80,12 +80,12 @@ public:
     collect();
   }
 
-  /// Answers the oldest lookup without an answer: so many pages are there.
-  void answer(std::uint32_t matched) {
+  /// Answers the oldest lookup without an answer: so many pages are there, and these of them on disk only.
+  void answer(std::uint32_t matched, std::vector<std::uint8_t> on_disk = {}) {
     REQUIRE_FALSE(lookups.empty());
     const auto lookup = lookups.front();
     lookups.erase(lookups.begin());
-    lookup_result found{matched, {}};
+    lookup_result found{matched, {}, std::move(on_disk)};
     if (matched > 0)
       found.lease = ticket{7, ++leases_given};
     state.on_lookup(lookup.lookup, found, now);
@@ -148,7 +148,7 @@ public:
   }
 
   void report(const worker_output& output) {
-    state.update_connector_output(output);
+    state.update_connector_output(output, now);
     collect();
   }
 

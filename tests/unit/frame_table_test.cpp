@@ -27,7 +27,8 @@ struct table {
 
   static constexpr std::uint64_t extent_bytes = 3 * slot_bytes + 4096;
   std::vector<std::byte> memory = std::vector<std::byte>(4 * extent_bytes);
-  frame_table frames{slot_bytes, make_lru_policy};
+  std::shared_ptr<resident_slots> resident = std::make_shared<resident_slots>(100);
+  frame_table frames{slot_bytes, make_lru_policy, resident};
 
   static page_ref page(slot_number slot, generation_number generation = 1) {
     return {key_digest{slot, 7}, {slot, generation}};
@@ -64,6 +65,39 @@ TEST_CASE("frames: each lies in one extent, whole, and has its place in the aren
   }
   CHECK(t.frames.take(t.page(9), frame_state::filling) == no_frame);
   t.sound();
+}
+
+TEST_CASE("frames: it is told which pages can be read", "[frame_table]") {
+  table t(1);
+  const auto filled = t.frames.take(t.page(70), frame_state::filling);
+  const auto read = t.frames.take(t.page(7), frame_state::reading);
+  const auto failed = t.frames.take(t.page(8), frame_state::reading);
+  for (const slot_number slot : {70, 7, 8})
+    CHECK_FALSE(t.resident->contains(slot));
+  t.frames.filled(filled);
+  t.frames.end_read(read, true);
+  t.frames.end_read(failed, false);
+  CHECK(t.resident->contains(70));
+  CHECK(t.resident->contains(7));
+  CHECK_FALSE(t.resident->contains(8));
+  t.sound();
+  for (const auto f : {filled, read, failed})
+    t.frames.unpin(f);
+  // Makes room for another one, and is dropped while it is written.
+  t.clean(9);
+  t.clean(10);
+  CHECK_FALSE(t.resident->contains(7));
+  CHECK(t.resident->contains(9));
+  t.frames.begin_write(filled);
+  CHECK(t.resident->contains(70));
+  t.frames.drop(filled);
+  CHECK_FALSE(t.resident->contains(70));
+  t.frames.end_write(filled, true);
+  CHECK_FALSE(t.resident->contains(70));
+  t.sound();
+  // Of slots that there are not nobody knows anything.
+  t.resident->set(5000);
+  CHECK_FALSE(t.resident->contains(5000));
 }
 
 TEST_CASE("frames: a page that is filled stays until it is written, and then goes for another", "[frame_table]") {

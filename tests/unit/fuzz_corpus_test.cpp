@@ -1,5 +1,6 @@
 // What the fuzzers found worth keeping, with any compiler.
 
+#include "fuzz/handshakes.hpp"
 #include "fuzz/lmcache_messages.hpp"
 #include "fuzz/native_bodies.hpp"
 #include "fuzz/requests.hpp"
@@ -107,6 +108,22 @@ TEST_CASE("The corpus of LMCache's messages is read as it was", "[lmcache][fuzz]
     CHECK(fuzz::read_lmcache_message(text));
   }
   try_all("lmcache_messages", [](const std::string& x) { fuzz::read_lmcache_message(x); });
+}
+
+TEST_CASE("The corpus of requests to the directory of handshakes is read as it was", "[http][handshake][fuzz]") {
+  const std::map<std::string, int> accepted{
+      {"publish-and-fetch", 7}, {"json", 3},    {"all-ranks", 6}, {"incarnations", 6}, {"draft", 5},
+      {"waiting", 10},          {"numbers", 1}, {"names", 4},     {"tags", 3},         {"full", 5},
+      {"no-such-path", 0}};
+  const auto corpus = corpus_of("handshakes");
+  for (const auto& [file, count] : accepted) {
+    INFO(file);
+    CHECK(fuzz::read_handshakes(corpus.at(file)) == count);
+  }
+}
+
+TEST_CASE("Requests to the directory of handshakes with errors are refused or make sense", "[http][handshake][fuzz]") {
+  try_all("handshakes", [](const std::string& text) { fuzz::read_handshakes(text); });
 }
 
 } // namespace fuzz_corpus_test

@@ -268,6 +268,40 @@ TEST_CASE("the death of an owner ends its leases and reservations, and no others
   CHECK(r.state.check_invariants() == "");
 }
 
+TEST_CASE("registry: a lookup that wants to know is told which pages are in memory on all ranks", "[registry]") {
+  registry_options options;
+  const auto residence = std::make_shared<page_residence>();
+  options.residence = residence;
+  one_registry r(2, options);
+  const auto keys = some_keys(10, 4);
+  std::vector<std::vector<page_ref>> pages;
+  for (const rank_number rank : {0, 1}) {
+    pages.push_back(r.pages(keys, r.reserve(ticket{50, rank + 1U}, keys, rank)));
+    r.commit(ticket{50, rank + 1U}, pages.back(), rank);
+  }
+  const auto asked = [&](bool tell) {
+    return r.state.match({r.space, alice, std::chrono::seconds(9), keys, {}, tell}, at(0)).value();
+  };
+  using told = std::vector<std::uint8_t>;
+  // Somebody else has the memory of one rank.
+  const auto first = residence->add(r.space, 0, 100);
+  CHECK(asked(true).on_disk.items.empty());
+  const auto second = residence->add(r.space, 1, 100);
+  CHECK(asked(true).on_disk.items == told{1, 1, 1, 1});
+  for (const auto& page : pages[0])
+    first->set(page.where.slot);
+  CHECK(asked(true).on_disk.items == told{1, 1, 1, 1});
+  second->set(pages[1][0].where.slot);
+  second->set(pages[1][2].where.slot);
+  CHECK(asked(true).on_disk.items == told{0, 1, 0, 1});
+  first->clear(pages[0][2].where.slot);
+  CHECK(asked(true).on_disk.items == told{0, 1, 1, 1});
+  CHECK(asked(false).on_disk.items.empty());
+  CHECK(asked(false).matched == 4);
+  residence->remove(r.space, 1);
+  CHECK(asked(true).on_disk.items.empty());
+}
+
 TEST_CASE("lookups that make no sense are refused, counted, and change nothing", "[registry]") {
   one_registry r(2, {.max_batch = 4,
                      .max_lease = std::chrono::seconds(60),

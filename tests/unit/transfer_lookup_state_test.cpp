@@ -85,6 +85,32 @@ TEST_CASE("lookup: one shard answers, and the lease is released once", "[lookup_
   CHECK(s.effects.left() == 0);
 }
 
+TEST_CASE("lookup: where pages lie is said in the order of the keys, or not at all", "[lookup_state]") {
+  finder s{3};
+  auto wanted = find(30);
+  wanted.tell_on_disk = true;
+  const bool one_does_not_know = GENERATE(false, true);
+  REQUIRE(s.state.start(wanted, t0));
+  const auto parts = s.take<lookup_match>();
+  REQUIRE(parts.size() == 3);
+  const auto is_on_disk = [](const key_digest& key) { return key.lo % 3 == 1; };
+  for (const auto& x : parts) {
+    CHECK(x.request.tell_on_disk);
+    match_reply reply{static_cast<std::uint32_t>(x.request.keys.size())};
+    for (const auto& key : x.request.keys)
+      reply.on_disk.items.push_back(is_on_disk(key) ? 1 : 0);
+    if (one_does_not_know && x.shard == 1)
+      reply.on_disk.items.pop_back();
+    s.state.on_match(x.call, reply, t0);
+  }
+  const auto done = s.one<lookup_finished>();
+  REQUIRE(done.answer);
+  CHECK(done.answer->matched == 30);
+  REQUIRE(done.answer->on_disk.size() == (one_does_not_know ? 0 : 30));
+  for (std::size_t i = 0; i < done.answer->on_disk.size(); ++i)
+    CHECK((done.answer->on_disk[i] != 0) == is_on_disk(wanted.keys[i]));
+}
+
 TEST_CASE("lookup: nothing matched holds nothing", "[lookup_state]") {
   finder s{3};
   REQUIRE(s.state.start(find(30), t0));

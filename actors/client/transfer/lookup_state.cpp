@@ -33,7 +33,7 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
   x.lease = make_ticket(binding_.owner, binding_.ticket_stream, id);
   x.deadline = later(now, time_limit_);
   for (auto& split : split_by_shard(work.keys.items, binding_.shard_count))
-    x.parts.push_back(part{split.shard, std::move(split.positions), 0, false});
+    x.parts.push_back(part{split.shard, std::move(split.positions), 0, {}, false});
   x.waiting = x.parts.size();
   for (std::size_t i = 0; i < x.parts.size(); ++i)
     send_match(id, x, i);
@@ -45,6 +45,7 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
 void lookup_state::send_match(lookup_id id, lookup& x, std::size_t part_index) {
   const auto& p = x.parts[part_index];
   lookup_match effect{++last_call_, p.shard, {binding_.space, x.lease, x.work.lease_for, {}}};
+  effect.request.tell_on_disk = x.work.tell_on_disk;
   effect.request.keys.items.reserve(p.positions.size());
   for (const auto i : p.positions)
     effect.request.keys.items.push_back(x.work.keys[i]);
@@ -68,9 +69,10 @@ void lookup_state::on_match(std::uint64_t call_number, result<match_reply> reply
     return;
   }
   p.answered = true;
-  if (reply)
+  if (reply) {
     p.matched = std::min(reply->matched, static_cast<std::uint32_t>(p.positions.size()));
-  else
+    p.on_disk = std::move(reply->on_disk.items);
+  } else
     x.failure = reply.error();
   if (--x.waiting == 0)
     finish(what.owner, x, now);
@@ -96,10 +98,24 @@ void lookup_state::finish(lookup_id id, lookup& x, timestamp now) {
   lookup_result answer{matched, {}};
   if (matched > 0) {
     answer.lease = x.lease;
+    if (x.work.tell_on_disk)
+      answer.on_disk = joined_on_disk(x, matched);
     held_.emplace(x.lease, std::move(record));
   }
   outbox_.emplace_back(lookup_finished{id, answer});
   lookups_.erase(id);
+}
+
+packed<std::uint8_t> lookup_state::joined_on_disk(const lookup& x, std::uint32_t matched) {
+  std::vector<std::uint8_t> out(matched, 0);
+  for (const auto& p : x.parts) {
+    const auto count = positions_within(p.positions, matched);
+    if (p.on_disk.size() < count)
+      return {};
+    for (std::uint32_t i = 0; i < count; ++i)
+      out[p.positions[i]] = p.on_disk[i] != 0 ? 1 : 0;
+  }
+  return out;
 }
 
 void lookup_state::release_everywhere(const lookup& x) {

@@ -75,6 +75,7 @@ private:
     std::uint32_t shard = 0;
     std::vector<std::uint32_t> positions;
     std::uint32_t matched = 0;
+    std::vector<std::uint8_t> on_disk;
     bool answered = false;
   };
   struct lookup {
@@ -96,6 +97,8 @@ private:
 
   void send_match(lookup_id id, lookup& x, std::size_t part_index);
   void finish(lookup_id id, lookup& x, timestamp now);
+  /// Of the leading `matched` keys, where all parts have said so.
+  static packed<std::uint8_t> joined_on_disk(const lookup& x, std::uint32_t matched);
   void release_everywhere(const lookup& x);
 
   std::uint32_t lookups_max_;

@@ -19,7 +19,8 @@ constexpr std::uint64_t samples = 64;
 
 } // namespace
 
-frame_table::frame_table(std::uint64_t slot_bytes, eviction_factory policy) : slot_bytes_(slot_bytes) {
+frame_table::frame_table(std::uint64_t slot_bytes, eviction_factory policy, std::shared_ptr<resident_slots> resident)
+    : slot_bytes_(slot_bytes), resident_(std::move(resident)) {
   policy_ = policy([this](entry_index e) { return std::hash<key_digest>{}(frames_[frame_of_[e]].page.key); });
 }
 
@@ -293,8 +294,14 @@ std::optional<timestamp> frame_table::oldest_use() const noexcept {
   return out;
 }
 
+void frame_table::tell_resident(frame_number f) noexcept {
+  if (resident_)
+    resident_->set(frames_[f].page.where.slot);
+}
+
 void frame_table::filled(frame_number f) {
   change(f, frame_state::dirty);
+  tell_resident(f);
 }
 
 void frame_table::begin_write(frame_number f) {
@@ -323,6 +330,7 @@ void frame_table::end_read(frame_number f, bool ok) {
 
 void frame_table::become_clean(frame_number f) {
   change(f, frame_state::clean);
+  tell_resident(f);
   const std::array<entry_index, 1> one{entry_of_[f]};
   policy_->inserted(one);
   if (frames_[f].used)
@@ -330,6 +338,8 @@ void frame_table::become_clean(frame_number f) {
 }
 
 void frame_table::detach(frame_number f) noexcept {
+  if (resident_)
+    resident_->clear(frames_[f].page.where.slot);
   by_slot_.erase(frames_[f].page.where.slot);
 }
 
@@ -376,6 +386,10 @@ std::string frame_table::check() const {
       return name + " is expendable, though it is not held back or somebody has it pinned";
     if (!gone && find(x.page.where) != f)
       return name + " is not found under its slot";
+    const bool readable =
+        x.state == frame_state::dirty || x.state == frame_state::writing || x.state == frame_state::clean;
+    if (resident_ && !gone && resident_->contains(x.page.where.slot) != readable)
+      return name + (readable ? " can be read, and is not told to" : " cannot be read, and is told to be in memory");
     if (x.dropped && x.state != frame_state::reading && x.state != frame_state::writing)
       return name + " is dropped, though no bytes move";
     if (free_.contains(f) != (x.state == frame_state::free))

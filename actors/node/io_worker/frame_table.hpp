@@ -5,6 +5,7 @@
 #include "actors/node/registry/eviction_policy.hpp"
 #include "base/clock.hpp"
 #include "base/identifiers.hpp"
+#include "base/page_residence.hpp"
 
 #include <array>
 #include <cstddef>
@@ -62,7 +63,8 @@ public:
     std::uint32_t buffer = 0;
   };
 
-  frame_table(std::uint64_t slot_bytes, eviction_factory policy);
+  /// `resident` is told of each page that can be read, and of each that cannot any more; may be null.
+  frame_table(std::uint64_t slot_bytes, eviction_factory policy, std::shared_ptr<resident_slots> resident = nullptr);
 
   frame_table(const frame_table&) = delete;
   frame_table& operator=(const frame_table&) = delete;
@@ -211,6 +213,8 @@ private:
   void become_free(frame_number f);
   void change(frame_number f, frame_state to) noexcept;
   void become_clean(frame_number f);
+  /// Its page can be read from now on.
+  void tell_resident(frame_number f) noexcept;
   /// Nobody finds its page any more, and nothing moves bytes: free it, or wait for who has it pinned.
   void let_go(frame_number f);
   void detach(frame_number f) noexcept;
@@ -253,6 +257,7 @@ private:
   std::uint64_t expendable_ = 0;
   std::vector<page_ref> given_up_;
   std::vector<frame_number> vacated_;
+  std::shared_ptr<resident_slots> resident_;
 };
 
 } // namespace troupe

@@ -26,7 +26,7 @@ errc code_at(const packed<std::uint8_t>& codes, std::size_t i) noexcept {
 } // namespace
 
 io_worker_state::io_worker_state(const io_worker_options& options)
-    : options_(options), frames_(options.slot_bytes, options.eviction), pins_(options.first_pin),
+    : options_(options), frames_(options.slot_bytes, options.eviction, options.resident), pins_(options.first_pin),
       ahead_(options.prefetch_waiting_max), fenced_generation_(options.slots, 0) {}
 
 // -- memory --

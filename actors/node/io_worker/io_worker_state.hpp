@@ -60,6 +60,8 @@ struct io_worker_options {
   /// Pins are numbered from the one after this. Differs between runs and workers.
   pin_number first_pin = 0;
   eviction_factory eviction = make_lru_policy;
+  /// Is told which pages are in memory; null if nobody asks.
+  std::shared_ptr<resident_slots> resident{};
 
   /// Whether it makes a difference what is leased.
   bool listens() const noexcept { return !memory_only && (second_hit || prefetch_pages_max > 0); }

@@ -4,6 +4,7 @@
 #include "base/clock.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
+#include "base/page_residence.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -74,6 +75,8 @@ struct registry_options {
   eviction_factory eviction = make_lru_policy;
   /// Says in which namespaces nothing can be saved; null if nobody does.
   std::shared_ptr<node_condition> condition{};
+  /// Which pages are in memory; null if nobody says.
+  std::shared_ptr<const page_residence> residence{};
 };
 
 /// Of one shard of a node with this config: all that the config says. What the node's shards share, a store, their

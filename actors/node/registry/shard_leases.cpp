@@ -210,7 +210,29 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   // Bounds are those of callers that read slabs themselves, or nothing at all.
   if (spaces_.options().tells_workers && request.bounds == lease_bounds{})
     tell_workers(request.lease);
-  return match_reply{static_cast<std::uint32_t>(used_.size()), *uses};
+  match_reply reply{static_cast<std::uint32_t>(used_.size()), *uses};
+  if (request.tell_on_disk)
+    reply.on_disk = on_disk(*space, used_);
+  return reply;
+}
+
+packed<std::uint8_t> shard_leases::on_disk(std::uint32_t number, std::span<const entry_index> entries) const {
+  packed<std::uint8_t> out;
+  const auto& space = spaces_.at(number);
+  if (!spaces_.options().residence || entries.empty())
+    return out;
+  std::vector<std::uint8_t> marks(entries.size(), 0);
+  for (const auto rank : space.ranks()) {
+    const auto resident = spaces_.options().residence->find(space.id(), rank);
+    if (!resident)
+      return out;
+    // All of them are complete.
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      if (!resident->contains(space.table().page(entries[i], rank).where().slot))
+        marks[i] = 1;
+  }
+  out.items = std::move(marks);
+  return out;
 }
 
 packed<location> shard_leases::find_pages(const key_space& space, rank_number rank, std::span<const key_digest> keys,

@@ -40,8 +40,8 @@ constexpr auto stop_patience = std::chrono::seconds(5);
 std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config::node_config& options,
                                          const metrics_actor& meters,
                                          const std::shared_ptr<store::metadata_store>& store,
-                                         const shared_budget& memory,
-                                         const std::shared_ptr<node_condition>& condition) {
+                                         const shared_budget& memory, const std::shared_ptr<node_condition>& condition,
+                                         const std::shared_ptr<page_residence>& residence) {
   // Unpredictable, so that nobody can choose keys that all fall on one place of the index.
   std::random_device entropy;
   const auto seed = (std::uint64_t{entropy()} << 32U) | entropy();
@@ -52,6 +52,7 @@ std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config
     wanted.hash_seed = seed;
     wanted.memory = memory;
     wanted.condition = condition;
+    wanted.residence = residence;
     out.push_back(spawn_actor<registry>(system, wanted, options.namespaces, meters, store));
   }
   return out;
@@ -138,13 +139,14 @@ result<std::vector<opened_rank>> open_ranks(const config::node_config& options, 
 std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::node_config& options,
                                     std::vector<opened_rank> ranks, const metrics_actor& meters,
                                     const memory_broker_actor& broker, const std::shared_ptr<node_condition>& condition,
-                                    node_children& children) {
+                                    page_residence& residence, node_children& children) {
   std::vector<known_rank> out;
   for (auto& [x, memory] : ranks) {
     x.worker->metrics = meters;
     x.worker->condition = condition;
     x.worker->broker = broker;
     condition->add_slab(x.worker->name);
+    x.worker->options.resident = residence.add(x.worker->name.space, x.rank, x.slots);
     const auto borrower = x.worker->name;
     const auto worker = spawn_actor<io_worker>(system, x.worker);
     caf::anon_send(broker, memory_borrower{borrower.space, borrower.rank, worker});
@@ -300,6 +302,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
     return tl::unexpected<error>(lock.error());
   const auto memory = std::make_shared<memory_budget>(options.registry.memory_bytes);
   const auto condition = std::make_shared<node_condition>();
+  const auto residence = std::make_shared<page_residence>();
   const auto extents = open_arena(options);
   if (!extents)
     return tl::unexpected<error>(extents.error());
@@ -318,10 +321,11 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   children.extents = *extents;
   children.mover = *mover;
   const auto meters = spawn_actor<metrics>(system, options.node_name);
-  for (const auto& x : spawn_shards(system, options, meters, *store, memory, condition))
+  for (const auto& x : spawn_shards(system, options, meters, *store, memory, condition, residence))
     children.add_shard(x);
   const auto broker = spawn_actor<memory_broker>(system, *extents);
-  const auto own_ranks = spawn_ranks(system, options, *std::move(ranks), meters, broker, condition, children);
+  const auto own_ranks =
+      spawn_ranks(system, options, *std::move(ranks), meters, broker, condition, *residence, children);
   children.add(
       {"the memory broker", caf::actor_cast<caf::actor>(broker), "memory stays where it is lent", false, false});
   children.add_metrics(meters);
@@ -331,7 +335,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   const auto disk = std::make_shared<io::disk_budget>(options.storage.disk_bytes);
   const auto keeper = spawn_actor<space_keeper, caf::detached>(
       system, space_keeper_options{shared_options, open_space_files(shared_options, *extents), disk, memory, meters,
-                                   condition, children.shards(), broker});
+                                   condition, residence, children.shards(), broker});
   children.add({"the keeper of namespaces that clients make", caf::actor_cast<caf::actor>(keeper),
                 "their slab files could not grow, nor be told from others"});
   auto run_time = config_of_namespaces(shared_options, children, own_ranks, memory, keeper);

@@ -86,6 +86,9 @@ caf::result<void> space_keeper::close(const namespace_id& space) {
     if (options_.condition)
       for (const auto& x : all)
         options_.condition->remove_slab(space, x.rank);
+    if (options_.residence)
+      for (const auto& x : all)
+        options_.residence->remove(space, x.rank);
     remove_files(space);
     promises_.deliver(request, caf::unit);
   });
@@ -216,6 +219,8 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
   }
   parts->worker->metrics = options_.meters;
   parts->worker->condition = options_.condition;
+  if (options_.residence)
+    parts->worker->options.resident = options_.residence->add(id, rank, parts->slots);
   parts->worker->broker = options_.broker;
   parts->worker->returns_memory = true;
   try {

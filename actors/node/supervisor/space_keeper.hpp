@@ -4,6 +4,7 @@
 #include "actors/support/actor_support.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
+#include "base/page_residence.hpp"
 #include "io/disk_budget.hpp"
 #include "messages/messages.hpp"
 
@@ -28,6 +29,8 @@ struct space_keeper_options {
   shared_budget memory;
   metrics_actor meters;
   std::shared_ptr<node_condition> condition;
+  /// Of all ranks; null for none.
+  std::shared_ptr<page_residence> residence;
   std::vector<registry_actor> shards;
   memory_broker_actor broker;
 };

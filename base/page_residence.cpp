@@ -1,0 +1,23 @@
+#include "base/page_residence.hpp"
+
+namespace troupe {
+
+std::shared_ptr<resident_slots> page_residence::add(const namespace_id& space, rank_number rank, std::uint64_t slots) {
+  auto made = std::make_shared<resident_slots>(slots);
+  std::lock_guard guard(mutex_);
+  ranks_[{space, rank}] = made;
+  return made;
+}
+
+void page_residence::remove(const namespace_id& space, rank_number rank) {
+  std::lock_guard guard(mutex_);
+  ranks_.erase({space, rank});
+}
+
+std::shared_ptr<const resident_slots> page_residence::find(const namespace_id& space, rank_number rank) const {
+  std::lock_guard guard(mutex_);
+  const auto found = ranks_.find({space, rank});
+  return found == ranks_.end() ? nullptr : found->second;
+}
+
+} // namespace troupe

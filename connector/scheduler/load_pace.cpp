@@ -1,0 +1,113 @@
+#include "connector/scheduler/load_pace.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe::connector {
+
+namespace {
+
+double length_of(duration x) noexcept {
+  return std::chrono::duration<double>(x).count();
+}
+
+/// What an event of no duration took, so that no pace is without end.
+constexpr double shortest = 1e-6;
+
+} // namespace
+
+void fading_pace::add(double tokens, double seconds_taken, timestamp now) noexcept {
+  const auto age = std::max(0.0, length_of(now - seen_) / length_of(half_life_));
+  const auto rest = tokens_ > 0 ? std::exp2(-age) : 0;
+  tokens_ = tokens_ * rest + tokens;
+  seconds_ = seconds_ * rest + std::max(seconds_taken, shortest);
+  seen_ = now;
+}
+
+std::optional<double> fading_pace::seconds_per_token() const noexcept {
+  if (tokens_ <= 0)
+    return std::nullopt;
+  return seconds_ / tokens_;
+}
+
+// An engine that schedules ahead runs a step when the next one begins, another one runs it at once. So what a step took
+// is the longer of the two times after its beginning, if it is not smaller than the steps beside it.
+void load_pace::step(timestamp now, std::uint32_t tokens, bool goes_on, bool waits) noexcept {
+  std::rotate(steps_.begin(), steps_.begin() + 1, steps_.end());
+  steps_.back() = {now, tokens, goes_on, waits};
+  const auto& [before, x, after, last] = steps_;
+  if (x.tokens < options_.step_tokens_min || !after.goes_on || !last.goes_on || x.waits || after.waits)
+    return;
+  if (x.tokens < after.tokens || (x.goes_on && x.tokens < before.tokens))
+    return;
+  compute_.add(x.tokens, length_of(std::max(after.at - x.at, last.at - after.at)), now);
+}
+
+void load_pace::loaded(const hit_sources& tokens, duration took, bool whole, std::uint32_t beside,
+                       timestamp now) noexcept {
+  const double all = static_cast<double>(tokens.memory) + tokens.disk + tokens.unknown;
+  if (tokens.unknown > 0 || all <= 0)
+    return;
+  auto time = std::max(length_of(took), shortest);
+  const auto computed = compute_.seconds_per_token();
+  if (beside > 0)
+    // The step computed when it had the tokens. What is left cannot be told well where that was most of the time.
+    time = std::max(time - computed.value_or(0) * beside, time / 10);
+  if (tokens.disk == 0) {
+    if (whole)
+      memory_.add(all, time, now);
+    return;
+  }
+  // The disk is not quicker than both together.
+  const auto from_memory = memory_.seconds_per_token().value_or(0) * tokens.memory;
+  const auto from_disk = std::max(time - from_memory, time * tokens.disk / all);
+  // A load that fails may be over at once. But one that took longer than computing has shown what it is worth.
+  if (whole || (computed && from_disk > *computed * tokens.disk))
+    disk_.add(tokens.disk, from_disk, now);
+}
+
+/// The end for which the whole hit is there soonest, and of such the last: what each page gains or loses is summed up.
+std::uint32_t load_pace::quickest_end(std::uint32_t first, std::span<const std::uint8_t> on_disk) const noexcept {
+  const auto computed = compute_.seconds_per_token().value_or(0);
+  const auto by_disk = disk_.seconds_per_token().value_or(0) - computed;
+  const auto by_memory = std::min(memory_.seconds_per_token().value_or(0) - computed, 0.0);
+  double sum = 0;
+  double least = 0;
+  auto end = first;
+  for (auto i = first; i < on_disk.size(); ++i) {
+    sum += on_disk[i] != 0 ? by_disk : by_memory;
+    if (sum <= least) {
+      least = sum;
+      end = i + 1;
+    }
+  }
+  return end;
+}
+
+std::uint32_t load_pace::worth_loading(std::uint32_t first, std::uint32_t pages, std::span<const std::uint8_t> on_disk,
+                                       std::uint32_t page_tokens) noexcept {
+  if (options_.rule == disk_hits::always || on_disk.size() != pages || first >= pages)
+    return pages;
+  const auto on = [](std::uint8_t mark) { return mark != 0; };
+  if (options_.rule == disk_hits::never)
+    return static_cast<std::uint32_t>(std::find_if(on_disk.begin() + first, on_disk.end(), on) - on_disk.begin());
+  if (!disk_.seconds_per_token() || !compute_.seconds_per_token())
+    return pages;
+  const auto end = quickest_end(first, on_disk);
+  if (end >= pages || ++cuts_ < options_.explore_every)
+    return end;
+  cuts_ = 0;
+  const auto computed = compute_.seconds_per_token().value_or(0) * (pages - end);
+  const auto longer = disk_.seconds_per_token().value_or(0) - compute_.seconds_per_token().value_or(0);
+  const auto most = std::max(1.0, std::min(static_cast<double>(options_.explore_tokens) / page_tokens,
+                                           longer > 0 ? computed / longer : options_.explore_tokens));
+  auto further = end;
+  for (std::uint32_t from_disk = 0; further < pages; ++further) {
+    from_disk += on_disk[further] != 0 ? 1 : 0;
+    if (from_disk > most)
+      break;
+  }
+  return further;
+}
+
+} // namespace troupe::connector

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string_view>
+
+namespace troupe::fuzz {
+
+/// Reads the text as the requests of one connection to the directory of handshakes, of which each is answered before
+/// the next is read. Ends the process where an answer is no JSON and should be, where a payload is not served byte for
+/// byte, or where the directory contradicts itself. Returns how many requests were understood.
+int read_handshakes(std::string_view text);
+
+} // namespace troupe::fuzz

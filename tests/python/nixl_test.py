@@ -1,0 +1,200 @@
+"""Which threads of the NIXL connector use NIXL: one at a time, while all of them wait for the directory together.
+Objects stand in for vLLM and for NIXL, which says when two are inside it."""
+
+import contextlib
+import logging
+import pickle
+import sys
+import threading
+import types
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+PATIENCE = 30
+
+ENCODED = types.SimpleNamespace(decode=pickle.loads, encode=pickle.dumps, Encoder=lambda: ENCODED)
+
+
+@contextlib.contextmanager
+def zmq_ctx(*_):
+    raise AssertionError("vLLM's side channel was asked")
+    yield
+
+
+class FakeNixl:
+    """Not thread-safe: whoever comes in while another one is inside is noted. The first one stays for a while, so that
+    others would come if they could."""
+
+    def __init__(self, stay=0.3):
+        self.stay, self.lock = stay, threading.Lock()
+        self.inside, self.together, self.users, self.agents = 0, 0, set(), {}
+        self.entered, self.second = threading.Event(), threading.Event()
+        self.may_leave = None
+
+    @contextlib.contextmanager
+    def use(self):
+        with self.lock:
+            self.inside += 1
+            self.together = max(self.together, self.inside)
+            self.users.add(threading.current_thread().name)
+            if self.inside > 1:
+                self.second.set()
+        self.entered.set()
+        if self.may_leave is not None:
+            self.may_leave.wait(PATIENCE)
+        elif self.stay:
+            self.second.wait(self.stay)
+            self.stay = 0
+        yield
+        with self.lock:
+            self.inside -= 1
+
+    def add_remote_agent(self, engine, metadata):
+        with self.use():
+            self.agents[engine] = metadata
+
+    def remove_remote_agent(self, engine):
+        with self.use():
+            self.agents.pop(engine, None)
+
+
+class NixlPullConnectorWorker:
+    """What vLLM's worker does with NIXL, and no more of it."""
+
+    def __init__(self, vllm_config, engine_id, kv_cache_config):
+        self.nixl_wrapper = vllm_config.nixl
+        self._handshake_initiation_executor = ThreadPoolExecutor(max_workers=1)
+        self.transfer_topo = types.SimpleNamespace(handshake_target_ranks=lambda tp, dcp: [0])
+        self.compat_hash, self.enforce_compat_hash = "hash", True
+        self._remote_agents, self._recving_transfers, self._recving_metadata = {}, {}, {}
+        self.read = []
+
+    def _nixl_handshake(self, host, port, remote_tp_size, expected_engine_id, remote_dcp_size=1, remote_pp_size=1,
+                        notif_agents_only=False):
+        with zmq_ctx("tcp", host, port) as socket:
+            socket.send(ENCODED.encode(("get_metadata", 0, 0)))
+            payload, _ = socket.recv_multipart()
+        self.nixl_wrapper.add_remote_agent(expected_engine_id, payload)
+        self._remote_agents[expected_engine_id] = payload
+        return {0: expected_engine_id}
+
+    def _cleanup_remote_engine(self, engine_id, log_eviction=True):
+        self.nixl_wrapper.remove_remote_agent(engine_id)
+        del self._remote_agents[engine_id]
+
+    def _read_blocks_for_req(self, req_id, meta):
+        self.read.append(req_id)
+
+    def shutdown(self):
+        self._handshake_initiation_executor.shutdown()
+
+
+def install():
+    def module(name, **members):
+        made = sys.modules.setdefault(name, types.ModuleType(name))
+        vars(made).update(members)
+
+    class some_base:
+        def __init__(self, *_):
+            pass
+
+    base = "vllm.distributed.kv_transfer.kv_connector.v1"
+    parts = base.split(".")
+    for count in range(1, len(parts) + 1):
+        module(".".join(parts[:count]))
+    module(f"{base}.base", KVConnectorRole=types.SimpleNamespace(SCHEDULER=0, WORKER=1))
+    module(f"{base}.nixl", NixlConnector=some_base, NixlHandshakePayload=types.SimpleNamespace)
+    module(f"{base}.nixl.pull_scheduler", NixlPullConnectorScheduler=some_base)
+    module(f"{base}.nixl.pull_worker", NixlPullConnectorWorker=NixlPullConnectorWorker)
+    module("vllm.logger", init_logger=logging.getLogger)
+    module("msgspec", msgpack=ENCODED)
+
+
+install()
+
+from troupe import nixl  # noqa: E402
+
+
+class FakeDirectory:
+    """Has an answer when as many wait for one as `together` says."""
+
+    def __init__(self, together=1):
+        self.barrier, self.incarnations = threading.Barrier(together), {}
+
+    def fetch_patiently(self, engine, rank, compat, incarnation, patience, give_up):
+        self.barrier.wait(PATIENCE)
+        return ENCODED.encode((f"metadata of {engine}", 0.0)), self.incarnations.get(engine, 1)
+
+
+class UsingNixl(unittest.TestCase):
+    def setUp(self):
+        logging.getLogger("vllm.troupe").addHandler(logging.NullHandler())
+
+    def worker(self, fake, directory):
+        config = types.SimpleNamespace(nixl=fake, kv_transfer_config=types.SimpleNamespace(
+            kv_connector_extra_config={"troupe.directory": "http://127.0.0.1:1"}))
+        made = nixl.TroupeNixlWorker(config, "own", None)
+        made.troupe_directory = directory
+        self.addCleanup(made.shutdown)
+        return made
+
+    def all_handshakes(self, worker, engines):
+        begun = [worker._handshake_initiation_executor.submit(worker._nixl_handshake, f"host#{n + 1}", 5600, 1, engine)
+                 for n, engine in enumerate(engines)]
+        return [each.result(PATIENCE) for each in begun]
+
+    def test_handshakes_wait_together_and_use_nixl_one_after_the_other(self):
+        fake, engines = FakeNixl(), [f"engine {n}" for n in range(8)]
+        # None of them would get an answer if one waited for another.
+        worker = self.worker(fake, FakeDirectory(together=len(engines)))
+        self.assertEqual(self.all_handshakes(worker, engines), [{0: engine} for engine in engines])
+        self.assertEqual(fake.together, 1)
+        self.assertEqual(fake.agents, {engine: f"metadata of {engine}" for engine in engines})
+        self.assertEqual(set(worker.troupe_incarnations), set(engines))
+        self.assertTrue(all(name.startswith("troupe-handshake") for name in fake.users), fake.users)
+
+    def test_without_the_lock_this_test_finds_two(self):
+        fake, engines = FakeNixl(stay=PATIENCE), [f"engine {n}" for n in range(8)]
+        worker = self.worker(fake, FakeDirectory(together=len(engines)))
+        worker.troupe_adding = contextlib.nullcontext()
+        self.all_handshakes(worker, engines)
+        self.assertGreater(fake.together, 1)
+
+    def test_an_engine_is_let_go_when_no_handshake_uses_nixl(self):
+        fake = FakeNixl(stay=0)
+        directory = FakeDirectory()
+        worker = self.worker(fake, directory)
+        self.all_handshakes(worker, ["first"])
+        # Another handshake is inside NIXL, and stays there.
+        fake.entered.clear()
+        fake.may_leave = threading.Event()
+        other = worker._handshake_initiation_executor.submit(worker._nixl_handshake, "host", 5600, 1, "second")
+        self.assertTrue(fake.entered.wait(PATIENCE))
+        # The first engine has started again.
+        remote = types.SimpleNamespace(engine_id="first", host=f"host{nixl.MARK}2")
+        step = threading.Thread(target=worker._read_blocks_for_req, args=("r", types.SimpleNamespace(remote=remote)))
+        step.start()
+        self.assertFalse(fake.second.wait(0.2))
+        self.assertTrue(step.is_alive())
+        fake.may_leave.set()
+        step.join(PATIENCE)
+        other.result(PATIENCE)
+        self.assertEqual((fake.together, set(fake.agents), worker.read), (1, {"second"}, ["r"]))
+
+    def test_what_is_of_an_earlier_start_uses_nothing(self):
+        fake = FakeNixl(stay=0)
+        directory = FakeDirectory()
+        directory.incarnations["first"] = 7
+        worker = self.worker(fake, directory)
+        self.all_handshakes(worker, ["first"])
+        failed = []
+        worker._recv_failures = None
+        worker._handle_failed_transfer = lambda req_id, *_, **__: failed.append(req_id)
+        fake.users.clear()
+        remote = types.SimpleNamespace(engine_id="first", host=f"host{nixl.MARK}6")
+        worker._read_blocks_for_req("r", types.SimpleNamespace(remote=remote))
+        self.assertEqual((failed, worker.read, fake.users), (["r"], [], set()))
+
+
+if __name__ == "__main__":
+    unittest.main()
