@@ -72,8 +72,8 @@ public:
 
   /// Unless something is bound: lets go of an arena that cannot be found any more, and of memory that was exposed. A
   /// host has room for the memory of a node once, and a node that comes back needs it before any client can bind to it.
-  /// Says whether there is one that can still be found, of a node that may be about to end: then it has to be looked for
-  /// again.
+  /// Says whether there is one that can still be found, of a node that may be about to end: then it has to be looked
+  /// for again.
   bool drop_lost_arena();
 
   /// A save: gathers blocks into frames, and seals the pages. An item in which a block is missing (`null_block`) is
