@@ -254,7 +254,7 @@ void remote_state::on_moved(remote_job job, const result<void>& outcome, timesta
     if (outcome && phase_ == phase::bound)
       answer_fetch(job, x);
     else
-      emit(remote_answer_frames{job, tl::unexpected<error>(gone())});
+      refuse(job);
     jobs_.erase(found);
   } else if (outcome) {
     x.at = open_job::step::checking;
@@ -269,6 +269,14 @@ void remote_state::on_moved(remote_job job, const result<void>& outcome, timesta
   }
   send_next(now);
   rest_if_done();
+}
+
+// Filled in place: moved into a list of effects as a temporary, GCC 12 takes it for not initialized.
+void remote_state::refuse(remote_job job) {
+  remote_answer_frames answer;
+  answer.job = job;
+  answer.reply = tl::unexpected<error>(gone());
+  emit(std::move(answer));
 }
 
 void remote_state::on_lost(const error& why) {
@@ -289,7 +297,7 @@ void remote_state::lose(error why) {
     auto& x = jobs_.at(job);
     if (x.fetch) {
       emit(remote_unpin{x.what.arena});
-      emit(remote_answer_frames{job, tl::unexpected<error>(why_lost_)});
+      refuse(job);
       jobs_.erase(job);
       continue;
     }

@@ -192,6 +192,8 @@ private:
   void answer_fetch(remote_job job, open_job& x);
   void send_fill(remote_job job, open_job& x);
   void lose(error why);
+  /// A place or a fetch, because the client is lost.
+  void refuse(remote_job job);
   void rest_if_done();
   error gone() const;
   template <class Effect>
