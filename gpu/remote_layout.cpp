@@ -1,8 +1,6 @@
 #include "gpu/remote_layout.hpp"
 
-#include <spdlog/fmt/fmt.h>
-
-#include <algorithm>
+#include <string>
 #include <string_view>
 
 namespace troupe {
@@ -20,17 +18,19 @@ std::uint64_t bytes_of(const memory_handle& x) noexcept {
 
 result<void> validate_run(const remote_layout& x, std::size_t i) {
   const auto& run = x.runs[i];
+  const auto name = "run " + std::to_string(i);
   if (run.memory >= x.memories.size())
-    return fail(errc::out_of_range, fmt::format("run {} lies in memory {} of {}", i, run.memory, x.memories.size()));
+    return fail(errc::out_of_range,
+                name + " lies in memory " + std::to_string(run.memory) + " of " + std::to_string(x.memories.size()));
   if (run.bytes == 0 || run.bytes > remote_page_bytes_max || (x.blocks > 1 && run.block_stride < run.bytes))
-    return fail(errc::invalid_argument,
-                fmt::format("run {} has {} bytes a block, and blocks {} bytes apart", i, run.bytes, run.block_stride));
+    return fail(errc::invalid_argument, name + " has " + std::to_string(run.bytes) + " bytes a block, and blocks " +
+                                            std::to_string(run.block_stride) + " bytes apart");
   std::uint64_t end = 0;
+  const auto bytes = bytes_of(x.memories[run.memory]);
   if (__builtin_mul_overflow(std::uint64_t{x.blocks} - 1, run.block_stride, &end) ||
-      __builtin_add_overflow(end, run.bytes, &end) || __builtin_add_overflow(end, run.offset, &end) ||
-      end > bytes_of(x.memories[run.memory]))
-    return fail(errc::out_of_range, fmt::format("run {}: {} blocks end behind the {} bytes of their memory", i,
-                                                x.blocks, bytes_of(x.memories[run.memory])));
+      __builtin_add_overflow(end, run.bytes, &end) || __builtin_add_overflow(end, run.offset, &end) || end > bytes)
+    return fail(errc::out_of_range, name + ": " + std::to_string(x.blocks) + " blocks end behind the " +
+                                        std::to_string(bytes) + " bytes of their memory");
   return {};
 }
 
@@ -52,7 +52,7 @@ std::uint64_t remote_layout::page_bytes() const noexcept {
 
 result<void> validate(const remote_layout& x) {
   if (x.memories.empty() || x.runs.empty() || x.memories.size() > remote_runs_max || x.runs.size() > remote_runs_max)
-    return fail(errc::invalid_argument, fmt::format("a KV cache of {} tensors", x.memories.size()));
+    return fail(errc::invalid_argument, "a KV cache of " + std::to_string(x.memories.size()) + " tensors");
   if (x.blocks == 0 || x.blocks_per_page == 0 || x.block_tokens == 0)
     return fail(errc::invalid_argument, "a KV cache without blocks");
   for (const auto& memory : x.memories) {
@@ -69,7 +69,8 @@ result<void> validate(const remote_layout& x) {
     block_bytes += x.runs[i].bytes;
   }
   if (block_bytes > remote_page_bytes_max / x.blocks_per_page)
-    return fail(errc::invalid_argument, fmt::format("a page of {} blocks of {} bytes", x.blocks_per_page, block_bytes));
+    return fail(errc::invalid_argument, "a page of " + std::to_string(x.blocks_per_page) + " blocks of " +
+                                            std::to_string(block_bytes) + " bytes");
   return {};
 }
 

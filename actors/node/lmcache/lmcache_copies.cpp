@@ -27,7 +27,9 @@ constexpr std::size_t refused_max = 65536;
 // The operation has no answer that says no. The worker believes that it is registered until its next ping, every
 // request of it is answered with no at once, and then, since pings are answered with no for good, it asks for nothing.
 void lmcache_server::refuse_memory(const request_ptr& x, const error& why) {
-  log::get("lmcache")->warn("instance {} is refused, and will be told no: {}", *x->instance, to_string(why));
+  log::get("lmcache")->warn("instance {} is refused, and will be told no: {}; with lmcache.mp.mp_transfer_mode "
+                            "\"engine_driven\" workers copy themselves",
+                            *x->instance, to_string(why));
   if (refused_.size() < refused_max && clients_.contains(x->client))
     refused_.emplace(x->client, *x->instance);
   refuse(x);
