@@ -207,10 +207,12 @@ void remote_worker::perform(const remote_unpin& x) {
 }
 
 void remote_worker::perform(const remote_answer_bind& x) {
+  // A promise holds the actor that made it, which must not hold itself.
+  auto promise = std::exchange(binding_, caf::response_promise{});
   if (x.outcome)
-    binding_.deliver(caf::unit);
+    promise.deliver(caf::unit);
   else
-    binding_.deliver(to_caf(x.outcome.error()));
+    promise.deliver(to_caf(x.outcome.error()));
 }
 
 void remote_worker::perform(const remote_lost& x) {
@@ -233,8 +235,11 @@ void remote_worker::perform(const remote_at_rest&) {
 }
 
 void remote_worker::on_exit() {
+  const auto ending = to_caf(error{errc::shutting_down, "the node is ending"});
   for (auto& [job, promise] : std::exchange(promises_, {}))
-    promise.deliver(to_caf(error{errc::shutting_down, "the node is ending"}));
+    promise.deliver(ending);
+  if (auto promise = std::exchange(binding_, caf::response_promise{}); promise.pending())
+    promise.deliver(ending);
   // Whatever is under way ends with the peer; what it touches is held by those who are told of it.
   if (peer_ && parts_.presence)
     peer_->close([presence = parts_.presence, memory = parts_.extents] { --*presence; });

@@ -338,9 +338,12 @@ void node::release_departed() {
     const auto left = clients_.extract(gone.owner);
     demonitor(left.mapped().handle.address());
     end_fronts(left.mapped());
-    departed_.emplace(gone.owner, departed_client{std::move(left.mapped().process), left.mapped().space, false,
-                                                  left.mapped().elsewhere});
-    for (const auto& remote : left.mapped().remotes)
+    const auto& departed =
+        departed_
+            .emplace(gone.owner, departed_client{std::move(left.mapped().process), left.mapped().space, false,
+                                                 left.mapped().elsewhere, std::move(left.mapped().remotes)})
+            .first->second;
+    for (const auto& remote : departed.remotes)
       send(remote, unbind_atom_v, gone.owner);
     for (const auto& x : children_.all())
       if (x.serves_clients)
@@ -486,6 +489,9 @@ void node::on_exit() {
     for (const auto& remote : x.remotes)
       send_exit(remote, caf::exit_reason::user_shutdown);
   }
+  for (const auto& [owner, x] : departed_)
+    for (const auto& remote : x.remotes)
+      send_exit(remote, caf::exit_reason::user_shutdown);
   clients_.clear();
   departed_.clear();
 }

@@ -62,6 +62,8 @@ private:
     bool overdue = false;
     /// What it says of itself does not count: the node itself moves its pages.
     bool elsewhere = false;
+    /// Until they are at rest: an actor to which nobody has a handle is gone, whatever it waits for.
+    std::vector<remote_worker_actor> remotes{};
   };
 
   /// A namespace that is removed, and who waits until nothing of it is in use.
