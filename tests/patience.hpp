@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <thread>
 
 namespace troupe::test {
 
@@ -19,6 +20,17 @@ void await(std::condition_variable& changed, std::unique_lock<std::mutex>& held,
     return;
   std::fputs("a test waits for what does not happen\n", stderr);
   std::abort();
+}
+
+/// Asks again and again whether it is so, with a pause between two questions. False if it is not after all patience.
+template <class Ready>
+bool eventually(Ready ready, std::chrono::microseconds pause = std::chrono::milliseconds(1)) {
+  for (const auto until = std::chrono::steady_clock::now() + test_patience; !ready();) {
+    if (std::chrono::steady_clock::now() >= until)
+      return false;
+    std::this_thread::sleep_for(pause);
+  }
+  return true;
 }
 
 } // namespace troupe::test

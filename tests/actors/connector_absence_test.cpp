@@ -3,11 +3,11 @@
 #include "connector/runtime.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
+#include "tests/patience.hpp"
 #include "tests/unit/io_support.hpp"
 #include "workload/replay/token_memory.hpp"
 
 #include <numeric>
-#include <thread>
 
 /// Both halves of a connector whose node comes later than they do.
 
@@ -20,15 +20,6 @@ using connector::matched_tokens;
 using connector::scheduled_request;
 using connector::token_id;
 using connector::worker_output;
-
-template <class F>
-void eventually(F holds) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!holds()) {
-    REQUIRE(std::chrono::steady_clock::now() < until);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
 
 /// A node that is started when it is told to.
 class late_node {
@@ -101,10 +92,10 @@ struct engine {
 
   /// Whatever comes is picked up by the engine's own thread.
   void wait_until_attached() {
-    eventually([&] {
+    REQUIRE(eventually([&] {
       step();
       return scheduler->attached() && worker->attached();
-    });
+    }));
   }
 
   /// Runs a request from its arrival to its end, and says how much was found.
@@ -114,23 +105,23 @@ struct engine {
     const connector::engine_request request{.id = id, .tokens = {0, tokens}};
     scheduler->on_new_request(request);
     matched_tokens found;
-    eventually([&] {
+    REQUIRE(eventually([&] {
       found = scheduler->get_num_new_matched_tokens(request, 0);
       return found.tokens.has_value();
-    });
+    }));
     const std::vector<block_id> blocks{1, 2, 3, 4};
     scheduler->update_state_after_alloc(id, blocks, *found.tokens);
     if (*found.tokens > 0)
-      eventually([&] {
+      REQUIRE(eventually([&] {
         const auto out = step();
         CHECK(out.load_errors.empty());
         return !out.received.empty();
-      });
+      }));
     const scheduled_request part{
         .id = id, .computed_tokens = *found.tokens, .scheduled_tokens = 13 - *found.tokens, .blocks = blocks};
     step({.new_requests = {&part, 1}});
     if (scheduler->request_finished(id))
-      eventually([&] { return !step().sent.empty(); });
+      REQUIRE(eventually([&] { return !step().sent.empty(); }));
     CHECK(scheduler->tracked_requests() == 0);
     return *found.tokens;
   }
@@ -232,14 +223,14 @@ TEST_CASE("C-20 halves: what does not fit is said as soon as it can be known", "
 
   x.start();
   node.start();
-  eventually([&] {
+  REQUIRE(eventually([&] {
     x.step();
     const auto scheduler = x.scheduler->attached();
     const auto worker = x.worker->attached();
     REQUIRE_FALSE(scheduler);
     REQUIRE_FALSE(worker);
     return scheduler.error().code != errc::unreachable && worker.error().code != errc::unreachable;
-  });
+  }));
   CHECK(x.scheduler->attached().error().code == errc::identity_mismatch);
   CHECK(x.worker->attached().error().code == errc::identity_mismatch);
   CHECK_FALSE(x.scheduler->attached().error().text.empty());

@@ -5,6 +5,7 @@
 #include "http/node_http.hpp"
 #include "io/page.hpp"
 #include "tests/actors/registry_support.hpp"
+#include "tests/patience.hpp"
 #include "tests/unit/http_support.hpp"
 #include "tests/unit/io_support.hpp"
 
@@ -15,7 +16,6 @@
 #include <regex>
 #include <set>
 #include <sstream>
-#include <thread>
 
 namespace node_http_test {
 
@@ -234,11 +234,8 @@ TEST_CASE_METHOD(node_with_http, "node over HTTP: a slab that is gone makes the 
   CHECK(reserve(0));
   std::filesystem::remove(options.data_dir / "small.rank-1.slab");
   http_reply ready;
-  for (int i = 0; i < 600 && ready.code != 503; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    ready = get("/ready");
-  }
-  CHECK(ready.code == 503);
+  // The io worker looks at its slab now and then.
+  CHECK(eventually([&] { return (ready = get("/ready")).code == 503; }, std::chrono::milliseconds(10)));
   CHECK(ready.says("rank 1"));
   CHECK(ready.says("small"));
   const auto page = get("/metrics");

@@ -337,6 +337,21 @@ def default_failure_policy(lab):
     return external(metrics), f"{failed} of {len(outputs)} ended with \"error\", as vLLM says"
 
 
+@experiment("what the node has on disk only is computed, where that is wanted, and else loaded")
+def disk_hits(lab):
+    made = warm_node(lab, "disk")
+    hits = 0
+    for wanted, found in (("never", 0), ("when_faster", FULL), ("always", FULL)):
+        # Nothing is in its memory then.
+        made.stop()
+        made.start()
+        outputs, metrics = lab.play(usual(), lab.connector(made, disk_hits=wanted))
+        require_equal(outputs, lab.baseline(usual()))
+        require(external(metrics) == found, f"{wanted}: {external(metrics)} tokens of {found} were loaded")
+        hits += found
+    return hits, "0 of them where nothing was to come from the disk"
+
+
 @experiment("the node is killed while an engine runs, is away, and comes back with its pages")
 def node_killed(lab):
     made = warm_node(lab, "killed")

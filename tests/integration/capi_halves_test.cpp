@@ -1,6 +1,7 @@
 #include "tests/catch.hpp"
 #include "tests/integration/capi_engine.hpp"
 #include "tests/integration/support.hpp"
+#include "tests/patience.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <sys/wait.h>
-#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -34,16 +34,6 @@ std::vector<std::uint32_t> prompt_from(std::uint32_t first, std::size_t tokens) 
   std::vector<std::uint32_t> out(tokens);
   std::iota(out.begin(), out.end(), first);
   return out;
-}
-
-/// Calls f until it is true.
-template <class F>
-void wait_until(F f) {
-  const auto until = std::chrono::steady_clock::now() + patience;
-  while (!f()) {
-    REQUIRE(std::chrono::steady_clock::now() < until);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
 }
 
 bool is_attached(const capi_engine& x, std::size_t workers = 1) {
@@ -133,7 +123,9 @@ TEST_CASE("engines that do not fit never share a page", "[capi]") {
 TEST_CASE("an engine behind the C interface loads from the disk, or does not, as it wants", "[capi]") {
   const scratch_directory scratch;
   auto config = plain_node(scratch);
-  config["storage"] = {{"disk_bytes", "256 MiB"}};
+  config["storage"]["disk_bytes"] = "256 MiB";
+  config["registry"]["durability"] = "strict";
+  config["memory"]["prefetch_bytes"] = "0 B"; // a lookup brings nothing into memory
   const auto prompt = prompt_from(31, 70);
   const auto path = write_config(scratch.path(), config);
   {
@@ -245,15 +237,15 @@ TEST_CASE("an engine starts without a node, and finds it later", "[capi]") {
   call(troupe_scheduler_finished, engine.scheduler(), "still before", &keep);
   CHECK(keep == 0);
   serving_node node(config);
-  wait_until([&] { return is_attached(engine); });
+  REQUIRE(eventually([&] { return is_attached(engine); }));
   engine.run("after", prompt, {1, 2, 3});
-  wait_until([&] {
+  REQUIRE(eventually([&] {
     const auto found = engine.matched("again", prompt);
     call(troupe_scheduler_finished, engine.scheduler(), "again", &keep);
     if (found == 0)
       engine.run("once more", prompt, {1, 2, 3});
     return found == 32;
-  });
+  }));
   const auto loaded = engine.load("last", prompt, {4, 5, 6});
   CHECK(loaded.right);
   CHECK(loaded.errors.empty());
@@ -278,13 +270,13 @@ TEST_CASE("an engine goes on when its node is killed, and uses the next one", "[
   engine.run("c", prompt, {1, 2, 3});
   CHECK(engine.tracked() == 0);
   node.emplace(config);
-  wait_until([&] {
+  REQUIRE(eventually([&] {
     engine.run("d", prompt, {1, 2, 3});
     const auto found = engine.matched("e", prompt);
     std::int32_t keep = 0;
     call(troupe_scheduler_finished, engine.scheduler(), "e", &keep);
     return found == 32;
-  });
+  }));
   CHECK(engine.load("f", prompt, {7, 8, 9}).right);
   CHECK(node->stop() == 0);
 }

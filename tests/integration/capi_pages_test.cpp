@@ -1,6 +1,7 @@
 #include "tests/catch.hpp"
 #include "tests/integration/capi_engine.hpp"
 #include "tests/integration/support.hpp"
+#include "tests/patience.hpp"
 
 #include <algorithm>
 #include <array>
@@ -246,19 +247,12 @@ TEST_CASE("a pool without a node finds and saves nothing, until there is one", "
   CHECK(pool.exist(1, 1) == 0);
   CHECK(pool.put(1, {0}).results == std::vector<std::int32_t>{TROUPE_UNREACHABLE});
   std::optional<serving_node> node(std::in_place, config);
-  const auto until = std::chrono::steady_clock::now() + patience;
-  while (pool.put(1, {0}).done == 0) {
-    REQUIRE(std::chrono::steady_clock::now() < until);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+  REQUIRE(eventually([&] { return pool.put(1, {0}).done != 0; }));
   CHECK(pool.exist(1, 1) == 1);
   node->program().kill();
   CHECK(pool.read(1, {1}).done == 0);
   node.emplace(config);
-  while (pool.put(1, {0}).done == 0) {
-    REQUIRE(std::chrono::steady_clock::now() < until);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+  REQUIRE(eventually([&] { return pool.put(1, {0}).done != 0; }));
   CHECK(pool.read(1, {1}).done == 1);
   CHECK(node->stop() == 0);
 }
@@ -269,8 +263,7 @@ TEST_CASE("a call for pages keeps its limit, and is given up behind it", "[capi]
   const auto connection = connect_to(node.address());
   test_pool pool(connection.get(), {});
   node.program().send(SIGSTOP);
-  while (!is_stopped(node.program().id()))
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  REQUIRE(eventually([&] { return is_stopped(node.program().id()); }));
   const auto keys = pool.keys(1, 1);
   const std::uint32_t block = 0;
   std::size_t found = 7;

@@ -2,13 +2,13 @@
 #include "tests/catch.hpp"
 #include "tests/integration/disks.hpp"
 #include "tests/integration/support.hpp"
+#include "tests/patience.hpp"
 
 #include <chrono>
 #include <csignal>
 #include <fstream>
 #include <memory>
 #include <optional>
-#include <thread>
 
 namespace made_namespace_test {
 
@@ -80,6 +80,17 @@ double metric(const serving_node& node, const std::string& name) {
   REQUIRE(at != std::string::npos);
   const auto line = page.substr(at + 1, page.find('\n', at + 1) - at - 1);
   return std::stod(line.substr(line.rfind(' ')));
+}
+
+/// Of all ranks.
+double sum_of_metric(const serving_node& node, const std::string& name) {
+  const auto page = http(node, "GET", "/metrics").body;
+  double out = 0;
+  for (auto at = page.find("\n" + name); at != std::string::npos; at = page.find("\n" + name, at + 1)) {
+    const auto line = page.substr(at + 1, page.find('\n', at + 1) - at - 1);
+    out += std::stod(line.substr(line.rfind(' ')));
+  }
+  return out;
 }
 
 } // namespace
@@ -162,8 +173,9 @@ TEST_CASE("pages of a namespace that a client made outlive its node, by good ord
   CHECK(play(*node, space).count("saved_pages") == 2 * block_count);
   CHECK(made_slabs(scratch.path()).size() == 2);
   if (killed) {
-    if (durability == "relaxed")
-      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    // What was answered is in the index by then; pages that are in memory only would be lost.
+    CHECK(eventually([&] { return sum_of_metric(*node, "troupe_memory_dirty_bytes") == 0; },
+                     std::chrono::milliseconds(10)));
     node->program().kill();
   } else {
     CHECK(node->stop() == 0);
@@ -385,10 +397,8 @@ TEST_CASE("a namespace that a client made is removed with its files, and stays s
     CHECK(http(*node, "DELETE", "/v1/namespaces/mine?force=true").status == 204);
     // It makes the namespace again.
     unsigned status = 404;
-    for (int i = 0; i < 100 && status == 404; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      status = http(*node, "GET", "/v1/namespaces/mine").status;
-    }
+    CHECK(eventually([&] { return (status = http(*node, "GET", "/v1/namespaces/mine").status) != 404; },
+                     std::chrono::milliseconds(10)));
     CHECK(status == 200);
     engine.kill();
     CHECK(http(*node, "DELETE", "/v1/namespaces/mine?force=true").status == 204);
