@@ -190,14 +190,22 @@ class run:
     def _ended(self):
         pid, _ = os.waitpid(self.child, os.WNOHANG)
         if pid:
+            self._sweep()
             self.child = None
         return pid != 0
+
+    def _sweep(self):
+        """Processes that vLLM has started, some of which outlive it."""
+        try:
+            os.killpg(self.child, 9)
+        except ProcessLookupError:
+            pass
 
     def result(self):
         deadline = self.began + ENGINE_SECONDS
         while self.child is not None and not self._ended():
             if time.monotonic() > deadline:
-                os.killpg(self.child, 9)
+                self._sweep()
                 os.waitpid(self.child, 0)
                 self.child = None
                 raise RuntimeError(f"an engine did not end in {ENGINE_SECONDS} s; {self._tail()}")
