@@ -9,7 +9,6 @@
 #include <functional>
 #include <numeric>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 namespace lmcache_copies_test {
@@ -99,7 +98,6 @@ public:
   arrangement how() const { return how_; }
 
   void cut(std::uint64_t to) const { check_call(::ftruncate(file_, static_cast<off_t>(to)) == 0, "ftruncate"); }
-
   /// The plane of a block; where heads are outside, both planes are in one.
   std::span<std::byte> plane(std::uint32_t layer, std::uint32_t plane, std::uint32_t block) {
     const auto layer_bytes = 2 * blocks * block_bytes;
@@ -237,27 +235,6 @@ struct driven_engine {
         return found->get<std::uint32_t>();
   }
 };
-
-/// Runs it in a process of its own, which ends with its end.
-pid_t start_forked(const std::function<bool()>& work) {
-  const auto child = ::fork();
-  check_call(child >= 0, "fork");
-  if (child > 0)
-    return child;
-  bool fine = false;
-  try {
-    fine = work();
-  } catch (const std::exception&) {
-    fine = false;
-  }
-  ::_exit(fine ? 0 : 1);
-}
-
-int end_of(pid_t child) {
-  int status = 0;
-  check_call(::waitpid(child, &status, 0) == child, "waitpid");
-  return status;
-}
 
 } // namespace
 
