@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdexcept>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
 #include <zmq.h>
@@ -122,6 +123,26 @@ std::optional<json> lmcache_client::call(const json& operation, const std::vecto
     if (auto x = receive(std::chrono::seconds(1)); x && x->number == number)
       return std::move(x->value);
   throw std::runtime_error("no answer to " + operation.dump());
+}
+
+pid_t start_forked(const std::function<bool()>& work) {
+  const auto child = ::fork();
+  check_call(child >= 0, "fork");
+  if (child > 0)
+    return child;
+  bool fine = false;
+  try {
+    fine = work();
+  } catch (const std::exception&) {
+    fine = false;
+  }
+  ::_exit(fine ? 0 : 1);
+}
+
+int end_of(pid_t child) {
+  int status = 0;
+  check_call(::waitpid(child, &status, 0) == child, "waitpid");
+  return status;
 }
 
 lmcache_pool::lmcache_pool(const std::string& name, std::size_t bytes) {

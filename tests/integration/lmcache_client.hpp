@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 namespace troupe::test {
@@ -53,6 +55,11 @@ private:
   struct implementation;
   std::unique_ptr<implementation> x_;
 };
+
+/// Runs it in a process of its own, which ends with its end: with 0 where it said true.
+pid_t start_forked(const std::function<bool()>& work);
+/// Waits for it; its status.
+int end_of(pid_t child);
 
 /// The shared memory of a node, as a worker sees it.
 class lmcache_pool {
