@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -17,14 +16,12 @@
 #include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
+#include <unordered_set>
 #include <utility>
 
 namespace troupe::io {
 
 namespace {
-
-/// How long the end of a worker waits for endpoints to close. Those that do not are ended with it.
-constexpr auto close_patience = std::chrono::seconds(5);
 
 /// A context and a worker of UCX, and the one thread that ever calls them once they are made. It sleeps on the event
 /// descriptor of the worker while nothing happens.
@@ -36,10 +33,8 @@ public:
   ucx_engine& operator=(const ucx_engine&) = delete;
   ~ucx_engine() {
     stop();
-    if (worker_ != nullptr)
-      api_->ucp_worker_destroy(worker_);
-    if (context_ != nullptr)
-      api_->ucp_cleanup(context_);
+    end_worker();
+    end_context();
   }
 
   const ucx_library& api() const noexcept { return *api_; }
@@ -59,9 +54,14 @@ public:
     return true;
   }
 
-  /// Called by the thread between any two steps: says whether it has something to wait for. With that, the thread does
-  /// not end, but for a while.
-  void watch(std::function<bool()> look) { look_ = std::move(look); }
+  /// From its thread: nothing progresses any more. `shut` says whether the worker may end; else it is left as it is,
+  /// which nobody ever calls again. Then `ended` is called. What is posted is done as before.
+  void halt(std::function<bool()> shut, std::function<void()> ended) {
+    if (std::exchange(halted_, true))
+      return;
+    shut_ = std::move(shut);
+    on_halted_ = std::move(ended);
+  }
 
   void stop() {
     if (!thread_.joinable())
@@ -84,9 +84,18 @@ private:
     static_cast<void>(::write(wake_.get(), &one, sizeof one));
   }
 
+  void end_worker() {
+    if (worker_ != nullptr)
+      api_->ucp_worker_destroy(std::exchange(worker_, nullptr));
+  }
+  void end_context() {
+    if (context_ != nullptr)
+      api_->ucp_cleanup(std::exchange(context_, nullptr));
+  }
+
   void run();
   bool run_queue();
-  void sleep(bool short_nap);
+  void sleep();
 
   const ucx_library* api_;
   ucp_context_h context_ = nullptr;
@@ -97,7 +106,10 @@ private:
   std::mutex mutex_;
   std::deque<std::function<void()>> queue_;
   bool stopping_ = false;
-  std::function<bool()> look_;
+  bool halted_ = false;
+  bool copied_by_kernel_ = false;
+  std::function<bool()> shut_;
+  std::function<void()> on_halted_;
   std::thread thread_;
 };
 
@@ -106,6 +118,7 @@ result<std::unique_ptr<ucx_engine>> ucx_engine::start(const ucx_options& options
   if (!api)
     return tl::unexpected<error>(api.error());
   std::unique_ptr<ucx_engine> out(new ucx_engine(*api));
+  out->copied_by_kernel_ = options.transports == "tcp,self" || options.transports == "tcp";
   if (auto opened = out->open(options, std::move(who)); !opened)
     return tl::unexpected<error>(std::move(opened.error()));
   out->thread_ = std::thread([engine = out.get()] { engine->run(); });
@@ -125,6 +138,9 @@ result<void> ucx_engine::open(const ucx_options& options, admitted_peers who) {
     status = set("NET_DEVICES", options.interfaces);
   // Whoever does not answer must not hold up the others.
   static_cast<void>(set("CONN_NB", "y"));
+  // With several events of one epoll_wait in hand, UCX 1.13 touches a connection that it has destroyed for the one
+  // before: seen where a network went away under several peers.
+  static_cast<void>(set("MAX_POLL", "1"));
   // So that there is one kind of address to admit.
   static_cast<void>(set("AF_PRIO", "inet"));
   static_cast<void>(set("KEEPALIVE_INTERVAL", "2s"));
@@ -180,11 +196,12 @@ bool ucx_engine::run_queue() {
   return !todo.empty();
 }
 
-void ucx_engine::sleep(bool short_nap) {
-  if (api_->ucp_worker_arm(worker_) == UCS_ERR_BUSY)
+void ucx_engine::sleep() {
+  if (worker_ != nullptr && api_->ucp_worker_arm(worker_) == UCS_ERR_BUSY)
     return;
-  std::array<pollfd, 2> what{{{events_, POLLIN, 0}, {wake_.get(), POLLIN, 0}}};
-  static_cast<void>(::poll(what.data(), what.size(), short_nap ? 10 : -1));
+  // One below 0 is not looked at.
+  std::array<pollfd, 2> what{{{worker_ != nullptr ? events_ : -1, POLLIN, 0}, {wake_.get(), POLLIN, 0}}};
+  static_cast<void>(::poll(what.data(), what.size(), -1));
   if ((what[1].revents & POLLIN) != 0) {
     std::uint64_t ignored = 0;
     static_cast<void>(::read(wake_.get(), &ignored, sizeof ignored));
@@ -192,26 +209,30 @@ void ucx_engine::sleep(bool short_nap) {
 }
 
 void ucx_engine::run() {
-  auto end = std::chrono::steady_clock::time_point::max();
   for (;;) {
     // What is to be done is looked for between any two steps: a stream of pages must not keep a close waiting.
-    bool waits = false;
-    do
-      waits = look_ && look_();
-    while (run_queue() || api_->ucp_worker_progress(worker_) != 0);
-    bool ending = false;
+    while (run_queue() || (!halted_ && api_->ucp_worker_progress(worker_) != 0)) {
+    }
+    if (halted_ && worker_ != nullptr) {
+      if (std::exchange(shut_, nullptr)()) {
+        end_worker();
+      } else {
+        worker_ = nullptr;
+        context_ = nullptr;
+        // Others than TCP may have an adapter that is still at it: then nobody is told that it has ended, ever.
+        if (!copied_by_kernel_)
+          on_halted_ = nullptr;
+      }
+      if (const auto ended = std::exchange(on_halted_, nullptr))
+        ended();
+      continue;
+    }
     {
       const std::lock_guard guard(mutex_);
-      ending = stopping_ && queue_.empty();
-    }
-    if (ending) {
-      const auto now = std::chrono::steady_clock::now();
-      if (end == std::chrono::steady_clock::time_point::max())
-        end = now + close_patience;
-      if (!waits || now >= end)
+      if (stopping_ && queue_.empty())
         return;
     }
-    sleep(waits || ending);
+    sleep();
   }
 }
 
@@ -321,6 +342,7 @@ public:
       if (x.there > name_.bytes || name_.bytes - x.there < x.here.size())
         return end(fail(errc::out_of_range, "this is not the memory of the other end"));
     auto* const batch = new moving{shared_from_this(), std::move(end), 1, std::nullopt};
+    open_.insert(batch);
     for (const auto& x : moves) {
       ucp_request_param_t how{};
       how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -346,40 +368,8 @@ public:
     if (closed_)
       return closed();
     on_closed_.push_back(std::move(closed));
-    closing_wanted_ = true;
+    closing_ = true;
     fail_with({errc::unreachable, "closed"});
-  }
-
-  bool closed() const noexcept { return closed_; }
-
-  /// Goes on with what cannot be done from within a callback of the library. Whether there is more to wait for.
-  bool look() {
-    if (closed_ || !closing_wanted_)
-      return false;
-    if (endpoint_ != nullptr && !std::exchange(closing_, true)) {
-      ucp_request_param_t how{};
-      how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-      how.flags = UCP_EP_CLOSE_FLAG_FORCE;
-      // The key belongs to the endpoint, which reads it for what is under way.
-      close_request_ = api().ucp_ep_close_nbx(endpoint_, &how);
-      if (!UCS_PTR_IS_PTR(close_request_))
-        close_request_ = nullptr;
-    }
-    if (close_request_ != nullptr) {
-      if (api().ucp_request_check_status(close_request_) == UCS_INPROGRESS)
-        return true;
-      api().ucp_request_free(close_request_);
-      close_request_ = nullptr;
-    }
-    if (under_way_ > 0)
-      return true;
-    if (key_ != nullptr)
-      api().ucp_rkey_destroy(std::exchange(key_, nullptr));
-    closed_ = true;
-    lost_ = nullptr;
-    for (auto& x : std::exchange(on_closed_, {}))
-      x();
-    return false;
   }
 
 private:
@@ -397,17 +387,13 @@ private:
     auto* const batch = static_cast<moving*>(user);
     auto& self = *batch->owner;
     self.api().ucp_request_free(request);
-    --self.under_way_;
     self.part_ended(batch, status);
   }
 
   void take(moving* batch, ucs_status_ptr_t request) {
     ++batch->parts;
-    if (UCS_PTR_IS_PTR(request)) {
-      ++under_way_;
-      return;
-    }
-    part_ended(batch, UCS_PTR_IS_ERR(request) ? UCS_PTR_STATUS(request) : UCS_OK);
+    if (!UCS_PTR_IS_PTR(request))
+      part_ended(batch, UCS_PTR_IS_ERR(request) ? UCS_PTR_STATUS(request) : UCS_OK);
   }
 
   void part_ended(moving* batch, ucs_status_t status) {
@@ -415,12 +401,14 @@ private:
       batch->failed = status;
     if (--batch->parts > 0)
       return;
+    if (batch->failed) {
+      // The rest of it may be under way: it ends with the worker.
+      broken(*batch->failed);
+      return;
+    }
+    open_.erase(batch);
     const std::unique_ptr<moving> done(batch);
-    if (!done->failed)
-      return done->end({});
-    if (!failure_)
-      broken(*done->failed);
-    done->end(tl::unexpected<error>(*failure_));
+    done->end({});
   }
 
   void broken(ucs_status_t status) {
@@ -428,12 +416,46 @@ private:
                std::string("the memory of the other end cannot be reached: ") + api().ucs_status_string(status)});
   }
 
+  // After a failure nothing of this peer progresses any more: UCX 1.13 comes back to connections that it has destroyed,
+  // where a network went away, and cannot end a worker that has requests. What does not progress touches no memory:
+  // the kernel has copied what it sends.
   void fail_with(error why) {
     if (failure_)
       return;
     failure_ = std::move(why);
-    if (const auto tell = std::exchange(lost_, nullptr); tell && !closing_wanted_)
+    engine_.halt([self = shared_from_this()] { return self->shut(); }, [self = shared_from_this()] { self->ended(); });
+    if (const auto tell = std::exchange(lost_, nullptr); tell && !closing_)
       tell(*failure_);
+  }
+
+  /// Whether nothing is left that would keep the worker from ending.
+  bool shut() {
+    if (!open_.empty())
+      return false;
+    if (key_ != nullptr)
+      api().ucp_rkey_destroy(std::exchange(key_, nullptr));
+    if (endpoint_ == nullptr)
+      return true;
+    ucp_request_param_t how{};
+    how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    how.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    const auto closing = api().ucp_ep_close_nbx(endpoint_, &how);
+    if (!UCS_PTR_IS_PTR(closing))
+      return true;
+    const bool done = api().ucp_request_check_status(closing) != UCS_INPROGRESS;
+    api().ucp_request_free(closing);
+    return done;
+  }
+
+  /// Nothing of it touches memory here any more.
+  void ended() {
+    closed_ = true;
+    for (auto* const batch : std::exchange(open_, {})) {
+      const std::unique_ptr<moving> done(batch);
+      done->end(tl::unexpected<error>(*failure_));
+    }
+    for (auto& x : std::exchange(on_closed_, {}))
+      x();
   }
 
   ucx_engine& engine_;
@@ -442,90 +464,45 @@ private:
   ucp_ep_h endpoint_ = nullptr;
   ucp_rkey_h key_ = nullptr;
   std::optional<error> failure_;
-  /// Requests that the library has not ended.
-  std::size_t under_way_ = 0;
-  bool closing_wanted_ = false;
+  /// Whose ends were not called.
+  std::unordered_set<moving*> open_;
   bool closing_ = false;
   bool closed_ = false;
-  ucs_status_ptr_t close_request_ = nullptr;
   std::vector<std::function<void()>> on_closed_;
 };
 
-/// The engine and its endpoints. Peers keep it, so that whoever has one may use it.
-class ucx_endpoints {
-public:
-  static result<std::shared_ptr<ucx_endpoints>> start(const ucx_options& options) {
-    auto engine = ucx_engine::start(options, admitted_peers{});
-    if (!engine)
-      return tl::unexpected<error>(std::move(engine.error()));
-    return std::make_shared<ucx_endpoints>(std::move(*engine));
-  }
-
-  explicit ucx_endpoints(std::unique_ptr<ucx_engine> engine) : engine_(std::move(engine)) {
-    engine_->post([this] { engine_->watch([this] { return look(); }); });
-  }
-  ucx_endpoints(const ucx_endpoints&) = delete;
-  ucx_endpoints& operator=(const ucx_endpoints&) = delete;
-
-  ~ucx_endpoints() {
-    engine_->post([this] {
-      for (const auto& x : all_)
-        x->close([] {});
-    });
-    engine_->stop();
-  }
-
-  ucx_engine& engine() noexcept { return *engine_; }
-
-  /// In the thread of the engine.
-  void add(const std::shared_ptr<ucx_endpoint>& x) {
-    all_.push_back(x);
-    x->connect();
-  }
-
-private:
-  bool look() {
-    bool waits = false;
-    for (const auto& x : all_)
-      waits = x->look() || waits;
-    std::erase_if(all_, [](const auto& x) { return x->closed(); });
-    return waits;
-  }
-
-  std::unique_ptr<ucx_engine> engine_;
-  /// Of the thread of the engine, all that are not closed.
-  std::vector<std::shared_ptr<ucx_endpoint>> all_;
-};
-
+/// With an engine of its own, which ends with it or before.
 class ucx_peer final : public remote_peer {
 public:
-  ucx_peer(std::shared_ptr<ucx_endpoints> all, std::shared_ptr<ucx_endpoint> endpoint)
-      : all_(std::move(all)), endpoint_(std::move(endpoint)) {}
+  ucx_peer(std::unique_ptr<ucx_engine> engine, const remote_memory_name& name, std::function<void(const error&)> lost)
+      : engine_(std::move(engine)), endpoint_(std::make_shared<ucx_endpoint>(*engine_, name, std::move(lost))) {
+    engine_->post([endpoint = endpoint_] { endpoint->connect(); });
+  }
 
   ~ucx_peer() override {
-    all_->engine().post([endpoint = endpoint_] { endpoint->close([] {}); });
+    engine_->post([endpoint = endpoint_] { endpoint->close([] {}); });
+    engine_->stop();
   }
 
   void move(remote_direction direction, std::vector<remote_move> moves, remote_end end) override {
     const auto shared = std::make_shared<remote_end>(std::move(end));
-    if (!all_->engine().post([endpoint = endpoint_, direction, moves = std::move(moves), shared] {
-          endpoint->move(direction, moves, std::move(*shared));
-        }))
-      (*shared)(fail(errc::unreachable, "the transport is ending"));
+    engine_->post([endpoint = endpoint_, direction, moves = std::move(moves), shared] {
+      endpoint->move(direction, moves, std::move(*shared));
+    });
   }
 
   void close(std::function<void()> closed) override {
-    all_->engine().post([endpoint = endpoint_, closed = std::move(closed)] { endpoint->close(closed); });
+    engine_->post([endpoint = endpoint_, closed = std::move(closed)] { endpoint->close(closed); });
   }
 
 private:
-  std::shared_ptr<ucx_endpoints> all_;
+  std::unique_ptr<ucx_engine> engine_;
   std::shared_ptr<ucx_endpoint> endpoint_;
 };
 
 class ucx_mover final : public remote_mover {
 public:
-  explicit ucx_mover(std::shared_ptr<ucx_endpoints> all) : all_(std::move(all)) {}
+  explicit ucx_mover(ucx_options options) : options_(std::move(options)) {}
 
   result<std::shared_ptr<remote_peer>> connect(const remote_memory_name& name,
                                                std::function<void(const error&)> lost) override {
@@ -533,16 +510,17 @@ public:
     if (name.address.size() < address_bytes_least || name.key.size() < key_bytes_least || name.bytes == 0 ||
         name.base + name.bytes < name.base)
       return fail(errc::invalid_argument, "this names no memory");
-    auto endpoint = std::make_shared<ucx_endpoint>(all_->engine(), name, std::move(lost));
-    all_->engine().post([all = all_.get(), endpoint] { all->add(endpoint); });
-    return std::make_shared<ucx_peer>(all_, std::move(endpoint));
+    auto engine = ucx_engine::start(options_, admitted_peers{});
+    if (!engine)
+      return tl::unexpected<error>(std::move(engine.error()));
+    return std::make_shared<ucx_peer>(std::move(*engine), name, std::move(lost));
   }
 
 private:
   static constexpr std::size_t address_bytes_least = 16;
   static constexpr std::size_t key_bytes_least = 8;
 
-  std::shared_ptr<ucx_endpoints> all_;
+  ucx_options options_;
 };
 
 } // namespace
@@ -554,10 +532,10 @@ result<std::shared_ptr<memory_exposer>> make_ucx_exposer(const ucx_options& opti
 }
 
 result<std::shared_ptr<remote_mover>> make_ucx_mover(const ucx_options& options) {
-  auto all = ucx_endpoints::start(options);
-  if (!all)
-    return tl::unexpected<error>(std::move(all.error()));
-  return std::make_shared<ucx_mover>(std::move(*all));
+  // What does not work is known at once.
+  if (auto trial = ucx_engine::start(options, admitted_peers{}); !trial)
+    return tl::unexpected<error>(std::move(trial.error()));
+  return std::make_shared<ucx_mover>(options);
 }
 
 } // namespace troupe::io

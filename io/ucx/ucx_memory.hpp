@@ -21,7 +21,8 @@ struct ucx_options {
 /// without UCX, or the library cannot be loaded.
 result<std::shared_ptr<memory_exposer>> make_ucx_exposer(const ucx_options& options);
 
-/// The node's end: one address and one thread for all peers. Errors: as above; `io_error` where UCX cannot be started
+/// The node's end: an address and a thread of its own for each peer, so that what goes wrong with one, also within
+/// UCX, is not the others'. Errors: as above; `io_error` where UCX cannot be started
 /// this way.
 result<std::shared_ptr<remote_mover>> make_ucx_mover(const ucx_options& options);
 
