@@ -138,8 +138,8 @@ def main():
                 node.stop()
         for kind, test in (("load", "put_bw"), ("save", "get")):
             ours, theirs, cores, their_cores = (statistics.median(x) for x in found[kind])
-            print(f"| {page_bytes >> 10} KiB | {kind}, beside {test} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} |"
-                  f" {cores:.1f} | {their_cores:.1f} |", flush=True)
+            print(f"| {page_bytes >> 10} KiB | {kind}, beside {test} | {ours:.2f} | {theirs:.2f} | "
+                  f"{ours / theirs:.2f} | {cores:.1f} | {their_cores:.1f} |", flush=True)
 
 
 main()
