@@ -36,6 +36,7 @@
 namespace troupe::io {
 
 struct ucx_library {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): it is declared by this name.
 #define TROUPE_UCP_MEMBER(name) decltype(&::name) name = nullptr;
   TROUPE_UCP_FUNCTIONS(TROUPE_UCP_MEMBER)
 #undef TROUPE_UCP_MEMBER

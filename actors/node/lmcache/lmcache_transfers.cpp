@@ -102,6 +102,7 @@ void lmcache_server::reserve(const std::shared_ptr<store_run>& run, const std::v
   run->name = run->of->node->new_ticket();
   run->where.resize(chunks.end - chunks.begin);
   std::vector<key_digest> keys;
+  keys.reserve(which.size());
   for (const auto i : which)
     keys.push_back(chunks.keys[chunks.begin + i]);
   auto parts = transfer::split_by_shard(keys, static_cast<std::uint32_t>(node.shards.size()));
