@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <deque>
 #include <mutex>
+#include <net/if.h>
 #include <optional>
 #include <poll.h>
 #include <string>
@@ -173,10 +174,12 @@ result<void> ucx_engine::open(const ucx_options& options, admitted_peers who) {
   const auto listeners = guard.apply(address_);
   if (!listeners)
     return tl::unexpected<error>(listeners.error());
-  // It only warns of an interface that is not there. Those of RDMA have a port behind a colon.
+  // It only warns of an interface that is not there, or not up, which may change. Those of RDMA have a port behind a
+  // colon.
   if (*listeners == 0 && !options.interfaces.empty() && options.interfaces.find(':') == std::string::npos)
-    return fail(errc::io_error, "UCX knows no transport of \"" + options.transports + "\" on \"" + options.interfaces +
-                                    "\" (remote.transports, remote.interfaces)");
+    return fail(::if_nametoindex(options.interfaces.c_str()) != 0 ? errc::unreachable : errc::io_error,
+                "UCX knows no transport of \"" + options.transports + "\" on \"" + options.interfaces +
+                    "\" (remote.transports, remote.interfaces)");
   if (status = api_->ucp_worker_get_efd(worker_, &events_); status != UCS_OK)
     return tl::unexpected<error>(api_->failed(status, "asking for its events"));
   wake_ = unique_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

@@ -251,7 +251,7 @@ launch on(const arguments& where, launch what) {
 
 } // namespace
 
-// Not run by itself: in about half of its runs the client has not come back a minute after the network has.
+// Not run by itself: in some of its runs the client has not come back a minute after the network has.
 TEST_CASE("over a network that goes and comes back, every task ends and no byte is wrong", "[.network]") {
   if (!there_is_ucx())
     return;

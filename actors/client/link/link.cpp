@@ -275,7 +275,7 @@ void link::offer(const link_map& x, const client_rank& mine) {
   const auto on_exposed = [this, x, on_offered](const result<remote_offer>& exposed) {
     const auto* const theirs = node_side(x.rank);
     if (!exposed)
-      state_.on_mapped(x.epoch, x.rank, tl::unexpected<error>(exposed.error()));
+      state_.on_offered(x.epoch, x.rank, tl::unexpected<error>(exposed.error()), now());
     else if (theirs != nullptr && reply_.owner != 0)
       ask<void>(theirs->worker, on_offered, bind_atom_v, *exposed);
   };
