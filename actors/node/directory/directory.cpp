@@ -1,5 +1,6 @@
 #include "actors/node/directory/directory.hpp"
 
+#include "actors/node/registry/store_commit.hpp"
 #include "base/incarnation.hpp"
 #include "base/log.hpp"
 
@@ -180,13 +181,7 @@ void directory::write_changes() {
   auto batch = journal_->begin_write();
   if (!batch)
     return;
-  // The store's thread calls back: it may only send.
-  const auto taken = store_->commit(std::move(*batch), [self = caf::actor_cast<directory_actor>(this)](auto outcome) {
-    if (outcome)
-      caf::anon_send(self, written_atom_v, static_cast<std::uint8_t>(errc::ok), std::string());
-    else
-      caf::anon_send(self, written_atom_v, static_cast<std::uint8_t>(outcome.error().code), outcome.error().text);
-  });
+  const auto taken = commit_and_tell(*store_, std::move(*batch), caf::actor_cast<directory_actor>(this));
   if (taken)
     return;
   if (taken.error().code != errc::limit_exceeded)

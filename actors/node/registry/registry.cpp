@@ -1,5 +1,6 @@
 #include "actors/node/registry/registry.hpp"
 
+#include "actors/node/registry/store_commit.hpp"
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
 
@@ -416,13 +417,7 @@ void registry::write_changes() {
   if (!batch)
     return;
   write_began_ = now();
-  // The store's thread calls back: it may only send. An anonymous message keeps nobody alive and needs no answer.
-  const auto taken = store_->commit(std::move(*batch), [self = caf::actor_cast<registry_actor>(this)](auto outcome) {
-    if (outcome)
-      caf::anon_send(self, written_atom_v, static_cast<std::uint8_t>(errc::ok), std::string());
-    else
-      caf::anon_send(self, written_atom_v, static_cast<std::uint8_t>(outcome.error().code), outcome.error().text);
-  });
+  const auto taken = commit_and_tell(*store_, std::move(*batch), caf::actor_cast<registry_actor>(this));
   if (taken)
     return;
   if (taken.error().code == errc::limit_exceeded)
