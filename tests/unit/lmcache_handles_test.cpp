@@ -1,5 +1,6 @@
 #include "lmcache/incoming.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/lmcache_messages.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -19,19 +20,8 @@ namespace {
 
 constexpr std::uint32_t chunk = 32;
 
-std::string packed_json(const json& x) {
-  const auto bytes = json::to_msgpack(x);
-  return {bytes.begin(), bytes.end()};
-}
-
 std::optional<incoming> read(const json& what, const std::vector<json>& payloads) {
-  std::vector<std::string> frames{packed_json(7), packed_json(what)};
-  for (const auto& x : payloads)
-    frames.push_back(packed_json(x));
-  std::vector<wire::byte_view> views;
-  for (const auto& x : frames)
-    views.push_back(std::as_bytes(std::span(x)));
-  return read_message(views, chunk);
+  return test::read_packed(what, payloads, chunk);
 }
 
 json metadata(const std::vector<std::uint64_t>& shape, const std::vector<std::uint64_t>& stride,

@@ -1,6 +1,7 @@
 #include "lmcache/wire/msgpack_reader.hpp"
 #include "lmcache/wire/msgpack_writer.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/lmcache_messages.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -13,14 +14,10 @@ namespace lmcache_msgpack_test {
 
 using namespace troupe::lmcache::wire;
 using nlohmann::json;
+using troupe::test::packed_json;
 using kind = msgpack_reader::kind;
 
 namespace {
-
-std::string packed_json(const json& x) {
-  const auto bytes = json::to_msgpack(x);
-  return {bytes.begin(), bytes.end()};
-}
 
 byte_view view(const std::string& x) {
   return std::as_bytes(std::span(x));

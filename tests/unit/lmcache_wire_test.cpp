@@ -1,6 +1,7 @@
 #include "lmcache/incoming.hpp"
 #include "lmcache/wire/requests.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/lmcache_messages.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -14,16 +15,12 @@ namespace lmcache_wire_test {
 using namespace troupe;
 using namespace troupe::lmcache;
 using nlohmann::json;
+using test::packed_json;
 using wire::operation;
 
 namespace {
 
 constexpr std::uint32_t chunk = 4;
-
-std::string packed_json(const json& x) {
-  const auto bytes = json::to_msgpack(x);
-  return {bytes.begin(), bytes.end()};
-}
 
 json unpacked(const std::string& x) {
   return json::from_msgpack(x);
@@ -52,13 +49,7 @@ json registration_json() {
 }
 
 std::optional<incoming> read(const json& what, const std::vector<json>& payloads) {
-  std::vector<std::string> frames{packed_json(7), packed_json(what)};
-  for (const auto& x : payloads)
-    frames.push_back(packed_json(x));
-  std::vector<wire::byte_view> views;
-  for (const auto& x : frames)
-    views.push_back(std::as_bytes(std::span(x)));
-  return read_message(views, chunk);
+  return test::read_packed(what, payloads, chunk);
 }
 
 struct vector_entry {

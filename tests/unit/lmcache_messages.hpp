@@ -1,0 +1,35 @@
+#pragma once
+
+#include "lmcache/incoming.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+/// Messages of LMCache's clients, by another writer's hand than the product's.
+
+namespace troupe::test {
+
+inline std::string packed_json(const nlohmann::json& x) {
+  const auto bytes = nlohmann::json::to_msgpack(x);
+  return {bytes.begin(), bytes.end()};
+}
+
+/// What a node makes of it, whose chunks have so many tokens.
+inline std::optional<lmcache::incoming> read_packed(const nlohmann::json& what,
+                                                    const std::vector<nlohmann::json>& payloads,
+                                                    std::uint32_t chunk_tokens) {
+  std::vector<std::string> frames{packed_json(7), packed_json(what)};
+  for (const auto& x : payloads)
+    frames.push_back(packed_json(x));
+  std::vector<lmcache::wire::byte_view> views;
+  for (const auto& x : frames)
+    views.push_back(std::as_bytes(std::span(x)));
+  return lmcache::read_message(views, chunk_tokens);
+}
+
+} // namespace troupe::test
