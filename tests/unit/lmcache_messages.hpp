@@ -2,9 +2,10 @@
 
 #include "lmcache/incoming.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,9 +21,8 @@ inline std::string packed_json(const nlohmann::json& x) {
 }
 
 /// What a node makes of it, whose chunks have so many tokens.
-inline std::optional<lmcache::incoming> read_packed(const nlohmann::json& what,
-                                                    const std::vector<nlohmann::json>& payloads,
-                                                    std::uint32_t chunk_tokens) {
+inline std::optional<lmcache::incoming>
+read_packed(const nlohmann::json& what, const std::vector<nlohmann::json>& payloads, std::uint32_t chunk_tokens) {
   std::vector<std::string> frames{packed_json(7), packed_json(what)};
   for (const auto& x : payloads)
     frames.push_back(packed_json(x));
