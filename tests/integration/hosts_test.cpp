@@ -270,7 +270,8 @@ TEST_CASE("over a network that goes and comes back, every task ends and no byte 
                   program_with(arguments{"serve", "--config", write_config(scratch.path(), config)} + quick_timeouts)));
   node.wait_for_line(stream::out, "ready");
   const arguments attach =
-      arguments{"--attach", "10.231.7.1:7777", "--set", "attach.always_remote=true", "--attach-limit", "60"} +
+      arguments{"--attach", "10.231.7.1:7777", "--set",          "attach.always_remote=true", "--attach-limit",
+                "60",       "--set",           "log_level=debug"} +
       quick_timeouts;
   const auto whole = [&] {
     process client(on(hosts.on_b(), replay_command(attach + arguments{"--trace", small_trace})));
@@ -280,13 +281,21 @@ TEST_CASE("over a network that goes and comes back, every task ends and no byte 
 
   process client(on(hosts.on_b(), replay_command(attach + arguments{"--trace", endless_trace, "--salt", "4"})));
   std::size_t from = node.lines(stream::err);
+  const auto wait_until_there = [&] {
+    try {
+      from = node.wait_for_line(stream::err, "1 clients", from).index + 1;
+    } catch (const std::runtime_error& e) {
+      client.send(SIGTERM);
+      FAIL(e.what() << "\nthe client says:\n" << result_of(client).err);
+    }
+  };
   for (int round = 0; round < 2; ++round) {
-    from = node.wait_for_line(stream::err, "1 clients", from).index + 1;
+    wait_until_there();
     hosts.cable(false);
     from = node.wait_for_line(stream::err, "its leases and reservations are released", from).index + 1;
     hosts.cable(true);
   }
-  node.wait_for_line(stream::err, "1 clients", from);
+  wait_until_there();
   client.send(SIGTERM);
   const auto x = result_of(client);
   INFO(x.err);

@@ -65,11 +65,11 @@ struct desk {
 
   /// Everything the state asks for to be at work, for two ranks.
   void bind_all() {
-    state.on_bound(take_one<link_bind_lookup>().epoch, {});
+    state.on_bound(take_one<link_bind_lookup>().epoch, {}, desk_start);
     for (const auto& x : take<link_map>())
-      state.on_mapped(x.epoch, x.rank, {});
+      state.on_mapped(x.epoch, x.rank, {}, desk_start);
     for (const auto& x : take<link_bind_transfer>())
-      state.on_bound(x.epoch, {});
+      state.on_bound(x.epoch, {}, desk_start);
   }
 
   /// The copy engines that are asked to come to rest do.

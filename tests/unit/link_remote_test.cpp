@@ -11,11 +11,11 @@ TEST_CASE("link state: memory that the node has reached counts as mapped", "[lin
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
-  d.state.on_bound(d.take_one<link_bind_lookup>().epoch, {});
+  d.state.on_bound(d.take_one<link_bind_lookup>().epoch, {}, desk_start);
   for (const auto& x : d.take<link_map>())
     d.state.on_offered(x.epoch, x.rank, {}, desk_start);
   for (const auto& x : d.take<link_bind_transfer>())
-    d.state.on_bound(x.epoch, {});
+    d.state.on_bound(x.epoch, {}, desk_start);
   CHECK(d.ended(1) == errc::ok);
 }
 
@@ -27,7 +27,7 @@ TEST_CASE("link state: a node that does not reach it is left and looked for agai
   d.take_one<link_bind_lookup>();
   const auto maps = d.take<link_map>();
   REQUIRE(maps.size() == 2);
-  const auto passes = GENERATE(errc::unreachable, errc::timeout, errc::unsupported);
+  const auto passes = GENERATE(errc::unreachable, errc::timeout, errc::io_error, errc::internal, errc::unsupported);
   d.state.on_offered(maps[0].epoch, 0, fail(passes, "the node says so"), desk_start);
   d.state.on_offered(maps[1].epoch, 1, fail(passes, "and again"), desk_start); // of an epoch that is over
   CHECK(d.take_one<link_part>().owner == desk_owner);
@@ -37,6 +37,7 @@ TEST_CASE("link state: a node that does not reach it is left and looked for agai
     CHECK(d.state.refused());
     return;
   }
+  CHECK_FALSE(d.state.refused());
   CHECK(d.ended(1) == errc::internal); // it waits
   d.state.on_time(d.state.next_event());
   d.attach(desk::offer(desk_owner + 1));

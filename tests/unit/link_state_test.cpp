@@ -113,7 +113,7 @@ TEST_CASE("link state: binds copy engines first, then coordinators, each with a 
   REQUIRE(maps.size() == 2);
   CHECK(d.take<link_bind_transfer>().empty());
   for (const auto& x : maps) {
-    d.state.on_mapped(epoch, x.rank, {});
+    d.state.on_mapped(epoch, x.rank, {}, desk_start);
     const auto both = d.take<link_bind_transfer>();
     REQUIRE(both.size() == 2);
     CHECK((!both[0].save && both[1].save));
@@ -123,13 +123,13 @@ TEST_CASE("link state: binds copy engines first, then coordinators, each with a 
     // What is no whole page is not used.
     CHECK(both[0].window_pages == 2);
     CHECK(both[1].window_pages == 3);
-    d.state.on_bound(epoch, {});
-    d.state.on_bound(epoch, {});
+    d.state.on_bound(epoch, {}, desk_start);
+    d.state.on_bound(epoch, {}, desk_start);
   }
   CHECK(d.ended(1) == errc::internal);
   d.state.wait_attached(2, timestamp::max());
   CHECK(d.ended(2) == errc::internal);
-  d.state.on_bound(epoch, {}); // the lookup coordinator, as the last
+  d.state.on_bound(epoch, {}, desk_start); // the lookup coordinator, as the last
   CHECK(d.ended(1) == errc::ok);
   CHECK(d.ended(2) == errc::ok);
 }
@@ -141,7 +141,7 @@ TEST_CASE("link state: a window is no larger than what the node allows", "[link_
   narrow.pinned_bytes = 3 * slot - 4096;
   d.attach(narrow);
   const auto map = d.take_one<link_map>();
-  d.state.on_mapped(map.epoch, map.rank, {});
+  d.state.on_mapped(map.epoch, map.rank, {}, desk_start);
   const auto both = d.take<link_bind_transfer>();
   REQUIRE(both.size() == 2);
   CHECK(both[0].window_pages == 1);
@@ -178,11 +178,11 @@ TEST_CASE("link state: answers of an earlier binding bind nothing", "[link_state
     d.state.on_node_gone(start);
   else
     d.state.bind(2, {0, 1}, timestamp::max());
-  d.state.on_mapped(old, 0, {});
-  d.state.on_mapped(old, 0, fail(errc::identity_mismatch, "late"));
+  d.state.on_mapped(old, 0, {}, desk_start);
+  d.state.on_mapped(old, 0, fail(errc::identity_mismatch, "late"), desk_start);
   for (int i = 0; i < 5; ++i)
-    d.state.on_bound(old, {});
-  d.state.on_bound(old, fail(errc::internal, "late"));
+    d.state.on_bound(old, {}, desk_start);
+  d.state.on_bound(old, fail(errc::internal, "late"), desk_start);
   CHECK(d.take<link_map>().empty());
   CHECK(d.take<link_bind_transfer>().empty());
   CHECK_FALSE(d.state.refused());
@@ -253,9 +253,9 @@ TEST_CASE("link state: what cannot get better by waiting is refused for good", "
     const auto epoch = d.take_one<link_bind_lookup>().epoch;
     const result<void> refusal = fail(expected, "said the actor");
     if (GENERATE(false, true)) {
-      d.state.on_bound(epoch, refusal);
+      d.state.on_bound(epoch, refusal, desk_start);
     } else {
-      d.state.on_mapped(epoch, 0, refusal);
+      d.state.on_mapped(epoch, 0, refusal, desk_start);
     }
   }
   CHECK(d.state.refused());
@@ -426,7 +426,7 @@ TEST_CASE("link state: whatever comes in whatever order, every wait ends once an
           else if (d.state.on_attached(attach->number, desk::offer(++last_owner)))
             known.insert(last_owner);
         } else if (const auto* lookup = std::get_if<link_bind_lookup>(&what)) {
-          d.state.on_bound(lookup->epoch, {});
+          d.state.on_bound(lookup->epoch, {}, desk_start);
         } else if (const auto* resting = std::get_if<link_rest>(&what)) {
           // Answered once, as all requests to the client's own actors are.
           const auto key = std::pair(resting->owner, resting->rank);
@@ -439,9 +439,9 @@ TEST_CASE("link state: whatever comes in whatever order, every wait ends once an
             at_rest.erase(word->owner);
           d.state.on_said_at_rest(word->owner, good ? result<void>{} : fail(code(), "x"), now);
         } else if (const auto* map = std::get_if<link_map>(&what)) {
-          d.state.on_mapped(map->epoch, map->rank, {});
+          d.state.on_mapped(map->epoch, map->rank, {}, desk_start);
         } else if (const auto* transfer = std::get_if<link_bind_transfer>(&what)) {
-          d.state.on_bound(transfer->epoch, {});
+          d.state.on_bound(transfer->epoch, {}, desk_start);
         }
       }
       }

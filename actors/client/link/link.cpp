@@ -249,7 +249,7 @@ void link::perform(const link_take_parts&) {
 
 void link::perform(const link_bind_lookup& x) {
   ask<void>(
-      parts_.lookup, [this, epoch = x.epoch](const result<void>& outcome) { state_.on_bound(epoch, outcome); },
+      parts_.lookup, [this, epoch = x.epoch](const result<void>& outcome) { state_.on_bound(epoch, outcome, now()); },
       bind_atom_v, lookup_binding{reply_.owner, 0, reply_.space_id, reply_.limits, reply_.shards});
 }
 
@@ -259,7 +259,7 @@ void link::perform(const link_map& x) {
     offer(x, *mine);
   else if (mine != nullptr)
     ask<void>(
-        mine->copier, [this, x](const result<void>& outcome) { state_.on_mapped(x.epoch, x.rank, outcome); },
+        mine->copier, [this, x](const result<void>& outcome) { state_.on_mapped(x.epoch, x.rank, outcome, now()); },
         bind_atom_v, reply_.owner, reply_.arena);
 }
 
@@ -289,7 +289,7 @@ void link::perform(const link_bind_transfer& x) {
     return; // of an epoch that is over by now
   ask<void>(
       x.save ? mine->save : mine->load,
-      [this, epoch = x.epoch](const result<void>& outcome) { state_.on_bound(epoch, outcome); }, bind_atom_v,
+      [this, epoch = x.epoch](const result<void>& outcome) { state_.on_bound(epoch, outcome, now()); }, bind_atom_v,
       coordinator_binding{reply_.owner, x.ticket_stream, reply_.limits, reply_.shards, theirs->worker, x.window_pages});
 }
 

@@ -21,6 +21,13 @@ constexpr std::uint32_t save_stream(rank_number rank) {
 /// Until a node is told again what it has not taken.
 constexpr auto word_pause = std::chrono::milliseconds(500);
 
+/// Whether it does not pass by itself that the client's actors are not bound: what does not fit. A busy host, or a
+/// network that is coming up again, fails in other ways, and not in the same one each time.
+constexpr bool stays_so(errc code) {
+  return code == errc::invalid_argument || code == errc::unsupported || code == errc::limit_exceeded ||
+         code == errc::identity_mismatch || code == errc::out_of_range;
+}
+
 /// What a node cannot be like; all that follows divides by the size of a page.
 result<void> check(const node_offer& offer) {
   if (auto sound = check_geometry(offer.geometry); !sound)
@@ -345,11 +352,11 @@ result<std::uint32_t> link_state::window_pages() const {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(pages, std::numeric_limits<std::uint32_t>::max()));
 }
 
-void link_state::on_mapped(link_epoch epoch, rank_number rank, const result<void>& outcome) {
+void link_state::on_mapped(link_epoch epoch, rank_number rank, const result<void>& outcome, timestamp now) {
   if (epoch != epoch_)
     return;
   if (!outcome) {
-    refuse(outcome.error());
+    on_not_bound(outcome.error(), now);
     return;
   }
   const auto pages = window_pages();
@@ -360,22 +367,18 @@ void link_state::on_mapped(link_epoch epoch, rank_number rank, const result<void
 }
 
 void link_state::on_offered(link_epoch epoch, rank_number rank, const result<void>& outcome, timestamp now) {
-  if (epoch != epoch_)
-    return;
-  if (outcome || (outcome.error().code != errc::unreachable && outcome.error().code != errc::timeout))
-    return on_mapped(epoch, rank, outcome);
-  const std::string why =
-      "node '" + node_name_ + "' does not reach the memory of this process: " + outcome.error().text;
-  say(link_news::weight::warning, why);
-  leave(true);
-  retry({errc::unreachable, why}, now);
+  if (outcome)
+    on_mapped(epoch, rank, outcome, now);
+  else
+    on_mapped(epoch, rank,
+              fail(outcome.error().code, "the memory of this process is not reached: " + outcome.error().text), now);
 }
 
-void link_state::on_bound(link_epoch epoch, const result<void>& outcome) {
+void link_state::on_bound(link_epoch epoch, const result<void>& outcome, timestamp now) {
   if (epoch != epoch_ || unbound_ == 0)
     return;
   if (!outcome) {
-    refuse(outcome.error());
+    on_not_bound(outcome.error(), now);
     return;
   }
   if (--unbound_ > 0)
@@ -384,6 +387,16 @@ void link_state::on_bound(link_epoch epoch, const result<void>& outcome) {
   backoff_.reset(); // not before: a node that lets us attach and then fails is not to be asked all the time
   answer_all(waiting_bound_, {});
   answer_all(waiting_attached_, {});
+}
+
+void link_state::on_not_bound(const error& why, timestamp now) {
+  if (stays_so(why.code)) {
+    refuse(why);
+    return;
+  }
+  say(link_news::weight::warning, "node '" + node_name_ + "' is there, but no pages move: " + why.text);
+  leave(true);
+  retry(why, now);
 }
 
 void link_state::say(link_news::weight how, std::string text) {

@@ -167,12 +167,13 @@ public:
 
   // -- binding --
 
+  // What fails because things do not fit is refused; after anything else the node is left and looked for again.
+
   /// Lookup, load or save coordinator.
-  void on_bound(link_epoch epoch, const result<void>& outcome);
+  void on_bound(link_epoch epoch, const result<void>& outcome, timestamp now);
   /// Copy engine.
-  void on_mapped(link_epoch epoch, rank_number rank, const result<void>& outcome);
+  void on_mapped(link_epoch epoch, rank_number rank, const result<void>& outcome, timestamp now);
   /// In its place, where the arena is elsewhere: the node has reached the memory that the copy engine exposes, or not.
-  /// That may be better the next time.
   void on_offered(link_epoch epoch, rank_number rank, const result<void>& outcome, timestamp now);
   /// A copy engine has answered that nothing of this attachment is under way, or has not.
   void on_rested(owner_id owner, const result<void>& outcome);
@@ -233,6 +234,7 @@ private:
   void came_to_rest(const resting_attachment& over);
   void say_who_is_at_rest();
   void end_if_at_rest();
+  void on_not_bound(const error& why, timestamp now);
   void retry(const error& why, timestamp now);
   void refuse(const error& why);
   void answer_all(std::vector<open_wait>& waits, const result<void>& outcome);
