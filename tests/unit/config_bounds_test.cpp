@@ -109,6 +109,7 @@ const std::vector<bounds> all_bounds{
     {"transfer.batch_pages", "0", "1", "4096", "4097"},
     {"transfer.max_tasks", "0", "1", "65536", "65537"},
     {"transfer.task_deadline", "999999 ns", "1 ms", "10 min", "600000000001 ns"},
+    {"remote.threads", "0", "1", "64", "65"},
     {"transfer.remote_bytes", "65535", "64 KiB", "1 TiB", "1099511627777"},
     {"attach.reconnect_backoff_min", "999999 ns", "1 ms", "10 min", "600000000001 ns"},
     {"attach.reconnect_backoff_max", "999999 ns", "1 ms", "10 min", "600000000001 ns"},
