@@ -83,11 +83,19 @@ class TroupeNixlScheduler(NixlPullConnectorScheduler):
     def set_xfer_handshake_metadata(self, metadata):
         if self.troupe_publisher is not None or not metadata:
             return
+        missing = sorted(rank for rank, payload in metadata.items() if payload is None)
+        if missing:
+            logger.warning("ranks %s of engine %s have nothing for their peers: who needs them waits in vain", missing,
+                           self.engine_id)
+        if len(missing) == len(metadata):
+            return
         encode = msgspec.msgpack.Encoder().encode
         # Peers tell by it when leases of this process end. Their clocks show the same time of day, more or less.
         clock = time.time() - time.perf_counter()
         payloads, hashes = {}, set()
         for (pp, tp), payload in metadata.items():
+            if payload is None:
+                continue
             if not isinstance(payload, NixlHandshakePayload):
                 raise ValueError(f"rank {pp}, {tp} has {type(payload).__name__} in the place of handshake metadata")
             payloads[(0, pp, tp)] = encode([encode(payload), clock])
@@ -95,7 +103,7 @@ class TroupeNixlScheduler(NixlPullConnectorScheduler):
         if len(hashes) != 1:
             raise ValueError("ranks of one engine have different compatibility hashes")
         # Each data parallel rank is an engine of its own for vLLM, with a name of its own.
-        sizes = (1, 1 + max(pp for _, pp, _ in payloads), 1 + max(tp for _, _, tp in payloads))
+        sizes = (1, 1 + max(pp for pp, _ in metadata), 1 + max(tp for _, tp in metadata))
         self.troupe_publisher = _directory.Publisher(directory_of(self.troupe_options), self.engine_id, payloads, sizes,
                                                      hashes.pop(), self.troupe_incarnation,
                                                      self.troupe_options.ttl_seconds, logger).start()
