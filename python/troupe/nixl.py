@@ -38,6 +38,9 @@ OPTIONS = {
     "handshake_seconds": 30.0,
     "ttl_seconds": 30.0,
     "parallel_handshakes": 8,
+    "poll_seconds": 20.0,
+    "retry_seconds": 0.1,
+    "retry_longest_seconds": 3.0,
 }
 
 # Between the address of an engine and the incarnation of it that has said so.
@@ -59,7 +62,9 @@ def options_of(vllm_config):
 
 def directory_of(options):
     return _directory.Directory(options.directory, _directory.read_token(options.token_file), options.authorities,
-                                options.certificate, options.key, options.request_timeout_seconds)
+                                options.certificate, options.key, options.request_timeout_seconds,
+                                _directory.Patience(options.poll_seconds, options.retry_seconds,
+                                                    options.retry_longest_seconds))
 
 
 def split_host(host):

@@ -134,6 +134,7 @@ class FakeDirectory:
     def __init__(self, together=1):
         self.barrier, self.incarnations = threading.Barrier(together), {}
         self.published, self.sizes, self.timeout = {}, set(), PATIENCE
+        self.patience = nixl._directory.Patience()
 
     def fetch_patiently(self, engine, rank, compat, incarnation, patience, give_up):
         self.barrier.wait(PATIENCE)
@@ -158,9 +159,18 @@ class Publishing(unittest.TestCase):
         config = types.SimpleNamespace(kv_transfer_config=types.SimpleNamespace(
             kv_connector_extra_config={"troupe.directory": "http://127.0.0.1:1"}))
         self.directory = FakeDirectory()
-        self.addCleanup(setattr, nixl, "directory_of", nixl.directory_of)
+        self.make_directory = nixl.directory_of
+        self.addCleanup(setattr, nixl, "directory_of", self.make_directory)
         nixl.directory_of = lambda _: self.directory
         self.scheduler = nixl.TroupeNixlScheduler(config, "own", None)
+
+    def test_options_reach_the_client(self):
+        extra = {"troupe.directory": "http://127.0.0.1:1", "troupe.poll_seconds": 7, "troupe.retry_seconds": 0.5,
+                 "troupe.retry_longest_seconds": 9, "troupe.request_timeout_seconds": 3}
+        made = self.make_directory(nixl.options_of(types.SimpleNamespace(
+            kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=extra))))
+        self.assertEqual((made.timeout, made.patience.poll, made.patience.pause, made.patience.longest),
+                         (3.0, 7.0, 0.5, 9.0))
 
     def published(self):
         publisher = self.scheduler.troupe_publisher
