@@ -194,6 +194,17 @@ class Publishing(with_server):
         one = self.publisher(server)
         self.assertTrue(one.published.wait(30))
 
+    def test_failures_of_signs_of_life_are_in_the_log(self):
+        server = self.serve(PUT=[ok()], POST=[WHOLE, no(503), WHOLE], DELETE=[(204, b"", {})])
+        with self.assertLogs("test", "WARNING") as said:
+            self.publisher(server)
+            self.until(lambda: server.methods().count("POST") >= 3)
+        self.assertEqual(said.output, ["ERROR:test:engine a is not published: 503: no"])
+        with self.assertLogs("test", "WARNING") as said:
+            server.close()
+            self.until(lambda: said.records)
+        self.assertIn("does not answer", said.output[0])
+
     def test_a_later_start_has_the_last_word(self):
         server = self.serve(PUT=[ok()], POST=[no(410, 8)], DELETE=[(204, b"", {})])
         one = self.publisher(server)

@@ -230,6 +230,14 @@ class UsingNixl(unittest.TestCase):
         self.assertEqual(set(worker.troupe_incarnations), set(engines))
         self.assertTrue(all(name.startswith("troupe-handshake") for name in fake.users), fake.users)
 
+    def test_engines_that_say_the_same_address_are_met_by_their_names(self):
+        fake, engines = FakeNixl(stay=0), ["first", "second"]
+        worker = self.worker(fake, FakeDirectory())
+        for engine in engines:
+            worker._handshake_initiation_executor.submit(
+                worker._nixl_handshake, f"localhost{nixl.MARK}1", 5600, 1, engine).result(PATIENCE)
+        self.assertEqual(fake.agents, {engine: f"metadata of {engine}" for engine in engines})
+
     def test_without_the_lock_this_test_finds_two(self):
         fake, engines = FakeNixl(stay=PATIENCE), [f"engine {n}" for n in range(8)]
         worker = self.worker(fake, FakeDirectory(together=len(engines)))
