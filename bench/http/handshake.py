@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Measures the directory of handshakes over HTTP: publishing, heartbeats, fetching, and readers who wait.
+"""Measures the directory of handshakes over HTTP: publishing, heartbeats, fetching, readers who wait, and all engines
+publishing while others fetch.
 
 handshake.py --troupe PROGRAM [--engines 1000] [--ranks 8] [--payload 2048] [--seconds 5] [--waiting 5000]
-             [--connections 8] [--durability none|relaxed|strict]
+             [--connections 4] [--rate 10000] [--durability none|relaxed|strict]
 
-Requests go out many at a time on a few connections that are kept open, so that the client is not what is measured.
+Requests go out many at a time on a few connections that are kept open, so that the client is not what is measured. The
+last part is an open loop: each fetch has its time, whether those before it have been answered or not, and how late its
+answer is counts from that time. It runs with durability "none" and "relaxed", or with the one that is asked for.
 """
 
 import argparse
@@ -55,7 +58,7 @@ class Connection:
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.buffer = b""
+        self.buffer, self.used = b"", 0
 
     def ask(self, requests):
         """Status codes of the answers, in their order."""
@@ -66,21 +69,32 @@ class Connection:
         return codes
 
     def answer(self):
-        while (end := self.buffer.find(b"\r\n\r\n")) < 0:
+        while (code := self.answer_here()) is None:
             self.receive()
-        head = self.buffer[:end]
-        at = head.find(b"Content-Length: ")
-        length = int(head[at + 16:head.find(b"\r\n", at) if b"\r\n" in head[at:] else len(head)]) if at >= 0 else 0
-        while len(self.buffer) < end + 4 + length:
-            self.receive()
-        self.buffer = self.buffer[end + 4 + length:]
-        return int(head[9:12])
+        return code
+
+    def answers(self):
+        """Those that are there."""
+        while (code := self.answer_here()) is not None:
+            yield code
+
+    def answer_here(self):
+        """The status of the next one; nothing if it is not there as a whole."""
+        end = self.buffer.find(b"\r\n\r\n", self.used)
+        if end < 0:
+            return None
+        at = self.buffer.find(b"Content-Length: ", self.used, end)
+        length = int(self.buffer[at + 16:self.buffer.find(b"\r\n", at)]) if at >= 0 else 0
+        if len(self.buffer) < end + 4 + length:
+            return None
+        code, self.used = int(self.buffer[self.used + 9:self.used + 12]), end + 4 + length
+        return code
 
     def receive(self):
         got = self.socket.recv(1 << 18)
         if not got:
             raise ConnectionError("the node has closed a connection")
-        self.buffer += got
+        self.buffer, self.used = self.buffer[self.used:] + got, 0
 
 
 def request(method, path, body=b""):
@@ -133,6 +147,96 @@ def measure(name, node, port, requests, connections, batch, seconds, good):
     return wrong
 
 
+def fetch_in_time(port, targets, rate, seconds, start, out):
+    """In a process of its own: so many a second, each at its time. Late ones are sent together, and wait for nobody."""
+    connection = Connection(port)
+    total, late, wrong = int(rate * seconds), [], 0
+    connection.socket.setblocking(False)
+    answered = sent = 0
+    pending, began = b"", start
+    while answered < total:
+        now = time.monotonic()
+        if now > began + seconds + 30:
+            break
+        due = min(total, max(0, int((now - began) * rate)))
+        if due > sent:
+            pending += b"".join(targets[i % len(targets)] for i in range(sent, due))
+            sent = due
+        wants = select.POLLIN | (select.POLLOUT if pending else 0)
+        poll = select.poll()
+        poll.register(connection.socket, wants)
+        # Until the next one is due, at most.
+        ready = poll.poll(max(0.0, (began + (sent + 1) / rate - now) * 1000) if sent < total else 100)
+        if any(what & select.POLLOUT for _, what in ready):
+            pending = pending[connection.socket.send(pending):]
+        if any(what & ~select.POLLOUT for _, what in ready):
+            connection.receive()
+            now = time.monotonic()
+            for code in connection.answers():
+                wrong += code not in (200, 404)
+                late.append(now - (began + answered / rate))
+                answered += 1
+    late.sort()
+    took = time.monotonic() - began
+    middle, tail = (late[len(late) * part // 100] if late else 0.0 for part in (50, 99))
+    os.write(out, f"{answered} {total - answered} {wrong} {took} {middle} {tail}\n".encode())
+
+
+def publish_while_fetching(name, node, port, engines, ranks, payload, connections, batch, rate, seconds):
+    """All engines publish, each a new start, again and again until the fetches are over: `rate` a second, open loop."""
+    paths = [f"/v1/handshake/engine-{e}/ranks/0/0/{r}" for e in range(engines) for r in range(ranks)]
+    fetches = [request("GET", path) for path in paths]
+    began, before, pipes = time.monotonic() + 0.5, cpu_seconds(node.pid), []
+
+    def fork(work):
+        ours, theirs = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                work(theirs)
+            finally:
+                os._exit(0)
+        os.close(theirs)
+        pipes.append((child, ours))
+
+    def publish(k, out):
+        connection, done, wrong, incarnation = Connection(port), 0, 0, 1
+        while incarnation == 1 or time.monotonic() < began + seconds:
+            incarnation += 1
+            # Whole engines: ranks of one start, by one publisher.
+            query = f"?incarnation={incarnation}&tp_size={ranks}&ttl=10min"
+            share = [request("PUT", paths[e * ranks + r] + query, payload)
+                     for e in range(k, engines, connections) for r in range(ranks)]
+            for i in range(0, len(share), batch):
+                codes = connection.ask(share[i:i + batch])
+                done += len(codes)
+                wrong += sum(code != 201 for code in codes)
+                if incarnation > 2 and time.monotonic() >= began + seconds:
+                    break
+        os.write(out, f"{done} {wrong} {time.monotonic() - began}\n".encode())
+
+    for k in range(connections):
+        fork(lambda out, k=k: publish(k, out))
+    for k in range(connections):
+        fork(lambda out, k=k: fetch_in_time(port, fetches[k::connections], rate / connections, seconds, began, out))
+    said = []
+    for child, ours in pipes:
+        with os.fdopen(ours) as pipe:
+            said.append([float(field) for field in pipe.read().split()])
+        os.waitpid(child, 0)
+    publishers, readers = said[:connections], said[connections:]
+    if any(len(x) != 3 for x in publishers) or any(len(x) != 6 for x in readers):
+        sys.exit(f"{name}: a client has failed")
+    published, answered = sum(x[0] for x in publishers), sum(x[0] for x in readers)
+    missing, wrong = sum(x[1] for x in readers), sum(x[1] for x in publishers) + sum(x[2] for x in readers)
+    print(f"{name}: {published / max(x[2] for x in publishers):.0f} publications a second beside "
+          f"{answered / max(x[3] for x in readers):.0f} of {rate:.0f} fetches a second that were due (open loop); "
+          f"late by {max(x[4] for x in readers) * 1000:.1f} ms (p50), "
+          f"{max(x[5] for x in readers) * 1000:.1f} ms (p99); {missing:.0f} without an answer, {wrong:.0f} wrong; {cpu_seconds(node.pid) - before:.1f} s of CPU",
+          flush=True)
+    return int(wrong + missing)
+
+
 def wait_together(node, port, waiting, seconds):
     """Readers of a rank that comes when all of them wait."""
     before, _ = status(node.pid)
@@ -175,21 +279,23 @@ def main():
     parser.add_argument("--waiting", type=int, default=5000)
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--durability", default="none")
+    parser.add_argument("--rate", type=float, default=10_000, help="fetches a second while all publish; 0: none")
+    parser.add_argument("--durability", choices=("none", "relaxed", "strict"))
     arguments = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     payload = os.urandom(arguments.payload)
     paths = [f"/v1/handshake/engine-{e}/ranks/0/0/{r}" for e in range(arguments.engines)
              for r in range(arguments.ranks)]
+    several = (arguments.connections, arguments.batch)
+    durability = arguments.durability or "none"
     with tempfile.TemporaryDirectory() as directory:
-        node, port = start(arguments.troupe, directory, arguments.durability, arguments.waiting + 256)
+        node, port = start(arguments.troupe, directory, durability, arguments.waiting + 256)
         try:
             print(f"{arguments.engines} engines of {arguments.ranks} ranks, {arguments.payload} bytes each, durability "
-                  f"{arguments.durability}, {arguments.connections} connections\n")
+                  f"{durability}, {arguments.connections} connections\n")
             print(f"{'':34} {'requests':>8} {'a second':>10} {'us of CPU':>10} {'slowest ms':>10} {'wrong':>6} "
                   f"{'MiB':>8} {'threads':>7}")
-            several = (arguments.connections, arguments.batch)
             query = f"?incarnation=1&tp_size={arguments.ranks}&compat=abc&ttl=10min"
             wrong = measure("publish", node, port, [request("PUT", p + query, payload) for p in paths], *several, 0,
                             {201})
@@ -210,6 +316,17 @@ def main():
         finally:
             node.terminate()
             node.wait()
+    print(flush=True)
+    for how in (arguments.durability,) if arguments.durability else ("none", "relaxed"):
+        if arguments.rate:
+            with tempfile.TemporaryDirectory() as directory:
+                node, port = start(arguments.troupe, directory, how, arguments.waiting + 256)
+                try:
+                    wrong += publish_while_fetching(f"durability {how}", node, port, arguments.engines, arguments.ranks,
+                                                    payload, *several, arguments.rate, arguments.seconds)
+                finally:
+                    node.terminate()
+                    node.wait()
     return 1 if wrong else 0
 
 

@@ -12,9 +12,19 @@ import threading
 import time
 import urllib.parse
 
-# One long poll; a longer wait is made of several, so that a directory that goes away is noticed.
-POLL_SECONDS = 20.0
-BACKOFF_SECONDS, BACKOFF_LONGEST_SECONDS = 0.1, 3.0
+
+class Patience:
+    """How clients wait. A wait of more than `poll` seconds is made of several, so that a directory that goes away is
+    noticed; after a failure, `pause` seconds go by, and twice as many after each that follows, up to `longest`."""
+
+    def __init__(self, poll=20.0, pause=0.1, longest=3.0):
+        if not (poll > 0 and 0 < pause <= longest):
+            raise ValueError(f"a poll of {poll} s and pauses of {pause} to {longest} s make no sense: all of them have "
+                             "to be above 0, and the first pause not above the longest")
+        self.poll, self.pause, self.longest = poll, pause, longest
+
+    def next_pause(self, pause):
+        return min(2 * pause, self.longest)
 
 
 class DirectoryError(Exception):
@@ -37,11 +47,12 @@ class Unreachable(Exception):
 class Directory:
     """Where the directory is, and who asks. A connection for each request: handshakes are rare, and may take long."""
 
-    def __init__(self, url, token="", authorities="", certificate="", key="", timeout=5.0):
+    def __init__(self, url, token="", authorities="", certificate="", key="", timeout=5.0,
+                 patience=None):
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"the address of a directory is http://HOST:PORT or https://HOST:PORT, not {url!r}")
-        self.host, self.port = parts.hostname, parts.port
+        self.host, self.port, self.patience = parts.hostname, parts.port, patience or Patience()
         self.prefix, self.token, self.timeout, self.tls = parts.path.rstrip("/"), token, timeout, None
         if parts.scheme == "https":
             self.tls = ssl.create_default_context(cafile=authorities or None)
@@ -70,16 +81,16 @@ class Directory:
     def fetch_patiently(self, engine, rank, compat="", incarnation=0, patience=30.0, give_up=None):
         """The same, also where engine and directory start later, until `patience` is over. What another attempt cannot
         change is raised at once."""
-        deadline, pause = time.monotonic() + patience, BACKOFF_SECONDS
+        deadline, pause = time.monotonic() + patience, self.patience.pause
         while True:
             left = deadline - time.monotonic()
             try:
-                return self.fetch(engine, rank, compat, incarnation, max(0.0, min(left, POLL_SECONDS)))
+                return self.fetch(engine, rank, compat, incarnation, max(0.0, min(left, self.patience.poll)))
             except DirectoryError as error:
                 if not error.passes or left <= 0:
                     raise
                 if error.status == 404:
-                    pause = BACKOFF_SECONDS  # it has waited already
+                    pause = self.patience.pause  # it has waited already
             except Unreachable:
                 if left <= 0:
                     raise
@@ -87,7 +98,7 @@ class Directory:
                 raise Unreachable("given up")
             # Spread, so that those who lost the same directory do not come back to it at once.
             time.sleep(min(pause * random.uniform(0.5, 1.0), max(0.0, deadline - time.monotonic())))
-            pause = min(2 * pause, BACKOFF_LONGEST_SECONDS)
+            pause = self.patience.next_pause(pause)
 
     def _path(self, engine, *rest):
         parts = ["v1", "handshake", urllib.parse.quote(engine, safe=""), *map(str, rest)]
@@ -166,11 +177,12 @@ class Publisher:
                 self.log.info("the directory was not told that the engine goes away: %s", error)
 
     def _run(self):
-        pause = BACKOFF_SECONDS
+        patience = self.directory.patience
+        pause = patience.pause
         while not self._ended.is_set() and not self.fenced.is_set():
             try:
                 self._say()
-                pause = BACKOFF_SECONDS
+                pause = patience.pause
                 self._ended.wait(self.ttl / 3)
                 continue
             except DirectoryError as error:
@@ -180,7 +192,7 @@ class Publisher:
             except Exception:  # a thread that dies in silence would let the engine expire
                 self.log.exception("handshakes are not published")
             self._ended.wait(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, BACKOFF_LONGEST_SECONDS)
+            pause = patience.next_pause(pause)
 
     def _say(self):
         # Of an engine that was forgotten, a packet that comes late may bring back a part.

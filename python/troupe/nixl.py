@@ -38,6 +38,9 @@ OPTIONS = {
     "handshake_seconds": 30.0,
     "ttl_seconds": 30.0,
     "parallel_handshakes": 8,
+    "poll_seconds": 20.0,
+    "retry_seconds": 0.1,
+    "retry_longest_seconds": 3.0,
 }
 
 # Between the address of an engine and the incarnation of it that has said so.
@@ -59,7 +62,9 @@ def options_of(vllm_config):
 
 def directory_of(options):
     return _directory.Directory(options.directory, _directory.read_token(options.token_file), options.authorities,
-                                options.certificate, options.key, options.request_timeout_seconds)
+                                options.certificate, options.key, options.request_timeout_seconds,
+                                _directory.Patience(options.poll_seconds, options.retry_seconds,
+                                                    options.retry_longest_seconds))
 
 
 def split_host(host):
@@ -83,11 +88,19 @@ class TroupeNixlScheduler(NixlPullConnectorScheduler):
     def set_xfer_handshake_metadata(self, metadata):
         if self.troupe_publisher is not None or not metadata:
             return
+        missing = sorted(rank for rank, payload in metadata.items() if payload is None)
+        if missing:
+            logger.warning("ranks %s of engine %s have nothing for their peers: who needs them waits in vain", missing,
+                           self.engine_id)
+        if len(missing) == len(metadata):
+            return
         encode = msgspec.msgpack.Encoder().encode
         # Peers tell by it when leases of this process end. Their clocks show the same time of day, more or less.
         clock = time.time() - time.perf_counter()
         payloads, hashes = {}, set()
         for (pp, tp), payload in metadata.items():
+            if payload is None:
+                continue
             if not isinstance(payload, NixlHandshakePayload):
                 raise ValueError(f"rank {pp}, {tp} has {type(payload).__name__} in the place of handshake metadata")
             payloads[(0, pp, tp)] = encode([encode(payload), clock])
@@ -95,7 +108,7 @@ class TroupeNixlScheduler(NixlPullConnectorScheduler):
         if len(hashes) != 1:
             raise ValueError("ranks of one engine have different compatibility hashes")
         # Each data parallel rank is an engine of its own for vLLM, with a name of its own.
-        sizes = (1, 1 + max(pp for _, pp, _ in payloads), 1 + max(tp for _, _, tp in payloads))
+        sizes = (1, 1 + max(pp for pp, _ in metadata), 1 + max(tp for _, tp in metadata))
         self.troupe_publisher = _directory.Publisher(directory_of(self.troupe_options), self.engine_id, payloads, sizes,
                                                      hashes.pop(), self.troupe_incarnation,
                                                      self.troupe_options.ttl_seconds, logger).start()

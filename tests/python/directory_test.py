@@ -5,11 +5,12 @@ import logging
 import threading
 import time
 import unittest
+from unittest import mock
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from troupe import _directory
-from troupe._directory import Directory, DirectoryError, Publisher, Unreachable
+from troupe._directory import Directory, DirectoryError, Patience, Publisher, Unreachable
 
 logging.getLogger("test").addHandler(logging.NullHandler())
 logging.getLogger("test").propagate = False
@@ -72,15 +73,16 @@ def no(status, incarnation=None):
     return status, json.dumps(said).encode(), {}
 
 
+def patient(url, **more):
+    return Directory(url, patience=Patience(**{"pause": 0.01, **more}))
+
+
 class with_server(unittest.TestCase):
     def serve(self, **answers):
         server = Server(**answers)
         self.addCleanup(server.close)
         return server
 
-    def setUp(self):
-        self.addCleanup(setattr, _directory, "BACKOFF_SECONDS", _directory.BACKOFF_SECONDS)
-        _directory.BACKOFF_SECONDS = 0.01
 
 
 class Fetching(with_server):
@@ -102,30 +104,48 @@ class Fetching(with_server):
 
     def test_what_may_pass_is_tried_again(self):
         server = self.serve(GET=[no(503), no(404), no(429), ok(b"x", Troupe_Incarnation="1")])
-        self.assertEqual(Directory(server.url).fetch_patiently("a", (0, 0, 0)), (b"x", 1))
+        self.assertEqual(patient(server.url).fetch_patiently("a", (0, 0, 0)), (b"x", 1))
         self.assertEqual(len(server.asked), 4)
 
     def test_what_cannot_pass_is_not(self):
         for status in (400, 401, 403, 409, 410, 422):
             server = self.serve(GET=[no(status)])
             with self.assertRaises(DirectoryError):
-                Directory(server.url).fetch_patiently("a", (0, 0, 0))
+                patient(server.url).fetch_patiently("a", (0, 0, 0))
             self.assertEqual(len(server.asked), 1)
 
     def test_patience_ends(self):
         server = self.serve(GET=[no(404)])
         began = time.monotonic()
         with self.assertRaises(DirectoryError):
-            Directory(server.url).fetch_patiently("a", (0, 0, 0), patience=0.2)
+            patient(server.url).fetch_patiently("a", (0, 0, 0), patience=0.2)
         self.assertGreaterEqual(time.monotonic() - began, 0.2)
         with self.assertRaises(Unreachable):
-            Directory("http://127.0.0.1:1").fetch_patiently("a", (0, 0, 0), patience=0.1)
+            patient("http://127.0.0.1:1").fetch_patiently("a", (0, 0, 0), patience=0.1)
+
+    def test_a_long_wait_is_made_of_several(self):
+        server = self.serve(GET=[no(404), no(404), ok(b"x", Troupe_Incarnation="1")])
+        patient(server.url, poll=1.5).fetch_patiently("a", (0, 0, 0))
+        self.assertEqual([query["wait"] for _, _, query, _, _ in server.asked], [["1500ms"]] * 3)
+
+    def test_pauses_grow_after_failures_and_not_after_waiting(self):
+        pauses = []
+        server = self.serve(GET=[no(503), no(503), no(503), no(503), no(404), no(503), ok(b"x", Troupe_Incarnation="1")])
+        with mock.patch.object(_directory.time, "sleep", pauses.append), \
+                mock.patch.object(_directory.random, "uniform", lambda *_: 1.0):
+            patient(server.url, pause=1.0, longest=5.0).fetch_patiently("a", (0, 0, 0), patience=1000)
+        self.assertEqual(pauses, [1.0, 2.0, 4.0, 5.0, 1.0, 2.0])
+
+    def test_patience_that_makes_no_sense(self):
+        for wrong in ({"poll": 0}, {"pause": 0}, {"pause": 2.0, "longest": 1.0}, {"poll": -1}):
+            with self.assertRaises(ValueError):
+                Patience(**wrong)
 
     def test_who_gives_up_does_not_wait(self):
         given_up = threading.Event()
         given_up.set()
         with self.assertRaises(Unreachable):
-            Directory("http://127.0.0.1:1").fetch_patiently("a", (0, 0, 0), patience=1000, give_up=given_up)
+            patient("http://127.0.0.1:1").fetch_patiently("a", (0, 0, 0), patience=1000, give_up=given_up)
 
     def test_addresses(self):
         for url in ("127.0.0.1:18000", "ftp://a", "http://", "http://a?b=c"):
@@ -135,7 +155,7 @@ class Fetching(with_server):
 
 class Publishing(with_server):
     def publisher(self, server, ttl=0.09):
-        one = Publisher(Directory(server.url), "a", {(0, 0, 0): b"x", (0, 0, 1): b"y"}, (1, 1, 2), "hash", 7, ttl,
+        one = Publisher(patient(server.url), "a", {(0, 0, 0): b"x", (0, 0, 1): b"y"}, (1, 1, 2), "hash", 7, ttl,
                         logging.getLogger("test")).start()
         self.addCleanup(one.end, withdraw=False)
         return one
@@ -174,6 +194,17 @@ class Publishing(with_server):
         one = self.publisher(server)
         self.assertTrue(one.published.wait(30))
 
+    def test_failures_of_signs_of_life_are_in_the_log(self):
+        server = self.serve(PUT=[ok()], POST=[WHOLE, no(503), WHOLE], DELETE=[(204, b"", {})])
+        with self.assertLogs("test", "WARNING") as said:
+            self.publisher(server)
+            self.until(lambda: server.methods().count("POST") >= 3)
+        self.assertEqual(said.output, ["ERROR:test:engine a is not published: 503: no"])
+        with self.assertLogs("test", "WARNING") as said:
+            server.close()
+            self.until(lambda: said.records)
+        self.assertIn("does not answer", said.output[0])
+
     def test_a_later_start_has_the_last_word(self):
         server = self.serve(PUT=[ok()], POST=[no(410, 8)], DELETE=[(204, b"", {})])
         one = self.publisher(server)
@@ -186,7 +217,6 @@ class Tokens(unittest.TestCase):
     def test_from_file_or_environment(self):
         import os
         import tempfile
-        from unittest import mock
 
         with tempfile.NamedTemporaryFile("w", suffix=".token") as file:
             file.write("from-a-file\n")

@@ -1,5 +1,6 @@
-"""Which threads of the NIXL connector use NIXL: one at a time, while all of them wait for the directory together.
-Objects stand in for vLLM and for NIXL, which says when two are inside it."""
+"""Which threads of the NIXL connector use NIXL: one at a time, while all of them wait for the directory together. And
+what the scheduler publishes of which metadata. Objects stand in for vLLM and for NIXL, which says when two are inside
+it."""
 
 import contextlib
 import logging
@@ -58,6 +59,18 @@ class FakeNixl:
             self.agents.pop(engine, None)
 
 
+class NixlPullConnectorScheduler:
+    def __init__(self, vllm_config, engine_id, kv_cache_config):
+        self.engine_id, self.side_channel_host, self.is_shut_down = engine_id, "host", False
+
+    def shutdown(self):
+        self.is_shut_down = True
+
+
+class NixlHandshakePayload(types.SimpleNamespace):
+    pass
+
+
 class NixlPullConnectorWorker:
     """What vLLM's worker does with NIXL, and no more of it."""
 
@@ -103,8 +116,8 @@ def install():
     for count in range(1, len(parts) + 1):
         module(".".join(parts[:count]))
     module(f"{base}.base", KVConnectorRole=types.SimpleNamespace(SCHEDULER=0, WORKER=1))
-    module(f"{base}.nixl", NixlConnector=some_base, NixlHandshakePayload=types.SimpleNamespace)
-    module(f"{base}.nixl.pull_scheduler", NixlPullConnectorScheduler=some_base)
+    module(f"{base}.nixl", NixlConnector=some_base, NixlHandshakePayload=NixlHandshakePayload)
+    module(f"{base}.nixl.pull_scheduler", NixlPullConnectorScheduler=NixlPullConnectorScheduler)
     module(f"{base}.nixl.pull_worker", NixlPullConnectorWorker=NixlPullConnectorWorker)
     module("vllm.logger", init_logger=logging.getLogger)
     module("msgspec", msgpack=ENCODED)
@@ -120,10 +133,74 @@ class FakeDirectory:
 
     def __init__(self, together=1):
         self.barrier, self.incarnations = threading.Barrier(together), {}
+        self.published, self.sizes, self.timeout = {}, set(), PATIENCE
+        self.patience = nixl._directory.Patience()
 
     def fetch_patiently(self, engine, rank, compat, incarnation, patience, give_up):
         self.barrier.wait(PATIENCE)
         return ENCODED.encode((f"metadata of {engine}", 0.0)), self.incarnations.get(engine, 1)
+
+
+    def publish(self, engine, rank, payload, incarnation, sizes, compat, ttl):
+        self.published[rank] = ENCODED.decode(ENCODED.decode(payload)[0])
+        self.sizes.add(sizes)
+
+    def heartbeat(self, engine, incarnation, ttl):
+        return True
+
+    def withdraw(self, engine, incarnation):
+        self.published.clear()
+
+
+class Publishing(unittest.TestCase):
+    def setUp(self):
+        logging.getLogger("vllm.troupe").addHandler(logging.NullHandler())
+        logging.getLogger("vllm.troupe").propagate = False
+        config = types.SimpleNamespace(kv_transfer_config=types.SimpleNamespace(
+            kv_connector_extra_config={"troupe.directory": "http://127.0.0.1:1"}))
+        self.directory = FakeDirectory()
+        self.make_directory = nixl.directory_of
+        self.addCleanup(setattr, nixl, "directory_of", self.make_directory)
+        nixl.directory_of = lambda _: self.directory
+        self.scheduler = nixl.TroupeNixlScheduler(config, "own", None)
+
+    def test_options_reach_the_client(self):
+        extra = {"troupe.directory": "http://127.0.0.1:1", "troupe.poll_seconds": 7, "troupe.retry_seconds": 0.5,
+                 "troupe.retry_longest_seconds": 9, "troupe.request_timeout_seconds": 3}
+        made = self.make_directory(nixl.options_of(types.SimpleNamespace(
+            kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=extra))))
+        self.assertEqual((made.timeout, made.patience.poll, made.patience.pause, made.patience.longest),
+                         (3.0, 7.0, 0.5, 9.0))
+
+    def published(self):
+        publisher = self.scheduler.troupe_publisher
+        self.assertTrue(publisher.published.wait(PATIENCE))
+        return self.directory.published
+
+    def test_no_metadata_publishes_nothing_and_breaks_nothing(self):
+        for nothing in (None, {}, {(0, 0): None, (0, 1): None}):
+            self.scheduler.set_xfer_handshake_metadata(nothing)
+            self.assertIsNone(self.scheduler.troupe_publisher)
+        self.scheduler.shutdown()
+        self.assertTrue(self.scheduler.is_shut_down)
+
+    def test_metadata_that_comes_after_none_is_published(self):
+        self.scheduler.set_xfer_handshake_metadata(None)
+        payloads = {(0, tp): NixlHandshakePayload(compatibility_hash="hash", of=tp) for tp in range(2)}
+        self.scheduler.set_xfer_handshake_metadata(payloads)
+        self.assertEqual(self.published(), {(0, 0, tp): payloads[(0, tp)] for tp in range(2)})
+        self.assertEqual(self.directory.sizes, {(1, 1, 2)})
+        self.scheduler.shutdown()
+        self.assertEqual((self.scheduler.is_shut_down, self.directory.published), (True, {}))
+
+    def test_a_rank_without_metadata_is_left_out_and_missed(self):
+        here = NixlHandshakePayload(compatibility_hash="hash", of=0)
+        with self.assertLogs("vllm.troupe", "WARNING"):
+            self.scheduler.set_xfer_handshake_metadata({(0, 0): here, (0, 1): None})
+        self.assertEqual(self.published(), {(0, 0, 0): here})
+        # Not complete: nobody takes it for an engine of one rank.
+        self.assertEqual(self.directory.sizes, {(1, 1, 2)})
+        self.scheduler.shutdown()
 
 
 class UsingNixl(unittest.TestCase):
@@ -152,6 +229,14 @@ class UsingNixl(unittest.TestCase):
         self.assertEqual(fake.agents, {engine: f"metadata of {engine}" for engine in engines})
         self.assertEqual(set(worker.troupe_incarnations), set(engines))
         self.assertTrue(all(name.startswith("troupe-handshake") for name in fake.users), fake.users)
+
+    def test_engines_that_say_the_same_address_are_met_by_their_names(self):
+        fake, engines = FakeNixl(stay=0), ["first", "second"]
+        worker = self.worker(fake, FakeDirectory())
+        for engine in engines:
+            worker._handshake_initiation_executor.submit(
+                worker._nixl_handshake, f"localhost{nixl.MARK}1", 5600, 1, engine).result(PATIENCE)
+        self.assertEqual(fake.agents, {engine: f"metadata of {engine}" for engine in engines})
 
     def test_without_the_lock_this_test_finds_two(self):
         fake, engines = FakeNixl(stay=PATIENCE), [f"engine {n}" for n in range(8)]

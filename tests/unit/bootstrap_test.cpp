@@ -1,0 +1,42 @@
+#include "tests/catch.hpp"
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+/// What scripts install and run.
+
+namespace bootstrap_test {
+
+namespace {
+
+std::string output_of(const std::string& command) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
+  REQUIRE(pipe);
+  std::string out;
+  for (int c = std::fgetc(pipe.get()); c != EOF; c = std::fgetc(pipe.get()))
+    out += static_cast<char>(c);
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("What the checks need is installed with --dev, so that no test of theirs is skipped", "[scripts]") {
+  const auto packages = "\n" + output_of(TROUPE_SOURCE_DIR "/scripts/bootstrap --dev --list");
+  for (const auto* name : {"clang-format-14", "clang-tidy-14", "python3-requests", "curl", "valgrind"}) {
+    INFO(name);
+    CHECK(packages.find("\n" + std::string(name) + "\n") != std::string::npos);
+  }
+}
+
+TEST_CASE("Every night, each simulation gets fresh seeds", "[scripts]") {
+  const auto runs = output_of("grep -o 'simulate .*' " TROUPE_SOURCE_DIR "/.ci/nightly");
+  for (const auto* what :
+       {"simulate simulation --steps", "simulate simulation --slot-clients", "simulate simulation --made-namespaces",
+        "simulate engine_simulation", "simulate handshake_simulation"}) {
+    INFO(what);
+    CHECK(runs.find(what) != std::string::npos);
+  }
+}
+
+} // namespace bootstrap_test
