@@ -234,6 +234,8 @@ struct storage_config {
   double low_watermark = 0.01;
   double high_watermark = 0.02;
   bool direct = true;
+  /// Of each slab file, read to be checked although nobody asks for it; 0: none.
+  std::uint64_t scrub_bytes_per_second = 0;
 
   friend bool operator==(const storage_config&, const storage_config&) = default;
 };

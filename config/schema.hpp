@@ -243,6 +243,9 @@ void describe(Visitor& v, storage_config& c) {
           "Eviction goes on until this fraction of a rank's slots is free.");
   v.field("direct", c.direct, flag{},
           "Whether slab files bypass the page cache (O_DIRECT) where the file system can do that.");
+  v.field("scrub_bytes_per_second", c.scrub_bytes_per_second, size{0, 64 * gibibyte},
+          "How much of each slab file is read a second, to find pages that the disk has damaged before somebody asks "
+          "for them; 0: none.");
 }
 
 template <class Visitor>
