@@ -255,12 +255,17 @@ CLI::App* add_check_slabs(CLI::App& app, check_slabs_options& options) {
 CLI::App* add_whatif(CLI::App& app, whatif_options& options) {
   auto* command = app.add_subcommand(
       "whatif", "Say how much of a trace a node would find, by capacity and eviction policy, and what could be had");
+  auto* trace =
+      command
+          ->add_option("--trace", options.trace,
+                       "A trace file (JSON lines), or a generator: loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS or "
+                       "mixed:SEED,REQUESTS,CHATS,AGENTS,DOCUMENTS,PROMPTS")
+          ->type_name("FILE");
   command
-      ->add_option("--trace", options.trace,
-                   "A trace file (JSON lines), or a generator: loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS or "
-                   "mixed:SEED,REQUESTS,CHATS,AGENTS,DOCUMENTS,PROMPTS")
-      ->required()
-      ->type_name("FILE");
+      ->add_option("--record", options.record,
+                   "In its place: what the node with this data_dir has recorded (registry.record_keys)")
+      ->type_name("NODE")
+      ->excludes(trace);
   command
       ->add_option("--capacity", options.capacities,
                    "Slots of a rank, as in 5000,10000,30000; if not given, six sizes up to all that the trace has")

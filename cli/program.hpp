@@ -120,6 +120,8 @@ int check_slabs(const check_slabs_options& options);
 /// `troupe whatif`
 struct whatif_options {
   std::string trace;
+  /// In its place: what the node with this data directory has recorded.
+  std::filesystem::path record;
   std::string capacities;
   std::string policies;
   std::optional<std::filesystem::path> svg;

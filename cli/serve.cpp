@@ -6,6 +6,7 @@
 #include "cli/interruption.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
+#include "cli/service_manager.hpp"
 #include "cli/signals.hpp"
 #include "http/node_http.hpp"
 
@@ -155,7 +156,9 @@ int serve(const serve_options& options) {
   }
   caf::actor_cast<caf::actor>(served->node->supervisor())->attach_functor([] { signal_gate::node_ended(); });
   const auto said = say_ready(*served, node_options);
-  if (!said)
+  if (said)
+    tell_service_manager("READY=1\nSTATUS=serving");
+  else
     logger->error("stopping: nobody can be told that the node is ready");
 
   auto why = said ? signals.wait() : wake_reason::interrupted;
@@ -166,6 +169,7 @@ int serve(const serve_options& options) {
     return exit_failed;
   }
   logger->info("stopping");
+  tell_service_manager("STOPPING=1\nSTATUS=draining");
   signals.open();
   // First those who ask, so that what they ask is still answered. Clients that are attached stay until the node has
   // come to rest.

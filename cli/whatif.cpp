@@ -1,3 +1,4 @@
+#include "actors/node/supervisor/trace_file.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
 #include "cli/progress.hpp"
@@ -48,7 +49,11 @@ int whatif(const whatif_options& options) {
   auto capacities = numbers_in(options.capacities);
   if (!capacities)
     return wrong_whatif("--capacity takes whole numbers, as in 5000,10000,30000, not '" + options.capacities + "'");
-  const auto trace = replay::open_trace(options.trace, options.block_tokens, options.limit);
+  if (options.trace.empty() && options.record.empty())
+    return wrong_whatif("there is nothing to play: name a --trace, or a node that has recorded one with --record");
+  // A folder and a file in it are no generator.
+  const auto name = options.record.empty() ? options.trace : recorded_trace(options.record).string();
+  const auto trace = replay::open_trace(name, options.block_tokens, options.limit);
   if (!trace)
     return wrong_whatif(trace.error().text);
   offline::what_if_options how;

@@ -135,6 +135,8 @@ struct registry_config {
   std::uint32_t max_leases = 65536;
   std::uint32_t max_leases_per_owner = 16384;
   std::uint32_t max_lease_keys = 65536;
+  /// Keys of the last lookups that are recorded in `data_dir`, for `troupe whatif`; 0: none.
+  std::uint64_t record_keys = 0;
   /// Of each shard: pages that are reserved, and requests for such of one client.
   std::uint32_t max_reserved_pages = 1048576;
   std::uint32_t max_reservations_per_owner = 4096;

@@ -325,6 +325,10 @@ void describe(Visitor& v, registry_config& c) {
   v.field("max_leases", c.max_leases, whole{1, 16777216}, "Leases at one time, in each shard; more are refused.");
   v.field("max_leases_per_owner", c.max_leases_per_owner, whole{1, 16777216},
           "The same for those of one client; those of HTTP callers are bounded by `http.limits.leases` as well.");
+  v.field(
+      "record_keys", c.record_keys, whole{0, 1073741824},
+      "Keys of the last lookups that are recorded as a trace, requests.jsonl in data_dir, which has no key in it but "
+      "only which are the same; 0: none.");
   v.field("max_lease_keys", c.max_lease_keys, whole{1, 1048576}, "Keys of one lease, in each shard; more are refused.");
   v.field("max_reserved_pages", c.max_reserved_pages, whole{1, 16777216},
           "Pages that are reserved at one time, in each shard; requests for more are refused.");

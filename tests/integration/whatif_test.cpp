@@ -57,4 +57,35 @@ TEST_CASE("whatif prints a table, and refuses what makes no sense") {
   }
 }
 
+TEST_CASE("a node records what it was asked, and whatif and replay play that again") {
+  const auto shards = GENERATE("1", "4");
+  const scratch_directory scratch;
+  const auto config = write_config(scratch.path(), node_config(scratch.path()));
+  const arguments records{"--set", "registry.record_keys=100000", "--set", std::string("registry.shards=") + shards};
+  const std::string trace = "mixed:5,60,60,5,15,20";
+  {
+    serving_node node(config, records);
+    CHECK(run_replay({"--attach", node.address(), "--trace", trace, "--concurrency", "1"}).code == 0);
+    CHECK(node.stop() == 0);
+  }
+  const auto result_with = [&](const arguments& from) {
+    arguments what{"whatif", "--quiet", "--json", "--capacity", "200,100000", "--policy", "lru"};
+    what.insert(what.end(), from.begin(), from.end());
+    const auto x = run(program_with(what));
+    INFO(x.err);
+    REQUIRE(x.code == 0);
+    return nlohmann::json::parse(x.out);
+  };
+  const auto recorded = result_with({"--record", (scratch / "data").string()});
+  const auto asked = result_with({"--trace", trace});
+  for (const char* key : {"requests", "blocks", "different_blocks", "repeated_blocks"})
+    CHECK(recorded.at(key) == asked.at(key));
+  CHECK(recorded.at("policies").at(1).at("hit_blocks") == asked.at("policies").at(1).at("hit_blocks"));
+  const auto text = run_replay({"--trace", (scratch / "data/requests.jsonl").string(), "--page-bytes", "4096",
+                                "--ranks", "1", "--concurrency", "1"},
+                               scratch.path());
+  CHECK(text.code == 0);
+  CHECK(text.count("hit_blocks") == asked.at("repeated_blocks"));
+}
+
 } // namespace whatif_test

@@ -65,7 +65,7 @@ void disk::submit(const io::page_request& what, on_complete done, bool aside) {
   transfer t{what, std::move(done), choose(what.op), aside, {}};
   auto takes = random_.skewed_time(std::chrono::microseconds(20), world_.p.disk_time);
   if (aside)
-    takes = random_.skewed_time(std::chrono::microseconds(20), world_.p.io_deadline);
+    takes = random_.time(std::chrono::microseconds(20), world_.p.io_deadline);
   // The engine cancels what is late, and most disks let go then.
   if (world_.now() + takes > what.deadline)
     takes = what.deadline - world_.now() + random_.time(std::chrono::microseconds(1), std::chrono::milliseconds(2));
@@ -225,6 +225,11 @@ std::size_t disk::transfers_of(slot_ref where) const noexcept {
   for (const auto& [tag, t] : transfers_)
     n += !t.aside && t.what.where.slot == where.slot && t.what.where.generation <= where.generation ? 1 : 0;
   return n;
+}
+
+std::size_t disk::in_flight() const noexcept {
+  return static_cast<std::size_t>(
+      std::count_if(transfers_.begin(), transfers_.end(), [](const auto& x) { return !x.second.aside; }));
 }
 
 std::optional<slot_ref> disk::busiest_slot() const {

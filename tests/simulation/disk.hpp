@@ -51,7 +51,8 @@ public:
   std::size_t transfers_of(slot_ref where) const noexcept;
   /// The slot that most transfers are under way of, if there are any.
   std::optional<slot_ref> busiest_slot() const;
-  std::size_t in_flight() const noexcept { return transfers_.size(); }
+  /// Without reads that nobody waits for.
+  std::size_t in_flight() const noexcept;
 
 private:
   enum class mishap : std::uint8_t { none, error, lost, misdirected, flipped, hang };

@@ -152,6 +152,7 @@ io_worker::behavior_type io_worker::make_behavior() {
         if (now() >= next_look_at_slab_) {
           next_look_at_slab_ = now() + slab_look;
           check_slab();
+          tell_of_scrub();
           send_samples();
           report();
         }

@@ -64,7 +64,6 @@ void io_worker_state::scrub_verdict(errc verdict, timestamp now) {
     }
   }
   scrub_.ended(now);
-  stats_.scrub_passes = scrub_.passes();
 }
 
 } // namespace troupe

@@ -54,7 +54,6 @@ void io_worker::check_scrubbed() {
   order.items.items.push_back({*page, 0});
   const auto verdict = [this](errc code) {
     state_.scrub_verdict(code, now());
-    tell_of_scrub();
     flush();
   };
   request(scrub_checker_, caf::infinite, std::move(order))
@@ -67,6 +66,8 @@ void io_worker::check_scrubbed() {
 }
 
 void io_worker::tell_of_scrub() {
+  if (!scrub_checker_)
+    return;
   const auto stats = state_.stats();
   if (stats.scrub_passes == told_passes_)
     return;

@@ -418,6 +418,7 @@ io_stats io_worker_state::stats() const {
   out.demotions = frames_.evicted();
   out.unasked_pages = frames_.held_back();
   out.extents = frames_.extents();
+  out.scrub_passes = scrub_.passes();
   return out;
 }
 

@@ -19,8 +19,8 @@ struct scrub_options {
   std::uint32_t listed_max = 256;
   /// For how long a page waits for clients that read. They may never cease to.
   duration patience = std::chrono::seconds(1);
-  /// Between the end of a pass and the next one.
-  duration pass_pause = std::chrono::minutes(1);
+  /// Between the end of a pass and the next one. The first may find little, as it begins before an index is restored.
+  duration pass_pause = std::chrono::seconds(10);
   /// Until a shard is asked again that gave no answer.
   duration retry = std::chrono::seconds(10);
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/node/registry/lru_policy.hpp"
+#include "actors/node/registry/request_recorder.hpp"
 #include "base/clock.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
@@ -76,6 +77,8 @@ struct registry_options {
   eviction_factory eviction = make_lru_policy;
   /// Says in which namespaces nothing can be saved; null if nobody does.
   std::shared_ptr<node_condition> condition{};
+  /// Is told of lookups, and of what saves say of parents; null if nobody asks.
+  std::shared_ptr<request_recorder> recorder{};
   /// Which pages are in memory; null if nobody says.
   std::shared_ptr<const page_residence> residence{};
 };

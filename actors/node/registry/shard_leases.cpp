@@ -210,10 +210,25 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   // Bounds are those of callers that read slabs themselves, or nothing at all.
   if (spaces_.options().tells_workers && request.bounds == lease_bounds{})
     tell_workers(request.lease);
+  if (spaces_.options().recorder)
+    record(spaces_.at(*space), request, now);
   match_reply reply{static_cast<std::uint32_t>(used_.size()), *uses};
   if (request.tell_on_disk)
     reply.on_disk = on_disk(*space, used_);
   return reply;
+}
+
+void shard_leases::record(const key_space& space, const match_request& request, timestamp now) {
+  const auto& table = space.table();
+  std::vector<entry_index> entries(request.keys.size());
+  table.find(request.keys.items, entries);
+  // Who has pages says whose child it is; what is not known is left out.
+  auto parents = request.keys.items;
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    if (entries[i] != no_entry && !table.entry(entries[i]).ghost())
+      parents[i] = table.parent(entries[i]);
+  spaces_.options().recorder->looked_up(spaces_.options().shard, request.lease, space.spec().geometry.block_tokens, now,
+                                        request.keys.items, parents);
 }
 
 packed<std::uint8_t> shard_leases::on_disk(std::uint32_t number, std::span<const entry_index> entries) const {

@@ -65,6 +65,8 @@ public:
   std::string check() const;
 
 private:
+  /// Tells the recorder of a lookup.
+  void record(const key_space& space, const match_request& request, timestamp now);
   std::optional<error> check_lookup(std::uint32_t space, const ticket& lease, duration lease_for,
                                     std::span<const key_digest> keys, timestamp now);
   std::optional<error> check_same_lease(std::uint32_t space, const ticket& name, timestamp now);

@@ -151,6 +151,8 @@ result<reserve_plan> shard_writes::begin_reserve(const reserve_request& request,
     return spaces_.refuse(space.error());
   if (auto bad = check_reserve(space->keys, request))
     return spaces_.refuse(std::move(*bad));
+  if (const auto& recorder = spaces_.options().recorder)
+    recorder->saves(request.keys.items, request.parents.items);
   // On all ranks: a key that one of them cannot store never becomes complete.
   if (const auto& condition = spaces_.options().condition)
     if (auto degraded = condition->refuses_saves(request.space))

@@ -41,7 +41,8 @@ std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config
                                          const metrics_actor& meters,
                                          const std::shared_ptr<store::metadata_store>& store,
                                          const shared_budget& memory, const std::shared_ptr<node_condition>& condition,
-                                         const std::shared_ptr<page_residence>& residence) {
+                                         const std::shared_ptr<page_residence>& residence,
+                                         const std::shared_ptr<request_recorder>& recorder) {
   // Unpredictable, so that nobody can choose keys that all fall on one place of the index.
   std::random_device entropy;
   const auto seed = (std::uint64_t{entropy()} << 32U) | entropy();
@@ -53,6 +54,7 @@ std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config
     wanted.memory = memory;
     wanted.condition = condition;
     wanted.residence = residence;
+    wanted.recorder = recorder;
     out.push_back(spawn_actor<registry>(system, wanted, options.namespaces, meters, store));
   }
   return out;
@@ -323,7 +325,10 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   children.extents = *extents;
   children.mover = *mover;
   const auto meters = spawn_actor<metrics>(system, options.node_name);
-  for (const auto& x : spawn_shards(system, options, meters, *store, memory, condition, residence))
+  const auto recorder = options.registry.record_keys > 0
+                            ? std::make_shared<request_recorder>(options.registry.record_keys)
+                            : std::shared_ptr<request_recorder>();
+  for (const auto& x : spawn_shards(system, options, meters, *store, memory, condition, residence, recorder))
     children.add_shard(x);
   const auto broker = spawn_actor<memory_broker>(system, *extents);
   const auto own_ranks =
@@ -391,8 +396,11 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
       spawn_actor<node>(system, shared_options, std::move(children), watch_process, node_watch(condition, memory));
   services.node = supervisor;
   services.reception = spawn_actor<reception>(system, supervisor, handshakes);
-  return std::make_unique<running_node>(std::move(supervisor), std::move(all), std::move(services), std::move(*store),
-                                        std::move(*lock));
+  auto out = std::make_unique<running_node>(std::move(supervisor), std::move(all), std::move(services),
+                                            std::move(*store), std::move(*lock));
+  if (recorder)
+    out->record(std::make_unique<trace_file>(recorded_trace(options.data_dir), recorder));
+  return out;
 }
 
 result<void> running_node::stop(caf::actor_system& system, duration drain_timeout) {
@@ -410,6 +418,7 @@ result<void> running_node::stop(caf::actor_system& system, duration drain_timeou
   if (auto ended = see_end(self, children_, patience); !ended && outcome)
     outcome = ended;
   children_.clear();
+  recorded_.reset();
   if (store_)
     if (auto closed = store_->close(); !closed && outcome)
       outcome = closed;

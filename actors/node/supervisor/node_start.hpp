@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/node/namespaces/namespace_names.hpp"
+#include "actors/node/supervisor/trace_file.hpp"
 #include "base/error.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
@@ -66,6 +67,9 @@ public:
   const reception_actor& reception() const noexcept { return services_.reception; }
   const node_services& services() const noexcept { return services_; }
 
+  /// Kept until the node has stopped.
+  void record(std::unique_ptr<trace_file> recorded) { recorded_ = std::move(recorded); }
+
   /// Drains, within the config's limit, and ends all actors of the node: afterwards slabs and store are closed, and
   /// another node may open them. Blocks; must not be called by an actor. The error says what did not come to rest.
   result<void> stop(caf::actor_system& system, duration drain_timeout);
@@ -75,6 +79,8 @@ private:
   /// Its children, to see them end.
   std::vector<caf::actor> children_;
   node_services services_;
+  /// Null if lookups are not recorded.
+  std::unique_ptr<trace_file> recorded_;
   /// Null if the index is not durable.
   std::shared_ptr<store::metadata_store> store_;
   unique_descriptor directory_lock_;

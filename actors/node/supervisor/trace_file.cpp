@@ -1,0 +1,56 @@
+#include "actors/node/supervisor/trace_file.hpp"
+
+#include "base/log.hpp"
+
+#include <cerrno>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+namespace troupe {
+
+std::filesystem::path recorded_trace(const std::filesystem::path& data_dir) {
+  return data_dir / "requests.jsonl";
+}
+
+trace_file::trace_file(std::filesystem::path path, std::shared_ptr<const request_recorder> recorder, duration interval)
+    : path_(std::move(path)), recorder_(std::move(recorder)) {
+  thread_ = std::thread([this, interval] {
+    bool complained = false;
+    for (bool last = false; !last;) {
+      {
+        std::unique_lock guard(mutex_);
+        last = changed_.wait_for(guard, interval, [&] { return ends_; });
+      }
+      const auto written = write();
+      if (!written && !std::exchange(complained, true))
+        log::get("node")->warn("the lookups that are recorded cannot be written: {}", written.error().text);
+      complained = !written;
+    }
+  });
+}
+
+trace_file::~trace_file() {
+  {
+    const std::lock_guard guard(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+result<void> trace_file::write() const {
+  const auto next = path_.string() + ".new";
+  std::ofstream out(next, std::ios::binary | std::ios::trunc);
+  out << recorder_->trace() << std::flush;
+  if (!out)
+    return tl::unexpected(system_error(errno == 0 ? EIO : errno, "cannot write " + next));
+  out.close();
+  std::error_code failure;
+  std::filesystem::rename(next, path_, failure);
+  if (failure)
+    return tl::unexpected(system_error(failure.value(), "cannot rename " + next));
+  return {};
+}
+
+} // namespace troupe
