@@ -37,6 +37,25 @@ void answer_with(const parts_ptr& parts, const shared_responder& reply, Request 
       std::move(x));
 }
 
+/// The same for what may wait, which ends with the client. One that has closed only its own side is still answered.
+template <class Text>
+void answer_in_time(const parts_ptr& parts, const request& r, const shared_responder& reply, handshake_fetch_request x,
+                    Text text) {
+  const bool may_wait = x.wait > duration::zero();
+  const auto give_up = ask_for_long<handshake_fetch_reply>(
+      parts->system, parts->directory,
+      [reply, text = std::move(text)](const result<handshake_fetch_reply>& answer) {
+        send(reply, answer ? text(*answer) : response::failure(answer.error()));
+      },
+      std::move(x));
+  if (may_wait)
+    r.if_client_ends([give_up, reply] {
+      if (give_up())
+        send(reply, response::failure(status::not_found,
+                                      "the client has closed its side of the connection, which ends its wait"));
+    });
+}
+
 /// A token that is limited to namespaces is limited to engines of such names. Others are not there for it.
 bool is_hidden(const request& r, std::string_view engine, const shared_responder& reply) {
   if (r.who()->may_use(engine))
@@ -62,7 +81,7 @@ void fetch_rank(const parts_ptr& parts, const request& r, responder responder) {
   if (!x)
     return send(reply, to_response(x.error()));
   if (!is_hidden(r, x->engine, reply))
-    answer_with<handshake_fetch_reply>(parts, reply, std::move(*x), to_rank_response);
+    answer_in_time(parts, r, reply, std::move(*x), to_rank_response);
 }
 
 void fetch(const parts_ptr& parts, const request& r, responder responder) {
@@ -73,7 +92,7 @@ void fetch(const parts_ptr& parts, const request& r, responder responder) {
   if (is_hidden(r, x->engine, reply))
     return;
   auto text = [engine = x->engine](const handshake_fetch_reply& y) { return to_response(engine, y); };
-  answer_with<handshake_fetch_reply>(parts, reply, std::move(*x), std::move(text));
+  answer_in_time(parts, r, reply, std::move(*x), std::move(text));
 }
 
 void heartbeat(const parts_ptr& parts, const request& r, responder responder) {
@@ -104,22 +123,24 @@ void list(const parts_ptr& parts, const request& r, responder responder) {
 
 // -- the draft --------------------------------------------------------------------------------------------------------
 
-void fetch_draft(const parts_ptr& parts, const shared_responder& reply, handshake_fetch_request x) {
-  auto text = [engine = x.engine](const handshake_fetch_reply& y) { return to_draft_response(engine, y); };
-  answer_with<handshake_fetch_reply>(parts, reply, std::move(x), std::move(text));
+auto draft_text(std::string engine) {
+  return [engine = std::move(engine)](const handshake_fetch_reply& x) { return to_draft_response(engine, x); };
 }
 
-/// The draft had one engine on each server. Where there are several, the query has to name one.
+/// The draft had one engine on each server. Where there are several, the query has to name one. Who names none does not
+/// wait.
 void draft(const parts_ptr& parts, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
   auto x = read_draft(r);
   if (!x)
     return send(reply, to_response(x.error()));
   if (!x->engine.empty()) {
+    auto text = draft_text(x->engine);
     if (!is_hidden(r, x->engine, reply))
-      fetch_draft(parts, reply, std::move(*x));
+      answer_in_time(parts, r, reply, std::move(*x), std::move(text));
     return;
   }
+  x->wait = {};
   ask<handshake_list_reply>(
       parts->system, parts->directory,
       [parts, reply, who = r.who(), x = std::move(*x)](const result<handshake_list_reply>& all) mutable {
@@ -134,7 +155,7 @@ void draft(const parts_ptr& parts, const request& r, responder responder) {
                                                names.empty() ? "no engine has published its metadata yet"
                                                              : "there are several engines: name one, ?engine_id=…"));
         x.engine = names.front();
-        fetch_draft(parts, reply, std::move(x));
+        answer_with<handshake_fetch_reply>(parts, reply, std::move(x), draft_text(names.front()));
       },
       handshake_list_request{});
 }
