@@ -192,8 +192,10 @@ void directory_state::answer(number who, handshake_fetch_reply x) {
 }
 
 void directory_state::give_up(number who) {
-  if (waiters_.contains(who))
-    forget_waiter(who);
+  if (!waiters_.contains(who))
+    return;
+  ++stats_.waits_given_up;
+  forget_waiter(who);
 }
 
 void directory_state::forget_waiter(number who) {

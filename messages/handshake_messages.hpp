@@ -194,9 +194,10 @@ struct handshake_stats {
   std::uint64_t not_found = 0;
   std::uint64_t gone = 0;
   std::uint64_t incompatible = 0;
-  /// Fetches that waited, and those whose time was up.
+  /// Fetches that waited, those whose time was up, and those of who has gone.
   std::uint64_t waits = 0;
   std::uint64_t waits_timed_out = 0;
+  std::uint64_t waits_given_up = 0;
   /// Publications and heartbeats of an incarnation that is over, and other payloads for one that is not.
   std::uint64_t refused_stale = 0;
   std::uint64_t refused_conflict = 0;

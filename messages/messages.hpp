@@ -137,9 +137,9 @@ TROUPE_INSPECT(handshake_change, x.engine, x.now)
 TROUPE_INSPECT(handshake_update, x.watch, x.changes)
 TROUPE_INSPECT(handshake_seen_request, x.watch)
 TROUPE_INSPECT(handshake_stats, x.published, x.repeated, x.replaced, x.heartbeats, x.withdrawn, x.expired, x.found,
-               x.not_modified, x.not_found, x.gone, x.incompatible, x.waits, x.waits_timed_out, x.refused_stale,
-               x.refused_conflict, x.refused_malformed, x.refused_engines, x.refused_bytes, x.refused_waiting,
-               x.refused_watches, x.engines, x.ranks, x.bytes, x.waiting, x.watches, x.remembered)
+               x.not_modified, x.not_found, x.gone, x.incompatible, x.waits, x.waits_timed_out, x.waits_given_up,
+               x.refused_stale, x.refused_conflict, x.refused_malformed, x.refused_engines, x.refused_bytes,
+               x.refused_waiting, x.refused_watches, x.engines, x.ranks, x.bytes, x.waiting, x.watches, x.remembered)
 
 #undef TROUPE_INSPECT
 

@@ -227,7 +227,7 @@ std::vector<metric_family> families_of(const handshake_stats& x) {
           {"gone", x.gone},
           {"incompatible", x.incompatible}}),
       by("troupe_handshake_waits_total", "Fetches that have waited, and those of them that waited in vain.", "outcome",
-         {{"begun", x.waits}, {"timed_out", x.waits_timed_out}}),
+         {{"begun", x.waits}, {"timed_out", x.waits_timed_out}, {"given_up", x.waits_given_up}}),
       by("troupe_handshake_refused_total", "Requests to the directory that were refused, by reason.", "reason",
          {{"stale", x.refused_stale},
           {"conflict", x.refused_conflict},
