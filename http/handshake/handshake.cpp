@@ -165,13 +165,16 @@ struct known_route {
   handler_function handle;
 };
 
-constexpr std::array<known_route, 6> known_routes{{
+constexpr std::array<known_route, 9> known_routes{{
     {{method::put, paths::rank, "handshake_publish", role::write}, publish},
     {{method::get, paths::rank, "handshake_fetch_rank", role::read}, fetch_rank},
     {{method::get, paths::engine, "handshake_fetch", role::read}, fetch},
     {{method::get, paths::all, "handshake_list", role::read}, list},
     {{method::post, paths::heartbeat, "handshake_heartbeat", role::write}, heartbeat},
     {{method::delete_, paths::engine, "handshake_withdraw", role::write}, withdraw},
+    {{method::get, paths::draft[0], "handshake_draft", role::read, true}, draft},
+    {{method::get, paths::draft[1], "handshake_draft_row", role::read, true}, draft},
+    {{method::get, paths::draft[2], "handshake_draft_rank", role::read, true}, draft},
 }};
 
 constexpr std::array<described_route, known_routes.size()> descriptions = [] {
@@ -189,20 +192,17 @@ std::span<const described_route> described_routes() noexcept {
 
 void add_routes(router& routes, caf::actor_system& system, const directory_actor& directory, const options& options) {
   const auto parts = std::make_shared<const directory_parts>(directory_parts{system, directory});
-  const auto add = [&](const described_route& what, handler_function handle) {
+  for (const auto& x : known_routes) {
+    if (x.what.is_of_draft && !options.vllm_draft)
+      continue;
     route r;
-    r.name = what.name;
-    r.needs = what.needs;
-    r.handle = [parts, handle](const request& x, responder reply) { handle(parts, x, std::move(reply)); };
+    r.name = x.what.name;
+    r.needs = x.what.needs;
+    r.handle = [parts, handle = x.handle](const request& y, responder reply) { handle(parts, y, std::move(reply)); };
     r.max_body_bytes = options.max_payload_bytes;
     r.may_wait = options.max_wait;
-    routes.add(what.method, what.pattern, std::move(r));
-  };
-  for (const auto& x : known_routes)
-    add(x.what, x.handle);
-  if (options.vllm_draft)
-    for (const auto pattern : paths::draft)
-      add({method::get, pattern, "handshake_draft", role::read}, draft);
+    routes.add(x.what.method, x.what.pattern, std::move(r));
+  }
 }
 
 } // namespace troupe::http::handshake
