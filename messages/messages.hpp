@@ -125,7 +125,8 @@ TROUPE_INSPECT(handshake_publish_request, x.engine, x.rank, x.incarnation, x.siz
 TROUPE_INSPECT(handshake_heartbeat_request, x.engine, x.incarnation, x.ttl)
 TROUPE_INSPECT(handshake_withdraw_request, x.engine, x.incarnation)
 TROUPE_INSPECT(handshake_reply, x.code, x.text, x.incarnation, x.expires_in, x.ranks, x.complete, x.added)
-TROUPE_INSPECT(handshake_fetch_request, x.engine, x.scope, x.rank, x.compat, x.incarnation, x.etag, x.complete, x.wait)
+TROUPE_INSPECT(handshake_fetch_request, x.engine, x.scope, x.rank, x.own_tp_size, x.compat, x.incarnation, x.etag,
+               x.complete, x.wait)
 TROUPE_INSPECT(handshake_entry, x.rank, x.etag, x.form, x.payload)
 TROUPE_INSPECT(handshake_fetch_reply, x.code, x.text, x.not_modified, x.incarnation, x.sizes, x.compat, x.etag,
                x.complete, x.expires_in, x.entries)
