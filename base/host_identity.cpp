@@ -43,24 +43,6 @@ constexpr bool is_loopback(std::uint32_t address) {
   return address >> 24U == 127;
 }
 
-/// From which address this host would send there. Nothing is sent.
-std::optional<std::uint32_t> source_towards(const std::string& host) {
-  addrinfo wanted{};
-  wanted.ai_family = AF_INET;
-  wanted.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), "9", &wanted, &found) != 0 || found == nullptr)
-    return std::nullopt;
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, ::freeaddrinfo);
-  const unique_descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_in own{};
-  socklen_t length = sizeof own;
-  if (!socket || ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
-    return std::nullopt;
-  return ntohl(own.sin_addr.s_addr);
-}
-
 } // namespace
 
 const std::string& host_identity() {
@@ -77,8 +59,25 @@ std::vector<std::uint32_t> host_addresses() {
   return out;
 }
 
+std::optional<std::uint32_t> address_towards(const std::string& host) {
+  addrinfo wanted{};
+  wanted.ai_family = AF_INET;
+  wanted.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), "9", &wanted, &found) != 0 || found == nullptr)
+    return std::nullopt;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, ::freeaddrinfo);
+  const unique_descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in own{};
+  socklen_t length = sizeof own;
+  if (!socket || ::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
+    return std::nullopt;
+  return ntohl(own.sin_addr.s_addr);
+}
+
 std::string interface_towards(const std::string& host) {
-  const auto source = source_towards(host);
+  const auto source = address_towards(host);
   const auto all = interfaces();
   for (const auto* x = all.get(); source && x != nullptr; x = x->ifa_next)
     if (x->ifa_addr != nullptr && x->ifa_addr->sa_family == AF_INET && address_of(x->ifa_addr) == *source)
@@ -87,7 +86,7 @@ std::string interface_towards(const std::string& host) {
 }
 
 bool is_loopback_name(const std::string& host) {
-  const auto source = source_towards(host);
+  const auto source = address_towards(host);
   return source && is_loopback(*source);
 }
 

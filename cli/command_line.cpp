@@ -240,6 +240,49 @@ CLI::App* add_remove_namespace(CLI::App& app, remove_namespace_options& options)
   return command;
 }
 
+CLI::App* add_check_slabs(CLI::App& app, check_slabs_options& options) {
+  auto* command = app.add_subcommand(
+      "check-slabs", "Read every page in the slab files of a node that does not run, and say which are not sound");
+  command->add_option("--config", options.config, "The node's config file")->required()->type_name("FILE");
+  add_overrides(*command, options.overrides);
+  command->add_flag("--json", options.json, "Print the report as one JSON object");
+  command->add_flag("--quiet", options.quiet, "No progress on stderr");
+  command->footer("Changes nothing. Ends with 0 if all pages are sound that the index has, with 1 if one is not or a "
+                  "slab is damaged, and with 2 if nothing was looked at, as while a node runs on the data_dir.");
+  return command;
+}
+
+CLI::App* add_whatif(CLI::App& app, whatif_options& options) {
+  auto* command = app.add_subcommand(
+      "whatif", "Say how much of a trace a node would find, by capacity and eviction policy, and what could be had");
+  command
+      ->add_option("--trace", options.trace,
+                   "A trace file (JSON lines), or a generator: loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS or "
+                   "mixed:SEED,REQUESTS,CHATS,AGENTS,DOCUMENTS,PROMPTS")
+      ->required()
+      ->type_name("FILE");
+  command
+      ->add_option("--capacity", options.capacities,
+                   "Slots of a rank, as in 5000,10000,30000; if not given, six sizes up to all that the trace has")
+      ->type_name("N,...");
+  command
+      ->add_option("--policy", options.policies, "As registry.eviction names them, as in lru,reuse; if not given, all")
+      ->type_name("NAME,...");
+  command->add_option("--svg", options.svg, "Draw the curves into this file")->type_name("FILE");
+  command->add_option("--shards", options.shards, "As registry.shards")
+      ->check(whole_number(1, 64))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--block-tokens", options.block_tokens, "Tokens of a block, for generators")
+      ->check(whole_number(1, 65536))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--limit", options.limit, "The first N requests only")->check(whole_number())->type_name("N");
+  command->add_flag("--json", options.json, "Print the report as one JSON object");
+  command->add_flag("--quiet", options.quiet, "No progress on stderr");
+  return command;
+}
+
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> known) {
   const auto meant = nearest_name(word, known);
   return meant.empty() ? std::string() : "; did you mean '" + std::string(meant) + "'?";
@@ -312,12 +355,16 @@ command parse_command_line(int argc, const char* const* argv) {
   make_trace_options making;
   list_namespaces_options listing;
   remove_namespace_options removing;
+  check_slabs_options checking_slabs;
+  whatif_options supposing;
   const auto* serve_command = add_serve(app, serving);
   const auto* replay_command = add_replay(app, replaying);
   const auto* check_command = add_check_config(app, checking);
   const auto* make_command = add_make_trace(app, making);
   const auto* list_command = add_list_namespaces(app, listing);
   add_remove_namespace(app, removing);
+  const auto* slabs_command = add_check_slabs(app, checking_slabs);
+  const auto* whatif_command = add_whatif(app, supposing);
 
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   translate(words);
@@ -343,6 +390,10 @@ command parse_command_line(int argc, const char* const* argv) {
     return making;
   if (list_command->parsed())
     return listing;
+  if (slabs_command->parsed())
+    return checking_slabs;
+  if (whatif_command->parsed())
+    return supposing;
   return removing;
 }
 

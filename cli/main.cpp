@@ -17,6 +17,8 @@ int run(int argc, char** argv) {
     int operator()(const make_trace_options& x) const { return make_trace(x); }
     int operator()(const list_namespaces_options& x) const { return list_namespaces(x); }
     int operator()(const remove_namespace_options& x) const { return remove_namespace(x); }
+    int operator()(const check_slabs_options& x) const { return check_slabs(x); }
+    int operator()(const whatif_options& x) const { return whatif(x); }
   };
   return std::visit(runner{}, parse_command_line(argc, argv));
 }

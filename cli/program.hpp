@@ -108,6 +108,29 @@ struct remove_namespace_options {
 };
 int remove_namespace(const remove_namespace_options& options);
 
+/// `troupe check-slabs`
+struct check_slabs_options {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;
+  bool json = false;
+  bool quiet = false;
+};
+int check_slabs(const check_slabs_options& options);
+
+/// `troupe whatif`
+struct whatif_options {
+  std::string trace;
+  std::string capacities;
+  std::string policies;
+  std::optional<std::filesystem::path> svg;
+  std::uint32_t shards = 1;
+  std::uint32_t block_tokens = 64;
+  std::optional<std::size_t> limit;
+  bool json = false;
+  bool quiet = false;
+};
+int whatif(const whatif_options& options);
+
 /// Prints what is wrong with a config to stderr, a line each.
 void print_problems(std::span<const config::problem> problems);
 

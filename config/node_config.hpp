@@ -236,6 +236,8 @@ struct storage_config {
   double low_watermark = 0.01;
   double high_watermark = 0.02;
   bool direct = true;
+  /// Of each slab file, read to be checked although nobody asks for it; 0: none.
+  std::uint64_t scrub_bytes_per_second = 0;
 
   friend bool operator==(const storage_config&, const storage_config&) = default;
 };
@@ -297,9 +299,14 @@ struct attach_config {
 struct remote_config {
   /// Of a node: for clients that cannot map its memory.
   bool enabled = false;
-  /// As UCX_TLS and UCX_NET_DEVICES.
-  std::string transports = "tcp,self";
-  std::string interfaces;
+  std::string transport = "tcp";
+  /// For "tcp".
+  bool encrypt = true;
+  /// Of a node, for "tcp": what moves pages of all clients.
+  unsigned threads = 2;
+  /// For "ucx", as UCX_TLS and UCX_NET_DEVICES.
+  std::string ucx_transports = "tcp,self";
+  std::string ucx_interfaces;
   /// Of a node: under way at once, per client and rank.
   std::uint64_t window_bytes = 256 * mebibyte;
   /// Of a node: when a client whose memory takes nothing, or gives nothing, counts as lost.

@@ -31,6 +31,7 @@ inline constexpr std::array<std::string_view, 3> write_backs{"eager", "on_evicti
 inline constexpr std::array<std::string_view, 2> admissions{"all", "second_hit"};
 inline constexpr std::array<std::string_view, 3> evictions{"lru", "s3-fifo", "reuse"};
 inline constexpr std::array<std::string_view, 3> durabilities{"none", "relaxed", "strict"};
+inline constexpr std::array<std::string_view, 2> remote_transports{"tcp", "ucx"};
 inline constexpr std::array<std::string_view, 2> scheduler_policies{"stealing", "sharing"};
 inline constexpr std::array<std::string_view, 6> dtypes{"bfloat16", "float16",  "float32",
                                                         "fp8_e4m3", "fp8_e5m2", "int8"};
@@ -246,6 +247,9 @@ void describe(Visitor& v, storage_config& c) {
           "Eviction goes on until this fraction of a rank's slots is free.");
   v.field("direct", c.direct, flag{},
           "Whether slab files bypass the page cache (O_DIRECT) where the file system can do that.");
+  v.field("scrub_bytes_per_second", c.scrub_bytes_per_second, size{0, 64 * gibibyte},
+          "How much of each slab file is read a second, to find pages that the disk has damaged before somebody asks "
+          "for them; 0: none.");
 }
 
 template <class Visitor>
@@ -385,13 +389,17 @@ void describe(Visitor& v, attach_config& c) {
 template <class Visitor>
 void describe(Visitor& v, remote_config& c) {
   v.field("enabled", c.enabled, flag{},
-          "Of a node: whether clients that cannot map its memory, as on other hosts, exchange pages with it, through "
-          "UCX.");
-  v.field("transports", c.transports, free_text,
-          "Transports of UCX, as UCX_TLS names them: \"tcp,self\", or \"rc,tcp,self\" for RDMA.");
-  v.field("interfaces", c.interfaces, free_text,
-          "Interfaces of UCX, as UCX_NET_DEVICES names them. Empty: a node takes what UCX chooses; a client takes the "
-          "one by which it reaches the node.");
+          "Of a node: whether clients that cannot map its memory, as on other hosts, exchange pages with it.");
+  v.field("transport", c.transport, choice{remote_transports},
+          "What carries pages: sockets of this program, or UCX, for RDMA. The same at both ends.");
+  v.field("encrypt", c.encrypt, flag{},
+          "For \"tcp\": pages are encrypted on their way, with a key of each attachment. A node that says so refuses "
+          "clients that do not.");
+  v.field("threads", c.threads, whole{1, 64}, "Of a node, for \"tcp\": threads that move pages of all clients.");
+  v.field("ucx_transports", c.ucx_transports, free_text, "For \"ucx\", as UCX_TLS: \"rc,tcp,self\" for RDMA.");
+  v.field("ucx_interfaces", c.ucx_interfaces, free_text,
+          "For \"ucx\", as UCX_NET_DEVICES. Empty: a node takes what UCX chooses; a client takes the one by which it "
+          "reaches the node.");
   v.field("window_bytes", c.window_bytes, size{64 * kibibyte, tebibyte},
           "Of a node: pages that move at once between it and one client, per rank.");
   v.field("stall_time", c.stall_time, request_time,

@@ -90,7 +90,8 @@ using registry_actor = caf::typed_actor<
     caf::replies_to<protect_request>::with<locate_reply>, caf::replies_to<allocate_request>::with<reserve_reply>,
     caf::replies_to<confirm_request>::with<result_codes>, caf::replies_to<reclaim_request>::with<result_codes>,
     caf::replies_to<erase_request>::with<result_codes>, caf::replies_to<clear_request>::with<clear_reply>,
-    caf::replies_to<add_namespace_request>::with<void>,
+    /// From an io worker; no client says it.
+    caf::replies_to<list_pages_request>::with<list_pages_reply>, caf::replies_to<add_namespace_request>::with<void>,
     caf::replies_to<remove_namespace_request>::with<remove_namespace_reply>,
     caf::replies_to<add_rank_request>::with<void>, caf::replies_to<retire_rank_request>::with<void>,
     caf::replies_to<describe_request>::with<describe_reply>, caf::replies_to<key_request>::with<key_reply>,

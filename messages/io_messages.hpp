@@ -161,6 +161,11 @@ struct io_stats {
   /// Extents that the rank has been lent, and how many have gone back.
   std::uint64_t extents = 0;
   std::uint64_t returned_extents = 0;
+  /// Pages of the slab that were read although nobody asked for them; those of them that were not sound; and how often
+  /// all of them were gone over.
+  std::uint64_t scrubbed_pages = 0;
+  std::uint64_t scrub_unsound_pages = 0;
+  std::uint64_t scrub_passes = 0;
 };
 
 /// What a rank says of its memory to who distributes it among all of them (`memory_broker_actor`).

@@ -57,6 +57,8 @@ TROUPE_INSPECT(reclaim_request, x.space, x.rank, x.slots)
 TROUPE_INSPECT(erase_request, x.space, x.rank, x.keys)
 TROUPE_INSPECT(clear_request, x.space, x.rank, x.from)
 TROUPE_INSPECT(clear_reply, x.pages, x.next, x.more)
+TROUPE_INSPECT(list_pages_request, x.space, x.rank, x.from, x.most)
+TROUPE_INSPECT(list_pages_reply, x.pages, x.next, x.more)
 TROUPE_INSPECT(namespace_options, x.automatic, x.slot_index, x.max_ranks, x.origin)
 TROUPE_INSPECT(add_namespace_request, x.spec, x.options)
 TROUPE_INSPECT(remove_namespace_request, x.space, x.force)
@@ -88,7 +90,8 @@ TROUPE_INSPECT(io_reply, x.results)
 TROUPE_INSPECT(io_stats, x.read_pages, x.written_pages, x.read_bytes, x.written_bytes, x.failed, x.timed_out, x.fenced,
                x.in_flight, x.frames, x.frame_bytes, x.resident_pages, x.dirty_pages, x.pinned_frames,
                x.orphaned_frames, x.memory_hits, x.demotions, x.damaged_pages, x.unasked_pages, x.given_up_pages,
-               x.prefetched_pages, x.prefetch_hits, x.prefetches_cancelled, x.extents, x.returned_extents)
+               x.prefetched_pages, x.prefetch_hits, x.prefetches_cancelled, x.extents, x.returned_extents,
+               x.scrubbed_pages, x.scrub_unsound_pages, x.scrub_passes)
 TROUPE_INSPECT(prefetch_request, x.shard, x.lease, x.first, x.pages)
 TROUPE_INSPECT(prefetch_end, x.shard, x.lease, x.keep)
 TROUPE_INSPECT(memory_report, x.space, x.rank, x.wants, x.extents, x.free_bytes, x.oldest)
@@ -253,6 +256,8 @@ CAF_ADD_TYPE_ID(troupe, (troupe::directory_actor))
 CAF_ADD_TYPE_ID(troupe, (troupe::remote_offer))
 CAF_ADD_TYPE_ID(troupe, (troupe::remote_news))
 CAF_ADD_TYPE_ID(troupe, (troupe::remote_worker_actor))
+CAF_ADD_TYPE_ID(troupe, (troupe::list_pages_request))
+CAF_ADD_TYPE_ID(troupe, (troupe::list_pages_reply))
 CAF_END_TYPE_ID_BLOCK(troupe)
 
 namespace troupe {

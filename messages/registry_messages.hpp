@@ -291,6 +291,22 @@ struct clear_reply {
   bool more = false;
 };
 
+/// From an io worker, which reads what nobody asks for: live pages of the rank in this shard, at most so many, going
+/// over its keys from `from` on. To be asked again with `from` = `list_pages_reply::next` while there is `more`; pages
+/// that come meanwhile may be missing.
+struct list_pages_request {
+  namespace_id space;
+  rank_number rank = 0;
+  std::uint32_t from = 0;
+  std::uint32_t most = 0;
+};
+
+struct list_pages_reply {
+  packed<page_ref> pages;
+  std::uint32_t next = 0;
+  bool more = false;
+};
+
 // -- namespaces and ranks at run time ---------------------------------------------------------------------------------
 
 /// Who brought a namespace into being, and so what a restart makes of it: see

@@ -366,6 +366,35 @@ result<std::unique_ptr<rocksdb_store>> rocksdb_store::open(const rocksdb_store_o
   return std::unique_ptr<rocksdb_store>(new rocksdb_store(std::move(opened)));
 }
 
+result<bool> rocksdb_store::look(const std::filesystem::path& directory,
+                                 const std::function<load_visitor&(const node_identity&)>& begin) {
+  const auto ours = store_directory::check(directory);
+  if (!ours || !*ours)
+    return ours;
+  rocksdb_store_options how;
+  how.directory = directory;
+  auto options = database_options(how);
+  options.create_if_missing = false;
+  rocksdb::DB* opened = nullptr;
+  if (const auto status = rocksdb::DB::OpenForReadOnly(options, directory.string(), &opened); !status.ok())
+    return failed(status, "cannot open the metadata store in '" + directory.string() + "'");
+  const std::unique_ptr<rocksdb::DB> db(opened);
+  std::string key;
+  append_identity_key(key);
+  std::string value;
+  const auto status = db->Get(rocksdb::ReadOptions(), key, &value);
+  if (status.IsNotFound())
+    return false;
+  if (!status.ok())
+    return failed(status, "cannot read the identity of the node");
+  const auto identity = decode_identity(key, value);
+  if (!identity)
+    return tl::unexpected(identity.error());
+  if (const auto seen = scan(*db, begin(*identity)).run(1); !seen)
+    return tl::unexpected(seen.error());
+  return true;
+}
+
 const node_identity& rocksdb_store::identity() const noexcept {
   return database_->identity();
 }

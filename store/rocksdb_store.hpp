@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 namespace rocksdb {
@@ -36,6 +37,12 @@ public:
   /// invalid_argument.
   static result<std::unique_ptr<rocksdb_store>> open(const rocksdb_store_options& options);
   ~rocksdb_store() override;
+
+  /// Shows all that a store holds which nobody has open to the visitor that `begin` gives for its identity, and changes
+  /// nothing: neither its files nor the number of runs. False where there is no store. Errors: identity_mismatch if the
+  /// directory is another schema's or not ours; corrupt; io_error. The caller keeps nodes out meanwhile.
+  static result<bool> look(const std::filesystem::path& directory,
+                           const std::function<load_visitor&(const node_identity&)>& begin);
 
   const node_identity& identity() const noexcept override;
   result<void> commit(write_batch&& batch, commit_callback done) override;

@@ -95,6 +95,17 @@ result<void> check_files(const fs::path& path) {
   return {};
 }
 
+tl::unexpected<error> other_schema(const std::string& found, const fs::path& path) {
+  if (!found.starts_with(schema_title))
+    return not_ours(path);
+  auto theirs = found.substr(schema_title.size());
+  theirs.erase(std::min(theirs.find('\n'), theirs.size()));
+  return fail(errc::identity_mismatch, "the metadata store in " + quoted(path) + " has " + theirs +
+                                           ", this build reads and writes schema " + std::to_string(schema_version) +
+                                           "; run the build that made it, or delete the directory to start with an "
+                                           "empty cache");
+}
+
 result<void> judge_marker(int marker, const fs::path& path) {
   const auto found = read_marker(marker, path);
   if (!found)
@@ -105,20 +116,28 @@ result<void> judge_marker(int marker, const fs::path& path) {
   // Whoever made the directory did not come to the end.
   if (marker_text().starts_with(*found) && !fs::exists(path / current_name, code))
     return write_marker(marker, path);
-  if (!found->starts_with(schema_title))
-    return not_ours(path);
-  auto theirs = found->substr(schema_title.size());
-  theirs.erase(std::min(theirs.find('\n'), theirs.size()));
-  return fail(errc::identity_mismatch, "the metadata store in " + quoted(path) + " has " + theirs +
-                                           ", this build reads and writes schema " + std::to_string(schema_version) +
-                                           "; run the build that made it, or delete the directory to start with an "
-                                           "empty cache");
+  return other_schema(*found, path);
 }
 
 } // namespace
 
 store_directory::store_directory(fs::path path, unique_descriptor marker) noexcept
     : path_(std::move(path)), marker_(std::move(marker)) {}
+
+result<bool> store_directory::check(const fs::path& path) {
+  std::error_code code;
+  if (!fs::exists(path / marker_name, code) || !fs::exists(path / current_name, code))
+    return false;
+  const unique_descriptor marker(::open((path / marker_name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!marker)
+    return failed(errno, "cannot open " + quoted(path / marker_name));
+  const auto found = read_marker(marker.get(), path);
+  if (!found)
+    return tl::unexpected(found.error());
+  if (*found != marker_text())
+    return other_schema(*found, path);
+  return true;
+}
 
 result<store_directory> store_directory::open(const fs::path& path) {
   std::error_code code;

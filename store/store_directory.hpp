@@ -16,6 +16,9 @@ public:
   /// no_space.
   static result<store_directory> open(const std::filesystem::path& path);
 
+  /// Whether a store is there, of this schema; changes nothing. Errors: identity_mismatch, corrupt, io_error as above.
+  static result<bool> check(const std::filesystem::path& path);
+
   const std::filesystem::path& path() const noexcept { return path_; }
 
 private:

@@ -5,43 +5,17 @@
 #include "actors/client/transfer/lookup_coordinator.hpp"
 #include "actors/client/transfer/save_coordinator.hpp"
 #include "actors/support/actor_support.hpp"
-#include "base/host_identity.hpp"
+#include "actors/support/remote_transport.hpp"
 #include "gpu/cuda_page_mover.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/arena_name.hpp"
 #include "io/page.hpp"
-#include "io/ucx/ucx_memory.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <random>
 #include <thread>
 
 namespace troupe {
-
-namespace {
-
-/// Loads nothing and opens nothing unless the node turns out to be elsewhere.
-class exposer_when_needed final : public io::memory_exposer {
-public:
-  exposer_when_needed(config::remote_config how, node_address node) : how_(std::move(how)), node_(std::move(node)) {}
-
-  result<std::shared_ptr<io::exposed_memory>> expose(std::uint64_t bytes,
-                                                     std::span<const std::uint32_t> from) override {
-    io::ucx_options options{how_.transports, how_.interfaces};
-    // No listener on more interfaces than the one by which the node is reached.
-    if (options.interfaces.empty() && std::getenv("UCX_NET_DEVICES") == nullptr)
-      options.interfaces = interface_towards(node_.is_path() ? "127.0.0.1" : node_.host);
-    const auto made = io::make_ucx_exposer(options);
-    return made ? (*made)->expose(bytes, from) : tl::unexpected<error>(made.error());
-  }
-
-private:
-  config::remote_config how_;
-  node_address node_;
-};
-
-} // namespace
 
 result<node_client::rank_memory> node_client::rank_memory::of(rank_number rank, const kv_cache_view& cache,
                                                               std::optional<int> gpu) {
@@ -93,7 +67,7 @@ void node_client::add_rank(rank_memory memory) {
   how.batch_pages = std::min(options_.transfer.batch_pages, node_.limits.batch_pages);
   how.tasks_max = options_.transfer.max_tasks;
   copy_engine_options copies{how.space, how.rank, how.batch_pages, std::make_shared<io::arena_finder>()};
-  copies.exposer = std::make_shared<exposer_when_needed>(options_.remote, where_);
+  copies.exposer = make_memory_exposer(options_.remote, where_.is_path() ? "127.0.0.1" : where_.host);
   copies.remote_bytes = options_.transfer.remote_bytes;
   auto state = std::make_shared<copy_engine_state>(copies, std::move(memory.mover), std::move(memory.events));
   movers_.push_back(state);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Pages through a node's memory to a client and back over UCX, beside what ucx_perftest moves on the same transport.
+"""Pages through a node's memory to a client and back over the network, beside what ucx_perftest moves.
 
 A node in a process of its own, its pages in memory only, and `troupe replay --transfer-only` as a client on another
 host: first all pages are saved, then all are loaded, again and again. Rounds of both sides alternate.
@@ -59,14 +59,14 @@ def perftest(transports, interfaces, test, page_bytes, total):
 
 
 class Node:
-    def __init__(self, troupe, directory, page_bytes, pages, options):
+    def __init__(self, troupe, directory, page_bytes, pages, variant):
         # Layers × (K, V) × tokens × heads × elements × 2 bytes.
         shape = {"layers": 2, "parts": 2, "heads": page_bytes // (2 * 2 * 64 * 64 * 2), "head_size": 64,
                  "element_bytes": 2, "block_tokens": 64}
         config = {
             "data_dir": str(directory / "data"), "log_level": "warn",
             "actors": {"port": 0, "insecure": True},
-            "remote": {"enabled": True, "transports": options.transports, "interfaces": options.interfaces},
+            "remote": dict(variant, enabled=True),
             "memory": {"bytes": f"{pages * (page_bytes + 8192) + (256 << 20)} B", "write_back": "never",
                        "client_bytes": "512 MiB"},
             "storage": {"ranks": [{"slab_bytes": "0 B"}]},
@@ -83,14 +83,16 @@ class Node:
         self.process.wait(timeout=60)
 
 
-def replay(troupe, node, trace, options, salt=0, near=False):
+def replay(troupe, node, trace, variant, salt=0):
     """Report, and cores of both ends while it ran."""
+    settings = {f"remote.{key}": str(value).lower() for key, value in variant.items()}
+    settings["attach.always_remote"] = "true"
     before = children_cpu() + cpu_of(node.process.pid)
     begun = time.monotonic()
     done = subprocess.run(
         [troupe, "replay", "--attach", node.address, "--trace", trace, "--transfer-only", "--json", "--quiet",
-         "--concurrency", "4", "--salt", str(salt), "--set", f"attach.always_remote={'false' if near else 'true'}",
-         "--set", f"remote.transports={options.transports}", "--set", f"remote.interfaces={options.interfaces}"],
+         "--concurrency", "4", "--salt", str(salt)]
+        + [word for key, value in settings.items() for word in ("--set", f"{key}={value}")],
         capture_output=True, text=True, timeout=600, check=True)
     seconds = time.monotonic() - begun
     report = json.loads(done.stdout)
@@ -104,42 +106,52 @@ def rates(report, kind):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("troupe")
-    parser.add_argument("--transports", default="tcp,self")
-    parser.add_argument("--interfaces", default="lo")
+    parser.add_argument("--transports", default="tcp,self", help="of UCX")
+    parser.add_argument("--interfaces", default="lo", help="of UCX")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mebibytes", type=int, default=512, help="of pages that are saved, and loaded, in a round")
     options = parser.parse_args()
     if not shutil.which("ucx_perftest"):
         sys.exit("ucx_perftest is not there: install ucx-utils")
-    print(f"UCX over {options.transports} on {options.interfaces}; medians of {options.rounds} rounds, GB/s;"
-          " cores of both ends per GB/s")
-    print("| page | | Troupe | ucx_perftest | ratio | cores per GB/s | of ucx_perftest |")
-    print("|---|---|---|---|---|---|---|")
+    variants = {
+        "tcp, encrypted": {"transport": "tcp", "encrypt": True},
+        "tcp, in the clear": {"transport": "tcp", "encrypt": False},
+        "ucx": {"transport": "ucx", "ucx_transports": options.transports, "ucx_interfaces": options.interfaces},
+    }
+    print(f"Over loopback; ucx_perftest over {options.transports} on {options.interfaces}; medians of"
+          f" {options.rounds} rounds, GB/s; cores of both ends per GB/s")
+    print("| page | remote.transport | | Troupe | ucx_perftest | ratio | cores per GB/s | of ucx_perftest |")
+    print("|---|---|---|---|---|---|---|---|")
     for page_bytes in (256 << 10, 2 << 20):
-        total = options.mebibytes << 20
-        blocks = total // page_bytes
-        # So many requests with nothing in common, of 64 blocks each at most.
-        length = min(blocks, 64)
-        trace = f"loogle:{blocks // length},{length * 64},1,0"
-        found = {kind: ([], [], [], []) for kind in ("load", "save")}
-        with tempfile.TemporaryDirectory() as directory:
-            node = Node(options.troupe, pathlib.Path(directory), page_bytes, blocks * 3, options)
-            try:
-                replay(options.troupe, node, trace, options)
-                for round_number in range(1, options.rounds + 1):
-                    for kind, test, salt in (("load", "ucp_put_bw", 0), ("save", "ucp_get", round_number)):
-                        report, cores = replay(options.troupe, node, trace, options, salt)
-                        assert report[f"{kind}_failures"] == 0, report
-                        ours = rates(report, kind)
-                        theirs, their_cores = perftest(options.transports, options.interfaces, test, page_bytes, total)
-                        for into, value in zip(found[kind], (ours, theirs, cores / ours, their_cores / theirs)):
-                            into.append(value)
-            finally:
-                node.stop()
-        for kind, test in (("load", "put_bw"), ("save", "get")):
-            ours, theirs, cores, their_cores = (statistics.median(x) for x in found[kind])
-            print(f"| {page_bytes >> 10} KiB | {kind}, beside {test} | {ours:.2f} | {theirs:.2f} | "
-                  f"{ours / theirs:.2f} | {cores:.1f} | {their_cores:.1f} |", flush=True)
+        for name, variant in variants.items():
+            measure(options, page_bytes, name, variant)
+
+
+def measure(options, page_bytes, name, variant):
+    total = options.mebibytes << 20
+    blocks = total // page_bytes
+    # So many requests with nothing in common, of 64 blocks each at most.
+    length = min(blocks, 64)
+    trace = f"loogle:{blocks // length},{length * 64},1,0"
+    found = {kind: ([], [], [], []) for kind in ("load", "save")}
+    with tempfile.TemporaryDirectory() as directory:
+        node = Node(options.troupe, pathlib.Path(directory), page_bytes, blocks * 3, variant)
+        try:
+            replay(options.troupe, node, trace, variant)
+            for round_number in range(1, options.rounds + 1):
+                for kind, test, salt in (("load", "ucp_put_bw", 0), ("save", "ucp_get", round_number)):
+                    report, cores = replay(options.troupe, node, trace, variant, salt)
+                    assert report[f"{kind}_failures"] == 0, report
+                    ours = rates(report, kind)
+                    theirs, their_cores = perftest(options.transports, options.interfaces, test, page_bytes, total)
+                    for into, value in zip(found[kind], (ours, theirs, cores / ours, their_cores / theirs)):
+                        into.append(value)
+        finally:
+            node.stop()
+    for kind, test in (("load", "put_bw"), ("save", "get")):
+        ours, theirs, cores, their_cores = (statistics.median(x) for x in found[kind])
+        print(f"| {page_bytes >> 10} KiB | {name} | {kind}, beside {test} | {ours:.2f} | {theirs:.2f} | "
+              f"{ours / theirs:.2f} | {cores:.1f} | {their_cores:.1f} |", flush=True)
 
 
 main()

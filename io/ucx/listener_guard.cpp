@@ -26,19 +26,24 @@ std::set<std::pair<int, std::uint64_t>> open_sockets() {
   return out;
 }
 
-/// The port that it listens on, in the byte order of the network; nothing for other sockets.
-std::uint16_t listens_on(int descriptor) {
-  int listens = 0;
-  socklen_t length = sizeof listens;
-  if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0)
-    return 0;
+/// The port at this end, in the byte order of the network; nothing for sockets that have none.
+std::uint16_t port_of(int descriptor) {
   sockaddr_storage name{};
-  length = sizeof name;
+  socklen_t length = sizeof name;
   if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&name), &length) != 0)
     return 0;
   if (name.ss_family == AF_INET)
     return reinterpret_cast<const sockaddr_in*>(&name)->sin_port;
   return name.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&name)->sin6_port : std::uint16_t{0};
+}
+
+/// Nothing for sockets that do not listen.
+std::uint16_t listens_on(int descriptor) {
+  int listens = 0;
+  socklen_t length = sizeof listens;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0)
+    return 0;
+  return port_of(descriptor);
 }
 
 bool is_in(std::span<const std::uint8_t> address, std::uint16_t port) {
@@ -70,9 +75,24 @@ result<std::size_t> listener_guard::apply(std::span<const std::uint8_t> address)
       continue;
     if (::setsockopt(x.first, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0)
       return tl::unexpected<error>(system_error(errno, "cannot keep others from the listener of UCX"));
+    ports_.insert(port);
     ++guarded;
   }
   return guarded;
+}
+
+void listener_guard::shut() {
+  // A listener that is shut down UCX takes for a fault of its own, and ends the process.
+  std::array nothing{sock_filter BPF_STMT(BPF_RET | BPF_K, 0)};
+  const sock_fprog filter{static_cast<unsigned short>(nothing.size()), nothing.data()};
+  for (const auto& x : open_sockets()) {
+    if (before_.contains(x) || !ports_.contains(port_of(x.first)))
+      continue;
+    if (listens_on(x.first) != 0)
+      static_cast<void>(::setsockopt(x.first, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter));
+    else
+      static_cast<void>(::shutdown(x.first, SHUT_RDWR));
+  }
 }
 
 } // namespace troupe::io

@@ -30,8 +30,13 @@ public:
   /// Errors: `io_error` where the kernel takes no filter.
   result<std::size_t> apply(std::span<const std::uint8_t> address);
 
+  /// Nobody can connect any more, and the connections that came about end.
+  void shut();
+
 private:
   admitted_peers who_;
+  /// Of the listeners, in the byte order of the network; what they accept has them as well.
+  std::set<std::uint16_t> ports_;
   /// Sockets that were there before, by descriptor and inode.
   std::set<std::pair<int, std::uint64_t>> before_;
 };

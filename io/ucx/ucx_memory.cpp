@@ -2,6 +2,7 @@
 
 #include "base/unique_descriptor.hpp"
 #include "io/page.hpp"
+#include "io/private_memory.hpp"
 #include "io/ucx/listener_guard.hpp"
 #include "io/ucx/ucx_library.hpp"
 
@@ -14,7 +15,6 @@
 #include <poll.h>
 #include <string>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
 #include <unordered_set>
@@ -64,6 +64,14 @@ public:
     on_halted_ = std::move(ended);
   }
 
+  /// After `stop`: the worker is left as it is, and nobody can talk to it any more.
+  void abandon() {
+    if (guard_)
+      guard_->shut();
+    worker_ = nullptr;
+    context_ = nullptr;
+  }
+
   void stop() {
     if (!thread_.joinable())
       return;
@@ -102,6 +110,7 @@ private:
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   std::vector<std::uint8_t> address_;
+  std::optional<listener_guard> guard_;
   int events_ = -1;
   unique_descriptor wake_;
   std::mutex mutex_;
@@ -157,7 +166,7 @@ result<void> ucx_engine::open(const ucx_options& options, admitted_peers who) {
     return tl::unexpected<error>(api_->failed(status, ("starting with transports \"" + options.transports +
                                                        "\" and interfaces \"" + options.interfaces + "\"")
                                                           .c_str()));
-  listener_guard guard(std::move(who));
+  guard_.emplace(std::move(who));
   ucp_worker_params_t how{};
   how.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   how.thread_mode = UCS_THREAD_MODE_SERIALIZED;
@@ -171,7 +180,7 @@ result<void> ucx_engine::open(const ucx_options& options, admitted_peers who) {
   const auto* const bytes = reinterpret_cast<const std::uint8_t*>(facts.address);
   address_.assign(bytes, bytes + facts.address_length);
   api_->ucp_worker_release_address(worker_, facts.address);
-  const auto listeners = guard.apply(address_);
+  const auto listeners = guard_->apply(address_);
   if (!listeners)
     return tl::unexpected<error>(listeners.error());
   // It only warns of an interface that is not there, or not up, which may change. Those of RDMA have a port behind a
@@ -179,7 +188,7 @@ result<void> ucx_engine::open(const ucx_options& options, admitted_peers who) {
   if (*listeners == 0 && !options.interfaces.empty() && options.interfaces.find(':') == std::string::npos)
     return fail(::if_nametoindex(options.interfaces.c_str()) != 0 ? errc::unreachable : errc::io_error,
                 "UCX knows no transport of \"" + options.transports + "\" on \"" + options.interfaces +
-                    "\" (remote.transports, remote.interfaces)");
+                    "\" (remote.ucx_transports, remote.ucx_interfaces)");
   if (status = api_->ucp_worker_get_efd(worker_, &events_); status != UCS_OK)
     return tl::unexpected<error>(api_->failed(status, "asking for its events"));
   wake_ = unique_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -245,28 +254,26 @@ class ucx_exposed_memory final : public exposed_memory {
 public:
   explicit ucx_exposed_memory(std::unique_ptr<ucx_engine> engine) : engine_(std::move(engine)) {}
 
-  // The worker goes first: with its connections ends all that may be on its way here. Over TCP there is nobody else
-  // who could stop it, since keys are not looked at.
+  // The worker stops first: what does not progress writes nothing that comes over TCP, where there is nobody else who
+  // could stop it, since keys are not looked at; an adapter looks at the key, which ends next. It is not destroyed: UCX
+  // 1.13 ends the whole process where the network went away while the node was connecting.
   ~ucx_exposed_memory() override {
     engine_->stop();
     if (mapped_ != nullptr)
       static_cast<void>(engine_->api().ucp_mem_unmap(engine_->context(), mapped_));
-    engine_.reset();
-    if (bytes_.data() != nullptr)
-      ::munmap(bytes_.data(), bytes_.size());
+    if (!name_.key.empty())
+      engine_->abandon();
   }
 
   result<void> open(std::uint64_t bytes) {
-    void* const memory =
-        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-      return tl::unexpected<error>(system_error(errno, "cannot get " + std::to_string(bytes) + " bytes for pages"));
-    bytes_ = {static_cast<std::byte*>(memory), bytes};
-    ::madvise(memory, bytes, MADV_HUGEPAGE); // where it can be had
+    auto got = private_memory::get(bytes);
+    if (!got)
+      return tl::unexpected<error>(std::move(got.error()));
+    memory_ = std::move(*got);
     const auto& api = engine_->api();
     ucp_mem_map_params_t how{};
     how.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
-    how.address = memory;
+    how.address = memory_.bytes().data();
     how.length = bytes;
     if (const auto status = api.ucp_mem_map(engine_->context(), &how, &mapped_); status != UCS_OK)
       return tl::unexpected<error>(api.failed(status, "exposing memory"));
@@ -275,17 +282,18 @@ public:
     if (const auto status = api.ucp_rkey_pack(engine_->context(), mapped_, &key, &key_bytes); status != UCS_OK)
       return tl::unexpected<error>(api.failed(status, "packing a key"));
     const auto* const first = static_cast<const std::uint8_t*>(key);
-    name_ = {engine_->address(), {first, first + key_bytes}, reinterpret_cast<std::uint64_t>(memory), bytes};
+    name_ = {
+        engine_->address(), {first, first + key_bytes}, reinterpret_cast<std::uint64_t>(memory_.bytes().data()), bytes};
     api.ucp_rkey_buffer_release(key);
     return {};
   }
 
-  std::span<std::byte> bytes() noexcept override { return bytes_; }
+  std::span<std::byte> bytes() noexcept override { return memory_.bytes(); }
   const remote_memory_name& name() const noexcept override { return name_; }
 
 private:
+  private_memory memory_;
   std::unique_ptr<ucx_engine> engine_;
-  std::span<std::byte> bytes_;
   ucp_mem_h mapped_ = nullptr;
   remote_memory_name name_;
 };

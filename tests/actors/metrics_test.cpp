@@ -57,8 +57,9 @@ node_stats some_stats() {
   out.registry = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
   out.ranks.push_back({{1, 1}, "a", 0, {100, 20, 30, 40, 10, 12}, {13, 14, 15, 16, 17, 18, 19, 21, 100, 7,  90, 34,
                                                                    35, 36, 37, 38, 39, 1,  51, 52, 53,  54, 55, 56}});
-  out.ranks.push_back({{1, 1}, "a", 1, {200, 50, 60, 70, 20, 23}, {24, 25, 26, 27, 28, 29, 31, 32, 200, 7,  120, 44,
-                                                                   45, 46, 47, 48, 49, 2,  61, 62, 63,  64, 65,  66}});
+  out.ranks.push_back(
+      {{1, 1}, "a", 1, {200, 50, 60, 70, 20, 23}, {24, 25, 26, 27, 28, 29, 31, 32, 200, 7,  120, 44, 45, 46,
+                                                   47, 48, 49, 2,  61, 62, 63, 64, 65,  66, 67,  68, 69}});
   return out;
 }
 
@@ -122,6 +123,9 @@ TEST_CASE_METHOD(world, "metrics actor: what the node counts is on the page, eac
   CHECK(value("troupe_prefetched_pages_total", first) == 52);
   CHECK(value("troupe_prefetch_hits_total", first) == 53);
   CHECK(value("troupe_prefetches_cancelled_total", second) == 64);
+  CHECK(value("troupe_scrubbed_pages_total", second) == 67);
+  CHECK(value("troupe_scrub_unsound_pages_total", second) == 68);
+  CHECK(value("troupe_scrub_passes_total", second) == 69);
 }
 
 TEST_CASE_METHOD(world, "metrics actor: newer counts replace older ones", "[metrics]") {

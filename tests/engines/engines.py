@@ -3,6 +3,7 @@
 The experiments say what an engine does as a function of it, which runs in a forked process.
 """
 
+import ctypes
 import multiprocessing
 import os
 import pathlib
@@ -139,6 +140,25 @@ def fork_workers():
     cpu.CpuPlatform.check_and_update_config = classmethod(check_and_fork)
 
 
+def leave_process_namespace():
+    """Goes on in a child that has process numbers of its own, as one on another host has: what it says of itself means
+    nothing to others. Its parent ends as it does."""
+    new_mounts, new_processes, recursive, private = 0x20000, 0x20000000, 0x4000, 0x40000
+    system = ctypes.CDLL(None, use_errno=True)
+
+    def call(what):
+        if what != 0:
+            raise OSError(ctypes.get_errno(), "cannot make a process namespace")
+
+    call(system.unshare(new_mounts | new_processes))
+    child = os.fork()
+    if child != 0:
+        _, status = os.waitpid(child, 0)
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    call(system.mount(b"none", b"/", None, recursive | private, None))
+    call(system.mount(b"proc", b"/proc", b"proc", 0, None))
+
+
 class run:
     """An engine that has been started, and what comes out of it."""
 
@@ -161,6 +181,8 @@ class run:
             os.dup2(descriptor, 1)
             os.dup2(descriptor, 2)
             os.environ.update(environment)
+            if options.pop("elsewhere", False):
+                leave_process_namespace()
             one = engine(model, options, connector, pipe)
             result = work(one)
             one.close()

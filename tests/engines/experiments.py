@@ -457,6 +457,19 @@ def shared_prefixes(lab):
     return sum(found), f"of {sum(map(len, prompts)) * 2} in all prompts"
 
 
+@experiment("an engine that cannot map the node's memory, as on another host: pages go over TCP, encrypted")
+def elsewhere(lab):
+    made = lab.node("elsewhere", remote=True).start()
+    for wanted in (0, FULL):
+        outputs, metrics = lab.play(usual(), lab.connector(made), elsewhere=True)
+        require_equal(outputs, lab.baseline(usual()))
+        require(external(metrics) == wanted, f"{external(metrics)} tokens in the place of {wanted} were found")
+    outputs, metrics = lab.play(usual(), lab.connector(made.socket_path))
+    require_equal(outputs, lab.baseline(usual()))
+    require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found by an engine on its host")
+    return 2 * FULL, "and by an engine on the node's host"
+
+
 @experiment("another model of the same shape shares nothing")
 def another_model(lab):
     made = lab.warm()

@@ -22,7 +22,8 @@ def free_port():
 class node:
     """Not started yet. A node that starts again has the same address, and what it kept."""
 
-    def __init__(self, program, directory, memory="256 MiB", disk="1 GiB", durability="strict", lmcache=False):
+    def __init__(self, program, directory, memory="256 MiB", disk="1 GiB", durability="strict", lmcache=False,
+                 remote=False):
         self.program, self.directory = program, pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.port, self.lmcache_port, self.process = free_port(), free_port() if lmcache else None, None
@@ -32,6 +33,7 @@ class node:
             "data_dir": str(self.directory / "data"),
             "actors": {"host": "127.0.0.1", "port": self.port, "insecure": True, "make_namespaces": True},
             **({"lmcache": {"enabled": True, "port": self.lmcache_port}} if lmcache else {}),
+            "remote": {"enabled": remote},
             "memory": {"bytes": memory},
             "storage": {"disk_bytes": disk, "ranks": []},
             "registry": {"durability": durability},

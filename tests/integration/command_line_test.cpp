@@ -17,9 +17,10 @@ bool contains(const std::string& text, std::string_view part) {
 } // namespace
 
 TEST_CASE("help and version go to stdout and are a success") {
-  for (const auto& command : {arguments{"--help"}, arguments{"serve", "--help"}, arguments{"replay", "--help"},
-                              arguments{"check-config", "--help"}, arguments{"make-trace", "--help"},
-                              arguments{"list-namespaces", "--help"}, arguments{"remove-namespace", "--help"}}) {
+  for (const auto& command :
+       {arguments{"--help"}, arguments{"serve", "--help"}, arguments{"replay", "--help"},
+        arguments{"check-config", "--help"}, arguments{"make-trace", "--help"}, arguments{"list-namespaces", "--help"},
+        arguments{"remove-namespace", "--help"}, arguments{"check-slabs", "--help"}, arguments{"whatif", "--help"}}) {
     const auto x = run(program_with(command));
     INFO(x.out << x.err);
     CHECK(x.code == 0);
@@ -75,6 +76,9 @@ TEST_CASE("a wrong command line ends with 2, a reason on stderr and nothing on s
       {"check-config"},
       {"check-config", "/no/such/file"},
       {"check-config", "a", "b"},
+      {"check-slabs"},
+      {"check-slabs", "--config", "/no/such/file"},
+      {"whatif"},
   };
   const scratch_directory scratch;
   for (const auto& wrong : command_lines) {

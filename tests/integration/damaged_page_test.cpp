@@ -156,4 +156,23 @@ TEST_CASE("pages that are whole but not the ones asked for are found as well") {
   filled.check_rest();
 }
 
+TEST_CASE("a node that looks at its slab finds a damaged page before anybody loads it") {
+  filled_node filled(strict,
+                     {"--set", "storage.scrub_bytes_per_second=\"64 MiB\"", "--set", "registry.durability=\"strict\""});
+  const auto slab = filled.slab();
+  const auto slot = slab.find(filled.key(7)).value();
+  slab.flip(slot, 5000);
+  filled.forget_memory();
+  const auto said = filled.node().program().wait_for_line(process::stream::err, to_string(filled.key(7)));
+  CHECK(said.text.find(" warning registry: ") != std::string::npos);
+  CHECK(said.text.find("slot " + std::to_string(slot)) != std::string::npos);
+  filled.node().program().wait_for_line(process::stream::err, "of 40 pages that were read 1 were not sound");
+  const auto finds = filled.play();
+  CHECK(finds.count("load_failures") == 0);
+  // Those behind it are there, and not looked for.
+  CHECK(finds.count("hit_blocks") == 7);
+  CHECK(filled.play().count("hit_blocks") == block_count);
+  filled.check_rest();
+}
+
 } // namespace damaged_page_test

@@ -6,7 +6,7 @@
 
 namespace hosts_test {
 
-/// Clients that cannot map the memory of their node, and exchange pages with it through UCX.
+/// Clients that cannot map the memory of their node, and exchange pages with it.
 
 using namespace troupe::test;
 using stream = process::stream;
@@ -25,21 +25,25 @@ arguments operator+(arguments a, const arguments& b) {
   return a;
 }
 
-nlohmann::json config_for_hosts(const std::filesystem::path& directory, const node_shape& shape = {}) {
+nlohmann::json config_for_hosts(const std::filesystem::path& directory, const node_shape& shape = {},
+                                const std::string& transport = "tcp") {
   auto out = node_config(directory, shape);
-  out["remote"] = {{"enabled", true}, {"interfaces", "lo"}, {"stall_time", "2 s"}};
+  out["remote"] = {{"enabled", true}, {"transport", transport}, {"stall_time", "2 s"}};
+  if (transport == "ucx")
+    out["remote"]["ucx_interfaces"] = "lo";
   return out;
 }
 
-arguments from_elsewhere(const serving_node& node) {
-  return {"--attach", node.endpoint(), "--set", "attach.always_remote=true"};
+arguments from_elsewhere(const serving_node& node, const std::string& transport = "tcp") {
+  return {"--attach", node.endpoint(), "--set", "attach.always_remote=true", "--set", "remote.transport=" + transport};
 }
 
 /// False, with a word, where this was built without UCX, or runs without it.
 bool there_is_ucx() {
   static const bool is_there = [] {
     const scratch_directory scratch;
-    launch how = program_with({"serve", "--config", write_config(scratch.path(), config_for_hosts(scratch.path()))});
+    launch how =
+        program_with({"serve", "--config", write_config(scratch.path(), config_for_hosts(scratch.path(), {}, "ucx"))});
     process node(how);
     for (;;) {
       if (node.text(stream::out).find("ready") != std::string::npos)
@@ -52,6 +56,10 @@ bool there_is_ucx() {
   if (!is_there)
     WARN("skipped: there is no UCX");
   return is_there;
+}
+
+bool is_there(const std::string& transport) {
+  return transport != "ucx" || there_is_ucx();
 }
 
 bool in_the_middle(const node_statistics& x) {
@@ -67,19 +75,20 @@ void check_rest(serving_node& node, const node_shape& shape) {
 } // namespace
 
 TEST_CASE("a client on another host saves and loads every byte, and finds what others have saved") {
-  if (!there_is_ucx())
+  const std::string transport = GENERATE("tcp", "ucx");
+  if (!is_there(transport))
     return;
   const scratch_directory scratch;
   const auto page_bytes = GENERATE(std::uint64_t{4096}, std::uint64_t{262144});
   const node_shape shape{.ranks = 2, .page_bytes = page_bytes};
-  serving_node node(write_config(scratch.path(), config_for_hosts(scratch.path(), shape)));
+  serving_node node(write_config(scratch.path(), config_for_hosts(scratch.path(), shape, transport)));
   const auto model = expected(small_trace);
   const arguments what{"--trace", small_trace, "--concurrency", "4"};
 
-  const auto first = run_replay(from_elsewhere(node) + what);
+  const auto first = run_replay(from_elsewhere(node, transport) + what);
   check_clean(first, shape);
   CHECK(first.count("saved_pages") == model.unique_blocks * shape.ranks);
-  const auto second = run_replay(from_elsewhere(node) + what);
+  const auto second = run_replay(from_elsewhere(node, transport) + what);
   check_clean(second, shape);
   CHECK(second.count("hit_blocks") == model.blocks);
   // Of one that maps the memory, and the other way round.
@@ -87,11 +96,12 @@ TEST_CASE("a client on another host saves and loads every byte, and finds what o
   check_clean(near, shape);
   CHECK(near.count("hit_blocks") == model.blocks);
   check_clean(run_replay(arguments{"--attach", node.address(), "--salt", "2"} + what), shape);
-  const auto far = run_replay(from_elsewhere(node) + arguments{"--salt", "2"} + what);
+  const auto far = run_replay(from_elsewhere(node, transport) + arguments{"--salt", "2"} + what);
   check_clean(far, shape);
   CHECK(far.count("hit_blocks") == model.blocks);
   // Through both halves of a connector.
-  const auto engine = run_replay(from_elsewhere(node) + arguments{"--trace", small_trace, "--engine", "--salt", "3"});
+  const auto engine =
+      run_replay(from_elsewhere(node, transport) + arguments{"--trace", small_trace, "--engine", "--salt", "3"});
   INFO(engine.err);
   CHECK(engine.code == 0);
   CHECK(engine.count("wrong_tokens") == 0);
@@ -101,8 +111,6 @@ TEST_CASE("a client on another host saves and loads every byte, and finds what o
 }
 
 TEST_CASE("pages that are not in memory come from disk to a client on another host") {
-  if (!there_is_ucx())
-    return;
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536, .slots = 2048, .memory_bytes = little_memory};
   serving_node node(write_config(scratch.path(), config_for_hosts(scratch.path(), shape)));
@@ -115,8 +123,6 @@ TEST_CASE("pages that are not in memory come from disk to a client on another ho
 }
 
 TEST_CASE("little memory of a client is enough, and what holds no two pages is refused with what to change") {
-  if (!there_is_ucx())
-    return;
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536};
   serving_node node(write_config(scratch.path(), config_for_hosts(scratch.path(), shape)));
@@ -133,16 +139,17 @@ TEST_CASE("little memory of a client is enough, and what holds no two pages is r
 }
 
 TEST_CASE("a client on another host that is killed, or stands still, in the middle leaves nothing behind") {
-  if (!there_is_ucx())
+  const std::string transport = GENERATE("tcp", "ucx");
+  if (!is_there(transport))
     return;
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536, .slots = 512};
-  auto config = config_for_hosts(scratch.path(), shape);
+  auto config = config_for_hosts(scratch.path(), shape, transport);
   serving_node node(write_config(scratch.path(), config), quick_timeouts);
   const bool stands_still = GENERATE(false, true);
   for (int round = 0; round < 3; ++round) {
     process client(replay_command(
-        from_elsewhere(node) +
+        from_elsewhere(node, transport) +
         arguments{"--trace", endless_trace, "--concurrency", "8", "--salt", std::to_string(round)} + quick_timeouts));
     node.wait_for_statistics(in_the_middle);
     if (stands_still)
@@ -163,7 +170,7 @@ TEST_CASE("a client on another host that is killed, or stands still, in the midd
     check_rest(node, shape);
   }
   // What is there is right.
-  const auto after = run_replay(from_elsewhere(node) + arguments{"--trace", endless_trace, "--limit", "40"});
+  const auto after = run_replay(from_elsewhere(node, transport) + arguments{"--trace", endless_trace, "--limit", "40"});
   check_report(after, shape);
   CHECK(after.code == 0);
   CHECK(after.count("load_failures") == 0);
@@ -171,15 +178,16 @@ TEST_CASE("a client on another host that is killed, or stands still, in the midd
 }
 
 TEST_CASE("a client on another host whose node is killed comes back to the next one") {
-  if (!there_is_ucx())
+  const std::string transport = GENERATE("tcp", "ucx");
+  if (!is_there(transport))
     return;
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536};
-  const auto config = write_config(scratch.path(), config_for_hosts(scratch.path(), shape));
+  const auto config = write_config(scratch.path(), config_for_hosts(scratch.path(), shape, transport));
   std::optional<serving_node> node(std::in_place, config);
   const auto port = std::to_string(node->port());
-  process client(
-      replay_command(from_elsewhere(*node) + arguments{"--trace", "loogle:40,4096,10,128", "--attach-limit", "60"}));
+  process client(replay_command(from_elsewhere(*node, transport) +
+                                arguments{"--trace", "loogle:40,4096,10,128", "--attach-limit", "60"}));
   for (int round = 0; round < 2; ++round) {
     node->wait_for_statistics([](const auto& x) { return x.clients > 0 && x.keys > 200; });
     node->program().kill();
@@ -192,7 +200,7 @@ TEST_CASE("a client on another host whose node is killed comes back to the next 
   CHECK(x.count("verify_failures") == 0);
   check_rest(*node, shape);
   // For good: it gives up in its time.
-  process last(replay_command(from_elsewhere(*node) +
+  process last(replay_command(from_elsewhere(*node, transport) +
                               arguments{"--trace", endless_trace, "--salt", "9", "--attach-limit", "2"}));
   const auto evicted = node->statistics().evicted;
   node->wait_for_statistics([&](const auto& s) { return s.clients > 0 && s.evicted > evicted + 100; });
@@ -251,9 +259,9 @@ launch on(const arguments& where, launch what) {
 
 } // namespace
 
-// Not run by itself: in some of its runs the client has not come back a minute after the network has.
-TEST_CASE("over a network that goes and comes back, every task ends and no byte is wrong", "[.network]") {
-  if (!there_is_ucx())
+TEST_CASE("over a network that goes and comes back, every task ends and no byte is wrong") {
+  const std::string transport = GENERATE("tcp", "ucx");
+  if (!is_there(transport))
     return;
   two_hosts hosts;
   if (!hosts) {
@@ -262,16 +270,17 @@ TEST_CASE("over a network that goes and comes back, every task ends and no byte 
   }
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2, .page_bytes = 65536};
-  auto config = config_for_hosts(scratch.path(), shape);
+  auto config = config_for_hosts(scratch.path(), shape, transport);
   config["actors"]["host"] = "10.231.7.1";
   config["actors"]["port"] = 7777;
-  config["remote"]["interfaces"] = hosts.interface();
+  if (transport == "ucx")
+    config["remote"]["ucx_interfaces"] = hosts.interface();
   process node(on(hosts.on_a(),
                   program_with(arguments{"serve", "--config", write_config(scratch.path(), config)} + quick_timeouts)));
   node.wait_for_line(stream::out, "ready");
   const arguments attach =
-      arguments{"--attach", "10.231.7.1:7777", "--set",          "attach.always_remote=true", "--attach-limit",
-                "60",       "--set",           "log_level=debug"} +
+      arguments{"--attach", "10.231.7.1:7777", "--set", "attach.always_remote=true",    "--attach-limit", "60",
+                "--set",    "log_level=debug", "--set", "remote.transport=" + transport} +
       quick_timeouts;
   const auto whole = [&] {
     process client(on(hosts.on_b(), replay_command(attach + arguments{"--trace", small_trace})));

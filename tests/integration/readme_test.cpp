@@ -65,7 +65,8 @@ struct fresh_clone {
     fs::create_symlink(source / "traces", directory / "traces");
     fs::create_directory(directory / "configs");
     for (const auto& x : fs::directory_iterator(source / "configs"))
-      std::ofstream(directory / "configs" / x.path().filename().string()) << adapted(read_file(x.path()));
+      if (x.is_regular_file())
+        std::ofstream(directory / "configs" / x.path().filename().string()) << adapted(read_file(x.path()));
   }
 
   std::string adapted(const std::string& text) const {

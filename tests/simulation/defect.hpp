@@ -109,6 +109,8 @@ enum class defect : std::uint8_t {
   forget_dirty,
   /// Writes are said to be over while bytes still move.
   early_written,
+  /// What is found in a slot that is looked at unasked is said of the page that lies there by then.
+  scrub_slot,
 
   // In worlds of slot clients:
 
@@ -145,7 +147,7 @@ enum class defect : std::uint8_t {
   lose_close,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 63> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 64> defect_names{{
     {"skip-fence", defect::skip_fence},
     {"abandon-frames", defect::abandon_frames},
     {"early-commit", defect::early_commit},
@@ -195,6 +197,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 63> defect_name
     {"hand-to-two", defect::hand_to_two},
     {"forget-dirty", defect::forget_dirty},
     {"early-written", defect::early_written},
+    {"scrub-slot", defect::scrub_slot},
     {"forget-rest", defect::forget_rest},
     {"forget-protection", defect::forget_protection},
     {"forget-promises", defect::forget_promises},

@@ -38,13 +38,13 @@ disk::mishap disk::choose(io::operation op) {
   return random_.chance(f.misdirected_write) ? mishap::misdirected : mishap::none;
 }
 
-void disk::check(const io::page_request& what) {
+void disk::check(const io::page_request& what, bool aside) {
   const auto where = what.where;
   for (const auto& [tag, t] : transfers_) {
     if (what.data < t.what.data + t.what.length && t.what.data < what.data + what.length)
       world_.fail("frames", "rank " + std::to_string(rank_) + ": a frame is in two transfers at a time, of " +
                                 text_of(t.what.where) + " and of " + text_of(where));
-    if (t.what.where.slot != where.slot)
+    if (t.what.where.slot != where.slot || aside || t.aside)
       continue;
     if (t.what.where.generation != where.generation)
       world_.fail("transfers", "rank " + std::to_string(rank_) + ": " + text_of(where) + " is transferred while " +
@@ -57,13 +57,15 @@ void disk::check(const io::page_request& what) {
   }
 }
 
-void disk::submit(const io::page_request& what, on_complete done) {
-  check(what);
+void disk::submit(const io::page_request& what, on_complete done, bool aside) {
+  check(what, aside);
   const auto where = what.where;
   const bool write = what.op == io::operation::write;
   world_.trace(write ? "disk: write" : "disk: read", {rank_, where.slot, where.generation});
-  transfer t{what, std::move(done), choose(what.op), {}};
+  transfer t{what, std::move(done), choose(what.op), aside, {}};
   auto takes = random_.skewed_time(std::chrono::microseconds(20), world_.p.disk_time);
+  if (aside)
+    takes = random_.skewed_time(std::chrono::microseconds(20), world_.p.io_deadline);
   // The engine cancels what is late, and most disks let go then.
   if (world_.now() + takes > what.deadline)
     takes = what.deadline - world_.now() + random_.time(std::chrono::microseconds(1), std::chrono::milliseconds(2));
@@ -221,14 +223,15 @@ std::span<const std::byte> disk::content(slot_ref where) const noexcept {
 std::size_t disk::transfers_of(slot_ref where) const noexcept {
   std::size_t n = 0;
   for (const auto& [tag, t] : transfers_)
-    n += t.what.where.slot == where.slot && t.what.where.generation <= where.generation ? 1 : 0;
+    n += !t.aside && t.what.where.slot == where.slot && t.what.where.generation <= where.generation ? 1 : 0;
   return n;
 }
 
 std::optional<slot_ref> disk::busiest_slot() const {
   std::map<slot_ref, std::size_t> transfers;
   for (const auto& [tag, t] : transfers_)
-    ++transfers[t.what.where];
+    if (!t.aside)
+      ++transfers[t.what.where];
   const auto most = std::max_element(transfers.begin(), transfers.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   return most == transfers.end() ? std::nullopt : std::optional(most->first);

@@ -24,7 +24,8 @@ public:
 
   disk(environment& world, rank_number rank, std::uint64_t slot_bytes);
 
-  void submit(const io::page_request& what, on_complete done);
+  /// `aside`: a read that nobody waits for, of a slot that goes on without it. It takes its time.
+  void submit(const io::page_request& what, on_complete done, bool aside = false);
 
   /// The node's process ends, or the power: what is under way is carried out, or not, or partly, and nobody hears.
   void crash();
@@ -59,12 +60,13 @@ private:
     io::page_request what;
     on_complete done;
     mishap wrong = mishap::none;
+    bool aside = false;
     /// Write: the bytes as they were when the engine read them.
     std::vector<std::byte> seen;
   };
 
   mishap choose(io::operation op);
-  void check(const io::page_request& what);
+  void check(const io::page_request& what, bool aside);
   std::uint64_t offset_of(const transfer& t) const noexcept { return t.what.where.slot * slot_bytes_; }
   /// The first or the second half of the bytes moves between the buffer and the transfer.
   void touch(transfer& t, bool second);

@@ -1,5 +1,7 @@
 #include "tests/simulation/disk_store.hpp"
 
+#include "io/page.hpp"
+
 #include <utility>
 #include <vector>
 
@@ -27,6 +29,10 @@ void disk_store::submit(std::span<const io::page_request> requests) {
   if (stopped_)
     return;
   for (const auto& wanted : requests) {
+    if (wanted.op == io::operation::read && !frames_.in_arena(wanted.data)) {
+      read_aside(wanted);
+      continue;
+    }
     const bool ahead = wanted.op == io::operation::read && asked_.nobody_waits(rank_, wanted.where);
     const auto x = ahead && world_.has(defect::prefetch_over_pin) ? misled(wanted) : wanted;
     if (ahead)
@@ -62,6 +68,35 @@ void disk_store::submit(std::span<const io::page_request> requests) {
     if (world_.has(defect::early_promotion) && read && world_.random.one_in(4))
       complete({x.tag, errc::ok, 0});
   }
+}
+
+void disk_store::read_aside(const io::page_request& x) {
+  const auto memory = buffers_.find(x.buffer);
+  if (memory == buffers_.end() || x.data != memory->second.data() || x.length != memory->second.size())
+    return world_.fail("memory", "rank " + std::to_string(rank_) + ": a page is read unasked into memory of nobody");
+  if (told_damage_)
+    world_.fail("damage", "rank " + std::to_string(rank_) + ": a slab that is damaged is read though nobody asks");
+  world_.count("page is read unasked");
+  under_way_.insert(x.tag);
+  medium_.submit(
+      x,
+      [this, x, key = pages_.key_at(rank_, x.where)](const io::completion& done) {
+        const io::page_identity is{world_.p.space.id(), key.value_or(key_digest{}), rank_, x.where,
+                                   world_.p.space.geometry.page_bytes()};
+        if (done.status != errc::ok || !key || io::verify_page({x.data, x.length}, is) != errc::ok) {
+          unsound_.insert(x.where);
+          world_.count("page is read unasked, and is not what it should be");
+          pages_.for_each_committed([&](rank_number rank, const page_ref& other) {
+            if (rank != rank_ || other.where.slot != x.where.slot || other.where.generation == x.where.generation)
+              return;
+            world_.count("page is read unasked, and its slot has another one");
+            if (world_.has(defect::scrub_slot) && on_other_page)
+              world_.schedule.after(duration::zero(), [this, other] { on_other_page(other); });
+          });
+        }
+        complete(done);
+      },
+      true);
 }
 
 io::page_request disk_store::misled(io::page_request x) const {

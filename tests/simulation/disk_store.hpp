@@ -32,11 +32,17 @@ public:
   result<void> health() const override;
   std::string describe() const override { return "a simulated disk"; }
 
+  /// A page was read that nobody had asked for, and what came was not that page: so much may be said of it.
+  bool was_read_unsound(slot_ref where) const { return unsound_.contains(where); }
+  /// Is told, for a mistake, of the page that lies by now in a slot where another one was looked for.
+  std::function<void(const page_ref&)> on_other_page{};
+
   /// The process is killed: what its actors still do while they end is never done.
   void cut_off() { stopped_ = true; }
 
 private:
   void complete(const io::completion& done);
+  void read_aside(const io::page_request& x);
   /// Into a frame that a client has pinned, if there is one.
   io::page_request misled(io::page_request x) const;
 
@@ -51,6 +57,7 @@ private:
   std::map<std::uint32_t, std::span<std::byte>> buffers_;
   /// Those that have not been completed.
   std::set<std::uint64_t> under_way_;
+  std::set<slot_ref> unsound_;
   std::uint32_t last_ = 0;
   bool stopped_ = false;
   /// Whoever asked has heard of it.

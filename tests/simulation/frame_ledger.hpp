@@ -106,6 +106,7 @@ public:
   std::optional<page_ref> any_unwritten(rank_number rank) const;
   /// Of a page of the rank that is nowhere else: its slot.
   std::optional<slot_ref> unwritten_page(rank_number rank, std::uint64_t random) const;
+  bool in_arena(const std::byte* x) const { return x >= memory_.data() && x < memory_.data() + memory_.size(); }
   std::span<std::byte> bytes(std::uint64_t offset) const { return memory_.subspan(offset, slot_bytes_); }
   /// Pins that have not ended, in words.
   std::string at_rest() const;

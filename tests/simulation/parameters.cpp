@@ -124,6 +124,13 @@ void choose_times(parameters& p, random_source& random) {
   p.nemesis_interval = random.skewed_time(milliseconds(20), seconds(1));
 }
 
+void choose_scrub(parameters& p, random_source& random) {
+  if (p.memory.kind == tier::memory_only || random.one_in(2))
+    return;
+  p.memory.scrub_interval = random.skewed_time(milliseconds(1), milliseconds(200));
+  p.memory.scrub_pause = random.skewed_time(milliseconds(1), seconds(1));
+}
+
 void choose_faults(parameters& p, random_source& random) {
   if (random.one_in(8))
     return; // a calm world, in which more can be demanded
@@ -179,6 +186,8 @@ std::string parameters::describe() const {
   if (memory.prefetch_pages > 0)
     out << ", " << memory.prefetch_pages << " ahead, " << memory.prefetch_reads_max << " at once, "
         << memory.prefetch_waiting_max << " waiting";
+  if (memory.scrub_interval > duration::zero())
+    out << ", a page is looked at unasked each " << ms(memory.scrub_interval) << " ms";
   out << "; faults:";
   const auto rate = [&](const char* name, ppm x) {
     if (x > 0)
@@ -215,6 +224,7 @@ parameters make_parameters(random_source& random) {
   choose_times(p, random);
   choose_faults(p, random);
   p.cancels = random.one_in(2);
+  choose_scrub(p, random);
   return p;
 }
 

@@ -59,6 +59,9 @@ struct memory_parameters {
   std::uint32_t prefetch_waiting_max = 1024;
   /// The host has no memory for an extent, when one is asked for.
   ppm short_host = 0;
+  /// Between two pages that are read on each disk although nobody asks for them, and between two passes; 0: none are.
+  duration scrub_interval{};
+  duration scrub_pause{};
 };
 
 /// What happens to processes, links and slabs now and then.

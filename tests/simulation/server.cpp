@@ -112,11 +112,19 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   io.prefetch_pages_max = p.memory.prefetch_pages;
   io.prefetch_reads_max = p.memory.prefetch_reads_max;
   io.prefetch_waiting_max = p.memory.prefetch_waiting_max;
+  if (p.memory.scrub_interval > duration::zero()) {
+    const std::chrono::duration<double> interval(p.memory.scrub_interval);
+    io.scrub.bytes_per_second = static_cast<std::uint64_t>(static_cast<double>(slot_bytes_) / interval.count()) + 1;
+    io.scrub.pass_pause = p.memory.scrub_pause;
+    io.scrub.listed_max = 4;
+  }
   io.first_pin = random_.next() >> 32U;
   io.resident = residence_->add(space_, rank, p.slots);
   r.worker = tapped(spawn_actor<io_worker>(in_->system(), parts),
                     {[this, rank](passing& x) { return to_worker(rank, x); },
                      [this, rank](const passing& x, caf::message& a) { return from_worker(rank, x, a); }});
+  if (r.store != nullptr)
+    r.store->on_other_page = [this, rank](const page_ref& page) { say_unsound(rank, page); };
   caf::anon_send(broker_, memory_borrower{space_, rank, r.worker});
   allocator_options slots;
   slots.slots = p.slots;

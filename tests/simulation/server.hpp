@@ -99,6 +99,10 @@ private:
   void unpublished(std::uint32_t i, rank_number rank, const key_digest& key, slot_ref where);
   /// Keys that a message to a shard lets go, whoever holds them; until it is answered.
   void may_go(const caf::message& x, int change);
+  /// A worker tells a shard that a page is not what was saved.
+  void finds_unsound(rank_number rank, const page_ref& page);
+  /// The same in its name, for a mistake.
+  void say_unsound(rank_number rank, const page_ref& page);
   /// A worker tells a shard of pages that are gone.
   bool gives_up(passing& x);
   /// The shard has answered that it has evicted.

@@ -46,9 +46,11 @@ bool server::to_shard(std::uint32_t i, passing& x) {
     const auto& told = x.content.get_as<invalidate_request>(0);
     const bool by_worker =
         told.rank < ranks_.size() && x.sender && x.sender->id() == tap_of(ranks_[told.rank].worker).behind()->id();
-    for (std::size_t n = 0; n < told.reasons.size() && n < told.pages.size(); ++n)
-      if (by_worker && static_cast<errc>(told.reasons[n]) == errc::slab_damaged)
+    for (std::size_t n = 0; by_worker && n < told.reasons.size() && n < told.pages.size(); ++n)
+      if (static_cast<errc>(told.reasons[n]) == errc::slab_damaged)
         frames_.lost(told.rank, told.pages[n].where);
+      else
+        finds_unsound(told.rank, told.pages[n]);
   } else if (x.content.match_elements<reserve_request>() && world_.has(defect::long_reservations)) {
     x.content.get_mutable_as<reserve_request>(0).expires_in *= 10;
   } else if (x.content.match_elements<release_request>()) {
@@ -58,6 +60,29 @@ bool server::to_shard(std::uint32_t i, passing& x) {
       x.content.get_mutable_as<release_request>(0).keep = keep + 1;
   }
   return true;
+}
+
+void server::finds_unsound(rank_number rank, const page_ref& page) {
+  world_.count("worker finds an unsound page");
+  // What a client has scribbled on in memory is found there, whatever the disk has.
+  const auto* store = ranks_[rank].store;
+  if (store == nullptr || world_.p.nemesis.scribble || store->was_read_unsound(page.where))
+    return;
+  const io::page_identity is{space_, page.key, rank, page.where, world_.p.space.geometry.page_bytes()};
+  if (pages_.is_committed(rank, page.key, page.where) &&
+      io::verify_page(disks_[rank]->content(page.where), is) == errc::ok)
+    world_.fail("scrub", text_of(rank, page.where) + " is said to be unsound, and nobody has read anything else there");
+}
+
+void server::say_unsound(rank_number rank, const page_ref& page) {
+  if (!running())
+    return;
+  invalidate_request told{space_, rank, {}, {}};
+  told.pages.items.push_back(page);
+  told.reasons.items.push_back(static_cast<std::uint8_t>(errc::identity_mismatch));
+  caf::actor_cast<caf::strong_actor_ptr>(shards_[troupe::shard_of(page.key, world_.p.shards)])
+      ->enqueue(tap_of(ranks_[rank].worker).behind(), caf::make_message_id(), caf::make_message(std::move(told)),
+                nullptr);
 }
 
 void server::may_go(const caf::message& x, int change) {

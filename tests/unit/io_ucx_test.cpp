@@ -4,13 +4,12 @@
 #include "io/ucx/listener_guard.hpp"
 #include "io/ucx/ucx_memory.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/remote_ends.hpp"
 
 #include <arpa/inet.h>
 #include <array>
 #include <cstring>
 #include <filesystem>
-#include <future>
-#include <optional>
 #include <poll.h>
 #include <set>
 #include <sys/socket.h>
@@ -19,10 +18,10 @@
 namespace io_ucx_test {
 
 using namespace troupe;
+using namespace troupe::test;
 
 namespace {
 
-constexpr std::uint32_t loopback = 0x7f000001;
 const io::ucx_options over_loopback{"tcp,self", "lo"};
 
 /// Nothing where this was built without UCX, or runs without it.
@@ -44,34 +43,14 @@ std::shared_ptr<io::exposed_memory> expose(std::uint64_t bytes) {
   return *made;
 }
 
-struct peer_of {
-  explicit peer_of(const io::exposed_memory& memory) {
+struct peer_of : remote_end_of {
+  explicit peer_of(const io::exposed_memory& memory) : remote_end_of(mover_over_loopback(), memory.name()) {}
+
+  static std::shared_ptr<io::remote_mover> mover_over_loopback() {
     auto made = io::make_ucx_mover(over_loopback);
     REQUIRE(made);
-    mover = *made;
-    auto connected = mover->connect(memory.name(), [this](const error& why) { lost.set_value(why); });
-    REQUIRE(connected);
-    peer = *connected;
+    return *made;
   }
-
-  std::future<result<void>> begin(io::remote_direction direction, std::vector<io::remote_move> moves) {
-    auto ended = std::make_shared<std::promise<result<void>>>();
-    auto out = ended->get_future();
-    peer->move(direction, std::move(moves), [ended](result<void> x) { ended->set_value(std::move(x)); });
-    return out;
-  }
-  result<void> move(io::remote_direction direction, std::vector<io::remote_move> moves) {
-    return begin(direction, std::move(moves)).get();
-  }
-  void close() {
-    std::promise<void> closed;
-    peer->close([&] { closed.set_value(); });
-    closed.get_future().get();
-  }
-
-  std::promise<error> lost;
-  std::shared_ptr<io::remote_mover> mover;
-  std::shared_ptr<io::remote_peer> peer;
 };
 
 /// Ports that this process listens on.
@@ -107,13 +86,6 @@ bool connects(std::uint16_t port, std::uint32_t from) {
          failed == 0;
 }
 
-std::vector<std::byte> pattern(std::size_t bytes, unsigned seed) {
-  std::vector<std::byte> out(bytes);
-  for (std::size_t i = 0; i < bytes; ++i)
-    out[i] = static_cast<std::byte>((i * 131 + seed) >> 3U);
-  return out;
-}
-
 } // namespace
 
 TEST_CASE("ucx: what is put is there, and what is there is got, every byte of it", "[ucx]") {
@@ -122,7 +94,7 @@ TEST_CASE("ucx: what is put is there, and what is there is got, every byte of it
   constexpr std::size_t bytes = 8U << 20U;
   const auto memory = expose(bytes);
   peer_of far(*memory);
-  auto first = pattern(bytes, 1);
+  auto first = byte_pattern(bytes, 1);
   std::vector<io::remote_move> moves;
   constexpr std::size_t piece = 68U << 10U;
   for (std::size_t at = 0; at < bytes; at += piece)
@@ -141,7 +113,7 @@ TEST_CASE("ucx: what is not the peer's memory is refused, and nothing moves", "[
     return;
   const auto memory = expose(65536);
   peer_of far(*memory);
-  auto some = pattern(8192, 5);
+  auto some = byte_pattern(8192, 5);
   CHECK(far.move(io::remote_direction::put, {{some, 0}, {some, 65536 - 4096}}).error().code == errc::out_of_range);
   CHECK(far.move(io::remote_direction::put, {{some, ~std::uint64_t{0}}}).error().code == errc::out_of_range);
   CHECK(std::all_of(memory->bytes().begin(), memory->bytes().end(), [](std::byte x) { return x == std::byte{0}; }));

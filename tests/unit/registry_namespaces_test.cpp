@@ -3,6 +3,8 @@
 #include "tests/catch.hpp"
 #include "tests/unit/registry_slot_client_support.hpp"
 
+#include <algorithm>
+
 namespace registry_namespaces_test {
 
 using namespace troupe;
@@ -307,6 +309,38 @@ TEST_CASE("administrators see namespaces, ranks and single keys", "[registry]") 
   CHECK(code_of(r.state.look_up({r.space, key_of(77)}, at(0))) == errc::not_found);
   CHECK(code_of(r.state.look_up({{1, 1}, k[0]}, at(0))) == errc::unknown_namespace);
   CHECK(r.state.stats().refused == 1);
+}
+
+TEST_CASE("the live pages of a rank are listed, part by part", "[registry]") {
+  slot_client_registry r(0);
+  must(r.state.add_rank(r.space, 0, 100));
+  must(r.state.add_rank(r.space, 1, 100));
+  const auto keys = some_keys(1, 10);
+  std::vector<std::pair<key_digest, slot_number>> saved;
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    if (const auto slots = r.save({keys[i]}, i % 3 == 0 ? 1 : 0); i % 3 != 0)
+      saved.emplace_back(keys[i], slots.front());
+  REQUIRE(r.begin(some_keys(20, 1))); // is no page yet
+  std::vector<std::pair<key_digest, slot_number>> listed;
+  list_pages_request what{r.space, 0, 0, 4};
+  for (bool more = true; more;) {
+    const auto part = r.state.list_pages(what).value();
+    CHECK(part.pages.size() <= 4);
+    for (const auto& x : part.pages)
+      listed.emplace_back(x.key, x.where.slot);
+    CHECK((part.next > what.from || !part.more));
+    what.from = part.next;
+    more = part.more;
+  }
+  std::ranges::sort(listed);
+  std::ranges::sort(saved);
+  CHECK(listed == saved);
+  what.from = 1000000;
+  CHECK_FALSE(r.state.list_pages(what).value().more);
+  what.rank = 7;
+  CHECK(code_of(r.state.list_pages(what)) == errc::out_of_range);
+  what.space = {9, 9};
+  CHECK(code_of(r.state.list_pages(what)) == errc::unknown_namespace);
 }
 
 } // namespace registry_namespaces_test

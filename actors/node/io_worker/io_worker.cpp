@@ -28,6 +28,9 @@ constexpr std::size_t told_pages_max = 8192;
 /// How late it is noticed that nobody touches the extent any more that is to go back.
 constexpr duration emptying_tick = std::chrono::milliseconds(5);
 
+/// Between two looks at whether a page may be read that nobody asks for.
+constexpr duration scrub_tick = std::chrono::milliseconds(1);
+
 /// Between two steps of moving pages: whoever has sent something meanwhile has his turn.
 constexpr duration emptying_pause = std::chrono::microseconds(10);
 
@@ -96,6 +99,8 @@ io_worker::behavior_type io_worker::make_behavior() {
           if (i < peers.spaces.size() && peers.spaces[i] == parts_->name.space && i < peers.ranks.size() &&
               peers.ranks[i] == parts_->name.rank)
             allocator_ = peers.allocators[i];
+        begin_scrub();
+        flush();
         return caf::unit;
       },
       [this](grow_atom, std::uint32_t wanted) -> caf::result<std::uint32_t> {
@@ -176,6 +181,8 @@ void io_worker::wind_clock() {
     pause = wait_tick;
   if (state_.waits_for_extent() || !growers_.empty())
     pause = extent_tick;
+  if (const auto next = state_.next_scrub())
+    pause = std::min(pause, std::max<duration>(*next - now(), scrub_tick));
   if (state_.emptying())
     pause = std::min(pause, state_.may_empty_more() ? emptying_pause : emptying_tick);
   // One that was wound before may be due later: then there are two, and the other one finds little to do.
@@ -194,10 +201,13 @@ void io_worker::flush() {
   // Whoever lists a page that is lost hears of it before its place is anybody else's.
   tell_of_damage();
   tell_of_given_up();
+  state_.scrub_some(now());
   if (auto requests = state_.take_requests(); !requests.empty())
     parts_->store->submit(requests);
   give_back();
   send_checks();
+  check_scrubbed();
+  ask_what_to_scrub();
   for (auto& x : state_.take_frames())
     answer(x);
   for (auto& x : state_.take_fills())
@@ -473,7 +483,9 @@ void io_worker::on_exit() {
   allocator_ = nullptr;
   if (checker_)
     send_exit(checker_, caf::exit_reason::user_shutdown);
-  checker_ = nullptr;
+  if (scrub_checker_)
+    send_exit(scrub_checker_, caf::exit_reason::user_shutdown);
+  checker_ = scrub_checker_ = nullptr;
   shards_.clear();
   const auto memory = parts_->returns_memory ? parts_->extents : nullptr;
   const auto space_name = parts_->name.space_name;

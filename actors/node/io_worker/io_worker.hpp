@@ -86,6 +86,11 @@ private:
   void send_checks();
   void answer(io_worker_state::answered_frames& x);
   void answer(io_worker_state::answered_fill& x);
+  /// Where it is asked for (io_worker_scrubbing.cpp).
+  void begin_scrub();
+  void ask_what_to_scrub();
+  void check_scrubbed();
+  void tell_of_scrub();
   void tell_of_damage();
   void tell_of_given_up();
   void send_samples();
@@ -95,6 +100,10 @@ private:
   std::shared_ptr<io_worker_parts> parts_;
   io_worker_state state_;
   page_checker_actor checker_;
+  page_checker_actor scrub_checker_;
+  /// Alive at least until the store has stopped.
+  std::shared_ptr<std::byte> scrub_memory_;
+  std::uint64_t told_passes_ = 0;
   std::vector<registry_actor> shards_;
   bool bound_ = false;
   std::unordered_map<io_worker_state::request_id, waiting_request> requests_;

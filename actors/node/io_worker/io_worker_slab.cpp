@@ -99,6 +99,8 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
 void io_worker_state::complete(std::span<const io::completion> completions, timestamp now) {
   frames_.pass_time(now);
   for (const auto& c : completions) {
+    if (end_of_scrub_read(c, now))
+      continue;
     const auto i = transfers_.find(c.tag);
     if (i == transfers_.end())
       continue;

@@ -27,7 +27,12 @@ errc code_at(const packed<std::uint8_t>& codes, std::size_t i) noexcept {
 
 io_worker_state::io_worker_state(const io_worker_options& options)
     : options_(options), frames_(options.slot_bytes, options.eviction, options.resident), pins_(options.first_pin),
-      ahead_(options.prefetch_waiting_max), fenced_generation_(options.slots, 0) {}
+      ahead_(options.prefetch_waiting_max), scrub_([&] {
+        auto how = options.scrub;
+        how.slot_bytes = options.slot_bytes;
+        return how;
+      }()),
+      fenced_generation_(options.slots, 0) {}
 
 // -- memory --
 

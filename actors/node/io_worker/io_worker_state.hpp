@@ -3,6 +3,7 @@
 #include "actors/node/io_worker/frame_table.hpp"
 #include "actors/node/io_worker/pin_table.hpp"
 #include "actors/node/io_worker/prefetch_queue.hpp"
+#include "actors/node/io_worker/scrub.hpp"
 #include "actors/node/registry/lru_policy.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -62,6 +63,8 @@ struct io_worker_options {
   eviction_factory eviction = make_lru_policy;
   /// Is told which pages are in memory; null if nobody asks.
   std::shared_ptr<resident_slots> resident{};
+  /// Reading pages that nobody asks for; its slot bytes are those above.
+  scrub_options scrub{};
 
   /// Whether it makes a difference what is leased.
   bool listens() const noexcept { return !memory_only && (second_hit || prefetch_pages_max > 0); }
@@ -191,6 +194,28 @@ public:
   /// `verdict`: ok, or what the page is instead of what was saved.
   void checked(std::uint64_t number, errc verdict, timestamp now);
 
+  // -- pages that nobody asks for (io_worker_scrub.cpp) --
+
+  /// Pages are read into this memory, one at a time, which the store knows by that number; shards list them.
+  void begin_scrub(std::span<std::byte> memory, std::uint32_t buffer, std::uint32_t shards, timestamp now);
+  /// A list to ask of a shard: `scrub_listed` or `scrub_not_listed` follows.
+  std::optional<scrub::wish> take_scrub_wish(timestamp now) {
+    return draining_ || damaged_ ? std::nullopt : scrub_.take_wish(now);
+  }
+  void scrub_listed(std::vector<page_ref> pages, std::uint32_t next, bool more, timestamp now) {
+    scrub_.listed(std::move(pages), next, more, now);
+  }
+  void scrub_not_listed(timestamp now) { scrub_.not_listed(now); }
+  /// Begins to read the next page, if its time has come.
+  void scrub_some(timestamp now);
+  /// The page that the memory should have now: `scrub_verdict` follows.
+  std::optional<page_ref> take_scrub_check() { return std::exchange(scrub_check_, std::nullopt); }
+  void scrub_verdict(errc verdict, timestamp now);
+  /// When `take_scrub_wish` or `scrub_some` has something to do, unless something else happens before.
+  std::optional<timestamp> next_scrub() const noexcept {
+    return draining_ || damaged_ ? std::nullopt : scrub_.next(clients_read());
+  }
+
   /// Refuses these generations from now on, and waits for transfers of these slots. In `take_fenced` when at rest.
   fence_id fence(std::span<const slot_ref> slots, timestamp now);
 
@@ -216,7 +241,8 @@ public:
   std::vector<answered_fill> take_fills() { return std::exchange(fills_out_, {}); }
   std::vector<fence_id> take_fenced() { return std::exchange(fenced_, {}); }
   /// Pages whose bytes in memory are not what was saved, or that had to leave memory and can be written nowhere
-  /// (`slab_damaged`). They are dropped; whoever lists them should know.
+  /// (`slab_damaged`), which are dropped; and those that were read in the slab unasked and are not what they should be.
+  /// Whoever lists them should know.
   std::vector<std::pair<page_ref, errc>> take_damaged() { return std::exchange(damaged_out_, {}); }
   /// Pages that left memory unwritten. Whoever lists them should know before requests and answers are given to anybody.
   std::vector<page_ref> take_given_up() { return std::exchange(given_up_out_, {}); }
@@ -323,6 +349,11 @@ private:
   bool make_room(frame_number f);
   void move_page(frame_number from);
   void end_emptying(errc code, timestamp now);
+  /// Whether the slab should have the page, whole.
+  bool may_scrub(const page_ref& page) const;
+  bool clients_read() const noexcept;
+  /// Whether it was that.
+  bool end_of_scrub_read(const io::completion& c, timestamp now);
 
   // A transfer is a page whose bytes the store was told to move, or that is being checked before that. It belongs to
   // one frame and one slot; `busy_slots_` counts those of each slot. Only its completion ends it: no deadline, no
@@ -354,6 +385,14 @@ private:
   std::size_t reads_ahead_ = 0;
   std::size_t writes_ = 0;
   prefetch_queue ahead_;
+  scrub scrub_;
+  std::span<std::byte> scrub_memory_;
+  std::uint32_t scrub_buffer_ = 0;
+  /// That is read, or judged. It is no transfer of its slot: a fence does not wait for it, since what was read counts
+  /// for nothing then.
+  page_ref scrubbed_{};
+  std::uint64_t scrub_tag_ = 0;
+  std::optional<page_ref> scrub_check_;
   /// In the order of their times.
   std::deque<fresh_pages> fresh_;
   /// Pages that were given up, by slot, until it is fenced: the slab has something else there.

@@ -15,8 +15,10 @@ struct page_checker_options {
   namespace_id space;
   rank_number rank = 0;
   std::uint64_t page_bytes = 0;
-  /// The whole arena. Kept by whoever made it for as long as there is a checker.
+  /// The whole arena, or what stands for it. Kept by whoever made it for as long as there is a checker, or by `keeps`.
   std::span<const std::byte> memory;
+  /// Kept with the checker, where that is the memory's only owner.
+  std::shared_ptr<const void> keeps{};
 };
 
 /// Verifies pages in memory before they are written to a slab. An actor of its own beside the io worker, which has

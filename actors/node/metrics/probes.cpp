@@ -78,6 +78,12 @@ void show(metrics_state& to, const rank_stats& x) {
            number(x.io.written_pages));
   to.count("troupe_damaged_memory_pages_total", "Pages in memory that were found damaged before they were written.",
            rank, number(x.io.damaged_pages));
+  to.count("troupe_scrubbed_pages_total", "Pages read in the slab although nobody asked for them.", rank,
+           number(x.io.scrubbed_pages));
+  to.count("troupe_scrub_unsound_pages_total", "Such pages that were not what had been saved.", rank,
+           number(x.io.scrub_unsound_pages));
+  to.count("troupe_scrub_passes_total", "How often all pages in the slab were gone over.", rank,
+           number(x.io.scrub_passes));
   to.set("troupe_memory_unasked_bytes",
          "Pages that are in memory only, and not written before somebody asks for them again.", rank,
          number(x.io.unasked_pages * x.io.frame_bytes));

@@ -208,6 +208,7 @@ registry::behavior_type registry::make_behavior() {
         return serve(request_kind::invalidate, 1, [&](timestamp) { return retire_rank(x); });
       },
       [this](const describe_request& x) { return to_caf(state_.describe(x)); },
+      [this](const list_pages_request& x) { return to_caf(state_.list_pages(x)); },
       [this](const key_request& x) { return to_caf(state_.look_up(x, now())); },
       [this](const restore_request& x) {
         auto restored = state_.restore(x.pages.items);

@@ -10,15 +10,11 @@
 
 namespace troupe {
 
-namespace {
-
-eviction_factory policy_named(std::string_view name) {
+eviction_factory eviction_named(std::string_view name) {
   if (name == "lru")
     return make_lru_policy;
   return name == "s3-fifo" ? make_s3_fifo_policy : make_reuse_policy;
 }
-
-} // namespace
 
 registry_options options_for_shard(const config::node_config& config, std::uint32_t shard) {
   const auto& wanted = config.registry;
@@ -38,7 +34,7 @@ registry_options options_for_shard(const config::node_config& config, std::uint3
   out.max_reserved_pages = wanted.max_reserved_pages;
   out.max_reservations_per_owner = wanted.max_reservations_per_owner;
   out.children_hold = wanted.children_hold;
-  out.eviction = policy_named(wanted.eviction);
+  out.eviction = eviction_named(wanted.eviction);
   // Those of the config, or of namespaces that clients make.
   const bool slabs = config.memory.write_back != "never" &&
                      (config.storage.disk_bytes > 0 ||

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 namespace troupe::config {
 struct node_config;
@@ -78,6 +79,9 @@ struct registry_options {
   /// Which pages are in memory; null if nobody says.
   std::shared_ptr<const page_residence> residence{};
 };
+
+/// The policy that the config calls so; that of the default for a name that it does not know.
+eviction_factory eviction_named(std::string_view name);
 
 /// Of one shard of a node with this config: all that the config says. What the node's shards share, a store, their
 /// memory, an entropy, comes from whoever makes them.

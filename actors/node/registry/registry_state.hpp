@@ -57,6 +57,9 @@ public:
   /// Nothing is left of a removal but slots on their way to a reservation: it goes on when an allocator has answered.
   bool removal_waits(const namespace_id& space, timestamp now) const;
   result<describe_reply> describe(const describe_request& request) const { return administration_.describe(request); }
+  result<list_pages_reply> list_pages(const list_pages_request& request) const {
+    return administration_.list_pages(request);
+  }
   result<key_reply> look_up(const key_request& request, timestamp now) { return administration_.look_up(request, now); }
   result<result_codes> erase(const erase_request& request, timestamp now) {
     return administration_.erase(request, now);

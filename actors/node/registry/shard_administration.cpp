@@ -276,6 +276,22 @@ result<describe_reply> shard_administration::describe(const describe_request& re
   return reply;
 }
 
+result<list_pages_reply> shard_administration::list_pages(const list_pages_request& request) const {
+  const auto found = spaces_.find_rank(request.space, request.rank);
+  if (!found)
+    return tl::unexpected<error>(found.error());
+  const auto& table = found->keys.table();
+  list_pages_reply reply;
+  reply.next = request.from;
+  for (auto looks = spaces_.options().max_clear_looks;
+       looks > 0 && reply.next < table.end() && reply.pages.size() < request.most; --looks, ++reply.next)
+    if (const auto& entry = table.entry(reply.next); entry.in_use())
+      if (const auto& cell = table.page(reply.next, request.rank); cell.live())
+        reply.pages.items.push_back({entry.key, cell.where()});
+  reply.more = reply.next < table.end();
+  return reply;
+}
+
 result<key_reply> shard_administration::look_up(const key_request& request, timestamp now) {
   const auto number = spaces_.number_of(request.space);
   if (!number)

@@ -334,7 +334,7 @@ void remote_state::tick(timestamp now) {
   if (needs_ticks() && (phase_ == phase::probing || phase_ == phase::bound) && now - last_end_ >= options_.stall_time)
     lose({errc::unreachable,
           "the memory of the client takes and gives nothing: is it stopped, or is there a network between that drops "
-          "what UCX sends? (remote.transports, remote.interfaces)"});
+          "it? See docs/hosts.md"});
 }
 
 std::string remote_state::check() const {

@@ -1,6 +1,7 @@
 #include "actors/node/supervisor/index_restore.hpp"
 
 #include "actors/node/supervisor/restore_plan.hpp"
+#include "actors/node/supervisor/slab_places.hpp"
 #include "actors/support/ask.hpp"
 #include "base/log.hpp"
 #include "store/epoch_file.hpp"
@@ -347,7 +348,7 @@ result<std::shared_ptr<store::metadata_store>> open_index(const config::node_con
   if (options.registry.durability == "none")
     return nullptr;
   store::rocksdb_store_options wanted;
-  wanted.directory = options.data_dir / "index";
+  wanted.directory = index_directory(options);
   wanted.level = options.registry.durability == "strict" ? store::durability::strict : store::durability::relaxed;
   wanted.sync_interval = options.registry.sync_interval;
   auto opened = store::rocksdb_store::open(wanted);

@@ -16,11 +16,11 @@
 #include "actors/node/supervisor/space_keeper.hpp"
 #include "actors/node/supervisor/space_terms.hpp"
 #include "actors/support/actor_support.hpp"
+#include "actors/support/remote_transport.hpp"
 #include "base/log.hpp"
 #include "io/arena_pool.hpp"
 #include "io/data_directory.hpp"
 #include "io/page.hpp"
-#include "io/ucx/ucx_memory.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -106,10 +106,12 @@ result<std::shared_ptr<io::extent_source>> open_arena(const config::node_config&
 result<std::shared_ptr<io::remote_mover>> open_mover(const config::remote_config& options) {
   if (!options.enabled)
     return nullptr;
-  auto made = io::make_ucx_mover({options.transports, options.interfaces});
-  if (made)
-    log::get("node")->info("pages move between hosts through UCX, by \"{}\"{}", options.transports,
-                           options.interfaces.empty() ? "" : " on " + options.interfaces);
+  auto made = make_remote_mover(options);
+  if (made && options.transport == "ucx")
+    log::get("node")->info("pages move between hosts through UCX, by \"{}\"{}", options.ucx_transports,
+                           options.ucx_interfaces.empty() ? "" : " on " + options.ucx_interfaces);
+  else if (made)
+    log::get("node")->info("pages move between hosts over TCP, by {} threads", options.threads);
   return made;
 }
 

@@ -43,13 +43,6 @@ std::uint64_t pinned_bytes_max(const config::node_config& options, const io::are
   return std::max(std::min(options.memory.client_bytes, arena.bytes / 4), 2 * io::slot_bytes(page_bytes));
 }
 
-std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& space, rank_number rank) {
-  auto directory = options.data_dir;
-  if (const auto& storage = options.storage.ranks[rank]; storage.directory)
-    directory /= *storage.directory;
-  return directory / (space.name + ".rank-" + std::to_string(rank) + ".slab");
-}
-
 namespace {
 
 /// What any rank has.
@@ -101,6 +94,8 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   engine.depth = options.io.queue_depth;
   engine.threads = options.io.threads;
   engine.max_buffers = static_cast<std::uint32_t>(parts.extents->info().bytes / parts.extents->info().extent_bytes);
+  // One more for what is read unasked.
+  engine.max_buffers += options.storage.scrub_bytes_per_second > 0 ? 1 : 0;
   engine.kind = kind_of(options.io.engine);
   const bool existed = fs::exists(wanted.slab.path);
   const auto target = std::make_shared<completion_target>();
@@ -125,6 +120,7 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   rules.prefetch_pages_max =
       std::min(options.memory.prefetch_bytes, parts.extents->info().bytes / 4) / rules.slot_bytes;
   rules.prefetch_reads_max = std::max(options.io.queue_depth / 2, 1U);
+  rules.scrub.bytes_per_second = options.storage.scrub_bytes_per_second;
   parts.target = target;
   parts.store = std::move(*store);
   return {};
@@ -139,7 +135,7 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
   out.space = space_index;
   const auto& storage = options.storage.ranks[rank];
   out.worker->numa_node = storage.numa_node;
-  if (storage.slab_bytes == 0 || options.memory.write_back == "never") {
+  if (storage.slab_bytes == 0 || !keeps_slabs(options)) {
     keep_in_memory(out);
     return out;
   }
@@ -151,14 +147,6 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
   if (!kept)
     return tl::unexpected<error>(kept.error());
   return out;
-}
-
-std::filesystem::path made_slabs(const config::node_config& options) {
-  return options.data_dir / "namespaces";
-}
-
-std::string made_slab_name(const namespace_id& space, rank_number rank) {
-  return to_string(space) + ".rank-" + std::to_string(rank) + ".slab";
 }
 
 std::uint64_t made_slots_max(const config::node_config& options, std::uint64_t page_bytes) {

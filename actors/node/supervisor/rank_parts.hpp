@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/node/io_worker/io_worker.hpp"
+#include "actors/node/supervisor/slab_places.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "base/memory_budget.hpp"
@@ -36,19 +37,10 @@ result<memory_share> memory_of(const rank_parts& rank, const shared_budget& memo
 std::uint64_t pinned_bytes_max(const config::node_config& options, const io::arena_facts& arena,
                                std::uint64_t page_bytes);
 
-/// Where the slab file of that rank lies.
-std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& space, rank_number rank);
-
 /// Opens the slab file, or makes it, with its io engine; none where the rank has no disk. Blocks, for some seconds
 /// where the slab is in use. `extents`: where its pages get their memory from.
 result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank,
                              std::shared_ptr<io::extent_source> extents);
-
-/// Where the slab files lie of namespaces that clients have made, and of no others.
-std::filesystem::path made_slabs(const config::node_config& options);
-
-/// What that of a rank is called.
-std::string made_slab_name(const namespace_id& space, rank_number rank);
 
 /// The most slots that a rank of a namespace can have that clients make; 0: its pages are in memory only.
 std::uint64_t made_slots_max(const config::node_config& options, std::uint64_t page_bytes);

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "base/identifiers.hpp"
+#include "base/namespace_spec.hpp"
+#include "config/node_config.hpp"
+
+#include <filesystem>
+#include <string>
+
+namespace troupe {
+
+/// Where the slab file of that rank lies.
+std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& space, rank_number rank);
+
+/// Whether ranks of the namespaces of the config have slab files; those whose storage has no bytes have none either.
+bool keeps_slabs(const config::node_config& options);
+
+/// Where the slab files lie of namespaces that clients have made, and of no others.
+std::filesystem::path made_slabs(const config::node_config& options);
+
+/// What that of a rank is called.
+std::string made_slab_name(const namespace_id& space, rank_number rank);
+
+/// Where the durable index lies.
+std::filesystem::path index_directory(const config::node_config& options);
+
+} // namespace troupe

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "config/node_config.hpp"
+#include "io/remote_memory.hpp"
+
+#include <memory>
+#include <string>
+
+/// The transport of pages between hosts that a config names: `io/tcp` or `io/ucx`.
+
+namespace troupe {
+
+/// The client's end, for a node that is reached by this name or IPv4 address. Nothing is opened, and no library is
+/// loaded, until memory is exposed.
+std::shared_ptr<io::memory_exposer> make_memory_exposer(const config::remote_config& how, const std::string& node);
+
+/// The node's end. Errors: `unsupported` where this was built without it, `io_error` where it cannot be started.
+result<std::shared_ptr<io::remote_mover>> make_remote_mover(const config::remote_config& how);
+
+} // namespace troupe

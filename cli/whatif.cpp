@@ -1,0 +1,78 @@
+#include "cli/output.hpp"
+#include "cli/program.hpp"
+#include "cli/progress.hpp"
+#include "config/node_config.hpp"
+#include "offline/what_if.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iostream>
+#include <string_view>
+#include <utility>
+
+namespace troupe::cli {
+
+namespace {
+
+int wrong_whatif(const std::string& why) {
+  std::cerr << "troupe whatif: " << why << '\n';
+  return exit_usage;
+}
+
+std::vector<std::string> at_commas(std::string_view text) {
+  std::vector<std::string> out;
+  while (!text.empty()) {
+    const auto comma = std::min(text.find(','), text.size());
+    out.emplace_back(text.substr(0, comma));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return out;
+}
+
+/// Nothing if one of them is no number.
+std::optional<std::vector<std::uint64_t>> numbers_in(std::string_view text) {
+  std::vector<std::uint64_t> out;
+  for (const auto& word : at_commas(text)) {
+    const auto* end = word.data() + word.size();
+    const auto [stop, failure] = std::from_chars(word.data(), end, out.emplace_back());
+    if (failure != std::errc{} || stop != end)
+      return std::nullopt;
+  }
+  return out;
+}
+
+} // namespace
+
+int whatif(const whatif_options& options) {
+  auto capacities = numbers_in(options.capacities);
+  if (!capacities)
+    return wrong_whatif("--capacity takes whole numbers, as in 5000,10000,30000, not '" + options.capacities + "'");
+  const auto trace = replay::open_trace(options.trace, options.block_tokens, options.limit);
+  if (!trace)
+    return wrong_whatif(trace.error().text);
+  offline::what_if_options how;
+  how.capacities = std::move(*capacities);
+  if (!options.policies.empty())
+    how.policies = at_commas(options.policies);
+  std::ranges::replace(how.policies, "s3fifo", "s3-fifo"); // as many write it
+  how.shards = options.shards;
+  const config::storage_config defaults;
+  how.low_watermark = defaults.low_watermark;
+  how.high_watermark = defaults.high_watermark;
+  progress_display display(options.quiet);
+  const auto report = offline::what_if(*trace, how, [&](const std::string& what) { display.wait(what); });
+  display.clear();
+  if (!report)
+    return wrong_whatif(report.error().text);
+  if (options.svg) {
+    std::ofstream out(*options.svg, std::ios::binary);
+    if (!(out << offline::to_svg(*report) << std::flush)) {
+      std::cerr << "troupe whatif: " << options.svg->string() << " cannot be written\n";
+      return exit_failed;
+    }
+  }
+  return print(options.json ? offline::to_json(*report) : offline::to_text(*report)) ? exit_ok : exit_failed;
+}
+
+} // namespace troupe::cli

@@ -1,0 +1,23 @@
+#include "io/private_memory.hpp"
+
+#include <cerrno>
+#include <string>
+#include <sys/mman.h>
+
+namespace troupe::io {
+
+result<private_memory> private_memory::get(std::uint64_t bytes) {
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED)
+    return tl::unexpected<error>(system_error(errno, "cannot get " + std::to_string(bytes) + " bytes for pages"));
+  ::madvise(memory, bytes, MADV_HUGEPAGE); // where it can be had
+  return private_memory({static_cast<std::byte*>(memory), bytes});
+}
+
+private_memory::~private_memory() {
+  if (bytes_.data() != nullptr)
+    ::munmap(bytes_.data(), bytes_.size());
+}
+
+} // namespace troupe::io

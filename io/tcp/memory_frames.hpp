@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+/// What goes over a connection between a node and memory of a client. All numbers are little-endian.
+///
+///     node, once           hello:   16 bytes that say what this is, 32 of the token by which it is let in
+///     node                 order:   kind, number, where in the memory, how many bytes; a put is followed by them
+///     client, in order     answer:  kind and number of the order, how many bytes; that of a get is followed by them
+///
+/// The client answers a put when the bytes are where they belong. Anything else that either side hears ends the
+/// connection.
+
+namespace troupe::io::tcp {
+
+static_assert(std::endian::native == std::endian::little, "frames are sent as they lie in memory");
+
+inline constexpr std::size_t token_bytes = 32;
+using connection_token = std::array<std::byte, token_bytes>;
+
+struct hello {
+  static constexpr std::array<char, 16> this_protocol{'t', 'r', 'o', 'u', 'p', 'e', ' ', 'm',
+                                                      'e', 'm', 'o', 'r', 'y', ' ', '1', '\n'};
+  std::array<char, 16> protocol = this_protocol;
+  connection_token token{};
+};
+static_assert(sizeof(hello) == 48);
+
+enum class order_kind : std::uint32_t { put = 1, get = 2 };
+
+struct order {
+  order_kind kind = order_kind::put;
+  std::uint32_t number = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+};
+static_assert(sizeof(order) == 24);
+
+struct answer {
+  order_kind kind = order_kind::put;
+  std::uint32_t number = 0;
+  std::uint64_t length = 0;
+  friend bool operator==(const answer&, const answer&) = default;
+};
+static_assert(sizeof(answer) == 16);
+
+template <class Frame>
+std::span<std::byte> bytes_of(Frame& x) {
+  return std::as_writable_bytes(std::span(&x, 1));
+}
+
+/// Whether the order is one, and lies within that many bytes.
+constexpr bool is_sound(const order& x, std::uint64_t memory_bytes) {
+  return (x.kind == order_kind::put || x.kind == order_kind::get) && x.length > 0 && x.offset <= memory_bytes &&
+         x.length <= memory_bytes - x.offset;
+}
+
+/// Whether they are the same, in a time that does not tell how much of them is.
+inline bool same_token(const connection_token& a, const connection_token& b) {
+  unsigned differ = 0;
+  for (std::size_t i = 0; i < token_bytes; ++i)
+    differ |= std::to_integer<unsigned>(a[i] ^ b[i]);
+  return differ == 0;
+}
+
+} // namespace troupe::io::tcp

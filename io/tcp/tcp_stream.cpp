@@ -1,0 +1,255 @@
+#include "io/tcp/tcp_stream.hpp"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <string_view>
+#include <sys/socket.h>
+#include <utility>
+
+namespace troupe::io::tcp {
+
+namespace {
+
+sockaddr_in name_of(const endpoint& where) {
+  sockaddr_in out{};
+  out.sin_family = AF_INET;
+  out.sin_addr.s_addr = htonl(where.address);
+  out.sin_port = htons(where.port);
+  return out;
+}
+
+unique_descriptor new_socket() {
+  return unique_descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+void set(int descriptor, int level, int option, int value) {
+  static_cast<void>(::setsockopt(descriptor, level, option, &value, sizeof value));
+}
+
+bool passes(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == EINPROGRESS;
+}
+
+/// The one context of all: TLS 1.3 with keys that both ends have already, no certificates, nothing to come back to.
+SSL_CTX* context() {
+  static SSL_CTX* const made = [] {
+    auto* const out = SSL_CTX_new(TLS_method());
+    if (out != nullptr &&
+        (SSL_CTX_set_min_proto_version(out, TLS1_3_VERSION) != 1 ||
+         SSL_CTX_set_ciphersuites(out, "TLS_AES_128_GCM_SHA256") != 1 || SSL_CTX_set_num_tickets(out, 0) != 1)) {
+      SSL_CTX_free(out);
+      return static_cast<SSL_CTX*>(nullptr);
+    }
+    if (out != nullptr)
+      SSL_CTX_set_mode(out, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    return out;
+  }();
+  return made;
+}
+
+/// What a key is called on the wire. There is but one for a connection.
+constexpr std::string_view key_name = "troupe memory 1";
+
+/// A session that was never held, but has the token as its key. Null where there is no memory.
+SSL_SESSION* session_of(SSL* connection, const connection_token& token) {
+  constexpr std::array<unsigned char, 2> aes_128_gcm_sha256{0x13, 0x01};
+  auto* const out = SSL_SESSION_new();
+  const auto* const cipher = SSL_CIPHER_find(connection, aes_128_gcm_sha256.data());
+  if (out != nullptr &&
+      (cipher == nullptr ||
+       SSL_SESSION_set1_master_key(out, reinterpret_cast<const unsigned char*>(token.data()), token.size()) != 1 ||
+       SSL_SESSION_set_cipher(out, cipher) != 1 || SSL_SESSION_set_protocol_version(out, TLS1_3_VERSION) != 1)) {
+    SSL_SESSION_free(out);
+    return nullptr;
+  }
+  return out;
+}
+
+} // namespace
+
+class tcp_stream::encryption {
+public:
+  encryption(SSL* connection, const connection_token& token) : connection_(connection), token_(token) {}
+  encryption(const encryption&) = delete;
+  encryption& operator=(const encryption&) = delete;
+  ~encryption() { SSL_free(connection_); }
+
+  SSL* connection() const noexcept { return connection_; }
+  const connection_token& token() const noexcept { return token_; }
+
+  outcome read(std::span<const iovec> into) {
+    return all_of(into, read_waits_to_write_, SSL_ERROR_WANT_WRITE,
+                  [&](const iovec& x, std::size_t& n) { return SSL_read_ex(connection_, x.iov_base, x.iov_len, &n); });
+  }
+  outcome write(std::span<const iovec> from) {
+    return all_of(from, write_waits_to_read_, SSL_ERROR_WANT_READ,
+                  [&](const iovec& x, std::size_t& n) { return SSL_write_ex(connection_, x.iov_base, x.iov_len, &n); });
+  }
+  short events(bool writing) const noexcept {
+    return static_cast<short>(POLLIN | ((writing && !write_waits_to_read_) || read_waits_to_write_ ? POLLOUT : 0));
+  }
+  bool has_more() const noexcept { return SSL_has_pending(connection_) == 1; }
+
+private:
+  /// Goes on until all is moved, or nothing can be at the moment. `other` is set when that is since it waits for the
+  /// other direction, as in a handshake.
+  template <class Move>
+  outcome all_of(std::span<const iovec> what, bool& other, int wants_other, const Move& move_some) {
+    other = false;
+    outcome out;
+    for (const auto& x : what)
+      for (std::size_t at = 0; at < x.iov_len;) {
+        if (out.bytes >= encrypted_bytes_most)
+          return out;
+        std::size_t n = 0;
+        ERR_clear_error();
+        const int done = move_some({static_cast<std::byte*>(x.iov_base) + at, x.iov_len - at}, n);
+        if (done != 1) {
+          const int why = SSL_get_error(connection_, done);
+          other = why == wants_other;
+          // What was moved is told first, the end the next time.
+          out.ended = out.bytes == 0 && why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE;
+          return out;
+        }
+        at += n;
+        out.bytes += n;
+      }
+    return out;
+  }
+
+  SSL* connection_;
+  connection_token token_;
+  bool read_waits_to_write_ = false;
+  bool write_waits_to_read_ = false;
+};
+
+void tcp_stream::encryption_end::operator()(encryption* x) const noexcept {
+  delete x;
+}
+
+result<listener> listen_on(std::uint32_t address) {
+  listener out{new_socket(), {address, 0}};
+  auto name = name_of(out.where);
+  socklen_t length = sizeof name;
+  if (!out.descriptor || ::bind(out.descriptor.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 ||
+      ::listen(out.descriptor.get(), 16) != 0 ||
+      ::getsockname(out.descriptor.get(), reinterpret_cast<sockaddr*>(&name), &length) != 0)
+    return tl::unexpected<error>(system_error(errno, "cannot listen for the node that moves pages"));
+  out.where.port = ntohs(name.sin_port);
+  return out;
+}
+
+void block_broken_pipes() {
+  sigset_t what{};
+  ::sigemptyset(&what);
+  ::sigaddset(&what, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &what, nullptr);
+}
+
+tcp_stream::tcp_stream(unique_descriptor connection) : descriptor_(std::move(connection)) {
+  if (!descriptor_)
+    return;
+  set(descriptor_.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+  // A peer that is gone without a word is noticed also while nothing moves.
+  set(descriptor_.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(descriptor_.get(), IPPROTO_TCP, TCP_KEEPIDLE, 2);
+  set(descriptor_.get(), IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set(descriptor_.get(), IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+result<tcp_stream> tcp_stream::connect(const endpoint& where) {
+  tcp_stream out(new_socket());
+  const auto name = name_of(where);
+  if (!out ||
+      (::connect(out.descriptor(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0 && !passes(errno)))
+    return tl::unexpected<error>(system_error(errno, "cannot connect to the memory of the other end"));
+  return out;
+}
+
+tcp_stream tcp_stream::accept(int listener) {
+  return tcp_stream(unique_descriptor(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
+}
+
+std::uint32_t tcp_stream::peer_address() const {
+  sockaddr_in name{};
+  socklen_t length = sizeof name;
+  if (::getpeername(descriptor(), reinterpret_cast<sockaddr*>(&name), &length) != 0 || name.sin_family != AF_INET)
+    return 0;
+  return ntohl(name.sin_addr.s_addr);
+}
+
+result<void> tcp_stream::encrypt(role mine, const connection_token& token) {
+  auto* const connection = context() != nullptr ? SSL_new(context()) : nullptr;
+  if (connection == nullptr)
+    return fail(errc::io_error, "TLS cannot be started");
+  encryption_.reset(new encryption(connection, token));
+  if (SSL_set_fd(connection, descriptor()) != 1)
+    return fail(errc::io_error, "TLS cannot be started");
+  SSL_set_app_data(connection, encryption_.get());
+  if (mine == role::asks) {
+    SSL_set_psk_use_session_callback(connection, [](SSL* x, const EVP_MD*, const unsigned char** name,
+                                                    std::size_t* name_bytes, SSL_SESSION** session) {
+      *session = session_of(x, static_cast<const encryption*>(SSL_get_app_data(x))->token());
+      *name = reinterpret_cast<const unsigned char*>(key_name.data());
+      *name_bytes = key_name.size();
+      return *session != nullptr ? 1 : 0;
+    });
+    SSL_set_connect_state(connection);
+  } else {
+    SSL_set_psk_find_session_callback(
+        connection, [](SSL* x, const unsigned char* name, std::size_t name_bytes, SSL_SESSION** session) {
+          const bool known = std::string_view(reinterpret_cast<const char*>(name), name_bytes) == key_name;
+          *session = known ? session_of(x, static_cast<const encryption*>(SSL_get_app_data(x))->token()) : nullptr;
+          return !known || *session != nullptr ? 1 : 0;
+        });
+    SSL_set_accept_state(connection);
+  }
+  return {};
+}
+
+short tcp_stream::events(bool writing) const noexcept {
+  return encryption_ ? encryption_->events(writing) : static_cast<short>(writing ? POLLIN | POLLOUT : POLLIN);
+}
+
+bool tcp_stream::has_more() const noexcept {
+  return encryption_ && encryption_->has_more();
+}
+
+tcp_stream::outcome tcp_stream::read(std::span<const iovec> into) {
+  if (encryption_)
+    return encryption_->read(into);
+  msghdr what{};
+  what.msg_iov = const_cast<iovec*>(into.data());
+  what.msg_iovlen = into.size();
+  const auto n = ::recvmsg(descriptor(), &what, 0);
+  if (n > 0)
+    return {static_cast<std::size_t>(n), false};
+  return {0, n == 0 || !passes(errno)};
+}
+
+tcp_stream::outcome tcp_stream::write(std::span<const iovec> from) {
+  if (encryption_)
+    return encryption_->write(from);
+  msghdr what{};
+  what.msg_iov = const_cast<iovec*>(from.data());
+  what.msg_iovlen = from.size();
+  const auto n = ::sendmsg(descriptor(), &what, MSG_NOSIGNAL);
+  if (n > 0)
+    return {static_cast<std::size_t>(n), false};
+  return {0, n < 0 && !passes(errno)};
+}
+
+void tcp_stream::abort() {
+  const linger at_once{1, 0};
+  static_cast<void>(::setsockopt(descriptor(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once));
+  encryption_.reset();
+  descriptor_.reset();
+}
+
+} // namespace troupe::io::tcp

@@ -1,0 +1,65 @@
+#pragma once
+
+#include "actors/node/allocator/allocator_state.hpp"
+#include "actors/node/allocator/eviction_shares.hpp"
+#include "actors/node/registry/registry_state.hpp"
+#include "base/clock.hpp"
+#include "base/identifiers.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace troupe::offline {
+
+/// What a node does with the keys of requests, one after the other: registry shards and an allocator with the rules as
+/// they ship, one namespace and rank, without actors, bytes or clocks.
+class played_cache {
+public:
+  struct options {
+    /// Slots.
+    std::uint64_t capacity = 0;
+    std::uint32_t shards = 1;
+    eviction_factory policy = nullptr;
+    /// As `storage.low_watermark` and `storage.high_watermark`; 0: a slot is freed when it is needed.
+    double low_watermark = 0;
+    double high_watermark = 0;
+  };
+
+  explicit played_cache(const options& how);
+  ~played_cache();
+  played_cache(const played_cache&) = delete;
+  played_cache& operator=(const played_cache&) = delete;
+
+  /// Looks up the keys of a request, in prefix order, loads those that are there, and saves the rest; how many leading
+  /// ones were there.
+  std::size_t play(std::span<const key_digest> keys);
+
+private:
+  ticket next_ticket() { return {1, ++sequence_}; }
+  std::uint32_t owner_of(const key_digest& key) const;
+  std::vector<std::vector<std::size_t>> parts(std::span<const key_digest> keys, std::size_t first,
+                                              std::size_t last) const;
+  std::size_t match(std::span<const key_digest> keys, ticket lease);
+  void load(std::span<const key_digest> keys, std::size_t matched);
+  void save(std::span<const key_digest> keys, std::size_t matched);
+  bool deliver(registry_state& from);
+  void settle();
+  void evict(std::uint32_t wanted);
+
+  allocator_state allocator_;
+  eviction_shares shares_;
+  std::vector<std::unique_ptr<registry_state>> shards_;
+  namespace_id space_;
+  timestamp now_{std::chrono::seconds(1)};
+  std::uint64_t sequence_ = 0;
+  /// Who waits for slots: shard and plan, by request.
+  std::vector<std::pair<std::size_t, plan_id>> plans_;
+  /// Of these.
+  std::size_t answered_ = 0;
+};
+
+} // namespace troupe::offline

@@ -1,0 +1,244 @@
+#include "offline/slab_check.hpp"
+
+#include "actors/node/supervisor/restore_plan.hpp"
+#include "actors/node/supervisor/slab_places.hpp"
+#include "io/page.hpp"
+#include "io/slab_reader.hpp"
+#include "store/epoch_file.hpp"
+#include "store/rocksdb_store.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <map>
+#include <memory>
+#include <span>
+#include <sys/file.h>
+#include <utility>
+
+namespace troupe::offline {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t progress_bytes = std::uint64_t{64} << 20U;
+
+/// The lock that a node holds on its data directory, shared with others that only look. None where no node ever ran.
+result<unique_descriptor> keep_nodes_out(const fs::path& directory) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored))
+    return fail(errc::not_found, "there is no directory " + directory.string() + " (data_dir)");
+  unique_descriptor lock(::open((directory / "lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!lock && errno != ENOENT)
+    return tl::unexpected(system_error(errno, "cannot open " + (directory / "lock").string()));
+  if (lock && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK)
+      return fail(errc::busy, "a node runs on " + directory.string() +
+                                  ": stop it first, or let it look itself (storage.scrub_bytes_per_second)");
+    return tl::unexpected(system_error(errno, "cannot lock " + (directory / "lock").string()));
+  }
+  return lock;
+}
+
+/// One slab file, and which pages are to be there.
+struct opened_rank {
+  rank_check found;
+  std::optional<io::slab_reader> file;
+  std::vector<page_ref> pages;
+  /// Of each.
+  std::uint64_t page_bytes = 0;
+};
+
+using rank_name = std::pair<namespace_id, rank_number>;
+
+/// Opens slab files, and collects from the index what lies in them.
+class collector final : public store::load_visitor {
+public:
+  explicit collector(const config::node_config& options) : options_(options) {}
+
+  /// Those of the config. Error: `busy`.
+  result<void> open_own() {
+    if (!keeps_slabs(options_))
+      return {};
+    for (const auto& space : options_.namespaces)
+      for (rank_number rank = 0; rank < space.world_size && rank < options_.storage.ranks.size(); ++rank) {
+        if (options_.storage.ranks[rank].slab_bytes == 0)
+          continue;
+        if (auto opened = open(space, rank, slab_path(options_, space, rank)); !opened)
+          return opened;
+      }
+    return {};
+  }
+
+  store::load_visitor& begin(const store::node_identity& kept, const std::optional<incarnation_number>& epoch) {
+    restore_terms terms;
+    terms.continues = store::continues_epoch(kept.epoch, kept.next_epoch, epoch);
+    terms.wires = options_.hf3fs;
+    for (const auto& x : options_.namespaces)
+      terms.own.insert(x.id());
+    for (const auto& [name, rank] : ranks_)
+      if (rank.file)
+        terms.own_ranks[name] = rank.file->spec().incarnation;
+    state_ = terms.continues ? index_state::believed : index_state::left_aside;
+    plan_.emplace(std::move(terms));
+    return *this;
+  }
+
+  result<void> on_namespace(const store::namespace_record& record) override {
+    if (!plan_->admit(record) || origin_of(record) != store::space_origin::client)
+      return {};
+    for (rank_number rank = 0; rank < record.spec.world_size; ++rank) {
+      const auto path = made_slabs(options_) / made_slab_name(record.id, rank);
+      // Its pages may have been in memory only.
+      if (std::error_code ignored; !fs::exists(path, ignored))
+        continue;
+      if (auto opened = open(record.spec, rank, path); !opened)
+        return opened;
+      const auto& file = ranks_[{record.id, rank}].file;
+      plan_->serve(record.id, rank, file ? file->spec().incarnation : 0);
+    }
+    return {};
+  }
+
+  result<void> on_rank(const store::rank_record& record) override {
+    static_cast<void>(plan_->admit(record));
+    return {};
+  }
+
+  result<void> on_pages(std::span<const store::page_record> pages) override {
+    for (const auto& x : pages) {
+      const auto rank = ranks_.find({x.space, x.rank});
+      if (!plan_->admit(x))
+        ++forgotten_;
+      else if (rank == ranks_.end())
+        ++foreign_;
+      else
+        rank->second.pages.push_back({x.key, x.where});
+    }
+    // What a start would erase is of no interest here.
+    static_cast<void>(plan_->take_changes());
+    return {};
+  }
+
+  slab_check_report verify(const check_progress& progress) {
+    slab_check_report out{state_, {}, forgotten_, foreign_};
+    std::uint64_t all = 0;
+    for (const auto& [name, rank] : ranks_)
+      all += rank.pages.size() * rank.found.slot_bytes;
+    std::uint64_t done = 0;
+    progress(done, all);
+    for (auto& [name, rank] : ranks_) {
+      if (rank.file)
+        verify(rank, [&] {
+          const auto before = done / progress_bytes;
+          done += rank.found.slot_bytes;
+          if (done / progress_bytes != before)
+            progress(done, all);
+        });
+      out.ranks.push_back(std::move(rank.found));
+    }
+    return out;
+  }
+
+private:
+  result<void> open(const namespace_spec& space, rank_number rank, const fs::path& path) {
+    auto& into = ranks_[{space.id(), rank}];
+    auto& found = into.found;
+    found.space = space.id();
+    found.space_name = space.name;
+    found.rank = rank;
+    found.file = path;
+    into.page_bytes = space.geometry.page_bytes();
+    found.slot_bytes = io::slot_bytes(into.page_bytes);
+    auto opened = io::slab_reader::open(path);
+    if (!opened && opened.error().code == errc::busy)
+      return tl::unexpected(std::move(opened.error()));
+    if (!opened) {
+      found.fault = std::move(opened.error());
+      return {};
+    }
+    const auto& is = opened->spec();
+    if (is.space != found.space || is.rank != rank || is.slot_bytes != found.slot_bytes) {
+      found.fault =
+          error{errc::identity_mismatch, "slab '" + path.string() + "' is that of rank " + std::to_string(is.rank) +
+                                             " of namespace '" + is.space_name + "' (" + to_string(is.space) +
+                                             ") with slots of " + std::to_string(is.slot_bytes) + " bytes"};
+      return {};
+    }
+    found.slots = opened->slots();
+    into.file.emplace(std::move(*opened));
+    return {};
+  }
+
+  template <class F>
+  static void verify(opened_rank& rank, F&& looked_at) {
+    auto& [found, file, pages, page_bytes] = rank;
+    // As the disk has them, so that it is read from its beginning to its end.
+    std::ranges::sort(pages, {}, &page_ref::where);
+    const auto buffer = std::make_unique<std::byte[]>(found.slot_bytes);
+    const std::span bytes(buffer.get(), found.slot_bytes);
+    for (const auto& page : pages) {
+      auto verdict = file->read(page.where.slot, bytes);
+      if (verdict == errc::ok) {
+        verdict = io::verify_page(bytes, {found.space, page.key, found.rank, page.where, page_bytes});
+        file->forget(page.where.slot);
+      }
+      found.count(page, verdict);
+      looked_at();
+    }
+  }
+
+  const config::node_config& options_;
+  std::map<rank_name, opened_rank> ranks_;
+  std::optional<restore_plan> plan_;
+  index_state state_ = index_state::none;
+  std::uint64_t forgotten_ = 0;
+  std::uint64_t foreign_ = 0;
+};
+
+} // namespace
+
+void rank_check::count(const page_ref& page, errc verdict) {
+  ++live;
+  switch (verdict) {
+  case errc::ok:
+    ++sound;
+    return;
+  case errc::corrupt:
+    ++corrupt;
+    break;
+  case errc::identity_mismatch:
+    ++misplaced;
+    break;
+  default:
+    ++unreadable;
+    break;
+  }
+  if (unsound.size() < named_pages_max)
+    unsound.push_back({page, verdict});
+}
+
+bool slab_check_report::sound() const noexcept {
+  return std::ranges::all_of(ranks, [](const rank_check& x) { return !x.fault && x.unsound_pages() == 0; });
+}
+
+result<slab_check_report> check_slabs(const config::node_config& options, const check_progress& progress) {
+  const auto lock = keep_nodes_out(options.data_dir);
+  if (!lock)
+    return tl::unexpected(lock.error());
+  collector pages(options);
+  if (auto opened = pages.open_own(); !opened)
+    return tl::unexpected(std::move(opened.error()));
+  const auto epoch = store::read_epoch(options.data_dir);
+  if (!epoch)
+    return tl::unexpected(epoch.error());
+  const auto seen = store::rocksdb_store::look(
+      index_directory(options),
+      [&](const store::node_identity& kept) -> store::load_visitor& { return pages.begin(kept, *epoch); });
+  if (!seen)
+    return tl::unexpected(seen.error());
+  return pages.verify(progress);
+}
+
+} // namespace troupe::offline

@@ -1,0 +1,164 @@
+#include "tests/catch.hpp"
+#include "tests/integration/slab_editor.hpp"
+#include "tests/integration/support.hpp"
+#include "workload/replay/keys.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <map>
+
+namespace check_slabs_test {
+
+/// `troupe check-slabs`: every page that the index has is looked at, and nothing is changed.
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr std::uint64_t block_count = 30;
+constexpr node_shape two_ranks{.ranks = 2, .page_bytes = 8192, .slots = 64};
+
+class stopped_node {
+public:
+  explicit stopped_node(const std::string& durability, bool by_force = false)
+      : config_(node_config(scratch_.path(), two_ranks)) {
+    config_["registry"]["durability"] = durability;
+    file_ = write_config(scratch_.path(), config_);
+    serving_node node(file_);
+    REQUIRE(run_replay({"--attach", node.address(), "--trace", write_trace(scratch_ / "trace", {ids(1, block_count)})})
+                .count("saved_pages") == 2 * block_count);
+    if (by_force)
+      node.program().kill();
+    else
+      CHECK(node.stop() == 0);
+  }
+
+  struct checked {
+    int code = 0;
+    nlohmann::json report;
+    std::string err;
+  };
+  checked check() const {
+    const auto x = run(program_with({"check-slabs", "--config", file_.string(), "--json", "--quiet"}));
+    return {x.code, x.out.empty() ? nlohmann::json() : nlohmann::json::parse(x.out), x.err};
+  }
+
+  slab_editor slab(std::uint32_t rank) const { return {slab_path(config_, rank), two_ranks.page_bytes}; }
+  std::filesystem::path slab_file(std::uint32_t rank) const { return slab_path(config_, rank); }
+  static key_digest key(std::size_t i) { return replay::chain_keys(ids(1, block_count)).at(i); }
+  const std::filesystem::path& file() const { return file_; }
+  std::filesystem::path data() const { return config_.at("data_dir").get<std::string>(); }
+
+private:
+  scratch_directory scratch_;
+  nlohmann::json config_;
+  std::filesystem::path file_;
+};
+
+/// All files below a directory, with what is known of each without reading it.
+auto files_below(const std::filesystem::path& directory) {
+  std::map<std::string, std::pair<std::uintmax_t, std::filesystem::file_time_type>> out;
+  for (const auto& x : std::filesystem::recursive_directory_iterator(directory))
+    if (x.is_regular_file())
+      out[x.path().string()] = {x.file_size(), x.last_write_time()};
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("check-slabs finds all pages sound that a node has left, changes nothing, and the node comes back") {
+  const auto durability = GENERATE(as<std::string>{}, "strict", "relaxed");
+  const bool by_force = durability == "strict" && GENERATE(false, true);
+  const stopped_node left(durability, by_force);
+  const auto before = files_below(left.data());
+  const auto x = left.check();
+  INFO(x.err << x.report.dump(2));
+  CHECK(x.code == 0);
+  CHECK(x.report.at("sound") == true);
+  CHECK(x.report.at("index") == "believed");
+  REQUIRE(x.report.at("ranks").size() == 2);
+  for (const auto& rank : x.report.at("ranks")) {
+    CHECK(rank.at("live") == block_count);
+    CHECK(rank.at("sound") == block_count);
+    CHECK(rank.at("slots") == two_ranks.slots);
+  }
+  CHECK(files_below(left.data()) == before);
+  serving_node node(left.file());
+  CHECK(node.statistics().keys == block_count);
+}
+
+TEST_CASE("check-slabs names each page that is not what the index says") {
+  const stopped_node left("strict");
+  const auto slab = left.slab(1);
+  const auto flipped = slab.find(left.key(3)).value();
+  slab.flip(flipped, 5000);
+  const auto other = slab.find(left.key(4)).value();
+  slab.write(other, slab.read(slab.find(left.key(5)).value()));
+  const auto x = left.check();
+  CHECK(x.code == 1);
+  CHECK(x.report.at("sound") == false);
+  const auto& rank = x.report.at("ranks").at(1);
+  CHECK(rank.at("live") == block_count);
+  CHECK(rank.at("sound") == block_count - 2);
+  CHECK(rank.at("corrupt") == 1);
+  CHECK(rank.at("misplaced") == 1);
+  REQUIRE(rank.at("unsound").size() == 2);
+  for (const auto& page : rank.at("unsound")) {
+    const bool first = page.at("slot") == flipped;
+    CHECK(page.at("key") == to_string(left.key(first ? 3 : 4)));
+    CHECK(page.at("reason") == (first ? "corrupt" : "identity_mismatch"));
+  }
+  CHECK(x.report.at("ranks").at(0).at("sound") == block_count);
+  const auto words = run(program_with({"check-slabs", "--config", left.file().string()}));
+  CHECK(words.code == 1);
+  CHECK(words.out.find("rank 0: 30 pages in 64 slots, all sound\n") != std::string::npos);
+  CHECK(words.out.find("2 unsound (1 corrupt, 1 of something else, 0 unreadable)") != std::string::npos);
+  CHECK(words.out.find("key " + to_string(left.key(3)) + ", corrupt") != std::string::npos);
+  CHECK(words.err.find("checked 0.0 of 0.0 GB") != std::string::npos);
+}
+
+TEST_CASE("check-slabs says of a slab that is gone or cut off that it is") {
+  const stopped_node left("strict");
+  std::filesystem::resize_file(left.slab_file(0), 5 * 4096);
+  std::filesystem::remove(left.slab_file(1));
+  const auto x = left.check();
+  CHECK(x.code == 1);
+  for (const auto rank : {0, 1})
+    CHECK(x.report.at("ranks").at(rank).contains("fault"));
+  CHECK(x.report.at("forgotten_pages") == 2 * block_count);
+}
+
+TEST_CASE("check-slabs looks at nothing while a node runs, and says so") {
+  const stopped_node left("strict");
+  {
+    const serving_node node(left.file());
+    const auto x = left.check();
+    CHECK(x.code == 2);
+    CHECK(x.report.is_null());
+    CHECK(x.err.find("a node runs on ") != std::string::npos);
+  }
+  CHECK(left.check().code == 0);
+}
+
+TEST_CASE("check-slabs says of a node without a durable index that nothing is known of its pages") {
+  const stopped_node left("none");
+  const auto x = left.check();
+  CHECK(x.code == 0);
+  CHECK(x.report.at("index") == "none");
+  CHECK(x.report.at("ranks").at(0).at("live") == 0);
+}
+
+TEST_CASE("check-slabs knows an index that a run has left aside") {
+  const stopped_node left("strict");
+  {
+    serving_node node(left.file(), {"--set", "registry.durability=none"});
+    CHECK(node.stop() == 0);
+  }
+  const auto x = left.check();
+  CHECK(x.code == 0);
+  CHECK(x.report.at("index") == "left_aside");
+  CHECK(x.report.at("forgotten_pages") == 2 * block_count);
+}
+
+} // namespace check_slabs_test

@@ -1,0 +1,147 @@
+#include "http/client/connection.hpp"
+#include "tests/catch.hpp"
+#include "tests/integration/support.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <cctype>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <thread>
+
+namespace dashboards_test {
+
+/// What comes with the program for Prometheus and Grafana names metrics that there are, and parts of the documentation
+/// that there are.
+
+using namespace troupe::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path source = TROUPE_SOURCE_DIR;
+
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file);
+  REQUIRE(in);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+/// Everything in the text that the pattern's first group matches.
+std::set<std::string> all_in(const std::string& text, const std::string& pattern) {
+  const std::regex wanted(pattern);
+  std::set<std::string> out;
+  for (std::sregex_iterator i(text.begin(), text.end(), wanted), end; i != end; ++i)
+    out.insert((*i)[1]);
+  return out;
+}
+
+std::string scrape(int port) {
+  using namespace troupe::client_detail;
+  const auto where = parse_url("http://127.0.0.1:" + std::to_string(port)).value();
+  const auto until = std::chrono::steady_clock::now() + patience;
+  auto open = connection::open(where, nullptr, until);
+  REQUIRE(open);
+  const auto reply =
+      (*open)->exchange("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 1U << 24U, until);
+  REQUIRE(reply);
+  REQUIRE(reply->status == 200);
+  return reply->body;
+}
+
+/// What GitHub makes of a heading.
+std::string anchor_of(const std::string& heading) {
+  std::string out;
+  for (const char c : heading)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-')
+      out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    else if (c == ' ')
+      out += '-';
+  return out;
+}
+
+std::optional<fs::path> in_path(const std::string& program) {
+  const auto* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (fs::exists(fs::path(folder) / program))
+      return fs::path(folder) / program;
+  return std::nullopt;
+}
+
+} // namespace
+
+TEST_CASE("every metric in the dashboard and in the alerts is one that a node has") {
+  const scratch_directory scratch;
+  auto config = node_config(scratch.path());
+  config["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
+  config["registry"]["durability"] = "relaxed";
+  const serving_node node(write_config(scratch.path(), config));
+  CHECK(run_replay({"--attach", node.address(), "--trace", "loogle:2,1024,3,128"}).code == 0);
+  const auto port = nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>();
+  scrape(port); // from now on the server has answered something
+  std::string page;
+  for (int i = 0; i < 200 && page.find("troupe_request_seconds_bucket{") == std::string::npos; ++i) {
+    page = scrape(port);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  const auto there = all_in(page, "\n(troupe_[a-z_]+)[{ ]");
+  for (const auto* file : {"configs/prometheus/alerts.yml", "configs/grafana/troupe.json"}) {
+    const auto used = all_in(text_of(source / file), "(troupe_[a-z_]+)[{\\[ ,()]");
+    CHECK(used.size() > 5);
+    for (const auto& name : used) {
+      INFO(file << " uses " << name);
+      CHECK(there.contains(name));
+    }
+  }
+  for (const auto& reason : all_in(text_of(source / "configs/prometheus/alerts.yml"), "reason=\"([a-z_]+)\"")) {
+    INFO(reason);
+    CHECK(page.find("reason=\"" + reason + "\"") != std::string::npos);
+  }
+  CHECK(page.find("kind=\"match\"") != std::string::npos);
+}
+
+TEST_CASE("every alert names its part of the documentation, and every such part has an alert") {
+  const auto alerts = text_of(source / "configs/prometheus/alerts.yml");
+  const auto names = all_in(alerts, "- alert: ([A-Za-z]+)");
+  const auto books = all_in(alerts, "runbook: docs/operations.md#([a-z-]+)");
+  CHECK(names.size() == books.size());
+  std::set<std::string> parts;
+  for (const auto& heading : all_in(text_of(source / "docs/operations.md"), "\n### (Alert: [^\n]+)"))
+    parts.insert(anchor_of(heading));
+  CHECK(parts == books);
+}
+
+TEST_CASE("the dashboard is one that Grafana can import") {
+  const auto dashboard = nlohmann::json::parse(text_of(source / "configs/grafana/troupe.json"));
+  CHECK(dashboard.at("title") == "Troupe");
+  std::set<int> ids;
+  for (const auto& panel : dashboard.at("panels")) {
+    CHECK(ids.insert(panel.at("id").get<int>()).second);
+    const auto& place = panel.at("gridPos");
+    CHECK(place.at("x").get<int>() + place.at("w").get<int>() <= 24);
+    if (panel.at("type") != "row")
+      CHECK_FALSE(panel.at("targets").empty());
+  }
+}
+
+TEST_CASE("promtool accepts what comes for Prometheus") {
+  const auto promtool = in_path("promtool");
+  if (!promtool) {
+    WARN("skipped: there is no promtool in PATH (package prometheus)");
+    return;
+  }
+  launch how;
+  how.arguments = {promtool->string(), "check", "config", (source / "configs/prometheus/scrape.yml").string()};
+  const auto x = run(how);
+  INFO(x.out << x.err);
+  CHECK(x.code == 0);
+}
+
+} // namespace dashboards_test
