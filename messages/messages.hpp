@@ -40,14 +40,14 @@ TROUPE_INSPECT(reserve_request, x.space, x.rank, x.ticket, x.expires_in, x.keys,
 TROUPE_INSPECT(reserve_reply, x.results)
 TROUPE_INSPECT(finish_request, x.space, x.rank, x.ticket, x.pages, x.must_exist)
 TROUPE_INSPECT(finish_reply, x.results)
-TROUPE_INSPECT(invalidate_request, x.space, x.rank, x.pages, x.reasons)
+TROUPE_INSPECT(invalidate_request, x.space, x.rank, x.pages, x.reasons, x.tiers)
 TROUPE_INSPECT(give_up_request, x.space, x.rank, x.pages)
 TROUPE_INSPECT(children_request, x.space, x.changes)
 TROUPE_INSPECT(evict_request, x.space, x.rank, x.wanted, x.force)
 TROUPE_INSPECT(evict_reply, x.slots, x.more, x.pages)
 TROUPE_INSPECT(registry_stats, x.keys, x.complete_keys, x.leases, x.reservations, x.evicted_keys, x.invalidated_pages,
                x.expired_leases, x.expired_reservations, x.refused, x.resident_bytes, x.reclaimed_pages, x.erased_pages,
-               x.withheld_slots)
+               x.withheld_slots, x.invalidated_in_memory, x.invalidated_on_disk)
 TROUPE_INSPECT(result_codes, x.results)
 TROUPE_INSPECT(exists_request, x.space, x.rank, x.keys)
 TROUPE_INSPECT(protect_request, x.space, x.rank, x.complete_only, x.protect_for, x.keys, x.readers_share)
