@@ -208,6 +208,8 @@ struct handshake_config {
   duration ttl_default = std::chrono::seconds{30};
   duration ttl_max = std::chrono::hours{1};
   duration remember = std::chrono::hours{1};
+  duration watch_patience = std::chrono::minutes{1};
+  std::uint64_t update_bytes = mebibyte;
   handshake_http_config http;
 
   friend bool operator==(const handshake_config&, const handshake_config&) = default;

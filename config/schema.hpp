@@ -215,6 +215,10 @@ void describe(Visitor& v, handshake_config& c) {
       "remember", c.remember, time_span{1 * millisecond, 24 * hour},
       "How long it is known which incarnation an engine had that is gone, so that what it sent before does not bring "
       "it back.");
+  v.field("watch_patience", c.watch_patience, time_span{1 * millisecond, 1 * hour},
+          "How long a watcher may take to see an update; one that takes longer is told nothing any more.");
+  v.field("update_bytes", c.update_bytes, size{1 * kibibyte, 64 * mebibyte},
+          "Payloads of one update for a watcher, all but the last engine's; the rest follows in the next one.");
   v.group("http", c.http, "A port for handshakes alone. Its limits are those of `http.limits`.");
 }
 

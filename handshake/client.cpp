@@ -42,27 +42,42 @@ struct client::core : std::enable_shared_from_this<core> {
   /// What the rules want done, done without the lock.
   struct work {
     std::vector<client_state::fetch_order> orders;
+    std::vector<give_up_function> given_up;
     std::vector<std::pair<callback, result<resolution>>> answers;
   };
 
   work take() {
     work out;
     out.orders = state.take_orders();
+    for (const auto fetch : state.take_abandoned())
+      if (auto node = fetching.extract(fetch); !node.empty())
+        out.given_up.push_back(std::move(node.mapped()));
     for (auto& [who, what] : state.take_answers())
       if (auto node = waiting.extract(who); !node.empty())
         out.answers.emplace_back(std::move(node.mapped()), std::move(what));
-    changed.notify_one();
     return out;
   }
 
   void carry_out(work x) {
-    for (auto& order : x.orders)
-      ask<handshake_fetch_reply>(
+    for (auto& order : x.orders) {
+      auto give_up = ask_for_long<handshake_fetch_reply>(
           system, door,
           [self = shared_from_this(), fetch = order.fetch](result<handshake_fetch_reply> answer) {
-            self->with_state([&](timestamp now) { self->state.answered(fetch, std::move(answer), now); });
+            self->with_state([&](timestamp now) {
+              self->fetching.erase(fetch);
+              self->state.answered(fetch, std::move(answer), now);
+            });
           },
           std::move(order.what));
+      const std::lock_guard guard(mutex);
+      // It may have been answered, or given up, by now.
+      if (state.is_under_way(order.fetch))
+        fetching.emplace(order.fetch, std::move(give_up));
+      else
+        x.given_up.push_back(std::move(give_up));
+    }
+    for (const auto& give_up : x.given_up)
+      give_up();
     for (auto& [then, what] : x.answers)
       then(std::move(what));
   }
@@ -74,6 +89,7 @@ struct client::core : std::enable_shared_from_this<core> {
       const std::lock_guard guard(mutex);
       f(std::chrono::steady_clock::now());
       next = take();
+      changed.notify_one();
     }
     carry_out(std::move(next));
   }
@@ -88,12 +104,8 @@ struct client::core : std::enable_shared_from_this<core> {
       if (is_stopped)
         return;
       state.advance(std::chrono::steady_clock::now());
-      work todo;
-      todo.orders = state.take_orders();
-      for (auto& [who, what] : state.take_answers())
-        if (auto node = waiting.extract(who); !node.empty())
-          todo.answers.emplace_back(std::move(node.mapped()), std::move(what));
-      if (todo.orders.empty() && todo.answers.empty())
+      auto todo = take();
+      if (todo.orders.empty() && todo.answers.empty() && todo.given_up.empty())
         continue;
       held.unlock();
       carry_out(std::move(todo));
@@ -126,6 +138,8 @@ struct client::core : std::enable_shared_from_this<core> {
   std::condition_variable changed;
   client_state state;
   std::unordered_map<number, callback> waiting;
+  /// How to give up what is under way.
+  std::unordered_map<number, give_up_function> fetching;
   number last = 0;
   bool is_stopped = false;
   std::thread timer;

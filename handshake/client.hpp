@@ -25,10 +25,12 @@ public:
   client(const client&) = delete;
   client& operator=(const client&) = delete;
 
-  /// Answers by the deadline of the request, at once where the engine is known. The number is for `cancel`.
+  /// Answers by the deadline of the request, at once where the ranks are known that it wants. The number is for
+  /// `cancel`.
   number resolve(const resolve_request& x, callback then);
   std::future<result<resolution>> resolve(const resolve_request& x);
-  /// Answers with `cancelled`, unless there is an answer already.
+  /// Answers with `cancelled`, unless there is an answer already. What nobody waits for any more takes no place at the
+  /// directory, either.
   void cancel(number who);
   /// What is known of the engine is not to be used again.
   void forget(const std::string& engine);

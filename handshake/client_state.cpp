@@ -1,5 +1,7 @@
 #include "handshake/client_state.hpp"
 
+#include "handshake/rank_scope.hpp"
+
 #include <algorithm>
 
 namespace troupe::handshake {
@@ -16,50 +18,107 @@ bool suits(incarnation_number wanted, const resolution& found) {
   return wanted == 0 || wanted == found->incarnation;
 }
 
+handshake_fetch_request fetch_of(const std::string& engine, const wanted_ranks& ranks) {
+  handshake_fetch_request out;
+  out.engine = engine;
+  out.scope = ranks.scope;
+  out.rank = ranks.rank;
+  out.own_tp_size = ranks.own_tp_size;
+  return out;
+}
+
 } // namespace
 
 std::optional<result<resolution>> client_state::resolve(const resolve_request& x, number who, timestamp now) {
   advance(now);
-  if (const auto known = known_.find(x.engine); known != known_.end()) {
-    if (suits(x.incarnation, known->second.what))
-      return result<resolution>(known->second.what);
-    if (x.incarnation < known->second.what->incarnation)
-      return result<resolution>(fail(errc::expired, "the engine has started again since"));
-    known_.erase(known);
-  }
+  if (x.ranks.scope == handshake_scope::peers && x.ranks.rank.tp >= x.ranks.own_tp_size)
+    return result<resolution>(fail(errc::invalid_argument, "who asks is tp rank " + std::to_string(x.ranks.rank.tp) +
+                                                               " of " + std::to_string(x.ranks.own_tp_size) +
+                                                               ", which makes no sense"));
+  if (x.incarnation != 0 && x.incarnation < latest_known(x.engine))
+    return result<resolution>(fail(errc::expired, "the engine has started again since"));
+  if (x.incarnation != 0)
+    forget_before(x.engine, x.incarnation);
+  const target what{x.engine, x.ranks};
+  if (auto known = look_up(what))
+    return known;
   if (waiters_.size() >= options_.waiting_max)
     return result<resolution>(
         fail(errc::limit_exceeded, std::to_string(options_.waiting_max) + " wait for engines, as many as may"));
   const auto deadline = later(now, x.deadline > duration::zero() ? x.deadline : options_.deadline);
-  waiters_.emplace(who, waiter{x.engine, x.incarnation, deadline});
-  auto& one = flights_[x.engine];
+  waiters_.emplace(who, waiter{what, x.incarnation, deadline});
+  auto& one = flights_[what];
   one.waiting.insert(who);
   if (one.fetch == 0 && one.not_before <= now)
-    queue(x.engine);
+    queue(what);
   launch(now);
   return std::nullopt;
 }
 
-void client_state::queue(const std::string& engine) {
-  auto& x = flights_.at(engine);
+std::optional<result<resolution>> client_state::look_up(const target& what) {
+  if (const auto known = known_.find(what); known != known_.end())
+    return result<resolution>(known->second.what);
+  const auto whole = known_.find({what.engine, {}});
+  if (whole == known_.end())
+    return std::nullopt;
+  const auto& all = *whole->second.what;
+  const auto scope = rank_scope::make(fetch_of(what.engine, what.ranks), all.sizes);
+  if (!scope)
+    return result<resolution>(tl::unexpected(scope.error()));
+  // It may come with another start, so who needs it waits.
+  if (!scope->exists())
+    return std::nullopt;
+  auto part = all;
+  std::erase_if(part.entries, [&](const handshake_entry& entry) { return !scope->contains(entry.rank); });
+  part.etag.clear();
+  const auto found = std::make_shared<const handshake_fetch_reply>(std::move(part));
+  remember(what, found, whole->second.until);
+  return result<resolution>(found);
+}
+
+std::pair<client_state::known_map::iterator, client_state::known_map::iterator>
+client_state::known_of(const std::string& engine) {
+  // Nothing sorts before that.
+  const auto first = known_.lower_bound({engine, {handshake_scope::rank, {}, 0}});
+  const auto last = std::ranges::find_if(first, known_.end(), [&](const auto& x) { return x.first.engine != engine; });
+  return {first, last};
+}
+
+incarnation_number client_state::latest_known(const std::string& engine) {
+  const auto [first, last] = known_of(engine);
+  return first == last ? 0 : first->second.what->incarnation;
+}
+
+void client_state::forget_before(const std::string& engine, incarnation_number incarnation) {
+  if (const auto known = latest_known(engine); known != 0 && known < incarnation)
+    forget(engine);
+}
+
+void client_state::forget(const std::string& engine) {
+  const auto [first, last] = known_of(engine);
+  known_.erase(first, last);
+}
+
+void client_state::queue(const target& what) {
+  auto& x = flights_.at(what);
   if (std::exchange(x.is_queued, true))
     return;
-  queue_.push_back(engine);
+  queue_.push_back(what);
 }
 
 void client_state::launch(timestamp now) {
   while (under_way_.size() < options_.parallel_max && !queue_.empty()) {
-    const auto engine = std::move(queue_.front());
+    const auto what = std::move(queue_.front());
     queue_.pop_front();
-    const auto x = flights_.find(engine);
+    const auto x = flights_.find(what);
     if (x == flights_.end() || !x->second.is_queued)
       continue; // nobody waits any more
     x->second.is_queued = false;
-    launch_one(engine, x->second, now);
+    launch_one(what, x->second, now);
   }
 }
 
-void client_state::launch_one(const std::string& engine, flight& x, timestamp now) {
+void client_state::launch_one(const target& what, flight& x, timestamp now) {
   timestamp last = now;
   incarnation_number wanted = 0;
   for (const auto who : x.waiting) {
@@ -68,7 +127,7 @@ void client_state::launch_one(const std::string& engine, flight& x, timestamp no
   }
   fetch_order order;
   order.fetch = ++last_fetch_;
-  order.what.engine = engine;
+  order.what = fetch_of(what.engine, what.ranks);
   order.what.compat = options_.compat;
   order.what.complete = true;
   order.what.incarnation = wanted;
@@ -76,7 +135,7 @@ void client_state::launch_one(const std::string& engine, flight& x, timestamp no
   order.deadline = later(now, order.what.wait + options_.grace);
   x.fetch = order.fetch;
   x.fetch_deadline = order.deadline;
-  under_way_.emplace(order.fetch, engine);
+  under_way_.emplace(order.fetch, what);
   orders_.push_back(std::move(order));
 }
 
@@ -90,17 +149,20 @@ void client_state::answered(number fetch, result<handshake_fetch_reply> answer, 
   const auto which = under_way_.find(fetch);
   if (which == under_way_.end())
     return;
-  const auto engine = which->second;
-  auto& x = flights_.at(engine);
+  const auto what = which->second;
+  auto& x = flights_.at(what);
   fetch_over(x);
   if (answer && answer->code != 0)
     answer = tl::unexpected(error{static_cast<errc>(answer->code), answer->text});
-  if (const auto noted = noted_.find(engine); answer && noted != noted_.end() && answer->incarnation < noted->second)
+  const auto noted = noted_.find(what.engine);
+  const auto latest = std::max(latest_known(what.engine), noted == noted_.end() ? 0 : noted->second);
+  if (answer && answer->incarnation < latest)
     answer = fail(errc::not_found, "only an earlier start of the engine is known");
   if (answer) {
     const auto found = std::make_shared<const handshake_fetch_reply>(std::move(*answer));
-    remember(engine, found, now);
-    deliver(engine, found);
+    forget_before(what.engine, found->incarnation);
+    remember(what, found, later(now, options_.cache_for));
+    deliver(what, found);
     // Those who mean a later start wait for it.
     if (!x.waiting.empty())
       back_off(x, {errc::not_found, "only an earlier start of the engine is known"}, now);
@@ -110,7 +172,7 @@ void client_state::answered(number fetch, result<handshake_fetch_reply> answer, 
     for (const auto who : std::set<number>(x.waiting))
       this->answer(who, tl::unexpected(answer.error()));
   }
-  drop_if_idle(engine);
+  drop_if_idle(what);
   launch(now);
 }
 
@@ -122,16 +184,16 @@ void client_state::back_off(flight& x, error why, timestamp now) const {
   x.not_before = later(now, x.pause);
 }
 
-void client_state::remember(const std::string& engine, const resolution& found, timestamp now) {
-  if (known_.size() >= options_.cached_max && !known_.contains(engine)) {
+void client_state::remember(const target& what, const resolution& found, timestamp until) {
+  if (known_.size() >= options_.cached_max && !known_.contains(what)) {
     const auto first = std::ranges::min_element(known_, {}, [](const auto& y) { return y.second.until; });
     known_.erase(first);
   }
-  known_[engine] = {found, later(now, options_.cache_for)};
+  known_[what] = {found, until};
 }
 
-void client_state::deliver(const std::string& engine, const resolution& found) {
-  auto& x = flights_.at(engine);
+void client_state::deliver(const target& what, const resolution& found) {
+  auto& x = flights_.at(what);
   for (const auto who : std::set<number>(x.waiting)) {
     const auto wanted = waiters_.at(who).incarnation;
     if (suits(wanted, found))
@@ -143,18 +205,20 @@ void client_state::deliver(const std::string& engine, const resolution& found) {
 
 void client_state::answer(number who, result<resolution> what) {
   const auto x = waiters_.find(who);
-  flights_.at(x->second.engine).waiting.erase(who);
+  flights_.at(x->second.what).waiting.erase(who);
   waiters_.erase(x);
   answers_.emplace_back(who, std::move(what));
 }
 
-void client_state::drop_if_idle(const std::string& engine) {
-  const auto x = flights_.find(engine);
+void client_state::drop_if_idle(const target& what) {
+  const auto x = flights_.find(what);
   if (x == flights_.end() || !x->second.waiting.empty())
     return;
   // What is under way is not waited for: its answer is nobody's.
-  if (x->second.fetch != 0)
+  if (x->second.fetch != 0) {
+    abandoned_.push_back(x->second.fetch);
     under_way_.erase(x->second.fetch);
+  }
   flights_.erase(x);
 }
 
@@ -163,9 +227,9 @@ void client_state::cancel(number who, timestamp now) {
   const auto x = waiters_.find(who);
   if (x == waiters_.end())
     return;
-  const auto engine = x->second.engine;
+  const auto what = x->second.what;
   answer(who, fail(errc::cancelled, "nobody wants to know any more"));
-  drop_if_idle(engine);
+  drop_if_idle(what);
   launch(now);
 }
 
@@ -175,20 +239,18 @@ void client_state::note(const std::string& engine, incarnation_number incarnatio
     noted_.erase(noted_.begin());
   auto& latest = noted_[engine];
   latest = std::max(latest, incarnation);
-  const auto known = known_.find(engine);
-  if (known == known_.end())
-    return;
-  const auto mine = known->second.what->incarnation;
+  const auto mine = latest_known(engine);
   // That the directory has lost sight of an engine is no reason to forget it: those who have met go on.
   if (incarnation > mine || (!lives && incarnation == mine))
-    known_.erase(known);
+    forget(engine);
 }
 
 void client_state::stop(const error& why) {
   while (!waiters_.empty())
     answer(waiters_.begin()->first, tl::unexpected(why));
+  for (const auto& [fetch, what] : std::exchange(under_way_, {}))
+    abandoned_.push_back(fetch);
   flights_.clear();
-  under_way_.clear();
   queue_.clear();
 }
 
@@ -197,22 +259,23 @@ void client_state::advance(timestamp now) {
   for (const auto& [who, x] : waiters_)
     if (x.deadline <= now)
       late.push_back(who);
-  std::set<std::string> touched;
+  std::set<target> touched;
   for (const auto who : late) {
-    const auto engine = waiters_.at(who).engine;
-    const auto& last = flights_.at(engine).last;
+    const auto what = waiters_.at(who).what;
+    const auto& last = flights_.at(what).last;
     answer(who, fail(errc::timeout, "not resolved in time: " + last.text));
-    touched.insert(engine);
+    touched.insert(what);
   }
-  for (const auto& engine : touched)
-    drop_if_idle(engine);
-  for (auto& [engine, x] : flights_) {
+  for (const auto& what : touched)
+    drop_if_idle(what);
+  for (auto& [what, x] : flights_) {
     if (x.fetch != 0 && x.fetch_deadline <= now) {
+      abandoned_.push_back(x.fetch);
       fetch_over(x);
       back_off(x, {errc::timeout, "the directory has not answered in time"}, now);
     }
     if (x.fetch == 0 && x.not_before <= now)
-      queue(engine);
+      queue(what);
   }
   std::erase_if(known_, [&](const auto& x) { return x.second.until <= now; });
   launch(now);
@@ -223,7 +286,7 @@ std::optional<timestamp> client_state::next_deadline() const {
   const auto consider = [&](timestamp x) { out = std::min(out.value_or(x), x); };
   for (const auto& [who, x] : waiters_)
     consider(x.deadline);
-  for (const auto& [engine, x] : flights_)
+  for (const auto& [what, x] : flights_)
     if (x.fetch != 0)
       consider(x.fetch_deadline);
     else if (!x.is_queued)
@@ -234,9 +297,9 @@ std::optional<timestamp> client_state::next_deadline() const {
 std::string client_state::find_inconsistency() const {
   std::size_t waiting = 0;
   std::size_t flying = 0;
-  for (const auto& [engine, x] : flights_) {
+  for (const auto& [what, x] : flights_) {
     if (x.waiting.empty())
-      return engine + " is fetched for nobody";
+      return what.engine + " is fetched for nobody";
     waiting += x.waiting.size();
     flying += x.fetch != 0 ? 1 : 0;
   }
@@ -244,6 +307,10 @@ std::string client_state::find_inconsistency() const {
     return "who waits is not listed once";
   if (flying != under_way_.size() || flying > options_.parallel_max)
     return "fetches are not counted as they are";
+  std::map<std::string, incarnation_number> starts;
+  for (const auto& [what, x] : known_)
+    if (starts.emplace(what.engine, x.what->incarnation).first->second != x.what->incarnation)
+      return "two starts of " + what.engine + " are known at once";
   return {};
 }
 

@@ -39,12 +39,31 @@ struct client_options {
   std::string compat;
 };
 
+/// Which ranks of an engine somebody needs: all of them, unless said otherwise.
+struct wanted_ranks {
+  /// As in `handshake_fetch_request`; what does not count there is 0.
+  handshake_scope scope = handshake_scope::all;
+  handshake_rank rank;
+  std::uint32_t own_tp_size = 0;
+
+  static wanted_ranks one(const handshake_rank& x) { return {handshake_scope::rank, x, 0}; }
+  static wanted_ranks row(std::uint32_t dp) { return {handshake_scope::row, {dp, 0, 0}, 0}; }
+  /// Those of one dp rank that rank `own_tp` of `own_tp_size` meets, in all pipeline stages, whatever the size of the
+  /// other engine.
+  static wanted_ranks peers_of(std::uint32_t own_tp, std::uint32_t own_tp_size, std::uint32_t dp = 0) {
+    return {handshake_scope::peers, {dp, 0, own_tp}, own_tp_size};
+  }
+
+  friend constexpr auto operator<=>(const wanted_ranks&, const wanted_ranks&) = default;
+};
+
 struct resolve_request {
   std::string engine;
   /// The start of the engine that is meant, if that is known: another one is no answer. 0: whichever lives.
   incarnation_number incarnation = 0;
   /// 0: the client's own.
   duration deadline{};
+  wanted_ranks ranks{};
 };
 
 /// What was found, shared by all who asked.
@@ -53,9 +72,10 @@ using resolution = std::shared_ptr<const handshake_fetch_reply>;
 /// The rules of a client of the directory: who waits for which engine, what is fetched, what is known. Plain C++, not
 /// thread-safe, time is an argument.
 ///
-/// Each engine has at most one fetch under way, however many wait for it, and each who waits is answered once: with
-/// what was found, or with an error by its deadline. What is known of an engine ends with its incarnation: who asks for
-/// a later one, or says that there is one (`note`), is never given what was known before.
+/// The same ranks of an engine have at most one fetch under way, however many wait for them, and each who waits is
+/// answered once: with what was found, or with an error by its deadline. What is known of a whole engine serves who
+/// needs a part of it. What is known of an engine ends with its incarnation: who asks for a later one, or says that
+/// there is one (`note`), is never given what was known before.
 class client_state {
 public:
   using number = std::uint64_t;
@@ -77,7 +97,7 @@ public:
   void answered(number fetch, result<handshake_fetch_reply> answer, timestamp now);
   /// The engine is known to have started again, or to be gone with this incarnation as its last.
   void note(const std::string& engine, incarnation_number incarnation, bool lives, timestamp now);
-  void forget(const std::string& engine) { known_.erase(engine); }
+  void forget(const std::string& engine);
   /// Everybody is answered with this.
   void stop(const error& why);
 
@@ -86,20 +106,31 @@ public:
 
   std::vector<fetch_order> take_orders() { return std::exchange(orders_, {}); }
   std::vector<std::pair<number, result<resolution>>> take_answers() { return std::exchange(answers_, {}); }
+  /// Orders whose answers are not waited for any more, so that they need not take a place at the directory.
+  std::vector<number> take_abandoned() { return std::exchange(abandoned_, {}); }
 
+  bool is_under_way(number fetch) const { return under_way_.contains(fetch); }
   std::size_t under_way() const noexcept { return under_way_.size(); }
   std::size_t waiting() const noexcept { return waiters_.size(); }
   /// For tests: the first thing that is not as it must be.
   std::string find_inconsistency() const;
 
 private:
-  struct waiter {
+  /// What is fetched, waited for and known as one.
+  struct target {
     std::string engine;
+    wanted_ranks ranks;
+
+    friend auto operator<=>(const target&, const target&) = default;
+  };
+
+  struct waiter {
+    target what;
     incarnation_number incarnation = 0;
     timestamp deadline{};
   };
 
-  /// Somebody waits for this engine.
+  /// Somebody waits for this.
   struct flight {
     std::set<number> waiting;
     /// Under way, or 0.
@@ -112,34 +143,44 @@ private:
     error last{errc::timeout, "the directory has not answered in time"};
   };
 
-  struct known_engine {
+  struct known_ranks {
     resolution what;
     timestamp until{};
   };
+  using known_map = std::map<target, known_ranks>;
 
-  void queue(const std::string& engine);
+  void queue(const target& what);
   void launch(timestamp now);
-  void launch_one(const std::string& engine, flight& x, timestamp now);
+  void launch_one(const target& what, flight& x, timestamp now);
   void fetch_over(flight& x);
   void back_off(flight& x, error why, timestamp now) const;
   void answer(number who, result<resolution> what);
   /// Answers those of the flight whom this suits.
-  void deliver(const std::string& engine, const resolution& found);
-  void drop_if_idle(const std::string& engine);
-  void remember(const std::string& engine, const resolution& found, timestamp now);
+  void deliver(const target& what, const resolution& found);
+  void drop_if_idle(const target& what);
+  void remember(const target& what, const resolution& found, timestamp until);
+  /// What is known of it, in itself or as a part of the whole engine.
+  std::optional<result<resolution>> look_up(const target& what);
+  /// All that is known of an engine.
+  std::pair<known_map::iterator, known_map::iterator> known_of(const std::string& engine);
+  /// The latest start that anything is known of; 0: nothing is.
+  incarnation_number latest_known(const std::string& engine);
+  void forget_before(const std::string& engine, incarnation_number incarnation);
 
   const client_options options_;
-  std::map<std::string, flight> flights_;
+  std::map<target, flight> flights_;
   std::map<number, waiter> waiters_;
   /// Whose turn it is when a fetch ends.
-  std::deque<std::string> queue_;
-  std::map<number, std::string> under_way_;
-  std::map<std::string, known_engine> known_;
+  std::deque<target> queue_;
+  std::map<number, target> under_way_;
+  /// Of one engine: all of one start.
+  known_map known_;
   /// The latest start that somebody has told of: an answer that was on its way meanwhile may be of an earlier one.
   std::map<std::string, incarnation_number> noted_;
   number last_fetch_ = 0;
   std::vector<fetch_order> orders_;
   std::vector<std::pair<number, result<resolution>>> answers_;
+  std::vector<number> abandoned_;
 };
 
 } // namespace troupe::handshake

@@ -1,5 +1,6 @@
 #include "handshake/directory_state.hpp"
 #include "handshake/etag.hpp"
+#include "handshake/rank_scope.hpp"
 
 #include <algorithm>
 
@@ -18,35 +19,16 @@ handshake_fetch_reply failure(errc code, std::string text) {
   return out;
 }
 
-bool is_in_scope(const handshake_fetch_request& x, const handshake_rank& rank) {
-  return x.scope == handshake_scope::all || (x.scope == handshake_scope::row && rank.dp == x.rank.dp) ||
-         (x.scope == handshake_scope::rank && rank == x.rank);
-}
-
-std::uint64_t ranks_of(const handshake_fetch_request& x, const handshake_sizes& sizes) {
-  if (x.scope == handshake_scope::rank)
-    return 1;
-  return x.scope == handshake_scope::row ? sizes.row() : sizes.count();
-}
-
-std::string describe_scope(const handshake_fetch_request& x) {
-  switch (x.scope) {
-  case handshake_scope::rank:
-    return "rank dp " + std::to_string(x.rank.dp) + ", pp " + std::to_string(x.rank.pp) + ", tp " +
-           std::to_string(x.rank.tp);
-  case handshake_scope::row:
-    return "dp rank " + std::to_string(x.rank.dp);
-  case handshake_scope::all:
-    break;
-  }
-  return "all ranks";
-}
-
 } // namespace
 
 std::optional<handshake_fetch_reply> directory_state::fetch(const handshake_fetch_request& x, number who,
                                                             timestamp now) {
   advance(now);
+  if (x.scope == handshake_scope::peers && x.rank.tp >= x.own_tp_size) {
+    ++stats_.refused_malformed;
+    return failure(errc::invalid_argument, "who asks is tp rank " + std::to_string(x.rank.tp) + " of " +
+                                               std::to_string(x.own_tp_size) + ", which makes no sense");
+  }
   const auto wait = std::min(x.wait, options_.wait_max);
   const bool may_wait = wait > duration::zero();
   auto answer = look(x, now, !may_wait);
@@ -118,25 +100,27 @@ directory_state::look_at(const handshake_fetch_request& x, const live_engine& en
   // Before anything of the payload is told.
   if (!x.compat.empty() && x.compat != engine.compat)
     return refuse(errc::identity_mismatch, "the engine's compatibility hash is \"" + engine.compat + "\"");
-  if (x.scope != handshake_scope::all &&
-      !engine.sizes.contains(x.scope == handshake_scope::rank ? x.rank : handshake_rank{x.rank.dp, 0, 0}))
-    return refuse(errc::not_found, "there is no " + describe_scope(x) + ": the sizes are dp " +
+  const auto scope = rank_scope::make(x, engine.sizes);
+  if (!scope)
+    return refuse(scope.error().code, scope.error().text);
+  if (!scope->exists())
+    return refuse(errc::not_found, "there is no " + rank_scope::describe(x) + ": the sizes are dp " +
                                        std::to_string(engine.sizes.dp) + ", pp " + std::to_string(engine.sizes.pp) +
                                        ", tp " + std::to_string(engine.sizes.tp));
   std::vector<const std::pair<const handshake_rank, rank_entry>*> all;
   std::string tags;
   for (const auto& each : engine.ranks)
-    if (is_in_scope(x, each.first)) {
+    if (scope->contains(each.first)) {
       all.push_back(&each);
       tags += std::to_string(each.first.dp) + '.' + std::to_string(each.first.pp) + '.' +
               std::to_string(each.first.tp) + each.second.etag;
     }
-  out.complete = all.size() == ranks_of(x, engine.sizes);
+  out.complete = all.size() == scope->count();
   if (all.empty() || (x.complete && !out.complete)) {
     if (!last)
       return std::nullopt;
-    return refuse(errc::not_found, describe_scope(x) + ": " + std::to_string(all.size()) + " of " +
-                                       std::to_string(ranks_of(x, engine.sizes)) + " published; of the engine " +
+    return refuse(errc::not_found, rank_scope::describe(x) + ": " + std::to_string(all.size()) + " of " +
+                                       std::to_string(scope->count()) + " published; of the engine " +
                                        std::to_string(engine.ranks.size()) + " of " +
                                        std::to_string(engine.sizes.count()));
   }
@@ -165,6 +149,9 @@ void directory_state::count(const handshake_fetch_reply& x) {
   case errc::identity_mismatch:
     ++stats_.incompatible;
     break;
+  case errc::invalid_argument:
+    ++stats_.refused_malformed;
+    break;
   default:
     ++stats_.not_found;
     break;
@@ -192,8 +179,10 @@ void directory_state::answer(number who, handshake_fetch_reply x) {
 }
 
 void directory_state::give_up(number who) {
-  if (waiters_.contains(who))
-    forget_waiter(who);
+  if (!waiters_.contains(who))
+    return;
+  ++stats_.waits_given_up;
+  forget_waiter(who);
 }
 
 void directory_state::forget_waiter(number who) {

@@ -39,29 +39,39 @@ void plan_reads(const tensor_layout& x, tensor_ranks& out) {
 
 } // namespace
 
-result<tensor_ranks> tensor_ranks_of(const tensor_layout& x) {
-  if (x.local_size == 0 || x.remote_size == 0 || x.total_heads == 0 || x.local_rank >= x.local_size)
-    return fail(errc::invalid_argument, "a rank of an engine, sizes and heads are numbers that make sense");
-  const auto larger = std::max(x.local_size, x.remote_size);
-  const auto smaller = std::min(x.local_size, x.remote_size);
-  if (larger % smaller != 0)
+result<rank_range> ranks_to_meet(std::uint32_t own, std::uint32_t own_size, std::uint32_t other_size) {
+  if (own_size == 0 || other_size == 0 || own >= own_size)
+    return fail(errc::invalid_argument, "a rank is below the size of its engine, and no size is 0: this is rank " +
+                                            std::to_string(own) + " of " + std::to_string(own_size) + ", of " +
+                                            std::to_string(other_size) + " there");
+  if (std::max(own_size, other_size) % std::min(own_size, other_size) != 0)
     return fail(errc::invalid_argument,
-                "one tensor parallel size has to divide the other: " + std::to_string(x.local_size) + " here, " +
-                    std::to_string(x.remote_size) + " there");
+                "one tensor parallel size has to divide the other: " + std::to_string(own_size) + " here, " +
+                    std::to_string(other_size) + " there");
+  if (own_size >= other_size)
+    return rank_range{own / (own_size / other_size), 1};
+  const auto ratio = other_size / own_size;
+  return rank_range{own * ratio, ratio};
+}
+
+result<tensor_ranks> tensor_ranks_of(const tensor_layout& x) {
+  const auto peers = ranks_to_meet(x.local_rank, x.local_size, x.remote_size);
+  if (!peers)
+    return tl::unexpected(peers.error());
+  if (x.total_heads == 0)
+    return fail(errc::invalid_argument, "a model has at least one head");
   if (!x.is_replicated && !(splits(x.total_heads, x.local_size) && splits(x.total_heads, x.remote_size)))
     return fail(errc::invalid_argument, std::to_string(x.total_heads) + " heads cannot be spread evenly over " +
                                             std::to_string(x.local_size) + " and " + std::to_string(x.remote_size) +
                                             " ranks");
-  const auto ratio = larger / smaller;
   tensor_ranks out;
+  for (std::uint32_t i = 0; i < peers->count; ++i)
+    out.meet.push_back(peers->first + i);
   if (x.local_size >= x.remote_size) {
-    out.ratio = static_cast<std::int32_t>(ratio);
-    out.meet.push_back(x.local_rank / ratio);
-    out.notes = ratio;
+    out.notes = x.local_size / x.remote_size;
+    out.ratio = static_cast<std::int32_t>(out.notes);
   } else {
-    out.ratio = -static_cast<std::int32_t>(ratio);
-    for (std::uint32_t i = 0; i < ratio; ++i)
-      out.meet.push_back(x.local_rank * ratio + i);
+    out.ratio = -static_cast<std::int32_t>(peers->count);
   }
   if (x.is_replicated) {
     out.read.push_back({out.meet.front(), 0, 0, x.total_heads});

@@ -7,6 +7,20 @@
 
 namespace troupe::handshake {
 
+/// Ranks that follow each other.
+struct rank_range {
+  std::uint32_t first = 0;
+  std::uint32_t count = 1;
+
+  constexpr bool contains(std::uint32_t x) const noexcept { return first <= x && x - first < count; }
+
+  friend bool operator==(const rank_range&, const rank_range&) = default;
+};
+
+/// The tensor parallel ranks of another engine that rank `own` of `own_size` meets, whatever it reads from them.
+/// invalid_argument where neither size divides the other, or a number makes no sense.
+result<rank_range> ranks_to_meet(std::uint32_t own, std::uint32_t own_size, std::uint32_t other_size);
+
 /// What one engine reads of another one whose tensor parallelism has another size.
 struct tensor_layout {
   std::uint32_t local_size = 1;

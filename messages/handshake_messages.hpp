@@ -96,13 +96,18 @@ enum class handshake_scope : std::uint8_t {
   /// All ranks of one dp rank.
   row,
   all,
+  /// Those of one dp rank that a tensor parallel rank of another engine meets, in all pipeline stages. With sizes of
+  /// which neither divides the other: invalid_argument.
+  peers,
 };
 
 struct handshake_fetch_request {
   std::string engine;
   handshake_scope scope = handshake_scope::all;
-  /// With `row`, only its dp counts; with `all`, nothing of it.
+  /// With `row`, only its dp counts; with `all`, nothing of it; with `peers`, its dp, and the tp of who asks.
   handshake_rank rank;
+  /// With `peers`: how many tensor parallel ranks the engine of who asks has.
+  std::uint32_t own_tp_size = 1;
   /// The hash of who asks; empty: it does not mind.
   std::string compat;
   /// 0: whichever lives.
@@ -194,9 +199,10 @@ struct handshake_stats {
   std::uint64_t not_found = 0;
   std::uint64_t gone = 0;
   std::uint64_t incompatible = 0;
-  /// Fetches that waited, and those whose time was up.
+  /// Fetches that waited, those whose time was up, and those of who has gone.
   std::uint64_t waits = 0;
   std::uint64_t waits_timed_out = 0;
+  std::uint64_t waits_given_up = 0;
   /// Publications and heartbeats of an incarnation that is over, and other payloads for one that is not.
   std::uint64_t refused_stale = 0;
   std::uint64_t refused_conflict = 0;

@@ -40,14 +40,14 @@ TROUPE_INSPECT(reserve_request, x.space, x.rank, x.ticket, x.expires_in, x.keys,
 TROUPE_INSPECT(reserve_reply, x.results)
 TROUPE_INSPECT(finish_request, x.space, x.rank, x.ticket, x.pages, x.must_exist)
 TROUPE_INSPECT(finish_reply, x.results)
-TROUPE_INSPECT(invalidate_request, x.space, x.rank, x.pages, x.reasons)
+TROUPE_INSPECT(invalidate_request, x.space, x.rank, x.pages, x.reasons, x.tiers)
 TROUPE_INSPECT(give_up_request, x.space, x.rank, x.pages)
 TROUPE_INSPECT(children_request, x.space, x.changes)
 TROUPE_INSPECT(evict_request, x.space, x.rank, x.wanted, x.force)
 TROUPE_INSPECT(evict_reply, x.slots, x.more, x.pages)
 TROUPE_INSPECT(registry_stats, x.keys, x.complete_keys, x.leases, x.reservations, x.evicted_keys, x.invalidated_pages,
                x.expired_leases, x.expired_reservations, x.refused, x.resident_bytes, x.reclaimed_pages, x.erased_pages,
-               x.withheld_slots)
+               x.withheld_slots, x.invalidated_in_memory, x.invalidated_on_disk)
 TROUPE_INSPECT(result_codes, x.results)
 TROUPE_INSPECT(exists_request, x.space, x.rank, x.keys)
 TROUPE_INSPECT(protect_request, x.space, x.rank, x.complete_only, x.protect_for, x.keys, x.readers_share)
@@ -128,7 +128,8 @@ TROUPE_INSPECT(handshake_publish_request, x.engine, x.rank, x.incarnation, x.siz
 TROUPE_INSPECT(handshake_heartbeat_request, x.engine, x.incarnation, x.ttl)
 TROUPE_INSPECT(handshake_withdraw_request, x.engine, x.incarnation)
 TROUPE_INSPECT(handshake_reply, x.code, x.text, x.incarnation, x.expires_in, x.ranks, x.complete, x.added)
-TROUPE_INSPECT(handshake_fetch_request, x.engine, x.scope, x.rank, x.compat, x.incarnation, x.etag, x.complete, x.wait)
+TROUPE_INSPECT(handshake_fetch_request, x.engine, x.scope, x.rank, x.own_tp_size, x.compat, x.incarnation, x.etag,
+               x.complete, x.wait)
 TROUPE_INSPECT(handshake_entry, x.rank, x.etag, x.form, x.payload)
 TROUPE_INSPECT(handshake_fetch_reply, x.code, x.text, x.not_modified, x.incarnation, x.sizes, x.compat, x.etag,
                x.complete, x.expires_in, x.entries)
@@ -140,9 +141,9 @@ TROUPE_INSPECT(handshake_change, x.engine, x.now)
 TROUPE_INSPECT(handshake_update, x.watch, x.changes)
 TROUPE_INSPECT(handshake_seen_request, x.watch)
 TROUPE_INSPECT(handshake_stats, x.published, x.repeated, x.replaced, x.heartbeats, x.withdrawn, x.expired, x.found,
-               x.not_modified, x.not_found, x.gone, x.incompatible, x.waits, x.waits_timed_out, x.refused_stale,
-               x.refused_conflict, x.refused_malformed, x.refused_engines, x.refused_bytes, x.refused_waiting,
-               x.refused_watches, x.engines, x.ranks, x.bytes, x.waiting, x.watches, x.remembered)
+               x.not_modified, x.not_found, x.gone, x.incompatible, x.waits, x.waits_timed_out, x.waits_given_up,
+               x.refused_stale, x.refused_conflict, x.refused_malformed, x.refused_engines, x.refused_bytes,
+               x.refused_waiting, x.refused_watches, x.engines, x.ranks, x.bytes, x.waiting, x.watches, x.remembered)
 
 #undef TROUPE_INSPECT
 

@@ -131,13 +131,24 @@ struct finish_reply {
   packed<std::uint8_t> results;
 };
 
+/// Where a page came from that was found not to hold what it must.
+enum class page_tier : std::uint8_t { unknown, memory, disk };
+
+inline constexpr std::uint8_t page_tier_count = 3;
+
 /// Says that committed pages were found not to hold what they must: they are unpublished if key, rank, slot and
-/// generation still agree. `reasons` are one `errc` per page, or none where nobody knows.
+/// generation still agree. `reasons` are one `errc` per page, `tiers` one `page_tier`, or none where nobody knows.
 struct invalidate_request {
   namespace_id space;
   rank_number rank = 0;
   packed<page_ref> pages;
   packed<std::uint8_t> reasons{};
+  packed<std::uint8_t> tiers{};
+
+  /// Of the page at that position.
+  page_tier tier(std::size_t i) const noexcept {
+    return i < tiers.size() && tiers[i] < page_tier_count ? static_cast<page_tier>(tiers[i]) : page_tier::unknown;
+  }
 };
 
 /// From the io worker of the rank: these pages were in memory only, and are not any more. They are unpublished, and
@@ -493,6 +504,9 @@ struct registry_stats {
   std::uint64_t erased_pages = 0;
   /// Slots that have no page any more and that leases, protection or promised time still hold.
   std::uint64_t withheld_slots = 0;
+  /// Of the pages that were found bad.
+  std::uint64_t invalidated_in_memory = 0;
+  std::uint64_t invalidated_on_disk = 0;
 };
 
 } // namespace troupe

@@ -3,6 +3,7 @@
 #include "messages/messages.hpp"
 
 #include <atomic>
+#include <functional>
 #include <type_traits>
 #include <utility>
 
@@ -16,19 +17,35 @@ namespace troupe {
 template <class Reply, class Then>
 class answer_receiver final : public caf::monitorable_actor {
 public:
-  answer_receiver(caf::actor_config& config, Then then) : caf::monitorable_actor(config), then_(std::move(then)) {}
+  /// `asks_elsewhere`: CAF keeps each actor that another process has heard of until it ends.
+  answer_receiver(caf::actor_config& config, Then then, bool asks_elsewhere)
+      : caf::monitorable_actor(config), then_(std::move(then)), asks_elsewhere_(asks_elsewhere) {}
 
   ~answer_receiver() override {
     deliver(tl::unexpected<error>(error{errc::unreachable, "the actor that was asked is gone"}));
   }
 
-  void enqueue(caf::mailbox_element_ptr element, caf::execution_unit*) override {
-    auto content = element->move_content_to_message();
+  void enqueue(caf::mailbox_element_ptr element, caf::execution_unit* host) override {
+    take(element->move_content_to_message());
+    if (asks_elsewhere_)
+      cleanup(caf::make_error(caf::exit_reason::normal), host);
+  }
+  /// The answer is not wanted any more: the function is not called, and who monitors the sender of the request hears
+  /// that it is gone. False if it has been called, or is being called.
+  bool give_up() {
+    if (answered_.exchange(true, std::memory_order_relaxed))
+      return false;
+    cleanup(caf::make_error(caf::exit_reason::user_shutdown), nullptr);
+    return true;
+  }
+
+  const char* name() const override { return "answer_receiver"; }
+
+private:
+  void take(caf::message content) {
     if (content.match_elements<caf::error>()) {
       deliver(tl::unexpected<error>(from_caf(content.get_as<caf::error>(0))));
-      return;
-    }
-    if constexpr (std::is_void_v<Reply>) {
+    } else if constexpr (std::is_void_v<Reply>) {
       deliver({});
     } else if (content.match_elements<Reply>()) {
       deliver(std::move(content.get_mutable_as<Reply>(0)));
@@ -37,23 +54,19 @@ public:
     }
   }
 
-  const char* name() const override { return "answer_receiver"; }
-
-private:
   void deliver(result<Reply> answer) noexcept {
     if (!answered_.exchange(true, std::memory_order_relaxed))
       then_(std::move(answer));
   }
 
   Then then_;
+  const bool asks_elsewhere_;
   std::atomic<bool> answered_{false};
 };
 
-/// Asks an actor from a thread that belongs to none, and does not wait: `then` gets a `result<Reply>`, in the thread of
-/// the actor that answers. It must be short, must not throw, and usually hands the answer on to a thread of its own.
-/// There is no time limit: who needs one has to keep it.
+/// Sends the request in the name of the receiver; null if there is nobody to ask, and then it has been told.
 template <class Reply, class Handle, class Then, class... Ts>
-void ask(caf::actor_system& system, const Handle& to, Then then, Ts&&... xs) {
+caf::strong_actor_ptr send_request(caf::actor_system& system, const Handle& to, Then then, Ts&&... xs) {
   using asked = caf::detail::type_list<typename caf::detail::implicit_conversions<std::decay_t<Ts>>::type...>;
   using answer = caf::response_type_unbox<caf::signatures_of_t<Handle>, asked>;
   static_assert(answer::valid, "the actor does not take this message");
@@ -62,14 +75,36 @@ void ask(caf::actor_system& system, const Handle& to, Then then, Ts&&... xs) {
   static_assert(std::is_same_v<typename answer::type, declared>, "the actor answers with another type");
   if (!to) {
     then(result<Reply>(tl::unexpected<error>(error{errc::unreachable, "there is nobody to ask"})));
-    return;
+    return nullptr;
   }
   caf::actor_config config;
-  const auto receiver = caf::make_actor<answer_receiver<Reply, Then>, caf::strong_actor_ptr>(
-      system.next_actor_id(), system.node(), &system, config, std::move(then));
+  auto receiver = caf::make_actor<answer_receiver<Reply, Then>, caf::strong_actor_ptr>(
+      system.next_actor_id(), system.node(), &system, config, std::move(then), to.node() != system.node());
   caf::actor_cast<caf::strong_actor_ptr>(to)->enqueue(
       receiver, caf::message_id(1).with_category(caf::message_id::normal_message_category),
       caf::make_message(std::forward<Ts>(xs)...), nullptr);
+  return receiver;
+}
+
+/// Asks an actor from a thread that belongs to none, and does not wait: `then` gets a `result<Reply>`, in the thread of
+/// the actor that answers. It must be short, must not throw, and usually hands the answer on to a thread of its own.
+/// There is no time limit: who needs one has to keep it.
+template <class Reply, class Handle, class Then, class... Ts>
+void ask(caf::actor_system& system, const Handle& to, Then then, Ts&&... xs) {
+  send_request<Reply>(system, to, std::move(then), std::forward<Ts>(xs)...);
+}
+
+/// Gives up what was asked for, from any thread: see `answer_receiver::give_up`. Does not keep the receiver alive.
+using give_up_function = std::function<bool()>;
+
+/// The same for an answer that may take long, and may be given up meanwhile.
+template <class Reply, class Handle, class Then, class... Ts>
+give_up_function ask_for_long(caf::actor_system& system, const Handle& to, Then then, Ts&&... xs) {
+  const auto receiver = send_request<Reply>(system, to, std::move(then), std::forward<Ts>(xs)...);
+  return [weak = caf::actor_cast<caf::actor_addr>(receiver)] {
+    const auto still_there = caf::actor_cast<caf::strong_actor_ptr>(weak);
+    return still_there && static_cast<answer_receiver<Reply, Then>*>(still_there->get())->give_up();
+  };
 }
 
 } // namespace troupe

@@ -22,6 +22,8 @@ inline registry_stats& operator+=(registry_stats& a, const registry_stats& b) {
   a.reclaimed_pages += b.reclaimed_pages;
   a.erased_pages += b.erased_pages;
   a.withheld_slots += b.withheld_slots;
+  a.invalidated_in_memory += b.invalidated_in_memory;
+  a.invalidated_on_disk += b.invalidated_on_disk;
   return a;
 }
 

@@ -232,7 +232,8 @@ def publish_while_fetching(name, node, port, engines, ranks, payload, connection
     print(f"{name}: {published / max(x[2] for x in publishers):.0f} publications a second beside "
           f"{answered / max(x[3] for x in readers):.0f} of {rate:.0f} fetches a second that were due (open loop); "
           f"late by {max(x[4] for x in readers) * 1000:.1f} ms (p50), "
-          f"{max(x[5] for x in readers) * 1000:.1f} ms (p99); {missing:.0f} without an answer, {wrong:.0f} wrong; {cpu_seconds(node.pid) - before:.1f} s of CPU",
+          f"{max(x[5] for x in readers) * 1000:.1f} ms (p99); {missing:.0f} without an answer, {wrong:.0f} wrong; "
+          f"{cpu_seconds(node.pid) - before:.1f} s of CPU",
           flush=True)
     return int(wrong + missing)
 

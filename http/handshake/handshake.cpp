@@ -37,6 +37,25 @@ void answer_with(const parts_ptr& parts, const shared_responder& reply, Request 
       std::move(x));
 }
 
+/// The same for what may wait, which ends with the client. One that has closed only its own side is still answered.
+template <class Text>
+void answer_in_time(const parts_ptr& parts, const request& r, const shared_responder& reply, handshake_fetch_request x,
+                    Text text) {
+  const bool may_wait = x.wait > duration::zero();
+  const auto give_up = ask_for_long<handshake_fetch_reply>(
+      parts->system, parts->directory,
+      [reply, text = std::move(text)](const result<handshake_fetch_reply>& answer) {
+        send(reply, answer ? text(*answer) : response::failure(answer.error()));
+      },
+      std::move(x));
+  if (may_wait)
+    r.if_client_ends([give_up, reply] {
+      if (give_up())
+        send(reply, response::failure(status::not_found,
+                                      "the client has closed its side of the connection, which ends its wait"));
+    });
+}
+
 /// A token that is limited to namespaces is limited to engines of such names. Others are not there for it.
 bool is_hidden(const request& r, std::string_view engine, const shared_responder& reply) {
   if (r.who()->may_use(engine))
@@ -62,7 +81,7 @@ void fetch_rank(const parts_ptr& parts, const request& r, responder responder) {
   if (!x)
     return send(reply, to_response(x.error()));
   if (!is_hidden(r, x->engine, reply))
-    answer_with<handshake_fetch_reply>(parts, reply, std::move(*x), to_rank_response);
+    answer_in_time(parts, r, reply, std::move(*x), to_rank_response);
 }
 
 void fetch(const parts_ptr& parts, const request& r, responder responder) {
@@ -73,7 +92,7 @@ void fetch(const parts_ptr& parts, const request& r, responder responder) {
   if (is_hidden(r, x->engine, reply))
     return;
   auto text = [engine = x->engine](const handshake_fetch_reply& y) { return to_response(engine, y); };
-  answer_with<handshake_fetch_reply>(parts, reply, std::move(*x), std::move(text));
+  answer_in_time(parts, r, reply, std::move(*x), std::move(text));
 }
 
 void heartbeat(const parts_ptr& parts, const request& r, responder responder) {
@@ -104,22 +123,24 @@ void list(const parts_ptr& parts, const request& r, responder responder) {
 
 // -- the draft --------------------------------------------------------------------------------------------------------
 
-void fetch_draft(const parts_ptr& parts, const shared_responder& reply, handshake_fetch_request x) {
-  auto text = [engine = x.engine](const handshake_fetch_reply& y) { return to_draft_response(engine, y); };
-  answer_with<handshake_fetch_reply>(parts, reply, std::move(x), std::move(text));
+auto draft_text(std::string engine) {
+  return [engine = std::move(engine)](const handshake_fetch_reply& x) { return to_draft_response(engine, x); };
 }
 
-/// The draft had one engine on each server. Where there are several, the query has to name one.
+/// The draft had one engine on each server. Where there are several, the query has to name one. Who names none does not
+/// wait.
 void draft(const parts_ptr& parts, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
   auto x = read_draft(r);
   if (!x)
     return send(reply, to_response(x.error()));
   if (!x->engine.empty()) {
+    auto text = draft_text(x->engine);
     if (!is_hidden(r, x->engine, reply))
-      fetch_draft(parts, reply, std::move(*x));
+      answer_in_time(parts, r, reply, std::move(*x), std::move(text));
     return;
   }
+  x->wait = {};
   ask<handshake_list_reply>(
       parts->system, parts->directory,
       [parts, reply, who = r.who(), x = std::move(*x)](const result<handshake_list_reply>& all) mutable {
@@ -134,7 +155,7 @@ void draft(const parts_ptr& parts, const request& r, responder responder) {
                                                names.empty() ? "no engine has published its metadata yet"
                                                              : "there are several engines: name one, ?engine_id=…"));
         x.engine = names.front();
-        fetch_draft(parts, reply, std::move(x));
+        answer_with<handshake_fetch_reply>(parts, reply, std::move(x), draft_text(names.front()));
       },
       handshake_list_request{});
 }
@@ -144,13 +165,16 @@ struct known_route {
   handler_function handle;
 };
 
-constexpr std::array<known_route, 6> known_routes{{
+constexpr std::array<known_route, 9> known_routes{{
     {{method::put, paths::rank, "handshake_publish", role::write}, publish},
     {{method::get, paths::rank, "handshake_fetch_rank", role::read}, fetch_rank},
     {{method::get, paths::engine, "handshake_fetch", role::read}, fetch},
     {{method::get, paths::all, "handshake_list", role::read}, list},
     {{method::post, paths::heartbeat, "handshake_heartbeat", role::write}, heartbeat},
     {{method::delete_, paths::engine, "handshake_withdraw", role::write}, withdraw},
+    {{method::get, paths::draft[0], "handshake_draft", role::read, true}, draft},
+    {{method::get, paths::draft[1], "handshake_draft_row", role::read, true}, draft},
+    {{method::get, paths::draft[2], "handshake_draft_rank", role::read, true}, draft},
 }};
 
 constexpr std::array<described_route, known_routes.size()> descriptions = [] {
@@ -168,20 +192,17 @@ std::span<const described_route> described_routes() noexcept {
 
 void add_routes(router& routes, caf::actor_system& system, const directory_actor& directory, const options& options) {
   const auto parts = std::make_shared<const directory_parts>(directory_parts{system, directory});
-  const auto add = [&](const described_route& what, handler_function handle) {
+  for (const auto& x : known_routes) {
+    if (x.what.is_of_draft && !options.vllm_draft)
+      continue;
     route r;
-    r.name = what.name;
-    r.needs = what.needs;
-    r.handle = [parts, handle](const request& x, responder reply) { handle(parts, x, std::move(reply)); };
+    r.name = x.what.name;
+    r.needs = x.what.needs;
+    r.handle = [parts, handle = x.handle](const request& y, responder reply) { handle(parts, y, std::move(reply)); };
     r.max_body_bytes = options.max_payload_bytes;
     r.may_wait = options.max_wait;
-    routes.add(what.method, what.pattern, std::move(r));
-  };
-  for (const auto& x : known_routes)
-    add(x.what, x.handle);
-  if (options.vllm_draft)
-    for (const auto pattern : paths::draft)
-      add({method::get, pattern, "handshake_draft", role::read}, draft);
+    routes.add(x.what.method, x.what.pattern, std::move(r));
+  }
 }
 
 } // namespace troupe::http::handshake

@@ -26,9 +26,11 @@ struct described_route {
   std::string_view pattern;
   std::string_view name;
   role needs = role::admin;
+  /// Only there with `vllm_draft`.
+  bool is_of_draft = false;
 };
 
-/// What `add_routes` adds, without the draft's.
+/// What `add_routes` adds, the draft's included.
 std::span<const described_route> described_routes() noexcept;
 
 } // namespace troupe::http::handshake

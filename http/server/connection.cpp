@@ -180,6 +180,7 @@ void connection::close() noexcept {
     return;
   phase_ = phase::closed;
   close_socket();
+  tell_of_end();
   owner_.forget(id_);
 }
 
@@ -304,6 +305,7 @@ void connection::handle() {
   parts.body = reader_.body();
   parts.who = caller_;
   parts.arrival = arrival_;
+  parts.at_end = &at_end_;
   const auto more = json_reading_bytes(parts.body.size());
   if (more > 0 && !shared_.reading.take(more))
     return finish(response::failure(status::service_unavailable,
@@ -351,9 +353,22 @@ response connection::dropped() {
   return response::failure(status::internal_server_error, "the server has dropped this request");
 }
 
+/// Nobody waits for the answer to the request under way.
+void connection::tell_of_end() noexcept {
+  const auto then = std::exchange(at_end_, nullptr);
+  if (!then)
+    return;
+  try {
+    then();
+  } catch (const std::exception& e) {
+    shared_.log->error("the end of a client was not heard of: {}", e.what());
+  }
+}
+
 /// Answers the request under way.
 void connection::finish(const response& x) {
   is_awaiting_ = false;
+  at_end_ = nullptr;
   // Whoever still has the responder is too late from now on.
   const auto keep_alive = !is_ending_ && reader_.keep_alive() && !owner_.is_draining() && !came_.is_reserve();
   is_ending_ = !keep_alive;
@@ -409,12 +424,15 @@ void connection::check(timestamp now) {
     return;
   if (now >= write_deadline_)
     return close();
+  if (is_awaiting_ && at_end_ && peer_has_ended())
+    tell_of_end();
   if (now < deadline_)
     return;
   if (phase_ != phase::open)
     return close();
   if (is_awaiting_) {
     shared_.log->warn("{} has not answered in time", route_->name);
+    tell_of_end();
     return answer(number_, response::failure(status::gateway_timeout, "this request was not answered in time"));
   }
   if (is_writing_)

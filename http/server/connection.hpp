@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -71,6 +72,8 @@ protected:
   /// Says that nothing more will be sent. True: what the client still sends is to be read until it ends, because
   /// closing over it could take the last answer from the client.
   virtual bool end_sending() noexcept = 0;
+  /// Whether the client has closed its side, or the connection is broken; also where bytes lie before that end.
+  virtual bool peer_has_ended() noexcept = 0;
   virtual void close_socket() noexcept = 0;
 
   // What derived classes report when an operation has ended.
@@ -96,6 +99,7 @@ private:
   void call_handler(const request& r);
   response dropped();
   void finish(const response& x);
+  void tell_of_end() noexcept;
   void refuse_malformed();
   void refuse_late_request();
   /// What is said to a connection beyond the limit that asks for more than it may.
@@ -132,6 +136,8 @@ private:
   caller_ptr caller_ = unknown_caller();
   /// The answer to a request that is refused, until its body has been passed over.
   std::optional<response> refusal_;
+  /// What its handler wants called if the client does not wait for the answer.
+  std::function<void()> at_end_;
   std::optional<timestamp> first_byte_;
   timestamp arrival_{};
   timestamp handled_{};

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -45,6 +46,8 @@ struct request_parts {
   caller_ptr who = anonymous_caller();
   /// When the last byte of the request had been read.
   timestamp arrival = {};
+  /// Where the server looks for what to call when the client ends; null: nobody looks.
+  std::function<void()>* at_end = nullptr;
 };
 
 /// A request that has arrived completely. It and every view that it gives are valid until the handler returns: a
@@ -69,6 +72,14 @@ public:
   role caller() const noexcept { return parts_.who->grants; }
   /// When the last byte of the request had been read.
   timestamp arrival() const noexcept { return parts_.arrival; }
+  /// To be called by handlers that may answer much later: `then` is called on the io thread, once at most, if the
+  /// client closes its side of the connection before there is an answer, or if nothing more can be sent to it. Noticed
+  /// within a quarter of a second. A client that has closed only its own side still gets the answer, which may come
+  /// from within `then`. Without effect once the handler has returned.
+  void if_client_ends(std::function<void()> then) const {
+    if (parts_.at_end != nullptr)
+      *parts_.at_end = std::move(then);
+  }
 
 private:
   request_parts parts_;

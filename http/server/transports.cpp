@@ -9,6 +9,7 @@
 #include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/sslerr.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
@@ -40,6 +41,12 @@ tcp_socket take_over(asio::io_context& io, int socket) {
 void close_quietly(tcp_socket& socket) noexcept {
   error_code ignored;
   socket.close(ignored);
+}
+
+/// Asks the kernel, since nothing is read from the socket while a request waits for its answer.
+bool has_ended(tcp_socket& socket) noexcept {
+  pollfd x{socket.native_handle(), POLLRDHUP, 0};
+  return ::poll(&x, 1, 0) > 0;
 }
 
 class plain_connection final : public connection, public std::enable_shared_from_this<plain_connection> {
@@ -77,6 +84,7 @@ private:
     return true;
   }
 
+  bool peer_has_ended() noexcept override { return has_ended(socket_); }
   void close_socket() noexcept override { close_quietly(socket_); }
 
   tcp_socket socket_;
@@ -139,6 +147,7 @@ private:
     return false;
   }
 
+  bool peer_has_ended() noexcept override { return has_ended(stream_.next_layer()); }
   void close_socket() noexcept override { close_quietly(stream_.next_layer()); }
 
   std::shared_ptr<asio::ssl::context> context_;

@@ -111,6 +111,63 @@ TEST_CASE("directory: time passes without anybody asking", "[directory]") {
   CHECK(code(w.client().answer_to(waiting).value<handshake_fetch_reply>().code) == errc::not_found);
 }
 
+TEST_CASE("directory: who has died waits for nothing, through the door as well", "[directory]") {
+  sim w;
+  const auto it = w.spawn<directory>(handshake::directory_options{});
+  const auto door = w.spawn<directory_door>(it, caf::actor_addr{});
+  const auto waiting = [&] { return w.ask(it, stats_atom_v).value<handshake_stats>().waiting; };
+  for (const auto& way : {caf::actor_cast<caf::strong_actor_ptr>(it), caf::actor_cast<caf::strong_actor_ptr>(door)}) {
+    probe asker(w.system());
+    const auto first = asker.request(way, caf::make_message(fetch_of("a", seconds(20))));
+    asker.request(way, caf::make_message(fetch_of("b", seconds(20))));
+    const auto other = w.begin(it, fetch_of("b", seconds(20)));
+    CHECK(waiting() == 3);
+    // One of two has its answer.
+    w.ask(it, rank_of("a", 0));
+    w.ask(it, rank_of("a", 1));
+    CHECK(asker.answer_to(first).came);
+    CHECK(waiting() == 2);
+    asker.die();
+    w.run();
+    CHECK(waiting() == 1);
+    w.advance(seconds(21));
+    CHECK(w.client().answer_to(other).came);
+    CHECK(waiting() == 0);
+    w.ask(it, handshake_withdraw_request{"a", 0});
+  }
+  // Nobody to answer, and so nobody who waits.
+  caf::anon_send(it, fetch_of("c", seconds(20)));
+  caf::anon_send(caf::actor_cast<caf::actor>(door), fetch_of("c", seconds(20)));
+  w.run();
+  CHECK(waiting() == 0);
+}
+
+TEST_CASE("directory: who watches and waits is heard of as long as it does either", "[directory]") {
+  sim w;
+  const auto it = w.spawn<directory>(handshake::directory_options{});
+  const auto stats = [&] { return w.ask(it, stats_atom_v).value<handshake_stats>(); };
+  const auto both = [&](probe& who) {
+    const auto number =
+        w.ask(it, watch_atom_v, std::string("x"), who.as<handshake_watcher_actor>()).value<std::uint64_t>();
+    who.request(caf::actor_cast<caf::strong_actor_ptr>(it), caf::make_message(fetch_of("a", seconds(20))));
+    CHECK(stats().watches == 1);
+    CHECK(stats().waiting == 1);
+    return number;
+  };
+  probe first(w.system());
+  both(first);
+  w.advance(seconds(21));
+  CHECK(stats().waiting == 0);
+  first.die();
+  w.run();
+  CHECK(stats().watches == 0);
+  probe second(w.system());
+  w.ask(it, caf::leave_atom_v, both(second));
+  second.die();
+  w.run();
+  CHECK(stats().waiting == 0);
+}
+
 TEST_CASE("directory: who waits is told that it goes away", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});

@@ -4,6 +4,7 @@
 #include "actors/support/system_config.hpp"
 #include "handshake/client.hpp"
 #include "tests/catch.hpp"
+#include "tests/patience.hpp"
 #include "tests/unit/io_support.hpp"
 
 #include <chrono>
@@ -138,6 +139,73 @@ TEST_CASE("handshakes through a node's doors: publish, wait, fetch and watch fro
   self->request(door, limit, rank_of(1, 8)).receive([](const handshake_reply&) {}, [](const caf::error&) {});
   CHECK((*again.get())->incarnation == 8);
   caf::anon_send_exit(watcher, caf::exit_reason::user_shutdown);
+}
+
+TEST_CASE("handshakes through a node's doors: how large updates are, and how long they wait, is in the config",
+          "[handshake]") {
+  test::scratch_directory directory;
+  auto options = config_in(directory.path());
+  options.handshake.update_bytes = 1024;
+  options.handshake.watch_patience = std::chrono::milliseconds(100);
+  system_config actors{config::caf_config{}};
+  caf::actor_system system{actors};
+  auto node = start_node(system, options);
+  REQUIRE(node.has_value());
+  const auto& it = (*node)->services().directory;
+  caf::scoped_actor self{system};
+  for (const auto* engine : {"a", "b"}) {
+    auto x = rank_of(0);
+    x.engine = engine;
+    x.payload.resize(2000);
+    self->request(it, limit, x).receive([](const handshake_reply& y) { CHECK(y.code == 0); }, [](const caf::error&) {});
+  }
+  std::promise<std::size_t> told;
+  std::atomic<bool> once{false};
+  const auto watcher = spawn_actor<listener>(system, [&](const handshake_update& x) {
+    if (!once.exchange(true))
+      told.set_value(x.changes.size());
+  });
+  self->request(it, limit, watch_atom_v, std::string(), watcher)
+      .receive([](std::uint64_t) {}, [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
+  auto changes = told.get_future();
+  REQUIRE(changes.wait_for(limit) == std::future_status::ready);
+  CHECK(changes.get() == 1);
+  // Nobody says that it was seen.
+  CHECK(test::eventually([&] {
+    std::uint64_t watches = 0;
+    self->request(it, limit, stats_atom_v)
+        .receive([&](const handshake_stats& x) { watches = x.watches; }, [](const caf::error&) {});
+    return watches == 0;
+  }));
+  caf::anon_send_exit(watcher, caf::exit_reason::user_shutdown);
+  CHECK((*node)->stop(system, seconds(5)).has_value());
+}
+
+TEST_CASE("handshakes through a node's doors: a client of another process that ends while it waits waits no longer",
+          "[handshake]") {
+  two_systems w;
+  const auto door = w.find();
+  REQUIRE(door);
+  caf::scoped_actor self{w.here};
+  const auto waits = [&](std::uint64_t n) {
+    return test::eventually([&] {
+      std::uint64_t waiting = 0;
+      self->request(w.node->services().directory, limit, stats_atom_v)
+          .receive([&](const handshake_stats& x) { waiting = x.waiting; },
+                   [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
+      return waiting == n;
+    });
+  };
+  handshake_fetch_request x;
+  x.engine = "a";
+  x.wait = seconds(60);
+  {
+    caf::scoped_actor asker{w.there};
+    asker->send(door, x);
+    asker->request(door, limit, x);
+    CHECK(waits(2));
+  }
+  CHECK(waits(0));
 }
 
 TEST_CASE("handshakes through a node's doors: a node without a directory says so", "[handshake]") {

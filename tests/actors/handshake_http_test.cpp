@@ -2,6 +2,7 @@
 #include "http/handshake/handshake.hpp"
 #include "http/server/server.hpp"
 #include "tests/catch.hpp"
+#include "tests/patience.hpp"
 #include "tests/unit/http_support.hpp"
 
 #include <nlohmann/json.hpp>
@@ -35,7 +36,9 @@ constexpr const char* tokens = "read reader-reader-reader\n"
                                "write tenant-tenant-tenant namespaces=b*\n";
 
 struct world {
-  explicit world(bool with_tokens = false, bool vllm_draft = true) {
+  explicit world(bool with_tokens = false, bool vllm_draft = true,
+                 const troupe::handshake::directory_options& limits = {})
+      : it(spawn_actor<directory>(system, limits)) {
     auto config = test_config();
     if (with_tokens)
       config.tokens_file = scratch.write("tokens", tokens);
@@ -69,10 +72,21 @@ struct world {
     return call("PUT", path, body, more).code;
   }
 
+  handshake_stats stats() {
+    handshake_stats out;
+    caf::scoped_actor self{system};
+    self->request(it, troupe::test::test_patience, stats_atom_v)
+        .receive([&](const handshake_stats& x) { out = x; }, [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
+    return out;
+  }
+  bool waits(std::uint64_t n) {
+    return troupe::test::eventually([&] { return stats().waiting == n; });
+  }
+
   scratch_directory scratch;
   actor_options options;
   caf::actor_system system{options};
-  directory_actor it = spawn_actor<directory>(system, troupe::handshake::directory_options{});
+  directory_actor it;
   std::unique_ptr<server> door;
 };
 
@@ -296,6 +310,61 @@ TEST_CASE("handshake over HTTP: many who wait take no thread each", "[http][hand
   CHECK(w.put(std::string(rank_0) + "?incarnation=1", "x") == 201);
   for (auto& x : all)
     CHECK(x->must_read().body == "x");
+}
+
+TEST_CASE("handshake over HTTP: who has closed its connection waits no longer, and others are served",
+          "[http][handshake]") {
+  troupe::handshake::directory_options limits;
+  limits.waiting_max = 4;
+  world w(false, true, limits);
+  for (const auto* path : {rank_0, "/v1/handshake/a", "/get_kv_connector_metadata?engine_id=a"}) {
+    const auto target = std::string(path) + (std::string_view(path).find('?') == std::string::npos ? "?" : "&");
+    std::vector<std::unique_ptr<client>> all;
+    for (std::size_t i = 0; i < limits.waiting_max; ++i) {
+      all.push_back(std::make_unique<client>(w.door->port()));
+      all.back()->send(world::request("GET", target + "wait=60s"));
+    }
+    REQUIRE(w.waits(limits.waiting_max));
+    CHECK(w.get(target + "wait=60s").code == 429);
+    // Those that do not wait take no place.
+    CHECK(w.get(target).code == 404);
+    all.clear();
+    REQUIRE(w.waits(0));
+    CHECK(w.get(target + "wait=1ms").code == 404);
+  }
+  // Who has closed only its own side is told what is so.
+  client half{w.door->port()};
+  half.send(world::request("GET", std::string(rank_0) + "?wait=60s"));
+  half.end();
+  const auto told = half.must_read();
+  CHECK(told.code == 404);
+  CHECK(json::parse(told.body).at("detail") == "the client has closed its side of the connection, which ends its wait");
+  CHECK(w.waits(0));
+}
+
+TEST_CASE("handshake over HTTP: limits are 429, each with its sentence", "[http][handshake]") {
+  troupe::handshake::directory_options limits;
+  limits.engines_max = 2;
+  limits.bytes_max = 100;
+  limits.waiting_max = 1;
+  world w(false, true, limits);
+  const auto says = [](const reply& x, std::string_view part) {
+    INFO(x.body);
+    CHECK(x.code == 429);
+    CHECK(json::parse(x.body).at("detail").get<std::string>().find(part) != std::string::npos);
+  };
+  CHECK(w.put(std::string(rank_0) + "?incarnation=1&tp_size=2", std::string(60, 'x')) == 201);
+  says(w.call("PUT", std::string(rank_1) + "?incarnation=1&tp_size=2", std::string(60, 'x')), "100 bytes");
+  CHECK(w.put("/v1/handshake/b/ranks/0/0/0?incarnation=1", "x") == 201);
+  says(w.call("PUT", "/v1/handshake/c/ranks/0/0/0?incarnation=1", "x"), "2 engines");
+  client waiting{w.door->port()};
+  waiting.send(world::request("GET", std::string(rank_1) + "?wait=60s"));
+  REQUIRE(w.waits(1));
+  says(w.get("/v1/handshake/c?wait=60s"), "1 fetches that wait");
+  const auto stats = w.stats();
+  CHECK(stats.refused_bytes == 1);
+  CHECK(stats.refused_engines == 1);
+  CHECK(stats.refused_waiting == 1);
 }
 
 } // namespace handshake_http_test

@@ -34,16 +34,30 @@ struct live_world {
   live_world(const live_world&) = delete;
   live_world& operator=(const live_world&) = delete;
 
-  void publish(const std::string& engine, incarnation_number incarnation) {
+  void publish(const std::string& engine, incarnation_number incarnation, std::uint32_t tp = 0,
+               std::uint32_t tp_size = 1) {
     caf::scoped_actor self{system};
     handshake_publish_request x;
     x.engine = engine;
     x.incarnation = incarnation;
     x.compat = "abc";
+    x.rank.tp = tp;
+    x.sizes.tp = tp_size;
     x.payload = "payload " + std::to_string(incarnation);
     self->request(door, seconds(30), x)
         .receive([](const handshake_reply& reply) { CHECK(reply.code == 0); },
                  [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
+  }
+
+  bool waits(std::uint64_t n) {
+    caf::scoped_actor self{system};
+    return test::eventually([&] {
+      std::uint64_t waiting = 0;
+      self->request(it, seconds(30), stats_atom_v)
+          .receive([&](const handshake_stats& x) { waiting = x.waiting; },
+                   [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
+      return waiting == n;
+    });
   }
 
   live_options options;
@@ -104,6 +118,34 @@ TEST_CASE("handshake client, live: another hash, cancelling, and the end of the 
   auto last = one->resolve({"b", 0, seconds(30)});
   one.reset();
   CHECK(last.get().error().code == errc::shutting_down);
+}
+
+TEST_CASE("handshake client, live: a rank of another size waits for those that it meets", "[handshake]") {
+  live_world w;
+  handshake::client one(w.system, w.door);
+  auto waiting = one.resolve({"a", 0, seconds(30), handshake::wanted_ranks::peers_of(1, 2)});
+  w.publish("a", 7, 2, 4);
+  w.publish("a", 7, 3, 4);
+  const auto found = waiting.get();
+  REQUIRE(found.has_value());
+  REQUIRE((*found)->entries.size() == 2);
+  CHECK((*found)->entries[0].rank.tp == 2);
+  CHECK((*found)->sizes.tp == 4);
+  CHECK(one.resolve({"a", 0, seconds(30), handshake::wanted_ranks::peers_of(0, 3)}).get().error().code ==
+        errc::invalid_argument);
+}
+
+TEST_CASE("handshake client, live: what nobody waits for takes no place at the directory", "[handshake]") {
+  live_world w;
+  auto one = std::make_unique<handshake::client>(w.system, w.door);
+  const auto who = one->resolve({"a", 0, seconds(30)}, [](const result<handshake::resolution>&) {});
+  CHECK(w.waits(1));
+  one->cancel(who);
+  CHECK(w.waits(0));
+  one->resolve({"a", 0, seconds(30)}, [](const result<handshake::resolution>&) {});
+  CHECK(w.waits(1));
+  one.reset();
+  CHECK(w.waits(0));
 }
 
 } // namespace handshake_live_client_test

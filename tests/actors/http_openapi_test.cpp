@@ -2,10 +2,12 @@
 #include "http/handshake/handshake.hpp"
 #include "http/native/native.hpp"
 #include "tests/actors/http_world.hpp"
+#include "tests/actors/openapi_shape.hpp"
 #include "tests/catch.hpp"
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -41,43 +43,6 @@ void collect_references(const json& x, std::set<std::string>& out) {
   if (x.is_structured())
     for (const auto& child : x)
       collect_references(child, out);
-}
-
-/// Whether `x` has what `schema` asks for, as far as this API's schemas go; what is wrong with it.
-std::string what_is_wrong(const json& document, const json& schema, const json& x, const std::string& where) {
-  if (schema.contains("$ref")) {
-    const auto pointer = schema.at("$ref").get<std::string>().substr(1);
-    return what_is_wrong(document, document.at(json::json_pointer{pointer}), x, where);
-  }
-  if (x.is_null() && schema.value("nullable", false))
-    return {};
-  const auto type = schema.value("type", "");
-  const bool fits = type == "object"    ? x.is_object()
-                    : type == "array"   ? x.is_array()
-                    : type == "string"  ? x.is_string()
-                    : type == "integer" ? x.is_number_integer()
-                    : type == "boolean" ? x.is_boolean()
-                                        : false;
-  if (!fits)
-    return where + " is no " + type;
-  if (schema.contains("enum") && std::ranges::find(schema.at("enum"), x) == schema.at("enum").end())
-    return where + " is none of the values";
-  if (type == "object" && schema.contains("properties")) {
-    for (const auto& name : schema.value("required", json::array()))
-      if (!x.contains(name))
-        return where + "." + name.get<std::string>() + " is missing";
-    for (const auto& [name, value] : x.items()) {
-      if (!schema.at("properties").contains(name))
-        return where + "." + name + " is not described";
-      if (auto bad = what_is_wrong(document, schema.at("properties").at(name), value, where + "." + name); !bad.empty())
-        return bad;
-    }
-  }
-  if (type == "array")
-    for (const auto& item : x)
-      if (auto bad = what_is_wrong(document, schema.at("items"), item, where + "[]"); !bad.empty())
-        return bad;
-  return {};
 }
 
 } // namespace
@@ -118,7 +83,7 @@ TEST_CASE("The description has every route, and every route is there", "[http][o
   http::native::add_routes(routes, nullptr, {});
   caf::actor_system_config options;
   caf::actor_system system(options);
-  http::handshake::add_routes(routes, system, directory_actor{}, {});
+  http::handshake::add_routes(routes, system, directory_actor{}, {4096, std::chrono::seconds(60), true});
   http::add_admin_routes(routes, {});
   REQUIRE(routes.check());
   http::route_match found;
@@ -232,6 +197,8 @@ TEST_CASE("Answers have the shape that the description gives them", "[http][open
   CHECK(check("post " + a + "/clear", at + "/clear") == 200);
   CHECK(check("delete " + a, at) == 409);
   CHECK(check("delete " + a, at + "?force=true") == 204);
+  // Those are looked at with a directory.
+  std::erase_if(unseen, [](const std::string& x) { return x.starts_with("handshake_"); });
   CHECK(unseen.empty());
 }
 

@@ -60,6 +60,7 @@ TEST_CASE_METHOD(scrubbing_world, "io worker: pages that nobody asks for are loo
   CHECK(x.rank == 0);
   CHECK(x.pages.items == std::vector{page(2)});
   CHECK(x.reasons.items == std::vector{static_cast<std::uint8_t>(errc::corrupt)});
+  CHECK(x.tier(0) == page_tier::disk);
   CHECK(stats().scrubbed_pages == 3);
   CHECK(stats().scrub_unsound_pages == 1);
   CHECK(stats().scrub_passes == 1);

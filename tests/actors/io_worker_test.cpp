@@ -116,6 +116,8 @@ TEST_CASE_METHOD(world, "io worker: a page that was scribbled on is not written,
   CHECK(x.pages.items == std::vector{page(1), page(2)});
   CHECK(x.reasons.items ==
         std::vector{static_cast<std::uint8_t>(errc::corrupt), static_cast<std::uint8_t>(errc::identity_mismatch)});
+  CHECK(x.tier(0) == page_tier::memory);
+  CHECK(x.tier(1) == page_tier::memory);
 }
 
 TEST_CASE_METHOD(world, "io worker: frames of a dead client are nobody's until it is at rest", "[io_worker]") {

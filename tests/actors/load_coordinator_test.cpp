@@ -43,6 +43,7 @@ TEST_CASE_METHOD(world, "load coordinator: a bad page is reported and unpublishe
   CHECK(results(number) == std::vector{errc::corrupt, errc::ok});
   const auto bad = invalidate();
   CHECK(bad.get<invalidate_request>(0).pages.items == std::vector<page_ref>{{key(0), {0, 7}}});
+  CHECK(bad.get<invalidate_request>(0).tier(0) == page_tier::memory);
   CHECK(shard.take<release_request>().empty());
   // A registry that does not answer delays the release no longer than a request may take.
   advance(request_timeout);

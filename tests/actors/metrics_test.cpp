@@ -54,7 +54,9 @@ node_stats some_stats() {
   node_stats out;
   out.clients = 1;
   out.departed_clients = 9;
-  out.registry = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  out.registry = {2, 3, 4, 5, 6, 77, 8, 9, 10, 11};
+  out.registry.invalidated_in_memory = 70;
+  out.registry.invalidated_on_disk = 5;
   out.ranks.push_back({{1, 1}, "a", 0, {100, 20, 30, 40, 10, 12}, {13, 14, 15, 16, 17, 18, 19, 21, 100, 7,  90, 34,
                                                                    35, 36, 37, 38, 39, 1,  51, 52, 53,  54, 55, 56}});
   out.ranks.push_back(
@@ -76,7 +78,6 @@ TEST_CASE_METHOD(world, "metrics actor: what the node counts is on the page, eac
       {"troupe_leases", 4},
       {"troupe_reservations", 5},
       {"troupe_evicted_keys_total", 6},
-      {"troupe_invalidated_pages_total", 7},
       {"troupe_expired_leases_total", 8},
       {"troupe_expired_reservations_total", 9},
       {"troupe_refused_requests_total", 10},
@@ -86,6 +87,9 @@ TEST_CASE_METHOD(world, "metrics actor: what the node counts is on the page, eac
     INFO(name);
     CHECK(value(name) == expected);
   }
+  CHECK(value("troupe_invalidated_pages_total", {"tier=\"memory\""}) == 70);
+  CHECK(value("troupe_invalidated_pages_total", {"tier=\"disk\""}) == 5);
+  CHECK(value("troupe_invalidated_pages_total", {"tier=\"unknown\""}) == 2);
   const std::vector<std::string> first{"namespace=\"a\"", "rank=\"0\""};
   const std::vector<std::string> second{"namespace=\"a\"", "rank=\"1\""};
   const auto with_state = [](std::vector<std::string> labels, const std::string& state) {

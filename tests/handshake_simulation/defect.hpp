@@ -27,6 +27,10 @@ enum class defect : std::uint8_t {
   restart_deadlines,
   /// Hashes are not compared.
   ignore_hashes,
+  /// Whoever asks for some ranks is told all.
+  ignore_scopes,
+  /// Who has gone away still takes a place among those who wait.
+  keep_the_gone,
   /// A client sends what it fetches twice.
   fetch_twice,
   /// A client takes what it knows for any incarnation.
@@ -35,7 +39,7 @@ enum class defect : std::uint8_t {
   forget_client_time,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 11> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 13> defect_names{{
     {"keep-old-ranks", defect::keep_old_ranks},
     {"take-late-publications", defect::take_late_publications},
     {"forget-directory-time", defect::forget_directory_time},
@@ -44,6 +48,8 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 11> defect_name
     {"forget-the-withdrawn", defect::forget_the_withdrawn},
     {"restart-deadlines", defect::restart_deadlines},
     {"ignore-hashes", defect::ignore_hashes},
+    {"ignore-scopes", defect::ignore_scopes},
+    {"keep-the-gone", defect::keep_the_gone},
     {"fetch-twice", defect::fetch_twice},
     {"stale-cache", defect::stale_cache},
     {"forget-client-time", defect::forget_client_time},

@@ -33,11 +33,14 @@ int main(int argc, char** argv) {
                                          "engine crashed",
                                          "published again",
                                          "asked",
+                                         "asked for peers",
+                                         "given up",
                                          "known",
                                          "resolved",
                                          "failed: timeout",
                                          "failed: expired",
                                          "failed: identity_mismatch",
+                                         "failed: invalid_argument",
                                          "failed: cancelled"};
   };
   what.run = [](const sim_main::run_options& x) {

@@ -24,7 +24,7 @@ void world::start_engine(std::size_t which) {
     return;
   count(x.incarnation > 0 ? "engine restarted" : "engine started");
   ++x.incarnation;
-  x.sizes.tp = random_.number(1, 3);
+  x.sizes.tp = random_.number(1, 4);
   x.lives = true;
   x.published.clear();
   live(which, ++x.life);
@@ -100,6 +100,22 @@ void world::publish_rank(std::size_t which, std::uint64_t life, std::uint32_t ra
 
 // -- clients ----------------------------------------------------------------------------------------------------------
 
+handshake::wanted_ranks world::some_ranks() {
+  switch (random_.below(4)) {
+  case 0:
+    return handshake::wanted_ranks::row(0);
+  case 1:
+    return handshake::wanted_ranks::one({0, 0, 0});
+  case 2: {
+    count("asked for peers");
+    const auto size = std::uint32_t{1} << random_.below(3);
+    return handshake::wanted_ranks::peers_of(static_cast<std::uint32_t>(random_.below(size)), size);
+  }
+  default:
+    return {};
+  }
+}
+
 void world::ask(std::size_t who, bool must_succeed) {
   auto& c = clients_[who];
   const auto which = random_.below(engines_.size());
@@ -107,6 +123,7 @@ void world::ask(std::size_t who, bool must_succeed) {
   asked what;
   what.engine = which;
   what.must_succeed = must_succeed;
+  what.ranks = some_ranks();
   // As a router says it, or nobody.
   if (random_.one_in(2) && e.incarnation > 0)
     what.wanted = must_succeed ? e.incarnation : e.incarnation - random_.below(2);
@@ -117,7 +134,7 @@ void world::ask(std::size_t who, bool must_succeed) {
   c.open.emplace(ticket, what);
   count("asked");
   const auto wanted = has(defect::stale_cache) ? 0 : what.wanted;
-  if (auto found = c.state->resolve({e.name, wanted, patience}, ticket, now_)) {
+  if (auto found = c.state->resolve({e.name, wanted, patience, what.ranks}, ticket, now_)) {
     c.open.erase(ticket);
     count("known");
     check_resolution(c, what, *found);
@@ -142,21 +159,24 @@ void world::settle(std::size_t who) {
     c.open.erase(open);
     check_resolution(c, what, found);
     // What nobody waits for any more does not count as under way.
-    if (std::ranges::none_of(c.open, [&](const auto& x) { return x.second.engine == what.engine; }))
-      c.flying.erase(engines_[what.engine].name);
+    const auto same = [&](const auto& x) { return x.second.engine == what.engine && x.second.ranks == what.ranks; };
+    if (std::ranges::none_of(c.open, same))
+      c.flying.erase({engines_[what.engine].name, what.ranks});
   }
   for (auto& order : c.state->take_orders()) {
     for (int times = has(defect::fetch_twice) ? 2 : 1; times > 0; --times) {
-      auto& flying = c.flying[order.what.engine];
+      const std::pair place(order.what.engine,
+                            handshake::wanted_ranks{order.what.scope, order.what.rank, order.what.own_tp_size});
+      auto& flying = c.flying[place];
       std::erase_if(flying, [&](const auto& x) { return x.second <= now_; });
       if (!flying.empty())
         broken("single flight", "a client has two fetches of " + order.what.engine + " under way");
       flying.emplace(order.fetch, order.deadline);
-      carry(who, [this, who, fetch = order.fetch, what = order.what] {
-        this->fetch(what, [this, who, fetch, name = what.engine](const handshake_fetch_reply& reply) {
-          carry(who, [this, who, fetch, name, reply] {
+      carry(who, [this, who, place, fetch = order.fetch, what = order.what] {
+        this->fetch(what, [this, who, fetch, place](const handshake_fetch_reply& reply) {
+          carry(who, [this, who, fetch, place, reply] {
             auto& x = clients_[who];
-            if (const auto flights = x.flying.find(name); flights != x.flying.end())
+            if (const auto flights = x.flying.find(place); flights != x.flying.end())
               flights->second.erase(fetch);
             x.state->answered(fetch, reply, now_);
             settle(who);
@@ -188,7 +208,10 @@ void world::check_resolution(const client& c, const asked& what, const result<ha
     const auto code = found.error().code;
     count(std::string("failed: ").append(to_string(code)));
     const bool hashes_differ = !c.compat.empty() && c.compat != e.compat;
-    if (what.must_succeed && code != (hashes_differ ? errc::identity_mismatch : errc::ok))
+    const auto expected = hashes_differ                   ? errc::identity_mismatch
+                          : !fits(what.ranks, e.sizes.tp) ? errc::invalid_argument
+                                                          : errc::ok;
+    if (what.must_succeed && code != expected)
       broken("found", e.name + " was not found when all was well: " + found.error().text);
     return;
   }
@@ -200,8 +223,7 @@ void world::check_resolution(const client& c, const asked& what, const result<ha
   if (x.incarnation < what.at_least)
     broken("cache", "a client gives " + e.name + " as " + std::to_string(x.incarnation) + " although it was told of " +
                         std::to_string(what.at_least));
-  if (!x.complete || x.entries.size() != x.sizes.count())
-    broken("complete", e.name + " is given in part");
+  check_ranks(e.name, what.ranks, x);
   for (const auto& entry : x.entries)
     if (entry.payload != payload_of(e.name, x.incarnation, entry.rank.tp))
       broken("cache", e.name + " is given with what is of another start");

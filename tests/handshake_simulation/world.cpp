@@ -160,6 +160,8 @@ void world::settle() {
     directory_.waiting.erase(waiting);
     then(std::move(reply));
   }
+  if (state.stats().waiting != directory_.waiting.size())
+    broken("ends", "the directory keeps places for others than those who wait");
   tell_watchers();
   if (const auto wrong = state.find_inconsistency(); !wrong.empty())
     broken("consistent", wrong);
@@ -271,13 +273,41 @@ void world::fetch(handshake_fetch_request x, std::function<void(handshake_fetch_
     const auto asked_for = x;
     if (has(defect::ignore_hashes))
       x.compat.clear();
+    if (has(defect::ignore_scopes))
+      x.scope = handshake_scope::all;
     if (auto reply = directory_.state->fetch(x, who, now_)) {
       check_answer(asked_for, *reply);
       return then(std::move(*reply));
     }
-    directory_.waiting.emplace(
-        who, waiting_one{later(now_, std::min(x.wait, options_.wait_max)), asked_for, std::move(then)});
+    const auto wait = std::min(x.wait, options_.wait_max);
+    directory_.waiting.emplace(who, waiting_one{later(now_, wait), asked_for, std::move(then)});
+    if (random_.one_in(10))
+      after(random_.time(milliseconds(1), wait), [this, who, life = directory_.life] {
+        if (life == directory_.life)
+          serve([this, who] { give_up(who); });
+      });
   });
+}
+
+/// Whoever asked has gone away, and nobody hears of an answer.
+void world::give_up(number who) {
+  if (directory_.waiting.erase(who) == 0)
+    return;
+  count("given up");
+  if (!has(defect::keep_the_gone))
+    directory_.state->give_up(who);
+}
+
+void world::check_ranks(const std::string& who, const handshake::wanted_ranks& wanted,
+                        const handshake_fetch_reply& reply) {
+  std::uint64_t needed = 0;
+  for (std::uint32_t tp = 0; tp < reply.sizes.tp; ++tp)
+    needed += needs(wanted, tp, reply.sizes.tp) ? 1 : 0;
+  for (const auto& x : reply.entries)
+    if (!needs(wanted, x.rank.tp, reply.sizes.tp))
+      broken("needed", who + " was told with rank " + std::to_string(x.rank.tp) + ", which nobody asked for");
+  if (!reply.complete || reply.entries.size() != needed)
+    broken("complete", who + " was told in part");
 }
 
 void world::check_answer(const handshake_fetch_request& what, handshake_fetch_reply& reply) {
@@ -300,8 +330,7 @@ void world::check_answer(const handshake_fetch_request& what, handshake_fetch_re
     broken("alive", who + " was told long after its last sign of life");
   if (!what.compat.empty() && what.compat != e.compat)
     broken("compatible", who + " was told to one of another hash");
-  if (what.complete && !reply.complete)
-    broken("complete", who + " was told in part");
+  check_ranks(who, {what.scope, what.rank, what.own_tp_size}, reply);
   count("told");
 }
 

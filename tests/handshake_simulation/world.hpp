@@ -24,6 +24,24 @@ inline std::string payload_of(const std::string& name, incarnation_number incarn
   return name + "/" + std::to_string(incarnation) + "/" + std::to_string(rank);
 }
 
+/// Whether somebody who wants these ranks needs this one, of an engine with one dp rank and one pipeline stage. Counted
+/// by what part of the heads a rank has, and not as the rules do it.
+inline bool needs(const handshake::wanted_ranks& x, std::uint64_t tp, std::uint64_t tp_size) {
+  if (x.scope == handshake_scope::rank)
+    return x.rank.tp == tp;
+  if (x.scope != handshake_scope::peers)
+    return true;
+  const std::uint64_t own = x.rank.tp;
+  return own * tp_size < (tp + 1) * x.own_tp_size && tp * x.own_tp_size < (own + 1) * tp_size;
+}
+
+/// Whether these sizes go together.
+inline bool fits(const handshake::wanted_ranks& x, std::uint32_t tp_size) {
+  if (x.scope == handshake_scope::rank)
+    return x.rank.tp < tp_size;
+  return x.scope != handshake_scope::peers || x.own_tp_size % tp_size == 0 || tp_size % x.own_tp_size == 0;
+}
+
 struct outcome {
   std::uint64_t events = 0;
   std::uint64_t trace_hash = 0;
@@ -89,6 +107,7 @@ private:
 
   struct asked {
     std::size_t engine = 0;
+    handshake::wanted_ranks ranks;
     incarnation_number wanted = 0;
     incarnation_number at_least = 0;
     timestamp deadline{};
@@ -100,8 +119,8 @@ private:
     std::string compat;
     std::map<number, asked> open;
     number last = 0;
-    /// Fetches on their way, and until when they count, by engine.
-    std::map<std::string, std::map<number, timestamp>> flying;
+    /// Fetches on their way, and until when they count, by engine and ranks.
+    std::map<std::pair<std::string, handshake::wanted_ranks>, std::map<number, timestamp>> flying;
     /// The latest start of each engine that it was told of.
     std::map<std::string, incarnation_number> noted;
     std::optional<timestamp> wakes;
@@ -130,7 +149,9 @@ private:
   void heartbeat(const handshake_heartbeat_request& x, std::function<void(handshake_reply)> then);
   void withdraw(const handshake_withdraw_request& x, std::function<void(handshake_reply)> then);
   void fetch(handshake_fetch_request x, std::function<void(handshake_fetch_reply)> then);
+  void give_up(number who);
   void check_answer(const handshake_fetch_request& what, handshake_fetch_reply& reply);
+  void check_ranks(const std::string& who, const handshake::wanted_ranks& wanted, const handshake_fetch_reply& reply);
   void watch(std::size_t who);
   void tell_watchers();
 
@@ -142,6 +163,7 @@ private:
   void publish_rank(std::size_t which, std::uint64_t life, std::uint32_t rank);
 
   // clients
+  handshake::wanted_ranks some_ranks();
   void ask(std::size_t who, bool must_succeed = false);
   void settle(std::size_t who);
   void wake(std::size_t who);

@@ -54,6 +54,8 @@ const std::vector<bounds> all_bounds{
     {"handshake.ttl_default", "999999 ns", "1 ms", "24 h", "86400000000001 ns"},
     {"handshake.ttl_max", "999999 ns", "1 ms", "24 h", "86400000000001 ns"},
     {"handshake.remember", "999999 ns", "1 ms", "24 h", "86400000000001 ns"},
+    {"handshake.watch_patience", "999999 ns", "1 ms", "1 h", "3600000000001 ns"},
+    {"handshake.update_bytes", "1023", "1 KiB", "64 MiB", "67108865"},
     {"handshake.http.port", "", "0", "65535", "65536"},
     {"handshake.http.threads", "", "0", "64", "65"},
     {"drain_timeout", "", "0 s", "1 h", "3600000000001 ns"},

@@ -26,6 +26,29 @@ handshake_fetch_reply failed_as(errc code) {
   return x;
 }
 
+/// With pp ranks of tp ranks each, each payload naming its rank.
+handshake_fetch_reply whole_as(incarnation_number incarnation, const handshake_sizes& sizes) {
+  handshake_fetch_reply x;
+  x.incarnation = incarnation;
+  x.sizes = sizes;
+  x.complete = true;
+  x.etag = "whole";
+  for (std::uint32_t dp = 0; dp < sizes.dp; ++dp)
+    for (std::uint32_t pp = 0; pp < sizes.pp; ++pp)
+      for (std::uint32_t tp = 0; tp < sizes.tp; ++tp)
+        x.entries.push_back({{dp, pp, tp}, "tag", handshake_form::bytes, std::to_string(tp)});
+  return x;
+}
+
+std::vector<handshake_rank> ranks_of(const std::optional<result<resolution>>& x) {
+  REQUIRE(x.has_value());
+  REQUIRE(x->has_value());
+  std::vector<handshake_rank> out;
+  for (const auto& entry : (**x)->entries)
+    out.push_back(entry.rank);
+  return out;
+}
+
 struct world {
   explicit world(const client_options& options = {}) : state(options) {}
   ~world() { CHECK(state.find_inconsistency() == ""); }
@@ -35,6 +58,10 @@ struct world {
   std::optional<result<resolution>> resolve(const std::string& engine, incarnation_number incarnation = 0,
                                             duration deadline = 30s) {
     return state.resolve({engine, incarnation, deadline}, ++last, now);
+  }
+  std::optional<result<resolution>> resolve_ranks(const std::string& engine, const wanted_ranks& ranks,
+                                                  incarnation_number incarnation = 0) {
+    return state.resolve({engine, incarnation, 30s, ranks}, ++last, now);
   }
   client_state::fetch_order order() {
     auto all = state.take_orders();
@@ -229,6 +256,104 @@ TEST_CASE("handshake client: limits", "[handshake]") {
   w.answer(w.order().fetch, found_as(1));
   w.pass(10s);
   CHECK_FALSE(w.resolve("a").has_value());
+}
+
+TEST_CASE("handshake client: the same ranks of an engine have one fetch, others one of their own", "[handshake]") {
+  world w;
+  const auto mine = wanted_ranks::peers_of(1, 2);
+  CHECK_FALSE(w.resolve_ranks("a", mine).has_value());
+  CHECK_FALSE(w.resolve_ranks("a", mine).has_value());
+  const auto first = w.order();
+  CHECK(first.what.scope == handshake_scope::peers);
+  CHECK(first.what.rank == handshake_rank{0, 0, 1});
+  CHECK(first.what.own_tp_size == 2);
+  CHECK(first.what.complete);
+  CHECK_FALSE(w.resolve_ranks("a", wanted_ranks::row(1)).has_value());
+  const auto second = w.order();
+  CHECK(second.what.scope == handshake_scope::row);
+  CHECK(second.what.rank == handshake_rank{1, 0, 0});
+  CHECK_FALSE(w.resolve_ranks("a", wanted_ranks::one({0, 1, 2})).has_value());
+  CHECK(w.order().what.rank == handshake_rank{0, 1, 2});
+  w.answer(first.fetch, found_as(7));
+  CHECK(w.answers() == codes(2, errc::ok));
+  CHECK(w.resolve_ranks("a", mine).has_value());
+  // What is known of a part says nothing of the whole, and of other parts.
+  CHECK_FALSE(w.resolve_ranks("a", wanted_ranks::peers_of(0, 2)).has_value());
+  CHECK_FALSE(w.resolve("a").has_value());
+  CHECK(w.state.take_orders().size() == 2);
+  w.state.forget("a");
+  CHECK_FALSE(w.resolve_ranks("a", mine).has_value());
+}
+
+TEST_CASE("handshake client: what is known of a whole engine serves who needs a part", "[handshake]") {
+  world w;
+  w.resolve("a");
+  w.answer(w.order().fetch, whole_as(7, {2, 2, 4}));
+  w.answers();
+  CHECK(ranks_of(w.resolve_ranks("a", wanted_ranks::peers_of(1, 2))) ==
+        std::vector<handshake_rank>{{0, 0, 2}, {0, 0, 3}, {0, 1, 2}, {0, 1, 3}});
+  CHECK(ranks_of(w.resolve_ranks("a", wanted_ranks::peers_of(7, 8, 1))) ==
+        std::vector<handshake_rank>{{1, 0, 3}, {1, 1, 3}});
+  CHECK(ranks_of(w.resolve_ranks("a", wanted_ranks::row(1))).size() == 8);
+  CHECK(ranks_of(w.resolve_ranks("a", wanted_ranks::one({1, 0, 2}))) == std::vector<handshake_rank>{{1, 0, 2}});
+  CHECK(w.resolve_ranks("a", wanted_ranks::peers_of(0, 3))->error().code == errc::invalid_argument);
+  CHECK(w.resolve_ranks("a", wanted_ranks::peers_of(2, 2))->error().code == errc::invalid_argument);
+  CHECK(w.state.take_orders().empty());
+  // It is shared from then on, and its tag is not that of the whole.
+  const auto once = w.resolve_ranks("a", wanted_ranks::row(1));
+  CHECK((**once).get() == (**w.resolve_ranks("a", wanted_ranks::row(1))).get());
+  CHECK((**once)->etag.empty());
+  // Another start may have it.
+  CHECK_FALSE(w.resolve_ranks("a", wanted_ranks::row(2)).has_value());
+}
+
+TEST_CASE("handshake client: all parts of an engine are of one start", "[handshake]") {
+  world w;
+  const auto mine = wanted_ranks::peers_of(0, 2);
+  w.resolve_ranks("a", mine);
+  w.answer(w.order().fetch, found_as(7));
+  w.resolve_ranks("a", wanted_ranks::row(0));
+  w.resolve_ranks("a", wanted_ranks::row(1));
+  auto orders = w.state.take_orders();
+  REQUIRE(orders.size() == 2);
+  w.answers();
+  // One part is of a later start, so the others are over.
+  w.answer(orders[0].fetch, found_as(8));
+  CHECK_FALSE(w.resolve_ranks("a", mine).has_value());
+  CHECK(w.resolve_ranks("a", mine, 7)->error().code == errc::expired);
+  w.order();
+  // And what was asked before, and comes late, is none.
+  w.answer(orders[1].fetch, found_as(7));
+  CHECK(w.answers() == codes{errc::ok});
+  w.state.note("a", 9, true, w.now);
+  CHECK_FALSE(w.resolve_ranks("a", wanted_ranks::row(0)).has_value());
+  // Somebody means a later one.
+  w.state.take_orders();
+  CHECK_FALSE(w.resolve_ranks("b", mine).has_value());
+  w.answer(w.order().fetch, found_as(3));
+  CHECK_FALSE(w.resolve_ranks("b", wanted_ranks::row(0), 4).has_value());
+  CHECK_FALSE(w.resolve_ranks("b", mine).has_value());
+}
+
+TEST_CASE("handshake client: says what it does not wait for any more", "[handshake]") {
+  world w;
+  w.resolve("a");
+  const auto cancelled = w.order().fetch;
+  CHECK(w.state.is_under_way(cancelled));
+  w.state.cancel(1, w.now);
+  CHECK(w.state.take_abandoned() == std::vector<client_state::number>{cancelled});
+  CHECK_FALSE(w.state.is_under_way(cancelled));
+  w.resolve("a", 0, 60s);
+  const auto late = w.order().fetch;
+  w.pass(15s);
+  CHECK(w.state.take_abandoned() == std::vector<client_state::number>{late});
+  w.pass(100ms);
+  const auto last = w.order().fetch;
+  w.state.stop({errc::shutting_down, "stopping"});
+  CHECK(w.state.take_abandoned() == std::vector<client_state::number>{last});
+  w.resolve("b");
+  w.answer(w.order().fetch, found_as(1));
+  CHECK(w.state.take_abandoned().empty());
 }
 
 } // namespace handshake_client_test

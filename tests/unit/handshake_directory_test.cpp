@@ -280,6 +280,55 @@ TEST_CASE("handshake directory: rows are those of one dp rank", "[handshake]") {
   CHECK(code(w.get(row).code) == errc::not_found);
 }
 
+TEST_CASE("handshake directory: a rank of another size gets those that it meets, and waits for no others",
+          "[handshake]") {
+  world w;
+  const auto publish = [&](std::uint32_t pp, std::uint32_t tp) {
+    auto x = rank_of("a", tp);
+    x.rank.pp = pp;
+    x.sizes = {1, 2, 4};
+    CHECK(w.publish_code(x) == errc::ok);
+  };
+  const auto peers_of = [](std::uint32_t own, std::uint32_t size, duration wait = {}) {
+    auto x = all_of("a", true, wait);
+    x.scope = handshake_scope::peers;
+    x.rank.tp = own;
+    x.own_tp_size = size;
+    return x;
+  };
+  const auto ranks_of = [](const handshake_fetch_reply& x) {
+    CHECK(x.code == 0);
+    CHECK(x.complete);
+    std::vector<handshake_rank> out;
+    for (const auto& entry : x.entries)
+      out.push_back(entry.rank);
+    return out;
+  };
+  CHECK_FALSE(w.fetch(peers_of(1, 2, 10s)).has_value());
+  for (const std::uint32_t tp : {0U, 2U, 3U})
+    publish(0, tp);
+  publish(1, 2);
+  CHECK(w.state.take_answers().empty());
+  const auto missing = w.get(peers_of(1, 2));
+  CHECK(code(missing.code) == errc::not_found);
+  CHECK(missing.text == "ranks of dp rank 0 that tp rank 1 of 2 meets: 3 of 4 published; of the engine 4 of 8");
+  publish(1, 3);
+  CHECK(ranks_of(w.answer()) == std::vector<handshake_rank>{{0, 0, 2}, {0, 0, 3}, {0, 1, 2}, {0, 1, 3}});
+  CHECK(ranks_of(w.get(peers_of(5, 8))) == std::vector<handshake_rank>{{0, 0, 2}, {0, 1, 2}});
+  // The tag is that of these ranks.
+  auto same = peers_of(1, 2);
+  same.etag = w.get(same).etag;
+  publish(1, 0);
+  CHECK(w.get(same).not_modified);
+  CHECK(code(w.get(peers_of(0, 3)).code) == errc::invalid_argument);
+  CHECK(code(w.get(peers_of(2, 2, 10s)).code) == errc::invalid_argument);
+  CHECK(code(w.get(peers_of(0, 0, 10s)).code) == errc::invalid_argument);
+  CHECK(w.state.stats().refused_malformed == 3);
+  auto elsewhere = peers_of(0, 2);
+  elsewhere.rank.dp = 1;
+  CHECK(code(w.get(elsewhere).code) == errc::not_found);
+}
+
 TEST_CASE("handshake directory: who waits for an incarnation that is replaced is told at once", "[handshake]") {
   world w;
   w.publish(rank_of("a", 0, 7));

@@ -1,6 +1,7 @@
 #include "handshake/tensor_ranks.hpp"
 #include "tests/catch.hpp"
 
+#include <array>
 #include <map>
 #include <set>
 
@@ -70,6 +71,19 @@ TEST_CASE("handshake ranks: of ranks that have the same head, the first is read"
   CHECK(plan(8, 5, 4, 2).read == std::vector<remote_part>{{2, 0, 0, 1}});
   // As many as heads is not more: nothing is there twice.
   CHECK(plan(1, 0, 4, 4).notify.empty());
+}
+
+TEST_CASE("handshake ranks: whom a rank meets depends on nothing but the sizes", "[handshake]") {
+  CHECK(ranks_to_meet(5, 8, 2).value() == rank_range{1, 1});
+  CHECK(ranks_to_meet(1, 2, 8).value() == rank_range{4, 4});
+  CHECK(ranks_to_meet(3, 4, 4).value() == rank_range{3, 1});
+  for (const auto& [own, size, other] :
+       {std::array{0U, 2U, 3U}, {0U, 3U, 2U}, {0U, 0U, 2U}, {2U, 2U, 2U}, {0U, 2U, 0U}})
+    CHECK(ranks_to_meet(own, size, other).error().code == errc::invalid_argument);
+  CHECK(rank_range{4, 4}.contains(4));
+  CHECK(rank_range{4, 4}.contains(7));
+  CHECK_FALSE(rank_range{4, 4}.contains(8));
+  CHECK_FALSE(rank_range{4, 4}.contains(3));
 }
 
 TEST_CASE("handshake ranks: sizes that do not divide each other are refused", "[handshake]") {

@@ -271,7 +271,8 @@ TEST_CASE("emptying: what can never be written is told to be lost, and is not co
   order(w);
   CHECK(ended(w) == errc::ok);
   REQUIRE(w.damaged.size() == 4);
-  for (const auto& [page, why] : w.damaged) {
+  for (const auto& [page, why, tier] : w.damaged) {
+    CHECK(tier == page_tier::memory);
     CHECK(why == errc::slab_damaged);
     CHECK(w.state.frames().in_slot(page.where.slot) == no_frame);
   }

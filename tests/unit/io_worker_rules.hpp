@@ -49,7 +49,7 @@ struct worker {
   std::vector<io_worker_state::fence_id> fenced{};
   std::vector<io::page_request> requests{};
   std::vector<io_worker_state::page_check> checks{};
-  std::vector<std::pair<page_ref, errc>> damaged{};
+  std::vector<damaged_page> damaged{};
   std::vector<page_ref> given_up{};
   std::vector<io_worker_state::emptying_end> emptied{};
 

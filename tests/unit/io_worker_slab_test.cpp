@@ -191,8 +191,9 @@ TEST_CASE("io worker: a page that a client has scribbled on is not written, and 
   w.pass_checks(errc::corrupt);
   CHECK(w.requests.empty());
   REQUIRE(w.damaged.size() == 1);
-  CHECK(w.damaged[0].first == w.page(0));
-  CHECK(w.damaged[0].second == errc::corrupt);
+  CHECK(w.damaged[0].page == w.page(0));
+  CHECK(w.damaged[0].why == errc::corrupt);
+  CHECK(w.damaged[0].tier == page_tier::memory);
   CHECK(w.state.stats().resident_pages == 0);
   CHECK(w.state.stats().damaged_pages == 1);
   CHECK(w.state.at_rest());

@@ -71,9 +71,11 @@ errc asked(const client_rights& rights, int kind, owner_id owner, const namespac
   case 6:
     return code(rights.may(renew_request{where, t, {}}));
   case 7:
-    return code(rights.may(invalidate_request{where, 0, {}, std::vector<std::uint8_t>(count)}));
+    return code(rights.may(invalidate_request{where, 0, {}, std::vector<std::uint8_t>(count), {}}));
+  case 8:
+    return code(rights.may(invalidate_request{where, 0, {}, {}, std::vector<std::uint8_t>(count)}));
   default:
-    return code(rights.may(invalidate_request{where, 0, pages(count)}));
+    return code(rights.may(invalidate_request{where, 0, pages(count), {}, {}}));
   }
 }
 
@@ -81,7 +83,7 @@ errc asked(const client_rights& rights, int kind, owner_id owner, const namespac
 
 TEST_CASE("a client asks in its own name, in its namespace, within its limits", "[reception]") {
   const client_rights rights(scope());
-  const auto kind = GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 8);
+  const auto kind = GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 8, 9);
   const bool has_owner = kind < 7;
   const bool has_batch = kind != 5 && kind != 6;
   CHECK(asked(rights, kind, me, space, 4) == errc::ok);

@@ -289,8 +289,22 @@ TEST_CASE("an invalid page is unpublished if it is named exactly", "[registry]")
   CHECK(r.count({keys[1]}) == 1);
   CHECK(r.state.stats().invalidated_pages == 1);
   CHECK(r.state.stats().complete_keys == 1);
-  // The rank may be written again; the other one still has its page.
-  r.save({keys[0]}, 0);
+  // By where they came from, if that is said.
+  const auto from = [](page_tier x) { return static_cast<std::uint8_t>(x); };
+  invalidate_request more{r.space, 1, {}, {}, {}};
+  more.pages.items = {one[0], {key_of(9), {1, 1}}, one[1]};
+  more.tiers.items = {from(page_tier::disk), from(page_tier::disk), from(page_tier::memory)};
+  CHECK(r.state.invalidate(more, at(0)).has_value());
+  more.rank = 0;
+  more.pages.items = {zero[1]};
+  more.tiers.items = {200};
+  CHECK(r.state.invalidate(more, at(0)).has_value());
+  CHECK(r.state.stats().invalidated_pages == 4);
+  CHECK(r.state.stats().invalidated_in_memory == 1);
+  CHECK(r.state.stats().invalidated_on_disk == 1);
+  r.save(keys, 1);
+  // The ranks may be written again.
+  r.save(keys, 0);
   CHECK(r.count(keys) == 2);
   CHECK(r.state.check_invariants() == "");
 }

@@ -111,8 +111,11 @@ void load_state::on_fetch(call_id id, result<frame_reply> reply, timestamp now) 
       t->pages[position].from_disk = reply->frames[i].promoted != 0;
       continue;
     }
-    if (page_is_bad(code))
+    if (page_is_bad(code)) {
+      // What lies in memory is not looked at before it is scattered.
+      t->pages[position].from_disk = true;
       bad.push_back({position, code});
+    }
     resolve(*t, position, code);
   }
   auto frames = std::move(what.frames);
@@ -184,11 +187,13 @@ void load_state::send_invalidate(task& t, const std::vector<bad_page>& bad, time
   for (const auto& x : bad)
     keys.push_back(t.pages[x.position].key);
   for (const auto& part : split_by_shard(keys, binding().shard_count)) {
-    load_invalidate effect{0, part.shard, {options().space, options().rank, {}, {}}};
+    load_invalidate effect{0, part.shard, {options().space, options().rank, {}, {}, {}}};
     for (const auto i : part.positions) {
       const auto& p = t.pages[bad[i].position];
       effect.request.pages.items.push_back(page_ref{p.key, p.where});
       effect.request.reasons.items.push_back(static_cast<std::uint8_t>(bad[i].why));
+      effect.request.tiers.items.push_back(
+          static_cast<std::uint8_t>(p.from_disk ? page_tier::disk : page_tier::memory));
     }
     effect.call = begin_call(t, phase::finish, now, {}, {}, part.shard);
     outbox_.emplace_back(std::move(effect));

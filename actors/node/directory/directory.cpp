@@ -29,6 +29,7 @@ directory::directory(caf::actor_config& config, const handshake::directory_optio
     journal_.emplace();
   restore(restored);
   set_down_handler([this](caf::down_msg& down) {
+    asker_is_gone(down.source);
     const auto gone = std::ranges::find_if(watchers_, [&](const auto& x) { return tells_of(down, x.second); });
     if (gone != watchers_.end())
       unwatch(gone->first);
@@ -123,10 +124,47 @@ caf::result<handshake_fetch_reply> directory::fetch(const handshake_fetch_reques
     flush();
     return std::move(*answer);
   }
+  const auto asker = current_sender();
+  if (!asker) {
+    state_.give_up(who);
+    return handshake_fetch_reply{};
+  }
   auto promise = make_response_promise();
-  waiting_.emplace(who, promise);
+  waiting_.emplace(who, waiting_one{promise, caf::actor_cast<caf::actor_addr>(asker)});
+  follow(asker, who);
   flush();
   return promise;
+}
+
+void directory::follow(const caf::strong_actor_ptr& asker, number who) {
+  auto& waits_for = askers_[caf::actor_cast<caf::actor_addr>(asker)];
+  if (waits_for.empty())
+    monitor(asker);
+  waits_for.insert(who);
+}
+
+void directory::unfollow(number who) {
+  const auto asker = waiting_.at(who).asker;
+  const auto found = askers_.find(asker);
+  found->second.erase(who);
+  if (!found->second.empty())
+    return;
+  askers_.erase(found);
+  // Of one that watches as well, the end is still to be heard.
+  const auto* mine = caf::actor_cast<caf::actor_control_block*>(asker);
+  const auto watches = [&](const auto& x) { return caf::actor_cast<caf::actor_control_block*>(x.second) == mine; };
+  if (std::ranges::none_of(watchers_, watches))
+    demonitor(asker);
+}
+
+void directory::asker_is_gone(const caf::actor_addr& asker) {
+  const auto found = askers_.extract(asker);
+  if (found.empty())
+    return;
+  for (const auto who : found.mapped()) {
+    state_.give_up(who);
+    waiting_.erase(who);
+  }
 }
 
 caf::result<std::uint64_t> directory::watch(const std::string& engine, const handshake_watcher_actor& who) {
@@ -145,7 +183,8 @@ caf::result<std::uint64_t> directory::watch(const std::string& engine, const han
 void directory::unwatch(number who) {
   state_.unwatch(who);
   if (const auto found = watchers_.find(who); found != watchers_.end()) {
-    demonitor(found->second.address());
+    if (const auto address = found->second.address(); !askers_.contains(address))
+      demonitor(address);
     watchers_.erase(found);
   }
 }
@@ -157,8 +196,10 @@ void directory::flush() {
     write_changes();
   }
   for (auto& [who, answer] : state_.take_answers())
-    if (auto node = waiting_.extract(who); !node.empty())
-      node.mapped().deliver(std::move(answer));
+    if (waiting_.contains(who)) {
+      unfollow(who);
+      waiting_.extract(who).mapped().promise.deliver(std::move(answer));
+    }
   tell_watchers();
   plan_tick();
 }
@@ -206,8 +247,9 @@ void directory::plan_tick() {
 
 void directory::on_exit() {
   const error gone{errc::shutting_down, "the directory is going away"};
-  for (auto& [who, promise] : std::exchange(waiting_, {}))
-    promise.deliver(to_caf(gone));
+  askers_.clear();
+  for (auto& [who, x] : std::exchange(waiting_, {}))
+    x.promise.deliver(to_caf(gone));
   if (journal_)
     journal_->fail(gone);
   watchers_.clear();

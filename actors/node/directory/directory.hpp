@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 
@@ -19,7 +20,7 @@ namespace troupe {
 /// The directory of handshakes of a node (the rules: `handshake::directory_state`). With a store, what changes is
 /// answered when it is durable, and a new directory goes on with what the one before it knew, deadlines included.
 ///
-/// A fetch that waits is an entry of a table and a promise: it has no thread.
+/// A fetch that waits is an entry of a table and a promise: it has no thread. It ends with who asked.
 class directory : public directory_actor::base {
 public:
   /// `store` may be null. `restored` is what it had.
@@ -43,6 +44,10 @@ private:
   /// Answers a change when it is durable.
   caf::result<handshake_reply> change(handshake_reply answer);
   caf::result<handshake_fetch_reply> fetch(const handshake_fetch_request& x);
+  /// Who asked is to be heard of as long as it waits for something.
+  void follow(const caf::strong_actor_ptr& asker, number who);
+  void unfollow(number who);
+  void asker_is_gone(const caf::actor_addr& asker);
   caf::result<std::uint64_t> watch(const std::string& engine, const handshake_watcher_actor& who);
   void unwatch(number who);
   void tell_watchers();
@@ -55,7 +60,12 @@ private:
   /// Without a store: none.
   std::optional<directory_journal> journal_;
   std::size_t waiting_for_store_ = 0;
-  std::unordered_map<number, caf::response_promise> waiting_;
+  struct waiting_one {
+    caf::response_promise promise;
+    caf::actor_addr asker;
+  };
+  std::unordered_map<number, waiting_one> waiting_;
+  std::map<caf::actor_addr, std::set<number>> askers_;
   number last_ = 0;
   std::map<number, handshake_watcher_actor> watchers_;
   /// When the next tick comes that is on its way.

@@ -23,7 +23,7 @@ directory_door::behavior_type directory_door::make_behavior() {
         return hand_on(*this, behind_, nullptr, caf::make_message(std::move(x)));
       },
       [this](handshake_fetch_request& x) -> caf::result<handshake_fetch_reply> {
-        return hand_on(*this, behind_, nullptr, caf::make_message(std::move(x)));
+        return hand_on(*this, behind_, nullptr, caf::make_message(std::move(x)), {}, true);
       },
       [this](handshake_list_request& x) -> caf::result<handshake_list_reply> {
         return hand_on(*this, behind_, nullptr, caf::make_message(std::move(x)));

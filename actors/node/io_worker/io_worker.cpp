@@ -399,15 +399,16 @@ void io_worker::tell_of_damage() {
     return;
   std::vector<page_ref> pages;
   pages.reserve(damaged.size());
-  for (const auto& [page, why] : damaged)
-    pages.push_back(page);
+  for (const auto& x : damaged)
+    pages.push_back(x.page);
   for (const auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(shards_.size())))
     for (std::size_t first = 0; first < part.positions.size(); first += told_pages_max) {
       const auto last = std::min(part.positions.size(), first + told_pages_max);
-      invalidate_request told{parts_->name.space, parts_->name.rank, {}, {}};
+      invalidate_request told{parts_->name.space, parts_->name.rank, {}, {}, {}};
       for (const auto i : std::span(part.positions).subspan(first, last - first)) {
         told.pages.items.push_back(pages[i]);
-        told.reasons.items.push_back(static_cast<std::uint8_t>(damaged[i].second));
+        told.reasons.items.push_back(static_cast<std::uint8_t>(damaged[i].why));
+        told.tiers.items.push_back(static_cast<std::uint8_t>(damaged[i].tier));
       }
       request(shards_[part.shard], caf::infinite, std::move(told))
           .then([](const finish_reply&) {}, [](const caf::error&) {});

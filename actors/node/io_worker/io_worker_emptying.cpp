@@ -43,7 +43,7 @@ bool io_worker_state::make_room(frame_number f) {
   if (frames_.held_back(f))
     return false;
   // Nobody will ever write it.
-  damaged_out_.emplace_back(frames_.page(f), errc::slab_damaged);
+  damaged_out_.push_back({frames_.page(f), errc::slab_damaged, page_tier::memory});
   drop_frame(f);
   return true;
 }

@@ -60,7 +60,7 @@ void io_worker_state::scrub_verdict(errc verdict, timestamp now) {
                      verdict == errc::slab_damaged;
     if (bad) {
       ++stats_.scrub_unsound_pages;
-      damaged_out_.emplace_back(scrubbed_, verdict);
+      damaged_out_.push_back({scrubbed_, verdict, page_tier::disk});
     }
   }
   scrub_.ended(now);

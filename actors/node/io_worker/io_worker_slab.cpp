@@ -87,7 +87,7 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
   --writes_;
   if (!frames_.dropped(t.frame)) {
     ++stats_.damaged_pages;
-    damaged_out_.emplace_back(frames_.page(t.frame), verdict);
+    damaged_out_.push_back({frames_.page(t.frame), verdict, page_tier::memory});
     frames_.drop(t.frame);
   }
   written(t.frame, verdict == errc::ok ? errc::stale : verdict, now);

@@ -70,6 +70,13 @@ struct io_worker_options {
   bool listens() const noexcept { return !memory_only && (second_hit || prefetch_pages_max > 0); }
 };
 
+/// A page that is not what it should be, and where that was seen.
+struct damaged_page {
+  page_ref page;
+  errc why = errc::ok;
+  page_tier tier = page_tier::unknown;
+};
+
 /// The rules of the io worker of one rank: which pages are in memory, who may touch them, when they go to the slab and
 /// come back, and when a slot is at rest.
 ///
@@ -243,7 +250,7 @@ public:
   /// Pages whose bytes in memory are not what was saved, or that had to leave memory and can be written nowhere
   /// (`slab_damaged`), which are dropped; and those that were read in the slab unasked and are not what they should be.
   /// Whoever lists them should know.
-  std::vector<std::pair<page_ref, errc>> take_damaged() { return std::exchange(damaged_out_, {}); }
+  std::vector<damaged_page> take_damaged() { return std::exchange(damaged_out_, {}); }
   /// Pages that left memory unwritten. Whoever lists them should know before requests and answers are given to anybody.
   std::vector<page_ref> take_given_up() { return std::exchange(given_up_out_, {}); }
 
@@ -411,7 +418,7 @@ private:
   std::vector<answered_frames> frames_out_;
   std::vector<answered_fill> fills_out_;
   std::vector<fence_id> fenced_;
-  std::vector<std::pair<page_ref, errc>> damaged_out_;
+  std::vector<damaged_page> damaged_out_;
   std::vector<page_ref> given_up_out_;
   io_stats stats_;
   std::uint64_t last_tag_ = 0;

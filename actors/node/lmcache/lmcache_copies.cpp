@@ -250,12 +250,14 @@ void lmcache_server::fetch_some(const std::shared_ptr<retrieve_run>& run) {
             run->failed |= reply.frames.size() != count;
             for (std::size_t i = 0; i < std::min(reply.frames.size(), count); ++i) {
               run->codes[first + i] = reply.frames[i].code();
+              run->tiers[first + i] = tier_of(reply.frames[i]);
               run->failed |= reply.frames[i].code() != errc::ok;
               run->job.offsets[first + i] = reply.frames[i].offset;
             }
             if (!run->failed)
               return scatter(run, count);
-            invalidate(*run->of, run->rank(), run->job.pages, run->codes, [this, run] { refuse_retrieve(run); });
+            invalidate(*run->of, run->rank(), run->job.pages, run->codes, run->tiers,
+                       [this, run] { refuse_retrieve(run); });
           },
           [this, run](const caf::error&) { refuse_retrieve(run); });
 }
@@ -287,7 +289,7 @@ void lmcache_server::scatter(const std::shared_ptr<retrieve_run>& run, std::size
               sound &= run->codes[i] == errc::ok;
             }
             if (!sound)
-              return invalidate(*run->of, run->rank(), run->job.pages, run->codes,
+              return invalidate(*run->of, run->rank(), run->job.pages, run->codes, run->tiers,
                                 [this, run] { refuse_retrieve(run); });
             parts_.counters->retrieved_pages.fetch_add(count, std::memory_order_relaxed);
             run->arrived += count;

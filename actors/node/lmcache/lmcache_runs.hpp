@@ -61,6 +61,11 @@ struct lmcache_server::store_run {
   rank_number rank() const { return *request->chunks.worker; }
 };
 
+/// Where a page that was fetched came from. What lies in memory is not looked at by who fetches it.
+inline page_tier tier_of(const page_frame& x) {
+  return x.promoted != 0 || x.code() != errc::ok ? page_tier::disk : page_tier::memory;
+}
+
 struct lmcache_server::retrieve_run {
   request_ptr request;
   instance_ptr of;
@@ -68,6 +73,8 @@ struct lmcache_server::retrieve_run {
   bool failed = false;
   open_pages job;
   std::vector<errc> codes;
+  /// Where the pages came from.
+  std::vector<page_tier> tiers;
   /// Pages that have arrived in blocks, where the node copies.
   std::size_t arrived = 0;
 

@@ -230,7 +230,7 @@ private:
   void refuse_retrieve(const std::shared_ptr<retrieve_run>& run);
   /// Those whose reason says so are found no more when `then` is called.
   void invalidate(const instance& of, rank_number rank, const std::vector<page_ref>& pages,
-                  const std::vector<errc>& reasons, std::function<void()> then);
+                  const std::vector<errc>& reasons, const std::vector<page_tier>& tiers, std::function<void()> then);
   void commit_retrieve(const request_ptr& x);
   /// Gives pages to the lanes; `then` gets a code for each.
   void work_on_pages(bool seal, const instance& of, rank_number rank, const open_pages& pages,

@@ -339,6 +339,7 @@ void lmcache_server::locate(const std::shared_ptr<retrieve_run>& run) {
     run->job.pages.push_back({key, {}});
   run->job.offsets.resize(keys.size());
   run->codes.resize(keys.size(), errc::internal);
+  run->tiers.resize(keys.size(), page_tier::unknown);
   const auto parts = transfer::split_by_shard(keys, static_cast<std::uint32_t>(node.shards.size()));
   run->waiting = parts.size();
   const auto part_done = [this, run] {
@@ -376,7 +377,7 @@ void lmcache_server::fetch(const std::shared_ptr<retrieve_run>& run) {
       return;
     if (!run->failed)
       return verify(run);
-    invalidate(*run->of, run->rank(), run->job.pages, run->codes, [this, run] { refuse_retrieve(run); });
+    invalidate(*run->of, run->rank(), run->job.pages, run->codes, run->tiers, [this, run] { refuse_retrieve(run); });
   };
   for (std::size_t first = 0; first < pages.size(); first += most)
     request(worker, caf::infinite, fetch_atom_v,
@@ -387,6 +388,7 @@ void lmcache_server::fetch(const std::shared_ptr<retrieve_run>& run) {
                 run->job.batches.push_back({reply.pin, {}});
               for (std::size_t i = 0; i < reply.frames.size() && first + i < run->codes.size(); ++i) {
                 run->codes[first + i] = reply.frames[i].code();
+                run->tiers[first + i] = tier_of(reply.frames[i]);
                 run->failed |= reply.frames[i].code() != errc::ok;
                 run->job.offsets[first + i] = reply.frames[i].offset;
               }
@@ -403,7 +405,8 @@ void lmcache_server::verify(const std::shared_ptr<retrieve_run>& run) {
   work_on_pages(false, *run->of, run->rank(), run->job, [this, run](const std::vector<errc>& verdicts) {
     const bool sound = std::ranges::all_of(verdicts, [](errc x) { return x == errc::ok; });
     if (!sound)
-      return invalidate(*run->of, run->rank(), run->job.pages, verdicts, [this, run] { refuse_retrieve(run); });
+      return invalidate(*run->of, run->rank(), run->job.pages, verdicts, run->tiers,
+                        [this, run] { refuse_retrieve(run); });
     if (!is_known(*run->of))
       return refuse_retrieve(run);
     answer(run->request, lmcache::wire::answer_prepared_retrieve(places_of(*run->of, run->job), run->of->shape));
@@ -427,13 +430,14 @@ void lmcache_server::end_retrieve(const instance& of, rank_number rank, const op
 }
 
 void lmcache_server::invalidate(const instance& of, rank_number rank, const std::vector<page_ref>& pages,
-                                const std::vector<errc>& reasons, std::function<void()> then) {
+                                const std::vector<errc>& reasons, const std::vector<page_tier>& tiers,
+                                std::function<void()> then) {
   std::vector<page_ref> bad;
-  std::unordered_map<key_digest, errc> why;
+  std::unordered_map<key_digest, std::pair<errc, page_tier>> why;
   for (std::size_t i = 0; i < pages.size() && i < reasons.size(); ++i)
     if (page_is_bad(reasons[i])) {
       bad.push_back(pages[i]);
-      why[pages[i].key] = reasons[i];
+      why[pages[i].key] = {reasons[i], i < tiers.size() ? tiers[i] : page_tier::unknown};
     }
   auto& node = of.node->node;
   const auto parts = transfer::split_by_shard(bad, static_cast<std::uint32_t>(node.shards.size()));
@@ -444,9 +448,12 @@ void lmcache_server::invalidate(const instance& of, rank_number rank, const std:
       then();
   };
   for (const auto& part : parts) {
-    invalidate_request said{node.space_id, rank, part.items, {}};
-    for (const auto& x : part.items)
-      said.reasons.items.push_back(static_cast<std::uint8_t>(why.at(x.key)));
+    invalidate_request said{node.space_id, rank, part.items, {}, {}};
+    for (const auto& x : part.items) {
+      const auto& [reason, tier] = why.at(x.key);
+      said.reasons.items.push_back(static_cast<std::uint8_t>(reason));
+      said.tiers.items.push_back(static_cast<std::uint8_t>(tier));
+    }
     request(node.shards[part.shard], caf::infinite, std::move(said))
         .then([part_done](const finish_reply&) { part_done(); }, [part_done](const caf::error&) { part_done(); });
   }

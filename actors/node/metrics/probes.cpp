@@ -25,7 +25,13 @@ void show(metrics_state& to, const registry_stats& r) {
   to.set("troupe_leases", "Leases held.", {}, number(r.leases));
   to.set("troupe_reservations", "Reservations open.", {}, number(r.reservations));
   to.count("troupe_evicted_keys_total", "Keys evicted.", {}, number(r.evicted_keys));
-  to.count("troupe_invalidated_pages_total", "Pages found bad.", {}, number(r.invalidated_pages));
+  const auto invalidated = [&](const char* tier, std::uint64_t pages) {
+    to.count("troupe_invalidated_pages_total", "Pages found bad, by where they came from.", {{"tier", tier}},
+             number(pages));
+  };
+  invalidated("memory", r.invalidated_in_memory);
+  invalidated("disk", r.invalidated_on_disk);
+  invalidated("unknown", r.invalidated_pages - r.invalidated_in_memory - r.invalidated_on_disk);
   to.count("troupe_expired_leases_total", "Leases that ran out.", {}, number(r.expired_leases));
   to.count("troupe_expired_reservations_total", "Reservations that ran out.", {}, number(r.expired_reservations));
   to.count("troupe_refused_requests_total", "Registry requests refused.", {}, number(r.refused));
@@ -233,7 +239,7 @@ std::vector<metric_family> families_of(const handshake_stats& x) {
           {"gone", x.gone},
           {"incompatible", x.incompatible}}),
       by("troupe_handshake_waits_total", "Fetches that have waited, and those of them that waited in vain.", "outcome",
-         {{"begun", x.waits}, {"timed_out", x.waits_timed_out}}),
+         {{"begun", x.waits}, {"timed_out", x.waits_timed_out}, {"given_up", x.waits_given_up}}),
       by("troupe_handshake_refused_total", "Requests to the directory that were refused, by reason.", "reason",
          {{"stale", x.refused_stale},
           {"conflict", x.refused_conflict},

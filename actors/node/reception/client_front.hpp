@@ -3,6 +3,8 @@
 #include "actors/node/reception/client_rights.hpp"
 #include "messages/messages.hpp"
 
+#include <caf/default_attachable.hpp>
+
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -33,7 +35,20 @@ public:
   }
 
   void enqueue(caf::mailbox_element_ptr element, caf::execution_unit* host) override {
-    hand_on(element->move_content_to_message(), host);
+    auto content = element->move_content_to_message();
+    if (follows_ && content.match_elements<caf::down_msg>())
+      return give_up(host);
+    hand_on(std::move(content), host);
+  }
+
+  /// Ends with who asked, so that whoever monitors the relay hears that nobody waits for the answer. To be called
+  /// before the request is sent.
+  void follow_asker() {
+    follows_ = true;
+    if (asker_)
+      asker_->get()->attach(caf::default_attachable::make_monitor(asker_->get()->address(), address()));
+    else
+      give_up(nullptr);
   }
 
   const char* name() const override { return "answer_relay"; }
@@ -42,6 +57,8 @@ private:
   void hand_on(caf::message answer, caf::execution_unit* host) {
     if (answered_.exchange(true, std::memory_order_relaxed))
       return;
+    if (follows_ && asker_)
+      asker_->get()->detach(caf::default_attachable::observe_token{address(), caf::default_attachable::monitor});
     if (at_answer_)
       at_answer_(answer);
     if (rights_)
@@ -51,25 +68,37 @@ private:
       asker_->enqueue(front_, id_.response_id(), std::move(answer), host);
   }
 
+  void give_up(caf::execution_unit* host) {
+    if (answered_.exchange(true, std::memory_order_relaxed))
+      return;
+    if (rights_)
+      rights_->end_request();
+    cleanup(caf::make_error(caf::exit_reason::user_shutdown), host);
+  }
+
   caf::strong_actor_ptr front_;
   caf::strong_actor_ptr asker_;
   caf::message_id id_;
   /// Null where requests are not counted.
   std::shared_ptr<client_rights> rights_;
   look at_answer_;
+  bool follows_ = false;
   std::atomic<bool> answered_{false};
 };
 
 /// Hands the request that `self` is at on to another actor, and the answer to who asked. The promise that it returns is
-/// for the handler to return; nothing is ever delivered through it.
+/// for the handler to return; nothing is ever delivered through it. With `follow_asker`, who monitors the sender of
+/// what it gets hears of the end of who asked.
 template <class Self, class Handle>
 caf::response_promise hand_on(Self& self, const Handle& to, std::shared_ptr<client_rights> rights, caf::message request,
-                              answer_relay::look at_answer = {}) {
+                              answer_relay::look at_answer = {}, bool follow_asker = false) {
   auto promise = self.make_response_promise();
   caf::actor_config config;
   const auto relay = caf::make_actor<answer_relay, caf::strong_actor_ptr>(
       self.system().next_actor_id(), self.system().node(), &self.system(), config, caf::strong_actor_ptr(self.ctrl()),
       promise.source(), promise.id(), std::move(rights), std::move(at_answer));
+  if (follow_asker)
+    static_cast<answer_relay*>(relay->get())->follow_asker();
   caf::actor_cast<caf::strong_actor_ptr>(to)->enqueue(
       relay, caf::message_id(1).with_category(caf::message_id::normal_message_category), std::move(request),
       self.context());

@@ -53,7 +53,7 @@ result<void> client_rights::may(const finish_request& x) const {
 }
 
 result<void> client_rights::may(const invalidate_request& x) const {
-  return check(scope_.owner, x.space, std::max(x.pages.size(), x.reasons.size()));
+  return check(scope_.owner, x.space, std::max({x.pages.size(), x.reasons.size(), x.tiers.size()}));
 }
 
 void client_rights::reserved(rank_number rank, const reserve_reply& reply) {

@@ -118,7 +118,9 @@ registry_stats registry_state::stats() const {
   });
   s.leases = leases_.size();
   s.reservations = writes_.pages();
-  s.invalidated_pages = writes_.invalidated();
+  s.invalidated_in_memory = writes_.invalidated(page_tier::memory);
+  s.invalidated_on_disk = writes_.invalidated(page_tier::disk);
+  s.invalidated_pages = s.invalidated_in_memory + s.invalidated_on_disk + writes_.invalidated(page_tier::unknown);
   s.reclaimed_pages = writes_.reclaimed();
   s.erased_pages = administration_.erased();
   s.expired_leases = leases_.expired();

@@ -4,6 +4,7 @@
 #include "actors/node/registry/shard_spaces.hpp"
 #include "messages/registry_messages.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -105,7 +106,8 @@ public:
   /// Requests in one namespace; those to which slots are on their way as well.
   std::uint64_t count_in(std::uint32_t space) const noexcept { return reservations_.count_in(space); }
   std::uint64_t expired() const noexcept { return expired_; }
-  std::uint64_t invalidated() const noexcept { return invalidated_; }
+  /// Of that tier.
+  std::uint64_t invalidated(page_tier x) const noexcept { return invalidated_[static_cast<std::size_t>(x)]; }
   std::uint64_t reclaimed() const noexcept { return reclaimed_; }
   std::uint64_t resident_bytes() const noexcept { return reservations_.resident_bytes(); }
 
@@ -175,7 +177,7 @@ private:
   shard_spaces& spaces_;
   reservation_table reservations_;
   std::uint64_t expired_ = 0;
-  std::uint64_t invalidated_ = 0;
+  std::array<std::uint64_t, page_tier_count> invalidated_{};
   std::uint64_t reclaimed_ = 0;
 
   // Kept between calls for their memory.

@@ -250,7 +250,7 @@ result<finish_reply> shard_writes::invalidate(const invalidate_request& request,
     auto code = errc::not_found;
     if (cell.live() && cell.where() == page.where) {
       space.invalidate(entry, request.rank, spaces_.clock().now(now), true);
-      ++invalidated_;
+      ++invalidated_[static_cast<std::size_t>(request.tier(i))];
       code = errc::ok;
     } else if (cell.live() || cell.reserved()) {
       code = errc::stale;

@@ -269,6 +269,8 @@ handshake::directory_options options_of_directory(const config::handshake_config
   out.ttl_default = x.ttl_default;
   out.ttl_max = x.ttl_max;
   out.remember = x.remember;
+  out.watch_patience = x.watch_patience;
+  out.update_bytes = x.update_bytes;
   return out;
 }
 
