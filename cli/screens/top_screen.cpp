@@ -71,8 +71,24 @@ top_screen::row& top_screen::row_of(const std::string& key) {
   return out;
 }
 
-void top_screen::advance(row& x, const counts& now, double seconds, double p99) {
+top_screen::rates top_screen::rates_of(const json& minute) {
+  rates out;
+  const auto seconds = number_at(minute, {"seconds"});
+  if (number_at(minute, {"asked_keys"}) > 0)
+    out.hits = number_at(minute, {"hit_ratio"});
+  if (seconds > 0) {
+    out.lookups = number_at(minute, {"lookups"}) / seconds;
+    out.evicted = number_at(minute, {"evicted_keys"}) / seconds;
+  }
+  out.load_gbps = number_at(minute, {"load_gbps"});
+  out.save_gbps = number_at(minute, {"save_gbps"});
+  out.p99 = number_at(minute, {"lookup_p99_us"});
+  return out;
+}
+
+void top_screen::advance(row& x, const counts& now, double seconds, const json& minute) {
   rates r;
+  r.p99 = number_at(minute, {"lookup_p99_us"});
   const auto asked = grown(x.before.asked, now.asked);
   if (asked > 0)
     r.hits = std::min(1.0, grown(x.before.found, now.found) / asked);
@@ -82,11 +98,12 @@ void top_screen::advance(row& x, const counts& now, double seconds, double p99) 
   }
   r.load_gbps = gigabytes(grown(x.before.loaded_bytes, now.loaded_bytes), seconds);
   r.save_gbps = gigabytes(grown(x.before.saved_bytes, now.saved_bytes), seconds);
-  r.p99 = p99;
   x.before = now;
-  // The first answer says what there was since the start: no rate comes of it.
-  if (seconds <= 0)
+  // The first answer says what there was since the start: no rate of now comes of it.
+  if (seconds <= 0) {
+    x.now = rates_of(minute);
     return;
+  }
   x.now = r;
   x.series.push_back(r);
   if (x.series.size() > values_most)
@@ -112,6 +129,10 @@ void top_screen::observe(const json& status, timestamp now) {
                           text_at(w, {"runbook"}) + ")");
   for (auto& [key, x] : rows_)
     x.seen = false;
+  static const auto nothing = json::object();
+  const auto minute_of = [](const json& x) -> const json& {
+    return x.contains("last_minute") ? x["last_minute"] : nothing;
+  };
   counts all;
   for (const auto& space : list_at(status, {"namespaces"})) {
     const auto name = printable(text_at(space, {"name"}));
@@ -126,18 +147,18 @@ void top_screen::observe(const json& status, timestamp now) {
       const auto total = number_at(rank, {"slots", "total"});
       x.slots = percent_text(total > 0 ? std::optional(number_at(rank, {"slots", "live"}) / total) : std::nullopt);
       const auto own = counts_of_rank(rank, page_bytes);
-      advance(x, own, seconds, 0);
+      advance(x, own, seconds, minute_of(rank));
       add_to(sum, own);
     }
     auto& x = row_of(name);
     x.name = name;
     x.space = name;
     x.slots = count_text(static_cast<std::uint64_t>(number_at(space, {"keys"})));
-    advance(x, sum, seconds, number_at(space, {"last_minute", "lookup_p99_us"}));
+    advance(x, sum, seconds, minute_of(space));
     add_to(all, sum);
   }
   std::erase_if(rows_, [](const auto& x) { return !x.second.seen; });
-  advance(node_, all, seconds, number_at(status, {"last_minute", "lookup_p99_us"}));
+  advance(node_, all, seconds, minute_of(status));
 }
 
 void top_screen::miss(std::string why) {

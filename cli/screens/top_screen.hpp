@@ -95,7 +95,9 @@ private:
 
   static counts counts_of(const nlohmann::json& space);
   static counts counts_of_rank(const nlohmann::json& rank, double page_bytes);
-  void advance(row& x, const counts& now, double seconds, double p99);
+  /// `minute`: what the node says of the last one.
+  static rates rates_of(const nlohmann::json& minute);
+  static void advance(row& x, const counts& now, double seconds, const nlohmann::json& minute);
   row& row_of(const std::string& key);
   std::string sparkline(const row& x, std::size_t columns, double (*value)(const rates&), double least) const;
   std::vector<const row*> sorted() const;

@@ -67,8 +67,9 @@ TEST_CASE("A config with comments reads back to the same", "[config]") {
     CHECK(text.find("// \"tokens_file\": not set") != std::string::npos);
   }
   SECTION("with every key, lists and what is not set") {
-    config.storage.ranks = {{gibibyte, "/somewhere", {}}, {2 * gibibyte, {}, 1}};
+    config.storage.ranks = {{gibibyte, "somewhere", {}}, {2 * gibibyte, {}, 1}};
     config.http.tokens_file = "tokens";
+    config.memory.numa = "spread";
     const auto text = to_commented_json(config);
     INFO(text);
     const auto read = parse(text, "text");
