@@ -77,7 +77,7 @@ TEST_CASE("However many namespaces and ranks clients make, the page stays bounde
   for (std::string line; std::getline(lines, line);)
     if (!line.starts_with("#"))
       CHECK(series.insert(line.substr(0, line.rfind(' '))).second);
-  // 6 names with 5 series each; 12 ranks of their own and 5 "other" with 5 each.
+  // 6 names with 8 series each; 12 ranks of their own and 5 "other" with 5 each.
   CHECK(series.size() == 6 * 8 + 17 * 5);
 }
 
