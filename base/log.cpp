@@ -1,10 +1,14 @@
 #include "base/log.hpp"
 
+#include "base/json_string.hpp"
+#include "base/line_ring.hpp"
 #include "base/line_writer.hpp"
 
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/sink.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <string>
@@ -25,8 +29,40 @@ std::mutex& registry_mutex() {
   return instance;
 }
 
+constexpr const char* time_pattern = "%Y-%m-%dT%H:%M:%S.%eZ";
+
+/// A line as a JSON object.
+class json_formatter final : public spdlog::formatter {
+public:
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& to) override {
+    spdlog::memory_buf_t when;
+    time_.format(message, when);
+    std::string line = R"({"time":)";
+    append_json_string(line, {when.data(), when.size()});
+    const auto add = [&line](std::string_view key, const spdlog::string_view_t& value) {
+      line.append(key);
+      append_json_string(line, {value.data(), value.size()});
+    };
+    add(R"(,"level":)", spdlog::level::to_string_view(message.level));
+    add(R"(,"component":)", message.logger_name);
+    add(R"(,"text":)", message.payload);
+    line += "}\n";
+    to.append(line.data(), line.data() + line.size());
+  }
+
+  std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<json_formatter>(); }
+
+private:
+  spdlog::pattern_formatter time_{time_pattern, spdlog::pattern_time_type::utc, ""};
+};
+
+std::atomic<bool> writes_json{false};
+
 std::unique_ptr<spdlog::formatter> make_formatter() {
-  return std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %l %n: %v", spdlog::pattern_time_type::utc);
+  if (writes_json.load(std::memory_order_relaxed))
+    return std::make_unique<json_formatter>();
+  return std::make_unique<spdlog::pattern_formatter>(std::string(time_pattern) + " %l %n: %v",
+                                                     spdlog::pattern_time_type::utc);
 }
 
 std::string say_dropped(std::uint64_t count) {
@@ -46,6 +82,7 @@ public:
       spdlog::memory_buf_t line;
       formatter_->format(message, line);
       writer.write({line.data(), line.size()});
+      newest_.add({line.data(), line.size() - std::min<std::size_t>(line.size(), 1)});
     }
     if (message.level == spdlog::level::critical)
       writer.flush(critical_patience);
@@ -63,11 +100,17 @@ public:
     formatter_ = std::move(x);
   }
 
+  std::vector<std::string> tail() const {
+    const std::lock_guard guard(mutex_);
+    return newest_.lines();
+  }
+
   line_writer writer{STDERR_FILENO, line_writer_limits{}, say_dropped};
 
 private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::unique_ptr<spdlog::formatter> formatter_ = make_formatter();
+  line_ring newest_{tail_lines, tail_bytes};
 };
 
 /// Never destroyed: threads may log until the process is gone.
@@ -100,6 +143,19 @@ bool set_level(std::string_view level) {
     return false;
   spdlog::set_level(parsed);
   return true;
+}
+
+bool set_format(std::string_view format) {
+  if (format != "text" && format != "json")
+    return false;
+  writes_json.store(format == "json", std::memory_order_relaxed);
+  the_sink()->set_formatter(make_formatter());
+  spdlog::set_formatter(make_formatter()); // of loggers that come later, which set their sink's
+  return true;
+}
+
+std::vector<std::string> tail() {
+  return the_sink()->tail();
 }
 
 bool flush(std::chrono::milliseconds limit) {

@@ -4,9 +4,12 @@
 #include <spdlog/spdlog.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe::log {
 
@@ -23,6 +26,19 @@ logger get(std::string_view component);
 /// Sets the level of all components, present and future: trace, debug, info, warn, error or off.
 /// False if there is no such level.
 bool set_level(std::string_view level);
+
+/// Sets how lines are written from now on, of all components: "text", or "json", where each is an object,
+/// `{"time":"2026-01-31T12:00:00.123Z","level":"info","component":"node","text":"…"}`. False if there is no such
+/// format.
+bool set_format(std::string_view format);
+
+/// How much of the newest is kept for `tail`: what a person reads, and no more memory than a thread's stack.
+inline constexpr std::size_t tail_lines = 500;
+inline constexpr std::size_t tail_bytes = std::size_t{256} << 10U;
+
+/// The newest lines, as they were written and without their ends, the oldest first; also those that stderr did not
+/// take.
+std::vector<std::string> tail();
 
 /// Waits until all lines so far are written. False if stderr did not take them within the limit.
 bool flush(std::chrono::milliseconds limit);

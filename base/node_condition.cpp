@@ -29,6 +29,10 @@ std::string_view to_string(trouble what) noexcept {
   return "unknown";
 }
 
+std::string runbook_of(trouble what) {
+  return "docs/operations.md#" + std::string(to_string(what));
+}
+
 void node_condition::add_slab(slab_name name) {
   std::lock_guard guard(mutex_);
   slabs_.push_back({std::move(name), false});
@@ -103,6 +107,15 @@ std::vector<std::string> node_condition::shortcomings() const {
   for (const auto& x : reasons_)
     if (!lasts(x.what))
       out.push_back(x.text);
+  return out;
+}
+
+std::vector<node_condition::known_trouble> node_condition::troubles() const {
+  std::lock_guard guard(mutex_);
+  std::vector<known_trouble> out;
+  for (const auto& x : reasons_)
+    out.push_back({x.what, x.text});
+  std::ranges::stable_partition(out, [](const known_trouble& x) { return lasts(x.what); });
   return out;
 }
 

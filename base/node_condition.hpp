@@ -42,6 +42,9 @@ constexpr bool lasts(trouble what) noexcept {
 /// The name of the reason, as it stands in metrics.
 std::string_view to_string(trouble what) noexcept;
 
+/// Where docs/operations.md says what to do about it: the anchor of its section.
+std::string runbook_of(trouble what);
+
 /// The slab of one rank of one namespace.
 struct slab_name {
   namespace_id space;
@@ -84,6 +87,14 @@ public:
   /// Why pages of the namespace cannot be saved, on whatever rank; nothing if they can. Costs nothing as long as all is
   /// well.
   std::optional<error> refuses_saves(const namespace_id& space) const;
+
+  /// Everything that is wrong now, what lasts first.
+  struct known_trouble {
+    trouble what;
+    /// A sentence with the way out.
+    std::string text;
+  };
+  std::vector<known_trouble> troubles() const;
 
   bool has(trouble what) const;
   /// In the order in which they were added.

@@ -2,7 +2,9 @@
 
 #include "base/nearest_name.hpp"
 #include "base/page_limits.hpp"
+#include "cli/node_access.hpp"
 #include "cli/output.hpp"
+#include "cli/version.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -58,11 +60,26 @@ std::optional<int> gpu_of(const std::string& text) {
 
 CLI::App* add_serve(CLI::App& app, serve_options& options) {
   auto* command = app.add_subcommand("serve", "Run a node until SIGINT or SIGTERM, then drain and exit");
-  command->add_option("--config", options.config, "The node's config file")->required()->type_name("FILE");
+  command
+      ->add_option("--config", options.config,
+                   "The node's config file; not given: a node in memory only, which fits the machine and says what it "
+                   "chose")
+      ->type_name("FILE");
   add_overrides(*command, options.overrides);
   command->footer("Prints one line of JSON on stdout when ready:\n"
                   "  {\"event\":\"ready\",\"node\":NAME,\"actors\":{\"socket\":PATH}}\n"
                   "Logs go to stderr. A second signal while draining ends the program at once.");
+  return command;
+}
+
+CLI::App* add_init(CLI::App& app, init_options& options) {
+  auto* command =
+      app.add_subcommand("init", "Print the config that `serve` runs with where it is given none, with comments");
+  command->add_flag("--all", options.all, "Every key there is, not only those that one may want to change first");
+  add_overrides(*command, options.overrides);
+  command->footer("To keep it and go on from there:\n"
+                  "  troupe init > node.json\n"
+                  "  troupe serve --config node.json");
   return command;
 }
 
@@ -221,6 +238,46 @@ void add_node_access(CLI::App& command, node_access& node) {
   command.add_option("--ca", node.ca, "With https: a file with who signs the node's certificate")->type_name("FILE");
 }
 
+/// For people: where the node is stands alone.
+void add_node_address(CLI::App& command, node_access& node) {
+  command
+      .add_option_function<std::string>(
+          "NODE", [&](const std::string& address) { node.url = url_of(address); },
+          "HOST:PORT or URL of its HTTP server (127.0.0.1:18000 if not given)")
+      ->type_name("HOST:PORT");
+  command.add_option("--token-file", node.token_file, "A file with the bearer token, where the node asks for one")
+      ->type_name("FILE");
+  command.add_option("--ca", node.ca, "With https: a file with who signs the node's certificate")->type_name("FILE");
+}
+
+CLI::App* add_status(CLI::App& app, status_options& options) {
+  auto* command = app.add_subcommand("status", "Print how a node is that serves HTTP, on one screen");
+  add_node_address(*command, options.node);
+  command->add_flag("--json", options.json, "Print what the node answers, one JSON object with the last hour");
+  command->footer("Ends with 0 if the node is healthy, with 1 if it is degraded, and with 2 if it is not reached.");
+  return command;
+}
+
+CLI::App* add_top(CLI::App& app, top_options& options) {
+  auto* command = app.add_subcommand("top", "Show what a node does, live; a line for each answer without a terminal");
+  add_node_address(*command, options.node);
+  command
+      ->add_option_function<double>(
+          "--interval",
+          [&](double seconds) {
+            options.interval = std::chrono::duration_cast<duration>(seconds * std::chrono::seconds(1));
+          },
+          "Seconds between two answers (1 if not given)")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->type_name("N");
+  command->add_option("--count", options.count, "Print so many lines, and end as `status` does")
+      ->check(whole_number())
+      ->type_name("N");
+  command->add_flag("--plain", options.plain, "Lines, also on a terminal");
+  command->footer("Keys: q quit, p pause, s sort by the next column, r show or hide ranks, up and down scroll.");
+  return command;
+}
+
 CLI::App* add_list_namespaces(CLI::App& app, list_namespaces_options& options) {
   auto* command = app.add_subcommand("list-namespaces", "Print the namespaces of a node that serves HTTP");
   add_node_access(*command, options.node);
@@ -348,24 +405,30 @@ nothing_to_do refuse(const std::string& why) {
 
 command parse_command_line(int argc, const char* const* argv) {
   CLI::App app("Troupe keeps the KV caches of LLM inference engines outside the GPU and shares them.", "troupe");
-  app.set_version_flag("--version", std::string("troupe ") + TROUPE_VERSION);
+  app.set_version_flag("--version", version_text());
   app.require_subcommand(1);
   app.footer(
       "`troupe help COMMAND` lists the options of a command.\n"
       "Exit codes: 0 all went well, 1 it ran and something failed, 2 the command line, the config or a file that "
       "they name is wrong; a replay that is interrupted ends with 128 and the number of the signal.");
   serve_options serving;
+  init_options initial;
   replay_options replaying;
   check_config_options checking;
   make_trace_options making;
+  status_options looking;
+  top_options watching;
   list_namespaces_options listing;
   remove_namespace_options removing;
   check_slabs_options checking_slabs;
   whatif_options supposing;
   const auto* serve_command = add_serve(app, serving);
+  const auto* init_command = add_init(app, initial);
   const auto* replay_command = add_replay(app, replaying);
   const auto* check_command = add_check_config(app, checking);
   const auto* make_command = add_make_trace(app, making);
+  const auto* status_command = add_status(app, looking);
+  const auto* top_command = add_top(app, watching);
   const auto* list_command = add_list_namespaces(app, listing);
   add_remove_namespace(app, removing);
   const auto* slabs_command = add_check_slabs(app, checking_slabs);
@@ -387,12 +450,18 @@ command parse_command_line(int argc, const char* const* argv) {
   }
   if (serve_command->parsed())
     return serving;
+  if (init_command->parsed())
+    return initial;
   if (replay_command->parsed())
     return replaying;
   if (check_command->parsed())
     return checking;
   if (make_command->parsed())
     return making;
+  if (status_command->parsed())
+    return looking;
+  if (top_command->parsed())
+    return watching;
   if (list_command->parsed())
     return listing;
   if (slabs_command->parsed())

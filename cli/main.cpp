@@ -12,9 +12,12 @@ int run(int argc, char** argv) {
   struct runner {
     int operator()(const nothing_to_do& x) const { return x.exit_code; }
     int operator()(const serve_options& x) const { return serve(x); }
+    int operator()(const init_options& x) const { return init(x); }
     int operator()(const replay_options& x) const { return replay(x); }
     int operator()(const check_config_options& x) const { return check_config(x); }
     int operator()(const make_trace_options& x) const { return make_trace(x); }
+    int operator()(const status_options& x) const { return status(x); }
+    int operator()(const top_options& x) const { return top(x); }
     int operator()(const list_namespaces_options& x) const { return list_namespaces(x); }
     int operator()(const remove_namespace_options& x) const { return remove_namespace(x); }
     int operator()(const check_slabs_options& x) const { return check_slabs(x); }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "config/node_config.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -20,15 +22,30 @@ enum exit_code : int {
   exit_failed = 1,
   /// The command line, the config or a file that one of them names is wrong; nothing was started.
   exit_usage = 2,
+  // What `status` and `top` end with.
+  exit_degraded = 1,
+  exit_unreachable = 2,
   // After SIGINT, SIGTERM or SIGHUP, a replay ends with 128 and the number of the signal, as shells have it.
 };
 
 /// `troupe serve`
 struct serve_options {
-  std::filesystem::path config;
+  /// Not set: a node in memory only, that fits the machine.
+  std::optional<std::filesystem::path> config;
   std::vector<std::string> overrides;
 };
 int serve(const serve_options& options);
+
+/// `troupe init`
+struct init_options {
+  /// Every key, not only those that a person may want to change first.
+  bool all = false;
+  std::vector<std::string> overrides;
+};
+int init(const init_options& options);
+
+/// The effective config of `serve` without one, or what is wrong with the overrides.
+config::load_result load_default(std::span<const std::string> overrides);
 
 /// `troupe check-config`
 struct check_config_options {
@@ -92,6 +109,24 @@ struct node_access {
   /// With https: who signs the node's certificate, if it is not one of the system's authorities.
   std::optional<std::filesystem::path> ca;
 };
+
+/// `troupe status`
+struct status_options {
+  node_access node;
+  bool json = false;
+};
+int status(const status_options& options);
+
+/// `troupe top`
+struct top_options {
+  node_access node;
+  duration interval = std::chrono::seconds(1);
+  /// Lines to print; 0: until it is ended.
+  std::uint64_t count = 0;
+  /// Lines, also on a terminal.
+  bool plain = false;
+};
+int top(const top_options& options);
 
 /// `troupe list-namespaces`
 struct list_namespaces_options {

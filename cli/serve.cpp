@@ -2,12 +2,14 @@
 #include "actors/node/supervisor/node_doors.hpp"
 #include "actors/node/supervisor/node_start.hpp"
 #include "actors/support/system_config.hpp"
+#include "base/host_memory.hpp"
 #include "base/log.hpp"
 #include "cli/interruption.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
 #include "cli/service_manager.hpp"
 #include "cli/signals.hpp"
+#include "cli/version.hpp"
 #include "http/node_http.hpp"
 
 #include <nlohmann/json.hpp>
@@ -66,7 +68,8 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
     return give_up(doors.error());
   out.doors = std::move(*doors);
   if (*ports) {
-    auto http = http::node_http::start(system, out.node->services(), options, TROUPE_VERSION, std::move(*ports));
+    auto http = http::node_http::start(system, out.node->services(), options,
+                                       {std::string(version()), std::string(commit())}, std::move(*ports));
     if (!http)
       return give_up(http.error());
     out.http = std::move(*http);
@@ -74,6 +77,34 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   if (lmcache_door)
     out.lmcache = std::make_unique<lmcache_service>(system, out.node->services(), options, std::move(lmcache_door));
   return out;
+}
+
+std::string size_text(std::uint64_t bytes) {
+  return std::to_string(bytes / config::mebibyte) + " MiB";
+}
+
+/// What stands between the node and its disk and memory, in one line.
+std::string say_opened(const served_node& x, const config::node_config& options) {
+  const auto& opened = x.node->services().opened;
+  auto out = size_text(options.memory.bytes) + " for pages in " + opened.memory();
+  out += "; slabs: " + (opened.slabs.empty() ? std::string("none, pages are in memory only") : opened.slabs);
+  if (options.storage.disk_bytes > 0)
+    out += ", and " + size_text(options.storage.disk_bytes) + " for namespaces that clients make";
+  out += "; durability: " + options.registry.durability + "; attach at ";
+  out += x.doors.socket.empty() ? "no socket" : x.doors.socket.string();
+  if (x.doors.port)
+    out += " and " + options.actors.host + ":" + std::to_string(*x.doors.port);
+  const auto port = x.http ? x.http->port_if_any() : std::nullopt;
+  return out + "; HTTP: " + (port ? options.http.host + ":" + std::to_string(*port) : std::string("none"));
+}
+
+/// A node without a config says what it is, and how to keep it.
+void say_defaults(const config::node_config& options) {
+  const auto logger = log::get("node");
+  logger->info("no config is given: pages live in memory only, and are gone when the node ends; {} of the {} that are "
+               "available are for pages, and what the node writes is in {}",
+               size_text(options.memory.bytes), size_text(available_memory()), options.data_dir.string());
+  logger->info("`troupe init > node.json` writes these choices down, `troupe serve --config node.json` runs with them");
 }
 
 /// A start may take minutes, for slabs and an index. What it has made when a signal ends it is as good as after a
@@ -118,6 +149,7 @@ result<served_node> start_unless_ended(caf::actor_system& system, const config::
     ready["lmcache"] = {{"host", options.lmcache.host}, {"port", x.lmcache->port()}};
     logger->info("LMCache's clients are served on {}:{}", options.lmcache.host, x.lmcache->port());
   }
+  logger->info("opened: {}", say_opened(x, options));
   // Whoever sees the line finds in the log what was said before it.
   log::flush(std::chrono::milliseconds(200));
   return print(ready.dump() + "\n");
@@ -137,14 +169,19 @@ void reload(const served_node& x) {
 int serve(const serve_options& options) {
   // What a node writes is for its own user: the index tells keys and the salts of tenants.
   ::umask(077);
-  const auto loaded = config::load(options.config, options.overrides);
+  const auto loaded =
+      options.config ? config::load(*options.config, options.overrides) : load_default(options.overrides);
   if (!loaded) {
     print_problems(loaded.error());
     return exit_usage;
   }
   const auto& node_options = *loaded;
   log::set_level(node_options.log_level);
+  log::set_format(node_options.log.format);
   const auto logger = log::get("node");
+  logger->info("{}", one_line_version());
+  if (!options.config)
+    say_defaults(node_options);
 
   signal_gate signals;
   system_config actors(node_options.caf);

@@ -333,11 +333,20 @@ struct caf_config {
   friend bool operator==(const caf_config&, const caf_config&) = default;
 };
 
+/// How the log is written.
+struct log_config {
+  /// "text" or "json".
+  std::string format = "text";
+
+  friend bool operator==(const log_config&, const log_config&) = default;
+};
+
 struct node_config {
   std::string node_name = "troupe";
   /// Everything the node writes lies under it. Relative: to the working directory of the process.
   std::filesystem::path data_dir = "data";
   std::string log_level = "info";
+  log_config log;
   duration drain_timeout = std::chrono::seconds{30};
   /// 0: never.
   duration statistics_interval = std::chrono::seconds{60};
@@ -394,6 +403,13 @@ load_result load(const std::filesystem::path& file, std::span<const std::string>
 /// The effective config as a JSON file that `parse` reads back to an equal one. Sizes and times stand as people
 /// write them. Optional keys that are not set are left out.
 std::string to_json(const node_config& config);
+
+/// The same with comments: what each key means, what it may be and its default. Of `keys`, as in "http.port" or
+/// "namespaces"; a name of an object stands for all that is in it. No keys: all of them.
+std::string to_commented_json(const node_config& config, std::span<const std::string> keys = {});
+
+/// The effective config as it may be shown to whoever administers the node: without the salts of namespaces.
+node_config without_secrets(const node_config& config);
 
 /// What is wrong with a config that was put together by a program: the same bounds and rules as for a file.
 std::vector<problem> validate(const node_config& config, purpose what_for = purpose::server);

@@ -24,6 +24,7 @@
 namespace troupe::config {
 
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
+inline constexpr std::array<std::string_view, 2> log_formats{"text", "json"};
 inline constexpr std::array<std::string_view, 3> engines{"auto", "io_uring", "threads"};
 inline constexpr std::array<std::string_view, 4> huge_page_choices{"auto", "2 MiB", "1 GiB", "off"};
 inline constexpr std::array<std::string_view, 2> numa_choices{"off", "spread"};
@@ -426,11 +427,19 @@ void describe(Visitor& v, caf_config& c) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, log_config& c) {
+  v.field("format", c.format, choice{log_formats},
+          "How lines of the log are written: as text, or each as a JSON object with `time`, `level`, `component` and "
+          "`text`.");
+}
+
+template <class Visitor>
 void describe(Visitor& v, node_config& c) {
   v.field("node_name", c.node_name, plain_name, "How logs, metrics and clients call this node.");
   v.field("data_dir", c.data_dir, any_path,
           "Everything the node writes lies under it. Relative: to the working directory of the process.");
   v.field("log_level", c.log_level, choice{log_levels}, "The least important messages that are logged.");
+  v.group("log", c.log, "How the log is written.");
   v.field("drain_timeout", c.drain_timeout, time_span{0 * millisecond, 1 * hour},
           "How long a node that stops waits for what is under way before it aborts it.");
   v.field("statistics_interval", c.statistics_interval, time_span{0 * second, 24 * hour},

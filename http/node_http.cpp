@@ -6,8 +6,11 @@
 #include "http/handshake/handshake.hpp"
 #include "http/hf3fs/hf3fs.hpp"
 #include "http/native/native.hpp"
+#include "http/page/page.hpp"
 #include "http/sglang/sglang.hpp"
 #include "http/slots/client_keys.hpp"
+#include "http/status/status_desk.hpp"
+#include "http/status/status_routes.hpp"
 #include "messages/messages.hpp"
 
 #include <algorithm>
@@ -80,15 +83,15 @@ result<node_http::doors> node_http::prepare(const config::node_config& config) {
 }
 
 result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, const node_services& services,
-                                                    const config::node_config& config, const std::string& version,
+                                                    const config::node_config& config, const program_facts& program,
                                                     bound_socket door) {
   doors where;
   where.all = std::move(door);
-  return start(system, services, config, version, std::move(where));
+  return start(system, services, config, program, std::move(where));
 }
 
 result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, const node_services& services,
-                                                    const config::node_config& config, const std::string& version,
+                                                    const config::node_config& config, const program_facts& program,
                                                     doors where) {
   std::unique_ptr<node_http> out(new node_http());
   out->ready_ = std::make_shared<readiness>();
@@ -98,7 +101,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
 
   out->directory_ = services.directory;
   admin_options admin;
-  admin.version = version;
+  admin.version = program.version;
   admin.protocol = protocol_version;
   admin.ready = [ready = out->ready_, condition = services.condition]() -> result<void> {
     if (!ready->serving.load(std::memory_order_relaxed))
@@ -114,6 +117,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
     admin.metrics.push_back(source_of_lmcache(services.lmcache));
   if (services.directory)
     admin.metrics.push_back(source_of(system, services.directory));
+  const auto desk = node_status::status_desk::make(system, {services, service, config, program, admin.ready});
   router routes;
   router handshake_routes;
   add_admin_routes(handshake_routes, admin);
@@ -123,6 +127,8 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
                           options_of_handshakes(config.handshake));
   const auto slot_options = options_of_slots(config, services.key_secret, out->metrics_->shared_items());
   native::add_routes(routes, service, options_of_native(config, services.key_secret, out->metrics_->shared_items()));
+  node_status::add_routes(routes, desk);
+  page::add_routes(routes);
   if (config.hf3fs.vllm)
     hf3fs::add_routes(routes, service, {slot_options, config.hf3fs.space, config.hf3fs.world_size});
   if (config.hf3fs.sglang)
@@ -141,6 +147,8 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
       return tl::unexpected<error>(started.error());
     out->handshake_server_ = std::move(*started);
   }
+  if (out->server_)
+    out->clock_ = node_status::spawn_clock(system, desk);
   return out;
 }
 
@@ -150,6 +158,11 @@ std::optional<std::uint16_t> node_http::port_if_any() const noexcept {
 
 std::optional<std::uint16_t> node_http::handshake_port() const noexcept {
   return handshake_server_ ? std::optional(handshake_server_->port()) : std::nullopt;
+}
+
+node_http::~node_http() {
+  if (clock_)
+    caf::anon_send_exit(clock_, caf::exit_reason::user_shutdown);
 }
 
 result<void> node_http::reload() {

@@ -6,6 +6,7 @@
 #include "config/node_config.hpp"
 #include "http/server/request_metrics.hpp"
 #include "http/server/server.hpp"
+#include "http/status/program_facts.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -27,15 +28,19 @@ public:
   };
   static result<doors> prepare(const config::node_config& config);
 
-  /// Listens on what `prepare` has taken. `version` is the program's. The actor system must outlive this and what is
+  /// Listens on what `prepare` has taken. The actor system must outlive this and what is
   /// under way in it.
   static result<std::unique_ptr<node_http>> start(caf::actor_system& system, const node_services& services,
-                                                  const config::node_config& config, const std::string& version,
+                                                  const config::node_config& config, const program_facts& program,
                                                   doors where);
   /// The same with the one listener.
   static result<std::unique_ptr<node_http>> start(caf::actor_system& system, const node_services& services,
-                                                  const config::node_config& config, const std::string& version,
+                                                  const config::node_config& config, const program_facts& program,
                                                   bound_socket door);
+
+  node_http(const node_http&) = delete;
+  node_http& operator=(const node_http&) = delete;
+  ~node_http();
 
   /// Nothing where there is no such listener.
   std::optional<std::uint16_t> port_if_any() const noexcept;
@@ -60,6 +65,8 @@ private:
   std::unique_ptr<server> handshake_server_;
   /// Null if there is none.
   directory_actor directory_;
+  /// Has the history of the node continued; null if nobody could ask for it.
+  caf::actor clock_;
 };
 
 } // namespace troupe::http

@@ -15,7 +15,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "pages are little-endian and written as they lie in memory");
 
 constexpr std::uint64_t page_magic = 0x3145474150505254ULL; // "TRPPAGE1"
-constexpr std::uint32_t page_version = 2;
 
 struct page_header {
   std::uint64_t magic;

@@ -14,6 +14,9 @@
 
 namespace troupe::io {
 
+/// Of the layout of a page, as its header has it.
+inline constexpr std::uint32_t page_version = 2;
+
 /// Slots, buffers and file offsets are multiples of this, as direct I/O asks for on any disk in use.
 inline constexpr std::uint64_t page_alignment = 4096;
 

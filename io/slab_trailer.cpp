@@ -14,9 +14,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "trailers are little-endian and written as they lie");
 
 constexpr std::uint64_t trailer_magic = 0x3142414c53505254ULL; // "TRPSLAB1"
-constexpr std::uint32_t version_of_fixed = 1;
-/// So that no node serves a file that grows which knows nothing of growing.
-constexpr std::uint32_t version_of_growing = 2;
 
 struct slab_trailer {
   std::uint64_t magic;

@@ -14,6 +14,11 @@
 
 namespace troupe::io {
 
+/// Versions of a slab file: of one that has a fixed length; and of one that grows, so that no node serves such a file
+/// which knows nothing of growing.
+inline constexpr std::uint32_t version_of_fixed = 1;
+inline constexpr std::uint32_t version_of_growing = 2;
+
 using slab_trailer_block = std::array<std::byte, slab_trailer_bytes>;
 
 /// The trailer of the slab; names longer than 255 bytes are cut.

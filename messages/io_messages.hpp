@@ -166,6 +166,11 @@ struct io_stats {
   std::uint64_t scrubbed_pages = 0;
   std::uint64_t scrub_unsound_pages = 0;
   std::uint64_t scrub_passes = 0;
+  /// Pages that clients have got, and pages that they have handed over.
+  std::uint64_t loaded_pages = 0;
+  std::uint64_t saved_pages = 0;
+  /// Of the slab file; 0 where pages live in memory only.
+  std::uint64_t slab_slots = 0;
 };
 
 /// What a rank says of its memory to who distributes it among all of them (`memory_broker_actor`).

@@ -63,8 +63,9 @@ TROUPE_INSPECT(namespace_options, x.automatic, x.slot_index, x.max_ranks, x.orig
 TROUPE_INSPECT(add_namespace_request, x.spec, x.options)
 TROUPE_INSPECT(remove_namespace_request, x.space, x.force)
 TROUPE_INSPECT(remove_namespace_reply, x.more)
+TROUPE_INSPECT(lookup_counts, x.requests, x.asked_keys, x.found_keys)
 TROUPE_INSPECT(namespace_info, x.spec, x.options, x.keys, x.complete_keys, x.evicted_keys, x.leases, x.reservations,
-               x.ranks)
+               x.ranks, x.lookups)
 TROUPE_INSPECT(describe_request, x.space)
 TROUPE_INSPECT(describe_reply, x.spaces)
 TROUPE_INSPECT(key_request, x.space, x.key)
@@ -91,7 +92,7 @@ TROUPE_INSPECT(io_stats, x.read_pages, x.written_pages, x.read_bytes, x.written_
                x.in_flight, x.frames, x.frame_bytes, x.resident_pages, x.dirty_pages, x.pinned_frames,
                x.orphaned_frames, x.memory_hits, x.demotions, x.damaged_pages, x.unasked_pages, x.given_up_pages,
                x.prefetched_pages, x.prefetch_hits, x.prefetches_cancelled, x.extents, x.returned_extents,
-               x.scrubbed_pages, x.scrub_unsound_pages, x.scrub_passes)
+               x.scrubbed_pages, x.scrub_unsound_pages, x.scrub_passes, x.loaded_pages, x.saved_pages, x.slab_slots)
 TROUPE_INSPECT(prefetch_request, x.shard, x.lease, x.first, x.pages)
 TROUPE_INSPECT(prefetch_end, x.shard, x.lease, x.keep)
 TROUPE_INSPECT(memory_report, x.space, x.rank, x.wants, x.extents, x.free_bytes, x.oldest)
@@ -121,7 +122,8 @@ TROUPE_INSPECT(open_space_request, x.spec, x.stored)
 TROUPE_INSPECT(close_space_request, x.space)
 TROUPE_INSPECT(leave_space_request, x.space, x.force)
 TROUPE_INSPECT(rank_stats, x.space, x.space_name, x.rank, x.slots, x.io)
-TROUPE_INSPECT(node_stats, x.registry, x.ranks, x.clients, x.departed_clients)
+TROUPE_INSPECT(client_stats, x.name, x.space_name, x.process, x.elsewhere, x.attached_for)
+TROUPE_INSPECT(node_stats, x.registry, x.ranks, x.clients, x.departed_clients, x.attached)
 TROUPE_INSPECT(handshake_rank, x.dp, x.pp, x.tp)
 TROUPE_INSPECT(handshake_sizes, x.dp, x.pp, x.tp)
 TROUPE_INSPECT(handshake_publish_request, x.engine, x.rank, x.incarnation, x.sizes, x.compat, x.ttl, x.form, x.payload)

@@ -202,12 +202,23 @@ struct rank_stats {
   io_stats io;
 };
 
+/// One that is attached.
+struct client_stats {
+  std::string name;
+  std::string space_name;
+  std::int32_t process = 0;
+  /// On another host, where that number means nothing here.
+  bool elsewhere = false;
+  duration attached_for{};
+};
+
 struct node_stats {
   registry_stats registry;
   std::vector<rank_stats> ranks;
   std::uint64_t clients = 0;
   /// That are not attached any more, and may still touch the node's memory.
   std::uint64_t departed_clients = 0;
+  std::vector<client_stats> attached{};
 };
 
 /// From the engine thread of an io worker to its actor.

@@ -383,6 +383,15 @@ struct rank_info {
   friend bool operator==(const rank_info&, const rank_info&) = default;
 };
 
+/// Requests that asked which keys there are, by a lease or without, the keys in them, and those that were found.
+struct lookup_counts {
+  std::uint64_t requests = 0;
+  std::uint64_t asked_keys = 0;
+  std::uint64_t found_keys = 0;
+
+  friend bool operator==(const lookup_counts&, const lookup_counts&) = default;
+};
+
 /// One namespace in one shard. Bytes are pages × bytes of a page, which slot clients alone know.
 struct namespace_info {
   namespace_spec spec;
@@ -395,6 +404,7 @@ struct namespace_info {
   std::uint64_t leases = 0;
   std::uint64_t reservations = 0;
   packed<rank_info> ranks;
+  lookup_counts lookups{};
 };
 
 /// One namespace, or all for the null id.

@@ -39,6 +39,26 @@ public:
     nanoseconds += nanoseconds_.load(std::memory_order_relaxed);
   }
 
+  /// What the share `q` of these durations is at most: as if those of a bucket were spread evenly over it, and those of
+  /// the last one up to twice its bound. Zero where there are none.
+  static duration quantile(const counts& x, double q) noexcept {
+    std::uint64_t all = 0;
+    for (const auto n : x)
+      all += n;
+    const auto wanted = std::clamp(q, 0.0, 1.0) * static_cast<double>(all);
+    double below = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const auto here = static_cast<double>(x[i]);
+      if (here > 0 && below + here >= wanted) {
+        const auto from = i == 0 ? 0.0 : static_cast<double>(first_bound_ns << (i - 1));
+        const auto to = static_cast<double>(first_bound_ns << i);
+        return duration{static_cast<duration::rep>(from + (to - from) * std::max(wanted - below, 0.0) / here)};
+      }
+      below += here;
+    }
+    return duration::zero();
+  }
+
 private:
   std::array<std::atomic<std::uint64_t>, bounds + 1> counts_{};
   std::atomic<std::uint64_t> nanoseconds_{0};

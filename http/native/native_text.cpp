@@ -1,6 +1,6 @@
 #include "http/native/native_text.hpp"
 
-#include "http/server/json_text.hpp"
+#include "http/server/json_members.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -9,31 +9,7 @@ namespace troupe::http::native {
 
 namespace {
 
-/// Writes the members of an object.
-class members {
-public:
-  explicit members(std::string& out) : out_(out) { out_ += '{'; }
-
-  template <class T>
-  members& add(std::string_view name, const T& value) {
-    append_json(key(name), value);
-    return *this;
-  }
-  members& add(std::string_view name, std::uint32_t value) { return add(name, std::uint64_t{value}); }
-  /// For a value that is written by others.
-  std::string& key(std::string_view name) {
-    out_ += is_first_ ? "\"" : ",\"";
-    is_first_ = false;
-    out_ += name;
-    out_ += "\":";
-    return out_;
-  }
-  void end() { out_ += '}'; }
-
-private:
-  std::string& out_;
-  bool is_first_ = true;
-};
+using members = json_members;
 
 errc code_of(std::uint8_t x) noexcept {
   return x < errc_count ? static_cast<errc>(x) : errc::internal;

@@ -1,98 +1,14 @@
 #include "http/server/json_text.hpp"
 
-#include "base/hex.hpp"
+#include "base/json_string.hpp"
 
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstddef>
-#include <cstring>
-#include <span>
 
 namespace troupe::http {
 
 namespace {
-
-constexpr std::string_view replacement = "\xef\xbf\xbd";
-
-constexpr std::uint64_t repeated(unsigned char byte) noexcept {
-  return std::uint64_t{0x0101010101010101} * byte;
-}
-
-/// Whether one of eight bytes is a control character, a quote, a backslash or not ASCII. Bytes above the lowest such
-/// one may be reported wrongly, which is why this only answers yes or no.
-bool has_special(std::uint64_t word) noexcept {
-  constexpr auto high = repeated(0x80);
-  constexpr auto ones = repeated(0x01);
-  const auto quote = word ^ repeated('"');
-  const auto backslash = word ^ repeated('\\');
-  const auto is_control = (word - repeated(0x20)) & ~word;
-  const auto is_quote = (quote - ones) & ~quote;
-  const auto is_backslash = (backslash - ones) & ~backslash;
-  return ((is_control | is_quote | is_backslash | word) & high) != 0;
-}
-
-bool is_special(char c) noexcept {
-  const auto byte = static_cast<unsigned char>(c);
-  return byte < 0x20 || byte >= 0x80 || c == '"' || c == '\\';
-}
-
-/// Bytes at the start of `text` that can be copied as they are.
-std::size_t plain_prefix(std::string_view text) noexcept {
-  std::size_t i = 0;
-  for (; i + 8 <= text.size(); i += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, text.data() + i, sizeof(word));
-    if (has_special(word))
-      break;
-  }
-  while (i < text.size() && !is_special(text[i]))
-    ++i;
-  return i;
-}
-
-/// Bytes of the character that begins here, which is not ASCII; 0 if it is not UTF-8.
-std::size_t utf8_length(std::string_view text) noexcept {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
-  const auto continues = [&](std::size_t i) { return (byte(i) & 0xc0U) == 0x80U; };
-  const auto first = byte(0);
-  const auto second = byte(1);
-  if (first >= 0xc2 && first <= 0xdf)
-    return continues(1) ? 2 : 0;
-  if (first >= 0xe0 && first <= 0xef) {
-    // Neither longer than needed nor half of a surrogate pair.
-    const auto fits = first == 0xe0 ? second >= 0xa0 : first != 0xed || second < 0xa0;
-    return continues(1) && continues(2) && fits ? 3 : 0;
-  }
-  if (first >= 0xf0 && first <= 0xf4) {
-    const auto fits = first == 0xf0 ? second >= 0x90 : first != 0xf4 || second < 0x90;
-    return continues(1) && continues(2) && continues(3) && fits ? 4 : 0;
-  }
-  return 0;
-}
-
-void append_escape(std::string& out, char c) {
-  switch (c) {
-  case '"':
-    out += "\\\"";
-    return;
-  case '\\':
-    out += "\\\\";
-    return;
-  case '\n':
-    out += "\\n";
-    return;
-  case '\r':
-    out += "\\r";
-    return;
-  case '\t':
-    out += "\\t";
-    return;
-  default:
-    out += "\\u00";
-    append_hex(out, std::as_bytes(std::span(&c, 1)));
-  }
-}
 
 template <class T>
 void append_number(std::string& out, T number) {
@@ -104,25 +20,7 @@ void append_number(std::string& out, T number) {
 } // namespace
 
 void append_json(std::string& out, std::string_view text) {
-  out += '"';
-  for (;;) {
-    const auto plain = plain_prefix(text);
-    out.append(text.data(), plain);
-    text.remove_prefix(plain);
-    if (text.empty())
-      break;
-    if (static_cast<unsigned char>(text.front()) < 0x80) {
-      append_escape(out, text.front());
-      text.remove_prefix(1);
-    } else if (const auto length = utf8_length(text); length > 0) {
-      out.append(text.data(), length);
-      text.remove_prefix(length);
-    } else {
-      out += replacement;
-      text.remove_prefix(1);
-    }
-  }
-  out += '"';
+  append_json_string(out, text);
 }
 
 void append_json(std::string& out, std::uint64_t number) {

@@ -77,8 +77,8 @@ TEST_CASE("However many namespaces and ranks clients make, the page stays bounde
   for (std::string line; std::getline(lines, line);)
     if (!line.starts_with("#"))
       CHECK(series.insert(line.substr(0, line.rfind(' '))).second);
-  // 6 names with 5 series each; 12 ranks of their own and 5 "other" with 5 each.
-  CHECK(series.size() == 6 * 5 + 17 * 5);
+  // 6 names with 8 series each; 12 ranks of their own and 5 "other" with 5 each.
+  CHECK(series.size() == 6 * 8 + 17 * 5);
 }
 
 TEST_CASE("The metrics actor is told the statistics of now before it is asked", "[http][metrics]") {

@@ -1,11 +1,13 @@
 #include "http/admin.hpp"
 #include "http/handshake/handshake.hpp"
 #include "http/native/native.hpp"
+#include "http/status/status_routes.hpp"
 #include "tests/actors/http_world.hpp"
 #include "tests/actors/openapi_shape.hpp"
 #include "tests/catch.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
@@ -68,6 +70,14 @@ TEST_CASE("The description has every route, and every route is there", "[http][o
     CHECK(described.at(name).at("operationId") == x.name);
     CHECK(described.at(name).at("x-role") == to_string(x.needs));
   }
+  for (const auto& x : http::node_status::described_routes()) {
+    const auto name = lower(to_string(x.method)) + " " + std::string{x.pattern};
+    INFO(name);
+    served.insert(name);
+    REQUIRE(described.contains(name));
+    CHECK(described.at(name).at("operationId") == x.name);
+    CHECK(described.at(name).at("x-role") == to_string(x.needs));
+  }
   for (const auto* x : {"get /health", "get /ready", "get /version", "get /metrics"}) {
     INFO(x);
     served.insert(x);
@@ -84,6 +94,7 @@ TEST_CASE("The description has every route, and every route is there", "[http][o
   caf::actor_system_config options;
   caf::actor_system system(options);
   http::handshake::add_routes(routes, system, directory_actor{}, {4096, std::chrono::seconds(60), true});
+  http::node_status::add_routes(routes, nullptr);
   http::add_admin_routes(routes, {});
   REQUIRE(routes.check());
   http::route_match found;
@@ -123,8 +134,11 @@ TEST_CASE("Answers have the shape that the description gives them", "[http][open
   const auto document = json::parse(http::native::openapi_text());
   const auto described = described_operations(document);
   std::set<std::string> unseen;
+  constexpr std::array<std::string_view, 3> of_a_node{"get /v1/status", "get /v1/config", "get /v1/log"};
   for (const auto& [name, operation] : described)
-    if (!name.ends_with("handshake") && name.find("/handshake/") == std::string::npos)
+    // Those of a whole node are looked at with one.
+    if (!name.ends_with("handshake") && name.find("/handshake/") == std::string::npos &&
+        std::ranges::find(of_a_node, name) == of_a_node.end())
       unseen.insert(operation.at("operationId").get<std::string>());
   json last;
   const auto check = [&](const std::string& name, const std::string& path, const json& body = nullptr) {

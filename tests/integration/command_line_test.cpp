@@ -18,9 +18,10 @@ bool contains(const std::string& text, std::string_view part) {
 
 TEST_CASE("help and version go to stdout and are a success") {
   for (const auto& command :
-       {arguments{"--help"}, arguments{"serve", "--help"}, arguments{"replay", "--help"},
-        arguments{"check-config", "--help"}, arguments{"make-trace", "--help"}, arguments{"list-namespaces", "--help"},
-        arguments{"remove-namespace", "--help"}, arguments{"check-slabs", "--help"}, arguments{"whatif", "--help"}}) {
+       {arguments{"--help"}, arguments{"serve", "--help"}, arguments{"init", "--help"}, arguments{"replay", "--help"},
+        arguments{"check-config", "--help"}, arguments{"make-trace", "--help"}, arguments{"status", "--help"},
+        arguments{"top", "--help"}, arguments{"list-namespaces", "--help"}, arguments{"remove-namespace", "--help"},
+        arguments{"check-slabs", "--help"}, arguments{"whatif", "--help"}}) {
     const auto x = run(program_with(command));
     INFO(x.out << x.err);
     CHECK(x.code == 0);
@@ -35,6 +36,9 @@ TEST_CASE("help and version go to stdout and are a success") {
   const auto version = run(program_with({"--version"}));
   CHECK(version.code == 0);
   CHECK(version.out.starts_with("troupe "));
+  for (const auto* part :
+       {"(commit ", "protocol of nodes and clients: ", "page ", "slab file ", "index ", "left out of the build: "})
+    CHECK(contains(version.out, part));
   CHECK(version.err.empty());
 }
 

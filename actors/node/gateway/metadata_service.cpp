@@ -413,7 +413,10 @@ void add_to(std::vector<namespace_info>& sum, const std::vector<namespace_info>&
     same->keys += x.keys;
     same->complete_keys += x.complete_keys;
     same->evicted_keys += x.evicted_keys;
-    same->leases = std::max(same->leases, x.leases); // a lease has a part on every shard
+    same->leases = std::max(same->leases, x.leases);                               // a lease has a part on every shard
+    same->lookups.requests = std::max(same->lookups.requests, x.lookups.requests); // likewise
+    same->lookups.asked_keys += x.lookups.asked_keys;
+    same->lookups.found_keys += x.lookups.found_keys;
     same->reservations = std::max(same->reservations, x.reservations);
     for (std::size_t i = 0; i < std::min(same->ranks.size(), x.ranks.size()); ++i) {
       auto& mine = same->ranks[i];

@@ -268,6 +268,9 @@ void io_worker_state::answer_if_done(request_id id) {
   out.request = id;
   out.pages = static_cast<std::uint32_t>(r.pages.size());
   out.fetched = r.fetch;
+  if (r.fetch)
+    stats_.loaded_pages += static_cast<std::uint64_t>(
+        std::count_if(r.frames.begin(), r.frames.end(), [](frame_number f) { return f != no_frame; }));
   if (std::any_of(r.frames.begin(), r.frames.end(), [](frame_number f) { return f != no_frame; }))
     out.reply.pin = pins_.add({r.owner, r.fetch, std::move(r.frames)});
   out.reply.frames.items = std::move(r.reply);
@@ -312,6 +315,7 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
       code = byte_of(said != errc::ok ? said : errc::slab_damaged);
     } else {
       frames_.filled(f);
+      ++stats_.saved_pages;
       if (options_.second_hit)
         unasked.push_back(f);
       else if (!options_.memory_only)
@@ -419,6 +423,7 @@ io_stats io_worker_state::stats() const {
   out.unasked_pages = frames_.held_back();
   out.extents = frames_.extents();
   out.scrub_passes = scrub_.passes();
+  out.slab_slots = options_.memory_only ? 0 : options_.slots;
   return out;
 }
 

@@ -3,10 +3,12 @@
 #include "actors/node/metrics/probes.hpp"
 #include "actors/support/actor_support.hpp"
 
+#include <utility>
+
 namespace troupe {
 
-metrics::metrics(caf::actor_config& config, const std::string& node_name)
-    : metrics_actor::base(config), state_(node_name) {}
+metrics::metrics(caf::actor_config& config, const std::string& node_name, std::shared_ptr<request_latencies> latencies)
+    : metrics_actor::base(config), state_(node_name, std::move(latencies)) {}
 
 metrics::behavior_type metrics::make_behavior() {
   return {

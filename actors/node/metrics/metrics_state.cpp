@@ -13,7 +13,7 @@ void metrics_state::observe(const latency_batch& batch) {
       ++unknown_;
       continue;
     }
-    latency_[x.kind].add(duration{static_cast<duration::rep>(std::min(x.nanoseconds, longest))});
+    latency_->by_kind[x.kind].add(duration{static_cast<duration::rep>(std::min(x.nanoseconds, longest))});
     items_[x.kind] += x.items;
   }
 }
@@ -62,8 +62,8 @@ std::string metrics_state::render() const {
                         kind::Counter);
   for (std::uint32_t i = 0; i < request_kind_count; ++i) {
     const auto where = with_node({{"kind", std::string(to_string(static_cast<request_kind>(i)))}});
-    histogram_sum<histogram> sum;
-    sum.add(latency_[i]);
+    histogram_sum<request_histogram> sum;
+    sum.add(latency_->by_kind[i]);
     latency.add(where, sum);
     items.add(where, items_[i]);
   }

@@ -1,14 +1,16 @@
 #pragma once
 
 #include "messages/metrics_messages.hpp"
-#include "metrics/duration_histogram.hpp"
 #include "metrics/metric_family.hpp"
+#include "metrics/request_latencies.hpp"
 
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -16,7 +18,10 @@ namespace troupe {
 /// Counters, gauges and histograms of one node, all labelled with its name.
 class metrics_state {
 public:
-  explicit metrics_state(std::string node_name) : node_name_(std::move(node_name)) {}
+  /// `latency` is where samples are counted, for others to read.
+  explicit metrics_state(std::string node_name,
+                         std::shared_ptr<request_latencies> latency = std::make_shared<request_latencies>())
+      : node_name_(std::move(node_name)), latency_(std::move(latency)) {}
 
   /// Adds to the histograms; samples of unknown kinds, which another version could send, are counted as such.
   void observe(const latency_batch& batch);
@@ -34,9 +39,6 @@ public:
   std::string render() const;
 
 private:
-  /// 1 µs to 4 s in powers of two: wide enough for a registry hop and for a disk that struggles.
-  using histogram = basic_duration_histogram<1'000, 23>;
-
   struct family {
     std::string help;
     metric_family::kind what{};
@@ -48,7 +50,7 @@ private:
   metric_labels with_node(const metric_labels& labels) const;
 
   std::string node_name_;
-  std::array<histogram, request_kind_count> latency_;
+  std::shared_ptr<request_latencies> latency_;
   std::array<std::uint64_t, request_kind_count> items_{};
   std::uint64_t unknown_ = 0;
   std::map<std::string, family> families_;

@@ -55,6 +55,8 @@ void show(metrics_state& to, const rank_stats& x) {
   slots("quarantined", x.slots.quarantined);
   to.count("troupe_refused_slots_total", "Slots named by somebody who did not hold them.", rank,
            number(x.slots.refused));
+  to.count("troupe_loaded_pages_total", "Pages that clients have got.", rank, number(x.io.loaded_pages));
+  to.count("troupe_saved_pages_total", "Pages that clients have handed over.", rank, number(x.io.saved_pages));
   to.count("troupe_read_bytes_total", "Bytes read.", rank, number(x.io.read_bytes));
   to.count("troupe_written_bytes_total", "Bytes written.", rank, number(x.io.written_bytes));
   to.count("troupe_failed_transfers_total", "Reads and writes that failed.", rank, number(x.io.failed));
@@ -134,6 +136,7 @@ struct space_sum {
   std::uint64_t evicted_keys = 0;
   std::uint64_t leases = 0;
   std::uint64_t reservations = 0;
+  lookup_counts lookups;
   /// By the name of the rank.
   std::map<std::string, rank_sum> ranks;
 };
@@ -152,6 +155,9 @@ std::map<std::string, space_sum> sums_of(std::vector<namespace_info> spaces, con
     sum.evicted_keys += x.evicted_keys;
     sum.leases += x.leases;
     sum.reservations += x.reservations;
+    sum.lookups.requests += x.lookups.requests;
+    sum.lookups.asked_keys += x.lookups.asked_keys;
+    sum.lookups.found_keys += x.lookups.found_keys;
     for (const auto& rank : x.ranks) {
       const bool has_number = has_name && ranks < limits.ranks;
       ranks += has_number ? 1 : 0;
@@ -181,6 +187,12 @@ std::vector<metric_family> families_of(std::vector<namespace_info> spaces, const
   metric_family keys("troupe_namespace_keys", "Keys with at least one page.");
   metric_family complete("troupe_namespace_complete_keys", "Keys with a page on every rank.");
   metric_family evicted("troupe_namespace_evicted_keys_total", "Keys that were evicted.", metric_family::kind::Counter);
+  metric_family lookups("troupe_namespace_lookups_total", "Requests that asked which keys there are.",
+                        metric_family::kind::Counter);
+  metric_family asked("troupe_namespace_asked_keys_total", "Keys that lookups have asked for.",
+                      metric_family::kind::Counter);
+  metric_family found("troupe_namespace_found_keys_total", "Keys that lookups have found.",
+                      metric_family::kind::Counter);
   metric_family leases("troupe_namespace_leases", "Leases held.");
   metric_family reservations("troupe_namespace_reservations", "Reservations open.");
   metric_family slots("troupe_namespace_slots",
@@ -191,6 +203,9 @@ std::vector<metric_family> families_of(std::vector<namespace_info> spaces, const
     keys.add(space, x.keys);
     complete.add(space, x.complete_keys);
     evicted.add(space, x.evicted_keys);
+    lookups.add(space, x.lookups.requests);
+    asked.add(space, x.lookups.asked_keys);
+    found.add(space, x.lookups.found_keys);
     leases.add(space, x.leases);
     reservations.add(space, x.reservations);
     for (const auto& [number, rank] : x.ranks) {
@@ -207,8 +222,8 @@ std::vector<metric_family> families_of(std::vector<namespace_info> spaces, const
       bytes.add(where, rank.live_bytes);
     }
   }
-  return {std::move(keys),         std::move(complete), std::move(evicted), std::move(leases),
-          std::move(reservations), std::move(slots),    std::move(bytes)};
+  return {std::move(keys),  std::move(complete), std::move(evicted),      std::move(lookups), std::move(asked),
+          std::move(found), std::move(leases),   std::move(reservations), std::move(slots),   std::move(bytes)};
 }
 
 std::vector<metric_family> families_of(const handshake_stats& x) {

@@ -20,7 +20,7 @@ namespace troupe {
 void show(metrics_state& to, const node_stats& stats);
 
 /// Namespaces and ranks are made by clients, so their number is limited here: those beyond are summed up as "other".
-/// Constants, since what they protect is the scraper: 64 names with 5 series, 512 ranks with 5 each.
+/// Constants, since what they protect is the scraper: 64 names with 8 series, 512 ranks with 5 each.
 struct series_limits {
   std::size_t namespaces = 64;
   /// Over all namespaces.

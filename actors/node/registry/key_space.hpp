@@ -210,6 +210,14 @@ public:
   std::uint64_t complete_keys() const noexcept { return ranks().empty() ? 0 : keys_by_live_[ranks().size()]; }
   std::uint64_t withheld_slots() const noexcept;
   std::uint64_t evicted_keys() const noexcept { return evicted_keys_; }
+
+  /// A request has asked which of so many keys there are, and so many were found.
+  void count_lookup(std::uint64_t asked, std::uint64_t found) noexcept {
+    ++lookups_.requests;
+    lookups_.asked_keys += asked;
+    lookups_.found_keys += found;
+  }
+  const lookup_counts& lookups() const noexcept { return lookups_; }
   std::uint64_t resident_bytes() const noexcept;
 
   /// For tests; they read every entry.
@@ -308,6 +316,7 @@ private:
   /// Live pages of a complete key.
   std::uint32_t complete_at_ = nothing_complete;
   std::uint64_t evicted_keys_ = 0;
+  lookup_counts lookups_;
 
   /// Entries with `awaits_children`.
   std::uint64_t awaiting_children_ = 0;

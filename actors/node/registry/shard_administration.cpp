@@ -264,7 +264,8 @@ result<describe_reply> shard_administration::describe(const describe_request& re
                         space.evicted_keys(),
                         leases_.count_in(number),
                         0,
-                        {}};
+                        {},
+                        space.lookups()};
     for (const auto rank : space.ranks()) {
       info.ranks.items.push_back(space.info_of(rank));
       info.reservations += info.ranks.items.back().reserved;

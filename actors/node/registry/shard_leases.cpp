@@ -207,6 +207,7 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   if (!uses)
     return spaces_.refuse(uses.error());
   spaces_.at(*space).touch(used_, request.keys.size() - used_.size(), 1, spaces_.clock().now(now));
+  spaces_.at(*space).count_lookup(request.keys.size(), used_.size());
   // Bounds are those of callers that read slabs themselves, or nothing at all.
   if (spaces_.options().tells_workers && request.bounds == lease_bounds{})
     tell_workers(request.lease);
@@ -358,12 +359,15 @@ result<result_codes> shard_leases::exists(const exists_request& request) {
   const auto& space = found->keys;
   result_codes reply;
   reply.results.items.reserve(found_.size());
+  std::uint64_t there_are = 0;
   for (const auto entry : found_) {
     const bool there =
         entry != no_entry &&
         (request.rank == all_ranks ? space.complete(entry) : space.table().page(entry, request.rank).live());
     reply.results.items.push_back(byte_of(there ? errc::ok : errc::not_found));
+    there_are += there ? 1 : 0;
   }
+  found->keys.count_lookup(found_.size(), there_are);
   return reply;
 }
 

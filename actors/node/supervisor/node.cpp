@@ -244,6 +244,9 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
           .emplace(arrived->owner,
                    client{link, number, {}, std::move(process), {}, {}, arrived->space, is_elsewhere(wanted)})
           .first->second;
+  attached.name = wanted.client_name;
+  attached.process_id = wanted.process;
+  attached.since = clock().now();
   const auto& space = children_.spaces[arrived->space];
   attach_reply reply;
   reply.owner = arrived->owner;
@@ -411,6 +414,9 @@ void node::collect_stats(std::function<void(const result<node_stats>&)> on_done)
   node_stats stats;
   stats.clients = state_.clients();
   stats.departed_clients = state_.departed_clients();
+  for (const auto& [owner, x] : clients_)
+    stats.attached.push_back(
+        {x.name, children_.spaces[x.space].name, x.process_id, x.elsewhere, duration(clock().now() - x.since)});
   for (const auto& x : children_.ranks()) {
     const auto& space = children_.spaces[x.space];
     stats.ranks.push_back({space.id(), space.name, x.rank, {}, {}});

@@ -52,6 +52,10 @@ private:
     /// It cannot map the arena; with these then, one for each rank.
     bool elsewhere = false;
     std::vector<remote_worker_actor> remotes{};
+    /// For people.
+    std::string name{};
+    std::int32_t process_id = 0;
+    timestamp since{};
   };
 
   /// A client that is not attached any more, and not at rest.

@@ -17,6 +17,7 @@
 #include "actors/node/supervisor/space_terms.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/remote_transport.hpp"
+#include "base/host_memory.hpp"
 #include "base/log.hpp"
 #include "io/arena_pool.hpp"
 #include "io/data_directory.hpp"
@@ -81,7 +82,7 @@ io::huge_page_choice choice_of(const std::string& huge_pages) {
 }
 
 /// The memory of pages that the config asks for.
-result<std::shared_ptr<io::extent_source>> open_arena(const config::node_config& options) {
+result<std::shared_ptr<io::arena_pool>> open_arena(const config::node_config& options) {
   std::uint64_t largest = 0;
   for (const auto& x : options.namespaces)
     largest = std::max(largest, io::slot_bytes(x.geometry.page_bytes()));
@@ -104,6 +105,40 @@ result<std::shared_ptr<io::extent_source>> open_arena(const config::node_config&
   return pool;
 }
 
+/// A rank of the config, before it has actors.
+struct opened_rank {
+  rank_parts parts;
+  memory_share memory;
+};
+
+/// For people: an arena, and slab files of the config.
+opened_parts opened_of(const std::shared_ptr<io::arena_pool>& pool, const config::node_config& options,
+                       const std::vector<opened_rank>& ranks) {
+  opened_parts out;
+  out.memory = [pool, bytes = options.memory.bytes] {
+    auto text = pool->describe();
+    const auto lockable = lockable_memory();
+    if (text.find("not locked") == std::string::npos && text.find(" huge pages") == std::string::npos)
+      text += !lockable || *lockable >= bytes ? ", locked"
+                                              : ", of which " + std::to_string(*lockable / config::mebibyte) +
+                                                    " MiB can be locked (RLIMIT_MEMLOCK)";
+    return text;
+  };
+  std::map<std::string, std::size_t> kinds;
+  for (const auto& x : ranks) {
+    if (!x.parts.worker->store)
+      continue;
+    const bool direct = x.parts.worker->store->traits().direct;
+    const auto how = x.parts.worker->store->describe();
+    ++kinds[std::string(direct ? "direct" : "through the page cache") + ", " + how];
+    out.buffered = out.buffered || (options.storage.direct && !direct);
+    out.without_io_uring = out.without_io_uring || (options.io.engine == "auto" && how.starts_with("thread pool"));
+  }
+  for (const auto& [how, count] : kinds)
+    out.slabs += (out.slabs.empty() ? "" : "; ") + std::to_string(count) + (count == 1 ? " file " : " files ") + how;
+  return out;
+}
+
 /// Null where the config wants none.
 result<std::shared_ptr<io::remote_mover>> open_mover(const config::remote_config& options) {
   if (!options.enabled)
@@ -116,12 +151,6 @@ result<std::shared_ptr<io::remote_mover>> open_mover(const config::remote_config
     log::get("node")->info("pages move between hosts over TCP, by {} threads", options.threads);
   return made;
 }
-
-/// A rank of the config, before it has actors.
-struct opened_rank {
-  rank_parts parts;
-  memory_share memory;
-};
 
 result<std::vector<opened_rank>> open_ranks(const config::node_config& options, const shared_budget& memory,
                                             const std::shared_ptr<io::extent_source>& extents) {
@@ -318,6 +347,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   auto ranks = open_ranks(options, memory, *extents);
   if (!ranks)
     return tl::unexpected<error>(ranks.error());
+  auto opened = opened_of(*extents, options, *ranks);
   auto store = open_index(options);
   if (!store)
     return tl::unexpected<error>(store.error());
@@ -326,7 +356,8 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   children.spaces = options.namespaces;
   children.extents = *extents;
   children.mover = *mover;
-  const auto meters = spawn_actor<metrics>(system, options.node_name);
+  const auto latencies = std::make_shared<request_latencies>();
+  const auto meters = spawn_actor<metrics>(system, options.node_name, latencies);
   const auto recorder = options.registry.record_keys > 0
                             ? std::make_shared<request_recorder>(options.registry.record_keys)
                             : std::shared_ptr<request_recorder>();
@@ -390,7 +421,9 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
                          disk,
                          handshakes,
                          *extents,
-                         std::move(lmcache)};
+                         std::move(lmcache),
+                         std::move(opened),
+                         latencies};
   for (const auto& x : options.namespaces)
     services.own_spaces.push_back(x.id());
   auto all = handles_of(children);

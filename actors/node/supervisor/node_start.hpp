@@ -11,17 +11,31 @@
 #include "io/extent_source.hpp"
 #include "lmcache/counters.hpp"
 #include "messages/messages.hpp"
+#include "metrics/request_latencies.hpp"
 #include "store/metadata_store.hpp"
 
 #include <array>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace troupe {
+
+/// What a node has opened, for people.
+struct opened_parts {
+  /// In what the arena lies, and whether it is locked, as of now. Thread-safe.
+  std::function<std::string()> memory;
+  /// How many slab files of the config there are, and how they are read and written; empty if there are none.
+  std::string slabs;
+  /// Some of them go through the page cache, although the config asks for direct I/O; or without io_uring, although it
+  /// leaves the choice to the node.
+  bool buffered = false;
+  bool without_io_uring = false;
+};
 
 /// What an interface to the node that is no client of CAF needs, such as HTTP.
 struct node_services {
@@ -48,6 +62,9 @@ struct node_services {
   std::shared_ptr<io::extent_source> extents;
   /// Null if clients of LMCache are not served.
   std::shared_ptr<lmcache::counters> lmcache;
+  opened_parts opened;
+  /// How long requests have taken, as the metrics actor counts them.
+  std::shared_ptr<const request_latencies> latencies;
 };
 
 /// Where programs find the arena below /dev/shm that know nothing but a name: the same for each run with this

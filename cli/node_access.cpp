@@ -1,0 +1,85 @@
+#include "cli/node_access.hpp"
+
+#include "http/client/endpoint.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <boost/asio/ssl/context.hpp>
+#include <chrono>
+#include <cstddef>
+#include <fstream>
+#include <memory>
+#include <utility>
+
+namespace troupe::cli {
+
+namespace {
+
+namespace ssl = boost::asio::ssl;
+
+constexpr duration connect_time = std::chrono::seconds(10);
+constexpr std::size_t max_answer_bytes = std::size_t{64} << 20U;
+
+/// The one token that the file has: visible characters, and a line end or none.
+result<std::string> read_token(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::string token;
+  std::string more;
+  if (!in || !std::getline(in, token) || token.empty() || std::getline(in, more) ||
+      !std::ranges::all_of(token, [](char c) { return c > ' ' && c <= '~'; }))
+    return fail(errc::invalid_argument, file.string() + " cannot be read, or is not one line with a token");
+  return token;
+}
+
+} // namespace
+
+node_answer ask_node(const node_access& node, std::string_view method, const std::string& path, duration patience) {
+  const auto where = client_detail::parse_url(node.url);
+  if (!where)
+    return {exit_usage, where.error().text, {}};
+  std::string token;
+  if (node.token_file) {
+    auto read = read_token(*node.token_file);
+    if (!read)
+      return {exit_usage, read.error().text, {}};
+    token = std::move(*read);
+  }
+  std::unique_ptr<ssl::context> tls;
+  if (where->tls) {
+    tls = std::make_unique<ssl::context>(ssl::context::tls_client);
+    boost::system::error_code bad;
+    tls->set_options(ssl::context::no_tlsv1 | ssl::context::no_tlsv1_1 | ssl::context::no_compression, bad);
+    if (node.ca)
+      tls->load_verify_file(node.ca->string(), bad);
+    else
+      tls->set_default_verify_paths(bad);
+    if (bad)
+      return {exit_usage, "cannot load authorities: " + bad.message(), {}};
+  }
+  const auto now = std::chrono::steady_clock::now();
+  auto open = client_detail::connection::open(*where, tls.get(), now + std::min(patience, connect_time));
+  if (!open)
+    return {exit_failed, node.url + ": " + open.error().why.text, {}};
+  std::string request(method);
+  request.append(" ").append(where->prefix).append(path).append(" HTTP/1.1\r\nHost: ").append(where->authority);
+  if (!token.empty())
+    request.append("\r\nAuthorization: Bearer ").append(token);
+  request.append("\r\nConnection: close\r\n\r\n");
+  auto reply = (*open)->exchange(request, max_answer_bytes, now + patience);
+  if (!reply)
+    return {exit_failed, node.url + ": " + reply.error().why.text, {}};
+  if (reply->status >= 200 && reply->status < 300)
+    return {exit_ok, {}, std::move(*reply)};
+  const auto body = nlohmann::json::parse(reply->body, nullptr, false);
+  const auto text = body.is_object() && body.contains("detail") && body["detail"].is_string()
+                        ? body["detail"].get<std::string>()
+                        : "the node answers " + std::to_string(reply->status);
+  return {exit_failed, text, std::move(*reply)};
+}
+
+std::string url_of(std::string_view address) {
+  return (address.find("://") == std::string_view::npos ? "http://" : "") + std::string(address);
+}
+
+} // namespace troupe::cli

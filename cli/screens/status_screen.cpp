@@ -1,0 +1,201 @@
+#include "cli/screens/status_screen.hpp"
+
+#include "cli/screens/words.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace troupe::cli {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t front_columns = 13;
+/// Cells of the picture of a rank.
+constexpr std::size_t map_cells = 20;
+/// More namespaces, ranks and clients than fit on a screen are left to --json and the page.
+constexpr std::size_t ranks_most = 16;
+constexpr std::size_t clients_most = 8;
+
+std::uint64_t whole_at(const json& x, std::initializer_list<const char*> keys) {
+  return static_cast<std::uint64_t>(std::max(number_at(x, keys), 0.0));
+}
+
+std::string counted_at(const json& x, std::initializer_list<const char*> keys) {
+  return count_text(whole_at(x, keys));
+}
+
+std::optional<double> ratio_of(const json& activity) {
+  const auto asked = number_at(activity, {"asked_keys"});
+  return asked > 0 ? std::optional(number_at(activity, {"hit_ratio"})) : std::nullopt;
+}
+
+std::string per_second(const json& activity, const char* key) {
+  const auto seconds = number_at(activity, {"seconds"});
+  return rate_text(seconds > 0 ? number_at(activity, {key}) / seconds : 0);
+}
+
+std::string share_of(double part, double whole) {
+  return whole > 0 ? percent_text(part / whole) : std::string("-");
+}
+
+/// Lines of a screen; those that are too long go on below their text.
+class screen {
+public:
+  explicit screen(std::size_t columns) : columns_(std::max<std::size_t>(columns, 40)) {}
+
+  void add(std::string_view text) { out_.append(text).append("\n"); }
+
+  void add(std::string_view label, std::string_view text) {
+    auto front = to_width(label, front_columns);
+    for (const auto& line : wrapped(text, columns_ - front_columns)) {
+      add(front + line);
+      front.assign(front_columns, ' ');
+    }
+  }
+
+  std::string text() && { return std::move(out_); }
+  std::size_t columns() const { return columns_; }
+
+private:
+  std::size_t columns_;
+  std::string out_;
+};
+
+void add_identity(screen& to, const json& x) {
+  const auto& node = x.at("node");
+  to.add(printable(text_at(node, {"name"})) + ": " + text_at(x, {"health"}));
+  to.add("program", "troupe " + text_at(node, {"version"}) + " (commit " + text_at(node, {"commit"}) + "), protocol " +
+                        counted_at(node, {"protocol"}) + ", process " + std::to_string(whole_at(node, {"process"})) +
+                        ", up for " + span_text(number_at(node, {"uptime_s"})));
+  to.add("data", printable(text_at(node, {"data_dir"})) + "; durability: " + text_at(node, {"durability"}));
+}
+
+void add_warnings(screen& to, const json& x) {
+  for (const auto& w : list_at(x, {"warnings"})) {
+    to.add("");
+    to.add(text_at(w, {"severity"}), printable(text_at(w, {"reason"})) + ": " + printable(text_at(w, {"text"})));
+    to.add("", "see " + text_at(w, {"runbook"}));
+  }
+}
+
+void add_last_minute(screen& to, const json& x) {
+  const auto& m = x.at("last_minute");
+  to.add("");
+  to.add("last minute", "hit ratio " + percent_text(ratio_of(m)) + ", " + per_second(m, "lookups") + " lookups, p50 " +
+                            micros_text(number_at(m, {"lookup_p50_us"})) + ", p99 " +
+                            micros_text(number_at(m, {"lookup_p99_us"})));
+  to.add("", "load " + gbps_text(number_at(m, {"load_gbps"})) + ", save " + gbps_text(number_at(m, {"save_gbps"})) +
+                 ", evicted " + per_second(m, "evicted_keys"));
+  to.add("now", counted_at(x, {"registry", "complete_keys"}) + " complete keys of " +
+                    counted_at(x, {"registry", "keys"}) + ", " + counted_at(x, {"registry", "leases"}) + " leases, " +
+                    counted_at(x, {"registry", "reservations"}) + " reservations");
+}
+
+void add_tiers(screen& to, const json& x) {
+  const auto& t = x.at("tiers");
+  const auto of = [&](const char* tier, const char* part) {
+    return bytes_text(number_at(t, {tier, part})) + " of " + bytes_text(number_at(t, {tier, "limit_bytes"})) + " (" +
+           share_of(number_at(t, {tier, part}), number_at(t, {tier, "limit_bytes"})) + ")";
+  };
+  to.add("");
+  to.add("memory", counted_at(t, {"memory", "pages"}) + " pages, " + of("memory", "bytes") + ", " +
+                       counted_at(t, {"memory", "dirty_pages"}) + " dirty; " + text_at(x, {"node", "memory"}));
+  to.add("disk", counted_at(t, {"disk", "pages"}) + " pages, " + of("disk", "bytes") +
+                     "; slabs: " + text_at(x, {"node", "slabs"}));
+  to.add("index", of("index", "bytes"));
+}
+
+/// "####++.....": what is live, reserved or quarantined, and free.
+std::string map_of(const json& slots) {
+  const auto total = number_at(slots, {"total"});
+  std::string out;
+  const auto draw = [&](char c, const char* state) {
+    const auto n = number_at(slots, {state});
+    const auto cells = total > 0 ? n / total * static_cast<double>(map_cells) : 0;
+    // A state that has a slot is seen.
+    const auto wanted = n > 0 ? std::max<std::size_t>(1, static_cast<std::size_t>(cells + 0.5)) : 0;
+    out.append(std::min(wanted, map_cells - out.size()), c);
+  };
+  draw('#', "live");
+  draw('+', "reserved");
+  draw('x', "quarantined");
+  out.append(map_cells - out.size(), '.');
+  return out;
+}
+
+void add_namespaces(screen& to, const json& x) {
+  const auto name_columns = to.columns() - 58;
+  const auto row = [&](std::string_view name, const std::array<std::string, 6>& cells) {
+    constexpr std::array<std::size_t, 6> widths{10, 8, 9, 11, 11, 9};
+    auto line = to_width(name, name_columns);
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      line += to_right(cells[i], widths[i]);
+    to.add(line);
+  };
+  to.add("");
+  if (list_at(x, {"namespaces"}).empty())
+    return to.add("no namespaces yet: clients make them, or the config names them");
+  row("NAMESPACE", {"KEYS", "LEASES", "HITS", "LOAD", "SAVE", "EVICTED"});
+  std::size_t shown = 0;
+  std::size_t left_out = whole_at(x, {"namespaces_omitted"});
+  for (const auto& space : list_at(x, {"namespaces"})) {
+    if (shown >= ranks_most) {
+      ++left_out;
+      continue;
+    }
+    const auto& m = space.at("last_minute");
+    row(printable(text_at(space, {"name"})), {counted_at(space, {"keys"}), counted_at(space, {"leases"}),
+                                              percent_text(ratio_of(m)), gbps_text(number_at(m, {"load_gbps"})),
+                                              gbps_text(number_at(m, {"save_gbps"})), per_second(m, "evicted_keys")});
+    for (const auto& rank : list_at(space, {"ranks"})) {
+      if (++shown > ranks_most)
+        break;
+      const auto& slots = rank.at("slots");
+      to.add("  rank " + to_width(counted_at(rank, {"rank"}), 3) + map_of(slots) + " " + counted_at(slots, {"live"}) +
+             " live, " + counted_at(slots, {"reserved"}) + " reserved, " + counted_at(slots, {"quarantined"}) +
+             " quarantined, " + counted_at(slots, {"free"}) + " free");
+    }
+  }
+  if (left_out > 0)
+    to.add("and " + count_text(left_out) + " more: --json has them");
+}
+
+void add_clients(screen& to, const json& x) {
+  to.add("");
+  to.add("clients", counted_at(x, {"clients", "attached"}) + " attached, " + counted_at(x, {"clients", "departed"}) +
+                        " gone and not at rest");
+  std::size_t shown = 0;
+  for (const auto& c : list_at(x, {"clients", "list"})) {
+    if (++shown > clients_most)
+      break;
+    const bool elsewhere = c.value("elsewhere", false);
+    to.add("", printable(text_at(c, {"name"})) + " in " + printable(text_at(c, {"namespace"})) + ", " +
+                   (elsewhere ? "on another host" : "process " + std::to_string(whole_at(c, {"process"}))) + ", for " +
+                   span_text(number_at(c, {"attached_s"})));
+  }
+}
+
+} // namespace
+
+bool is_status(const json& x) {
+  const auto has = [&](const char* key) { return x.contains(key) && x[key].is_object(); };
+  return x.is_object() && has("node") && has("registry") && has("tiers") && has("last_minute") && has("clients") &&
+         !text_at(x, {"health"}).empty();
+}
+
+std::string status_screen(const json& status, std::size_t columns) {
+  screen out(columns);
+  add_identity(out, status);
+  add_warnings(out, status);
+  add_last_minute(out, status);
+  add_tiers(out, status);
+  add_namespaces(out, status);
+  add_clients(out, status);
+  return std::move(out).text();
+}
+
+} // namespace troupe::cli

@@ -1,0 +1,353 @@
+#include "cli/screens/top_screen.hpp"
+
+#include "cli/screens/status_screen.hpp"
+#include "cli/screens/words.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+namespace troupe::cli {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<const char*, 9> blocks{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+constexpr std::array<const char*, 9> letters{" ", ".", ":", "-", "=", "+", "*", "#", "@"};
+
+constexpr std::size_t label_columns = 12;
+constexpr std::size_t value_columns = 11;
+/// Of the table; what is left is for names and the pictures.
+constexpr std::array<std::size_t, 6> widths{9, 9, 11, 11, 9, 0};
+constexpr std::size_t picture_columns = 10;
+
+double gigabytes(double bytes, double seconds) {
+  return seconds > 0 ? bytes / seconds / 1e9 : 0;
+}
+
+/// What is gone and came back counts from 0.
+double grown(double before, double now) {
+  return now >= before ? now - before : 0;
+}
+
+template <class Counts>
+void add_to(Counts& sum, const Counts& x) {
+  sum.lookups += x.lookups;
+  sum.asked += x.asked;
+  sum.found += x.found;
+  sum.evicted += x.evicted;
+  sum.loaded_bytes += x.loaded_bytes;
+  sum.saved_bytes += x.saved_bytes;
+}
+
+template <class Rates>
+double hits_of(const Rates& x) {
+  return x.hits.value_or(-1);
+}
+
+} // namespace
+
+top_screen::counts top_screen::counts_of(const json& space) {
+  counts out;
+  out.lookups = number_at(space, {"total", "lookups"});
+  out.asked = number_at(space, {"total", "asked_keys"});
+  out.found = number_at(space, {"total", "found_keys"});
+  out.evicted = number_at(space, {"total", "evicted_keys"});
+  return out;
+}
+
+top_screen::counts top_screen::counts_of_rank(const json& rank, double page_bytes) {
+  counts out;
+  out.loaded_bytes = page_bytes * number_at(rank, {"total", "loaded_pages"});
+  out.saved_bytes = page_bytes * number_at(rank, {"total", "saved_pages"});
+  return out;
+}
+
+top_screen::row& top_screen::row_of(const std::string& key) {
+  auto& out = rows_[key];
+  out.seen = true;
+  return out;
+}
+
+top_screen::rates top_screen::rates_of(const json& minute) {
+  rates out;
+  const auto seconds = number_at(minute, {"seconds"});
+  if (number_at(minute, {"asked_keys"}) > 0)
+    out.hits = number_at(minute, {"hit_ratio"});
+  if (seconds > 0) {
+    out.lookups = number_at(minute, {"lookups"}) / seconds;
+    out.evicted = number_at(minute, {"evicted_keys"}) / seconds;
+  }
+  out.load_gbps = number_at(minute, {"load_gbps"});
+  out.save_gbps = number_at(minute, {"save_gbps"});
+  out.p99 = number_at(minute, {"lookup_p99_us"});
+  return out;
+}
+
+void top_screen::advance(row& x, const counts& now, double seconds, const json& minute) {
+  rates r;
+  r.p99 = number_at(minute, {"lookup_p99_us"});
+  const auto asked = grown(x.before.asked, now.asked);
+  if (asked > 0)
+    r.hits = std::min(1.0, grown(x.before.found, now.found) / asked);
+  if (seconds > 0) {
+    r.lookups = grown(x.before.lookups, now.lookups) / seconds;
+    r.evicted = grown(x.before.evicted, now.evicted) / seconds;
+  }
+  r.load_gbps = gigabytes(grown(x.before.loaded_bytes, now.loaded_bytes), seconds);
+  r.save_gbps = gigabytes(grown(x.before.saved_bytes, now.saved_bytes), seconds);
+  x.before = now;
+  // The first answer says what there was since the start: no rate of now comes of it.
+  if (seconds <= 0) {
+    x.now = rates_of(minute);
+    return;
+  }
+  x.now = r;
+  x.series.push_back(r);
+  if (x.series.size() > values_most)
+    x.series.pop_front();
+}
+
+void top_screen::observe(const json& status, timestamp now) {
+  if (paused_)
+    return;
+  why_.clear();
+  const auto seconds = last_ == timestamp{} ? 0.0 : std::chrono::duration<double>(now - last_).count();
+  last_ = now;
+  health_ = text_at(status, {"health"});
+  name_ = printable(text_at(status, {"node", "name"}));
+  when_ = text_at(status, {"node", "now"});
+  facts_ = "up " + span_text(number_at(status, {"node", "uptime_s"})) + ", clients " +
+           count_text(static_cast<std::uint64_t>(number_at(status, {"clients", "attached"}))) + ", leases " +
+           count_text(static_cast<std::uint64_t>(number_at(status, {"registry", "leases"})));
+  warnings_.clear();
+  for (const auto& w : list_at(status, {"warnings"}))
+    if (text_at(w, {"severity"}) != "notice")
+      warnings_.push_back(printable(text_at(w, {"reason"}) + ": " + text_at(w, {"text"})) + " (" +
+                          text_at(w, {"runbook"}) + ")");
+  for (auto& [key, x] : rows_)
+    x.seen = false;
+  static const auto nothing = json::object();
+  const auto minute_of = [](const json& x) -> const json& {
+    return x.contains("last_minute") ? x["last_minute"] : nothing;
+  };
+  counts all;
+  for (const auto& space : list_at(status, {"namespaces"})) {
+    const auto name = printable(text_at(space, {"name"}));
+    const auto page_bytes = number_at(space, {"page_bytes"});
+    auto sum = counts_of(space);
+    for (const auto& rank : list_at(space, {"ranks"})) {
+      const auto number = std::to_string(static_cast<std::uint64_t>(number_at(rank, {"rank"})));
+      auto& x = row_of(name + "\n" + to_right(number, 6));
+      x.name = "  rank " + number;
+      x.space = name;
+      x.is_rank = true;
+      const auto total = number_at(rank, {"slots", "total"});
+      x.slots = percent_text(total > 0 ? std::optional(number_at(rank, {"slots", "live"}) / total) : std::nullopt);
+      const auto own = counts_of_rank(rank, page_bytes);
+      advance(x, own, seconds, minute_of(rank));
+      add_to(sum, own);
+    }
+    auto& x = row_of(name);
+    x.name = name;
+    x.space = name;
+    x.slots = count_text(static_cast<std::uint64_t>(number_at(space, {"keys"})));
+    advance(x, sum, seconds, minute_of(space));
+    add_to(all, sum);
+  }
+  std::erase_if(rows_, [](const auto& x) { return !x.second.seen; });
+  advance(node_, all, seconds, minute_of(status));
+}
+
+void top_screen::miss(std::string why) {
+  if (!paused_)
+    why_ = printable(why);
+}
+
+bool top_screen::press(top_key key) {
+  switch (key) {
+  case top_key::quit:
+    return false;
+  case top_key::pause:
+    paused_ = !paused_;
+    break;
+  case top_key::sort:
+    order_ = static_cast<order>((static_cast<std::size_t>(order_) + 1) % order_count);
+    first_ = 0;
+    break;
+  case top_key::ranks:
+    shows_ranks_ = !shows_ranks_;
+    first_ = 0;
+    break;
+  case top_key::up:
+    first_ -= first_ > 0 ? 1 : 0;
+    break;
+  case top_key::down:
+    first_ += first_ + 1 < sorted().size() ? 1 : 0;
+    break;
+  case top_key::none:
+    break;
+  }
+  return true;
+}
+
+std::string top_screen::sparkline(const row& x, std::size_t columns, double (*value)(const rates&),
+                                  double least) const {
+  const auto& steps = unicode_ ? blocks : letters;
+  const auto count = std::min(columns, x.series.size());
+  double most = least;
+  for (auto i = x.series.size() - count; i < x.series.size(); ++i)
+    most = std::max(most, value(x.series[i]));
+  std::string out(columns - count, ' ');
+  for (auto i = x.series.size() - count; i < x.series.size(); ++i) {
+    const auto v = value(x.series[i]);
+    // What is not nothing is seen.
+    const auto step = v <= 0 || most <= 0 ? 0 : std::max(1.0, std::round(v / most * 8));
+    out += steps[std::min<std::size_t>(static_cast<std::size_t>(step), steps.size() - 1)];
+  }
+  return out;
+}
+
+std::vector<const top_screen::row*> top_screen::sorted() const {
+  const auto value = [this](const row& x) {
+    switch (order_) {
+    case order::hits:
+      return hits_of(x.now);
+    case order::lookups:
+      return x.now.lookups;
+    case order::load:
+      return x.now.load_gbps;
+    case order::save:
+      return x.now.save_gbps;
+    case order::evictions:
+      return x.now.evicted;
+    default:
+      return 0.0;
+    }
+  };
+  std::vector<const row*> spaces;
+  for (const auto& [key, x] : rows_)
+    if (!x.is_rank)
+      spaces.push_back(&x);
+  // Those that are equal stay in the order of their names.
+  std::ranges::stable_sort(spaces, [&](const row* a, const row* b) { return value(*a) > value(*b); });
+  if (!shows_ranks_)
+    return spaces;
+  std::vector<const row*> out;
+  for (const auto* space : spaces) {
+    out.push_back(space);
+    const auto begin = out.size();
+    for (const auto& [key, x] : rows_)
+      if (x.is_rank && x.space == space->space)
+        out.push_back(&x);
+    std::stable_sort(out.begin() + static_cast<std::ptrdiff_t>(begin), out.end(),
+                     [&](const row* a, const row* b) { return value(*a) > value(*b); });
+  }
+  return out;
+}
+
+screen_line top_screen::title(std::size_t columns) const {
+  if (health_.empty())
+    return {to_width(why_.empty() ? "asking the node" : "unreachable: " + why_, columns), line_style::trouble};
+  const auto state = !why_.empty() ? "unreachable" : paused_ ? health_ + ", paused" : health_;
+  const auto clock = when_.size() > 18 ? when_.substr(11, 8) : when_;
+  const auto front = to_width(name_ + ": " + state + ", " + facts_, columns - std::min(columns, clock.size() + 1));
+  const bool well = why_.empty() && health_ == "healthy";
+  return {to_width(front + " " + clock, columns), well ? line_style::healthy : line_style::trouble};
+}
+
+void top_screen::add_node(std::vector<screen_line>& to, std::size_t columns) const {
+  const auto add = [&](const char* label, const std::string& value, double (*of)(const rates&), double least) {
+    const auto front = to_width(label, label_columns) + to_right(value, value_columns) + "  ";
+    to.push_back(
+        {front + sparkline(node_, columns - std::min(columns, label_columns + value_columns + 2), of, least), {}});
+  };
+  const auto& x = node_.now;
+  add(
+      "hit ratio", percent_text(x.hits), [](const rates& r) { return r.hits.value_or(0); }, 1);
+  add(
+      "load", gbps_text(x.load_gbps), [](const rates& r) { return r.load_gbps; }, 0);
+  add(
+      "save", gbps_text(x.save_gbps), [](const rates& r) { return r.save_gbps; }, 0);
+  add(
+      "lookups", rate_text(x.lookups), [](const rates& r) { return r.lookups; }, 0);
+  add(
+      "lookup p99", micros_text(x.p99), [](const rates& r) { return r.p99; }, 0);
+  add(
+      "evictions", rate_text(x.evicted), [](const rates& r) { return r.evicted; }, 0);
+}
+
+void top_screen::add_table(std::vector<screen_line>& to, std::size_t columns, std::size_t rows) const {
+  std::size_t fixed = picture_columns + 1 + 8;
+  for (const auto w : widths)
+    fixed += w;
+  const auto name_columns = columns > fixed + 8 ? columns - fixed : 8;
+  const auto line = [&](const std::string& name, const std::array<std::string, 6>& cells, const std::string& picture) {
+    auto text = to_width(name, name_columns) + to_right(cells[5], 8);
+    for (std::size_t i = 0; i + 1 < cells.size(); ++i)
+      text += to_right(cells[i], widths[i]);
+    return to_width(text + " " + picture, columns);
+  };
+  to.push_back({line("NAMESPACE", {"HITS", "LOOKUPS", "LOAD", "SAVE", "EVICTED", "KEYS"}, "LOAD"), line_style::head});
+  const auto all = sorted();
+  if (all.empty())
+    to.push_back({to_width("none yet: clients make them, or the config names them", columns), line_style::quiet});
+  for (auto i = std::min(first_, all.size()); i < all.size() && to.size() < rows; ++i) {
+    const auto& x = *all[i];
+    const auto picture = sparkline(
+        x, picture_columns, [](const rates& r) { return r.load_gbps; }, 0);
+    const std::array<std::string, 6> cells =
+        x.is_rank
+            ? std::array<std::string, 6>{"", "", gbps_text(x.now.load_gbps), gbps_text(x.now.save_gbps), "", x.slots}
+            : std::array<std::string, 6>{percent_text(x.now.hits),   rate_text(x.now.lookups),
+                                         gbps_text(x.now.load_gbps), gbps_text(x.now.save_gbps),
+                                         rate_text(x.now.evicted),   x.slots};
+    to.push_back({line(x.name, cells, picture), x.is_rank ? line_style::quiet : line_style::plain});
+  }
+}
+
+std::string top_screen::help() const {
+  constexpr std::array<const char*, order_count> names{"name", "hits", "lookups", "load", "save", "evictions"};
+  return std::string("q quit  p ") + (paused_ ? "go on" : "pause") +
+         "  s sort: " + names[static_cast<std::size_t>(order_)] + "  r " + (shows_ranks_ ? "hide" : "show") +
+         " ranks  up/down scroll";
+}
+
+std::vector<screen_line> top_screen::lines(std::size_t columns, std::size_t rows) const {
+  std::vector<screen_line> out{title(columns)};
+  if (!health_.empty()) {
+    std::vector<std::string> trouble = warnings_;
+    if (!why_.empty())
+      trouble.insert(trouble.begin(), why_);
+    // Never more than a quarter of the screen; the page and `troupe status` have all of it.
+    for (const auto& text : trouble)
+      for (const auto& part : wrapped(text, columns))
+        if (out.size() < std::max<std::size_t>(rows / 4, 2))
+          out.push_back({to_width(part, columns), line_style::trouble});
+    add_node(out, columns);
+    out.push_back({std::string(columns, ' '), line_style::plain});
+    add_table(out, columns, rows > 0 ? rows - 1 : 0);
+  }
+  out.resize(rows > 0 ? rows - 1 : 0, {std::string(columns, ' '), line_style::plain});
+  out.push_back({help(), line_style::quiet});
+  for (auto& x : out)
+    x.text = to_width(x.text, columns);
+  out.resize(rows);
+  return out;
+}
+
+std::string top_screen::plain_line() const {
+  if (!is_reached())
+    return "unreachable: " + why_;
+  const auto& x = node_.now;
+  auto out = when_ + " " + name_ + " " + health_ + ": hits " + percent_text(x.hits) + ", lookups " +
+             rate_text(x.lookups) + ", p99 " + micros_text(x.p99) + ", load " + gbps_text(x.load_gbps) + ", save " +
+             gbps_text(x.save_gbps) + ", evicted " + rate_text(x.evicted) + ", " + facts_;
+  for (const auto& w : warnings_)
+    out += "; " + w;
+  return out;
+}
+
+} // namespace troupe::cli

@@ -1,0 +1,126 @@
+#pragma once
+
+#include "base/clock.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe::cli {
+
+/// How a line of the screen is to look.
+enum class line_style : std::uint8_t { plain, title, healthy, trouble, head, quiet };
+
+struct screen_line {
+  std::string text;
+  line_style style = line_style::plain;
+};
+
+/// What a person asks of `troupe top`.
+enum class top_key : std::uint8_t { none, quit, pause, sort, ranks, up, down };
+
+/// The screen of `troupe top`: what a node has done between one answer of it and the next, and the way there. Plain
+/// rules: answers, time, keys and the size of the terminal are arguments.
+class top_screen {
+public:
+  /// What is remembered of each number: a column of a wide terminal each.
+  static constexpr std::size_t values_most = 240;
+
+  /// `unicode`: whether the terminal has blocks of different heights.
+  explicit top_screen(bool unicode) : unicode_(unicode) {}
+
+  /// An answer to `/v1/status`, which has come at that time.
+  void observe(const nlohmann::json& status, timestamp now);
+  /// There was none.
+  void miss(std::string why);
+
+  /// False to quit.
+  bool press(top_key key);
+
+  /// Exactly so many lines of exactly so many columns.
+  std::vector<screen_line> lines(std::size_t columns, std::size_t rows) const;
+
+  /// The newest numbers in one line, for who has no terminal.
+  std::string plain_line() const;
+
+  /// What came last.
+  bool is_healthy() const noexcept { return health_ == "healthy"; }
+  bool is_reached() const noexcept { return why_.empty() && !health_.empty(); }
+
+private:
+  enum class order : std::uint8_t { name, hits, lookups, load, save, evictions };
+  static constexpr std::size_t order_count = 6;
+
+  /// What has been counted since the start of the node.
+  struct counts {
+    double lookups = 0;
+    double asked = 0;
+    double found = 0;
+    double evicted = 0;
+    double loaded_bytes = 0;
+    double saved_bytes = 0;
+  };
+
+  /// What there was per second, between two answers.
+  struct rates {
+    std::optional<double> hits;
+    double lookups = 0;
+    double evicted = 0;
+    double load_gbps = 0;
+    double save_gbps = 0;
+    /// In microseconds, of the last minute.
+    double p99 = 0;
+  };
+
+  struct row {
+    std::string name;
+    /// Of its namespace.
+    std::string space;
+    bool is_rank = false;
+    std::string slots;
+    counts before;
+    bool seen = false;
+    rates now;
+    std::deque<rates> series;
+  };
+
+  using rows_by_key = std::map<std::string, row>;
+
+  static counts counts_of(const nlohmann::json& space);
+  static counts counts_of_rank(const nlohmann::json& rank, double page_bytes);
+  /// `minute`: what the node says of the last one.
+  static rates rates_of(const nlohmann::json& minute);
+  static void advance(row& x, const counts& now, double seconds, const nlohmann::json& minute);
+  row& row_of(const std::string& key);
+  std::string sparkline(const row& x, std::size_t columns, double (*value)(const rates&), double least) const;
+  std::vector<const row*> sorted() const;
+  void add_node(std::vector<screen_line>& to, std::size_t columns) const;
+  void add_table(std::vector<screen_line>& to, std::size_t columns, std::size_t rows) const;
+  screen_line title(std::size_t columns) const;
+  std::string help() const;
+
+  bool unicode_;
+  bool paused_ = false;
+  bool shows_ranks_ = true;
+  order order_ = order::name;
+  std::size_t first_ = 0;
+  std::string health_;
+  std::string why_;
+  std::string name_;
+  std::string facts_;
+  std::string when_;
+  std::vector<std::string> warnings_;
+  timestamp last_{};
+  /// Of the node, and of its namespaces and ranks by a name that sorts ranks behind their namespace.
+  row node_;
+  rows_by_key rows_;
+};
+
+} // namespace troupe::cli

@@ -1,0 +1,148 @@
+#include "cli/screens/words.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace troupe::cli {
+
+namespace {
+
+/// As printf does; the numbers here are short.
+std::string digits(double x, int behind) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", behind, x);
+  return text.data();
+}
+
+template <std::size_t N>
+std::string scaled(double x, const std::array<const char*, N>& units, double base) {
+  std::size_t i = 0;
+  while (x >= base && i + 1 < units.size()) {
+    x /= base;
+    ++i;
+  }
+  const int behind = x >= 100 || x == std::floor(x) ? 0 : x >= 10 ? 1 : 2;
+  return digits(x, behind) + units[i];
+}
+
+const nlohmann::json* find(const nlohmann::json& x, std::initializer_list<const char*> keys) {
+  const auto* at = &x;
+  for (const auto* key : keys) {
+    if (!at->is_object() || !at->contains(key))
+      return nullptr;
+    at = &(*at)[key];
+  }
+  return at;
+}
+
+bool begins_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U;
+}
+
+} // namespace
+
+std::string bytes_text(double bytes) {
+  return scaled(bytes, std::array{" B", " KiB", " MiB", " GiB", " TiB", " PiB"}, 1024);
+}
+
+std::string count_text(std::uint64_t x) {
+  auto out = std::to_string(x);
+  for (auto at = out.size(); at > 3;)
+    out.insert(at -= 3, ",");
+  return out;
+}
+
+std::string rate_text(double per_second) {
+  return scaled(per_second, std::array{"", " k", " M", " G"}, 1000) + "/s";
+}
+
+std::string percent_text(std::optional<double> share) {
+  return share ? digits(100 * *share, 1) + " %" : std::string("-");
+}
+
+std::string gbps_text(double x) {
+  return digits(x, x >= 100 ? 1 : 2) + " GB/s";
+}
+
+std::string micros_text(double microseconds) {
+  if (microseconds >= 1e6)
+    return digits(microseconds / 1e6, 2) + " s";
+  return microseconds >= 1000 ? digits(microseconds / 1000, 1) + " ms" : digits(microseconds, 0) + " us";
+}
+
+std::string span_text(double seconds) {
+  const auto s = static_cast<std::uint64_t>(std::max(seconds, 0.0));
+  const auto two = [](std::uint64_t a, const char* first, std::uint64_t b, const char* second) {
+    return std::to_string(a) + first + " " + std::to_string(b) + second;
+  };
+  if (s < 60)
+    return std::to_string(s) + " s";
+  if (s < 3600)
+    return std::to_string(s / 60) + " min";
+  return s < 86400 ? two(s / 3600, " h", s % 3600 / 60, " min") : two(s / 86400, " d", s % 86400 / 3600, " h");
+}
+
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, begins_character));
+}
+
+std::string to_width(std::string_view text, std::size_t columns) {
+  std::size_t bytes = 0;
+  std::size_t taken = 0;
+  while (bytes < text.size() && (taken < columns || !begins_character(text[bytes]))) {
+    taken += begins_character(text[bytes]) ? 1 : 0;
+    ++bytes;
+  }
+  return std::string(text.substr(0, bytes)) + std::string(columns - taken, ' ');
+}
+
+std::string to_right(std::string_view text, std::size_t columns) {
+  const auto width = width_of(text);
+  return width >= columns ? to_width(text, columns) : std::string(columns - width, ' ') + std::string(text);
+}
+
+std::vector<std::string> wrapped(std::string_view text, std::size_t columns) {
+  std::vector<std::string> out;
+  std::string line;
+  while (!text.empty()) {
+    const auto word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    if (!line.empty() && width_of(line) + 1 + width_of(word) > columns) {
+      out.push_back(line);
+      line.clear();
+    }
+    line.append(line.empty() ? "" : " ").append(word);
+  }
+  if (!line.empty())
+    out.push_back(line);
+  return out;
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += byte >= 0x20 && byte < 0x7f ? c : '?';
+  }
+  return out;
+}
+
+double number_at(const nlohmann::json& x, std::initializer_list<const char*> keys) {
+  const auto* found = find(x, keys);
+  return found != nullptr && found->is_number() ? found->get<double>() : 0;
+}
+
+std::string text_at(const nlohmann::json& x, std::initializer_list<const char*> keys) {
+  const auto* found = find(x, keys);
+  return found != nullptr && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+const nlohmann::json& list_at(const nlohmann::json& x, std::initializer_list<const char*> keys) {
+  static const auto nothing = nlohmann::json::array();
+  const auto* found = find(x, keys);
+  return found != nullptr && found->is_array() ? *found : nothing;
+}
+
+} // namespace troupe::cli

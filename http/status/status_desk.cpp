@@ -1,0 +1,137 @@
+#include "http/status/status_desk.hpp"
+
+#include "actors/support/ask.hpp"
+#include "actors/support/gather.hpp"
+
+#include <chrono>
+#include <unistd.h>
+#include <utility>
+
+namespace troupe::http::node_status {
+
+namespace {
+
+std::int64_t unix_now() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(since).count();
+}
+
+std::vector<warning> warnings_of(const node_condition* condition) {
+  std::vector<warning> out;
+  if (condition == nullptr)
+    return out;
+  for (const auto& x : condition->troubles())
+    out.push_back({lasts(x.what) ? "failed" : "degraded", std::string(to_string(x.what)), x.text, runbook_of(x.what)});
+  return out;
+}
+
+} // namespace
+
+status_desk::status_desk(caf::actor_system& system, desk_parts parts)
+    : system_(system), parts_(std::move(parts)), started_(std::chrono::steady_clock::now()), unix_started_(unix_now()) {
+}
+
+std::shared_ptr<status_desk> status_desk::make(caf::actor_system& system, desk_parts parts) {
+  return std::shared_ptr<status_desk>(new status_desk(system, std::move(parts)));
+}
+
+void status_desk::gather(std::function<void(result<numbers>)> then) const {
+  const auto all = gather_from_threads(2, numbers{}, std::move(then));
+  troupe::ask<node_stats>(
+      system_, parts_.services.node,
+      [all](result<node_stats> x) {
+        if (!x)
+          return all->part_failed(std::move(x.error()));
+        all->value().stats = std::move(*x);
+        all->part_done();
+      },
+      stats_atom_v);
+  parts_.service->describe({}, [all](result<std::vector<namespace_info>> x) {
+    if (!x)
+      return all->part_failed(std::move(x.error()));
+    all->value().spaces = std::move(*x);
+    all->part_done();
+  });
+}
+
+std::string status_desk::text_of(numbers x, bool with_history) const {
+  const auto& services = parts_.services;
+  const auto now = std::chrono::steady_clock::now();
+  status_report out;
+  out.program = parts_.program;
+  out.protocol = protocol_version;
+  out.node_name = parts_.config.node_name;
+  out.data_dir = parts_.config.data_dir.string();
+  out.durability = parts_.config.registry.durability;
+  out.process = ::getpid();
+  out.now = unix_now();
+  out.started = unix_started_;
+  out.uptime = duration(now - started_);
+  out.ready = parts_.ready ? parts_.ready() : result<void>{};
+  out.memory_text = services.opened.memory ? services.opened.memory() : std::string();
+  out.slabs_text = services.opened.slabs.empty() ? "none" : services.opened.slabs;
+  if (services.extents) {
+    out.arena_bytes = services.extents->info().bytes;
+    out.extent_bytes = services.extents->info().extent_bytes;
+    out.extents = services.extents->counts();
+  }
+  if (services.memory) {
+    out.index_bytes = services.memory->used();
+    out.index_limit = services.memory->limit();
+  }
+  if (services.disk) {
+    out.made_slabs_bytes = services.disk->used();
+    out.made_slabs_limit = services.disk->limit();
+  }
+  out.stats = std::move(x.stats);
+  out.spaces = std::move(x.spaces);
+  out.warnings = warnings_of(services.condition.get());
+  add_notices(out.warnings, out, services.opened.buffered, services.opened.without_io_uring);
+  if (services.latencies)
+    out.totals = totals_of(out.stats, out.spaces, *services.latencies);
+  out.before = out.totals;
+  out.with_history = with_history;
+  {
+    const std::lock_guard guard(mutex_);
+    if (const auto* mark = history_.minute_ago()) {
+      out.before = mark->totals;
+      out.since_before = duration(now - mark->at);
+    }
+    if (with_history)
+      out.samples = history_.samples();
+  }
+  return status_text(std::move(out));
+}
+
+void status_desk::ask(bool with_history, std::function<void(result<std::string>)> then) const {
+  gather([self = shared_from_this(), with_history, then = std::move(then)](result<numbers> x) {
+    then(x ? result<std::string>(self->text_of(std::move(*x), with_history)) : tl::unexpected<error>(x.error()));
+  });
+}
+
+void status_desk::sample() {
+  gather([self = shared_from_this()](const result<numbers>& x) {
+    // A node that does not answer in time has a gap in its history.
+    if (!x || !self->parts_.services.latencies)
+      return;
+    auto totals = totals_of(x->stats, x->spaces, *self->parts_.services.latencies);
+    const std::lock_guard guard(self->mutex_);
+    self->history_.observe(std::chrono::steady_clock::now(), unix_now(), std::move(totals));
+  });
+}
+
+std::string status_desk::config_text() const {
+  return config::to_json(config::without_secrets(parts_.config));
+}
+
+caf::actor spawn_clock(caf::actor_system& system, std::shared_ptr<status_desk> desk) {
+  return system.spawn([desk = std::move(desk)](caf::event_based_actor* self) -> caf::behavior {
+    self->send(self, caf::tick_atom_v);
+    return {[self, desk](caf::tick_atom) {
+      self->delayed_send(self, history::interval, caf::tick_atom_v);
+      desk->sample();
+    }};
+  });
+}
+
+} // namespace troupe::http::node_status

@@ -1,0 +1,328 @@
+#include "http/status/status_report.hpp"
+
+#include "http/server/json_members.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <map>
+#include <utility>
+
+namespace troupe::http::node_status {
+
+namespace {
+
+using rank_key = std::pair<namespace_id, rank_number>;
+
+double seconds_of(duration x) {
+  return std::chrono::duration<double>(x).count();
+}
+
+double microseconds_of(duration x) {
+  return std::chrono::duration<double, std::micro>(x).count();
+}
+
+/// "2026-01-31T12:00:00Z"
+std::string moment(std::int64_t unix_seconds) {
+  const auto at = static_cast<std::time_t>(unix_seconds);
+  std::tm parts{};
+  ::gmtime_r(&at, &parts);
+  std::string out(20, '\0');
+  std::strftime(out.data(), out.size() + 1, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return out;
+}
+
+std::string_view health_of(const status_report& x) {
+  const auto is_trouble = [](const warning& w) { return w.severity != "notice"; };
+  return x.ready && std::ranges::none_of(x.warnings, is_trouble) ? "healthy" : "degraded";
+}
+
+void append_activity(std::string& out, const activity& x, bool with_bytes_only, bool with_times) {
+  json_members m(out);
+  m.add("seconds", seconds_of(x.over));
+  if (!with_bytes_only) {
+    m.add("lookups", x.lookups).add("asked_keys", x.asked_keys).add("found_keys", x.found_keys);
+    if (const auto ratio = x.hit_ratio())
+      m.add("hit_ratio", *ratio);
+    else
+      m.key("hit_ratio") += "null";
+    m.add("evicted_keys", x.evicted_keys);
+  }
+  m.add("loaded_bytes", x.loaded_bytes).add("saved_bytes", x.saved_bytes);
+  m.add("load_gbps", x.load_gbps()).add("save_gbps", x.save_gbps());
+  if (with_times)
+    m.add("lookup_p50_us", microseconds_of(x.lookup_p50)).add("lookup_p99_us", microseconds_of(x.lookup_p99));
+  m.end();
+}
+
+void append_node(std::string& out, const status_report& x) {
+  json_members m(out);
+  m.add("name", x.node_name).add("version", x.program.version).add("commit", x.program.commit);
+  m.add("protocol", x.protocol).add("process", x.process).add("data_dir", x.data_dir);
+  m.add("started", moment(x.started)).add("now", moment(x.now)).add("uptime_s", seconds_of(x.uptime));
+  m.add("durability", x.durability).add("memory", x.memory_text).add("slabs", x.slabs_text).end();
+}
+
+/// What lies where, over all ranks.
+struct tier_sums {
+  std::uint64_t memory_pages = 0;
+  std::uint64_t memory_page_bytes = 0;
+  std::uint64_t dirty_pages = 0;
+  std::uint64_t disk_pages = 0;
+  std::uint64_t disk_page_bytes = 0;
+  std::uint64_t disk_slots = 0;
+  std::uint64_t disk_bytes = 0;
+};
+
+std::uint64_t pages_on_disk(const rank_stats& x) {
+  // What is dirty is live as a rule; what was just given up is not any more.
+  return x.io.slab_slots == 0 ? 0 : x.slots.live - std::min(x.slots.live, x.io.dirty_pages);
+}
+
+tier_sums sums_of(const node_stats& stats) {
+  tier_sums out;
+  for (const auto& x : stats.ranks) {
+    out.memory_pages += x.io.resident_pages;
+    out.memory_page_bytes += x.io.resident_pages * x.io.frame_bytes;
+    out.dirty_pages += x.io.dirty_pages;
+    out.disk_pages += pages_on_disk(x);
+    out.disk_page_bytes += pages_on_disk(x) * x.io.frame_bytes;
+    out.disk_slots += x.io.slab_slots == 0 ? 0 : x.slots.total;
+    out.disk_bytes += x.io.slab_slots == 0 ? 0 : x.slots.total * x.io.frame_bytes;
+  }
+  return out;
+}
+
+void append_tiers(std::string& out, const status_report& x) {
+  const auto sums = sums_of(x.stats);
+  json_members m(out);
+  json_members(m.key("memory"))
+      .add("pages", sums.memory_pages)
+      .add("bytes", sums.memory_page_bytes)
+      .add("dirty_pages", sums.dirty_pages)
+      .add("lent_bytes", x.extents.lent * x.extent_bytes)
+      .add("limit_bytes", x.arena_bytes)
+      .end();
+  json_members(m.key("disk"))
+      .add("pages", sums.disk_pages)
+      .add("bytes", sums.disk_page_bytes)
+      .add("slots", sums.disk_slots)
+      .add("limit_bytes", sums.disk_bytes)
+      .add("made_bytes", x.made_slabs_bytes)
+      .add("made_limit_bytes", x.made_slabs_limit)
+      .end();
+  json_members(m.key("index")).add("bytes", x.index_bytes).add("limit_bytes", x.index_limit).end();
+  m.end();
+}
+
+/// A rank whose pages the node keeps; `known` is what its allocator and its io worker say.
+void append_slots(std::string& out, const rank_stats& known) {
+  json_members(out)
+      .add("total", known.slots.total)
+      .add("free", known.slots.free)
+      .add("reserved", known.slots.reserved)
+      .add("live", known.slots.live)
+      .add("quarantined", known.slots.quarantined)
+      .end();
+}
+
+/// One whose pages its engine keeps, of which the registry alone knows.
+void append_slots(std::string& out, const rank_info& x) {
+  const auto taken = x.pages + x.reserved + x.withheld;
+  json_members(out)
+      .add("total", x.slots)
+      .add("free", x.slots - std::min<std::uint64_t>(x.slots, taken))
+      .add("reserved", x.reserved)
+      .add("live", x.pages)
+      .add("quarantined", x.withheld)
+      .end();
+}
+
+void append_rank(std::string& out, const status_report& x, const namespace_id& space, const rank_info& rank,
+                 const rank_stats* known) {
+  json_members m(out);
+  m.add("rank", rank.rank).add("kept_by", known != nullptr ? "node" : "engine");
+  if (known == nullptr) {
+    append_slots(m.key("slots"), rank);
+    return m.end();
+  }
+  append_slots(m.key("slots"), *known);
+  json_members(m.key("memory"))
+      .add("pages", known->io.resident_pages)
+      .add("bytes", known->io.resident_pages * known->io.frame_bytes)
+      .add("dirty_pages", known->io.dirty_pages)
+      .add("pinned_pages", known->io.pinned_frames)
+      .add("lent_bytes", known->io.frames * known->io.frame_bytes)
+      .end();
+  json_members(m.key("disk"))
+      .add("pages", pages_on_disk(*known))
+      .add("bytes", pages_on_disk(*known) * known->io.frame_bytes)
+      .add("read_bytes", known->io.read_bytes)
+      .add("written_bytes", known->io.written_bytes)
+      .add("failed_transfers", known->io.failed)
+      .end();
+  json_members(m.key("total"))
+      .add("loaded_pages", known->io.loaded_pages)
+      .add("saved_pages", known->io.saved_pages)
+      .add("memory_hits", known->io.memory_hits)
+      .end();
+  append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before, space, known->rank), true,
+                  false);
+  m.end();
+}
+
+void append_namespace(std::string& out, const status_report& x, const namespace_info& space,
+                      const std::map<rank_key, const rank_stats*>& known, std::size_t& ranks_left) {
+  const auto id = space.spec.id();
+  json_members m(out);
+  m.add("name", space.spec.name).add("id", to_string(id)).add("model", space.spec.model);
+  m.add("world_size", space.spec.world_size).add("page_bytes", space.spec.geometry.page_bytes());
+  m.add("keys", space.keys).add("complete_keys", space.complete_keys).add("leases", space.leases);
+  m.add("reservations", space.reservations);
+  json_members(m.key("total"))
+      .add("lookups", space.lookups.requests)
+      .add("asked_keys", space.lookups.asked_keys)
+      .add("found_keys", space.lookups.found_keys)
+      .add("evicted_keys", space.evicted_keys)
+      .end();
+  append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before, id), false, false);
+  const auto shown = std::min(space.ranks.size(), ranks_left);
+  ranks_left -= shown;
+  append_list(m.key("ranks"), std::span(space.ranks.items).first(shown), [&](const rank_info& rank) {
+    const auto found = known.find({id, static_cast<rank_number>(rank.rank)});
+    append_rank(out, x, id, rank, found == known.end() ? nullptr : found->second);
+  });
+  m.add("ranks_omitted", std::uint64_t{space.ranks.size() - shown}).end();
+}
+
+void append_clients(std::string& out, const status_report& x) {
+  json_members m(out);
+  m.add("attached", x.stats.clients).add("departed", x.stats.departed_clients);
+  const auto shown = std::min(x.stats.attached.size(), clients_most);
+  append_list(m.key("list"), std::span(x.stats.attached).first(shown), [&](const client_stats& c) {
+    json_members(out)
+        .add("name", c.name)
+        .add("namespace", c.space_name)
+        .add("process", std::int64_t{c.process})
+        .add("elsewhere", c.elsewhere)
+        .add("attached_s", seconds_of(c.attached_for))
+        .end();
+  });
+  m.end();
+}
+
+/// A column of the history.
+template <class Value>
+void append_column(json_members& m, std::string& out, std::string_view name, const status_report& x, Value value) {
+  append_list(m.key(name), x.samples, [&](const history::sample& s) { append_json(out, value(s)); });
+}
+
+void append_history(std::string& out, const status_report& x) {
+  json_members m(out);
+  m.add("interval_s", seconds_of(history::interval));
+  const auto count = [&](std::string_view name, std::uint64_t activity::*of) {
+    append_column(m, out, name, x, [of](const history::sample& s) { return s.what.*of; });
+  };
+  append_column(m, out, "at", x, [](const history::sample& s) { return s.at; });
+  append_column(m, out, "seconds", x, [](const history::sample& s) { return seconds_of(s.what.over); });
+  count("lookups", &activity::lookups);
+  count("asked_keys", &activity::asked_keys);
+  count("found_keys", &activity::found_keys);
+  count("evicted_keys", &activity::evicted_keys);
+  count("loaded_bytes", &activity::loaded_bytes);
+  count("saved_bytes", &activity::saved_bytes);
+  append_column(m, out, "lookup_p50_us", x,
+                [](const history::sample& s) { return microseconds_of(s.what.lookup_p50); });
+  append_column(m, out, "lookup_p99_us", x,
+                [](const history::sample& s) { return microseconds_of(s.what.lookup_p99); });
+  m.end();
+}
+
+} // namespace
+
+activity_totals totals_of(const node_stats& stats, const std::vector<namespace_info>& spaces,
+                          const request_latencies& latencies) {
+  activity_totals out;
+  std::map<namespace_id, std::uint64_t> page_bytes;
+  for (const auto& x : spaces) {
+    const auto id = x.spec.id();
+    page_bytes.emplace(id, x.spec.geometry.page_bytes());
+    out.spaces.push_back({id, x.lookups.requests, x.lookups.asked_keys, x.lookups.found_keys, x.evicted_keys});
+  }
+  for (const auto& x : stats.ranks) {
+    const auto found = page_bytes.find(x.space);
+    const auto bytes = found == page_bytes.end() ? x.io.frame_bytes : found->second;
+    out.ranks.push_back({x.space, x.rank, x.io.loaded_pages * bytes, x.io.saved_pages * bytes});
+  }
+  std::uint64_t ignored = 0;
+  latencies.of(request_kind::match).add_to(out.lookup_times, ignored);
+  out.sort();
+  return out;
+}
+
+void add_notices(std::vector<warning>& to, const status_report& x, bool buffered, bool without_io_uring) {
+  const auto add = [&](const char* reason, std::string text) {
+    to.push_back({"notice", reason, std::move(text), std::string("docs/operations.md#") + reason});
+  };
+  if (buffered)
+    add("buffered_io",
+        "slab files go through the page cache, since their file system knows no direct I/O: put data_dir, "
+        "or storage.ranks[i].directory, on ext4 or XFS, or set storage.direct to false");
+  if (without_io_uring)
+    add("no_io_uring",
+        "slab files are read by threads, since the kernel or a seccomp profile forbids io_uring: allow it, "
+        "or set io.engine to \"threads\"");
+  if (x.memory_text.find("RLIMIT_MEMLOCK") != std::string::npos)
+    add("memory_not_locked",
+        "memory for pages is not locked, and may be swapped out: raise RLIMIT_MEMLOCK (for systemd, "
+        "LimitMEMLOCK=infinity), or lower memory.bytes");
+  if (x.stats.departed_clients > 0)
+    add("departed_clients",
+        std::to_string(x.stats.departed_clients) +
+            " clients are gone, and their processes may still touch memory of the node: it stays set "
+            "aside until they end; end them");
+}
+
+std::string status_text(status_report x) {
+  std::ranges::sort(x.spaces, {}, [](const namespace_info& s) -> const std::string& { return s.spec.name; });
+  std::map<rank_key, const rank_stats*> known;
+  for (const auto& rank : x.stats.ranks)
+    known.emplace(rank_key{rank.space, rank.rank}, &rank);
+  std::string out;
+  json_members m(out);
+  append_node(m.key("node"), x);
+  m.add("health", health_of(x)).add("ready", x.ready.has_value());
+  append_list(m.key("warnings"), x.warnings, [&](const warning& w) {
+    json_members(out)
+        .add("severity", w.severity)
+        .add("reason", w.reason)
+        .add("text", w.text)
+        .add("runbook", w.runbook)
+        .end();
+  });
+  const auto& r = x.stats.registry;
+  json_members(m.key("registry"))
+      .add("keys", r.keys)
+      .add("complete_keys", r.complete_keys)
+      .add("leases", r.leases)
+      .add("reservations", r.reservations)
+      .add("withheld_slots", r.withheld_slots)
+      .add("evicted_keys", r.evicted_keys)
+      .add("invalidated_pages", r.invalidated_pages)
+      .add("refused_requests", r.refused)
+      .end();
+  append_tiers(m.key("tiers"), x);
+  append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before), false, true);
+  auto ranks_left = ranks_most;
+  const auto shown = std::min(x.spaces.size(), spaces_most);
+  append_list(m.key("namespaces"), std::span(x.spaces).first(shown),
+              [&](const namespace_info& space) { append_namespace(out, x, space, known, ranks_left); });
+  m.add("namespaces_omitted", std::uint64_t{x.spaces.size() - shown});
+  append_clients(m.key("clients"), x);
+  if (x.with_history)
+    append_history(m.key("history"), x);
+  m.end();
+  return out;
+}
+
+} // namespace troupe::http::node_status

@@ -1,0 +1,68 @@
+#include "http/status/status_routes.hpp"
+
+#include "base/log.hpp"
+#include "http/server/json_text.hpp"
+
+#include <array>
+#include <utility>
+
+namespace troupe::http::node_status {
+
+namespace {
+
+using desk_ptr = std::shared_ptr<const status_desk>;
+using desk_handler = void (*)(const desk_ptr&, const request&, responder);
+
+void get_status(const desk_ptr& desk, const request& r, responder reply) {
+  const auto leaves_out = r.query("history") == "false";
+  if (const auto wish = r.query("history"); wish && *wish != "false" && *wish != "true")
+    return std::move(reply).fail(status::bad_request, "history: expected true or false");
+  desk->ask(!leaves_out, [to = share(std::move(reply))](const result<std::string>& text) {
+    std::move(*to).send(text ? response::json(*text) : response::failure(text.error()));
+  });
+}
+
+void get_config(const desk_ptr& desk, const request&, responder reply) {
+  std::move(reply).send(response::json(desk->config_text()));
+}
+
+void get_log(const desk_ptr&, const request&, responder reply) {
+  std::string out = R"({"lines":)";
+  append_list(out, log::tail(), [&out](const std::string& line) { append_json(out, line); });
+  std::move(reply).send(response::json(out + "}"));
+}
+
+struct described_handler {
+  native::described_route route;
+  desk_handler handle;
+};
+
+// What administrators alone may see tells how the host is set up, and the names and keys of those who use the node.
+constexpr std::array table{
+    described_handler{{method::get, "/v1/status", "get_status", role::read, true}, get_status},
+    described_handler{{method::get, "/v1/config", "get_config", role::admin, true}, get_config},
+    described_handler{{method::get, "/v1/log", "get_log", role::admin, true}, get_log},
+};
+
+constexpr auto descriptions = [] {
+  std::array<native::described_route, table.size()> out;
+  for (std::size_t i = 0; i < table.size(); ++i)
+    out[i] = table[i].route;
+  return out;
+}();
+
+} // namespace
+
+void add_routes(router& routes, std::shared_ptr<const status_desk> desk) {
+  for (const auto& x : table)
+    routes.add(x.route.method, x.route.pattern,
+               {std::string{x.route.name}, x.route.needs,
+                [desk, handle = x.handle](const request& r, responder reply) { handle(desk, r, std::move(reply)); }, 0,
+                x.route.shows_all_namespaces});
+}
+
+std::span<const native::described_route> described_routes() noexcept {
+  return descriptions;
+}
+
+} // namespace troupe::http::node_status

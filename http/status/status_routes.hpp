@@ -1,0 +1,18 @@
+#pragma once
+
+#include "http/native/native.hpp"
+#include "http/server/router.hpp"
+#include "http/status/status_desk.hpp"
+
+#include <memory>
+#include <span>
+
+namespace troupe::http::node_status {
+
+/// Adds what tells people how the node is: `/v1/status`, `/v1/config` and `/v1/log`.
+void add_routes(router& routes, std::shared_ptr<const status_desk> desk);
+
+/// What `add_routes` adds.
+std::span<const native::described_route> described_routes() noexcept;
+
+} // namespace troupe::http::node_status

@@ -1,0 +1,195 @@
+#include "base/log.hpp"
+#include "http/native/native.hpp"
+#include "http/page/page.hpp"
+#include "http/status/status_report.hpp"
+#include "tests/actors/node_with_http.hpp"
+#include "tests/actors/openapi_shape.hpp"
+#include "tests/catch.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace status_http_test {
+
+using namespace troupe;
+using namespace troupe::test;
+using nlohmann::json;
+
+namespace {
+
+/// What is wrong with an answer, by the description of the API.
+std::string misfit(const std::string& path, const json& answer) {
+  const auto document = json::parse(http::native::openapi_text());
+  const auto& schema = document.at("paths")
+                           .at(path)
+                           .at("get")
+                           .at("responses")
+                           .at("200")
+                           .at("content")
+                           .at("application/json")
+                           .at("schema");
+  return what_is_wrong(document, schema, answer, path);
+}
+
+/// The anchors that docs/operations.md has by its headings.
+std::vector<std::string> anchors_of_operations() {
+  std::vector<std::string> out;
+  std::ifstream file(TROUPE_SOURCE_DIR "/docs/operations.md");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("#"))
+      out.push_back("docs/operations.md#" + line.substr(std::min(line.find(' ') + 1, line.size())));
+  return out;
+}
+
+} // namespace
+
+TEST_CASE_METHOD(node_with_http, "status: one document says how a node is", "[status]") {
+  REQUIRE(post("/rank/0/initialize", {{"num_pages", 100}, {"role", "worker"}}).code == 200);
+  CHECK(post("/v1/namespaces/small/match", {{"keys", {"a", "b", "c"}}}).code == 200);
+  const auto got = get("/v1/status");
+  INFO(got.text);
+  REQUIRE(got.code == 200);
+  const auto x = got.body();
+  CHECK(misfit("/v1/status", x) == "");
+  CHECK(x.at("health") == "healthy");
+  CHECK(x.at("ready") == true);
+  CHECK(x.at("node").at("name") == options.node_name);
+  CHECK(x.at("node").at("version") == "test");
+  CHECK(x.at("node").at("durability") == "none");
+  CHECK(x.at("node").at("uptime_s").get<double>() >= 0);
+  CHECK(x.at("node").at("slabs").get<std::string>().starts_with("2 files "));
+  CHECK(x.at("tiers").at("memory").at("limit_bytes") == options.memory.bytes);
+  CHECK(x.at("tiers").at("disk").at("slots") == world_size * node_slots);
+  REQUIRE(x.at("namespaces").size() == 2);
+  // In the order of their names: what engines keep in files of their own, and what the node keeps.
+  const auto& theirs = x.at("namespaces").at(0);
+  CHECK(theirs.at("name") == "hf3fs");
+  CHECK(theirs.at("ranks").at(0).at("kept_by") == "engine");
+  CHECK(theirs.at("ranks").at(0).at("slots").at("free") == 100);
+  CHECK_FALSE(theirs.at("ranks").at(0).contains("disk"));
+  const auto& own = x.at("namespaces").at(1);
+  CHECK(own.at("name") == "small");
+  CHECK(own.at("total") == json({{"lookups", 1}, {"asked_keys", 3}, {"found_keys", 0}, {"evicted_keys", 0}}));
+  REQUIRE(own.at("ranks").size() == world_size);
+  for (const auto& rank : own.at("ranks")) {
+    CHECK(rank.at("kept_by") == "node");
+    CHECK(rank.at("slots").at("total") == node_slots);
+    CHECK(rank.at("slots").at("free") == node_slots);
+    CHECK(rank.at("disk").at("pages") == 0);
+  }
+  CHECK(x.at("clients").at("attached") == 0);
+  CHECK(x.contains("history"));
+  CHECK_FALSE(get("/v1/status?history=false").body().contains("history"));
+  CHECK(get("/v1/status?history=maybe").code == 400);
+  for (const auto& w : x.at("warnings"))
+    CHECK(w.at("severity") == "notice");
+}
+
+TEST_CASE_METHOD(node_with_http, "status: what has happened since is that of the last minute, too", "[status]") {
+  // The first totals are those of the start.
+  REQUIRE(eventually([&] { return get("/v1/status").body().at("last_minute").at("seconds").get<double>() > 0; },
+                     std::chrono::milliseconds(10)));
+  CHECK(post("/v1/namespaces/small/match", {{"keys", {"a", "b"}}}).code == 200);
+  const auto x = get("/v1/status").body();
+  CHECK(x.at("last_minute").at("asked_keys") == 2);
+  CHECK(x.at("last_minute").at("hit_ratio") == 0.0);
+  CHECK(x.at("namespaces").at(0).at("last_minute").at("lookups") == 1);
+}
+
+TEST_CASE_METHOD(node_with_http, "status: a damaged slab is told with the way out, and where to read on", "[status]") {
+  std::filesystem::remove(options.data_dir / "small.rank-1.slab");
+  json x;
+  REQUIRE(eventually([&] { return (x = get("/v1/status").body()).at("health") == "degraded"; },
+                     std::chrono::milliseconds(10)));
+  CHECK(misfit("/v1/status", x) == "");
+  CHECK(x.at("ready") == false);
+  const auto& w = x.at("warnings").at(0);
+  CHECK(w.at("severity") == "failed");
+  CHECK(w.at("reason") == "slab_damaged");
+  CHECK(w.at("text").get<std::string>().find("rank 1") != std::string::npos);
+  CHECK(w.at("runbook") == "docs/operations.md#slab_damaged");
+}
+
+TEST_CASE("status: every warning has its section among the runbooks", "[status]") {
+  const auto anchors = anchors_of_operations();
+  const auto is_there = [&](const std::string& anchor) {
+    INFO(anchor);
+    CHECK(std::ranges::find(anchors, anchor) != anchors.end());
+  };
+  for (std::uint8_t i = 0; i < trouble_count; ++i)
+    is_there(runbook_of(static_cast<trouble>(i)));
+  http::node_status::status_report x;
+  x.memory_text = "not locked (RLIMIT_MEMLOCK)";
+  x.stats.departed_clients = 1;
+  std::vector<http::node_status::warning> notices;
+  add_notices(notices, x, true, true);
+  CHECK(notices.size() == 4);
+  for (const auto& w : notices)
+    is_there(w.runbook);
+}
+
+TEST_CASE("status: no more is listed than can be read, and the rest is counted", "[status]") {
+  http::node_status::status_report x;
+  for (std::size_t i = 0; i < http::node_status::spaces_most + 3; ++i) {
+    namespace_info space;
+    space.spec.name = "space-" + std::to_string(1000 + i);
+    for (rank_number rank = 0; rank < 16; ++rank)
+      space.ranks.items.push_back({rank});
+    x.spaces.push_back(space);
+  }
+  x.stats.attached.resize(http::node_status::clients_most + 10);
+  const auto text = json::parse(status_text(x));
+  CHECK(text.at("namespaces").size() == http::node_status::spaces_most);
+  CHECK(text.at("namespaces_omitted") == 3);
+  std::size_t ranks = 0;
+  std::size_t omitted = 0;
+  for (const auto& space : text.at("namespaces")) {
+    ranks += space.at("ranks").size();
+    omitted += space.at("ranks_omitted").get<std::size_t>();
+  }
+  CHECK(ranks == http::node_status::ranks_most);
+  CHECK(ranks + omitted == 16 * http::node_status::spaces_most);
+  CHECK(text.at("clients").at("list").size() == http::node_status::clients_most);
+}
+
+TEST_CASE_METHOD(node_with_http, "status: the config is shown without salts, and the log as it was written",
+                 "[status]") {
+  log::set_level("info");
+  log::get("node")->info("a line of \"this\" test");
+  const auto lines = get("/v1/log").body();
+  CHECK(misfit("/v1/log", lines) == "");
+  CHECK(std::ranges::any_of(lines.at("lines"), [](const json& line) {
+    return line.get<std::string>().ends_with("info node: a line of \"this\" test");
+  }));
+  const auto config = get("/v1/config");
+  CHECK(config.code == 200);
+  CHECK(config.body().at("namespaces").at(0).at("name") == "small");
+}
+
+TEST_CASE_METHOD(node_with_http, "page: it is there for everybody, and may do nothing but ask its node", "[page]") {
+  for (const auto& [path, type, text] :
+       {std::tuple{"/", "text/html", http::page::html()}, std::tuple{"/page.css", "text/css", http::page::css()},
+        std::tuple{"/page.js", "text/javascript", http::page::js()}}) {
+    INFO(path);
+    http::client c{web->port()};
+    const auto reply = c.call("GET " + std::string(path) + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    CHECK(reply.code == 200);
+    CHECK(reply.body == text);
+    CHECK(reply.head.find("\r\nContent-Type: " + std::string(type)) != std::string::npos);
+    CHECK(reply.head.find("\r\nContent-Security-Policy: default-src 'none'; script-src 'self'") != std::string::npos);
+  }
+  // Nothing of it is of another site.
+  for (const auto text : {http::page::html(), http::page::css(), http::page::js()}) {
+    CHECK(text.size() > 1000);
+    auto rest = std::string(text);
+    for (auto at = rest.find("://"); at != std::string::npos; at = rest.find("://", at + 1))
+      CHECK(rest.substr(at, 13) == "://www.w3.org");
+    CHECK(rest.find("innerHTML") == std::string::npos);
+  }
+}
+
+} // namespace status_http_test

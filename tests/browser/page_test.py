@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Looks at the page of a node in a browser: what it says, and that it does nothing that it should not.
+
+Usage: page_test.py PROGRAM. Ends with 77 where there is no browser.
+"""
+
+import sys
+import unittest
+
+import browser
+import node
+
+PROGRAM = sys.argv.pop() if len(sys.argv) > 1 else "build/release/troupe"
+
+
+class Page(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = browser.Browser(browser.find())
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.__exit__()
+
+    def setUp(self):
+        self.page = self.browser
+        self.page.size(1200, 900)
+
+    def says(self, *parts):
+        text = self.page.text()
+        for part in parts:
+            self.assertIn(part, text)
+
+    def test_of_a_node_that_is_used(self):
+        with node.Node(PROGRAM) as served:
+            served.replay()
+            self.page.open(served.url)
+            self.page.until("!document.getElementById('main').hidden")
+            self.says("node-7", "healthy", "Hit ratio", "Throughput", "Time of a lookup", "Evictions",
+                      "chat, rank 0", "chat, rank 1", "demo/small", "memory", "disk", "index", "nobody is attached",
+                      "durability: none", "node 'node-7' is ready")
+            # Of each rank a map with a cell for each share of its slots; those that are live are the first.
+            self.assertEqual(self.page.run("document.querySelectorAll('#ranks svg').length"), 2)
+            self.assertEqual(self.page.run("document.querySelectorAll('#ranks svg:first-of-type rect').length"), 512)
+            self.assertEqual(self.page.run("document.querySelector('#ranks rect').getAttribute('class')"), "live")
+            label = self.page.run("document.querySelector('#ranks svg').getAttribute('aria-label')")
+            self.assertRegex(label, r"chat, rank 0: \d+ live, 0 reserved, 0 quarantined, \d+ free")
+            self.assertEqual(self.page.run("document.querySelectorAll('#charts svg').length"), 5)
+            self.assertIn('"node_name": "node-7"', self.page.run("document.getElementById('config').textContent"))
+            # It asks for nothing but what is its own, and its policy has had nothing to forbid.
+            hosts = self.page.run("performance.getEntriesByType('resource').map(x => new URL(x.name).host)")
+            self.assertEqual(set(hosts), {f"127.0.0.1:{served.port}"})
+            self.assertEqual(self.page.complaints, [])
+
+    def test_of_a_node_with_a_damaged_slab(self):
+        with node.Node(PROGRAM) as served:
+            served.spoil()
+            self.page.open(served.url)
+            self.page.until("document.getElementById('health').textContent == 'degraded'")
+            self.says("slab_damaged", "docs/operations.md#slab_damaged")
+
+    def test_of_a_node_that_ends(self):
+        with node.Node(PROGRAM) as served:
+            self.page.open(served.url)
+            self.page.until("!document.getElementById('main').hidden")
+        self.page.until("document.getElementById('health').textContent == 'unreachable'")
+        self.says("The node does not answer", "node-7")
+
+    def test_of_a_node_with_tokens(self):
+        tokens = {"read": "a-token-that-reads", "admin": "a-token-that-may-all"}
+        with node.Node(PROGRAM, tokens) as served:
+            self.page.open(served.url)
+            self.page.until("!document.getElementById('ask').hidden")
+            self.assertNotIn("rank 0", self.page.text())
+
+            def enter(token):
+                self.page.run(f"document.getElementById('token').value = '{token}'; "
+                              "document.getElementById('ask').requestSubmit()")
+
+            enter("no-such-token")
+            self.page.until("document.body.innerText.includes('This token does not do')")
+            enter(tokens["read"])
+            self.page.until("document.body.innerText.includes('chat, rank 0')")
+            self.page.until("document.getElementById('log').textContent != ''")
+            self.says("Needs a token of role admin.")
+            self.assertEqual(self.page.run("sessionStorage.getItem('troupe-token')"), tokens["read"])
+            self.assertEqual(self.page.run("localStorage.length"), 0)
+            self.page.run("document.getElementById('forget').click()")
+            self.page.until("document.getElementById('ask') && !document.getElementById('ask').hidden")
+            enter(tokens["admin"])
+            self.page.until("document.body.innerText.includes(\"node 'node-7' is ready\")")
+
+    def test_names_are_text_and_never_markup(self):
+        # A namespace may be called whatever its clients like; what is shown of it cannot do anything.
+        with node.Node(PROGRAM) as served:
+            self.page.open(served.url)
+            self.page.until("!document.getElementById('main').hidden")
+            self.page.run("by('name').textContent = '<img src=x onerror=alert(1)>'")
+            self.assertEqual(self.page.run("document.querySelectorAll('img').length"), 0)
+            # Not even a script that is there already can be given a new one.
+            self.page.run("document.body.append(Object.assign(document.createElement('script'), "
+                          "{textContent: 'window.done = 1'}))")
+            self.assertIsNone(self.page.run("window.done"))
+
+    def test_on_a_phone_and_in_the_dark(self):
+        with node.Node(PROGRAM) as served:
+            self.page.open(served.url)
+            self.page.until("!document.getElementById('main').hidden")
+            self.page.size(360, 740, mobile=True)
+            # Nothing is wider than the screen but tables, which scroll by themselves.
+            self.assertLessEqual(self.page.run("document.documentElement.scrollWidth"), 360)
+            paper = "getComputedStyle(document.body).backgroundColor"
+            self.page.colors("light")
+            light = self.page.run(paper)
+            self.page.colors("dark")
+            self.assertNotEqual(self.page.run(paper), light)
+            self.page.colors("light")
+
+
+if __name__ == "__main__":
+    if browser.find() is None:
+        print("skipped: there is no Chromium (apt-get install chromium)")
+        sys.exit(77)
+    unittest.main()

@@ -1,0 +1,104 @@
+#include "tests/catch.hpp"
+#include "tests/integration/support.hpp"
+
+#include <filesystem>
+#include <fstream>
+
+namespace status_test {
+
+using namespace troupe::test;
+using nlohmann::json;
+using stream = process::stream;
+
+namespace {
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// A node with slabs and HTTP.
+std::filesystem::path config_with_http(const scratch_directory& directory, const json& http = json::object()) {
+  auto config = node_config(directory.path());
+  config["http"] = {{"enabled", true}, {"port", 0}};
+  config["http"].update(http);
+  return write_config(directory.path(), config);
+}
+
+std::string address_of(const serving_node& node) {
+  return "127.0.0.1:" + std::to_string(json::parse(node.ready_line()).at("http").at("port").get<int>());
+}
+
+std::filesystem::path write_token(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream(file) << text << '\n';
+  std::filesystem::permissions(file, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  return file;
+}
+
+} // namespace
+
+TEST_CASE("status says how a node is, before, while and after it is used, damaged and ended") {
+  const scratch_directory directory;
+  std::string address;
+  {
+    serving_node node(config_with_http(directory));
+    address = address_of(node);
+    const auto fresh = run(program_with({"status", address}));
+    INFO(fresh.out << fresh.err);
+    CHECK(fresh.code == 0);
+    CHECK(contains(fresh.out, ": healthy\n"));
+    CHECK(contains(fresh.out, "slabs: 1 file "));
+
+    check_clean(run_replay({"--attach", node.address(), "--trace", "loogle:2,256,4,64"}), {});
+    const auto used = run(program_with({"status", "http://" + address, "--json"}));
+    CHECK(used.code == 0);
+    const auto x = json::parse(used.out);
+    CHECK(x.at("health") == "healthy");
+    const auto& space = x.at("namespaces").at(0);
+    CHECK(space.at("total").at("found_keys").get<int>() > 0);
+    CHECK(space.at("ranks").at(0).at("total").at("loaded_pages").get<int>() > 0);
+    CHECK(space.at("ranks").at(0).at("total").at("saved_pages") == space.at("ranks").at(0).at("slots").at("live"));
+    CHECK(x.at("last_minute").at("loaded_bytes").get<std::uint64_t>() ==
+          4096 * space.at("ranks").at(0).at("total").at("loaded_pages").get<std::uint64_t>());
+
+    std::filesystem::remove(slab_path(node_config(directory.path())));
+    node.program().wait_for_line(stream::err, "error ");
+    const auto damaged = run(program_with({"status", address}));
+    INFO(damaged.out);
+    CHECK(damaged.code == 1);
+    CHECK(contains(damaged.out, ": degraded\n"));
+    CHECK(contains(damaged.out, "slab_damaged"));
+    CHECK(contains(damaged.out, "see docs/operations.md#slab_damaged"));
+    const auto line = run(program_with({"top", address, "--count", "2", "--interval", "0.1"}));
+    CHECK(line.code == 1);
+    CHECK(std::count(line.out.begin(), line.out.end(), '\n') == 2);
+    CHECK(contains(line.out, "degraded: hits"));
+    node.stop();
+  }
+  const auto gone = run(program_with({"status", address}));
+  CHECK(gone.code == 2);
+  CHECK(gone.out.empty());
+  CHECK(contains(gone.err, "cannot connect"));
+  CHECK(run(program_with({"top", address, "--count", "1"})).code == 2);
+}
+
+TEST_CASE("status needs a token where the node asks for one, and one of role admin sees config and log") {
+  const scratch_directory directory;
+  const auto tokens = write_token(directory / "tokens", "read a-token-that-reads\nadmin a-token-that-may-all");
+  serving_node node(config_with_http(directory, {{"tokens_file", tokens.string()}}));
+  const auto address = address_of(node);
+  const auto refused = run(program_with({"status", address}));
+  CHECK(refused.code == 2);
+  CHECK_FALSE(refused.err.empty());
+  const auto reader = write_token(directory / "reader", "a-token-that-reads");
+  CHECK(run(program_with({"status", address, "--token-file", reader.string()})).code == 0);
+  CHECK(run(program_with({"status", address, "--token-file", (directory / "none").string()})).code == 2);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("status and top say what is wrong with their command lines") {
+  CHECK(run(program_with({"status", "not an address"})).code == 2);
+  CHECK(run(program_with({"top", "127.0.0.1:1", "--count", "1", "--interval", "0"})).code == 2);
+  CHECK(run(program_with({"status", "--jsno"})).code == 2);
+}
+
+} // namespace status_test

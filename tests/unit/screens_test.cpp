@@ -1,0 +1,280 @@
+#include "cli/screens/status_screen.hpp"
+#include "cli/screens/top_screen.hpp"
+#include "cli/screens/words.hpp"
+#include "tests/catch.hpp"
+
+#include <chrono>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace screens_test {
+
+using namespace troupe;
+using namespace troupe::cli;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+namespace {
+
+json activity(double asked, double found) {
+  return {{"seconds", 10.0},
+          {"lookups", asked / 10},
+          {"asked_keys", asked},
+          {"found_keys", found},
+          {"hit_ratio", asked > 0 ? json(found / asked) : json()},
+          {"evicted_keys", 20},
+          {"loaded_bytes", 5e9},
+          {"saved_bytes", 1e9},
+          {"load_gbps", 0.5},
+          {"save_gbps", 0.1},
+          {"lookup_p50_us", 40.0},
+          {"lookup_p99_us", 1500.0}};
+}
+
+json rank(std::uint64_t number, std::uint64_t loaded, std::uint64_t live) {
+  return {{"rank", number},
+          {"kept_by", "node"},
+          {"slots", {{"total", 1000}, {"free", 998 - live}, {"reserved", 1}, {"live", live}, {"quarantined", 1}}},
+          {"total", {{"loaded_pages", loaded}, {"saved_pages", 0}, {"memory_hits", 0}}},
+          {"last_minute", activity(0, 0)}};
+}
+
+json space(const std::string& name, double asked, double found, std::vector<json> ranks) {
+  return {{"name", name},
+          {"page_bytes", 1'000'000},
+          {"keys", 1234},
+          {"leases", 2},
+          {"total", {{"lookups", asked / 10}, {"asked_keys", asked}, {"found_keys", found}, {"evicted_keys", 0}}},
+          {"last_minute", activity(asked, found)},
+          {"ranks", std::move(ranks)}};
+}
+
+json node(std::vector<json> spaces) {
+  const json tier{{"pages", 12345}, {"bytes", 1ULL << 30U}, {"limit_bytes", 4ULL << 30U}, {"dirty_pages", 7}};
+  return {{"node",
+           {{"name", "a-node"},
+            {"version", "0.1.0"},
+            {"commit", "0123abc"},
+            {"protocol", 9},
+            {"process", 4711},
+            {"data_dir", "/srv/troupe"},
+            {"now", "2026-01-31T12:34:56Z"},
+            {"uptime_s", 7384.0},
+            {"durability", "strict"},
+            {"memory", "2 MiB huge pages"},
+            {"slabs", "2 files direct, io_uring"}}},
+          {"health", "healthy"},
+          {"ready", true},
+          {"warnings", json::array()},
+          {"registry", {{"keys", 1300}, {"complete_keys", 1234}, {"leases", 2}, {"reservations", 0}}},
+          {"tiers", {{"memory", tier}, {"disk", tier}, {"index", tier}}},
+          {"last_minute", activity(100, 58.8)},
+          {"namespaces", std::move(spaces)},
+          {"namespaces_omitted", 0},
+          {"clients",
+           {{"attached", 1},
+            {"departed", 0},
+            {"list",
+             {{{"name", "engine\x1b[2J"},
+               {"namespace", "chat"},
+               {"process", 99},
+               {"elsewhere", false},
+               {"attached_s", 61.0}}}}}}};
+}
+
+json with_warning(json x) {
+  x["health"] = "degraded";
+  x["warnings"].push_back({{"severity", "failed"},
+                           {"reason", "slab_damaged"},
+                           {"text", "the slab file /srv/troupe/chat.rank-0.slab was removed: start the node again"},
+                           {"runbook", "docs/operations.md#slab_damaged"}});
+  return x;
+}
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string joined(const std::vector<screen_line>& lines) {
+  std::string out;
+  for (const auto& x : lines)
+    out += x.text + "\n";
+  return out;
+}
+
+/// Exactly as large as it should be, also where characters have several bytes.
+void check_size(const std::vector<screen_line>& lines, std::size_t columns, std::size_t rows) {
+  CHECK(lines.size() == rows);
+  for (const auto& x : lines) {
+    INFO(x.text);
+    CHECK(width_of(x.text) == columns);
+  }
+}
+
+timestamp at(duration x) {
+  return timestamp{} + 1h + x;
+}
+
+} // namespace
+
+TEST_CASE("Numbers are written as people read them", "[screens]") {
+  CHECK(bytes_text(0) == "0 B");
+  CHECK(bytes_text(1024) == "1 KiB");
+  CHECK(bytes_text(1.25 * 1024 * 1024 * 1024) == "1.25 GiB");
+  CHECK(count_text(0) == "0");
+  CHECK(count_text(999) == "999");
+  CHECK(count_text(1'234'567) == "1,234,567");
+  CHECK(rate_text(1250) == "1.25 k/s");
+  CHECK(percent_text(0.588) == "58.8 %");
+  CHECK(percent_text(std::nullopt) == "-");
+  CHECK(micros_text(40) == "40 us");
+  CHECK(micros_text(5300) == "5.3 ms");
+  CHECK(micros_text(2.5e6) == "2.50 s");
+  CHECK(span_text(59) == "59 s");
+  CHECK(span_text(7384) == "2 h 3 min");
+  CHECK(span_text(200000) == "2 d 7 h");
+}
+
+TEST_CASE("Text is cut and filled up by characters, and broken at blanks", "[screens]") {
+  CHECK(to_width("abc", 5) == "abc  ");
+  CHECK(to_width("abcdef", 3) == "abc");
+  CHECK(to_width("▁▂▃▄", 2) == "▁▂");
+  CHECK(to_right("ab", 4) == "  ab");
+  CHECK(wrapped("one two three", 7) == std::vector<std::string>{"one two", "three"});
+  CHECK(wrapped("a-very-long-word b", 4) == std::vector<std::string>{"a-very-long-word", "b"});
+  CHECK(printable("a\x1b[2J\nb") == "a?[2J?b");
+}
+
+TEST_CASE("The screen of status says all that a person looks for first", "[screens]") {
+  const auto text = status_screen(node({space("chat", 100, 58.8, {rank(0, 5, 500), rank(1, 5, 0)})}), 80);
+  INFO(text);
+  for (const auto* part :
+       {"a-node: healthy\n", "commit 0123abc", "process 4711", "durability: strict", "hit ratio 58.8 %", "p99 1.5 ms",
+        "load 0.50 GB/s", "12,345 pages", "1 GiB of 4 GiB (25.0 %)", "io_uring", "chat", "1,234",
+        "##########+x........ 500 live, 1 reserved, 1 quarantined, 498 free", "1 attached", "2 leases",
+        "engine?[2J in chat, process 99, for 1 min"})
+    CHECK(has(text, part));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    CHECK(width_of(line) <= 80);
+}
+
+TEST_CASE("The screen of status has the way out of what is wrong", "[screens]") {
+  const auto text = status_screen(with_warning(node({})), 80);
+  INFO(text);
+  CHECK(has(text, "a-node: degraded"));
+  CHECK(has(text, "failed       slab_damaged: the slab file"));
+  CHECK(has(text, "start the node again"));
+  CHECK(has(text, "see docs/operations.md#slab_damaged"));
+  CHECK(has(text, "no namespaces yet"));
+}
+
+TEST_CASE("What is no status is not taken for one", "[screens]") {
+  CHECK(is_status(node({})));
+  for (const auto* text : {"{}", "[]", "1", "null", R"({"node":{}})", R"({"health":"healthy"})"})
+    CHECK_FALSE(is_status(json::parse(text)));
+}
+
+TEST_CASE("The screen of top shows what happened between two answers", "[screens]") {
+  top_screen x(true);
+  check_size(x.lines(80, 24), 80, 24);
+  CHECK(has(joined(x.lines(80, 24)), "asking the node"));
+  x.observe(node({space("chat", 1000, 0, {rank(0, 100, 500)})}), at(0s));
+  CHECK(has(joined(x.lines(80, 24)), "hit ratio        58.8 %")); // the last minute's
+  x.observe(node({space("chat", 1100, 75, {rank(0, 600, 500)})}), at(2s));
+  const auto lines = x.lines(80, 24);
+  check_size(lines, 80, 24);
+  const auto text = joined(lines);
+  INFO(text);
+  CHECK(has(text, "a-node: healthy, up 2 h 3 min, clients 1, leases 2"));
+  CHECK(has(text, "12:34:56"));
+  CHECK(has(text, "hit ratio        75.0 %"));
+  CHECK(has(text, "load          0.25 GB/s")); // 500 pages of 1 MB in 2 s
+  CHECK(has(text, "lookups             5/s"));
+  CHECK(has(text, "lookup p99       1.5 ms"));
+  CHECK(has(text, "█"));
+  CHECK(has(text, "chat"));
+  CHECK(has(text, "  rank 0"));
+  CHECK(has(text, "q quit  p pause"));
+  CHECK(x.is_healthy());
+}
+
+TEST_CASE("The screen of top fits whatever terminal there is", "[screens]") {
+  for (const bool unicode : {true, false}) {
+    top_screen x(unicode);
+    std::vector<json> spaces;
+    for (int i = 0; i < 30; ++i)
+      spaces.push_back(
+          space("namespace-with-a-long-name-" + std::to_string(i), 1000, 0, {rank(0, 100, 5), rank(1, 1, 5)}));
+    for (int i = 0; i < 300; ++i)
+      x.observe(with_warning(node(spaces)), at(i * 1s));
+    for (const auto& [columns, rows] :
+         std::vector<std::pair<std::size_t, std::size_t>>{{80, 24}, {200, 60}, {40, 10}, {20, 3}, {1, 1}, {500, 5}})
+      check_size(x.lines(columns, rows), columns, rows);
+    CHECK(has(joined(x.lines(80, 24)), "slab_damaged"));
+  }
+}
+
+TEST_CASE("Keys sort, scroll, pause, hide ranks and quit", "[screens]") {
+  top_screen x(false);
+  const auto answer = [&](double a, double b) {
+    return node({space("a", 1000 + a, a, {rank(0, 0, 1)}), space("b", 1000 + b, b, {rank(0, 0, 1)})});
+  };
+  x.observe(answer(0, 0), at(0s));
+  x.observe(answer(10, 20), at(1s));
+  const auto place = [&](const char* name) { return joined(x.lines(80, 24)).find("\n" + std::string(name) + " "); };
+  CHECK(place("a") < place("b"));
+  CHECK(x.press(top_key::sort)); // hits, which are equal
+  CHECK(place("a") < place("b"));
+  CHECK(x.press(top_key::sort)); // lookups
+  CHECK(has(joined(x.lines(80, 24)), "sort: lookups"));
+  CHECK(place("b") < place("a"));
+  CHECK(has(joined(x.lines(80, 24)), "rank 0"));
+  CHECK(x.press(top_key::ranks));
+  CHECK_FALSE(has(joined(x.lines(80, 24)), "rank 0"));
+  CHECK(x.press(top_key::down));
+  CHECK(place("b") == std::string::npos);
+  CHECK(x.press(top_key::down));
+  CHECK(place("a") != std::string::npos); // the last one stays
+  CHECK(x.press(top_key::up));
+  CHECK(place("b") != std::string::npos);
+  CHECK(x.press(top_key::pause));
+  CHECK(has(joined(x.lines(80, 24)), "paused"));
+  const auto before = x.plain_line();
+  x.observe(answer(10'000, 20), at(2s));
+  CHECK(x.plain_line() == before);
+  CHECK(x.press(top_key::none));
+  CHECK_FALSE(x.press(top_key::quit));
+}
+
+TEST_CASE("A node that is away leaves what it was, and says so", "[screens]") {
+  top_screen x(false);
+  x.miss("nobody listens");
+  CHECK_FALSE(x.is_reached());
+  CHECK(x.plain_line() == "unreachable: nobody listens");
+  CHECK(has(joined(x.lines(80, 24)), "unreachable: nobody listens"));
+  x.observe(node({space("chat", 1000, 0, {})}), at(0s));
+  CHECK(x.is_reached());
+  x.miss("nobody listens");
+  CHECK(has(joined(x.lines(80, 24)), "a-node: unreachable"));
+  CHECK(has(joined(x.lines(80, 24)), "chat"));
+  x.observe(node({}), at(2s));
+  CHECK(has(joined(x.lines(80, 24)), "a-node: healthy"));
+  CHECK_FALSE(has(joined(x.lines(80, 24)), "chat"));
+}
+
+TEST_CASE("Without a terminal there is a line for each answer", "[screens]") {
+  top_screen x(false);
+  x.observe(node({space("chat", 1000, 0, {rank(0, 0, 1)})}), at(0s));
+  x.observe(with_warning(node({space("chat", 1100, 75, {rank(0, 100, 1)})})), at(1s));
+  const auto line = x.plain_line();
+  INFO(line);
+  for (const auto* part : {"2026-01-31T12:34:56Z a-node degraded: hits 75.0 %", "lookups 10/s", "load 0.10 GB/s",
+                           "slab_damaged", "docs/operations.md#slab_damaged"})
+    CHECK(has(line, part));
+  CHECK_FALSE(has(line, "\n"));
+  CHECK_FALSE(x.is_healthy());
+}
+
+} // namespace screens_test
