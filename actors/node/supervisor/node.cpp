@@ -1,8 +1,10 @@
 #include "actors/node/supervisor/node.hpp"
 
+#include "actors/node/reception/client_cluster.hpp"
 #include "actors/node/reception/client_shard.hpp"
 #include "actors/node/reception/client_worker.hpp"
 #include "actors/node/remote/remote_worker.hpp"
+#include "actors/node/supervisor/peer_terms.hpp"
 #include "actors/node/supervisor/rank_parts.hpp"
 #include "actors/support/gather.hpp"
 #include "actors/support/stats_sum.hpp"
@@ -76,6 +78,12 @@ node::behavior_type node::make_behavior() {
       },
       [this](bind_atom, const namespace_id& space) -> caf::result<void> {
         state_.reopen_space(space);
+        return caf::unit;
+      },
+      [this](const cluster_hello& other) { return meet(other); },
+      [this](bind_atom, const cluster_card& self, const cluster_actor& peers) -> caf::result<void> {
+        card_ = self;
+        peers_ = peers;
         return caf::unit;
       },
       [this](stats_atom) { return collect(); },
@@ -160,6 +168,9 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
   // Its death would count as that of a client, and its leaving would end the watch.
   if (children_.find(link.address()) != nullptr)
     return to_caf(error{errc::invalid_argument, "a client attaches with a handle of its own, not one of the node's"});
+  if (!wanted.cluster.empty())
+    if (auto taken = judge_peer(card_, wanted.cluster); !taken)
+      return to_caf(taken.error());
   // While it is there to ask: later its number may be another's.
   auto process = is_elsewhere(wanted) ? result<std::unique_ptr<watched_process>>() : processes_(wanted.process);
   if (!process)
@@ -239,11 +250,17 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
   if (!arrived)
     return tl::unexpected<error>(arrived.error());
   monitor(link);
-  auto& attached =
-      clients_
-          .emplace(arrived->owner,
-                   client{link, number, {}, std::move(process), {}, {}, arrived->space, is_elsewhere(wanted)})
-          .first->second;
+  auto& attached = clients_
+                       .emplace(arrived->owner, client{link,
+                                                       number,
+                                                       {},
+                                                       std::move(process),
+                                                       {},
+                                                       {},
+                                                       arrived->space,
+                                                       is_elsewhere(wanted),
+                                                       !wanted.cluster.empty()})
+                       .first->second;
   const auto& space = children_.spaces[arrived->space];
   attach_reply reply;
   reply.owner = arrived->owner;
@@ -265,8 +282,13 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
 }
 
 void node::welcome(client& x, std::size_t space, attach_reply& reply) {
-  x.rights = std::make_shared<client_rights>(client_scope{reply.owner, reply.space_id, reply.limits.batch_keys,
-                                                          reply.limits.batch_pages, options_->actors.max_requests});
+  x.rights =
+      std::make_shared<client_rights>(client_scope{reply.owner, reply.space_id, reply.limits.batch_keys,
+                                                   reply.limits.batch_pages, options_->actors.max_requests, x.is_node});
+  if (peers_ && !x.is_node) {
+    x.cluster = spawn_actor<client_cluster>(system(), x.rights, peers_, address(), x.handle.node());
+    reply.cluster = x.cluster;
+  }
   for (const auto& shard : children_.shards())
     x.shards.push_back(spawn_actor<client_shard>(system(), x.rights, shard, address(), x.handle.node()));
   reply.shards = x.shards;
@@ -302,6 +324,23 @@ void node::welcome_elsewhere(client& x, std::size_t space, attach_reply& reply) 
   }
 }
 
+caf::result<cluster_welcome> node::meet(const cluster_hello& other) {
+  if (!peers_ && !options_->cluster.name.empty())
+    return to_caf(error{errc::busy, "node '" + options_->node_name + "' is starting"});
+  auto self = card_;
+  self.node = options_->node_name;
+  if (auto taken = judge_peer(self, protocol_version, other); !taken) {
+    constexpr std::size_t told_max = 64;
+    if (strange_clusters_.size() < told_max && strange_clusters_.insert(other.from.cluster).second)
+      log::get("cluster")->warn("node '{}' is refused: {}", other.from.node, taken.error().text);
+    return to_caf(taken.error());
+  }
+  cluster_welcome out{self, {}};
+  for (const auto& space : state_.open_spaces())
+    out.spaces.push_back({space.id(), space.name});
+  return out;
+}
+
 void node::lose(owner_id owner) {
   if (const auto found = clients_.find(owner); found != clients_.end())
     state_.link_gone(found->second.number, clock().now());
@@ -327,6 +366,8 @@ void node::end_fronts(const client& x) {
     send_exit(shard, caf::exit_reason::user_shutdown);
   for (const auto& worker : x.workers)
     send_exit(worker, caf::exit_reason::user_shutdown);
+  if (x.cluster)
+    send_exit(x.cluster, caf::exit_reason::user_shutdown);
 }
 
 void node::release_departed() {
@@ -484,6 +525,7 @@ void node::on_exit() {
     send_exit(x.handle, caf::exit_reason::user_shutdown);
   }
   children_ = node_children{};
+  peers_ = nullptr;
   for (const auto& [owner, x] : clients_) {
     end_fronts(x);
     for (const auto& remote : x.remotes)

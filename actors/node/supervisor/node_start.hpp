@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/node/namespaces/namespace_names.hpp"
+#include "actors/support/doors/node_roles.hpp"
 #include "base/error.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
@@ -47,6 +48,8 @@ struct node_services {
   std::shared_ptr<io::extent_source> extents;
   /// Null if clients of LMCache are not served.
   std::shared_ptr<lmcache::counters> lmcache;
+  /// Who has come in by the node's doors.
+  std::shared_ptr<node_roles> roles = std::make_shared<node_roles>();
 };
 
 /// Where programs find the arena below /dev/shm that know nothing but a name: the same for each run with this

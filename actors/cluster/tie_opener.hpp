@@ -1,0 +1,33 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace troupe::cluster {
+
+/// A thread for what waits: attaching to nodes, and leaving them. One after the other, in the order in which it was
+/// asked for.
+class tie_opener {
+public:
+  tie_opener();
+  tie_opener(const tie_opener&) = delete;
+  tie_opener& operator=(const tie_opener&) = delete;
+  /// Ends when all has been done.
+  ~tie_opener();
+
+  void post(std::function<void()> what);
+
+private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable more_;
+  std::deque<std::function<void()>> all_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+} // namespace troupe::cluster
