@@ -240,6 +240,15 @@ CLI::App* add_remove_namespace(CLI::App& app, remove_namespace_options& options)
   return command;
 }
 
+CLI::App* add_cluster(CLI::App& app, cluster_status_options& options) {
+  auto* command =
+      app.add_subcommand("cluster", "Print what a node that serves HTTP knows of the others of its cluster");
+  command->add_option("WHAT", options.what, "\"status\"")->required()->check(CLI::IsMember({"status"}));
+  add_node_access(*command, options.node);
+  command->add_flag("--json", options.json, "Print what the node answers, one JSON object");
+  return command;
+}
+
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> known) {
   const auto meant = nearest_name(word, known);
   return meant.empty() ? std::string() : "; did you mean '" + std::string(meant) + "'?";
@@ -312,12 +321,14 @@ command parse_command_line(int argc, const char* const* argv) {
   make_trace_options making;
   list_namespaces_options listing;
   remove_namespace_options removing;
+  cluster_status_options looking;
   const auto* serve_command = add_serve(app, serving);
   const auto* replay_command = add_replay(app, replaying);
   const auto* check_command = add_check_config(app, checking);
   const auto* make_command = add_make_trace(app, making);
   const auto* list_command = add_list_namespaces(app, listing);
   add_remove_namespace(app, removing);
+  const auto* cluster_command = add_cluster(app, looking);
 
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   translate(words);
@@ -343,6 +354,8 @@ command parse_command_line(int argc, const char* const* argv) {
     return making;
   if (list_command->parsed())
     return listing;
+  if (cluster_command->parsed())
+    return looking;
   return removing;
 }
 

@@ -17,6 +17,7 @@ int run(int argc, char** argv) {
     int operator()(const make_trace_options& x) const { return make_trace(x); }
     int operator()(const list_namespaces_options& x) const { return list_namespaces(x); }
     int operator()(const remove_namespace_options& x) const { return remove_namespace(x); }
+    int operator()(const cluster_status_options& x) const { return cluster_status(x); }
   };
   return std::visit(runner{}, parse_command_line(argc, argv));
 }

@@ -324,7 +324,7 @@ struct cluster_config {
   duration ask_time = std::chrono::milliseconds{50};
   /// How long it waits for these pages to be here.
   duration fetch_time = std::chrono::seconds{2};
-  /// How often to ask the others how they are; who does not answer meanwhile is away.
+  /// How often to ask the others how they are; who has not answered after twice as long is away.
   duration hello_interval = std::chrono::seconds{1};
   /// For pages on their way: per rank of a namespace, and once more for each other node.
   std::uint64_t memory_bytes = 64 * mebibyte;

@@ -409,7 +409,7 @@ void describe(Visitor& v, cluster_config& c) {
   v.field("fetch_time", c.fetch_time, request_time,
           "How long a lookup waits for their pages; what comes later is found by the next one.");
   v.field("hello_interval", c.hello_interval, time_span{10 * millisecond, 1 * minute},
-          "How often another node is asked how it is; one that does not answer before the next time is away.");
+          "How often another node is asked how it is; one that has not answered after twice as long is away.");
   v.field("memory_bytes", c.memory_bytes, size{64 * kibibyte, tebibyte},
           "Memory for pages on their way, per rank of a namespace, and once more for each other node.");
 }

@@ -14,9 +14,9 @@ namespace troupe::cluster {
 namespace {
 
 /// For attaching and leaving, which happen one after the other.
-constexpr auto tie_limit = std::chrono::seconds(5);
+constexpr auto tie_limit = std::chrono::seconds(3);
 /// After a tie could not be made.
-constexpr auto tie_pause = std::chrono::seconds(2);
+constexpr auto tie_pause = std::chrono::seconds(3);
 
 std::vector<std::string> addresses_of(const config::cluster_config& x) {
   std::vector<std::string> out;
@@ -48,6 +48,8 @@ result<opened_client> open_client(caf::actor_system& system, const node_client::
   out.node = std::move(*attached);
   if (out.node.space_id != space)
     return fail(errc::identity_mismatch, "namespace '" + out.node.space.name + "' is another one by now");
+  // So that a rank has the same memory at all nodes.
+  std::ranges::sort(out.node.ranks, {}, &rank_endpoint::rank);
   const auto& geometry = out.node.space.geometry;
   const auto blocks = passing_blocks(memory_bytes, geometry.page_bytes());
   for (std::size_t i = 0; i < out.node.ranks.size(); ++i) {
@@ -79,19 +81,7 @@ std::function<void(std::function<void()>)> cluster::poster() {
 }
 
 cluster::behavior_type cluster::make_behavior() {
-  const auto& options = *parts_.options;
-  for (std::size_t i = 0; i < options.cluster.seeds.size(); ++i) {
-    const auto& seed = options.cluster.seeds[i];
-    const auto on_lost = [this, i, post = poster()] {
-      post([this, i] {
-        members_.on_lost(i, now());
-        flush();
-      });
-    };
-    lines_.push_back(spawn_actor<peer_line>(*parts_.outside, node_address{seed.host, seed.port}, parts_.entrances[i],
-                                            options.cluster.hello_interval, on_lost));
-  }
-  on_tick();
+  spawn_lines();
   return {
       [this](const bring_request& wanted) { return bring(wanted); },
       [this](stats_atom) { return stats(); },
@@ -105,6 +95,30 @@ cluster::behavior_type cluster::make_behavior() {
         plan_tick();
       },
   };
+}
+
+void cluster::spawn_lines() {
+  // A thread that has spawned an actor keeps something of its system until it ends, or spawns one of another, and a
+  // system waits for that when it ends. So actors of the other system are spawned by the opener, which ends before.
+  parts_.opener->post(
+      [this, post = poster(), options = parts_.options, &outside = *parts_.outside, entrances = parts_.entrances] {
+        std::vector<peer_line_actor> lines;
+        for (std::size_t i = 0; i < entrances.size(); ++i) {
+          const auto& seed = options->cluster.seeds[i];
+          const auto on_lost = [this, i, post] {
+            post([this, i] {
+              members_.on_lost(i, now());
+              flush();
+            });
+          };
+          lines.push_back(spawn_actor<peer_line>(outside, node_address{seed.host, seed.port}, entrances[i],
+                                                 2 * options->cluster.hello_interval, on_lost));
+        }
+        post([this, lines = std::move(lines)] {
+          lines_ = lines;
+          on_tick();
+        });
+      });
 }
 
 void cluster::on_exit() {
@@ -162,6 +176,7 @@ void cluster::plan_tick() {
 }
 
 void cluster::flush() {
+  tell_condition();
   // What is carried out may lead to more, as an answer that there is no tie.
   for (;;) {
     auto about_members = members_.take_outbox();
@@ -174,6 +189,20 @@ void cluster::flush() {
       std::visit([this](auto& x) { perform(x); }, effect);
   }
   plan_tick();
+}
+
+void cluster::tell_condition() {
+  if (!parts_.condition)
+    return;
+  for (peer_number i = 0; i < members_.size(); ++i) {
+    const auto part = static_cast<node_condition::part_number>(i);
+    if (members_.is_up(i) || members_.is_self(i))
+      parts_.condition->ends(trouble::peer_away, part);
+    else if (!members_.trouble(i).empty())
+      parts_.condition->begins(trouble::peer_away, part,
+                               "another node of the cluster is away, and what it has is not found: " +
+                                   members_.address(i) + ": " + members_.trouble(i));
+  }
 }
 
 // -- members ----------------------------------------------------------------------------------------------------------
@@ -221,6 +250,20 @@ void cluster::look_at_own_spaces() {
 }
 
 void cluster::follow() {
+  // What is gone at a peer that is there, or here.
+  for (auto i = ties_.begin(); i != ties_.end();) {
+    const auto& [peer, space] = i->first;
+    // One that has begun anew knows nothing of this client, which would find that out in its own time.
+    const bool gone = !here_.contains(space) ||
+                      (members_.is_up(peer) && (!has_space(peer, space) ||
+                                                (i->second.client && i->second.of != members_.card(peer).incarnation)));
+    if (!gone || i->second.opening) {
+      ++i;
+      continue;
+    }
+    close_client(std::move(i->second.client));
+    i = ties_.erase(i);
+  }
   for (peer_number peer = 0; peer < members_.size(); ++peer) {
     if (!members_.is_up(peer))
       continue;
@@ -239,17 +282,6 @@ void cluster::follow() {
       if (!there.client && !there.opening && there.again <= now())
         open_tie({peer, x.id}, x.name);
     }
-  }
-  // What is gone at a peer that is there, or here.
-  for (auto i = ties_.begin(); i != ties_.end();) {
-    const auto& [peer, space] = i->first;
-    const bool gone = !here_.contains(space) || (members_.is_up(peer) && !has_space(peer, space));
-    if (!gone || i->second.opening) {
-      ++i;
-      continue;
-    }
-    close_client(std::move(i->second.client));
-    i = ties_.erase(i);
   }
   std::vector<namespace_id> left;
   for (const auto& [id, x] : spaces_)
@@ -320,6 +352,7 @@ void cluster::open_space(const namespace_id& id, own_space& x) {
 
 void cluster::open_tie(const tie_name& name, const std::string& space_name) {
   ties_[name].opening = true;
+  ties_[name].of = members_.card(name.first).incarnation;
   const auto& seed = parts_.options->cluster.seeds[name.first];
   link_options where;
   where.where = {seed.host, seed.port};

@@ -6,6 +6,7 @@
 #include "actors/cluster/peer_line.hpp"
 #include "actors/cluster/tie_opener.hpp"
 #include "actors/support/actor_support.hpp"
+#include "base/node_condition.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
 
@@ -33,6 +34,8 @@ struct cluster_parts {
   /// Of each of the config's seeds: who connects.
   std::vector<caf::io::middleman_actor> entrances;
   std::shared_ptr<tie_opener> opener;
+  /// Told of peers that are away; may be null.
+  std::shared_ptr<node_condition> condition{};
 };
 
 } // namespace troupe::cluster
@@ -75,6 +78,8 @@ private:
   struct tie {
     std::shared_ptr<node_client> client{};
     client_limits limits{};
+    /// Which run of the peer it is to.
+    std::uint64_t of = 0;
     bool opening = false;
     timestamp again{};
   };
@@ -86,6 +91,8 @@ private:
 
   caf::result<bring_reply> bring(const bring_request& wanted);
   cluster_stats stats() const;
+  /// Then, says hello.
+  void spawn_lines();
   void on_tick();
   void flush();
   void plan_tick();
@@ -103,6 +110,8 @@ private:
 
   /// Asks this node which namespaces it has, and has ties follow.
   void look_at_own_spaces();
+  /// Has the node's condition say which peers are away.
+  void tell_condition();
   void follow();
   void open_space(const namespace_id& id, own_space& x);
   void close_space(const namespace_id& id);

@@ -27,7 +27,7 @@ door_options options_of(const config::actors_config& x) {
 } // namespace
 
 cluster_service::cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
-                                 const reception_actor& reception)
+                                 const reception_actor& reception, std::shared_ptr<node_condition> condition)
     : system_(system), config_(caf_options(options.caf)), outside_(std::make_unique<caf::actor_system>(config_)),
       opener_(std::make_shared<tie_opener>()) {
   std::random_device entropy;
@@ -37,6 +37,7 @@ cluster_service::cluster_service(caf::actor_system& system, const config::node_c
   parts.reception = reception;
   parts.outside = outside_.get();
   parts.opener = opener_;
+  parts.condition = std::move(condition);
   for (std::size_t i = 0; i < options.cluster.seeds.size(); ++i) {
     doors_.push_back(std::make_unique<doors>(*outside_, options_of(options.actors)));
     parts.entrances.push_back(doors_.back()->entrance());

@@ -11,6 +11,9 @@ bool same_spaces(const std::vector<cluster_space>& a, const std::vector<cluster_
   return std::ranges::equal(a, b, [](const auto& x, const auto& y) { return x.id == y.id && x.name == y.name; });
 }
 
+/// Nodes that are started together do not find each other at once, nor itself.
+constexpr std::uint32_t told_failures = 2;
+
 /// What does not pass by itself: somebody has to change a config or a certificate.
 bool is_refusal(errc code) {
   return code == errc::identity_mismatch || code == errc::not_owner || code == errc::unsupported;
@@ -61,6 +64,7 @@ void membership::on_answer(peer_number at, std::uint64_t number, const result<cl
 void membership::welcome(peer_number at, const cluster_welcome& answer, timestamp now) {
   auto& x = peers_[at];
   x.backoff.reset();
+  x.failures = 0;
   x.suspect = false;
   x.next = later(now, options_.hello_interval);
   if (answer.node.incarnation == options_.self.incarnation) {
@@ -91,8 +95,9 @@ void membership::away(peer_number at, const error& why, timestamp now) {
   x.next = later(now, refused ? options_.backoff_max : x.backoff.next());
   if (was_up)
     say(true, "node '" + x.card.node + "' at " + x.address + " is away: " + why.text + "; what it has is not found");
-  else if (x.trouble.empty() || (refused && x.trouble != why.text))
+  else if (refused ? x.trouble != why.text : x.failures == told_failures)
     say(true, "no node of this cluster at " + x.address + ": " + why.text);
+  x.failures = was_up || refused ? told_failures + 1 : std::min(x.failures + 1, told_failures + 1);
   x.trouble = why.text.empty() ? "it does not answer" : why.text;
   if (was_up)
     outbox_.emplace_back(peer_went{at});

@@ -92,6 +92,8 @@ private:
     timestamp next{};
     /// Of the hello under way, or the last one.
     std::uint64_t number = 0;
+    /// In a row, as far as they were not told of.
+    std::uint32_t failures = 0;
     bool waiting = false;
     bool up = false;
     bool self = false;

@@ -23,6 +23,13 @@ void tie_opener::post(std::function<void()> what) {
   more_.notify_one();
 }
 
+void tie_opener::post_unless_ending(std::function<void()> what) {
+  post([this, what = std::move(what)] {
+    if (!ending_)
+      what();
+  });
+}
+
 void tie_opener::run() {
   for (;;) {
     std::function<void()> next;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -19,6 +20,8 @@ public:
   ~tie_opener();
 
   void post(std::function<void()> what);
+  /// Left out if the end has come when its turn has.
+  void post_unless_ending(std::function<void()> what);
 
 private:
   void run();
@@ -26,7 +29,7 @@ private:
   std::mutex mutex_;
   std::condition_variable more_;
   std::deque<std::function<void()>> all_;
-  bool ending_ = false;
+  std::atomic<bool> ending_{false};
   std::thread thread_;
 };
 

@@ -20,6 +20,9 @@ constexpr const char* small_trace = "loogle:4,2048,5,128";
 /// Does not end before the test does.
 constexpr const char* endless_trace = "loogle:4000,4096,20,128";
 
+/// So that it is known what is found.
+const arguments one_at_a_time{"--concurrency", "1"};
+
 /// How soon a peer that says nothing counts as away.
 const arguments quick_timeouts{"--set", "caf.heartbeat_interval=200 ms",      "--set", "caf.connection_timeout=1 s",
                                "--set", "attach.reconnect_backoff_max=500 ms"};
@@ -52,7 +55,8 @@ struct test_cluster {
       out["actors"].erase("insecure");
     out["remote"] = {{"enabled", true}, {"interfaces", "lo"}, {"stall_time", "2 s"}};
     out["attach"] = {{"always_remote", true}};
-    out["cluster"] = {{"name", name}, {"hello_interval", "200 ms"}, {"fetch_time", "4 s"}, {"ask_time", "500 ms"}};
+    out["cluster"] = {{"name", name}, {"hello_interval", "300 ms"}, {"fetch_time", "4 s"}, {"ask_time", "1 s"}};
+    out["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
     for (const auto port : ports)
       out["cluster"]["seeds"].push_back({{"host", "127.0.0.1"}, {"port", port}});
     return out;
@@ -75,6 +79,14 @@ struct test_cluster {
   serving_node& node(std::size_t i) { return *all[i]; }
   replay_outcome replay(std::size_t i, const char* trace, const arguments& more = {}) {
     return run_replay(arguments{"--attach", node(i).address(), "--trace", trace} + more);
+  }
+  /// As the command line prints it.
+  std::string status(std::size_t i) {
+    const auto port = nlohmann::json::parse(node(i).ready_line()).at("http").at("port").get<int>();
+    const auto said = run(program_with({"cluster", "status", "--url", "http://127.0.0.1:" + std::to_string(port)}));
+    INFO(said.err);
+    CHECK(said.code == 0);
+    return said.out;
   }
   void stop_all() {
     for (auto& x : all)
@@ -118,12 +130,18 @@ TEST_CASE("an engine finds and loads what engines of another node have saved, ev
   test_cluster nodes(2, {.ranks = GENERATE(1U, 2U), .page_bytes = 65536});
   nodes.start_all();
   const auto model = expected(small_trace);
-  const auto first = nodes.replay(0, small_trace);
+  const auto first = nodes.replay(0, small_trace, one_at_a_time);
   check_clean(first, nodes.shape);
   CHECK(first.count("hit_blocks") == model.hit_blocks);
   const auto second = nodes.replay(1, small_trace);
   check_clean(second, nodes.shape);
   CHECK(second.count("hit_blocks") == model.blocks);
+  const auto status = nodes.status(1);
+  CHECK(status.find("cluster here") != std::string::npos);
+  CHECK(status.find("node-0") != std::string::npos);
+  CHECK(status.find(" up ") != std::string::npos);
+  CHECK(status.find(" self ") != std::string::npos);
+  CHECK(status.find(' ' + std::to_string(model.unique_blocks * nodes.shape.ranks) + ' ') != std::string::npos);
   // What was fetched stays.
   nodes.node(0).program().kill();
   const auto third = nodes.replay(1, small_trace);
@@ -218,13 +236,14 @@ TEST_CASE("a node of another cluster is refused, and both say why") {
   nodes.start(0);
   nodes.name = "there";
   nodes.start(1);
-  const auto said = nodes.node(1).program().wait_for_line(stream::err, "no node of this cluster at 127.0.0.1").text;
+  const auto said = nodes.node(1).program().wait_for_line(stream::err, "is part of cluster").text;
   CHECK(said.find("is part of cluster 'here', not of 'there'") != std::string::npos);
   const auto heard = nodes.node(0).program().wait_for_line(stream::err, "is refused").text;
   CHECK(heard.find("'node-1' is refused") != std::string::npos);
+  nodes.node(1).program().wait_for_line(stream::err, "no node of this cluster at 127.0.0.1");
   // They serve all the same.
   check_clean(nodes.replay(0, small_trace), nodes.shape);
-  const auto alone = nodes.replay(1, small_trace);
+  const auto alone = nodes.replay(1, small_trace, one_at_a_time);
   check_clean(alone, nodes.shape);
   CHECK(alone.count("hit_blocks") == expected(small_trace).hit_blocks);
   nodes.stop_all();
@@ -248,7 +267,7 @@ TEST_CASE("with certificates, a node is one that says so by its own, and an engi
   const auto found = nodes.replay(1, small_trace);
   check_clean(found, nodes.shape);
   CHECK(found.count("hit_blocks") == expected(small_trace).blocks);
-  const auto alone = nodes.replay(2, small_trace);
+  const auto alone = nodes.replay(2, small_trace, one_at_a_time);
   check_clean(alone, nodes.shape);
   CHECK(alone.count("hit_blocks") == expected(small_trace).hit_blocks);
   nodes.stop_all();

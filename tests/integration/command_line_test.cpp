@@ -17,9 +17,10 @@ bool contains(const std::string& text, std::string_view part) {
 } // namespace
 
 TEST_CASE("help and version go to stdout and are a success") {
-  for (const auto& command : {arguments{"--help"}, arguments{"serve", "--help"}, arguments{"replay", "--help"},
-                              arguments{"check-config", "--help"}, arguments{"make-trace", "--help"},
-                              arguments{"list-namespaces", "--help"}, arguments{"remove-namespace", "--help"}}) {
+  for (const auto& command :
+       {arguments{"--help"}, arguments{"serve", "--help"}, arguments{"replay", "--help"},
+        arguments{"check-config", "--help"}, arguments{"make-trace", "--help"}, arguments{"list-namespaces", "--help"},
+        arguments{"remove-namespace", "--help"}, arguments{"cluster", "--help"}}) {
     const auto x = run(program_with(command));
     INFO(x.out << x.err);
     CHECK(x.code == 0);
@@ -48,6 +49,8 @@ TEST_CASE("a wrong command line ends with 2, a reason on stderr and nothing on s
       {"remove-namespace"},
       {"remove-namespace", "mine", "--url", "ftp://localhost"},
       {"list-namespaces", "--token-file", "/no/such/token"},
+      {"cluster"},
+      {"cluster", "statue"},
       {"replay"},
       {"replay", "--trace", "loogle:1", "--concurrency", "0"},
       {"replay", "--trace", "loogle:1", "--concurrency", "many"},

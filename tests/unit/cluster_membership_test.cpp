@@ -159,6 +159,18 @@ TEST_CASE("membership: a node of another cluster, and one that refuses, are told
   CHECK(x.effects.take<peer_news>().empty());
 }
 
+TEST_CASE("membership: who is not there from the start is told of when it has not come for a while", "[cluster]") {
+  circle x(1);
+  auto now = t0;
+  std::size_t told = 0;
+  for (int i = 0; i < 10; ++i) {
+    x.members.on_answer(0, x.hello(0, now).number, fail(errc::unreachable, "nobody listens"), now);
+    told += x.effects.take<peer_news>().size();
+    CHECK(told == (i < 2 ? 0U : 1U));
+    now = x.members.next_event();
+  }
+}
+
 TEST_CASE("membership: a namespace that is made at a peer is seen", "[cluster]") {
   circle x(1);
   auto said = x.welcome("a", 5);

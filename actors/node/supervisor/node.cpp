@@ -456,8 +456,8 @@ void node::collect_stats(std::function<void(const result<node_stats>&)> on_done)
     const auto& space = children_.spaces[x.space];
     stats.ranks.push_back({space.id(), space.name, x.rank, {}, {}});
   }
-  // Two answers per rank and one sum over the shards.
-  const auto all = gather(1 + 2 * children_.ranks().size(), std::move(stats),
+  // Two answers per rank, one sum over the shards, and what is known of other nodes.
+  const auto all = gather(2 + 2 * children_.ranks().size(), std::move(stats),
                           [this, on_done = std::move(on_done)](const result<node_stats>& x) {
                             if (x)
                               request(children_.metrics(), stats_timeout, *x).then([] {}, [](const caf::error&) {});
@@ -480,6 +480,17 @@ void node::collect_stats(std::function<void(const result<node_stats>&)> on_done)
             },
             no_answer);
   }
+  if (!peers_)
+    all->part_done();
+  else
+    request(peers_, stats_timeout, stats_atom_v)
+        .then(
+            [all](const cluster_stats& x) {
+              all->value().cluster = x;
+              all->part_done();
+            },
+            // It ends before the node does.
+            [all](const caf::error&) { all->part_done(); });
   sum_registry_stats(this, children_.shards(), stats_timeout, [all](const result<registry_stats>& sum) {
     if (!sum)
       return all->part_failed(sum.error());
