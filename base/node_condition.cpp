@@ -25,6 +25,8 @@ std::string_view to_string(trouble what) noexcept {
     return "memory_full";
   case trouble::log_dropped:
     return "log_dropped";
+  case trouble::peer_away:
+    return "peer_away";
   }
   return "unknown";
 }

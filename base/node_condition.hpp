@@ -30,9 +30,11 @@ enum class trouble : std::uint8_t {
   memory_full,
   /// Lines of the log were dropped.
   log_dropped,
+  /// Another node of the cluster is not there: what it has is not found.
+  peer_away,
 };
 
-inline constexpr std::uint8_t trouble_count = static_cast<std::uint8_t>(trouble::log_dropped) + 1;
+inline constexpr std::uint8_t trouble_count = static_cast<std::uint8_t>(trouble::peer_away) + 1;
 
 /// Whether it ends by a new start only.
 constexpr bool lasts(trouble what) noexcept {

@@ -345,6 +345,15 @@ CLI::App* add_whatif(CLI::App& app, whatif_options& options) {
   return command;
 }
 
+CLI::App* add_cluster(CLI::App& app, cluster_status_options& options) {
+  auto* command =
+      app.add_subcommand("cluster", "Print what a node that serves HTTP knows of the others of its cluster");
+  command->add_option("WHAT", options.what, "\"status\"")->required()->check(CLI::IsMember({"status"}));
+  add_node_access(*command, options.node);
+  command->add_flag("--json", options.json, "Print what the node answers, one JSON object");
+  return command;
+}
+
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> known) {
   const auto meant = nearest_name(word, known);
   return meant.empty() ? std::string() : "; did you mean '" + std::string(meant) + "'?";
@@ -422,6 +431,7 @@ command parse_command_line(int argc, const char* const* argv) {
   remove_namespace_options removing;
   check_slabs_options checking_slabs;
   whatif_options supposing;
+  cluster_status_options asking;
   const auto* serve_command = add_serve(app, serving);
   const auto* init_command = add_init(app, initial);
   const auto* replay_command = add_replay(app, replaying);
@@ -433,6 +443,7 @@ command parse_command_line(int argc, const char* const* argv) {
   add_remove_namespace(app, removing);
   const auto* slabs_command = add_check_slabs(app, checking_slabs);
   const auto* whatif_command = add_whatif(app, supposing);
+  const auto* cluster_command = add_cluster(app, asking);
 
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   translate(words);
@@ -468,6 +479,8 @@ command parse_command_line(int argc, const char* const* argv) {
     return checking_slabs;
   if (whatif_command->parsed())
     return supposing;
+  if (cluster_command->parsed())
+    return asking;
   return removing;
 }
 

@@ -168,6 +168,14 @@ struct whatif_options {
 };
 int whatif(const whatif_options& options);
 
+/// `troupe cluster status`
+struct cluster_status_options {
+  node_access node;
+  std::string what;
+  bool json = false;
+};
+int cluster_status(const cluster_status_options& options);
+
 /// Prints what is wrong with a config to stderr, a line each.
 void print_problems(std::span<const config::problem> problems);
 

@@ -1,3 +1,4 @@
+#include "actors/cluster/cluster_service.hpp"
 #include "actors/node/lmcache/lmcache_service.hpp"
 #include "actors/node/supervisor/node_doors.hpp"
 #include "actors/node/supervisor/node_start.hpp"
@@ -32,6 +33,8 @@ struct served_node {
   std::unique_ptr<http::node_http> http;
   /// Null if the config does not want it. Likewise.
   std::unique_ptr<lmcache_service> lmcache;
+  /// Null if it is part of none. Likewise.
+  std::unique_ptr<cluster::cluster_service> cluster;
   /// Ends first.
   node_doors doors;
 };
@@ -60,9 +63,14 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   const auto give_up = [&](const error& why) {
     if (out.http)
       out.http->stop(duration::zero());
+    out.cluster.reset();
     static_cast<void>(out.node->stop(system, options.drain_timeout));
     return tl::unexpected<error>(why);
   };
+  // Before there are clients, who learn of it as they attach.
+  if (!options.cluster.name.empty())
+    out.cluster = std::make_unique<cluster::cluster_service>(system, options, out.node->supervisor(),
+                                                             out.node->reception(), out.node->services().condition);
   auto doors = open_doors(system, *out.node, options);
   if (!doors)
     return give_up(doors.error());
@@ -213,6 +221,7 @@ int serve(const serve_options& options) {
   if (served->http)
     served->http->stop(node_options.drain_timeout);
   served->lmcache.reset();
+  served->cluster.reset();
   if (const auto stopped = served->node->stop(system, node_options.drain_timeout); !stopped) {
     logger->error("stopped, but not at rest: {}", to_string(stopped.error()));
     // Something has not ended that should have, such as a transfer of a disk that hangs, and to wait for it could take

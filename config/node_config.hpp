@@ -317,6 +317,32 @@ struct remote_config {
   friend bool operator==(const remote_config&, const remote_config&) = default;
 };
 
+/// Where a node finds another one.
+struct cluster_seed {
+  std::string host;
+  std::uint16_t port = 0;
+
+  friend bool operator==(const cluster_seed&, const cluster_seed&) = default;
+};
+
+/// Nodes that have each other's pages.
+struct cluster_config {
+  /// Empty: the node is part of none.
+  std::string name;
+  /// All nodes of the cluster; this one may be among them.
+  std::vector<cluster_seed> seeds;
+  /// How long a lookup waits for what others say they have.
+  duration ask_time = std::chrono::milliseconds{50};
+  /// How long it waits for these pages to be here.
+  duration fetch_time = std::chrono::seconds{2};
+  /// How often to ask the others how they are; who has not answered after twice as long is away.
+  duration hello_interval = std::chrono::seconds{1};
+  /// For pages on their way: per rank of a namespace, and once more for each other node.
+  std::uint64_t memory_bytes = 64 * mebibyte;
+
+  friend bool operator==(const cluster_config&, const cluster_config&) = default;
+};
+
 /// Options of the actor system.
 struct caf_config {
   /// 0: one per core, at least four.
@@ -363,6 +389,7 @@ struct node_config {
   transfer_config transfer;
   attach_config attach;
   remote_config remote;
+  cluster_config cluster;
   caf_config caf;
 
   friend bool operator==(const node_config&, const node_config&) = default;

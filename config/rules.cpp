@@ -56,6 +56,7 @@ public:
     check_addresses();
     check_watermarks();
     check_times();
+    check_cluster();
     check_huge_pages();
     check_numa();
     demand(config_.io.max_batch_pages <= config_.io.max_pages_in_flight, "io.max_batch_pages",
@@ -206,6 +207,19 @@ private:
       demand(!ranks[i].numa_node || config_.memory.numa != "off", join("storage.ranks", i) + ".numa_node",
              "has no meaning while nobody knows where memory lies: set memory.numa to \"spread\", or leave it out",
              {"memory.numa"});
+  }
+
+  void check_cluster() {
+    const auto& x = config_.cluster;
+    demand(x.name.empty() == x.seeds.empty(), x.name.empty() ? "cluster.name" : "cluster.seeds",
+           "name and seeds belong together: a node of a cluster knows where the others are",
+           {"cluster.name", "cluster.seeds"});
+    if (x.name.empty() || what_for_ == purpose::client)
+      return;
+    demand(config_.actors.port != port_off, "actors.port", "has to be a port, by which the other nodes come",
+           {"cluster.name"});
+    demand(config_.remote.enabled, "remote.enabled", "has to be true, since the other nodes fetch pages of this one",
+           {"cluster.name"});
   }
 
   void check_times() {

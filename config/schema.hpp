@@ -40,6 +40,7 @@ inline constexpr std::array<std::string_view, 2> layouts{layout_of_elements, lay
 
 inline constexpr std::size_t max_namespaces = 64;
 inline constexpr std::size_t max_ranks = 64;
+inline constexpr std::size_t max_seeds = 64;
 
 constexpr whole whole_within(const shape_bound& x) {
   return {x.least, x.most};
@@ -412,6 +413,25 @@ void describe(Visitor& v, remote_config& c) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, cluster_seed& c) {
+  v.required("host", c.host, host_name, "Host of a node, of this one too.");
+  v.required("port", c.port, whole{1, 65535}, "Its `actors.port`.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, cluster_config& c) {
+  v.field("name", c.name, free_text, "Nodes of one name share their pages; empty: this one shares with nobody.");
+  v.list("seeds", c.seeds, max_seeds, "All nodes of the cluster; this one may be among them.");
+  v.field("ask_time", c.ask_time, request_time, "How long a lookup waits for other nodes to say what they have.");
+  v.field("fetch_time", c.fetch_time, request_time,
+          "How long a lookup waits for their pages; what comes later is found by the next one.");
+  v.field("hello_interval", c.hello_interval, time_span{10 * millisecond, 1 * minute},
+          "How often another node is asked how it is; one that has not answered after twice as long is away.");
+  v.field("memory_bytes", c.memory_bytes, size{64 * kibibyte, tebibyte},
+          "Memory for pages on their way, per rank of a namespace, and once more for each other node.");
+}
+
+template <class Visitor>
 void describe(Visitor& v, caf_config& c) {
   v.field("scheduler_threads", c.scheduler_threads, whole{0, 1024}, "Worker threads; 0: one per core, at least four.");
   v.field("scheduler_policy", c.scheduler_policy, choice{scheduler_policies}, "How workers find actors to run.");
@@ -459,6 +479,7 @@ void describe(Visitor& v, node_config& c) {
   v.group("transfer", c.transfer, "Save and load tasks of a client.");
   v.group("attach", c.attach, "How a client keeps in touch with the node it attached to.");
   v.group("remote", c.remote, "How pages move between a node and clients on other hosts.");
+  v.group("cluster", c.cluster, "Other nodes, whose pages are found and fetched.");
   v.group("caf", c.caf, "The actor system underneath.");
 }
 

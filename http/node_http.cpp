@@ -2,6 +2,7 @@
 
 #include "actors/node/gateway/metadata_service.hpp"
 #include "actors/node/metrics/exposition.hpp"
+#include "actors/support/ask.hpp"
 #include "http/admin.hpp"
 #include "http/handshake/handshake.hpp"
 #include "http/hf3fs/hf3fs.hpp"
@@ -126,7 +127,20 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
     handshake::add_routes(where.handshakes ? handshake_routes : routes, system, services.directory,
                           options_of_handshakes(config.handshake));
   const auto slot_options = options_of_slots(config, services.key_secret, out->metrics_->shared_items());
-  native::add_routes(routes, service, options_of_native(config, services.key_secret, out->metrics_->shared_items()));
+  auto native_options = options_of_native(config, services.key_secret, out->metrics_->shared_items());
+  if (!config.cluster.name.empty())
+    native_options.cluster = [&system, node = services.node](std::function<void(result<cluster_stats>)> then) {
+      ask<node_stats>(
+          system, node,
+          [then = std::move(then)](result<node_stats> x) {
+            if (x)
+              then(std::move(x->cluster));
+            else
+              then(tl::unexpected<error>(std::move(x.error())));
+          },
+          stats_atom_v);
+    };
+  native::add_routes(routes, service, native_options);
   node_status::add_routes(routes, desk);
   page::add_routes(routes);
   if (config.hf3fs.vllm)

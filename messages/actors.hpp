@@ -2,6 +2,7 @@
 
 #include "base/namespace_spec.hpp"
 #include "messages/allocator_messages.hpp"
+#include "messages/cluster_messages.hpp"
 #include "messages/handshake_messages.hpp"
 #include "messages/io_messages.hpp"
 #include "messages/metrics_messages.hpp"
@@ -170,6 +171,15 @@ using client_worker_actor = caf::typed_actor<caf::replies_to<place_atom, frame_r
                                              /// memory from now on. Answered when pages have been seen to move.
                                              caf::replies_to<bind_atom, remote_offer>::with<void>>;
 
+/// The other nodes of a cluster, as one node sees them: brings pages of theirs here.
+using cluster_actor = caf::typed_actor<
+    /// Answered when they are here, or when that has taken too long; they may come later then.
+    caf::replies_to<bring_request>::with<bring_reply>, caf::replies_to<stats_atom>::with<cluster_stats>,
+    caf::reacts_to<caf::tick_atom>>;
+
+/// What an attached client sees of that, in the namespace it attached to.
+using client_cluster_actor = caf::typed_actor<caf::replies_to<bring_request>::with<bring_reply>>;
+
 /// Between one client on another host and the io worker of one rank: takes the same requests, for frames of the
 /// client's memory, and moves pages between these and the arena.
 using remote_worker_actor =
@@ -251,7 +261,10 @@ using reception_actor =
                      /// knows the number, so whoever says it may. Of one that the node does not know: fine, too.
                      caf::replies_to<owner_at_rest_atom, owner_id>::with<void>,
                      /// The directory of handshakes, which needs no attachment. unsupported where there is none.
-                     caf::replies_to<handshake_atom>::with<handshake_door_actor>>;
+                     caf::replies_to<handshake_atom>::with<handshake_door_actor>,
+                     /// From another node, which says it again and again. identity_mismatch to one of another cluster,
+                     /// not_owner to one that is no node by its certificate.
+                     caf::replies_to<cluster_hello>::with<cluster_welcome>>;
 
 /// The supervisor of a node. Never leaves its process: what clients ask comes from the reception, which names the link
 /// that leaves.
@@ -264,7 +277,10 @@ using node_actor = caf::typed_actor<
     caf::replies_to<leave_space_request>::with<void>, caf::replies_to<unbind_atom, namespace_id>::with<void>,
     /// Of a client on another host, whose memory cannot be reached any more: its attachment is over.
     caf::replies_to<unbind_atom, owner_id>::with<void>, caf::replies_to<bind_atom, namespace_id>::with<void>,
-    caf::replies_to<drain_atom>::with<void>, caf::reacts_to<caf::tick_atom>>;
+    caf::replies_to<cluster_hello>::with<cluster_welcome>,
+    /// Who it is towards other nodes, and who brings pages of theirs.
+    caf::replies_to<bind_atom, cluster_card, cluster_actor>::with<void>, caf::replies_to<drain_atom>::with<void>,
+    caf::reacts_to<caf::tick_atom>>;
 
 /// Namespaces and ranks that come and go while the node runs: keeps all shards alike.
 using namespaces_actor = caf::typed_actor<

@@ -39,6 +39,8 @@ struct attach_request {
   space_wish wish = space_wish::named;
   /// Unless it is `named`; `space_name` says nothing then.
   namespace_spec space;
+  /// Set: who attaches is a node of this cluster, which looks up and fetches, and writes nothing.
+  std::string cluster{};
 };
 
 /// What serves one rank of the namespace.
@@ -71,6 +73,8 @@ struct attach_reply {
   arena_info arena;
   std::vector<client_shard_actor> shards;
   std::vector<rank_endpoint> ranks;
+  /// Null where there are no other nodes.
+  client_cluster_actor cluster{};
 };
 
 /// What a save or load coordinator needs of the node it works with.
@@ -91,6 +95,8 @@ struct lookup_binding {
   namespace_id space;
   client_limits limits;
   std::vector<client_shard_actor> shards;
+  /// Who brings what is not here; null if nobody does.
+  client_cluster_actor cluster{};
 };
 
 /// What a client brings for one rank.
@@ -219,6 +225,7 @@ struct node_stats {
   /// That are not attached any more, and may still touch the node's memory.
   std::uint64_t departed_clients = 0;
   std::vector<client_stats> attached{};
+  cluster_stats cluster{};
 };
 
 /// From the engine thread of an io worker to its actor.

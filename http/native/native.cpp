@@ -328,6 +328,14 @@ void get_stats(const api_ptr& api, const request&, responder responder) {
   api->service->stats(answer_with<registry_stats>(share(std::move(responder)), stats_text));
 }
 
+void get_cluster(const api_ptr& api, const request&, responder responder) {
+  auto answer = answer_with<cluster_stats>(share(std::move(responder)), cluster_text);
+  if (api->options.cluster)
+    api->options.cluster(std::move(answer));
+  else
+    answer(cluster_stats{});
+}
+
 void get_openapi(const api_ptr&, const request&, responder responder) {
   std::move(responder).send(response::json(std::string{openapi_text()}));
 }
@@ -357,6 +365,7 @@ constexpr std::array table{
     described_handler{{method::post, "/v1/namespaces/{namespace}/erase", "erase", role::admin}, erase},
     described_handler{{method::post, "/v1/namespaces/{namespace}/clear", "clear", role::admin}, clear},
     described_handler{{method::get, "/v1/stats", "get_stats", role::read, true}, get_stats},
+    described_handler{{method::get, "/v1/cluster", "get_cluster", role::read, true}, get_cluster},
     described_handler{{method::get, "/openapi.json", "get_openapi", role::none}, get_openapi},
 };
 

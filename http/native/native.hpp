@@ -4,6 +4,7 @@
 #include "base/digest.hpp"
 #include "http/callers/caller_limits.hpp"
 #include "http/server/router.hpp"
+#include "messages/cluster_messages.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -37,6 +38,8 @@ struct options {
   std::function<key_digest(std::string_view)> hash_text;
   /// Counts what became of keys and pages; may be null. Must own them: answers may come after the server has gone.
   std::shared_ptr<item_counts> counts;
+  /// What the node knows of others of its cluster; not set: there are none. `then` may be called in any thread.
+  std::function<void(std::function<void(result<cluster_stats>)> then)> cluster;
 };
 
 /// Adds Troupe's own API, `/v1/…`, and its description, `/openapi.json`. docs/http-api.md explains it.

@@ -146,4 +146,33 @@ std::string stats_text(const registry_stats& x) {
   return out;
 }
 
+namespace {
+
+std::string_view standing_of(const peer_stats& x) {
+  if (x.self)
+    return "self";
+  return x.up ? "up" : "away";
+}
+
+} // namespace
+
+std::string cluster_text(const cluster_stats& x) {
+  std::string out;
+  members m(out);
+  m.add("cluster", x.name);
+  m.key("nodes") += '[';
+  bool is_first = true;
+  for (const auto& peer : x.peers) {
+    out += is_first ? "" : ",";
+    is_first = false;
+    members one(out);
+    one.add("address", peer.address).add("node", peer.node).add("state", standing_of(peer));
+    one.add("trouble", peer.trouble).add("namespaces", peer.spaces).add("asked", peer.asked).add("had", peer.had);
+    one.add("late", peer.late).add("pages", peer.pages).add("bytes", peer.bytes).add("failed", peer.failed).end();
+  }
+  out += ']';
+  m.end();
+  return out;
+}
+
 } // namespace troupe::http::native

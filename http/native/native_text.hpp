@@ -28,5 +28,6 @@ std::string namespace_text(const namespace_info& x, role reader);
 std::string namespaces_text(std::vector<namespace_info> all, role reader);
 std::string key_text(const key_digest& key, const key_reply& x);
 std::string stats_text(const registry_stats& x);
+std::string cluster_text(const cluster_stats& x);
 
 } // namespace troupe::http::native

@@ -207,6 +207,7 @@ TEST_CASE("Answers have the shape that the description gives them", "[http][open
   CHECK(check("get /v1/namespaces", "/v1/namespaces") == 200);
   CHECK(check("get " + a, at) == 200);
   CHECK(check("get /v1/stats", "/v1/stats") == 200);
+  CHECK(check("get /v1/cluster", "/v1/cluster") == 200);
   CHECK(check("post " + a + "/erase", at + "/erase", {{"keys", keys}}) == 200);
   CHECK(check("post " + a + "/clear", at + "/clear") == 200);
   CHECK(check("delete " + a, at) == 409);

@@ -28,17 +28,19 @@ using transfer_types =
 
 using node_types = std::tuple<attach_request, attach_reply, coordinator_binding, lookup_binding, registry_peers,
                               node_stats, client_parts, register_rank_request, memory_borrower, served_space,
-                              make_namespace_request, open_space_request, close_space_request, leave_space_request>;
+                              make_namespace_request, open_space_request, close_space_request, leave_space_request,
+                              cluster_card, cluster_hello, cluster_welcome, bring_request, bring_reply, cluster_stats>;
 
 using handshake_types =
     std::tuple<handshake_publish_request, handshake_heartbeat_request, handshake_withdraw_request, handshake_reply,
                handshake_fetch_request, handshake_fetch_reply, handshake_list_request, handshake_list_reply,
                handshake_update, handshake_seen_request, handshake_stats>;
 
-using handle_types = std::tuple<registry_actor, allocator_actor, io_worker_actor, page_checker_actor, copy_engine_actor,
-                                transfer_actor, lookup_actor, metrics_actor, node_actor, link_actor, namespaces_actor,
-                                client_shard_actor, client_worker_actor, remote_worker_actor, reception_actor,
-                                handshake_watcher_actor, handshake_door_actor, directory_actor>;
+using handle_types =
+    std::tuple<registry_actor, allocator_actor, io_worker_actor, page_checker_actor, copy_engine_actor, transfer_actor,
+               lookup_actor, metrics_actor, node_actor, link_actor, namespaces_actor, client_shard_actor,
+               client_worker_actor, remote_worker_actor, reception_actor, cluster_actor, client_cluster_actor,
+               handshake_watcher_actor, handshake_door_actor, directory_actor>;
 
 using message_types = decltype(std::tuple_cat(registry_types{}, slot_types{}, transfer_types{}, node_types{},
                                               handshake_types{}, handle_types{}));

@@ -23,6 +23,21 @@ using namespace troupe;
 using namespace troupe::test;
 using nlohmann::json;
 
+namespace {
+
+/// Knows of one other node.
+cluster_actor::behavior_type one_peer(cluster_actor::pointer) {
+  return {[](const bring_request&) { return bring_reply{}; },
+          [](stats_atom) {
+            cluster_stats out{"ours", {}};
+            out.peers.emplace_back().address = "there:7000";
+            return out;
+          },
+          [](caf::tick_atom) {}};
+}
+
+} // namespace
+
 TEST_CASE_METHOD(node_with_http, "node over HTTP: a namespace of the config stays as the config has it",
                  "[node_http]") {
   CHECK(post("/v1/namespaces", spec()).code == 201);
@@ -173,6 +188,13 @@ TEST_CASE_METHOD(node_with_http, "node over HTTP: every metric is in a table of 
   REQUIRE(post("/v1/namespaces", {{"name", "a"}, {"model", "m"}}).code == 201);
   REQUIRE(post("/v1/namespaces/a/ranks", {{"rank", 0}, {"slots", 8}}).code == 204);
   REQUIRE(post("/v1/namespaces/a/exists", {{"keys", {"k"}}}).code == 200);
+  // Some are there only where there are other nodes.
+  {
+    caf::scoped_actor self{system};
+    self->request(node->supervisor(), caf::infinite, bind_atom_v, cluster_card{"ours", "this", 1},
+                  system.spawn(one_peer))
+        .receive([] {}, [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
+  }
   std::set<std::string> shown;
   std::istringstream lines(get("/metrics").text);
   for (std::string line; std::getline(lines, line);) {

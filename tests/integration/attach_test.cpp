@@ -1,4 +1,5 @@
 #include "tests/catch.hpp"
+#include "tests/integration/certificates.hpp"
 #include "tests/integration/support.hpp"
 
 #include <csignal>
@@ -229,46 +230,6 @@ TEST_CASE("a client in another process namespace counts as one on another host, 
   INFO(said);
   CHECK(said.find("remote.enabled") != std::string::npos);
 }
-
-namespace {
-
-/// Certificates of an authority of their own, by the openssl program.
-class certificates {
-public:
-  explicit certificates(const std::filesystem::path& directory) : directory_(directory) {
-    make({"req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", path("ca.key"), "-out", path("ca.pem"), "-subj",
-          "/CN=ours", "-days", "2"});
-    for (const std::string name : {"node", "engine"}) {
-      make({"req", "-newkey", "rsa:2048", "-nodes", "-keyout", path(name + ".key"), "-out", path(name + ".csr"),
-            "-subj", "/CN=" + name});
-      make({"x509", "-req", "-in", path(name + ".csr"), "-CA", path("ca.pem"), "-CAkey", path("ca.key"),
-            "-CAcreateserial", "-out", path(name + ".pem"), "-days", "2"});
-    }
-    make({"req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", path("foreign.key"), "-out", path("foreign.pem"),
-          "-subj", "/CN=engine", "-days", "2"});
-  }
-
-  arguments settings(const std::string& name) const {
-    return {"--set", "actors.tls.certificate=" + path(name + ".pem"),
-            "--set", "actors.tls.key=" + path(name + ".key"),
-            "--set", "actors.tls.ca=" + path("ca.pem")};
-  }
-
-  std::string path(const std::string& name) const { return (directory_ / name).string(); }
-
-private:
-  static void make(arguments what) {
-    launch how;
-    how.arguments = arguments{"/usr/bin/openssl"} + what;
-    const auto made = run(how);
-    INFO(made.err);
-    REQUIRE(made.code == 0);
-  }
-
-  std::filesystem::path directory_;
-};
-
-} // namespace
 
 TEST_CASE("over TCP with certificates, those of the same authority attach and nobody else") {
   if (!std::filesystem::exists("/usr/bin/openssl")) {

@@ -21,7 +21,7 @@ TEST_CASE("help and version go to stdout and are a success") {
        {arguments{"--help"}, arguments{"serve", "--help"}, arguments{"init", "--help"}, arguments{"replay", "--help"},
         arguments{"check-config", "--help"}, arguments{"make-trace", "--help"}, arguments{"status", "--help"},
         arguments{"top", "--help"}, arguments{"list-namespaces", "--help"}, arguments{"remove-namespace", "--help"},
-        arguments{"check-slabs", "--help"}, arguments{"whatif", "--help"}}) {
+        arguments{"check-slabs", "--help"}, arguments{"whatif", "--help"}, arguments{"cluster", "--help"}}) {
     const auto x = run(program_with(command));
     INFO(x.out << x.err);
     CHECK(x.code == 0);
@@ -53,6 +53,8 @@ TEST_CASE("a wrong command line ends with 2, a reason on stderr and nothing on s
       {"remove-namespace"},
       {"remove-namespace", "mine", "--url", "ftp://localhost"},
       {"list-namespaces", "--token-file", "/no/such/token"},
+      {"cluster"},
+      {"cluster", "statue"},
       {"replay"},
       {"replay", "--trace", "loogle:1", "--concurrency", "0"},
       {"replay", "--trace", "loogle:1", "--concurrency", "many"},

@@ -132,6 +132,27 @@ TEST_CASE("keys that were not given a slot let nobody write", "[reception]") {
   }
 }
 
+TEST_CASE("another node looks up and fetches, and writes nothing", "[reception]") {
+  auto of_node = scope();
+  of_node.reads_only = true;
+  const client_rights rights(of_node);
+  const ticket mine{me, 1};
+  CHECK(code(rights.may(match_request{space, mine, {}, keys(2)})) == errc::ok);
+  CHECK(code(rights.may(locate_request{space, 0, mine, {}, keys(2)})) == errc::ok);
+  CHECK(code(rights.may(release_request{space, mine})) == errc::ok);
+  CHECK(code(rights.may(invalidate_request{space, 0, pages(1)})) == errc::ok);
+  CHECK(code(rights.may(reserve_request{space, 0, mine, {}, keys(2), {}})) == errc::not_owner);
+  CHECK(code(rights.may(finish_request{space, 0, mine, pages(1)})) == errc::not_owner);
+  CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::not_owner);
+}
+
+TEST_CASE("a client asks for keys of other nodes in its namespace, a batch at a time", "[reception]") {
+  const client_rights rights(scope());
+  CHECK(code(rights.may(bring_request{space, {}, keys(4)})) == errc::ok);
+  CHECK(code(rights.may(bring_request{space, {}, keys(5)})) == errc::limit_exceeded);
+  CHECK(code(rights.may(bring_request{foreign, {}, keys(1)})) == errc::unknown_namespace);
+}
+
 TEST_CASE("a client fetches and places a batch at a time", "[reception]") {
   client_rights rights(scope());
   CHECK(code(rights.may_fetch(batch({{0, 1}, {1, 1}, {7, 0xffffffff}}))) == errc::ok);

@@ -202,6 +202,7 @@ void link::perform(const link_attach& x) {
   if (!options_.local)
     wanted.home = options_.attach.always_remote ? "elsewhere" : host_identity();
   wanted.space_name = options_.space_name;
+  wanted.cluster = options_.cluster;
   if (options_.space) {
     wanted.wish = options_.make_space ? space_wish::made : space_wish::exact;
     wanted.space = *options_.space;
@@ -250,7 +251,7 @@ void link::perform(const link_take_parts&) {
 void link::perform(const link_bind_lookup& x) {
   ask<void>(
       parts_.lookup, [this, epoch = x.epoch](const result<void>& outcome) { state_.on_bound(epoch, outcome, now()); },
-      bind_atom_v, lookup_binding{reply_.owner, 0, reply_.space_id, reply_.limits, reply_.shards});
+      bind_atom_v, lookup_binding{reply_.owner, 0, reply_.space_id, reply_.limits, reply_.shards, reply_.cluster});
 }
 
 void link::perform(const link_map& x) {

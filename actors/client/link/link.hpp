@@ -28,6 +28,8 @@ struct link_options {
   std::optional<namespace_spec> space{};
   /// With it: the node makes the namespace where it has none like it.
   bool make_space = true;
+  /// Set: this is a node of that cluster, which looks up and loads, and saves nothing.
+  std::string cluster{};
   /// What the coordinators of a rank may have pinned at once, shared by load and save in equal parts.
   std::uint64_t window_bytes = 0;
   /// The memory of a rank for pages on their way, where the node is on another host.

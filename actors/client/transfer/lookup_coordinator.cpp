@@ -24,13 +24,15 @@ lookup_actor::behavior_type lookup_coordinator::make_behavior() {
           return to_caf(*bad);
         bind(node.shards, lookup_state::binding{node.owner, node.ticket_stream, node.space,
                                                 static_cast<std::uint32_t>(node.shards.size()), node.limits.batch_keys,
-                                                node.limits.lease});
+                                                node.limits.lease, node.cluster != nullptr});
+        cluster_ = node.cluster;
         return caf::unit;
       },
       [this](unbind_atom) -> caf::result<void> {
         if (!asked_from_here(*this))
           return to_caf(not_this_process());
         unbind(errc::unreachable);
+        cluster_ = nullptr;
         return caf::unit;
       },
       [this](stats_atom) { return sum_stats(); },
@@ -40,6 +42,7 @@ lookup_actor::behavior_type lookup_coordinator::make_behavior() {
 
 void lookup_coordinator::on_exit() {
   end();
+  cluster_ = nullptr;
   counting_.fail_all({errc::shutting_down, "the coordinator is ending"});
 }
 
@@ -67,6 +70,10 @@ void lookup_coordinator::perform(transfer::lookup_release& x) {
   // A lease that could not be given back runs out by its own deadline.
   if (x.shard < shards().size())
     tell(shard(x.shard), std::move(x.request));
+}
+
+void lookup_coordinator::perform(transfer::lookup_bring& x) {
+  ask(cluster_, patience::limited, &lookup_state::on_bring, x.call, std::move(x.request));
 }
 
 void lookup_coordinator::perform(transfer::lookup_finished& x) {

@@ -15,6 +15,7 @@ public:
 
   void perform(transfer::lookup_match& x);
   void perform(transfer::lookup_release& x);
+  void perform(transfer::lookup_bring& x);
   void perform(transfer::lookup_finished& x);
 
 protected:
@@ -24,6 +25,7 @@ private:
   caf::result<registry_stats> sum_stats();
 
   open_promises counting_;
+  client_cluster_actor cluster_;
 };
 
 } // namespace troupe

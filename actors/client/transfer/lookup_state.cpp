@@ -30,16 +30,20 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
   const auto id = ++last_id_;
   auto& x = lookups_[id];
   x.work = work;
-  x.lease = make_ticket(binding_.owner, binding_.ticket_stream, id);
   x.deadline = later(now, time_limit_);
   for (auto& split : split_by_shard(work.keys.items, binding_.shard_count))
     x.parts.push_back(part{split.shard, std::move(split.positions), 0, {}, false});
-  x.waiting = x.parts.size();
-  for (std::size_t i = 0; i < x.parts.size(); ++i)
-    send_match(id, x, i);
+  send_matches(id, x);
   if (x.waiting == 0)
     finish(id, x, now);
   return id;
+}
+
+void lookup_state::send_matches(lookup_id id, lookup& x) {
+  x.lease = make_ticket(binding_.owner, binding_.ticket_stream, ++last_lease_);
+  x.waiting = x.parts.size();
+  for (std::size_t i = 0; i < x.parts.size(); ++i)
+    send_match(id, x, i);
 }
 
 void lookup_state::send_match(lookup_id id, lookup& x, std::size_t part_index) {
@@ -81,29 +85,78 @@ void lookup_state::on_match(std::uint64_t call_number, result<match_reply> reply
 void lookup_state::finish(lookup_id id, lookup& x, timestamp now) {
   if (x.failure.code != errc::ok) {
     release_everywhere(x);
+    if (x.at == phase::matching_again)
+      return answer(id, std::move(x.before));
     outbox_.emplace_back(lookup_finished{id, tl::unexpected<error>(x.failure)});
     lookups_.erase(id);
     return;
   }
-  const auto matched = matched_prefix(x.parts, x.work.keys.size());
-  lease_record record;
-  record.expires = later(now, x.work.lease_for);
+  auto found = settle(x, now);
+  if (x.at == phase::matching_again) {
+    release_finding(x.before);
+  } else if (binding_.has_peers && found.matched < x.work.keys.size()) {
+    x.before = std::move(found);
+    return send_bring(id, x);
+  }
+  answer(id, std::move(found));
+}
+
+lookup_state::finding lookup_state::settle(const lookup& x, timestamp now) {
+  finding out;
+  out.matched = matched_prefix(x.parts, x.work.keys.size());
+  out.record.expires = later(now, x.work.lease_for);
   for (const auto& p : x.parts) {
-    const auto keep = positions_within(p.positions, matched);
+    const auto keep = positions_within(p.positions, out.matched);
     if (p.matched > keep)
       outbox_.emplace_back(lookup_release{0, p.shard, {binding_.space, x.lease, keep}});
     if (keep > 0)
-      record.shards.push_back(p.shard);
+      out.record.shards.push_back(p.shard);
   }
-  lookup_result answer{matched, {}};
-  if (matched > 0) {
-    answer.lease = x.lease;
+  if (out.matched > 0) {
+    out.lease = x.lease;
     if (x.work.tell_on_disk)
-      answer.on_disk = joined_on_disk(x, matched);
-    held_.emplace(x.lease, std::move(record));
+      out.on_disk = joined_on_disk(x, out.matched);
   }
-  outbox_.emplace_back(lookup_finished{id, answer});
+  return out;
+}
+
+void lookup_state::answer(lookup_id id, finding found) {
+  if (found.matched > 0)
+    held_.emplace(found.lease, std::move(found.record));
+  outbox_.emplace_back(lookup_finished{id, lookup_result{found.matched, found.lease, std::move(found.on_disk)}});
   lookups_.erase(id);
+}
+
+void lookup_state::release_finding(const finding& x) {
+  for (const auto shard : x.record.shards)
+    outbox_.emplace_back(lookup_release{0, shard, {binding_.space, x.lease, 0}});
+}
+
+void lookup_state::send_bring(lookup_id id, lookup& x) {
+  x.at = phase::bringing;
+  const auto& keys = x.work.keys.items;
+  const auto first = x.before.matched;
+  lookup_bring effect{++last_call_, {binding_.space, first > 0 ? keys[first - 1] : key_digest{}, {}}};
+  effect.request.keys.items.assign(keys.begin() + first, keys.end());
+  calls_.emplace(effect.call, call{id, 0});
+  outbox_.emplace_back(std::move(effect));
+}
+
+void lookup_state::on_bring(std::uint64_t call_number, result<bring_reply> reply, timestamp) {
+  const auto found = calls_.extract(call_number);
+  if (found.empty())
+    return;
+  const auto id = found.mapped().owner;
+  const auto i = lookups_.find(id);
+  if (i == lookups_.end())
+    return;
+  auto& x = i->second;
+  if (!reply || reply->keys == 0)
+    return answer(id, std::move(x.before));
+  x.at = phase::matching_again;
+  for (auto& p : x.parts)
+    p = part{p.shard, std::move(p.positions), 0, {}, false};
+  send_matches(id, x);
 }
 
 packed<std::uint8_t> lookup_state::joined_on_disk(const lookup& x, std::uint32_t matched) {
@@ -141,7 +194,12 @@ void lookup_state::on_tick(timestamp now) {
   std::sort(late.begin(), late.end());
   for (const auto id : late) {
     auto& x = lookups_.at(id);
-    release_everywhere(x);
+    if (x.at != phase::bringing)
+      release_everywhere(x);
+    if (x.at != phase::matching) {
+      answer(id, std::move(x.before));
+      continue;
+    }
     outbox_.emplace_back(lookup_finished{id, fail(errc::timeout, "the registry did not answer in time")});
     lookups_.erase(id);
   }

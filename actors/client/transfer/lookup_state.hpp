@@ -3,6 +3,7 @@
 #include "actors/support/shard_batches.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "messages/cluster_messages.hpp"
 #include "messages/registry_messages.hpp"
 #include "messages/transfer_messages.hpp"
 
@@ -31,11 +32,22 @@ struct lookup_finished {
   result<lookup_result> answer;
 };
 
-using lookup_effect = std::variant<lookup_match, lookup_release, lookup_finished>;
+/// Keys that are not here, for other nodes to be asked.
+struct lookup_bring {
+  std::uint64_t call = 0;
+  bring_request request;
+};
+
+using lookup_effect = std::variant<lookup_match, lookup_release, lookup_bring, lookup_finished>;
 
 /// Finds the longest complete prefix of a run of keys over all shards. Each shard reports and leases the leading
 /// complete keys of its own part; the prefix ends at the first key that any shard misses, and what was leased beyond
 /// that is given back. Plain state, driven like the load and save coordinators.
+///
+/// Where the node has peers and the prefix ends before the keys do, they are asked to bring the rest, once. If they
+/// have brought something, all is matched again, under a lease of its own: what counts is what is here then. If they
+/// have not, or do not answer, or that fails, what was found before is the answer; its lease is shorter by what asking
+/// took.
 class lookup_state {
 public:
   struct binding {
@@ -45,6 +57,8 @@ public:
     std::uint32_t shard_count = 0;
     std::uint32_t batch_keys_max = 0;
     duration lease_max{};
+    /// Other nodes can be asked for what is not here.
+    bool has_peers = false;
   };
 
   /// At most `lookups_max` under way; each ends after `time_limit` at the latest.
@@ -66,6 +80,7 @@ public:
   result<void> release(const ticket& lease, timestamp now);
 
   void on_match(std::uint64_t call, result<match_reply> reply, timestamp now);
+  void on_bring(std::uint64_t call, result<bring_reply> reply, timestamp now);
   void on_tick(timestamp now);
 
   std::vector<lookup_effect> take_outbox();
@@ -78,8 +93,30 @@ private:
     std::vector<std::uint8_t> on_disk;
     bool answered = false;
   };
+  struct lease_record {
+    std::vector<std::uint32_t> shards;
+    timestamp expires;
+  };
+  /// What is complete here, and held.
+  struct finding {
+    std::uint32_t matched = 0;
+    ticket lease;
+    lease_record record;
+    packed<std::uint8_t> on_disk{};
+  };
+  enum class phase : std::uint8_t {
+    matching,
+    /// Other nodes are asked.
+    bringing,
+    /// And have brought something.
+    matching_again,
+  };
   struct lookup {
     lookup_task work;
+    phase at = phase::matching;
+    /// Behind the first match.
+    finding before{};
+    /// Of the match under way.
     ticket lease;
     timestamp deadline;
     std::vector<part> parts;
@@ -90,13 +127,16 @@ private:
     lookup_id owner = 0;
     std::size_t part = 0;
   };
-  struct lease_record {
-    std::vector<std::uint32_t> shards;
-    timestamp expires;
-  };
 
+  /// All parts, under a new lease.
+  void send_matches(lookup_id id, lookup& x);
   void send_match(lookup_id id, lookup& x, std::size_t part_index);
   void finish(lookup_id id, lookup& x, timestamp now);
+  /// Gives back what was leased beyond the prefix.
+  finding settle(const lookup& x, timestamp now);
+  void send_bring(lookup_id id, lookup& x);
+  void answer(lookup_id id, finding found);
+  void release_finding(const finding& x);
   /// Of the leading `matched` keys, where all parts have said so.
   static packed<std::uint8_t> joined_on_disk(const lookup& x, std::uint32_t matched);
   void release_everywhere(const lookup& x);
@@ -110,6 +150,7 @@ private:
   std::vector<lookup_effect> outbox_;
   std::uint64_t last_id_ = 0;
   std::uint64_t last_call_ = 0;
+  std::uint64_t last_lease_ = 0;
 };
 
 } // namespace troupe::transfer

@@ -105,6 +105,27 @@ void show(metrics_state& to, const rank_stats& x) {
            number(x.io.prefetches_cancelled));
 }
 
+// -- the cluster -----------------------------------------------------------------------------------------------------
+
+void show(metrics_state& to, const cluster_stats& cluster) {
+  for (const auto& x : cluster.peers) {
+    if (x.self)
+      continue;
+    const metric_labels peer{{"peer", x.address}};
+    to.set("troupe_peer_up", "1 where another node of the cluster is there.", peer, x.up ? 1.0 : 0.0);
+    to.set("troupe_peer_namespaces", "Namespaces whose pages can be fetched from there.", peer, number(x.spaces));
+    to.count("troupe_peer_asked_total", "How often a peer was asked for keys that are not here.", peer,
+             number(x.asked));
+    to.count("troupe_peer_had_total", "How often it had some of them.", peer, number(x.had));
+    to.count("troupe_peer_late_total", "How often it did not answer in time.", peer, number(x.late));
+    to.count("troupe_peer_pages_total", "Pages that were fetched from there, and are pages of this node since.", peer,
+             number(x.pages));
+    to.count("troupe_peer_bytes_total", "Bytes of these.", peer, number(x.bytes));
+    to.count("troupe_peer_failed_pages_total", "Pages that were to come from there, and did not.", peer,
+             number(x.failed));
+  }
+}
+
 // -- namespaces -------------------------------------------------------------------------------------------------------
 
 constexpr std::string_view other = "other";
@@ -174,6 +195,7 @@ void show(metrics_state& to, const node_stats& stats) {
   to.set("troupe_departed_clients", "Clients that have gone and may still touch the node's memory.", {},
          number(stats.departed_clients));
   show(to, stats.registry);
+  show(to, stats.cluster);
   // Those that are gone would stay as they were last, and for ever.
   std::set<std::pair<std::string, std::string>> served;
   for (const auto& x : stats.ranks)

@@ -44,11 +44,25 @@ result<void> client_rights::may(const renew_request& x) const {
   return check(x.lease.owner, x.space, 0);
 }
 
+result<void> client_rights::check_writer() const {
+  if (scope_.reads_only)
+    return fail(errc::not_owner, "a node of the cluster looks up and fetches pages of this one, and writes none");
+  return {};
+}
+
+result<void> client_rights::may(const bring_request& x) const {
+  return check(scope_.owner, x.space, x.keys.size());
+}
+
 result<void> client_rights::may(const reserve_request& x) const {
+  if (auto allowed = check_writer(); !allowed)
+    return allowed;
   return check(x.ticket.owner, x.space, std::max(x.keys.size(), x.parents.size()));
 }
 
 result<void> client_rights::may(const finish_request& x) const {
+  if (auto allowed = check_writer(); !allowed)
+    return allowed;
   return check(x.ticket.owner, x.space, x.pages.size());
 }
 

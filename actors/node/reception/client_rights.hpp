@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "messages/cluster_messages.hpp"
 #include "messages/io_messages.hpp"
 #include "messages/registry_messages.hpp"
 
@@ -23,6 +24,8 @@ struct client_scope {
   std::uint32_t batch_pages = 0;
   /// Requests under way at once, over all of the client's handles.
   std::uint32_t requests = 0;
+  /// Another node: it looks up and fetches, and saves nothing.
+  bool reads_only = false;
 };
 
 /// What one attached client may ask of a node: in its own name, in its own namespace, within its limits, and writes to
@@ -42,6 +45,7 @@ public:
   result<void> may(const reserve_request& x) const;
   result<void> may(const finish_request& x) const;
   result<void> may(const invalidate_request& x) const;
+  result<void> may(const bring_request& x) const;
 
   /// From here on the client may write to the slots of this answer.
   void reserved(rank_number rank, const reserve_reply& reply);
@@ -66,6 +70,7 @@ public:
 
 private:
   result<void> check(owner_id owner, const namespace_id& space, std::size_t keys) const;
+  result<void> check_writer() const;
 
   client_scope scope_;
   std::atomic<std::uint32_t> under_way_{0};

@@ -2,7 +2,9 @@
 
 #include "actors/node/directory/directory_door.hpp"
 #include "actors/node/reception/client_front.hpp"
+#include "actors/support/doors/greeting_name.hpp"
 #include "base/geometry_bounds.hpp"
+#include "base/log.hpp"
 
 #include <algorithm>
 #include <string>
@@ -17,8 +19,10 @@ constexpr std::size_t name_bytes_max = 256;
 
 } // namespace
 
-reception::reception(caf::actor_config& config, node_actor node, directory_actor handshakes)
-    : reception_actor::base(config), node_(std::move(node)), handshakes_(std::move(handshakes)) {
+reception::reception(caf::actor_config& config, node_actor node, directory_actor handshakes,
+                     std::shared_ptr<const node_roles> roles)
+    : reception_actor::base(config), node_(std::move(node)), handshakes_(std::move(handshakes)),
+      roles_(std::move(roles)) {
   listen_to_nobody_but(*this, node_.address());
   set_down_handler([this](caf::down_msg& x) {
     if (node_ && x.source == node_.address())
@@ -32,6 +36,15 @@ void reception::on_exit() {
   door_ = nullptr;
   handshakes_ = nullptr;
   node_ = nullptr;
+}
+
+result<void> reception::check_role() {
+  const auto& asker = current_sender();
+  if (!roles_ || !asker || roles_->may_be_node(greeting_name(system(), asker->node())))
+    return {};
+  log::get("node")->warn("a process with the certificate of a client says that it is a node, and is refused");
+  return fail(errc::not_owner, std::string("that of a node has the organizational unit (OU) \"") + node_roles::unit +
+                                   "\" in its certificate (actors.tls), and this one has not");
 }
 
 reception::behavior_type reception::make_behavior() {
@@ -53,6 +66,11 @@ reception::behavior_type reception::make_behavior() {
                                                         std::to_string(name_bytes_max) + " bytes; these have " +
                                                         std::to_string(wanted.client_name.size()) + " and " +
                                                         std::to_string(wanted.space_name.size())});
+        if (wanted.cluster.size() > name_bytes_max)
+          return to_caf(error{errc::limit_exceeded, "the name of a cluster has at most 256 bytes"});
+        if (!wanted.cluster.empty())
+          if (auto allowed = check_role(); !allowed)
+            return to_caf(allowed.error());
         return hand_on(*this, node_, nullptr, caf::make_message(std::move(wanted), link));
       },
       [this](caf::leave_atom verb, owner_id owner) -> caf::result<void> {
@@ -70,6 +88,13 @@ reception::behavior_type reception::make_behavior() {
         if (!door_)
           door_ = spawn_actor<directory_door>(system(), handshakes_, address());
         return door_;
+      },
+      [this](cluster_hello& x) -> caf::result<cluster_welcome> {
+        if (std::max(x.from.cluster.size(), x.from.node.size()) > name_bytes_max)
+          return to_caf(error{errc::limit_exceeded, "a cluster and a node have names of at most 256 bytes"});
+        if (auto allowed = check_role(); !allowed)
+          return to_caf(allowed.error());
+        return hand_on(*this, node_, nullptr, caf::make_message(std::move(x)));
       },
   };
 }

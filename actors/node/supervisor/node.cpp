@@ -1,8 +1,10 @@
 #include "actors/node/supervisor/node.hpp"
 
+#include "actors/node/reception/client_cluster.hpp"
 #include "actors/node/reception/client_shard.hpp"
 #include "actors/node/reception/client_worker.hpp"
 #include "actors/node/remote/remote_worker.hpp"
+#include "actors/node/supervisor/peer_terms.hpp"
 #include "actors/node/supervisor/rank_parts.hpp"
 #include "actors/support/gather.hpp"
 #include "actors/support/stats_sum.hpp"
@@ -76,6 +78,12 @@ node::behavior_type node::make_behavior() {
       },
       [this](bind_atom, const namespace_id& space) -> caf::result<void> {
         state_.reopen_space(space);
+        return caf::unit;
+      },
+      [this](const cluster_hello& other) { return meet(other); },
+      [this](bind_atom, const cluster_card& self, const cluster_actor& peers) -> caf::result<void> {
+        card_ = self;
+        peers_ = peers;
         return caf::unit;
       },
       [this](stats_atom) { return collect(); },
@@ -160,6 +168,9 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
   // Its death would count as that of a client, and its leaving would end the watch.
   if (children_.find(link.address()) != nullptr)
     return to_caf(error{errc::invalid_argument, "a client attaches with a handle of its own, not one of the node's"});
+  if (!wanted.cluster.empty())
+    if (auto taken = judge_peer(card_, wanted.cluster); !taken)
+      return to_caf(taken.error());
   // While it is there to ask: later its number may be another's.
   auto process = is_elsewhere(wanted) ? result<std::unique_ptr<watched_process>>() : processes_(wanted.process);
   if (!process)
@@ -239,11 +250,17 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
   if (!arrived)
     return tl::unexpected<error>(arrived.error());
   monitor(link);
-  auto& attached =
-      clients_
-          .emplace(arrived->owner,
-                   client{link, number, {}, std::move(process), {}, {}, arrived->space, is_elsewhere(wanted)})
-          .first->second;
+  auto& attached = clients_
+                       .emplace(arrived->owner, client{link,
+                                                       number,
+                                                       {},
+                                                       std::move(process),
+                                                       {},
+                                                       {},
+                                                       arrived->space,
+                                                       is_elsewhere(wanted),
+                                                       !wanted.cluster.empty()})
+                       .first->second;
   attached.name = wanted.client_name;
   attached.process_id = wanted.process;
   attached.since = clock().now();
@@ -268,8 +285,13 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
 }
 
 void node::welcome(client& x, std::size_t space, attach_reply& reply) {
-  x.rights = std::make_shared<client_rights>(client_scope{reply.owner, reply.space_id, reply.limits.batch_keys,
-                                                          reply.limits.batch_pages, options_->actors.max_requests});
+  x.rights =
+      std::make_shared<client_rights>(client_scope{reply.owner, reply.space_id, reply.limits.batch_keys,
+                                                   reply.limits.batch_pages, options_->actors.max_requests, x.is_node});
+  if (peers_ && !x.is_node) {
+    x.cluster = spawn_actor<client_cluster>(system(), x.rights, peers_, address(), x.handle.node());
+    reply.cluster = x.cluster;
+  }
   for (const auto& shard : children_.shards())
     x.shards.push_back(spawn_actor<client_shard>(system(), x.rights, shard, address(), x.handle.node()));
   reply.shards = x.shards;
@@ -305,6 +327,23 @@ void node::welcome_elsewhere(client& x, std::size_t space, attach_reply& reply) 
   }
 }
 
+caf::result<cluster_welcome> node::meet(const cluster_hello& other) {
+  if (!peers_ && !options_->cluster.name.empty())
+    return to_caf(error{errc::busy, "node '" + options_->node_name + "' is starting"});
+  auto self = card_;
+  self.node = options_->node_name;
+  if (auto taken = judge_peer(self, protocol_version, other); !taken) {
+    constexpr std::size_t told_max = 64;
+    if (strange_clusters_.size() < told_max && strange_clusters_.insert(other.from.cluster).second)
+      log::get("cluster")->warn("node '{}' is refused: {}", other.from.node, taken.error().text);
+    return to_caf(taken.error());
+  }
+  cluster_welcome out{self, {}};
+  for (const auto& space : state_.open_spaces())
+    out.spaces.push_back({space.id(), space.name});
+  return out;
+}
+
 void node::lose(owner_id owner) {
   if (const auto found = clients_.find(owner); found != clients_.end())
     state_.link_gone(found->second.number, clock().now());
@@ -330,6 +369,8 @@ void node::end_fronts(const client& x) {
     send_exit(shard, caf::exit_reason::user_shutdown);
   for (const auto& worker : x.workers)
     send_exit(worker, caf::exit_reason::user_shutdown);
+  if (x.cluster)
+    send_exit(x.cluster, caf::exit_reason::user_shutdown);
 }
 
 void node::release_departed() {
@@ -421,8 +462,8 @@ void node::collect_stats(std::function<void(const result<node_stats>&)> on_done)
     const auto& space = children_.spaces[x.space];
     stats.ranks.push_back({space.id(), space.name, x.rank, {}, {}});
   }
-  // Two answers per rank and one sum over the shards.
-  const auto all = gather(1 + 2 * children_.ranks().size(), std::move(stats),
+  // Two answers per rank, one sum over the shards, and what is known of other nodes.
+  const auto all = gather(2 + 2 * children_.ranks().size(), std::move(stats),
                           [this, on_done = std::move(on_done)](const result<node_stats>& x) {
                             if (x)
                               request(children_.metrics(), stats_timeout, *x).then([] {}, [](const caf::error&) {});
@@ -445,6 +486,17 @@ void node::collect_stats(std::function<void(const result<node_stats>&)> on_done)
             },
             no_answer);
   }
+  if (!peers_)
+    all->part_done();
+  else
+    request(peers_, stats_timeout, stats_atom_v)
+        .then(
+            [all](const cluster_stats& x) {
+              all->value().cluster = x;
+              all->part_done();
+            },
+            // It ends before the node does.
+            [all](const caf::error&) { all->part_done(); });
   sum_registry_stats(this, children_.shards(), stats_timeout, [all](const result<registry_stats>& sum) {
     if (!sum)
       return all->part_failed(sum.error());
@@ -490,6 +542,7 @@ void node::on_exit() {
     send_exit(x.handle, caf::exit_reason::user_shutdown);
   }
   children_ = node_children{};
+  peers_ = nullptr;
   for (const auto& [owner, x] : clients_) {
     end_fronts(x);
     for (const auto& remote : x.remotes)

@@ -13,6 +13,8 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -51,11 +53,15 @@ private:
     std::size_t space = 0;
     /// It cannot map the arena; with these then, one for each rank.
     bool elsewhere = false;
+    /// Of the cluster, and no engine.
+    bool is_node = false;
     std::vector<remote_worker_actor> remotes{};
     /// For people.
     std::string name{};
     std::int32_t process_id = 0;
     timestamp since{};
+    /// Null where there are no other nodes, or it is one.
+    client_cluster_actor cluster{};
   };
 
   /// A client that is not attached any more, and not at rest.
@@ -97,6 +103,7 @@ private:
   void welcome(client& x, std::size_t space, attach_reply& reply);
   /// As a client that is not on this host has it.
   void welcome_elsewhere(client& x, std::size_t space, attach_reply& reply);
+  caf::result<cluster_welcome> meet(const cluster_hello& other);
   caf::result<void> leave(owner_id owner, const caf::actor& link);
   /// Its memory cannot be reached any more.
   void lose(owner_id owner);
@@ -135,6 +142,11 @@ private:
   std::vector<caf::response_promise> drains_;
   open_promises counting_;
   std::optional<node_watch> watch_;
+  /// Who this node is towards others, and who knows these; null before it is said.
+  cluster_card card_;
+  cluster_actor peers_;
+  /// Clusters that others are of who wanted to be peers: each is told of once.
+  std::set<std::string> strange_clusters_;
   /// When the watch and the statistics have their turn.
   timestamp next_turn_{};
   timestamp next_statistics_{};

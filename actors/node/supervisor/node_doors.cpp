@@ -51,7 +51,9 @@ result<node_doors> open_doors(caf::actor_system& system, const running_node& nod
   const auto socket = socket_path(options);
   if (socket.empty() && !wants_tcp(options))
     return out;
-  out.open = std::make_unique<doors>(system, options_of_doors(options.actors));
+  auto how = options_of_doors(options.actors);
+  how.roles = node.services().roles;
+  out.open = std::make_unique<doors>(system, how);
   if (!socket.empty()) {
     if (auto opened = out.open->open_local(node.reception(), socket); !opened)
       return fail(opened.error().code, opened.error().text + " (actors.socket)");

@@ -430,7 +430,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   auto supervisor =
       spawn_actor<node>(system, shared_options, std::move(children), watch_process, node_watch(condition, memory));
   services.node = supervisor;
-  services.reception = spawn_actor<reception>(system, supervisor, handshakes);
+  services.reception = spawn_actor<reception>(system, supervisor, handshakes, services.roles);
   auto out = std::make_unique<running_node>(std::move(supervisor), std::move(all), std::move(services),
                                             std::move(*store), std::move(*lock));
   if (recorder)

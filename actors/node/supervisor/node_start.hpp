@@ -2,6 +2,7 @@
 
 #include "actors/node/namespaces/namespace_names.hpp"
 #include "actors/node/supervisor/trace_file.hpp"
+#include "actors/support/doors/node_roles.hpp"
 #include "base/error.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
@@ -65,6 +66,8 @@ struct node_services {
   opened_parts opened;
   /// How long requests have taken, as the metrics actor counts them.
   std::shared_ptr<const request_latencies> latencies;
+  /// Who has come in by the node's doors.
+  std::shared_ptr<node_roles> roles = std::make_shared<node_roles>();
 };
 
 /// Where programs find the arena below /dev/shm that know nothing but a name: the same for each run with this

@@ -56,6 +56,14 @@ bool node_state::is_to_make(const caller& who) const {
   return !found && found.error().code == errc::unknown_namespace;
 }
 
+std::vector<namespace_spec> node_state::open_spaces() const {
+  std::vector<namespace_spec> out;
+  for (const auto& x : spaces_)
+    if (x.state == space_entry::phase::open)
+      out.push_back(x.spec);
+  return out;
+}
+
 std::optional<std::size_t> node_state::index_of(const namespace_id& space) const {
   for (std::size_t i = 0; i < spaces_.size(); ++i)
     if (spaces_[i].id == space && spaces_[i].state != space_entry::phase::removed)

@@ -88,6 +88,8 @@ public:
   /// Nobody who was attached to it touches its memory any more.
   void remove_space(const namespace_id& space);
   std::optional<std::size_t> index_of(const namespace_id& space) const;
+  /// That clients may attach to.
+  std::vector<namespace_spec> open_spaces() const;
 
   /// unsupported, unknown_namespace, identity_mismatch, limit_exceeded or shutting_down, with a sentence. A link that
   /// was attached is not any more, also when it is refused for the limit: see `take_departures`.

@@ -1,6 +1,7 @@
 #include "actors/support/doors/door_scribe.hpp"
 
 #include "actors/support/actor_support.hpp"
+#include "actors/support/doors/greeting_name.hpp"
 #include "base/log.hpp"
 #include "io/local_socket.hpp"
 #include "io/tcp_socket.hpp"
@@ -85,16 +86,9 @@ std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   add(handshake_list_request{});
   add(watch_atom_v, std::string{}, handshake_watcher_actor{});
   add(handshake_seen_request{});
+  add(cluster_hello{});
+  add(bring_request{});
   return out;
-}
-
-std::string name_of(caf::actor_system& system) {
-  std::vector<char> out;
-  caf::binary_serializer sink(system, out);
-  auto node = system.node();
-  if (sink(node))
-    return {};
-  return {out.begin(), out.end()};
 }
 
 /// Tells the hall to look at its guests, as long as it says that there is somebody to look at.
@@ -110,7 +104,7 @@ caf::behavior hall_clock(caf::event_based_actor* self, std::function<void()> loo
 door_hall::door_hall(caf::actor_system& system, const options& how)
     : system_(system), options_(how),
       kinds_(std::make_shared<const std::vector<std::string>>(kinds_of_messages(system))),
-      guests_(how.max_connections, how.handshake_time, name_of(system)) {}
+      guests_(how.max_connections, how.handshake_time, greeting_name(system, system.node())) {}
 
 std::shared_ptr<door_hall> door_hall::make(caf::actor_system& system, const options& how) {
   std::shared_ptr<door_hall> out(new door_hall(system, how));
@@ -204,7 +198,7 @@ rw_state door_connection::write_some(std::size_t& put, int descriptor, const voi
 door_scribe::door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
                          std::shared_ptr<door_hall> hall)
     : caf::io::scribe(caf::io::network::conn_hdl_from_socket(connection.descriptor())), hall_(std::move(hall)),
-      stream_(backend, connection.descriptor(), std::move(connection)) {}
+      tls_(connection.tls()), stream_(backend, connection.descriptor(), std::move(connection)) {}
 
 door_scribe::door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
                          std::shared_ptr<door_hall> hall, guest_list::guest who)
@@ -217,6 +211,8 @@ door_scribe::door_scribe(caf::io::network::default_multiplexer& backend, door_co
 door_scribe::~door_scribe() {
   if (who_)
     hall_->leave(*who_);
+  if (!known_as_client_.empty())
+    hall_->roles()->left(known_as_client_);
 }
 
 void door_scribe::cut() noexcept {
@@ -272,6 +268,10 @@ bool door_scribe::judge_payload(caf::execution_unit* context, std::size_t size) 
     hall_->turned_away("it has the name of another one");
     cut();
     return false;
+  }
+  if (new_here && hall_->roles() && tls_ != nullptr && !tls_->peer_has_unit(node_roles::unit)) {
+    known_as_client_ = gate_->identity();
+    hall_->roles()->came_as_client(known_as_client_);
   }
   // The broker takes what it reads out of the stream's buffer.
   std::vector<char> payload;

@@ -2,6 +2,7 @@
 
 #include "actors/support/doors/frame_gate.hpp"
 #include "actors/support/doors/guest_list.hpp"
+#include "actors/support/doors/node_roles.hpp"
 #include "actors/support/doors/tls_channel.hpp"
 #include "base/clock.hpp"
 #include "base/unique_descriptor.hpp"
@@ -34,6 +35,8 @@ public:
     std::uint32_t max_connections = 0;
     duration handshake_time{};
     std::uint32_t max_message_bytes = 0;
+    /// May be null.
+    std::shared_ptr<node_roles> roles{};
   };
 
   static std::shared_ptr<door_hall> make(caf::actor_system& system, const options& how);
@@ -46,6 +49,7 @@ public:
   void came(guest_list::guest who, door_scribe* as) { scribes_[who] = as; }
   bool greet(guest_list::guest who, const std::string& name) { return guests_.greet(who, name); }
   void leave(guest_list::guest who);
+  const std::shared_ptr<node_roles>& roles() const noexcept { return options_.roles; }
 
   /// Says, now and then, that somebody was turned away, and why.
   void turned_away(const std::string& why);
@@ -78,6 +82,8 @@ public:
   static std::optional<door_connection> to_client(unique_descriptor& socket, const tls_context* tls);
 
   int descriptor() const noexcept { return descriptor_; }
+  /// Null without TLS. Stays where it is when the connection is moved.
+  const tls_channel* tls() const noexcept { return tls_.get(); }
 
   caf::io::network::rw_state read_some(std::size_t& got, int descriptor, void* into, std::size_t size);
   caf::io::network::rw_state write_some(std::size_t& put, int descriptor, const void* from, std::size_t size);
@@ -133,6 +139,9 @@ private:
   std::vector<char> header_;
   bool waits_for_payload_ = false;
   bool launched_ = false;
+  const tls_channel* tls_ = nullptr;
+  /// As whom it came in with a certificate that is no node's; else empty.
+  std::string known_as_client_;
   caf::io::network::stream_impl<door_connection> stream_;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/support/doors/node_roles.hpp"
 #include "actors/support/doors/tls_identity.hpp"
 #include "base/bound_socket.hpp"
 #include "base/clock.hpp"
@@ -25,6 +26,8 @@ struct door_options {
   std::uint32_t max_message_bytes = 16U << 20U;
   /// Of TCP connections, both ways; not set: nobody is asked who they are.
   std::optional<tls_identity> tls{};
+  /// Is told of whoever comes in with a certificate that is no node's; may be null.
+  std::shared_ptr<node_roles> roles{};
 };
 
 /// The ways by which actors of other processes reach this one, and the other way round: Unix sockets and TCP ports that

@@ -4,6 +4,7 @@
 #include <limits>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <utility>
 
 namespace troupe {
@@ -123,6 +124,22 @@ tls_channel::outcome tls_channel::write(std::size_t& put, const void* from, std:
     return after(returned);
   put = static_cast<std::size_t>(returned);
   return outcome::done;
+}
+
+bool tls_channel::peer_has_unit(std::string_view unit) const {
+  const auto* const certificate = ::SSL_get0_peer_certificate(ssl_);
+  if (certificate == nullptr)
+    return false;
+  const auto* const subject = ::X509_get_subject_name(certificate);
+  for (int at = ::X509_NAME_get_index_by_NID(subject, NID_organizationalUnitName, -1); at >= 0;
+       at = ::X509_NAME_get_index_by_NID(subject, NID_organizationalUnitName, at)) {
+    const auto* const text = ::X509_NAME_ENTRY_get_data(::X509_NAME_get_entry(subject, at));
+    const auto* const bytes = ::ASN1_STRING_get0_data(text);
+    if (std::string_view(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(::ASN1_STRING_length(text))) ==
+        unit)
+      return true;
+  }
+  return false;
 }
 
 std::size_t tls_channel::pending() const {

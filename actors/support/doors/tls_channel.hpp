@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 struct ssl_st;
 struct ssl_ctx_st;
@@ -45,6 +46,9 @@ public:
 
   outcome read(std::size_t& got, void* into, std::size_t size);
   outcome write(std::size_t& put, const void* from, std::size_t size);
+
+  /// Whether the certificate of the peer names that organizational unit. False before the handshake has ended.
+  bool peer_has_unit(std::string_view unit) const;
 
   /// Bytes that have been taken from the socket and not been read.
   std::size_t pending() const;

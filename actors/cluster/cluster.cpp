@@ -1,0 +1,480 @@
+#include "actors/cluster/cluster.hpp"
+
+#include "actors/support/ask.hpp"
+#include "base/log.hpp"
+#include "io/page.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <utility>
+
+namespace troupe::cluster {
+
+namespace {
+
+/// For attaching and leaving, which happen one after the other.
+constexpr auto tie_limit = std::chrono::seconds(3);
+/// After a tie could not be made.
+constexpr auto tie_pause = std::chrono::seconds(3);
+
+std::vector<std::string> addresses_of(const config::cluster_config& x) {
+  std::vector<std::string> out;
+  for (const auto& seed : x.seeds)
+    out.push_back(to_string(node_address{seed.host, seed.port}));
+  return out;
+}
+
+membership_options rules_of(const cluster_parts& parts) {
+  const auto& options = *parts.options;
+  return {parts.self, options.cluster.hello_interval, options.attach.reconnect_backoff_min,
+          options.attach.reconnect_backoff_max, std::random_device{}()};
+}
+
+/// A namespace, opened in the opener's thread.
+struct opened_client {
+  std::shared_ptr<node_client> client;
+  attach_reply node;
+  std::vector<std::shared_ptr<passing_memory>> memory;
+};
+
+result<opened_client> open_client(caf::actor_system& system, const node_client::options& how, link_options where,
+                                  const namespace_id& space, std::uint64_t memory_bytes,
+                                  std::vector<std::shared_ptr<passing_memory>> memory) {
+  opened_client out{std::make_shared<node_client>(system, how), {}, std::move(memory)};
+  auto attached = out.client->attach(std::move(where), tie_limit);
+  if (!attached)
+    return tl::unexpected<error>(attached.error());
+  out.node = std::move(*attached);
+  if (out.node.space_id != space)
+    return fail(errc::identity_mismatch, "namespace '" + out.node.space.name + "' is another one by now");
+  // So that a rank has the same memory at all nodes.
+  std::ranges::sort(out.node.ranks, {}, &rank_endpoint::rank);
+  const auto& geometry = out.node.space.geometry;
+  const auto blocks = passing_blocks(memory_bytes, geometry.page_bytes());
+  for (std::size_t i = 0; i < out.node.ranks.size(); ++i) {
+    if (out.memory.size() == i)
+      out.memory.push_back(std::make_shared<passing_memory>(geometry, blocks));
+    auto rank = node_client::rank_memory::of(out.node.ranks[i].rank, out.memory[i]->view(), {});
+    if (!rank)
+      return tl::unexpected<error>(rank.error());
+    out.client->add_rank(std::move(*rank));
+  }
+  if (auto bound = out.client->bind(tie_limit); !bound)
+    return tl::unexpected<error>(bound.error());
+  return out;
+}
+
+} // namespace
+
+cluster::cluster(caf::actor_config& config, cluster_parts parts)
+    : cluster_self::base(config), parts_(std::move(parts)),
+      members_(rules_of(parts_), addresses_of(parts_.options->cluster)),
+      fetching_({parts_.options->cluster.ask_time, parts_.options->cluster.fetch_time,
+                 parts_.options->transfer.task_deadline, 32, 256, 4096,
+                 [this](const namespace_id& space) { return peers_for(space); }}) {}
+
+std::function<void(std::function<void()>)> cluster::poster() {
+  return [self = caf::actor_cast<caf::actor>(this)](std::function<void()> what) {
+    caf::anon_send(self, in_turn{std::make_shared<std::function<void()>>(std::move(what))});
+  };
+}
+
+cluster::behavior_type cluster::make_behavior() {
+  spawn_lines();
+  return {
+      [this](const bring_request& wanted) { return bring(wanted); },
+      [this](stats_atom) { return stats(); },
+      [this](caf::tick_atom) {
+        if (now() >= next_tick_)
+          next_tick_ = timestamp::max();
+        on_tick();
+      },
+      [this](in_turn& x) {
+        (*x.what)();
+        plan_tick();
+      },
+  };
+}
+
+void cluster::spawn_lines() {
+  // A thread that has spawned an actor keeps something of its system until it ends, or spawns one of another, and a
+  // system waits for that when it ends. So actors of the other system are spawned by the opener, which ends before.
+  parts_.opener->post(
+      [this, post = poster(), options = parts_.options, &outside = *parts_.outside, entrances = parts_.entrances] {
+        std::vector<peer_line_actor> lines;
+        for (std::size_t i = 0; i < entrances.size(); ++i) {
+          const auto& seed = options->cluster.seeds[i];
+          const auto on_lost = [this, i, post] {
+            post([this, i] {
+              members_.on_lost(i, now());
+              flush();
+            });
+          };
+          lines.push_back(spawn_actor<peer_line>(outside, node_address{seed.host, seed.port}, entrances[i],
+                                                 2 * options->cluster.hello_interval, on_lost));
+        }
+        post([this, lines = std::move(lines)] {
+          lines_ = lines;
+          on_tick();
+        });
+      });
+}
+
+void cluster::on_exit() {
+  for (auto& [number, promise] : std::exchange(waiting_, {}))
+    promise.deliver(bring_reply{});
+  for (const auto& line : std::exchange(lines_, {}))
+    caf::anon_send_exit(line, caf::exit_reason::user_shutdown);
+  for (auto& [name, x] : std::exchange(ties_, {}))
+    close_client(std::move(x.client));
+  for (auto& [id, x] : std::exchange(spaces_, {}))
+    close_client(std::move(x.client));
+  parts_ = {};
+}
+
+caf::result<bring_reply> cluster::bring(const bring_request& wanted) {
+  auto promise = make_response_promise();
+  const auto number = fetching_.bring(wanted, now());
+  waiting_.emplace(number, promise);
+  flush();
+  return promise;
+}
+
+cluster_stats cluster::stats() const {
+  cluster_stats out{parts_.self.cluster, {}};
+  for (peer_number i = 0; i < members_.size(); ++i) {
+    const auto counts = fetching_.counts(i);
+    const auto spaces =
+        std::ranges::count_if(ties_, [&](const auto& x) { return x.first.first == i && x.second.client; });
+    out.peers.push_back({members_.address(i), members_.card(i).node, members_.card(i).incarnation, members_.is_up(i),
+                         members_.is_self(i), members_.trouble(i), static_cast<std::uint64_t>(spaces), counts.asked,
+                         counts.had, counts.late, counts.pages, counts.bytes, counts.failed});
+  }
+  return out;
+}
+
+void cluster::on_tick() {
+  members_.on_time(now());
+  fetching_.on_tick(now());
+  if (next_look_ <= now()) {
+    next_look_ = now() + parts_.options->cluster.hello_interval;
+    look_at_own_spaces();
+  }
+  flush();
+}
+
+void cluster::plan_tick() {
+  constexpr auto when_busy = std::chrono::milliseconds(5);
+  auto next = std::min(members_.next_event(), next_look_);
+  if (fetching_.needs_ticks())
+    next = std::min(next, now() + when_busy);
+  if (next >= next_tick_)
+    return;
+  next_tick_ = next;
+  delayed_send(this, std::max(next - now(), duration::zero()), caf::tick_atom_v);
+}
+
+void cluster::flush() {
+  tell_condition();
+  // What is carried out may lead to more, as an answer that there is no tie.
+  for (;;) {
+    auto about_members = members_.take_outbox();
+    auto about_pages = fetching_.take_outbox();
+    if (about_members.empty() && about_pages.empty())
+      break;
+    for (const auto& effect : about_members)
+      std::visit([this](const auto& x) { perform(x); }, effect);
+    for (auto& effect : about_pages)
+      std::visit([this](auto& x) { perform(x); }, effect);
+  }
+  plan_tick();
+}
+
+void cluster::tell_condition() {
+  if (!parts_.condition)
+    return;
+  for (peer_number i = 0; i < members_.size(); ++i) {
+    const auto part = static_cast<node_condition::part_number>(i);
+    if (members_.is_up(i) || members_.is_self(i))
+      parts_.condition->ends(trouble::peer_away, part);
+    else if (!members_.trouble(i).empty())
+      parts_.condition->begins(trouble::peer_away, part,
+                               "another node of the cluster is away, and what it has is not found: " +
+                                   members_.address(i) + ": " + members_.trouble(i));
+  }
+}
+
+// -- members ----------------------------------------------------------------------------------------------------------
+
+void cluster::perform(const say_hello& x) {
+  ask<cluster_welcome>(
+      *parts_.outside, lines_[x.peer],
+      [this, x, post = poster()](result<cluster_welcome> answer) {
+        post([this, x, answer = std::move(answer)] {
+          members_.on_answer(x.peer, x.number, answer, now());
+          flush();
+        });
+      },
+      cluster_hello{protocol_version, parts_.self});
+}
+
+void cluster::perform(const peer_news& x) {
+  if (x.bad)
+    log::get("cluster")->warn("{}", x.text);
+  else
+    log::get("cluster")->info("{}", x.text);
+}
+
+void cluster::perform(const peer_came&) {
+  look_at_own_spaces();
+}
+
+void cluster::perform(const peer_went&) {}
+
+bool cluster::has_space(peer_number peer, const namespace_id& space) const {
+  return std::ranges::any_of(members_.spaces(peer), [&](const auto& x) { return x.id == space; });
+}
+
+void cluster::look_at_own_spaces() {
+  request(parts_.reception, std::chrono::seconds(5), cluster_hello{protocol_version, parts_.self})
+      .then(
+          [this](const cluster_welcome& own) {
+            here_.clear();
+            for (const auto& x : own.spaces)
+              here_.emplace(x.id, x.name);
+            follow();
+            flush();
+          },
+          [](const caf::error&) {});
+}
+
+void cluster::follow() {
+  // What is gone at a peer that is there, or here.
+  for (auto i = ties_.begin(); i != ties_.end();) {
+    const auto& [peer, space] = i->first;
+    // One that has begun anew knows nothing of this client, which would find that out in its own time.
+    const bool gone = !here_.contains(space) ||
+                      (members_.is_up(peer) && (!has_space(peer, space) ||
+                                                (i->second.client && i->second.of != members_.card(peer).incarnation)));
+    if (!gone || i->second.opening) {
+      ++i;
+      continue;
+    }
+    close_client(std::move(i->second.client));
+    i = ties_.erase(i);
+  }
+  for (peer_number peer = 0; peer < members_.size(); ++peer) {
+    if (!members_.is_up(peer))
+      continue;
+    for (const auto& [id, name] : here_)
+      if (has_space(peer, id)) {
+        auto& own = spaces_[id];
+        own.name = name;
+        if (!own.client && !own.opening && own.again <= now())
+          open_space(id, own);
+      }
+    for (const auto& x : members_.spaces(peer)) {
+      const auto own = spaces_.find(x.id);
+      if (own == spaces_.end() || !own->second.client || !here_.contains(x.id))
+        continue;
+      const auto& there = ties_[{peer, x.id}];
+      if (!there.client && !there.opening && there.again <= now())
+        open_tie({peer, x.id}, x.name);
+    }
+  }
+  std::vector<namespace_id> left;
+  for (const auto& [id, x] : spaces_)
+    if ((x.failed || !here_.contains(id)) && !x.opening)
+      left.push_back(id);
+  for (const auto& id : left)
+    close_space(id);
+}
+
+void cluster::close_space(const namespace_id& id) {
+  fetching_.remove_space(id);
+  // Ties to it, of which nothing is under way when that has come back, pass pages through the same memory.
+  if (fetching_.is_in_use(id))
+    return;
+  for (auto i = ties_.begin(); i != ties_.end();) {
+    if (i->first.second == id && i->second.opening)
+      return;
+    i = std::next(i);
+  }
+  for (auto i = ties_.begin(); i != ties_.end();) {
+    if (i->first.second != id) {
+      ++i;
+      continue;
+    }
+    close_client(std::move(i->second.client));
+    i = ties_.erase(i);
+  }
+  close_client(std::move(spaces_.at(id).client));
+  spaces_.erase(id);
+}
+
+node_client::options cluster::client_options() const {
+  const auto& options = *parts_.options;
+  return {options.transfer, options.attach, options.remote};
+}
+
+void cluster::open_space(const namespace_id& id, own_space& x) {
+  x.opening = true;
+  link_options where;
+  where.local = parts_.reception;
+  where.client_name = parts_.self.node + " (pages of other nodes)";
+  where.space_name = x.name;
+  auto how = client_options();
+  how.attach.always_remote = false;
+  parts_.opener->post(
+      [this, post = poster(), &system = system(), id, where, how, bytes = parts_.options->cluster.memory_bytes] {
+        auto opened = open_client(system, how, where, id, bytes, {});
+        post([this, id, opened = std::move(opened)] {
+          auto& own = spaces_[id];
+          own.opening = false;
+          if (!opened) {
+            own.again = now() + tie_pause;
+            log::get("cluster")->warn("no pages of other nodes for namespace '{}': {}", own.name, opened.error().text);
+            return;
+          }
+          own.client = opened->client;
+          own.geometry = opened->node.space.geometry;
+          own.memory = opened->memory;
+          own.failed = false;
+          const auto page_bytes = own.geometry.page_bytes();
+          fetching_.add_space(id, page_bytes, static_cast<std::uint32_t>(own.memory.size()),
+                              passing_blocks(parts_.options->cluster.memory_bytes, page_bytes));
+          follow();
+          flush();
+        });
+      });
+}
+
+void cluster::open_tie(const tie_name& name, const std::string& space_name) {
+  ties_[name].opening = true;
+  ties_[name].of = members_.card(name.first).incarnation;
+  const auto& seed = parts_.options->cluster.seeds[name.first];
+  link_options where;
+  where.where = {seed.host, seed.port};
+  where.entrance = parts_.entrances[name.first];
+  where.client_name = parts_.self.node;
+  where.space_name = space_name;
+  where.cluster = parts_.self.cluster;
+  auto how = client_options();
+  const auto& own = spaces_.at(name.second);
+  const auto bytes = parts_.options->cluster.memory_bytes;
+  how.transfer.remote_bytes = std::max(bytes, 4 * io::slot_bytes(own.geometry.page_bytes()));
+  parts_.opener->post(
+      [this, post = poster(), &outside = *parts_.outside, name, where, how, bytes, memory = own.memory] {
+        auto opened = open_client(outside, how, where, name.second, bytes, memory);
+        post([this, name, opened = std::move(opened)] {
+          auto& there = ties_[name];
+          there.opening = false;
+          if (!opened) {
+            there.again = now() + tie_pause;
+            log::get("cluster")->warn("no pages of namespace {} from {}: {}", to_string(name.second),
+                                      members_.address(name.first), opened.error().text);
+            return;
+          }
+          there.client = opened->client;
+          there.limits = opened->node.limits;
+          log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
+                                    spaces_[name.second].name, opened->node.node_name);
+        });
+      });
+}
+
+void cluster::close_client(std::shared_ptr<node_client> client) {
+  if (client)
+    parts_.opener->post([client] {
+      if (const auto stopped = client->stop(tie_limit); !stopped)
+        log::get("cluster")->warn("a tie has not come to rest: {}", stopped.error().text);
+    });
+}
+
+const cluster::tie* cluster::ready_tie(peer_number peer, const namespace_id& space) const {
+  const auto found = ties_.find({peer, space});
+  return found != ties_.end() && found->second.client ? &found->second : nullptr;
+}
+
+std::vector<peer_number> cluster::peers_for(const namespace_id& space) const {
+  std::vector<peer_number> out;
+  for (peer_number i = 0; i < members_.size(); ++i)
+    if (members_.is_usable(i) && ready_tie(i, space) != nullptr)
+      out.push_back(i);
+  return out;
+}
+
+// -- pages ------------------------------------------------------------------------------------------------------------
+
+void cluster::perform(fetch_ask& x) {
+  const auto* const there = ready_tie(x.peer, x.space);
+  if (there == nullptr)
+    return fetching_.on_found(x.call, fail(errc::unreachable, "there is no tie to this node any more"), now());
+  lookup_task work;
+  work.keys.items = std::move(x.keys);
+  if (work.keys.size() > there->limits.batch_keys)
+    work.keys.items.resize(there->limits.batch_keys);
+  work.lease_for = std::min(there->limits.lease, parts_.options->transfer.task_deadline);
+  ask<lookup_result>(
+      *parts_.outside, there->client->lookup(),
+      [this, call = x.call, post = poster()](result<lookup_result> found) {
+        post([this, call, found = std::move(found)] {
+          fetching_.on_found(call, found, now());
+          flush();
+        });
+      },
+      std::move(work));
+}
+
+void cluster::perform(fetch_release& x) {
+  // Of a tie that has ended, all leases have.
+  if (const auto* const there = ready_tie(x.peer, x.space))
+    ask<void>(
+        *parts_.outside, there->client->lookup(), [](const result<void>&) {}, release_atom_v, x.lease);
+}
+
+void cluster::perform(fetch_load& x) {
+  const auto* const there = ready_tie(x.peer, x.space);
+  if (there == nullptr)
+    return fetching_.on_loaded(x.call, fail(errc::unreachable, "there is no tie to this node any more"), now());
+  ask<transfer_result>(
+      *parts_.outside, there->client->load(x.rank),
+      [this, call = x.call, post = poster()](result<transfer_result> outcome) {
+        post([this, call, outcome = std::move(outcome)] {
+          fetching_.on_loaded(call, outcome, now());
+          flush();
+        });
+      },
+      std::move(x.work));
+}
+
+void cluster::perform(fetch_save& x) {
+  const auto own = spaces_.find(x.space);
+  if (own == spaces_.end() || !own->second.client)
+    return fetching_.on_saved(x.call, fail(errc::unreachable, "the namespace is not here any more"), now());
+  ask<transfer_result>(
+      system(), own->second.client->save(x.rank),
+      [this, call = x.call, space = x.space, post = poster()](result<transfer_result> outcome) {
+        post([this, call, space, outcome = std::move(outcome)] {
+          // It was sent away, as when the namespace is removed.
+          const auto attached = spaces_.find(space);
+          if (!outcome && outcome.error().code == errc::unreachable && attached != spaces_.end())
+            attached->second.failed = true;
+          fetching_.on_saved(call, outcome, now());
+          flush();
+        });
+      },
+      std::move(x.work));
+}
+
+void cluster::perform(const fetch_answer& x) {
+  if (auto found = waiting_.extract(x.who); !found.empty())
+    found.mapped().deliver(bring_reply{x.keys});
+}
+
+void cluster::perform(const fetch_late& x) {
+  members_.on_late(x.peer);
+}
+
+} // namespace troupe::cluster

@@ -1,0 +1,65 @@
+#include "actors/cluster/cluster_service.hpp"
+
+#include "actors/support/actor_support.hpp"
+
+#include <random>
+#include <utility>
+
+namespace troupe::cluster {
+
+namespace {
+
+config::caf_config caf_options(config::caf_config x) {
+  // Its actors say who is to move what; copies have threads of their own.
+  constexpr std::uint32_t enough = 2;
+  x.scheduler_threads = enough;
+  return x;
+}
+
+door_options options_of(const config::actors_config& x) {
+  door_options out;
+  out.max_message_bytes = x.max_message_bytes;
+  if (x.tls.certificate && x.tls.key && x.tls.ca)
+    out.tls = tls_identity{*x.tls.certificate, *x.tls.key, *x.tls.ca};
+  return out;
+}
+
+} // namespace
+
+cluster_service::cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
+                                 const reception_actor& reception, std::shared_ptr<node_condition> condition)
+    : system_(system), config_(caf_options(options.caf)), outside_(std::make_unique<caf::actor_system>(config_)),
+      opener_(std::make_shared<tie_opener>()) {
+  std::random_device entropy;
+  cluster_parts parts;
+  parts.options = std::make_shared<const config::node_config>(options);
+  parts.self = {options.cluster.name, options.node_name, (std::uint64_t{entropy()} << 32U | entropy()) | 1U};
+  parts.reception = reception;
+  parts.outside = outside_.get();
+  parts.opener = opener_;
+  parts.condition = std::move(condition);
+  for (std::size_t i = 0; i < options.cluster.seeds.size(); ++i) {
+    doors_.push_back(std::make_unique<doors>(*outside_, options_of(options.actors)));
+    parts.entrances.push_back(doors_.back()->entrance());
+  }
+  const auto self = parts.self;
+  actor_ = spawn_actor<cluster>(system, std::move(parts));
+  caf::scoped_actor asker{system};
+  asker->request(node, caf::infinite, bind_atom_v, self, actor_).receive([] {}, [](const caf::error&) {});
+}
+
+cluster_service::~cluster_service() {
+  {
+    caf::scoped_actor self{system_};
+    self->monitor(actor_);
+    self->send_exit(actor_, caf::exit_reason::user_shutdown);
+    self->receive([](const caf::down_msg&) {});
+  }
+  actor_ = nullptr;
+  // It leaves all nodes first.
+  opener_.reset();
+  doors_.clear();
+  outside_.reset();
+}
+
+} // namespace troupe::cluster

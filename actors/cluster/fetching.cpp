@@ -1,0 +1,369 @@
+#include "actors/cluster/fetching.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe::cluster {
+
+namespace {
+
+errc code_at(const result<transfer_result>& outcome, std::size_t i) {
+  if (!outcome)
+    return outcome.error().code;
+  // A short answer says nothing of the rest.
+  const auto known = i < outcome->results.size() && outcome->results[i] < errc_count;
+  return known ? static_cast<errc>(outcome->results[i]) : errc::internal;
+}
+
+} // namespace
+
+void fetching::add_space(const namespace_id& space, std::uint64_t page_bytes, std::uint32_t ranks,
+                         std::uint32_t blocks) {
+  spaces_.emplace(space, space_entry{page_bytes, false, std::vector<block_shelf>(ranks, block_shelf(blocks)), {}});
+}
+
+void fetching::remove_space(const namespace_id& space) {
+  const auto found = spaces_.find(space);
+  if (found == spaces_.end())
+    return;
+  found->second.removed = true;
+  found->second.on_their_way.clear();
+  bool in_use = false;
+  for (auto& [number, x] : rounds_)
+    if (x.space == space) {
+      in_use = true;
+      x.ask_until = x.until = timestamp{}; // by the next tick
+    }
+  if (!in_use)
+    spaces_.erase(found);
+}
+
+fetch_counts fetching::counts(peer_number peer) const {
+  const auto found = counts_.find(peer);
+  return found == counts_.end() ? fetch_counts{} : found->second;
+}
+
+std::uint32_t fetching::here(const round& x) {
+  auto out = x.limit;
+  for (const auto& rank : x.ranks)
+    out = std::min(out, rank.here);
+  return x.moving ? out : 0;
+}
+
+std::uint32_t fetching::reached(const round& x, const waiting& who) {
+  const auto all = here(x);
+  return all <= who.first ? 0 : std::min(all - who.first, who.count);
+}
+
+std::size_t fetching::moving_from(peer_number peer) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(rounds_, [&](const auto& x) { return x.second.moving && x.second.source.peer == peer; }));
+}
+
+void fetching::answer(bring_number who, std::uint32_t keys) {
+  waiting_.erase(who);
+  outbox_.emplace_back(fetch_answer{who, keys});
+}
+
+// -- who waits --------------------------------------------------------------------------------------------------------
+
+bring_number fetching::bring(const bring_request& wanted, timestamp now) {
+  const auto who = ++last_waiting_;
+  if (waiting_.size() >= options_.waiting_max) {
+    outbox_.emplace_back(fetch_answer{who, 0});
+    return who;
+  }
+  auto& x = waiting_[who];
+  x.wanted = wanted;
+  x.until = later(now, options_.wait_limit);
+  go_on(who, now);
+  return who;
+}
+
+void fetching::go_on(bring_number who, timestamp now) {
+  auto& x = waiting_.at(who);
+  const auto space = spaces_.find(x.wanted.space);
+  if (x.have >= x.wanted.keys.size() || space == spaces_.end() || space->second.removed || x.until <= now)
+    return answer(who, x.have);
+  const auto& coming = space->second.on_their_way;
+  if (const auto found = coming.find(x.wanted.keys[x.have]); found != coming.end())
+    return wait_for(x, found->second);
+  if (!begin_round(x, now))
+    answer(who, x.have);
+}
+
+void fetching::wait_for(waiting& x, const place& where) {
+  const auto& keys = rounds_.at(where.round).keys;
+  x.round = where.round;
+  x.first = where.position;
+  x.count = 0;
+  while (x.have + x.count < x.wanted.keys.size() && x.first + x.count < keys.size() &&
+         x.wanted.keys[x.have + x.count] == keys[x.first + x.count])
+    ++x.count;
+}
+
+bool fetching::begin_round(waiting& who, timestamp now) {
+  if (rounds_.size() >= options_.rounds_max)
+    return false;
+  auto peers = options_.peers(who.wanted.space);
+  std::erase_if(peers, [&](peer_number p) { return std::ranges::find(who.used, p) != who.used.end(); });
+  if (peers.empty())
+    return false;
+  const auto number = ++last_round_;
+  auto& x = rounds_[number];
+  x.space = who.wanted.space;
+  x.parent = who.have > 0 ? who.wanted.keys[who.have - 1] : who.wanted.parent;
+  x.keys.assign(who.wanted.keys.begin() + who.have, who.wanted.keys.end());
+  x.ask_until = later(now, options_.ask_limit);
+  x.until = later(now, options_.move_limit);
+  x.asked = peers;
+  auto& coming = spaces_.at(x.space).on_their_way;
+  // From the first one on that comes by another round, that one is waited for.
+  for (std::uint32_t i = 0; i < x.keys.size(); ++i)
+    if (!coming.emplace(x.keys[i], place{number, i}).second)
+      x.keys.resize(i);
+  for (const auto peer : peers) {
+    ++counts_[peer].asked;
+    calls_.emplace(++last_call_, call{number, x.space, peer, 0, 0, {}});
+    outbox_.emplace_back(fetch_ask{last_call_, peer, x.space, x.keys});
+  }
+  wait_for(who, {number, 0});
+  return true;
+}
+
+// -- asking -----------------------------------------------------------------------------------------------------------
+
+void fetching::on_found(fetch_call number, const result<lookup_result>& found, timestamp now) {
+  const auto ended = calls_.extract(number);
+  if (ended.empty())
+    return;
+  const auto& what = ended.mapped();
+  const bool has_some = found && found->matched > 0;
+  const auto at = rounds_.find(what.round);
+  if (at == rounds_.end() || at->second.moving || std::erase(at->second.asked, what.peer) == 0) {
+    if (has_some)
+      outbox_.emplace_back(fetch_release{what.peer, what.space, found->lease});
+    return;
+  }
+  auto& x = at->second;
+  if (has_some) {
+    ++counts_[what.peer].had;
+    x.offers.push_back({what.peer, std::min(found->matched, static_cast<std::uint32_t>(x.keys.size())), found->lease});
+  }
+  if (x.asked.empty() || (has_some && found->matched >= x.keys.size()))
+    choose(what.round, now);
+}
+
+void fetching::choose(round_number number, timestamp now) {
+  auto& x = rounds_.at(number);
+  x.asked.clear();
+  // Of two that have as much, the one that is less busy.
+  const auto best = std::ranges::max_element(x.offers, [this](const offer& a, const offer& b) {
+    return a.keys != b.keys ? a.keys < b.keys : moving_from(a.peer) > moving_from(b.peer);
+  });
+  auto& space = spaces_.at(x.space);
+  if (best == x.offers.end() || space.removed) {
+    for (const auto& other : x.offers)
+      outbox_.emplace_back(fetch_release{other.peer, x.space, other.lease});
+    return end_round(number, now);
+  }
+  x.source = *best;
+  x.moving = true;
+  for (const auto& other : x.offers)
+    if (other.peer != x.source.peer)
+      outbox_.emplace_back(fetch_release{other.peer, x.space, other.lease});
+  x.ranks.resize(space.shelves.size());
+  for (auto& rank : x.ranks)
+    rank.done.resize(x.source.keys);
+  x.limit = static_cast<std::uint32_t>(x.keys.size());
+  cut(x, x.source.keys);
+  pump(x.space, now);
+}
+
+void fetching::cut(round& x, std::uint32_t limit) {
+  if (limit >= x.limit)
+    return;
+  auto& coming = spaces_.at(x.space).on_their_way;
+  // Whoever misses them from now on has to ask for itself.
+  for (auto i = limit; i < x.limit; ++i)
+    if (const auto found = coming.find(x.keys[i]); found != coming.end() && &rounds_.at(found->second.round) == &x)
+      coming.erase(found);
+  x.limit = limit;
+}
+
+// -- moving -----------------------------------------------------------------------------------------------------------
+
+void fetching::pump(const namespace_id& space, timestamp now) {
+  auto& entry = spaces_.at(space);
+  for (auto& [number, x] : rounds_) {
+    if (x.space != space || !x.moving)
+      continue;
+    for (std::uint32_t rank = 0; rank < x.ranks.size(); ++rank) {
+      auto& shelf = entry.shelves[rank];
+      while (x.ranks[rank].next < x.limit && shelf.free() > 0) {
+        const auto count = std::min<std::size_t>(
+            {std::max(options_.chunk_pages, 1U), std::size_t{x.limit} - x.ranks[rank].next, shelf.free()});
+        load(number, x, rank, shelf.take(count), now);
+      }
+    }
+  }
+}
+
+void fetching::load(round_number number, round& x, std::uint32_t rank, std::vector<std::uint32_t> blocks,
+                    timestamp now) {
+  const auto first = x.ranks[rank].next;
+  fetch_load effect{++last_call_, x.source.peer, x.space, rank, {}};
+  effect.work.keys.items.assign(x.keys.begin() + first,
+                                x.keys.begin() + first + static_cast<std::ptrdiff_t>(blocks.size()));
+  effect.work.blocks.items = blocks;
+  effect.work.deadline = std::max<duration>(x.until - now, std::chrono::milliseconds(1));
+  x.ranks[rank].next += static_cast<std::uint32_t>(blocks.size());
+  ++x.calls;
+  calls_.emplace(effect.call, call{number, x.space, x.source.peer, rank, first, std::move(blocks)});
+  outbox_.emplace_back(std::move(effect));
+}
+
+void fetching::on_loaded(fetch_call number, const result<transfer_result>& outcome, timestamp now) {
+  const auto ended = calls_.extract(number);
+  if (ended.empty())
+    return;
+  auto& what = ended.mapped();
+  auto& x = rounds_.at(what.round); // it does not end before its calls have
+  auto& shelf = spaces_.at(what.space).shelves[what.rank];
+  std::uint32_t good = 0;
+  while (good < what.blocks.size() && code_at(outcome, good) == errc::ok)
+    ++good;
+  if (good < what.blocks.size()) {
+    counts_[what.peer].failed += what.blocks.size() - good;
+    cut(x, what.first + good);
+  }
+  // What no key can come to lie behind is not worth saving.
+  if (what.first >= x.limit)
+    good = 0;
+  const auto at = what.round;
+  shelf.give_back(std::span(what.blocks).subspan(good));
+  what.blocks.resize(good);
+  if (good == 0) {
+    --x.calls;
+  } else {
+    fetch_save effect{++last_call_, what.space, what.rank, {}};
+    effect.work.keys.items.assign(x.keys.begin() + what.first, x.keys.begin() + what.first + good);
+    effect.work.blocks.items = what.blocks;
+    effect.work.parent = what.first > 0 ? x.keys[what.first - 1] : x.parent;
+    effect.work.deadline = std::max<duration>(x.until - now, std::chrono::milliseconds(1));
+    calls_.emplace(effect.call, std::move(what));
+    outbox_.emplace_back(std::move(effect));
+  }
+  pump(x.space, now);
+  look_after(at, now);
+}
+
+void fetching::on_saved(fetch_call number, const result<transfer_result>& outcome, timestamp now) {
+  const auto ended = calls_.extract(number);
+  if (ended.empty())
+    return;
+  const auto& what = ended.mapped();
+  auto& x = rounds_.at(what.round);
+  auto& space = spaces_.at(what.space);
+  auto& rank = x.ranks[what.rank];
+  auto& counts = counts_[what.peer];
+  for (std::uint32_t i = 0; i < what.blocks.size(); ++i) {
+    const auto code = code_at(outcome, i);
+    if (code == errc::ok) {
+      ++counts.pages;
+      counts.bytes += space.page_bytes;
+    }
+    if (code == errc::ok || code == errc::exists)
+      rank.done[what.first + i] = 1;
+    else
+      cut(x, what.first + i);
+  }
+  while (rank.here < rank.done.size() && rank.done[rank.here] != 0)
+    ++rank.here;
+  space.shelves[what.rank].give_back(what.blocks);
+  --x.calls;
+  pump(what.space, now);
+  look_after(what.round, now);
+}
+
+void fetching::look_after(round_number number, timestamp now) {
+  const auto& x = rounds_.at(number);
+  const bool begun_with_all = std::ranges::all_of(x.ranks, [&](const auto& rank) { return rank.next >= x.limit; });
+  if (x.moving && x.calls == 0 && begun_with_all)
+    return end_round(number, now);
+  std::vector<std::pair<bring_number, std::uint32_t>> done;
+  for (const auto& [who, w] : waiting_)
+    if (w.round == number && w.have + reached(x, w) == w.wanted.keys.size())
+      done.emplace_back(who, static_cast<std::uint32_t>(w.wanted.keys.size()));
+  for (const auto& [who, keys] : done)
+    answer(who, keys);
+}
+
+void fetching::end_round(round_number number, timestamp now) {
+  auto& x = rounds_.at(number);
+  auto& space = spaces_.at(x.space);
+  cut(x, here(x));
+  for (const auto& key : x.keys)
+    if (const auto found = space.on_their_way.find(key);
+        found != space.on_their_way.end() && found->second.round == number)
+      space.on_their_way.erase(found);
+  if (x.moving)
+    outbox_.emplace_back(fetch_release{x.source.peer, x.space, x.source.lease});
+  std::vector<std::pair<bring_number, bool>> next;
+  for (auto& [who, w] : waiting_)
+    if (w.round == number) {
+      const auto got = reached(x, w);
+      w.have += got;
+      w.round = 0;
+      // It was asked for the next key, and does not have it, or did not send it.
+      if (x.moving && got < w.count)
+        w.used.push_back(x.source.peer);
+      else
+        w.used.clear();
+      next.emplace_back(who, x.moving);
+    }
+  const auto ended = x.space;
+  rounds_.erase(number);
+  if (space.removed && std::ranges::none_of(rounds_, [&](const auto& r) { return r.second.space == ended; }))
+    spaces_.erase(ended);
+  // Where nobody had anything, nobody has anything now.
+  for (const auto& [who, go] : next) {
+    if (go)
+      go_on(who, now);
+    else
+      answer(who, waiting_.at(who).have);
+  }
+}
+
+void fetching::on_tick(timestamp now) {
+  std::vector<round_number> open;
+  for (const auto& [number, x] : rounds_)
+    open.push_back(number);
+  for (const auto number : open) {
+    const auto at = rounds_.find(number);
+    if (at == rounds_.end())
+      continue;
+    auto& x = at->second;
+    if (!x.moving && x.ask_until <= now) {
+      if (!spaces_.at(x.space).removed)
+        for (const auto peer : x.asked) {
+          ++counts_[peer].late;
+          outbox_.emplace_back(fetch_late{peer});
+        }
+      choose(number, now);
+    } else if (x.moving && x.until <= now) {
+      cut(x, here(x));
+      look_after(number, now);
+    }
+  }
+  std::vector<std::pair<bring_number, std::uint32_t>> late;
+  for (const auto& [who, w] : waiting_)
+    if (w.until <= now) {
+      const auto at = rounds_.find(w.round);
+      late.emplace_back(who, w.have + (at == rounds_.end() ? 0 : reached(at->second, w)));
+    }
+  for (const auto& [who, keys] : late)
+    answer(who, keys);
+}
+
+} // namespace troupe::cluster

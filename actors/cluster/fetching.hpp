@@ -1,0 +1,221 @@
+#pragma once
+
+#include "actors/cluster/membership.hpp"
+#include "actors/cluster/passing_memory.hpp"
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/identifiers.hpp"
+#include "messages/cluster_messages.hpp"
+#include "messages/transfer_messages.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+namespace troupe::cluster {
+
+/// One request under way to somebody else; never used twice.
+using fetch_call = std::uint64_t;
+/// One who waits for pages.
+using bring_number = std::uint64_t;
+
+/// A lookup at a peer. Every such call is answered, by `on_found`.
+struct fetch_ask {
+  fetch_call call = 0;
+  peer_number peer = 0;
+  namespace_id space;
+  std::vector<key_digest> keys;
+};
+struct fetch_release {
+  peer_number peer = 0;
+  namespace_id space;
+  ticket lease;
+};
+/// Pages of a rank, from a peer into blocks of passing memory; answered by `on_loaded`.
+struct fetch_load {
+  fetch_call call = 0;
+  peer_number peer = 0;
+  namespace_id space;
+  std::uint32_t rank = 0;
+  transfer_task work;
+};
+/// From there to this node, as pages that are saved; answered by `on_saved`.
+struct fetch_save {
+  fetch_call call = 0;
+  namespace_id space;
+  std::uint32_t rank = 0;
+  transfer_task work;
+};
+/// So many keys are here, from the first one on.
+struct fetch_answer {
+  bring_number who = 0;
+  std::uint32_t keys = 0;
+};
+/// It has not answered in time.
+struct fetch_late {
+  peer_number peer = 0;
+};
+
+using fetch_effect = std::variant<fetch_ask, fetch_release, fetch_load, fetch_save, fetch_answer, fetch_late>;
+
+struct fetch_counts {
+  std::uint64_t asked = 0;
+  std::uint64_t had = 0;
+  std::uint64_t late = 0;
+  std::uint64_t pages = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t failed = 0;
+};
+
+struct fetching_options {
+  /// For peers to say what they have.
+  duration ask_limit{};
+  /// For whoever waits.
+  duration wait_limit{};
+  /// For the pages of one round.
+  duration move_limit{};
+  /// Pages that move together.
+  std::uint32_t chunk_pages = 32;
+  /// Rounds under way, and who waits for them: one more is told at once that there is nothing.
+  std::size_t rounds_max = 256;
+  std::size_t waiting_max = 4096;
+  /// Who is to be asked for pages of a namespace now.
+  std::function<std::vector<peer_number>(const namespace_id&)> peers;
+};
+
+/// Brings pages of other nodes here: plain rules.
+///
+/// Whoever misses keys waits for a *round*: all peers are asked at once how many of the keys they have, from the first
+/// one on, and lease these. The one that has most of them is fetched from; the others give their leases back. Its pages
+/// come in chunks, rank by rank, into passing memory, where they have been verified as any load is, and are saved from
+/// there as any page is. So what comes of a round is either pages of this node, or nothing.
+///
+/// A key is in one round at most: whoever misses what is on its way waits for the same. If keys are left when a round
+/// has ended, the next one asks the peers that were not fetched from, since one may have what follows.
+///
+/// Nobody waits longer than `wait_limit`; a round goes on without whoever waited for it. A peer that is late, or dies,
+/// costs the round, and makes nothing wrong: what counts is what the shards of this node have in the end.
+class fetching {
+public:
+  explicit fetching(fetching_options options) : options_(std::move(options)) {}
+
+  /// Passing memory of a namespace is there, of so many blocks for each of its ranks.
+  void add_space(const namespace_id& space, std::uint64_t page_bytes, std::uint32_t ranks, std::uint32_t blocks);
+  /// It is not to be used any more: rounds end when what is under way has come back, and `is_in_use` until then.
+  void remove_space(const namespace_id& space);
+  bool is_in_use(const namespace_id& space) const { return spaces_.contains(space); }
+
+  bring_number bring(const bring_request& wanted, timestamp now);
+
+  void on_found(fetch_call call, const result<lookup_result>& found, timestamp now);
+  void on_loaded(fetch_call call, const result<transfer_result>& outcome, timestamp now);
+  void on_saved(fetch_call call, const result<transfer_result>& outcome, timestamp now);
+  void on_tick(timestamp now);
+
+  /// Something may run out.
+  bool needs_ticks() const noexcept { return !rounds_.empty() || !waiting_.empty(); }
+  std::size_t rounds() const noexcept { return rounds_.size(); }
+  std::size_t calls_under_way() const noexcept { return calls_.size(); }
+
+  fetch_counts counts(peer_number peer) const;
+
+  std::vector<fetch_effect> take_outbox() { return std::exchange(outbox_, {}); }
+
+private:
+  using round_number = std::uint64_t;
+
+  struct place {
+    round_number round = 0;
+    std::uint32_t position = 0;
+  };
+  struct space_entry {
+    std::uint64_t page_bytes = 0;
+    bool removed = false;
+    /// Of each rank.
+    std::vector<block_shelf> shelves;
+    std::unordered_map<key_digest, place> on_their_way;
+  };
+  struct rank_progress {
+    /// The first page that has not been begun with.
+    std::uint32_t next = 0;
+    /// Leading pages that are here.
+    std::uint32_t here = 0;
+    std::vector<std::uint8_t> done;
+  };
+  struct offer {
+    peer_number peer = 0;
+    std::uint32_t keys = 0;
+    ticket lease;
+  };
+  struct round {
+    namespace_id space;
+    key_digest parent;
+    std::vector<key_digest> keys;
+    timestamp ask_until;
+    timestamp until;
+    /// Peers that have not answered; then what the others offer.
+    std::vector<peer_number> asked;
+    std::vector<offer> offers;
+    bool moving = false;
+    /// What is fetched from, and how many keys at most.
+    offer source;
+    std::uint32_t limit = 0;
+    std::vector<rank_progress> ranks;
+    std::size_t calls = 0;
+  };
+  struct waiting {
+    bring_request wanted;
+    std::uint32_t have = 0;
+    timestamp until;
+    /// What it waits for: so many keys of the round, from that position on.
+    round_number round = 0;
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+    /// Peers that have been fetched from.
+    std::vector<peer_number> used;
+  };
+  struct call {
+    round_number round = 0;
+    namespace_id space;
+    peer_number peer = 0;
+    std::uint32_t rank = 0;
+    std::uint32_t first = 0;
+    std::vector<std::uint32_t> blocks;
+  };
+
+  /// Goes on with what is missing, or answers.
+  void go_on(bring_number who, timestamp now);
+  /// False if there is nobody to ask.
+  bool begin_round(waiting& x, timestamp now);
+  void wait_for(waiting& x, const place& where);
+  void choose(round_number number, timestamp now);
+  /// Begins with as many chunks as there are blocks for.
+  void pump(const namespace_id& space, timestamp now);
+  void load(round_number number, round& x, std::uint32_t rank, std::vector<std::uint32_t> blocks, timestamp now);
+  void cut(round& x, std::uint32_t limit);
+  /// Answers who has all that it waits for, and ends the round if nothing more comes.
+  void look_after(round_number number, timestamp now);
+  void end_round(round_number number, timestamp now);
+  void answer(bring_number who, std::uint32_t keys);
+  static std::uint32_t here(const round& x);
+  static std::uint32_t reached(const round& x, const waiting& who);
+  std::size_t moving_from(peer_number peer) const;
+
+  fetching_options options_;
+  std::map<namespace_id, space_entry> spaces_;
+  std::map<round_number, round> rounds_;
+  std::map<bring_number, waiting> waiting_;
+  std::unordered_map<fetch_call, call> calls_;
+  std::map<peer_number, fetch_counts> counts_;
+  std::vector<fetch_effect> outbox_;
+  round_number last_round_ = 0;
+  bring_number last_waiting_ = 0;
+  fetch_call last_call_ = 0;
+};
+
+} // namespace troupe::cluster

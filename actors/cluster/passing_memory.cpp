@@ -1,0 +1,33 @@
+#include "actors/cluster/passing_memory.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace troupe::cluster {
+
+passing_memory::passing_memory(const kv_geometry& geometry, std::uint32_t blocks)
+    : bytes_(new std::byte[geometry.page_bytes() * blocks]) {
+  const auto page_bytes = geometry.page_bytes();
+  view_.geometry = geometry;
+  view_.blocks = blocks;
+  std::uint64_t at = 0;
+  for (const auto& shape : geometry.shapes()) {
+    tensor_view layer;
+    layer.token_stride = shape.content_bytes();
+    layer.head_stride = layer.token_stride * geometry.block_tokens;
+    layer.part_stride = layer.head_stride * shape.heads;
+    const auto layer_bytes = layer.part_stride * shape.parts;
+    layer.block_stride = page_bytes;
+    layer.base = bytes_.get() + at;
+    layer.bytes = (blocks - 1) * page_bytes + layer_bytes;
+    view_.layers.push_back(layer);
+    at += layer_bytes;
+  }
+}
+
+std::uint32_t passing_blocks(std::uint64_t bytes, std::uint64_t page_bytes) noexcept {
+  constexpr std::uint64_t most = 65536;
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / std::max<std::uint64_t>(page_bytes, 1), 4, most));
+}
+
+} // namespace troupe::cluster

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "base/identifiers.hpp"
+#include "base/namespace_spec.hpp"
+#include "gpu/kv_layout.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace troupe::cluster {
+
+/// Memory that pages of one rank pass through, on their way from another node to this one: as a KV cache whose blocks
+/// lie as pages do, so that a copy is one piece for each layer.
+class passing_memory {
+public:
+  passing_memory(const kv_geometry& geometry, std::uint32_t blocks);
+
+  /// The memory is the owner's of this.
+  const kv_cache_view& view() const noexcept { return view_; }
+
+private:
+  std::unique_ptr<std::byte[]> bytes_;
+  kv_cache_view view_;
+};
+
+/// As many blocks as have room in so many bytes; four at least, so that some arrive while others are taken over.
+std::uint32_t passing_blocks(std::uint64_t bytes, std::uint64_t page_bytes) noexcept;
+
+/// Which blocks of it are in use.
+class block_shelf {
+public:
+  explicit block_shelf(std::uint32_t blocks = 0) {
+    for (auto i = blocks; i > 0; --i)
+      free_.push_back(i - 1);
+  }
+
+  std::size_t free() const noexcept { return free_.size(); }
+  /// There are so many.
+  std::vector<std::uint32_t> take(std::size_t count) {
+    std::vector<std::uint32_t> out(free_.end() - static_cast<std::ptrdiff_t>(count), free_.end());
+    free_.resize(free_.size() - count);
+    return out;
+  }
+  void give_back(std::span<const std::uint32_t> blocks) { free_.insert(free_.end(), blocks.begin(), blocks.end()); }
+
+private:
+  std::vector<std::uint32_t> free_;
+};
+
+} // namespace troupe::cluster

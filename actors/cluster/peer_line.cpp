@@ -1,0 +1,71 @@
+#include "actors/cluster/peer_line.hpp"
+
+#include "actors/support/actor_support.hpp"
+
+#include <caf/io/all.hpp>
+
+#include <set>
+#include <string>
+#include <utility>
+
+namespace troupe::cluster {
+
+peer_line::peer_line(caf::actor_config& config, node_address where, caf::io::middleman_actor entrance, duration limit,
+                     std::function<void()> on_lost)
+    : peer_line_actor::base(config), where_(std::move(where)), entrance_(std::move(entrance)), limit_(limit),
+      on_lost_(std::move(on_lost)) {
+  set_down_handler([this](caf::down_msg& down) {
+    if (!tells_of(down, node_))
+      return;
+    node_ = nullptr;
+    on_lost_();
+  });
+}
+
+void peer_line::on_exit() {
+  node_ = nullptr;
+  entrance_ = nullptr;
+}
+
+peer_line::behavior_type peer_line::make_behavior() {
+  return {
+      [this](const cluster_hello& hello) -> caf::result<cluster_welcome> {
+        if (!asked_from_here(*this))
+          return to_caf(not_this_process());
+        auto promise = make_response_promise();
+        if (node_) {
+          greet(promise, hello);
+          return promise;
+        }
+        request(entrance_, limit_, caf::connect_atom_v, where_.host, where_.port)
+            .then(
+                [this, promise, hello](const caf::node_id&, caf::strong_actor_ptr& found,
+                                       const std::set<std::string>& interfaces) {
+                  if (!found || !system().assignable(interfaces, system().message_types<reception_actor>()))
+                    return not_reached(promise, "what listens there is no node of this version");
+                  node_ = caf::actor_cast<reception_actor>(found);
+                  monitor(node_);
+                  greet(promise, hello);
+                },
+                [this, promise](const caf::error& e) {
+                  not_reached(promise, e == caf::sec::request_timeout
+                                           ? "it says nothing"
+                                           : "nobody listens there, or it wants other certificates (actors.tls)");
+                });
+        return promise;
+      },
+  };
+}
+
+void peer_line::not_reached(caf::response_promise promise, const char* why) {
+  promise.deliver(
+      to_caf(error{errc::unreachable, "cannot reach a node at " + to_string(where_) + ": " + std::string(why)}));
+}
+
+void peer_line::greet(caf::response_promise promise, const cluster_hello& hello) {
+  request(node_, limit_, hello)
+      .then([promise](const cluster_welcome& answer) mutable { promise.deliver(answer); },
+            [promise](const caf::error& e) mutable { promise.deliver(e); });
+}
+
+} // namespace troupe::cluster

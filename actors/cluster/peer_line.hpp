@@ -1,0 +1,40 @@
+#pragma once
+
+#include "actors/client/link/node_address.hpp"
+#include "base/clock.hpp"
+#include "messages/messages.hpp"
+
+#include <caf/io/middleman_actor.hpp>
+
+#include <functional>
+
+namespace troupe::cluster {
+
+/// Says hello to one node, and tells what it has answered.
+using peer_line_actor = caf::typed_actor<caf::replies_to<cluster_hello>::with<cluster_welcome>>;
+
+/// Connects where there is no connection, and sees when it ends. Every hello is answered within twice `limit`.
+class peer_line : public peer_line_actor::base {
+public:
+  /// `on_lost` is called in this actor's thread when the connection has ended.
+  peer_line(caf::actor_config& config, node_address where, caf::io::middleman_actor entrance, duration limit,
+            std::function<void()> on_lost);
+
+  const char* name() const override { return "peer_line"; }
+  void on_exit() override;
+
+protected:
+  behavior_type make_behavior() override;
+
+private:
+  void not_reached(caf::response_promise promise, const char* why);
+  void greet(caf::response_promise promise, const cluster_hello& hello);
+
+  node_address where_;
+  caf::io::middleman_actor entrance_;
+  duration limit_;
+  std::function<void()> on_lost_;
+  reception_actor node_;
+};
+
+} // namespace troupe::cluster

@@ -1,0 +1,29 @@
+#include "actors/node/reception/client_cluster.hpp"
+
+#include "actors/node/reception/client_front.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+client_cluster::client_cluster(caf::actor_config& config, std::shared_ptr<client_rights> rights, cluster_actor peers,
+                               caf::actor_addr node, caf::node_id home)
+    : client_cluster_actor::base(config), rights_(std::move(rights)), peers_(std::move(peers)), home_(std::move(home)) {
+  listen_to_nobody_but(*this, std::move(node));
+}
+
+client_cluster::behavior_type client_cluster::make_behavior() {
+  return {
+      [this](bring_request& x) -> caf::result<bring_reply> {
+        if (!asked_from(*this, home_))
+          return to_caf(not_this_client());
+        if (auto allowed = rights_->may(x); !allowed)
+          return to_caf(allowed.error());
+        if (auto begun = rights_->begin_request(); !begun)
+          return to_caf(begun.error());
+        return hand_on(*this, peers_, rights_, caf::make_message(std::move(x)));
+      },
+  };
+}
+
+} // namespace troupe

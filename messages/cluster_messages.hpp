@@ -1,0 +1,87 @@
+#pragma once
+
+#include "base/digest.hpp"
+#include "messages/packed.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+/// What nodes of a cluster say to each other, and what a client asks of all of them.
+
+namespace troupe {
+
+/// Who a node is.
+struct cluster_card {
+  /// Of which cluster; empty: of none.
+  std::string cluster;
+  std::string node;
+  /// Another one for each run, so that a node knows itself, and others know that it has begun anew.
+  std::uint64_t incarnation = 0;
+};
+
+/// From a node to one that its config names.
+struct cluster_hello {
+  /// As `protocol_version`.
+  std::uint32_t protocol = 0;
+  cluster_card from;
+};
+
+/// A namespace of a node that others may attach to.
+struct cluster_space {
+  namespace_id id;
+  /// What it is called there.
+  std::string name;
+};
+
+struct cluster_welcome {
+  cluster_card node;
+  std::vector<cluster_space> spaces;
+};
+
+/// These keys are not here, the first one at least, and the one before them is `parent`, or null. What other nodes have
+/// of them, from the first one on, is to be here as well.
+struct bring_request {
+  namespace_id space;
+  key_digest parent;
+  packed<key_digest> keys;
+};
+
+/// So many of them, from the first one on, are probably here now: whoever relies on them looks them up.
+struct bring_reply {
+  std::uint32_t keys = 0;
+};
+
+/// What a node knows of another one, and has had from it.
+struct peer_stats {
+  /// As in the config.
+  std::string address;
+  /// Empty until it has said it.
+  std::string node;
+  std::uint64_t incarnation = 0;
+  /// It answers, and is asked.
+  bool up = false;
+  /// It is this node: its own place in the list.
+  bool self = false;
+  /// Why it is not up.
+  std::string trouble;
+  /// Namespaces of both.
+  std::uint64_t spaces = 0;
+  /// How often it was asked for keys; how often it had some, and how often no answer came in time.
+  std::uint64_t asked = 0;
+  std::uint64_t had = 0;
+  std::uint64_t late = 0;
+  /// That were fetched from it, and are pages of this node now.
+  std::uint64_t pages = 0;
+  std::uint64_t bytes = 0;
+  /// Pages that it was to have, and that did not come.
+  std::uint64_t failed = 0;
+};
+
+struct cluster_stats {
+  /// Empty where there is no cluster.
+  std::string name;
+  std::vector<peer_stats> peers;
+};
+
+} // namespace troupe

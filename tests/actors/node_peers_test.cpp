@@ -1,0 +1,66 @@
+#include "tests/actors/node_support.hpp"
+#include "tests/catch.hpp"
+
+namespace node_peers_test {
+
+/// What a node says to others of its cluster.
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+struct peer_world : node_world {
+  probe peers{system()};
+
+  void join() {
+    REQUIRE(ask(supervisor, bind_atom_v, cluster_card{"ours", "test node", 5}, peers.as<cluster_actor>()).code() ==
+            errc::ok);
+  }
+  static cluster_hello hello(const char* cluster = "ours") { return {protocol_version, {cluster, "another", 6}}; }
+};
+
+} // namespace
+
+TEST_CASE_METHOD(peer_world, "node: of a cluster, it tells others of it which namespaces it has", "[node][cluster]") {
+  CHECK(ask(supervisor, hello()).code() == errc::unsupported);
+  join();
+  const auto welcome = ask(supervisor, hello()).value<cluster_welcome>();
+  CHECK(welcome.node.cluster == "ours");
+  CHECK(welcome.node.node == "test node");
+  CHECK(welcome.node.incarnation == 5);
+  REQUIRE(welcome.spaces.size() == 2);
+  CHECK(welcome.spaces[0].id == options->namespaces[0].id());
+  CHECK(welcome.spaces[1].name == "other");
+  CHECK(ask(supervisor, hello("theirs")).code() == errc::identity_mismatch);
+  auto old = hello();
+  --old.protocol;
+  CHECK(ask(supervisor, old).code() == errc::unsupported);
+}
+
+TEST_CASE_METHOD(peer_world, "node: an engine can ask for what other nodes have, another node cannot",
+                 "[node][cluster]") {
+  probe before(system());
+  CHECK_FALSE(attach(before).value<attach_reply>().cluster);
+  join();
+  probe engine(system());
+  const auto reply = attach(engine).value<attach_reply>();
+  REQUIRE(reply.cluster);
+  begin(reply.cluster, bring_request{reply.space_id, {}, packed<key_digest>({{1, 2}})});
+  CHECK(peers.take<bring_request>().size() == 1);
+  CHECK(ask(reply.cluster, bring_request{options->namespaces[1].id(), {}, {}}).code() == errc::unknown_namespace);
+
+  probe node(system());
+  auto wanted = request();
+  wanted.cluster = "ours";
+  const auto of_node = attach(node, wanted).value<attach_reply>();
+  CHECK_FALSE(of_node.cluster);
+  const auto refused = ask(of_node.shards.front(),
+                           reserve_request{of_node.space_id, 0, {of_node.owner, 1}, std::chrono::seconds(1), {}, {}});
+  CHECK(refused.code() == errc::not_owner);
+  wanted.cluster = "theirs";
+  probe stranger(system());
+  CHECK(attach(stranger, wanted).code() == errc::identity_mismatch);
+}
+
+} // namespace node_peers_test

@@ -1,0 +1,276 @@
+#include "base/bound_socket.hpp"
+#include "tests/catch.hpp"
+#include "tests/integration/certificates.hpp"
+#include "tests/integration/support.hpp"
+
+#include <csignal>
+#include <optional>
+#include <unistd.h>
+
+namespace cluster_test {
+
+/// Nodes that are peers of each other, in processes of their own, over the loopback interface.
+
+using namespace troupe::test;
+using stream = process::stream;
+
+namespace {
+
+constexpr const char* small_trace = "loogle:4,2048,5,128";
+/// Does not end before the test does.
+constexpr const char* endless_trace = "loogle:4000,4096,20,128";
+
+/// So that it is known what is found.
+const arguments one_at_a_time{"--concurrency", "1"};
+
+/// How soon a peer that says nothing counts as away.
+const arguments quick_timeouts{"--set", "caf.heartbeat_interval=200 ms",      "--set", "caf.connection_timeout=1 s",
+                               "--set", "attach.reconnect_backoff_max=500 ms"};
+
+arguments operator+(arguments a, const arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// Ports that were free a moment ago, one for each node.
+std::vector<std::uint16_t> free_ports(std::size_t count) {
+  std::vector<troupe::bound_socket> all;
+  std::vector<std::uint16_t> out;
+  for (std::size_t i = 0; i < count; ++i)
+    out.push_back(all.emplace_back(troupe::bound_socket::open("actors", "127.0.0.1", 0).value()).port());
+  return out;
+}
+
+struct test_cluster {
+  explicit test_cluster(std::size_t nodes, node_shape of = {}, std::string called = "here")
+      : ports(free_ports(nodes)), shape(of), name(std::move(called)), all(nodes) {}
+
+  nlohmann::json config(std::size_t i) {
+    const auto at = scratch.path() / std::to_string(i);
+    std::filesystem::create_directories(at);
+    auto out = node_config(at, shape);
+    out["node_name"] = "node-" + std::to_string(i);
+    out["actors"]["port"] = ports[i];
+    if (!insecure)
+      out["actors"].erase("insecure");
+    out["remote"] = {{"enabled", true}, {"interfaces", "lo"}, {"stall_time", "2 s"}};
+    out["attach"] = {{"always_remote", true}};
+    out["cluster"] = {{"name", name}, {"hello_interval", "300 ms"}, {"fetch_time", "4 s"}, {"ask_time", "1 s"}};
+    out["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
+    for (const auto port : ports)
+      out["cluster"]["seeds"].push_back({{"host", "127.0.0.1"}, {"port", port}});
+    return out;
+  }
+
+  void start(std::size_t i, const arguments& more = {}) {
+    all[i].emplace(write_config(scratch.path() / std::to_string(i), config(i)), quick_timeouts + more);
+  }
+  void start_all() {
+    for (std::size_t i = 0; i < all.size(); ++i)
+      start(i);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      wait_for_peers(i, all.size() - 1);
+  }
+  /// Until so many others can be asked.
+  void wait_for_peers(std::size_t i, std::size_t count, std::size_t from = 0) {
+    for (std::size_t n = 0; n < count; ++n)
+      from = node(i).program().wait_for_line(stream::err, "are fetched from", from).index + 1;
+  }
+  serving_node& node(std::size_t i) { return *all[i]; }
+  replay_outcome replay(std::size_t i, const char* trace, const arguments& more = {}) {
+    return run_replay(arguments{"--attach", node(i).address(), "--trace", trace} + more);
+  }
+  /// As the command line prints it.
+  std::string status(std::size_t i) {
+    const auto port = nlohmann::json::parse(node(i).ready_line()).at("http").at("port").get<int>();
+    const auto said = run(program_with({"cluster", "status", "--url", "http://127.0.0.1:" + std::to_string(port)}));
+    INFO(said.err);
+    CHECK(said.code == 0);
+    return said.out;
+  }
+  void stop_all() {
+    for (auto& x : all)
+      if (x)
+        CHECK(x->stop() == 0);
+  }
+
+  scratch_directory scratch;
+  std::vector<std::uint16_t> ports;
+  node_shape shape;
+  std::string name;
+  bool insecure = true;
+  std::vector<std::optional<serving_node>> all;
+};
+
+/// False, with a word, where this was built without UCX, or runs without it.
+bool there_is_ucx_for_nodes() {
+  static const bool is_there = [] {
+    const scratch_directory scratch;
+    auto config = node_config(scratch.path());
+    config["remote"] = {{"enabled", true}, {"interfaces", "lo"}};
+    process node(program_with({"serve", "--config", write_config(scratch.path(), config)}));
+    for (;;) {
+      if (node.text(stream::out).find("ready") != std::string::npos)
+        return true;
+      if (node.ended())
+        return node.text(stream::err).find("UCX") == std::string::npos;
+      ::usleep(1000);
+    }
+  }();
+  if (!is_there)
+    WARN("skipped: there is no UCX");
+  return is_there;
+}
+
+} // namespace
+
+TEST_CASE("an engine finds and loads what engines of another node have saved, every byte of it") {
+  if (!there_is_ucx_for_nodes())
+    return;
+  test_cluster nodes(2, {.ranks = GENERATE(1U, 2U), .page_bytes = 65536});
+  nodes.start_all();
+  const auto model = expected(small_trace);
+  const auto first = nodes.replay(0, small_trace, one_at_a_time);
+  check_clean(first, nodes.shape);
+  CHECK(first.count("hit_blocks") == model.hit_blocks);
+  const auto second = nodes.replay(1, small_trace);
+  check_clean(second, nodes.shape);
+  CHECK(second.count("hit_blocks") == model.blocks);
+  const auto status = nodes.status(1);
+  CHECK(status.find("cluster here") != std::string::npos);
+  CHECK(status.find("node-0") != std::string::npos);
+  CHECK(status.find(" up ") != std::string::npos);
+  CHECK(status.find(" self ") != std::string::npos);
+  CHECK(status.find(' ' + std::to_string(model.unique_blocks * nodes.shape.ranks) + ' ') != std::string::npos);
+  // What was fetched stays.
+  nodes.node(0).program().kill();
+  const auto third = nodes.replay(1, small_trace);
+  check_clean(third, nodes.shape);
+  CHECK(third.count("hit_blocks") == model.blocks);
+  nodes.all[0].reset();
+  nodes.stop_all();
+}
+
+TEST_CASE("with three nodes, what one has begun another one goes on with") {
+  if (!there_is_ucx_for_nodes())
+    return;
+  test_cluster nodes(3, {.page_bytes = 4096});
+  nodes.start_all();
+  const auto half = write_trace(nodes.scratch.path() / "half", {ids(1, 40)});
+  const auto whole = write_trace(nodes.scratch.path() / "whole", {ids(1, 80)});
+  check_clean(nodes.replay(0, half.c_str()), nodes.shape);
+  const auto longer = nodes.replay(1, whole.c_str());
+  check_clean(longer, nodes.shape);
+  CHECK(longer.count("hit_blocks") == 40);
+  const auto all = nodes.replay(2, whole.c_str());
+  check_clean(all, nodes.shape);
+  CHECK(all.count("hit_blocks") == 80);
+  nodes.stop_all();
+}
+
+TEST_CASE("a peer that is killed in the middle costs hits and nothing else, and is used again when it is back") {
+  if (!there_is_ucx_for_nodes())
+    return;
+  test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
+  nodes.start_all();
+  check_clean(nodes.replay(0, "loogle:30,2048,3,128"), nodes.shape);
+  process engine(replay_command({"--attach", nodes.node(1).address(), "--trace", "loogle:30,2048,3,128"}));
+  nodes.node(1).wait_for_statistics([](const auto& x) { return x.keys > 60; });
+  nodes.node(0).program().kill();
+  const auto cut = result_of(engine);
+  check_clean(cut, nodes.shape);
+  nodes.node(1).program().wait_for_line(stream::err, "is away");
+
+  nodes.all[0].reset();
+  const auto seen = nodes.node(1).program().lines(stream::err);
+  nodes.start(0);
+  nodes.node(1).program().wait_for_line(stream::err, "has begun anew", seen);
+  nodes.wait_for_peers(0, 1);
+  // The other way round as well: the new one has nothing, and finds all at the old one.
+  const auto back = nodes.replay(0, "loogle:30,2048,3,128");
+  check_clean(back, nodes.shape);
+  CHECK(back.count("hit_blocks") == expected("loogle:30,2048,3,128").blocks);
+  check_clean(nodes.replay(0, small_trace, {"--salt", "7"}), nodes.shape);
+  const auto again = nodes.replay(1, small_trace, {"--salt", "7"});
+  check_clean(again, nodes.shape);
+  CHECK(again.count("hit_blocks") == expected(small_trace).blocks);
+  nodes.stop_all();
+}
+
+TEST_CASE("a peer that stands still holds nobody up, and is used again when it goes on") {
+  if (!there_is_ucx_for_nodes())
+    return;
+  test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
+  nodes.start_all();
+  check_clean(nodes.replay(0, "loogle:30,2048,3,128"), nodes.shape);
+  process engine(replay_command({"--attach", nodes.node(1).address(), "--trace", "loogle:30,2048,3,128"}));
+  nodes.node(1).wait_for_statistics([](const auto& x) { return x.keys > 60; });
+  nodes.node(0).program().send(SIGSTOP);
+  check_clean(result_of(engine), nodes.shape);
+  nodes.node(1).program().wait_for_line(stream::err, "is away");
+  check_clean(nodes.replay(1, small_trace, {"--salt", "3"}), nodes.shape);
+  const auto seen = nodes.node(1).program().lines(stream::err);
+  nodes.node(0).program().send(SIGCONT);
+  nodes.node(1).program().wait_for_line(stream::err, "is there again", seen);
+  check_clean(nodes.replay(0, small_trace, {"--salt", "4"}), nodes.shape);
+  // Its tie comes back a little later than it does itself.
+  const auto blocks = expected(small_trace).blocks;
+  for (int i = 0;; ++i) {
+    const auto again = nodes.replay(1, small_trace, {"--salt", "4", "--limit", "4"});
+    check_clean(again, nodes.shape);
+    const auto salted = nodes.replay(0, small_trace, {"--salt", std::to_string(10 + i)});
+    check_clean(salted, nodes.shape);
+    const auto found = nodes.replay(1, small_trace, {"--salt", std::to_string(10 + i)});
+    check_clean(found, nodes.shape);
+    if (found.count("hit_blocks") == blocks)
+      break;
+    REQUIRE(i < 20);
+  }
+  nodes.stop_all();
+}
+
+TEST_CASE("a node of another cluster is refused, and both say why") {
+  if (!there_is_ucx_for_nodes())
+    return;
+  test_cluster nodes(2);
+  nodes.start(0);
+  nodes.name = "there";
+  nodes.start(1);
+  const auto said = nodes.node(1).program().wait_for_line(stream::err, "is part of cluster").text;
+  CHECK(said.find("is part of cluster 'here', not of 'there'") != std::string::npos);
+  const auto heard = nodes.node(0).program().wait_for_line(stream::err, "is refused").text;
+  CHECK(heard.find("'node-1' is refused") != std::string::npos);
+  nodes.node(1).program().wait_for_line(stream::err, "no node of this cluster at 127.0.0.1");
+  // They serve all the same.
+  check_clean(nodes.replay(0, small_trace), nodes.shape);
+  const auto alone = nodes.replay(1, small_trace, one_at_a_time);
+  check_clean(alone, nodes.shape);
+  CHECK(alone.count("hit_blocks") == expected(small_trace).hit_blocks);
+  nodes.stop_all();
+}
+
+TEST_CASE("with certificates, a node is one that says so by its own, and an engine's is refused as that of a node") {
+  if (!there_is_ucx_for_nodes() || !std::filesystem::exists("/usr/bin/openssl"))
+    return;
+  test_cluster nodes(3);
+  const certificates files(nodes.scratch.path());
+  nodes.insecure = false;
+  nodes.start(0, files.settings("peer"));
+  nodes.start(1, files.settings("peer"));
+  nodes.start(2, files.settings("engine"));
+  nodes.wait_for_peers(0, 1);
+  nodes.wait_for_peers(1, 1);
+  const auto said = nodes.node(2).program().wait_for_line(stream::err, "organizational unit").text;
+  CHECK(said.find("no node of this cluster at 127.0.0.1") != std::string::npos);
+  nodes.node(0).program().wait_for_line(stream::err, "with the certificate of a client says that it is a node");
+  check_clean(nodes.replay(0, small_trace), nodes.shape);
+  const auto found = nodes.replay(1, small_trace);
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == expected(small_trace).blocks);
+  const auto alone = nodes.replay(2, small_trace, one_at_a_time);
+  check_clean(alone, nodes.shape);
+  CHECK(alone.count("hit_blocks") == expected(small_trace).hit_blocks);
+  nodes.stop_all();
+}
+
+} // namespace cluster_test

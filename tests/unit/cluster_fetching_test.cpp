@@ -1,0 +1,406 @@
+#include "actors/cluster/fetching.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/transfer_support.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace cluster_fetching_test {
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::cluster;
+using test::key;
+using test::ms;
+using test::t0;
+using test::test_space;
+
+bring_request wanted(std::uint32_t count, std::uint64_t first = 0) {
+  bring_request out{test_space, first > 0 ? key(first - 1) : key_digest{}, {}};
+  for (std::uint32_t i = 0; i < count; ++i)
+    out.keys.items.push_back(key(first + i));
+  return out;
+}
+
+/// Peers with keys from 0 on, and what comes of asking them.
+struct desk {
+  explicit desk(std::vector<peer_number> all = {0, 1}, std::uint32_t blocks = 8, std::uint32_t ranks = 1)
+      : peers(std::move(all)), state(options()), effects(state) {
+    state.add_space(test_space, 4096, ranks, blocks);
+  }
+
+  fetching_options options() {
+    fetching_options out{50 * ms, 200 * ms, 1000 * ms, 4, 8, 16, {}};
+    out.peers = [this](const namespace_id&) { return peers; };
+    return out;
+  }
+  template <class T>
+  std::vector<T> take() {
+    return effects.take<T>();
+  }
+  template <class T>
+  T one() {
+    auto all = take<T>();
+    REQUIRE(all.size() == 1);
+    return std::move(all.front());
+  }
+  void has(const fetch_ask& x, std::uint32_t count, timestamp now = t0) {
+    state.on_found(x.call, lookup_result{count, count > 0 ? ticket{9, x.call} : ticket{}, {}}, now);
+  }
+  static transfer_result all_of(const transfer_task& x, errc code = errc::ok) {
+    transfer_result out;
+    out.results.items.assign(x.keys.size(), static_cast<std::uint8_t>(code));
+    return out;
+  }
+  /// Has everything move that can.
+  void move(timestamp now = t0) {
+    for (;;) {
+      const auto loads = take<fetch_load>();
+      const auto saves = take<fetch_save>();
+      if (loads.empty() && saves.empty())
+        return;
+      for (const auto& x : loads)
+        state.on_loaded(x.call, all_of(x.work), now);
+      for (const auto& x : saves)
+        state.on_saved(x.call, all_of(x.work), now);
+    }
+  }
+
+  std::vector<peer_number> peers;
+  fetching state;
+  test::effects_of<fetching, fetch_effect> effects;
+};
+
+} // namespace
+
+TEST_CASE("fetching: all peers are asked at once, and the one with most is fetched from", "[cluster]") {
+  desk x;
+  const auto who = x.state.bring(wanted(10, 5), t0);
+  const auto asks = x.take<fetch_ask>();
+  REQUIRE(asks.size() == 2);
+  CHECK(asks[0].keys.size() == 10);
+  x.has(asks[0], 3);
+  CHECK(x.take<fetch_load>().empty());
+  x.has(asks[1], 6);
+  CHECK(x.one<fetch_release>().peer == 0);
+  const auto loads = x.take<fetch_load>();
+  REQUIRE(loads.size() == 2);
+  CHECK(loads[0].peer == 1);
+  CHECK(loads[0].work.keys.size() == 4);
+  CHECK(loads[1].work.keys.size() == 2);
+  std::set<std::uint32_t> blocks(loads[0].work.blocks.begin(), loads[0].work.blocks.end());
+  blocks.insert(loads[1].work.blocks.begin(), loads[1].work.blocks.end());
+  CHECK(blocks.size() == 6);
+  for (const auto& load : loads)
+    x.state.on_loaded(load.call, desk::all_of(load.work), t0);
+  const auto saves = x.take<fetch_save>();
+  REQUIRE(saves.size() == 2);
+  CHECK(saves[0].work.parent == key(4));
+  CHECK(saves[1].work.parent == key(8));
+  x.state.on_saved(saves[1].call, desk::all_of(saves[1].work), t0);
+  CHECK(x.take<fetch_answer>().empty());
+  x.state.on_saved(saves[0].call, desk::all_of(saves[0].work), t0);
+  CHECK(x.one<fetch_release>().peer == 1);
+  // The rest may be at the other one.
+  const auto rest = x.one<fetch_ask>();
+  CHECK(rest.peer == 0);
+  CHECK(rest.keys == std::vector<key_digest>{key(11), key(12), key(13), key(14)});
+  x.has(rest, 0);
+  const auto answer = x.one<fetch_answer>();
+  CHECK(answer.who == who);
+  CHECK(answer.keys == 6);
+  CHECK_FALSE(x.state.needs_ticks());
+  CHECK(x.state.counts(1).pages == 6);
+  CHECK(x.state.counts(1).bytes == 6 * 4096);
+  CHECK(x.state.counts(0).asked == 2);
+}
+
+TEST_CASE("fetching: one that has everything is not kept waiting for the others", "[cluster]") {
+  desk x;
+  x.state.bring(wanted(4), t0);
+  const auto asks = x.take<fetch_ask>();
+  x.has(asks[1], 4);
+  const auto load = x.one<fetch_load>();
+  CHECK(load.peer == 1);
+  // What the other one has leased goes back.
+  x.has(asks[0], 4);
+  CHECK(x.one<fetch_release>().peer == 0);
+  x.state.on_loaded(load.call, desk::all_of(load.work), t0);
+  x.move();
+  CHECK(x.one<fetch_answer>().keys == 4);
+  CHECK(x.state.calls_under_way() == 0);
+}
+
+TEST_CASE("fetching: who is late costs its time, and what it says later is given back", "[cluster]") {
+  desk x;
+  x.state.bring(wanted(4), t0);
+  const auto asks = x.take<fetch_ask>();
+  x.has(asks[0], 2);
+  x.state.on_tick(t0 + 49 * ms);
+  CHECK(x.take<fetch_late>().empty());
+  x.state.on_tick(t0 + 50 * ms);
+  CHECK(x.one<fetch_late>().peer == 1);
+  CHECK(x.state.counts(1).late == 1);
+  CHECK(x.one<fetch_load>().peer == 0);
+  x.has(asks[1], 4, t0 + 60 * ms);
+  CHECK(x.one<fetch_release>().peer == 1);
+  // Nobody at all.
+  desk y;
+  y.state.bring(wanted(4), t0);
+  y.state.on_tick(t0 + 50 * ms);
+  CHECK(y.one<fetch_answer>().keys == 0);
+  CHECK(y.state.rounds() == 0);
+}
+
+TEST_CASE("fetching: without peers, without the namespace or beyond the limits there is nothing", "[cluster]") {
+  desk x(std::vector<peer_number>{});
+  x.state.bring(wanted(4), t0);
+  CHECK(x.one<fetch_answer>().keys == 0);
+  desk y;
+  auto other = wanted(4);
+  other.space = {3, 3};
+  y.state.bring(other, t0);
+  CHECK(y.one<fetch_answer>().keys == 0);
+  for (std::uint64_t i = 0; i < 8; ++i)
+    y.state.bring(wanted(1, 100 * i), t0);
+  CHECK(y.take<fetch_answer>().empty());
+  y.state.bring(wanted(1, 5000), t0);
+  CHECK(y.one<fetch_answer>().keys == 0);
+}
+
+TEST_CASE("fetching: what is on its way is waited for, and comes once", "[cluster]") {
+  desk x(std::vector<peer_number>{0});
+  const auto first = x.state.bring(wanted(4), t0);
+  const auto ask = x.one<fetch_ask>();
+  const auto part = x.state.bring(wanted(2), t0);
+  auto longer = wanted(3);
+  longer.keys.items.push_back(key(77));
+  const auto other = x.state.bring(longer, t0);
+  CHECK(x.take<fetch_ask>().empty());
+  x.has(ask, 4);
+  const auto load = x.one<fetch_load>();
+  x.state.on_loaded(load.call, desk::all_of(load.work), t0);
+  const auto save = x.one<fetch_save>();
+  x.state.on_saved(save.call, desk::all_of(save.work), t0);
+  const auto answers = x.take<fetch_answer>();
+  REQUIRE(answers.size() == 2);
+  CHECK(answers[0].who == first);
+  CHECK(answers[0].keys == 4);
+  CHECK(answers[1].who == part);
+  CHECK(answers[1].keys == 2);
+  // It was never asked for what follows there.
+  const auto rest = x.one<fetch_ask>();
+  CHECK(rest.keys == std::vector<key_digest>{key(77)});
+  x.has(rest, 0);
+  const auto last = x.one<fetch_answer>();
+  CHECK(last.who == other);
+  CHECK(last.keys == 3);
+}
+
+TEST_CASE("fetching: who waits is answered in time, and the pages come all the same", "[cluster]") {
+  desk x(std::vector<peer_number>{0});
+  x.state.bring(wanted(8), t0);
+  x.has(x.one<fetch_ask>(), 8);
+  const auto loads = x.take<fetch_load>();
+  REQUIRE(loads.size() == 2);
+  x.state.on_loaded(loads[0].call, desk::all_of(loads[0].work), t0);
+  const auto save = x.one<fetch_save>();
+  x.state.on_saved(save.call, desk::all_of(save.work), t0);
+  x.state.on_tick(t0 + 200 * ms);
+  CHECK(x.one<fetch_answer>().keys == 4);
+  CHECK(x.state.needs_ticks());
+  x.state.on_loaded(loads[1].call, desk::all_of(loads[1].work), t0 + 300 * ms);
+  x.move(t0 + 300 * ms);
+  CHECK(x.take<fetch_answer>().empty());
+  CHECK(x.one<fetch_release>().peer == 0);
+  CHECK(x.state.counts(0).pages == 8);
+  CHECK_FALSE(x.state.needs_ticks());
+}
+
+TEST_CASE("fetching: a page that does not come ends the prefix, and the next peer is asked for it", "[cluster]") {
+  desk x;
+  x.state.bring(wanted(4), t0);
+  auto asks = x.take<fetch_ask>();
+  x.has(asks[0], 4);
+  const auto load = x.one<fetch_load>();
+  auto outcome = desk::all_of(load.work);
+  outcome.results.items[2] = static_cast<std::uint8_t>(errc::corrupt);
+  x.state.on_loaded(load.call, outcome, t0);
+  const auto save = x.one<fetch_save>();
+  CHECK(save.work.keys.size() == 2);
+  x.state.on_saved(save.call, desk::all_of(save.work), t0);
+  CHECK(x.state.counts(0).failed == 2);
+  const auto next = x.one<fetch_ask>();
+  CHECK(next.peer == 1);
+  CHECK(next.keys.size() == 2);
+  x.state.on_found(next.call, fail(errc::unreachable, "gone"), t0);
+  CHECK(x.one<fetch_answer>().keys == 2);
+}
+
+TEST_CASE("fetching: a peer that dies in the middle leaves what has come, and all blocks free", "[cluster]") {
+  desk x(std::vector<peer_number>{0}, 4);
+  x.state.bring(wanted(12), t0);
+  x.has(x.one<fetch_ask>(), 12);
+  const auto load = x.one<fetch_load>();
+  x.state.on_loaded(load.call, desk::all_of(load.work), t0);
+  const auto save = x.one<fetch_save>();
+  CHECK(x.take<fetch_load>().empty()); // no block is free
+  x.state.on_saved(save.call, desk::all_of(save.work), t0);
+  const auto next = x.one<fetch_load>();
+  x.state.on_loaded(next.call, fail(errc::unreachable, "the node is gone"), t0);
+  CHECK(x.one<fetch_answer>().keys == 4);
+  CHECK(x.state.rounds() == 0);
+  x.state.bring(wanted(4, 50), t0);
+  x.has(x.one<fetch_ask>(), 4);
+  CHECK(x.one<fetch_load>().work.keys.size() == 4);
+}
+
+TEST_CASE("fetching: a key counts when all ranks have come", "[cluster]") {
+  desk x(std::vector<peer_number>{0}, 8, 2);
+  x.state.bring(wanted(4), t0);
+  x.has(x.one<fetch_ask>(), 4);
+  const auto loads = x.take<fetch_load>();
+  REQUIRE(loads.size() == 2);
+  CHECK(loads[0].rank == 0);
+  CHECK(loads[1].rank == 1);
+  x.state.on_loaded(loads[0].call, desk::all_of(loads[0].work), t0);
+  const auto save = x.one<fetch_save>();
+  x.state.on_saved(save.call, desk::all_of(save.work, errc::exists), t0);
+  x.state.on_tick(t0 + 200 * ms);
+  CHECK(x.one<fetch_answer>().keys == 0);
+  x.state.on_loaded(loads[1].call, desk::all_of(loads[1].work), t0);
+  x.move();
+  CHECK(x.state.rounds() == 0);
+  CHECK(x.state.counts(0).pages == 4);
+}
+
+TEST_CASE("fetching: a namespace that goes is in use until what is under way has come back", "[cluster]") {
+  desk x(std::vector<peer_number>{0});
+  x.state.bring(wanted(4), t0);
+  x.has(x.one<fetch_ask>(), 4);
+  const auto load = x.one<fetch_load>();
+  x.state.remove_space(test_space);
+  CHECK(x.state.is_in_use(test_space));
+  x.state.bring(wanted(4), t0);
+  CHECK(x.one<fetch_answer>().keys == 0);
+  x.state.on_tick(t0);
+  CHECK(x.state.is_in_use(test_space));
+  x.state.on_loaded(load.call, desk::all_of(load.work), t0);
+  CHECK(x.take<fetch_save>().empty());
+  CHECK_FALSE(x.state.is_in_use(test_space));
+  CHECK(x.one<fetch_answer>().keys == 0);
+}
+
+TEST_CASE("fetching: whatever peers do, everybody is answered once and in time, and nothing stays in use",
+          "[cluster]") {
+  const auto seed = GENERATE(range(0U, 200U));
+  CAPTURE(seed);
+  std::mt19937_64 random(seed);
+  const auto draw = [&](std::uint64_t below) { return random() % below; };
+  const auto ranks = static_cast<std::uint32_t>(1 + draw(3));
+  desk x({0, 1, 2}, static_cast<std::uint32_t>(1 + draw(12)), ranks);
+  // What is here in the end, by key: ranks.
+  std::map<key_digest, std::set<std::uint32_t>> here;
+  std::map<bring_number, std::pair<bring_request, timestamp>> open;
+  std::vector<fetch_effect> under_way;
+  std::map<std::pair<peer_number, ticket>, int> leases;
+  auto now = t0;
+  const auto look = [&] {
+    for (auto& effect : x.state.take_outbox()) {
+      if (const auto* const answer = std::get_if<fetch_answer>(&effect)) {
+        const auto found = open.find(answer->who);
+        REQUIRE(found != open.end());
+        const auto& keys = found->second.first.keys;
+        REQUIRE(answer->keys <= keys.size());
+        for (std::uint32_t i = 0; i < answer->keys; ++i)
+          REQUIRE(here[keys[i]].size() == ranks);
+        REQUIRE(now <= found->second.second + 200 * ms + 30 * ms);
+        open.erase(found);
+      } else if (const auto* const back = std::get_if<fetch_release>(&effect)) {
+        REQUIRE(--leases[{back->peer, back->lease}] == 0);
+      } else if (!std::holds_alternative<fetch_late>(effect)) {
+        under_way.push_back(std::move(effect));
+      }
+    }
+  };
+  const auto code = [&] { return draw(12) == 0 ? errc::unreachable : errc::ok; };
+  const auto end_one = [&](std::size_t i) {
+    const auto effect = std::move(under_way[i]);
+    under_way.erase(under_way.begin() + static_cast<std::ptrdiff_t>(i));
+    if (const auto* const ask = std::get_if<fetch_ask>(&effect)) {
+      if (draw(6) == 0)
+        return x.state.on_found(ask->call, fail(errc::timeout, "late"), now);
+      const auto some = static_cast<std::uint32_t>(draw(ask->keys.size() + 1));
+      const ticket lease{some > 0 ? 5U : 0U, some > 0 ? ask->call : 0};
+      if (some > 0)
+        ++leases[{ask->peer, lease}];
+      return x.state.on_found(ask->call, lookup_result{some, lease, {}}, now);
+    }
+    if (const auto* const load = std::get_if<fetch_load>(&effect)) {
+      auto outcome = desk::all_of(load->work);
+      for (auto& y : outcome.results.items)
+        y = static_cast<std::uint8_t>(code());
+      return x.state.on_loaded(load->call, outcome, now);
+    }
+    const auto& save = std::get<fetch_save>(effect);
+    auto outcome = desk::all_of(save.work);
+    for (std::size_t k = 0; k < save.work.keys.size(); ++k) {
+      const auto ended = code();
+      outcome.results.items[k] = static_cast<std::uint8_t>(ended);
+      if (ended == errc::ok)
+        here[save.work.keys[k]].insert(save.rank);
+    }
+    x.state.on_saved(save.call, outcome, now);
+  };
+  for (int step = 0; step < 400; ++step) {
+    switch (draw(4)) {
+    case 0: {
+      auto request = wanted(static_cast<std::uint32_t>(1 + draw(20)), 10 * draw(4));
+      if (draw(3) == 0)
+        request.keys.items.back() = key(9000 + draw(3));
+      const auto next = x.state.bring(request, now);
+      open.emplace(next, std::pair(request, now));
+      break;
+    }
+    case 1:
+      now += draw(30) * ms;
+      x.state.on_tick(now);
+      break;
+    default:
+      if (!under_way.empty())
+        end_one(draw(under_way.size()));
+    }
+    look();
+    if (step % 5 == 0) {
+      x.state.on_tick(now);
+      look();
+    }
+  }
+  while (!under_way.empty()) {
+    end_one(0);
+    look();
+  }
+  now += std::chrono::seconds(10);
+  for (int i = 0; i < 3; ++i) {
+    for (auto& [who, w] : open)
+      w.second = now; // they were not looked after meanwhile
+    x.state.on_tick(now);
+    look();
+    while (!under_way.empty()) {
+      end_one(0);
+      look();
+    }
+  }
+  CHECK(open.empty());
+  CHECK(x.state.rounds() == 0);
+  CHECK(x.state.calls_under_way() == 0);
+  for (const auto& [name, held] : leases)
+    CHECK(held == 0);
+}
+
+} // namespace cluster_fetching_test

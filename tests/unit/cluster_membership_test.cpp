@@ -1,0 +1,186 @@
+#include "actors/cluster/membership.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/transfer_support.hpp"
+
+#include <string>
+#include <vector>
+
+namespace cluster_membership_test {
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::cluster;
+using test::ms;
+using test::t0;
+
+constexpr duration hello_interval = 100 * ms;
+
+struct circle {
+  explicit circle(std::size_t peers = 2)
+      : members({{"ours", "self", 1}, hello_interval, 10 * ms, 80 * ms, 7}, addresses(peers)), effects(members) {}
+
+  static std::vector<std::string> addresses(std::size_t count) {
+    std::vector<std::string> out;
+    for (std::size_t i = 0; i < count; ++i)
+      out.push_back("host-" + std::to_string(i) + ":7000");
+    return out;
+  }
+
+  /// The hello under way to that peer.
+  say_hello hello(peer_number peer, timestamp now) {
+    members.on_time(now);
+    for (const auto& x : effects.take<say_hello>())
+      if (x.peer == peer)
+        return x;
+    FAIL("no hello");
+    return {};
+  }
+  cluster_welcome welcome(const char* name, std::uint64_t incarnation, const char* of = "ours") {
+    return {{of, name, incarnation}, {{namespace_id{1, 2}, "chat"}}};
+  }
+  std::string one_line() {
+    const auto all = effects.take<peer_news>();
+    REQUIRE(all.size() == 1);
+    return all.front().text;
+  }
+
+  membership members;
+  test::effects_of<membership, membership_effect> effects;
+};
+
+} // namespace
+
+TEST_CASE("membership: all are told hello at once, and those that answer are asked for pages", "[cluster]") {
+  circle x;
+  x.members.on_time(t0);
+  const auto hellos = x.effects.take<say_hello>();
+  REQUIRE(hellos.size() == 2);
+  x.members.on_time(t0);
+  CHECK(x.effects.take<say_hello>().empty());
+  CHECK_FALSE(x.members.is_up(0));
+  x.members.on_answer(0, hellos[0].number, x.welcome("a", 5), t0);
+  CHECK(x.members.is_up(0));
+  CHECK(x.members.is_usable(0));
+  CHECK_FALSE(x.members.is_up(1));
+  CHECK(x.effects.take<peer_came>().size() == 1);
+  CHECK(x.one_line() == "node 'a' at host-0:7000 is there");
+  CHECK(x.members.next_event() == t0 + hello_interval);
+  // The same again is no news.
+  const auto next = x.hello(0, t0 + hello_interval);
+  x.members.on_answer(0, next.number, x.welcome("a", 5), t0 + hello_interval);
+  CHECK(x.effects.take<peer_came>().empty());
+  CHECK(x.effects.take<peer_news>().empty());
+}
+
+TEST_CASE("membership: a node in its own list knows itself, and leaves itself alone", "[cluster]") {
+  circle x(1);
+  x.members.on_answer(0, x.hello(0, t0).number, x.welcome("self", 1), t0);
+  CHECK(x.members.is_self(0));
+  CHECK_FALSE(x.members.is_usable(0));
+  CHECK(x.one_line() == "host-0:7000 is this node itself");
+  CHECK(x.members.next_event() == timestamp::max());
+  // Another node of the same name is another one.
+  circle y(1);
+  y.members.on_answer(0, y.hello(0, t0).number, y.welcome("self", 2), t0);
+  CHECK_FALSE(y.members.is_self(0));
+  CHECK(y.members.is_usable(0));
+}
+
+TEST_CASE("membership: who does not answer is away, is asked with growing pauses, and is there again", "[cluster]") {
+  circle x(1);
+  x.members.on_answer(0, x.hello(0, t0).number, x.welcome("a", 5), t0);
+  x.effects.take<peer_news>();
+  auto now = t0 + hello_interval;
+  x.members.on_answer(0, x.hello(0, now).number, fail(errc::timeout, "it is silent"), now);
+  CHECK_FALSE(x.members.is_up(0));
+  CHECK(x.effects.take<peer_went>().size() == 1);
+  CHECK(x.one_line() == "node 'a' at host-0:7000 is away: it is silent; what it has is not found");
+  CHECK(x.members.trouble(0) == "it is silent");
+  duration longest{};
+  for (int i = 0; i < 20; ++i) {
+    const auto at = x.members.next_event();
+    REQUIRE(at > now);
+    REQUIRE(at - now <= 80 * ms);
+    longest = std::max(longest, at - now);
+    now = at;
+    x.members.on_answer(0, x.hello(0, now).number, fail(errc::unreachable, "nobody listens"), now);
+  }
+  CHECK(longest >= 40 * ms);
+  CHECK(x.effects.take<peer_news>().empty());
+  now = x.members.next_event();
+  x.members.on_answer(0, x.hello(0, now).number, x.welcome("a", 5), now);
+  CHECK(x.one_line() == "node 'a' at host-0:7000 is there again");
+  x.members.on_lost(0, now);
+  x.effects.take<peer_news>();
+  now = x.members.next_event();
+  x.members.on_answer(0, x.hello(0, now).number, x.welcome("a", 6), now);
+  CHECK(x.one_line() == "node 'a' at host-0:7000 is there, and has begun anew");
+}
+
+TEST_CASE("membership: who is late is left out until it has answered a hello", "[cluster]") {
+  circle x(1);
+  x.members.on_answer(0, x.hello(0, t0).number, x.welcome("a", 5), t0);
+  x.members.on_late(0);
+  CHECK(x.members.is_up(0));
+  CHECK_FALSE(x.members.is_usable(0));
+  const auto now = t0 + hello_interval;
+  x.members.on_answer(0, x.hello(0, now).number, x.welcome("a", 5), now);
+  CHECK(x.members.is_usable(0));
+}
+
+TEST_CASE("membership: an answer to a hello of before the connection was lost changes nothing", "[cluster]") {
+  circle x(1);
+  x.members.on_answer(0, x.hello(0, t0).number, x.welcome("a", 5), t0);
+  const auto now = t0 + hello_interval;
+  const auto old = x.hello(0, now);
+  x.members.on_lost(0, now);
+  x.members.on_answer(0, old.number, x.welcome("a", 5), now);
+  CHECK_FALSE(x.members.is_up(0));
+  const auto next = x.hello(0, x.members.next_event());
+  x.members.on_answer(0, old.number, x.welcome("a", 5), now);
+  CHECK_FALSE(x.members.is_up(0));
+  x.members.on_answer(0, next.number, x.welcome("a", 5), now);
+  CHECK(x.members.is_up(0));
+}
+
+TEST_CASE("membership: a node of another cluster, and one that refuses, are told of once and asked again",
+          "[cluster]") {
+  circle x;
+  x.members.on_time(t0);
+  const auto hellos = x.effects.take<say_hello>();
+  x.members.on_answer(0, hellos[0].number, x.welcome("a", 5, "theirs"), t0);
+  CHECK(x.one_line().find("part of cluster 'theirs', and this one of 'ours'") != std::string::npos);
+  x.members.on_answer(1, hellos[1].number, fail(errc::not_owner, "no node's certificate"), t0);
+  CHECK(x.one_line() == "no node of this cluster at host-1:7000: no node's certificate");
+  CHECK(x.members.next_event() == t0 + 80 * ms);
+  const auto again = x.hello(1, t0 + 80 * ms);
+  x.members.on_answer(1, again.number, fail(errc::not_owner, "no node's certificate"), t0 + 80 * ms);
+  CHECK(x.effects.take<peer_news>().empty());
+}
+
+TEST_CASE("membership: who is not there from the start is told of when it has not come for a while", "[cluster]") {
+  circle x(1);
+  auto now = t0;
+  std::size_t told = 0;
+  for (int i = 0; i < 10; ++i) {
+    x.members.on_answer(0, x.hello(0, now).number, fail(errc::unreachable, "nobody listens"), now);
+    told += x.effects.take<peer_news>().size();
+    CHECK(told == (i < 2 ? 0U : 1U));
+    now = x.members.next_event();
+  }
+}
+
+TEST_CASE("membership: a namespace that is made at a peer is seen", "[cluster]") {
+  circle x(1);
+  auto said = x.welcome("a", 5);
+  x.members.on_answer(0, x.hello(0, t0).number, said, t0);
+  x.effects.take<peer_came>();
+  said.spaces.push_back({namespace_id{3, 4}, "made"});
+  const auto now = t0 + hello_interval;
+  x.members.on_answer(0, x.hello(0, now).number, said, now);
+  CHECK(x.effects.take<peer_came>().size() == 1);
+  CHECK(x.members.spaces(0).size() == 2);
+}
+
+} // namespace cluster_membership_test

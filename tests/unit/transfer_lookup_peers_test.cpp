@@ -1,0 +1,147 @@
+#include "actors/client/transfer/lookup_state.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/transfer_support.hpp"
+
+#include <vector>
+
+namespace transfer_lookup_peers_test {
+
+/// Lookups at a node that has peers.
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::transfer;
+using namespace troupe::test;
+
+struct finder_with_peers {
+  explicit finder_with_peers(std::uint32_t shards = 1) : state(8, std::chrono::seconds(3)), effects(state) {
+    lookup_state::binding node;
+    node.owner = 77;
+    node.space = test_space;
+    node.shard_count = shards;
+    node.batch_keys_max = 512;
+    node.lease_max = std::chrono::seconds(60);
+    node.has_peers = true;
+    state.bind(node);
+  }
+  template <class T>
+  T one() {
+    auto all = effects.take<T>();
+    REQUIRE(all.size() == 1);
+    return std::move(all.front());
+  }
+  void matched(const lookup_match& x, std::uint32_t count) { state.on_match(x.call, match_reply{count}, t0); }
+
+  lookup_state state;
+  effects_of<lookup_state, lookup_effect> effects;
+};
+
+lookup_task find(std::uint32_t count) {
+  return {test_task(count).keys, std::chrono::seconds(30)};
+}
+
+} // namespace
+
+TEST_CASE("lookup: peers are asked for what is not here, and what has come is matched anew", "[lookup_state]") {
+  finder_with_peers s;
+  const auto id = s.state.start(find(5), t0);
+  const auto first = s.one<lookup_match>();
+  s.matched(first, 2);
+  const auto bring = s.one<lookup_bring>();
+  CHECK(bring.request.space == test_space);
+  CHECK(bring.request.parent == key(1));
+  CHECK(bring.request.keys.items == std::vector<key_digest>{key(2), key(3), key(4)});
+  CHECK(s.effects.take<lookup_finished>().empty());
+  s.state.on_bring(bring.call, bring_reply{2}, t0);
+  const auto second = s.one<lookup_match>();
+  CHECK(second.request.lease != first.request.lease);
+  CHECK(second.request.keys.size() == 5);
+  s.matched(second, 4);
+  // The keys are held twice for a moment, and never by nobody.
+  CHECK(s.one<lookup_release>().request.lease == first.request.lease);
+  const auto done = s.one<lookup_finished>();
+  CHECK(done.lookup == *id);
+  REQUIRE(done.answer);
+  CHECK(done.answer->matched == 4);
+  CHECK(done.answer->lease == second.request.lease);
+  CHECK(s.state.held() == 1);
+  CHECK(s.state.under_way() == 0);
+}
+
+TEST_CASE("lookup: where peers bring nothing, or fail, what is here is the answer", "[lookup_state]") {
+  finder_with_peers s;
+  s.state.start(find(5), t0);
+  const auto first = s.one<lookup_match>();
+  s.matched(first, 2);
+  const auto bring = s.one<lookup_bring>();
+  if (GENERATE(false, true))
+    s.state.on_bring(bring.call, bring_reply{}, t0);
+  else
+    s.state.on_bring(bring.call, fail(errc::unreachable, "it ends"), t0);
+  const auto done = s.one<lookup_finished>();
+  REQUIRE(done.answer);
+  CHECK(done.answer->matched == 2);
+  CHECK(done.answer->lease == first.request.lease);
+  CHECK(s.effects.take<lookup_match>().empty());
+  CHECK(s.effects.take<lookup_release>().empty());
+  REQUIRE(s.state.release(done.answer->lease, t0));
+}
+
+TEST_CASE("lookup: peers are not asked where all is here, nor a second time", "[lookup_state]") {
+  finder_with_peers s;
+  s.state.start(find(5), t0);
+  s.matched(s.one<lookup_match>(), 5);
+  CHECK(s.effects.take<lookup_bring>().empty());
+  CHECK(s.one<lookup_finished>().answer->matched == 5);
+
+  s.state.start(find(5), t0);
+  s.matched(s.one<lookup_match>(), 0);
+  const auto bring = s.one<lookup_bring>();
+  CHECK(bring.request.parent.is_null());
+  s.state.on_bring(bring.call, bring_reply{3}, t0);
+  // They have gone meanwhile.
+  s.matched(s.one<lookup_match>(), 0);
+  CHECK(s.effects.take<lookup_bring>().empty());
+  const auto done = s.one<lookup_finished>();
+  REQUIRE(done.answer);
+  CHECK(done.answer->matched == 0);
+  CHECK(done.answer->lease == ticket{});
+}
+
+TEST_CASE("lookup: a second match that fails, or is late, leaves what was found before", "[lookup_state]") {
+  finder_with_peers s;
+  const bool is_late = GENERATE(false, true);
+  s.state.start(find(5), t0);
+  const auto first = s.one<lookup_match>();
+  s.matched(first, 2);
+  s.state.on_bring(s.one<lookup_bring>().call, bring_reply{3}, t0);
+  const auto second = s.one<lookup_match>();
+  if (is_late)
+    s.state.on_tick(t0 + std::chrono::seconds(3));
+  else
+    s.state.on_match(second.call, fail(errc::limit_exceeded, "too many leases"), t0);
+  CHECK(s.one<lookup_release>().request.lease == second.request.lease);
+  const auto done = s.one<lookup_finished>();
+  REQUIRE(done.answer);
+  CHECK(done.answer->matched == 2);
+  CHECK(done.answer->lease == first.request.lease);
+  CHECK(s.state.under_way() == 0);
+}
+
+TEST_CASE("lookup: peers that never answer cost its time and nothing else", "[lookup_state]") {
+  finder_with_peers s(3);
+  s.state.start(find(9), t0);
+  for (const auto& x : s.effects.take<lookup_match>())
+    s.matched(x, 0);
+  const auto bring = s.one<lookup_bring>();
+  CHECK(bring.request.keys.size() == 9);
+  s.state.on_tick(t0 + std::chrono::seconds(3));
+  const auto done = s.one<lookup_finished>();
+  REQUIRE(done.answer);
+  CHECK(done.answer->matched == 0);
+  s.state.on_bring(bring.call, bring_reply{9}, t0);
+  CHECK(s.effects.take<lookup_match>().empty());
+}
+
+} // namespace transfer_lookup_peers_test
