@@ -25,6 +25,10 @@ std::string_view to_string(trouble what) noexcept {
     return "memory_full";
   case trouble::log_dropped:
     return "log_dropped";
+  case trouble::writes_fail:
+    return "writes_fail";
+  case trouble::disk_full:
+    return "disk_full";
   case trouble::peer_away:
     return "peer_away";
   }
@@ -43,7 +47,7 @@ void node_condition::add_slab(slab_name name) {
 void node_condition::remove_slab(const namespace_id& space, rank_number rank) {
   std::lock_guard guard(mutex_);
   std::erase_if(slabs_, [&](const slab& x) { return x.name.space == space && x.name.rank == rank; });
-  std::erase_if(reasons_, [&](const reason& x) { return x.what == trouble::slab_damaged && x.space == space; });
+  std::erase_if(reasons_, [&](const reason& x) { return x.part == rank && x.space == space; });
 }
 
 bool node_condition::begin(reason why) {
@@ -66,27 +70,41 @@ bool node_condition::slab_damaged(const namespace_id& space, rank_number rank, s
     else if (std::exchange(found->damaged, true))
       return false;
   }
-  return begin({trouble::slab_damaged, std::move(text), space, 0});
+  return begin({trouble::slab_damaged, std::move(text), space, rank});
 }
 
 bool node_condition::index_failed(std::string text) {
   return begin({trouble::index_failed, std::move(text), {}, 0});
 }
 
-bool node_condition::begins(trouble what, part_number part, std::string text) {
+bool node_condition::begin_or_renew(reason why) {
   std::lock_guard guard(mutex_);
-  const auto known = std::ranges::find_if(reasons_, [&](const reason& x) { return x.what == what && x.part == part; });
+  const auto same = [&](const reason& x) { return x.what == why.what && x.part == why.part && x.space == why.space; };
+  const auto known = std::ranges::find_if(reasons_, same);
   if (known != reasons_.end()) {
-    known->text = std::move(text);
+    known->text = std::move(why.text);
     return false;
   }
-  reasons_.push_back({what, std::move(text), {}, part});
+  reasons_.push_back(std::move(why));
   return true;
 }
 
+bool node_condition::begins(trouble what, part_number part, std::string text) {
+  return begin_or_renew({what, std::move(text), {}, part});
+}
+
+bool node_condition::begins(trouble what, const namespace_id& space, rank_number rank, std::string text) {
+  return begin_or_renew({what, std::move(text), space, rank});
+}
+
 bool node_condition::ends(trouble what, part_number part) {
+  return ends(what, {}, part);
+}
+
+bool node_condition::ends(trouble what, const namespace_id& space, rank_number rank) {
   std::lock_guard guard(mutex_);
-  return std::erase_if(reasons_, [&](const reason& x) { return x.what == what && x.part == part; }) > 0;
+  return std::erase_if(reasons_,
+                       [&](const reason& x) { return x.what == what && x.part == rank && x.space == space; }) > 0;
 }
 
 result<void> node_condition::ready() const {

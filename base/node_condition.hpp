@@ -30,6 +30,10 @@ enum class trouble : std::uint8_t {
   memory_full,
   /// Lines of the log were dropped.
   log_dropped,
+  /// What is saved cannot be written to a slab: it is in memory only, or not saved at all.
+  writes_fail,
+  /// A slab file cannot grow although its limit is not reached: older pages make room.
+  disk_full,
   /// Another node of the cluster is not there: what it has is not found.
   peer_away,
 };
@@ -80,6 +84,10 @@ public:
   bool begins(trouble what, part_number part, std::string text);
   bool ends(trouble what, part_number part);
 
+  /// The same of the slab of a rank. It ends with the slab as well.
+  bool begins(trouble what, const namespace_id& space, rank_number rank, std::string text);
+  bool ends(trouble what, const namespace_id& space, rank_number rank);
+
   /// ok, or why nothing should be sent to this node; the code goes with the reason.
   result<void> ready() const;
 
@@ -106,12 +114,13 @@ private:
   struct reason {
     trouble what;
     std::string text;
-    /// Of a slab.
+    /// Of a slab, and then `part` is the rank.
     namespace_id space;
     part_number part = 0;
   };
 
   bool begin(reason why);
+  bool begin_or_renew(reason why);
 
   /// Whether there is a reason that lasts: what is asked for each request needs no lock as long as there is none.
   std::atomic<bool> degraded_{false};

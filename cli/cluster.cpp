@@ -38,14 +38,14 @@ int cluster_status(const cluster_status_options& options) {
   for (const auto& x : list_at(body, {"nodes"})) {
     auto& row = rows.emplace_back();
     const auto name = text_at(x, {"node"});
-    row.push_back(name.empty() ? "?" : printable(name));
+    row.push_back(name.empty() ? "?" : name);
     row.push_back(text_at(x, {"address"}));
     row.push_back(text_at(x, {"state"}));
     for (const auto* key : {"namespaces", "asked", "had", "late", "pages", "bytes", "failed"})
       row.push_back(count_text(static_cast<std::uint64_t>(number_at(x, {key}))));
-    row.push_back(printable(text_at(x, {"trouble"})));
+    row.push_back(text_at(x, {"trouble"}));
   }
-  return print("cluster " + printable(text_at(body, {"cluster"})) + "\n\n" + table_of(rows)) ? exit_ok : exit_failed;
+  return print("cluster " + text_at(body, {"cluster"}) + "\n\n" + table_of(rows)) ? exit_ok : exit_failed;
 }
 
 } // namespace troupe::cli

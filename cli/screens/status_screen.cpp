@@ -67,17 +67,17 @@ private:
 
 void add_identity(screen& to, const json& x) {
   const auto& node = x.at("node");
-  to.add(printable(text_at(node, {"name"})) + ": " + text_at(x, {"health"}));
+  to.add(text_at(node, {"name"}) + ": " + text_at(x, {"health"}));
   to.add("program", "troupe " + text_at(node, {"version"}) + " (commit " + text_at(node, {"commit"}) + "), protocol " +
                         counted_at(node, {"protocol"}) + ", process " + std::to_string(whole_at(node, {"process"})) +
                         ", up for " + span_text(number_at(node, {"uptime_s"})));
-  to.add("data", printable(text_at(node, {"data_dir"})) + "; durability: " + text_at(node, {"durability"}));
+  to.add("data", text_at(node, {"data_dir"}) + "; durability: " + text_at(node, {"durability"}));
 }
 
 void add_warnings(screen& to, const json& x) {
   for (const auto& w : list_at(x, {"warnings"})) {
     to.add("");
-    to.add(text_at(w, {"severity"}), printable(text_at(w, {"reason"})) + ": " + printable(text_at(w, {"text"})));
+    to.add(text_at(w, {"severity"}), text_at(w, {"reason"}) + ": " + text_at(w, {"text"}));
     to.add("", "see " + text_at(w, {"runbook"}));
   }
 }
@@ -148,9 +148,9 @@ void add_namespaces(screen& to, const json& x) {
       continue;
     }
     const auto& m = space.at("last_minute");
-    row(printable(text_at(space, {"name"})), {counted_at(space, {"keys"}), counted_at(space, {"leases"}),
-                                              percent_text(ratio_of(m)), gbps_text(number_at(m, {"load_gbps"})),
-                                              gbps_text(number_at(m, {"save_gbps"})), per_second(m, "evicted_keys")});
+    row(text_at(space, {"name"}), {counted_at(space, {"keys"}), counted_at(space, {"leases"}),
+                                   percent_text(ratio_of(m)), gbps_text(number_at(m, {"load_gbps"})),
+                                   gbps_text(number_at(m, {"save_gbps"})), per_second(m, "evicted_keys")});
     for (const auto& rank : list_at(space, {"ranks"})) {
       if (++shown > ranks_most)
         break;
@@ -173,7 +173,7 @@ void add_clients(screen& to, const json& x) {
     if (++shown > clients_most)
       break;
     const bool elsewhere = c.value("elsewhere", false);
-    to.add("", printable(text_at(c, {"name"})) + " in " + printable(text_at(c, {"namespace"})) + ", " +
+    to.add("", text_at(c, {"name"}) + " in " + text_at(c, {"namespace"}) + ", " +
                    (elsewhere ? "on another host" : "process " + std::to_string(whole_at(c, {"process"}))) + ", for " +
                    span_text(number_at(c, {"attached_s"})));
   }

@@ -117,7 +117,7 @@ void top_screen::observe(const json& status, timestamp now) {
   const auto seconds = last_ == timestamp{} ? 0.0 : std::chrono::duration<double>(now - last_).count();
   last_ = now;
   health_ = text_at(status, {"health"});
-  name_ = printable(text_at(status, {"node", "name"}));
+  name_ = text_at(status, {"node", "name"});
   when_ = text_at(status, {"node", "now"});
   facts_ = "up " + span_text(number_at(status, {"node", "uptime_s"})) + ", clients " +
            count_text(static_cast<std::uint64_t>(number_at(status, {"clients", "attached"}))) + ", leases " +
@@ -135,7 +135,7 @@ void top_screen::observe(const json& status, timestamp now) {
   };
   counts all;
   for (const auto& space : list_at(status, {"namespaces"})) {
-    const auto name = printable(text_at(space, {"name"}));
+    const auto name = text_at(space, {"name"});
     const auto page_bytes = number_at(space, {"page_bytes"});
     auto sum = counts_of(space);
     for (const auto& rank : list_at(space, {"ranks"})) {

@@ -150,7 +150,7 @@ double number_at(const nlohmann::json& x, std::initializer_list<const char*> key
 
 std::string text_at(const nlohmann::json& x, std::initializer_list<const char*> keys) {
   const auto* found = find(x, keys);
-  return found != nullptr && found->is_string() ? found->get<std::string>() : std::string();
+  return found != nullptr && found->is_string() ? printable(found->get<std::string>()) : std::string();
 }
 
 const nlohmann::json& list_at(const nlohmann::json& x, std::initializer_list<const char*> keys) {

@@ -40,7 +40,7 @@ std::string printable(std::string_view text);
 /// Columns as wide as what stands in them. All rows are as long as the first.
 std::string table_of(const std::vector<std::vector<std::string>>& rows);
 
-/// What lies at these keys, one inside the other; 0, or empty, where there is nothing of the kind.
+/// What lies at these keys, one inside the other; 0, or empty, where there is nothing of the kind. Text is `printable`.
 double number_at(const nlohmann::json& x, std::initializer_list<const char*> keys);
 std::string text_at(const nlohmann::json& x, std::initializer_list<const char*> keys);
 /// A list, empty where there is none.

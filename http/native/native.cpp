@@ -168,21 +168,21 @@ void create_namespace(const api_ptr& api, const request& r, responder responder)
 void list_namespaces(const api_ptr& api, const request& r, responder responder) {
   const auto text = [who = r.who()](std::vector<namespace_info> all) {
     std::erase_if(all, [&](const namespace_info& x) { return !who->may_use(x.spec.name); });
-    return namespaces_text(std::move(all), who->grants);
+    return namespaces_text(std::move(all), *who);
   };
   api->service->describe({}, answer_with<std::vector<namespace_info>>(share(std::move(responder)), text));
 }
 
 void get_namespace(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
-  with_space(api, r, reply, [api, reply, reader = r.caller()](const namespace_id& space) {
+  with_space(api, r, reply, [api, reply, reader = r.who()](const namespace_id& space) {
     api->service->describe(space, [reply, reader](const result<std::vector<namespace_info>>& found) {
       if (!found)
         send(reply, response::failure(found.error()));
       else if (found->empty())
         send(reply, response::failure(status::not_found, "no such namespace"));
       else
-        send(reply, response::json(namespace_text(found->front(), reader)));
+        send(reply, response::json(namespace_text(found->front(), *reader)));
     });
   });
 }

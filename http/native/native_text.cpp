@@ -41,11 +41,11 @@ void append_geometry(std::string& out, const kv_geometry& x) {
   m.end();
 }
 
-void append_namespace(std::string& out, const namespace_info& x, role reader) {
+void append_namespace(std::string& out, const namespace_info& x, const caller& reader) {
   members m(out);
   m.add("name", x.spec.name).add("id", to_string(x.spec.id())).add("model", x.spec.model);
   m.add("revision", x.spec.revision).add("dtype", x.spec.dtype).add("layout", x.spec.layout);
-  if (reader == role::admin)
+  if (reader.may_see_salts())
     m.add("salt", x.spec.salt);
   m.add("world_size", x.spec.world_size);
   append_geometry(m.key("kv_cache"), x.spec.geometry);
@@ -98,13 +98,13 @@ std::string created_text(const namespace_spec& x) {
   return out;
 }
 
-std::string namespace_text(const namespace_info& x, role reader) {
+std::string namespace_text(const namespace_info& x, const caller& reader) {
   std::string out;
   append_namespace(out, x, reader);
   return out;
 }
 
-std::string namespaces_text(std::vector<namespace_info> all, role reader) {
+std::string namespaces_text(std::vector<namespace_info> all, const caller& reader) {
   std::ranges::sort(all, {}, [](const namespace_info& x) -> const std::string& { return x.spec.name; });
   std::string out = R"({"namespaces":)";
   append_list(out, all, [&](const namespace_info& x) { append_namespace(out, x, reader); });

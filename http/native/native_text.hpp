@@ -1,6 +1,6 @@
 #pragma once
 
-#include "http/server/role.hpp"
+#include "http/server/caller.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <cstdint>
@@ -24,8 +24,8 @@ void append_ticket(std::string& out, const ticket& x);
 /// `{"name":"a","id":"…"}`
 std::string created_text(const namespace_spec& x);
 /// The salt, which keeps others from naming the same keys, is for administrators.
-std::string namespace_text(const namespace_info& x, role reader);
-std::string namespaces_text(std::vector<namespace_info> all, role reader);
+std::string namespace_text(const namespace_info& x, const caller& reader);
+std::string namespaces_text(std::vector<namespace_info> all, const caller& reader);
 std::string key_text(const key_digest& key, const key_reply& x);
 std::string stats_text(const registry_stats& x);
 std::string cluster_text(const cluster_stats& x);

@@ -3,6 +3,7 @@
 // markup.
 
 const REFRESH_MS = 5000;
+const ANSWER_MS = 15000;
 const TOKEN = "troupe-token";
 const STATES = ["live", "reserved", "quarantined", "free"];
 const SVG = "http://www.w3.org/2000/svg";
@@ -278,7 +279,12 @@ function show(x) {
 
 async function ask(path) {
   const token = sessionStorage.getItem(TOKEN);
-  const answer = await fetch(path, { headers: token ? { Authorization: "Bearer " + token } : {}, cache: "no-store" });
+  // A node that is stopped takes connections, and never answers.
+  const answer = await fetch(path, {
+    headers: token ? { Authorization: "Bearer " + token } : {},
+    cache: "no-store",
+    signal: AbortSignal.timeout(ANSWER_MS),
+  });
   if (answer.ok) return answer.json();
   const body = await answer.json().catch(() => ({}));
   throw Object.assign(new Error(body.detail || "HTTP " + answer.status), { code: answer.status });
@@ -322,7 +328,8 @@ async function refresh() {
     }
     by("health").textContent = "unreachable";
     by("health").className = "pill unreachable";
-    by("trouble").textContent = "The node does not answer: " + e.message + ". What is below is of before.";
+    const why = e.name === "TimeoutError" ? "nothing for " + ANSWER_MS / 1000 + " s" : e.message;
+    by("trouble").textContent = "No answer that can be shown: " + why + ". What is below is of before.";
     by("trouble").hidden = false;
   }
   setTimeout(refresh, REFRESH_MS);

@@ -6,6 +6,9 @@ namespace troupe::http {
 
 namespace {
 
+/// No token has this name.
+constexpr std::string_view anonymous = "anonymous";
+
 /// Points to a caller that lives as long as the program, and so counts nothing.
 caller_ptr forever(const caller& x) noexcept {
   return {caller_ptr{}, &x};
@@ -19,8 +22,12 @@ bool caller::may_use(std::string_view space) const noexcept {
   });
 }
 
+bool caller::may_see_salts() const noexcept {
+  return grants == role::admin && name != anonymous;
+}
+
 caller_ptr anonymous_caller() noexcept {
-  static const caller x{role::admin, "anonymous", "anonymous", {}};
+  static const caller x{role::admin, std::string(anonymous), std::string(anonymous), {}};
   return forever(x);
 }
 

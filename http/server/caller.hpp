@@ -23,6 +23,9 @@ struct caller {
   bool is_limited() const noexcept { return !namespaces.empty(); }
   /// Whether a namespace of this name is among those of the caller. All others are not there for it.
   bool may_use(std::string_view space) const noexcept;
+  /// An administrator who has shown that it is one. Salts keep tenants apart: they are not for every program of a host
+  /// on which there are no tokens.
+  bool may_see_salts() const noexcept;
 };
 
 /// Shared with what is under way, as tokens may be loaded again meanwhile.

@@ -47,7 +47,6 @@ TEST_CASE("a wrong command line ends with 2, a reason on stderr and nothing on s
       {},
       {"bogus"},
       {"--bogus"},
-      {"serve"},
       {"serve", "--config"},
       {"serve", "--config", "x", "--bogus"},
       {"remove-namespace"},

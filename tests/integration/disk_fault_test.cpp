@@ -36,7 +36,14 @@ public:
       for (auto& rank : config_["storage"]["ranks"])
         rank["directory"] = slabs.filename().string();
     }
+    config_["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
     node_.emplace(write_config(scratch_.path(), config_));
+  }
+
+  /// What `troupe status` says of the node.
+  outcome status() const {
+    const auto port = nlohmann::json::parse(node_->ready_line()).at("http").at("port").get<int>();
+    return run(program_with({"status", "127.0.0.1:" + std::to_string(port)}));
   }
 
   replay_outcome play(const char* salt = "0", const arguments& more = {}) {
@@ -253,6 +260,11 @@ TEST_CASE("a disk that is full while running is a counted failure") {
     CHECK(full.code == 0);
     CHECK(full.count("saved_pages") == 0);
     CHECK(full.count("save_failures") == block_count);
+    const auto told = s.status();
+    CHECK(told.code == 1);
+    CHECK(told.out.find("writes_fail: ") != std::string::npos);
+    CHECK(told.out.find("no_space") != std::string::npos);
+    CHECK(told.out.find("docs/operations.md#writes_fail") != std::string::npos);
     const auto zeroes = s.play("1");
     check_report(zeroes, shape);
     CHECK(zeroes.count("loaded_pages") <= 60); // those in memory

@@ -212,6 +212,14 @@ TEST_CASE("where the disk is full, a slab file stays as it is, and old pages mak
     CHECK(used > 0);
     CHECK(used <= disk_bytes);
     CHECK(node.log().find("the disk is full") != std::string::npos);
+    // Whoever looks is told, with the way out.
+    CHECK(sum_of_metric(node, "troupe_degraded{reason=\"disk_full\"}") == 1);
+    const auto url =
+        "127.0.0.1:" + std::to_string(nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>());
+    const auto told = run(program_with({"status", url}));
+    CHECK(told.code == 1);
+    CHECK(told.out.find("disk_full: ") != std::string::npos);
+    CHECK(told.out.find("docs/operations.md#disk_full") != std::string::npos);
     // Another one finds nothing, and leaves nothing.
     disk.fill_up();
     const auto refused = run_replay({"--attach", node.address(), "--trace", play.trace, "--attach-limit", "2",
@@ -222,6 +230,7 @@ TEST_CASE("where the disk is full, a slab file stays as it is, and old pages mak
     CHECK(made_slabs(scratch.path()).size() == 1);
     CHECK(sum_of_metric(node, "troupe_made_slabs_used_bytes") == used);
     CHECK(http(node, "DELETE", "/v1/namespaces/mine").status == 204);
+    CHECK(sum_of_metric(node, "troupe_degraded{reason=\"disk_full\"}") == 0);
     const auto other = play(node, space_file(scratch.path(), "other", 1, "other/model"));
     CHECK(other.code == 0);
     CHECK(node.stop() == 0);

@@ -3,6 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <string>
+
 namespace stored_data_test {
 
 /// What an earlier version left on disk is opened by this one, byte for byte: docs/compatibility.md promises it. The
@@ -16,6 +21,11 @@ namespace {
 /// Of each rank: five blocks in two requests.
 constexpr std::uint64_t blocks_of_trace = 7;
 constexpr std::uint64_t keys_of_trace = 5;
+
+std::string source_text(const std::string& path) {
+  std::ifstream in(fs::path(TROUPE_SOURCE_DIR) / path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
 
 struct stored_data {
   explicit stored_data(const std::string& archive) {
@@ -71,6 +81,31 @@ TEST_CASE("a node serves what an earlier version has stored, of its own namespac
     CHECK(x.count("saved_pages") == 0);
   }
   CHECK(node.stop() == 0);
+}
+
+TEST_CASE("what is said of versions is what the program says of itself", "[compatibility]") {
+  const auto version = run(program_with({"--version"}));
+  CHECK(version.code == 0);
+  const auto number = [&](const std::string& pattern) {
+    INFO(version.out);
+    std::smatch found;
+    REQUIRE(std::regex_search(version.out, found, std::regex(pattern)));
+    return found[1].str();
+  };
+  const auto page = source_text("docs/compatibility.md");
+  const auto says = [&](const std::string& what) {
+    INFO(what);
+    CHECK(page.find(what) != std::string::npos);
+  };
+  const auto protocol = number("protocol of nodes and clients: ([0-9]+)");
+  says("| protocol between node and clients, and between nodes | " + protocol + " (");
+  says("| pages in slabs | " + number("page ([0-9]+)") + " (");
+  says("| slab files | " + number("slab file ([0-9]+)") + "; " + number("growing: ([0-9]+)") + " where");
+  says("| index (`data_dir/index`) | schema " + number("index ([0-9]+)") + " |");
+  // The first entry is of what is here.
+  const auto changes = source_text("CHANGELOG.md");
+  const auto on_the_wire = changes.substr(changes.find("### On the wire"));
+  CHECK(on_the_wire.find("version " + protocol) != std::string::npos);
 }
 
 } // namespace stored_data_test

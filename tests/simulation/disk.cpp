@@ -227,6 +227,13 @@ std::size_t disk::transfers_of(slot_ref where) const noexcept {
   return n;
 }
 
+bool disk::is_promoted(slot_ref where) const noexcept {
+  return std::any_of(transfers_.begin(), transfers_.end(), [&](const auto& x) {
+    const auto& [tag, t] = x;
+    return !t.aside && t.what.op == io::operation::read && t.what.where == where;
+  });
+}
+
 std::size_t disk::in_flight() const noexcept {
   return static_cast<std::size_t>(
       std::count_if(transfers_.begin(), transfers_.end(), [](const auto& x) { return !x.second.aside; }));

@@ -49,6 +49,8 @@ public:
   std::span<const std::byte> content(slot_ref where) const noexcept;
   /// How many transfers of the slot are under way, of this generation or an older one.
   std::size_t transfers_of(slot_ref where) const noexcept;
+  /// Whether it is read into memory, for who waits for it or ahead.
+  bool is_promoted(slot_ref where) const noexcept;
   /// The slot that most transfers are under way of, if there are any.
   std::optional<slot_ref> busiest_slot() const;
   /// Without reads that nobody waits for.

@@ -192,7 +192,7 @@ void frame_ledger::take(rank_number rank, std::uint64_t offset, const page_ref& 
   auto& f = at(offset);
   if (f.is != content::none) {
     if (f.page.where != page.where)
-      world_.count("page left memory");
+      left_memory(f.page);
     if (const auto old = r.where.find(f.page.where); old != r.where.end() && old->second == offset)
       r.where.erase(old);
   }

@@ -47,6 +47,9 @@ public:
   /// Somebody has written where he should not: whatever lies there may be found out, and dropped, at any time.
   void scribbled(std::uint64_t offset);
 
+  /// Who knows which keys are leased now.
+  void ask_of_leases(std::function<bool(const key_digest&)> is_leased) { is_leased_ = std::move(is_leased); }
+
   // -- io workers ----------------------------------------------------------------------------------------------------
 
   /// A request for frames, on its way to a worker: when it was asked.
@@ -191,6 +194,11 @@ private:
   /// Why the frame cannot be given to this page now, as property and text.
   std::pair<std::string, std::string> may_take(rank_number rank, std::uint64_t offset, const page_ref& page) const;
   void take(rank_number rank, std::uint64_t offset, const page_ref& page, content as);
+  void left_memory(const page_ref& page) {
+    world_.count("page left memory");
+    if (is_leased_ && is_leased_(page.key))
+      world_.count("page left memory while it was leased");
+  }
   void add_pin(rank_number rank, owner_id owner, bool fetch, const frame_request& x, const frame_reply& reply);
   void check_reply(rank_number rank, const frame_request& x, const frame_reply& reply) const;
   void trace_reply(rank_number rank, const frame_request& x, const frame_reply& reply) const;
@@ -212,6 +220,7 @@ private:
   std::set<std::uint64_t> seeking_;
   moment now_ = 0;
   std::function<duration()> paused_;
+  std::function<bool(const key_digest&)> is_leased_;
 };
 
 } // namespace troupe::simulation

@@ -43,6 +43,9 @@ server::server(environment& world)
       book_(world.p.shards) {
   for (rank_number rank = 0; rank < world_.p.ranks; ++rank)
     disks_.push_back(std::make_unique<disk>(world_, rank, slot_bytes_));
+  frames_.ask_of_leases([this](const key_digest& key) {
+    return !book_.holder_of(shard_of(key, world_.p.shards), key, world_.now()).empty();
+  });
 }
 
 server::~server() {

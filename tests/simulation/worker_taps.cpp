@@ -147,6 +147,8 @@ bool server::fences(rank_number rank, passing& x) {
       std::any_of(slots.begin(), slots.end(), [&](const auto& where) { return disks_[rank]->transfers_of(where) > 0; });
   if (moving)
     world_.count("fence: waits for a transfer");
+  if (std::any_of(slots.begin(), slots.end(), [&](const auto& where) { return disks_[rank]->is_promoted(where); }))
+    world_.count("fence: of a page that is on its way into memory");
   const auto say_over = [&] {
     fence_is_over(rank, slots);
     tap::answer(x, caf::message{});

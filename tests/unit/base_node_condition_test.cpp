@@ -105,4 +105,25 @@ TEST_CASE("A log tells the first few of many alike, and counts the others once",
   CHECK(limit.take_untold(at(80)) == 1);
 }
 
+TEST_CASE("A trouble of a slab comes and goes by itself, and goes with its slab", "[condition]") {
+  node_condition x;
+  x.add_slab({first, "a", 0});
+  x.add_slab({first, "a", 1});
+  CHECK(x.begins(trouble::writes_fail, first, 0, "rank 0"));
+  CHECK(x.begins(trouble::writes_fail, first, 1, "rank 1"));
+  CHECK(x.begins(trouble::writes_fail, second, 1, "of another one"));
+  CHECK_FALSE(x.begins(trouble::writes_fail, first, 1, "rank 1, in other words"));
+  CHECK(x.begins(trouble::disk_full, first, 1, "no room"));
+  CHECK(x.shortcomings() == std::vector<std::string>{"rank 0", "rank 1, in other words", "of another one", "no room"});
+  // The node serves.
+  CHECK(x.ready());
+  CHECK_FALSE(x.refuses_saves(first));
+  CHECK(x.ends(trouble::writes_fail, first, 0));
+  CHECK_FALSE(x.ends(trouble::writes_fail, first, 0));
+  x.remove_slab(first, 1);
+  CHECK(x.shortcomings() == std::vector<std::string>{"of another one"});
+  CHECK(x.ends(trouble::writes_fail, second, 1));
+  CHECK_FALSE(x.has(trouble::writes_fail));
+}
+
 } // namespace base_node_condition_test

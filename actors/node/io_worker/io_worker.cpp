@@ -202,6 +202,7 @@ void io_worker::flush() {
   // Whoever lists a page that is lost hears of it before its place is anybody else's.
   tell_of_damage();
   tell_of_given_up();
+  tell_of_writes();
   state_.scrub_some(now());
   if (auto requests = state_.take_requests(); !requests.empty())
     parts_->store->submit(requests);
@@ -456,6 +457,27 @@ void io_worker::check_slab() {
   log::get("io")->error("{}: {}; nothing more is saved in namespace '{}' on any rank, reads are tried and verified. "
                         "Start the node again with a new slab.",
                         parts_->store->traits().place, sound.error().text, space_name);
+}
+
+void io_worker::tell_of_writes() {
+  const auto code = state_.write_trouble();
+  if (code == std::exchange(told_write_trouble_, code))
+    return;
+  const auto& [space, space_name, rank] = parts_->name;
+  const auto of = "namespace '" + space_name + "' rank " + std::to_string(rank);
+  if (code == errc::ok) {
+    log::get("io")->info("writes to the slab of {} have not failed for a while", of);
+    if (parts_->condition)
+      parts_->condition->ends(trouble::writes_fail, space, rank);
+    return;
+  }
+  auto text = "writes to the slab of " + of + " fail (" + std::string(to_string(code)) + ": " +
+              parts_->store->traits().place +
+              "): what is saved stays in memory as long as there is room, and is tried again; make room on that disk, "
+              "or see what is wrong with it";
+  log::get("io")->warn("{}", text);
+  if (parts_->condition)
+    parts_->condition->begins(trouble::writes_fail, space, rank, std::move(text));
 }
 
 // In this order: nothing is freed, unmapped or closed before the kernel has let go of it.

@@ -95,6 +95,8 @@ private:
   void tell_of_given_up();
   void send_samples();
   void check_slab();
+  /// Tells the node's condition when writes begin to fail, and when they work again.
+  void tell_of_writes();
   void wind_clock();
 
   std::shared_ptr<io_worker_parts> parts_;
@@ -126,6 +128,8 @@ private:
   timestamp next_look_at_slab_ = timestamp::min();
   /// The next tick that is on its way.
   timestamp next_tick_ = timestamp::max();
+  /// What the node's condition knows of them.
+  errc told_write_trouble_ = errc::ok;
 };
 
 } // namespace troupe

@@ -117,10 +117,15 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
       --reads_ahead_;
       stats_.prefetched_pages += c.status == errc::ok ? 1 : 0;
     }
-    if (t.read)
+    if (t.read) {
       end_of_read(t.frame, c.status);
-    else
+    } else {
+      if (c.status != errc::ok && c.status != errc::cancelled && c.status != errc::shutting_down) {
+        write_trouble_ = c.status;
+        write_trouble_ends_ = now + options_.write_trouble_time;
+      }
       written(t.frame, c.status, now);
+    }
     end_transfer(t.slot);
   }
   write_behind();

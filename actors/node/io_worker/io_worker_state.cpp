@@ -402,6 +402,8 @@ void io_worker_state::tick(timestamp now) {
     answer_if_done(id);
     return true;
   });
+  if (now >= write_trouble_ends_)
+    write_trouble_ = errc::ok;
   while (!failed_.empty() && failed_.front().not_before <= now) {
     dirty_.push_back(failed_.front());
     failed_.pop_front();

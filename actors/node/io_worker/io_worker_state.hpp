@@ -57,6 +57,8 @@ struct io_worker_options {
   std::uint32_t writes_max = 64;
   /// Until a page whose writing failed is written again.
   duration write_retry = std::chrono::seconds(1);
+  /// Writes count as failing for so long after one has failed.
+  duration write_trouble_time = std::chrono::minutes(1);
   /// Clients there may be at once.
   std::uint32_t clients_max = 64;
   /// Pins are numbered from the one after this. Differs between runs and workers.
@@ -238,6 +240,10 @@ public:
   /// Nothing is written any more; reads are tried, since what is left may be sound.
   void slab_is_damaged() { damaged_ = true; }
   bool damaged() const noexcept { return damaged_; }
+
+  /// Why a write to the slab has failed of late; ok where none has. For a while after the last one, since some may
+  /// fail and others not.
+  errc write_trouble() const noexcept { return write_trouble_; }
 
   /// Waits whose time is over end, and writes that failed are tried again.
   void tick(timestamp now);
@@ -441,6 +447,8 @@ private:
   bool empty_by_writing_ = false;
   std::optional<emptying_end> emptying_end_;
   bool draining_ = false;
+  errc write_trouble_ = errc::ok;
+  timestamp write_trouble_ends_{};
   bool damaged_ = false;
 };
 

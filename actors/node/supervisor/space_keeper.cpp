@@ -266,12 +266,17 @@ std::uint32_t space_keeper::grow(const namespace_id& space, rank_number rank, st
     if (grown) {
       x.disk_bytes += bytes;
       x.memory->push_back(std::move(*memory));
-      x.could_not_grow = false;
+      if (std::exchange(x.could_not_grow, false) && options_.condition)
+        options_.condition->ends(trouble::disk_full, space, rank);
       break;
     }
     options_.disk->give_back(bytes);
+    const auto text = "rank " + std::to_string(rank) + ": " + grown.error().text +
+                      "; until there is, older pages make room for new ones";
     if (!std::exchange(x.could_not_grow, true))
-      log::get("node")->warn("rank {}: {}; until there is, older pages make room", rank, grown.error().text);
+      log::get("node")->warn("{}", text);
+    if (options_.condition)
+      options_.condition->begins(trouble::disk_full, space, rank, text);
   }
   return static_cast<std::uint32_t>(growth.slots());
 }
