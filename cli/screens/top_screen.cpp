@@ -211,28 +211,16 @@ std::string top_screen::sparkline(const row& x, std::size_t columns, double (*va
 }
 
 std::vector<const top_screen::row*> top_screen::sorted() const {
-  const auto value = [this](const row& x) {
-    switch (order_) {
-    case order::hits:
-      return hits_of(x.now);
-    case order::lookups:
-      return x.now.lookups;
-    case order::load:
-      return x.now.load_gbps;
-    case order::save:
-      return x.now.save_gbps;
-    case order::evictions:
-      return x.now.evicted;
-    default:
-      return 0.0;
-    }
+  // Those that are equal stay in the order of their names.
+  const auto sort = [&, by = pictured()](auto first, auto last) {
+    if (order_ != order::name)
+      std::stable_sort(first, last, [&](const row* x, const row* y) { return by.of(x->now) > by.of(y->now); });
   };
   std::vector<const row*> spaces;
   for (const auto& [key, x] : rows_)
     if (!x.is_rank)
       spaces.push_back(&x);
-  // Those that are equal stay in the order of their names.
-  std::ranges::stable_sort(spaces, [&](const row* a, const row* b) { return value(*a) > value(*b); });
+  sort(spaces.begin(), spaces.end());
   if (!shows_ranks_)
     return spaces;
   std::vector<const row*> out;
@@ -242,8 +230,7 @@ std::vector<const top_screen::row*> top_screen::sorted() const {
     for (const auto& [key, x] : rows_)
       if (x.is_rank && x.space == space->space)
         out.push_back(&x);
-    std::stable_sort(out.begin() + static_cast<std::ptrdiff_t>(begin), out.end(),
-                     [&](const row* a, const row* b) { return value(*a) > value(*b); });
+    sort(out.begin() + static_cast<std::ptrdiff_t>(begin), out.end());
   }
   return out;
 }
@@ -279,25 +266,43 @@ void top_screen::add_node(std::vector<screen_line>& to, std::size_t columns) con
       "evictions", rate_text(x.evicted), [](const rates& r) { return r.evicted; }, 0);
 }
 
+top_screen::pictured_rate top_screen::pictured() const {
+  switch (order_) {
+  case order::hits:
+    return {"HITS", [](const rates& r) { return r.hits.value_or(0); }, 1};
+  case order::lookups:
+    return {"LOOKUPS", [](const rates& r) { return r.lookups; }, 0};
+  case order::save:
+    return {"SAVE", [](const rates& r) { return r.save_gbps; }, 0};
+  case order::evictions:
+    return {"EVICTED", [](const rates& r) { return r.evicted; }, 0};
+  case order::name:
+  case order::load:
+    break;
+  }
+  return {"LOAD", [](const rates& r) { return r.load_gbps; }, 0};
+}
+
 void top_screen::add_table(std::vector<screen_line>& to, std::size_t columns, std::size_t rows) const {
   std::size_t fixed = picture_columns + 1 + 8;
   for (const auto w : widths)
     fixed += w;
   const auto name_columns = columns > fixed + 8 ? columns - fixed : 8;
+  const auto shown = pictured();
   const auto line = [&](const std::string& name, const std::array<std::string, 6>& cells, const std::string& picture) {
     auto text = to_width(name, name_columns) + to_right(cells[5], 8);
     for (std::size_t i = 0; i + 1 < cells.size(); ++i)
       text += to_right(cells[i], widths[i]);
     return to_width(text + " " + picture, columns);
   };
-  to.push_back({line("NAMESPACE", {"HITS", "LOOKUPS", "LOAD", "SAVE", "EVICTED", "KEYS"}, "LOAD"), line_style::head});
+  to.push_back(
+      {line("NAMESPACE", {"HITS", "LOOKUPS", "LOAD", "SAVE", "EVICTED", "KEYS"}, shown.head), line_style::head});
   const auto all = sorted();
   if (all.empty())
     to.push_back({to_width("none yet: clients make them, or the config names them", columns), line_style::quiet});
   for (auto i = std::min(first_, all.size()); i < all.size() && to.size() < rows; ++i) {
     const auto& x = *all[i];
-    const auto picture = sparkline(
-        x, picture_columns, [](const rates& r) { return r.load_gbps; }, 0);
+    const auto picture = sparkline(x, picture_columns, shown.of, shown.least);
     const std::array<std::string, 6> cells =
         x.is_rank
             ? std::array<std::string, 6>{"", "", gbps_text(x.now.load_gbps), gbps_text(x.now.save_gbps), "", x.slots}

@@ -101,6 +101,14 @@ private:
   row& row_of(const std::string& key);
   std::string sparkline(const row& x, std::size_t columns, double (*value)(const rates&), double least) const;
   std::vector<const row*> sorted() const;
+  /// What rows show a picture of: that by which they are sorted.
+  struct pictured_rate {
+    const char* head;
+    double (*of)(const rates&);
+    /// Where the picture ends at the top, if all is less.
+    double least;
+  };
+  pictured_rate pictured() const;
   void add_node(std::vector<screen_line>& to, std::size_t columns) const;
   void add_table(std::vector<screen_line>& to, std::size_t columns, std::size_t rows) const;
   screen_line title(std::size_t columns) const;
