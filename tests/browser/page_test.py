@@ -91,12 +91,12 @@ class Page(unittest.TestCase):
             self.page.until("document.body.innerText.includes(\"node 'node-7' is ready\")")
 
     def test_names_are_text_and_never_markup(self):
-        # A namespace may be called whatever its clients like; what is shown of it cannot do anything.
-        name = "<img src=x onerror=alert(1)>"
-        with node.Node(PROGRAM, more={"namespaces": [dict(node.SPACE, name=name)]}) as served:
+        # What clients say of a namespace is any text; what is shown of it cannot do anything.
+        model = "<img src=x onerror=alert(1)>"
+        with node.Node(PROGRAM, more={"namespaces": [dict(node.SPACE, model=model)]}) as served:
             self.page.open(served.url)
             self.page.until("!document.getElementById('main').hidden")
-            self.says(name)
+            self.says(model)
             self.assertEqual(self.page.run("document.querySelectorAll('img').length"), 0)
             # Not even a script that is there already can be given a new one.
             self.page.run("document.body.append(Object.assign(document.createElement('script'), "
