@@ -256,6 +256,8 @@ struct memory_config {
   std::string write_back = "eager";
   /// "all" or "second_hit".
   std::string admission = "all";
+  /// "lru", "s3-fifo" or "reuse".
+  std::string eviction = "reuse";
   /// Of each rank; at most a quarter of `bytes`, whatever this says. 0: nothing is read ahead.
   std::uint64_t prefetch_bytes = gibibyte;
 

@@ -272,6 +272,9 @@ void describe(Visitor& v, memory_config& c) {
           "When pages are written to their slab: at once, behind the save; when their memory is needed; not at all.");
   v.field("admission", c.admission, choice{admissions},
           "Which pages are written to their slab: all that are saved; those that somebody asks for again.");
+  v.field("eviction", c.eviction, choice{evictions},
+          "Which pages leave memory first that are in their slab: those used least recently; those that only passed "
+          "through; those least likely to be used soon, as learned from the traffic.");
   v.field("prefetch_bytes", c.prefetch_bytes, size{0, tebibyte},
           "Pages of a rank that may be read from its slab because a lookup has found them, before anybody loads them; "
           "0: none are.");

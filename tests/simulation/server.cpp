@@ -111,6 +111,9 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   io.writes_max = p.memory.writes_max;
   io.write_retry = p.memory.write_retry;
   io.second_hit = p.memory.second_hit;
+  // Not drawn, so that the worlds of a seed stay as they were.
+  constexpr std::array policies{"lru", "s3-fifo", "reuse"};
+  io.eviction = eviction_named(policies[p.slots % policies.size()]);
   io.commit_time = p.memory.commit_time;
   io.prefetch_pages_max = p.memory.prefetch_pages;
   io.prefetch_reads_max = p.memory.prefetch_reads_max;

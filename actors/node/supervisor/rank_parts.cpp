@@ -1,5 +1,6 @@
 #include "actors/node/supervisor/rank_parts.hpp"
 
+#include "actors/node/registry/registry_options.hpp"
 #include "base/log.hpp"
 #include "io/disk_budget.hpp"
 #include "io/page.hpp"
@@ -117,6 +118,7 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   rules.write_through = options.registry.durability == "strict";
   rules.write_eagerly = options.memory.write_back != "on_eviction";
   rules.second_hit = options.memory.admission == "second_hit";
+  rules.eviction = eviction_named(options.memory.eviction);
   rules.prefetch_pages_max =
       std::min(options.memory.prefetch_bytes, parts.extents->info().bytes / 4) / rules.slot_bytes;
   rules.prefetch_reads_max = std::max(options.io.queue_depth / 2, 1U);
