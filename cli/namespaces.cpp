@@ -85,7 +85,7 @@ int list_namespaces(const list_namespaces_options& options) {
 }
 
 int cluster_status(const cluster_status_options& options) {
-  const auto answer = ask_node(options.node, "GET", "/v1/cluster");
+  const auto answer = ask_node(options.node, "GET", "/v1/cluster", answer_time);
   if (answer.code != exit_ok)
     return answer.code == exit_usage ? wrong(answer.why) : failed(answer.why);
   const auto body = nlohmann::json::parse(answer.reply.body, nullptr, false);
@@ -100,7 +100,9 @@ int cluster_status(const cluster_status_options& options) {
   for (const auto& x : body["nodes"]) {
     auto& row = rows.emplace_back();
     const auto name = x.value("node", "");
-    row = {name.empty() ? "?" : name, x.value("address", ""), x.value("state", "")};
+    row.push_back(name.empty() ? "?" : name);
+    row.push_back(x.value("address", ""));
+    row.push_back(x.value("state", ""));
     for (const auto* key : {"namespaces", "asked", "had", "late", "pages", "bytes", "failed"})
       row.push_back(std::to_string(x.value(key, std::uint64_t{0})));
     row.push_back(x.value("trouble", ""));

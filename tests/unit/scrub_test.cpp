@@ -164,7 +164,10 @@ TEST_CASE("a page that is not what it should be is told of, once", "[io_worker]"
   CHECK(w.read()->data == w.buffer.data());
   w.end_read();
   w.judge(errc::corrupt);
-  CHECK(w.damaged == std::vector{std::pair(page(3), errc::corrupt)});
+  REQUIRE(w.damaged.size() == 1);
+  CHECK(w.damaged[0].page == page(3));
+  CHECK(w.damaged[0].why == errc::corrupt);
+  CHECK(w.damaged[0].tier == page_tier::disk);
   CHECK_FALSE(w.read());
   w.pass_time(milliseconds(100));
   w.go_on();
@@ -205,7 +208,10 @@ TEST_CASE("a page whose slot was given to another key while it was read is not t
   w.list({page(3, 2)});
   w.end_read();
   w.judge(errc::corrupt);
-  CHECK(w.damaged == std::vector{std::pair(page(3, 2), errc::corrupt)});
+  REQUIRE(w.damaged.size() == 1);
+  CHECK(w.damaged[0].page == page(3, 2));
+  CHECK(w.damaged[0].why == errc::corrupt);
+  CHECK(w.damaged[0].tier == page_tier::disk);
 }
 
 TEST_CASE("a page that is not in the slab yet, or not any more, is not looked at", "[io_worker]") {
