@@ -28,7 +28,7 @@ void tie_rules::follow(const std::map<namespace_id, std::string>& here, const me
         own.is = phase::opening;
         outbox_.emplace_back(open_space{x.id, own.name});
       }
-      if (own.is != phase::open || own.lost)
+      if (own.is != phase::open || own.lost || own.leaving)
         continue;
       auto& there = ties_[{peer, x.id}];
       if (there.is == phase::away && there.again <= now) {
@@ -61,13 +61,15 @@ void tie_rules::leave_ties(const std::map<namespace_id, std::string>& here, cons
 
 void tie_rules::leave_spaces(const std::map<namespace_id, std::string>& here, fetching& pages) {
   for (auto i = spaces_.begin(); i != spaces_.end();) {
-    const auto& [id, x] = *i;
-    if ((here.contains(id) && !x.lost) || x.is == phase::opening) {
+    auto& [id, x] = *i;
+    if ((here.contains(id) && !x.lost && !x.leaving) || x.is == phase::opening) {
       ++i;
       continue;
     }
+    // To its end, also when it is here again meanwhile: then it is opened anew after that.
+    x.leaving = true;
     pages.remove_space(id);
-    const auto of_this = [&](const auto& tie) { return tie.first.second == id; };
+    const auto of_this = [space = id](const auto& tie) { return tie.first.second == space; };
     // Ties to it, of which nothing is under way when that has come back, pass pages through the same memory.
     if (pages.is_in_use(id) ||
         std::ranges::any_of(ties_, [&](const auto& t) { return of_this(t) && t.second.is == phase::opening; })) {

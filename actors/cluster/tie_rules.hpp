@@ -74,6 +74,7 @@ private:
     std::string name;
     phase is = phase::away;
     bool lost = false;
+    bool leaving = false;
     /// The next try.
     timestamp again{};
   };
