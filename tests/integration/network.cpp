@@ -5,7 +5,6 @@
 #include <arpa/inet.h>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <fcntl.h>
 #include <linux/ethtool.h>
 #include <linux/if_packet.h>
@@ -51,7 +50,7 @@ bool is_plain(int socket, const std::string& interface) {
   for (const auto which : {ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO}) {
     ethtool_value off{static_cast<std::uint32_t>(which), 0};
     ifreq request{};
-    std::strncpy(request.ifr_name, interface.c_str(), IFNAMSIZ - 1);
+    interface.copy(request.ifr_name, IFNAMSIZ - 1);
     request.ifr_data = reinterpret_cast<char*>(&off); // NOLINT(cppcoreguidelines-pro-type-reinterpret-cast)
     if (::ioctl(socket, SIOCETHTOOL, &request) != 0 && which == ETHTOOL_STXCSUM)
       return false;
