@@ -72,7 +72,8 @@ cluster::cluster(caf::actor_config& config, cluster_parts parts)
       members_(rules_of(parts_), addresses_of(parts_.options->cluster)),
       fetching_({parts_.options->cluster.ask_time, parts_.options->cluster.fetch_time,
                  parts_.options->transfer.task_deadline, 32, 256, 4096,
-                 [this](const namespace_id& space) { return peers_for(space); }}) {}
+                 [this](const namespace_id& space) { return peers_for(space); }}),
+      rules_(tie_pause) {}
 
 std::function<void(std::function<void()>)> cluster::poster() {
   return [self = caf::actor_cast<caf::actor>(this)](std::function<void()> what) {
@@ -145,11 +146,9 @@ cluster_stats cluster::stats() const {
   cluster_stats out{parts_.self.cluster, {}};
   for (peer_number i = 0; i < members_.size(); ++i) {
     const auto counts = fetching_.counts(i);
-    const auto spaces =
-        std::ranges::count_if(ties_, [&](const auto& x) { return x.first.first == i && x.second.client; });
     out.peers.push_back({members_.address(i), members_.card(i).node, members_.card(i).incarnation, members_.is_up(i),
-                         members_.is_self(i), members_.trouble(i), static_cast<std::uint64_t>(spaces), counts.asked,
-                         counts.had, counts.late, counts.pages, counts.bytes, counts.failed});
+                         members_.is_self(i), members_.trouble(i), rules_.open_ties(i), counts.asked, counts.had,
+                         counts.late, counts.pages, counts.bytes, counts.failed});
   }
   return out;
 }
@@ -180,10 +179,13 @@ void cluster::flush() {
   // What is carried out may lead to more, as an answer that there is no tie.
   for (;;) {
     auto about_members = members_.take_outbox();
+    auto about_ties = rules_.take_outbox();
     auto about_pages = fetching_.take_outbox();
-    if (about_members.empty() && about_pages.empty())
+    if (about_members.empty() && about_ties.empty() && about_pages.empty())
       break;
     for (const auto& effect : about_members)
+      std::visit([this](const auto& x) { perform(x); }, effect);
+    for (const auto& effect : about_ties)
       std::visit([this](const auto& x) { perform(x); }, effect);
     for (auto& effect : about_pages)
       std::visit([this](auto& x) { perform(x); }, effect);
@@ -232,10 +234,6 @@ void cluster::perform(const peer_came&) {
 
 void cluster::perform(const peer_went&) {}
 
-bool cluster::has_space(peer_number peer, const namespace_id& space) const {
-  return std::ranges::any_of(members_.spaces(peer), [&](const auto& x) { return x.id == space; });
-}
-
 void cluster::look_at_own_spaces() {
   request(parts_.reception, std::chrono::seconds(5), cluster_hello{protocol_version, parts_.self})
       .then(
@@ -250,115 +248,59 @@ void cluster::look_at_own_spaces() {
 }
 
 void cluster::follow() {
-  // What is gone at a peer that is there, or here.
-  for (auto i = ties_.begin(); i != ties_.end();) {
-    const auto& [peer, space] = i->first;
-    // One that has begun anew knows nothing of this client, which would find that out in its own time.
-    const bool gone = !here_.contains(space) ||
-                      (members_.is_up(peer) && (!has_space(peer, space) ||
-                                                (i->second.client && i->second.of != members_.card(peer).incarnation)));
-    if (!gone || i->second.opening) {
-      ++i;
-      continue;
-    }
-    close_client(std::move(i->second.client));
-    i = ties_.erase(i);
-  }
-  for (peer_number peer = 0; peer < members_.size(); ++peer) {
-    if (!members_.is_up(peer))
-      continue;
-    for (const auto& [id, name] : here_)
-      if (has_space(peer, id)) {
-        auto& own = spaces_[id];
-        own.name = name;
-        if (!own.client && !own.opening && own.again <= now())
-          open_space(id, own);
-      }
-    for (const auto& x : members_.spaces(peer)) {
-      const auto own = spaces_.find(x.id);
-      if (own == spaces_.end() || !own->second.client || !here_.contains(x.id))
-        continue;
-      const auto& there = ties_[{peer, x.id}];
-      if (!there.client && !there.opening && there.again <= now())
-        open_tie({peer, x.id}, x.name);
-    }
-  }
-  std::vector<namespace_id> left;
-  for (const auto& [id, x] : spaces_)
-    if ((x.failed || !here_.contains(id)) && !x.opening)
-      left.push_back(id);
-  for (const auto& id : left)
-    close_space(id);
+  rules_.follow(here_, members_, fetching_, now());
 }
 
-void cluster::close_space(const namespace_id& id) {
-  fetching_.remove_space(id);
-  // Ties to it, of which nothing is under way when that has come back, pass pages through the same memory.
-  if (fetching_.is_in_use(id))
-    return;
-  for (auto i = ties_.begin(); i != ties_.end();) {
-    if (i->first.second == id && i->second.opening)
-      return;
-    i = std::next(i);
-  }
-  for (auto i = ties_.begin(); i != ties_.end();) {
-    if (i->first.second != id) {
-      ++i;
-      continue;
-    }
-    close_client(std::move(i->second.client));
-    i = ties_.erase(i);
-  }
-  close_client(std::move(spaces_.at(id).client));
-  spaces_.erase(id);
-}
+// -- ties -------------------------------------------------------------------------------------------------------------
 
 node_client::options cluster::client_options() const {
   const auto& options = *parts_.options;
   return {options.transfer, options.attach, options.remote};
 }
 
-void cluster::open_space(const namespace_id& id, own_space& x) {
-  x.opening = true;
+void cluster::perform(const open_space& x) {
   link_options where;
   where.local = parts_.reception;
   where.client_name = parts_.self.node + " (pages of other nodes)";
   where.space_name = x.name;
   auto how = client_options();
   how.attach.always_remote = false;
-  parts_.opener->post(
-      [this, post = poster(), &system = system(), id, where, how, bytes = parts_.options->cluster.memory_bytes] {
-        auto opened = open_client(system, how, where, id, bytes, {});
-        post([this, id, opened = std::move(opened)] {
-          auto& own = spaces_[id];
-          own.opening = false;
-          if (!opened) {
-            own.again = now() + tie_pause;
-            log::get("cluster")->warn("no pages of other nodes for namespace '{}': {}", own.name, opened.error().text);
-            return;
-          }
-          own.client = opened->client;
-          own.geometry = opened->node.space.geometry;
-          own.memory = opened->memory;
-          own.failed = false;
-          const auto page_bytes = own.geometry.page_bytes();
-          fetching_.add_space(id, page_bytes, static_cast<std::uint32_t>(own.memory.size()),
-                              passing_blocks(parts_.options->cluster.memory_bytes, page_bytes));
-          follow();
-          flush();
-        });
-      });
+  parts_.opener->post([this, post = poster(), &system = system(), id = x.space, where, how,
+                       bytes = parts_.options->cluster.memory_bytes] {
+    auto opened = open_client(system, how, where, id, bytes, {});
+    post([this, id, opened = std::move(opened)] {
+      rules_.on_space_opened(id, opened.has_value(), now());
+      if (!opened) {
+        log::get("cluster")->warn("no pages of other nodes for namespace '{}': {}", rules_.name_of(id),
+                                  opened.error().text);
+        return;
+      }
+      auto& own = spaces_[id];
+      own.client = opened->client;
+      own.geometry = opened->node.space.geometry;
+      own.memory = opened->memory;
+      const auto page_bytes = own.geometry.page_bytes();
+      fetching_.add_space(id, page_bytes, static_cast<std::uint32_t>(own.memory.size()),
+                          passing_blocks(parts_.options->cluster.memory_bytes, page_bytes));
+      follow();
+      flush();
+    });
+  });
 }
 
-void cluster::open_tie(const tie_name& name, const std::string& space_name) {
-  ties_[name].opening = true;
-  ties_[name].of = members_.card(name.first).incarnation;
+void cluster::perform(const leave_space& x) {
+  if (auto own = spaces_.extract(x.space); !own.empty())
+    close_client(std::move(own.mapped().client));
+}
+
+void cluster::perform(const open_tie& x) {
+  const auto& name = x.tie;
   const auto& seed = parts_.options->cluster.seeds[name.first];
   link_options where;
   where.where = {seed.host, seed.port};
   where.entrance = parts_.entrances[name.first];
   where.client_name = parts_.self.node;
-  where.space_name = space_name;
+  where.space_name = x.name;
   where.cluster = parts_.self.cluster;
   auto how = client_options();
   const auto& own = spaces_.at(name.second);
@@ -368,20 +310,24 @@ void cluster::open_tie(const tie_name& name, const std::string& space_name) {
       [this, post = poster(), &outside = *parts_.outside, name, where, how, bytes, memory = own.memory] {
         auto opened = open_client(outside, how, where, name.second, bytes, memory);
         post([this, name, opened = std::move(opened)] {
-          auto& there = ties_[name];
-          there.opening = false;
+          rules_.on_tie_opened(name, opened.has_value(), now());
           if (!opened) {
-            there.again = now() + tie_pause;
             log::get("cluster")->warn("no pages of namespace {} from {}: {}", to_string(name.second),
                                       members_.address(name.first), opened.error().text);
             return;
           }
+          auto& there = ties_[name];
           there.client = opened->client;
           there.limits = opened->node.limits;
           log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
-                                    spaces_[name.second].name, opened->node.node_name);
+                                    rules_.name_of(name.second), opened->node.node_name);
         });
       });
+}
+
+void cluster::perform(const leave_tie& x) {
+  if (auto there = ties_.extract(x.tie); !there.empty())
+    close_client(std::move(there.mapped().client));
 }
 
 void cluster::close_client(std::shared_ptr<node_client> client) {
@@ -394,7 +340,7 @@ void cluster::close_client(std::shared_ptr<node_client> client) {
 
 const cluster::tie* cluster::ready_tie(peer_number peer, const namespace_id& space) const {
   const auto found = ties_.find({peer, space});
-  return found != ties_.end() && found->second.client ? &found->second : nullptr;
+  return found == ties_.end() ? nullptr : &found->second;
 }
 
 std::vector<peer_number> cluster::peers_for(const namespace_id& space) const {
@@ -418,8 +364,9 @@ void cluster::perform(fetch_ask& x) {
   work.lease_for = std::min(there->limits.lease, parts_.options->transfer.task_deadline);
   ask<lookup_result>(
       *parts_.outside, there->client->lookup(),
-      [this, call = x.call, post = poster()](result<lookup_result> found) {
-        post([this, call, found = std::move(found)] {
+      [this, call = x.call, tie = tie_name(x.peer, x.space), post = poster()](result<lookup_result> found) {
+        post([this, call, tie, found = std::move(found)] {
+          rules_.on_answered(tie, found || found.error().code != errc::unreachable, now());
           fetching_.on_found(call, found, now());
           flush();
         });
@@ -451,16 +398,15 @@ void cluster::perform(fetch_load& x) {
 
 void cluster::perform(fetch_save& x) {
   const auto own = spaces_.find(x.space);
-  if (own == spaces_.end() || !own->second.client)
+  if (own == spaces_.end())
     return fetching_.on_saved(x.call, fail(errc::unreachable, "the namespace is not here any more"), now());
   ask<transfer_result>(
       system(), own->second.client->save(x.rank),
       [this, call = x.call, space = x.space, post = poster()](result<transfer_result> outcome) {
         post([this, call, space, outcome = std::move(outcome)] {
           // It was sent away, as when the namespace is removed.
-          const auto attached = spaces_.find(space);
-          if (!outcome && outcome.error().code == errc::unreachable && attached != spaces_.end())
-            attached->second.failed = true;
+          if (!outcome && outcome.error().code == errc::unreachable)
+            rules_.on_space_lost(space);
           fetching_.on_saved(call, outcome, now());
           flush();
         });

@@ -5,6 +5,7 @@
 #include "actors/cluster/membership.hpp"
 #include "actors/cluster/peer_line.hpp"
 #include "actors/cluster/tie_opener.hpp"
+#include "actors/cluster/tie_rules.hpp"
 #include "actors/support/actor_support.hpp"
 #include "base/node_condition.hpp"
 #include "config/node_config.hpp"
@@ -49,8 +50,8 @@ using cluster_self = cluster_actor::extend<caf::reacts_to<in_turn>>;
 /// What a node is towards the others of its cluster: says hello to them, attaches to the namespaces of those that have
 /// the same, as a client does, and fetches pages of theirs, which it saves at its own node, as a client of that.
 ///
-/// The rules are in `membership` and `fetching`. What happens in the other actor system, or in the opener's thread, is
-/// told back by `in_turn`: an actor is never scheduled by another system than its own.
+/// The rules are in `membership`, `tie_rules` and `fetching`. What happens in the other actor system, or in the
+/// opener's thread, is told back by `in_turn`: an actor is never scheduled by another system than its own.
 class cluster : public cluster_self::base {
 public:
   cluster(caf::actor_config& config, cluster_parts parts);
@@ -64,26 +65,15 @@ protected:
 private:
   /// A namespace of this node, as a client has it that saves what comes from others.
   struct own_space {
-    std::string name;
-    /// Null until it is open.
     std::shared_ptr<node_client> client{};
     kv_geometry geometry{};
     std::vector<std::shared_ptr<passing_memory>> memory{};
-    bool opening = false;
-    bool failed = false;
-    /// The next try, if the last one has failed.
-    timestamp again{};
   };
   /// A namespace of a peer, as a client has it that loads from there.
   struct tie {
     std::shared_ptr<node_client> client{};
     client_limits limits{};
-    /// Which run of the peer it is to.
-    std::uint64_t of = 0;
-    bool opening = false;
-    timestamp again{};
   };
-  using tie_name = std::pair<peer_number, namespace_id>;
 
   timestamp now() const { return clock().now(); }
   /// Has it done in this actor's turn, from wherever it is called.
@@ -101,6 +91,10 @@ private:
   void perform(const peer_news& x);
   void perform(const peer_came& x);
   void perform(const peer_went& x);
+  void perform(const open_space& x);
+  void perform(const leave_space& x);
+  void perform(const open_tie& x);
+  void perform(const leave_tie& x);
   void perform(fetch_ask& x);
   void perform(fetch_release& x);
   void perform(fetch_load& x);
@@ -113,21 +107,19 @@ private:
   /// Has the node's condition say which peers are away.
   void tell_condition();
   void follow();
-  void open_space(const namespace_id& id, own_space& x);
-  void close_space(const namespace_id& id);
-  void open_tie(const tie_name& name, const std::string& space_name);
   void close_client(std::shared_ptr<node_client> client);
   const tie* ready_tie(peer_number peer, const namespace_id& space) const;
   std::vector<peer_number> peers_for(const namespace_id& space) const;
-  bool has_space(peer_number peer, const namespace_id& space) const;
   node_client::options client_options() const;
 
   cluster_parts parts_;
   membership members_;
   fetching fetching_;
+  tie_rules rules_;
   std::vector<peer_line_actor> lines_;
   /// Of this node, by their names here.
   std::map<namespace_id, std::string> here_;
+  /// Those that are open.
   std::map<namespace_id, own_space> spaces_;
   std::map<tie_name, tie> ties_;
   std::map<bring_number, caf::response_promise> waiting_;

@@ -43,6 +43,14 @@ fetch_counts fetching::counts(peer_number peer) const {
   return found == counts_.end() ? fetch_counts{} : found->second;
 }
 
+std::size_t fetching::blocks_in_use() const {
+  std::size_t out = 0;
+  for (const auto& [id, x] : spaces_)
+    for (const auto& shelf : x.shelves)
+      out += shelf.in_use();
+  return out;
+}
+
 std::uint32_t fetching::here(const round& x) {
   auto out = x.limit;
   for (const auto& rank : x.ranks)

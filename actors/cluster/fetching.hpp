@@ -121,6 +121,8 @@ public:
   bool needs_ticks() const noexcept { return !rounds_.empty() || !waiting_.empty(); }
   std::size_t rounds() const noexcept { return rounds_.size(); }
   std::size_t calls_under_way() const noexcept { return calls_.size(); }
+  /// Of passing memory, in all.
+  std::size_t blocks_in_use() const;
 
   fetch_counts counts(peer_number peer) const;
 

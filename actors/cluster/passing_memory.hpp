@@ -33,12 +33,13 @@ std::uint32_t passing_blocks(std::uint64_t bytes, std::uint64_t page_bytes) noex
 /// Which blocks of it are in use.
 class block_shelf {
 public:
-  explicit block_shelf(std::uint32_t blocks = 0) {
+  explicit block_shelf(std::uint32_t blocks = 0) : all_(blocks) {
     for (auto i = blocks; i > 0; --i)
       free_.push_back(i - 1);
   }
 
   std::size_t free() const noexcept { return free_.size(); }
+  std::size_t in_use() const noexcept { return all_ - free_.size(); }
   /// There are so many.
   std::vector<std::uint32_t> take(std::size_t count) {
     std::vector<std::uint32_t> out(free_.end() - static_cast<std::ptrdiff_t>(count), free_.end());
@@ -48,6 +49,7 @@ public:
   void give_back(std::span<const std::uint32_t> blocks) { free_.insert(free_.end(), blocks.begin(), blocks.end()); }
 
 private:
+  std::size_t all_;
   std::vector<std::uint32_t> free_;
 };
 

@@ -1,11 +1,8 @@
-#include "base/bound_socket.hpp"
 #include "tests/catch.hpp"
 #include "tests/integration/certificates.hpp"
-#include "tests/integration/support.hpp"
+#include "tests/integration/clusters.hpp"
 
 #include <csignal>
-#include <optional>
-#include <unistd.h>
 
 namespace cluster_test {
 
@@ -17,116 +14,13 @@ using stream = process::stream;
 namespace {
 
 constexpr const char* small_trace = "loogle:4,2048,5,128";
-/// Does not end before the test does.
-constexpr const char* endless_trace = "loogle:4000,4096,20,128";
 
 /// So that it is known what is found.
 const arguments one_at_a_time{"--concurrency", "1"};
 
-/// How soon a peer that says nothing counts as away.
-const arguments quick_timeouts{"--set", "caf.heartbeat_interval=200 ms",      "--set", "caf.connection_timeout=1 s",
-                               "--set", "attach.reconnect_backoff_max=500 ms"};
-
-arguments operator+(arguments a, const arguments& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-/// Ports that were free a moment ago, one for each node.
-std::vector<std::uint16_t> free_ports(std::size_t count) {
-  std::vector<troupe::bound_socket> all;
-  std::vector<std::uint16_t> out;
-  for (std::size_t i = 0; i < count; ++i)
-    out.push_back(all.emplace_back(troupe::bound_socket::open("actors", "127.0.0.1", 0).value()).port());
-  return out;
-}
-
-struct test_cluster {
-  explicit test_cluster(std::size_t nodes, node_shape of = {}, std::string called = "here")
-      : ports(free_ports(nodes)), shape(of), name(std::move(called)), all(nodes) {}
-
-  nlohmann::json config(std::size_t i) {
-    const auto at = scratch.path() / std::to_string(i);
-    std::filesystem::create_directories(at);
-    auto out = node_config(at, shape);
-    out["node_name"] = "node-" + std::to_string(i);
-    out["actors"]["port"] = ports[i];
-    if (!insecure)
-      out["actors"].erase("insecure");
-    out["remote"] = {{"enabled", true}, {"interfaces", "lo"}, {"stall_time", "2 s"}};
-    out["attach"] = {{"always_remote", true}};
-    out["cluster"] = {{"name", name}, {"hello_interval", "300 ms"}, {"fetch_time", "4 s"}, {"ask_time", "1 s"}};
-    out["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
-    for (const auto port : ports)
-      out["cluster"]["seeds"].push_back({{"host", "127.0.0.1"}, {"port", port}});
-    return out;
-  }
-
-  void start(std::size_t i, const arguments& more = {}) {
-    all[i].emplace(write_config(scratch.path() / std::to_string(i), config(i)), quick_timeouts + more);
-  }
-  void start_all() {
-    for (std::size_t i = 0; i < all.size(); ++i)
-      start(i);
-    for (std::size_t i = 0; i < all.size(); ++i)
-      wait_for_peers(i, all.size() - 1);
-  }
-  /// Until so many others can be asked.
-  void wait_for_peers(std::size_t i, std::size_t count, std::size_t from = 0) {
-    for (std::size_t n = 0; n < count; ++n)
-      from = node(i).program().wait_for_line(stream::err, "are fetched from", from).index + 1;
-  }
-  serving_node& node(std::size_t i) { return *all[i]; }
-  replay_outcome replay(std::size_t i, const char* trace, const arguments& more = {}) {
-    return run_replay(arguments{"--attach", node(i).address(), "--trace", trace} + more);
-  }
-  /// As the command line prints it.
-  std::string status(std::size_t i) {
-    const auto port = nlohmann::json::parse(node(i).ready_line()).at("http").at("port").get<int>();
-    const auto said = run(program_with({"cluster", "status", "--url", "http://127.0.0.1:" + std::to_string(port)}));
-    INFO(said.err);
-    CHECK(said.code == 0);
-    return said.out;
-  }
-  void stop_all() {
-    for (auto& x : all)
-      if (x)
-        CHECK(x->stop() == 0);
-  }
-
-  scratch_directory scratch;
-  std::vector<std::uint16_t> ports;
-  node_shape shape;
-  std::string name;
-  bool insecure = true;
-  std::vector<std::optional<serving_node>> all;
-};
-
-/// False, with a word, where this was built without UCX, or runs without it.
-bool there_is_ucx_for_nodes() {
-  static const bool is_there = [] {
-    const scratch_directory scratch;
-    auto config = node_config(scratch.path());
-    config["remote"] = {{"enabled", true}, {"interfaces", "lo"}};
-    process node(program_with({"serve", "--config", write_config(scratch.path(), config)}));
-    for (;;) {
-      if (node.text(stream::out).find("ready") != std::string::npos)
-        return true;
-      if (node.ended())
-        return node.text(stream::err).find("UCX") == std::string::npos;
-      ::usleep(1000);
-    }
-  }();
-  if (!is_there)
-    WARN("skipped: there is no UCX");
-  return is_there;
-}
-
 } // namespace
 
 TEST_CASE("an engine finds and loads what engines of another node have saved, every byte of it") {
-  if (!there_is_ucx_for_nodes())
-    return;
   test_cluster nodes(2, {.ranks = GENERATE(1U, 2U), .page_bytes = 65536});
   nodes.start_all();
   const auto model = expected(small_trace);
@@ -152,8 +46,6 @@ TEST_CASE("an engine finds and loads what engines of another node have saved, ev
 }
 
 TEST_CASE("with three nodes, what one has begun another one goes on with") {
-  if (!there_is_ucx_for_nodes())
-    return;
   test_cluster nodes(3, {.page_bytes = 4096});
   nodes.start_all();
   const auto half = write_trace(nodes.scratch.path() / "half", {ids(1, 40)});
@@ -169,8 +61,6 @@ TEST_CASE("with three nodes, what one has begun another one goes on with") {
 }
 
 TEST_CASE("a peer that is killed in the middle costs hits and nothing else, and is used again when it is back") {
-  if (!there_is_ucx_for_nodes())
-    return;
   test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
   nodes.start_all();
   check_clean(nodes.replay(0, "loogle:30,2048,3,128"), nodes.shape);
@@ -198,8 +88,6 @@ TEST_CASE("a peer that is killed in the middle costs hits and nothing else, and 
 }
 
 TEST_CASE("a peer that stands still holds nobody up, and is used again when it goes on") {
-  if (!there_is_ucx_for_nodes())
-    return;
   test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
   nodes.start_all();
   check_clean(nodes.replay(0, "loogle:30,2048,3,128"), nodes.shape);
@@ -230,8 +118,6 @@ TEST_CASE("a peer that stands still holds nobody up, and is used again when it g
 }
 
 TEST_CASE("a node of another cluster is refused, and both say why") {
-  if (!there_is_ucx_for_nodes())
-    return;
   test_cluster nodes(2);
   nodes.start(0);
   nodes.name = "there";
@@ -250,7 +136,7 @@ TEST_CASE("a node of another cluster is refused, and both say why") {
 }
 
 TEST_CASE("with certificates, a node is one that says so by its own, and an engine's is refused as that of a node") {
-  if (!there_is_ucx_for_nodes() || !std::filesystem::exists("/usr/bin/openssl"))
+  if (!std::filesystem::exists("/usr/bin/openssl"))
     return;
   test_cluster nodes(3);
   const certificates files(nodes.scratch.path());

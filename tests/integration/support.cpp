@@ -108,7 +108,7 @@ std::vector<std::uint64_t> numbers_after(const std::string& line, std::string_vi
 launch serve(const std::filesystem::path& config, arguments more, launch how) {
   auto out = program_with({"serve", "--config", config.string()});
   out.arguments.insert(out.arguments.end(), more.begin(), more.end());
-  how.arguments = std::move(out.arguments);
+  how.arguments.insert(how.arguments.end(), out.arguments.begin(), out.arguments.end());
   return how;
 }
 

@@ -82,7 +82,7 @@ struct node_statistics {
   bool at_rest() const;
 };
 
-/// A node in a process of its own, ready for clients.
+/// A node in a process of its own, ready for clients. Arguments of `how` come before the program's, as what runs it.
 class serving_node {
 public:
   explicit serving_node(const std::filesystem::path& config, arguments more = {}, launch how = {});

@@ -12,6 +12,7 @@
 #include "io/page.hpp"
 #include "io/page_store.hpp"
 #include "messages/io_messages.hpp"
+#include "messages/registry_messages.hpp"
 
 #include <cstddef>
 #include <cstdint>

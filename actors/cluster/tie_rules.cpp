@@ -1,0 +1,140 @@
+#include "actors/cluster/tie_rules.hpp"
+
+#include <algorithm>
+
+namespace troupe::cluster {
+
+namespace {
+
+bool has_space(const membership& peers, const tie_name& tie) {
+  return std::ranges::any_of(peers.spaces(tie.first), [&](const auto& x) { return x.id == tie.second; });
+}
+
+} // namespace
+
+void tie_rules::follow(const std::map<namespace_id, std::string>& here, const membership& peers, fetching& pages,
+                       timestamp now) {
+  leave_ties(here, peers, now);
+  for (peer_number peer = 0; peer < peers.size(); ++peer) {
+    if (!peers.is_up(peer))
+      continue;
+    for (const auto& x : peers.spaces(peer)) {
+      const auto name = here.find(x.id);
+      if (name == here.end())
+        continue;
+      auto& own = spaces_[x.id];
+      own.name = name->second;
+      if (own.is == phase::away && own.again <= now) {
+        own.is = phase::opening;
+        outbox_.emplace_back(open_space{x.id, own.name});
+      }
+      if (own.is != phase::open || own.lost || own.leaving)
+        continue;
+      auto& there = ties_[{peer, x.id}];
+      if (there.is == phase::away && there.again <= now) {
+        there.is = phase::opening;
+        there.of = peers.card(peer).incarnation;
+        outbox_.emplace_back(open_tie{{peer, x.id}, x.name});
+      }
+    }
+  }
+  leave_spaces(here, pages);
+}
+
+void tie_rules::leave_ties(const std::map<namespace_id, std::string>& here, const membership& peers, timestamp now) {
+  for (auto i = ties_.begin(); i != ties_.end();) {
+    auto& [tie, x] = *i;
+    const bool up = peers.is_up(tie.first);
+    const bool silent = up && x.silent_since != timestamp::max() && later(x.silent_since, pause_) <= now;
+    const bool gone =
+        !here.contains(tie.second) || (up && (!has_space(peers, tie) || silent ||
+                                              (x.is == phase::open && x.of != peers.card(tie.first).incarnation)));
+    if (!gone || x.is == phase::opening) {
+      ++i;
+      continue;
+    }
+    if (x.is == phase::open)
+      outbox_.emplace_back(leave_tie{tie});
+    i = ties_.erase(i);
+  }
+}
+
+void tie_rules::leave_spaces(const std::map<namespace_id, std::string>& here, fetching& pages) {
+  for (auto i = spaces_.begin(); i != spaces_.end();) {
+    auto& [id, x] = *i;
+    if ((here.contains(id) && !x.lost && !x.leaving) || x.is == phase::opening) {
+      ++i;
+      continue;
+    }
+    // To its end, also when it is here again meanwhile: then it is opened anew after that.
+    x.leaving = true;
+    pages.remove_space(id);
+    const auto of_this = [space = id](const auto& tie) { return tie.first.second == space; };
+    // Ties to it, of which nothing is under way when that has come back, pass pages through the same memory.
+    if (pages.is_in_use(id) ||
+        std::ranges::any_of(ties_, [&](const auto& t) { return of_this(t) && t.second.is == phase::opening; })) {
+      ++i;
+      continue;
+    }
+    for (const auto& [tie, there] : ties_)
+      if (tie.second == id && there.is == phase::open)
+        outbox_.emplace_back(leave_tie{tie});
+    std::erase_if(ties_, of_this);
+    if (x.is == phase::open)
+      outbox_.emplace_back(leave_space{id});
+    i = spaces_.erase(i);
+  }
+}
+
+void tie_rules::on_space_opened(const namespace_id& space, bool fine, timestamp now) {
+  const auto found = spaces_.find(space);
+  if (found == spaces_.end())
+    return;
+  auto& x = found->second;
+  x.is = fine ? phase::open : phase::away;
+  x.lost = false;
+  x.again = fine ? now : later(now, pause_);
+}
+
+void tie_rules::on_space_lost(const namespace_id& space) {
+  if (const auto found = spaces_.find(space); found != spaces_.end())
+    found->second.lost = true;
+}
+
+void tie_rules::on_tie_opened(const tie_name& tie, bool fine, timestamp now) {
+  const auto found = ties_.find(tie);
+  if (found == ties_.end())
+    return;
+  auto& x = found->second;
+  x.is = fine ? phase::open : phase::away;
+  x.again = fine ? now : later(now, pause_);
+  x.silent_since = timestamp::max();
+}
+
+void tie_rules::on_answered(const tie_name& tie, bool reached, timestamp now) {
+  const auto found = ties_.find(tie);
+  if (found != ties_.end())
+    found->second.silent_since = reached ? timestamp::max() : std::min(found->second.silent_since, now);
+}
+
+bool tie_rules::is_open(const namespace_id& space) const {
+  const auto found = spaces_.find(space);
+  return found != spaces_.end() && found->second.is == phase::open;
+}
+
+bool tie_rules::is_open(const tie_name& tie) const {
+  const auto found = ties_.find(tie);
+  return found != ties_.end() && found->second.is == phase::open;
+}
+
+std::size_t tie_rules::open_ties(peer_number peer) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(ties_, [&](const auto& x) { return x.first.first == peer && x.second.is == phase::open; }));
+}
+
+std::string tie_rules::name_of(const namespace_id& space) const {
+  const auto found = spaces_.find(space);
+  return found == spaces_.end() ? std::string{} : found->second.name;
+}
+
+} // namespace troupe::cluster

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace troupe::cluster_simulation {
+
+/// Mistakes that can be built in around the rules, to prove that the checks find them.
+enum class defect : std::uint8_t {
+  none,
+  /// The answer to a hello that was given up counts as that to the next one.
+  take_late_hellos,
+  /// Nobody looks of which cluster a node is.
+  ignore_cluster_names,
+  /// A load is answered while its bytes are on their way.
+  answer_loads_early,
+  /// Pages that come are not verified.
+  skip_verification,
+  /// Nobody looks at the clock for those who wait.
+  forget_time,
+  /// One answer to a load in four never comes.
+  lose_answers,
+  /// Leases at peers are not given back.
+  forget_releases,
+  /// Ties to an earlier run of a peer stay.
+  keep_old_ties,
+  /// Memory of a namespace that goes does so at once.
+  free_memory_early,
+  /// The ranks of a namespace have the same passing memory.
+  one_memory_for_all_ranks,
+  /// What was brought counts as found.
+  believe_answers,
+  /// A peer that was late is asked all the same.
+  keep_asking_the_late,
+  /// A node does not know its own card.
+  forget_itself,
+  /// Leases of a node outlive it.
+  keep_leases_of_the_dead,
+  /// Blocks that were not filled are saved with the others.
+  save_unfinished,
+};
+
+inline constexpr std::array<std::pair<std::string_view, defect>, 15> defect_names{{
+    {"take-late-hellos", defect::take_late_hellos},
+    {"ignore-cluster-names", defect::ignore_cluster_names},
+    {"answer-loads-early", defect::answer_loads_early},
+    {"skip-verification", defect::skip_verification},
+    {"forget-time", defect::forget_time},
+    {"lose-answers", defect::lose_answers},
+    {"forget-releases", defect::forget_releases},
+    {"keep-old-ties", defect::keep_old_ties},
+    {"free-memory-early", defect::free_memory_early},
+    {"one-memory-for-all-ranks", defect::one_memory_for_all_ranks},
+    {"believe-answers", defect::believe_answers},
+    {"keep-asking-the-late", defect::keep_asking_the_late},
+    {"forget-itself", defect::forget_itself},
+    {"keep-leases-of-the-dead", defect::keep_leases_of_the_dead},
+    {"save-unfinished", defect::save_unfinished},
+}};
+
+constexpr defect find_defect(std::string_view name) noexcept {
+  for (const auto& [known, which] : defect_names)
+    if (known == name)
+      return which;
+  return defect::none;
+}
+
+} // namespace troupe::cluster_simulation

@@ -1,0 +1,76 @@
+#include "tests/cluster_simulation/world.hpp"
+#include "tests/sim_main/sim_main.hpp"
+
+#include <string_view>
+#include <vector>
+
+int main(int argc, char** argv) {
+  using namespace troupe;
+  using namespace troupe::cluster_simulation;
+  sim_main::program what;
+  what.name = "troupe-cluster-simulation";
+  what.about =
+      "Runs seeded simulations of what nodes of a cluster are to each other: they join, leave, crash and start\n"
+      "again, stand still, and fetch pages over a network that is slow, lossy and falls apart. Checks after\n"
+      "every step what must hold.";
+  what.steps_text = "steps in which something happens";
+  what.default_steps = 200;
+  for (const auto& [name, which] : defect_names)
+    what.defects.push_back(name);
+  what.must_happen = [] {
+    return std::vector<std::string_view>{"lost",
+                                         "cut",
+                                         "paused",
+                                         "silent",
+                                         "slow",
+                                         "node killed",
+                                         "node left",
+                                         "node started",
+                                         "node started again",
+                                         "namespace made",
+                                         "namespace removed",
+                                         "namespace opened",
+                                         "namespace not opened",
+                                         "namespace left",
+                                         "late hello",
+                                         "found a peer",
+                                         "begun anew",
+                                         "bad news",
+                                         "news",
+                                         "attached",
+                                         "not attached",
+                                         "attached again",
+                                         "refused for good",
+                                         "tie lost",
+                                         "tie left",
+                                         "asked",
+                                         "ask timed out",
+                                         "late answer",
+                                         "late",
+                                         "load timed out",
+                                         "landed nowhere",
+                                         "damaged",
+                                         "not there any more",
+                                         "not attached to who is asked",
+                                         "save failed",
+                                         "sent away",
+                                         "brought nothing",
+                                         "brought some",
+                                         "brought all",
+                                         "evicted"};
+  };
+  what.run = [](const sim_main::run_options& x) {
+    auto came = world(x.seed, x.steps, find_defect(x.defect)).run();
+    sim_main::outcome out;
+    out.seed = x.seed;
+    out.steps = x.steps;
+    out.events = came.events;
+    out.trace_hash = came.trace_hash;
+    out.property = std::move(came.property);
+    out.failure = std::move(came.failure);
+    out.counts = std::move(came.counts);
+    return out;
+  };
+  what.failures_max = 5;
+  return sim_main::run(what, {argv + 1, argv + argc});
+}

@@ -1,0 +1,337 @@
+#include "tests/cluster_simulation/world.hpp"
+
+#include <algorithm>
+
+/// Pages on their way from one node to another, and engines that wait for them.
+
+namespace troupe::cluster_simulation {
+
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// Of a coordinator that looks up.
+constexpr auto ask_limit = seconds(3);
+/// Longer than anything else, so that what is left by mistake is still there in the end.
+constexpr auto lease_time = seconds(3000);
+constexpr auto wait_limit = seconds(2);
+/// What the world itself takes to look at a clock.
+constexpr auto slack = milliseconds(60);
+
+std::uint8_t as_byte(errc x) {
+  return static_cast<std::uint8_t>(x);
+}
+
+} // namespace
+
+contents world::truth(std::size_t i, const namespace_id& space, const key_digest& key, std::uint32_t rank) const {
+  simulation::random_source out(space.lo * 1'000'003 + key.hi * 10'007 + key.lo * 101 + rank * 7 +
+                                (nodes_[i].of_cluster == "ours" ? 1 : 2));
+  return out.next() | 1U;
+}
+
+bool world::take(std::size_t i, cluster::fetch_call which) {
+  return nodes_[i].calls.erase(which) > 0;
+}
+
+// -- lookups at peers -------------------------------------------------------------------------------------------------
+
+void world::perform(std::size_t i, const cluster::fetch_ask& x) {
+  auto& n = nodes_[i];
+  count("asked");
+  if (x.peer == i)
+    broken("self", n.name + " asks itself for pages");
+  if (n.late.contains(x.peer))
+    broken("patience", n.name + " asks a peer that was late, before it has said hello");
+  const tie_name over(x.peer, x.space);
+  const auto found = n.ties.find(over);
+  if (found == n.ties.end() || found->second.attachment == 0) {
+    later_on(i, milliseconds(1), [this, i, over, call = x.call] {
+      count("not attached to who is asked");
+      nodes_[i].rules->on_answered(over, false, local(i));
+      nodes_[i].pages->on_found(call, fail(errc::unreachable, "not attached"), local(i));
+    });
+    return;
+  }
+  const auto& there = found->second;
+  const ticket lease{there.attachment, x.call};
+  n.calls[x.call] = {over, there.attachment, [this, i, over, call = x.call](errc why) {
+                       nodes_[i].rules->on_answered(over, why != errc::unreachable, local(i));
+                       nodes_[i].pages->on_found(call, fail(why, "no answer"), local(i));
+                     }};
+  later_on(i, ask_limit, [this, i, x, lease, life = there.peer_life] {
+    const auto open = nodes_[i].calls.find(x.call);
+    if (open == nodes_[i].calls.end())
+      return;
+    count("ask timed out");
+    const auto fail_with = open->second.fail;
+    nodes_[i].calls.erase(open);
+    fail_with(errc::timeout);
+    give_back(i, x.peer, life, lease);
+  });
+  carry(i, x.peer, there.peer_life, [this, i, own_life = n.life, x, lease, over, life = there.peer_life] {
+    auto& p = nodes_[x.peer];
+    lookup_result what;
+    if (p.clients.contains(lease.owner) && p.here.contains(x.space))
+      what.matched = p.has.match(x.space, x.keys);
+    if (what.matched > 0 && p.given_back.contains(lease))
+      what.matched = 0;
+    if (what.matched > 0) {
+      what.lease = lease;
+      p.has.hold(lease, {x.space, {x.keys.begin(), x.keys.begin() + what.matched}, now_, later(now_, lease_time)});
+    }
+    carry(x.peer, i, own_life, [this, i, x, what, over, life] {
+      if (take(i, x.call)) {
+        nodes_[i].rules->on_answered(over, true, local(i));
+        nodes_[i].pages->on_found(x.call, what, local(i));
+      } else {
+        count("late answer");
+      }
+    });
+  });
+}
+
+void world::give_back(std::size_t i, peer_number peer, number life, const ticket& lease) {
+  if (has(defect::forget_releases))
+    return;
+  // Asked for again and again, while both are there and attached.
+  const auto done = std::make_shared<bool>(false);
+  carry(i, peer, life, [this, peer, lease, done] {
+    *done = true;
+    nodes_[peer].has.release(lease);
+    nodes_[peer].given_back.insert(lease);
+  });
+  later_on(i, seconds(4), [this, i, peer, life, lease, done] {
+    if (!*done && nodes_[peer].lives && nodes_[peer].life == life)
+      give_back(i, peer, life, lease);
+  });
+}
+
+void world::perform(std::size_t i, const cluster::fetch_release& x) {
+  // Of a tie that has ended, all leases have.
+  const auto found = nodes_[i].ties.find({x.peer, x.space});
+  if (found != nodes_[i].ties.end() && found->second.attachment == x.lease.owner)
+    give_back(i, x.peer, found->second.peer_life, x.lease);
+}
+
+void world::perform(std::size_t i, const cluster::fetch_late& x) {
+  count("late");
+  nodes_[i].members->on_late(x.peer);
+  nodes_[i].late.insert(x.peer);
+}
+
+// -- pages ------------------------------------------------------------------------------------------------------------
+
+void world::perform(std::size_t i, const cluster::fetch_load& x) {
+  auto& n = nodes_[i];
+  const tie_name over(x.peer, x.space);
+  const auto found = n.ties.find(over);
+  const auto room = n.passing.find(x.space);
+  if (room == n.passing.end())
+    return broken("blocks", n.name + " loads into memory that is gone");
+  for (const auto block : x.work.blocks)
+    if (!n.busy.emplace(x.space, x.rank, block).second)
+      return broken("blocks", n.name + " loads into a block that something else is under way in");
+  if (found == n.ties.end() || found->second.attachment == 0) {
+    later_on(i, milliseconds(1), [this, i, x] { answer_load(i, x, fail(errc::unreachable, "not attached")); });
+    return;
+  }
+  const auto& there = found->second;
+  n.calls[x.call] = {over, there.attachment,
+                     [this, i, x](errc why) { answer_load(i, x, fail(why, "the connection has ended")); }};
+  later_on(i, by_world(i, x.work.deadline), [this, i, x] {
+    if (!take(i, x.call))
+      return;
+    count("load timed out");
+    answer_load(i, x, fail(errc::timeout, "not in time"));
+  });
+  if (has(defect::answer_loads_early))
+    later_on(i, milliseconds(1), [this, i, x] {
+      transfer_result all;
+      all.results.items.assign(x.work.keys.size(), as_byte(errc::ok));
+      if (take(i, x.call))
+        answer_load(i, x, all);
+    });
+  carry(i, x.peer, there.peer_life, [this, i, own_life = n.life, x, into = room->second, owner = there.attachment] {
+    const auto& p = nodes_[x.peer];
+    std::vector<std::optional<contents>> what;
+    for (const auto& key : x.work.keys)
+      what.push_back(p.clients.contains(owner) ? p.has.page(x.space, key, x.rank) : std::nullopt);
+    carry(x.peer, i, own_life, [this, i, x, into, what] { land(i, x, into, what); });
+  });
+}
+
+void world::land(std::size_t i, const cluster::fetch_load& x, const std::shared_ptr<memory>& into,
+                 const std::vector<std::optional<contents>>& what) {
+  auto& n = nodes_[i];
+  // When a task has ended, its connection has, too: nothing of it comes any more.
+  if (!n.calls.contains(x.call) && !has(defect::answer_loads_early))
+    return count("landed nowhere");
+  if (into->gone)
+    return broken("blocks", "bytes come to memory of " + n.name + " that is gone");
+  transfer_result outcome;
+  const auto rank = has(defect::one_memory_for_all_ranks) ? 0 : x.rank;
+  for (std::size_t k = 0; k < x.work.keys.size(); ++k) {
+    auto code = what[k] ? errc::ok : errc::not_found;
+    if (what[k]) {
+      const bool damaged = !is_calm_ && random_.one_in(60);
+      into->ranks[rank][x.work.blocks[k]] = *what[k] ^ (damaged ? 2U : 0U);
+      if (damaged)
+        count("damaged");
+      if (damaged && !has(defect::skip_verification))
+        code = errc::corrupt;
+    } else {
+      count("not there any more");
+    }
+    if (has(defect::save_unfinished))
+      code = errc::ok;
+    outcome.results.items.push_back(as_byte(code));
+  }
+  if (has(defect::lose_answers) && random_.one_in(4)) {
+    take(i, x.call);
+    return;
+  }
+  if (take(i, x.call))
+    answer_load(i, x, outcome);
+}
+
+void world::answer_load(std::size_t i, const cluster::fetch_load& x, const result<transfer_result>& outcome) {
+  for (const auto block : x.work.blocks)
+    nodes_[i].busy.erase({x.space, x.rank, block});
+  nodes_[i].pages->on_loaded(x.call, outcome, local(i));
+}
+
+void world::perform(std::size_t i, const cluster::fetch_save& x) {
+  auto& n = nodes_[i];
+  const auto room = n.passing.find(x.space);
+  if (room == n.passing.end())
+    return broken("blocks", n.name + " saves from memory that is gone");
+  for (const auto block : x.work.blocks)
+    if (!n.busy.emplace(x.space, x.rank, block).second)
+      return broken("blocks", n.name + " saves from a block that something else is under way in");
+  later_on(i, random_.skewed_time(microseconds(100), milliseconds(40)),
+           [this, i, x, from = room->second] { save(i, x, from); });
+}
+
+void world::save(std::size_t i, const cluster::fetch_save& x, const std::shared_ptr<memory>& from) {
+  auto& n = nodes_[i];
+  for (const auto block : x.work.blocks)
+    n.busy.erase({x.space, x.rank, block});
+  if (from->gone)
+    return broken("blocks", n.name + " saves from memory that is gone");
+  if (!n.here.contains(x.space)) {
+    count("sent away");
+    n.rules->on_space_lost(x.space);
+    return n.pages->on_saved(x.call, fail(errc::unreachable, "the namespace is not here any more"), local(i));
+  }
+  transfer_result outcome;
+  const auto rank = has(defect::one_memory_for_all_ranks) ? 0 : x.rank;
+  for (std::size_t k = 0; k < x.work.keys.size(); ++k) {
+    const auto& key = x.work.keys[k];
+    const auto bytes = from->ranks[rank][x.work.blocks[k]];
+    auto code = errc::ok;
+    if (!is_calm_ && random_.one_in(50)) {
+      count("save failed");
+      code = errc::limit_exceeded;
+    } else if (n.has.page(x.space, key, x.rank)) {
+      code = errc::exists;
+    } else {
+      if (bytes != truth(i, x.space, key, x.rank))
+        broken("bytes", n.name + " saves other bytes under a key");
+      n.has.put(x.space, key, x.rank, bytes);
+    }
+    outcome.results.items.push_back(as_byte(code));
+  }
+  n.pages->on_saved(x.call, outcome, local(i));
+}
+
+// -- engines ----------------------------------------------------------------------------------------------------------
+
+std::string world::how_it_is(std::size_t i, const namespace_id& space) const {
+  const auto& n = nodes_[i];
+  std::string out = ": " + std::to_string(blocks_) + " blocks for each of " + std::to_string(ranks_) +
+                    " ranks, of which " + std::to_string(n.pages->blocks_in_use()) + " are in use; " +
+                    std::to_string(n.pages->rounds()) + " rounds, " + std::to_string(n.pages->calls_under_way()) +
+                    " calls";
+  for (peer_number p = 0; p < nodes_.size(); ++p) {
+    const auto there = n.ties.find({p, space});
+    out += "; " + nodes_[p].name + (n.members->is_up(p) ? " up" : " away") + (n.members->is_usable(p) ? "" : ", late") +
+           (n.rules->is_open(tie_name(p, space)) ? ", tied" : ", no tie") +
+           (there == n.ties.end()           ? ", never attached"
+            : there->second.attachment == 0 ? ", lost"
+                                            : ", attached") +
+           (there != n.ties.end() && there->second.refused ? ", refused" : "") +
+           (there != n.ties.end() && nodes_[p].clients.contains(there->second.attachment) ? ", known" : "");
+  }
+  return out;
+}
+
+std::vector<key_digest> world::some_keys() {
+  // Paths of a few trees, each with a fork.
+  const auto tree = random_.between(1, 4);
+  const auto branch = random_.below(3);
+  std::vector<key_digest> out;
+  for (number depth = 1, length = random_.between(1, 14); depth <= length; ++depth)
+    out.push_back({tree, depth + (depth > 5 ? 100 * branch : 0)});
+  return out;
+}
+
+void world::compute(std::size_t i, const namespace_id& space, const std::vector<key_digest>& keys, bool whole) {
+  for (const auto& key : keys)
+    for (std::uint32_t rank = 0; rank < ranks_; ++rank)
+      if (whole || !random_.one_in(8))
+        if (!nodes_[i].has.page(space, key, rank))
+          nodes_[i].has.put(space, key, rank, truth(i, space, key, rank));
+}
+
+void world::look_up(std::size_t i, const namespace_id& space, const std::vector<key_digest>& keys, bool must_find) {
+  auto& n = nodes_[i];
+  waiting_engine x{space, keys, n.has.match(space, keys), now_, n.pauses, must_find};
+  if (x.before == keys.size())
+    return load(i, x, x.before);
+  bring_request wanted{space, x.before > 0 ? keys[x.before - 1] : key_digest{}, {}};
+  wanted.keys.items.assign(keys.begin() + x.before, keys.end());
+  const auto who = n.pages->bring(wanted, local(i));
+  n.waiting.emplace(who, std::move(x));
+  settle(i);
+}
+
+void world::perform(std::size_t i, const cluster::fetch_answer& x) {
+  auto& n = nodes_[i];
+  const auto found = n.waiting.extract(x.who);
+  if (found.empty())
+    return broken("ends", "an engine of " + n.name + " is answered twice");
+  const auto& w = found.mapped();
+  if (w.before + x.keys > w.keys.size())
+    return broken("ends", n.name + " has brought more than anybody wants");
+  if (n.pauses == w.pauses && later(w.begun, by_world(i, wait_limit + slack)) < now_)
+    broken("ends", "an engine of " + n.name + " has waited too long");
+  count(x.keys == 0 ? "brought nothing" : w.before + x.keys < w.keys.size() ? "brought some" : "brought all");
+  auto matched = n.has.match(w.space, w.keys);
+  if (has(defect::believe_answers))
+    matched = w.before + x.keys;
+  load(i, w, matched);
+}
+
+void world::load(std::size_t i, const waiting_engine& x, std::uint32_t matched) {
+  auto& n = nodes_[i];
+  for (std::uint32_t k = 0; k < matched; ++k)
+    for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+      const auto page = n.has.page(x.space, x.keys[k], rank);
+      if (!page)
+        return broken("promise", n.name + " has told an engine of a page that it has not");
+      if (*page != truth(i, x.space, x.keys[k], rank))
+        return broken("bytes", "an engine of " + n.name + " loads other bytes than were saved");
+    }
+  if (x.must_find && matched < x.keys.size())
+    broken("found", n.name + " does not find what another node has, when all is well" + how_it_is(i, x.space));
+  if (matched == x.keys.size())
+    return;
+  // What it has to compute it saves, most of it.
+  if (n.here.contains(x.space) && !x.must_find)
+    compute(i, x.space, x.keys, random_.one_in(2));
+}
+
+} // namespace troupe::cluster_simulation

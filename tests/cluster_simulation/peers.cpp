@@ -1,0 +1,244 @@
+#include "tests/cluster_simulation/world.hpp"
+
+#include <algorithm>
+
+/// Peer lines and ties: who knows whom, and who is attached where.
+
+namespace troupe::cluster_simulation {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// After which a line gives a hello up.
+constexpr auto hello_limit = milliseconds(1200);
+constexpr auto attach_limit = seconds(3);
+
+} // namespace
+
+// -- hellos -----------------------------------------------------------------------------------------------------------
+
+result<cluster_welcome> world::welcome(std::size_t at, std::size_t asker) const {
+  const auto& n = nodes_[at];
+  cluster_welcome out{{n.of_cluster, n.name, n.incarnation}, {}};
+  if (n.of_cluster != nodes_[asker].of_cluster) {
+    if (!has(defect::ignore_cluster_names))
+      return fail(errc::identity_mismatch, "a node of another cluster");
+    out.node.cluster = nodes_[asker].of_cluster;
+  }
+  if (has(defect::forget_itself) && at == asker)
+    out.node.incarnation += 1'000'000;
+  for (const auto& [id, name] : n.here)
+    out.spaces.push_back({id, name});
+  return out;
+}
+
+void world::perform(std::size_t i, const cluster::say_hello& x) {
+  const auto& n = nodes_[i];
+  nodes_[i].last_hello[x.peer] = x.number;
+  const auto given_up = std::make_shared<bool>(false);
+  const auto answered = std::make_shared<bool>(false);
+  later_on(i, hello_limit, [this, i, x, given_up, answered] {
+    *given_up = true;
+    if (!*answered)
+      on_hello(i, x.peer, x.number, fail(errc::unreachable, "it says nothing"));
+  });
+  if (!nodes_[x.peer].lives) {
+    later_on(i, milliseconds(1), [this, i, x, given_up, answered] {
+      *answered = true;
+      on_hello(i, x.peer, x.number, fail(errc::unreachable, "nobody listens there"));
+    });
+    return;
+  }
+  carry(i, x.peer, 0, [this, i, life = n.life, x, given_up, answered] {
+    carry(x.peer, i, life, [this, i, x, given_up, answered, what = welcome(x.peer, i)] {
+      if (*answered)
+        return;
+      *answered = true;
+      if (!*given_up)
+        return on_hello(i, x.peer, x.number, what);
+      count("late hello");
+      if (has(defect::take_late_hellos))
+        on_hello(i, x.peer, nodes_[i].last_hello[x.peer], what);
+    });
+  });
+}
+
+void world::on_hello(std::size_t i, peer_number peer, number hello, const result<cluster_welcome>& answer) {
+  auto& n = nodes_[i];
+  const bool was_up = n.members->is_up(peer);
+  n.members->on_answer(peer, hello, answer, local(i));
+  if (!n.members->is_up(peer))
+    return;
+  if (answer)
+    n.late.erase(peer);
+  if (!was_up)
+    count("found a peer");
+  if (n.of_cluster != nodes_[peer].of_cluster)
+    broken("cluster", n.name + " takes " + nodes_[peer].name + " for a node of its cluster");
+  auto& heard = n.heard_of[peer];
+  const auto now = n.members->card(peer).incarnation;
+  if (now < heard)
+    broken("current", n.name + " takes " + nodes_[peer].name + " for a run of it that is over");
+  if (heard != 0 && now > heard)
+    count("begun anew");
+  heard = now;
+}
+
+void world::perform(std::size_t, const cluster::peer_news& x) {
+  count(x.bad ? "bad news" : "news");
+}
+
+void world::perform(std::size_t i, const cluster::peer_came&) {
+  look(i);
+}
+
+void world::perform(std::size_t, const cluster::peer_went&) {}
+
+// -- namespaces here --------------------------------------------------------------------------------------------------
+
+void world::perform(std::size_t i, const cluster::open_space& x) {
+  later_on(i, random_.skewed_time(milliseconds(1), milliseconds(300)), [this, i, x] {
+    auto& n = nodes_[i];
+    const bool fine = n.here.contains(x.space) && (is_calm_ || !random_.one_in(12));
+    count(fine ? "namespace opened" : "namespace not opened");
+    if (fine) {
+      auto made = std::make_shared<memory>();
+      made->ranks.assign(ranks_, std::vector<contents>(blocks_, 0));
+      n.passing[x.space] = std::move(made);
+      n.pages->add_space(x.space, 4096, ranks_, blocks_);
+    }
+    n.rules->on_space_opened(x.space, fine, local(i));
+    if (fine)
+      look(i);
+  });
+}
+
+void world::perform(std::size_t i, const cluster::leave_space& x) {
+  count("namespace left");
+  auto left = nodes_[i].passing.extract(x.space);
+  if (!left.empty())
+    left.mapped()->gone = true;
+}
+
+// -- ties -------------------------------------------------------------------------------------------------------------
+
+void world::attach(std::size_t i, const tie_name& name, attached then) {
+  const auto ended = std::make_shared<bool>(false);
+  later_on(i, attach_limit, [ended, then] {
+    if (!std::exchange(*ended, true))
+      then(fail(errc::timeout, "it says nothing"));
+  });
+  const auto [peer, space] = name;
+  if (!nodes_[peer].lives) {
+    later_on(i, milliseconds(1), [ended, then] {
+      if (!std::exchange(*ended, true))
+        then(fail(errc::unreachable, "nobody listens there"));
+    });
+    return;
+  }
+  carry(i, peer, 0, [this, i, life = nodes_[i].life, name = name, ended, then] {
+    const auto [at, wanted] = name;
+    auto& p = nodes_[at];
+    result<std::pair<number, number>> answer(std::pair(number{0}, p.life));
+    if (p.of_cluster != nodes_[i].of_cluster && !has(defect::ignore_cluster_names)) {
+      answer = fail(errc::identity_mismatch, "a node of another cluster");
+    } else if (!p.here.contains(wanted)) {
+      answer = fail(errc::unknown_namespace, "there is no such namespace");
+    } else {
+      answer->first = ++last_attachment_;
+      p.clients.emplace(answer->first, i);
+    }
+    carry(at, i, life, [this, at = at, ended, then, answer] {
+      if (std::exchange(*ended, true))
+        return;
+      // What comes over a connection that has ended meanwhile does not come.
+      const auto& there = nodes_[at];
+      const bool holds = !answer || (there.lives && there.life == answer->second && !ended_.contains(answer->first));
+      then(holds ? answer : fail(errc::unreachable, "the connection has ended"));
+    });
+  });
+}
+
+void world::perform(std::size_t i, const cluster::open_tie& x) {
+  if (has(defect::keep_old_ties) && nodes_[i].ties.contains(x.tie))
+    return nodes_[i].rules->on_tie_opened(x.tie, true, local(i));
+  attach(i, x.tie, [this, i, x](const result<std::pair<number, number>>& came) {
+    auto& n = nodes_[i];
+    count(came ? "attached" : "not attached");
+    if (came) {
+      if (n.of_cluster != nodes_[x.tie.first].of_cluster)
+        broken("cluster", n.name + " is a client of a node of another cluster");
+      n.ties[x.tie] = {++last_serial_, came->first, came->second, false};
+    }
+    n.rules->on_tie_opened(x.tie, came.has_value(), local(i));
+  });
+}
+
+void world::perform(std::size_t i, const cluster::leave_tie& x) {
+  auto& n = nodes_[i];
+  if (has(defect::keep_old_ties))
+    return;
+  count("tie left");
+  const auto found = n.ties.find(x.tie);
+  if (found == n.ties.end())
+    return;
+  const auto [serial, attachment, peer_life, refused] = found->second;
+  lose_tie(i, x.tie);
+  n.ties.erase(x.tie);
+  // It says so, or its connection ends.
+  auto& p = nodes_[x.tie.first];
+  if (p.lives && p.life == peer_life)
+    later_on(x.tie.first, random_.time(milliseconds(1), milliseconds(800)), [this, at = x.tie.first, who = attachment] {
+      nodes_[at].has.owner_is_gone(who);
+      nodes_[at].clients.erase(who);
+    });
+}
+
+void world::lose_tie(std::size_t i, const tie_name& name) {
+  auto& n = nodes_[i];
+  auto& x = n.ties.at(name);
+  const auto lost = std::exchange(x.attachment, 0);
+  if (lost == 0)
+    return;
+  count("tie lost");
+  std::vector<cluster::fetch_call> ended;
+  for (const auto& [which, open] : n.calls)
+    if (open.over == name && open.attachment == lost)
+      ended.push_back(which);
+  for (const auto which : ended) {
+    const auto open = n.calls.extract(which);
+    open.mapped().fail(errc::unreachable);
+  }
+  attach_again(i, name, x.serial);
+}
+
+void world::attach_again(std::size_t i, const tie_name& name, number serial) {
+  later_on(i, random_.skewed_time(milliseconds(100), seconds(2)), [this, i, name, serial] {
+    const auto is_wanted = [this, i, name, serial] {
+      const auto found = nodes_[i].ties.find(name);
+      return found != nodes_[i].ties.end() && found->second.serial == serial && found->second.attachment == 0;
+    };
+    if (!is_wanted())
+      return;
+    attach(i, name, [this, i, name, serial, is_wanted](const result<std::pair<number, number>>& came) {
+      if (!is_wanted())
+        return;
+      auto& x = nodes_[i].ties.at(name);
+      if (came) {
+        count("attached again");
+        x.attachment = came->first;
+        x.peer_life = came->second;
+      } else if (came.error().code == errc::unknown_namespace) {
+        // As a client does, which never finds its namespace again where there is none: for good.
+        count("refused for good");
+        x.refused = true;
+      } else {
+        attach_again(i, name, serial);
+      }
+    });
+  });
+}
+
+} // namespace troupe::cluster_simulation

@@ -1,0 +1,137 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/digest.hpp"
+#include "base/identifiers.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace troupe::cluster_simulation {
+
+/// The bytes of a page, as far as anybody looks: a number that follows from all that they depend on.
+using contents = std::uint64_t;
+
+/// What a node has, and who holds it: in the place of shards, allocators and io workers. Each key has a page for each
+/// rank; keys that nobody holds go, the oldest first, when there are too many.
+class shelf {
+public:
+  explicit shelf(std::size_t keys_max, std::uint32_t ranks) : keys_max_(keys_max), ranks_(ranks) {}
+
+  std::optional<contents> page(const namespace_id& space, const key_digest& key, std::uint32_t rank) const {
+    const auto found = keys_.find({space, key});
+    return found == keys_.end() ? std::nullopt : found->second.pages[rank];
+  }
+
+  void put(const namespace_id& space, const key_digest& key, std::uint32_t rank, contents what) {
+    auto& x = keys_[{space, key}];
+    x.pages.resize(ranks_);
+    x.pages[rank] = what;
+    x.used = ++clock_;
+    make_room();
+  }
+
+  /// How many leading keys have pages of all ranks.
+  std::uint32_t match(const namespace_id& space, std::span<const key_digest> keys) {
+    std::uint32_t out = 0;
+    for (const auto& key : keys) {
+      const auto found = keys_.find({space, key});
+      if (found == keys_.end())
+        break;
+      bool whole = true;
+      for (const auto& page : found->second.pages)
+        whole = whole && page.has_value();
+      if (!whole)
+        break;
+      found->second.used = ++clock_;
+      ++out;
+    }
+    return out;
+  }
+
+  struct lease {
+    namespace_id space;
+    std::vector<key_digest> keys;
+    timestamp made{};
+    timestamp until{};
+  };
+
+  void hold(const ticket& name, lease x) {
+    for (const auto& key : x.keys)
+      ++keys_.at({x.space, key}).holders;
+    leases_.emplace(name, std::move(x));
+  }
+  void release(const ticket& name) {
+    if (const auto found = leases_.find(name); found != leases_.end())
+      end(found);
+  }
+  void owner_is_gone(owner_id who) {
+    for (auto i = leases_.begin(); i != leases_.end();)
+      i = i->first.owner == who ? end(i) : std::next(i);
+  }
+  void look_at_clock(timestamp now) {
+    for (auto i = leases_.begin(); i != leases_.end();)
+      i = i->second.until <= now ? end(i) : std::next(i);
+  }
+  const std::map<ticket, lease>& leases() const noexcept { return leases_; }
+
+  /// Of a key that nobody holds, one page or all.
+  bool erase(const namespace_id& space, const key_digest& key) {
+    const auto found = keys_.find({space, key});
+    if (found == keys_.end() || found->second.holders > 0)
+      return false;
+    keys_.erase(found);
+    return true;
+  }
+  void erase(const namespace_id& space) {
+    std::erase_if(leases_, [&](const auto& x) { return x.second.space == space; });
+    std::erase_if(keys_, [&](const auto& x) { return x.first.first == space; });
+  }
+  /// A node that ends has no leases any more; its pages it may keep.
+  void restart(bool keeps_pages) {
+    leases_.clear();
+    if (!keeps_pages)
+      keys_.clear();
+    for (auto& [name, x] : keys_)
+      x.holders = 0;
+  }
+  void set_room(std::size_t keys) { keys_max_ = keys; }
+
+private:
+  struct entry {
+    std::vector<std::optional<contents>> pages;
+    std::uint32_t holders = 0;
+    std::uint64_t used = 0;
+  };
+
+  std::map<ticket, lease>::iterator end(std::map<ticket, lease>::iterator which) {
+    for (const auto& key : which->second.keys)
+      if (const auto found = keys_.find({which->second.space, key}); found != keys_.end() && found->second.holders > 0)
+        --found->second.holders;
+    return leases_.erase(which);
+  }
+  void make_room() {
+    while (keys_.size() > keys_max_) {
+      auto oldest = keys_.end();
+      for (auto i = keys_.begin(); i != keys_.end(); ++i)
+        if (i->second.holders == 0 && (oldest == keys_.end() || i->second.used < oldest->second.used))
+          oldest = i;
+      if (oldest == keys_.end())
+        return;
+      keys_.erase(oldest);
+    }
+  }
+
+  std::size_t keys_max_;
+  std::uint32_t ranks_;
+  std::map<std::pair<namespace_id, key_digest>, entry> keys_;
+  std::map<ticket, lease> leases_;
+  std::uint64_t clock_ = 0;
+};
+
+} // namespace troupe::cluster_simulation

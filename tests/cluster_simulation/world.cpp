@@ -1,0 +1,410 @@
+#include "tests/cluster_simulation/world.hpp"
+
+#include <algorithm>
+
+namespace troupe::cluster_simulation {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr auto hello_interval = milliseconds(300);
+/// After which a connection that is silent counts as lost.
+constexpr auto silence = milliseconds(1500);
+constexpr auto tie_pause = seconds(3);
+
+const cluster::fetching_options fetching_limits{milliseconds(500), seconds(2), seconds(6), 4, 16, 24, {}};
+
+} // namespace
+
+world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
+    : random_(seed), steps_(steps), defect_(built_in) {
+  ranks_ = random_.number(1, 3);
+  blocks_ = random_.number(1, 10);
+  const auto ours = random_.between(2, 4);
+  const auto others = random_.below(2);
+  const auto spaces = random_.between(1, 2);
+  for (number i = 0; i < spaces; ++i)
+    spaces_.push_back({7, i + 1});
+  for (number i = 0; i < ours + others; ++i) {
+    node x;
+    x.name = "node-" + std::to_string(i);
+    x.of_cluster = i < ours ? "ours" : "others";
+    x.has = shelf(random_.between(12, 80), ranks_);
+    x.rate = 0.95 + 0.1 * static_cast<double>(random_.below(1000)) / 1000;
+    x.ahead = random_.time(seconds(0), std::chrono::hours(400));
+    nodes_.push_back(std::move(x));
+  }
+}
+
+void world::broken(std::string_view property, std::string what) {
+  if (!out_.property.empty())
+    return;
+  out_.property = property;
+  out_.failure = std::move(what);
+}
+
+// -- time -------------------------------------------------------------------------------------------------------------
+
+timestamp world::local(std::size_t i) const {
+  const auto& n = nodes_[i];
+  const auto passed = static_cast<double>((now_ - begin_).count()) * n.rate;
+  return timestamp(std::chrono::hours(1)) + n.ahead + duration(static_cast<duration::rep>(passed));
+}
+
+duration world::by_world(std::size_t i, duration x) const {
+  return duration(static_cast<duration::rep>(static_cast<double>(x.count()) / nodes_[i].rate) + 1);
+}
+
+void world::run_on(std::size_t i, number life, const action& what) {
+  auto& n = nodes_[i];
+  if (!n.lives || n.life != life)
+    return;
+  if (n.paused_until > now_)
+    return at(n.paused_until, [this, i, life, what] { run_on(i, life, what); });
+  what();
+  settle(i);
+}
+
+void world::later_on(std::size_t i, duration time, action what) {
+  after(time, [this, i, life = nodes_[i].life, what = std::move(what)] { run_on(i, life, what); });
+}
+
+// -- the network ------------------------------------------------------------------------------------------------------
+
+void world::carry(std::size_t from, std::size_t to, number life, action deliver) {
+  if (from != to && (is_cut(from, to) || (!is_calm_ && random_.chance(20'000)))) {
+    count("lost");
+    return;
+  }
+  auto time = random_.skewed_time(std::chrono::microseconds(200), is_calm_ ? milliseconds(5) : milliseconds(300));
+  if (nodes_[from].slow || nodes_[to].slow)
+    time *= 8;
+  after(time, [this, from, to, life, deliver = std::move(deliver)] {
+    if (from != to && is_cut(from, to))
+      return count("lost");
+    run_on(to, life == 0 ? nodes_[to].life : life, deliver);
+  });
+}
+
+void world::cut(std::size_t a, std::size_t b) {
+  if (a == b || !cuts_.insert(std::minmax(a, b)).second)
+    return;
+  count("cut");
+  after(random_.time(silence, 2 * silence), [this, a, b] {
+    if (is_cut(a, b))
+      break_connection(a, b);
+  });
+}
+
+void world::break_connection(std::size_t a, std::size_t b) {
+  // What is attached later is over another connection.
+  const auto up_to = last_attachment_;
+  for (const auto& [at, of] : {std::pair(a, b), std::pair(b, a)})
+    for (const auto& [owner, who] : nodes_[at].clients)
+      if (who == of)
+        ended_.insert(owner);
+  for (const auto& [who, whom] : {std::pair(a, b), std::pair(b, a)})
+    if (nodes_[who].lives)
+      later_on(who, random_.time(milliseconds(0), silence),
+               [this, who = who, whom = whom, up_to] { on_connection_lost(who, whom, up_to); });
+}
+
+void world::on_connection_lost(std::size_t who, std::size_t whom, number up_to) {
+  auto& n = nodes_[who];
+  n.members->on_lost(whom, local(who));
+  if (!has(defect::keep_leases_of_the_dead))
+    for (auto i = n.clients.begin(); i != n.clients.end();) {
+      if (i->second != whom || i->first > up_to) {
+        ++i;
+        continue;
+      }
+      n.has.owner_is_gone(i->first);
+      i = n.clients.erase(i);
+    }
+  std::vector<tie_name> lost;
+  for (const auto& [name, x] : n.ties)
+    if (name.first == whom && x.attachment != 0 && x.attachment <= up_to)
+      lost.push_back(name);
+  for (const auto& name : lost)
+    lose_tie(who, name);
+}
+
+// -- nodes ------------------------------------------------------------------------------------------------------------
+
+void world::start(std::size_t i) {
+  auto& n = nodes_[i];
+  if (n.lives)
+    return;
+  count(n.life > 0 ? "node started again" : "node started");
+  n.lives = true;
+  ++n.life;
+  n.incarnation = ++last_incarnation_;
+  n.paused_until = {};
+  if (n.here.empty() || random_.one_in(3))
+    for (const auto& space : spaces_)
+      if (is_calm_ || !random_.one_in(5))
+        make_space(i, space);
+  std::vector<std::string> addresses;
+  for (const auto& x : nodes_)
+    addresses.push_back("at " + x.name);
+  n.members.emplace(
+      cluster::membership_options{
+          {n.of_cluster, n.name, n.incarnation}, hello_interval, milliseconds(100), seconds(2), random_.next()},
+      std::move(addresses));
+  n.rules.emplace(tie_pause);
+  auto limits = fetching_limits;
+  limits.peers = [this, i](const namespace_id& space) {
+    std::vector<peer_number> out;
+    for (peer_number p = 0; p < nodes_.size(); ++p)
+      if (nodes_[i].members->is_usable(p) || (has(defect::keep_asking_the_late) && nodes_[i].members->is_up(p)))
+        if (nodes_[i].rules->is_open(tie_name(p, space)))
+          out.push_back(p);
+    return out;
+  };
+  n.pages.emplace(std::move(limits));
+  n.next_look = local(i);
+  n.next_tick = timestamp::max();
+  run_on(i, n.life, [this, i] { tick(i); });
+}
+
+void world::end(std::size_t i, bool in_good_order) {
+  auto& n = nodes_[i];
+  if (!n.lives)
+    return;
+  count(in_good_order ? "node left" : "node killed");
+  n.lives = false;
+  n.members.reset();
+  n.pages.reset();
+  n.rules.reset();
+  n.ties.clear();
+  n.passing.clear();
+  n.calls.clear();
+  n.waiting.clear();
+  n.last_hello.clear();
+  n.clients.clear();
+  n.given_back.clear();
+  n.late.clear();
+  n.heard_of.clear();
+  n.busy.clear();
+  n.has.restart(in_good_order || random_.one_in(2));
+  for (std::size_t other = 0; other < nodes_.size(); ++other)
+    if (other != i)
+      break_connection(other, i);
+}
+
+void world::pause(std::size_t i, duration time) {
+  auto& n = nodes_[i];
+  if (!n.lives || n.paused_until > now_)
+    return;
+  count("paused");
+  n.paused_until = later(now_, time);
+  ++n.pauses;
+  if (time < silence)
+    return;
+  count("silent");
+  for (std::size_t other = 0; other < nodes_.size(); ++other)
+    if (other != i)
+      after(silence, [this, i, other] { break_connection(i, other); });
+}
+
+void world::make_space(std::size_t i, const namespace_id& space) {
+  // Each node has names of its own.
+  if (nodes_[i].here.emplace(space, nodes_[i].name + "'s " + std::to_string(space.lo)).second)
+    count("namespace made");
+}
+
+void world::remove_space(std::size_t i, const namespace_id& space) {
+  auto& n = nodes_[i];
+  if (!n.lives || n.here.erase(space) == 0)
+    return;
+  count("namespace removed");
+  n.has.erase(space);
+  if (has(defect::free_memory_early))
+    if (const auto found = n.passing.find(space); found != n.passing.end())
+      found->second->gone = true;
+  // Who is attached is sent away, and finds nothing when it comes back.
+  for (std::size_t other = 0; other < nodes_.size(); ++other) {
+    const tie_name name(i, space);
+    if (other == i || !nodes_[other].lives || !nodes_[other].ties.contains(name))
+      continue;
+    later_on(other, random_.time(milliseconds(1), milliseconds(300)), [this, other, name] {
+      if (nodes_[other].ties.contains(name))
+        lose_tie(other, name);
+    });
+  }
+}
+
+void world::settle(std::size_t i) {
+  auto& n = nodes_[i];
+  while (n.lives) {
+    auto about_members = n.members->take_outbox();
+    auto about_ties = n.rules->take_outbox();
+    auto about_pages = n.pages->take_outbox();
+    if (about_members.empty() && about_ties.empty() && about_pages.empty())
+      break;
+    for (const auto& effect : about_members)
+      std::visit([this, i](const auto& x) { perform(i, x); }, effect);
+    for (const auto& effect : about_ties)
+      std::visit([this, i](const auto& x) { perform(i, x); }, effect);
+    for (const auto& effect : about_pages)
+      std::visit([this, i](const auto& x) { perform(i, x); }, effect);
+  }
+  if (n.lives)
+    plan_tick(i);
+}
+
+void world::plan_tick(std::size_t i) {
+  constexpr auto when_busy = milliseconds(20);
+  auto& n = nodes_[i];
+  auto next = std::min(n.members->next_event(), n.next_look);
+  if (n.pages->needs_ticks())
+    next = std::min(next, later(local(i), when_busy));
+  if (next >= n.next_tick)
+    return;
+  n.next_tick = next;
+  later_on(i, by_world(i, std::max<duration>(next - local(i), duration::zero())), [this, i] { tick(i); });
+}
+
+void world::tick(std::size_t i) {
+  auto& n = nodes_[i];
+  if (local(i) >= n.next_tick)
+    n.next_tick = timestamp::max();
+  n.members->on_time(local(i));
+  if (!has(defect::forget_time))
+    n.pages->on_tick(local(i));
+  n.has.look_at_clock(now_);
+  if (n.next_look > local(i))
+    return;
+  n.next_look = later(local(i), hello_interval);
+  look(i);
+}
+
+void world::look(std::size_t i) {
+  auto& n = nodes_[i];
+  n.rules->follow(n.here, *n.members, *n.pages, local(i));
+}
+
+// -- a life -----------------------------------------------------------------------------------------------------------
+
+void world::step() {
+  if (is_calm_)
+    return;
+  const auto dice = random_.below(1000);
+  const auto i = random_.below(nodes_.size());
+  const auto& space = random_.pick(spaces_);
+  if (dice < 600) {
+    if (nodes_[i].lives && nodes_[i].paused_until <= now_ && nodes_[i].here.contains(space))
+      look_up(i, space, some_keys(), false);
+  } else if (dice < 680) {
+    if (const auto keys = some_keys(); nodes_[i].has.erase(space, random_.pick(keys)))
+      count("evicted");
+  } else if (dice < 730) {
+    end(i, random_.one_in(3));
+  } else if (dice < 840) {
+    start(i);
+  } else if (dice < 875) {
+    cut(i, random_.below(nodes_.size()));
+  } else if (dice < 895) {
+    // A whole side.
+    for (std::size_t other = 0; other < nodes_.size(); ++other)
+      if (random_.one_in(2))
+        cut(i, other);
+  } else if (dice < 920) {
+    cuts_.clear();
+  } else if (dice < 945) {
+    pause(i, random_.skewed_time(milliseconds(20), seconds(6)));
+  } else if (dice < 960) {
+    nodes_[i].slow = !nodes_[i].slow;
+    count(nodes_[i].slow ? "slow" : "fast again");
+  } else if (dice < 975) {
+    remove_space(i, space);
+    if (random_.one_in(2))
+      after(random_.time(milliseconds(1), milliseconds(400)), [this, i, space] {
+        if (nodes_[i].lives)
+          make_space(i, space);
+      });
+  } else if (nodes_[i].lives) {
+    make_space(i, space);
+  }
+}
+
+void world::finish() {
+  is_calm_ = true;
+  cuts_.clear();
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    nodes_[i].slow = false;
+    nodes_[i].has.set_room(100'000);
+    start(i);
+    for (const auto& space : spaces_)
+      make_space(i, space);
+  }
+  // A tie that nobody answers is made anew when it was asked something for a while.
+  for (const auto when : {seconds(20), seconds(25)})
+    after(when, [this, first = static_cast<number>(when.count())] {
+      for (std::size_t i = 0; i < nodes_.size(); ++i)
+        for (const auto& space : spaces_)
+          run_on(i, nodes_[i].life, [&] { look_up(i, space, {{5000 + first, i + 1}}, false); });
+    });
+  // Until all that is on its way has come, and everybody has found everybody.
+  after(seconds(40), [this] { check_found(); });
+  after(seconds(60), [this] { check_rest(); });
+}
+
+void world::check_found() {
+  auto when = now_;
+  for (std::size_t from = 0; from < nodes_.size(); ++from)
+    for (const auto& space : spaces_)
+      for (std::size_t to = 0; to < nodes_.size(); ++to) {
+        if (from == to || nodes_[from].of_cluster != nodes_[to].of_cluster)
+          continue;
+        std::vector<key_digest> keys;
+        for (number depth = 1; depth <= 9; ++depth)
+          keys.push_back({10'000 + 100 * from + to, depth});
+        when = later(when, milliseconds(50));
+        at(when, [this, from, to, space, keys] {
+          compute(from, space, keys, true);
+          run_on(to, nodes_[to].life, [this, to, space, keys] { look_up(to, space, keys, true); });
+        });
+      }
+}
+
+void world::check_rest() {
+  for (const auto& n : nodes_) {
+    if (!n.waiting.empty())
+      broken("ends", "an engine of " + n.name + " was never answered");
+    if (n.pages->rounds() > 0 || n.pages->calls_under_way() > 0 || !n.calls.empty())
+      broken("rest", n.name + " has something under way, and nobody waits for it");
+    if (n.pages->blocks_in_use() > 0 || !n.busy.empty())
+      broken("rest", "passing memory of " + n.name + " is in use, and nothing is under way");
+    if (!n.has.leases().empty())
+      broken("leases", "a lease is left at " + n.name);
+  }
+}
+
+outcome world::run() {
+  auto when = now_;
+  at(when, [this] {
+    // Others join later.
+    for (std::size_t i = 0; i < nodes_.size(); ++i)
+      if (i < 2 || random_.one_in(2))
+        start(i);
+  });
+  for (std::uint64_t i = 0; i < steps_; ++i) {
+    when = later(when, random_.skewed_time(milliseconds(1), milliseconds(600)));
+    at(when, [this] { step(); });
+  }
+  at(later(when, seconds(1)), [this] { finish(); });
+  const auto end = later(when, seconds(62));
+  while (!agenda_.empty() && agenda_.begin()->first.first <= end && out_.property.empty()) {
+    auto next = agenda_.extract(agenda_.begin());
+    now_ = next.key().first;
+    ++out_.events;
+    trace(static_cast<std::uint64_t>(now_.time_since_epoch().count()));
+    next.mapped()();
+  }
+  return out_;
+}
+
+} // namespace troupe::cluster_simulation

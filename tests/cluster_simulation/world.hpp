@@ -1,0 +1,212 @@
+#pragma once
+
+#include "actors/cluster/fetching.hpp"
+#include "actors/cluster/membership.hpp"
+#include "actors/cluster/tie_rules.hpp"
+#include "tests/cluster_simulation/defect.hpp"
+#include "tests/cluster_simulation/shelf.hpp"
+#include "tests/simulation/random.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+/// Nodes of a cluster, one of another cluster among them, and their engines, on a network that delays, reorders and
+/// loses what is said and falls apart at times. All of it in virtual time, from one seed.
+
+namespace troupe::cluster_simulation {
+
+using cluster::peer_number;
+using cluster::tie_name;
+
+struct outcome {
+  std::uint64_t events = 0;
+  std::uint64_t trace_hash = 0;
+  std::string property;
+  std::string failure;
+  std::map<std::string, std::uint64_t, std::less<>> counts;
+};
+
+class world {
+public:
+  world(std::uint64_t seed, std::uint64_t steps, defect built_in);
+
+  outcome run();
+
+private:
+  using number = std::uint64_t;
+  using action = std::function<void()>;
+
+  /// Passing memory of a namespace: what lies in its blocks, by rank.
+  struct memory {
+    std::vector<std::vector<contents>> ranks;
+    bool gone = false;
+  };
+  /// What a node is to a peer; `attachment` is 0 while it is not attached, and its owner id there otherwise.
+  struct tie {
+    number serial = 0;
+    number attachment = 0;
+    number peer_life = 0;
+    bool refused = false;
+  };
+  /// Of a coordinator: a request that has no answer yet.
+  struct call {
+    tie_name over;
+    number attachment = 0;
+    std::function<void(errc)> fail;
+  };
+  /// A lookup of an engine that waits for pages of others.
+  struct waiting_engine {
+    namespace_id space;
+    std::vector<key_digest> keys;
+    std::uint32_t before = 0;
+    timestamp begun{};
+    number pauses = 0;
+    bool must_find = false;
+  };
+
+  struct node {
+    std::string name;
+    std::string of_cluster;
+    shelf has{64, 1};
+    bool lives = false;
+    /// Counts its runs: what was for an earlier one is lost.
+    number life = 0;
+    number incarnation = 0;
+    timestamp paused_until{};
+    number pauses = 0;
+    bool slow = false;
+    /// Of its clock, beside the world's.
+    double rate = 1;
+    duration ahead{};
+    std::map<namespace_id, std::string> here;
+
+    std::optional<cluster::membership> members;
+    std::optional<cluster::fetching> pages;
+    std::optional<cluster::tie_rules> rules;
+    timestamp next_look{};
+    timestamp next_tick = timestamp::max();
+
+    std::map<tie_name, tie> ties;
+    std::map<namespace_id, std::shared_ptr<memory>> passing;
+    std::map<cluster::fetch_call, call> calls;
+    std::map<cluster::bring_number, waiting_engine> waiting;
+    std::map<peer_number, number> last_hello;
+    /// Other nodes that are clients of this one, by owner id.
+    std::map<number, std::size_t> clients;
+    /// Leases that were given back before they were asked for.
+    std::set<ticket> given_back;
+
+    /// What the checks know: peers that were late and have said no hello since; the latest run of each peer that it has
+    /// heard of; blocks that something is under way in.
+    std::set<peer_number> late;
+    std::map<peer_number, number> heard_of;
+    std::set<std::tuple<namespace_id, std::uint32_t, std::uint32_t>> busy;
+  };
+
+  // time
+  void at(timestamp when, action what) { agenda_.emplace(std::pair(when, ++sequence_), std::move(what)); }
+  void after(duration time, action what) { at(later(now_, time), std::move(what)); }
+  void count(std::string_view what) { ++out_.counts[std::string(what)]; }
+  void broken(std::string_view property, std::string what);
+  bool has(defect x) const noexcept { return defect_ == x; }
+  void trace(std::uint64_t x) { out_.trace_hash = (out_.trace_hash ^ x) * 0x100000001b3ULL; }
+  timestamp local(std::size_t i) const;
+  /// A span of a node's clock, by the world's.
+  duration by_world(std::size_t i, duration x) const;
+  /// In that run of the node, or not at all; when it stands still, as soon as it goes on.
+  void run_on(std::size_t i, number life, const action& what);
+  void later_on(std::size_t i, duration time, action what);
+
+  // the network: to that run of the node, or to any where `life` is 0
+  bool is_cut(std::size_t a, std::size_t b) const { return cuts_.contains(std::minmax(a, b)); }
+  void carry(std::size_t from, std::size_t to, number life, action deliver);
+  void cut(std::size_t a, std::size_t b);
+  void break_connection(std::size_t a, std::size_t b);
+  void on_connection_lost(std::size_t who, std::size_t whom, number up_to);
+
+  // nodes
+  void start(std::size_t i);
+  void end(std::size_t i, bool in_good_order);
+  void pause(std::size_t i, duration time);
+  void make_space(std::size_t i, const namespace_id& space);
+  void remove_space(std::size_t i, const namespace_id& space);
+  void settle(std::size_t i);
+  void tick(std::size_t i);
+  void look(std::size_t i);
+  void plan_tick(std::size_t i);
+
+  // what the rules of a node want
+  void perform(std::size_t i, const cluster::say_hello& x);
+  void perform(std::size_t i, const cluster::peer_news& x);
+  void perform(std::size_t i, const cluster::peer_came& x);
+  void perform(std::size_t i, const cluster::peer_went& x);
+  void perform(std::size_t i, const cluster::open_space& x);
+  void perform(std::size_t i, const cluster::leave_space& x);
+  void perform(std::size_t i, const cluster::open_tie& x);
+  void perform(std::size_t i, const cluster::leave_tie& x);
+  void perform(std::size_t i, const cluster::fetch_ask& x);
+  void perform(std::size_t i, const cluster::fetch_release& x);
+  void perform(std::size_t i, const cluster::fetch_load& x);
+  void perform(std::size_t i, const cluster::fetch_save& x);
+  void perform(std::size_t i, const cluster::fetch_answer& x);
+  void perform(std::size_t i, const cluster::fetch_late& x);
+
+  void on_hello(std::size_t i, peer_number peer, number hello, const result<cluster_welcome>& answer);
+  result<cluster_welcome> welcome(std::size_t at, std::size_t asker) const;
+  /// `then` is told an owner id and the run of the peer, or why not.
+  using attached = std::function<void(result<std::pair<number, number>>)>;
+  void attach(std::size_t i, const tie_name& name, attached then);
+  void attach_again(std::size_t i, const tie_name& name, number serial);
+  void lose_tie(std::size_t i, const tie_name& name);
+  void give_back(std::size_t i, peer_number peer, number life, const ticket& lease);
+  /// Takes a call out: false if it has been answered.
+  bool take(std::size_t i, cluster::fetch_call which);
+  void land(std::size_t i, const cluster::fetch_load& x, const std::shared_ptr<memory>& into,
+            const std::vector<std::optional<contents>>& what);
+  void answer_load(std::size_t i, const cluster::fetch_load& x, const result<transfer_result>& outcome);
+  void save(std::size_t i, const cluster::fetch_save& x, const std::shared_ptr<memory>& from);
+
+  // engines
+  contents truth(std::size_t i, const namespace_id& space, const key_digest& key, std::uint32_t rank) const;
+  std::vector<key_digest> some_keys();
+  void look_up(std::size_t i, const namespace_id& space, const std::vector<key_digest>& keys, bool must_find);
+  void load(std::size_t i, const waiting_engine& x, std::uint32_t matched);
+  /// For who reads of a failure.
+  std::string how_it_is(std::size_t i, const namespace_id& space) const;
+  void compute(std::size_t i, const namespace_id& space, const std::vector<key_digest>& keys, bool whole);
+
+  void step();
+  void finish();
+  void check_found();
+  void check_rest();
+
+  simulation::random_source random_;
+  const std::uint64_t steps_;
+  const defect defect_;
+  timestamp now_{std::chrono::hours(1000)};
+  const timestamp begin_ = now_;
+  std::map<std::pair<timestamp, std::uint64_t>, action> agenda_;
+  std::uint64_t sequence_ = 0;
+  std::vector<node> nodes_;
+  std::vector<namespace_id> spaces_;
+  std::uint32_t ranks_ = 1;
+  std::uint32_t blocks_ = 4;
+  std::set<std::pair<std::size_t, std::size_t>> cuts_;
+  /// Owner ids of connections that have ended, which not all may have heard yet.
+  std::set<number> ended_;
+  number last_incarnation_ = 0;
+  number last_attachment_ = 0;
+  number last_serial_ = 0;
+  bool is_calm_ = false;
+  outcome out_;
+};
+
+} // namespace troupe::cluster_simulation

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "tests/integration/network.hpp"
+#include "tests/integration/support.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe::test {
+
+inline arguments operator+(arguments a, const arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// Nodes that are peers of each other, in processes of their own: over the loopback interface, or each on its own host.
+/// A peer that says nothing counts as away after a second or two.
+struct test_cluster {
+  explicit test_cluster(std::size_t nodes, node_shape of = {}, std::string called = "here",
+                        const network* over = nullptr);
+
+  nlohmann::json config(std::size_t i);
+  void start(std::size_t i, const arguments& more = {});
+  /// All of them, until each can ask all others.
+  void start_all();
+  /// Until so many others can be asked, of which the log speaks from that line on.
+  void wait_for_peers(std::size_t i, std::size_t count, std::size_t from = 0);
+
+  serving_node& node(std::size_t i) { return *all[i]; }
+  /// An engine on the host of that node.
+  launch engine(std::size_t i, const std::string& trace, const arguments& more = {});
+  replay_outcome replay(std::size_t i, const std::string& trace, const arguments& more = {});
+  /// As the command line prints it.
+  std::string status(std::size_t i);
+  void stop_all();
+
+  scratch_directory scratch;
+  const network* hosts;
+  std::vector<std::uint16_t> ports;
+  node_shape shape;
+  std::string name;
+  bool insecure = true;
+  std::vector<std::optional<serving_node>> all;
+};
+
+} // namespace troupe::test
