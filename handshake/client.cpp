@@ -36,11 +36,15 @@ private:
 
 /// Shared with answers that are under way. The lock is held for the rules only.
 struct client::core : std::enable_shared_from_this<core> {
-  core(caf::actor_system& s, handshake_door_actor d, client_options options)
-      : system(s), door(std::move(d)), state(std::move(options)) {}
+  core(caf::actor_system& s, directory_opener o, client_options options)
+      : system(s), open(std::move(o)), state(std::move(options)) {}
 
   /// What the rules want done, done without the lock.
   struct work {
+    bool is_empty() const { return !way && orders.empty() && given_up.empty() && answers.empty(); }
+
+    handshake_door_actor door;
+    std::optional<watch_state::order> way;
     std::vector<client_state::fetch_order> orders;
     std::vector<give_up_function> given_up;
     std::vector<std::pair<callback, result<resolution>>> answers;
@@ -48,6 +52,12 @@ struct client::core : std::enable_shared_from_this<core> {
 
   work take() {
     work out;
+    out.door = door;
+    out.way = state.take_watch_order();
+    if (auto before = std::exchange(watch_given_up, nullptr); out.way && before)
+      out.given_up.push_back(std::move(before));
+    else
+      watch_given_up = std::move(before);
     out.orders = state.take_orders();
     for (const auto fetch : state.take_abandoned())
       if (auto node = fetching.extract(fetch); !node.empty())
@@ -59,9 +69,13 @@ struct client::core : std::enable_shared_from_this<core> {
   }
 
   void carry_out(work x) {
+    if (x.way && x.way->what == watch_state::step::open)
+      open_door(x.way->id);
+    else if (x.way)
+      watch(x.way->id, x.door);
     for (auto& order : x.orders) {
       auto give_up = ask_for_long<handshake_fetch_reply>(
-          system, door,
+          system, x.door,
           [self = shared_from_this(), fetch = order.fetch](result<handshake_fetch_reply> answer) {
             self->with_state([&](timestamp now) {
               self->fetching.erase(fetch);
@@ -105,7 +119,7 @@ struct client::core : std::enable_shared_from_this<core> {
         return;
       state.advance(std::chrono::steady_clock::now());
       auto todo = take();
-      if (todo.orders.empty() && todo.answers.empty() && todo.given_up.empty())
+      if (todo.is_empty())
         continue;
       held.unlock();
       carry_out(std::move(todo));
@@ -113,28 +127,81 @@ struct client::core : std::enable_shared_from_this<core> {
     }
   }
 
-  void watch() {
+  void start() {
     const std::weak_ptr<core> weak = shared_from_this();
     watcher = spawn_actor<restart_watcher>(system, [weak](const handshake_update& x) {
+      if (const auto self = weak.lock())
+        self->hear(x);
+    });
+    with_state([this](timestamp now) { state.advance(now); });
+  }
+
+  void open_door(number attempt) {
+    open([weak = weak_from_this(), attempt](result<handshake_door_actor> found) {
+      if (const auto self = weak.lock())
+        self->opened(attempt, std::move(found));
+    });
+  }
+
+  void opened(number attempt, result<handshake_door_actor> found) {
+    const bool is_open = found && *found;
+    bool is_used = false;
+    with_state([&](timestamp now) {
+      is_used = !is_stopped && state.door_opened(attempt, is_open, now) && is_open;
+      if (is_used)
+        door = *found;
+    });
+    if (!is_used)
+      return;
+    // Of a door that has ended already, this is called at once.
+    caf::actor_cast<caf::actor>(*found)->attach_functor([weak = weak_from_this(), attempt] {
       const auto self = weak.lock();
       if (!self)
         return;
       self->with_state([&](timestamp now) {
-        for (const auto& change : x.changes)
-          self->state.note(change.engine, change.now.incarnation, true, now);
+        if (self->state.door_lost(attempt, now))
+          self->door = nullptr;
       });
-      ask<void>(
-          self->system, self->door, [](const result<void>&) {}, handshake_seen_request{x.watch});
     });
-    // Without a watch, a restart is noticed by whoever asks for the later start.
-    ask<std::uint64_t>(
-        system, door, [](const result<std::uint64_t>&) {}, watch_atom_v, std::string(), watcher);
+  }
+
+  void watch(number order, const handshake_door_actor& through) {
+    auto give_up = ask_for_long<std::uint64_t>(
+        system, through,
+        [weak = weak_from_this(), order](const result<std::uint64_t>& watch) {
+          if (const auto self = weak.lock())
+            self->with_state([&](timestamp now) { self->state.watched(order, watch, now); });
+        },
+        watch_atom_v, std::string(), watcher);
+    const std::lock_guard guard(mutex);
+    watch_given_up = std::move(give_up);
+  }
+
+  void hear(const handshake_update& x) {
+    handshake_door_actor through;
+    with_state([&](timestamp now) {
+      for (const auto& change : x.changes)
+        state.note(change.engine, change.now.incarnation, change.now.code == 0, now);
+      through = door;
+    });
+    ask<void>(
+        system, through,
+        [weak = weak_from_this(), watch = x.watch](const result<void>& seen) {
+          const auto self = weak.lock();
+          if (self && !seen)
+            self->with_state([&](timestamp now) { self->state.watch_lost(watch, now); });
+        },
+        handshake_seen_request{x.watch});
   }
 
   caf::actor_system& system;
-  const handshake_door_actor door;
+  const directory_opener open;
   handshake_watcher_actor watcher;
   std::mutex mutex;
+  /// The one that is open; null: none is.
+  handshake_door_actor door;
+  /// Of the watch that was asked for last.
+  give_up_function watch_given_up;
   std::condition_variable changed;
   client_state state;
   std::unordered_map<number, callback> waiting;
@@ -146,8 +213,11 @@ struct client::core : std::enable_shared_from_this<core> {
 };
 
 client::client(caf::actor_system& system, handshake_door_actor door, client_options options)
-    : core_(std::make_shared<core>(system, std::move(door), std::move(options))) {
-  core_->watch();
+    : client(system, open_door(std::move(door)), std::move(options)) {}
+
+client::client(caf::actor_system& system, directory_opener open, client_options options)
+    : core_(std::make_shared<core>(system, std::move(open), std::move(options))) {
+  core_->start();
   core_->timer = std::thread([self = core_.get()] { self->keep_time(); });
 }
 
@@ -156,8 +226,11 @@ client::~client() {
   core_->with_state([&](timestamp) {
     core_->is_stopped = true;
     core_->state.stop({errc::shutting_down, "the client of the directory is going away"});
+    core_->door = nullptr;
   });
   core_->timer.join();
+  if (core_->watch_given_up)
+    core_->watch_given_up();
 }
 
 client::number client::resolve(const resolve_request& x, callback then) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/support/directory_opener.hpp"
 #include "handshake/client_state.hpp"
 #include "messages/messages.hpp"
 
@@ -11,14 +12,17 @@ namespace troupe::handshake {
 
 /// Finds out in the background what peers have published (the rules: `client_state`). Asks the directory through
 /// actors, in this process or across a connection; the directory tells it of engines that start again, so that what is
-/// known of them is not used any more. All functions may be called from any thread and wait for nothing.
+/// known of them is not used any more. When the node, or the connection to it, has gone away, it opens another door,
+/// and goes on with those who wait. All functions may be called from any thread and wait for nothing.
 class client {
 public:
   /// Called once, from any thread: short, and without exceptions. May call the client.
   using callback = std::function<void(result<resolution>)>;
   using number = client_state::number;
 
-  /// `system` has to outlive the client. `door`: what a node's reception answers to `handshake_atom`.
+  /// `system` has to outlive the client. `open`: as of `directory_of` (actors/client/directory_doors.hpp).
+  client(caf::actor_system& system, directory_opener open, client_options options = {});
+  /// `door`: what a node's reception answers to `handshake_atom`. There is no other one when it ends.
   client(caf::actor_system& system, handshake_door_actor door, client_options options = {});
   /// Everybody who waits is answered with shutting_down.
   ~client();

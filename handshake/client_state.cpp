@@ -245,6 +245,47 @@ void client_state::note(const std::string& engine, incarnation_number incarnatio
     forget(engine);
 }
 
+bool client_state::door_opened(number order, bool is_open, timestamp now) {
+  const auto is_used = watch_.opened(order, is_open, now);
+  if (is_used && is_open)
+    for (auto& [what, x] : flights_)
+      if (x.fetch == 0) {
+        x.not_before = now;
+        x.pause = {};
+      }
+  advance(now);
+  return is_used;
+}
+
+bool client_state::door_lost(number order, timestamp now) {
+  const auto was_used = watch_.door_lost(order, now);
+  if (was_used)
+    fail_all_under_way({errc::unreachable, "the connection to the directory is lost"}, now);
+  advance(now);
+  return was_used;
+}
+
+void client_state::watched(number order, const result<number>& answer, timestamp now) {
+  if (watch_.watched(order, answer, now))
+    fail_all_under_way({errc::unreachable, "the directory is not reached any more"}, now);
+  advance(now);
+}
+
+void client_state::watch_lost(number watch, timestamp now) {
+  watch_.watch_lost(watch, now);
+  advance(now);
+}
+
+void client_state::fail_all_under_way(const error& why, timestamp now) {
+  for (auto& [what, x] : flights_) {
+    if (x.fetch == 0)
+      continue;
+    abandoned_.push_back(x.fetch);
+    fetch_over(x);
+    back_off(x, why, now);
+  }
+}
+
 void client_state::stop(const error& why) {
   while (!waiters_.empty())
     answer(waiters_.begin()->first, tl::unexpected(why));
@@ -255,6 +296,8 @@ void client_state::stop(const error& why) {
 }
 
 void client_state::advance(timestamp now) {
+  if (watch_.advance(now))
+    fail_all_under_way({errc::timeout, "the directory has not answered in time"}, now);
   std::vector<number> late;
   for (const auto& [who, x] : waiters_)
     if (x.deadline <= now)
@@ -282,7 +325,7 @@ void client_state::advance(timestamp now) {
 }
 
 std::optional<timestamp> client_state::next_deadline() const {
-  std::optional<timestamp> out;
+  std::optional<timestamp> out = watch_.next_deadline();
   const auto consider = [&](timestamp x) { out = std::min(out.value_or(x), x); };
   for (const auto& [who, x] : waiters_)
     consider(x.deadline);

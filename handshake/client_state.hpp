@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "handshake/watch_state.hpp"
 #include "messages/handshake_messages.hpp"
 
 #include <chrono>
@@ -35,6 +36,8 @@ struct client_options {
   /// How long what was found is taken for granted, as long as nobody hears of another incarnation.
   duration cache_for = std::chrono::hours(1);
   std::uint32_t cached_max = 4096;
+  /// How often the watch is asked for again, which tells of engines that start again. Its other times are those above.
+  duration watch_renew = std::chrono::seconds(15);
   /// The hash of who asks.
   std::string compat;
 };
@@ -87,7 +90,9 @@ public:
     timestamp deadline{};
   };
 
-  explicit client_state(client_options options) : options_(std::move(options)) {}
+  explicit client_state(client_options options)
+      : options_(std::move(options)),
+        watch_({options_.watch_renew, options_.grace, options_.backoff_min, options_.backoff_max}) {}
 
   /// An answer at once, or nothing: it comes with `take_answers`.
   std::optional<result<resolution>> resolve(const resolve_request& x, number who, timestamp now);
@@ -98,6 +103,21 @@ public:
   /// The engine is known to have started again, or to be gone with this incarnation as its last.
   void note(const std::string& engine, incarnation_number incarnation, bool lives, timestamp now);
   void forget(const std::string& engine);
+
+  // The way to the directory (the rules: `watch_state`). What is fetched goes through the door that was opened last.
+
+  /// What is to be done for it, once.
+  std::optional<watch_state::order> take_watch_order() { return watch_.take_order(); }
+  /// False: it came too late, and is not used. Who waited for a door is fetched for at once.
+  bool door_opened(number order, bool is_open, timestamp now);
+  /// What was asked for through this door is not answered any more, so it is asked for again. False: nobody used it.
+  bool door_lost(number order, timestamp now);
+  void watched(number order, const result<number>& answer, timestamp now);
+  void watch_lost(number watch, timestamp now);
+  /// The order that has opened the door; 0: there is none.
+  number door() const noexcept { return watch_.door(); }
+  bool is_watching() const noexcept { return watch_.is_watching(); }
+
   /// Everybody is answered with this.
   void stop(const error& why);
 
@@ -153,6 +173,7 @@ private:
   void launch(timestamp now);
   void launch_one(const target& what, flight& x, timestamp now);
   void fetch_over(flight& x);
+  void fail_all_under_way(const error& why, timestamp now);
   void back_off(flight& x, error why, timestamp now) const;
   void answer(number who, result<resolution> what);
   /// Answers those of the flight whom this suits.
@@ -168,6 +189,7 @@ private:
   void forget_before(const std::string& engine, incarnation_number incarnation);
 
   const client_options options_;
+  watch_state watch_;
   std::map<target, flight> flights_;
   std::map<number, waiter> waiters_;
   /// Whose turn it is when a fetch ends.

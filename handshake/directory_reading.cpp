@@ -226,12 +226,18 @@ result<void> directory_state::watch(std::string engine, number who, timestamp no
   return {};
 }
 
-void directory_state::seen(number who) {
+bool directory_state::seen(number who) {
   const auto x = watchers_.find(who);
-  if (x == watchers_.end() || !x->second.is_told)
-    return;
-  due_.erase({later(x->second.told_at, options_.watch_patience), due_kind::watch, {}, who});
-  x->second.is_told = false;
+  if (x == watchers_.end())
+    return false;
+  if (std::exchange(x->second.is_told, false))
+    due_.erase({later(x->second.told_at, options_.watch_patience), due_kind::watch, {}, who});
+  return true;
+}
+
+bool directory_state::is_watching(number who, std::string_view engine) const {
+  const auto x = watchers_.find(who);
+  return x != watchers_.end() && x->second.engine == engine;
 }
 
 void directory_state::unwatch(number who) {

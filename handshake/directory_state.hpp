@@ -110,7 +110,9 @@ public:
 
   /// Tells of this engine, or of all with an empty name: first of what is there, then of what changes.
   result<void> watch(std::string engine, number who, timestamp now);
-  void seen(number who);
+  /// False: there is no such watch, or none any more.
+  bool seen(number who);
+  bool is_watching(number who, std::string_view engine) const;
   void unwatch(number who);
 
   /// Lets go of what has had its time.

@@ -40,6 +40,8 @@ result<attach_reply> node_client::attach(link_options where, duration limit) {
   where.window_bytes = options_.transfer.window_bytes;
   where.remote_bytes = options_.transfer.remote_bytes;
   where_ = where.where;
+  entrance_ = where.entrance;
+  local_ = where.local;
   where.attach = options_.attach;
   where.seed = entropy();
   link_ = spawn_actor<link>(system_, std::move(where));
@@ -54,6 +56,12 @@ result<attach_reply> node_client::attach(link_options where, duration limit) {
   parts_.lookup =
       spawn_actor<lookup_coordinator>(system_, options_.transfer.max_tasks, options_.attach.request_timeout);
   return out;
+}
+
+directory_opener node_client::directory() const {
+  if (local_)
+    return directory_of(system_, local_);
+  return directory_of(system_, entrance_, where_, options_.attach.request_timeout);
 }
 
 void node_client::add_rank(rank_memory memory) {

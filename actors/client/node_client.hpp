@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/client/directory_doors.hpp"
 #include "actors/client/link/link.hpp"
 #include "config/node_config.hpp"
 #include "gpu/device_event_table.hpp"
@@ -55,6 +56,9 @@ public:
   /// Ends everything, and returns when nothing touches the memory of the ranks any more, or after `limit`: timeout.
   result<void> stop(duration limit);
 
+  /// The directory of handshakes of the node that was attached to; usable longer than this, as long as the system.
+  directory_opener directory() const;
+
   const lookup_actor& lookup() const noexcept { return parts_.lookup; }
   const link_actor& tie() const noexcept { return link_; }
   /// In the order of `add_rank`.
@@ -66,6 +70,9 @@ private:
   options options_;
   attach_reply node_;
   node_address where_;
+  caf::io::middleman_actor entrance_;
+  /// Of a node of this process.
+  reception_actor local_;
   link_actor link_;
   client_parts parts_;
   std::vector<std::weak_ptr<copy_engine_state>> movers_;

@@ -1,5 +1,7 @@
+#include "actors/client/directory_doors.hpp"
 #include "actors/node/supervisor/node_doors.hpp"
 #include "actors/node/supervisor/node_start.hpp"
+#include "actors/support/actor_support.hpp"
 #include "actors/support/doors/doors.hpp"
 #include "actors/support/system_config.hpp"
 #include "handshake/client.hpp"
@@ -46,6 +48,13 @@ config::node_config config_in(const std::filesystem::path& directory) {
 struct two_systems {
   two_systems() {
     node_options = config_in(directory.path());
+    start();
+  }
+  ~two_systems() { stop(); }
+  two_systems(const two_systems&) = delete;
+  two_systems& operator=(const two_systems&) = delete;
+
+  void start() {
     auto started = start_node(here, node_options);
     INFO((started ? std::string() : started.error().text));
     REQUIRE(started.has_value());
@@ -54,27 +63,27 @@ struct two_systems {
     REQUIRE(open.has_value());
     ways_in = std::move(*open);
   }
-  ~two_systems() {
+  void stop() {
     ways_in = {};
     static_cast<void>(node->stop(here, seconds(5)));
+    node.reset();
   }
-  two_systems(const two_systems&) = delete;
-  two_systems& operator=(const two_systems&) = delete;
 
   /// The directory, as a client of another process finds it.
+  directory_opener opener() {
+    return directory_of(there, client_doors.entrance(), {ways_in.socket.string(), 0}, limit);
+  }
   handshake_door_actor find() {
-    handshake_door_actor found;
-    caf::scoped_actor self{there};
-    self->request(client_doors.entrance(), limit, caf::connect_atom_v, ways_in.socket.string(), std::uint16_t{0})
-        .receive(
-            [&](const caf::node_id&, caf::strong_actor_ptr& peer, const std::set<std::string>&) {
-              const auto reception = caf::actor_cast<reception_actor>(peer);
-              self->request(reception, limit, handshake_atom_v)
-                  .receive([&](const handshake_door_actor& x) { found = x; },
-                           [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
-            },
-            [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
-    return found;
+    auto found = open_directory(opener());
+    INFO((found ? std::string() : found.error().text));
+    REQUIRE(found.has_value());
+    return *found;
+  }
+  void publish(const handshake_publish_request& x) {
+    caf::scoped_actor self{here};
+    self->request(node->services().directory, limit, x)
+        .receive([](const handshake_reply& y) { CHECK(y.code == 0); },
+                 [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
   }
 
   test::scratch_directory directory;
@@ -206,6 +215,41 @@ TEST_CASE("handshakes through a node's doors: a client of another process that e
     CHECK(waits(2));
   }
   CHECK(waits(0));
+}
+
+TEST_CASE("handshakes through a node's doors: a client goes on with a node that has started again", "[handshake]") {
+  two_systems w;
+  handshake::client resolver(w.there, w.opener());
+  for (std::uint32_t tp = 0; tp < 2; ++tp)
+    w.publish(rank_of(tp));
+  CHECK((*resolver.resolve({"a", 0, limit}).get())->incarnation == 7);
+  auto waiting = resolver.resolve({"b", 0, limit});
+  w.stop();
+  // What is known stays known, and who waits goes on waiting.
+  CHECK(resolver.resolve({"a", 7, limit}).get().has_value());
+  w.start();
+  for (const auto* engine : {"a", "b"})
+    for (std::uint32_t tp = 0; tp < 2; ++tp) {
+      auto x = rank_of(tp, 8);
+      x.engine = engine;
+      w.publish(x);
+    }
+  CHECK((*waiting.get())->incarnation == 8);
+  // Pushed by a watch that the client has asked the new node for.
+  CHECK(test::eventually([&] { return (*resolver.resolve({"a", 0, limit}).get())->incarnation == 8; }));
+}
+
+TEST_CASE("handshakes through a node's doors: where there is no node, the reason is said", "[handshake]") {
+  two_systems w;
+  const auto nowhere = directory_of(w.there, w.client_doors.entrance(), {"/nowhere/troupe.sock", 0}, limit);
+  const auto found = open_directory(nowhere);
+  REQUIRE_FALSE(found.has_value());
+  CHECK(found.error().code == errc::unreachable);
+  CHECK(found.error().text.find("/nowhere/troupe.sock") != std::string::npos);
+  handshake::client resolver(w.there, nowhere);
+  CHECK(resolver.resolve({"a", 0, std::chrono::milliseconds(50)}).get().error().code == errc::timeout);
+  // In the node's own process, without a connection.
+  CHECK(open_directory(directory_of(w.here, w.node->reception())).has_value());
 }
 
 TEST_CASE("handshakes through a node's doors: a node without a directory says so", "[handshake]") {

@@ -5,6 +5,8 @@
 #include "tests/patience.hpp"
 
 #include <chrono>
+#include <functional>
+#include <mutex>
 #include <thread>
 
 /// The live client and the live directory, on threads.
@@ -146,6 +148,50 @@ TEST_CASE("handshake client, live: what nobody waits for takes no place at the d
   CHECK(w.waits(1));
   one.reset();
   CHECK(w.waits(0));
+}
+
+TEST_CASE("handshake client, live: another directory is found when the one that was has ended", "[handshake]") {
+  live_world w;
+  std::mutex lock;
+  auto current = w.door;
+  handshake::client one(w.system, [&](const std::function<void(result<handshake_door_actor>)>& then) {
+    const std::lock_guard guard(lock);
+    if (current)
+      then(current);
+    else
+      then(fail(errc::unreachable, "none yet"));
+  });
+  w.publish("a", 7);
+  CHECK((*one.resolve({"a", 0, seconds(30)}).get())->incarnation == 7);
+  auto waiting = one.resolve({"b", 0, seconds(30)});
+  CHECK(w.waits(1));
+  {
+    const std::lock_guard guard(lock);
+    current = nullptr;
+  }
+  caf::anon_send_exit(w.door, caf::exit_reason::kill);
+  caf::anon_send_exit(w.it, caf::exit_reason::kill);
+  w.it = spawn_actor<directory>(w.system, handshake::directory_options{});
+  w.door = spawn_actor<directory_door>(w.system, w.it, caf::actor_addr{});
+  {
+    const std::lock_guard guard(lock);
+    current = w.door;
+  }
+  w.publish("b", 1);
+  CHECK((*waiting.get())->incarnation == 1);
+  w.publish("a", 8);
+  CHECK(test::eventually([&] { return (*one.resolve({"a", 0, seconds(30)}).get())->incarnation == 8; }));
+}
+
+TEST_CASE("handshake client, live: an engine that has gone is not known any more", "[handshake]") {
+  live_world w;
+  handshake::client one(w.system, w.door);
+  w.publish("a", 7);
+  CHECK(one.resolve({"a", 0, seconds(30)}).get().has_value());
+  caf::scoped_actor self{w.system};
+  self->request(w.door, seconds(30), handshake_withdraw_request{"a", 7})
+      .receive([](const handshake_reply& x) { CHECK(x.code == 0); }, [](const caf::error&) {});
+  CHECK(test::eventually([&] { return !one.resolve({"a", 0, milliseconds(20)}).get().has_value(); }));
 }
 
 } // namespace handshake_live_client_test

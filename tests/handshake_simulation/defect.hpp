@@ -37,9 +37,13 @@ enum class defect : std::uint8_t {
   stale_cache,
   /// A client does not look at its clock.
   forget_client_time,
+  /// A client asks for its watch once.
+  watch_once,
+  /// A client does not notice that its door has ended, nor that nobody answers behind it.
+  keep_the_door,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 13> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 15> defect_names{{
     {"keep-old-ranks", defect::keep_old_ranks},
     {"take-late-publications", defect::take_late_publications},
     {"forget-directory-time", defect::forget_directory_time},
@@ -53,6 +57,8 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 13> defect_name
     {"fetch-twice", defect::fetch_twice},
     {"stale-cache", defect::stale_cache},
     {"forget-client-time", defect::forget_client_time},
+    {"watch-once", defect::watch_once},
+    {"keep-the-door", defect::keep_the_door},
 }};
 
 constexpr defect find_defect(std::string_view name) noexcept {

@@ -163,28 +163,13 @@ void world::settle(std::size_t who) {
     if (std::ranges::none_of(c.open, same))
       c.flying.erase({engines_[what.engine].name, what.ranks});
   }
-  for (auto& order : c.state->take_orders()) {
-    for (int times = has(defect::fetch_twice) ? 2 : 1; times > 0; --times) {
-      const std::pair place(order.what.engine,
-                            handshake::wanted_ranks{order.what.scope, order.what.rank, order.what.own_tp_size});
-      auto& flying = c.flying[place];
-      std::erase_if(flying, [&](const auto& x) { return x.second <= now_; });
-      if (!flying.empty())
-        broken("single flight", "a client has two fetches of " + order.what.engine + " under way");
-      flying.emplace(order.fetch, order.deadline);
-      carry(who, [this, who, place, fetch = order.fetch, what = order.what] {
-        this->fetch(what, [this, who, fetch, place](const handshake_fetch_reply& reply) {
-          carry(who, [this, who, fetch, place, reply] {
-            auto& x = clients_[who];
-            if (const auto flights = x.flying.find(place); flights != x.flying.end())
-              flights->second.erase(fetch);
-            x.state->answered(fetch, reply, now_);
-            settle(who);
-          });
-        });
-      });
-    }
-  }
+  for (const auto gone : c.state->take_abandoned())
+    for (auto& [place, flying] : c.flying)
+      flying.erase(gone);
+  for (const auto& order : c.state->take_orders())
+    for (int times = has(defect::fetch_twice) ? 2 : 1; times > 0; --times)
+      send(who, order);
+  keep_way(who);
   if (const auto wrong = c.state->find_inconsistency(); !wrong.empty())
     broken("consistent", "a client: " + wrong);
   const auto next = c.state->next_deadline();
@@ -192,6 +177,110 @@ void world::settle(std::size_t who) {
     return;
   c.wakes = std::max(*next, now_);
   at(*c.wakes, [this, who] { wake(who); });
+}
+
+void world::send(std::size_t who, const handshake::client_state::fetch_order& order) {
+  auto& c = clients_[who];
+  const std::pair place(order.what.engine,
+                        handshake::wanted_ranks{order.what.scope, order.what.rank, order.what.own_tp_size});
+  auto& flying = c.flying[place];
+  std::erase_if(flying, [&](const auto& x) { return x.second <= now_; });
+  if (!flying.empty())
+    broken("single flight", "a client has two fetches of " + order.what.engine + " under way");
+  flying.emplace(order.fetch, order.deadline);
+  const auto answered = [this, who, place, fetch = order.fetch](const handshake_fetch_reply& reply) {
+    auto& x = clients_[who];
+    if (const auto flights = x.flying.find(place); flights != x.flying.end())
+      flights->second.erase(fetch);
+    x.state->answered(fetch, reply, now_);
+    settle(who);
+  };
+  if (c.door == 0) {
+    after(milliseconds(1), [answered] {
+      handshake_fetch_reply nobody;
+      nobody.code = static_cast<std::uint8_t>(errc::unreachable);
+      answered(nobody);
+    });
+    return;
+  }
+  carry(who, [this, who, answered, door = c.door, what = order.what] {
+    serve_behind(door, [&] {
+      fetch(what, [this, who, answered](const handshake_fetch_reply& reply) {
+        carry(who, [answered, reply] { answered(reply); });
+      });
+    });
+  });
+}
+
+// -- their way to the directory ---------------------------------------------------------------------------------------
+
+void world::keep_way(std::size_t who) {
+  auto& c = clients_[who];
+  const auto order = c.state->take_watch_order();
+  if (!order)
+    return;
+  const bool is_door = order->what == handshake::watch_state::step::open;
+  if (is_door && !(has(defect::keep_the_door) && c.door != 0))
+    open_door(who, order->id);
+  else if (!is_door && !(has(defect::watch_once) && std::exchange(c.has_watched, true)))
+    ask_for_watch(who, order->id);
+}
+
+void world::open_door(std::size_t who, number order) {
+  carry(who, [this, who, order] {
+    const auto life = directory_.state ? directory_.life : 0;
+    carry(who, [this, who, order, life] {
+      auto& c = clients_[who];
+      count(life != 0 ? "door opened" : "door refused");
+      if (c.state->door_opened(order, life != 0, now_) && life != 0)
+        c.door = life;
+      settle(who);
+    });
+  });
+}
+
+void world::ask_for_watch(std::size_t who, number order) {
+  carry(who, [this, who, order, door = clients_[who].door] {
+    serve_behind(door, [this, who, order] {
+      carry(who, [this, who, order, begun = watch(who)] {
+        count(begun ? "watch asked for" : "watch refused");
+        clients_[who].state->watched(order, begun, now_);
+        settle(who);
+      });
+    });
+  });
+}
+
+void world::hear(std::size_t who, number watch, const handshake_update& update) {
+  count("pushed");
+  auto& c = clients_[who];
+  for (const auto& x : update.changes) {
+    auto& noted = c.noted[x.engine];
+    noted = std::max(noted, x.now.incarnation);
+    if (!has(defect::stale_cache))
+      c.state->note(x.engine, x.now.incarnation, x.now.code == 0, now_);
+  }
+  settle(who);
+  carry(who, [this, who, watch, door = c.door] {
+    serve_behind(door, [this, who, watch] {
+      if (directory_.state->seen(watch))
+        return;
+      carry(who, [this, who, watch] {
+        count("watch found ended");
+        if (!has(defect::watch_once))
+          clients_[who].state->watch_lost(watch, now_);
+        settle(who);
+      });
+    });
+  });
+}
+
+/// When all has been well for a while, each client has been told of what lives.
+void world::check_pushed() {
+  for (const auto& c : clients_)
+    for (const auto& e : engines_)
+      if (const auto known = c.noted.find(e.name); known == c.noted.end() || known->second != e.incarnation)
+        broken("pushed", "a client was never told of " + e.name + " as " + std::to_string(e.incarnation));
 }
 
 void world::wake(std::size_t who) {

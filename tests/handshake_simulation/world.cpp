@@ -54,6 +54,7 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
     how.parallel_max = random_.number(1, 3);
     how.poll = random_.time(milliseconds(100), seconds(8));
     how.grace = seconds(1);
+    how.watch_renew = random_.time(seconds(1), seconds(6));
     clients_[i].state.emplace(std::move(how));
   }
 }
@@ -105,8 +106,6 @@ void world::start_directory() {
   for (const auto& [name, x] : directory_.disk.ranks)
     state.restore(x, now_);
   count(directory_.life > 1 ? "directory restarted" : "directory started");
-  for (std::size_t i = 0; i < clients_.size(); ++i)
-    watch(i);
   settle();
 }
 
@@ -115,10 +114,22 @@ void world::crash_directory() {
     return;
   count("directory crashed");
   directory_.state.reset();
-  ++directory_.life;
   directory_.wakes.reset();
+  directory_.watches.clear();
   for (auto& [who, x] : std::exchange(directory_.waiting, {}))
     x.then(lost());
+  // Their connections end; who is cut off does not hear of it.
+  if (!has(defect::keep_the_door))
+    for (std::size_t who = 0; who < clients_.size(); ++who)
+      carry(who, [this, who, door = directory_.life] {
+        auto& c = clients_[who];
+        if (c.door == door && c.state->door_lost(c.state->door(), now_)) {
+          count("door lost");
+          c.door = 0;
+        }
+        settle(who);
+      });
+  ++directory_.life;
   // What was not durable has not been.
   for (auto& x : engines_)
     x.taken = x.taken_for_good;
@@ -131,6 +142,13 @@ void world::serve(action f) {
   }
   f();
   settle();
+}
+
+void world::serve_behind(std::uint64_t door, action f) {
+  if (door == directory_.life)
+    serve(std::move(f));
+  else
+    count("nobody there");
 }
 
 void world::settle() {
@@ -180,36 +198,24 @@ void world::wake_directory() {
   serve([this] { directory_.state->advance(now_); });
 }
 
-void world::watch(std::size_t who) {
-  // One number for each watch of each life.
+/// One number for each watch; who asks again is told the one that it has.
+result<world::number> world::watch(std::size_t who) {
+  auto& mine = directory_.watches[who];
+  if (directory_.state->is_watching(mine, ""))
+    return mine;
   const auto watch = ++directory_.last * client_count + who;
-  if (!directory_.state->watch("", watch, now_))
-    broken("consistent", "a watch was refused");
+  if (auto begun = directory_.state->watch("", watch, now_); !begun)
+    return tl::unexpected(begun.error());
+  return mine = watch;
 }
 
 void world::tell_watchers() {
   auto news = directory_.state->take_updates(now_);
-  for (const auto watch : news.dropped) {
+  for (std::size_t i = 0; i < news.dropped.size(); ++i)
     count("watch dropped");
-    after(seconds(1), [this, who = watch % client_count] { serve([this, who] { this->watch(who); }); });
-  }
   for (auto& [watch, update] : news.told) {
     const auto who = watch % client_count;
-    carry(who, [this, who, watch = watch, life = directory_.life, update = std::move(update)] {
-      count("pushed");
-      auto& c = clients_[who];
-      for (const auto& x : update.changes) {
-        auto& noted = c.noted[x.engine];
-        noted = std::max(noted, x.now.incarnation);
-        if (!has(defect::stale_cache))
-          c.state->note(x.engine, x.now.incarnation, x.now.code == 0, now_);
-      }
-      settle(who);
-      carry(who, [this, watch, life] {
-        if (life == directory_.life)
-          serve([this, watch] { directory_.state->seen(watch); });
-      });
-    });
+    carry(who, [this, who, watch = watch, update = std::move(update)] { hear(who, watch, update); });
   }
 }
 
@@ -379,6 +385,7 @@ void world::finish() {
     start_engine(i);
   // Until all that is on its way has come, and engines have said that they live.
   after(seconds(30), [this] {
+    check_pushed();
     for (int i = 0; i < 6; ++i)
       for (std::size_t who = 0; who < clients_.size(); ++who)
         ask(who, true);

@@ -82,6 +82,8 @@ private:
     records disk;
     std::map<number, waiting_one> waiting;
     number last = 0;
+    /// The watch of each client.
+    std::map<std::size_t, number> watches;
     std::optional<timestamp> wakes;
     /// Changes become durable in their order.
     timestamp durable_at{};
@@ -123,6 +125,9 @@ private:
     std::map<std::pair<std::string, handshake::wanted_ranks>, std::map<number, timestamp>> flying;
     /// The latest start of each engine that it was told of.
     std::map<std::string, incarnation_number> noted;
+    /// The life of the directory that its door leads to.
+    std::uint64_t door = 0;
+    bool has_watched = false;
     std::optional<timestamp> wakes;
   };
 
@@ -142,6 +147,8 @@ private:
   void start_directory();
   void crash_directory();
   void serve(action f);
+  /// As the actor at the end of a door: it is there for one life of the directory.
+  void serve_behind(std::uint64_t door, action f);
   void settle();
   void wake_directory();
   void answer_change(const handshake_reply& reply, std::function<void(handshake_reply)> then);
@@ -152,7 +159,7 @@ private:
   void give_up(number who);
   void check_answer(const handshake_fetch_request& what, handshake_fetch_reply& reply);
   void check_ranks(const std::string& who, const handshake::wanted_ranks& wanted, const handshake_fetch_reply& reply);
-  void watch(std::size_t who);
+  result<number> watch(std::size_t who);
   void tell_watchers();
 
   // engines
@@ -166,7 +173,13 @@ private:
   handshake::wanted_ranks some_ranks();
   void ask(std::size_t who, bool must_succeed = false);
   void settle(std::size_t who);
+  void send(std::size_t who, const handshake::client_state::fetch_order& order);
+  void keep_way(std::size_t who);
+  void open_door(std::size_t who, number order);
+  void ask_for_watch(std::size_t who, number order);
+  void hear(std::size_t who, number watch, const handshake_update& update);
   void wake(std::size_t who);
+  void check_pushed();
   void check_resolution(const client& c, const asked& what, const result<handshake::resolution>& found);
   void check_waits();
 

@@ -14,26 +14,6 @@ namespace troupe {
 
 namespace {
 
-/// What CAF says of connecting, in a sentence.
-std::string why_not_reached(const caf::error& e, const node_address& where) {
-  if (e && e.category() == caf::atom("system"))
-    switch (static_cast<caf::sec>(e.code())) {
-    case caf::sec::cannot_connect_to_node:
-      return "nobody listens there";
-    case caf::sec::request_timeout:
-      return "it says nothing: is it a node?";
-    case caf::sec::disconnect_during_handshake:
-      return where.is_path() ? "it closed the connection at once: it is not a node of this version, or has as many "
-                               "connections as it allows (actors.max_connections)"
-                             : "it closed the connection at once: it is not a node of this version, wants other "
-                               "certificates (actors.tls), or has as many connections as it allows "
-                               "(actors.max_connections)";
-    default:
-      return "what listens there does not answer as a node of this version";
-    }
-  return from_caf(e).text;
-}
-
 link_state_options rules_of(const link_options& options) {
   link_state_options out;
   out.comes_back = !options.local;
@@ -61,6 +41,25 @@ const Entry* find_rank(const std::vector<Entry>& all, rank_number rank) {
 }
 
 } // namespace
+
+std::string why_not_reached(const caf::error& e, const node_address& where) {
+  if (e && e.category() == caf::atom("system"))
+    switch (static_cast<caf::sec>(e.code())) {
+    case caf::sec::cannot_connect_to_node:
+      return "nobody listens there";
+    case caf::sec::request_timeout:
+      return "it says nothing: is it a node?";
+    case caf::sec::disconnect_during_handshake:
+      return where.is_path() ? "it closed the connection at once: it is not a node of this version, or has as many "
+                               "connections as it allows (actors.max_connections)"
+                             : "it closed the connection at once: it is not a node of this version, wants other "
+                               "certificates (actors.tls), or has as many connections as it allows "
+                               "(actors.max_connections)";
+    default:
+      return "what listens there does not answer as a node of this version";
+    }
+  return from_caf(e).text;
+}
 
 link::link(caf::actor_config& config, link_options options)
     : link_actor::base(config), options_(std::move(options)), state_(rules_of(options_)) {

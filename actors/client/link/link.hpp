@@ -38,6 +38,9 @@ struct link_options {
   std::uint64_t seed = 0;
 };
 
+/// What CAF says of connecting, in a sentence.
+std::string why_not_reached(const caf::error& e, const node_address& where);
+
 /// A client's tie to one node: attaches, binds the client's copy engines to the node's arena, and then its
 /// coordinators. When the node is lost it unbinds them at once, so that all they have under way ends, and comes back
 /// with bounded back-off; the node sees the death of the link and releases what the client held, but for frames that it

@@ -68,8 +68,10 @@ directory::behavior_type directory::make_behavior() {
       },
       [this](watch_atom, const std::string& engine, const handshake_watcher_actor& who) { return watch(engine, who); },
       [this](const handshake_seen_request& x) -> caf::result<void> {
-        state_.seen(x.watch);
+        const auto is_known = state_.seen(x.watch);
         flush();
+        if (!is_known)
+          return to_caf(error{errc::not_found, "this watch has ended: begin another one"});
         return caf::unit;
       },
       [this](caf::leave_atom, std::uint64_t who) -> caf::result<void> {
@@ -170,6 +172,11 @@ void directory::asker_is_gone(const caf::actor_addr& asker) {
 caf::result<std::uint64_t> directory::watch(const std::string& engine, const handshake_watcher_actor& who) {
   if (!who)
     return to_caf(error{errc::invalid_argument, "a watch needs somebody who is told"});
+  // Who asks again wants to know whether it still stands.
+  const auto same = std::ranges::find_if(
+      watchers_, [&](const auto& x) { return x.second == who && state_.is_watching(x.first, engine); });
+  if (same != watchers_.end())
+    return same->first;
   // Nobody can name the watch of another.
   const auto watch = fresh_incarnation();
   if (auto begun = state_.watch(engine, watch, now()); !begun)
@@ -183,9 +190,12 @@ caf::result<std::uint64_t> directory::watch(const std::string& engine, const han
 void directory::unwatch(number who) {
   state_.unwatch(who);
   if (const auto found = watchers_.find(who); found != watchers_.end()) {
-    if (const auto address = found->second.address(); !askers_.contains(address))
-      demonitor(address);
+    const auto address = found->second.address();
     watchers_.erase(found);
+    // Who has been dropped may have asked for another one already.
+    const auto watches = [&](const auto& x) { return x.second.address() == address; };
+    if (!askers_.contains(address) && std::ranges::none_of(watchers_, watches))
+      demonitor(address);
   }
 }
 

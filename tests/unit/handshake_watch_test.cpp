@@ -1,0 +1,134 @@
+#include "handshake/client_state.hpp"
+#include "tests/catch.hpp"
+
+#include <chrono>
+
+/// How a client keeps its door and its watch, alone and together with what it fetches.
+
+namespace handshake_watch_test {
+
+using namespace troupe;
+using namespace troupe::handshake;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct world {
+  void pass(duration x) {
+    now += x;
+    state.advance(now);
+  }
+  /// What is to be done, which has to be that.
+  watch_state::number ordered(watch_state::step what) {
+    const auto order = state.take_watch_order();
+    REQUIRE(order.has_value());
+    CHECK(order->what == what);
+    return order->id;
+  }
+  watch_state::number open() {
+    state.advance(now);
+    const auto door = ordered(watch_state::step::open);
+    CHECK(state.door_opened(door, true, now));
+    return door;
+  }
+  void watch(watch_state::number number) { state.watched(ordered(watch_state::step::watch), number, now); }
+
+  client_state state{{}};
+  timestamp now{1000s};
+};
+
+} // namespace
+
+TEST_CASE("handshake client: a watch is asked for as soon as there is a door, and again and again", "[handshake]") {
+  world w;
+  w.open();
+  w.watch(5);
+  CHECK(w.state.is_watching());
+  for (int i = 0; i < 3; ++i) {
+    w.pass(15s - 1ms);
+    CHECK_FALSE(w.state.take_watch_order().has_value());
+    w.pass(1ms);
+    w.watch(5);
+  }
+}
+
+TEST_CASE("handshake client: a watch that the directory does not know is asked for at once", "[handshake]") {
+  world w;
+  w.open();
+  w.watch(5);
+  // Another one's end is none of this one.
+  w.state.watch_lost(4, w.now);
+  CHECK_FALSE(w.state.take_watch_order().has_value());
+  w.state.watch_lost(5, w.now);
+  CHECK_FALSE(w.state.is_watching());
+  w.watch(6);
+  CHECK(w.state.is_watching());
+}
+
+TEST_CASE("handshake client: too many watches are no reason for another door, any other failure is", "[handshake]") {
+  world w;
+  const auto door = w.open();
+  duration pause = 100ms;
+  for (int i = 0; i < 4; ++i) {
+    w.state.watched(w.ordered(watch_state::step::watch), fail(errc::limit_exceeded, "too many"), w.now);
+    CHECK(w.state.door() == door);
+    w.pass(pause - 1ms);
+    CHECK_FALSE(w.state.take_watch_order().has_value());
+    w.pass(1ms);
+    pause *= 2;
+  }
+  w.state.watched(w.ordered(watch_state::step::watch), fail(errc::unreachable, "gone"), w.now);
+  CHECK(w.state.door() == 0);
+  w.pass(5s);
+  w.ordered(watch_state::step::open);
+}
+
+TEST_CASE("handshake client: who says nothing has lost the door, and comes back with pauses that grow", "[handshake]") {
+  world w;
+  const auto silent = w.open();
+  const auto late = w.ordered(watch_state::step::watch);
+  w.pass(5s);
+  CHECK(w.state.door() == 0);
+  w.state.watched(late, std::uint64_t{5}, w.now);
+  CHECK_FALSE(w.state.is_watching());
+  CHECK_FALSE(w.state.door_lost(silent, w.now));
+  for (const auto pause : {100ms, 200ms, 400ms}) {
+    w.pass(pause);
+    const auto attempt = w.ordered(watch_state::step::open);
+    CHECK(w.state.door_opened(attempt, false, w.now));
+  }
+  w.pass(800ms);
+  const auto slow = w.ordered(watch_state::step::open);
+  w.pass(5s);
+  // A door that comes when another one was ordered is not used.
+  CHECK_FALSE(w.state.door_opened(slow, true, w.now));
+}
+
+TEST_CASE("handshake client: when the door is lost, who waits is fetched for again as soon as there is another",
+          "[handshake]") {
+  world w;
+  const auto door = w.open();
+  w.watch(5);
+  CHECK_FALSE(w.state.resolve({"a", 0, 60s}, 1, w.now).has_value());
+  const auto orders = w.state.take_orders();
+  REQUIRE(orders.size() == 1);
+  CHECK(w.state.door_lost(door, w.now));
+  CHECK_FALSE(w.state.is_watching());
+  CHECK(w.state.take_abandoned() == std::vector<client_state::number>{orders[0].fetch});
+  CHECK(w.state.take_answers().empty());
+  w.pass(100ms);
+  w.state.take_orders();
+  const auto next = w.ordered(watch_state::step::open);
+  // What was sent to nobody meanwhile has failed, and would pause for a while.
+  for (int i = 0; i < 6; ++i) {
+    w.state.advance(w.now);
+    for (const auto& order : w.state.take_orders())
+      w.state.answered(order.fetch, fail(errc::unreachable, "nobody to ask"), w.now);
+  }
+  CHECK(w.state.door_opened(next, true, w.now));
+  CHECK(w.state.find_inconsistency() == "");
+  w.pass(0ms);
+  CHECK(w.state.under_way() == 1);
+}
+
+} // namespace handshake_watch_test
