@@ -1,10 +1,10 @@
 #include "cli/node_access.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
+#include "cli/screens/words.hpp"
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <iostream>
@@ -44,24 +44,6 @@ std::string in_path(std::string_view name) {
   return out;
 }
 
-/// Columns as wide as what stands in them.
-std::string table_of(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> widths(rows.front().size());
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i)
-      widths[i] = std::max(widths[i], row[i].size());
-  std::string out;
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      out += row[i];
-      if (i + 1 < row.size())
-        out.append(widths[i] - row[i].size() + 2, ' ');
-    }
-    out += '\n';
-  }
-  return out;
-}
-
 } // namespace
 
 int list_namespaces(const list_namespaces_options& options) {
@@ -82,30 +64,6 @@ int list_namespaces(const list_namespaces_options& options) {
                     std::to_string(x.contains("ranks") ? x["ranks"].size() : std::size_t{0}), number(x, "page_bytes"),
                     number(x, "keys"), number(x, "leases"), x.value("id", "")});
   return print(table_of(rows)) ? exit_ok : exit_failed;
-}
-
-int cluster_status(const cluster_status_options& options) {
-  const auto answer = ask_node(options.node, "GET", "/v1/cluster");
-  if (answer.code != exit_ok)
-    return answer.code == exit_usage ? wrong(answer.why) : failed(answer.why);
-  const auto body = nlohmann::json::parse(answer.reply.body, nullptr, false);
-  if (!body.is_object() || !body.contains("nodes") || !body["nodes"].is_array())
-    return failed(options.node.url + " does not answer as a node does");
-  if (options.json)
-    return print(body.dump() + "\n") ? exit_ok : exit_failed;
-  if (body.value("cluster", "").empty())
-    return print("the node is part of no cluster\n") ? exit_ok : exit_failed;
-  std::vector<std::vector<std::string>> rows{
-      {"NODE", "ADDRESS", "STATE", "NAMESPACES", "ASKED", "HAD", "LATE", "PAGES", "BYTES", "FAILED", "TROUBLE"}};
-  for (const auto& x : body["nodes"]) {
-    auto& row = rows.emplace_back();
-    const auto name = x.value("node", "");
-    row = {name.empty() ? "?" : name, x.value("address", ""), x.value("state", "")};
-    for (const auto* key : {"namespaces", "asked", "had", "late", "pages", "bytes", "failed"})
-      row.push_back(std::to_string(x.value(key, std::uint64_t{0})));
-    row.push_back(x.value("trouble", ""));
-  }
-  return print("cluster " + body.value("cluster", "") + "\n\n" + table_of(rows)) ? exit_ok : exit_failed;
 }
 
 int remove_namespace(const remove_namespace_options& options) {

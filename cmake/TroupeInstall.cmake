@@ -74,21 +74,20 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS "adduser")
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_CONTROL_EXTRA
   "${PROJECT_SOURCE_DIR}/packaging/debian/postinst" "${PROJECT_SOURCE_DIR}/packaging/debian/prerm"
   "${PROJECT_SOURCE_DIR}/packaging/debian/postrm" "${PROJECT_SOURCE_DIR}/packaging/debian/conffiles")
-set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "Troupe keeps the KV caches of LLM inference engines outside the GPU, in memory
-and on disk, and shares them between the engines and ranks of a host. This
-package has the program, and a service that runs a node.")
+set(about "Troupe keeps the KV caches of LLM inference engines outside the GPU, in memory
+and on disk, and shares them between the engines and ranks of a host.")
+set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "${about}
+This package has the program, and a service that runs a node.")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libtroupe1)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA
   "${PROJECT_SOURCE_DIR}/packaging/debian/shlibs" "${PROJECT_SOURCE_DIR}/packaging/debian/triggers")
-set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "Troupe keeps the KV caches of LLM inference engines outside the GPU, in memory
-and on disk, and shares them between the engines and ranks of a host. This
-package has the library that engines load to attach to a node.")
+set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "${about}
+This package has the library that engines load to attach to a node.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libtroupe-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libtroupe1 (= ${PROJECT_VERSION})")
-set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Troupe keeps the KV caches of LLM inference engines outside the GPU, in memory
-and on disk, and shares them between the engines and ranks of a host. This
-package has the header of its C interface.")
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "${about}
+This package has the header of its C interface.")
 include(CPack)

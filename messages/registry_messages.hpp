@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "base/namespace_spec.hpp"
+#include "base/page_tier.hpp"
 #include "messages/packed.hpp"
 
 #include <cstddef>
@@ -130,11 +131,6 @@ struct finish_request {
 struct finish_reply {
   packed<std::uint8_t> results;
 };
-
-/// Where a page came from that was found not to hold what it must.
-enum class page_tier : std::uint8_t { unknown, memory, disk };
-
-inline constexpr std::uint8_t page_tier_count = 3;
 
 /// Says that committed pages were found not to hold what they must: they are unpublished if key, rank, slot and
 /// generation still agree. `reasons` are one `errc` per page, `tiers` one `page_tier`, or none where nobody knows.

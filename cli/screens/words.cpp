@@ -50,7 +50,7 @@ std::string bytes_text(double bytes) {
 std::string count_text(std::uint64_t x) {
   auto out = std::to_string(x);
   for (auto at = out.size(); at > 3;)
-    out.insert(at -= 3, ",");
+    out.insert(at -= 3, 1, ',');
   return out;
 }
 
@@ -125,6 +125,20 @@ std::string printable(std::string_view text) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     out += byte >= 0x20 && byte < 0x7f ? c : '?';
+  }
+  return out;
+}
+
+std::string table_of(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths(rows.front().size());
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i)
+      widths[i] = std::max(widths[i], width_of(row[i]));
+  std::string out;
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i + 1 < row.size(); ++i)
+      out += to_width(row[i], widths[i] + 2);
+    out += row.back() + "\n";
   }
   return out;
 }

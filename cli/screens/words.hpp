@@ -37,6 +37,8 @@ std::string to_right(std::string_view text, std::size_t columns);
 std::vector<std::string> wrapped(std::string_view text, std::size_t columns);
 /// What a terminal would not print as text becomes a question mark: names are chosen by clients.
 std::string printable(std::string_view text);
+/// Columns as wide as what stands in them. All rows are as long as the first.
+std::string table_of(const std::vector<std::vector<std::string>>& rows);
 
 /// What lies at these keys, one inside the other; 0, or empty, where there is nothing of the kind.
 double number_at(const nlohmann::json& x, std::initializer_list<const char*> keys);

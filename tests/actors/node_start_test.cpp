@@ -11,6 +11,7 @@
 #include "io/page.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
+#include "tests/patience.hpp"
 #include "tests/unit/io_support.hpp"
 #include "workload/replay/device_memory.hpp"
 #include "workload/replay/keys.hpp"
@@ -245,6 +246,11 @@ TEST_CASE_METHOD(world, "whole node: what ranks save is found when all have it, 
     for (std::uint32_t block = 0; block < 50; ++block)
       CHECK(reader.devices[rank]->is_poisoned(block));
   }
+  // What was saved goes to the slabs behind it.
+  CHECK(eventually([&] {
+    const auto x = stats();
+    return std::ranges::all_of(x.ranks, [](const auto& rank) { return rank.io.in_flight == 0; });
+  }));
   const auto counted = stats();
   CHECK(counted.clients == 1);
   CHECK(counted.registry.complete_keys == keys.size());

@@ -1,5 +1,5 @@
-#include "http/client/connection.hpp"
 #include "tests/catch.hpp"
+#include "tests/integration/metrics_page.hpp"
 #include "tests/integration/support.hpp"
 
 #include <nlohmann/json.hpp>
@@ -42,19 +42,6 @@ std::set<std::string> all_in(const std::string& text, const std::string& pattern
   return out;
 }
 
-std::string scrape(int port) {
-  using namespace troupe::client_detail;
-  const auto where = parse_url("http://127.0.0.1:" + std::to_string(port)).value();
-  const auto until = std::chrono::steady_clock::now() + patience;
-  auto open = connection::open(where, nullptr, until);
-  REQUIRE(open);
-  const auto reply =
-      (*open)->exchange("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 1U << 24U, until);
-  REQUIRE(reply);
-  REQUIRE(reply->status == 200);
-  return reply->body;
-}
-
 /// What GitHub makes of a heading.
 std::string anchor_of(const std::string& heading) {
   std::string out;
@@ -84,11 +71,11 @@ TEST_CASE("every metric in the dashboard and in the alerts is one that a node ha
   config["registry"]["durability"] = "relaxed";
   const serving_node node(write_config(scratch.path(), config));
   CHECK(run_replay({"--attach", node.address(), "--trace", "loogle:2,1024,3,128"}).code == 0);
-  const auto port = nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>();
-  scrape(port); // from now on the server has answered something
+  const auto scrape = [&] { return http(node, "GET", "/metrics").body; };
+  scrape(); // from now on the server has answered something
   std::string page;
   for (int i = 0; i < 200 && page.find("troupe_request_seconds_bucket{") == std::string::npos; ++i) {
-    page = scrape(port);
+    page = scrape();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   const auto there = all_in(page, "\n(troupe_[a-z_]+)[{ ]");

@@ -1,6 +1,8 @@
 #include "tests/catch.hpp"
 #include "tests/integration/listener.hpp"
+#include "tests/integration/metrics_page.hpp"
 #include "tests/integration/support.hpp"
+#include "tests/patience.hpp"
 
 #include <csignal>
 
@@ -213,6 +215,41 @@ TEST_CASE("a client that stands still loses what it holds, and begins anew when 
                shape);
   client.send(SIGCONT);
   check_survived(result_of(client), long_trace_requests);
+  check_rest(node, shape);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("places in memory that a client may still touch are nobody else's until its process is gone") {
+  // Far larger than what is there, so that copies are under way at nearly every moment, and places are asked for at
+  // all.
+  const node_shape shape{.page_bytes = std::uint64_t{1} << 20U, .slots = 64, .memory_bytes = std::uint64_t{48} << 20U};
+  const scratch_directory scratch;
+  auto config = node_config(scratch.path(), shape);
+  config["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
+  serving_node node(write_config(scratch.path(), config), quick_timeouts);
+  process client(
+      replay_command(arguments{"--attach", node.address(), "--trace", "loogle:400,4096,20,128", "--concurrency", "4"} +
+                     quick_timeouts));
+  const auto pinned = [&] { return sum_of_metric(node, "troupe_memory_pinned_frames{"); };
+  node.wait_for_statistics([](const auto& x) { return x.clients == 1 && x.evicted > 0; });
+  client.send(SIGSTOP);
+  for (int tries = 0; tries < 100 && pinned() == 0; ++tries) {
+    client.send(SIGCONT);
+    client.send(SIGSTOP);
+  }
+  const auto held = pinned();
+  REQUIRE(held > 0);
+  // To the node it is gone, and what it held is released; but it may go on copying at any moment.
+  node.program().wait_for_line(stream::err, "is gone: its leases and reservations are released");
+  CHECK(node.wait_for_statistics([](const auto& x) { return x.clients == 0; }).leases == 0);
+  // Others need every place that there is.
+  check_report(run_replay(arguments{"--attach", node.address(), "--trace", "loogle:20,4096,2,128", "--salt", "9"} +
+                          quick_timeouts),
+               shape);
+  CHECK(pinned() == held);
+  CHECK(sum_of_metric(node, "troupe_departed_clients") == 1);
+  client.kill();
+  CHECK(eventually([&] { return pinned() == 0 && sum_of_metric(node, "troupe_departed_clients") == 0; }));
   check_rest(node, shape);
   CHECK(node.stop() == 0);
 }

@@ -1,6 +1,7 @@
 #include "http/client/connection.hpp"
 #include "tests/catch.hpp"
 #include "tests/integration/disks.hpp"
+#include "tests/integration/metrics_page.hpp"
 #include "tests/integration/support.hpp"
 #include "tests/patience.hpp"
 
@@ -57,39 +58,6 @@ std::vector<fs::path> made_slabs(const fs::path& where) {
   std::error_code none;
   for (const auto& x : fs::directory_iterator(where / "data" / "namespaces", none))
     out.push_back(x.path());
-  return out;
-}
-
-/// One request, by itself.
-client_detail::answer http(const serving_node& node, const std::string& method, const std::string& path) {
-  const auto port = nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>();
-  const auto where = client_detail::parse_url("http://127.0.0.1:" + std::to_string(port));
-  REQUIRE(where);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  auto open = client_detail::connection::open(*where, nullptr, deadline);
-  REQUIRE(open);
-  auto answer = (*open)->exchange(method + " " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
-                                  1U << 24U, deadline);
-  REQUIRE(answer);
-  return *answer;
-}
-
-double metric(const serving_node& node, const std::string& name) {
-  const auto page = http(node, "GET", "/metrics").body;
-  const auto at = page.find("\n" + name);
-  REQUIRE(at != std::string::npos);
-  const auto line = page.substr(at + 1, page.find('\n', at + 1) - at - 1);
-  return std::stod(line.substr(line.rfind(' ')));
-}
-
-/// Of all ranks.
-double sum_of_metric(const serving_node& node, const std::string& name) {
-  const auto page = http(node, "GET", "/metrics").body;
-  double out = 0;
-  for (auto at = page.find("\n" + name); at != std::string::npos; at = page.find("\n" + name, at + 1)) {
-    const auto line = page.substr(at + 1, page.find('\n', at + 1) - at - 1);
-    out += std::stod(line.substr(line.rfind(' ')));
-  }
   return out;
 }
 
@@ -200,23 +168,23 @@ TEST_CASE("a slab file grows as pages come, within the disk space that the confi
   // More than fits.
   const player play{"loogle:20,8192,8,512"};
   const auto space = space_file(scratch.path(), "mine");
-  CHECK(metric(*node, "troupe_made_slabs_limit_bytes") == limit);
-  CHECK(metric(*node, "troupe_made_slabs_used_bytes") == 0);
+  CHECK(sum_of_metric(*node, "troupe_made_slabs_limit_bytes") == limit);
+  CHECK(sum_of_metric(*node, "troupe_made_slabs_used_bytes") == 0);
   CHECK(play(*node, space_file(scratch.path(), "little", 1, "little/model")).code == 0);
-  const auto at_first = metric(*node, "troupe_made_slabs_used_bytes");
+  const auto at_first = sum_of_metric(*node, "troupe_made_slabs_used_bytes");
   CHECK(http(*node, "DELETE", "/v1/namespaces/little").status == 204);
-  CHECK(metric(*node, "troupe_made_slabs_used_bytes") == 0);
+  CHECK(sum_of_metric(*node, "troupe_made_slabs_used_bytes") == 0);
   CHECK(made_slabs(scratch.path()).empty());
   const auto first = play(*node, space);
   CHECK(first.code == 0);
   CHECK(first.count("verify_failures") == 0);
-  const auto used = metric(*node, "troupe_made_slabs_used_bytes");
+  const auto used = sum_of_metric(*node, "troupe_made_slabs_used_bytes");
   CHECK(at_first <= limit);
   CHECK(used > (64U << 20U) + (1U << 20U));
   CHECK(used <= limit);
   node->program().kill();
   node.emplace(config);
-  CHECK(metric(*node, "troupe_made_slabs_used_bytes") == used);
+  CHECK(sum_of_metric(*node, "troupe_made_slabs_used_bytes") == used);
   const auto after = play(*node, space);
   CHECK(after.count("verify_failures") == 0);
   CHECK(after.count("hit_blocks") > 0);
@@ -240,7 +208,7 @@ TEST_CASE("where the disk is full, a slab file stays as it is, and old pages mak
     CHECK(x.code == 0);
     CHECK(x.count("verify_failures") == 0);
     CHECK(x.count("evicted_keys") > 0);
-    const auto used = metric(node, "troupe_made_slabs_used_bytes");
+    const auto used = sum_of_metric(node, "troupe_made_slabs_used_bytes");
     CHECK(used > 0);
     CHECK(used <= disk_bytes);
     CHECK(node.log().find("the disk is full") != std::string::npos);
@@ -252,7 +220,7 @@ TEST_CASE("where the disk is full, a slab file stays as it is, and old pages mak
     CHECK(refused.err.find("no_space") != std::string::npos);
     disk.make_room();
     CHECK(made_slabs(scratch.path()).size() == 1);
-    CHECK(metric(node, "troupe_made_slabs_used_bytes") == used);
+    CHECK(sum_of_metric(node, "troupe_made_slabs_used_bytes") == used);
     CHECK(http(node, "DELETE", "/v1/namespaces/mine").status == 204);
     const auto other = play(node, space_file(scratch.path(), "other", 1, "other/model"));
     CHECK(other.code == 0);
@@ -404,7 +372,7 @@ TEST_CASE("a namespace that a client made is removed with its files, and stays s
     CHECK(http(*node, "DELETE", "/v1/namespaces/mine?force=true").status == 204);
   }
   CHECK(made_slabs(scratch.path()).empty());
-  CHECK(metric(*node, "troupe_made_slabs_used_bytes") == 0);
+  CHECK(sum_of_metric(*node, "troupe_made_slabs_used_bytes") == 0);
   node->program().kill();
   node.emplace(config);
   CHECK(made_slabs(scratch.path()).empty());

@@ -273,7 +273,7 @@ TEST_CASE("tcp memory: a peer whose memory is gone is lost, and what is under wa
     }
     CHECK(lost);
   }
-  CHECK(far.lost.get_future().get().code == errc::unreachable);
+  CHECK(far.lost->get_future().get().code == errc::unreachable);
   CHECK(far.move(remote_direction::put, {{some, 0}}).error().code == errc::unreachable);
   far.close();
 }
@@ -283,7 +283,7 @@ TEST_CASE("tcp memory: nobody listens there any more", "[tcp]") {
   remote_end_of far(new_mover(), name);
   std::vector<std::byte> some(4096);
   CHECK(far.move(remote_direction::get, {{some, 0}}).error().code == errc::unreachable);
-  CHECK(far.lost.get_future().get().code == errc::unreachable);
+  CHECK(far.lost->get_future().get().code == errc::unreachable);
 }
 
 TEST_CASE("tcp memory: closing ends what a client does not answer, and nothing is read after it", "[tcp]") {
@@ -340,7 +340,7 @@ TEST_CASE("tcp memory: a client that answers what was not asked is lost", "[tcp]
     with.say(io::tcp::answer{asked.kind, asked.number, asked.length});
     CHECK(open.get().error().code == errc::unreachable);
   }
-  CHECK(far.lost.get_future().get().code == errc::unreachable);
+  CHECK(far.lost->get_future().get().code == errc::unreachable);
 }
 
 TEST_CASE("tcp memory: where pages are to be encrypted, nobody gets in without, or with another key", "[tcp]") {

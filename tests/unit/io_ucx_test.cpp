@@ -129,7 +129,7 @@ TEST_CASE("ucx: a peer whose memory is gone is lost, and what is under way ends"
   std::vector<std::byte> some(1U << 20U);
   REQUIRE(far.move(io::remote_direction::get, {{some, 0}}));
   memory.reset();
-  CHECK(far.lost.get_future().get().code == errc::unreachable);
+  CHECK(far.lost->get_future().get().code == errc::unreachable);
   CHECK(far.move(io::remote_direction::put, {{some, 0}}).error().code == errc::unreachable);
   far.close();
 }

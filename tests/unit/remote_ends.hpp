@@ -15,7 +15,8 @@ inline constexpr std::uint32_t loopback = 0x7f000001;
 /// A node's end of exposed memory, whose calls can be waited for.
 struct remote_end_of {
   remote_end_of(std::shared_ptr<io::remote_mover> by, const io::remote_memory_name& name) : mover(std::move(by)) {
-    auto connected = mover->connect(name, [this](const error& why) { lost.set_value(why); });
+    // Which may be told after this is gone.
+    auto connected = mover->connect(name, [told = lost](const error& why) { told->set_value(why); });
     REQUIRE(connected);
     peer = *connected;
   }
@@ -35,7 +36,7 @@ struct remote_end_of {
     closed.get_future().get();
   }
 
-  std::promise<error> lost;
+  std::shared_ptr<std::promise<error>> lost = std::make_shared<std::promise<error>>();
   std::shared_ptr<io::remote_mover> mover;
   std::shared_ptr<io::remote_peer> peer;
 };

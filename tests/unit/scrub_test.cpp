@@ -164,7 +164,7 @@ TEST_CASE("a page that is not what it should be is told of, once", "[io_worker]"
   CHECK(w.read()->data == w.buffer.data());
   w.end_read();
   w.judge(errc::corrupt);
-  CHECK(w.damaged == std::vector{std::pair(page(3), errc::corrupt)});
+  CHECK(w.damaged == std::vector{damaged_page{page(3), errc::corrupt, page_tier::disk}});
   CHECK_FALSE(w.read());
   w.pass_time(milliseconds(100));
   w.go_on();
@@ -205,7 +205,7 @@ TEST_CASE("a page whose slot was given to another key while it was read is not t
   w.list({page(3, 2)});
   w.end_read();
   w.judge(errc::corrupt);
-  CHECK(w.damaged == std::vector{std::pair(page(3, 2), errc::corrupt)});
+  CHECK(w.damaged == std::vector{damaged_page{page(3, 2), errc::corrupt, page_tier::disk}});
 }
 
 TEST_CASE("a page that is not in the slab yet, or not any more, is not looked at", "[io_worker]") {

@@ -131,60 +131,6 @@ TEST_CASE("load: each shard that was asked has its lease back once, after the la
   s.check_at_rest(64);
 }
 
-TEST_CASE("load: where a bad page came from is said with it", "[load_state]") {
-  loader s;
-  REQUIRE(s.state.start(test_task(3), t0));
-  s.located(s.one<load_locate>());
-  const auto fetch = s.one<load_fetch>();
-  auto frames = s.worker.give(3);
-  frames.frames[1].promoted = 1;
-  s.state.on_fetch(fetch.call, frames, t0);
-  s.state.on_scatter(s.one<load_scatter>().call, copy_reply{codes({errc::corrupt, errc::corrupt, errc::ok}), {}}, t0);
-  const auto told = s.one<load_invalidate>();
-  CHECK(told.request.pages.size() == 2);
-  CHECK(told.request.tier(0) == page_tier::memory);
-  CHECK(told.request.tier(1) == page_tier::disk);
-  s.state.on_invalidate(told.call, finish_reply{same_codes(2)}, t0);
-  CHECK(s.end_pins() == 1);
-  s.release_all();
-  s.check_at_rest(8);
-}
-
-TEST_CASE("load: a bad page is unpublished, wherever it was found out", "[load_state]") {
-  loader s;
-  REQUIRE(s.state.start(test_task(6), t0));
-  s.located(s.one<load_locate>());
-  const auto fetch = s.one<load_fetch>();
-  s.fetched(fetch, t0, {errc::ok, errc::io_error, errc::stale, errc::slab_damaged, errc::timeout, errc::ok});
-  CHECK(s.state.window_left() == 6);
-  const auto after_fetch = s.one<load_invalidate>();
-  CHECK(after_fetch.request.space == test_space);
-  CHECK(after_fetch.request.rank == 3);
-  CHECK(after_fetch.request.pages.items == std::vector<page_ref>{{key(1), {1, 7}}, {key(3), {3, 7}}});
-  CHECK(after_fetch.request.tier(0) == page_tier::disk);
-  CHECK(after_fetch.request.tier(1) == page_tier::disk);
-
-  const auto scatter = s.one<load_scatter>();
-  REQUIRE(scatter.order.items.size() == 2);
-  s.state.on_scatter(scatter.call, copy_reply{codes({errc::corrupt, errc::identity_mismatch}), {}}, t0);
-  const auto after_scatter = s.one<load_invalidate>();
-  CHECK(after_scatter.request.pages.items == std::vector<page_ref>{{key(0), {0, 7}}, {key(5), {5, 7}}});
-  CHECK(after_scatter.request.tier(0) == page_tier::memory);
-  CHECK(after_scatter.request.tier(1) == page_tier::memory);
-
-  const auto done = s.one<task_finished>();
-  CHECK(results_of(done.result) == std::vector{errc::corrupt, errc::io_error, errc::stale, errc::slab_damaged,
-                                               errc::timeout, errc::identity_mismatch});
-  CHECK(done.result.bytes == 0);
-  // The lease goes when the registry has heard of the bad pages, so that nobody evicts them meanwhile.
-  CHECK(s.take<load_release>().empty());
-  s.state.on_invalidate(after_fetch.call, finish_reply{same_codes(2)}, t0);
-  CHECK(s.take<load_release>().empty());
-  s.state.on_invalidate(after_scatter.call, no_answer(), t0);
-  s.released(s.one<load_release>());
-  s.check_at_rest(8);
-}
-
 TEST_CASE("load: what is only out of reach is not unpublished", "[load_state]") {
   const auto code = GENERATE(errc::timeout, errc::cancelled, errc::stale, errc::expired, errc::shutting_down,
                              errc::unreachable, errc::internal, errc::out_of_range, errc::invalid_argument);

@@ -8,6 +8,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "base/page_tier.hpp"
 #include "io/page.hpp"
 #include "io/page_store.hpp"
 #include "messages/io_messages.hpp"
@@ -75,6 +76,8 @@ struct damaged_page {
   page_ref page;
   errc why = errc::ok;
   page_tier tier = page_tier::unknown;
+
+  bool operator==(const damaged_page&) const = default;
 };
 
 /// The rules of the io worker of one rank: which pages are in memory, who may touch them, when they go to the slab and
