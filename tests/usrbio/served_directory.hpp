@@ -1,37 +1,32 @@
 #pragma once
 
-#include "io/engine.hpp"
-#include "tests/patience.hpp"
-#include "tests/unit/io_support.hpp"
+#include "io/usrbio/options.hpp"
 #include "tests/usrbio/stand_in/layout.hpp"
 
-#include <csignal>
-#include <cstring>
+#include <cstddef>
+#include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
-#include <initializer_list>
+#include <signal.h>
+#include <span>
 #include <string>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <vector>
+#include <utility>
 
 namespace troupe::test {
-
-/// Writes zeroes where `make_file` leaves holes, which USRBIO does not read.
-inline unique_descriptor make_written_file(const std::filesystem::path& path, std::uint64_t size) {
-  auto made = make_file(path, size);
-  const std::vector<std::byte> zeroes(size);
-  if (::pwrite(made.get(), zeroes.data(), size, 0) != static_cast<ssize_t>(size))
-    std::abort();
-  return made;
-}
 
 /// A directory that is 3FS for the stand-in's library, with a daemon of its own.
 class served_directory {
 public:
   explicit served_directory(std::string daemon, std::string library)
       : daemon_(std::move(daemon)), library_(std::move(library)) {
+    auto name = (std::filesystem::temp_directory_path() / "troupe-3fs-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
     start();
-    control_ = usrbio::map_control(path());
+    control_ = stand_in::map_control(path());
     if (control_ == nullptr)
       std::abort();
   }
@@ -42,11 +37,13 @@ public:
       ::kill(process_, SIGCONT);
       end(SIGTERM);
     }
-    ::munmap(control_, sizeof(usrbio::control));
+    ::munmap(control_, sizeof(stand_in::control));
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
   }
 
-  const std::filesystem::path& path() const { return scratch_.path(); }
-  usrbio::control& control() { return *control_; }
+  const std::filesystem::path& path() const { return path_; }
+  stand_in::control& control() { return *control_; }
   pid_t daemon() const { return process_; }
 
   io::usrbio_options options() const {
@@ -60,22 +57,26 @@ public:
   void kill() { end(SIGKILL); }
 
   void start() {
-    auto ends = make_pipe();
+    int ends[2] = {-1, -1};
+    if (::pipe2(ends, O_CLOEXEC) != 0)
+      std::abort();
     process_ = ::fork();
     if (process_ == 0) {
-      ::dup2(ends.write_end.get(), STDOUT_FILENO);
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL); // however the test ends
+      ::dup2(ends[1], STDOUT_FILENO);
       const auto where = path().string();
       ::execl(daemon_.c_str(), daemon_.c_str(), where.c_str(), nullptr);
       ::_exit(127);
     }
     char text[6] = {};
-    ends.write_end.reset();
+    ::close(ends[1]);
     for (std::size_t got = 0; got < sizeof text;) {
-      const auto more = ::read(ends.read_end.get(), text + got, sizeof text - got);
+      const auto more = ::read(ends[0], text + got, sizeof text - got);
       if (more <= 0)
         std::abort();
       got += static_cast<std::size_t>(more);
     }
+    ::close(ends[0]);
   }
 
   void stop_running() const { ::kill(process_, SIGSTOP); }
@@ -89,11 +90,11 @@ private:
     process_ = -1;
   }
 
-  scratch_directory scratch_;
+  std::filesystem::path path_;
   std::string daemon_;
   std::string library_;
   pid_t process_ = -1;
-  usrbio::control* control_ = nullptr;
+  stand_in::control* control_ = nullptr;
 };
 
 /// Memory in a file of /dev/shm, which is the daemon's as it is.
@@ -101,10 +102,11 @@ class named_memory {
 public:
   explicit named_memory(std::size_t size)
       : name_("/troupe-test-" + std::to_string(::getpid()) + "-" + std::to_string(next_++)), size_(size) {
-    const unique_descriptor made(::shm_open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    if (!made || ::ftruncate(made.get(), static_cast<off_t>(size)) != 0)
+    const int made = ::shm_open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (made < 0 || ::ftruncate(made, static_cast<off_t>(size)) != 0)
       std::abort();
-    data_ = static_cast<std::byte*>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, made.get(), 0));
+    data_ = static_cast<std::byte*>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, made, 0));
+    ::close(made);
   }
   named_memory(const named_memory&) = delete;
   named_memory& operator=(const named_memory&) = delete;

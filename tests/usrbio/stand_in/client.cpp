@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace troupe::io::usrbio;
-using namespace troupe::test::usrbio;
+using namespace troupe::test::stand_in;
 
 struct registered_file {
   int descriptor = -1;
@@ -500,7 +500,7 @@ STAND_IN int hf3fs_wait_for_ios(const ior* ring, cqe* out, int most, int least, 
     auto tail = header.completion_tail.load(std::memory_order_relaxed);
     const auto head = header.completion_head.load(std::memory_order_acquire);
     for (; tail != head && filled < most; ++tail) {
-      const auto& done = handle.view.completions()[tail % handle.view.places()];
+      const auto& done = handle.view.completions()[tail % handle.view.completion_places()];
       out[filled++] = {done.index, 0, done.result, done.userdata};
       if (done.index < 0)
         continue;

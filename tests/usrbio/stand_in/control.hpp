@@ -6,7 +6,7 @@
 /// How a test tells the stand-in for 3FS what to do wrong, and what it sees of it: a file below the mount point that
 /// the test, the library and the daemon map.
 
-namespace troupe::test::usrbio {
+namespace troupe::test::stand_in {
 
 inline constexpr const char* control_name = ".control";
 inline constexpr const char* alive_name = ".alive";
@@ -66,4 +66,4 @@ struct control {
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
-} // namespace troupe::test::usrbio
+} // namespace troupe::test::stand_in

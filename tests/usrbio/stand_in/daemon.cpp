@@ -24,7 +24,7 @@
 namespace {
 
 namespace fs = std::filesystem;
-using namespace troupe::test::usrbio;
+using namespace troupe::test::stand_in;
 
 constexpr std::uint64_t batch_most = 32;
 constexpr int worker_count = 4;
@@ -298,7 +298,7 @@ void post(ring& of, const ring_completion& what) {
   std::lock_guard guard(of.posting);
   auto& header = *of.view.header;
   const auto head = header.completion_head.load(std::memory_order_relaxed);
-  of.view.completions()[head % of.view.places()] = what;
+  of.view.completions()[head % of.view.completion_places()] = what;
   header.completion_head.store(head + 1, std::memory_order_release);
   ::sem_post(&header.completed);
 }
@@ -322,7 +322,9 @@ void work() {
     if (reorders)
       std::shuffle(results.begin(), results.end(), random);
     for (const auto& result : results) {
-      if (every(faults->stray_every, transfer_count + static_cast<std::uint64_t>(result.index)))
+      const auto& header = *x.of->view.header;
+      const bool has_room = header.completion_head - header.completion_tail < x.of->view.places();
+      if (has_room && every(faults->stray_every, transfer_count + static_cast<std::uint64_t>(result.index)))
         post(*x.of, {-1, 4096, reinterpret_cast<const void*>(~std::uintptr_t{0} >> 2U)});
       post(*x.of, result);
     }

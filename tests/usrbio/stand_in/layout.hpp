@@ -18,7 +18,7 @@
 /// What library and daemon of the stand-in share: how a ring lies in memory, and how names are made. The real ones have
 /// a layout of their own, which nobody else sees.
 
-namespace troupe::test::usrbio {
+namespace troupe::test::stand_in {
 
 struct ring_header {
   std::uint32_t entries;
@@ -62,13 +62,15 @@ struct ring_view {
   ring_header* header = nullptr;
 
   std::uint64_t places() const { return header->entries + 1; }
+  /// There is room for every transfer's result, and for as many that belong to none.
+  std::uint64_t completion_places() const { return 2 * places(); }
   ring_args* args() const { return reinterpret_cast<ring_args*>(header + 1); }
   ring_submission* submissions() const { return reinterpret_cast<ring_submission*>(args() + places()); }
   ring_completion* completions() const { return reinterpret_cast<ring_completion*>(submissions() + places()); }
 
   static std::size_t bytes(std::uint64_t entries) {
     return sizeof(ring_header) +
-           (entries + 1) * (sizeof(ring_args) + sizeof(ring_submission) + sizeof(ring_completion)) + 4096;
+           (entries + 1) * (sizeof(ring_args) + sizeof(ring_submission) + 2 * sizeof(ring_completion)) + 4096;
   }
 };
 
@@ -114,4 +116,4 @@ inline control* map_control(const std::filesystem::path& mount_point) {
   return at == MAP_FAILED ? nullptr : static_cast<control*>(at);
 }
 
-} // namespace troupe::test::usrbio
+} // namespace troupe::test::stand_in
