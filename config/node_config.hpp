@@ -240,6 +240,10 @@ struct storage_config {
   bool direct = true;
   /// Of each slab file, read to be checked although nobody asks for it; 0: none.
   std::uint64_t scrub_bytes_per_second = 0;
+  /// Of 3FS; not set: found by where the slab files lie.
+  std::optional<std::filesystem::path> mount_point{};
+  std::string usrbio_library = "libhf3fs_api_shared.so";
+  duration usrbio_quarantine = std::chrono::seconds{90};
 
   friend bool operator==(const storage_config&, const storage_config&) = default;
 };
@@ -265,7 +269,7 @@ struct memory_config {
 };
 
 struct io_config {
-  /// "auto", "io_uring" or "threads".
+  /// "auto", "io_uring", "threads", "usrbio" or "usrbio_or_uring".
   std::string engine = "auto";
   std::uint32_t queue_depth = 64;
   std::uint32_t threads = 16;

@@ -136,6 +136,11 @@ private:
            "is \"" + huge +
                "\", and with lmcache.enabled the memory lies in /dev/shm, whose pages are not set aside: use \"auto\"",
            {"lmcache.enabled"});
+    const bool on_3fs = config_.io.engine.starts_with("usrbio");
+    demand(!on_3fs || (huge != "2 MiB" && huge != "1 GiB"), "memory.huge_pages",
+           "is \"" + huge + "\", and with io.engine \"" + config_.io.engine +
+               "\" the memory lies in /dev/shm, whose pages are not set aside: use \"auto\"",
+           {"io.engine"});
   }
 
   void check_server(const http_config& h, const std::string& at) {

@@ -25,7 +25,7 @@ namespace troupe::config {
 
 inline constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info", "warn", "error", "off"};
 inline constexpr std::array<std::string_view, 2> log_formats{"text", "json"};
-inline constexpr std::array<std::string_view, 3> engines{"auto", "io_uring", "threads"};
+inline constexpr std::array<std::string_view, 5> engines{"auto", "io_uring", "threads", "usrbio", "usrbio_or_uring"};
 inline constexpr std::array<std::string_view, 4> huge_page_choices{"auto", "2 MiB", "1 GiB", "off"};
 inline constexpr std::array<std::string_view, 2> numa_choices{"off", "spread"};
 inline constexpr std::array<std::string_view, 3> write_backs{"eager", "on_eviction", "never"};
@@ -252,6 +252,13 @@ void describe(Visitor& v, storage_config& c) {
   v.field("scrub_bytes_per_second", c.scrub_bytes_per_second, size{0, 64 * gibibyte},
           "How much of each slab file is read a second, to find pages that the disk has damaged before somebody asks "
           "for them; 0: none.");
+  v.field("mount_point", c.mount_point, any_path,
+          "With the engine \"usrbio\": where 3FS is mounted; not set: the mount on which the slab files lie.");
+  v.field("usrbio_library", c.usrbio_library, some_text,
+          "With the engine \"usrbio\": 3FS's client library, a path or a name that the loader finds.");
+  v.field("usrbio_quarantine", c.usrbio_quarantine, time_span{1 * millisecond, 1 * hour},
+          "With the engine \"usrbio\": how long memory of what was under way is left alone after 3FS's daemon has "
+          "died.");
 }
 
 template <class Visitor>
@@ -362,7 +369,8 @@ void describe(Visitor& v, registry_config& c) {
 template <class Visitor>
 void describe(Visitor& v, io_config& c) {
   v.field("engine", c.engine, choice{engines},
-          "\"auto\" takes io_uring where the kernel offers it, else threads; the others take what they say or fail.");
+          "\"auto\" takes io_uring where the kernel offers it, else threads; \"usrbio_or_uring\" takes 3FS's rings "
+          "where slab files lie on 3FS, else as \"auto\"; the others take what they say or fail.");
   v.field("queue_depth", c.queue_depth, whole{1, 4096}, "Transfers under way at once per slab file.");
   v.field("threads", c.threads, whole{1, 256}, "Threads per slab file of the engine \"threads\".");
   v.field("deadline", c.deadline, request_time, "When a transfer that has not ended is cancelled.");

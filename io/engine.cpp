@@ -3,6 +3,7 @@
 #include "base/log.hpp"
 #include "io/thread_pool_engine.hpp"
 #include "io/uring_engine.hpp"
+#include "io/usrbio/usrbio_engine.hpp"
 
 #include <algorithm>
 #include <thread>
@@ -49,6 +50,15 @@ result<std::unique_ptr<engine>> make_engine(const engine_options& options, compl
     return tl::unexpected(sound.error());
   if (options.kind == engine_kind::threads)
     return thread_pool_engine::start(options, std::move(sink));
+  if (options.kind == engine_kind::usrbio)
+    return usrbio_engine::start(options, std::move(sink));
+  if (options.kind == engine_kind::usrbio_or_uring) {
+    auto on_3fs = usrbio_engine::start(options, sink);
+    if (on_3fs || on_3fs.error().code != errc::unsupported)
+      return on_3fs;
+    log::get("io")->warn("{}: {}; pages go through the kernel instead, as io.engine permits", options.name,
+                         on_3fs.error().text);
+  }
   auto made = uring_engine::start(options, sink);
   if (made || made.error().code != errc::unsupported)
     return made;

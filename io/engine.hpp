@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "io/usrbio/options.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -105,6 +106,10 @@ enum class engine_kind : std::uint8_t {
   /// Or nothing.
   uring,
   threads,
+  /// 3FS's user-space rings, or nothing.
+  usrbio,
+  /// These where the files lie on 3FS and its client library is there; else `automatic`, which is logged.
+  usrbio_or_uring,
 };
 
 struct engine_options {
@@ -124,11 +129,13 @@ struct engine_options {
   /// Off: every transfer names its file and memory anew, as when the kernel refuses to register them.
   bool register_files = true;
   bool register_buffers = true;
+  /// Of 3FS's rings.
+  usrbio_options usrbio{};
 };
 
 /// Starts an engine of the kind that the options ask for.
 /// Error: `invalid_argument` for options out of range, `io_error` when no thread can be started, `unsupported` where
-/// the kernel refuses io_uring and nothing else will do.
+/// the kernel refuses io_uring, or 3FS is not there, and nothing else will do.
 result<std::unique_ptr<engine>> make_engine(const engine_options& options, completion_sink sink);
 
 } // namespace troupe::io

@@ -127,6 +127,11 @@ tl::unexpected<error> no_space(const slab_spec& spec) {
 // All the space at once, so that a full disk is an error now and not in the middle of a save.
 result<void> allocate(int descriptor, const slab_spec& spec) {
   const auto wanted = slab_file_bytes(spec);
+  if (spec.length_only) {
+    if (::ftruncate(descriptor, static_cast<off_t>(wanted)) != 0)
+      return tl::unexpected(system_error(errno, "cannot give its length to " + quoted(spec.path)));
+    return {};
+  }
   // Asking first spares the neighbours on this disk the moment in which it is full.
   if (const auto free = free_bytes(spec.path.parent_path()); free && *free < wanted)
     return no_space(spec);
@@ -356,8 +361,12 @@ errc slab_file::health() const {
 
 std::string slab_file::damage() const {
   struct stat status {};
-  if (::fstat(descriptor_.get(), &status) != 0)
+  if (::fstat(descriptor_.get(), &status) != 0) {
+    // The file system's daemon is gone. The file may be as it was, and transfers say for themselves that they fail.
+    if (errno == ENOTCONN)
+      return {};
     return system_error(errno, "cannot stat " + quoted(spec_.path)).text;
+  }
   if (status.st_nlink == 0)
     return quoted(spec_.path) + " was deleted while in use; restart the node to make a new one";
   const auto size = static_cast<std::uint64_t>(status.st_size);

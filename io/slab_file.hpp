@@ -28,6 +28,9 @@ struct slab_spec {
   bool grows = false;
   /// Of a file that grows and is made: for how many of its slots there is disk space at once. Not compared.
   std::uint64_t first_slots = 0;
+  /// A file that is made gets its length and no disk space: of file systems that give space by no other way than by
+  /// writing, and where a hole that is read is an error. Not compared.
+  bool length_only = false;
   /// Which file it is, among all that were ever made with the same name and contents: found in the file, or made with
   /// it, and not compared. 0 in files that an older version made.
   incarnation_number incarnation = 0;

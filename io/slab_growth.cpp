@@ -91,7 +91,7 @@ tl::unexpected<error> disk_is_full(const slab_spec& spec, std::uint64_t bytes) {
 
 // So that a full disk is an error now and not in the middle of a save.
 result<void> give_space(int descriptor, const slab_spec& spec, std::uint64_t from, std::uint64_t bytes) {
-  if (bytes == 0)
+  if (bytes == 0 || spec.length_only)
     return {};
   // Asking first spares the neighbours on this disk the moment in which it is full.
   struct statvfs disk {};

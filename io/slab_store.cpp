@@ -5,6 +5,9 @@
 #include "io/slab_growth.hpp"
 
 #include <chrono>
+#include <filesystem>
+#include <sys/vfs.h>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -28,18 +31,29 @@ result<slab_file> open_slab(const slab_store_options& options) {
   return slab;
 }
 
+/// Whether the file lies, or is to lie, on a file system that a daemon serves (FUSE).
+bool is_of_a_daemon(const std::filesystem::path& file) {
+  std::error_code ignored;
+  auto there = std::filesystem::absolute(file, ignored).parent_path();
+  while (!std::filesystem::exists(there, ignored) && there != there.root_path())
+    there = there.parent_path();
+  constexpr long fuse_magic = 0x65735546;
+  struct statfs system {};
+  return ::statfs(there.c_str(), &system) == 0 && system.f_type == fuse_magic;
+}
+
 } // namespace
 
-slab_store::slab_store(slab_file slab, std::unique_ptr<engine> mover, std::uint32_t file)
+slab_store::slab_store(slab_file slab, std::unique_ptr<engine> mover, std::uint32_t file, bool direct)
     : slab_(std::move(slab)), engine_(std::move(mover)),
-      file_(file), traits_{slab_.spec().slots, slab_.spec().slot_bytes,  page_alignment,
-                           slab_.direct(),     slab_.spec().incarnation, slab_.spec().path.string()} {}
+      file_(file), traits_{slab_.spec().slots,       slab_.spec().slot_bytes,  page_alignment,
+                           direct || slab_.direct(), slab_.spec().incarnation, slab_.spec().path.string()} {}
 
-result<std::unique_ptr<slab_store>> slab_store::make(slab_file slab, std::unique_ptr<engine> mover) {
+result<std::unique_ptr<slab_store>> slab_store::make(slab_file slab, std::unique_ptr<engine> mover, bool direct) {
   const auto file = mover->add_file(slab.descriptor());
   if (!file)
     return tl::unexpected<error>(file.error());
-  return std::unique_ptr<slab_store>(new slab_store(std::move(slab), std::move(mover), *file));
+  return std::unique_ptr<slab_store>(new slab_store(std::move(slab), std::move(mover), *file, direct));
 }
 
 void slab_store::submit(std::span<const page_request> requests) {
@@ -60,14 +74,30 @@ std::shared_ptr<store_growth> slab_store::growth() const {
   return slab_.growth();
 }
 
-result<std::unique_ptr<page_store>> open_slab_store(const slab_store_options& options, completion_sink sink) {
+result<std::unique_ptr<page_store>> open_slab_store(const slab_store_options& wanted, completion_sink sink) {
+  auto options = wanted;
+  auto& engine = options.engine;
+  const bool on_3fs = engine.kind == engine_kind::usrbio ||
+                      (engine.kind == engine_kind::usrbio_or_uring && is_of_a_daemon(options.slab.path));
+  engine.usrbio.directory = options.slab.path.parent_path();
+  options.slab.length_only = on_3fs;
+  // The descriptor is for the trailer alone.
+  options.direct = options.direct && !on_3fs;
+  // Before a slab is made where it could not be used.
+  std::error_code ignored;
+  if (on_3fs)
+    std::filesystem::create_directories(engine.usrbio.directory, ignored);
+  auto mover = on_3fs ? make_engine(engine, sink) : result<std::unique_ptr<io::engine>>(nullptr);
+  if (!mover)
+    return tl::unexpected<error>(std::move(mover.error()));
   auto slab = open_slab(options);
   if (!slab)
     return tl::unexpected<error>(std::move(slab.error()));
-  auto mover = make_engine(options.engine, std::move(sink));
+  if (!*mover)
+    mover = make_engine(engine, std::move(sink));
   if (!mover)
     return tl::unexpected<error>(std::move(mover.error()));
-  return slab_store::make(std::move(*slab), std::move(*mover));
+  return slab_store::make(std::move(*slab), std::move(*mover), on_3fs);
 }
 
 } // namespace troupe::io

@@ -11,8 +11,9 @@ namespace troupe::io {
 /// A slab file and the engine that reads and writes it.
 class slab_store final : public page_store {
 public:
-  /// Takes both, and makes the file known to the engine. Error: those of `engine::add_file`.
-  static result<std::unique_ptr<slab_store>> make(slab_file slab, std::unique_ptr<engine> mover);
+  /// Takes both, and makes the file known to the engine. `direct`: whether the engine's transfers bypass the page
+  /// cache whatever the slab's descriptor would do. Error: those of `engine::add_file`.
+  static result<std::unique_ptr<slab_store>> make(slab_file slab, std::unique_ptr<engine> mover, bool direct = false);
 
   const page_store_traits& traits() const noexcept override { return traits_; }
   result<std::uint32_t> add_buffer(std::span<std::byte> bytes) override { return engine_->add_buffer(bytes); }
@@ -24,7 +25,7 @@ public:
   std::string describe() const override { return engine_->describe(); }
 
 private:
-  slab_store(slab_file slab, std::unique_ptr<engine> mover, std::uint32_t file);
+  slab_store(slab_file slab, std::unique_ptr<engine> mover, std::uint32_t file, bool direct);
 
   /// Above the engine, which transfers to its descriptor until it is destroyed.
   slab_file slab_;

@@ -2,6 +2,7 @@
 #include "io/slab_file.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
+#include "tests/usrbio/served_directory.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -19,29 +20,84 @@ namespace {
 
 struct variant {
   const char* name;
-  bool allow_uring;
-  bool registered;
+  engine_kind kind;
+  bool registered = true;
+  /// In a file of /dev/shm.
+  bool named_memory = false;
+
+  bool on_3fs() const { return kind == engine_kind::usrbio; }
 };
 
 std::ostream& operator<<(std::ostream& out, const variant& v) {
   return out << v.name;
 }
 
-constexpr variant variants[] = {
-    {"io_uring", true, true}, {"io_uring, nothing registered", true, false}, {"thread pool", false, true}};
+constexpr variant variants[] = {{"io_uring", engine_kind::automatic},
+                                {"io_uring, nothing registered", engine_kind::automatic, false},
+                                {"thread pool", engine_kind::threads},
+                                {"usrbio, by copies", engine_kind::usrbio},
+                                {"usrbio", engine_kind::usrbio, true, true}};
 
-std::unique_ptr<engine> start(const variant& v, completion_log& log, std::uint32_t depth = 32) {
-  engine_options options;
-  options.depth = depth;
-  options.threads = 4;
-  options.kind = v.allow_uring ? engine_kind::automatic : engine_kind::threads;
-  options.register_files = v.registered;
-  options.register_buffers = v.registered;
-  auto made = make_engine(options, log.sink());
-  REQUIRE(made.has_value());
-  INFO((*made)->describe());
-  return std::move(*made);
-}
+/// Where a variant has its files and its memory.
+class place {
+public:
+  explicit place(const variant& v) : variant_(v) {
+    if (v.on_3fs())
+      served_.emplace(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
+    scratch_.emplace(served_ ? served_->path() : std::filesystem::temp_directory_path());
+  }
+
+  std::filesystem::path operator/(const std::string& name) const { return *scratch_ / name; }
+
+  engine_options options() const {
+    engine_options out;
+    out.kind = variant_.kind;
+    out.register_files = variant_.registered;
+    out.register_buffers = variant_.registered;
+    if (served_)
+      out.usrbio = served_->options();
+    return out;
+  }
+
+  std::unique_ptr<engine> start(completion_log& log, std::uint32_t depth = 32) const {
+    auto how = options();
+    how.depth = depth;
+    how.threads = 4;
+    auto made = make_engine(how, log.sink());
+    INFO((made ? std::string() : to_string(made.error())));
+    REQUIRE(made.has_value());
+    return std::move(*made);
+  }
+
+  /// Files that are read before they are written have no holes there.
+  unique_descriptor file(const std::string& name, std::uint64_t size) const {
+    return served_ ? make_written_file(*this / name, size) : make_file(*this / name, size);
+  }
+
+private:
+  const variant& variant_;
+  std::optional<served_directory> served_;
+  std::optional<scratch_directory> scratch_;
+};
+
+/// Memory of a variant.
+class memory_of {
+public:
+  memory_of(const variant& v, std::size_t size) {
+    if (v.named_memory)
+      named_.emplace(size);
+    else
+      own_.emplace(size);
+  }
+
+  std::span<std::byte> bytes() { return named_ ? named_->bytes() : own_->bytes(); }
+  std::byte* data() { return bytes().data(); }
+  std::size_t size() { return bytes().size(); }
+
+private:
+  std::optional<aligned_buffer> own_;
+  std::optional<named_memory> named_;
+};
 
 constexpr std::uint64_t block = page_alignment;
 
@@ -52,7 +108,7 @@ TEST_CASE("pages come back from where they were written, many at a time", "[io][
   const auto seed = GENERATE(1, 2, 3);
   INFO(v << ", seed " << seed);
   std::mt19937_64 random(static_cast<std::uint64_t>(seed));
-  scratch_directory scratch;
+  const place scratch(v);
   constexpr std::uint64_t slots = 300;
   const slab_spec spec{.path = scratch / "slab",
                        .space = {1, 2},
@@ -62,9 +118,9 @@ TEST_CASE("pages come back from where they were written, many at a time", "[io][
                        .slots = slots};
   auto slab = slab_file::open(spec);
   REQUIRE(slab.has_value());
-  aligned_buffer memory(slots * spec.slot_bytes);
+  memory_of memory(v, slots * spec.slot_bytes);
   completion_log log;
-  auto io = start(v, log);
+  auto io = scratch.start(log);
   const auto file = io->add_file(slab->descriptor()).value();
   const auto buffer = io->add_buffer(memory.bytes()).value();
 
@@ -129,13 +185,13 @@ TEST_CASE("a file that ends too early is reported, with what is there read", "[i
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   const bool direct = GENERATE(false, true);
   INFO(v << (direct ? ", direct" : ""));
-  scratch_directory scratch;
-  const auto opened = make_file(scratch / "file", 3 * block + 1000);
+  const place scratch(v);
+  const auto opened = scratch.file("file", 3 * block + 1000);
   if (direct && ::fcntl(opened.get(), F_SETFL, O_DIRECT) != 0)
     return; // tmpfs of older kernels
-  aligned_buffer memory(8 * block);
+  memory_of memory(v, 8 * block);
   completion_log log;
-  auto io = start(v, log);
+  auto io = scratch.start(log);
   const auto file = io->add_file(opened.get()).value();
   const auto buffer = io->add_buffer(memory.bytes()).value();
   std::fill_n(memory.data(), memory.size(), std::byte{0xff});
@@ -160,23 +216,29 @@ TEST_CASE("a file that ends too early is reported, with what is there read", "[i
 TEST_CASE("what the system says about a transfer comes back", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
-  scratch_directory scratch;
-  const auto good = make_file(scratch / "file", block);
+  const place scratch(v);
+  const auto good = scratch.file("file", block);
   const unique_descriptor read_only(::open((scratch / "file").c_str(), O_RDONLY | O_CLOEXEC));
   const unique_descriptor full(::open("/dev/full", O_RDWR | O_CLOEXEC));
-  aligned_buffer memory(block);
+  const int no_right = v.on_3fs() ? EACCES : EBADF;
+  memory_of memory(v, block);
   completion_log log;
-  auto io = start(v, log);
+  auto io = scratch.start(log);
   const auto read_only_file = io->add_file(read_only.get()).value();
-  const auto full_file = io->add_file(full.get()).value();
   const auto buffer = io->add_buffer(memory.bytes()).value();
   request what{
       .op = operation::write, .file = read_only_file, .data = memory.data(), .length = block, .buffer = buffer};
   io->submit({&what, 1});
   const auto refused = log.wait_for_tag(0);
   CHECK(refused.status == errc::io_error);
-  CHECK(refused.system_errno == EBADF);
-  what.file = full_file;
+  CHECK(refused.system_errno == no_right);
+  const auto full_file = io->add_file(full.get());
+  if (v.on_3fs()) {
+    REQUIRE_FALSE(full_file.has_value());
+    CHECK(full_file.error().code == errc::invalid_argument);
+    return;
+  }
+  what.file = full_file.value();
   what.tag = 1;
   io->submit({&what, 1});
   const auto no_space = log.wait_for_tag(1);
@@ -187,11 +249,11 @@ TEST_CASE("what the system says about a transfer comes back", "[io][engine]") {
 TEST_CASE("requests that make no sense are completed with an error and touch nothing", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
-  scratch_directory scratch;
-  const auto opened = make_file(scratch / "file", 4 * block);
-  aligned_buffer memory(2 * block);
+  const place scratch(v);
+  const auto opened = scratch.file("file", 4 * block);
+  memory_of memory(v, 2 * block);
   completion_log log;
-  auto io = start(v, log);
+  auto io = scratch.start(log);
   const auto file = io->add_file(opened.get()).value();
   const auto buffer = io->add_buffer(memory.bytes()).value();
   const request good{.file = file, .data = memory.data(), .length = block, .buffer = buffer, .tag = 0};
@@ -224,12 +286,12 @@ TEST_CASE("requests that make no sense are completed with an error and touch not
 TEST_CASE("files and buffers come and go", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
-  scratch_directory scratch;
+  const place scratch(v);
   completion_log log;
-  auto io = start(v, log);
+  auto io = scratch.start(log);
   for (std::uint64_t round = 0; round < 200; ++round) {
-    const auto opened = make_file(scratch / std::to_string(round), block);
-    aligned_buffer memory(block);
+    const auto opened = scratch.file(std::to_string(round), block);
+    memory_of memory(v, block);
     std::memcpy(memory.data(), &round, sizeof round);
     const auto file = io->add_file(opened.get()).value();
     const auto buffer = io->add_buffer(memory.bytes()).value();
@@ -265,12 +327,12 @@ TEST_CASE("limits of files and buffers are errors", "[io][engine]") {
 TEST_CASE("a request whose deadline has passed is not begun", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
-  scratch_directory scratch;
-  const auto opened = make_file(scratch / "file", block);
-  aligned_buffer memory(block);
+  const place scratch(v);
+  const auto opened = scratch.file("file", block);
+  memory_of memory(v, block);
   std::fill_n(memory.data(), block, std::byte{1});
   completion_log log;
-  auto io = start(v, log);
+  auto io = scratch.start(log);
   const request late{.op = operation::write,
                      .file = io->add_file(opened.get()).value(),
                      .data = memory.data(),
@@ -288,9 +350,10 @@ TEST_CASE("a request whose deadline has passed is not begun", "[io][engine]") {
 TEST_CASE("after stop everything is refused at once", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
-  aligned_buffer memory(block);
+  const place scratch(v);
+  memory_of memory(v, block);
   completion_log log;
-  auto io = start(v, log);
+  auto io = scratch.start(log);
   const auto buffer = io->add_buffer(memory.bytes()).value();
   io->stop();
   io->stop();
@@ -309,16 +372,15 @@ TEST_CASE("after stop everything is refused at once", "[io][engine]") {
 TEST_CASE("a sink may submit more and make memory known", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
-  scratch_directory scratch;
-  const auto opened = make_file(scratch / "file", block);
-  aligned_buffer memory(block);
-  aligned_buffer more(block);
+  const place scratch(v);
+  const auto opened = scratch.file("file", block);
+  memory_of memory(v, block);
+  memory_of more(v, block);
   completion_log log;
   engine* io = nullptr;
   std::atomic<int> left{1000};
   request what{.data = memory.data(), .length = block};
-  engine_options options;
-  options.kind = v.allow_uring ? engine_kind::automatic : engine_kind::threads;
+  auto options = scratch.options();
   options.threads = 3;
   const auto forward = log.sink();
   auto made = make_engine(options, [&](std::span<const completion> batch) {
@@ -350,11 +412,11 @@ TEST_CASE("every request ends exactly once, whoever submits, cancels and stops m
   INFO(v << ", seed " << seed);
   constexpr std::uint64_t writers = 3;
   constexpr std::uint64_t each = 2000;
-  scratch_directory scratch;
-  const auto opened = make_file(scratch / "file", 64 * block);
-  aligned_buffer memory(writers * each * block);
+  const place scratch(v);
+  const auto opened = scratch.file("file", 64 * block);
+  memory_of memory(v, writers * each * block);
   completion_log log;
-  auto io = start(v, log, 16);
+  auto io = scratch.start(log, 16);
   const auto file = io->add_file(opened.get()).value();
   const auto buffer = io->add_buffer(memory.bytes()).value();
   std::vector<std::thread> threads;

@@ -155,4 +155,13 @@ inline unique_descriptor make_file(const std::filesystem::path& path, std::uint6
   return made;
 }
 
+/// Of zeroes that were written: `make_file` leaves a hole, which USRBIO does not read.
+inline unique_descriptor make_written_file(const std::filesystem::path& path, std::uint64_t size) {
+  auto made = make_file(path, size);
+  const std::vector<std::byte> zeroes(size);
+  if (::pwrite(made.get(), zeroes.data(), size, 0) != static_cast<ssize_t>(size))
+    std::abort();
+  return made;
+}
+
 } // namespace troupe::test

@@ -94,7 +94,9 @@ result<std::shared_ptr<io::arena_pool>> open_arena(const config::node_config& op
     return tl::unexpected<error>(nodes.error());
   if (nodes->empty() && options.memory.numa == "spread")
     log::get("node")->warn("memory.numa \"spread\" changes nothing: {}", io::why_not_placed(ENOSYS));
-  const auto shared_name = options.lmcache.enabled ? lmcache_memory_name(options.data_dir) : std::string();
+  // 3FS's daemon finds memory by its name, as LMCache's workers do.
+  const bool is_named = options.lmcache.enabled || options.io.engine.starts_with("usrbio");
+  const auto shared_name = is_named ? lmcache_memory_name(options.data_dir) : std::string();
   auto memory = io::arena::create(
       {options.memory.bytes, *extent_bytes, choice_of(options.memory.huge_pages), *std::move(nodes), shared_name});
   if (!memory)

@@ -27,6 +27,10 @@ constexpr auto slab_patience = std::chrono::seconds(5);
 io::engine_kind kind_of(std::string_view choice) {
   if (choice == "io_uring")
     return io::engine_kind::uring;
+  if (choice == "usrbio")
+    return io::engine_kind::usrbio;
+  if (choice == "usrbio_or_uring")
+    return io::engine_kind::usrbio_or_uring;
   return choice == "threads" ? io::engine_kind::threads : io::engine_kind::automatic;
 }
 
@@ -98,6 +102,11 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   // One more for what is read unasked.
   engine.max_buffers += options.storage.scrub_bytes_per_second > 0 ? 1 : 0;
   engine.kind = kind_of(options.io.engine);
+  engine.usrbio.library = options.storage.usrbio_library;
+  engine.usrbio.mount_point = options.storage.mount_point.value_or(fs::path()).string();
+  engine.usrbio.quarantine = options.storage.usrbio_quarantine;
+  // No frame lies in two extents.
+  engine.usrbio.block_bytes = parts.extents->info().extent_bytes;
   const bool existed = fs::exists(wanted.slab.path);
   const auto target = std::make_shared<completion_target>();
   auto store = io::open_slab_store(wanted, [target](std::span<const io::completion> done) { target->deliver(done); });

@@ -1,0 +1,95 @@
+#include "io/usrbio/known_file.hpp"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <vector>
+
+namespace troupe::io::usrbio {
+
+namespace {
+
+// Numbers that the library still has from descriptors that were closed without its knowing.
+constexpr int most_stale_numbers = 64;
+
+} // namespace
+
+result<std::unique_ptr<known_file>> known_file::add(const std::shared_ptr<mount>& at, int descriptor) {
+  std::error_code failed;
+  const auto path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor), failed);
+  if (failed || !at->client().is_hf3fs(descriptor))
+    return fail(errc::invalid_argument,
+                "'" + path.string() + "' is not on 3FS, so the io engine usrbio cannot serve it");
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0)
+    return tl::unexpected(system_error(errno, "cannot stat '" + path.string() + "'"));
+  std::unique_ptr<known_file> made(new known_file(at));
+  made->path_ = path.string();
+  made->inode_ = status.st_ino;
+  made->flags_ = ::fcntl(descriptor, F_GETFL);
+  if (auto done = made->register_duplicate_of(descriptor); !done)
+    return tl::unexpected(std::move(done.error()));
+  return made;
+}
+
+known_file::~known_file() {
+  withdraw();
+}
+
+result<void> known_file::register_duplicate_of(int descriptor) {
+  std::vector<unique_descriptor> stale;
+  for (int i = 0; i < most_stale_numbers; ++i) {
+    unique_descriptor made(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+    if (!made)
+      return tl::unexpected(system_error(errno, "cannot register '" + path_ + "' with 3FS"));
+    const auto code = mount_->client().reg_fd(made.get(), 0);
+    if (code <= 0) {
+      own_ = std::move(made);
+      return {};
+    }
+    if (code != EINVAL)
+      return tl::unexpected(system_error(code, "3FS's client library does not take '" + path_ + "'"));
+    stale.push_back(std::move(made));
+  }
+  return fail(errc::io_error, "3FS's client library does not take '" + path_ + "': it has all numbers in use");
+}
+
+void known_file::withdraw() noexcept {
+  if (!own_)
+    return;
+  if (mount_->client().is_hf3fs(own_.get()))
+    mount_->client().dereg_fd(own_.get());
+  else
+    static_cast<void>(own_.release());
+  own_.reset();
+}
+
+result<void> known_file::renew() {
+  if (own_ && mount_->client().is_hf3fs(own_.get())) {
+    const unique_descriptor last(::fcntl(own_.get(), F_DUPFD_CLOEXEC, 0));
+    withdraw();
+    return register_duplicate_of(last.get());
+  }
+  withdraw();
+  const auto again = opened_again();
+  if (!again)
+    return tl::unexpected(again.error());
+  return register_duplicate_of(again->get());
+}
+
+result<unique_descriptor> known_file::opened_again() const {
+  unique_descriptor made(::open(path_.c_str(), (flags_ & (O_ACCMODE | O_DIRECT)) | O_CLOEXEC | O_NOFOLLOW));
+  struct stat status {};
+  if (!made || ::fstat(made.get(), &status) != 0)
+    return tl::unexpected(system_error(errno, "cannot open '" + path_ + "' again"));
+  if (status.st_ino != inode_)
+    return fail(errc::io_error, "'" + path_ + "' is another file since 3FS's daemon was restarted");
+  // The lock went with the daemon, and somebody may have been faster.
+  if (::flock(made.get(), LOCK_EX | LOCK_NB) != 0)
+    return tl::unexpected(system_error(errno, "cannot lock '" + path_ + "' again"));
+  return made;
+}
+
+} // namespace troupe::io::usrbio

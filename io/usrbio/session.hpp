@@ -1,0 +1,52 @@
+#pragma once
+
+#include "io/usrbio/mount.hpp"
+#include "io/usrbio/transfer_ring.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace troupe::io::usrbio {
+
+/// What an engine has of one daemon: two rings, and memory for copies. Belongs to the engine's thread.
+class session {
+public:
+  /// Error: what the daemon refused.
+  static result<std::unique_ptr<session>> open(const std::shared_ptr<mount>& at, session_number number,
+                                               std::uint32_t depth);
+
+  session(const session&) = delete;
+  session& operator=(const session&) = delete;
+  ~session();
+
+  session_number number() const noexcept { return number_; }
+  transfer_ring& ring(operation of) noexcept { return of == operation::read ? *reads_ : *writes_; }
+
+  /// Memory of the daemon's for a copy, of `copy_bytes`; nothing where all is in use.
+  static constexpr std::uint64_t copy_bytes = std::uint64_t{1} << 20U;
+  std::optional<std::uint32_t> take_copy();
+  void give_copy(std::uint32_t which);
+  std::byte* copy(std::uint32_t which) const noexcept;
+  /// Error: it was asked for and the daemon refused.
+  result<void> make_copies();
+  const iov& copies() const noexcept { return copies_; }
+
+  /// Transfers that the daemon has.
+  std::uint32_t under_way = 0;
+  /// Set once the daemon is gone: when its transfers are over in any case.
+  timestamp over = timestamp::max();
+
+private:
+  session(std::shared_ptr<mount> at, session_number number) : mount_(std::move(at)), number_(number) {}
+
+  std::shared_ptr<mount> mount_;
+  session_number number_;
+  std::unique_ptr<transfer_ring> reads_;
+  std::unique_ptr<transfer_ring> writes_;
+  iov copies_;
+  std::vector<std::uint32_t> free_copies_;
+};
+
+} // namespace troupe::io::usrbio

@@ -1,0 +1,87 @@
+#pragma once
+
+#include "io/engine.hpp"
+#include "io/usrbio/mount.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace troupe::io {
+
+/// An engine on USRBIO, the rings in shared memory through which 3FS's daemon is asked for transfers, past the kernel.
+/// One thread owns two rings, one for reads and one for writes, and does everything that touches them.
+///
+/// Memory that lies in a file of /dev/shm is the daemon's as it is. Other memory goes through a part of /dev/shm that
+/// the library makes, by one copy.
+///
+/// The same contract as of all engines, with what a daemon adds to it: a transfer under way cannot be cancelled, and
+/// ends when the daemon says so. When the daemon dies, what was under way ends as `io_error` once it is certain that
+/// nothing is written to its memory any more (`usrbio_options::quarantine`), and what is submitted until the next one
+/// is there ends so at once.
+class usrbio_engine final : public engine {
+public:
+  /// Errors: `unsupported` (no client library, or too old; not on 3FS), `io_error`.
+  static result<std::unique_ptr<engine>> start(const engine_options& options, completion_sink sink);
+
+  ~usrbio_engine() override;
+
+  result<std::uint32_t> add_file(int descriptor) override;
+  void remove_file(std::uint32_t file) override;
+  result<std::uint32_t> add_buffer(std::span<std::byte> bytes) override;
+  void remove_buffer(std::uint32_t buffer) override;
+  void submit(std::span<const request> requests) override;
+  void cancel(std::uint64_t tag) override;
+  void stop() override;
+  engine_counters counters() const override;
+  std::string describe() const override;
+
+private:
+  class loop;
+
+  /// What callers leave for the engine's thread.
+  struct commands {
+    std::vector<request> requests;
+    std::vector<std::uint64_t> cancelled_tags;
+    std::vector<std::function<void(loop&)>> calls;
+    bool stop = false;
+  };
+
+  usrbio_engine(const engine_options& options, completion_sink sink, std::shared_ptr<usrbio::mount> at);
+
+  template <class Append>
+  bool leave(Append append);
+  bool call(const std::function<void(loop&)>& what);
+  void wake();
+
+  const engine_options options_;
+  const completion_sink sink_;
+  const std::shared_ptr<usrbio::mount> mount_;
+
+  std::mutex mutex_;
+  std::condition_variable left_;
+  commands commands_;
+  /// Something was left, or the daemon came or went.
+  bool woken_ = false;
+  bool ended_ = false;
+
+  std::atomic<std::uint64_t> submitted_{0};
+  std::atomic<std::uint64_t> completed_{0};
+  std::atomic<std::uint64_t> continued_{0};
+  std::atomic<std::uint64_t> unmatched_{0};
+
+  std::thread::id engine_thread_;
+  loop* loop_ = nullptr;
+  std::uint64_t watcher_ = 0;
+
+  std::mutex stop_mutex_;
+  std::thread thread_;
+};
+
+} // namespace troupe::io
