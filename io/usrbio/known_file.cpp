@@ -59,11 +59,14 @@ result<void> known_file::register_duplicate_of(int descriptor) {
 void known_file::withdraw() noexcept {
   if (!own_)
     return;
-  if (mount_->client().is_hf3fs(own_.get()))
+  if (mount_->client().is_hf3fs(own_.get())) {
     mount_->client().dereg_fd(own_.get());
-  else
-    static_cast<void>(own_.release());
-  own_.reset();
+    own_.reset();
+    return;
+  }
+  // Stays open, and keeps nobody out: a lock on a file system that is gone is none.
+  ::flock(own_.get(), LOCK_UN);
+  static_cast<void>(own_.release());
 }
 
 result<void> known_file::renew() {

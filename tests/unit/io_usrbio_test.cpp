@@ -266,6 +266,28 @@ TEST_CASE("usrbio: rings that the next daemon refuses are asked for again, ever 
   CHECK(r.works_again());
 }
 
+TEST_CASE("usrbio: files are opened again where their descriptors went with the daemon", "[io][usrbio]") {
+  rig r(8, std::chrono::milliseconds(50));
+  auto& control = r.served.control();
+  control.lose_descriptors = 1;
+  const auto registered = control.registered.load();
+  r.served.kill();
+  r.served.start();
+  CHECK(r.works_again());
+  CHECK(control.registered == registered + 1);
+  CHECK(control.deregistered == 0); // there was nobody who could have been told
+  // Another file under the same name is not written to.
+  std::filesystem::rename(r.served.path() / "file", r.served.path() / "other");
+  const auto imposter = make_written_file(r.served.path() / "file", 8 * block);
+  const auto rings = control.rings_asked.load();
+  r.served.kill();
+  r.served.start();
+  REQUIRE(eventually([&] { return control.rings_asked >= rings + 4; })); // it tries, and tries again
+  CHECK(r.ended(r.one(operation::write, 1)).status == errc::io_error);
+  std::filesystem::rename(r.served.path() / "other", r.served.path() / "file");
+  CHECK(r.works_again());
+}
+
 TEST_CASE("usrbio: rings and names go with the engine", "[io][usrbio]") {
   rig r(8);
   auto& control = r.served.control();

@@ -29,6 +29,8 @@ struct registered_file {
   int duplicate = -1;
   std::uint64_t inode = 0;
   int flags = 0;
+  /// Which daemon it was registered with.
+  std::uint64_t daemon = 0;
 };
 
 struct shared_block {
@@ -264,7 +266,14 @@ STAND_IN bool hf3fs_is_hf3fs(int descriptor) {
   if (path.empty() || ends_with(path.string(), " (deleted)"))
     return false;
   const auto place = mount_of(path);
-  return !place.empty() && is_served(place);
+  if (place.empty() || !is_served(place))
+    return false;
+  const auto* const faults = control_of(place);
+  if (faults == nullptr || faults->lose_descriptors == 0)
+    return true;
+  std::lock_guard guard(files_mutex);
+  const auto found = files.find(descriptor);
+  return found == files.end() || found->second.daemon == faults->daemons;
 }
 
 STAND_IN int hf3fs_extract_mount_point(char* out, int size, const char* path) {
@@ -403,7 +412,8 @@ STAND_IN int hf3fs_reg_fd(int descriptor, std::uint64_t) {
   const int duplicate = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (duplicate < 0)
     return errno;
-  const registered_file made{descriptor, duplicate, status.st_ino, ::fcntl(descriptor, F_GETFL)};
+  const registered_file made{descriptor, duplicate, status.st_ino, ::fcntl(descriptor, F_GETFL),
+                             control_of(place) == nullptr ? 0 : control_of(place)->daemons.load()};
   files[descriptor] = made;
   files[duplicate] = made;
   if (auto* const faults = control_of(place))

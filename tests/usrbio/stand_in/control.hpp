@@ -30,6 +30,9 @@ struct control {
   std::atomic<std::uint32_t> refuse_rings;
   /// A result that belongs to no transfer comes before each n-th one.
   std::atomic<std::uint32_t> stray_every;
+  /// Descriptors that were registered with a daemon are of no use once that is gone, as those of a file system that was
+  /// mounted anew.
+  std::atomic<std::uint32_t> lose_descriptors;
   /// Each transfer takes so long.
   std::atomic<std::uint32_t> delay_microseconds;
 
