@@ -23,27 +23,27 @@ void watch_state::lose_door(timestamp now) {
   fail(now);
 }
 
-bool watch_state::opened(number order, bool is_open, timestamp now) {
-  if (door_ != 0 || order != under_way_)
+bool watch_state::opened(number id, bool is_open, timestamp now) {
+  if (door_ != 0 || id != under_way_)
     return false;
   if (!is_open) {
     fail(now);
     return true;
   }
-  door_ = order;
+  door_ = id;
   begin(step::watch, now);
   return true;
 }
 
-bool watch_state::door_lost(number order, timestamp now) {
-  if (order == 0 || order != door_)
+bool watch_state::door_lost(number id, timestamp now) {
+  if (id == 0 || id != door_)
     return false;
   lose_door(now);
   return true;
 }
 
-bool watch_state::watched(number order, const result<number>& answer, timestamp now) {
-  if (door_ == 0 || order != under_way_)
+bool watch_state::watched(number id, const result<number>& answer, timestamp now) {
+  if (door_ == 0 || id != under_way_)
     return false;
   if (!answer && answer.error().code != errc::limit_exceeded) {
     lose_door(now);
