@@ -50,7 +50,7 @@ std::optional<result<resolution>> client_state::resolve(const resolve_request& x
   auto& one = flights_[what];
   one.waiting.insert(who);
   if (one.fetch == 0 && one.not_before <= now)
-    queue(what);
+    queue(what, now);
   launch(now);
   return std::nullopt;
 }
@@ -99,26 +99,30 @@ void client_state::forget(const std::string& engine) {
   known_.erase(first, last);
 }
 
-void client_state::queue(const target& what) {
+void client_state::queue(const target& what, timestamp now) {
   auto& x = flights_.at(what);
-  if (std::exchange(x.is_queued, true))
+  if (x.is_queued)
     return;
+  // What waits at the directory takes no place of those that only look.
+  if (x.has_looked && polls_ < options_.polls_max)
+    return launch_one(what, x, true, now);
+  x.is_queued = true;
   queue_.push_back(what);
 }
 
 void client_state::launch(timestamp now) {
-  while (under_way_.size() < options_.parallel_max && !queue_.empty()) {
+  while (under_way_.size() - polls_ < options_.parallel_max && !queue_.empty()) {
     const auto what = std::move(queue_.front());
     queue_.pop_front();
     const auto x = flights_.find(what);
     if (x == flights_.end() || !x->second.is_queued)
       continue; // nobody waits any more
     x->second.is_queued = false;
-    launch_one(what, x->second, now);
+    launch_one(what, x->second, false, now);
   }
 }
 
-void client_state::launch_one(const target& what, flight& x, timestamp now) {
+void client_state::launch_one(const target& what, flight& x, bool is_poll, timestamp now) {
   timestamp last = now;
   incarnation_number wanted = 0;
   for (const auto who : x.waiting) {
@@ -131,9 +135,11 @@ void client_state::launch_one(const target& what, flight& x, timestamp now) {
   order.what.compat = options_.compat;
   order.what.complete = true;
   order.what.incarnation = wanted;
-  order.what.wait = std::min(options_.poll, last - now);
+  order.what.wait = is_poll ? std::min(options_.poll, last - now) : duration::zero();
   order.deadline = later(now, order.what.wait + options_.grace);
   x.fetch = order.fetch;
+  x.is_poll = is_poll;
+  polls_ += is_poll ? 1 : 0;
   x.fetch_deadline = order.deadline;
   under_way_.emplace(order.fetch, what);
   orders_.push_back(std::move(order));
@@ -141,6 +147,8 @@ void client_state::launch_one(const target& what, flight& x, timestamp now) {
 
 void client_state::fetch_over(flight& x) {
   under_way_.erase(x.fetch);
+  polls_ -= x.is_poll ? 1 : 0;
+  x.is_poll = false;
   x.fetch = 0;
 }
 
@@ -151,11 +159,12 @@ void client_state::answered(number fetch, result<handshake_fetch_reply> answer, 
     return;
   const auto what = which->second;
   auto& x = flights_.at(what);
+  const bool has_waited = x.is_poll;
   fetch_over(x);
   if (answer && answer->code != 0)
     answer = tl::unexpected(error{static_cast<errc>(answer->code), answer->text});
   const auto noted = noted_.find(what.engine);
-  const auto latest = std::max(latest_known(what.engine), noted == noted_.end() ? 0 : noted->second);
+  const auto latest = std::max(latest_known(what.engine), noted == noted_.end() ? 0 : noted->second.incarnation);
   if (answer && answer->incarnation < latest)
     answer = fail(errc::not_found, "only an earlier start of the engine is known");
   if (answer) {
@@ -165,22 +174,30 @@ void client_state::answered(number fetch, result<handshake_fetch_reply> answer, 
     deliver(what, found);
     // Those who mean a later start wait for it.
     if (!x.waiting.empty())
-      back_off(x, {errc::not_found, "only an earlier start of the engine is known"}, now);
+      back_off(x, {errc::not_found, "only an earlier start of the engine is known"}, has_waited, now);
   } else if (may_pass(answer.error().code)) {
-    back_off(x, answer.error(), now);
+    back_off(x, answer.error(), has_waited, now);
   } else {
     for (const auto who : std::set<number>(x.waiting))
       this->answer(who, tl::unexpected(answer.error()));
   }
   drop_if_idle(what);
+  if (const auto next = flights_.find(what);
+      next != flights_.end() && next->second.fetch == 0 && next->second.not_before <= now)
+    queue(what, now);
   launch(now);
 }
 
-void client_state::back_off(flight& x, error why, timestamp now) const {
+void client_state::back_off(flight& x, error why, bool has_waited, timestamp now) const {
   x.last = std::move(why);
-  // A fetch that has waited its time in vain is no failure of the directory.
-  const bool has_waited = x.last.code == errc::not_found;
-  x.pause = has_waited ? options_.backoff_min : std::clamp(x.pause * 2, options_.backoff_min, options_.backoff_max);
+  // What is not there yet is waited for at the directory, which is no failure of it.
+  x.has_looked = x.last.code == errc::not_found;
+  if (x.has_looked && !has_waited && polls_ < options_.polls_max)
+    x.pause = {};
+  else if (x.has_looked && has_waited)
+    x.pause = options_.backoff_min;
+  else
+    x.pause = std::clamp(x.pause * 2, options_.backoff_min, options_.backoff_max);
   x.not_before = later(now, x.pause);
 }
 
@@ -217,7 +234,7 @@ void client_state::drop_if_idle(const target& what) {
   // What is under way is not waited for: its answer is nobody's.
   if (x->second.fetch != 0) {
     abandoned_.push_back(x->second.fetch);
-    under_way_.erase(x->second.fetch);
+    fetch_over(x->second);
   }
   flights_.erase(x);
 }
@@ -236,9 +253,11 @@ void client_state::cancel(number who, timestamp now) {
 void client_state::note(const std::string& engine, incarnation_number incarnation, bool lives, timestamp now) {
   advance(now);
   if (noted_.size() >= options_.cached_max && !noted_.contains(engine))
-    noted_.erase(noted_.begin());
+    noted_.erase(noted_order_.extract(noted_order_.begin()).mapped());
   auto& latest = noted_[engine];
-  latest = std::max(latest, incarnation);
+  noted_order_.erase(latest.told);
+  latest = {std::max(latest.incarnation, incarnation), ++last_told_};
+  noted_order_.emplace(latest.told, engine);
   const auto mine = latest_known(engine);
   // That the directory has lost sight of an engine is no reason to forget it: those who have met go on.
   if (incarnation > mine || (!lives && incarnation == mine))
@@ -282,7 +301,7 @@ void client_state::fail_all_under_way(const error& why, timestamp now) {
       continue;
     abandoned_.push_back(x.fetch);
     fetch_over(x);
-    back_off(x, why, now);
+    back_off(x, why, false, now);
   }
 }
 
@@ -293,6 +312,7 @@ void client_state::stop(const error& why) {
     abandoned_.push_back(fetch);
   flights_.clear();
   queue_.clear();
+  polls_ = 0;
 }
 
 void client_state::advance(timestamp now) {
@@ -315,10 +335,10 @@ void client_state::advance(timestamp now) {
     if (x.fetch != 0 && x.fetch_deadline <= now) {
       abandoned_.push_back(x.fetch);
       fetch_over(x);
-      back_off(x, {errc::timeout, "the directory has not answered in time"}, now);
+      back_off(x, {errc::timeout, "the directory has not answered in time"}, false, now);
     }
     if (x.fetch == 0 && x.not_before <= now)
-      queue(what);
+      queue(what, now);
   }
   std::erase_if(known_, [&](const auto& x) { return x.second.until <= now; });
   launch(now);
@@ -340,15 +360,18 @@ std::optional<timestamp> client_state::next_deadline() const {
 std::string client_state::find_inconsistency() const {
   std::size_t waiting = 0;
   std::size_t flying = 0;
+  std::size_t polls = 0;
   for (const auto& [what, x] : flights_) {
     if (x.waiting.empty())
       return what.engine + " is fetched for nobody";
     waiting += x.waiting.size();
     flying += x.fetch != 0 ? 1 : 0;
+    polls += x.is_poll ? 1 : 0;
   }
   if (waiting != waiters_.size())
     return "who waits is not listed once";
-  if (flying != under_way_.size() || flying > options_.parallel_max)
+  if (flying != under_way_.size() || polls != polls_ || flying - polls > options_.parallel_max ||
+      polls > options_.polls_max)
     return "fetches are not counted as they are";
   std::map<std::string, incarnation_number> starts;
   for (const auto& [what, x] : known_)

@@ -20,9 +20,11 @@
 namespace troupe::handshake {
 
 struct client_options {
-  /// Fetches under way at once. One engine has one at most, so a peer that is away costs the others nothing as long as
-  /// there are fewer such peers.
+  /// Fetches under way at once that do not wait at the directory. The first one for a peer is such, so peers that are
+  /// away cost the others nothing, however many they are.
   std::uint32_t parallel_max = 16;
+  /// Those that wait there, for peers that are away. For more of these, the client asks now and then.
+  std::uint32_t polls_max = 1024;
   std::uint32_t waiting_max = 4096;
   /// For requests that do not say.
   duration deadline = std::chrono::seconds(30);
@@ -156,6 +158,10 @@ private:
     /// Under way, or 0.
     number fetch = 0;
     timestamp fetch_deadline{};
+    /// What is under way waits at the directory.
+    bool is_poll = false;
+    /// The directory has answered that there is nothing yet.
+    bool has_looked = false;
     /// The earliest time of the next attempt.
     timestamp not_before{};
     duration pause{};
@@ -169,12 +175,12 @@ private:
   };
   using known_map = std::map<target, known_ranks>;
 
-  void queue(const target& what);
+  void queue(const target& what, timestamp now);
   void launch(timestamp now);
-  void launch_one(const target& what, flight& x, timestamp now);
+  void launch_one(const target& what, flight& x, bool is_poll, timestamp now);
   void fetch_over(flight& x);
   void fail_all_under_way(const error& why, timestamp now);
-  void back_off(flight& x, error why, timestamp now) const;
+  void back_off(flight& x, error why, bool has_waited, timestamp now) const;
   void answer(number who, result<resolution> what);
   /// Answers those of the flight whom this suits.
   void deliver(const target& what, const resolution& found);
@@ -195,10 +201,19 @@ private:
   /// Whose turn it is when a fetch ends.
   std::deque<target> queue_;
   std::map<number, target> under_way_;
+  /// So many of them wait at the directory.
+  std::size_t polls_ = 0;
   /// Of one engine: all of one start.
   known_map known_;
   /// The latest start that somebody has told of: an answer that was on its way meanwhile may be of an earlier one.
-  std::map<std::string, incarnation_number> noted_;
+  struct noted_start {
+    incarnation_number incarnation = 0;
+    number told = 0;
+  };
+  std::map<std::string, noted_start> noted_;
+  /// The same by when they were told of last.
+  std::map<number, std::string> noted_order_;
+  number last_told_ = 0;
   number last_fetch_ = 0;
   std::vector<fetch_order> orders_;
   std::vector<std::pair<number, result<resolution>>> answers_;

@@ -12,6 +12,17 @@ namespace {
 
 constexpr auto found = static_cast<std::uint8_t>(errc::ok);
 
+/// Whether a tag is among those that somebody has, which are separated by commas; `*` stands for any.
+bool is_among(std::string_view tag, std::string_view all) {
+  while (!all.empty()) {
+    const auto one = all.substr(0, all.find(','));
+    if (one == tag || one == "*")
+      return true;
+    all.remove_prefix(std::min(all.size(), one.size() + 1));
+  }
+  return false;
+}
+
 handshake_fetch_reply failure(errc code, std::string text) {
   handshake_fetch_reply out;
   out.code = static_cast<std::uint8_t>(code);
@@ -29,26 +40,27 @@ std::optional<handshake_fetch_reply> directory_state::fetch(const handshake_fetc
     return failure(errc::invalid_argument, "who asks is tp rank " + std::to_string(x.rank.tp) + " of " +
                                                std::to_string(x.own_tp_size) + ", which makes no sense");
   }
-  const auto wait = std::min(x.wait, options_.wait_max);
+  const auto wait = std::clamp(x.wait, duration::zero(), options_.wait_max);
   const bool may_wait = wait > duration::zero();
-  auto answer = look(x, now, !may_wait);
-  if (answer) {
+  const bool is_held = is_held_back(x.engine);
+  if (auto answer = is_held ? std::nullopt : look(x, now, !may_wait)) {
     count(*answer);
     return answer;
   }
   if (stopped_)
     return failure(stopped_->code, stopped_->text);
-  if (waiters_.size() >= options_.waiting_max || x.engine.size() > name_bytes_max || x.etag.size() > name_bytes_max ||
+  if (waiters_.size() >= options_.waiting_max || x.engine.size() > name_bytes_max || x.etag.size() > etag_bytes_max ||
       x.compat.size() > compat_bytes_max) {
     ++stats_.refused_waiting;
     return failure(errc::limit_exceeded,
                    "there are " + std::to_string(waiters_.size()) + " fetches that wait, or this one is too long");
   }
-  ++stats_.waits;
+  stats_.waits += may_wait ? 1 : 0;
   const auto deadline = later(now, wait);
-  waiters_.emplace(who, waiter{x, deadline});
+  waiters_.emplace(who, waiter{x, deadline, !may_wait});
   waiting_for_[x.engine].insert(who);
-  due_.insert({deadline, due_kind::waiter, {}, who});
+  if (may_wait)
+    due_.insert({deadline, due_kind::waiter, {}, who});
   return std::nullopt;
 }
 
@@ -126,7 +138,7 @@ directory_state::look_at(const handshake_fetch_request& x, const live_engine& en
   }
   out.etag =
       x.scope == handshake_scope::rank ? all.front()->second.etag : etag_of(std::to_string(engine.incarnation), tags);
-  if (!x.etag.empty() && x.etag == out.etag) {
+  if (is_among(out.etag, x.etag)) {
     if (!last)
       return std::nullopt;
     out.not_modified = true;
@@ -160,22 +172,56 @@ void directory_state::count(const handshake_fetch_reply& x) {
 
 // -- waiting ----------------------------------------------------------------------------------------------------------
 
-void directory_state::changed(const std::string& name, timestamp now) {
-  if (const auto waiting = waiting_for_.find(name); waiting != waiting_for_.end()) {
-    const auto all = waiting->second;
-    for (const auto who : all)
-      if (auto reply = look(waiters_.at(who).what, now, false))
-        answer(who, std::move(*reply));
-  }
+void directory_state::changed(const std::string& name) {
+  ++last_change_;
+  if (options_.hold_back)
+    held_back_[name] = last_change_;
+  look_again(name);
   for (auto& [who, x] : watchers_)
     if (x.engine.empty() || x.engine == name)
       x.changed.insert(name);
 }
 
-void directory_state::answer(number who, handshake_fetch_reply x) {
-  count(x);
-  forget_waiter(who);
-  answers_.emplace_back(who, std::move(x));
+void directory_state::look_again(std::string_view name) {
+  if (const auto waiting = waiting_for_.find(name); waiting != waiting_for_.end())
+    ready_.insert(waiting->second.begin(), waiting->second.end());
+}
+
+void directory_state::durable(number change, timestamp now) {
+  advance(now);
+  std::erase_if(held_back_, [&](const auto& x) {
+    if (x.second > change)
+      return false;
+    look_again(x.first);
+    return true;
+  });
+}
+
+std::optional<std::pair<directory_state::number, handshake_fetch_reply>> directory_state::next_answer() {
+  if (!answers_.empty()) {
+    auto out = std::move(answers_.front());
+    answers_.pop_front();
+    return out;
+  }
+  while (!ready_.empty()) {
+    const auto who = ready_.extract(ready_.begin()).value();
+    const auto& x = waiters_.at(who);
+    if (is_held_back(x.what.engine))
+      continue; // comes back when that is durable
+    if (auto reply = look(x.what, now_, x.is_late)) {
+      count(*reply);
+      forget_waiter(who);
+      return std::pair(who, std::move(*reply));
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<std::pair<directory_state::number, handshake_fetch_reply>> directory_state::take_answers() {
+  std::vector<std::pair<number, handshake_fetch_reply>> out;
+  while (auto next = next_answer())
+    out.push_back(std::move(*next));
+  return out;
 }
 
 void directory_state::give_up(number who) {
@@ -192,6 +238,7 @@ void directory_state::forget_waiter(number who) {
   list->second.erase(who);
   if (list->second.empty())
     waiting_for_.erase(list);
+  ready_.erase(who);
   waiters_.erase(which);
 }
 
@@ -266,12 +313,19 @@ directory_state::updates directory_state::take_updates(timestamp now) {
       continue;
     handshake_update news;
     news.watch = who;
-    for (std::uint64_t bytes = 0; !x.changed.empty() && bytes <= options_.update_bytes;) {
-      const auto name = x.changed.extract(x.changed.begin()).value();
-      news.changes.push_back({name, everything_of(name, now)});
+    std::uint64_t bytes = 0;
+    for (auto next = x.changed.begin(); next != x.changed.end() && bytes <= options_.update_bytes;) {
+      if (is_held_back(*next)) {
+        ++next;
+        continue;
+      }
+      news.changes.push_back({*next, everything_of(*next, now)});
+      next = x.changed.erase(next);
       for (const auto& entry : news.changes.back().now.entries)
         bytes += entry.payload.size();
     }
+    if (news.changes.empty())
+      continue;
     x.is_told = true;
     x.told_at = now;
     due_.insert({later(now, options_.watch_patience), due_kind::watch, {}, who});

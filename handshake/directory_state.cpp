@@ -140,7 +140,7 @@ handshake_reply directory_state::publish(const handshake_publish_request& x, tim
   bytes_ += x.payload.size();
   ++ranks_;
   changes_.emplace_back(rank_noted{x.engine, x.rank, x.incarnation, x.form, x.payload});
-  changed(x.engine, now);
+  changed(x.engine);
   return describe(engine, now, true);
 }
 
@@ -250,7 +250,7 @@ void directory_state::end(engine_map::iterator which, ending how, timestamp now)
   changes_.emplace_back(engine_erased{name});
   changes_.emplace_back(engine_noted{name, was.incarnation, {}, {}, {}, how, was.deadline});
   remember(name, was);
-  changed(name, now);
+  changed(name);
 }
 
 void directory_state::remember(const std::string& name, const past_engine& x) {
@@ -289,6 +289,7 @@ handshake_list_reply directory_state::list(const handshake_list_request& x, time
 // -- time -------------------------------------------------------------------------------------------------------------
 
 void directory_state::advance(timestamp now) {
+  now_ = now;
   while (!due_.empty() && due_.begin()->at <= now) {
     const auto next = *due_.begin();
     switch (next.what) {
@@ -301,7 +302,9 @@ void directory_state::advance(timestamp now) {
       break;
     case due_kind::waiter:
       ++stats_.waits_timed_out;
-      answer(next.who, *look(waiters_.at(next.who).what, now, true));
+      waiters_.at(next.who).is_late = true;
+      ready_.insert(next.who);
+      due_.erase(next);
       break;
     case due_kind::watch:
       dropped_.push_back(next.who);
@@ -405,8 +408,11 @@ std::string directory_state::find_inconsistency() const {
   if (listed != waiters_.size())
     return "who waits is not listed once";
   for (const auto& [who, x] : waiters_)
-    if (!due_.contains({x.deadline, due_kind::waiter, {}, who}))
+    if (!due_.contains({x.deadline, due_kind::waiter, {}, who}) &&
+        !(x.is_late && (is_held_back(x.what.engine) || ready_.contains(who))))
       return "somebody waits for ever";
+  if (!options_.hold_back && !held_back_.empty())
+    return "something is held back that is not written down";
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -22,6 +23,8 @@ namespace troupe::handshake {
 /// Bytes of the name of an engine, and of a hash.
 inline constexpr std::size_t name_bytes_max = 128;
 inline constexpr std::size_t compat_bytes_max = 256;
+/// Of all tags that somebody has.
+inline constexpr std::size_t etag_bytes_max = 1024;
 
 struct directory_options {
   std::uint64_t payload_bytes_max = std::uint64_t{1} << 20U;
@@ -44,6 +47,11 @@ struct directory_options {
   std::uint64_t update_bytes = std::uint64_t{1} << 20U;
   /// A watcher that takes longer to see an update is not told anything any more.
   duration watch_patience = std::chrono::minutes(1);
+  /// Readers are told of a change when it is durable (`durable`), and not before: else the directory could end in
+  /// between, and come back with what they have heard to be replaced.
+  bool hold_back = false;
+  /// Changes that wait for the disk; more are refused.
+  std::uint32_t changes_waiting_max = 16384;
 };
 
 /// How an engine ended.
@@ -86,8 +94,8 @@ using directory_change = std::variant<engine_noted, rank_noted, engine_erased>;
 /// incarnation, and a higher one replaces all of it at once: so no answer ever has ranks of two, and none has what was
 /// replaced before it was made.
 ///
-/// After each call: `take_answers` has answers to those who waited, `take_changes` what is to be written down before
-/// the call is answered, and `take_updates` what watchers are to be told.
+/// After each call: `next_answer` has answers to those who waited, one after the other, `take_changes` what is to be
+/// written down before the call is answered, and `take_updates` what watchers are to be told.
 class directory_state {
 public:
   /// Numbers of those who wait and watch are the caller's, each used once.
@@ -99,7 +107,8 @@ public:
   handshake_reply heartbeat(const handshake_heartbeat_request& x, timestamp now);
   handshake_reply withdraw(const handshake_withdraw_request& x, timestamp now);
 
-  /// The answer; or nothing: it waits, and its answer will be among `take_answers`, at its deadline at the latest.
+  /// The answer; or nothing: it waits, and has its answer at its deadline at the latest. What is not durable yet is
+  /// waited for, whatever the deadline.
   std::optional<handshake_fetch_reply> fetch(const handshake_fetch_request& x, number who, timestamp now);
   /// Nobody waits for this answer any more.
   void give_up(number who);
@@ -120,8 +129,16 @@ public:
   /// When `advance` has something to do; nothing if never.
   std::optional<timestamp> next_deadline() const;
 
-  std::vector<std::pair<number, handshake_fetch_reply>> take_answers() { return std::exchange(answers_, {}); }
+  /// The next answer to somebody who waited, made when it is asked for: of many who wait for the same payloads, one at
+  /// a time has a copy of them here.
+  std::optional<std::pair<number, handshake_fetch_reply>> next_answer();
+  /// All of them.
+  std::vector<std::pair<number, handshake_fetch_reply>> take_answers();
   std::vector<directory_change> take_changes() { return std::exchange(changes_, {}); }
+  /// The number of the last change that readers are told of.
+  number last_change() const noexcept { return last_change_; }
+  /// Changes up to this number are durable.
+  void durable(number change, timestamp now);
   struct updates {
     std::vector<std::pair<number, handshake_update>> told;
     /// Watchers that were given up.
@@ -167,6 +184,8 @@ private:
   struct waiter {
     handshake_fetch_request what;
     timestamp deadline{};
+    /// Its time is up: it has an answer as soon as there is one that may be told.
+    bool is_late = false;
   };
 
   struct watcher {
@@ -214,8 +233,10 @@ private:
   void count(const handshake_fetch_reply& x);
 
   /// Something of the engine is not as it was.
-  void changed(const std::string& name, timestamp now);
-  void answer(number who, handshake_fetch_reply x);
+  void changed(const std::string& name);
+  bool is_held_back(std::string_view name) const { return held_back_.contains(name); }
+  /// Who waits for it may have an answer now.
+  void look_again(std::string_view name);
   void forget_waiter(number who);
 
   const directory_options options_;
@@ -223,13 +244,20 @@ private:
   std::map<std::string, past_engine, std::less<>> past_;
   std::unordered_map<number, waiter> waiters_;
   std::map<std::string, std::set<number>, std::less<>> waiting_for_;
+  /// Those of them whose answer may be there.
+  std::set<number> ready_;
   std::map<number, watcher> watchers_;
   std::set<due> due_;
+  /// Engines with changes that are not durable yet, and the last of these.
+  std::map<std::string, number, std::less<>> held_back_;
+  number last_change_ = 0;
+  timestamp now_{};
   std::optional<error> stopped_;
   std::uint64_t ranks_ = 0;
   std::uint64_t bytes_ = 0;
 
-  std::vector<std::pair<number, handshake_fetch_reply>> answers_;
+  /// Of those who cannot wait any more.
+  std::deque<std::pair<number, handshake_fetch_reply>> answers_;
   std::vector<directory_change> changes_;
   std::vector<number> dropped_;
   handshake_stats stats_;

@@ -23,27 +23,27 @@ void watch_state::lose_door(timestamp now) {
   fail(now);
 }
 
-bool watch_state::opened(number which, bool is_open, timestamp now) {
-  if (door_ != 0 || which != under_way_)
+bool watch_state::opened(number id, bool is_open, timestamp now) {
+  if (door_ != 0 || id != under_way_)
     return false;
   if (!is_open) {
     fail(now);
     return true;
   }
-  door_ = which;
+  door_ = id;
   begin(step::watch, now);
   return true;
 }
 
-bool watch_state::door_lost(number which, timestamp now) {
-  if (which == 0 || which != door_)
+bool watch_state::door_lost(number id, timestamp now) {
+  if (id == 0 || id != door_)
     return false;
   lose_door(now);
   return true;
 }
 
-bool watch_state::watched(number which, const result<number>& answer, timestamp now) {
-  if (door_ == 0 || which != under_way_)
+bool watch_state::watched(number id, const result<number>& answer, timestamp now) {
+  if (door_ == 0 || id != under_way_)
     return false;
   if (!answer && answer.error().code != errc::limit_exceeded) {
     lose_door(now);

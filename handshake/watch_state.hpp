@@ -43,12 +43,12 @@ public:
   explicit watch_state(const watch_options& options) : options_(options) {}
 
   /// The door that was ordered is open, or is not. False: it came too late, and is not used.
-  bool opened(number which, bool is_open, timestamp now);
+  bool opened(number id, bool is_open, timestamp now);
   /// The door that this order has opened is one no more. False: there is another one already, or none.
-  bool door_lost(number which, timestamp now);
+  bool door_lost(number id, timestamp now);
   /// The number of the watch. limit_exceeded: there are too many; after any other error, another door is needed. True:
   /// the door that there was is not used any more.
-  bool watched(number which, const result<number>& answer, timestamp now);
+  bool watched(number id, const result<number>& answer, timestamp now);
   /// The directory has no such watch.
   void watch_lost(number watch, timestamp now);
   /// True: as with `watched`.

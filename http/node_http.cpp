@@ -60,7 +60,7 @@ slots::options options_of_slots(const config::node_config& config, const slots::
 }
 
 handshake::options options_of_handshakes(const config::handshake_config& x) {
-  return {x.max_payload_bytes, x.max_wait, x.vllm_draft};
+  return {x.max_payload_bytes, x.max_wait, x.vllm_draft, x.memory_bytes};
 }
 
 } // namespace

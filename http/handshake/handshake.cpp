@@ -2,7 +2,9 @@
 
 #include "actors/support/ask.hpp"
 #include "http/handshake/handshake_body.hpp"
+#include "http/server/body_budget.hpp"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -15,8 +17,13 @@ namespace {
 
 /// What all routes share; lives as long as the last request under way.
 struct directory_parts {
+  directory_parts(caf::actor_system& s, directory_actor d, std::uint64_t answers)
+      : system(s), directory(std::move(d)), answer_bytes_max(answers), answers_under_way(answers) {}
+
   caf::actor_system& system;
-  directory_actor directory;
+  const directory_actor directory;
+  const std::uint64_t answer_bytes_max;
+  mutable body_budget answers_under_way;
 };
 
 using parts_ptr = std::shared_ptr<const directory_parts>;
@@ -37,15 +44,35 @@ void answer_with(const parts_ptr& parts, const shared_responder& reply, Request 
       std::move(x));
 }
 
+/// The answer to a fetch, if there is room for its text until it has been sent: many may wait for the same, and each
+/// reads as fast as it likes.
+template <class Text>
+response text_in_budget(const parts_ptr& parts, const handshake_fetch_reply& x, bool as_json, const Text& text) {
+  if (x.entries.empty())
+    return text(x);
+  struct claim {
+    parts_ptr keep;
+    body_claim bytes;
+  };
+  const auto bytes = std::min(answer_bytes(x, as_json), parts->answer_bytes_max);
+  if (!parts->answers_under_way.take(bytes))
+    return too_many_answers();
+  const std::shared_ptr<const void> taken(new claim{parts, {parts->answers_under_way, bytes}},
+                                          [](const claim* c) { delete c; });
+  auto out = text(x);
+  out.claim = taken;
+  return out;
+}
+
 /// The same for what may wait, which ends with the client. One that has closed only its own side is still answered.
 template <class Text>
 void answer_in_time(const parts_ptr& parts, const request& r, const shared_responder& reply, handshake_fetch_request x,
-                    Text text) {
+                    bool as_json, Text text) {
   const bool may_wait = x.wait > duration::zero();
   const auto give_up = ask_for_long<handshake_fetch_reply>(
       parts->system, parts->directory,
-      [reply, text = std::move(text)](const result<handshake_fetch_reply>& answer) {
-        send(reply, answer ? text(*answer) : response::failure(answer.error()));
+      [parts, reply, as_json, text = std::move(text)](const result<handshake_fetch_reply>& answer) {
+        send(reply, answer ? text_in_budget(parts, *answer, as_json, text) : response::failure(answer.error()));
       },
       std::move(x));
   if (may_wait)
@@ -81,7 +108,7 @@ void fetch_rank(const parts_ptr& parts, const request& r, responder responder) {
   if (!x)
     return send(reply, to_response(x.error()));
   if (!is_hidden(r, x->engine, reply))
-    answer_in_time(parts, r, reply, std::move(*x), to_rank_response);
+    answer_in_time(parts, r, reply, std::move(*x), false, to_rank_response);
 }
 
 void fetch(const parts_ptr& parts, const request& r, responder responder) {
@@ -92,7 +119,7 @@ void fetch(const parts_ptr& parts, const request& r, responder responder) {
   if (is_hidden(r, x->engine, reply))
     return;
   auto text = [engine = x->engine](const handshake_fetch_reply& y) { return to_response(engine, y); };
-  answer_in_time(parts, r, reply, std::move(*x), std::move(text));
+  answer_in_time(parts, r, reply, std::move(*x), true, std::move(text));
 }
 
 void heartbeat(const parts_ptr& parts, const request& r, responder responder) {
@@ -137,7 +164,7 @@ void draft(const parts_ptr& parts, const request& r, responder responder) {
   if (!x->engine.empty()) {
     auto text = draft_text(x->engine);
     if (!is_hidden(r, x->engine, reply))
-      answer_in_time(parts, r, reply, std::move(*x), std::move(text));
+      answer_in_time(parts, r, reply, std::move(*x), true, std::move(text));
     return;
   }
   x->wait = {};
@@ -155,7 +182,10 @@ void draft(const parts_ptr& parts, const request& r, responder responder) {
                                                names.empty() ? "no engine has published its metadata yet"
                                                              : "there are several engines: name one, ?engine_id=…"));
         x.engine = names.front();
-        answer_with<handshake_fetch_reply>(parts, reply, std::move(x), draft_text(names.front()));
+        answer_with<handshake_fetch_reply>(parts, reply, std::move(x),
+                                           [parts, text = draft_text(names.front())](const handshake_fetch_reply& y) {
+                                             return text_in_budget(parts, y, true, text);
+                                           });
       },
       handshake_list_request{});
 }
@@ -191,7 +221,7 @@ std::span<const described_route> described_routes() noexcept {
 }
 
 void add_routes(router& routes, caf::actor_system& system, const directory_actor& directory, const options& options) {
-  const auto parts = std::make_shared<const directory_parts>(directory_parts{system, directory});
+  const auto parts = std::make_shared<const directory_parts>(system, directory, options.max_answer_bytes);
   for (const auto& x : known_routes) {
     if (x.what.is_of_draft && !options.vllm_draft)
       continue;

@@ -16,6 +16,8 @@ struct options {
   duration max_wait{};
   /// The paths of vLLM's draft as well.
   bool vllm_draft = false;
+  /// Of answers with payloads on their way out, all together; more get 503. One that is larger goes alone.
+  std::uint64_t max_answer_bytes = std::uint64_t{256} << 20U;
 };
 
 /// Adds `/v1/handshake/…`. docs/handshake.md explains it. The actor system must outlive what is under way.

@@ -4,6 +4,7 @@
 #include "config/units.hpp"
 #include "http/server/json_text.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <limits>
@@ -84,19 +85,39 @@ private:
   std::string problem_;
 };
 
-bool is_json(const request& r) {
-  const auto type = r.header("Content-Type").value_or("");
-  return type == json_type || type.starts_with("application/json;");
+constexpr std::string_view blanks = " \t";
+
+std::string_view trimmed(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(blanks), text.size()));
+  return text.substr(0, text.find_last_not_of(blanks) + 1);
 }
 
-/// What stands between the quotes.
+/// In whatever case, with parameters or without.
+bool is_json(const request& r) {
+  const auto text = r.header("Content-Type").value_or("");
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  return std::ranges::equal(trimmed(text.substr(0, text.find(';'))), json_type, {}, lower);
+}
+
+/// What stands between the quotes of each tag, separated by commas; `*` stays what it is. Tags of the directory have no
+/// commas, so one that has is none of them, in however many parts.
 std::string etag_from(const request& r) {
-  auto text = r.header("If-None-Match").value_or("");
-  if (text.starts_with("W/"))
-    text.remove_prefix(2);
-  if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
-    text = text.substr(1, text.size() - 2);
-  return std::string(text);
+  std::string out;
+  for (auto text = r.header("If-None-Match").value_or(""); !text.empty();) {
+    auto one = trimmed(text.substr(0, text.find(',')));
+    text.remove_prefix(
+        std::min(text.size(), text.find(',') == std::string_view::npos ? text.size() : text.find(',') + 1));
+    if (one.starts_with("W/"))
+      one.remove_prefix(2);
+    const bool is_quoted = one.size() >= 2 && one.front() == '"' && one.back() == '"';
+    if (is_quoted)
+      one = one.substr(1, one.size() - 2);
+    // A quoted star is a tag like any other.
+    if (one.empty() || (is_quoted && one == "*"))
+      continue;
+    out.append(out.empty() ? "" : ",").append(one);
+  }
+  return out;
 }
 
 handshake_fetch_request fetch_from(const request& r, parameters& from) {
@@ -221,14 +242,21 @@ void append_nested(std::string& out, const std::vector<handshake_entry>& all, bo
   out += '}';
 }
 
-std::size_t payload_bytes(const handshake_fetch_reply& x) {
-  std::size_t out = 0;
+} // namespace
+
+std::uint64_t answer_bytes(const handshake_fetch_reply& x, bool as_json) {
+  std::uint64_t out = 512;
   for (const auto& entry : x.entries)
-    out += entry.payload.size() / 3 * 4 + 128;
+    out += as_json ? entry.payload.size() / 3 * 4 + 128 : entry.payload.size();
   return out;
 }
 
-} // namespace
+response too_many_answers() {
+  auto out = response::failure(status::service_unavailable,
+                               "the answers on their way have as many bytes as they may; try again in a moment");
+  out.add_header("Retry-After", "1");
+  return out;
+}
 
 std::string to_base64(std::string_view bytes) {
   constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -350,7 +378,7 @@ response to_response(std::string_view engine, const handshake_fetch_reply& x) {
   if (auto other = without_payload(x))
     return std::move(*other);
   std::string out;
-  out.reserve(payload_bytes(x) + 512);
+  out.reserve(answer_bytes(x, true));
   begin_engine(out, engine, x);
   out += R"(,"complete":)";
   append_json(out, x.complete);
@@ -401,7 +429,7 @@ response to_draft_response(std::string_view engine, const handshake_fetch_reply&
   if (auto other = without_payload(x))
     return std::move(*other);
   std::string out;
-  out.reserve(payload_bytes(x));
+  out.reserve(answer_bytes(x, true));
   append_nested(out, x.entries, false, [&](const handshake_entry& entry) {
     if (entry.form == handshake_form::json) {
       out += entry.payload;

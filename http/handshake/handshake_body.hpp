@@ -50,6 +50,11 @@ response to_response(const handshake_list_reply& x);
 /// `{dp:{tp:…}}`, as the draft has it.
 response to_draft_response(std::string_view engine, const handshake_fetch_reply& x);
 
+/// What the text of an answer takes, about: bytes become base64 where `as_json`.
+std::uint64_t answer_bytes(const handshake_fetch_reply& x, bool as_json);
+/// To one for whom there is no room now.
+response too_many_answers();
+
 /// Standard alphabet, padded.
 std::string to_base64(std::string_view bytes);
 

@@ -134,15 +134,14 @@ void connection::on_read(std::size_t bytes) {
 /// True if all could be written at once.
 bool connection::flush() {
   sending_.swap(output_);
+  sending_claims_.swap(output_claims_);
   const auto written = write_now(sending_);
   if (!written) {
     close();
     return false;
   }
   if (*written == sending_.size()) {
-    if (sending_.capacity() > kept_output_bytes)
-      sending_ = {};
-    sending_.clear();
+    forget_sent();
     return true;
   }
   is_writing_ = true;
@@ -158,10 +157,15 @@ void connection::on_written(bool is_ok) {
     return;
   if (!is_ok)
     return close();
+  forget_sent();
+  run();
+}
+
+void connection::forget_sent() {
   if (sending_.capacity() > kept_output_bytes)
     sending_ = {};
   sending_.clear();
-  run();
+  sending_claims_.clear();
 }
 
 void connection::linger() {
@@ -373,6 +377,8 @@ void connection::finish(const response& x) {
   const auto keep_alive = !is_ending_ && reader_.keep_alive() && !owner_.is_draining() && !came_.is_reserve();
   is_ending_ = !keep_alive;
   const auto before = output_.size();
+  if (x.claim)
+    output_claims_.push_back(x.claim);
   append_response(output_, x,
                   {.is_head = is_head_,
                    .keep_alive = keep_alive,

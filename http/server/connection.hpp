@@ -11,10 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe::http {
 
@@ -99,6 +101,7 @@ private:
   void call_handler(const request& r);
   response dropped();
   void finish(const response& x);
+  void forget_sent();
   void tell_of_end() noexcept;
   void refuse_malformed();
   void refuse_late_request();
@@ -126,6 +129,9 @@ private:
   std::string output_;
   /// What is being written; `output_` fills up meanwhile.
   std::string sending_;
+  /// Of the answers in each of them.
+  std::vector<std::shared_ptr<const void>> output_claims_;
+  std::vector<std::shared_ptr<const void>> sending_claims_;
 
   // Of the request under way.
   std::uint64_t number_ = 0;

@@ -22,6 +22,9 @@ struct response {
   std::string_view content_type = json_type;
   /// More headers, as they are sent: "Name: value\r\n" each. See `add_header`.
   std::string headers = {};
+  /// Kept until the last byte has been handed to the socket, or until it is known that the answer goes nowhere: what
+  /// counts the memory of answers on their way.
+  std::shared_ptr<const void> claim = {};
 
   /// Adds a header. Bytes that would end it early are replaced by blanks.
   void add_header(std::string_view name, std::string_view value);

@@ -3,7 +3,10 @@
 Needs nothing but Python. docs/handshake.md explains the directory.
 """
 
+import concurrent.futures
+import heapq
 import http.client
+import itertools
 import json
 import os
 import random
@@ -78,26 +81,46 @@ class Directory:
                                   incarnation=incarnation or None, wait=_time(wait) if wait > 0 else None)
         return body, int(headers["Troupe-Incarnation"])
 
+    def last_incarnation(self, engine):
+        """The last start of the engine that the directory knows of, whether it lives or not; 0: of none."""
+        try:
+            headers, _ = self._ask("GET", self._path(engine))
+            return int(headers["Troupe-Incarnation"])
+        except DirectoryError as error:
+            if error.status == 404:
+                return error.incarnation or 0
+            raise
+
     def fetch_patiently(self, engine, rank, compat="", incarnation=0, patience=30.0, give_up=None):
         """The same, also where engine and directory start later, until `patience` is over. What another attempt cannot
         change is raised at once."""
+        return finish(self.fetch_steps(engine, rank, compat, incarnation, patience, give_up))
+
+    def fetch_steps(self, engine, rank, compat="", incarnation=0, patience=30.0, give_up=None, places=None):
+        """The same as a generator that yields the seconds in which it has nothing to do. It waits at the directory only
+        while it has one of `places`, so that those who find what they want at once come between."""
         deadline, pause = time.monotonic() + patience, self.patience.pause
         while True:
             left = deadline - time.monotonic()
+            may_wait = places is None or places.acquire(blocking=False)
             try:
-                return self.fetch(engine, rank, compat, incarnation, max(0.0, min(left, self.patience.poll)))
+                return self.fetch(engine, rank, compat, incarnation,
+                                  max(0.0, min(left, self.patience.poll)) if may_wait else 0.0)
             except DirectoryError as error:
                 if not error.passes or left <= 0:
                     raise
-                if error.status == 404:
+                if error.status == 404 and may_wait:
                     pause = self.patience.pause  # it has waited already
             except Unreachable:
                 if left <= 0:
                     raise
+            finally:
+                if places is not None and may_wait:
+                    places.release()
             if give_up is not None and give_up.is_set():
                 raise Unreachable("given up")
             # Spread, so that those who lost the same directory do not come back to it at once.
-            time.sleep(min(pause * random.uniform(0.5, 1.0), max(0.0, deadline - time.monotonic())))
+            yield min(pause * random.uniform(0.5, 1.0), max(0.0, deadline - time.monotonic()))
             pause = self.patience.next_pause(pause)
 
     def _path(self, engine, *rest):
@@ -126,6 +149,88 @@ class Directory:
         if answer.status >= 300:
             raise DirectoryError(answer.status, *_complaint(content))
         return answer.headers, content
+
+
+def finish(steps):
+    """Runs a generator that yields pauses to its end, and returns what it returns."""
+    while True:
+        try:
+            pause = next(steps)
+        except StopIteration as end:
+            return end.value
+        time.sleep(pause)
+
+
+class Turns(concurrent.futures.Executor):
+    """Threads for what waits a lot. A function may have `steps`: a generator function of the same arguments, which
+    yields the seconds in which it has nothing to do, and holds no thread meanwhile. What comes first has the first
+    turn, and what has been tried before comes after what has not."""
+
+    def __init__(self, threads, name):
+        self._due, self._order, self._ended = [], itertools.count(), False
+        self._changed = threading.Condition()
+        for number in range(threads):
+            threading.Thread(target=self._run, name=f"{name}_{number}", daemon=True).start()
+
+    def submit(self, function, /, *args, **kwargs):
+        future = concurrent.futures.Future()
+        steps = getattr(function, "steps", None)
+        run = steps(function.__self__, *args, **kwargs) if steps else _as_steps(function, args, kwargs)
+        with self._changed:
+            if self._ended:
+                raise RuntimeError("cannot submit after shutdown")
+            # Before all that has been tried already, whenever it is due.
+            heapq.heappush(self._due, (0.0, next(self._order), future, run))
+            self._changed.notify()
+        return future
+
+    def shutdown(self, wait=True, *, cancel_futures=False):
+        """Nobody is waited for: threads end with what they are at, and what is left is cancelled."""
+        with self._changed:
+            self._ended = True
+            left, self._due = self._due, []
+            self._changed.notify_all()
+        for _, _, future, run in left:
+            run.close()
+            if not future.cancel():
+                future.set_exception(concurrent.futures.CancelledError())
+
+    def _next(self):
+        with self._changed:
+            while not self._ended:
+                left = self._due[0][0] - time.monotonic() if self._due else None
+                if left is not None and left <= 0:
+                    return heapq.heappop(self._due)
+                self._changed.wait(left)
+        return None
+
+    def _run(self):
+        while (task := self._next()) is not None:
+            due, _, future, run = task
+            if due == 0.0 and not future.set_running_or_notify_cancel():
+                continue
+            try:
+                pause = next(run)
+            except StopIteration as end:
+                future.set_result(end.value)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                self._again(time.monotonic() + pause, future, run)
+
+    def _again(self, due, future, run):
+        with self._changed:
+            if not self._ended:
+                heapq.heappush(self._due, (due, next(self._order), future, run))
+                self._changed.notify()
+                return
+        run.close()
+        future.set_exception(concurrent.futures.CancelledError())
+
+
+def _as_steps(function, args, kwargs):
+    return function(*args, **kwargs)
+    yield
 
 
 def _time(seconds):
@@ -159,6 +264,7 @@ class Publisher:
         self.directory, self.engine, self.payloads, self.sizes = directory, engine, payloads, sizes
         self.compat, self.incarnation, self.ttl, self.log = compat, incarnation, ttl, log
         self.published, self.fenced = threading.Event(), threading.Event()
+        self._was_published = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="troupe-handshakes", daemon=True)
 
@@ -201,6 +307,7 @@ class Publisher:
         for rank, payload in self.payloads.items():
             self.directory.publish(self.engine, rank, payload, self.incarnation, self.sizes, self.compat, self.ttl)
         self.published.set()
+        self._was_published = True
         self.log.info("%d ranks of engine %s are published as incarnation %d", len(self.payloads), self.engine,
                       self.incarnation)
 
@@ -210,7 +317,14 @@ class Publisher:
             self.log.info("the directory does not know engine %s any more: it is published again", self.engine)
         elif error.status == 410:
             self.fenced.set()
-            self.log.error("engine %s has started again elsewhere (incarnation %s): this one is not published any more",
-                           self.engine, error.incarnation)
+            if self._was_published:
+                self.log.error("engine %s has started again elsewhere (incarnation %s): this one is not published any "
+                               "more", self.engine, error.incarnation)
+            else:
+                # Which of the two started later, nobody can tell from here: to go on could put out one that lives.
+                self.log.error("engine %s is not published: the directory knows it as incarnation %s, and this start is "
+                               "%s. Another one with this name has started meanwhile, or the clock was set back while "
+                               "the directory could not be asked; to start again helps, as an engine asks the "
+                               "directory then", self.engine, error.incarnation, self.incarnation)
         else:
             self.log.error("engine %s is not published: %s", self.engine, error)

@@ -14,7 +14,6 @@ import itertools
 import threading
 import time
 import types
-from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
@@ -73,6 +72,19 @@ def split_host(host):
     return address, int(incarnation) if incarnation.isdigit() else 0
 
 
+def first_incarnation(directory, engine_id):
+    """Of the clock, but above what the directory knows: a clock may have been set back since the last start."""
+    now, known = time.time_ns(), 0
+    try:
+        known = directory.last_incarnation(engine_id)
+    except (_directory.DirectoryError, _directory.Unreachable) as error:
+        logger.info("the directory was not asked for the last start of engine %s: %s", engine_id, error)
+    if known >= now:
+        logger.warning("the clock is behind the last start of engine %s (%d): this one counts on from there", engine_id,
+                       known)
+    return max(now, known + 1)
+
+
 class TroupeNixlScheduler(NixlPullConnectorScheduler):
     """Publishes in the place of a listener."""
 
@@ -81,7 +93,7 @@ class TroupeNixlScheduler(NixlPullConnectorScheduler):
         self.troupe_options = options_of(vllm_config)
         self.troupe_publisher = None
         # Of two starts of an engine, the later one has the higher number.
-        self.troupe_incarnation = time.time_ns()
+        self.troupe_incarnation = first_incarnation(directory_of(self.troupe_options), engine_id)
         # It travels with each request, so that nobody takes what this start has for what an earlier one had.
         self.side_channel_host = f"{self.side_channel_host}{MARK}{self.troupe_incarnation}"
 
@@ -157,14 +169,16 @@ class TroupeNixlWorker(NixlPullConnectorWorker):
         self.troupe_incarnations = {}
         self.troupe_ended = threading.Event()
         # vLLM has one thread, since NIXL is not promised to be thread-safe: then a peer that is away keeps all others
-        # waiting. Only what uses NIXL is done by one at a time here.
+        # waiting. Only what uses NIXL is done by one at a time here, and who waits for a peer that is away gives its
+        # thread back: half of them may wait at the directory, so that the others find peers that are there.
         self.troupe_adding = threading.Lock()
         self._handshake_initiation_executor.shutdown(wait=False)
-        self._handshake_initiation_executor = ThreadPoolExecutor(
-            max_workers=self.troupe_options.parallel_handshakes, thread_name_prefix="troupe-handshake")
+        threads = max(2, self.troupe_options.parallel_handshakes)
+        self.troupe_waiting = threading.BoundedSemaphore(threads // 2)
+        self._handshake_initiation_executor = _directory.Turns(threads, "troupe-handshake")
 
-    def _nixl_handshake(self, host, port, remote_tp_size, expected_engine_id, remote_dcp_size=1, remote_pp_size=1,
-                        notif_agents_only=False):
+    def _handshake_steps(self, host, port, remote_tp_size, expected_engine_id, remote_dcp_size=1, remote_pp_size=1,
+                         notif_agents_only=False):
         address, incarnation = split_host(host)
         ranks = list(itertools.product(range(remote_pp_size),
                                        self.transfer_topo.handshake_target_ranks(remote_tp_size, remote_dcp_size)))
@@ -172,8 +186,9 @@ class TroupeNixlWorker(NixlPullConnectorWorker):
         fetched, deadline = {}, time.monotonic() + self.troupe_options.handshake_seconds
         for pp, tp in ranks:
             # All of one start: what the first rank is of, the others have to be of as well.
-            content, incarnation = self.troupe_directory.fetch_patiently(
-                expected_engine_id, (0, pp, tp), compat, incarnation, deadline - time.monotonic(), self.troupe_ended)
+            content, incarnation = yield from self.troupe_directory.fetch_steps(
+                expected_engine_id, (0, pp, tp), compat, incarnation, deadline - time.monotonic(), self.troupe_ended,
+                self.troupe_waiting)
             fetched[(pp, tp)] = msgspec.msgpack.decode(content)
 
         @contextlib.contextmanager
@@ -186,6 +201,12 @@ class TroupeNixlWorker(NixlPullConnectorWorker):
                 notif_agents_only)
             self.troupe_incarnations[expected_engine_id] = incarnation
         return out
+
+    def _nixl_handshake(self, *args, **kwargs):
+        return _directory.finish(self._handshake_steps(*args, **kwargs))
+
+    # For the executor above: what vLLM submits is done in turns.
+    _nixl_handshake.steps = _handshake_steps
 
     def _read_blocks_for_req(self, req_id, meta):
         engine_id = meta.remote.engine_id

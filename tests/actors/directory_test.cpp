@@ -207,6 +207,73 @@ TEST_CASE("directory: changes are answered when they are durable", "[directory]"
   CHECK(w.client().answer_to(beat).came);
 }
 
+TEST_CASE("directory: readers and watchers are told when it is durable, others at once", "[directory]") {
+  sim w;
+  const auto disk = std::make_shared<slow_store>();
+  const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
+  probe watcher(w.system());
+  w.ask(it, watch_atom_v, std::string(), watcher.as<handshake_watcher_actor>());
+  auto rank = rank_of("a", 0);
+  rank.sizes.tp = 1;
+  const auto change = w.begin(it, rank);
+  const auto read = w.begin(it, fetch_of("a"));
+  const auto waiting = w.begin(it, fetch_of("a", seconds(20)));
+  CHECK(code(w.ask(it, fetch_of("b")).value<handshake_fetch_reply>().code) == errc::not_found);
+  for (const auto x : {change, read, waiting})
+    CHECK_FALSE(w.client().answer_to(x).came);
+  CHECK(watcher.take<handshake_update>().empty());
+  disk->write();
+  w.run();
+  CHECK(w.client().answer_to(change).came);
+  for (const auto x : {read, waiting})
+    CHECK(w.client().answer_to(x).value<handshake_fetch_reply>().entries.size() == 1);
+  CHECK(watcher.take<handshake_update>().size() == 1);
+}
+
+TEST_CASE("directory: what is refused because of the disk has changed nothing", "[directory]") {
+  sim w;
+  const auto disk = std::make_shared<slow_store>();
+  handshake::directory_options options;
+  options.changes_waiting_max = 1;
+  const auto it = w.spawn<directory>(options, disk);
+  const auto first = w.begin(it, rank_of("a", 0));
+  CHECK(code(w.ask(it, rank_of("a", 0, 8)).value<handshake_reply>().code) == errc::limit_exceeded);
+  CHECK(code(w.ask(it, handshake_withdraw_request{"a", 7}).value<handshake_reply>().code) == errc::limit_exceeded);
+  CHECK(code(w.ask(it, handshake_heartbeat_request{"a", 7, seconds(100)}).value<handshake_reply>().code) ==
+        errc::limit_exceeded);
+  disk->write();
+  w.run();
+  CHECK(w.client().answer_to(first).value<handshake_reply>().incarnation == 7);
+  CHECK(disk->waiting.empty());
+  const auto list = w.ask(it, handshake_list_request{"a"}).value<handshake_list_reply>();
+  CHECK(list.engines.at(0).incarnation == 7);
+  CHECK(list.engines.at(0).expires_in <= seconds(10));
+}
+
+TEST_CASE("directory: who asks again for a watch is told the one that it has", "[directory]") {
+  sim w;
+  handshake::directory_options options;
+  options.watch_patience = seconds(5);
+  const auto it = w.spawn<directory>(options);
+  probe watcher(w.system());
+  const auto watch = [&](const std::string& engine) {
+    return w.ask(it, watch_atom_v, engine, watcher.as<handshake_watcher_actor>()).value<std::uint64_t>();
+  };
+  const auto first = watch("");
+  CHECK(watch("") == first);
+  CHECK(watch("a") != first);
+  w.ask(it, rank_of("b", 0));
+  w.advance(seconds(6));
+  // It was too slow, hears so, and may begin again.
+  CHECK(w.ask(it, handshake_seen_request{first}).code() == errc::not_found);
+  const auto second = watch("");
+  CHECK(second != first);
+  CHECK(w.ask(it, handshake_seen_request{second}).code() == errc::ok);
+  watcher.die();
+  w.run();
+  CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().watches == 0);
+}
+
 TEST_CASE("directory: another one goes on with what is durable, deadlines included", "[directory]") {
   sim w;
   const auto disk = std::make_shared<record_store>();

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <future>
 #include <string>
 
@@ -37,14 +38,15 @@ constexpr const char* tokens = "read reader-reader-reader\n"
 
 struct world {
   explicit world(bool with_tokens = false, bool vllm_draft = true,
-                 const troupe::handshake::directory_options& limits = {})
+                 const troupe::handshake::directory_options& limits = {},
+                 std::uint64_t answer_bytes = std::uint64_t{1} << 30U)
       : it(spawn_actor<directory>(system, limits)) {
     auto config = test_config();
     if (with_tokens)
       config.tokens_file = scratch.write("tokens", tokens);
     config.limits.answer_time = std::chrono::seconds(20);
     router routes;
-    troupe::http::handshake::add_routes(routes, system, it, {4096, std::chrono::seconds(60), vllm_draft});
+    troupe::http::handshake::add_routes(routes, system, it, {4096, std::chrono::seconds(60), vllm_draft, answer_bytes});
     door = started(config, std::move(routes));
   }
   ~world() {
@@ -98,6 +100,15 @@ std::string bearer(std::string_view token) {
   return "Authorization: Bearer " + std::string(token) + "\r\n";
 }
 
+/// Of this process.
+std::size_t threads() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("Threads:"))
+      return std::stoul(line.substr(8));
+  return 0;
+}
+
 std::string header(const reply& x, std::string_view name) {
   const auto at = x.head.find("\r\n" + std::string(name) + ": ");
   if (at == std::string::npos)
@@ -127,6 +138,42 @@ TEST_CASE("handshake over HTTP: bytes come back as they went", "[http][handshake
   CHECK(same.code == 304);
   CHECK(same.body.empty());
   CHECK(header(same, "ETag") == etag);
+  for (const auto& tags : {"\"other\", W/" + etag, etag + " ,\"other\"", std::string("*")})
+    CHECK(w.get(rank_1, "If-None-Match: " + tags + "\r\n").code == 304);
+  CHECK(w.get(rank_1, "If-None-Match: \"*\", \"a,b\"\r\n").code == 200);
+}
+
+TEST_CASE("handshake over HTTP: what is JSON is said in any case", "[http][handshake]") {
+  const world w;
+  for (const auto* type : {"Application/JSON", "application/json ; charset=utf-8", "APPLICATION/json;x"}) {
+    CHECK(w.put(std::string(rank_0) + "?incarnation=1", "{", "Content-Type: " + std::string(type) + "\r\n") == 400);
+  }
+  CHECK(w.put(std::string(rank_0) + "?incarnation=1", "{", "Content-Type: application/jsonl\r\n") == 201);
+}
+
+TEST_CASE("handshake over HTTP: answers on their way have a bound, and those beyond it come later",
+          "[http][handshake]") {
+  // One fits; another one is over.
+  const world w(false, true, {}, 2000);
+  CHECK(w.put(std::string(rank_0) + "?incarnation=1", std::string(1000, 'x')) == 201);
+  constexpr std::size_t readers = 50;
+  std::vector<std::unique_ptr<client>> all;
+  for (std::size_t i = 0; i < readers; ++i) {
+    all.push_back(std::make_unique<client>(w.door->port()));
+    all.back()->send(world::request("GET", "/v1/handshake/b/ranks/0/0/0?wait=20s"));
+  }
+  CHECK(w.put("/v1/handshake/b/ranks/0/0/0?incarnation=1", std::string(1000, 'x')) == 201);
+  for (auto& x : all) {
+    const auto answer = x->must_read();
+    CHECK((answer.code == 200 || answer.code == 503));
+    if (answer.code == 503)
+      CHECK(header(answer, "Retry-After") == "1");
+  }
+  // What has been sent takes no room any more, and what is larger than the bound goes alone.
+  for (int i = 0; i < 10; ++i)
+    CHECK(w.get(rank_0).code == 200);
+  CHECK(w.put("/v1/handshake/c/ranks/0/0/0?incarnation=1", std::string(4000, 'x')) == 201);
+  CHECK(w.get("/v1/handshake/c").code == 200);
 }
 
 TEST_CASE("handshake over HTTP: numbers of 64 bits stay what they are", "[http][handshake]") {
@@ -300,13 +347,17 @@ TEST_CASE("handshake over HTTP: the examples of the documentation work", "[http]
 
 TEST_CASE("handshake over HTTP: many who wait take no thread each", "[http][handshake]") {
   world w;
+  CHECK(w.get(rank_0).code == 404);
+  const auto before = threads();
   constexpr std::size_t readers = 200;
   std::vector<std::unique_ptr<client>> all;
   for (std::size_t i = 0; i < readers; ++i) {
     all.push_back(std::make_unique<client>(w.door->port()));
     all.back()->send(world::request("GET", std::string(rank_0) + "?wait=20s"));
   }
-  // The server has two threads, and somebody else is served meanwhile.
+  REQUIRE(w.waits(readers));
+  CHECK(threads() == before);
+  // Somebody else is served meanwhile.
   CHECK(w.put(std::string(rank_0) + "?incarnation=1", "x") == 201);
   for (auto& x : all)
     CHECK(x->must_read().body == "x");

@@ -157,10 +157,12 @@ TEST_CASE("handshake metrics: each sample counts what its labels say, and nothin
   }
   // Watching.
   probe watcher(w.system());
-  const auto watch = [&] { return w.ask(w.it, watch_atom_v, std::string("x"), watcher.as<handshake_watcher_actor>()); };
-  watch();
+  const auto watch = [&](const std::string& engine) {
+    return w.ask(w.it, watch_atom_v, engine, watcher.as<handshake_watcher_actor>());
+  };
+  watch("x");
   CHECK(w.changes() == samples{{"watches", 1}});
-  watch();
+  watch("y");
   CHECK(w.changes() == samples{{"refused_total{reason=\"watches\"}", 1}});
   // Endings.
   w.ask(w.it, handshake_withdraw_request{"b", 1});

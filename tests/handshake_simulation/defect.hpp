@@ -41,9 +41,11 @@ enum class defect : std::uint8_t {
   watch_once,
   /// A client does not notice that its door has ended, nor that nobody answers behind it.
   keep_the_door,
+  /// Readers are told of what is not durable yet.
+  tell_before_durable,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 15> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 16> defect_names{{
     {"keep-old-ranks", defect::keep_old_ranks},
     {"take-late-publications", defect::take_late_publications},
     {"forget-directory-time", defect::forget_directory_time},
@@ -59,6 +61,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 15> defect_name
     {"forget-client-time", defect::forget_client_time},
     {"watch-once", defect::watch_once},
     {"keep-the-door", defect::keep_the_door},
+    {"tell-before-durable", defect::tell_before_durable},
 }};
 
 constexpr defect find_defect(std::string_view name) noexcept {

@@ -261,7 +261,7 @@ void world::hear(std::size_t who, number watch, const handshake_update& update) 
       c.state->note(x.engine, x.now.incarnation, x.now.code == 0, now_);
   }
   settle(who);
-  carry(who, [this, who, watch, door = c.door] {
+  carry_once(who, [this, who, watch, door = c.door] {
     serve_behind(door, [this, who, watch] {
       if (directory_.state->seen(watch))
         return;

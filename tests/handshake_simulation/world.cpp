@@ -11,6 +11,9 @@ using std::chrono::seconds;
 
 /// Later than a deadline, nobody may be answered: what the world itself takes to look at a clock.
 constexpr auto slack = milliseconds(1);
+/// What the disk takes. At the directory, who wants to know of an engine with changes waits so long on top, and for
+/// changes that come meanwhile.
+constexpr auto disk_time = milliseconds(150);
 constexpr auto time_to_live = seconds(6);
 constexpr std::size_t engine_count = 3;
 constexpr std::size_t client_count = 3;
@@ -39,6 +42,7 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
     : random_(seed), steps_(steps), defect_(built_in) {
   options_.wait_max = seconds(5);
   options_.watch_patience = seconds(3);
+  options_.hold_back = !has(defect::tell_before_durable);
   options_.ttl_default = time_to_live;
   options_.waiting_max = random_.number(1, 50);
   for (std::size_t i = 0; i < engine_count; ++i) {
@@ -88,6 +92,13 @@ void world::carry(std::size_t side, action deliver) {
         });
 }
 
+void world::carry_once(std::size_t side, const action& deliver) {
+  carry(side, [deliver, came = std::make_shared<bool>(false)] {
+    if (!std::exchange(*came, true))
+      deliver();
+  });
+}
+
 // -- the directory ----------------------------------------------------------------------------------------------------
 
 void world::start_directory() {
@@ -130,9 +141,12 @@ void world::crash_directory() {
         settle(who);
       });
   ++directory_.life;
-  // What was not durable has not been.
+  // Something starts it again soon, or somebody does later.
+  if (random_.one_in(2))
+    after(random_.time(milliseconds(1), seconds(1)), [this] { start_directory(); });
+  // What was not durable has not been, so nobody may have been told of it.
   for (auto& x : engines_)
-    x.taken = x.taken_for_good;
+    x.taken = std::max(x.taken_for_good, x.told);
 }
 
 void world::serve(action f) {
@@ -154,13 +168,13 @@ void world::serve_behind(std::uint64_t door, action f) {
 void world::settle() {
   auto& state = *directory_.state;
   if (auto changes = state.take_changes(); !changes.empty()) {
-    directory_.durable_at =
-        std::max(directory_.durable_at, later(now_, random_.time(milliseconds(0), milliseconds(30))));
-    at(directory_.durable_at, [this, changes = std::move(changes), life = directory_.life] {
+    directory_.durable_at = std::max(directory_.durable_at, later(now_, random_.time(milliseconds(0), disk_time)));
+    at(directory_.durable_at, [this, changes = std::move(changes), last = state.last_change(), life = directory_.life] {
       if (life != directory_.life)
         return;
       for (const auto& x : changes)
         directory_.disk.apply(x);
+      serve([this, last] { directory_.state->durable(last, now_); });
     });
   }
   for (auto& [who, reply] : state.take_answers()) {
@@ -214,14 +228,18 @@ void world::tell_watchers() {
   for (std::size_t i = 0; i < news.dropped.size(); ++i)
     count("watch dropped");
   for (auto& [watch, update] : news.told) {
+    for (const auto& x : update.changes) {
+      auto& told = find(x.engine).told;
+      told = std::max(told, x.now.incarnation);
+    }
     const auto who = watch % client_count;
-    carry(who, [this, who, watch = watch, update = std::move(update)] { hear(who, watch, update); });
+    carry_once(who, [this, who, watch = watch, update = std::move(update)] { hear(who, watch, update); });
   }
 }
 
 void world::answer_change(const handshake_reply& reply, std::function<void(handshake_reply)> then) {
   settle();
-  if (reply.code != 0 || has(defect::answer_before_durable))
+  if (has(defect::answer_before_durable))
     return then(reply);
   at(std::max(directory_.durable_at, now_), [this, reply, then = std::move(then), life = directory_.life] {
     if (life == directory_.life)
@@ -239,6 +257,9 @@ void world::publish(handshake_publish_request x, std::function<void(handshake_re
         x.sizes = e.sizes;
       }
     }
+    // A start that nobody has heard of before, and that the disk may not have yet.
+    if (!is_calm_ && x.incarnation > e.taken && random_.one_in(4))
+      after(random_.time(milliseconds(1), disk_time), [this] { crash_directory(); });
     const auto reply = directory_.state->publish(x, now_);
     if (reply.code == 0) {
       e.taken = std::max(e.taken, x.incarnation);
@@ -318,9 +339,10 @@ void world::check_ranks(const std::string& who, const handshake::wanted_ranks& w
 
 void world::check_answer(const handshake_fetch_request& what, handshake_fetch_reply& reply) {
   trace(reply.code + reply.incarnation * 256);
+  auto& e = find(what.engine);
+  e.told = std::max(e.told, reply.incarnation);
   if (reply.code != 0)
     return;
-  auto& e = find(what.engine);
   if (has(defect::keep_old_ranks) && reply.incarnation > 1 && random_.one_in(20))
     reply.entries.back().payload = payload_of(what.engine, reply.incarnation - 1, reply.entries.back().rank.tp);
   const auto who = what.engine + " as " + std::to_string(reply.incarnation);
@@ -342,7 +364,7 @@ void world::check_answer(const handshake_fetch_request& what, handshake_fetch_re
 
 void world::check_waits() {
   for (const auto& [who, x] : directory_.waiting)
-    if (later(x.deadline, slack) < now_)
+    if (later(x.deadline, slack + 10 * disk_time) < now_)
       broken("ends", "somebody waits at the directory beyond its time");
   for (const auto& c : clients_)
     for (const auto& [who, x] : c.open)

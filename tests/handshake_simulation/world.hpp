@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -100,9 +101,11 @@ private:
     std::set<std::uint32_t> published;
     timestamp beat_at{};
     /// What the checks know of it: the highest that the directory has taken, in this life of it or durably; the
-    /// highest that has been withdrawn durably; the last sign of life that the directory has taken.
+    /// highest that a reader has been told of; the highest that has been withdrawn durably; the last sign of life that
+    /// the directory has taken.
     incarnation_number taken = 0;
     incarnation_number taken_for_good = 0;
+    incarnation_number told = 0;
     incarnation_number withdrawn = 0;
     std::map<incarnation_number, timestamp> alive_at;
   };
@@ -142,6 +145,8 @@ private:
   // the network: `side` is the number of who is not the directory
   bool is_cut_off(std::size_t side) const { return cut_off_.contains(side); }
   void carry(std::size_t side, action deliver);
+  /// Comes once or not at all, as through a connection.
+  void carry_once(std::size_t side, const action& deliver);
 
   // the directory
   void start_directory();

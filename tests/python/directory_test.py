@@ -147,6 +147,23 @@ class Fetching(with_server):
         with self.assertRaises(Unreachable):
             patient("http://127.0.0.1:1").fetch_patiently("a", (0, 0, 0), patience=1000, give_up=given_up)
 
+    def test_who_has_no_place_does_not_wait_at_the_directory(self):
+        server = self.serve(GET=[no(404), ok(b"x", Troupe_Incarnation="1")])
+        places = threading.BoundedSemaphore(1)
+        with places:
+            steps = patient(server.url).fetch_steps("a", (0, 0, 0), places=places)
+            next(steps)
+        self.assertEqual(_directory.finish(steps), (b"x", 1))
+        self.assertEqual(["wait" in query for _, _, query, _, _ in server.asked], [False, True])
+        self.assertTrue(places.acquire(blocking=False))
+
+    def test_the_last_start_that_is_known(self):
+        server = self.serve(GET=[ok(b"{}", Troupe_Incarnation="9"), no(404, 8), no(404), no(503)])
+        asked = [Directory(server.url).last_incarnation("a") for _ in range(3)]
+        self.assertEqual(asked, [9, 8, 0])
+        with self.assertRaises(DirectoryError):
+            Directory(server.url).last_incarnation("a")
+
     def test_addresses(self):
         for url in ("127.0.0.1:18000", "ftp://a", "http://", "http://a?b=c"):
             with self.assertRaises(ValueError):
@@ -211,6 +228,23 @@ class Publishing(with_server):
         self.assertTrue(one.fenced.wait(30))
         one.end()
         self.assertNotIn("DELETE", server.methods())
+
+    def test_a_start_that_never_was_published_says_so_and_what_helps(self):
+        server = self.serve(PUT=[no(410, 8)], POST=[WHOLE], DELETE=[(204, b"", {})])
+        with self.assertLogs("test", "ERROR") as said:
+            one = self.publisher(server)
+            self.assertTrue(one.fenced.wait(30))
+        self.assertIn("the clock was set back", said.output[0])
+        self.assertIn("incarnation 8, and this start is 7", said.output[0])
+        self.assertNotIn("elsewhere", said.output[0])
+
+    def test_signs_of_life_and_the_end_say_whose_they_are(self):
+        server = self.serve(PUT=[ok()], POST=[WHOLE], DELETE=[(204, b"", {})])
+        one = self.publisher(server)
+        self.until(lambda: "POST" in server.methods())
+        one.end()
+        for method, _, query, _, _ in server.asked:
+            self.assertEqual((method, query["incarnation"]), (method, ["7"]))
 
 
 class Tokens(unittest.TestCase):

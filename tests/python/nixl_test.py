@@ -2,6 +2,7 @@
 what the scheduler publishes of which metadata. Objects stand in for vLLM and for NIXL, which says when two are inside
 it."""
 
+import concurrent.futures
 import contextlib
 import logging
 import pickle
@@ -134,12 +135,21 @@ class FakeDirectory:
     def __init__(self, together=1):
         self.barrier, self.incarnations = threading.Barrier(together), {}
         self.published, self.sizes, self.timeout = {}, set(), PATIENCE
+        self.away, self.looks, self.lock, self.last_known = set(), {}, threading.Lock(), 0
         self.patience = nixl._directory.Patience()
 
-    def fetch_patiently(self, engine, rank, compat, incarnation, patience, give_up):
+    def fetch_steps(self, engine, rank, compat, incarnation, patience, give_up, places):
+        while engine in self.away:
+            with self.lock:
+                self.looks[engine] = self.looks.get(engine, 0) + 1
+            yield 0.01
         self.barrier.wait(PATIENCE)
         return ENCODED.encode((f"metadata of {engine}", 0.0)), self.incarnations.get(engine, 1)
 
+    def last_incarnation(self, engine):
+        if self.last_known is None:
+            raise nixl._directory.Unreachable("away")
+        return self.last_known
 
     def publish(self, engine, rank, payload, incarnation, sizes, compat, ttl):
         self.published[rank] = ENCODED.decode(ENCODED.decode(payload)[0])
@@ -171,6 +181,21 @@ class Publishing(unittest.TestCase):
             kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=extra))))
         self.assertEqual((made.timeout, made.patience.poll, made.patience.pause, made.patience.longest),
                          (3.0, 7.0, 0.5, 9.0))
+
+    def test_a_clock_that_was_set_back_does_not_matter(self):
+        ahead = 2**63
+        self.directory.last_known = ahead
+        config = types.SimpleNamespace(kv_transfer_config=types.SimpleNamespace(
+            kv_connector_extra_config={"troupe.directory": "http://127.0.0.1:1"}))
+        with self.assertLogs("vllm.troupe", "WARNING"):
+            made = nixl.TroupeNixlScheduler(config, "own", None)
+        self.assertEqual(made.troupe_incarnation, ahead + 1)
+        self.assertTrue(made.side_channel_host.endswith(str(ahead + 1)))
+        for unknown in (None, 0, 5):
+            self.directory.last_known = unknown
+            made = nixl.TroupeNixlScheduler(config, "own", None)
+            self.assertGreater(made.troupe_incarnation, self.scheduler.troupe_incarnation)
+            self.assertLess(made.troupe_incarnation, ahead)
 
     def published(self):
         publisher = self.scheduler.troupe_publisher
@@ -229,6 +254,31 @@ class UsingNixl(unittest.TestCase):
         self.assertEqual(fake.agents, {engine: f"metadata of {engine}" for engine in engines})
         self.assertEqual(set(worker.troupe_incarnations), set(engines))
         self.assertTrue(all(name.startswith("troupe-handshake") for name in fake.users), fake.users)
+
+    def test_many_peers_that_are_away_cost_others_nothing(self):
+        fake, directory = FakeNixl(stay=0), FakeDirectory()
+        worker = self.worker(fake, directory)
+        away = [f"away {n}" for n in range(40)]
+        directory.away = set(away)
+        submit = worker._handshake_initiation_executor.submit
+        waiting = [submit(worker._nixl_handshake, "host#1", 5600, 1, engine) for engine in away]
+        for n in range(5):
+            self.assertEqual(submit(worker._nixl_handshake, "host#1", 5600, 1, f"live {n}").result(PATIENCE),
+                             {0: f"live {n}"})
+        self.assertFalse(any(each.done() for each in waiting))
+        directory.away = set()
+        self.assertEqual([each.result(PATIENCE) for each in waiting], [{0: engine} for engine in away])
+        # Each of them had its turns, and all ran in the threads there are.
+        self.assertEqual(set(directory.looks), set(away))
+
+    def test_who_waits_when_the_worker_ends_is_told(self):
+        directory = FakeDirectory()
+        worker = self.worker(FakeNixl(stay=0), directory)
+        directory.away = {"away"}
+        waiting = worker._handshake_initiation_executor.submit(worker._nixl_handshake, "host#1", 5600, 1, "away")
+        worker.shutdown()
+        with self.assertRaises(concurrent.futures.CancelledError):
+            waiting.result(PATIENCE)
 
     def test_engines_that_say_the_same_address_are_met_by_their_names(self):
         fake, engines = FakeNixl(stay=0), ["first", "second"]

@@ -11,20 +11,23 @@ namespace troupe {
 
 namespace {
 
-/// Changes that wait for the disk; more are refused.
-constexpr std::size_t max_changes_waiting = 16384;
-
 /// Deadlines are not kept more precisely than that.
 constexpr auto shortest_tick = std::chrono::milliseconds(2);
 
 /// When the store takes nothing for a moment.
 constexpr auto retry_tick = std::chrono::milliseconds(50);
 
+handshake::directory_options with_store(handshake::directory_options x, bool has_store) {
+  x.hold_back = has_store;
+  return x;
+}
+
 } // namespace
 
 directory::directory(caf::actor_config& config, const handshake::directory_options& options,
                      std::shared_ptr<store::metadata_store> store, const restored_handshakes& restored)
-    : directory_actor::base(config), state_(options), store_(std::move(store)) {
+    : directory_actor::base(config), options_(with_store(options, store != nullptr)), state_(options_),
+      store_(std::move(store)) {
   if (store_)
     journal_.emplace();
   restore(restored);
@@ -57,9 +60,9 @@ void directory::restore(const restored_handshakes& from) {
 directory::behavior_type directory::make_behavior() {
   flush();
   return {
-      [this](const handshake_publish_request& x) { return change(state_.publish(x, now())); },
-      [this](const handshake_heartbeat_request& x) { return change(state_.heartbeat(x, now())); },
-      [this](const handshake_withdraw_request& x) { return change(state_.withdraw(x, now())); },
+      [this](const handshake_publish_request& x) { return change(x, &handshake::directory_state::publish); },
+      [this](const handshake_heartbeat_request& x) { return change(x, &handshake::directory_state::heartbeat); },
+      [this](const handshake_withdraw_request& x) { return change(x, &handshake::directory_state::withdraw); },
       [this](const handshake_fetch_request& x) { return fetch(x); },
       [this](const handshake_list_request& x) {
         auto out = state_.list(x, now());
@@ -93,20 +96,25 @@ directory::behavior_type directory::make_behavior() {
         if (code != 0)
           return store_failed({code < errc_count ? static_cast<errc>(code) : errc::internal, text});
         journal_->written();
-        write_changes();
+        flush();
       },
   };
 }
 
-caf::result<handshake_reply> directory::change(handshake_reply answer) {
-  flush();
-  if (!journal_ || answer.code != 0)
-    return answer;
-  if (waiting_for_store_ >= max_changes_waiting) {
-    answer.code = static_cast<std::uint8_t>(errc::limit_exceeded);
-    answer.text = "the disk of the index does not keep up; try again in a moment";
-    return answer;
+template <class Request>
+caf::result<handshake_reply>
+directory::change(const Request& x, handshake_reply (handshake::directory_state::*how)(const Request&, timestamp)) {
+  if (waiting_for_store_ >= options_.changes_waiting_max) {
+    handshake_reply refusal;
+    refusal.code = static_cast<std::uint8_t>(errc::limit_exceeded);
+    refusal.text = "the disk of the index does not keep up; try again in a moment";
+    return refusal;
   }
+  auto answer = (state_.*how)(x, now());
+  flush();
+  // A refusal names a later start, which is not to be told of before it is durable, either.
+  if (!journal_)
+    return answer;
   auto promise = make_response_promise();
   ++waiting_for_store_;
   journal_->when_durable([this, promise, answer = std::move(answer)](const error* failed) mutable {
@@ -200,15 +208,20 @@ void directory::unwatch(number who) {
 }
 
 void directory::flush() {
-  auto changes = state_.take_changes();
+  const auto changes = state_.take_changes();
   if (journal_) {
     journal_->append(changes, clocks());
+    if (!changes.empty())
+      journal_->when_durable([this, last = state_.last_change()](const error* failed) {
+        if (failed == nullptr)
+          state_.durable(last, now());
+      });
     write_changes();
   }
-  for (auto& [who, answer] : state_.take_answers())
-    if (waiting_.contains(who)) {
-      unfollow(who);
-      waiting_.extract(who).mapped().promise.deliver(std::move(answer));
+  while (auto next = state_.next_answer())
+    if (waiting_.contains(next->first)) {
+      unfollow(next->first);
+      waiting_.extract(next->first).mapped().promise.deliver(std::move(next->second));
     }
   tell_watchers();
   plan_tick();

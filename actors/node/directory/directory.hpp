@@ -18,7 +18,8 @@
 namespace troupe {
 
 /// The directory of handshakes of a node (the rules: `handshake::directory_state`). With a store, what changes is
-/// answered when it is durable, and a new directory goes on with what the one before it knew, deadlines included.
+/// answered, and told to readers, when it is durable, and a new directory goes on with what the one before it knew,
+/// deadlines included.
 ///
 /// A fetch that waits is an entry of a table and a promise: it has no thread. It ends with who asked.
 class directory : public directory_actor::base {
@@ -41,8 +42,10 @@ private:
   void restore(const restored_handshakes& from);
   /// What a call has led to: changes to the store, answers to those who waited, news to watchers.
   void flush();
-  /// Answers a change when it is durable.
-  caf::result<handshake_reply> change(handshake_reply answer);
+  /// Makes a change, and answers when it is durable. Where the disk does not keep up, nothing is changed.
+  template <class Request>
+  caf::result<handshake_reply> change(const Request& x,
+                                      handshake_reply (handshake::directory_state::*how)(const Request&, timestamp));
   caf::result<handshake_fetch_reply> fetch(const handshake_fetch_request& x);
   /// Who asked is to be heard of as long as it waits for something.
   void follow(const caf::strong_actor_ptr& asker, number who);
@@ -55,6 +58,7 @@ private:
   void store_failed(const error& why);
   void plan_tick();
 
+  const handshake::directory_options options_;
   handshake::directory_state state_;
   std::shared_ptr<store::metadata_store> store_;
   /// Without a store: none.
