@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace troupe::io::usrbio {
@@ -47,6 +48,26 @@ private:
   std::unique_ptr<transfer_ring> writes_;
   iov copies_;
   std::vector<std::uint32_t> free_copies_;
+};
+
+/// Memory that an engine was told of.
+struct known_buffer {
+  /// Where it is a part of a file in /dev/shm; else its bytes are copied.
+  std::optional<shared_mapping> mapping;
+  std::shared_ptr<const shared_region> region;
+};
+
+/// Of a transfer that has left the queue.
+struct flight {
+  /// Whose daemon has it; null: it is unsent.
+  session* of = nullptr;
+  std::optional<std::uint32_t> copy;
+  std::uint64_t length = 0;
+
+  void give_copy_back(session& whose) {
+    if (copy)
+      whose.give_copy(*std::exchange(copy, std::nullopt));
+  }
 };
 
 } // namespace troupe::io::usrbio

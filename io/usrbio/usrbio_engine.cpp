@@ -24,6 +24,8 @@ namespace troupe::io {
 namespace {
 
 using clock = std::chrono::steady_clock;
+using usrbio::flight;
+using usrbio::known_buffer;
 using usrbio::session;
 using usrbio::transfer_ring;
 
@@ -121,20 +123,6 @@ public:
 private:
   using index = operation_table::index;
   using queue_name = operation_table::queue_name;
-
-  struct known_buffer {
-    /// Where it is a part of a file in /dev/shm; else its bytes are copied.
-    std::optional<usrbio::shared_mapping> mapping;
-    std::shared_ptr<const usrbio::shared_region> region;
-  };
-
-  /// Of a row that runs.
-  struct flight {
-    /// Whose daemon has it; null: it is unsent.
-    session* of = nullptr;
-    std::optional<std::uint32_t> copy;
-    std::uint64_t length = 0;
-  };
 
   // -- callers --
 
@@ -274,7 +262,7 @@ private:
     const auto code = current_->ring(r.what.op).prepare(*memory, data, length, files_[r.what.file]->descriptor(),
                                                         r.what.file_offset + r.done, table_.handle_of(i));
     if (code < 0) {
-      give_copy_back(*current_, f);
+      f.give_copy_back(*current_);
       if (code == -EAGAIN)
         return false;
       finish(i, status_of(-code), -code);
@@ -286,11 +274,6 @@ private:
     ++sent_[static_cast<std::size_t>(r.what.op)];
     prepared_[static_cast<std::size_t>(r.what.op)] = true;
     return true;
-  }
-
-  static void give_copy_back(session& of, flight& f) {
-    if (f.copy)
-      of.give_copy(*std::exchange(f.copy, std::nullopt));
   }
 
   // -- the daemon --
@@ -415,7 +398,7 @@ private:
     const auto outcome = x.result > static_cast<std::int64_t>(f.length) ? -EIO : x.result;
     if (f.copy && r->what.op == operation::read && outcome > 0)
       std::memcpy(r->what.data + r->done, of.copy(*f.copy), static_cast<std::size_t>(outcome));
-    give_copy_back(of, f);
+    f.give_copy_back(of);
     f.of = nullptr;
     --of.under_way;
     if (current_.get() == &of)
