@@ -323,11 +323,12 @@ void fetching::end_round(round_number number, timestamp now) {
       const auto got = reached(x, w);
       w.have += got;
       w.round = 0;
+      // Who was asked before may have what follows now that there is more of it.
+      if (!x.moving || got > 0)
+        w.used.clear();
       // It was asked for the next key, and does not have it, or did not send it.
       if (x.moving && got < w.count)
         w.used.push_back(x.source.peer);
-      else
-        w.used.clear();
       next.emplace_back(who, x.moving);
     }
   const auto ended = x.space;

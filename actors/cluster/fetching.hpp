@@ -96,7 +96,8 @@ struct fetching_options {
 /// there as any page is. So what comes of a round is either pages of this node, or nothing.
 ///
 /// A key is in one round at most: whoever misses what is on its way waits for the same. If keys are left when a round
-/// has ended, the next one asks the peers that were not fetched from, since one may have what follows.
+/// has ended, the next one asks all peers but the one that was fetched from, since one may have what follows: parts of
+/// a prefix may lie in turn at several nodes.
 ///
 /// Nobody waits longer than `wait_limit`; a round goes on without whoever waited for it. A peer that is late, or dies,
 /// costs the round, and makes nothing wrong: what counts is what the shards of this node have in the end.
@@ -178,7 +179,7 @@ private:
     round_number round = 0;
     std::uint32_t first = 0;
     std::uint32_t count = 0;
-    /// Peers that have been fetched from.
+    /// Peers that do not have the next key, as far as is known: they have been fetched from up to there.
     std::vector<peer_number> used;
   };
   struct call {

@@ -120,6 +120,24 @@ TEST_CASE("fetching: all peers are asked at once, and the one with most is fetch
   CHECK(x.state.counts(0).asked == 2);
 }
 
+TEST_CASE("fetching: parts of a prefix that lie at two peers in turn all come", "[cluster]") {
+  desk x;
+  x.state.bring(wanted(6), t0);
+  // How many of the keys each of them has from the first missing one on, round by round.
+  for (const auto& [first, second] : {std::pair(2U, 0U), std::pair(0U, 2U), std::pair(2U, 0U)}) {
+    for (const auto& ask : x.take<fetch_ask>())
+      x.has(ask, ask.peer == 0 ? first : second);
+    x.move();
+  }
+  CHECK(x.one<fetch_answer>().keys == 6);
+  CHECK(x.state.counts(0).pages == 4);
+  CHECK(x.state.counts(1).pages == 2);
+  // One that has nothing more is not asked for it again.
+  CHECK(x.state.counts(0).asked == 2);
+  CHECK(x.state.counts(1).asked == 2);
+  CHECK(x.state.rounds() == 0);
+}
+
 TEST_CASE("fetching: one that has everything is not kept waiting for the others", "[cluster]") {
   desk x;
   x.state.bring(wanted(4), t0);

@@ -1,0 +1,173 @@
+#include "actors/cluster/tie_rules.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/transfer_support.hpp"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace cluster_ties_test {
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::cluster;
+using test::ms;
+using test::t0;
+using test::test_space;
+
+constexpr auto pause = 100 * ms;
+constexpr namespace_id other_space{44, 44};
+
+/// A node with two peers, which say what a test has them say.
+struct tied_node {
+  tied_node()
+      : peers({{"ours", "here", 1}, 10 * ms, 10 * ms, 40 * ms, 1}, {"first", "second"}),
+        pages({50 * ms, 200 * ms, 1000 * ms, 4, 8, 16,
+               [](const namespace_id&) { return std::vector<peer_number>{0}; }}) {}
+
+  void says(peer_number peer, std::uint64_t incarnation, std::vector<cluster_space> spaces) {
+    now += 20 * ms;
+    peers.on_time(now);
+    for (const auto& effect : peers.take_outbox())
+      if (const auto* const hello = std::get_if<say_hello>(&effect))
+        peers.on_answer(hello->peer, hello->number,
+                        hello->peer == peer ? result<cluster_welcome>({{"ours", "peer", incarnation}, spaces})
+                                            : fail(errc::unreachable, "nobody"),
+                        now);
+  }
+  std::vector<std::string> follow() {
+    rules.follow(here, peers, pages, now);
+    std::vector<std::string> out;
+    for (const auto& effect : rules.take_outbox())
+      if (const auto* const x = std::get_if<open_space>(&effect))
+        out.push_back("open " + x->name);
+      else if (const auto* const y = std::get_if<open_tie>(&effect))
+        out.push_back("tie to " + y->name);
+      else if (const auto* const z = std::get_if<leave_tie>(&effect))
+        out.push_back("leave tie to " + std::to_string(z->tie.first));
+      else
+        out.emplace_back("leave");
+    return out;
+  }
+  void open_here() {
+    pages.add_space(test_space, 4096, 1, 8);
+    rules.on_space_opened(test_space, true, now);
+  }
+  /// With a tie to the first peer.
+  void open_all() {
+    says(0, 5, {{test_space, "there"}});
+    CHECK(follow() == names{"open mine"});
+    open_here();
+    CHECK(follow() == names{"tie to there"});
+    rules.on_tie_opened(tie, true, now);
+  }
+
+  using names = std::vector<std::string>;
+  const tie_name tie{0, test_space};
+  membership peers;
+  fetching pages;
+  tie_rules rules{pause};
+  std::map<namespace_id, std::string> here{{test_space, "mine"}};
+  timestamp now = t0;
+};
+
+using names = tied_node::names;
+
+} // namespace
+
+TEST_CASE("ties: what both have is opened here first, then there", "[cluster]") {
+  tied_node x;
+  CHECK(x.follow().empty());
+  x.says(0, 5, {{other_space, "not here"}});
+  CHECK(x.follow().empty());
+  x.open_all();
+  CHECK(x.rules.is_open(test_space));
+  CHECK(x.rules.is_open(x.tie));
+  CHECK(x.rules.open_ties(0) == 1);
+  CHECK(x.rules.open_ties(1) == 0);
+  CHECK(x.rules.name_of(test_space) == "mine");
+  CHECK(x.follow().empty());
+}
+
+TEST_CASE("ties: what could not be opened is tried again after a pause", "[cluster]") {
+  tied_node x;
+  x.says(0, 5, {{test_space, "there"}});
+  CHECK(x.follow() == names{"open mine"});
+  CHECK(x.follow().empty());
+  x.rules.on_space_opened(test_space, false, x.now);
+  CHECK(x.follow().empty());
+  x.now += pause;
+  CHECK(x.follow() == names{"open mine"});
+  x.open_here();
+  CHECK(x.follow() == names{"tie to there"});
+  x.rules.on_tie_opened(x.tie, false, x.now);
+  CHECK(x.follow().empty());
+  CHECK_FALSE(x.rules.is_open(x.tie));
+  x.now += pause;
+  CHECK(x.follow() == names{"tie to there"});
+}
+
+TEST_CASE("ties: a tie is to one run of a peer, and ends where the namespace is gone there", "[cluster]") {
+  tied_node x;
+  x.open_all();
+  x.says(0, 6, {{test_space, "there"}});
+  CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
+  // It has begun anew once more while it was being opened.
+  x.says(0, 7, {{test_space, "there"}});
+  CHECK(x.follow().empty());
+  x.rules.on_tie_opened(x.tie, true, x.now);
+  CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
+  x.rules.on_tie_opened(x.tie, true, x.now);
+  x.says(0, 7, {});
+  CHECK(x.follow() == names{"leave tie to 0"});
+  CHECK(x.rules.is_open(test_space));
+}
+
+TEST_CASE("ties: one over which nobody answers for a while is made anew, one that answers again is not", "[cluster]") {
+  tied_node x;
+  x.open_all();
+  x.rules.on_answered(x.tie, false, x.now);
+  x.rules.on_answered(x.tie, true, x.now);
+  x.now += 2 * pause;
+  CHECK(x.follow().empty());
+  x.rules.on_answered(x.tie, false, x.now);
+  x.now += pause / 2;
+  x.rules.on_answered(x.tie, false, x.now);
+  CHECK(x.follow().empty());
+  x.now += pause / 2;
+  CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
+}
+
+TEST_CASE("ties: a namespace that goes is left when nothing is under way in its memory", "[cluster]") {
+  tied_node x;
+  x.open_all();
+  x.pages.bring({test_space, {}, packed<key_digest>({{1, 2}})}, x.now);
+  const auto asked = x.pages.take_outbox();
+  REQUIRE(asked.size() == 1);
+  x.here.clear();
+  CHECK(x.follow() == names{"leave tie to 0"});
+  CHECK(x.follow().empty());
+  // It is here again, before that: it is left all the same, and opened anew.
+  x.here = {{test_space, "mine"}};
+  CHECK(x.follow().empty());
+  x.pages.on_tick(x.now);
+  CHECK_FALSE(x.pages.is_in_use(test_space));
+  CHECK(x.follow() == names{"leave"});
+  CHECK(x.follow() == names{"open mine"});
+  x.open_here();
+  CHECK(x.pages.is_in_use(test_space));
+  CHECK(x.follow() == names{"tie to there"});
+}
+
+TEST_CASE("ties: a client that was sent away is opened anew with its ties", "[cluster]") {
+  tied_node x;
+  x.open_all();
+  x.rules.on_space_lost(test_space);
+  CHECK(x.follow() == names{"leave tie to 0", "leave"});
+  CHECK(x.follow() == names{"open mine"});
+  x.open_here();
+  CHECK(x.follow() == names{"tie to there"});
+}
+
+} // namespace cluster_ties_test
