@@ -9,11 +9,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <fcntl.h>
 #include <map>
 #include <memory>
 #include <span>
 #include <sys/file.h>
+#include <thread>
 #include <utility>
 
 namespace troupe::offline {
@@ -49,6 +51,9 @@ struct opened_rank {
   /// Of each.
   std::uint64_t page_bytes = 0;
 };
+
+/// What a node had under way may outlive it by so much.
+constexpr auto dying_time = std::chrono::seconds(5);
 
 using rank_name = std::pair<namespace_id, rank_number>;
 
@@ -152,6 +157,12 @@ private:
     into.page_bytes = space.geometry.page_bytes();
     found.slot_bytes = io::slot_bytes(into.page_bytes);
     auto opened = io::slab_reader::open(path);
+    // The node is gone, since its data directory is not locked; but the kernel may still end what it had under way.
+    const auto give_up = std::chrono::steady_clock::now() + dying_time;
+    while (!opened && opened.error().code == errc::busy && std::chrono::steady_clock::now() < give_up) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      opened = io::slab_reader::open(path);
+    }
     if (!opened && opened.error().code == errc::busy)
       return tl::unexpected(std::move(opened.error()));
     if (!opened) {

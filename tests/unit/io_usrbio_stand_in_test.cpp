@@ -166,7 +166,7 @@ TEST_CASE("3fs stand-in: memory is made, opened by its number, wrapped, and lies
   iov opened;
   REQUIRE(b.f.iovopen(&opened, reinterpret_cast<const std::uint8_t*>(b.memory.id), b.mount.c_str(), page, 0, -1) == 0);
   CHECK(opened.base[page - 1] == 'z');
-  ::munmap(opened.base, page);
+  b.f.iovdestroy(&opened);
   std::array<std::uint8_t, 16> none{};
   CHECK(b.f.iovopen(&opened, none.data(), b.mount.c_str(), page, 0, -1) == -ENOENT);
   iov wrapped;
