@@ -21,7 +21,8 @@
 namespace {
 bool ucx_was_used = false;
 }
-extern "C" int __lsan_is_turned_off();
+// Seen by the sanitizer, which is a library of its own.
+extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off();
 int __lsan_is_turned_off() {
   return ucx_was_used ? 1 : 0;
 }
