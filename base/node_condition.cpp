@@ -135,7 +135,7 @@ std::vector<node_condition::known_trouble> node_condition::troubles() const {
   std::vector<known_trouble> out;
   for (const auto& x : reasons_)
     out.push_back({x.what, x.text});
-  std::ranges::stable_partition(out, [](const known_trouble& x) { return lasts(x.what); });
+  std::stable_partition(out.begin(), out.end(), [](const known_trouble& x) { return lasts(x.what); });
   return out;
 }
 

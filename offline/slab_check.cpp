@@ -135,9 +135,9 @@ public:
     progress(done, all);
     for (auto& [name, rank] : ranks_) {
       if (rank.file)
-        verify(rank, [&] {
+        verify(rank, [&, slot_bytes = rank.found.slot_bytes] {
           const auto before = done / progress_bytes;
-          done += rank.found.slot_bytes;
+          done += slot_bytes;
           if (done / progress_bytes != before)
             progress(done, all);
         });

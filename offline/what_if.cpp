@@ -139,8 +139,8 @@ result<what_if_report> what_if(const replay::trace& what, const what_if_options&
   out.repeated = numbered.repeated;
   out.capacities = options.capacities.empty() ? usual_capacities(numbered) : options.capacities;
   std::ranges::sort(out.capacities);
-  const auto [first, last] = std::ranges::unique(out.capacities);
-  out.capacities.erase(first, last);
+  const auto first = std::unique(out.capacities.begin(), out.capacities.end());
+  out.capacities.erase(first, out.capacities.end());
   const auto add = [&](const std::string& name, const auto& hits_with) {
     auto& row = out.rows.emplace_back();
     row.name = name;

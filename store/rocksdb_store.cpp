@@ -368,7 +368,7 @@ result<std::unique_ptr<rocksdb_store>> rocksdb_store::open(const rocksdb_store_o
 
 result<bool> rocksdb_store::look(const std::filesystem::path& directory,
                                  const std::function<load_visitor&(const node_identity&)>& begin) {
-  const auto ours = store_directory::check(directory);
+  auto ours = store_directory::check(directory);
   if (!ours || !*ours)
     return ours;
   rocksdb_store_options how;

@@ -207,9 +207,9 @@ private:
       bool room = true;
       while (room && !again.empty()) {
         const auto handle = again.back();
-        if (table_.find_running(handle) == nullptr) // given up meanwhile
-          again.pop_back();
-        else if ((room = send(operation_table::index_of(handle))))
+        const bool given_up = table_.find_running(handle) == nullptr;
+        room = given_up || send(operation_table::index_of(handle));
+        if (room)
           again.pop_back();
       }
       while (room && table_.waiting(queue) > 0 && (!current_ || sent_[which] < engine_.options_.depth)) {
