@@ -136,9 +136,9 @@ TEST_CASE("Layouts that make no sense are refused", "[connector]") {
     CHECK(valid.error().code == errc::invalid_argument);
     CHECK_FALSE(valid.error().text.empty());
   }
-  CHECK(validate({}));
-  CHECK(validate({65535, 1, 1, false}));
-  CHECK(validate({257, 255, 257, true}));
+  CHECK(connector::validate({}));
+  CHECK(connector::validate({65535, 1, 1, false}));
+  CHECK(connector::validate({257, 255, 257, true}));
 }
 
 TEST_CASE("A block of the scheduler is as many blocks of tensors as there are context-parallel workers",
