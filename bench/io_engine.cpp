@@ -4,6 +4,7 @@
 // into as others.
 
 #include "base/unique_descriptor.hpp"
+#include "bench/measuring.hpp"
 #include "io/backing.hpp"
 #include "io/engine.hpp"
 #include "io/page.hpp"
@@ -28,13 +29,13 @@
 #include <random>
 #include <string>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 #include <vector>
 
 namespace {
 
 using namespace troupe;
+using namespace troupe::bench;
 using namespace troupe::io;
 using seconds = std::chrono::duration<double>;
 using clock_type = std::chrono::steady_clock;
@@ -67,27 +68,6 @@ struct measurement {
   /// Cores busy on average, user and kernel.
   double cores = 0;
 };
-
-[[noreturn]] void die(const std::string& text) {
-  std::cerr << "troupe-bench-io_engine: " << text << '\n';
-  std::exit(1);
-}
-
-template <class T>
-T value_or_die(result<T> outcome) {
-  if (!outcome)
-    die(to_string(outcome.error()));
-  return std::move(*outcome);
-}
-
-double cpu_seconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto of = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return of(usage.ru_utime) + of(usage.ru_stime);
-}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());

@@ -1,6 +1,7 @@
 // The io engine on 3FS's rings: whether all comes back as it was written, and how fast. On a real mount, or on the
 // stand-in of the tests, beside what as many threads copy between the same file and the same memory by themselves.
 
+#include "bench/measuring.hpp"
 #include "io/engine.hpp"
 #include "io/page.hpp"
 #include "tests/usrbio/served_directory.hpp"
@@ -23,7 +24,6 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -31,6 +31,7 @@
 namespace {
 
 using namespace troupe;
+using namespace troupe::bench;
 using namespace troupe::io;
 using clock_type = std::chrono::steady_clock;
 using seconds = std::chrono::duration<double>;
@@ -48,27 +49,6 @@ struct settings {
 
 /// As many as the stand-in's daemon has for copies.
 constexpr int copy_threads = 4;
-
-[[noreturn]] void die(const std::string& text) {
-  std::cerr << "troupe-bench-usrbio: " << text << '\n';
-  std::exit(1);
-}
-
-template <class T>
-T value_or_die(result<T> outcome) {
-  if (!outcome)
-    die(to_string(outcome.error()));
-  return std::move(*outcome);
-}
-
-double cpu_seconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto of = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return of(usage.ru_utime) + of(usage.ru_stime);
-}
 
 /// A file of random bytes with nothing that was not written, removed at the end.
 class test_file {
