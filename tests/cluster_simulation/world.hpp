@@ -5,6 +5,7 @@
 #include "actors/cluster/tie_rules.hpp"
 #include "tests/cluster_simulation/defect.hpp"
 #include "tests/cluster_simulation/shelf.hpp"
+#include "tests/sim_main/sim_main.hpp"
 #include "tests/simulation/random.hpp"
 
 #include <cstdint>
@@ -26,13 +27,7 @@ namespace troupe::cluster_simulation {
 using cluster::peer_number;
 using cluster::tie_name;
 
-struct outcome {
-  std::uint64_t events = 0;
-  std::uint64_t trace_hash = 0;
-  std::string property;
-  std::string failure;
-  std::map<std::string, std::uint64_t, std::less<>> counts;
-};
+using sim_main::outcome;
 
 class world {
 public:

@@ -49,15 +49,9 @@ int main(int argc, char** argv) {
                                          "failed: cancelled"};
   };
   what.run = [](const sim_main::run_options& x) {
-    auto came = world(x.seed, x.steps, find_defect(x.defect)).run();
-    sim_main::outcome out;
+    auto out = world(x.seed, x.steps, find_defect(x.defect)).run();
     out.seed = x.seed;
     out.steps = x.steps;
-    out.events = came.events;
-    out.trace_hash = came.trace_hash;
-    out.property = std::move(came.property);
-    out.failure = std::move(came.failure);
-    out.counts = std::move(came.counts);
     return out;
   };
   what.failures_max = 5;

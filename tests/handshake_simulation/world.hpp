@@ -3,6 +3,7 @@
 #include "handshake/client_state.hpp"
 #include "handshake/directory_state.hpp"
 #include "tests/handshake_simulation/defect.hpp"
+#include "tests/sim_main/sim_main.hpp"
 #include "tests/simulation/random.hpp"
 
 #include <cstdint>
@@ -43,13 +44,7 @@ inline bool fits(const handshake::wanted_ranks& x, std::uint32_t tp_size) {
   return x.scope != handshake_scope::peers || x.own_tp_size % tp_size == 0 || tp_size % x.own_tp_size == 0;
 }
 
-struct outcome {
-  std::uint64_t events = 0;
-  std::uint64_t trace_hash = 0;
-  std::string property;
-  std::string failure;
-  std::map<std::string, std::uint64_t, std::less<>> counts;
-};
+using sim_main::outcome;
 
 class world {
 public:
