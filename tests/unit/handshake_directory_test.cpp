@@ -1,5 +1,6 @@
 #include "handshake/directory_state.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/directory_world.hpp"
 
 #include <chrono>
 #include <string>
@@ -9,33 +10,10 @@ namespace handshake_directory_test {
 
 using namespace troupe;
 using namespace troupe::handshake;
+using namespace troupe::handshake::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-errc code(std::uint8_t x) {
-  return static_cast<errc>(x);
-}
-
-handshake_publish_request rank_of(std::string engine, std::uint32_t tp, incarnation_number incarnation = 7) {
-  handshake_publish_request x;
-  x.engine = std::move(engine);
-  x.rank = {0, 0, tp};
-  x.incarnation = incarnation;
-  x.sizes = {1, 1, 2};
-  x.compat = "abc";
-  x.payload = "payload of " + std::to_string(tp) + " in " + std::to_string(incarnation);
-  return x;
-}
-
-handshake_fetch_request fetch_of(std::string engine, std::uint32_t tp, duration wait = {}) {
-  handshake_fetch_request x;
-  x.engine = std::move(engine);
-  x.scope = handshake_scope::rank;
-  x.rank = {0, 0, tp};
-  x.wait = wait;
-  return x;
-}
 
 handshake_fetch_request all_of(std::string engine, bool complete = false, duration wait = {}) {
   handshake_fetch_request x;
@@ -45,35 +23,7 @@ handshake_fetch_request all_of(std::string engine, bool complete = false, durati
   return x;
 }
 
-struct world {
-  explicit world(const directory_options& options = {}) : state(options) {}
-  ~world() { CHECK(state.find_inconsistency() == ""); }
-  world(const world&) = delete;
-  world& operator=(const world&) = delete;
-
-  handshake_reply publish(const handshake_publish_request& x) { return state.publish(x, now); }
-  errc publish_code(const handshake_publish_request& x) { return code(publish(x).code); }
-  std::optional<handshake_fetch_reply> fetch(const handshake_fetch_request& x) { return state.fetch(x, ++last, now); }
-  handshake_fetch_reply get(const handshake_fetch_request& x) {
-    auto answer = fetch(x);
-    REQUIRE(answer.has_value());
-    return *answer;
-  }
-  void pass(duration x) {
-    now += x;
-    state.advance(now);
-  }
-  /// The only answer to somebody who waited.
-  handshake_fetch_reply answer() {
-    auto all = state.take_answers();
-    REQUIRE(all.size() == 1);
-    return all.front().second;
-  }
-
-  directory_state state;
-  timestamp now{1000s};
-  directory_state::number last = 0;
-};
+using world = directory_world;
 
 } // namespace
 
