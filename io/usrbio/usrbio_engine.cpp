@@ -528,6 +528,7 @@ bool usrbio_engine::call(const std::function<void(loop&)>& what) {
     what(*loop_);
     return true;
   }
+  // Shared: the engine's thread may still be inside set_value when the wait is over.
   const auto promise = std::make_shared<std::promise<void>>();
   auto finished = promise->get_future();
   const bool left = leave([&](commands& c) {
