@@ -4,6 +4,7 @@
 #include "bench/measuring.hpp"
 #include "io/engine.hpp"
 #include "io/page.hpp"
+#include "tests/named_memory.hpp"
 #include "tests/usrbio/served_directory.hpp"
 
 #include <CLI/CLI.hpp>

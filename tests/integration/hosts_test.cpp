@@ -217,7 +217,8 @@ namespace {
 /// Two network namespaces with a cable between them, for as long as this lives. Empty where this user may not.
 class two_hosts {
 public:
-  two_hosts() : name_("troupe" + std::to_string(::getpid() % 10000)) {
+  two_hosts() : name_("troupe" + std::to_string(::getpid())) {
+    remove(); // left by a test that was killed, whose number this process has now
     there_ = shell(
         "ip netns add " + a() + " && ip netns add " + b() + " && ip link add " + name_ + "a type veth peer name " +
         name_ + "b && ip link set " + name_ + "a netns " + a() + " && ip link set " + name_ + "b netns " + b() +
@@ -228,7 +229,7 @@ public:
   }
   two_hosts(const two_hosts&) = delete;
   two_hosts& operator=(const two_hosts&) = delete;
-  ~two_hosts() { shell("ip netns del " + a() + "; ip netns del " + b()); }
+  ~two_hosts() { remove(); }
 
   explicit operator bool() const noexcept { return there_; }
   /// In the place of a program's own arguments, to run it on the one or the other.
@@ -238,6 +239,7 @@ public:
   std::string interface() const { return name_ + "a"; }
 
 private:
+  void remove() const { shell("ip netns del " + a() + "; ip netns del " + b()); }
   std::string a() const { return name_ + "-a"; }
   std::string b() const { return name_ + "-b"; }
   std::string in_a(const std::string& what) const { return "ip netns exec " + a() + " sh -c '" + what + "'"; }

@@ -1,14 +1,13 @@
 #include "tests/catch.hpp"
 #include "tests/integration/lmcache_client.hpp"
 #include "tests/integration/support.hpp"
+#include "tests/named_memory.hpp"
 
 #include <algorithm>
 #include <csignal>
 #include <cstring>
-#include <fcntl.h>
 #include <functional>
 #include <numeric>
-#include <sys/mman.h>
 #include <unistd.h>
 
 namespace lmcache_copies_test {
@@ -75,35 +74,21 @@ json strides_of(const size_list& sizes) {
 /// The KV cache of a worker: its layers one behind the other in shared memory with a name, which goes with it.
 class worker_memory {
 public:
-  explicit worker_memory(arrangement how = arrangement::planes_outside) : how_(how) {
-    static int last = 0;
-    name_ = "/troupe_test_kv_" + std::to_string(::getpid()) + "_" + std::to_string(++last);
-    file_ = ::shm_open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    check_call(file_ >= 0, "shm_open");
-    check_call(::ftruncate(file_, static_cast<off_t>(bytes())) == 0, "ftruncate");
-    void* const at = ::mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
-    check_call(at != MAP_FAILED, "mmap");
-    memory_ = {static_cast<std::byte*>(at), bytes()};
-  }
-  worker_memory(const worker_memory&) = delete;
-  worker_memory& operator=(const worker_memory&) = delete;
-  ~worker_memory() {
-    ::munmap(memory_.data(), memory_.size());
-    ::close(file_);
-    ::shm_unlink(name_.c_str());
-  }
+  explicit worker_memory(arrangement how = arrangement::planes_outside) : how_(how), memory_(bytes()) {}
 
   static constexpr std::uint64_t bytes() { return layers * 2 * blocks * block_bytes; }
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return memory_.name(); }
   arrangement how() const { return how_; }
 
-  void cut(std::uint64_t to) const { check_call(::ftruncate(file_, static_cast<off_t>(to)) == 0, "ftruncate"); }
+  void cut(std::uint64_t to) const {
+    check_call(::ftruncate(memory_.descriptor(), static_cast<off_t>(to)) == 0, "ftruncate");
+  }
   /// The plane of a block; where heads are outside, both planes are in one.
   std::span<std::byte> plane(std::uint32_t layer, std::uint32_t plane, std::uint32_t block) {
     const auto layer_bytes = 2 * blocks * block_bytes;
     const auto at = how_ == arrangement::planes_outside ? (plane * blocks + block) * block_bytes
                                                         : (2 * block + plane) * block_bytes;
-    return memory_.subspan(layer * layer_bytes + at, block_bytes);
+    return memory_.bytes().subspan(layer * layer_bytes + at, block_bytes);
   }
 
   /// What the block of a sequence is to hold: no two bytes near each other are the same.
@@ -128,7 +113,7 @@ public:
     return true;
   }
 
-  void wipe() { std::ranges::fill(memory_, std::byte{0xee}); }
+  void wipe() { std::ranges::fill(memory_.bytes(), std::byte{0xee}); }
   bool is_wiped(std::uint32_t block) {
     return std::ranges::all_of(plane(0, 0, block), [](std::byte x) { return x == std::byte{0xee}; });
   }
@@ -143,7 +128,7 @@ public:
               {"stride", strides_of(sizes)},
               {"storage_offset", layer * 2 * blocks * block_bytes / element_bytes},
               {"device_uuid", "cpu"}}},
-            {"shm_name", name_},
+            {"shm_name", memory_.name()},
             {"nbytes", bytes()}};
   }
 
@@ -158,9 +143,7 @@ public:
 
 private:
   arrangement how_;
-  std::string name_;
-  int file_ = -1;
-  std::span<std::byte> memory_;
+  named_memory memory_;
 };
 
 json group(std::uint32_t id = 0) {

@@ -231,9 +231,9 @@ private:
   std::thread thread_;
 };
 
-network::network(std::size_t hosts, std::uint64_t seed)
-    : name_("troupe" + std::to_string(::getpid() % 100000)), hosts_(hosts) {
+network::network(std::size_t hosts, std::uint64_t seed) : name_("troupe" + std::to_string(::getpid())), hosts_(hosts) {
   const auto space = name_ + "-switch";
+  remove(); // left by a test that was killed, whose number this process has now
   bool there = network_shell("ip netns add " + space);
   for (std::size_t i = 0; there && i < hosts; ++i) {
     const auto port = port_name(i);
@@ -269,6 +269,10 @@ network::network(std::size_t hosts, std::uint64_t seed)
 
 network::~network() {
   switch_.reset();
+  remove();
+}
+
+void network::remove() const {
   for (std::size_t i = 0; i < hosts_; ++i)
     network_shell("ip netns del " + host_name(i));
   network_shell("ip netns del " + name_ + "-switch");

@@ -51,6 +51,7 @@ public:
 private:
   class network_switch;
 
+  void remove() const;
   std::string host_name(std::size_t host) const { return name_ + '-' + std::to_string(host); }
 
   std::string name_;

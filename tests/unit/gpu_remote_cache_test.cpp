@@ -1,14 +1,12 @@
-#include "base/unique_descriptor.hpp"
 #include "gpu/remote_cache.hpp"
 #include "tests/catch.hpp"
+#include "tests/named_memory.hpp"
 
 #include <algorithm>
 #include <cstring>
-#include <fcntl.h>
 #include <limits>
 #include <numeric>
 #include <string>
-#include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
 
@@ -18,29 +16,18 @@ using namespace troupe;
 
 namespace {
 
-/// A file in shared memory, which goes with it.
-class shared_memory {
+class shared_memory : public test::named_memory {
 public:
-  explicit shared_memory(std::vector<std::byte> bytes) {
-    static int last = 0;
-    name_ = "/troupe-unit-" + std::to_string(::getpid()) + "-" + std::to_string(++last);
-    file_ = unique_descriptor(::shm_open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    REQUIRE(file_);
-    REQUIRE(::pwrite(file_.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  explicit shared_memory(const std::vector<std::byte>& bytes) : named_memory(bytes.size()) {
+    std::ranges::copy(bytes, data());
   }
-  ~shared_memory() { ::shm_unlink(name_.c_str()); }
 
-  const std::string& name() const { return name_; }
-  void cut(std::size_t bytes) const { REQUIRE(::ftruncate(file_.get(), static_cast<off_t>(bytes)) == 0); }
-  std::vector<std::byte> read(std::size_t bytes) const {
-    std::vector<std::byte> out(bytes);
-    REQUIRE(::pread(file_.get(), out.data(), bytes, 0) == static_cast<ssize_t>(bytes));
+  void cut(std::size_t bytes) const { REQUIRE(::ftruncate(descriptor(), static_cast<off_t>(bytes)) == 0); }
+  std::vector<std::byte> read(std::size_t count) const {
+    std::vector<std::byte> out(count);
+    REQUIRE(::pread(descriptor(), out.data(), count, 0) == static_cast<ssize_t>(count));
     return out;
   }
-
-private:
-  std::string name_;
-  unique_descriptor file_;
 };
 
 std::vector<std::byte> counted_bytes(std::size_t count) {

@@ -1,6 +1,7 @@
 #include "io/engine.hpp"
 #include "io/slab_file.hpp"
 #include "tests/catch.hpp"
+#include "tests/named_memory.hpp"
 #include "tests/unit/io_support.hpp"
 #include "tests/usrbio/served_directory.hpp"
 

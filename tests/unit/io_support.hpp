@@ -3,6 +3,7 @@
 #include "base/unique_descriptor.hpp"
 #include "io/engine.hpp"
 #include "io/page.hpp"
+#include "tests/cannot.hpp"
 #include "tests/patience.hpp"
 
 #include <algorithm>
@@ -32,7 +33,9 @@ class scratch_directory {
 public:
   explicit scratch_directory(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
     auto name = (parent / "troupe-io-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
+    if (::mkdtemp(name.data()) == nullptr)
+      cannot("make a directory");
+    path_ = name;
   }
   scratch_directory(const scratch_directory&) = delete;
   scratch_directory& operator=(const scratch_directory&) = delete;
@@ -143,7 +146,7 @@ struct pipe_ends {
 inline pipe_ends make_pipe() {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC) != 0)
-    std::abort();
+    cannot("make a pipe");
   return {unique_descriptor(ends[0]), unique_descriptor(ends[1])};
 }
 
@@ -151,7 +154,7 @@ inline pipe_ends make_pipe() {
 inline unique_descriptor make_file(const std::filesystem::path& path, std::uint64_t size, int flags = 0) {
   unique_descriptor made(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | flags, 0600));
   if (!made || ::ftruncate(made.get(), static_cast<off_t>(size)) != 0)
-    std::abort();
+    cannot("make a file");
   return made;
 }
 
@@ -160,7 +163,7 @@ inline unique_descriptor make_written_file(const std::filesystem::path& path, st
   auto made = make_file(path, size);
   const std::vector<std::byte> zeroes(size);
   if (::pwrite(made.get(), zeroes.data(), size, 0) != static_cast<ssize_t>(size))
-    std::abort();
+    cannot("write a file");
   return made;
 }
 

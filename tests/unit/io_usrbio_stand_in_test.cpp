@@ -33,7 +33,7 @@ struct library {
   Function* get(const char* name) const {
     auto* const found = reinterpret_cast<Function*>(::dlsym(opened, name));
     if (found == nullptr)
-      std::abort();
+      cannot(name);
     return found;
   }
 };
@@ -76,10 +76,10 @@ public:
     for (std::uint64_t i = 0; i < pages; ++i) {
       const std::vector<char> bytes(page, static_cast<char>('a' + i));
       if (::pwrite(file.get(), bytes.data(), page, static_cast<off_t>(i * page)) != static_cast<ssize_t>(page))
-        std::abort();
+        cannot("write a file");
     }
     if (f.reg_fd(file.get(), 0) > 0 || f.iovcreate(&memory, mount.c_str(), pages * page, 0, -1) != 0)
-      std::abort();
+      cannot("share a file and memory with the stand-in for 3FS");
   }
   bench(const bench&) = delete;
   bench& operator=(const bench&) = delete;

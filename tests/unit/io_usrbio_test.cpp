@@ -2,6 +2,7 @@
 #include "io/usrbio/client_library.hpp"
 #include "io/usrbio/shared_mapping.hpp"
 #include "tests/catch.hpp"
+#include "tests/named_memory.hpp"
 #include "tests/unit/io_support.hpp"
 #include "tests/usrbio/served_directory.hpp"
 

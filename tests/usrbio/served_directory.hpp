@@ -1,14 +1,12 @@
 #pragma once
 
 #include "io/usrbio/options.hpp"
+#include "tests/cannot.hpp"
 #include "tests/usrbio/stand_in/layout.hpp"
 
-#include <cstddef>
-#include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <signal.h>
-#include <span>
 #include <string>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -24,11 +22,13 @@ public:
   explicit served_directory(std::string daemon, std::string library)
       : daemon_(std::move(daemon)), library_(std::move(library)) {
     auto name = (std::filesystem::temp_directory_path() / "troupe-3fs-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
+    if (::mkdtemp(name.data()) == nullptr)
+      cannot("make a directory to be served");
+    path_ = name;
     start();
     control_ = stand_in::map_control(path());
     if (control_ == nullptr)
-      std::abort();
+      cannot("map the control file of the stand-in for 3FS");
   }
   served_directory(const served_directory&) = delete;
   served_directory& operator=(const served_directory&) = delete;
@@ -59,8 +59,10 @@ public:
   void start() {
     int ends[2] = {-1, -1};
     if (::pipe2(ends, O_CLOEXEC) != 0)
-      std::abort();
+      cannot("make a pipe");
     process_ = ::fork();
+    if (process_ < 0)
+      cannot("make a process for the stand-in for 3FS");
     if (process_ == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL); // however the test ends
       ::dup2(ends[1], STDOUT_FILENO);
@@ -73,7 +75,7 @@ public:
     for (std::size_t got = 0; got < sizeof text;) {
       const auto more = ::read(ends[0], text + got, sizeof text - got);
       if (more <= 0)
-        std::abort();
+        cannot("start the stand-in for 3FS: its daemon ended before it was ready");
       got += static_cast<std::size_t>(more);
     }
     ::close(ends[0]);
@@ -95,37 +97,6 @@ private:
   std::string library_;
   pid_t process_ = -1;
   stand_in::control* control_ = nullptr;
-};
-
-/// Memory in a file of /dev/shm, which is the daemon's as it is.
-class named_memory {
-public:
-  explicit named_memory(std::size_t size)
-      : name_("/troupe-test-" + std::to_string(::getpid()) + "-" + std::to_string(next_++)), size_(size) {
-    const int made = ::shm_open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (made < 0 || ::ftruncate(made, static_cast<off_t>(size)) != 0)
-      std::abort();
-    data_ = static_cast<std::byte*>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, made, 0));
-    ::close(made);
-  }
-  named_memory(const named_memory&) = delete;
-  named_memory& operator=(const named_memory&) = delete;
-  ~named_memory() {
-    ::munmap(data_, size_);
-    ::shm_unlink(name_.c_str());
-  }
-
-  std::span<std::byte> bytes() { return {data_, size_}; }
-  std::byte* data() { return data_; }
-  std::size_t size() const { return size_; }
-  std::string path() const { return "/dev/shm" + name_; }
-
-private:
-  static inline int next_ = 0;
-
-  std::string name_;
-  std::size_t size_;
-  std::byte* data_ = nullptr;
 };
 
 } // namespace troupe::test

@@ -228,7 +228,7 @@ int make_ring(ior* out, const char* mount_point, int entries, bool for_read, int
     end_iov(&out->memory, suffix);
     return -code;
   }
-  for (int i = 0; i < 5000 && header->attached == 0; ++i)
+  for (int i = 0; i < 60'000 && header->attached == 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (header->attached == 0) {
     end_iov(&out->memory, suffix);

@@ -438,9 +438,12 @@ int main(int argc, char** argv) {
   ::pthread_sigmask(SIG_BLOCK, &ending, nullptr);
   for (int priority = -1; priority <= 1; ++priority) {
     const auto name = "usrbio-" + std::to_string(::getpid()) + suffix_of(priority);
+    ::sem_unlink(("/" + name).c_str()); // left by a daemon that was killed, whose number this process has now
     sem_t* const submitted = ::sem_open(("/" + name).c_str(), O_CREAT | O_EXCL, 0600, 0);
-    if (submitted == SEM_FAILED)
+    if (submitted == SEM_FAILED) {
+      std::cerr << "troupe-usrbio-daemon: cannot make the semaphore " << name << ": " << std::strerror(errno) << '\n';
       return 1;
+    }
     fs::create_symlink("/dev/shm/sem." + name,
                        root / ".virt-new/iovs" / (std::string("submit-ios") + suffix_of(priority)));
     std::thread(watch, submitted, priority).detach();
