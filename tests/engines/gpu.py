@@ -6,8 +6,9 @@ connectors; and how fast others are generated meanwhile, and how long a document
 gpu.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--memory "40 GiB"] [--repeat 2]
        [--tokens 4096,16384,65536] [PART…]
 
-Parts: equal, none, troupe, SimpleCPUOffloadConnector, OffloadingConnector, decode; all if none is named. It runs in an
-environment with vLLM for GPUs. Ends with 1 if an output is not as it must be.
+Parts: equal, none, troupe, when_faster (Troupe, which loads from disk only what is there sooner than computed),
+SimpleCPUOffloadConnector, OffloadingConnector, decode; all if none is named. It runs in an environment with vLLM for
+GPUs. Ends with 1 if an output is not as it must be.
 """
 
 import argparse
@@ -24,7 +25,7 @@ sys.path.insert(0, str(HERE))
 
 # vLLM's own connectors to memory of the host.
 PEERS = ("SimpleCPUOffloadConnector", "OffloadingConnector")
-PARTS = ("equal", "none", "troupe", *PEERS, "decode")
+PARTS = ("equal", "none", "troupe", "when_faster", *PEERS, "decode")
 # Of Llama-3-8B: 128 KiB of KV a token.
 SHAPE = {"hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "head_size": 128}
 TOKEN_BYTES = 2 * SHAPE["layers"] * SHAPE["kv_heads"] * SHAPE["head_size"] * 2
@@ -239,9 +240,9 @@ def main():
                 all_decode_rates(one, arguments.memory, options)
             else:
                 connector, node = None, None
-                if part == "troupe":
+                if part in ("troupe", "when_faster"):
                     node = one.node(part, memory=arguments.memory, disk=arguments.memory, durability="relaxed").start()
-                    connector = one.connector(node)
+                    connector = one.connector(node, disk_hits="always" if part == "troupe" else part)
                 elif part != "none":
                     connector = peer(part, arguments.memory)
                 run = one.start(lambda e, again=node is not None: times_of(e, lengths, arguments.repeat, again),
