@@ -100,7 +100,7 @@ def replay(troupe, node, trace, variant, salt=0):
 
 
 def rates(report, kind):
-    return report[f"{kind}_bytes"] / 1e9 / report["seconds"]
+    return report[{"load": "loaded_bytes", "save": "saved_bytes"}[kind]] / 1e9 / report["seconds"]
 
 
 def main():
