@@ -28,7 +28,7 @@ int cluster_status(const cluster_status_options& options) {
     return end(answer.why, answer.code);
   const auto body = nlohmann::json::parse(answer.reply.body, nullptr, false);
   if (!body.is_object() || !body.contains("nodes"))
-    return end(options.node.url + " does not answer as a node does", exit_failed);
+    return end(answer.url + " does not answer as a node does", exit_failed);
   if (options.json)
     return print(body.dump() + "\n") ? exit_ok : exit_failed;
   if (text_at(body, {"cluster"}).empty())

@@ -231,8 +231,15 @@ CLI::App* add_make_trace(CLI::App& app, make_trace_options& options) {
   return command;
 }
 
+constexpr const char* where_a_node_is =
+    "HOST:PORT or URL of its HTTP server, or the path of its Unix socket or data_dir. Not given: the node that runs as "
+    "a service on this host, if this user may ask it, or else 127.0.0.1:18000";
+
 void add_node_access(CLI::App& command, node_access& node) {
-  command.add_option("--url", node.url, "The node's HTTP server")->type_name("URL")->capture_default_str();
+  command
+      .add_option_function<std::string>(
+          "--url", [&](const std::string& address) { node.url = url_of(address); }, where_a_node_is)
+      ->type_name("URL");
   command.add_option("--token-file", node.token_file, "A file with the bearer token, where the node asks for one")
       ->type_name("FILE");
   command.add_option("--ca", node.ca, "With https: a file with who signs the node's certificate")->type_name("FILE");
@@ -242,8 +249,7 @@ void add_node_access(CLI::App& command, node_access& node) {
 void add_node_address(CLI::App& command, node_access& node) {
   command
       .add_option_function<std::string>(
-          "NODE", [&](const std::string& address) { node.url = url_of(address); },
-          "HOST:PORT or URL of its HTTP server (127.0.0.1:18000 if not given)")
+          "NODE", [&](const std::string& address) { node.url = url_of(address); }, where_a_node_is)
       ->type_name("HOST:PORT");
   command.add_option("--token-file", node.token_file, "A file with the bearer token, where the node asks for one")
       ->type_name("FILE");

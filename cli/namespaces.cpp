@@ -52,7 +52,7 @@ int list_namespaces(const list_namespaces_options& options) {
     return answer.code == exit_usage ? wrong(answer.why) : failed(answer.why);
   const auto body = nlohmann::json::parse(answer.reply.body, nullptr, false);
   if (!body.is_object() || !body.contains("namespaces") || !body["namespaces"].is_array())
-    return failed(options.node.url + " does not answer as a node does");
+    return failed(answer.url + " does not answer as a node does");
   if (options.json)
     return print(body.dump() + "\n") ? exit_ok : exit_failed;
   std::vector<std::vector<std::string>> rows{{"NAME", "MODEL", "RANKS", "PAGE BYTES", "KEYS", "LEASES", "ID"}};

@@ -1,5 +1,6 @@
 #include "cli/node_access.hpp"
 
+#include "base/local_socket.hpp"
 #include "http/client/endpoint.hpp"
 
 #include <nlohmann/json.hpp>
@@ -32,17 +33,24 @@ result<std::string> read_token(const std::filesystem::path& file) {
   return token;
 }
 
-} // namespace
+/// Where the service of the package has its data.
+constexpr const char* service_data = "/var/lib/troupe";
 
-node_answer ask_node(const node_access& node, std::string_view method, const std::string& path, duration patience) {
-  const auto where = client_detail::parse_url(node.url);
+/// What nobody has named: the node that runs as a service, if it lets this user in, or else the one of a first try.
+std::string usual_url() {
+  return connect_local(service_data, http_socket_name) ? "unix:" + std::string(service_data) : "http://127.0.0.1:18000";
+}
+
+node_answer ask_at(const std::string& url, const node_access& node, std::string_view method, const std::string& path,
+                   duration patience) {
+  const auto where = client_detail::parse_url(url);
   if (!where)
-    return {exit_usage, where.error().text, {}};
+    return {exit_usage, where.error().text, {}, {}};
   std::string token;
   if (node.token_file) {
     auto read = read_token(*node.token_file);
     if (!read)
-      return {exit_usage, read.error().text, {}};
+      return {exit_usage, read.error().text, {}, {}};
     token = std::move(*read);
   }
   std::unique_ptr<ssl::context> tls;
@@ -55,12 +63,12 @@ node_answer ask_node(const node_access& node, std::string_view method, const std
     else
       tls->set_default_verify_paths(bad);
     if (bad)
-      return {exit_usage, "cannot load authorities: " + bad.message(), {}};
+      return {exit_usage, "cannot load authorities: " + bad.message(), {}, {}};
   }
   const auto now = std::chrono::steady_clock::now();
   auto open = client_detail::connection::open(*where, tls.get(), now + std::min(patience, connect_time));
   if (!open)
-    return {exit_failed, node.url + ": " + open.error().why.text, {}};
+    return {exit_failed, url + ": " + open.error().why.text, {}, {}};
   std::string request(method);
   request.append(" ").append(where->prefix).append(path).append(" HTTP/1.1\r\nHost: ").append(where->authority);
   if (!token.empty())
@@ -68,18 +76,30 @@ node_answer ask_node(const node_access& node, std::string_view method, const std
   request.append("\r\nConnection: close\r\n\r\n");
   auto reply = (*open)->exchange(request, max_answer_bytes, now + patience);
   if (!reply)
-    return {exit_failed, node.url + ": " + reply.error().why.text, {}};
+    return {exit_failed, url + ": " + reply.error().why.text, {}, {}};
   if (reply->status >= 200 && reply->status < 300)
-    return {exit_ok, {}, std::move(*reply)};
+    return {exit_ok, {}, std::move(*reply), {}};
   const auto body = nlohmann::json::parse(reply->body, nullptr, false);
   const auto text = body.is_object() && body.contains("detail") && body["detail"].is_string()
                         ? body["detail"].get<std::string>()
                         : "the node answers " + std::to_string(reply->status);
-  return {exit_failed, text, std::move(*reply)};
+  return {exit_failed, text, std::move(*reply), {}};
+}
+
+} // namespace
+
+node_answer ask_node(const node_access& node, std::string_view method, const std::string& path, duration patience) {
+  const auto url = node.url.empty() ? usual_url() : node.url;
+  auto out = ask_at(url, node, method, path, patience);
+  out.url = url;
+  return out;
 }
 
 std::string url_of(std::string_view address) {
-  return (address.find("://") == std::string_view::npos ? "http://" : "") + std::string(address);
+  const std::string text(address);
+  if (address.find("://") != std::string_view::npos || address.starts_with("unix:"))
+    return text;
+  return (address.starts_with('/') || address.starts_with('.') ? "unix:" : "http://") + text;
 }
 
 } // namespace troupe::cli

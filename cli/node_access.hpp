@@ -14,13 +14,15 @@ struct node_answer {
   int code = exit_ok;
   std::string why;
   client_detail::answer reply;
+  /// Who was asked, also where nobody was named.
+  std::string url;
 };
 
 /// Asks, and waits for the answer for as long as `patience`. What is no success is `exit_failed`, with the status in
 /// `reply`, which is 0 where nobody has answered; a wrong URL, token file or authority is `exit_usage`.
 node_answer ask_node(const node_access& node, std::string_view method, const std::string& path, duration patience);
 
-/// "HOST:PORT", or a URL as it is.
+/// "HOST:PORT"; the path of a Unix socket or of a node's `data_dir`, which begins with / or a dot; or a URL as it is.
 std::string url_of(std::string_view address);
 
 } // namespace troupe::cli

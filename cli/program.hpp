@@ -103,7 +103,8 @@ int make_trace(const make_trace_options& options);
 
 /// A node that is asked over HTTP.
 struct node_access {
-  std::string url = "http://127.0.0.1:18000";
+  /// Not given: the node that runs as a service on this host, or else the one at 127.0.0.1:18000.
+  std::string url;
   /// A file with a bearer token.
   std::optional<std::filesystem::path> token_file;
   /// With https: who signs the node's certificate, if it is not one of the system's authorities.

@@ -75,7 +75,7 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   if (!doors)
     return give_up(doors.error());
   out.doors = std::move(*doors);
-  if (*ports) {
+  if (http::node_http::is_wanted(options)) {
     auto http = http::node_http::start(system, out.node->services(), options,
                                        {std::string(version()), std::string(commit())}, std::move(*ports));
     if (!http)
@@ -103,7 +103,9 @@ std::string say_opened(const served_node& x, const config::node_config& options)
   if (x.doors.port)
     out += " and " + options.actors.host + ":" + std::to_string(*x.doors.port);
   const auto port = x.http ? x.http->port_if_any() : std::nullopt;
-  return out + "; HTTP: " + (port ? options.http.host + ":" + std::to_string(*port) : std::string("none"));
+  const auto socket = x.http ? x.http->socket().string() : std::string();
+  out += "; HTTP: " + (port ? options.http.host + ":" + std::to_string(*port) : socket.empty() ? "none" : socket);
+  return out + (port && !socket.empty() ? " and " + socket : "");
 }
 
 /// A node without a config says what it is, and how to keep it.
@@ -147,6 +149,10 @@ result<served_node> start_unless_ended(caf::actor_system& system, const config::
   if (const auto port = x.http ? x.http->port_if_any() : std::nullopt) {
     ready["http"] = {{"host", options.http.host}, {"port", *port}};
     logger->info("HTTP is served on {}:{}", options.http.host, *port);
+  }
+  if (x.http && !x.http->socket().empty()) {
+    ready["http"]["socket"] = x.http->socket().string();
+    logger->info("HTTP is served at {}, for this user and root", x.http->socket().string());
   }
   if (const auto port = x.http ? x.http->handshake_port() : std::nullopt) {
     const auto& host = options.handshake.http.host;

@@ -42,7 +42,7 @@ polled ask_once(const node_access& node) {
     return out;
   out.status = nlohmann::json::parse(answer.reply.body, nullptr, false);
   if (!is_status(out.status))
-    out.why = node.url + " does not answer as a node does";
+    out.why = answer.url + " does not answer as a node does";
   return out;
 }
 

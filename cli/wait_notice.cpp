@@ -1,7 +1,7 @@
 #include "cli/wait_notice.hpp"
 
+#include "base/local_socket.hpp"
 #include "base/unique_descriptor.hpp"
-#include "io/local_socket.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -53,7 +53,7 @@ int try_to_connect(const addrinfo& to) {
 /// a second for each address, and as long as the system does to look up a name.
 std::string why_silent(const node_address& where) {
   if (where.is_path()) {
-    const auto connected = io::connect_local(where.host);
+    const auto connected = connect_local(where.host);
     return connected ? text_of(0) : connected.error().text;
   }
   addrinfo wanted{};

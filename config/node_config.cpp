@@ -33,7 +33,7 @@ std::string to_string(const problem& p) {
 }
 
 http_config server_of(const http_listener_config& own, const http_limits& limits) {
-  return {own, limits};
+  return {own, "off", limits};
 }
 
 load_result parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides,

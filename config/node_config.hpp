@@ -101,8 +101,8 @@ struct http_limits {
 struct http_listener_config {
   bool enabled = false;
   std::string host = "127.0.0.1";
-  /// 0: whichever port is free.
-  std::uint16_t port = 18000;
+  /// 0: whichever port is free. `port_off`: none, where there is another way in.
+  std::int32_t port = 18000;
   /// 0: one for every two cores, from one to four.
   std::uint32_t threads = 0;
   /// Others can reach the host, and there are neither tokens nor client certificates: has to be asked for.
@@ -118,7 +118,12 @@ struct http_listener_config {
 
 /// The HTTP server.
 struct http_config : http_listener_config {
+  /// By which this user and root ask it, below `data_dir` unless absolute; "off": none.
+  std::string socket = "http.sock";
   http_limits limits;
+
+  bool has_socket() const { return enabled && !socket.empty() && socket != "off"; }
+  bool has_port() const { return enabled && port != port_off; }
 
   friend bool operator==(const http_config&, const http_config&) = default;
 };

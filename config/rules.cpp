@@ -156,12 +156,15 @@ private:
     demand(!h.tls.client_ca || h.tls.certificate, client_ca,
            "clients show certificates only to a server that has one: set " + certificate + " and " + key,
            {certificate});
-    demand(!h.enabled || h.insecure || h.tokens_file || h.tls.client_ca || is_loopback(h.host), path("host"),
+    demand(!h.has_port() || h.insecure || h.tokens_file || h.tls.client_ca || is_loopback(h.host), path("host"),
            "\"" + h.host +
                "\" can be reached by other machines, and nobody is asked who they are: use \"127.0.0.1\", " +
                "or set " + tokens_file + " or " + client_ca + ", or set " + insecure +
                " to true on a network where everybody is trusted",
            {enabled, insecure, tokens_file, client_ca});
+    demand(!h.enabled || h.has_port() || h.has_socket(), path("socket"),
+           "is \"off\", and so is " + path("port") + ": nobody could ask; set one of them, or " + enabled + " to false",
+           {enabled, path("port")});
   }
 
   void check_registry() {

@@ -128,11 +128,12 @@ void describe(Visitor& v, http_limits& c) {
 }
 
 /// Where an HTTP server listens and whom it lets in; `insecure` says what it confirms.
-template <class Visitor, class Listener>
-void describe_listener(Visitor& v, Listener& c, std::string_view insecure) {
+template <class Visitor, class Listener, class Port>
+void describe_listener(Visitor& v, Listener& c, const Port& port, std::string_view about_port,
+                       std::string_view insecure) {
   v.field("host", c.host, host_name,
           "Address to listen on. One that other machines can reach needs `tokens_file` or `tls.client_ca`.");
-  v.field("port", c.port, whole{0, 65535}, "Port to listen on; 0 takes a free one.");
+  v.field("port", c.port, port, about_port);
   v.field("threads", c.threads, whole{0, 64},
           "Threads that serve connections; 0: one for every two cores, from one to four.");
   v.field("insecure", c.insecure, flag{}, insecure);
@@ -147,7 +148,11 @@ void describe_listener(Visitor& v, Listener& c, std::string_view insecure) {
 template <class Visitor>
 void describe(Visitor& v, http_config& c) {
   v.field("enabled", c.enabled, flag{}, "Whether the node serves HTTP.");
-  describe_listener(v, c,
+  v.field("socket", c.socket, free_text,
+          "Unix socket by which this user and root ask the node, and may do everything without a token; below "
+          "`data_dir` unless absolute. \"off\": none.");
+  describe_listener(v, c, port_or_off{},
+                    "Port to listen on; 0 takes a free one. \"off\": none, and HTTP is served by `socket` alone.",
                     "Confirms that whoever reaches the port may do everything, where there are neither tokens nor "
                     "client certificates.");
   v.group("limits", c.limits, "What one client, or all of them, can ask of the server.");
@@ -188,7 +193,7 @@ void describe(Visitor& v, handshake_http_config& c) {
   v.field("enabled", c.enabled, flag{},
           "Whether handshakes are served on a port of their own, and on no other: so they need not share one with "
           "anything public.");
-  describe_listener(v, c,
+  describe_listener(v, c, whole{0, 65535}, "Port to listen on; 0 takes a free one.",
                     "Confirms that whoever reaches the port may publish and fetch, where there are neither tokens nor "
                     "client certificates.");
 }

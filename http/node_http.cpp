@@ -65,6 +65,10 @@ handshake::options options_of_handshakes(const config::handshake_config& x) {
 
 } // namespace
 
+bool node_http::is_wanted(const config::node_config& config) noexcept {
+  return config.http.enabled || config.handshake.http.enabled;
+}
+
 result<node_http::doors> node_http::prepare(const config::node_config& config) {
   doors out;
   const auto open = [](const config::http_config& x, std::optional<bound_socket>& to) -> result<void> {
@@ -148,15 +152,24 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
   if (config.hf3fs.sglang)
     sglang::add_routes(routes, service, {slot_options});
 
-  if (where.all) {
-    auto started = server::start(config.http, std::move(routes), out->metrics_.get(), std::move(*where.all));
+  if (where.all || config.http.has_socket()) {
+    server::doors open{std::move(where.all), std::nullopt};
+    if (config.http.has_socket()) {
+      // Below a directory that is this node's by now: a socket that is there is of one that is dead.
+      out->socket_ = std::filesystem::absolute(config.data_dir) / config.http.socket;
+      auto made = local_listener::open("http.socket", out->socket_);
+      if (!made)
+        return tl::unexpected<error>(std::move(made.error()));
+      open.local = std::move(*made);
+    }
+    auto started = server::start(config.http, std::move(routes), out->metrics_.get(), std::move(open));
     if (!started)
       return tl::unexpected<error>(started.error());
     out->server_ = std::move(*started);
   }
   if (where.handshakes) {
     auto started = server::start(server_of(config.handshake.http, config.http.limits), std::move(handshake_routes),
-                                 out->metrics_.get(), std::move(*where.handshakes));
+                                 out->metrics_.get(), {std::move(where.handshakes), std::nullopt});
     if (!started)
       return tl::unexpected<error>(started.error());
     out->handshake_server_ = std::move(*started);
@@ -167,7 +180,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
 }
 
 std::optional<std::uint16_t> node_http::port_if_any() const noexcept {
-  return server_ ? std::optional(server_->port()) : std::nullopt;
+  return server_ && server_->port() != 0 ? std::optional(server_->port()) : std::nullopt;
 }
 
 std::optional<std::uint16_t> node_http::handshake_port() const noexcept {

@@ -9,6 +9,7 @@
 #include "http/status/program_facts.hpp"
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,18 +19,18 @@ namespace troupe::http {
 /// The HTTP interface of a node, with all APIs that its config asks for. Thread-safe, but for `stop` and its end.
 class node_http {
 public:
-  /// The sockets of the listeners that the config asks for; where both are nothing, there is nothing to start.
+  /// The ports that the config asks for.
   struct doors {
     std::optional<bound_socket> all;
     /// For handshakes alone.
     std::optional<bound_socket> handshakes;
-
-    explicit operator bool() const noexcept { return all || handshakes; }
   };
+  /// Whether the config asks for anything that `start` could start.
+  static bool is_wanted(const config::node_config& config) noexcept;
   static result<doors> prepare(const config::node_config& config);
 
-  /// Listens on what `prepare` has taken. The actor system must outlive this and what is
-  /// under way in it.
+  /// Listens on what `prepare` has taken, and on the Unix socket of the config. The actor system must outlive this and
+  /// what is under way in it.
   static result<std::unique_ptr<node_http>> start(caf::actor_system& system, const node_services& services,
                                                   const config::node_config& config, const program_facts& program,
                                                   doors where);
@@ -47,6 +48,8 @@ public:
   std::optional<std::uint16_t> handshake_port() const noexcept;
   /// Of the listener for everything, which there is.
   std::uint16_t port() const noexcept { return server_->port(); }
+  /// The Unix socket; empty if there is none.
+  const std::filesystem::path& socket() const noexcept { return socket_; }
 
   /// Reads tokens and certificates again; with an error, those of that listener stay as they were.
   result<void> reload();
@@ -62,6 +65,7 @@ private:
   std::shared_ptr<readiness> ready_;
   std::unique_ptr<request_metrics> metrics_;
   std::unique_ptr<server> server_;
+  std::filesystem::path socket_;
   std::unique_ptr<server> handshake_server_;
   /// Null if there is none.
   directory_actor directory_;

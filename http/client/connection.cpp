@@ -1,9 +1,12 @@
 #include "http/client/connection.hpp"
 
+#include "base/local_socket.hpp"
+
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -36,8 +39,11 @@ tl::unexpected<attempt_failure> failed(error why, bool may_have_arrived) {
   return tl::unexpected(attempt_failure{std::move(why), may_have_arrived});
 }
 
-/// Both kinds of connection. `Stream` is the TCP stream, or TLS on top of it. Operations are asynchronous because only
-/// those can be given up; each is run to its end before the next begins.
+using local = asio::local::stream_protocol;
+using local_stream = beast::basic_stream<local>;
+
+/// All kinds of connection. `Stream` is the TCP stream, TLS on top of it, or that of a Unix socket. Operations are
+/// asynchronous because only those can be given up; each is run to its end before the next begins.
 template <class Stream>
 class stream_connection final : public connection {
 public:
@@ -52,17 +58,17 @@ public:
 
   attempt<void> connect(timestamp deadline) {
     error_code code;
-    tcp::resolver resolver(context_);
-    const auto addresses = resolver.resolve(where_.host, where_.port, code);
-    if (code)
-      return failed(to_error(code, where_, "no address found"), false);
-    auto& lowest = beast::get_lowest_layer(stream_);
-    run(deadline, code,
-        [&](auto done) { lowest.async_connect(addresses, [done](error_code x, const tcp::endpoint&) { done(x); }); });
-    if (code)
-      return failed(to_error(code, where_, "cannot connect"), false);
-    lowest.socket().set_option(tcp::no_delay(true), code);
-    return handshake(deadline);
+    if constexpr (std::is_same_v<Stream, local_stream>) {
+      auto connected = connect_local(where_.socket, http_socket_name);
+      if (!connected)
+        return failed(std::move(connected.error()), false);
+      stream_.socket().assign(local(), connected->release(), code);
+      if (code)
+        return failed(to_error(code, where_, "cannot connect"), false);
+      return {};
+    } else {
+      return connect_by_name(deadline);
+    }
   }
 
   attempt<answer> exchange(std::string_view request, std::size_t max_answer_bytes, timestamp deadline) override {
@@ -92,6 +98,21 @@ public:
   bool is_reusable() const noexcept override { return reusable_; }
 
 private:
+  attempt<void> connect_by_name(timestamp deadline) {
+    error_code code;
+    tcp::resolver resolver(context_);
+    const auto addresses = resolver.resolve(where_.host, where_.port, code);
+    if (code)
+      return failed(to_error(code, where_, "no address found"), false);
+    auto& lowest = beast::get_lowest_layer(stream_);
+    run(deadline, code,
+        [&](auto done) { lowest.async_connect(addresses, [done](error_code x, const tcp::endpoint&) { done(x); }); });
+    if (code)
+      return failed(to_error(code, where_, "cannot connect"), false);
+    lowest.socket().set_option(tcp::no_delay(true), code);
+    return handshake(deadline);
+  }
+
   /// Starts an operation by `start(done)` and runs it until it ends, by the deadline at the latest.
   template <class Start>
   void run(timestamp deadline, error_code& code, Start start) {
@@ -102,7 +123,7 @@ private:
   }
 
   attempt<void> handshake(timestamp deadline) {
-    if constexpr (!std::is_same_v<Stream, beast::tcp_stream>) {
+    if constexpr (std::is_same_v<Stream, beast::ssl_stream<beast::tcp_stream>>) {
       error_code code;
       stream_.set_verify_mode(asio::ssl::verify_peer);
       stream_.set_verify_callback(asio::ssl::host_name_verification(where_.host), code);
@@ -140,6 +161,8 @@ attempt<std::unique_ptr<connection>> connected(std::unique_ptr<Connection> x, ti
 attempt<std::unique_ptr<connection>> connection::open(const endpoint& where, asio::ssl::context* tls,
                                                       timestamp deadline) {
   try {
+    if (!where.socket.empty())
+      return connected(std::make_unique<stream_connection<local_stream>>(where), deadline);
     if (tls != nullptr)
       return connected(std::make_unique<stream_connection<beast::ssl_stream<beast::tcp_stream>>>(where, *tls),
                        deadline);

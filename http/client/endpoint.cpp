@@ -25,6 +25,13 @@ result<endpoint> parse_url(std::string_view url) {
   const auto wrong = [&](std::string_view what) {
     return fail(errc::invalid_argument, "the URL \"" + std::string(url) + "\" " + std::string(what));
   };
+  constexpr std::string_view scheme_of_sockets = "unix:";
+  if (url.starts_with(scheme_of_sockets) && url.size() > scheme_of_sockets.size()) {
+    endpoint out;
+    out.socket = url.substr(scheme_of_sockets.size());
+    out.authority = "localhost";
+    return out;
+  }
   if (!std::ranges::all_of(url, is_visible))
     return wrong("has blanks or other characters that a URL cannot have");
   endpoint out;
@@ -32,7 +39,7 @@ result<endpoint> parse_url(std::string_view url) {
   if (rest.starts_with("https://"))
     out.tls = true;
   else if (!rest.starts_with("http://"))
-    return wrong("begins with neither http:// nor https://");
+    return wrong("begins with none of http://, https:// and unix:");
   rest.remove_prefix(out.tls ? 8 : 7);
   if (rest.find_first_of("?#@") != std::string_view::npos)
     return wrong("has a user, a query or a fragment, which mean nothing here");

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,8 @@ namespace troupe::client_detail {
 /// Where a server is, out of its URL.
 struct endpoint {
   bool tls = false;
+  /// A Unix socket, or the directory of a node that has one; then there are no host and port.
+  std::filesystem::path socket;
   std::string host;
   std::string port;
   /// As it stands in the header: with brackets around addresses of IPv6, and without a port that goes without saying.
@@ -18,7 +21,7 @@ struct endpoint {
   std::string prefix;
 };
 
-/// Reads "http://host", "https://host:port/prefix", "http://[::1]:8000". No user, query or fragment.
+/// Reads "http://host", "https://host:port/prefix", "http://[::1]:8000", "unix:/path". No user, query or fragment.
 result<endpoint> parse_url(std::string_view url);
 
 } // namespace troupe::client_detail

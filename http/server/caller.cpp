@@ -31,6 +31,11 @@ caller_ptr anonymous_caller() noexcept {
   return forever(x);
 }
 
+caller_ptr local_caller() noexcept {
+  static const caller x{role::admin, "local", "local", {}};
+  return forever(x);
+}
+
 caller_ptr unknown_caller() noexcept {
   static const caller x{role::none, "unknown", "unknown", {}};
   return forever(x);

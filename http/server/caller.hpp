@@ -23,8 +23,8 @@ struct caller {
   bool is_limited() const noexcept { return !namespaces.empty(); }
   /// Whether a namespace of this name is among those of the caller. All others are not there for it.
   bool may_use(std::string_view space) const noexcept;
-  /// An administrator who has shown that it is one. Salts keep tenants apart: they are not for every program of a host
-  /// on which there are no tokens.
+  /// An administrator who has shown that it is one, by a token or by the file that it could open. Salts keep tenants
+  /// apart: they are not for every program of a host on which there are no tokens.
   bool may_see_salts() const noexcept;
 };
 
@@ -33,6 +33,8 @@ using caller_ptr = std::shared_ptr<const caller>;
 
 /// Who needs no token, as there are none: it may do everything.
 caller_ptr anonymous_caller() noexcept;
+/// Who came by the Unix socket, and so is the user of the node or root: it may do everything.
+caller_ptr local_caller() noexcept;
 /// Who has not shown a token that is known.
 caller_ptr unknown_caller() noexcept;
 

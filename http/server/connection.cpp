@@ -241,6 +241,11 @@ std::optional<response> connection::judge() {
 }
 
 std::optional<response> connection::judge_caller(const route& r) {
+  // No browser comes by a file.
+  if (came_.is_local) {
+    caller_ = local_caller();
+    return std::nullopt;
+  }
   const auto* tokens = owner_.refreshed_credentials().tokens.get();
   if (tokens == nullptr) {
     caller_ = anonymous_caller();

@@ -31,6 +31,8 @@ struct arrival {
   };
 
   int socket = -1;
+  /// By the Unix socket, which only this user and root can open.
+  bool is_local = false;
   kind what = kind::full;
   address_key from;
 

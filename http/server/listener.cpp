@@ -43,6 +43,16 @@ result<void> listener::open(bound_socket door) {
   return {};
 }
 
+result<void> listener::open(local_listener door) {
+  error_code ec;
+  // Of the protocol nothing is used: connections are accepted by hand.
+  acceptor_.assign(tcp::v4(), door.take().release(), ec);
+  if (ec)
+    return fail(errc::io_error, "cannot listen on a Unix socket: " + ec.message());
+  local_ = std::move(door);
+  return {};
+}
+
 void listener::start() {
   if (!acceptor_.is_open())
     return;
@@ -56,6 +66,7 @@ void listener::close() {
   error_code ignored;
   acceptor_.close(ignored);
   pause_.cancel();
+  local_.reset();
 }
 
 void listener::accept_some() {
@@ -98,7 +109,7 @@ void listener::after_failure(int error) {
 }
 
 void listener::hand_over(int socket, const sockaddr_storage& from) {
-  arrival came{socket, arrival::kind::full, address_key::of(from)};
+  arrival came{socket, local_.has_value(), arrival::kind::full, address_key::of(from)};
   const auto& limits = shared_.config.limits;
   if (shared_.connections.fetch_add(1) >= limits.connections)
     came.what = arrival::kind::reserve;

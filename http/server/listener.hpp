@@ -2,6 +2,7 @@
 
 #include "base/bound_socket.hpp"
 #include "base/error.hpp"
+#include "base/local_socket.hpp"
 #include "http/server/shared_state.hpp"
 #include "http/server/worker.hpp"
 
@@ -10,18 +11,22 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <sys/socket.h>
 #include <vector>
 
 namespace troupe::http {
 
-/// Accepts connections, on the thread of the first worker, and gives each to the worker that has the fewest.
+/// Accepts connections at one door, on the thread of the first worker, and gives each to the worker that has the
+/// fewest.
 class listener {
 public:
   listener(shared_state& shared, std::vector<std::unique_ptr<worker>>& workers);
 
   /// Listens on a socket that has its address; before the workers run.
   result<void> open(bound_socket door);
+  /// On a Unix socket, whose file goes when this closes. Who comes by it needs no token.
+  result<void> open(local_listener door);
   std::uint16_t port() const noexcept { return port_; }
 
   // From here on on the thread of the first worker, where connections that come back to it are accepted.
@@ -41,6 +46,8 @@ private:
   boost::asio::basic_waitable_timer<std::chrono::steady_clock, boost::asio::wait_traits<std::chrono::steady_clock>,
                                     worker::executor>
       pause_;
+  /// Its descriptor is the acceptor's.
+  std::optional<local_listener> local_;
   std::uint16_t port_ = 0;
   bool is_exhausted_ = false;
 };

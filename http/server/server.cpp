@@ -73,11 +73,15 @@ struct server::implementation {
       : shared(config, std::move(routes), watcher) {
     for (std::uint32_t i = 0; i < threads_of(config); ++i)
       workers.push_back(std::make_unique<worker>(shared));
-    accepting = std::make_unique<listener>(shared, workers);
+    for (auto* x : {&at_port, &at_file})
+      *x = std::make_unique<listener>(shared, workers);
   }
 
   void start() {
-    asio::post(workers.front()->context(), [this] { accepting->start(); });
+    asio::post(workers.front()->context(), [this] {
+      at_port->start();
+      at_file->start();
+    });
     for (auto& x : workers)
       threads.push_back(start_thread([&w = *x] { w.run(); }));
   }
@@ -89,7 +93,8 @@ struct server::implementation {
     is_stopped = true;
     const auto deadline = later(std::chrono::steady_clock::now(), patience);
     asio::post(workers.front()->context(), [this, deadline] {
-      accepting->close();
+      at_port->close();
+      at_file->close();
       // Behind the connections that were handed over, so none of them comes after it.
       for (auto& x : workers)
         asio::post(x->context(), [&w = *x, deadline] { w.drain(deadline); });
@@ -101,7 +106,8 @@ struct server::implementation {
 
   shared_state shared;
   std::vector<std::unique_ptr<worker>> workers;
-  std::unique_ptr<listener> accepting;
+  std::unique_ptr<listener> at_port;
+  std::unique_ptr<listener> at_file;
   std::vector<std::thread> threads;
   std::mutex stopping;
   bool is_stopped = false;
@@ -113,30 +119,39 @@ server::~server() {
   stop(duration::zero());
 }
 
-result<bound_socket> server::prepare(const config::http_config& config) {
+result<std::optional<bound_socket>> server::prepare(const config::http_config& config) {
   if (const auto sound = credentials(config).reload(); !sound)
     return tl::unexpected(sound.error());
-  return bound_socket::open("http", config.host, config.port);
+  if (!config.has_port())
+    return std::nullopt;
+  auto bound = bound_socket::open("http", config.host, static_cast<std::uint16_t>(config.port));
+  if (!bound)
+    return tl::unexpected(std::move(bound.error()));
+  return std::move(*bound);
 }
 
 result<std::unique_ptr<server>> server::start(const config::http_config& config, router routes, observer* watcher) {
-  auto door = prepare(config);
-  if (!door)
-    return tl::unexpected(door.error());
-  return start(config, std::move(routes), watcher, std::move(*door));
+  auto port = prepare(config);
+  if (!port)
+    return tl::unexpected(port.error());
+  return start(config, std::move(routes), watcher, {std::move(*port), std::nullopt});
 }
 
 result<std::unique_ptr<server>> server::start(const config::http_config& config, router routes, observer* watcher,
-                                              bound_socket door) {
+                                              doors where) {
   if (const auto& sound = routes.check(); !sound)
     return tl::unexpected(sound.error());
   try {
     auto x = std::make_unique<implementation>(within_descriptors(config), std::move(routes), watcher);
     if (const auto loaded = x->shared.keys.reload(); !loaded)
       return tl::unexpected(loaded.error());
-    if (const auto opened = x->accepting->open(std::move(door)); !opened)
-      return tl::unexpected(opened.error());
-    if (config.tokens_file && !config.tls.certificate)
+    if (where.port)
+      if (const auto opened = x->at_port->open(std::move(*where.port)); !opened)
+        return tl::unexpected(opened.error());
+    if (where.local)
+      if (const auto opened = x->at_file->open(std::move(*where.local)); !opened)
+        return tl::unexpected(opened.error());
+    if (config.has_port() && config.tokens_file && !config.tls.certificate)
       x->shared.log->info("tokens are sent without TLS: whoever can listen on the way can use them");
     std::unique_ptr<server> started{new server{std::move(x)}};
     // If a thread cannot be started, the destructor stops those that were.
@@ -148,7 +163,7 @@ result<std::unique_ptr<server>> server::start(const config::http_config& config,
 }
 
 std::uint16_t server::port() const noexcept {
-  return implementation_->accepting->port();
+  return implementation_->at_port->port();
 }
 
 result<void> server::reload_tokens() {

@@ -3,24 +3,26 @@
 #include "base/bound_socket.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/local_socket.hpp"
 #include "config/node_config.hpp"
 #include "http/server/observer.hpp"
 #include "http/server/router.hpp"
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace troupe::http {
 
 /// An HTTP/1.1 server with routes, roles, TLS, and a limit for everything. All functions may be called from any thread
-/// but the io threads, that is, not from handlers or observers. One thread accepts connections and gives each to the io
-/// thread that has the fewest; there it stays. Letting the kernel spread them (SO_REUSEPORT) would spare that step,
-/// which a connection makes once, but spreads by a hash: engines keep a handful of connections open for days, and two
-/// busy ones on one thread would stay there. A connection has one request under way at a time; those that it sends
-/// ahead wait, and their answers leave together. Connections beyond `limits.connections`, or beyond
-/// `limits.connections_per_address`, may ask one thing within two seconds: how the node is (`route::is_probe`). All
-/// else gets 503. There is room for 64 of them on each io thread, and the oldest goes for a new one: so silent
-/// connections, however many, keep no probe out.
+/// but the io threads, that is, not from handlers or observers. It listens on a port, a Unix socket, or both. One
+/// thread accepts connections and gives each to the io thread that has the fewest; there it stays. Letting the kernel
+/// spread them (SO_REUSEPORT) would spare that step, which a connection makes once, but spreads by a hash: engines keep
+/// a handful of connections open for days, and two busy ones on one thread would stay there. A connection has one
+/// request under way at a time; those that it sends ahead wait, and their answers leave together. Connections beyond
+/// `limits.connections`, or beyond `limits.connections_per_address`, may ask one thing within two seconds: how the node
+/// is (`route::is_probe`). All else gets 503. There is room for 64 of them on each io thread, and the oldest goes for a
+/// new one: so silent connections, however many, keep no probe out.
 class server {
 public:
   /// Listens and serves; or says what is wrong: a port in use, a certificate that does not load, a tokens file that
@@ -28,20 +30,27 @@ public:
   static result<std::unique_ptr<server>> start(const config::http_config& config, router routes,
                                                observer* watcher = nullptr);
 
-  /// The same on a socket that has its address already.
+  /// Where it listens: at one of them at least.
+  struct doors {
+    std::optional<bound_socket> port;
+    /// Without TLS and tokens: who can open it may do everything.
+    std::optional<local_listener> local;
+  };
+
+  /// The same on sockets that have their addresses already.
   static result<std::unique_ptr<server>> start(const config::http_config& config, router routes, observer* watcher,
-                                               bound_socket door);
+                                               doors where);
 
   /// What can be known before there is anything to serve: tokens and certificates are sound, and the address can be
-  /// taken. It is, from now on.
-  static result<bound_socket> prepare(const config::http_config& config);
+  /// taken. It is, from now on. Nothing where the config has no port.
+  static result<std::optional<bound_socket>> prepare(const config::http_config& config);
 
   /// Stops as `stop(0)` does.
   ~server();
   server(const server&) = delete;
   server& operator=(const server&) = delete;
 
-  /// The port it listens on, also where the config has 0.
+  /// The port it listens on, also where the config has 0. 0 where it listens on none.
   std::uint16_t port() const noexcept;
 
   /// Reads the tokens file and the certificates again. Requests that begin after this returns are held to the new

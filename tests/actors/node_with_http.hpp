@@ -66,7 +66,7 @@ struct node_with_http {
     INFO((started ? "" : to_string(started.error())));
     REQUIRE(started);
     node = std::move(*started);
-    auto port = bound_socket::open("http", options.http.host, options.http.port);
+    auto port = bound_socket::open("http", options.http.host, static_cast<std::uint16_t>(options.http.port));
     REQUIRE(port);
     auto served = http::node_http::start(system, node->services(), options, {"test"}, std::move(*port));
     REQUIRE(served);

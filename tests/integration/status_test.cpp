@@ -1,6 +1,7 @@
 #include "tests/catch.hpp"
 #include "tests/integration/support.hpp"
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -93,6 +94,55 @@ TEST_CASE("status needs a token where the node asks for one, and one of role adm
   CHECK(run(program_with({"status", address, "--token-file", reader.string()})).code == 0);
   CHECK(run(program_with({"status", address, "--token-file", (directory / "none").string()})).code == 2);
   CHECK(node.stop() == 0);
+}
+
+TEST_CASE("by its Unix socket the user of a node asks it without a port and without a token") {
+  const scratch_directory directory;
+  const auto data = std::filesystem::path(node_config(directory.path()).at("data_dir").get<std::string>());
+  const auto socket = (data / "http.sock").string();
+  const auto tokens = write_token(directory / "tokens", "read a-token-that-reads");
+  const auto ask = [](const std::string& where) { return run(program_with({"status", where})).code; };
+  {
+    serving_node node(config_with_http(directory, {{"tokens_file", tokens.string()}}));
+    CHECK(json::parse(node.ready_line()).at("http").at("socket") == socket);
+    CHECK(std::filesystem::status(socket).permissions() ==
+          (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
+    CHECK(ask(address_of(node)) == 2);
+    CHECK(ask(data.string()) == 0);
+    CHECK(ask(socket) == 0);
+    CHECK(ask("unix:" + socket) == 0);
+    // What only an administrator may: no token has that role here.
+    const auto spaces = run(program_with({"list-namespaces", "--json", "--url", socket}));
+    INFO(spaces.out << spaces.err);
+    CHECK(spaces.code == 0);
+    CHECK(contains(spaces.out, "\"salt\""));
+    CHECK(node.stop() == 0);
+  }
+  CHECK_FALSE(std::filesystem::exists(socket));
+  const auto gone = run(program_with({"status", socket}));
+  CHECK(gone.code == 2);
+  CHECK(contains(gone.err, "there is no socket at " + socket));
+  {
+    serving_node node(config_with_http(directory, {{"port", "off"}}));
+    const auto http = json::parse(node.ready_line()).at("http");
+    CHECK(http.count("port") == 0);
+    CHECK(http.at("socket") == socket);
+    CHECK(ask(socket) == 0);
+    node.program().send(SIGKILL);
+    node.program().wait();
+    CHECK(ask(socket) == 2);
+  }
+  {
+    // What the killed one left is replaced.
+    serving_node node(config_with_http(directory, {{"port", "off"}}));
+    CHECK(ask(socket) == 0);
+    CHECK(node.stop() == 0);
+  }
+  std::ofstream(socket) << "something";
+  const auto refused =
+      run(program_with({"serve", "--config", config_with_http(directory, {{"port", "off"}}).string()}));
+  CHECK(refused.code == 1);
+  CHECK(contains(refused.err, "choose another http.socket"));
 }
 
 TEST_CASE("status and top say what is wrong with their command lines") {

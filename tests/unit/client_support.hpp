@@ -52,7 +52,7 @@ public:
   /// Ends all connections. `start` comes back at the same port.
   void stop() { server_.reset(); }
 
-  std::uint16_t port() const { return config_.port; }
+  std::uint16_t port() const { return static_cast<std::uint16_t>(config_.port); }
   std::vector<seen_request> requests() const {
     const std::lock_guard guard(mutex_);
     return requests_;

@@ -34,9 +34,14 @@ TEST_CASE("URLs are read, or refused with what is wrong", "[client]") {
   CHECK(read("http://127.0.0.1:18000/hf3fs/a//") == "127.0.0.1 18000 127.0.0.1:18000 /hf3fs/a");
   CHECK(read("http://[::1]:80") == "::1 80 [::1]:80 ");
   CHECK(read("http://[::1]") == "::1 80 [::1] ");
-  for (const auto* bad : {"", "host:80", "ftp://host", "http://", "http://:80", "http://host:", "http://host:0",
-                          "http://host:65536", "http://host:8x", "http://[::1", "http://[::1]x", "http://a@host",
-                          "http://host?x", "http://host/#f", "http://ho st", "http://host\r\nX: y"}) {
+  const auto local = client_detail::parse_url("unix:/a path/http.sock");
+  REQUIRE(local);
+  CHECK(local->socket == "/a path/http.sock");
+  CHECK(local->host.empty());
+  CHECK_FALSE(local->tls);
+  for (const auto* bad : {"", "unix:", "host:80", "ftp://host", "http://", "http://:80", "http://host:",
+                          "http://host:0", "http://host:65536", "http://host:8x", "http://[::1", "http://[::1]x",
+                          "http://a@host", "http://host?x", "http://host/#f", "http://ho st", "http://host\r\nX: y"}) {
     INFO(bad);
     CHECK_FALSE(client_detail::parse_url(bad));
   }

@@ -65,7 +65,8 @@ TEST_CASE("An override of what does not exist is refused with its path", "[confi
 }
 
 TEST_CASE("A value of the wrong kind is refused in an override, too", "[config]") {
-  CHECK(bad(small_config, {"http.port=-1"}) == "http.port: expected a whole number, 0 to 65535, got -1 (--set)\n");
+  CHECK(bad(small_config, {"http.port=-1"}) ==
+        "http.port: expected \"off\" or a whole number, 0 to 65535, got -1 (--set)\n");
   CHECK(bad(small_config, {"storage.ranks[1].slab_bytes=4 MiBB"}) ==
         "storage.ranks[1].slab_bytes: expected a size such as \"4 MiB\", got \"4 MiBB\" (--set)\n");
   CHECK(bad(small_config, {"http=nothing"}) == "http: expected an object, got \"nothing\" (--set)\n");

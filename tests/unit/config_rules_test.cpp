@@ -77,6 +77,10 @@ TEST_CASE("HTTP on a host that others can reach lets only known clients in, or s
   good(small_config, with({"http.insecure=true"}));
   good(small_config, with({"http.tokens_file=tokens"}));
   good(small_config, with({"http.tls.certificate=c", "http.tls.key=k", "http.tls.client_ca=a"}));
+  good(small_config, with({"http.port=off"}));
+  CHECK(contains(bad(small_config, with({"http.port=off", "http.socket=off"})),
+                 "http.socket: is \"off\", and so is http.port: nobody could ask; set one of them, or http.enabled to "
+                 "false"));
   // Encryption alone lets everybody in.
   CHECK(contains(bad(small_config, with({"http.tls.certificate=c", "http.tls.key=k"})), "http.host: "));
   // What does not listen cannot be reached.

@@ -2,8 +2,8 @@
 
 #include "actors/support/actor_support.hpp"
 #include "actors/support/doors/greeting_name.hpp"
+#include "base/local_socket.hpp"
 #include "base/log.hpp"
-#include "io/local_socket.hpp"
 #include "io/tcp_socket.hpp"
 
 #include <caf/io/basp_broker.hpp>
@@ -343,7 +343,7 @@ bool door_man::new_connection() {
   if (detached())
     return false;
   if (options_.local) {
-    const auto user = io::peer_user(accepted.get());
+    const auto user = peer_user(accepted.get());
     if (!user || (*user != ::geteuid() && *user != 0)) {
       hall_->turned_away("it came from another user");
       return true;

@@ -42,7 +42,7 @@ public:
 
 protected:
   caf::expected<caf::io::scribe_ptr> connect(const std::string& host, std::uint16_t port) override {
-    auto made = is_path(host) ? io::connect_local(host) : io::connect_tcp(host, port, connect_limit);
+    auto made = is_path(host) ? connect_local(host) : io::connect_tcp(host, port, connect_limit);
     if (!made)
       return to_caf(made.error());
     const bool secret = !is_path(host);
@@ -107,7 +107,7 @@ result<std::uint16_t> publish(caf::actor_system& system, const caf::io::middlema
 } // namespace
 
 result<void> doors::open_local(const reception_actor& to, const std::filesystem::path& path) {
-  auto made = io::local_listener::open(path);
+  auto made = local_listener::open("actors.socket", path);
   if (!made)
     return tl::unexpected<error>(made.error());
   state_->listener = made->take();

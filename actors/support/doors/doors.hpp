@@ -5,7 +5,7 @@
 #include "base/bound_socket.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "io/local_socket.hpp"
+#include "base/local_socket.hpp"
 #include "messages/messages.hpp"
 
 #include <caf/io/all.hpp>
@@ -42,7 +42,7 @@ public:
   ~doors();
 
   /// Lets clients of this host, and of this user or root, reach the reception. Errors: those of
-  /// `io::local_listener::open`.
+  /// `local_listener::open`.
   result<void> open_local(const reception_actor& to, const std::filesystem::path& path);
 
   /// The same over TCP, for whoever has a certificate, or for everybody where there is no TLS.
@@ -59,7 +59,7 @@ private:
   caf::actor_system& system_;
   std::shared_ptr<state> state_;
   caf::io::middleman_actor entrance_;
-  std::optional<io::local_listener> local_;
+  std::optional<local_listener> local_;
 };
 
 } // namespace troupe

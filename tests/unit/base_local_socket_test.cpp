@@ -1,4 +1,4 @@
-#include "io/local_socket.hpp"
+#include "base/local_socket.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace io_local_socket_test {
+namespace base_local_socket_test {
 
 using namespace troupe;
 using namespace troupe::io;
@@ -31,7 +31,7 @@ mode_t mode_of(const fs::path& path) {
 TEST_CASE("a local socket is its user's alone, whatever the umask", "[io][socket]") {
   scratch_directory scratch;
   const auto before = ::umask(0);
-  auto made = local_listener::open(scratch / "s");
+  auto made = local_listener::open("actors.socket", scratch / "s");
   ::umask(before);
   REQUIRE(made.has_value());
   CHECK(mode_of(scratch / "s") == 0600);
@@ -39,7 +39,7 @@ TEST_CASE("a local socket is its user's alone, whatever the umask", "[io][socket
 
 TEST_CASE("who connects to a local socket is known", "[io][socket]") {
   scratch_directory scratch;
-  auto made = local_listener::open(scratch / "s");
+  auto made = local_listener::open("actors.socket", scratch / "s");
   REQUIRE(made.has_value());
   auto client = connect_local(scratch / "s");
   REQUIRE(client.has_value());
@@ -52,7 +52,7 @@ TEST_CASE("who connects to a local socket is known", "[io][socket]") {
 TEST_CASE("a directory stands for the node that has its data there", "[io][socket]") {
   scratch_directory scratch;
   CHECK(missing(connect_local(scratch.path()).error().text, {"no socket", "troupe.sock"}) == "");
-  auto made = local_listener::open(scratch / default_socket_name);
+  auto made = local_listener::open("actors.socket", scratch / actors_socket_name);
   REQUIRE(made.has_value());
   CHECK(connect_local(scratch.path()).has_value());
 }
@@ -63,10 +63,10 @@ TEST_CASE("a path may be longer than the system's", "[io][socket]") {
   for (int i = 0; i < 10; ++i)
     deep /= "a-directory-with-a-long-name";
   fs::create_directories(deep);
-  auto made = local_listener::open(deep / "s");
+  auto made = local_listener::open("actors.socket", deep / "s");
   REQUIRE(made.has_value());
   CHECK(connect_local(deep / "s").has_value());
-  CHECK(local_listener::open(scratch / std::string(120, 'n')).error().code == errc::invalid_argument);
+  CHECK(local_listener::open("actors.socket", scratch / std::string(120, 'n')).error().code == errc::invalid_argument);
 }
 
 TEST_CASE("the socket of a dead node is replaced, that of a living one is not", "[io][socket]") {
@@ -75,7 +75,7 @@ TEST_CASE("the socket of a dead node is replaced, that of a living one is not", 
   const auto child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    auto made = local_listener::open(path);
+    auto made = local_listener::open("actors.socket", path);
     ::_exit(made ? 0 : 1); // as by a signal: nothing is removed
   }
   int status = -1;
@@ -85,9 +85,9 @@ TEST_CASE("the socket of a dead node is replaced, that of a living one is not", 
   const auto dead = connect_local(path).error();
   CHECK(dead.code == errc::unreachable);
   CHECK(missing(dead.text, {"nobody listens"}) == "");
-  auto made = local_listener::open(path);
+  auto made = local_listener::open("actors.socket", path);
   REQUIRE(made.has_value());
-  const auto refused = local_listener::open(path).error();
+  const auto refused = local_listener::open("actors.socket", path).error();
   CHECK(refused.code == errc::busy);
   CHECK(missing(refused.text, {"actors.socket"}) == "");
   CHECK(connect_local(path).has_value()); // the first is still there
@@ -96,10 +96,10 @@ TEST_CASE("the socket of a dead node is replaced, that of a living one is not", 
 TEST_CASE("what is no socket stays where it is", "[io][socket]") {
   scratch_directory scratch;
   std::ofstream(scratch / "file") << "precious";
-  CHECK(local_listener::open(scratch / "file").error().code == errc::invalid_argument);
+  CHECK(local_listener::open("actors.socket", scratch / "file").error().code == errc::invalid_argument);
   CHECK(fs::file_size(scratch / "file") == 8);
   fs::create_symlink(scratch / "file", scratch / "link");
-  CHECK_FALSE(local_listener::open(scratch / "link").has_value());
+  CHECK_FALSE(local_listener::open("actors.socket", scratch / "link").has_value());
   CHECK(fs::file_size(scratch / "file") == 8);
   CHECK_FALSE(connect_local(scratch / "file").has_value());
 }
@@ -108,16 +108,16 @@ TEST_CASE("a socket is removed at the end, unless it has become another one's", 
   scratch_directory scratch;
   const auto path = scratch / "s";
   {
-    auto made = local_listener::open(path);
+    auto made = local_listener::open("actors.socket", path);
     REQUIRE(made.has_value());
     auto moved = std::move(*made);
     CHECK(fs::exists(path));
   }
   CHECK_FALSE(fs::exists(path));
-  auto made = local_listener::open(path);
+  auto made = local_listener::open("actors.socket", path);
   REQUIRE(made.has_value());
   fs::remove(path);
-  auto other = local_listener::open(path);
+  auto other = local_listener::open("actors.socket", path);
   REQUIRE(other.has_value());
   { const auto ended = std::move(*made); }
   CHECK(fs::exists(path));
@@ -131,7 +131,7 @@ TEST_CASE("who may not open a socket hears so", "[io][socket]") {
   }
   scratch_directory scratch;
   fs::permissions(scratch.path(), fs::perms::all);
-  auto made = local_listener::open(scratch / "s");
+  auto made = local_listener::open("actors.socket", scratch / "s");
   REQUIRE(made.has_value());
   const auto path = scratch / "s";
   const auto child = ::fork();
@@ -147,4 +147,4 @@ TEST_CASE("who may not open a socket hears so", "[io][socket]") {
   CHECK(status == 0);
 }
 
-} // namespace io_local_socket_test
+} // namespace base_local_socket_test

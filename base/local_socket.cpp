@@ -1,4 +1,4 @@
-#include "io/local_socket.hpp"
+#include "base/local_socket.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace troupe::io {
+namespace troupe {
 
 namespace {
 
@@ -56,15 +56,15 @@ bool answers(const address& where) {
   return probe && (::connect(probe->get(), of(where.name), sizeof where.name) == 0 || errno == EAGAIN);
 }
 
-result<void> clear_place(const address& where, const fs::path& path) {
+result<void> clear_place(const address& where, std::string_view key, const fs::path& path) {
   struct stat found {};
   if (::lstat(where.name.sun_path, &found) != 0)
     return {};
   if (!S_ISSOCK(found.st_mode))
     return fail(errc::invalid_argument,
-                path.string() + " is there already and no socket: choose another actors.socket");
+                path.string() + " is there already and no socket: choose another " + std::string(key));
   if (answers(where))
-    return fail(errc::busy, "another process listens on " + path.string() + ": choose another actors.socket");
+    return fail(errc::busy, "another process listens on " + path.string() + ": choose another " + std::string(key));
   if (::unlink(where.name.sun_path) != 0 && errno != ENOENT)
     return tl::unexpected<error>(system_error(errno, "remove the socket of an earlier node, " + path.string()));
   return {};
@@ -72,11 +72,11 @@ result<void> clear_place(const address& where, const fs::path& path) {
 
 } // namespace
 
-result<local_listener> local_listener::open(const fs::path& path) {
+result<local_listener> local_listener::open(std::string_view key, const fs::path& path) {
   const auto where = address_of(path);
   if (!where)
     return tl::unexpected<error>(where.error());
-  if (auto cleared = clear_place(*where, path); !cleared)
+  if (auto cleared = clear_place(*where, key, path); !cleared)
     return tl::unexpected<error>(cleared.error());
   auto made = new_socket();
   if (!made)
@@ -119,9 +119,9 @@ void local_listener::remove() noexcept {
   path_.clear();
 }
 
-result<unique_descriptor> connect_local(const fs::path& path) {
+result<unique_descriptor> connect_local(const fs::path& path, const char* name) {
   std::error_code ignored;
-  const auto socket = fs::is_directory(path, ignored) ? path / default_socket_name : path;
+  const auto socket = fs::is_directory(path, ignored) ? path / name : path;
   const auto where = address_of(socket);
   if (!where)
     return fail(errc::unreachable, where.error().text);
@@ -132,14 +132,14 @@ result<unique_descriptor> connect_local(const fs::path& path) {
     return made;
   switch (errno) {
   case ENOENT:
-    return fail(errc::unreachable, "there is no socket at " + socket.string() +
-                                       ": is the node running, and does its config have namespaces to attach to?");
+    return fail(errc::unreachable,
+                "there is no socket at " + socket.string() + ": is the node running, and does its config open one?");
   case ECONNREFUSED:
     return fail(errc::unreachable, "nobody listens on " + socket.string() + ": its node is gone");
   case EACCES:
   case EPERM:
     return fail(errc::unreachable,
-                "no permission to open " + socket.string() + ": only the user of the node and root may attach");
+                "no permission to open " + socket.string() + ": only the user of the node and root may");
   case EAGAIN:
     return fail(errc::unreachable, "the node at " + socket.string() + " has more connections waiting than it accepts");
   default:
@@ -155,4 +155,4 @@ result<uid_t> peer_user(int descriptor) {
   return who.uid;
 }
 
-} // namespace troupe::io
+} // namespace troupe
