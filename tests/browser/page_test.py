@@ -4,6 +4,7 @@
 Usage: page_test.py PROGRAM. Ends with 77 where there is no browser.
 """
 
+import json
 import sys
 import unittest
 
@@ -27,9 +28,9 @@ class Page(unittest.TestCase):
         self.page.size(1200, 900)
 
     def says(self, *parts):
-        text = self.page.text()
+        """Sooner or later: status, log and config are asked for one by one."""
         for part in parts:
-            self.assertIn(part, text)
+            self.page.until(f"document.body.innerText.includes({json.dumps(part)})")
 
     def test_of_a_node_that_is_used(self):
         with node.Node(PROGRAM) as served:
@@ -46,7 +47,7 @@ class Page(unittest.TestCase):
             label = self.page.run("document.querySelector('#ranks svg').getAttribute('aria-label')")
             self.assertRegex(label, r"chat, rank 0: \d+ live, 0 reserved, 0 quarantined, \d+ free")
             self.assertEqual(self.page.run("document.querySelectorAll('#charts svg').length"), 5)
-            self.assertIn('"node_name": "node-7"', self.page.run("document.getElementById('config').textContent"))
+            self.page.until("document.getElementById('config').textContent.includes('\"node_name\": \"node-7\"')")
             # It asks for nothing but what is its own, and its policy has had nothing to forbid.
             hosts = self.page.run("performance.getEntriesByType('resource').map(x => new URL(x.name).host)")
             self.assertEqual(set(hosts), {f"127.0.0.1:{served.port}"})
