@@ -63,22 +63,39 @@ std::optional<fs::path> in_path(const std::string& program) {
   return std::nullopt;
 }
 
+/// A node that has been used.
+class used_node {
+public:
+  used_node() : node_(write_config(scratch_.path(), config())) {
+    CHECK(run_replay({"--attach", node_.address(), "--trace", "loogle:2,1024,3,128"}).code == 0);
+  }
+
+  /// What it tells Prometheus, after the server has answered something.
+  std::string metrics() const {
+    std::string page;
+    for (int i = 0; i < 200 && page.find("troupe_request_seconds_bucket{") == std::string::npos; ++i) {
+      page = http(node_, "GET", "/metrics").body;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return page;
+  }
+
+private:
+  nlohmann::json config() const {
+    auto out = node_config(scratch_.path());
+    out["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
+    out["registry"]["durability"] = "relaxed";
+    return out;
+  }
+
+  scratch_directory scratch_;
+  serving_node node_;
+};
+
 } // namespace
 
 TEST_CASE("every metric in the dashboard and in the alerts is one that a node has") {
-  const scratch_directory scratch;
-  auto config = node_config(scratch.path());
-  config["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
-  config["registry"]["durability"] = "relaxed";
-  const serving_node node(write_config(scratch.path(), config));
-  CHECK(run_replay({"--attach", node.address(), "--trace", "loogle:2,1024,3,128"}).code == 0);
-  const auto scrape = [&] { return http(node, "GET", "/metrics").body; };
-  scrape(); // from now on the server has answered something
-  std::string page;
-  for (int i = 0; i < 200 && page.find("troupe_request_seconds_bucket{") == std::string::npos; ++i) {
-    page = scrape();
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
+  const auto page = used_node().metrics();
   const auto there = all_in(page, "\n(troupe_[a-z_]+)[{ ]");
   for (const auto* file : {"configs/prometheus/alerts.yml", "configs/grafana/troupe.json"}) {
     const auto used = all_in(text_of(source / file), "(troupe_[a-z_]+)[{\\[ ,()\n\"]");
@@ -136,11 +153,18 @@ TEST_CASE("promtool accepts what comes for Prometheus") {
     WARN("skipped: there is no promtool in PATH (package prometheus)");
     return;
   }
-  launch how;
-  how.arguments = {promtool->string(), "check", "config", (source / "configs/prometheus/scrape.yml").string()};
-  const auto x = run(how);
-  INFO(x.out << x.err);
-  CHECK(x.code == 0);
+  const auto check = [](const arguments& what) {
+    launch how;
+    how.arguments = what;
+    const auto x = run(how);
+    INFO(x.out << x.err);
+    CHECK(x.code == 0);
+  };
+  check({promtool->string(), "check", "config", (source / "configs/prometheus/scrape.yml").string()});
+  const scratch_directory scratch;
+  const auto file = scratch / "metrics";
+  std::ofstream(file) << used_node().metrics();
+  check({"/bin/sh", "-c", "\"$0\" check metrics < \"$1\"", promtool->string(), file.string()});
 }
 
 } // namespace dashboards_test
