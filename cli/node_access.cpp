@@ -96,7 +96,7 @@ node_answer ask_node(const node_access& node, std::string_view method, const std
 }
 
 std::string url_of(std::string_view address) {
-  const std::string text(address);
+  std::string text(address);
   if (address.find("://") != std::string_view::npos || address.starts_with("unix:"))
     return text;
   return (address.starts_with('/') || address.starts_with('.') ? "unix:" : "http://") + text;

@@ -73,6 +73,7 @@ public:
   /// What it tells Prometheus, after the server has answered something.
   std::string metrics() const {
     std::string page;
+    http(node_, "GET", "/metrics"); // from now on the server has answered something
     for (int i = 0; i < 200 && page.find("troupe_request_seconds_bucket{") == std::string::npos; ++i) {
       page = http(node_, "GET", "/metrics").body;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));

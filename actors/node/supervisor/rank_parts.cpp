@@ -21,8 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 
 /// How long a slab may stay in use by nobody: its lock ends when the kernel has taken down the rings of a process that
-/// was killed, which is some time after the process itself is gone.
-constexpr auto slab_patience = std::chrono::seconds(5);
+/// was killed, which is some time after the process itself is gone, and not before its writes have ended. Five seconds
+/// were not enough on a disk that had others to serve.
+constexpr auto slab_patience = std::chrono::seconds(30);
 
 io::engine_kind kind_of(std::string_view choice) {
   if (choice == "io_uring")
