@@ -57,8 +57,8 @@ public:
   }
 
   attempt<void> connect(timestamp deadline) {
-    error_code code;
     if constexpr (std::is_same_v<Stream, local_stream>) {
+      error_code code;
       auto connected = connect_local(where_.socket, http_socket_name);
       if (!connected)
         return failed(std::move(connected.error()), false);
