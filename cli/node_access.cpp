@@ -45,12 +45,12 @@ node_answer ask_at(const std::string& url, const node_access& node, std::string_
                    duration patience) {
   const auto where = client_detail::parse_url(url);
   if (!where)
-    return {exit_usage, where.error().text, {}, {}};
+    return {exit_usage, where.error().text};
   std::string token;
   if (node.token_file) {
     auto read = read_token(*node.token_file);
     if (!read)
-      return {exit_usage, read.error().text, {}, {}};
+      return {exit_usage, read.error().text};
     token = std::move(*read);
   }
   std::unique_ptr<ssl::context> tls;
@@ -63,12 +63,12 @@ node_answer ask_at(const std::string& url, const node_access& node, std::string_
     else
       tls->set_default_verify_paths(bad);
     if (bad)
-      return {exit_usage, "cannot load authorities: " + bad.message(), {}, {}};
+      return {exit_usage, "cannot load authorities: " + bad.message()};
   }
   const auto now = std::chrono::steady_clock::now();
   auto open = client_detail::connection::open(*where, tls.get(), now + std::min(patience, connect_time));
   if (!open)
-    return {exit_failed, url + ": " + open.error().why.text, {}, {}};
+    return {exit_failed, url + ": " + open.error().why.text};
   std::string request(method);
   request.append(" ").append(where->prefix).append(path).append(" HTTP/1.1\r\nHost: ").append(where->authority);
   if (!token.empty())
@@ -76,14 +76,14 @@ node_answer ask_at(const std::string& url, const node_access& node, std::string_
   request.append("\r\nConnection: close\r\n\r\n");
   auto reply = (*open)->exchange(request, max_answer_bytes, now + patience);
   if (!reply)
-    return {exit_failed, url + ": " + reply.error().why.text, {}, {}};
+    return {exit_failed, url + ": " + reply.error().why.text};
   if (reply->status >= 200 && reply->status < 300)
-    return {exit_ok, {}, std::move(*reply), {}};
+    return {exit_ok, {}, std::move(*reply)};
   const auto body = nlohmann::json::parse(reply->body, nullptr, false);
   const auto text = body.is_object() && body.contains("detail") && body["detail"].is_string()
                         ? body["detail"].get<std::string>()
                         : "the node answers " + std::to_string(reply->status);
-  return {exit_failed, text, std::move(*reply), {}};
+  return {exit_failed, text, std::move(*reply)};
 }
 
 } // namespace

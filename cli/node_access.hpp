@@ -12,10 +12,10 @@ namespace troupe::cli {
 /// What became of one request to a node's HTTP server. `why` is for people, `code` tells what the program ends with.
 struct node_answer {
   int code = exit_ok;
-  std::string why;
-  client_detail::answer reply;
+  std::string why = {};
+  client_detail::answer reply = {};
   /// Who was asked, also where nobody was named.
-  std::string url;
+  std::string url = {};
 };
 
 /// Asks, and waits for the answer for as long as `patience`. What is no success is `exit_failed`, with the status in
