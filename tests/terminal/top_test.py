@@ -74,7 +74,9 @@ class TopTest(unittest.TestCase):
     def test_without_a_terminal(self):
         with node.Node(PROGRAM) as served:
             command = [PROGRAM, "top", f"127.0.0.1:{served.port}", "--interval", "0.1", "--count", "3"]
-            got = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=terminal.PATIENCE)
+            got = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=terminal.PATIENCE
+            )
             self.assertEqual((got.returncode, got.stderr), (0, ""))
             self.assertEqual(len(got.stdout.splitlines()), 3)
             self.assertIn("node-7 healthy: hits", got.stdout)
