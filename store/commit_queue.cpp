@@ -86,12 +86,30 @@ void commit_queue::run() {
     if (waiting_.empty() && closing_ && (!sync_at_ || stats_.failure))
       return;
     take_group();
-    const auto failure = stats_.failure;
-    held.unlock();
-    const auto outcome = failure ? result<void>(tl::unexpected(*failure)) : carry_out();
-    held.lock();
-    settle(held, outcome);
+    settle(held, stats_.failure ? result<void>(tl::unexpected(*stats_.failure)) : carry_out_when_there_is_room(held));
   }
+}
+
+result<void> commit_queue::carry_out_when_there_is_room(lock& held) {
+  held.unlock();
+  auto outcome = carry_out();
+  held.lock();
+  for (auto pause = options_.first_pause; !outcome && outcome.error().code == errc::no_space;
+       pause = std::min(2 * pause, options_.longest_pause)) {
+    if (!stats_.no_room)
+      log::get("store")->error("{}; what is to be written waits until there is room", outcome.error().text);
+    stats_.no_room = outcome.error();
+    if (work_.wait_for(held, pause, [&] { return closing_; }))
+      return outcome;
+    held.unlock();
+    outcome = writer_.recover();
+    if (outcome)
+      outcome = carry_out();
+    held.lock();
+  }
+  if (outcome && std::exchange(stats_.no_room, std::nullopt))
+    log::get("store")->info("there is room for the metadata store again");
+  return outcome;
 }
 
 void commit_queue::wait_for_work(lock& held) {

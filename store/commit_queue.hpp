@@ -26,6 +26,9 @@ struct commit_queue_options {
   std::size_t max_bytes = std::size_t{64} << 20U;
   /// A group takes no further batch once it has this many bytes: who comes next waits for one group at most.
   std::size_t max_group_bytes = std::size_t{4} << 20U;
+  /// How long a log that has no room is left alone before it is tried again: at first, and at most.
+  duration first_pause = std::chrono::seconds(1);
+  duration longest_pause = std::chrono::seconds(8);
 };
 
 /// A log that the queue writes to, from one thread.
@@ -37,13 +40,17 @@ public:
   virtual result<void> write(std::span<const write_batch> group) = 0;
   /// On success everything written so far survives a loss of power.
   virtual result<void> sync() = 0;
+  /// After a write or sync that failed with `no_space`. On success the log takes more, and has all that it had taken
+  /// before; `no_space` while there is no room yet; other errors are for good.
+  virtual result<void> recover() = 0;
 };
 
 /// Turns batches from many threads into few writes of a log. One thread of its own takes what waits, writes it as one
 /// group, syncs once if need be, and answers each batch, in order of submission.
 ///
 /// Stops at the first failure: batches after it are answered with the same error, even if the log would take them,
-/// because a batch must not be acknowledged when one before it may be lost.
+/// because a batch must not be acknowledged when one before it may be lost. A disk that is full is no failure: what was
+/// taken waits until there is room, and is written then. Only an end in the meantime fails it.
 class commit_queue {
 public:
   /// `writer` is used until `close` returns. io_error when the thread cannot be started.
@@ -80,6 +87,8 @@ private:
   void take_group();
   /// Writes and syncs what was taken; without the lock.
   result<void> carry_out();
+  /// The same, as often as it takes while nothing is wrong but that there is no room.
+  result<void> carry_out_when_there_is_room(lock& held);
   result<void> sync();
   void settle(lock& held, const result<void>& outcome);
   bool sync_is_due() const;

@@ -26,7 +26,8 @@ enum class durability : std::uint8_t {
 /// `commit`, where nothing is to be waited for). Must be quick and must not throw; may call `commit` and `stats`,
 /// nothing else of the store.
 ///
-/// An error means that the batch is not known to be durable: after a restart it is there entirely or not at all.
+/// Late where the disk is full: when there is room again, see `store_stats::no_room`. An error means that the batch is
+/// not known to be durable: after a restart it is there entirely or not at all.
 using commit_callback = std::function<void(result<void>)>;
 
 /// Takes what `load` reads. What it returns as an error ends the load and is the load's result.
@@ -77,6 +78,8 @@ struct store_stats {
   duration last_sync{};
   duration longest_sync{};
   duration all_syncs{};
+  /// While what was accepted waits for room on the disk: what the disk said.
+  std::optional<error> no_room;
   /// Why the store takes nothing any more.
   std::optional<error> failure;
 };

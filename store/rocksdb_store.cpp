@@ -11,6 +11,7 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -228,20 +229,18 @@ public:
   explicit database(store_directory directory) : directory_(std::move(directory)) {}
 
   result<void> open(const rocksdb_store_options& wanted) {
-    rocksdb::DB* opened = nullptr;
-    const auto status = rocksdb::DB::Open(database_options(wanted), directory_.path().string(), &opened);
-    if (!status.ok())
-      return failed(status, "cannot open the metadata store in '" + directory_.path().string() +
-                                "'; if it is damaged, delete the directory to start with an "
-                                "empty cache");
-    db_.reset(opened);
+    wanted_ = wanted;
+    if (auto opened = open_files(); !opened)
+      return opened;
     if (auto counted = count_run(); !counted)
       return counted;
+    written_ = db_->GetLatestSequenceNumber();
     commit_queue_options limits;
     limits.level = wanted.level;
     limits.sync_interval = wanted.sync_interval;
     limits.max_batches = wanted.max_queued_batches;
     limits.max_bytes = wanted.max_queued_bytes;
+    limits.first_pause = wanted.first_pause;
     auto started = commit_queue::start(limits, *this);
     if (!started)
       return tl::unexpected(std::move(started).error());
@@ -261,6 +260,24 @@ public:
       group_ = rocksdb::WriteBatch();
     if (!status.ok())
       return failed(status, "cannot write to the log of the metadata store in '" + directory_.path().string() + "'");
+    written_ = db_->GetLatestSequenceNumber();
+    return {};
+  }
+
+  // By opening the files anew, as after a crash: what follows a torn record of a log would not be read, and a new start
+  // is the one way past it that is tried all the time. What was answered has to be there afterwards.
+  result<void> recover() override {
+    const std::lock_guard nobody_reads(reading_);
+    if (db_) {
+      const auto closed = db_->Close();
+      closed.PermitUncheckedError(); // it has failed already
+      db_.reset();
+    }
+    if (auto opened = open_files(); !opened)
+      return opened;
+    if (const auto found = db_->GetLatestSequenceNumber(); found < written_)
+      return fail(errc::corrupt, "the metadata store in '" + directory_.path().string() + "' was written up to " +
+                                     std::to_string(written_) + " and has " + std::to_string(found));
     return {};
   }
 
@@ -280,6 +297,7 @@ public:
   }
 
   result<load_summary> load(load_visitor& visitor, unsigned threads) {
+    const std::shared_lock reading(reading_);
     if (!db_)
       return closed();
     return scan(*db_, visitor).run(threads);
@@ -287,9 +305,11 @@ public:
 
   result<void> close() {
     const std::lock_guard guard(close_mutex_);
-    if (!db_)
+    if (std::exchange(closed_, true))
       return outcome_;
     outcome_ = queue_ ? queue_->close() : result<void>{};
+    if (!db_)
+      return outcome_;
     // Leaves nothing in the log, so that the next start need not read it again.
     rocksdb::Status status;
     if (outcome_)
@@ -308,6 +328,17 @@ public:
 private:
   /// A group that was larger gives its memory back.
   static constexpr std::size_t most_kept_bytes = std::size_t{8} << 20U;
+
+  result<void> open_files() {
+    rocksdb::DB* opened = nullptr;
+    const auto status = rocksdb::DB::Open(database_options(wanted_), directory_.path().string(), &opened);
+    if (!status.ok())
+      return failed(status, "cannot open the metadata store in '" + directory_.path().string() +
+                                "'; if it is damaged, delete the directory to start with an "
+                                "empty cache");
+    db_.reset(opened);
+    return {};
+  }
 
   static tl::unexpected<error> closed() { return fail(errc::shutting_down, "the metadata store is closed"); }
 
@@ -338,12 +369,19 @@ private:
 
   /// First in, last out: the lock goes when the database is closed.
   store_directory directory_;
+  rocksdb_store_options wanted_;
   node_identity identity_;
+  /// Null between two opens, while the disk has no room for the second, and after `close`. Changed by `recover` and
+  /// `close`, which hold this against `load`; the queue's thread is the only other that uses it.
   std::unique_ptr<rocksdb::DB> db_;
+  std::shared_mutex reading_;
+  /// The number that RocksDB gave the last record of those that were written.
+  rocksdb::SequenceNumber written_ = 0;
   std::unique_ptr<commit_queue> queue_;
   /// Of the queue's thread; kept for its memory.
   rocksdb::WriteBatch group_;
   std::mutex close_mutex_;
+  bool closed_ = false;
   result<void> outcome_;
 };
 

@@ -24,6 +24,8 @@ struct rocksdb_store_options {
   /// Limits of what is accepted and not yet answered; see `commit`.
   std::size_t max_queued_batches = 1024;
   std::size_t max_queued_bytes = std::size_t{64} << 20U;
+  /// How long a disk that is full is left alone before it is tried again; longer each time.
+  duration first_pause = std::chrono::seconds(1);
   /// Through which RocksDB sees files and threads, so that tests can break them. Not owned; null is the system's.
   rocksdb::Env* env = nullptr;
 };

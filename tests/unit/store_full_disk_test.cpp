@@ -1,6 +1,8 @@
 #include "tests/catch.hpp"
 #include "tests/unit/store_support.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <string>
@@ -107,6 +109,58 @@ TEST_CASE("a store on a disk that is full opens, or says so, and nothing is lost
   }
   CHECK(refused > 0);
   CHECK(opened > 0);
+}
+
+TEST_CASE("a store whose disk fills up goes on when there is room, again and again", "[store][rocksdb][full]") {
+  scratch_directory scratch;
+  const auto disk = scratch / "disk";
+  fs::create_directory(disk);
+  std::uint64_t kibibytes = 256;
+  const auto mount = [&](unsigned long flags) {
+    const auto size = "size=" + std::to_string(kibibytes) + "k";
+    return ::mount("troupe-test", disk.c_str(), "tmpfs", flags, size.c_str()) == 0;
+  };
+  if (!mount(0)) {
+    WARN("not run: mounting a small file system needs root");
+    return;
+  }
+  std::uint64_t pages = 0;
+  {
+    answer_log answers;
+    auto options = options_for(disk / "index", durability::relaxed);
+    options.first_pause = std::chrono::milliseconds(2);
+    const auto store = open_store(options);
+    std::uint64_t batches = 0;
+    for (int round = 0; round < 6; ++round) {
+      INFO("round " << round << ", " << pages << " pages");
+      // One at a time, so that the disk is full in the middle of a write of any size.
+      while (!store->stats().no_room) {
+        write_batch batch;
+        for (int i = 0; i < 97; ++i, ++pages)
+          batch.put(page_number(pages, 0, {static_cast<slot_number>(pages), 1}));
+        REQUIRE(store->commit(std::move(batch), answers.expect(batches)));
+        ++batches;
+        REQUIRE(eventually([&] { return store->stats().queued_batches == 0 || store->stats().no_room; }));
+      }
+      CHECK(answers.all().size() == batches - 1);
+      kibibytes *= 2; // to open the files takes about as much as the log has, and compaction more
+      REQUIRE(mount(MS_REMOUNT));
+      const auto all = answers.wait_for(batches);
+      CHECK(std::ranges::all_of(all, [](const auto& x) { return x.second == errc::ok; }));
+      loaded found;
+      load_all(*store, found);
+      CHECK(found.pages.size() == pages);
+    }
+    kibibytes *= 2;
+    REQUIRE(mount(MS_REMOUNT));
+    CHECK(store->close());
+  }
+  {
+    loaded found;
+    load_all(*open_store(disk / "index"), found);
+    CHECK(found.pages.size() == pages);
+  }
+  CHECK(::umount(disk.c_str()) == 0);
 }
 
 } // namespace store_full_disk_test

@@ -45,6 +45,14 @@ public:
     return take(sync_failure_);
   }
 
+  result<void> recover() override {
+    const std::lock_guard guard(mutex_);
+    events_ += "r ";
+    ++recoveries_;
+    changed_.notify_all();
+    return recovers_ ? result<void>{} : tl::unexpected(*recovery_failure_);
+  }
+
   void note(const std::string& event) {
     const std::lock_guard guard(mutex_);
     events_ += event + ' ';
@@ -69,6 +77,26 @@ public:
     await(changed_, held, [&] { return syncs_ >= times; });
   }
 
+  void wait_for_recoveries(int times) {
+    std::unique_lock held(mutex_);
+    await(changed_, held, [&] { return recoveries_ >= times; });
+  }
+
+  /// The next write, or sync, finds no room, and there is none before `make_room`.
+  void fill(bool at_sync = false) {
+    set(at_sync ? sync_failure_ : write_failure_, "the disk is full", errc::no_space);
+    fail_recovery(errc::no_space);
+  }
+  void fail_recovery(errc code) {
+    const std::lock_guard guard(mutex_);
+    recovers_ = false;
+    recovery_failure_ = error{code, "it cannot be opened"};
+  }
+  void make_room() {
+    const std::lock_guard guard(mutex_);
+    recovers_ = true;
+  }
+
   void fail_write() { set(write_failure_, "the disk went away"); }
   void fail_sync() { set(sync_failure_, "the medium is gone"); }
 
@@ -82,9 +110,9 @@ public:
   }
 
 private:
-  void set(std::optional<error>& what, const std::string& text) {
+  void set(std::optional<error>& what, const std::string& text, errc code = errc::io_error) {
     const std::lock_guard guard(mutex_);
-    what = error{errc::io_error, text};
+    what = error{code, text};
   }
 
   // Once: who tries again afterwards would succeed.
@@ -101,6 +129,9 @@ private:
   bool open_ = true;
   int entered_ = 0;
   int syncs_ = 0;
+  int recoveries_ = 0;
+  bool recovers_ = true;
+  std::optional<error> recovery_failure_;
   std::string events_;
   std::vector<std::string> keys_;
   std::optional<error> write_failure_;
@@ -405,6 +436,54 @@ TEST_CASE("many threads: each batch is written and answered once, in the order o
     CHECK(n % batches == next[n / batches]++);
   }
   CHECK(queue->stats().records == threads * batches);
+}
+
+TEST_CASE("a log without room is tried again until there is some, and loses nothing", "[store][queue]") {
+  const bool at_sync = GENERATE(false, true);
+  scripted_log log;
+  auto options = commit_queue_options{};
+  options.first_pause = std::chrono::milliseconds(1);
+  options.longest_pause = std::chrono::milliseconds(4);
+  answer_log answers;
+  auto queue = start(log, options);
+  log.fill(at_sync);
+  REQUIRE(queue->commit(batch_with(1), answers.expect(1)));
+  log.wait_for_recoveries(3);
+  // Who comes meanwhile waits as well.
+  REQUIRE(queue->commit(batch_with(2), answers.expect(2)));
+  const auto stats = queue->stats();
+  REQUIRE(stats.no_room.has_value());
+  CHECK(stats.no_room->code == errc::no_space);
+  CHECK_FALSE(stats.failure.has_value());
+  CHECK(stats.queued_batches == 2);
+  log.make_room();
+  CHECK(answers.wait_for(2) == std::vector<std::pair<std::uint64_t, errc>>{{1, errc::ok}, {2, errc::ok}});
+  REQUIRE(queue->close());
+  CHECK_FALSE(queue->stats().no_room.has_value());
+  CHECK(queue->stats().records == 2);
+  // What was taken first was written again, and before the other.
+  CHECK(log.keys() == std::vector{page_key(1), page_key(1), page_key(2)});
+  CHECK(log.events().ends_with("r w1 s w1 s "));
+}
+
+TEST_CASE("a queue that ends while there is no room says so, and one that cannot go on", "[store][queue]") {
+  scripted_log log;
+  auto options = commit_queue_options{};
+  options.first_pause = std::chrono::milliseconds(1);
+  auto queue = start(log, options);
+  log.fill();
+  std::optional<result<void>> answer;
+  REQUIRE(queue->commit(batch_with(1), [&](result<void> x) { answer = std::move(x); }));
+  log.wait_for_recoveries(1);
+  SECTION("the end") {}
+  SECTION("the log is damaged") {
+    log.fail_recovery(errc::corrupt);
+  }
+  const auto closed = queue->close();
+  REQUIRE_FALSE(closed);
+  CHECK(closed.error().text.find("opened anew") != std::string::npos);
+  REQUIRE(answer.has_value());
+  CHECK_FALSE(answer->has_value());
 }
 
 } // namespace store_queue_test
