@@ -238,6 +238,8 @@ struct storage_config {
   std::vector<rank_storage> ranks;
   /// Of all slab files of namespaces that clients make; 0: these live in memory only.
   std::uint64_t disk_bytes = 0;
+  /// What these leave of their disk, for the index and for others.
+  std::uint64_t spare_bytes = 256 * mebibyte;
   /// Fractions of a rank's slots: eviction starts when fewer than `low_watermark` are free and goes on until
   /// `high_watermark` are. Of many slots fewer will do: `options_for_slots`.
   double low_watermark = 0.01;

@@ -248,6 +248,9 @@ void describe(Visitor& v, storage_config& c) {
       "disk_bytes", c.disk_bytes, size{0, 1024 * tebibyte},
       "Disk space for the slab files of all namespaces that clients make, which grow as they need it; 0: none, their "
       "pages are in memory only.");
+  v.field("spare_bytes", c.spare_bytes, size{0, 1024 * tebibyte},
+          "What the slab files of these namespaces leave of their disk when they grow: for the index, which cannot be "
+          "written on a full disk, and for others.");
   v.field("low_watermark", c.low_watermark, fraction{0, 0.5},
           "Eviction starts when less than this fraction of a rank's slots is free.");
   v.field("high_watermark", c.high_watermark, fraction{0, 0.5},

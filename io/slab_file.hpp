@@ -28,6 +28,8 @@ struct slab_spec {
   bool grows = false;
   /// Of a file that grows and is made: for how many of its slots there is disk space at once. Not compared.
   std::uint64_t first_slots = 0;
+  /// Of a file that grows: it takes no disk space while the disk would have less than this left. Not compared.
+  std::uint64_t spare_bytes = 0;
   /// A file that is made gets its length and no disk space: of file systems that give space by no other way than by
   /// writing, and where a hole that is read is an error. Not compared.
   bool length_only = false;

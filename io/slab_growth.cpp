@@ -84,9 +84,12 @@ std::optional<growth_record> record_at(int descriptor, const slab_spec& spec, st
 }
 
 tl::unexpected<error> disk_is_full(const slab_spec& spec, std::uint64_t bytes) {
+  const auto kept = spec.spare_bytes == 0 ? std::string()
+                                          : " but for the " + std::to_string(spec.spare_bytes) +
+                                                " bytes that are to stay free (storage.spare_bytes)";
   return fail(errc::no_space, named(spec.path) + " needs " + std::to_string(bytes) +
-                                  " more bytes of disk space, and the disk is full; free some, or give such slabs less "
-                                  "(storage.disk_bytes)");
+                                  " more bytes of disk space, and the disk is full" + kept +
+                                  "; free some, or give such slabs less (storage.disk_bytes)");
 }
 
 // So that a full disk is an error now and not in the middle of a save.
@@ -96,7 +99,7 @@ result<void> give_space(int descriptor, const slab_spec& spec, std::uint64_t fro
   // Asking first spares the neighbours on this disk the moment in which it is full.
   struct statvfs disk {};
   if (::statvfs(spec.path.parent_path().c_str(), &disk) == 0 && disk.f_blocks != 0 &&
-      std::uint64_t{disk.f_bavail} * disk.f_frsize < bytes)
+      std::uint64_t{disk.f_bavail} * disk.f_frsize < bytes + spec.spare_bytes)
     return disk_is_full(spec, bytes);
   int code = 0;
   do {

@@ -63,6 +63,7 @@ const std::vector<bounds> all_bounds{
     {"storage.ranks[i].slab_bytes", "", "0", "64 TiB", "70368744177665"},
     {"storage.ranks[i].numa_node", "", "0", "1023", "1024"},
     {"storage.disk_bytes", "", "0", "1024 TiB", "1125899906842625"},
+    {"storage.spare_bytes", "", "0", "1024 TiB", "1125899906842625"},
     {"storage.scrub_bytes_per_second", "", "0", "64 GiB", "68719476737"},
     {"storage.usrbio_quarantine", "999999 ns", "1 ms", "1 h", "3600000000001 ns"},
     {"storage.low_watermark", "-0.001", "0", "0.5", "0.501"},

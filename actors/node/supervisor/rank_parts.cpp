@@ -180,6 +180,7 @@ result<rank_parts> open_made_rank(const config::node_config& options, const name
   slab.slots = made_slots_max(options, out.worker->page_bytes);
   slab.grows = true;
   slab.first_slots = first_slots;
+  slab.spare_bytes = options.storage.spare_bytes;
   // Threads have names of 15 characters.
   if (auto kept = keep_in_slab(options, out, std::move(slab), "io-made-" + std::to_string(rank)); !kept)
     return tl::unexpected<error>(kept.error());

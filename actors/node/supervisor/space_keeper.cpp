@@ -254,25 +254,29 @@ std::uint32_t space_keeper::grow(const namespace_id& space, rank_number rank, st
   auto& growth = *x.growth;
   const auto there = growth.slots();
   const auto slot = growth.slot_bytes();
-  auto next = io::next_slots(there, x.slots_max, wanted, slot, options_.disk->left());
+  const auto next = io::next_slots(there, x.slots_max, wanted, slot, options_.disk->left());
+  std::optional<error> failure;
   // A step that is worth while may be more than a disk has left that is nearly full.
-  for (const auto step : {next, std::min(next, there + std::max<std::uint64_t>(wanted, 1))}) {
-    const auto bytes = (step - there) * slot;
-    if (step == there || !options_.disk->take(bytes))
-      break;
-    auto memory = memory_share::of(options_.memory, (step - there) * config::memory_per_slot,
-                                   std::to_string(step - there) + " more slots");
-    const auto grown = memory ? growth.grow(step) : tl::unexpected<error>(memory.error());
+  for (auto more = next - there; more > 0; more /= 2) {
+    const auto bytes = more * slot;
+    if (!options_.disk->take(bytes))
+      continue;
+    auto memory =
+        memory_share::of(options_.memory, more * config::memory_per_slot, std::to_string(more) + " more slots");
+    const auto grown = memory ? growth.grow(there + more) : tl::unexpected<error>(memory.error());
     if (grown) {
       x.disk_bytes += bytes;
       x.memory->push_back(std::move(*memory));
       if (std::exchange(x.could_not_grow, false) && options_.condition)
         options_.condition->ends(trouble::disk_full, space, rank);
-      break;
+      return static_cast<std::uint32_t>(growth.slots());
     }
     options_.disk->give_back(bytes);
-    const auto text = "rank " + std::to_string(rank) + ": " + grown.error().text +
-                      "; until there is, older pages make room for new ones";
+    failure = grown.error();
+  }
+  if (failure) {
+    const auto text =
+        "rank " + std::to_string(rank) + ": " + failure->text + "; until there is, older pages make room for new ones";
     if (!std::exchange(x.could_not_grow, true))
       log::get("node")->warn("{}", text);
     if (options_.condition)
