@@ -21,6 +21,8 @@ std::string_view to_string(trouble what) noexcept {
     return "index_failed";
   case trouble::index_slow:
     return "index_slow";
+  case trouble::index_full:
+    return "index_full";
   case trouble::memory_full:
     return "memory_full";
   case trouble::log_dropped:

@@ -26,6 +26,8 @@ enum class trouble : std::uint8_t {
 
   /// The disk of the index does not keep up: answers to changes are late.
   index_slow,
+  /// The disk of the index is full: changes wait until there is room. What is stored is found as ever.
+  index_full,
   /// The memory of ranks and keys is used up: new keys take the places of old ones before their time.
   memory_full,
   /// Lines of the log were dropped.

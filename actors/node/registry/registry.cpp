@@ -432,7 +432,14 @@ void registry::watch_store() {
   if (!condition)
     return;
   const auto shard = state_.options().shard;
-  if (!journal_->writing() || now() - write_began_ < slow_write) {
+  const auto no_room = store_->stats().no_room;
+  // All shards have one store, and one of them tells.
+  if (shard == 0 && no_room)
+    condition->begins(trouble::index_full, shard,
+                      no_room->text + "; nothing is saved or erased until there is room, what is stored is loaded");
+  else if (shard == 0)
+    condition->ends(trouble::index_full, shard);
+  if (no_room || !journal_->writing() || now() - write_began_ < slow_write) {
     if (condition->ends(trouble::index_slow, shard))
       log::get("registry")->info("shard {}: the disk of the index keeps up again", shard);
     return;
