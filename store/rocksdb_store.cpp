@@ -308,6 +308,7 @@ public:
     if (std::exchange(closed_, true))
       return outcome_;
     outcome_ = queue_ ? queue_->close() : result<void>{};
+    const std::lock_guard nobody_reads(reading_);
     if (!db_)
       return outcome_;
     // Leaves nothing in the log, so that the next start need not read it again.
