@@ -6,9 +6,10 @@ connectors; and how fast others are generated meanwhile, and how long a document
 gpu.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--memory "40 GiB"] [--repeat 2]
        [--tokens 4096,16384,65536] [PART…]
 
-Parts: equal, none, troupe, when_faster (Troupe, which loads from disk only what is there sooner than computed),
-SimpleCPUOffloadConnector, OffloadingConnector, decode; all if none is named. It runs in an environment with vLLM for
-GPUs. Ends with 1 if an output is not as it must be.
+Parts: equal, tensor_parallel (over two GPUs, and left out where there is one), lmcache (LMCache's own connector, for
+which the node copies; left out where there is no LMCache), none, troupe, when_faster (Troupe,
+which loads from disk only what is there sooner than computed), SimpleCPUOffloadConnector, OffloadingConnector, decode;
+all if none is named. It runs in an environment with vLLM for GPUs. Ends with 1 if an output is not as it must be.
 """
 
 import argparse
@@ -25,7 +26,7 @@ sys.path.insert(0, str(HERE))
 
 # vLLM's own connectors to memory of the host.
 PEERS = ("SimpleCPUOffloadConnector", "OffloadingConnector")
-PARTS = ("equal", "none", "troupe", "when_faster", *PEERS, "decode")
+PARTS = ("equal", "tensor_parallel", "lmcache", "none", "troupe", "when_faster", *PEERS, "decode")
 # Of Llama-3-8B: 128 KiB of KV a token.
 SHAPE = {"hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "head_size": 128}
 TOKEN_BYTES = 2 * SHAPE["layers"] * SHAPE["kv_heads"] * SHAPE["head_size"] * 2
@@ -42,28 +43,36 @@ def write_large_model(directory):
     return str(directory)
 
 
-def outputs_are_equal(one):
+# Blocks of 16 tokens on GPUs. CUDA graphs of few sizes, which are captured quickly.
+WITH_GRAPHS = {"enforce_eager": False, "gpu_memory_utilization": 0.2, "max_num_seqs": 1,
+               "compilation_config": {"cudagraph_capture_sizes": [1, 2, 4, 8]}, "dtype": "bfloat16"}
+
+
+def without_connector(one, prompts, options):
+    """Outputs as they are computed, and out of vLLM's own prefix cache. With bfloat16 a prompt that is computed as a
+    whole has other logprobs than its last tokens behind what is there: so what was loaded is compared with what vLLM's
+    own prefix cache gives, one request at a time."""
+    computed, cached = one.start(lambda e: (e.play(prompts), e.play(prompts)), **options).result()
+    again = one.play(prompts, None, **options)[0]
+    exact = [x["logprobs"] for x in again] == [x["logprobs"] for x in computed]
+    same = [x["tokens"] for x in again] == [x["tokens"] for x in computed]
+    print(f"  without a connector twice: tokens equal {same}, logprobs equal {exact}", flush=True)
+    return computed, cached
+
+
+def outputs_are_equal(one, **more):
     """What must hold on a GPU as on a CPU; the experiments on CPUs go further."""
     import engines
     from experiments import external, require, require_equal, wrong
 
-    prompts = engines.random_prompts(11, 6, 1500)
-    # Blocks of 16 tokens on GPUs. CUDA graphs of few sizes, which are captured quickly.
-    options = {"enforce_eager": False, "gpu_memory_utilization": 0.2, "max_num_seqs": 1,
-               "compilation_config": {"cudagraph_capture_sizes": [1, 2, 4, 8]}, "dtype": "bfloat16"}
+    prompts, options = engines.random_prompts(11, 6, 1500), {**WITH_GRAPHS, **more}
     full = 6 * (1500 // 16 * 16)
-    # With bfloat16 a prompt that is computed as a whole has other logprobs than its last tokens behind what is there:
-    # so what was loaded is compared with what vLLM's own prefix cache gives, one request at a time.
-    baseline, cached = one.start(lambda e: (e.play(prompts), e.play(prompts)), **options).result()
-    again = one.play(prompts, None, **options)[0]
-    exact = [x["logprobs"] for x in again] == [x["logprobs"] for x in baseline]
-    same = [x["tokens"] for x in again] == [x["tokens"] for x in baseline]
-    print(f"  without a connector twice: tokens equal {same}, logprobs equal {exact}", flush=True)
-    node = one.node("equal", memory="4 GiB").start()
+    computed, cached = without_connector(one, prompts, options)
+    node = one.node(one.current, memory="4 GiB").start()
     for name in ("cold", "engine restarted"):
         outputs, metrics = one.play(prompts, one.connector(node), **options)
         hits = external(metrics)
-        require_equal(outputs, baseline if name == "cold" else cached)
+        require_equal(outputs, computed if name == "cold" else cached)
         require(hits == (0 if name == "cold" else full), f"{name}: {hits} tokens were hit")
         print(f"  {name}: {hits} tokens hit, tokens equal", flush=True)
     node.kill()
@@ -80,6 +89,50 @@ def outputs_are_equal(one):
         print(f"  blocks spoilt behind the checksum: {difference}", flush=True)
     else:
         raise wrong("spoilt blocks change nothing: this proves nothing")
+
+
+def outputs_with_lmcache_are_equal(one):
+    """LMCache's connectors as they are, in the mode that GPUs have by default: the node copies blocks out of the
+    engine's memory and into it. Prompts end so that their full chunks are what vLLM's prefix cache has of them."""
+    try:
+        import lmcache_experiments
+        from lmcache.v1.multiprocess import custom_types  # noqa: F401
+    except ImportError as missing:
+        print(f"  left out: {missing}", flush=True)
+        return
+    import engines
+    from experiments import require, require_equal
+
+    chunks = 5
+    prompts = engines.random_prompts(12, 6, chunks * lmcache_experiments.CHUNK + 10)
+    full = len(prompts) * chunks * lmcache_experiments.CHUNK
+    computed, cached = without_connector(one, prompts, WITH_GRAPHS)
+    own = lmcache_experiments.lab(one.program, one.directory / "lmcache")
+    own.current = one.current
+    try:
+        for module in (lmcache_experiments.BUILT_IN, lmcache_experiments.OWN):
+            name = module or "built in"
+            node = own.node(name.rpartition(".")[2].replace(" ", "-"), memory="4 GiB").start()
+            for when, wanted, wanted_hits in (("cold", computed, 0), ("engine restarted", cached, full)):
+                outputs, hits = own.played(node, module, prompts, lmcache_experiments.NODE_COPIES, **WITH_GRAPHS)
+                require_equal(outputs, wanted)
+                require(hits == wanted_hits, f"{name}, {when}: {hits} tokens were hit")
+                print(f"  {name}, {when}: {hits} tokens hit, tokens equal", flush=True)
+            node.stop()
+    finally:
+        own.end_nodes()
+
+
+def outputs_of_two_gpus_are_equal(one):
+    """Two workers in processes of their own, each with its half of the heads and a rank of the node. They are forked by
+    an engine that has not touched a GPU yet, as vLLM does where it can."""
+    import torch
+
+    if torch.cuda.device_count() < 2:
+        print("  left out: there are not two GPUs", flush=True)
+        return
+    # Whether one GPU reaches the other's memory is another question, and not the same on each machine.
+    outputs_are_equal(one, tensor_parallel_size=2, disable_custom_all_reduce=True)
 
 
 class stopwatch:
@@ -236,6 +289,10 @@ def main():
         try:
             if part == "equal":
                 outputs_are_equal(one)
+            elif part == "tensor_parallel":
+                outputs_of_two_gpus_are_equal(one)
+            elif part == "lmcache":
+                outputs_with_lmcache_are_equal(one)
             elif part == "decode":
                 all_decode_rates(one, arguments.memory, options)
             else:
