@@ -4,12 +4,13 @@ import ctypes
 
 from troupe.vllm import TroupeConnector
 
-# Both halves are in one process there.
+# Filled where both halves are in one process.
 _loading = {}
 
 
 class SpoilingConnector(TroupeConnector):
-    """Changes every loaded block, after its checksum was compared and before vLLM reads it."""
+    """Changes every loaded block, after its checksum was compared and before vLLM reads it. A worker in a process of its
+    own is not told which these are, and changes all blocks that it has: there is one request at a time."""
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         super().update_state_after_alloc(request, blocks, num_external_tokens)
@@ -20,7 +21,7 @@ class SpoilingConnector(TroupeConnector):
     def get_finished(self, finished_req_ids):
         sent, received = super().get_finished(finished_req_ids)
         for name in received or ():
-            for block in _loading.pop(name, ()):
+            for block in _loading.pop(name, (slice(None),)):
                 self._spoil(block)
         return sent, received
 
