@@ -176,12 +176,20 @@ void lookup_state::release_everywhere(const lookup& x) {
     outbox_.emplace_back(lookup_release{0, p.shard, {binding_.space, x.lease, 0}});
 }
 
-result<void> lookup_state::release(const ticket& lease, timestamp) {
+result<void> lookup_state::release(const ticket& lease, timestamp, const std::vector<key_digest>& kept_there) {
+  if (kept_there.size() > binding_.batch_keys_max)
+    return fail(errc::limit_exceeded, "more keys than one lookup finds");
   const auto i = held_.find(lease);
   if (i == held_.end())
     return fail(errc::not_found, "no such lease: released before, run out, or of another node");
-  for (const auto shard : i->second.shards)
-    outbox_.emplace_back(lookup_release{0, shard, {binding_.space, lease, 0}});
+  const auto parts = split_by_shard(kept_there, binding_.shard_count);
+  for (const auto shard : i->second.shards) {
+    lookup_release effect{0, shard, {binding_.space, lease, 0}};
+    for (const auto& kept : parts)
+      if (kept.shard == shard)
+        effect.request.kept_there.items = kept.items;
+    outbox_.emplace_back(std::move(effect));
+  }
   held_.erase(i);
   return {};
 }

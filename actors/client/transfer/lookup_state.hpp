@@ -76,8 +76,9 @@ public:
 
   result<lookup_id> start(const lookup_task& work, timestamp now);
 
-  /// Gives back what a lookup holds; not_found for a lease this lookup coordinator does not know.
-  result<void> release(const ticket& lease, timestamp now);
+  /// Gives back what a lookup holds; not_found for a lease this lookup coordinator does not know. `kept_there` is as in
+  /// `release_request`; limit_exceeded for more than a batch.
+  result<void> release(const ticket& lease, timestamp now, const std::vector<key_digest>& kept_there = {});
 
   void on_match(std::uint64_t call, result<match_reply> reply, timestamp now);
   void on_bring(std::uint64_t call, result<bring_reply> reply, timestamp now);
