@@ -92,9 +92,12 @@ void lookup_state::finish(lookup_id id, lookup& x, timestamp now) {
     return;
   }
   auto found = settle(x, now);
-  if (x.at == phase::matching_again) {
+  const bool again = x.at == phase::matching_again;
+  if (again)
     release_finding(x.before);
-  } else if (binding_.has_peers && found.matched < x.work.keys.size()) {
+  // Behind what was brought there may be a part that was here, and behind that one which others have.
+  if (binding_.has_peers && found.matched < x.work.keys.size() && x.asked < brings_max &&
+      (!again || found.matched > x.brought)) {
     x.before = std::move(found);
     return send_bring(id, x);
   }
@@ -134,6 +137,7 @@ void lookup_state::release_finding(const finding& x) {
 
 void lookup_state::send_bring(lookup_id id, lookup& x) {
   x.at = phase::bringing;
+  ++x.asked;
   const auto& keys = x.work.keys.items;
   const auto first = x.before.matched;
   lookup_bring effect{++last_call_, {binding_.space, first > 0 ? keys[first - 1] : key_digest{}, {}}};
@@ -154,6 +158,7 @@ void lookup_state::on_bring(std::uint64_t call_number, result<bring_reply> reply
   if (!reply || reply->keys == 0)
     return answer(id, std::move(x.before));
   x.at = phase::matching_again;
+  x.brought = x.before.matched + reply->keys;
   for (auto& p : x.parts)
     p = part{p.shard, std::move(p.positions), 0, {}, false};
   send_matches(id, x);
