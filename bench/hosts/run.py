@@ -157,8 +157,10 @@ def measure(options, page_bytes, name, variant):
             node.stop()
     for kind, test in (("load", "put_bw"), ("save", "get")):
         ours, theirs, cores, their_cores = (statistics.median(x) for x in found[kind])
-        print(f"| {page_bytes >> 10} KiB | {name} | {kind}, beside {test} | {ours:.2f} | {theirs:.2f} | "
-              f"{ours / theirs:.2f} | {cores:.1f} | {their_cores:.1f} |", flush=True)
+        theirs = ("–", "–", "–") if options.alone else (
+            f"{theirs:.2f}", f"{ours / theirs:.2f}", f"{their_cores:.1f}")
+        print(f"| {page_bytes >> 10} KiB | {name} | {kind}, beside {test} | {ours:.2f} | {theirs[0]} | {theirs[1]} |"
+              f" {cores:.1f} | {theirs[2]} |", flush=True)
 
 
 main()
