@@ -350,6 +350,8 @@ struct cluster_config {
   duration fetch_time = std::chrono::seconds{2};
   /// How often to ask the others how they are; who has not answered after twice as long is away.
   duration hello_interval = std::chrono::seconds{1};
+  /// Pages that were fetched stay, and go at the node that they came from. Else they go here, before others.
+  bool keep_copies = true;
   /// For pages on their way: per rank of a namespace, and once more for each other node.
   std::uint64_t memory_bytes = 64 * mebibyte;
 

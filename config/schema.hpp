@@ -446,6 +446,8 @@ void describe(Visitor& v, cluster_config& c) {
           "How long a lookup waits for their pages; what comes later is found by the next one.");
   v.field("hello_interval", c.hello_interval, time_span{10 * millisecond, 1 * minute},
           "How often another node is asked how it is; one that has not answered after twice as long is away.");
+  v.field("keep_copies", c.keep_copies, flag{},
+          "Pages that were fetched stay, and go first at the node that they came from; `false`: they go first here.");
   v.field("memory_bytes", c.memory_bytes, size{64 * kibibyte, tebibyte},
           "Memory for pages on their way, per rank of a namespace, and once more for each other node.");
 }

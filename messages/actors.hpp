@@ -217,6 +217,8 @@ using transfer_actor =
 using lookup_actor =
     caf::typed_actor<caf::replies_to<lookup_task>::with<lookup_result>,
                      caf::replies_to<release_atom, ticket>::with<void>,
+                     /// The same, by a node that keeps pages of these keys: see `release_request::kept_there`.
+                     caf::replies_to<release_atom, ticket, packed<key_digest>>::with<void>,
                      caf::replies_to<bind_atom, lookup_binding>::with<void>, caf::replies_to<unbind_atom>::with<void>,
                      caf::replies_to<stats_atom>::with<registry_stats>, caf::reacts_to<caf::tick_atom>>;
 

@@ -15,7 +15,7 @@
 namespace troupe {
 
 /// Version of everything in messages/. A node refuses clients that speak another one.
-inline constexpr std::uint32_t protocol_version = 10;
+inline constexpr std::uint32_t protocol_version = 11;
 
 /// How a client says which namespace it wants.
 enum class space_wish : std::uint8_t {
@@ -218,6 +218,20 @@ struct client_stats {
   duration attached_for{};
 };
 
+/// Pages between a node and memory of clients elsewhere, other nodes among them, since it has started.
+struct remote_stats {
+  /// From here to there, as they are loaded; and the other way, as they are saved.
+  std::uint64_t put_pages = 0;
+  std::uint64_t got_pages = 0;
+  std::uint64_t put_bytes = 0;
+  std::uint64_t got_bytes = 0;
+  /// That were to move, and did not arrive or were not what they should be.
+  std::uint64_t put_failures = 0;
+  std::uint64_t got_failures = 0;
+  /// How often memory of a client was lost while it was attached.
+  std::uint64_t lost = 0;
+};
+
 struct node_stats {
   registry_stats registry;
   std::vector<rank_stats> ranks;
@@ -226,6 +240,7 @@ struct node_stats {
   std::uint64_t departed_clients = 0;
   std::vector<client_stats> attached{};
   cluster_stats cluster{};
+  remote_stats remote{};
 };
 
 /// From the engine thread of an io worker to its actor.

@@ -89,6 +89,9 @@ struct release_request {
   std::uint32_t uses = 0;
   /// Answers not_found for a lease that there is not and was not lately; else that is success.
   bool must_exist = false;
+  /// From another node of the cluster, which gives all of the lease back: of these keys it keeps pages that it has made
+  /// new under the lease, so that they may go here before others. Keys that the lease does not list are passed over.
+  packed<key_digest> kept_there = {};
 };
 
 /// Prolongs a lease; not_found when it is gone.
@@ -125,6 +128,9 @@ struct finish_request {
   /// For a ticket that names no reservation, nor did lately: a commit of a live page answers not_owner, and an abort of
   /// all not_found as a whole; else these succeed.
   bool must_exist = false;
+  /// A commit: keys that get their first page by it have their home at another node, and go here before others, also
+  /// when they are used.
+  bool guests = false;
 };
 
 /// One code per page, as `errc`.
@@ -513,6 +519,8 @@ struct registry_stats {
   /// Of the pages that were found bad.
   std::uint64_t invalidated_in_memory = 0;
   std::uint64_t invalidated_on_disk = 0;
+  /// That go before others, since another node has them as well.
+  std::uint64_t spare_keys = 0;
 };
 
 } // namespace troupe

@@ -72,7 +72,7 @@ cluster::cluster(caf::actor_config& config, cluster_parts parts)
       members_(rules_of(parts_), addresses_of(parts_.options->cluster)),
       fetching_({parts_.options->cluster.ask_time, parts_.options->cluster.fetch_time,
                  parts_.options->transfer.task_deadline, 32, 256, 4096,
-                 [this](const namespace_id& space) { return peers_for(space); }}),
+                 [this](const namespace_id& space) { return peers_for(space); }, parts_.options->cluster.keep_copies}),
       rules_(tie_pause) {}
 
 std::function<void(std::function<void()>)> cluster::poster() {
@@ -378,7 +378,8 @@ void cluster::perform(fetch_release& x) {
   // Of a tie that has ended, all leases have.
   if (const auto* const there = ready_tie(x.peer, x.space))
     ask<void>(
-        *parts_.outside, there->client->lookup(), [](const result<void>&) {}, release_atom_v, x.lease);
+        *parts_.outside, there->client->lookup(), [](const result<void>&) {}, release_atom_v, x.lease,
+        packed<key_digest>{std::move(x.kept_here)});
 }
 
 void cluster::perform(fetch_load& x) {

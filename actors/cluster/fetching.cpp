@@ -181,8 +181,10 @@ void fetching::choose(round_number number, timestamp now) {
     if (other.peer != x.source.peer)
       outbox_.emplace_back(fetch_release{other.peer, x.space, other.lease});
   x.ranks.resize(space.shelves.size());
-  for (auto& rank : x.ranks)
+  for (auto& rank : x.ranks) {
     rank.done.resize(x.source.keys);
+    rank.made.resize(x.source.keys);
+  }
   x.limit = static_cast<std::uint32_t>(x.keys.size());
   cut(x, x.source.keys);
   pump(x.space, now);
@@ -259,6 +261,7 @@ void fetching::on_loaded(fetch_call number, const result<transfer_result>& outco
     effect.work.blocks.items = what.blocks;
     effect.work.parent = what.first > 0 ? x.keys[what.first - 1] : x.parent;
     effect.work.deadline = std::max<duration>(x.until - now, std::chrono::milliseconds(1));
+    effect.work.guests = !options_.keep_copies;
     calls_.emplace(effect.call, std::move(what));
     outbox_.emplace_back(std::move(effect));
   }
@@ -278,6 +281,7 @@ void fetching::on_saved(fetch_call number, const result<transfer_result>& outcom
   for (std::uint32_t i = 0; i < what.blocks.size(); ++i) {
     const auto code = code_at(outcome, i);
     if (code == errc::ok) {
+      rank.made[what.first + i] = 1;
       ++counts.pages;
       counts.bytes += space.page_bytes;
     }
@@ -307,6 +311,14 @@ void fetching::look_after(round_number number, timestamp now) {
     answer(who, keys);
 }
 
+std::vector<key_digest> fetching::made_by(const round& x) {
+  std::vector<key_digest> out;
+  for (std::uint32_t i = 0; i < here(x); ++i)
+    if (std::ranges::all_of(x.ranks, [&](const auto& rank) { return rank.made[i] != 0; }))
+      out.push_back(x.keys[i]);
+  return out;
+}
+
 void fetching::end_round(round_number number, timestamp now) {
   auto& x = rounds_.at(number);
   auto& space = spaces_.at(x.space);
@@ -316,7 +328,8 @@ void fetching::end_round(round_number number, timestamp now) {
         found != space.on_their_way.end() && found->second.round == number)
       space.on_their_way.erase(found);
   if (x.moving)
-    outbox_.emplace_back(fetch_release{x.source.peer, x.space, x.source.lease});
+    outbox_.emplace_back(fetch_release{x.source.peer, x.space, x.source.lease,
+                                       options_.keep_copies ? made_by(x) : std::vector<key_digest>{}});
   std::vector<std::pair<bring_number, bool>> next;
   for (auto& [who, w] : waiting_)
     if (w.round == number) {

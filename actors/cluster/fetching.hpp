@@ -35,6 +35,8 @@ struct fetch_release {
   peer_number peer = 0;
   namespace_id space;
   ticket lease;
+  /// Of these keys this node has made pages from those under the lease, and keeps them.
+  std::vector<key_digest> kept_here{};
 };
 /// Pages of a rank, from a peer into blocks of passing memory; answered by `on_loaded`.
 struct fetch_load {
@@ -86,6 +88,8 @@ struct fetching_options {
   std::size_t waiting_max = 4096;
   /// Who is to be asked for pages of a namespace now.
   std::function<std::vector<peer_number>(const namespace_id&)> peers;
+  /// What is fetched stays here, and the peer may let its own go first; else this node does so.
+  bool keep_copies = true;
 };
 
 /// Brings pages of other nodes here: plain rules.
@@ -98,6 +102,12 @@ struct fetching_options {
 /// A key is in one round at most: whoever misses what is on its way waits for the same. If keys are left when a round
 /// has ended, the next one asks all peers but the one that was fetched from, since one may have what follows: parts of
 /// a prefix may lie in turn at several nodes.
+///
+/// So that a cluster does not fill with copies, one of the two nodes that have a page after a fetch lets its own go
+/// before others. Either the peer does, which is told what has been kept here, or this node does, whose pages are
+/// guests then. A peer is told only of pages that were made here under the lease that it has given: not of what was
+/// here before. So of all copies of a page the one that was made last is told of by nobody, whoever copies from whom at
+/// the same time.
 ///
 /// Nobody waits longer than `wait_limit`; a round goes on without whoever waited for it. A peer that is late, or dies,
 /// costs the round, and makes nothing wrong: what counts is what the shards of this node have in the end.
@@ -149,6 +159,8 @@ private:
     /// Leading pages that are here.
     std::uint32_t here = 0;
     std::vector<std::uint8_t> done;
+    /// Those of them that were not here before.
+    std::vector<std::uint8_t> made;
   };
   struct offer {
     peer_number peer = 0;
@@ -205,6 +217,8 @@ private:
   void look_after(round_number number, timestamp now);
   void end_round(round_number number, timestamp now);
   void answer(bring_number who, std::uint32_t keys);
+  /// Keys whose pages were all made by the round.
+  static std::vector<key_digest> made_by(const round& x);
   static std::uint32_t here(const round& x);
   static std::uint32_t reached(const round& x, const waiting& who);
   std::size_t moving_from(peer_number peer) const;

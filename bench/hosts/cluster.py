@@ -4,21 +4,37 @@
 A trace is split over engines, each of which plays its part at a node of its own, all at once: in turn, so that what
 belongs together is spread over all nodes, or by conversation, as a router does that looks at prefixes. One node plays
 the same parts at once. Nodes are processes of this host and talk over the loopback interface; every byte is compared.
+They play a slice of the trace at a time and wait for each other then, so that none is far ahead in it: in time they are
+together as well. Beside it stands what plain LRU would make of the same parts, see cluster_model.py.
+
+Slab files lie in memory where there is /dev/shm: a slot whose page is being written is free when the disk says so, and
+a node that waits for a disk is not what is measured here.
+
+With --lookups: how long a lookup of 512 keys takes that nobody has, at one node and at one of several, whose messages
+to each other are held up on their way, so that one can see how many round trips there are.
 """
 
 import argparse
+import asyncio
 import json
+import os
 import pathlib
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 import zlib
 
+import cluster_model
+
 PAGE_BYTES = 4096
 SLOT_BYTES = 8192
+LOOKUP_KEYS = 512
+IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def free_ports(count):
@@ -31,11 +47,37 @@ def free_ports(count):
     return ports
 
 
-class Nodes:
-    """So many nodes, each with so many slots; one of them is no cluster."""
+class Line:
+    """A port that leads to another one, over which everything takes a while longer, both ways."""
 
-    def __init__(self, troupe, directory, count, slots, eviction):
+    def __init__(self, seconds, to):
+        self.seconds, self.to = seconds, to
+        self.loop = asyncio.new_event_loop()
+        self.port = self.loop.run_until_complete(asyncio.start_server(self.connect, "127.0.0.1", 0)).sockets[
+            0].getsockname()[1]
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    async def connect(self, here_reader, here_writer):
+        try:
+            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self.to)
+            await asyncio.gather(self.carry(here_reader, there_writer), self.carry(there_reader, here_writer))
+        except OSError:
+            # Nobody listens there yet, or any more.
+            here_writer.close()
+
+    async def carry(self, reader, writer):
+        while data := await reader.read(1 << 20):
+            self.loop.call_later(self.seconds, writer.write, data)
+        self.loop.call_later(self.seconds, writer.close)
+
+
+class Nodes:
+    """So many nodes, each with so many slots; one of them is no cluster. `late`: seconds that a message between two of
+    them takes longer."""
+
+    def __init__(self, troupe, directory, count, slots, eviction, cluster, late=0.0):
         ports = free_ports(count)
+        seeds = [Line(late, port).port for port in ports] if late else ports
         self.processes, self.addresses, self.urls = [], [], []
         logs = [directory / f"log-{i}" for i in range(count)]
         for i in range(count):
@@ -55,7 +97,8 @@ class Nodes:
                 config["remote"] = {"enabled": True}
                 config["attach"] = {"always_remote": True}
                 config["cluster"] = {"name": "bench", "hello_interval": "500 ms",
-                                     "seeds": [{"host": "127.0.0.1", "port": port} for port in ports]}
+                                     "seeds": [{"host": "127.0.0.1", "port": port} for port in seeds]}
+                config["cluster"].update(cluster)
             file = directory / f"node-{i}.json"
             file.write_text(json.dumps(config))
             with open(logs[i], "w", encoding="utf-8") as log:
@@ -72,13 +115,16 @@ class Nodes:
                 sys.exit("a node has ended")
             time.sleep(0.1)
 
-    def fetched(self):
-        """Pages that came from other nodes."""
-        pages = 0
+    def peers(self):
+        """What came of asking other nodes: pages that they sent, pages that did not come, answers that were late, all
+        questions."""
+        out = dict.fromkeys(("pages", "failed", "late", "asked"), 0)
         for url in self.urls:
             with urllib.request.urlopen(url + "/v1/cluster") as answer:
-                pages += sum(node["pages"] for node in json.load(answer)["nodes"])
-        return pages
+                for node in json.load(answer)["nodes"]:
+                    for name in out:
+                        out[name] += node[name]
+        return out
 
     def stop(self):
         for process in self.processes:
@@ -88,19 +134,20 @@ class Nodes:
 
 
 def split(requests, parts, way):
-    """Files of requests, in their order."""
+    """The requests of each engine, with their numbers."""
     out = [[] for _ in range(parts)]
     for number, line in enumerate(requests):
         if way == "in turn":
-            out[number % parts].append(line)
+            out[number % parts].append((number, line))
         else:
             ids = json.loads(line)["hash_ids"]
             # The first block is the same for most.
-            out[zlib.crc32(str((ids + [0])[:2][-1]).encode()) % parts].append(line)
+            out[zlib.crc32(str((ids + [0])[:2][-1]).encode()) % parts].append((number, line))
     return out
 
 
-def play(troupe, directory, nodes, parts):
+def replay(troupe, directory, nodes, parts):
+    """Each part at a node, all at once; their reports."""
     running = []
     for number, part in enumerate(parts):
         file = directory / f"part-{number}.jsonl"
@@ -113,45 +160,95 @@ def play(troupe, directory, nodes, parts):
     wrong = sum(x["verify_failures"] + x["load_failures"] for x in reports)
     if wrong:
         sys.exit(f"{wrong} pages were wrong, or could not be loaded: {reports}")
-    hits = sum(x["hit_blocks"] for x in reports)
-    blocks = sum(x["blocks"] for x in reports)
-    slowest = max(x["seconds"] for x in reports)
-    return hits / blocks, blocks, slowest, max(x["lookup_us"]["p99"] for x in reports)
+    return reports
 
 
-def measure(options, count, parts, slots):
-    with tempfile.TemporaryDirectory() as name:
+def measure(options, count, slices, slots, cluster):
+    """Share of hits, p99 of lookups in µs, and what nodes know of their peers."""
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as name:
         directory = pathlib.Path(name)
-        nodes = Nodes(options.troupe, directory, count, slots // count, options.eviction)
+        nodes = Nodes(options.troupe, directory, count, slots // count, options.eviction, cluster)
         try:
-            ratio, blocks, seconds, late = play(options.troupe, directory, nodes, parts)
-            return ratio, nodes.fetched() / blocks, seconds, late
+            reports = [x for parts in slices for x in replay(options.troupe, directory, nodes, parts)]
+            hits = sum(x["hit_blocks"] for x in reports) / sum(x["blocks"] for x in reports)
+            return hits, statistics.median(x["lookup_us"]["p99"] for x in reports), nodes.peers()
         finally:
             nodes.stop()
+
+
+def measure_hits(options):
+    requests = pathlib.Path(options.trace).read_text(encoding="utf-8").splitlines(keepends=True)[:options.limit]
+    blocks = sum(len(json.loads(line)["hash_ids"]) for line in requests)
+    print(f"{len(requests)} requests of {pathlib.Path(options.trace).name}, pages of {PAGE_BYTES} bytes,"
+          f" registry.eviction {options.eviction}, cluster.ask_time {options.ask_time}")
+    print("| slots | nodes | requests go | copies stay | hits of one node | of the cluster | | predicted, LRU |"
+          " fetched | late answers | p99 of lookups, ms |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for slots in options.slots:
+        for count in options.nodes:
+            for way in options.way:
+                parts = split(requests, count, way)
+                modelled = [[(number, json.loads(line)["hash_ids"]) for number, line in part] for part in parts]
+                slices = [[[line for number, line in part if number // options.slice == at] for part in parts]
+                          for at in range(-(-len(requests) // options.slice))]
+                alone, alone_late, _ = measure(options, 1, slices, slots, {})
+                whole = cluster_model.play([sum(modelled, [])], slots, "both")[0]
+                for copies in options.copies:
+                    cluster = {"ask_time": options.ask_time, "keep_copies": copies == "here"}
+                    ratio, late, peers = measure(options, count, slices, slots, cluster)
+                    expected = cluster_model.play(modelled, slots, copies)[0]
+                    print(f"| {slots} | {count} | {way} | {copies} | {alone:.4f} | {ratio:.4f} |"
+                          f" {100 * (ratio - alone):+.1f} points | {100 * (expected - whole):+.1f} points |"
+                          f" {100 * peers['pages'] / blocks:.1f} % of blocks | {peers['late']} of {peers['asked']} |"
+                          f" {alone_late / 1000:.1f} → {late / 1000:.1f} |", flush=True)
+
+
+def measure_lookups(options):
+    """Of keys that nobody has: so what it takes more in a cluster is asking the others."""
+    requests = [json.dumps({"timestamp": n, "input_length": LOOKUP_KEYS * 512, "output_length": 0,
+                            "hash_ids": list(range(n * LOOKUP_KEYS, (n + 1) * LOOKUP_KEYS))}) + "\n"
+                for n in range(options.lookups)]
+    print(f"Lookups of {LOOKUP_KEYS} keys that no node has, median of {options.lookups}")
+    print("| a round trip between nodes takes | of one node, ms |"
+          + "".join(f" of {count}, ms | more |" for count in options.nodes))
+    print("|---|---|" + "---|---|" * len(options.nodes))
+    for trip in (0.0, 0.01):
+        taken = []
+        for count in [1] + options.nodes:
+            with tempfile.TemporaryDirectory(dir=IN_MEMORY) as name:
+                directory = pathlib.Path(name)
+                nodes = Nodes(options.troupe, directory, count, (options.lookups + 2) * LOOKUP_KEYS, options.eviction,
+                              {"ask_time": options.ask_time}, trip / 2)
+                try:
+                    taken.append(replay(options.troupe, directory, nodes, [requests])[0]["lookup_us"]["p50"] / 1e6)
+                finally:
+                    nodes.stop()
+        row = f"| {f'{1000 * trip:.0f} ms' if trip else 'as it does on this host'} | {taken[0] * 1e3:.2f} |"
+        for seconds in taken[1:]:
+            more = f"{(seconds - taken[0]) / trip:.2f} round trips" if trip else f"{(seconds - taken[0]) * 1e3:.2f} ms"
+            row += f" {seconds * 1e3:.2f} | {more} |"
+        print(row, flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("troupe")
-    parser.add_argument("--trace", required=True, help="JSON lines, as those published with Mooncake")
+    parser.add_argument("--trace", help="JSON lines, as those published with Mooncake; without, no hits are counted")
     parser.add_argument("--slots", type=int, nargs="+", default=[10000, 30000], help="of all nodes")
     parser.add_argument("--nodes", type=int, nargs="+", default=[2, 3])
+    parser.add_argument("--way", nargs="+", default=["in turn", "by conversation"], help="how requests are spread")
+    parser.add_argument("--copies", nargs="+", choices=["here", "home"], default=["here"],
+                        help="where the one stays that is to stay: cluster.keep_copies, true or false")
     parser.add_argument("--eviction", default="reuse", help="registry.eviction")
+    parser.add_argument("--ask-time", default="50 ms", help="cluster.ask_time")
+    parser.add_argument("--slice", type=int, default=600, help="requests that are played before all wait for all")
     parser.add_argument("--limit", type=int, help="requests of the trace")
+    parser.add_argument("--lookups", type=int, default=0, help="so many of them")
     options = parser.parse_args()
-    requests = pathlib.Path(options.trace).read_text(encoding="utf-8").splitlines(keepends=True)[:options.limit]
-    print(f"{len(requests)} requests of {pathlib.Path(options.trace).name}, pages of {PAGE_BYTES} bytes,"
-          f" registry.eviction {options.eviction}")
-    print("| slots | nodes | requests go | hits of one node | of the cluster | | fetched | p99 of lookups, ms |")
-    print("|---|---|---|---|---|---|---|---|")
-    for slots in options.slots:
-        for count in options.nodes:
-            for way in ("in turn", "by conversation"):
-                parts = split(requests, count, way)
-                alone, _, _, alone_late = measure(options, 1, parts, slots)
-                ratio, fetched, _, late = measure(options, count, parts, slots)
-                print(f"| {slots} | {count} | {way} | {alone:.4f} | {ratio:.4f} | {100 * (ratio - alone):+.1f} points |"
-                      f" {100 * fetched:.1f} % of blocks | {alone_late / 1000:.1f} → {late / 1000:.1f} |", flush=True)
+    if options.lookups:
+        measure_lookups(options)
+    if options.trace:
+        measure_hits(options)
 
 
 main()

@@ -7,6 +7,7 @@ host: first all pages are saved, then all are loaded, again and again. Rounds of
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import resource
@@ -110,9 +111,11 @@ def main():
     parser.add_argument("--interfaces", default="lo", help="of UCX")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mebibytes", type=int, default=512, help="of pages that are saved, and loaded, in a round")
+    parser.add_argument("--alone", action="store_true", help="over TCP only, and beside nothing")
+    parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
     options = parser.parse_args()
-    if not shutil.which("ucx_perftest"):
-        sys.exit("ucx_perftest is not there: install ucx-utils")
+    if not options.alone and not shutil.which("ucx_perftest"):
+        sys.exit("ucx_perftest is not there: install ucx-utils, or say --alone")
     variants = {
         "tcp, encrypted": {"transport": "tcp", "encrypt": True},
         "tcp, in the clear": {"transport": "tcp", "encrypt": False},
@@ -122,9 +125,11 @@ def main():
           f" {options.rounds} rounds, GB/s; cores of both ends per GB/s")
     print("| page | remote.transport | | Troupe | ucx_perftest | ratio | cores per GB/s | of ucx_perftest |")
     print("|---|---|---|---|---|---|---|---|")
-    for page_bytes in (256 << 10, 2 << 20):
+    if options.alone:
+        del variants["ucx"]
+    for kibibytes in options.page_kibibytes:
         for name, variant in variants.items():
-            measure(options, page_bytes, name, variant)
+            measure(options, kibibytes << 10, name, variant)
 
 
 def measure(options, page_bytes, name, variant):
@@ -143,15 +148,19 @@ def measure(options, page_bytes, name, variant):
                     report, cores = replay(options.troupe, node, trace, variant, salt)
                     assert report[f"{kind}_failures"] == 0, report
                     ours = rates(report, kind)
-                    theirs, their_cores = perftest(options.transports, options.interfaces, test, page_bytes, total)
+                    theirs, their_cores = math.nan, math.nan
+                    if not options.alone:
+                        theirs, their_cores = perftest(options.transports, options.interfaces, test, page_bytes, total)
                     for into, value in zip(found[kind], (ours, theirs, cores / ours, their_cores / theirs)):
                         into.append(value)
         finally:
             node.stop()
     for kind, test in (("load", "put_bw"), ("save", "get")):
         ours, theirs, cores, their_cores = (statistics.median(x) for x in found[kind])
-        print(f"| {page_bytes >> 10} KiB | {name} | {kind}, beside {test} | {ours:.2f} | {theirs:.2f} | "
-              f"{ours / theirs:.2f} | {cores:.1f} | {their_cores:.1f} |", flush=True)
+        theirs = ("–", "–", "–") if options.alone else (
+            f"{theirs:.2f}", f"{ours / theirs:.2f}", f"{their_cores:.1f}")
+        print(f"| {page_bytes >> 10} KiB | {name} | {kind}, beside {test} | {ours:.2f} | {theirs[0]} | {theirs[1]} |"
+              f" {cores:.1f} | {theirs[2]} |", flush=True)
 
 
 main()

@@ -57,6 +57,8 @@ node_stats some_stats() {
   out.registry = {2, 3, 4, 5, 6, 77, 8, 9, 10, 11};
   out.registry.invalidated_in_memory = 70;
   out.registry.invalidated_on_disk = 5;
+  out.registry.spare_keys = 33;
+  out.remote = {501, 502, 503, 504, 505, 506, 507};
   out.ranks.push_back({{1, 1}, "a", 0, {100, 20, 30, 40, 10, 12}, {13, 14, 15, 16, 17, 18, 19, 21, 100, 7,  90, 34,
                                                                    35, 36, 37, 38, 39, 1,  51, 52, 53,  54, 55, 56}});
   out.ranks.push_back(
@@ -82,11 +84,21 @@ TEST_CASE_METHOD(world, "metrics actor: what the node counts is on the page, eac
       {"troupe_expired_reservations_total", 9},
       {"troupe_refused_requests_total", 10},
       {"troupe_registry_bytes", 11},
+      {"troupe_spare_keys", 33},
+      {"troupe_remote_lost_clients_total", 507},
   };
   for (const auto& [name, expected] : of_node) {
     INFO(name);
     CHECK(value(name) == expected);
   }
+  const std::vector<std::string> there{"direction=\"to_client\""};
+  const std::vector<std::string> back{"direction=\"from_client\""};
+  CHECK(value("troupe_remote_pages_total", there) == 501);
+  CHECK(value("troupe_remote_pages_total", back) == 502);
+  CHECK(value("troupe_remote_bytes_total", there) == 503);
+  CHECK(value("troupe_remote_bytes_total", back) == 504);
+  CHECK(value("troupe_remote_failed_pages_total", there) == 505);
+  CHECK(value("troupe_remote_failed_pages_total", back) == 506);
   CHECK(value("troupe_invalidated_pages_total", {"tier=\"memory\""}) == 70);
   CHECK(value("troupe_invalidated_pages_total", {"tier=\"disk\""}) == 5);
   CHECK(value("troupe_invalidated_pages_total", {"tier=\"unknown\""}) == 2);

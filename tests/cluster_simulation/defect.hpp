@@ -40,9 +40,17 @@ enum class defect : std::uint8_t {
   keep_leases_of_the_dead,
   /// Blocks that were not filled are saved with the others.
   save_unfinished,
+  /// Pages that were here before count as made from those of the peer.
+  tell_of_what_was_here,
+  /// What a peer keeps goes first whether its lease holds or not.
+  spare_without_lease,
+  /// What a peer keeps is not noted.
+  forget_to_spare,
+  /// Nor what is a guest.
+  forget_guests,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 15> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 19> defect_names{{
     {"take-late-hellos", defect::take_late_hellos},
     {"ignore-cluster-names", defect::ignore_cluster_names},
     {"answer-loads-early", defect::answer_loads_early},
@@ -58,6 +66,10 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 15> defect_name
     {"forget-itself", defect::forget_itself},
     {"keep-leases-of-the-dead", defect::keep_leases_of_the_dead},
     {"save-unfinished", defect::save_unfinished},
+    {"tell-of-what-was-here", defect::tell_of_what_was_here},
+    {"spare-without-lease", defect::spare_without_lease},
+    {"forget-to-spare", defect::forget_to_spare},
+    {"forget-guests", defect::forget_guests},
 }};
 
 constexpr defect find_defect(std::string_view name) noexcept {

@@ -57,7 +57,10 @@ int main(int argc, char** argv) {
                                          "brought nothing",
                                          "brought some",
                                          "brought all",
-                                         "evicted"};
+                                         "evicted",
+                                         "here already",
+                                         "spare",
+                                         "told too late"};
   };
   what.run = [](const sim_main::run_options& x) {
     auto out = world(x.seed, x.steps, find_defect(x.defect)).run();

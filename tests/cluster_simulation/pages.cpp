@@ -69,7 +69,7 @@ void world::perform(std::size_t i, const cluster::fetch_ask& x) {
     const auto fail_with = open->second.fail;
     nodes_[i].calls.erase(open);
     fail_with(errc::timeout);
-    give_back(i, x.peer, life, lease);
+    give_back(i, x.peer, life, lease, x.space, {});
   });
   carry(i, x.peer, there.peer_life, [this, i, own_life = n.life, x, lease, over, life = there.peer_life] {
     auto& p = nodes_[x.peer];
@@ -80,7 +80,9 @@ void world::perform(std::size_t i, const cluster::fetch_ask& x) {
       what.matched = 0;
     if (what.matched > 0) {
       what.lease = lease;
-      p.has.hold(lease, {x.space, {x.keys.begin(), x.keys.begin() + what.matched}, now_, later(now_, lease_time)});
+      // One that runs out too early is another node's clock, or a round that takes too long.
+      const auto lasts = is_calm_ || !random_.one_in(8) ? lease_time : random_.time(milliseconds(50), seconds(1));
+      p.has.hold(lease, {x.space, {x.keys.begin(), x.keys.begin() + what.matched}, now_, later(now_, lasts)});
     }
     carry(x.peer, i, own_life, [this, i, x, what, over, life] {
       if (take(i, x.call)) {
@@ -93,27 +95,58 @@ void world::perform(std::size_t i, const cluster::fetch_ask& x) {
   });
 }
 
-void world::give_back(std::size_t i, peer_number peer, number life, const ticket& lease) {
+void world::give_back(std::size_t i, peer_number peer, number life, const ticket& lease, const namespace_id& space,
+                      const std::vector<key_digest>& kept) {
   if (has(defect::forget_releases))
     return;
   // Asked for again and again, while both are there and attached.
   const auto done = std::make_shared<bool>(false);
-  carry(i, peer, life, [this, peer, lease, done] {
+  carry(i, peer, life, [this, peer, lease, space, kept, done] {
     *done = true;
+    on_kept_there(peer, lease, space, kept);
     nodes_[peer].has.release(lease);
     nodes_[peer].given_back.insert(lease);
   });
-  later_on(i, seconds(4), [this, i, peer, life, lease, done] {
+  later_on(i, seconds(4), [this, i, peer, life, lease, space, kept, done] {
     if (!*done && nodes_[peer].lives && nodes_[peer].life == life)
-      give_back(i, peer, life, lease);
+      give_back(i, peer, life, lease, space, kept);
   });
+}
+
+void world::on_kept_there(std::size_t at, const ticket& lease, const namespace_id& space,
+                          const std::vector<key_digest>& kept) {
+  auto& n = nodes_[at];
+  n.has.look_at_clock(now_);
+  const auto held = n.has.leases().find(lease);
+  if (!kept.empty() && held == n.has.leases().end())
+    count("told too late");
+  if (has(defect::forget_to_spare))
+    return;
+  for (const auto& key : kept) {
+    const bool listed = held != n.has.leases().end() && std::ranges::count(held->second.keys, key) > 0;
+    const auto copy = n.has.find(space, key);
+    if (!copy || (!listed && !has(defect::spare_without_lease)))
+      continue;
+    count("spare");
+    if (!copy->guest && copy->made >= made_last_[{n.of_cluster, space, key}])
+      broken("last", n.name + " is to let a page go first that no node has made since");
+    n.has.make_spare(space, key);
+  }
+}
+
+void world::put(std::size_t i, const namespace_id& space, const key_digest& key, std::uint32_t rank, contents what,
+                bool guest) {
+  auto& n = nodes_[i];
+  n.has.put(space, key, rank, what, ++puts_, guest);
+  if (const auto copy = n.has.find(space, key); copy && !copy->guest)
+    made_last_[{n.of_cluster, space, key}] = puts_;
 }
 
 void world::perform(std::size_t i, const cluster::fetch_release& x) {
   // Of a tie that has ended, all leases have.
   const auto found = nodes_[i].ties.find({x.peer, x.space});
   if (found != nodes_[i].ties.end() && found->second.attachment == x.lease.owner)
-    give_back(i, x.peer, found->second.peer_life, x.lease);
+    give_back(i, x.peer, found->second.peer_life, x.lease, x.space, x.kept_here);
 }
 
 void world::perform(std::size_t i, const cluster::fetch_late& x) {
@@ -236,11 +269,12 @@ void world::save(std::size_t i, const cluster::fetch_save& x, const std::shared_
       count("save failed");
       code = errc::limit_exceeded;
     } else if (n.has.page(x.space, key, x.rank)) {
-      code = errc::exists;
+      count("here already");
+      code = has(defect::tell_of_what_was_here) ? errc::ok : errc::exists;
     } else {
       if (bytes != truth(i, x.space, key, x.rank))
         broken("bytes", n.name + " saves other bytes under a key");
-      n.has.put(x.space, key, x.rank, bytes);
+      put(i, x.space, key, x.rank, bytes, x.work.guests && !has(defect::forget_guests));
     }
     outcome.results.items.push_back(as_byte(code));
   }
@@ -283,7 +317,7 @@ void world::compute(std::size_t i, const namespace_id& space, const std::vector<
     for (std::uint32_t rank = 0; rank < ranks_; ++rank)
       if (whole || !random_.one_in(8))
         if (!nodes_[i].has.page(space, key, rank))
-          nodes_[i].has.put(space, key, rank, truth(i, space, key, rank));
+          put(i, space, key, rank, truth(i, space, key, rank));
 }
 
 void world::look_up(std::size_t i, const namespace_id& space, const std::vector<key_digest>& keys, bool must_find) {
@@ -325,6 +359,8 @@ void world::load(std::size_t i, const waiting_engine& x, std::uint32_t matched) 
       if (*page != truth(i, x.space, x.keys[k], rank))
         return broken("bytes", "an engine of " + n.name + " loads other bytes than were saved");
     }
+  for (std::uint32_t k = 0; k < matched; ++k)
+    n.has.read(x.space, x.keys[k]);
   if (x.must_find && matched < x.keys.size())
     broken("found", n.name + " does not find what another node has, when all is well" + how_it_is(i, x.space));
   if (matched == x.keys.size())

@@ -18,7 +18,7 @@ namespace troupe::cluster_simulation {
 using contents = std::uint64_t;
 
 /// What a node has, and who holds it: in the place of shards, allocators and io workers. Each key has a page for each
-/// rank; keys that nobody holds go, the oldest first, when there are too many.
+/// rank; keys that nobody holds go when there are too many, spare ones before others, the oldest first.
 class shelf {
 public:
   explicit shelf(std::size_t keys_max, std::uint32_t ranks) : keys_max_(keys_max), ranks_(ranks) {}
@@ -28,12 +28,39 @@ public:
     return found == keys_.end() ? std::nullopt : found->second.pages[rank];
   }
 
-  void put(const namespace_id& space, const key_digest& key, std::uint32_t rank, contents what) {
+  /// `made`: a number that grows. `guest`: a key of which this is the first page goes first whenever it has been read.
+  void put(const namespace_id& space, const key_digest& key, std::uint32_t rank, contents what, std::uint64_t made,
+           bool guest = false) {
     auto& x = keys_[{space, key}];
+    if (x.pages.empty())
+      x.guest = guest;
     x.pages.resize(ranks_);
     x.pages[rank] = what;
+    x.made = made;
     x.used = ++clock_;
     make_room();
+  }
+
+  /// What is known of a copy of a key.
+  struct copy {
+    std::uint64_t made = 0;
+    bool spare = false;
+    bool guest = false;
+  };
+  std::optional<copy> find(const namespace_id& space, const key_digest& key) const {
+    const auto found = keys_.find({space, key});
+    if (found == keys_.end())
+      return std::nullopt;
+    return copy{found->second.made, found->second.spare, found->second.guest};
+  }
+  /// An engine has read it.
+  void read(const namespace_id& space, const key_digest& key) {
+    if (const auto found = keys_.find({space, key}); found != keys_.end() && found->second.guest)
+      found->second.spare = true;
+  }
+  void make_spare(const namespace_id& space, const key_digest& key) {
+    if (const auto found = keys_.find({space, key}); found != keys_.end())
+      found->second.spare = true;
   }
 
   /// How many leading keys have pages of all ranks.
@@ -49,6 +76,7 @@ public:
       if (!whole)
         break;
       found->second.used = ++clock_;
+      found->second.spare = false;
       ++out;
     }
     return out;
@@ -107,19 +135,25 @@ private:
     std::vector<std::optional<contents>> pages;
     std::uint32_t holders = 0;
     std::uint64_t used = 0;
+    std::uint64_t made = 0;
+    bool spare = false;
+    bool guest = false;
   };
 
   std::map<ticket, lease>::iterator end(std::map<ticket, lease>::iterator which) {
     for (const auto& key : which->second.keys)
       if (const auto found = keys_.find({which->second.space, key}); found != keys_.end() && found->second.holders > 0)
-        --found->second.holders;
+        if (--found->second.holders == 0 && found->second.guest)
+          found->second.spare = true;
     return leases_.erase(which);
   }
   void make_room() {
     while (keys_.size() > keys_max_) {
       auto oldest = keys_.end();
       for (auto i = keys_.begin(); i != keys_.end(); ++i)
-        if (i->second.holders == 0 && (oldest == keys_.end() || i->second.used < oldest->second.used))
+        if (i->second.holders == 0 &&
+            (oldest == keys_.end() ||
+             std::pair(!i->second.spare, i->second.used) < std::pair(!oldest->second.spare, oldest->second.used)))
           oldest = i;
       if (oldest == keys_.end())
         return;

@@ -25,6 +25,8 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
   const auto ours = random_.between(2, 4);
   const auto others = random_.below(2);
   const auto spaces = random_.between(1, 2);
+  // All nodes keep what they fetch, or none does, or each does what its config says.
+  const auto copies = random_.below(4);
   for (number i = 0; i < spaces; ++i)
     spaces_.push_back({7, i + 1});
   for (number i = 0; i < ours + others; ++i) {
@@ -32,6 +34,7 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
     x.name = "node-" + std::to_string(i);
     x.of_cluster = i < ours ? "ours" : "others";
     x.has = shelf(random_.between(12, 80), ranks_);
+    x.keeps_copies = copies < 2 || (copies == 3 && random_.one_in(2));
     x.rate = 0.95 + 0.1 * static_cast<double>(random_.below(1000)) / 1000;
     x.ahead = random_.time(seconds(0), std::chrono::hours(400));
     nodes_.push_back(std::move(x));
@@ -163,6 +166,7 @@ void world::start(std::size_t i) {
           out.push_back(p);
     return out;
   };
+  limits.keep_copies = n.keeps_copies;
   n.pages.emplace(std::move(limits));
   n.next_look = local(i);
   n.next_tick = timestamp::max();
@@ -359,9 +363,7 @@ void world::check_found() {
       for (std::size_t to = 0; to < nodes_.size(); ++to) {
         if (from == to || nodes_[from].of_cluster != nodes_[to].of_cluster)
           continue;
-        std::vector<key_digest> keys;
-        for (number depth = 1; depth <= 9; ++depth)
-          keys.push_back({10'000 + 100 * from + to, depth});
+        const auto keys = calm_keys(from, to);
         when = later(when, milliseconds(50));
         at(when, [this, from, to, space, keys] {
           compute(from, space, keys, true);
@@ -370,7 +372,31 @@ void world::check_found() {
       }
 }
 
+std::vector<key_digest> world::calm_keys(std::size_t from, std::size_t to) {
+  std::vector<key_digest> out;
+  for (number depth = 1; depth <= 9; ++depth)
+    out.push_back({10'000 + 100 * from + to, depth});
+  return out;
+}
+
+void world::check_copies() {
+  for (std::size_t from = 0; from < nodes_.size(); ++from)
+    for (const auto& space : spaces_)
+      for (std::size_t to = 0; to < nodes_.size(); ++to) {
+        if (from == to || nodes_[from].of_cluster != nodes_[to].of_cluster)
+          continue;
+        for (const auto& key : calm_keys(from, to)) {
+          const auto home = nodes_[from].has.find(space, key);
+          const auto fetched = nodes_[to].has.find(space, key);
+          if (!home || !fetched || home->spare != nodes_[to].keeps_copies || fetched->spare == home->spare)
+            return broken("copies", "of a page that " + nodes_[to].name + " has fetched from " + nodes_[from].name +
+                                        ", not one copy goes first, or it is the other one");
+        }
+      }
+}
+
 void world::check_rest() {
+  check_copies();
   for (const auto& n : nodes_) {
     if (!n.waiting.empty())
       broken("ends", "an engine of " + n.name + " was never answered");

@@ -71,6 +71,8 @@ private:
     std::string name;
     std::string of_cluster;
     shelf has{64, 1};
+    /// Of what it fetches, the other node's copies go first, and not its own.
+    bool keeps_copies = true;
     bool lives = false;
     /// Counts its runs: what was for an earlier one is lost.
     number life = 0;
@@ -161,7 +163,13 @@ private:
   void attach(std::size_t i, const tie_name& name, attached then);
   void attach_again(std::size_t i, const tie_name& name, number serial);
   void lose_tie(std::size_t i, const tie_name& name);
-  void give_back(std::size_t i, peer_number peer, number life, const ticket& lease);
+  void give_back(std::size_t i, peer_number peer, number life, const ticket& lease, const namespace_id& space,
+                 const std::vector<key_digest>& kept);
+  /// That node is told that another one has made pages of these keys, and keeps them.
+  void on_kept_there(std::size_t at, const ticket& lease, const namespace_id& space,
+                     const std::vector<key_digest>& kept);
+  void put(std::size_t i, const namespace_id& space, const key_digest& key, std::uint32_t rank, contents what,
+           bool guest = false);
   /// Takes a call out: false if it has been answered.
   bool take(std::size_t i, cluster::fetch_call which);
   void land(std::size_t i, const cluster::fetch_load& x, const std::shared_ptr<memory>& into,
@@ -182,6 +190,8 @@ private:
   void finish();
   void check_found();
   void check_rest();
+  void check_copies();
+  static std::vector<key_digest> calm_keys(std::size_t from, std::size_t to);
 
   simulation::random_source random_;
   const std::uint64_t steps_;
@@ -200,6 +210,9 @@ private:
   number last_incarnation_ = 0;
   number last_attachment_ = 0;
   number last_serial_ = 0;
+  /// Of copies of a key in a cluster that are not guests, when the last one was made.
+  std::map<std::tuple<std::string, namespace_id, key_digest>, number> made_last_;
+  number puts_ = 0;
   bool is_calm_ = false;
   outcome out_;
 };

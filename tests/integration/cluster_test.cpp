@@ -1,6 +1,7 @@
 #include "tests/catch.hpp"
 #include "tests/integration/certificates.hpp"
 #include "tests/integration/clusters.hpp"
+#include "tests/integration/metrics_page.hpp"
 
 #include <csignal>
 
@@ -36,12 +37,36 @@ TEST_CASE("an engine finds and loads what engines of another node have saved, ev
   CHECK(status.find(" up ") != std::string::npos);
   CHECK(status.find(" self ") != std::string::npos);
   CHECK(status.find(' ' + std::to_string(model.unique_blocks * nodes.shape.ranks) + ' ') != std::string::npos);
+  // Each page lies twice; those at the node that they came from go first. Both ends count what has moved.
+  const auto pages = static_cast<double>(model.unique_blocks) * nodes.shape.ranks;
+  CHECK(sum_of_metric(nodes.node(0), "troupe_spare_keys") == static_cast<double>(model.unique_blocks));
+  CHECK(sum_of_metric(nodes.node(1), "troupe_spare_keys") == 0);
+  CHECK(sum_of_metric(nodes.node(0), "troupe_remote_pages_total") == pages);
+  CHECK(sum_of_metric(nodes.node(0), "troupe_remote_failed_pages_total") == 0);
+  CHECK(sum_of_metric(nodes.node(1), "troupe_peer_pages_total") == pages);
   // What was fetched stays.
   nodes.node(0).program().kill();
   const auto third = nodes.replay(1, small_trace);
   check_clean(third, nodes.shape);
   CHECK(third.count("hit_blocks") == model.blocks);
   nodes.all[0].reset();
+  nodes.stop_all();
+}
+
+TEST_CASE("where copies are not kept, they go first at the node that has fetched them, and stay at the other one") {
+  test_cluster nodes(2, {.page_bytes = 4096});
+  const arguments home{"--set", "cluster.keep_copies=false"};
+  nodes.start(0, home);
+  nodes.start(1, home);
+  nodes.wait_for_peers(0, 1);
+  nodes.wait_for_peers(1, 1);
+  const auto model = expected(small_trace);
+  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
+  const auto second = nodes.replay(1, small_trace);
+  check_clean(second, nodes.shape);
+  CHECK(second.count("hit_blocks") == model.blocks);
+  CHECK(sum_of_metric(nodes.node(0), "troupe_spare_keys") == 0);
+  CHECK(sum_of_metric(nodes.node(1), "troupe_spare_keys") == static_cast<double>(model.unique_blocks));
   nodes.stop_all();
 }
 

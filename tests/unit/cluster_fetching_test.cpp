@@ -120,6 +120,45 @@ TEST_CASE("fetching: all peers are asked at once, and the one with most is fetch
   CHECK(x.state.counts(0).asked == 2);
 }
 
+TEST_CASE("fetching: the peer is told of the pages that were made here, and of no others", "[cluster]") {
+  desk x({0}, 16, 2);
+  x.state.bring(wanted(6), t0);
+  x.has(x.one<fetch_ask>(), 6);
+  for (const auto& load : x.take<fetch_load>())
+    x.state.on_loaded(load.call, desk::all_of(load.work), t0);
+  for (const auto& save : x.take<fetch_save>()) {
+    CHECK_FALSE(save.work.guests);
+    auto outcome = desk::all_of(save.work);
+    for (std::size_t i = 0; i < save.work.keys.size(); ++i)
+      if ((save.work.keys[i] == key(1) && save.rank == 0) || save.work.keys[i] == key(2))
+        outcome.results.items[i] = static_cast<std::uint8_t>(errc::exists);
+      else if (save.work.keys[i] == key(5) && save.rank == 1)
+        outcome.results.items[i] = static_cast<std::uint8_t>(errc::full);
+    CHECK(x.take<fetch_release>().empty());
+    x.state.on_saved(save.call, outcome, t0);
+  }
+  const auto told = x.one<fetch_release>();
+  CHECK(told.peer == 0);
+  CHECK(told.kept_here == std::vector<key_digest>{key(0), key(3), key(4)});
+}
+
+TEST_CASE("fetching: where copies go here first, they are guests, and the peer is told of none", "[cluster]") {
+  desk x({0});
+  auto how = x.options();
+  how.keep_copies = false;
+  x.state = fetching(how);
+  x.state.add_space(test_space, 4096, 1, 8);
+  x.state.bring(wanted(3), t0);
+  x.has(x.one<fetch_ask>(), 3);
+  const auto load = x.one<fetch_load>();
+  CHECK_FALSE(load.work.guests);
+  x.state.on_loaded(load.call, desk::all_of(load.work), t0);
+  const auto save = x.one<fetch_save>();
+  CHECK(save.work.guests);
+  x.state.on_saved(save.call, desk::all_of(save.work), t0);
+  CHECK(x.one<fetch_release>().kept_here.empty());
+}
+
 TEST_CASE("fetching: parts of a prefix that lie at two peers in turn all come", "[cluster]") {
   desk x;
   x.state.bring(wanted(6), t0);

@@ -136,6 +136,28 @@ TEST_CASE("a policy proposes first what was kept and is free", "[registry]") {
   CHECK(proposed(*policy, 1) != entries_t{stem});
 }
 
+TEST_CASE("a policy proposes before others what is spare, from its end, until it is touched", "[registry]") {
+  // One with a hand says how little a policy has to know of it.
+  const auto policy = made(policies[GENERATE(range(0, 3))]);
+  policy->inserted(up_to(100));
+  policy->touched(entries_t{40, 41, 42, 43}, {});
+  policy->spared(entries_t{40, 41, 42, 43});
+  policy->spared(entries_t{7, 8});
+  CHECK(proposed(*policy, 4) == entries_t{43, 42, 41, 40});
+  // Once more: as if it were told of now.
+  policy->spared(entries_t{42});
+  policy->touched(entries_t{41}, {});
+  entries_t order;
+  for (auto left = 5; left > 0; --left) {
+    order.push_back(proposed(*policy, 1).front());
+    policy->left(order.back(), leave_reason::evicted);
+  }
+  CHECK(entries_t(order.begin(), order.begin() + 4) == entries_t{43, 40, 8, 7});
+  CHECK(order[4] == 42);
+  CHECK(policy->size() == 95);
+  CHECK(all_of(*policy).contains(41));
+}
+
 TEST_CASE("a hand passes over once what was used, and ghosts tell who comes back", "[registry]") {
   sieve_policy policy([](entry_index i) { return std::uint64_t{i} + 1000; });
   policy.inserted(up_to(4)); // the oldest is 3

@@ -140,6 +140,10 @@ TEST_CASE("another node looks up and fetches, and writes nothing", "[reception]"
   CHECK(code(rights.may(match_request{space, mine, {}, keys(2)})) == errc::ok);
   CHECK(code(rights.may(locate_request{space, 0, mine, {}, keys(2)})) == errc::ok);
   CHECK(code(rights.may(release_request{space, mine})) == errc::ok);
+  CHECK(code(rights.may(release_request{space, mine, 0, 0, false, keys(4)})) == errc::ok);
+  CHECK(code(rights.may(release_request{space, mine, 0, 0, false, keys(5)})) == errc::limit_exceeded);
+  client_rights engine(scope());
+  CHECK(code(engine.may(release_request{space, mine, 0, 0, false, keys(1)})) == errc::not_owner);
   CHECK(code(rights.may(invalidate_request{space, 0, pages(1)})) == errc::ok);
   CHECK(code(rights.may(reserve_request{space, 0, mine, {}, keys(2), {}})) == errc::not_owner);
   CHECK(code(rights.may(finish_request{space, 0, mine, pages(1)})) == errc::not_owner);

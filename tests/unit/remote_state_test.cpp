@@ -110,6 +110,11 @@ TEST_CASE("a fetch is answered when its pages are in the client's memory, and no
   const auto told = d.take<remote_answer_frames>();
   REQUIRE(told.reply);
   CHECK(told.reply->frames[1].offset == frame_size);
+  const auto counts = d.state.take_counts();
+  CHECK(counts.put_pages == 2);
+  CHECK(counts.put_bytes == 2 * frame_size);
+  CHECK(counts.got_pages + counts.put_failures + counts.got_failures + counts.lost == 0);
+  CHECK(d.state.take_counts().put_pages == 0);
   CHECK(d.nothing_more());
   // The client's until it says so, once.
   CHECK(d.state.free_frames() == 2);
@@ -139,6 +144,12 @@ TEST_CASE("a save is got, checked here, and filled with what the check says") {
   CHECK(d.state.free_frames() == 1);
   d.state.on_filled(*job, io_reply{fill.request.gathered});
   CHECK(d.take<remote_answer_fill>().reply);
+  // One of two was not what it should be; the third was never to move.
+  const auto counts = d.state.take_counts();
+  CHECK(counts.got_pages == 1);
+  CHECK(counts.got_bytes == frame_size);
+  CHECK(counts.got_failures == 1);
+  CHECK(counts.put_pages + counts.put_failures == 0);
   CHECK(d.state.free_frames() == 4);
   CHECK(d.state.fill({pin, {}, {}}, start).error().code == errc::not_found);
 }
@@ -252,6 +263,11 @@ TEST_CASE("a client that takes nothing any more is lost, and every request is an
   d.state.end();
   CHECK(d.nothing_more());
   d.state.on_moved(moving, fail(errc::unreachable, "closed"), start);
+  const auto counts = d.state.take_counts();
+  CHECK(counts.lost == 1);
+  CHECK(counts.put_failures == 3);
+  CHECK(counts.got_failures == 1);
+  CHECK(counts.put_pages + counts.got_pages == 0);
   CHECK(d.take<remote_unpin>().pin == 1);
   CHECK(d.take<remote_answer_frames>().reply.error().code == errc::unreachable);
   d.state.on_closed();

@@ -57,6 +57,11 @@ public:
     return n;
   }
 
+  void spared(std::span<const entry_index> entries) override {
+    for (const auto entry : entries)
+      places_.at(entry)->used = false;
+  }
+
   void kept(entry_index entry) override { places_.at(entry)->used = true; }
 
   void freed(entry_index entry) override {

@@ -109,6 +109,32 @@ TEST_CASE("lookup: peers are not asked where all is here, nor a second time", "[
   CHECK(done.answer->lease == ticket{});
 }
 
+TEST_CASE("lookup: behind what was here already peers are asked once more, and not for ever", "[lookup_state]") {
+  finder_with_peers s;
+  s.state.start(find(20), t0);
+  s.matched(s.one<lookup_match>(), 1);
+  // Each time the others have two keys, and this node has the two behind them.
+  for (std::uint32_t here = 1, times = 0; times < 4; ++times) {
+    const auto bring = s.one<lookup_bring>();
+    CHECK(bring.request.parent == key(here - 1));
+    CHECK(bring.request.keys.size() == 20 - here);
+    s.state.on_bring(bring.call, bring_reply{2}, t0);
+    here += 4;
+    s.matched(s.one<lookup_match>(), here);
+    CHECK(s.effects.take<lookup_release>().size() == 1);
+  }
+  CHECK(s.effects.take<lookup_bring>().empty());
+  CHECK(s.one<lookup_finished>().answer->matched == 17);
+  CHECK(s.state.held() == 1);
+  // Where there is no more than was brought, they have said all they know.
+  s.state.start(find(20), t0);
+  s.matched(s.one<lookup_match>(), 1);
+  s.state.on_bring(s.one<lookup_bring>().call, bring_reply{2}, t0);
+  s.matched(s.one<lookup_match>(), 3);
+  CHECK(s.effects.take<lookup_bring>().empty());
+  CHECK(s.one<lookup_finished>().answer->matched == 3);
+}
+
 TEST_CASE("lookup: a second match that fails, or is late, leaves what was found before", "[lookup_state]") {
   finder_with_peers s;
   const bool is_late = GENERATE(false, true);

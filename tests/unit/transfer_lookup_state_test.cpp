@@ -56,6 +56,31 @@ lookup_task find(std::uint32_t count, duration lease_for = hold) {
 
 } // namespace
 
+TEST_CASE("lookup: who keeps pages tells each shard of its own keys", "[lookup_state]") {
+  finder s(3);
+  s.state.start(find(12), t0);
+  std::map<std::uint32_t, std::vector<key_digest>> asked;
+  for (const auto& x : s.take<lookup_match>()) {
+    asked[x.shard] = x.request.keys.items;
+    s.matched(x, static_cast<std::uint32_t>(x.request.keys.size()));
+  }
+  const auto lease = s.one<lookup_finished>().answer->lease;
+  std::vector<key_digest> too_many(513, key(1));
+  CHECK(s.state.release(lease, t0, too_many).error().code == errc::limit_exceeded);
+  auto kept = test_task(12).keys.items;
+  kept.erase(kept.begin() + 4);
+  REQUIRE(s.state.release(lease, t0, kept));
+  std::size_t told = 0;
+  for (const auto& x : s.take<lookup_release>()) {
+    CHECK(x.request.lease == lease);
+    auto expected = asked.at(x.shard);
+    std::erase(expected, key(4));
+    CHECK(x.request.kept_there.items == expected);
+    told += x.request.kept_there.size();
+  }
+  CHECK(told == 11);
+}
+
 TEST_CASE("lookup: one shard answers, and the lease is released once", "[lookup_state]") {
   finder s;
   const auto id = s.state.start(find(5), t0);

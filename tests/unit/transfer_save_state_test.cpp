@@ -59,6 +59,7 @@ TEST_CASE("save: reserve, place, gather, fill, commit, and only then saved", "[s
   CHECK(commit.request.ticket == reserve.request.ticket);
   CHECK(commit.request.pages.size() == 3);
   CHECK(commit.request.pages[2] == page_ref{work.keys[2], {2, 7}});
+  CHECK_FALSE(commit.request.guests);
   CHECK(s.take<task_finished>().empty());
   s.committed(commit, t0 + 18 * ms);
 
@@ -93,6 +94,21 @@ TEST_CASE("save: what is stored, being written or without a slot needs no frame"
   CHECK(done.result.bytes == test_page_bytes);
   CHECK(s.take<save_abort>().empty());
   s.check_at_rest(8);
+}
+
+TEST_CASE("save: guests are committed as such", "[save_state]") {
+  saver s;
+  auto work = test_task(3);
+  work.guests = true;
+  REQUIRE(s.state.start(work, t0));
+  s.grant(s.one<save_reserve>(), t0);
+  s.state.on_place(s.one<save_place>().call, s.worker.give(3), t0);
+  s.gathered(s.one<save_gather>(), t0);
+  s.filled(s.one<save_fill>(), t0);
+  const auto commit = s.one<save_commit>();
+  CHECK(commit.request.guests);
+  s.committed(commit, t0);
+  CHECK(results_of(s.one<task_finished>().result) == std::vector<errc>(3, errc::ok));
 }
 
 TEST_CASE("save: a task without blocks is answered at once", "[save_state]") {

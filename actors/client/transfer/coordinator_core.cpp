@@ -35,6 +35,7 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
   t.parent = work.parent;
   t.tag = work.tag;
   t.ready_event = work.ready_event;
+  t.guests = work.guests;
   t.blocks = work.blocks.items;
   t.deadline = now + work.deadline;
   t.unresolved = work.keys.size();

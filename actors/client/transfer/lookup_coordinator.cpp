@@ -12,12 +12,9 @@ lookup_coordinator::lookup_coordinator(caf::actor_config& config, std::uint32_t 
 lookup_actor::behavior_type lookup_coordinator::make_behavior() {
   return {
       [this](const lookup_task& work) { return start<lookup_result>(work); },
-      [this](release_atom, const ticket& lease) -> caf::result<void> {
-        if (!asked_from_here(*this))
-          return to_caf(not_this_process());
-        auto released = state().release(lease, now());
-        flush();
-        return to_caf(released);
+      [this](release_atom, const ticket& lease) { return release(lease, {}); },
+      [this](release_atom, const ticket& lease, const packed<key_digest>& kept_there) {
+        return release(lease, kept_there.items);
       },
       [this](bind_atom, const lookup_binding& node) -> caf::result<void> {
         if (auto bad = check_node(node))
@@ -38,6 +35,14 @@ lookup_actor::behavior_type lookup_coordinator::make_behavior() {
       [this](stats_atom) { return sum_stats(); },
       [this](caf::tick_atom) { on_tick(); },
   };
+}
+
+caf::result<void> lookup_coordinator::release(const ticket& lease, const std::vector<key_digest>& kept_there) {
+  if (!asked_from_here(*this))
+    return to_caf(not_this_process());
+  auto released = state().release(lease, now(), kept_there);
+  flush();
+  return to_caf(released);
 }
 
 void lookup_coordinator::on_exit() {

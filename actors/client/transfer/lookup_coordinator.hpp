@@ -22,6 +22,7 @@ protected:
   lookup_actor::behavior_type make_behavior() override;
 
 private:
+  caf::result<void> release(const ticket& lease, const std::vector<key_digest>& kept_there);
   caf::result<registry_stats> sum_stats();
 
   open_promises counting_;

@@ -92,9 +92,12 @@ void lookup_state::finish(lookup_id id, lookup& x, timestamp now) {
     return;
   }
   auto found = settle(x, now);
-  if (x.at == phase::matching_again) {
+  const bool again = x.at == phase::matching_again;
+  if (again)
     release_finding(x.before);
-  } else if (binding_.has_peers && found.matched < x.work.keys.size()) {
+  // Behind what was brought there may be a part that was here, and behind that one which others have.
+  if (binding_.has_peers && found.matched < x.work.keys.size() && x.asked < brings_max &&
+      (!again || found.matched > x.brought)) {
     x.before = std::move(found);
     return send_bring(id, x);
   }
@@ -134,6 +137,7 @@ void lookup_state::release_finding(const finding& x) {
 
 void lookup_state::send_bring(lookup_id id, lookup& x) {
   x.at = phase::bringing;
+  ++x.asked;
   const auto& keys = x.work.keys.items;
   const auto first = x.before.matched;
   lookup_bring effect{++last_call_, {binding_.space, first > 0 ? keys[first - 1] : key_digest{}, {}}};
@@ -154,6 +158,7 @@ void lookup_state::on_bring(std::uint64_t call_number, result<bring_reply> reply
   if (!reply || reply->keys == 0)
     return answer(id, std::move(x.before));
   x.at = phase::matching_again;
+  x.brought = x.before.matched + reply->keys;
   for (auto& p : x.parts)
     p = part{p.shard, std::move(p.positions), 0, {}, false};
   send_matches(id, x);
@@ -176,12 +181,20 @@ void lookup_state::release_everywhere(const lookup& x) {
     outbox_.emplace_back(lookup_release{0, p.shard, {binding_.space, x.lease, 0}});
 }
 
-result<void> lookup_state::release(const ticket& lease, timestamp) {
+result<void> lookup_state::release(const ticket& lease, timestamp, const std::vector<key_digest>& kept_there) {
+  if (kept_there.size() > binding_.batch_keys_max)
+    return fail(errc::limit_exceeded, "more keys than one lookup finds");
   const auto i = held_.find(lease);
   if (i == held_.end())
     return fail(errc::not_found, "no such lease: released before, run out, or of another node");
-  for (const auto shard : i->second.shards)
-    outbox_.emplace_back(lookup_release{0, shard, {binding_.space, lease, 0}});
+  const auto parts = split_by_shard(kept_there, binding_.shard_count);
+  for (const auto shard : i->second.shards) {
+    lookup_release effect{0, shard, {binding_.space, lease, 0}};
+    for (const auto& kept : parts)
+      if (kept.shard == shard)
+        effect.request.kept_there.items = kept.items;
+    outbox_.emplace_back(std::move(effect));
+  }
   held_.erase(i);
   return {};
 }

@@ -44,10 +44,11 @@ using lookup_effect = std::variant<lookup_match, lookup_release, lookup_bring, l
 /// complete keys of its own part; the prefix ends at the first key that any shard misses, and what was leased beyond
 /// that is given back. Plain state, driven like the load and save coordinators.
 ///
-/// Where the node has peers and the prefix ends before the keys do, they are asked to bring the rest, once. If they
-/// have brought something, all is matched again, under a lease of its own: what counts is what is here then. If they
-/// have not, or do not answer, or that fails, what was found before is the answer; its lease is shorter by what asking
-/// took.
+/// Where the node has peers and the prefix ends before the keys do, they are asked to bring the rest. If they have
+/// brought something, all is matched again, under a lease of its own: what counts is what is here then. If that is more
+/// than was brought, since what follows was here already, and not all, they are asked for what follows that, a bounded
+/// number of times. If they have brought nothing, or do not answer, or that fails, what was found before is the answer;
+/// its lease is shorter by what asking took.
 class lookup_state {
 public:
   struct binding {
@@ -76,8 +77,9 @@ public:
 
   result<lookup_id> start(const lookup_task& work, timestamp now);
 
-  /// Gives back what a lookup holds; not_found for a lease this lookup coordinator does not know.
-  result<void> release(const ticket& lease, timestamp now);
+  /// Gives back what a lookup holds; not_found for a lease this lookup coordinator does not know. `kept_there` is as in
+  /// `release_request`; limit_exceeded for more than a batch.
+  result<void> release(const ticket& lease, timestamp now, const std::vector<key_digest>& kept_there = {});
 
   void on_match(std::uint64_t call, result<match_reply> reply, timestamp now);
   void on_bring(std::uint64_t call, result<bring_reply> reply, timestamp now);
@@ -116,6 +118,9 @@ private:
     phase at = phase::matching;
     /// Behind the first match.
     finding before{};
+    /// As far as peers have said that it is here; how often they were asked.
+    std::uint32_t brought = 0;
+    std::uint32_t asked = 0;
     /// Of the match under way.
     ticket lease;
     timestamp deadline;
@@ -140,6 +145,9 @@ private:
   /// Of the leading `matched` keys, where all parts have said so.
   static packed<std::uint8_t> joined_on_disk(const lookup& x, std::uint32_t matched);
   void release_everywhere(const lookup& x);
+
+  /// For one lookup.
+  static constexpr std::uint32_t brings_max = 4;
 
   std::uint32_t lookups_max_;
   duration time_limit_;

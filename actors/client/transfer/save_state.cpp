@@ -221,6 +221,7 @@ void save_state::send_finish(task& t, const std::vector<std::uint32_t>& position
       request.pages.items.push_back(page_ref{t.pages[positions[i]].key, t.pages[positions[i]].where});
     }
     const auto id = begin_call(t, phase::finish, now, std::move(part_positions), {}, part.shard, attempt);
+    request.guests = commit && t.guests;
     if (commit)
       outbox_.emplace_back(save_commit{id, part.shard, std::move(request)});
     else

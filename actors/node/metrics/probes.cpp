@@ -22,6 +22,8 @@ double number(std::uint64_t x) {
 void show(metrics_state& to, const registry_stats& r) {
   to.set("troupe_keys", "Keys with at least one page.", {}, number(r.keys));
   to.set("troupe_complete_keys", "Keys with a page on every rank.", {}, number(r.complete_keys));
+  to.set("troupe_spare_keys", "Keys that go before others, since another node has them as well.", {},
+         number(r.spare_keys));
   to.set("troupe_leases", "Leases held.", {}, number(r.leases));
   to.set("troupe_reservations", "Reservations open.", {}, number(r.reservations));
   to.count("troupe_evicted_keys_total", "Keys evicted.", {}, number(r.evicted_keys));
@@ -126,6 +128,20 @@ void show(metrics_state& to, const cluster_stats& cluster) {
   }
 }
 
+void show(metrics_state& to, const remote_stats& x) {
+  const auto both = [&](const char* name, const char* help, std::uint64_t put, std::uint64_t got) {
+    to.count(name, help, {{"direction", "to_client"}}, number(put));
+    to.count(name, help, {{"direction", "from_client"}}, number(got));
+  };
+  both("troupe_remote_pages_total", "Pages moved between this node and memory of clients elsewhere.", x.put_pages,
+       x.got_pages);
+  both("troupe_remote_bytes_total", "Bytes of these, with their headers.", x.put_bytes, x.got_bytes);
+  both("troupe_remote_failed_pages_total", "Such pages that did not arrive, or were not what they should be.",
+       x.put_failures, x.got_failures);
+  to.count("troupe_remote_lost_clients_total", "How often memory of a client elsewhere was lost while it was attached.",
+           {}, number(x.lost));
+}
+
 // -- namespaces -------------------------------------------------------------------------------------------------------
 
 constexpr std::string_view other = "other";
@@ -196,6 +212,7 @@ void show(metrics_state& to, const node_stats& stats) {
          number(stats.departed_clients));
   show(to, stats.registry);
   show(to, stats.cluster);
+  show(to, stats.remote);
   // Those that are gone would stay as they were last, and for ever.
   std::set<std::pair<std::string, std::string>> served;
   for (const auto& x : stats.ranks)

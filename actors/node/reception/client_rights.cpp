@@ -37,7 +37,9 @@ result<void> client_rights::may(const locate_request& x) const {
 }
 
 result<void> client_rights::may(const release_request& x) const {
-  return check(x.lease.owner, x.space, 0);
+  if (!x.kept_there.empty() && !scope_.reads_only)
+    return fail(errc::not_owner, "only another node of the cluster keeps pages of this one");
+  return check(x.lease.owner, x.space, x.kept_there.size());
 }
 
 result<void> client_rights::may(const renew_request& x) const {

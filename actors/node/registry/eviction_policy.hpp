@@ -64,6 +64,10 @@ public:
   /// The entry was kept for its children, not touched since, and has none any more: it goes before all others.
   virtual void freed(entry_index entry) = 0;
 
+  /// The entries go before all others but those that were freed, what is spared first going first, until they are
+  /// touched. An entry that is spared already counts as spared just now.
+  virtual void spared(std::span<const entry_index> entries) = 0;
+
   virtual std::uint64_t size() const noexcept = 0;
   /// With what is remembered of keys that are gone.
   virtual std::uint64_t resident_bytes() const noexcept = 0;

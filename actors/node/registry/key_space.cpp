@@ -129,11 +129,19 @@ void key_space::give_back(std::span<const entry_index> entries) {
       continue;
     // The order matters: withheld slots go while the entry is still there to have withheld them.
     chance_ = true;
+    // Not earlier: whoever has had a guest brought is to find it, and to read it.
+    if (e.guest)
+      make_spare(i);
+    if (e.spare)
+      spared_.push_back(i);
     if (e.withheld)
       release_withheld(i);
     if (e.live == 0)
       settle(i);
   }
+  if (!spared_.empty())
+    policy_->spared(spared_);
+  spared_.clear();
 }
 
 void key_space::touch(std::span<const entry_index> entries, std::uint64_t missing, std::uint32_t own, coarse_time now) {
@@ -143,6 +151,7 @@ void key_space::touch(std::span<const entry_index> entries, std::uint64_t missin
       auto& e = table_.entry(i);
       if (e.awaits_children)
         await_no_more(e);
+      spare_no_more(e);
       return e.leases > own || e.is_protected(now);
     };
     const bool again = is_again(entries[end - 1]);
@@ -151,6 +160,18 @@ void key_space::touch(std::span<const entry_index> entries, std::uint64_t missin
       --first;
     policy_->touched(entries.subspan(first, end - first), {.missing = in_all_shards(missing), .again = again});
     end = first;
+  }
+}
+
+void key_space::touch_again(std::span<const entry_index> entries) {
+  for (auto end = entries.size(); end > 0;) {
+    const auto last = end;
+    while (end > 0 && !table_.entry(entries[end - 1]).spare)
+      --end;
+    if (end < last)
+      policy_->touched(entries.subspan(end, last - end), {.again = true});
+    else
+      --end;
   }
 }
 
@@ -317,6 +338,8 @@ void key_space::unpublish(entry_index i, rank_number rank, leave_reason why) {
   --keys_by_live_[e.live];
   if (--e.live == 0) {
     policy_->left(i, why);
+    spare_no_more(e);
+    e.guest = false;
     e.held_back = false;
     if (e.awaits_children)
       await_no_more(e);
@@ -430,123 +453,6 @@ void key_space::settle(entry_index i) {
     change_children(parent, -1);
   if (e.children == 0)
     table_.erase(i);
-}
-
-key_space::hold key_space::held_by(entry_index i, coarse_time now) const noexcept {
-  const auto& e = table_.entry(i);
-  if (e.leases > 0 || e.reserved > 0 || e.is_protected(now))
-    return hold::other;
-  // Parents are what clients say they are, and nothing keeps keys from naming each other in a ring, across shards and
-  // requests. So children are a reason to wait, and not for ever.
-  const bool in_vain = e.held_back && now - e.protected_until >= children_hold_;
-  return e.children > 0 && !in_vain ? hold::children : hold::none;
-}
-
-void key_space::hold_back(entry_index i, hold by, coarse_time now) noexcept {
-  // `protected_until` is free to say since when children alone have kept the key, as long as it is not protected: a key
-  // that is protected is not held back by children alone.
-  auto& e = table_.entry(i);
-  if (by == hold::children) {
-    awaiting_children_ += e.awaits_children ? 0 : 1;
-    e.awaits_children = true;
-    if (!e.held_back)
-      e.protected_until = now & coarse_clock::last;
-    e.held_back = true;
-    first_unprotected_ = std::min<coarse_time>(first_unprotected_, e.protected_until + children_hold_);
-    return;
-  }
-  e.held_back = false;
-  if (e.is_protected(now))
-    first_unprotected_ = std::min<coarse_time>(first_unprotected_, e.protected_until);
-}
-
-std::uint32_t key_space::remove_key(entry_index i, rank_number wanted_rank) {
-  std::uint32_t freed = 0;
-  for (const auto rank : ranks()) {
-    const auto cell = table_.page(i, rank);
-    if (!cell.live())
-      continue;
-    unpublish(i, rank, leave_reason::evicted);
-    // Needs no rest: the key is not protected, so that whoever was told the slot has had the time that was promised.
-    outbox_.release(rank, cell.where());
-    if (rank == wanted_rank)
-      ++freed;
-  }
-  ++evicted_keys_;
-  settle(i);
-  return freed;
-}
-
-void key_space::prefetch_for_removal(std::span<const entry_index> entries) const {
-  for (const auto i : entries) {
-    table_.prefetch_entry(i);
-    table_.prefetch_details(i);
-  }
-  for (const auto i : entries) {
-    table_.prefetch_index(table_.entry(i).key);
-    if (const auto& parent = table_.parent(i); !parent.is_null())
-      table_.prefetch_index(parent);
-  }
-  if (shard_count_ > 1)
-    return; // most parents live in other shards
-  for (const auto i : entries)
-    if (const auto& parent = table_.parent(i); !parent.is_null())
-      table_.prefetch_entry_of(parent);
-}
-
-evict_reply key_space::evict(const eviction& what, coarse_time now) {
-  const auto [rank, wanted, most_looks, force] = what;
-  evict_reply reply;
-  if (policy_->size() == 0)
-    return reply;
-  if (exhausted_ && !chance_ && now < first_unprotected_)
-    return reply;
-  exhausted_ = false;
-  reply.more = true;
-  std::array<entry_index, key_table::group_keys> group;
-  for (std::uint32_t looks = 0; reply.slots < wanted && looks < most_looks;) {
-    if (!force && shard_count_ > 1 && awaiting_children_ > std::uint64_t{wanted} + most_awaiting)
-      break;
-    const auto room = std::min<std::size_t>({group.size(), most_looks - looks, wanted - reply.slots});
-    const auto n = policy_->propose(std::span(group).first(room));
-    if (n == 0) {
-      reply.more = false;
-      break;
-    }
-    prefetch_for_removal(std::span(group).first(n));
-    for (std::size_t c = 0; c < n; ++c, ++looks) {
-      // The group was proposed before any of it went: removing a child may have freed its parent meanwhile, which then
-      // goes at once, since children are looked at here.
-      const auto held = held_by(group[c], now);
-      if (held == hold::none) {
-        freed_ = false;
-        reply.slots += remove_key(group[c], rank);
-        looked_in_vain_ = 0;
-        // Its parent goes before the rest of the group.
-        if (freed_) {
-          ++looks;
-          break;
-        }
-        continue;
-      }
-      policy_->kept(group[c]);
-      if (looked_in_vain_ == 0) {
-        chance_ = false;
-        first_unprotected_ = coarse_never;
-      }
-      hold_back(group[c], held, now);
-      if (++looked_in_vain_ < policy_->size())
-        continue;
-      // Every key was looked at. If one of them may have become evictable meanwhile, another round is due.
-      looked_in_vain_ = 0;
-      exhausted_ = !chance_;
-      reply.more = chance_ || first_unprotected_ <= now;
-      return reply;
-    }
-  }
-  if (policy_->size() == 0)
-    reply.more = false;
-  return reply;
 }
 
 std::uint64_t key_space::resident_bytes() const noexcept {

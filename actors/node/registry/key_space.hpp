@@ -29,6 +29,7 @@ struct key_info {
   std::uint32_t reserved = 0;
   bool complete = false;
   bool ghost = false;
+  bool spare = false;
   /// 0 also if it is known to be over.
   coarse_time protected_until = 0;
 };
@@ -112,7 +113,16 @@ public:
   void touch(std::span<const entry_index> entries, std::uint64_t missing, std::uint32_t own, coarse_time now);
 
   /// These keys, in prefix order, were written by another rank: they belong to what is used now, and that is all.
-  void touch_again(std::span<const entry_index> entries) { policy_->touched(entries, {.again = true}); }
+  void touch_again(std::span<const entry_index> entries);
+
+  /// Another node has made new pages of these keys, which have a live page here, and keeps them: they go before others,
+  /// and do not wait for their children, until somebody uses them here. That is advice: what is leased, protected or
+  /// reserved stays as it would else.
+  void spare(std::span<const entry_index> entries);
+
+  /// These keys have got their first page, which was fetched from another node, and is to go here and stay there. They
+  /// are as others until somebody has leased them, and whenever nobody does any more, spare.
+  void inserted_as_guests(std::span<const entry_index> entries);
 
   /// These keys got a reservation, in a request that brings as many, and are to be given to `inserted`.
   void announce(std::span<const entry_index> entries) {
@@ -210,6 +220,7 @@ public:
   std::uint64_t complete_keys() const noexcept { return ranks().empty() ? 0 : keys_by_live_[ranks().size()]; }
   std::uint64_t withheld_slots() const noexcept;
   std::uint64_t evicted_keys() const noexcept { return evicted_keys_; }
+  std::uint64_t spare_keys() const noexcept { return spare_keys_; }
 
   /// A request has asked which of so many keys there are, and so many were found.
   void count_lookup(std::uint64_t asked, std::uint64_t found) noexcept {
@@ -264,6 +275,8 @@ private:
   /// Has no children any more: one that was kept for them goes next.
   void note_childless(entry_index i);
   void await_no_more(key_entry& e) noexcept;
+  void make_spare(entry_index i) noexcept;
+  void spare_no_more(key_entry& e) noexcept;
   hold held_by(entry_index i, coarse_time now) const noexcept;
   /// Notes when the entry was held back, and when another look at it may have another outcome.
   void hold_back(entry_index i, hold by, coarse_time now) noexcept;
@@ -316,6 +329,10 @@ private:
   /// Live pages of a complete key.
   std::uint32_t complete_at_ = nothing_complete;
   std::uint64_t evicted_keys_ = 0;
+  /// Entries with `spare`.
+  std::uint64_t spare_keys_ = 0;
+  /// Those the policy is about to be told of. Kept between calls for its memory.
+  std::vector<entry_index> spared_;
   lookup_counts lookups_;
 
   /// Entries with `awaits_children`.

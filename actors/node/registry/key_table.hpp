@@ -29,7 +29,11 @@ struct key_entry {
   /// Ranks whose page is committed; the key is complete when all ranks are among them.
   std::uint16_t live = 0;
   /// Ranks whose page somebody is about to write.
-  std::uint16_t reserved : 15 = 0;
+  std::uint16_t reserved : 13 = 0;
+  /// Another node has it as well, and has it for longer to come: goes before others, children or not.
+  bool spare : 1 = false;
+  /// Is spare again whenever the last lease on it has ended: it is here for who reads it now.
+  bool guest : 1 = false;
   /// Its turn to be evicted came while it had children, and it was not used since.
   bool awaits_children : 1 = false;
   /// Until then the key is not evicted, and slots of pages that are unpublished are not given back. With `held_back` a

@@ -20,12 +20,16 @@ public:
   std::size_t propose(std::span<entry_index> out) final;
   void kept(entry_index entry) final;
   void freed(entry_index entry) final;
+  void spared(std::span<const entry_index> entries) final;
   std::uint64_t size() const noexcept final { return size_; }
   std::uint64_t resident_bytes() const noexcept override { return lists_.resident_bytes(); }
   void for_each(const std::function<void(entry_index)>& f) const final;
 
 protected:
   using position = entry_lists::position;
+
+  /// Nodes of this class, which stand behind the lists of the policy.
+  static constexpr position lists_here = 3;
 
   /// Tags of entries are below it for the policy, as long as it is asked of them.
   static constexpr std::uint32_t displaced = entry_lists::tag_limit / 2;
@@ -64,6 +68,8 @@ private:
   position own_lists_;
   /// What goes first.
   position freed_;
+  /// What goes behind these.
+  position spare_;
   position aside_;
 };
 

@@ -29,7 +29,7 @@ void key_space::for_each_key(const std::function<void(const key_info&)>& f) cons
   for (entry_index i = 0; i < table_.end(); ++i) {
     const auto& e = table_.entry(i);
     if (e.in_use())
-      f({e.key, table_.parent(i), e.children, e.leases, e.live, e.reserved, complete(i), e.ghost(),
+      f({e.key, table_.parent(i), e.children, e.leases, e.live, e.reserved, complete(i), e.ghost(), e.spare,
          e.held_back ? coarse_time{0} : coarse_time{e.protected_until}});
   }
 }
@@ -67,6 +67,8 @@ std::string key_space::check_entry(entry_index i, const std::unordered_map<entry
     return what + "counts " + number(e.leases) + " leases, " + number(held) + " list it";
   if (e.ghost() && (e.children == 0 || !table_.parent(i).is_null()))
     return what + "nothing holds the entry, yet it is there";
+  if (e.live == 0 ? e.spare || e.guest : e.spare && e.awaits_children)
+    return what + "spare without a page, or it waits all the same";
   if (e.marked)
     return what + "a mark was left behind";
   if (e.withheld != withheld_.contains(i) || (e.withheld && e.leases == 0))

@@ -14,8 +14,8 @@ constexpr std::uint64_t least_between = 1024;
 
 reuse_policy::reuse_policy(key_hash hash)
     : listing_policy(classes, classes * (1 + marks_per_class)), hash_(std::move(hash)) {
-  // The base has two lists of its own behind the classes'.
-  position at = classes + 2;
+  // The base has lists of its own behind the classes'.
+  position at = classes + lists_here;
   for (auto& x : times_)
     for (auto& free : x.unused)
       free = at++;

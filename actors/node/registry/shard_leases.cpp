@@ -286,6 +286,22 @@ result<locate_reply> shard_leases::locate(const locate_request& request, timesta
   return reply;
 }
 
+void shard_leases::spare(lease& l, std::span<const key_digest> keys) {
+  // Not what is here by now, and was not when the other node read it: while a lease lasts its keys stay as they were.
+  // So of two nodes that copy from each other one is the later.
+  auto& space = spaces_.at(l.space);
+  found_.resize(keys.size());
+  space.table().find(keys, found_);
+  for (const auto entry : l.entries)
+    space.first_in_request(entry);
+  used_.clear();
+  for (const auto entry : found_)
+    if (entry != no_entry && space.table().entry(entry).marked && space.table().entry(entry).live > 0)
+      used_.push_back(entry);
+  space.end_request(l.entries);
+  space.spare(used_);
+}
+
 result<void> shard_leases::release(const release_request& request, timestamp now) {
   const auto space = spaces_.number_of(request.space);
   if (!space)
@@ -293,6 +309,8 @@ result<void> shard_leases::release(const release_request& request, timestamp now
   auto bad = shard_spaces::check_ticket(request.lease);
   if (!bad)
     bad = check_same_lease(*space, request.lease, now);
+  if (!bad && !request.kept_there.empty())
+    bad = spaces_.check_keys(request.kept_there.items);
   if (bad)
     return spaces_.refuse(std::move(*bad));
   const auto number = live_lease(request.lease, now);
@@ -306,6 +324,8 @@ result<void> shard_leases::release(const release_request& request, timestamp now
       trim_last_use(*number, request.keep);
     return {};
   }
+  if (request.keep == 0 && !request.kept_there.empty())
+    spare(l, request.kept_there.items);
   if (request.keep == 0)
     end_lease(*number);
   else if (request.keep < l.entries.size())

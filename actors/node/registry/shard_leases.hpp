@@ -84,6 +84,8 @@ private:
   void expire_lease(lease_number number);
   /// Gives back what the lease holds from that place on.
   void give_back_from(lease& l, std::size_t first);
+  /// Of what the lease lists, another node keeps these keys as well.
+  void spare(lease& l, std::span<const key_digest> keys);
   /// Gives back what the last use of a lease brought beyond its first `keep` keys.
   void trim_last_use(lease_number number, std::uint32_t keep);
   /// A new lease, unless one of the limits is reached; `keys` are what it is about to hold.

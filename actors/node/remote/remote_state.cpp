@@ -211,9 +211,13 @@ void remote_state::on_checked(remote_job job, const result<io_reply>& verdicts) 
   if (found == jobs_.end())
     return;
   auto& x = found->second;
-  for (std::size_t i = 0; i < x.moving.size(); ++i)
-    x.fill.gathered.items[x.moving[i]] =
-        verdicts && i < verdicts->results.size() ? verdicts->results[i] : code_of(errc::internal);
+  for (std::size_t i = 0; i < x.moving.size(); ++i) {
+    auto& code = x.fill.gathered.items[x.moving[i]];
+    code = verdicts && i < verdicts->results.size() ? verdicts->results[i] : code_of(errc::internal);
+    const bool sound = code == code_of(errc::ok);
+    ++(sound ? counts_.got_pages : counts_.got_failures);
+    counts_.got_bytes += sound ? options_.slot_bytes : 0;
+  }
   send_fill(job, x);
 }
 
@@ -251,10 +255,14 @@ void remote_state::on_moved(remote_job job, const result<void>& outcome, timesta
     lose(outcome.error());
   if (x.fetch) {
     emit(remote_unpin{x.what.arena});
-    if (outcome && phase_ == phase::bound)
+    if (outcome && phase_ == phase::bound) {
+      counts_.put_pages += x.moving.size();
+      counts_.put_bytes += bytes_of(x);
       answer_fetch(job, x);
-    else
+    } else {
+      counts_.put_failures += x.moving.size();
       refuse(job);
+    }
     jobs_.erase(found);
   } else if (outcome) {
     x.at = open_job::step::checking;
@@ -263,6 +271,7 @@ void remote_state::on_moved(remote_job job, const result<void>& outcome, timesta
       order.items.items.push_back({x.what.pages[i], x.what.offsets[i]});
     emit(remote_check{job, std::move(order)});
   } else {
+    counts_.got_failures += x.moving.size();
     for (const auto i : x.moving)
       x.fill.gathered.items[i] = code_of(errc::unreachable);
     send_fill(job, x);
@@ -290,11 +299,14 @@ void remote_state::lose(error why) {
   phase_ = phase::lost;
   if (probing)
     emit(remote_answer_bind{tl::unexpected<error>(why_lost_)});
-  else if (!ended_)
+  else if (!ended_) {
+    ++counts_.lost;
     emit(remote_lost{why_lost_});
+  }
   // What has not begun to move never will. Pins of the arena that a save has stay until the attachment is at rest.
   for (const auto job : std::exchange(queue_, {})) {
     auto& x = jobs_.at(job);
+    (x.fetch ? counts_.put_failures : counts_.got_failures) += x.moving.size();
     if (x.fetch) {
       emit(remote_unpin{x.what.arena});
       refuse(job);

@@ -28,6 +28,19 @@ struct remote_options {
   std::uint32_t frames_max = 1U << 20U;
 };
 
+/// What has moved: put into memory of the client, as it is loaded, and got from there, as it is saved.
+struct remote_counts {
+  std::uint64_t put_pages = 0;
+  std::uint64_t got_pages = 0;
+  std::uint64_t put_bytes = 0;
+  std::uint64_t got_bytes = 0;
+  /// Pages that were to move, and did not arrive or were not what they should be.
+  std::uint64_t put_failures = 0;
+  std::uint64_t got_failures = 0;
+  /// The memory was lost while the client was attached.
+  std::uint64_t lost = 0;
+};
+
 /// One call of the client, or of the transport. Never used twice.
 using remote_job = std::uint64_t;
 
@@ -152,6 +165,9 @@ public:
 
   std::vector<remote_effect> take_outbox() { return std::exchange(outbox_, {}); }
 
+  /// What has moved since it was asked last.
+  remote_counts take_counts() noexcept { return std::exchange(counts_, {}); }
+
   std::uint64_t bytes_under_way() const noexcept { return bytes_under_way_; }
   std::size_t free_frames() const noexcept { return free_.size(); }
   /// The first inconsistency, or nothing. For tests.
@@ -202,6 +218,7 @@ private:
   }
 
   remote_options options_;
+  remote_counts counts_;
   phase phase_ = phase::unbound;
   bool ended_ = false;
   bool has_peer_ = false;

@@ -80,6 +80,8 @@ remote_worker::behavior_type remote_worker::make_behavior() {
 }
 
 void remote_worker::flush() {
+  if (parts_.totals)
+    parts_.totals->add(state_.take_counts());
   for (auto effects = state_.take_outbox(); !effects.empty(); effects = state_.take_outbox())
     for (const auto& effect : effects)
       std::visit([this](const auto& x) { perform(x); }, effect);

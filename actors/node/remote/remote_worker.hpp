@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/node/remote/remote_state.hpp"
+#include "actors/node/remote/remote_totals.hpp"
 #include "base/process_watch.hpp"
 #include "io/extent_source.hpp"
 #include "io/remote_memory.hpp"
@@ -40,6 +41,8 @@ struct remote_worker_parts {
   std::shared_ptr<io::remote_mover> mover;
   remote_presence presence;
   remote_options options;
+  /// Is told what moves; may be null.
+  std::shared_ptr<remote_totals> totals{};
 };
 
 /// Serves one rank of one client on another host: stands between it and the io worker, and moves pages between the

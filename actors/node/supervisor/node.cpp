@@ -320,7 +320,7 @@ void node::welcome_elsewhere(client& x, std::size_t space, attach_reply& reply) 
     ++*presence;
     x.remotes.push_back(spawn_actor<remote_worker>(
         system(), remote_worker_parts{reply.owner, reply.space_id, rank.rank, page_bytes, rank.worker, node_actor(this),
-                                      children_.extents, children_.mover, presence, how}));
+                                      children_.extents, children_.mover, presence, how, remote_totals_}));
     x.workers.push_back(spawn_actor<client_worker>(system(), x.rights, rank.rank, rank.worker, address(),
                                                    x.handle.node(), x.remotes.back()));
     reply.ranks.push_back({rank.rank, rank.slots, x.workers.back()});
@@ -455,6 +455,7 @@ void node::collect_stats(std::function<void(const result<node_stats>&)> on_done)
   node_stats stats;
   stats.clients = state_.clients();
   stats.departed_clients = state_.departed_clients();
+  stats.remote = remote_totals_->sum();
   for (const auto& [owner, x] : clients_)
     stats.attached.push_back(
         {x.name, children_.spaces[x.space].name, x.process_id, x.elsewhere, duration(clock().now() - x.since)});

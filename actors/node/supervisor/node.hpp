@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/node/reception/client_rights.hpp"
+#include "actors/node/remote/remote_totals.hpp"
 #include "actors/node/supervisor/node_children.hpp"
 #include "actors/node/supervisor/node_state.hpp"
 #include "actors/node/supervisor/node_watch.hpp"
@@ -126,6 +127,7 @@ private:
 
   std::shared_ptr<const config::node_config> options_;
   node_children children_;
+  std::shared_ptr<remote_totals> remote_totals_ = std::make_shared<remote_totals>();
   /// Nobody can tell one owner id from another.
   std::random_device entropy_;
   node_state state_;

@@ -1,0 +1,120 @@
+"""What plain LRU makes of a trace that is split over the nodes of a cluster: what a measurement is compared with.
+
+Requests come one after the other, in the order of the trace, and each node goes by recency. A lookup fetches the
+longest prefix that a peer has, and goes on from there, with what is here and with what the others have. `copies` says
+what becomes of the two pages that there are after a fetch:
+
+- `both`: they are pages as any other
+- `here`: the peer lets its own go first, until it is used there (`cluster.keep_copies`)
+- `home`: the node that has fetched lets its own go first, also when it is used
+- `owner`: there are no copies: each key has an owner, by its hash, where it is saved and where everybody loads it
+"""
+
+import collections
+import zlib
+
+
+class Cache:
+    """A node: pages that go first, and others, both from the oldest to the youngest."""
+
+    def __init__(self, slots):
+        self.slots = slots
+        self.others = collections.OrderedDict()
+        self.spare = collections.OrderedDict()
+
+    def __contains__(self, key):
+        return key in self.others or key in self.spare
+
+    def leading(self, keys, first):
+        """How many of the keys from there on it has."""
+        last = first
+        while last < len(keys) and keys[last] in self:
+            last += 1
+        return last - first
+
+    # The last key of a prefix is the oldest, and goes first.
+
+    def use(self, keys, guests=False):
+        for key in reversed(keys):
+            if key in self.others:
+                self.others.move_to_end(key)
+            elif key in self.spare and guests:
+                self.spare.move_to_end(key)
+            elif key in self.spare:
+                del self.spare[key]
+                self.others[key] = True
+
+    def put(self, keys, guests=False):
+        for key in reversed(keys):
+            if key not in self:
+                (self.spare if guests else self.others)[key] = True
+        while len(self.others) + len(self.spare) > self.slots:
+            (self.spare or self.others).popitem(last=False)
+
+    def let_go_first(self, keys):
+        for key in reversed(keys):
+            if self.others.pop(key, None):
+                self.spare[key] = True
+
+
+def owner_of(key, nodes):
+    return zlib.crc32(str(key).encode()) % nodes
+
+
+def fetch(nodes, here, keys, found, copies):
+    """Brings what follows of the keys here; how many there are then, and how many pages came."""
+    came = 0
+    asked_before = None
+    while found < len(keys):
+        best, source = 0, None
+        for peer in nodes:
+            if peer is here or peer is asked_before:
+                continue
+            count = peer.leading(keys, found)
+            peer.use(keys[found:found + count])
+            if count > best:
+                best, source = count, peer
+        if not best:
+            break
+        new = [key for key in keys[found:found + best] if key not in here]
+        here.put(new, copies == "home")
+        if copies == "here":
+            source.let_go_first(new)
+        came += len(new)
+        found += best
+        asked_before = source
+        if more := here.leading(keys, found):
+            found += more
+            asked_before = None
+    return found, came
+
+
+def play(parts, slots, copies):
+    """The parts of a trace, [(number, keys)] each, at a node each: hits, and pages moved between nodes for loads and
+    for saves, all as shares of the blocks asked for."""
+    nodes = [Cache(slots // len(parts)) for _ in parts]
+    requests = sorted((number, at, keys) for at, part in enumerate(parts) for number, keys in part)
+    blocks = hits = loaded = saved = 0
+    for _, at, keys in requests:
+        here = nodes[at]
+        blocks += len(keys)
+        if copies == "owner":
+            owners = [owner_of(key, len(nodes)) for key in keys]
+            found = 0
+            while found < len(keys) and keys[found] in nodes[owners[found]]:
+                found += 1
+            loaded += sum(owner != at for owner in owners[:found])
+            saved += sum(owner != at for owner in owners[found:])
+            for number, node in enumerate(nodes):
+                own = [key for key, owner in zip(keys, owners) if owner == number]
+                node.use(own)
+                node.put(own)
+        else:
+            found = here.leading(keys, 0)
+            found, came = fetch(nodes, here, keys, found, copies)
+            loaded += came
+            here.use(keys[:found], copies == "home")
+            here.put(keys[found:])
+            here.use(keys, copies == "home")
+        hits += found
+    return hits / blocks, loaded / blocks, saved / blocks

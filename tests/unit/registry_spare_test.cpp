@@ -1,0 +1,259 @@
+#include "actors/node/registry/lru_policy.hpp"
+#include "actors/node/registry/reuse_policy.hpp"
+#include "actors/node/registry/s3_fifo_policy.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/registry_support.hpp"
+
+#include <random>
+#include <vector>
+
+namespace registry_spare_test {
+
+/// Keys of which another node has pages as well, and which therefore go before others.
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr ticket theirs{7, 1};
+constexpr ticket ours{8, 1};
+
+struct home : one_registry {
+  explicit home(eviction_factory policy = make_lru_policy, std::uint32_t world_size = 1)
+      : one_registry(world_size, options_with(policy)) {}
+
+  static registry_options options_with(eviction_factory policy) {
+    registry_options out;
+    out.eviction = policy;
+    return out;
+  }
+  /// Another node gives its lease back, and keeps these.
+  result<void> kept_there(ticket lease, const keys_t& keys, std::int64_t now = 0) {
+    release_request x{space, lease, 0};
+    x.kept_there.items = keys;
+    return state.release(x, at(now));
+  }
+  void save_guests(const keys_t& keys, rank_number rank = 0) {
+    const auto by = next_ticket();
+    finish_request x{space, rank, by, pages(keys, reserve(by, keys, rank))};
+    x.guests = true;
+    REQUIRE(state.commit(x, at(0)));
+  }
+  bool has(const key_digest& key) const {
+    const auto found = info(key);
+    return found && !found->ghost;
+  }
+  std::size_t count_of(const keys_t& keys) const {
+    return static_cast<std::size_t>(std::ranges::count_if(keys, [&](const auto& key) { return has(key); }));
+  }
+};
+
+constexpr eviction_factory policies[] = {make_lru_policy, make_s3_fifo_policy, make_reuse_policy};
+
+} // namespace
+
+TEST_CASE("what another node keeps goes before all others, from its end", "[registry]") {
+  home r(policies[GENERATE(range(0, 3))]);
+  const auto old = some_keys(100, 10);
+  const auto taken = some_keys(1, 6);
+  r.save(old);
+  r.save(taken, 0, chain_parents(taken));
+  CHECK(r.match(theirs, taken) == 6);
+  must(r.kept_there(theirs, taken));
+  CHECK(r.state.stats().spare_keys == 6);
+  CHECK(r.state.check_invariants() == "");
+  CHECK(r.evict(2).slots == 2);
+  CHECK(r.count_of(taken) == 4);
+  CHECK_FALSE(r.has(taken[5]));
+  CHECK_FALSE(r.has(taken[4]));
+  CHECK(r.evict(4).slots == 4);
+  CHECK(r.count_of(taken) == 0);
+  CHECK(r.count_of(old) == 10);
+  CHECK(r.state.stats().spare_keys == 0);
+  CHECK(r.evict(10).slots == 10);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a spare key does not wait for what follows it, nor is it waited for", "[registry]") {
+  home r;
+  const auto chain = some_keys(1, 8);
+  r.save(chain, 0, chain_parents(chain));
+  // The first five are read elsewhere; what follows has been used no longer ago.
+  const keys_t first(chain.begin(), chain.begin() + 5);
+  CHECK(r.match(theirs, first) == 5);
+  must(r.kept_there(theirs, first));
+  CHECK(r.evict(5).slots == 5);
+  CHECK(r.count_of(first) == 0);
+  CHECK(r.count_of(chain) == 3);
+  CHECK(r.state.check_invariants() == "");
+  // Nor for one that is held.
+  home s;
+  s.save(chain, 0, chain_parents(chain));
+  CHECK(s.match(ours, {chain[1]}) == 1);
+  CHECK(s.match(theirs, {chain[0]}) == 1);
+  CHECK(s.evict(8).slots == 6);
+  must(s.kept_there(theirs, {chain[0]}));
+  CHECK(s.evict(1).slots == 1);
+  CHECK_FALSE(s.has(chain[0]));
+  CHECK(s.state.check_invariants() == "");
+}
+
+TEST_CASE("a spare key that is used is as any other again", "[registry]") {
+  home r(policies[GENERATE(range(0, 3))]);
+  const auto old = some_keys(100, 4);
+  const auto taken = some_keys(1, 4);
+  r.save(old);
+  r.save(taken);
+  CHECK(r.match(theirs, taken) == 4);
+  must(r.kept_there(theirs, taken));
+  CHECK(r.count({taken[1]}) == 1);
+  CHECK(r.state.stats().spare_keys == 3);
+  CHECK(r.evict(3).slots == 3);
+  CHECK(r.has(taken[1]));
+  CHECK(r.count_of(old) == 4);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("what is held stays, spare or not, and goes first when nobody holds it", "[registry]") {
+  home r;
+  const auto old = some_keys(100, 4);
+  const auto taken = some_keys(1, 4);
+  r.save(old);
+  r.save(taken);
+  CHECK(r.match(theirs, taken) == 4);
+  CHECK(r.match(ours, {taken[2]}) == 1);
+  must(r.kept_there(theirs, taken));
+  CHECK(r.evict(4).slots == 4);
+  CHECK(r.has(taken[2]));
+  CHECK(r.count_of(old) == 3);
+  r.release(ours);
+  CHECK(r.evict(1).slots == 1);
+  CHECK_FALSE(r.has(taken[2]));
+  CHECK(r.count_of(old) == 3);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("only what the lease lists becomes spare, and only while there is one", "[registry]") {
+  home r;
+  const auto keys = some_keys(1, 4);
+  r.save(keys);
+  CHECK(r.match(theirs, {keys[0], keys[1]}) == 2);
+  CHECK(r.match(ours, {keys[2]}) == 1);
+  must(r.kept_there(theirs, keys));
+  CHECK(r.info(keys[0])->spare);
+  CHECK(r.info(keys[1])->spare);
+  CHECK_FALSE(r.info(keys[2])->spare);
+  CHECK_FALSE(r.info(keys[3])->spare);
+  // Told twice, or when it has run out: success, and nothing.
+  must(r.kept_there(theirs, keys));
+  CHECK(r.match({7, 2}, {keys[3]}) == 1);
+  must(r.kept_there({7, 2}, {keys[3]}, 60));
+  CHECK_FALSE(r.info(keys[3])->spare);
+  CHECK(r.state.stats().spare_keys == 2);
+  // Not a key at all.
+  CHECK(r.match({7, 3}, {keys[3]}) == 1);
+  CHECK(r.kept_there({7, 3}, {key_digest{}}).error().code == errc::invalid_argument);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a page that is erased under the lease is not spare when it comes anew", "[registry]") {
+  home r;
+  const auto keys = some_keys(1, 2);
+  const auto pages = r.save(keys);
+  CHECK(r.match(theirs, keys) == 2);
+  REQUIRE(r.state.invalidate({r.space, 0, {pages}, {}}, at(0)));
+  must(r.kept_there(theirs, keys));
+  CHECK(r.state.stats().spare_keys == 0);
+  r.save(keys);
+  CHECK_FALSE(r.info(keys[0])->spare);
+  // And one that is spare when it goes.
+  CHECK(r.match({7, 2}, keys) == 2);
+  must(r.kept_there({7, 2}, keys));
+  CHECK(r.evict(2).slots == 2);
+  r.save(keys);
+  CHECK(r.state.stats().spare_keys == 0);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a guest stays until it was read, goes first then, and stays a guest", "[registry]") {
+  home r(policies[GENERATE(range(0, 3))]);
+  const auto old = some_keys(100, 4);
+  const auto guests = some_keys(1, 4);
+  r.save(old);
+  r.save_guests(guests);
+  CHECK(r.state.stats().spare_keys == 0);
+  CHECK(r.match(ours, guests) == 4);
+  CHECK(r.state.stats().spare_keys == 0);
+  r.release(ours);
+  CHECK(r.state.stats().spare_keys == 4);
+  CHECK(r.count(guests) == 4);
+  CHECK(r.state.stats().spare_keys == 4);
+  CHECK(r.evict(4).slots == 4);
+  CHECK(r.count_of(old) == 4);
+  CHECK(r.state.check_invariants() == "");
+  // The key that comes into the place of one is none.
+  r.save(guests);
+  CHECK(r.count(guests) == 4);
+  CHECK(r.state.stats().spare_keys == 0);
+}
+
+TEST_CASE("a key with a page of its own is no guest, whoever brings the other ranks' pages", "[registry]") {
+  home r(make_lru_policy, 2);
+  const auto keys = some_keys(1, 3);
+  r.save(keys, 0);
+  r.save_guests(keys, 1);
+  CHECK(r.count(keys) == 3);
+  CHECK(r.state.stats().spare_keys == 0);
+  const auto guests = some_keys(10, 3);
+  r.save_guests(guests, 0);
+  r.save_guests(guests, 1);
+  CHECK(r.count(guests) == 3);
+  CHECK(r.state.stats().spare_keys == 3);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("any order of saving, reading, sparing and evicting leaves no trace", "[registry]") {
+  const auto seed = GENERATE(1U, 2U, 3U, 4U);
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  home r(policies[seed % 3]);
+  std::vector<std::pair<ticket, keys_t>> held;
+  std::uint64_t sequence = 0;
+  for (int step = 0; step < 1500; ++step) {
+    const auto keys = some_keys(1 + 20 * (random() % 5), 1 + random() % 12);
+    switch (random() % 5) {
+    case 0:
+      r.save(keys, 0, chain_parents(keys));
+      break;
+    case 1:
+      r.save_guests(keys);
+      break;
+    case 2: {
+      const ticket lease{7, ++sequence};
+      if (r.match(lease, keys) > 0)
+        held.emplace_back(lease, keys);
+      break;
+    }
+    case 3:
+      if (!held.empty()) {
+        std::swap(held[random() % held.size()], held.back());
+        must(r.kept_there(held.back().first, random() % 2 == 0 ? held.back().second : keys_t{}));
+        held.pop_back();
+      }
+      break;
+    default:
+      r.evict(static_cast<std::uint32_t>(random() % 10));
+    }
+    REQUIRE(r.state.check_invariants() == "");
+  }
+  for (const auto& [lease, keys] : held)
+    r.release(lease);
+  while (r.evict(64).slots > 0) {
+  }
+  CHECK(r.state.keys() == 0);
+  CHECK(r.state.stats().spare_keys == 0);
+  CHECK(r.state.check_invariants() == "");
+}
+
+} // namespace registry_spare_test
