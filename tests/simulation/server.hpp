@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/node/io_worker/scrub_pace.hpp"
 #include "actors/node/registry/registry_options.hpp"
 #include "actors/node/supervisor/node.hpp"
 #include "base/page_residence.hpp"
