@@ -245,7 +245,7 @@ struct storage_config {
   double low_watermark = 0.01;
   double high_watermark = 0.02;
   bool direct = true;
-  /// Of each slab file, read to be checked although nobody asks for it; 0: none.
+  /// Of all slab files together, read to be checked although nobody asks for it; 0: none.
   std::uint64_t scrub_bytes_per_second = 0;
   /// Of 3FS; not set: found by where the slab files lie.
   std::optional<std::filesystem::path> mount_point{};

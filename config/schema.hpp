@@ -258,8 +258,8 @@ void describe(Visitor& v, storage_config& c) {
   v.field("direct", c.direct, flag{},
           "Whether slab files bypass the page cache (O_DIRECT) where the file system can do that.");
   v.field("scrub_bytes_per_second", c.scrub_bytes_per_second, size{0, 64 * gibibyte},
-          "How much of each slab file is read a second, to find pages that the disk has damaged before somebody asks "
-          "for them; 0: none.");
+          "How much is read a second of all slab files together, which share it, to find pages that the disk has "
+          "damaged before somebody asks for them; 0: none.");
   v.field("mount_point", c.mount_point, any_path,
           "With the engine \"usrbio\": where 3FS is mounted; not set: the mount on which the slab files lie.");
   v.field("usrbio_library", c.usrbio_library, some_text,

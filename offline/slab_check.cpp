@@ -50,6 +50,10 @@ struct opened_rank {
   std::vector<page_ref> pages;
   /// Of each.
   std::uint64_t page_bytes = 0;
+  /// In the index, and not believed.
+  std::uint64_t forgotten = 0;
+  /// A file of a namespace that a client made is missing: it was removed, or the pages were in memory only.
+  bool may_never_have_been = false;
 };
 
 /// What a node had under way may outlive it by so much.
@@ -95,9 +99,13 @@ public:
       return {};
     for (rank_number rank = 0; rank < record.spec.world_size; ++rank) {
       const auto path = made_slabs(options_) / made_slab_name(record.id, rank);
-      // Its pages may have been in memory only.
-      if (std::error_code ignored; !fs::exists(path, ignored))
+      if (std::error_code ignored; !fs::exists(path, ignored)) {
+        // Whether it was ever there is said by the pages that the index has of it.
+        if (keeps_made_slabs(options_))
+          miss(record.spec, rank, path);
+        plan_->serve(record.id, rank, 0);
         continue;
+      }
       if (auto opened = open(record.spec, rank, path); !opened)
         return opened;
       const auto& file = ranks_[{record.id, rank}].file;
@@ -114,9 +122,11 @@ public:
   result<void> on_pages(std::span<const store::page_record> pages) override {
     for (const auto& x : pages) {
       const auto rank = ranks_.find({x.space, x.rank});
-      if (!plan_->admit(x))
+      if (!plan_->admit(x)) {
         ++forgotten_;
-      else if (rank == ranks_.end())
+        if (rank != ranks_.end())
+          ++rank->second.forgotten;
+      } else if (rank == ranks_.end())
         ++foreign_;
       else
         rank->second.pages.push_back({x.key, x.where});
@@ -134,6 +144,12 @@ public:
     std::uint64_t done = 0;
     progress(done, all);
     for (auto& [name, rank] : ranks_) {
+      if (rank.may_never_have_been && rank.forgotten == 0)
+        continue;
+      if (rank.may_never_have_been)
+        rank.found.fault->text += "; the " + std::to_string(rank.forgotten) +
+                                  " pages that the index has of it are lost, and the next start of the node makes "
+                                  "it anew, empty";
       if (rank.file)
         verify(rank, [&, slot_bytes = rank.found.slot_bytes] {
           const auto before = done / progress_bytes;
@@ -147,7 +163,7 @@ public:
   }
 
 private:
-  result<void> open(const namespace_spec& space, rank_number rank, const fs::path& path) {
+  opened_rank& begin_rank(const namespace_spec& space, rank_number rank, const fs::path& path) {
     auto& into = ranks_[{space.id(), rank}];
     auto& found = into.found;
     found.space = space.id();
@@ -156,6 +172,19 @@ private:
     found.file = path;
     into.page_bytes = space.geometry.page_bytes();
     found.slot_bytes = io::slot_bytes(into.page_bytes);
+    return into;
+  }
+
+  /// The file of a rank of a namespace that a client made is not there.
+  void miss(const namespace_spec& space, rank_number rank, const fs::path& path) {
+    auto& into = begin_rank(space, rank, path);
+    into.may_never_have_been = true;
+    into.found.fault = error{errc::not_found, "slab '" + path.string() + "' is gone"};
+  }
+
+  result<void> open(const namespace_spec& space, rank_number rank, const fs::path& path) {
+    auto& into = begin_rank(space, rank, path);
+    auto& found = into.found;
     auto opened = io::slab_reader::open(path);
     // The node is gone, since its data directory is not locked; but the kernel may still end what it had under way.
     const auto give_up = std::chrono::steady_clock::now() + dying_time;
@@ -184,16 +213,17 @@ private:
 
   template <class F>
   static void verify(opened_rank& rank, F&& looked_at) {
-    auto& [found, file, pages, page_bytes] = rank;
+    auto& found = rank.found;
+    auto& pages = rank.pages;
     // As the disk has them, so that it is read from its beginning to its end.
     std::ranges::sort(pages, {}, &page_ref::where);
     const auto buffer = std::make_unique<std::byte[]>(found.slot_bytes);
     const std::span bytes(buffer.get(), found.slot_bytes);
     for (const auto& page : pages) {
-      auto verdict = file->read(page.where.slot, bytes);
+      auto verdict = rank.file->read(page.where.slot, bytes);
       if (verdict == errc::ok) {
-        verdict = io::verify_page(bytes, {found.space, page.key, found.rank, page.where, page_bytes});
-        file->forget(page.where.slot);
+        verdict = io::verify_page(bytes, {found.space, page.key, found.rank, page.where, rank.page_bytes});
+        rank.file->forget(page.where.slot);
       }
       found.count(page, verdict);
       looked_at();

@@ -125,8 +125,9 @@ void top_screen::observe(const json& status, timestamp now) {
   warnings_.clear();
   for (const auto& w : list_at(status, {"warnings"}))
     if (text_at(w, {"severity"}) != "notice")
-      warnings_.push_back(printable(text_at(w, {"reason"}) + ": " + text_at(w, {"text"})) + " (" +
-                          text_at(w, {"runbook"}) + ")");
+      // The way out first, as a sentence may be too long for the screen.
+      warnings_.push_back(
+          printable(text_at(w, {"reason"}) + " (" + text_at(w, {"runbook"}) + "): " + text_at(w, {"text"})));
   for (auto& [key, x] : rows_)
     x.seen = false;
   static const auto nothing = json::object();
@@ -326,11 +327,16 @@ std::vector<screen_line> top_screen::lines(std::size_t columns, std::size_t rows
     std::vector<std::string> trouble = warnings_;
     if (!why_.empty())
       trouble.insert(trouble.begin(), why_);
-    // Never more than a quarter of the screen; the page and `troupe status` have all of it.
-    for (const auto& text : trouble)
-      for (const auto& part : wrapped(text, columns))
-        if (out.size() < std::max<std::size_t>(rows / 4, 2))
+    // Never more than a quarter of the screen, shared between all; the page and `troupe status` have all of it.
+    const auto most = std::max<std::size_t>(rows / 4, 2);
+    const auto each = std::max<std::size_t>((most - 1) / std::max<std::size_t>(trouble.size(), 1), 1);
+    for (const auto& text : trouble) {
+      auto parts = wrapped(text, columns);
+      parts.resize(std::min(parts.size(), each));
+      for (const auto& part : parts)
+        if (out.size() < most)
           out.push_back({to_width(part, columns), line_style::trouble});
+    }
     add_node(out, columns);
     out.push_back({std::string(columns, ' '), line_style::plain});
     add_table(out, columns, rows > 0 ? rows - 1 : 0);

@@ -17,7 +17,7 @@ constexpr std::byte ones{0x11};
 struct scrubbing_world : io_worker_world {
   static io_worker_options rules_of_scrub() {
     io_worker_options out;
-    out.scrub.bytes_per_second = slot_size;
+    out.scrub.pace = std::make_shared<scrub_pace>(slot_size);
     return out;
   }
 

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <fstream>
 #include <map>
 
 namespace check_slabs_test {
@@ -126,6 +127,54 @@ TEST_CASE("check-slabs says of a slab that is gone or cut off that it is") {
   for (const auto rank : {0, 1})
     CHECK(x.report.at("ranks").at(rank).contains("fault"));
   CHECK(x.report.at("forgotten_pages") == 2 * block_count);
+}
+
+TEST_CASE("check-slabs says of a slab of a namespace that a client made that it is gone, and how many pages with it") {
+  const scratch_directory scratch;
+  auto json = node_config(scratch.path(), two_ranks);
+  auto space = json["namespaces"].at(0);
+  space["name"] = "made";
+  space["model"] = "test/made";
+  std::ofstream(scratch / "made.json") << space.dump();
+  json["namespaces"] = nlohmann::json::array();
+  const bool on_disk = GENERATE(true, false);
+  // Where there is no disk, nobody promises pages there.
+  json["registry"]["durability"] = on_disk ? "strict" : "relaxed";
+  json["storage"] = {{"ranks", nlohmann::json::array()}, {"disk_bytes", on_disk ? "64 MiB" : "0 B"}};
+  const auto file = write_config(scratch.path(), json);
+  const auto trace = write_trace(scratch / "trace", {ids(1, block_count)});
+  const auto play = [&](const serving_node& node) {
+    return run_replay(
+        {"--attach", node.address(), "--trace", trace, "--make-namespace", (scratch / "made.json").string()});
+  };
+  {
+    serving_node node(file);
+    REQUIRE(play(node).count("saved_pages") == 2 * block_count);
+    CHECK(node.stop() == 0);
+  }
+  const auto check = [&] { return run(program_with({"check-slabs", "--config", file.string()})); };
+  CHECK(check().code == 0);
+  std::filesystem::path gone;
+  for (const auto& x : std::filesystem::recursive_directory_iterator(scratch / "data"))
+    if (x.path().string().find(".rank-1.slab") != std::string::npos)
+      gone = x.path();
+  // Where there never was a file, none is missed.
+  REQUIRE(gone.empty() != on_disk);
+  if (!on_disk)
+    return;
+  std::filesystem::remove(gone);
+  const auto x = check();
+  INFO(x.out << x.err);
+  CHECK(x.code == 1);
+  CHECK(x.out.find("namespace 'made' rank 0: 30 pages in ") != std::string::npos);
+  CHECK(x.out.find("namespace 'made' rank 1: slab '" + gone.string() + "' is gone") != std::string::npos);
+  CHECK(x.out.find("30 pages that the index has of it are lost, and the next start") != std::string::npos);
+  // As it says.
+  serving_node node(file);
+  CHECK(std::filesystem::exists(gone));
+  CHECK(play(node).count("verify_failures") == 0);
+  CHECK(node.stop() == 0);
+  CHECK(check().code == 0);
 }
 
 TEST_CASE("check-slabs looks at nothing while a node runs, and says so") {

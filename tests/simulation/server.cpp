@@ -120,7 +120,10 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   io.prefetch_waiting_max = p.memory.prefetch_waiting_max;
   if (p.memory.scrub_interval > duration::zero()) {
     const std::chrono::duration<double> interval(p.memory.scrub_interval);
-    io.scrub.bytes_per_second = static_cast<std::uint64_t>(static_cast<double>(slot_bytes_) / interval.count()) + 1;
+    if (!scrub_pace_)
+      scrub_pace_ = std::make_shared<scrub_pace>(
+          static_cast<std::uint64_t>(static_cast<double>(slot_bytes_) / interval.count()) + 1);
+    io.scrub.pace = scrub_pace_;
     io.scrub.pass_pause = p.memory.scrub_pause;
     io.scrub.listed_max = 4;
   }

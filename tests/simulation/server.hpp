@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/node/io_worker/scrub_pace.hpp"
 #include "actors/node/registry/registry_options.hpp"
 #include "actors/node/supervisor/node.hpp"
 #include "base/page_residence.hpp"
@@ -140,6 +141,8 @@ private:
 
   environment& world_;
   random_source random_;
+  /// Of all ranks; null where nothing is looked at unasked.
+  std::shared_ptr<scrub_pace> scrub_pace_;
   namespace_id space_;
   std::shared_ptr<page_residence> residence_ = std::make_shared<page_residence>();
   std::uint64_t slot_bytes_;

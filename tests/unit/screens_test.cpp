@@ -216,6 +216,24 @@ TEST_CASE("The screen of top fits whatever terminal there is", "[screens]") {
   }
 }
 
+TEST_CASE("However long warnings are, top has the name and the way out of each", "[screens]") {
+  top_screen x(false);
+  auto answer = with_warning(node({space("chat", 1000, 0, {})}));
+  const std::vector<std::string> reasons{"index_full", "writes_fail"};
+  for (const auto& reason : reasons)
+    answer["warnings"].push_back({{"severity", "degraded"},
+                                  {"reason", reason},
+                                  {"text", std::string(400, 'x') + " " + std::string(400, 'y')},
+                                  {"runbook", "docs/operations.md#" + reason}});
+  x.observe(answer, at(0s));
+  const auto text = joined(x.lines(80, 24));
+  INFO(text);
+  for (const auto& reason : reasons)
+    CHECK(has(text, reason + " (docs/operations.md#" + reason + ")"));
+  CHECK(has(text, "hit ratio"));
+  CHECK(has(text, "chat"));
+}
+
 TEST_CASE("Keys sort, scroll, pause, hide ranks and quit", "[screens]") {
   top_screen x(false);
   const auto answer = [&](double a, double b) {

@@ -3,6 +3,9 @@
 #include "tests/unit/io_worker_rules.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
 
 namespace scrub_test {
 
@@ -13,7 +16,9 @@ using std::chrono::milliseconds;
 namespace {
 
 /// Ten pages a second.
-constexpr scrub_options ten_a_second{.bytes_per_second = 10 * slot_bytes, .slot_bytes = slot_bytes};
+scrub_options ten_a_second() {
+  return {.pace = std::make_shared<scrub_pace>(10 * slot_bytes), .slot_bytes = slot_bytes};
+}
 
 page_ref page(slot_number slot, generation_number generation = 1) {
   return worker::page(slot, generation);
@@ -23,7 +28,7 @@ page_ref page(slot_number slot, generation_number generation = 1) {
 struct scrubbing_worker : worker {
   static io_worker_options scrub_rules() {
     auto out = rules();
-    out.scrub = ten_a_second;
+    out.scrub = ten_a_second();
     return out;
   }
 
@@ -62,10 +67,106 @@ struct scrubbing_worker : worker {
   }
 };
 
+/// Slabs of one node, each with what it has read by now. A read takes no time.
+struct scrubbed_slabs {
+  struct slab {
+    slab(const std::shared_ptr<scrub_pace>& pace, std::uint64_t page_bytes)
+        : bytes(page_bytes), rules({.pace = pace, .slot_bytes = page_bytes}) {}
+    std::uint64_t bytes;
+    scrub rules;
+    std::uint64_t read = 0;
+    /// That it has, all of them sound.
+    slot_number pages = 8;
+  };
+
+  explicit scrubbed_slabs(std::uint64_t bytes_per_second) : pace(std::make_shared<scrub_pace>(bytes_per_second)) {}
+
+  slab& add(std::uint64_t page_bytes) {
+    auto& out = *slabs.emplace_back(std::make_unique<slab>(pace, page_bytes));
+    out.rules.begin(1, now);
+    return out;
+  }
+  void run(
+      duration how_long, const std::function<void()>& at_each_step = [] {}) {
+    for (const auto end = now + how_long; now < end; now += milliseconds(1)) {
+      for (auto& x : slabs)
+        step(*x);
+      at_each_step();
+    }
+  }
+  std::uint64_t read() const {
+    std::uint64_t out = 0;
+    for (const auto& x : slabs)
+      out += x->read;
+    return out;
+  }
+
+  std::shared_ptr<scrub_pace> pace;
+  std::vector<std::unique_ptr<slab>> slabs;
+  timestamp now = t0;
+
+private:
+  void step(slab& x) {
+    if (x.rules.take_wish(now)) {
+      std::vector<page_ref> pages;
+      for (slot_number i = 0; i < x.pages; ++i)
+        pages.push_back(page(i));
+      x.rules.listed(std::move(pages), 0, false, now);
+    }
+    if (x.rules.take_page(false, now)) {
+      x.read += x.bytes;
+      x.rules.ended(now);
+    }
+  }
+};
+
 } // namespace
 
+TEST_CASE("slabs share the pace of their node in equal parts, whatever the size of their pages", "[io_worker]") {
+  constexpr std::uint64_t rate = 100'000;
+  scrubbed_slabs node(rate);
+  auto& small = node.add(1'000);
+  auto& large = node.add(40'000);
+  small.pages = large.pages = 100'000;
+  node.run(std::chrono::seconds(30));
+  CHECK(node.read() <= 30 * rate + small.bytes + large.bytes);
+  CHECK(node.read() >= 30 * rate * 9 / 10);
+  CHECK(small.read >= 30 * rate * 4 / 10);
+  CHECK(large.read >= 30 * rate * 4 / 10);
+  SECTION("one that has ended leaves its part to the other") {
+    const auto before = large.read;
+    small.rules.end();
+    node.run(std::chrono::seconds(10));
+    CHECK(large.read - before >= 9 * rate);
+    CHECK(large.read - before <= 10 * rate + large.bytes);
+  }
+  SECTION("and so does one that is no more") {
+    const auto before = large.read;
+    node.slabs.erase(node.slabs.begin());
+    node.run(std::chrono::seconds(10));
+    CHECK(large.read - before >= 9 * rate);
+  }
+}
+
+TEST_CASE("slabs of a page each, which come and go all the time, read no more than the pace of their node",
+          "[io_worker]") {
+  constexpr std::uint64_t rate = 50'000;
+  scrubbed_slabs node(rate);
+  // Each of them by itself would read its page at the beginning of a pass, and the pause between two of these is 10 s.
+  for (int i = 0; i < 200; ++i)
+    node.add(10'000).pages = 1;
+  node.run(std::chrono::seconds(60), [&] {
+    const auto seconds = std::chrono::duration<double>(node.now - t0).count();
+    if (static_cast<double>(node.read()) > seconds * rate + 10'001)
+      FAIL(node.read() << " bytes in " << seconds << " s");
+  });
+  CHECK(node.read() >= 60 * rate * 9 / 10);
+  for (const auto& x : node.slabs)
+    CHECK(x->read > 0);
+}
+
 TEST_CASE("a scrub that is off wants nothing", "[io_worker]") {
-  scrub x({.bytes_per_second = 0, .slot_bytes = slot_bytes});
+  scrub x({.pace = nullptr, .slot_bytes = slot_bytes});
   x.begin(4, t0);
   CHECK_FALSE(x.on());
   CHECK_FALSE(x.take_wish(t0));
@@ -74,7 +175,7 @@ TEST_CASE("a scrub that is off wants nothing", "[io_worker]") {
 
 TEST_CASE("a scrub goes over all parts of all shards, in the order of the slab, and begins anew after a pause",
           "[io_worker]") {
-  scrub x(ten_a_second);
+  scrub x(ten_a_second());
   x.begin(2, t0);
   auto now = t0;
   std::vector<slot_number> seen;
@@ -117,7 +218,7 @@ TEST_CASE("a scrub goes over all parts of all shards, in the order of the slab, 
 }
 
 TEST_CASE("a scrub keeps its pace, and does not make up for what it has missed", "[io_worker]") {
-  scrub x(ten_a_second);
+  scrub x(ten_a_second());
   x.begin(1, t0);
   REQUIRE(x.take_wish(t0));
   x.listed({page(1), page(2), page(3), page(4)}, 0, false, t0);
@@ -136,7 +237,7 @@ TEST_CASE("a scrub keeps its pace, and does not make up for what it has missed",
 }
 
 TEST_CASE("a scrub makes way for who reads, but not for ever", "[io_worker]") {
-  scrub x(ten_a_second);
+  scrub x(ten_a_second());
   x.begin(1, t0);
   REQUIRE(x.take_wish(t0));
   x.listed({page(1), page(2)}, 0, false, t0);
@@ -146,7 +247,7 @@ TEST_CASE("a scrub makes way for who reads, but not for ever", "[io_worker]") {
 }
 
 TEST_CASE("a shard that does not answer is asked again", "[io_worker]") {
-  scrub x(ten_a_second);
+  scrub x(ten_a_second());
   x.begin(1, t0);
   REQUIRE(x.take_wish(t0));
   x.not_listed(t0);

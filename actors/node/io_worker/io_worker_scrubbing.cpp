@@ -11,7 +11,7 @@
 namespace troupe {
 
 void io_worker::begin_scrub() {
-  if (parts_->options.scrub.bytes_per_second == 0 || !parts_->store || shards_.empty())
+  if (!parts_->options.scrub.pace || !parts_->store || shards_.empty())
     return;
   const auto bytes = parts_->options.slot_bytes;
   const std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(io::page_alignment, bytes)),

@@ -376,6 +376,7 @@ void io_worker_state::owner_at_rest(owner_id owner, timestamp now) {
 
 void io_worker_state::drain() {
   draining_ = true;
+  scrub_.end();
   for (const auto id : std::exchange(queue_, {})) {
     auto& r = requests_open_.at(id);
     refuse_rest(r, errc::shutting_down);

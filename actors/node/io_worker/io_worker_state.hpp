@@ -239,7 +239,10 @@ public:
   bool at_rest() const noexcept;
 
   /// Nothing is written any more; reads are tried, since what is left may be sound.
-  void slab_is_damaged() { damaged_ = true; }
+  void slab_is_damaged() {
+    damaged_ = true;
+    scrub_.end();
+  }
   bool damaged() const noexcept { return damaged_; }
 
   /// Why a write to the slab has failed of late; ok where none has. For a while after the last one, since some may

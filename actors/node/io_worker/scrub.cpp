@@ -2,14 +2,31 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 namespace troupe {
 
 void scrub::begin(std::uint32_t shards, timestamp now) {
-  if (options_.bytes_per_second == 0)
+  if (!options_.pace)
     return;
   shards_ = shards;
   not_before_ = ask_at_ = now;
+}
+
+void scrub::end() {
+  share_pace(false);
+  shards_ = 0;
+  pages_.clear();
+}
+
+void scrub::share_pace(bool wanted) {
+  if (std::exchange(shares_, wanted) == wanted)
+    return;
+  waited_ = duration::zero();
+  if (wanted)
+    options_.pace->join();
+  else
+    options_.pace->leave();
 }
 
 std::optional<scrub::wish> scrub::take_wish(timestamp now) {
@@ -21,12 +38,16 @@ std::optional<scrub::wish> scrub::take_wish(timestamp now) {
 
 void scrub::listed(std::vector<page_ref> pages, std::uint32_t next, bool more, timestamp now) {
   asked_ = false;
+  if (!on())
+    return;
   from_ = next;
   more_ = more;
   pages_ = std::move(pages);
   std::ranges::sort(pages_, std::greater<>{}, &page_ref::where);
   if (pages_.empty())
     go_on(now);
+  else
+    share_pace(true);
 }
 
 void scrub::not_listed(timestamp now) {
@@ -35,7 +56,13 @@ void scrub::not_listed(timestamp now) {
 }
 
 std::optional<page_ref> scrub::take_page(bool busy, timestamp now) {
-  if (pages_.empty() || reading_ || now < not_before_ || (busy && now < not_before_ + options_.patience))
+  if (pages_.empty() || reading_ || now < not_before_)
+    return std::nullopt;
+  if (!turn_) {
+    turn_ = options_.pace->take(options_.slot_bytes, now);
+    waited_ += *turn_ - now;
+  }
+  if (now < *turn_ + (busy ? options_.patience : duration::zero()))
     return std::nullopt;
   reading_ = true;
   const auto page = pages_.back();
@@ -45,14 +72,19 @@ std::optional<page_ref> scrub::take_page(bool busy, timestamp now) {
 
 void scrub::skipped(timestamp now) {
   reading_ = false;
-  if (pages_.empty())
+  if (on() && pages_.empty())
     go_on(now);
 }
 
 void scrub::ended(timestamp now) {
+  turn_.reset();
   // From the end of the read: a disk that is slow is left alone for as long in between.
-  const auto seconds = static_cast<double>(options_.slot_bytes) / static_cast<double>(options_.bytes_per_second);
-  not_before_ = now + std::chrono::duration_cast<duration>(std::chrono::duration<double>(seconds));
+  if (on()) {
+    const auto rest = options_.pace->rest(options_.slot_bytes);
+    const auto made_up_for = std::min(rest, waited_);
+    waited_ -= made_up_for;
+    not_before_ = now + (rest - made_up_for);
+  }
   skipped(now);
 }
 
@@ -65,6 +97,7 @@ void scrub::go_on(timestamp now) {
   if (++shard_ < shards_)
     return;
   shard_ = 0;
+  share_pace(false);
   ++passes_;
   ask_at_ = now + options_.pass_pause;
 }
@@ -74,7 +107,7 @@ std::optional<timestamp> scrub::next(bool busy) const noexcept {
     return std::nullopt;
   if (pages_.empty())
     return ask_at_;
-  return not_before_ + (busy ? options_.patience : duration::zero());
+  return turn_ ? *turn_ + (busy ? options_.patience : duration::zero()) : not_before_;
 }
 
 } // namespace troupe

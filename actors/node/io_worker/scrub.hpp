@@ -1,10 +1,12 @@
 #pragma once
 
+#include "actors/node/io_worker/scrub_pace.hpp"
 #include "base/clock.hpp"
 #include "base/identifiers.hpp"
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,8 +14,8 @@
 namespace troupe {
 
 struct scrub_options {
-  /// 0: nothing is read.
-  std::uint64_t bytes_per_second = 0;
+  /// That of the node. Null: nothing is read.
+  std::shared_ptr<scrub_pace> pace{};
   std::uint64_t slot_bytes = 0;
   /// Pages that a shard lists at once.
   std::uint32_t listed_max = 256;
@@ -29,17 +31,22 @@ struct scrub_options {
 /// before somebody wants it. Knows no disk and no page: whoever has both reads and judges.
 ///
 /// A pass goes over the live pages of one shard after the other, as these list them part by part, and within a part in
-/// the order of the slab. One page is read at a time, and at most so many bytes a second: what was not read in its time
-/// is not made up for. Between `begin` and the end of the object, exactly one of these is the case: a list is wanted, a
-/// list is on its way, pages wait, a page is read, or the pass has a pause.
+/// the order of the slab. One page is read at a time, at the pace that all slabs of the node share. Between `begin` and
+/// the end of the object, exactly one of these is the case: a list is wanted, a list is on its way, pages wait, a page
+/// is read, or the pass has a pause.
 class scrub {
 public:
-  explicit scrub(const scrub_options& options) : options_(options) {}
+  explicit scrub(scrub_options options) : options_(std::move(options)) {}
+  scrub(const scrub&) = delete;
+  scrub& operator=(const scrub&) = delete;
+  ~scrub() { end(); }
 
   bool on() const noexcept { return shards_ > 0; }
 
   /// There are so many shards to ask.
   void begin(std::uint32_t shards, timestamp now);
+  /// Nothing is wanted any more; others have its part of the pace.
+  void end();
 
   struct wish {
     std::uint32_t shard = 0;
@@ -68,6 +75,8 @@ public:
 
 private:
   void go_on(timestamp now);
+  /// Within a pass that has found pages, others leave this slab its part of the pace.
+  void share_pace(bool wanted);
 
   scrub_options options_;
   std::uint32_t shards_ = 0;
@@ -80,6 +89,11 @@ private:
   /// The next one at the end.
   std::vector<page_ref> pages_;
   timestamp not_before_{};
+  /// When the pace lets the next page be read, once that was asked for.
+  std::optional<timestamp> turn_;
+  /// For pages of others, and to be taken off its own rests: one with small pages waits often behind large ones.
+  duration waited_{};
+  bool shares_ = false;
   timestamp ask_at_{};
   std::uint64_t passes_ = 0;
 };

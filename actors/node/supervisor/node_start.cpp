@@ -155,7 +155,8 @@ result<std::shared_ptr<io::remote_mover>> open_mover(const config::remote_config
 }
 
 result<std::vector<opened_rank>> open_ranks(const config::node_config& options, const shared_budget& memory,
-                                            const std::shared_ptr<io::extent_source>& extents) {
+                                            const std::shared_ptr<io::extent_source>& extents,
+                                            const std::shared_ptr<scrub_pace>& pace) {
   std::vector<opened_rank> out;
   for (std::size_t space = 0; space < options.namespaces.size(); ++space)
     for (rank_number rank = 0; rank < options.namespaces[space].world_size; ++rank) {
@@ -165,6 +166,7 @@ result<std::vector<opened_rank>> open_ranks(const config::node_config& options, 
       auto share = memory_of(*opened, memory);
       if (!share)
         return tl::unexpected<error>(share.error());
+      opened->worker->options.scrub.pace = pace;
       out.push_back({std::move(*opened), std::move(*share)});
     }
   return out;
@@ -346,7 +348,11 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   auto mover = open_mover(options.remote);
   if (!mover)
     return tl::unexpected<error>(mover.error());
-  auto ranks = open_ranks(options, memory, *extents);
+  // Of all slabs together, whoever made them.
+  const auto pace = options.storage.scrub_bytes_per_second > 0
+                        ? std::make_shared<scrub_pace>(options.storage.scrub_bytes_per_second)
+                        : std::shared_ptr<scrub_pace>();
+  auto ranks = open_ranks(options, memory, *extents, pace);
   if (!ranks)
     return tl::unexpected<error>(ranks.error());
   auto opened = opened_of(*extents, options, *ranks);
@@ -377,7 +383,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   const auto disk = std::make_shared<io::disk_budget>(options.storage.disk_bytes);
   const auto keeper = spawn_actor<space_keeper, caf::detached>(
       system, space_keeper_options{shared_options, open_space_files(shared_options, *extents), disk, memory, meters,
-                                   condition, residence, children.shards(), broker});
+                                   condition, residence, children.shards(), broker, pace});
   children.add({"the keeper of namespaces that clients make", caf::actor_cast<caf::actor>(keeper),
                 "their slab files could not grow, nor be told from others"});
   auto run_time = config_of_namespaces(shared_options, children, own_ranks, memory, keeper);

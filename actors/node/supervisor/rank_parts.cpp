@@ -132,7 +132,6 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   rules.prefetch_pages_max =
       std::min(options.memory.prefetch_bytes, parts.extents->info().bytes / 4) / rules.slot_bytes;
   rules.prefetch_reads_max = std::max(options.io.queue_depth / 2, 1U);
-  rules.scrub.bytes_per_second = options.storage.scrub_bytes_per_second;
   parts.target = target;
   parts.store = std::move(*store);
   return {};
@@ -163,7 +162,7 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
 
 std::uint64_t made_slots_max(const config::node_config& options, std::uint64_t page_bytes) {
   constexpr std::uint64_t numbers = std::numeric_limits<slot_number>::max();
-  if (options.memory.write_back == "never" || options.storage.disk_bytes <= io::slab_tail_bytes)
+  if (!keeps_made_slabs(options) || options.storage.disk_bytes <= io::slab_tail_bytes)
     return 0;
   return std::min((options.storage.disk_bytes - io::slab_tail_bytes) / io::slot_bytes(page_bytes), numbers);
 }

@@ -13,6 +13,10 @@ bool keeps_slabs(const config::node_config& options) {
   return options.memory.write_back != "never";
 }
 
+bool keeps_made_slabs(const config::node_config& options) {
+  return keeps_slabs(options) && options.storage.disk_bytes > 0;
+}
+
 std::filesystem::path made_slabs(const config::node_config& options) {
   return options.data_dir / "namespaces";
 }

@@ -15,6 +15,9 @@ std::filesystem::path slab_path(const config::node_config& options, const namesp
 /// Whether ranks of the namespaces of the config have slab files; those whose storage has no bytes have none either.
 bool keeps_slabs(const config::node_config& options);
 
+/// Whether those of namespaces that clients make have slab files, as far as there is room.
+bool keeps_made_slabs(const config::node_config& options);
+
 /// Where the slab files lie of namespaces that clients have made, and of no others.
 std::filesystem::path made_slabs(const config::node_config& options);
 

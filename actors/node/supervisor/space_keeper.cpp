@@ -219,6 +219,7 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
   }
   parts->worker->metrics = options_.meters;
   parts->worker->condition = options_.condition;
+  parts->worker->options.scrub.pace = options_.pace;
   if (options_.residence)
     parts->worker->options.resident = options_.residence->add(id, rank, parts->slots);
   parts->worker->broker = options_.broker;
