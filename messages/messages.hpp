@@ -131,7 +131,9 @@ TROUPE_INSPECT(bring_request, x.space, x.parent, x.keys)
 TROUPE_INSPECT(bring_reply, x.keys)
 TROUPE_INSPECT(peer_stats, x.address, x.node, x.incarnation, x.up, x.self, x.trouble, x.spaces, x.asked, x.had, x.late,
                x.pages, x.bytes, x.failed)
-TROUPE_INSPECT(cluster_stats, x.name, x.peers)
+TROUPE_INSPECT(etcd_stats, x.endpoints, x.up, x.trouble, x.registered, x.listed, x.senseless, x.requests, x.failed,
+               x.leases_lost)
+TROUPE_INSPECT(cluster_stats, x.name, x.peers, x.etcd)
 TROUPE_INSPECT(node_stats, x.registry, x.ranks, x.clients, x.departed_clients, x.attached, x.cluster)
 TROUPE_INSPECT(handshake_rank, x.dp, x.pp, x.tp)
 TROUPE_INSPECT(handshake_sizes, x.dp, x.pp, x.tp)
