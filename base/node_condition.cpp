@@ -33,6 +33,8 @@ std::string_view to_string(trouble what) noexcept {
     return "disk_full";
   case trouble::peer_away:
     return "peer_away";
+  case trouble::etcd_away:
+    return "etcd_away";
   }
   return "unknown";
 }

@@ -38,9 +38,11 @@ enum class trouble : std::uint8_t {
   disk_full,
   /// Another node of the cluster is not there: what it has is not found.
   peer_away,
+  /// The list of nodes in etcd cannot be read: nodes that are new are not found.
+  etcd_away,
 };
 
-inline constexpr std::uint8_t trouble_count = static_cast<std::uint8_t>(trouble::peer_away) + 1;
+inline constexpr std::uint8_t trouble_count = static_cast<std::uint8_t>(trouble::etcd_away) + 1;
 
 /// Whether it ends by a new start only.
 constexpr bool lasts(trouble what) noexcept {

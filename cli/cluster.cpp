@@ -45,7 +45,14 @@ int cluster_status(const cluster_status_options& options) {
       row.push_back(count_text(static_cast<std::uint64_t>(number_at(x, {key}))));
     row.push_back(text_at(x, {"trouble"}));
   }
-  return print("cluster " + text_at(body, {"cluster"}) + "\n\n" + table_of(rows)) ? exit_ok : exit_failed;
+  std::string etcd;
+  if (body.contains("etcd")) {
+    const auto trouble = text_at(body, {"etcd", "trouble"});
+    etcd = "etcd " + text_at(body, {"etcd", "endpoints"}) + ": " + text_at(body, {"etcd", "state"}) + ", " +
+           count_text(static_cast<std::uint64_t>(number_at(body, {"etcd", "listed"}))) + " nodes are listed" +
+           (trouble.empty() ? "" : "; " + trouble) + "\n";
+  }
+  return print("cluster " + text_at(body, {"cluster"}) + "\n" + etcd + "\n" + table_of(rows)) ? exit_ok : exit_failed;
 }
 
 } // namespace troupe::cli

@@ -58,6 +58,10 @@ bool is_host_name(std::string_view x) {
   return !x.empty() && x.size() <= max_host && std::ranges::all_of(x, fits);
 }
 
+bool is_host_name_or_none(std::string_view x) {
+  return x.empty() || is_host_name(x);
+}
+
 bool are_host_names(std::string_view x) {
   while (!x.empty()) {
     const auto comma = std::min(x.find(','), x.size());
@@ -90,6 +94,7 @@ const text some_text{"text, not empty", "text of 1 to 256 bytes", is_some_text};
 const text plain_name{"name", "a name of 1 to 64 letters, digits, '-', '_' and '.', a letter or digit first",
                       is_plain_name};
 const text host_name{"host", "the name or address of a host", is_host_name};
+const text host_name_or_none{"host", "the name or address of a host, or nothing", is_host_name_or_none};
 const text host_names{"hosts", "names or addresses of hosts with commas in between", are_host_names};
 const text any_path{"path", "a path", is_path};
 const text path_below{"relative path", "a relative path below data_dir, without \"..\"", is_path_below};

@@ -73,6 +73,8 @@ extern const text some_text;
 /// What can be the name of a file and the value of a metric's label.
 extern const text plain_name;
 extern const text host_name;
+/// The same, or empty.
+extern const text host_name_or_none;
 /// None, or several of them with commas in between.
 extern const text host_names;
 extern const text any_path;

@@ -338,12 +338,45 @@ struct cluster_seed {
   friend bool operator==(const cluster_seed&, const cluster_seed&) = default;
 };
 
+/// A member of an etcd.
+struct etcd_endpoint {
+  std::string host;
+  std::uint16_t port = 0;
+
+  friend bool operator==(const etcd_endpoint&, const etcd_endpoint&) = default;
+};
+
+/// An etcd that knows which nodes there are.
+struct etcd_config {
+  /// Its members, or some of them: one that answers is enough. Empty: nodes are found by seeds alone.
+  std::vector<etcd_endpoint> endpoints;
+  /// How long the entry of a node stays that has died.
+  duration lease = std::chrono::seconds{10};
+  /// Of the keys of nodes. Empty: "/troupe/NAME/nodes/".
+  std::string prefix;
+
+  friend bool operator==(const etcd_config&, const etcd_config&) = default;
+};
+
+/// Where other nodes find this one.
+struct advertise_config {
+  /// Empty: `actors.host`.
+  std::string host;
+  /// 0: `actors.port`.
+  std::uint16_t port = 0;
+
+  friend bool operator==(const advertise_config&, const advertise_config&) = default;
+};
+
 /// Nodes that have each other's pages.
 struct cluster_config {
   /// Empty: the node is part of none.
   std::string name;
-  /// All nodes of the cluster; this one may be among them.
+  /// Nodes of the cluster that are there for good; this one may be among them.
   std::vector<cluster_seed> seeds;
+  /// Has those that come and go.
+  etcd_config etcd;
+  advertise_config advertise;
   /// How long a lookup waits for what others say they have.
   duration ask_time = std::chrono::milliseconds{50};
   /// How long it waits for these pages to be here.

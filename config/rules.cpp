@@ -219,15 +219,36 @@ private:
 
   void check_cluster() {
     const auto& x = config_.cluster;
-    demand(x.name.empty() == x.seeds.empty(), x.name.empty() ? "cluster.name" : "cluster.seeds",
-           "name and seeds belong together: a node of a cluster knows where the others are",
-           {"cluster.name", "cluster.seeds"});
+    const bool has_etcd = !x.etcd.endpoints.empty();
+    demand(x.name.empty() == (x.seeds.empty() && !has_etcd), x.name.empty() ? "cluster.name" : "cluster.seeds",
+           "a name belongs together with seeds, or cluster.etcd.endpoints: a node of a cluster knows where the others "
+           "are, or who knows it",
+           {"cluster.name", "cluster.seeds", "cluster.etcd.endpoints"});
+    if (has_etcd)
+      check_etcd();
     if (x.name.empty() || what_for_ == purpose::client)
       return;
     demand(config_.actors.port != port_off, "actors.port", "has to be a port, by which the other nodes come",
            {"cluster.name"});
     demand(config_.remote.enabled, "remote.enabled", "has to be true, since the other nodes fetch pages of this one",
            {"cluster.name"});
+  }
+
+  void check_etcd() {
+    const auto& x = config_.cluster.etcd;
+    const auto whole_seconds = x.lease == std::chrono::floor<std::chrono::seconds>(x.lease);
+    demand(whole_seconds, "cluster.etcd.lease",
+           format_time(x.lease) + " is no whole number of seconds, which is what etcd takes");
+    demand(x.prefix.empty() || x.prefix.ends_with('/'), "cluster.etcd.prefix",
+           "has to end with a slash, behind which the address of a node follows");
+    if (what_for_ == purpose::client)
+      return;
+    const auto& own = config_.cluster.advertise;
+    const auto& host = config_.actors.host;
+    demand(!own.host.empty() || (host != "0.0.0.0" && host != "::"), "cluster.advertise.host",
+           host + " is where this node listens, and no address that others could be told: name one", {"actors.host"});
+    demand(own.port != 0 || config_.actors.port != 0, "cluster.advertise.port",
+           "is needed where actors.port is whichever is free: others have to be told one", {"actors.port"});
   }
 
   void check_times() {

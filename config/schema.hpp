@@ -41,6 +41,7 @@ inline constexpr std::array<std::string_view, 2> layouts{layout_of_elements, lay
 inline constexpr std::size_t max_namespaces = 64;
 inline constexpr std::size_t max_ranks = 64;
 inline constexpr std::size_t max_seeds = 64;
+inline constexpr std::size_t max_etcd_endpoints = 16;
 
 constexpr whole whole_within(const shape_bound& x) {
   return {x.least, x.most};
@@ -438,9 +439,31 @@ void describe(Visitor& v, cluster_seed& c) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, etcd_endpoint& c) {
+  v.required("host", c.host, host_name, "Host of a member of etcd.");
+  v.required("port", c.port, whole{1, 65535}, "Its port for clients.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, etcd_config& c) {
+  v.list("endpoints", c.endpoints, max_etcd_endpoints, "Members of an etcd that knows which nodes there are.");
+  v.field("lease", c.lease, time_span{2 * second, 10 * minute},
+          "How long a node that has died stays in the list; in whole seconds.");
+  v.field("prefix", c.prefix, free_text, "Of the keys of nodes; empty: `/troupe/NAME/nodes/`.");
+}
+
+template <class Visitor>
+void describe(Visitor& v, advertise_config& c) {
+  v.field("host", c.host, host_name_or_none, "Host under which other nodes reach this one; empty: `actors.host`.");
+  v.field("port", c.port, whole{0, 65535}, "Port under which they do; 0: `actors.port`.");
+}
+
+template <class Visitor>
 void describe(Visitor& v, cluster_config& c) {
   v.field("name", c.name, free_text, "Nodes of one name share their pages; empty: this one shares with nobody.");
-  v.list("seeds", c.seeds, max_seeds, "All nodes of the cluster; this one may be among them.");
+  v.list("seeds", c.seeds, max_seeds, "Nodes of the cluster that are there for good; this one may be among them.");
+  v.group("etcd", c.etcd, "An etcd that has the list of nodes; `seeds` are added to it.");
+  v.group("advertise", c.advertise, "What this node writes into that list.");
   v.field("ask_time", c.ask_time, request_time, "How long a lookup waits for other nodes to say what they have.");
   v.field("fetch_time", c.fetch_time, request_time,
           "How long a lookup waits for their pages; what comes later is found by the next one.");

@@ -54,7 +54,7 @@ struct bring_reply {
 
 /// What a node knows of another one, and has had from it.
 struct peer_stats {
-  /// As in the config.
+  /// As in the config, or in etcd.
   std::string address;
   /// Empty until it has said it.
   std::string node;
@@ -78,10 +78,30 @@ struct peer_stats {
   std::uint64_t failed = 0;
 };
 
+/// What a node has of the list of nodes in etcd.
+struct etcd_stats {
+  /// Empty where the config names none.
+  std::string endpoints;
+  /// It has answered last.
+  bool up = false;
+  /// Why it has not.
+  std::string trouble;
+  /// This node is in the list, as far as etcd has said.
+  bool registered = false;
+  /// Nodes in the list, and entries that are none.
+  std::uint64_t listed = 0;
+  std::uint64_t senseless = 0;
+  /// Requests, those that failed, and leases that were over before their time.
+  std::uint64_t requests = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t leases_lost = 0;
+};
+
 struct cluster_stats {
   /// Empty where there is no cluster.
   std::string name;
   std::vector<peer_stats> peers;
+  etcd_stats etcd{};
 };
 
 } // namespace troupe

@@ -1,5 +1,6 @@
 #include "actors/cluster/cluster.hpp"
 
+#include "actors/client/link/node_address.hpp"
 #include "actors/support/ask.hpp"
 #include "base/log.hpp"
 #include "io/page.hpp"
@@ -82,7 +83,8 @@ std::function<void(std::function<void()>)> cluster::poster() {
 }
 
 cluster::behavior_type cluster::make_behavior() {
-  spawn_lines();
+  begin_etcd();
+  send(this, caf::tick_atom_v);
   return {
       [this](const bring_request& wanted) { return bring(wanted); },
       [this](stats_atom) { return stats(); },
@@ -98,35 +100,65 @@ cluster::behavior_type cluster::make_behavior() {
   };
 }
 
-void cluster::spawn_lines() {
+void cluster::make_line(const say_hello& first) {
+  const auto where = parse_node_address(members_.address(first.peer));
+  if (!where)
+    return members_.on_answer(first.peer, first.number, tl::unexpected<error>(where.error()), now());
+  caf::io::middleman_actor spare;
+  if (!spare_entrances_.empty()) {
+    spare = std::move(spare_entrances_.back());
+    spare_entrances_.pop_back();
+  }
   // A thread that has spawned an actor keeps something of its system until it ends, or spawns one of another, and a
   // system waits for that when it ends. So actors of the other system are spawned by the opener, which ends before.
-  parts_.opener->post(
-      [this, post = poster(), options = parts_.options, &outside = *parts_.outside, entrances = parts_.entrances] {
-        std::vector<peer_line_actor> lines;
-        for (std::size_t i = 0; i < entrances.size(); ++i) {
-          const auto& seed = options->cluster.seeds[i];
-          const auto on_lost = [this, i, post] {
-            post([this, i] {
-              members_.on_lost(i, now());
-              flush();
-            });
-          };
-          lines.push_back(spawn_actor<peer_line>(outside, node_address{seed.host, seed.port}, entrances[i],
-                                                 2 * options->cluster.hello_interval, on_lost));
-        }
-        post([this, lines = std::move(lines)] {
-          lines_ = lines;
-          on_tick();
-        });
+  parts_.opener->post([this, post = poster(), first, where = *where, limit = 2 * parts_.options->cluster.hello_interval,
+                       &outside = *parts_.outside, make = parts_.make_entrance, spare] {
+    const auto entrance = spare ? spare : make();
+    const auto on_lost = [this, peer = first.peer, post] {
+      post([this, peer] {
+        members_.on_lost(peer, now());
+        flush();
       });
+    };
+    const auto made = spawn_actor<peer_line>(outside, where, entrance, limit, on_lost);
+    post([this, first, made, entrance] {
+      lines_[first.peer] = {made, entrance};
+      greet(first);
+      // It may be left out by now.
+      flush();
+    });
+  });
+}
+
+void cluster::drop_lines() {
+  for (auto i = lines_.begin(); i != lines_.end();) {
+    if (members_.is_known(i->first)) {
+      ++i;
+      continue;
+    }
+    caf::anon_send_exit(i->second.actor, caf::exit_reason::user_shutdown);
+    spare_entrances_.push_back(std::move(i->second.entrance));
+    fetching_.forget(i->first);
+    if (parts_.condition)
+      parts_.condition->ends(trouble::peer_away, static_cast<node_condition::part_number>(i->first));
+    i = lines_.erase(i);
+    follow();
+  }
 }
 
 void cluster::on_exit() {
   for (auto& [number, promise] : std::exchange(waiting_, {}))
     promise.deliver(bring_reply{});
-  for (const auto& line : std::exchange(lines_, {}))
-    caf::anon_send_exit(line, caf::exit_reason::user_shutdown);
+  for (const auto& [peer, x] : std::exchange(lines_, {}))
+    caf::anon_send_exit(x.actor, caf::exit_reason::user_shutdown);
+  spare_entrances_.clear();
+  // Others need not wait until the lease is over. To say so takes a moment.
+  if (channel_)
+    parts_.opener->post([channel = std::move(channel_), farewell = etcd_->farewell()] {
+      if (farewell)
+        channel->end_with(farewell->first, farewell->second);
+    });
+  channel_.reset();
   for (auto& [name, x] : std::exchange(ties_, {}))
     close_client(std::move(x.client));
   for (auto& [id, x] : std::exchange(spaces_, {}))
@@ -143,8 +175,10 @@ caf::result<bring_reply> cluster::bring(const bring_request& wanted) {
 }
 
 cluster_stats cluster::stats() const {
-  cluster_stats out{parts_.self.cluster, {}};
-  for (peer_number i = 0; i < members_.size(); ++i) {
+  cluster_stats out{parts_.self.cluster, {}, {}};
+  if (etcd_)
+    out.etcd = etcd_->stats();
+  for (const auto i : members_.numbers()) {
     const auto counts = fetching_.counts(i);
     out.peers.push_back({members_.address(i), members_.card(i).node, members_.card(i).incarnation, members_.is_up(i),
                          members_.is_self(i), members_.trouble(i), rules_.open_ties(i), counts.asked, counts.had,
@@ -155,6 +189,8 @@ cluster_stats cluster::stats() const {
 
 void cluster::on_tick() {
   members_.on_time(now());
+  if (etcd_)
+    etcd_->on_time(now());
   fetching_.on_tick(now());
   if (next_look_ <= now()) {
     next_look_ = now() + parts_.options->cluster.hello_interval;
@@ -166,6 +202,8 @@ void cluster::on_tick() {
 void cluster::plan_tick() {
   constexpr auto when_busy = std::chrono::milliseconds(5);
   auto next = std::min(members_.next_event(), next_look_);
+  if (etcd_)
+    next = std::min(next, etcd_->next_event());
   if (fetching_.needs_ticks())
     next = std::min(next, now() + when_busy);
   if (next >= next_tick_)
@@ -178,6 +216,10 @@ void cluster::flush() {
   tell_condition();
   // What is carried out may lead to more, as an answer that there is no tie.
   for (;;) {
+    auto about_list = etcd_ ? etcd_->take_outbox() : std::vector<etcd_effect>{};
+    for (const auto& effect : about_list)
+      std::visit([this](const auto& x) { perform(x); }, effect);
+    drop_lines();
     auto about_members = members_.take_outbox();
     auto about_ties = rules_.take_outbox();
     auto about_pages = fetching_.take_outbox();
@@ -196,7 +238,13 @@ void cluster::flush() {
 void cluster::tell_condition() {
   if (!parts_.condition)
     return;
-  for (peer_number i = 0; i < members_.size(); ++i) {
+  if (etcd_) {
+    if (const auto why = etcd_->trouble(); why.empty())
+      parts_.condition->ends(trouble::etcd_away, 0);
+    else
+      parts_.condition->begins(trouble::etcd_away, 0, why);
+  }
+  for (const auto i : members_.numbers()) {
     const auto part = static_cast<node_condition::part_number>(i);
     if (members_.is_up(i) || members_.is_self(i))
       parts_.condition->ends(trouble::peer_away, part);
@@ -210,8 +258,15 @@ void cluster::tell_condition() {
 // -- members ----------------------------------------------------------------------------------------------------------
 
 void cluster::perform(const say_hello& x) {
+  if (lines_.contains(x.peer))
+    greet(x);
+  else
+    make_line(x);
+}
+
+void cluster::greet(const say_hello& x) {
   ask<cluster_welcome>(
-      *parts_.outside, lines_[x.peer],
+      *parts_.outside, lines_.at(x.peer).actor,
       [this, x, post = poster()](result<cluster_welcome> answer) {
         post([this, x, answer = std::move(answer)] {
           members_.on_answer(x.peer, x.number, answer, now());
@@ -295,10 +350,13 @@ void cluster::perform(const leave_space& x) {
 
 void cluster::perform(const open_tie& x) {
   const auto& name = x.tie;
-  const auto& seed = parts_.options->cluster.seeds[name.first];
+  const auto found = lines_.find(name.first);
+  const auto address = parse_node_address(members_.address(name.first));
+  if (found == lines_.end() || !address)
+    return rules_.on_tie_opened(name, false, now());
   link_options where;
-  where.where = {seed.host, seed.port};
-  where.entrance = parts_.entrances[name.first];
+  where.where = *address;
+  where.entrance = found->second.entrance;
   where.client_name = parts_.self.node;
   where.space_name = x.name;
   where.cluster = parts_.self.cluster;
@@ -345,7 +403,7 @@ const cluster::tie* cluster::ready_tie(peer_number peer, const namespace_id& spa
 
 std::vector<peer_number> cluster::peers_for(const namespace_id& space) const {
   std::vector<peer_number> out;
-  for (peer_number i = 0; i < members_.size(); ++i)
+  for (const auto i : members_.numbers())
     if (members_.is_usable(i) && ready_tie(i, space) != nullptr)
       out.push_back(i);
   return out;

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "actors/client/node_client.hpp"
+#include "actors/cluster/etcd_channel.hpp"
+#include "actors/cluster/etcd_rules.hpp"
 #include "actors/cluster/fetching.hpp"
 #include "actors/cluster/membership.hpp"
 #include "actors/cluster/peer_line.hpp"
@@ -14,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,8 +35,8 @@ struct cluster_parts {
   reception_actor reception;
   /// The actor system in which this node is a client of others: connections of its own, under a name of its own.
   caf::actor_system* outside = nullptr;
-  /// Of each of the config's seeds: who connects.
-  std::vector<caf::io::middleman_actor> entrances;
+  /// Makes one more of those who connect; called by the opener.
+  std::function<caf::io::middleman_actor()> make_entrance;
   std::shared_ptr<tie_opener> opener;
   /// Told of peers that are away; may be null.
   std::shared_ptr<node_condition> condition{};
@@ -50,8 +53,9 @@ using cluster_self = cluster_actor::extend<caf::reacts_to<in_turn>>;
 /// What a node is towards the others of its cluster: says hello to them, attaches to the namespaces of those that have
 /// the same, as a client does, and fetches pages of theirs, which it saves at its own node, as a client of that.
 ///
-/// The rules are in `membership`, `tie_rules` and `fetching`. What happens in the other actor system, or in the
-/// opener's thread, is told back by `in_turn`: an actor is never scheduled by another system than its own.
+/// The rules are in `membership`, `tie_rules` and `fetching`, and in `etcd_rules` where the list of nodes is in etcd.
+/// What happens in the other actor system, or in the opener's thread, is told back by `in_turn`: an actor is never
+/// scheduled by another system than its own.
 class cluster : public cluster_self::base {
 public:
   cluster(caf::actor_config& config, cluster_parts parts);
@@ -75,14 +79,24 @@ private:
     client_limits limits{};
   };
 
+  /// Who says hello to a peer, and who connects for it: one that is not reached keeps no other waiting.
+  struct line {
+    peer_line_actor actor{};
+    caf::io::middleman_actor entrance{};
+  };
+
   timestamp now() const { return clock().now(); }
   /// Has it done in this actor's turn, from wherever it is called.
   std::function<void(std::function<void()>)> poster();
 
   caf::result<bring_reply> bring(const bring_request& wanted);
   cluster_stats stats() const;
-  /// Then, says hello.
-  void spawn_lines();
+  /// Has one spawned, then says hello.
+  void make_line(const say_hello& first);
+  void greet(const say_hello& x);
+  /// Of peers that are left out.
+  void drop_lines();
+  void begin_etcd();
   void on_tick();
   void flush();
   void plan_tick();
@@ -91,6 +105,10 @@ private:
   void perform(const peer_news& x);
   void perform(const peer_came& x);
   void perform(const peer_went& x);
+  void perform(const etcd_request& x);
+  void perform(const etcd_watch& x);
+  void perform(const etcd_members& x);
+  void perform(const etcd_told& x);
   void perform(const open_space& x);
   void perform(const leave_space& x);
   void perform(const open_tie& x);
@@ -116,7 +134,12 @@ private:
   membership members_;
   fetching fetching_;
   tie_rules rules_;
-  std::vector<peer_line_actor> lines_;
+  std::map<peer_number, line> lines_;
+  /// Of lines that are no more.
+  std::vector<caf::io::middleman_actor> spare_entrances_;
+  /// Where the config names an etcd.
+  std::optional<etcd_rules> etcd_;
+  std::shared_ptr<etcd_channel> channel_;
   /// Of this node, by their names here.
   std::map<namespace_id, std::string> here_;
   /// Those that are open.

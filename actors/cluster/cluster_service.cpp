@@ -38,10 +38,11 @@ cluster_service::cluster_service(caf::actor_system& system, const config::node_c
   parts.outside = outside_.get();
   parts.opener = opener_;
   parts.condition = std::move(condition);
-  for (std::size_t i = 0; i < options.cluster.seeds.size(); ++i) {
-    doors_.push_back(std::make_unique<doors>(*outside_, options_of(options.actors)));
-    parts.entrances.push_back(doors_.back()->entrance());
-  }
+  // In the opener's thread, which ends before they do.
+  parts.make_entrance = [this, how = options_of(options.actors)] {
+    doors_.push_back(std::make_unique<doors>(*outside_, how));
+    return doors_.back()->entrance();
+  };
   const auto self = parts.self;
   actor_ = spawn_actor<cluster>(system, std::move(parts));
   caf::scoped_actor asker{system};

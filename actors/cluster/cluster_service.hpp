@@ -31,7 +31,7 @@ private:
   caf::actor_system& system_;
   system_config config_;
   std::unique_ptr<caf::actor_system> outside_;
-  /// One for each seed: one that is not reached keeps no other waiting.
+  /// One for each peer: one that is not reached keeps no other waiting.
   std::vector<std::unique_ptr<doors>> doors_;
   std::shared_ptr<tie_opener> opener_;
   cluster_actor actor_;

@@ -136,6 +136,8 @@ public:
   std::size_t blocks_in_use() const;
 
   fetch_counts counts(peer_number peer) const;
+  /// Of a peer that is left out.
+  void forget(peer_number peer) { counts_.erase(peer); }
 
   std::vector<fetch_effect> take_outbox() { return std::exchange(outbox_, {}); }
 

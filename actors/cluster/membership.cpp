@@ -22,14 +22,62 @@ bool is_refusal(errc code) {
 } // namespace
 
 membership::membership(const membership_options& options, std::vector<std::string> addresses) : options_(options) {
-  auto seed = options.seed;
   for (auto& x : addresses)
-    peers_.push_back({std::move(x), reconnect_backoff(options.backoff_min, options.backoff_max, seed++)});
+    add(std::move(x), true, timestamp{});
+}
+
+void membership::add(std::string address, bool fixed, timestamp now) {
+  const auto number = next_number_++;
+  entry x{std::move(address), reconnect_backoff(options_.backoff_min, options_.backoff_max, options_.seed + number)};
+  x.next = now;
+  x.fixed = fixed;
+  x.listed = !fixed;
+  peers_.emplace(number, std::move(x));
+}
+
+const membership::entry& membership::at(peer_number peer) const {
+  static const entry nobody{{}, reconnect_backoff({}, {}, 0)};
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? nobody : found->second;
+}
+
+std::vector<peer_number> membership::numbers() const {
+  std::vector<peer_number> out;
+  for (const auto& [number, x] : peers_)
+    out.push_back(number);
+  return out;
+}
+
+void membership::on_listed(const std::vector<std::string>& addresses, timestamp now) {
+  for (auto i = peers_.begin(); i != peers_.end();) {
+    auto& x = i->second;
+    x.listed = std::ranges::find(addresses, x.address) != addresses.end();
+    if (x.fixed || x.listed || x.up) {
+      ++i;
+      continue;
+    }
+    // Of one that nobody has ever reached, nobody has been told.
+    if (x.card.incarnation != 0 && !x.self)
+      say_left_out(x);
+    i = peers_.erase(i);
+  }
+  for (const auto& address : addresses)
+    if (std::ranges::none_of(peers_, [&](const auto& x) { return x.second.address == address; }))
+      add(address, false, now);
+}
+
+void membership::say_left_out(const entry& x) {
+  say(false, "node '" + x.card.node + "' at " + x.address +
+                 " is not in the list of nodes any more, and does not answer: it is left out");
+}
+
+void membership::on_late(peer_number peer) {
+  if (const auto found = peers_.find(peer); found != peers_.end())
+    found->second.suspect = true;
 }
 
 void membership::on_time(timestamp now) {
-  for (peer_number i = 0; i < peers_.size(); ++i) {
-    auto& x = peers_[i];
+  for (auto& [i, x] : peers_) {
     if (x.self || x.waiting || x.next > now)
       continue;
     x.waiting = true;
@@ -39,17 +87,17 @@ void membership::on_time(timestamp now) {
 
 timestamp membership::next_event() const noexcept {
   auto out = timestamp::max();
-  for (const auto& x : peers_)
+  for (const auto& [number, x] : peers_)
     if (!x.self && !x.waiting)
       out = std::min(out, x.next);
   return out;
 }
 
 void membership::on_answer(peer_number at, std::uint64_t number, const result<cluster_welcome>& answer, timestamp now) {
-  auto& x = peers_[at];
-  if (!x.waiting || x.number != number)
+  const auto found = peers_.find(at);
+  if (found == peers_.end() || !found->second.waiting || found->second.number != number)
     return;
-  x.waiting = false;
+  found->second.waiting = false;
   if (!answer)
     return away(at, answer.error(), now);
   if (answer->node.cluster != options_.self.cluster)
@@ -62,7 +110,7 @@ void membership::on_answer(peer_number at, std::uint64_t number, const result<cl
 }
 
 void membership::welcome(peer_number at, const cluster_welcome& answer, timestamp now) {
-  auto& x = peers_[at];
+  auto& x = peers_.at(at);
   x.backoff.reset();
   x.failures = 0;
   x.suspect = false;
@@ -89,7 +137,7 @@ void membership::welcome(peer_number at, const cluster_welcome& answer, timestam
 }
 
 void membership::away(peer_number at, const error& why, timestamp now) {
-  auto& x = peers_[at];
+  auto& x = peers_.at(at);
   const bool was_up = std::exchange(x.up, false);
   const bool refused = is_refusal(why.code);
   x.next = later(now, refused ? options_.backoff_max : x.backoff.next());
@@ -101,14 +149,18 @@ void membership::away(peer_number at, const error& why, timestamp now) {
   x.trouble = why.text.empty() ? "it does not answer" : why.text;
   if (was_up)
     outbox_.emplace_back(peer_went{at});
+  if (!x.fixed && !x.listed) {
+    say_left_out(x);
+    peers_.erase(at);
+  }
 }
 
 void membership::on_lost(peer_number at, timestamp now) {
-  auto& x = peers_[at];
-  if (!x.up)
+  const auto found = peers_.find(at);
+  if (found == peers_.end() || !found->second.up)
     return;
   // The answer to a hello that is under way says nothing any more.
-  x.waiting = false;
+  found->second.waiting = false;
   away(at, {errc::unreachable, "the connection has ended"}, now);
 }
 

@@ -15,7 +15,7 @@ bool has_space(const membership& peers, const tie_name& tie) {
 void tie_rules::follow(const std::map<namespace_id, std::string>& here, const membership& peers, fetching& pages,
                        timestamp now) {
   leave_ties(here, peers, now);
-  for (peer_number peer = 0; peer < peers.size(); ++peer) {
+  for (const auto peer : peers.numbers()) {
     if (!peers.is_up(peer))
       continue;
     for (const auto& x : peers.spaces(peer)) {
@@ -46,9 +46,9 @@ void tie_rules::leave_ties(const std::map<namespace_id, std::string>& here, cons
     auto& [tie, x] = *i;
     const bool up = peers.is_up(tie.first);
     const bool silent = up && x.silent_since != timestamp::max() && later(x.silent_since, pause_) <= now;
-    const bool gone =
-        !here.contains(tie.second) || (up && (!has_space(peers, tie) || silent ||
-                                              (x.is == phase::open && x.of != peers.card(tie.first).incarnation)));
+    const bool gone = !here.contains(tie.second) || !peers.is_known(tie.first) ||
+                      (up && (!has_space(peers, tie) || silent ||
+                              (x.is == phase::open && x.of != peers.card(tie.first).incarnation)));
     if (!gone || x.is == phase::opening) {
       ++i;
       continue;

@@ -171,6 +171,13 @@ std::string cluster_text(const cluster_stats& x) {
     one.add("late", peer.late).add("pages", peer.pages).add("bytes", peer.bytes).add("failed", peer.failed).end();
   }
   out += ']';
+  if (const auto& etcd = x.etcd; !etcd.endpoints.empty()) {
+    m.key("etcd");
+    members one(out);
+    one.add("endpoints", etcd.endpoints).add("state", etcd.up ? "up" : "away").add("trouble", etcd.trouble);
+    one.add("registered", etcd.registered).add("listed", etcd.listed).add("senseless", etcd.senseless);
+    one.add("requests", etcd.requests).add("failed", etcd.failed).add("leases_lost", etcd.leases_lost).end();
+  }
   m.end();
   return out;
 }

@@ -183,4 +183,62 @@ TEST_CASE("membership: a namespace that is made at a peer is seen", "[cluster]")
   CHECK(x.members.spaces(0).size() == 2);
 }
 
+TEST_CASE("membership: nodes of a list come and go, and the list alone takes nobody away", "[cluster]") {
+  circle x(1);
+  x.members.on_answer(0, x.hello(0, t0).number, x.welcome("seed", 3), t0);
+  x.effects.take<peer_news>();
+  // What is there already is not there twice.
+  x.members.on_listed({"host-0:7000", "a:7000", "b:7000"}, t0);
+  REQUIRE(x.members.numbers() == std::vector<peer_number>{0, 1, 2});
+  CHECK(x.members.address(1) == "a:7000");
+  x.members.on_time(t0);
+  const auto hellos = x.effects.take<say_hello>();
+  REQUIRE(hellos.size() == 2);
+  x.members.on_answer(1, hellos[0].number, x.welcome("a", 5), t0);
+  x.members.on_answer(2, hellos[1].number, fail(errc::unreachable, "nobody listens"), t0);
+  CHECK(x.members.is_usable(1));
+  x.effects.take<peer_news>();
+  // The list is lost: who answers stays, as do those of the config; who does not is left out.
+  x.members.on_listed({}, t0);
+  CHECK(x.members.numbers() == std::vector<peer_number>{0, 1});
+  CHECK(x.members.is_usable(1));
+  CHECK_FALSE(x.members.is_known(2));
+  CHECK_FALSE(x.members.is_up(2));
+  CHECK(x.members.address(2).empty());
+  // What is said of one that was left out is nothing.
+  x.members.on_answer(2, hellos[1].number, x.welcome("b", 6), t0);
+  x.members.on_late(2);
+  x.members.on_lost(2, t0);
+  CHECK_FALSE(x.members.is_known(2));
+  // One that does not answer either is left out, and told of.
+  x.members.on_lost(1, t0);
+  CHECK_FALSE(x.members.is_known(1));
+  const auto news = x.effects.take<peer_news>();
+  REQUIRE(news.size() == 2);
+  CHECK(news[1].text == "node 'a' at a:7000 is not in the list of nodes any more, and does not answer: it is left out");
+  // A seed that is away is looked for as long as the config names it.
+  x.members.on_lost(0, t0);
+  x.members.on_listed({}, t0);
+  CHECK(x.members.is_known(0));
+  // Whoever comes back is another one.
+  x.members.on_listed({"a:7000"}, t0);
+  CHECK(x.members.numbers() == std::vector<peer_number>{0, 3});
+}
+
+TEST_CASE("membership: one that is listed and away is looked for until its lease is over", "[cluster]") {
+  circle x(0);
+  x.members.on_listed({"a:7000"}, t0);
+  x.members.on_answer(0, x.hello(0, t0).number, x.welcome("a", 5), t0);
+  x.members.on_lost(0, t0);
+  CHECK(x.members.is_known(0));
+  CHECK_FALSE(x.members.trouble(0).empty());
+  const auto now = x.members.next_event();
+  x.members.on_answer(0, x.hello(0, now).number, x.welcome("a", 6), now);
+  CHECK(x.members.is_usable(0));
+  x.members.on_lost(0, now);
+  x.members.on_listed({}, now);
+  CHECK_FALSE(x.members.is_known(0));
+  CHECK(x.members.next_event() == timestamp::max());
+}
+
 } // namespace cluster_membership_test

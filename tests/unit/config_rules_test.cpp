@@ -350,4 +350,26 @@ TEST_CASE("The slots of all slabs fit into the memory of the registry", "[config
   good(small_config, small, purpose::client);
 }
 
+TEST_CASE("A node of a cluster knows where the others are, by seeds, by etcd, or by both", "[config]") {
+  const overrides node{"cluster.name=ours", "actors.port=7000", "actors.insecure=true", "remote.enabled=true"};
+  const overrides seeds{"cluster.seeds[0].host=a", "cluster.seeds[0].port=7000"};
+  const overrides etcd{"cluster.etcd.endpoints[0].host=e", "cluster.etcd.endpoints[0].port=2379"};
+  const auto with = [](overrides all, const overrides& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  CHECK(contains(bad(small_config, node), "a name belongs together with seeds, or cluster.etcd.endpoints"));
+  good(small_config, with(node, seeds));
+  good(small_config, with(node, etcd));
+  good(small_config, with(with(node, seeds), etcd));
+  CHECK(contains(bad(small_config, etcd), "cluster.name: a name belongs together with seeds"));
+  const auto all = with(node, etcd);
+  CHECK(contains(bad(small_config, with(all, {"cluster.etcd.lease=2500 ms"})), "is no whole number of seconds"));
+  CHECK(contains(bad(small_config, with(all, {"cluster.etcd.prefix=/mine"})), "has to end with a slash"));
+  CHECK(contains(bad(small_config, with(all, {"actors.host=0.0.0.0"})), "cluster.advertise.host: 0.0.0.0 is where"));
+  good(small_config, with(all, {"actors.host=0.0.0.0", "cluster.advertise.host=here"}));
+  CHECK(contains(bad(small_config, with(all, {"actors.port=0"})), "cluster.advertise.port: is needed"));
+  good(small_config, with(all, {"actors.port=0", "cluster.advertise.port=7000"}));
+}
+
 } // namespace config_rules_test

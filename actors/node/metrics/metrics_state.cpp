@@ -46,6 +46,14 @@ void metrics_state::forget_ranks(const std::function<bool(const std::string& spa
     });
 }
 
+void metrics_state::forget_peers(const std::function<bool(const std::string& peer)>& known) {
+  for (auto& [name, x] : families_)
+    std::erase_if(x.series, [&](const auto& series) {
+      return std::ranges::any_of(series.first,
+                                 [&](const auto& label) { return label.first == "peer" && !known(label.second); });
+    });
+}
+
 metric_labels metrics_state::with_node(const metric_labels& labels) const {
   metric_labels out{{"node", node_name_}};
   out.insert(out.end(), labels.begin(), labels.end());

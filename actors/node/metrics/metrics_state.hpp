@@ -35,6 +35,9 @@ public:
   /// Forgets series of ranks that are not served any more: those with a namespace and a rank of which `served` says no.
   void forget_ranks(const std::function<bool(const std::string& space, const std::string& rank)>& served);
 
+  /// Forgets series of other nodes that are not known any more: those with a `peer` of which `known` says no.
+  void forget_peers(const std::function<bool(const std::string& peer)>& known);
+
   /// Everything, as text for a scraper.
   std::string render() const;
 

@@ -109,7 +109,26 @@ void show(metrics_state& to, const rank_stats& x) {
 
 // -- the cluster -----------------------------------------------------------------------------------------------------
 
+void show(metrics_state& to, const etcd_stats& x) {
+  if (x.endpoints.empty())
+    return;
+  to.set("troupe_etcd_up", "1 where etcd has answered last.", {}, x.up ? 1.0 : 0.0);
+  to.set("troupe_etcd_registered", "1 where this node is in the list of nodes in etcd.", {}, x.registered ? 1.0 : 0.0);
+  to.set("troupe_etcd_listed_nodes", "Nodes in the list, this one too.", {}, number(x.listed));
+  to.set("troupe_etcd_senseless_entries", "Entries of the list that are left out, since they are no nodes.", {},
+         number(x.senseless));
+  to.count("troupe_etcd_requests_total", "Requests to etcd.", {}, number(x.requests));
+  to.count("troupe_etcd_failed_requests_total", "Requests to etcd that failed.", {}, number(x.failed));
+  to.count("troupe_etcd_lost_leases_total", "Leases of this node that were over before their time.", {},
+           number(x.leases_lost));
+}
+
 void show(metrics_state& to, const cluster_stats& cluster) {
+  show(to, cluster.etcd);
+  // Those of a list come and go.
+  to.forget_peers([&](const std::string& peer) {
+    return std::ranges::any_of(cluster.peers, [&](const peer_stats& x) { return x.address == peer; });
+  });
   for (const auto& x : cluster.peers) {
     if (x.self)
       continue;

@@ -1,0 +1,296 @@
+#include "actors/cluster/etcd_channel.hpp"
+
+#include "io/tcp_socket.hpp"
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/system/system_error.hpp>
+#include <utility>
+
+namespace troupe::cluster {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+using boost::system::error_code;
+using tcp = asio::ip::tcp;
+
+/// One request and its answer, on a connection of its own. For one thread, but for `interrupt`.
+class etcd_channel::exchange {
+public:
+  /// From any thread: what is under way ends at once, and nothing begins any more. Looking up a name is not ended.
+  void interrupt() {
+    interrupted_ = true;
+    context_.stop();
+  }
+
+  bool is_interrupted() const { return interrupted_; }
+
+  /// Sends the request, and has the head of the answer when it returns: its status.
+  result<unsigned> begin(const member& where, const job& what, duration limit) {
+    const auto authority = io::endpoint_text(where.host, where.port);
+    const auto failed = [&](const char* doing, const error_code& code) {
+      const bool late = code == beast::error::timeout;
+      return fail(late ? errc::timeout : errc::unreachable,
+                  authority + ": " + doing + ": " + (late ? "it takes too long" : code.message()));
+    };
+    error_code code;
+    tcp::resolver resolver(context_);
+    const auto addresses = resolver.resolve(where.host, std::to_string(where.port), code);
+    if (code)
+      return failed("no address found", code);
+    code = run(limit, [&](auto done) {
+      stream_.async_connect(addresses, [done](error_code x, const tcp::endpoint&) { done(x); });
+    });
+    if (code)
+      return failed("cannot connect", code);
+    error_code ignored;
+    // So that a watch that nobody serves any more ends some day.
+    stream_.socket().set_option(asio::socket_base::keep_alive(true), ignored);
+    request_ = "POST " + what.path + " HTTP/1.1\r\nHost: " + authority +
+               "\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: " +
+               std::to_string(what.body.size()) + "\r\n\r\n" + what.body;
+    code = run(limit, [&](auto done) {
+      asio::async_write(stream_, asio::buffer(request_), [done](error_code x, std::size_t) { done(x); });
+    });
+    if (code)
+      return failed("cannot send a request", code);
+    // Before memory is made ready for what an answer says of its length.
+    parser_.body_limit(max_etcd_bytes);
+    code = run(limit, [&](auto done) {
+      beast::http::async_read_header(stream_, buffer_, parser_, [done](error_code x, std::size_t) { done(x); });
+    });
+    if (code)
+      return failed("no answer", code);
+    return parser_.get().result_int();
+  }
+
+  bool is_done() const { return parser_.is_done(); }
+
+  /// What follows has no length that is known.
+  void read_without_end() { parser_.body_limit(boost::none); }
+
+  /// What has come of the body since. With no limit, waits as long as it takes.
+  result<std::string> more(std::optional<duration> limit) {
+    if (!parser_.is_done()) {
+      const auto code = run(limit, [&](auto done) {
+        beast::http::async_read_some(stream_, buffer_, parser_, [done](error_code x, std::size_t) { done(x); });
+      });
+      if (code)
+        return fail(code == beast::error::timeout ? errc::timeout : errc::unreachable,
+                    "the answer breaks off: " + code.message());
+    }
+    return std::exchange(parser_.get().body(), {});
+  }
+
+private:
+  template <class Start>
+  error_code run(std::optional<duration> limit, Start start) {
+    if (limit)
+      stream_.expires_after(*limit);
+    else
+      stream_.expires_never();
+    context_.restart();
+    // After the restart: an interruption that comes later stops the context.
+    if (interrupted_)
+      return asio::error::operation_aborted;
+    // What is left behind by an interruption holds on to it.
+    const auto ended = std::make_shared<std::optional<error_code>>();
+    start([ended](error_code x) { *ended = x; });
+    context_.run();
+    return ended->value_or(asio::error::operation_aborted);
+  }
+
+  std::atomic<bool> interrupted_{false};
+  asio::io_context context_{1};
+  beast::tcp_stream stream_{context_};
+  std::string request_;
+  beast::flat_buffer buffer_;
+  beast::http::response_parser<beast::http::string_body> parser_;
+};
+
+etcd_channel::etcd_channel(std::vector<member> members, duration limit, listeners told)
+    : members_(std::move(members)), limit_(limit), told_(std::move(told)), asker_([this] { run_asker(); }),
+      watcher_([this] { run_watcher(); }) {}
+
+etcd_channel::~etcd_channel() {
+  end();
+}
+
+void etcd_channel::end() {
+  {
+    const std::lock_guard guard(mutex_);
+    ending_ = true;
+    for (auto* desk : {&asking_, &watching_})
+      if (desk->current != nullptr)
+        desk->current->interrupt();
+  }
+  more_.notify_all();
+  for (auto* thread : {&asker_, &watcher_})
+    if (thread->joinable())
+      thread->join();
+}
+
+void etcd_channel::ask(std::uint64_t number, std::string path, std::string body) {
+  {
+    const std::lock_guard guard(mutex_);
+    asking_.next = job{number, std::move(path), std::move(body)};
+  }
+  more_.notify_all();
+}
+
+void etcd_channel::watch(std::uint64_t number, std::string body) {
+  {
+    const std::lock_guard guard(mutex_);
+    watching_.next = job{number, "/v3/watch", std::move(body)};
+    if (watching_.current != nullptr)
+      watching_.current->interrupt();
+  }
+  more_.notify_all();
+}
+
+void etcd_channel::end_with(const std::string& path, const std::string& body) {
+  end();
+  try {
+    exchange last;
+    static_cast<void>(perform(last, {0, path, body}));
+  } catch (const boost::system::system_error&) {
+    // The lease ends by itself.
+  }
+}
+
+std::optional<etcd_channel::job> etcd_channel::take(desk& from) {
+  std::unique_lock guard(mutex_);
+  more_.wait(guard, [&] { return ending_ || from.next; });
+  if (ending_)
+    return std::nullopt;
+  return std::exchange(from.next, std::nullopt);
+}
+
+/// As long as an exchange can be interrupted.
+class etcd_channel::seat {
+public:
+  seat(etcd_channel& of, desk& at, exchange& with) : mutex_(of.mutex_), at_(at) {
+    const std::lock_guard guard(mutex_);
+    at_.current = &with;
+    // What came meanwhile found nobody to interrupt.
+    if (of.ending_ || at_.next)
+      with.interrupt();
+  }
+  seat(const seat&) = delete;
+  seat& operator=(const seat&) = delete;
+  ~seat() {
+    const std::lock_guard guard(mutex_);
+    at_.current = nullptr;
+  }
+
+private:
+  std::mutex& mutex_;
+  desk& at_;
+};
+
+std::size_t etcd_channel::chosen() {
+  const std::lock_guard guard(mutex_);
+  return at_;
+}
+
+void etcd_channel::give_up(std::size_t at) {
+  const std::lock_guard guard(mutex_);
+  // Unless the other thread has done so.
+  if (at_ == at)
+    at_ = (at_ + 1) % members_.size();
+}
+
+void etcd_channel::run_asker() {
+  while (const auto what = take(asking_)) {
+    result<etcd_reply> out;
+    if (answer(*what, out))
+      told_.answered(what->number, std::move(out));
+  }
+}
+
+bool etcd_channel::answer(const job& what, result<etcd_reply>& out) {
+  try {
+    exchange with;
+    const seat here(*this, asking_, with);
+    out = perform(with, what);
+    return !with.is_interrupted();
+  } catch (const boost::system::system_error& e) { // no descriptors left, for one
+    out = fail(errc::unreachable, e.what());
+    return true;
+  }
+}
+
+result<etcd_reply> etcd_channel::perform(exchange& with, const job& what) {
+  constexpr unsigned first_of_servers = 500;
+  const auto at = chosen();
+  const auto answer = [&]() -> result<etcd_reply> {
+    const auto status = with.begin(members_[at], what, limit_);
+    if (!status)
+      return tl::unexpected<error>(status.error());
+    etcd_reply out{*status, {}};
+    while (!with.is_done()) {
+      const auto more = with.more(limit_);
+      if (!more)
+        return tl::unexpected<error>(more.error());
+      out.body += *more;
+      if (out.body.size() > max_etcd_bytes)
+        return fail(errc::limit_exceeded, "the answer of etcd is too long");
+    }
+    out.body += with.more(limit_).value_or(std::string{});
+    return out;
+  }();
+  if (!answer || answer->status >= first_of_servers)
+    give_up(at);
+  return answer;
+}
+
+void etcd_channel::run_watcher() {
+  while (const auto what = take(watching_))
+    if (follow(*what))
+      told_.watch_ended(what->number);
+}
+
+bool etcd_channel::follow(const job& what) {
+  try {
+    exchange with;
+    const seat here(*this, watching_, with);
+    read_lines(with, what);
+    return !with.is_interrupted();
+  } catch (const boost::system::system_error&) {
+    return true;
+  }
+}
+
+void etcd_channel::read_lines(exchange& with, const job& what) {
+  constexpr unsigned fine = 200;
+  const auto at = chosen();
+  const auto status = with.begin(members_[at], what, limit_);
+  if (!status || *status != fine)
+    return give_up(at);
+  with.read_without_end();
+  std::string text;
+  while (!with.is_done()) {
+    const auto more = with.more(std::nullopt);
+    if (!more)
+      return;
+    text += *more;
+    std::size_t begin = 0;
+    for (auto end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
+      if (end > begin && !with.is_interrupted())
+        told_.said(what.number, text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    text.erase(0, begin);
+    if (text.size() > max_etcd_bytes)
+      return;
+  }
+}
+
+} // namespace troupe::cluster

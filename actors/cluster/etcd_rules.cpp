@@ -1,0 +1,309 @@
+#include "actors/cluster/etcd_rules.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace troupe::cluster {
+
+namespace {
+
+/// An election of etcd's members takes as long as that: no trouble yet.
+constexpr std::uint32_t failures_of_trouble = 2;
+/// More are not looked at: nodes ask each of the others, and tens of them are meant.
+constexpr std::size_t max_listed = 256;
+/// What is told once each is remembered as long.
+constexpr std::size_t max_remembered = 256;
+
+} // namespace
+
+etcd_rules::etcd_rules(etcd_options options)
+    : options_(std::move(options)), registering_{reconnect_backoff(options_.backoff_min, options_.backoff_max,
+                                                                   options_.seed)},
+      listing_{reconnect_backoff(options_.backoff_min, options_.backoff_max, options_.seed + 1)},
+      watch_backoff_(options_.backoff_min, options_.backoff_max, options_.seed + 2) {}
+
+void etcd_rules::on_time(timestamp now) {
+  if (asking_ != asking::nothing || std::min(registering_.next, listing_.next) > now)
+    return;
+  // Whichever has waited longer, so that one that fails does not keep the other from its turn.
+  if (registering_.next <= listing_.next)
+    register_next();
+  else
+    ask(asking::list);
+}
+
+timestamp etcd_rules::next_event() const noexcept {
+  return asking_ != asking::nothing ? timestamp::max() : std::min(registering_.next, listing_.next);
+}
+
+void etcd_rules::register_next() {
+  ask(lease_ == 0 ? asking::grant : put_ ? asking::keep_alive : asking::put);
+}
+
+void etcd_rules::ask(asking what) {
+  asking_ = what;
+  ++requests_;
+  etcd_request out{++request_, {}, {}};
+  switch (what) {
+  case asking::grant:
+    out.path = "/v3/lease/grant";
+    out.body = grant_body(std::chrono::floor<std::chrono::seconds>(options_.lease).count());
+    break;
+  case asking::put:
+    out.path = "/v3/kv/put";
+    out.body = put_body(options_.prefix + options_.address, write_listed(options_.self), lease_);
+    break;
+  case asking::keep_alive:
+    out.path = "/v3/lease/keepalive";
+    out.body = keep_alive_body(lease_);
+    break;
+  case asking::list:
+  case asking::nothing:
+    out.path = "/v3/kv/range";
+    out.body = range_body(options_.prefix);
+    break;
+  }
+  outbox_.emplace_back(std::move(out));
+}
+
+void etcd_rules::on_answer(std::uint64_t number, const result<etcd_reply>& answer, timestamp now) {
+  if (number != request_ || asking_ == asking::nothing)
+    return;
+  const auto what = std::exchange(asking_, asking::nothing);
+  const auto was = trouble();
+  if (!answer)
+    failed(what == asking::list ? listing_ : registering_, answer.error(), now);
+  else if (what == asking::grant)
+    on_grant(*answer, now);
+  else if (what == asking::put)
+    on_put(*answer, now);
+  else if (what == asking::keep_alive)
+    on_keep_alive(*answer, now);
+  else
+    on_list(*answer, now);
+  say_state(was);
+}
+
+void etcd_rules::failed(track& x, const error& why, timestamp now) {
+  ++failed_;
+  x.failures = std::min(x.failures + 1, failures_of_trouble);
+  x.why = why.text.empty() ? "it does not answer" : why.text;
+  x.next = later(now, x.backoff.next());
+}
+
+void etcd_rules::answered(track& x) {
+  x.failures = 0;
+  x.why.clear();
+  x.backoff.reset();
+}
+
+void etcd_rules::on_grant(const etcd_reply& reply, timestamp now) {
+  const auto lease = read_grant(reply);
+  if (!lease)
+    return failed(registering_, lease.error(), now);
+  lease_ = lease->id;
+  put_ = false;
+  // What went wrong before is over when the entry is there.
+  registering_.next = now;
+}
+
+void etcd_rules::on_put(const etcd_reply& reply, timestamp now) {
+  const auto revision = read_put(reply);
+  if (!revision) {
+    if (revision.error().code == errc::not_found)
+      lease_lost(now);
+    return failed(registering_, revision.error(), now);
+  }
+  put_ = true;
+  put_revision_ = *revision;
+  answered(registering_);
+  registering_.next = later(now, keep_alive_pause());
+}
+
+void etcd_rules::on_keep_alive(const etcd_reply& reply, timestamp now) {
+  const auto lease = read_keep_alive(reply);
+  if (!lease && lease.error().code != errc::not_found)
+    return failed(registering_, lease.error(), now);
+  if (!lease || lease->seconds == 0)
+    return lease_lost(now);
+  answered(registering_);
+  registering_.next = later(now, keep_alive_pause());
+}
+
+void etcd_rules::lease_lost(timestamp now) {
+  ++leases_lost_;
+  say(true, "the lease of this node in etcd was over before its time, as when etcd was away: it is taken anew");
+  lease_ = 0;
+  put_ = false;
+  registering_.next = now;
+}
+
+void etcd_rules::put_again(timestamp now) {
+  if (!put_)
+    return;
+  put_ = false;
+  registering_.next = later(now, registering_.backoff.next());
+}
+
+void etcd_rules::on_list(const etcd_reply& reply, timestamp now) {
+  const auto range = read_range(reply);
+  if (!range)
+    return failed(listing_, range.error(), now);
+  answered(listing_);
+  listing_.next = later(now, options_.lease);
+  const auto known = std::exchange(nodes_, {});
+  senseless_.clear();
+  bool has_own = false;
+  // As of a store that was made anew, or set back, also where that is less than before.
+  revision_ = range->revision;
+  for (const auto& x : range->entries) {
+    take(x);
+    if (x.key != options_.prefix + options_.address)
+      continue;
+    has_own = true;
+    look_at_own(x, now);
+  }
+  std::erase_if(told_, [&](const std::string& x) { return !nodes_.contains(x) && !senseless_.contains(x); });
+  // It was asked for after the entry had been put.
+  if (!has_own)
+    put_again(now);
+  const bool is_news = !std::exchange(was_listed_, true) || known != nodes_;
+  if (is_news)
+    tell_members();
+  // What is new here should have been seen by the watch.
+  if (watch_ == 0 || is_news) {
+    watch_ = ++last_watch_;
+    watch_began_ = now;
+    outbox_.emplace_back(etcd_watch{watch_, watch_body(options_.prefix, revision_ + 1)});
+  }
+}
+
+void etcd_rules::on_watch(std::uint64_t number, std::string_view line, timestamp now) {
+  if (number != watch_ || watch_ == 0)
+    return;
+  const auto news = read_watch(line);
+  if (!news || !news->end.empty())
+    return on_watch_end(number, now);
+  bool changed = false;
+  for (const auto& x : news->entries) {
+    // Of before the list that was read last.
+    if (x.revision <= revision_)
+      continue;
+    changed = take(x) || changed;
+    if (x.key == options_.prefix + options_.address)
+      look_at_own(x, now);
+  }
+  for (const auto& x : news->entries)
+    revision_ = std::max(revision_, x.revision);
+  if (changed)
+    tell_members();
+}
+
+void etcd_rules::on_watch_end(std::uint64_t number, timestamp now) {
+  if (number != watch_ || watch_ == 0)
+    return;
+  watch_ = 0;
+  if (watch_began_ + options_.lease <= now)
+    watch_backoff_.reset();
+  listing_.next = std::min(listing_.next, later(now, watch_backoff_.next()));
+}
+
+bool etcd_rules::take(const etcd_entry& x) {
+  if (!x.key.starts_with(options_.prefix))
+    return false;
+  const auto address = x.key.substr(options_.prefix.size());
+  if (x.removed) {
+    senseless_.erase(x.key);
+    told_.erase(x.key);
+    return nodes_.erase(address) > 0;
+  }
+  const auto node = read_listed(x.value);
+  const bool has_room = nodes_.size() < max_listed || nodes_.contains(address);
+  if (!node || !is_listed_address(address) || !has_room) {
+    if (senseless_.size() < max_remembered)
+      senseless_.insert(x.key);
+    if (told_.size() < max_remembered && told_.insert(x.key).second)
+      say(true, "an entry of the list of nodes in etcd is left out, since " +
+                    (!has_room ? "there are " + std::to_string(max_listed) + " already"
+                     : node    ? std::string("its key is not the address of a node")
+                               : node.error().text) +
+                    ": " + x.key);
+    return nodes_.erase(address) > 0;
+  }
+  senseless_.erase(x.key);
+  tell_names(address, *node);
+  const auto [known, is_new] = nodes_.try_emplace(address, *node);
+  if (is_new)
+    return true;
+  const bool changed = known->second != *node;
+  known->second = *node;
+  return changed;
+}
+
+void etcd_rules::tell_names(const std::string& address, const listed_node& x) {
+  if (x.node == options_.self.node && address != options_.address && told_.size() < max_remembered &&
+      told_.insert(address).second)
+    say(true, "the node at " + address + " is called '" + x.node +
+                  "', as this one is: nothing is wrong with that but what people read; node_name is there to be "
+                  "another one on each");
+}
+
+void etcd_rules::look_at_own(const etcd_entry& x, timestamp now) {
+  if (x.removed) {
+    if (x.revision > put_revision_)
+      put_again(now);
+    return;
+  }
+  const auto node = read_listed(x.value);
+  // Of before this node had put it; or it is its own.
+  if (!put_ || x.revision <= put_revision_ || (node && *node == options_.self))
+    return;
+  // One that makes no sense is nobody's.
+  if (!node)
+    return put_again(now);
+  if (told_.size() < max_remembered && told_.insert(options_.address).second)
+    say(true, "node '" + node->node + "' is in the list in etcd at " + options_.address +
+                  ", where this one says to be: give each an address of its own (cluster.advertise)");
+}
+
+void etcd_rules::tell_members() {
+  etcd_members out;
+  for (const auto& [address, node] : nodes_)
+    out.addresses.push_back(address);
+  outbox_.emplace_back(std::move(out));
+}
+
+std::string etcd_rules::trouble() const {
+  const auto at = "etcd at " + options_.endpoints;
+  if (listing_.failures >= failures_of_trouble)
+    return "the list of nodes cannot be read from " + at +
+           ", and the nodes that were known last are used: " + listing_.why;
+  if (registering_.failures >= failures_of_trouble)
+    return "this node cannot be put into the list of nodes in " + at +
+           ", and others do not find it: " + registering_.why;
+  return {};
+}
+
+void etcd_rules::say_state(const std::string& was) {
+  const auto is = trouble();
+  if (was.empty() && !is.empty())
+    say(true, is);
+  else if (!was.empty() && is.empty())
+    say(false, "etcd at " + options_.endpoints + " answers again");
+}
+
+etcd_stats etcd_rules::stats() const {
+  return {options_.endpoints, trouble().empty() && (was_listed_ || put_),
+          trouble(),          put_,
+          nodes_.size(),      senseless_.size(),
+          requests_,          failed_,
+          leases_lost_};
+}
+
+std::optional<std::pair<std::string, std::string>> etcd_rules::farewell() const {
+  if (lease_ == 0 || !trouble().empty())
+    return std::nullopt;
+  return std::pair{std::string("/v3/lease/revoke"), keep_alive_body(lease_)};
+}
+
+} // namespace troupe::cluster

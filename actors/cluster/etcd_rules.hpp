@@ -1,0 +1,152 @@
+#pragma once
+
+#include "actors/client/link/reconnect_backoff.hpp"
+#include "actors/cluster/etcd_wire.hpp"
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "messages/cluster_messages.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe::cluster {
+
+/// Ask etcd; answered by `on_answer`. One at a time.
+struct etcd_request {
+  std::uint64_t number = 0;
+  std::string path;
+  std::string body;
+};
+/// Begin a watch, in the place of the one before; each line of it goes to `on_watch`, and its end to `on_watch_end`.
+struct etcd_watch {
+  std::uint64_t number = 0;
+  std::string body;
+};
+/// These addresses are in the list.
+struct etcd_members {
+  std::vector<std::string> addresses;
+};
+/// Something for the log.
+struct etcd_told {
+  bool bad = false;
+  std::string text;
+};
+
+using etcd_effect = std::variant<etcd_request, etcd_watch, etcd_members, etcd_told>;
+
+struct etcd_options {
+  /// As people write them, for the log.
+  std::string endpoints;
+  /// Ends with a slash; the address of a node follows.
+  std::string prefix;
+  /// Of this node, as others reach it.
+  std::string address;
+  listed_node self;
+  /// How long its entry stays when it has died.
+  duration lease{};
+  duration backoff_min{};
+  duration backoff_max{};
+  std::uint64_t seed = 0;
+};
+
+/// The list of nodes in etcd, and this one's place in it: plain rules.
+///
+/// Two things go on, and neither waits for the other, since an etcd that is full lets itself be read and not written:
+/// - This node's entry is put under a lease, which is kept alive. Where either is gone, both are made anew.
+/// - The list is read, and watched from that revision on. A watch that ends, as when its revision was compacted, has
+/// the
+///   list read again. It is read once per lease in any case: a watch whose connection has died in silence says nothing,
+///   and one that missed something is begun anew.
+///
+/// The key of an entry is the address, so that nodes of one name are two entries and no quarrel. Two nodes that say the
+/// same address of themselves leave the entry to whoever came last: it is in the list, which is all that it is for.
+///
+/// When etcd does not answer, the list stays as it was known. What nodes do is not decided here: see `membership`.
+class etcd_rules {
+public:
+  explicit etcd_rules(etcd_options options);
+
+  void on_time(timestamp now);
+  timestamp next_event() const noexcept;
+
+  void on_answer(std::uint64_t number, const result<etcd_reply>& answer, timestamp now);
+  void on_watch(std::uint64_t number, std::string_view line, timestamp now);
+  void on_watch_end(std::uint64_t number, timestamp now);
+
+  /// Why the list is not known, or this node is not in it; empty while all is well.
+  std::string trouble() const;
+  etcd_stats stats() const;
+  /// What takes this node out of the list: path and body; nothing where it is not in it, or etcd is away.
+  std::optional<std::pair<std::string, std::string>> farewell() const;
+
+  std::vector<etcd_effect> take_outbox() { return std::exchange(outbox_, {}); }
+
+private:
+  enum class asking : std::uint8_t { nothing, grant, put, keep_alive, list };
+  /// One of the two that go on.
+  struct track {
+    reconnect_backoff backoff;
+    timestamp next{};
+    /// In a row.
+    std::uint32_t failures = 0;
+    std::string why{};
+  };
+
+  void ask(asking what);
+  void register_next();
+  void failed(track& x, const error& why, timestamp now);
+  void answered(track& x);
+  void on_grant(const etcd_reply& reply, timestamp now);
+  void on_put(const etcd_reply& reply, timestamp now);
+  void on_keep_alive(const etcd_reply& reply, timestamp now);
+  void on_list(const etcd_reply& reply, timestamp now);
+  void lease_lost(timestamp now);
+  /// The entry is not there, or is another one's.
+  void put_again(timestamp now);
+
+  /// True if the list is another one now.
+  bool take(const etcd_entry& x);
+  void look_at_own(const etcd_entry& x, timestamp now);
+  void tell_names(const std::string& address, const listed_node& x);
+  void tell_members();
+  void say(bool bad, std::string text) { outbox_.emplace_back(etcd_told{bad, std::move(text)}); }
+  void say_state(const std::string& was);
+  duration keep_alive_pause() const { return options_.lease / 3; }
+
+  etcd_options options_;
+  track registering_;
+  track listing_;
+  reconnect_backoff watch_backoff_;
+  asking asking_ = asking::nothing;
+  std::uint64_t request_ = 0;
+
+  /// 0: none.
+  std::int64_t lease_ = 0;
+  bool put_ = false;
+  std::int64_t put_revision_ = 0;
+
+  /// By address.
+  std::map<std::string, listed_node> nodes_;
+  /// Keys of entries that are none, as long as they are there; those that were told of.
+  std::set<std::string> senseless_;
+  std::set<std::string> told_;
+  bool was_listed_ = false;
+  std::int64_t revision_ = 0;
+  /// 0: none is under way.
+  std::uint64_t watch_ = 0;
+  std::uint64_t last_watch_ = 0;
+  timestamp watch_began_{};
+
+  std::uint64_t requests_ = 0;
+  std::uint64_t failed_ = 0;
+  std::uint64_t leases_lost_ = 0;
+  std::vector<etcd_effect> outbox_;
+};
+
+} // namespace troupe::cluster

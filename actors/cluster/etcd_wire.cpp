@@ -1,0 +1,325 @@
+#include "actors/cluster/etcd_wire.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace troupe::cluster {
+
+namespace {
+
+using json = nlohmann::json;
+
+constexpr std::string_view digits64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+/// Of a node, in an entry.
+constexpr std::size_t max_node_name = 256;
+/// What etcd says when it refuses goes into the log.
+constexpr std::size_t max_refusal = 200;
+
+std::string to_base64(std::string_view bytes) {
+  std::string out;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    std::uint32_t group = 0;
+    const auto count = std::min<std::size_t>(3, bytes.size() - i);
+    for (std::size_t k = 0; k < 3; ++k)
+      group = group << 8U | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0U);
+    for (std::size_t k = 0; k < 4; ++k)
+      out += k <= count ? digits64[group >> (18U - 6U * k) & 63U] : '=';
+  }
+  return out;
+}
+
+std::optional<std::string> from_base64(std::string_view text) {
+  if (text.size() % 4 != 0)
+    return std::nullopt;
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); i += 4) {
+    std::size_t count = 4;
+    if (i + 4 == text.size())
+      while (count > 2 && text[i + count - 1] == '=')
+        --count;
+    std::uint32_t group = 0;
+    for (std::size_t k = 0; k < 4; ++k) {
+      const auto value = k < count ? digits64.find(text[i + k]) : 0;
+      if (value == std::string_view::npos)
+        return std::nullopt;
+      group = group << 6U | static_cast<std::uint32_t>(value);
+    }
+    for (std::size_t k = 0; k + 1 < count; ++k)
+      out += static_cast<char>(group >> (16U - 8U * k) & 255U);
+  }
+  return out;
+}
+
+/// The first key behind all that begin with the prefix.
+std::string end_of(std::string prefix) {
+  while (!prefix.empty() && static_cast<unsigned char>(prefix.back()) == 255)
+    prefix.pop_back();
+  if (prefix.empty())
+    return std::string(1, '\0'); // etcd's word for the end of all keys
+  prefix.back() = static_cast<char>(static_cast<unsigned char>(prefix.back()) + 1);
+  return prefix;
+}
+
+template <class T>
+std::optional<T> number_of(std::string_view text) {
+  T out = 0;
+  const auto* const last = text.data() + text.size();
+  const auto [end, failure] = std::from_chars(text.data(), last, out);
+  if (text.empty() || failure != std::errc{} || end != last)
+    return std::nullopt;
+  return out;
+}
+
+/// 0 where it is left out; nothing where it is no number that makes sense, and none of etcd's is negative.
+std::optional<std::int64_t> number_at(const json& x, const char* key) {
+  const auto found = x.find(key);
+  if (found == x.end())
+    return 0;
+  constexpr auto most = std::numeric_limits<std::int64_t>::max();
+  std::optional<std::int64_t> out;
+  if (found->is_string())
+    out = number_of<std::int64_t>(found->get_ref<const std::string&>());
+  else if (found->is_number_unsigned() && found->get<std::uint64_t>() <= static_cast<std::uint64_t>(most))
+    out = found->get<std::int64_t>();
+  return out && *out >= 0 ? out : std::nullopt;
+}
+
+std::optional<std::string> bytes_at(const json& x, const char* key) {
+  const auto found = x.find(key);
+  if (found == x.end())
+    return std::string{};
+  if (!found->is_string())
+    return std::nullopt;
+  return from_base64(found->get_ref<const std::string&>());
+}
+
+std::string text_at(const json& x, const char* key) {
+  const auto found = x.find(key);
+  return found != x.end() && found->is_string() ? found->get<std::string>() : std::string{};
+}
+
+/// What goes into the log, and into JSON.
+std::string told(std::string_view text) {
+  std::string out(text.substr(0, max_refusal));
+  std::ranges::replace_if(
+      out, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return out;
+}
+
+tl::unexpected<error> senseless(std::string_view what) {
+  return fail(errc::corrupt, "what etcd answers is no " + std::string(what));
+}
+
+/// Code of gRPC for what is not there.
+constexpr std::int64_t code_not_found = 5;
+
+/// The object that an answer is; an error if etcd refuses.
+result<json> read_object(std::string_view text, std::string_view what) {
+  auto out = json::parse(text, nullptr, false);
+  if (!out.is_object())
+    return senseless(what);
+  return out;
+}
+
+result<json> read_reply(const etcd_reply& reply, std::string_view what) {
+  constexpr unsigned fine = 200;
+  auto out = read_object(reply.body, what);
+  if (reply.status == fine)
+    return out;
+  if (!out)
+    return fail(errc::unreachable, "what listens there answers " + std::to_string(reply.status) + ", and is no etcd");
+  const auto code = number_at(*out, "code").value_or(0);
+  const auto why = told(text_at(*out, "error"));
+  return fail(code == code_not_found ? errc::not_found : errc::unreachable,
+              why.empty() ? "etcd answers " + std::to_string(reply.status) : why);
+}
+
+std::optional<std::int64_t> revision_of(const json& x) {
+  const auto header = x.find("header");
+  if (header == x.end() || !header->is_object())
+    return std::nullopt;
+  return number_at(*header, "revision");
+}
+
+std::optional<etcd_entry> entry_of(const json& x) {
+  if (!x.is_object())
+    return std::nullopt;
+  auto key = bytes_at(x, "key");
+  auto value = bytes_at(x, "value");
+  const auto revision = number_at(x, "mod_revision");
+  if (!key || key->empty() || !value || !revision)
+    return std::nullopt;
+  return etcd_entry{std::move(*key), std::move(*value), *revision, false};
+}
+
+/// The list at `key`, each item read by `read`; nothing if one of them makes no sense.
+template <class Read>
+bool read_list(const json& x, const char* key, std::vector<etcd_entry>& out, Read read) {
+  const auto found = x.find(key);
+  if (found == x.end())
+    return true;
+  if (!found->is_array())
+    return false;
+  for (const auto& item : *found) {
+    auto entry = read(item);
+    if (!entry)
+      return false;
+    out.push_back(std::move(*entry));
+  }
+  return true;
+}
+
+std::optional<etcd_entry> event_of(const json& x) {
+  if (!x.is_object() || !x.contains("kv"))
+    return std::nullopt;
+  auto out = entry_of(x.at("kv"));
+  if (out)
+    out->removed = text_at(x, "type") == "DELETE";
+  return out;
+}
+
+} // namespace
+
+std::string grant_body(std::int64_t seconds) {
+  return json{{"TTL", std::to_string(seconds)}}.dump();
+}
+
+std::string keep_alive_body(std::int64_t lease) {
+  return json{{"ID", std::to_string(lease)}}.dump();
+}
+
+std::string put_body(std::string_view key, std::string_view value, std::int64_t lease) {
+  return json{{"key", to_base64(key)}, {"value", to_base64(value)}, {"lease", std::to_string(lease)}}.dump();
+}
+
+std::string range_body(std::string_view prefix) {
+  return json{{"key", to_base64(prefix)}, {"range_end", to_base64(end_of(std::string(prefix)))}}.dump();
+}
+
+std::string watch_body(std::string_view prefix, std::int64_t from_revision) {
+  const json what{{"key", to_base64(prefix)},
+                  {"range_end", to_base64(end_of(std::string(prefix)))},
+                  {"start_revision", std::to_string(from_revision)}};
+  return json{{"create_request", what}}.dump();
+}
+
+result<etcd_lease> read_grant(const etcd_reply& reply) {
+  const auto x = read_reply(reply, "lease");
+  if (!x)
+    return tl::unexpected<error>(x.error());
+  const auto id = number_at(*x, "ID");
+  const auto seconds = number_at(*x, "TTL");
+  if (!id || *id == 0 || !seconds || *seconds == 0)
+    return senseless("lease");
+  return etcd_lease{*id, *seconds};
+}
+
+result<etcd_lease> read_keep_alive(const etcd_reply& reply) {
+  const auto x = read_reply(reply, "lease");
+  if (!x)
+    return tl::unexpected<error>(x.error());
+  const auto inner = x->find("result");
+  if (inner == x->end() || !inner->is_object())
+    return senseless("lease");
+  const auto id = number_at(*inner, "ID");
+  const auto seconds = number_at(*inner, "TTL");
+  if (!id || *id == 0 || !seconds)
+    return senseless("lease");
+  return etcd_lease{*id, *seconds};
+}
+
+result<std::int64_t> read_put(const etcd_reply& reply) {
+  const auto x = read_reply(reply, "answer to a put");
+  if (!x)
+    return tl::unexpected<error>(x.error());
+  const auto revision = revision_of(*x);
+  if (!revision)
+    return senseless("answer to a put");
+  return *revision;
+}
+
+result<etcd_range> read_range(const etcd_reply& reply) {
+  const auto x = read_reply(reply, "list of keys");
+  if (!x)
+    return tl::unexpected<error>(x.error());
+  const auto revision = revision_of(*x);
+  etcd_range out;
+  if (!revision || *revision == std::numeric_limits<std::int64_t>::max() ||
+      !read_list(*x, "kvs", out.entries, entry_of))
+    return senseless("list of keys");
+  out.revision = *revision;
+  return out;
+}
+
+result<etcd_news> read_watch(std::string_view line) {
+  const auto x = read_object(line, "news of keys");
+  if (!x)
+    return tl::unexpected<error>(x.error());
+  const auto inner = x->find("result");
+  if (inner == x->end() || !inner->is_object()) {
+    const auto refusal = x->find("error");
+    if (refusal == x->end())
+      return senseless("news of keys");
+    const auto why = told(refusal->is_object() ? text_at(*refusal, "message") : text_at(*x, "error"));
+    return etcd_news{0, {}, why.empty() ? "etcd has ended the watch" : why};
+  }
+  etcd_news out;
+  const auto revision = revision_of(*inner);
+  if (!revision || !read_list(*inner, "events", out.entries, event_of))
+    return senseless("news of keys");
+  out.revision = *revision;
+  const auto compacted = number_at(*inner, "compact_revision");
+  const auto canceled = inner->find("canceled");
+  if (compacted.value_or(1) != 0)
+    out.end = "revisions up to then have been compacted";
+  else if (canceled != inner->end() && canceled->is_boolean() && canceled->get<bool>())
+    out.end = "etcd has ended the watch: " + told(text_at(*inner, "cancel_reason"));
+  return out;
+}
+
+std::string write_listed(const listed_node& x) {
+  return json{{"node", x.node}, {"incarnation", std::to_string(x.incarnation)}}.dump(-1, ' ', false,
+                                                                                     json::error_handler_t::replace);
+}
+
+result<listed_node> read_listed(std::string_view value) {
+  const auto x = json::parse(value, nullptr, false);
+  const auto wrong = [] { return fail(errc::corrupt, "it does not say which node it is"); };
+  if (!x.is_object())
+    return wrong();
+  listed_node out{text_at(x, "node"), 0};
+  const auto incarnation = number_of<std::uint64_t>(text_at(x, "incarnation"));
+  if (out.node.empty() || out.node.size() > max_node_name || !incarnation || *incarnation == 0)
+    return wrong();
+  out.incarnation = *incarnation;
+  return out;
+}
+
+bool is_listed_address(std::string_view x) {
+  constexpr std::size_t max_host = 253;
+  const auto colon = x.rfind(':');
+  if (colon == std::string_view::npos)
+    return false;
+  auto host = x.substr(0, colon);
+  const auto port = x.substr(colon + 1);
+  const auto number = number_of<std::uint16_t>(port);
+  if (!number || *number == 0 || port.front() == '0')
+    return false;
+  const bool in_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (in_brackets)
+    host = host.substr(1, host.size() - 2);
+  const auto fits = [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+           (in_brackets && (c == ':' || c == '%'));
+  };
+  return !host.empty() && host.size() <= max_host && std::ranges::all_of(host, fits) &&
+         in_brackets == (host.find(':') != std::string_view::npos);
+}
+
+} // namespace troupe::cluster

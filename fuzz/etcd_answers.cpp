@@ -1,0 +1,83 @@
+#include "fuzz/etcd_answers.hpp"
+
+#include "actors/cluster/etcd_rules.hpp"
+#include "actors/cluster/etcd_wire.hpp"
+#include "fuzz/check.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <variant>
+
+namespace troupe::fuzz {
+
+namespace {
+
+using namespace cluster;
+
+template <class T>
+bool count(const result<T>& x, int& accepted) {
+  if (x)
+    ++accepted;
+  else
+    demand(!x.error().text.empty() && x.error().code != errc::ok, "a refusal without a reason");
+  return x.has_value();
+}
+
+void hear(std::string_view text) {
+  constexpr std::string_view prefix = "/troupe/ours/nodes/";
+  etcd_rules rules({"etcd:2379",
+                    std::string(prefix),
+                    "me:7000",
+                    {"self", 7},
+                    std::chrono::seconds(10),
+                    std::chrono::milliseconds(10),
+                    std::chrono::seconds(1),
+                    1});
+  timestamp now{};
+  std::uint64_t watch = 0;
+  for (int i = 0; i < 12; ++i) {
+    now = std::max(now, rules.next_event());
+    rules.on_time(now);
+    for (const auto& effect : rules.take_outbox()) {
+      if (const auto* const asked = std::get_if<etcd_request>(&effect))
+        rules.on_answer(asked->number, etcd_reply{i % 5 == 4 ? 500U : 200U, std::string(text)}, now);
+      else if (const auto* const begun = std::get_if<etcd_watch>(&effect))
+        watch = begun->number;
+      else if (const auto* const members = std::get_if<etcd_members>(&effect))
+        for (const auto& x : members->addresses)
+          demand(is_listed_address(x), "an address that is none");
+    }
+    rules.on_watch(watch, text, now);
+    demand(rules.next_event() <= now + std::chrono::seconds(10), "rules that do nothing any more");
+  }
+}
+
+} // namespace
+
+int read_etcd_answers(std::string_view text) {
+  int accepted = 0;
+  const etcd_reply reply{200, std::string(text)};
+  if (const auto x = read_grant(reply); count(x, accepted))
+    demand(x->id > 0 && x->seconds > 0, "a lease that is none");
+  if (const auto x = read_keep_alive(reply); count(x, accepted))
+    demand(x->id > 0 && x->seconds >= 0, "a lease that is none");
+  if (const auto x = read_put(reply); count(x, accepted))
+    demand(*x >= 0, "a negative revision");
+  if (const auto x = read_range(reply); count(x, accepted))
+    for (const auto& entry : x->entries)
+      demand(!entry.key.empty() && entry.revision >= 0 && !entry.removed, "an entry that is none");
+  if (const auto x = read_watch(text); count(x, accepted))
+    for (const auto& entry : x->entries)
+      demand(!entry.key.empty() && entry.revision >= 0, "news that are none");
+  if (const auto x = read_listed(text); count(x, accepted))
+    demand(read_listed(write_listed(*x)) == *x, "a node that changes when it is written again");
+  int refused = 0;
+  count(read_range({503, std::string(text)}), refused);
+  demand(refused == 0, "a refusal that is taken for an answer");
+  hear(text);
+  return accepted;
+}
+
+} // namespace troupe::fuzz
