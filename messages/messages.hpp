@@ -133,6 +133,18 @@ TROUPE_INSPECT(peer_stats, x.address, x.node, x.incarnation, x.up, x.self, x.tro
                x.pages, x.bytes, x.failed)
 TROUPE_INSPECT(cluster_stats, x.name, x.peers)
 TROUPE_INSPECT(node_stats, x.registry, x.ranks, x.clients, x.departed_clients, x.attached, x.cluster)
+template <class Inspector>
+typename Inspector::result_type inspect(Inspector& f, shared_payload& x) {
+  std::string bytes;
+  if constexpr (Inspector::reads_state)
+    bytes = x.view();
+  auto load = [&]() -> caf::error {
+    x = shared_payload(std::move(bytes));
+    return caf::none;
+  };
+  return f(bytes, caf::meta::load_callback(load));
+}
+
 TROUPE_INSPECT(handshake_rank, x.dp, x.pp, x.tp)
 TROUPE_INSPECT(handshake_sizes, x.dp, x.pp, x.tp)
 TROUPE_INSPECT(handshake_publish_request, x.engine, x.rank, x.incarnation, x.sizes, x.compat, x.ttl, x.form, x.payload)
@@ -154,7 +166,8 @@ TROUPE_INSPECT(handshake_seen_request, x.watch)
 TROUPE_INSPECT(handshake_stats, x.published, x.repeated, x.replaced, x.heartbeats, x.withdrawn, x.expired, x.found,
                x.not_modified, x.not_found, x.gone, x.incompatible, x.waits, x.waits_timed_out, x.waits_given_up,
                x.refused_stale, x.refused_conflict, x.refused_malformed, x.refused_engines, x.refused_bytes,
-               x.refused_waiting, x.refused_watches, x.engines, x.ranks, x.bytes, x.waiting, x.watches, x.remembered)
+               x.refused_waiting, x.refused_watches, x.refused_answers, x.refused_disk, x.engines, x.ranks, x.bytes,
+               x.waiting, x.watches, x.remembered)
 
 #undef TROUPE_INSPECT
 
