@@ -181,7 +181,7 @@ struct client::core : std::enable_shared_from_this<core> {
     handshake_door_actor through;
     with_state([&](timestamp now) {
       for (const auto& change : x.changes)
-        state.note(change.engine, change.now.incarnation, change.now.code == 0, now);
+        state.note(change.engine, change.now.incarnation, is_there(change.now), now);
       through = door;
     });
     ask<void>(

@@ -32,6 +32,14 @@ handshake_fetch_reply failure(errc code, std::string text) {
 
 } // namespace
 
+std::uint64_t message_bytes(const handshake_fetch_reply& x) {
+  // Numbers, lengths, and what stands around a message.
+  std::uint64_t out = x.text.size() + x.compat.size() + x.etag.size() + 512;
+  for (const auto& entry : x.entries)
+    out += entry.payload.size() + entry.etag.size() + sizeof(entry);
+  return out;
+}
+
 std::optional<handshake_fetch_reply> directory_state::fetch(const handshake_fetch_request& x, number who,
                                                             timestamp now) {
   advance(now);
@@ -56,20 +64,22 @@ std::optional<handshake_fetch_reply> directory_state::fetch(const handshake_fetc
                    "there are " + std::to_string(waiters_.size()) + " fetches that wait, or this one is too long");
   }
   stats_.waits += may_wait ? 1 : 0;
-  const auto deadline = later(now, wait);
+  const auto deadline = later(now, may_wait ? wait : options_.disk_patience);
   waiters_.emplace(who, waiter{x, deadline, !may_wait});
   waiting_for_[x.engine].insert(who);
-  if (may_wait)
-    due_.insert({deadline, due_kind::waiter, {}, who});
+  due_.insert({deadline, due_kind::waiter, {}, who});
   return std::nullopt;
 }
 
-handshake_fetch_reply directory_state::known_of(const live_engine& x, timestamp now) const {
+handshake_fetch_reply directory_state::known_of(std::string_view name, const live_engine& x, timestamp now) const {
   handshake_fetch_reply out;
   out.incarnation = x.incarnation;
   out.sizes = x.sizes;
   out.compat = x.compat;
-  out.expires_in = x.deadline - now;
+  // A sign of life that is not durable may have been for nothing.
+  const auto listed = listed_.find(name);
+  const auto deadline = listed == listed_.end() ? x.deadline : std::min(x.deadline, listed->second.deadline);
+  out.expires_in = std::max(deadline - now, duration::zero());
   return out;
 }
 
@@ -96,7 +106,7 @@ std::optional<handshake_fetch_reply> directory_state::look(const handshake_fetch
 
 std::optional<handshake_fetch_reply>
 directory_state::look_at(const handshake_fetch_request& x, const live_engine& engine, timestamp now, bool last) const {
-  auto out = known_of(engine, now);
+  auto out = known_of(x.engine, engine, now);
   const auto refuse = [&](errc code, std::string text) {
     out.code = static_cast<std::uint8_t>(code);
     out.text = std::move(text);
@@ -173,7 +183,7 @@ void directory_state::count(const handshake_fetch_reply& x) {
 // -- waiting ----------------------------------------------------------------------------------------------------------
 
 void directory_state::changed(const std::string& name) {
-  ++last_change_;
+  relist(name);
   if (options_.hold_back)
     held_back_[name] = last_change_;
   look_again(name);
@@ -189,12 +199,31 @@ void directory_state::look_again(std::string_view name) {
 
 void directory_state::durable(number change, timestamp now) {
   advance(now);
+  for (; !unwritten_.empty() && unwritten_.front().change <= change; unwritten_.pop_front())
+    list_as(unwritten_.front().engine, std::move(unwritten_.front().then));
   std::erase_if(held_back_, [&](const auto& x) {
     if (x.second > change)
       return false;
     look_again(x.first);
     return true;
   });
+}
+
+void directory_state::time_is_up(number who, timestamp now) {
+  auto& x = waiters_.at(who);
+  if (x.is_late) {
+    ++stats_.refused_disk;
+    answers_.emplace_back(who,
+                          failure(errc::limit_exceeded, "what has changed of this engine is not on the disk of the "
+                                                        "index yet; try again in a moment"));
+    return forget_waiter(who);
+  }
+  ++stats_.waits_timed_out;
+  due_.erase({x.deadline, due_kind::waiter, {}, who});
+  x.is_late = true;
+  x.deadline = later(now, options_.disk_patience);
+  due_.insert({x.deadline, due_kind::waiter, {}, who});
+  ready_.insert(who);
 }
 
 std::optional<std::pair<directory_state::number, handshake_fetch_reply>> directory_state::next_answer() {
@@ -255,7 +284,7 @@ void directory_state::stop_waiting(const error& why) {
 
 // -- watching ---------------------------------------------------------------------------------------------------------
 
-result<void> directory_state::watch(std::string engine, number who, timestamp now) {
+result<void> directory_state::watch(std::string engine, number who, timestamp now, std::uint64_t bytes_max) {
   advance(now);
   if (watchers_.size() >= options_.watches_max || engine.size() > name_bytes_max) {
     ++stats_.refused_watches;
@@ -264,6 +293,7 @@ result<void> directory_state::watch(std::string engine, number who, timestamp no
   }
   auto& x = watchers_[who];
   x.engine = std::move(engine);
+  x.bytes_max = bytes_max;
   if (!x.engine.empty()) {
     x.changed.insert(x.engine);
   } else {
@@ -305,24 +335,34 @@ handshake_fetch_reply directory_state::everything_of(std::string_view name, time
   return *look_at(all, engine->second, now, true);
 }
 
-directory_state::updates directory_state::take_updates(timestamp now) {
+directory_state::updates directory_state::take_updates(timestamp now, const std::function<bool(number)>& has_room) {
   updates out;
   out.dropped = std::exchange(dropped_, {});
   for (auto& [who, x] : watchers_) {
-    if (x.is_told || x.changed.empty())
+    if (x.is_told || x.changed.empty() || (has_room && !has_room(who)))
       continue;
     handshake_update news;
     news.watch = who;
+    std::uint64_t payloads = 0;
     std::uint64_t bytes = 0;
-    for (auto next = x.changed.begin(); next != x.changed.end() && bytes <= options_.update_bytes;) {
+    for (auto next = x.changed.begin(); next != x.changed.end() && payloads <= options_.update_bytes;) {
       if (is_held_back(*next)) {
         ++next;
         continue;
       }
-      news.changes.push_back({*next, everything_of(*next, now)});
+      auto all = everything_of(*next, now);
+      if (message_bytes(all) + next->size() > x.bytes_max) {
+        all.entries.clear();
+        all.code = static_cast<std::uint8_t>(errc::out_of_range);
+        all.text = "its payloads do not go into one message: fetch them rank by rank";
+      }
+      bytes += message_bytes(all) + next->size();
+      if (bytes > x.bytes_max && !news.changes.empty())
+        break;
+      for (const auto& entry : all.entries)
+        payloads += entry.payload.size();
+      news.changes.push_back({*next, std::move(all)});
       next = x.changed.erase(next);
-      for (const auto& entry : news.changes.back().now.entries)
-        bytes += entry.payload.size();
     }
     if (news.changes.empty())
       continue;
@@ -332,6 +372,13 @@ directory_state::updates directory_state::take_updates(timestamp now) {
     out.told.emplace_back(who, std::move(news));
   }
   return out;
+}
+
+void directory_state::put_back(number who, const handshake_update& x) {
+  if (!seen(who))
+    return;
+  for (const auto& each : x.changes)
+    watchers_.at(who).changed.insert(each.engine);
 }
 
 } // namespace troupe::handshake

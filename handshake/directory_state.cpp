@@ -132,14 +132,16 @@ handshake_reply directory_state::publish(const handshake_publish_request& x, tim
   note(x.engine, engine);
   if (before != nullptr) {
     ++stats_.repeated;
+    relist(x.engine);
     return describe(engine, now);
   }
   ++stats_.published;
-  engine.ranks.emplace(x.rank, rank_entry{tag_of(x), x.form, x.payload});
+  const shared_payload payload(x.payload);
+  engine.ranks.emplace(x.rank, rank_entry{tag_of(x), x.form, payload});
   engine.bytes += x.payload.size();
   bytes_ += x.payload.size();
   ++ranks_;
-  changes_.emplace_back(rank_noted{x.engine, x.rank, x.incarnation, x.form, x.payload});
+  changes_.emplace_back(rank_noted{x.engine, x.rank, x.incarnation, x.form, payload});
   changed(x.engine);
   return describe(engine, now, true);
 }
@@ -216,6 +218,7 @@ handshake_reply directory_state::heartbeat(const handshake_heartbeat_request& x,
   ++stats_.heartbeats;
   renew(x.engine, *engine, ttl_of(x.ttl, engine->ttl), now);
   note(x.engine, *engine);
+  relist(x.engine);
   return describe(*engine, now);
 }
 
@@ -269,19 +272,49 @@ void directory_state::forget(const std::string& name) {
   changes_.emplace_back(engine_erased{name});
 }
 
+// -- lists ------------------------------------------------------------------------------------------------------------
+
+std::optional<directory_state::listed_engine> directory_state::listing_of(const std::string& name) const {
+  const auto found = engines_.find(name);
+  if (found == engines_.end())
+    return std::nullopt;
+  const auto& e = found->second;
+  return listed_engine{
+      {name, e.incarnation, e.sizes, e.compat, static_cast<std::uint32_t>(e.ranks.size()), e.bytes, e.complete(), {}},
+      e.deadline};
+}
+
+void directory_state::relist(const std::string& name) {
+  ++last_change_;
+  if (options_.hold_back)
+    unwritten_.push_back({last_change_, name, listing_of(name)});
+  else
+    list_as(name, listing_of(name));
+}
+
+void directory_state::list_as(const std::string& name, std::optional<listed_engine> x) {
+  if (x)
+    listed_[name] = std::move(*x);
+  else
+    listed_.erase(name);
+}
+
 handshake_list_reply directory_state::list(const handshake_list_request& x, timestamp now) {
   advance(now);
   handshake_list_reply out;
-  const auto add = [&](const std::string& name, const live_engine& e) {
-    out.engines.push_back({name, e.incarnation, e.sizes, e.compat, static_cast<std::uint32_t>(e.ranks.size()), e.bytes,
-                           e.complete(), e.deadline - now});
+  const auto add = [&](const listed_engine& e) {
+    // That its time is up is so whether or not it is written down already.
+    if (e.deadline <= now)
+      return;
+    out.engines.push_back(e.info);
+    out.engines.back().expires_in = e.deadline - now;
   };
   if (x.engine.empty()) {
-    out.engines.reserve(engines_.size());
-    for (const auto& [name, engine] : engines_)
-      add(name, engine);
-  } else if (const auto found = engines_.find(x.engine); found != engines_.end()) {
-    add(found->first, found->second);
+    out.engines.reserve(listed_.size());
+    for (const auto& [name, engine] : listed_)
+      add(engine);
+  } else if (const auto found = listed_.find(x.engine); found != listed_.end()) {
+    add(found->second);
   }
   return out;
 }
@@ -301,10 +334,7 @@ void directory_state::advance(timestamp now) {
       forget(next.name);
       break;
     case due_kind::waiter:
-      ++stats_.waits_timed_out;
-      waiters_.at(next.who).is_late = true;
-      ready_.insert(next.who);
-      due_.erase(next);
+      time_is_up(next.who, now);
       break;
     case due_kind::watch:
       dropped_.push_back(next.who);
@@ -348,6 +378,7 @@ void directory_state::restore(const engine_noted& x, timestamp now) {
   // A clock that was set back meanwhile shall not make it live for ever.
   engine.deadline = std::min(x.deadline, later(now, options_.ttl_max));
   due_.insert({engine.deadline, due_kind::engine, x.engine, 0});
+  list_as(x.engine, listing_of(x.engine));
 }
 
 void directory_state::restore(const rank_noted& x, timestamp) {
@@ -362,6 +393,7 @@ void directory_state::restore(const rank_noted& x, timestamp) {
   engine.bytes += x.payload.size();
   bytes_ += x.payload.size();
   ++ranks_;
+  list_as(x.engine, listing_of(x.engine));
 }
 
 handshake_stats directory_state::stats() const {
@@ -408,11 +440,14 @@ std::string directory_state::find_inconsistency() const {
   if (listed != waiters_.size())
     return "who waits is not listed once";
   for (const auto& [who, x] : waiters_)
-    if (!due_.contains({x.deadline, due_kind::waiter, {}, who}) &&
-        !(x.is_late && (is_held_back(x.what.engine) || ready_.contains(who))))
+    if (!due_.contains({x.deadline, due_kind::waiter, {}, who}))
       return "somebody waits for ever";
-  if (!options_.hold_back && !held_back_.empty())
+  if (!options_.hold_back && (!held_back_.empty() || !unwritten_.empty()))
     return "something is held back that is not written down";
+  for (const auto& [name, x] : engines_)
+    if (const auto told = listed_.find(name);
+        !is_held_back(name) && (told == listed_.end() || told->second.info.incarnation != x.incarnation))
+      return name + " is not listed as what it is durably";
   return {};
 }
 

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -52,6 +54,8 @@ struct directory_options {
   bool hold_back = false;
   /// Changes that wait for the disk; more are refused.
   std::uint32_t changes_waiting_max = 16384;
+  /// How long beyond its own deadline a fetch waits for what is to be durable first.
+  duration disk_patience = std::chrono::seconds(10);
 };
 
 /// How an engine ended.
@@ -77,7 +81,7 @@ struct rank_noted {
   handshake_rank rank;
   incarnation_number incarnation = 0;
   handshake_form form = handshake_form::bytes;
-  std::string payload;
+  shared_payload payload;
 };
 
 /// All that was noted of the engine and of its ranks goes.
@@ -86,6 +90,9 @@ struct engine_erased {
 };
 
 using directory_change = std::variant<engine_noted, rank_noted, engine_erased>;
+
+/// What an answer takes on a connection, about, and not less.
+std::uint64_t message_bytes(const handshake_fetch_reply& x);
 
 /// The rules of the directory: what engines have published, for how long it stands, who waits for what. Plain C++, not
 /// thread-safe. Time is an argument and must not run backwards.
@@ -100,6 +107,7 @@ class directory_state {
 public:
   /// Numbers of those who wait and watch are the caller's, each used once.
   using number = std::uint64_t;
+  static constexpr auto no_bound = std::numeric_limits<std::uint64_t>::max();
 
   explicit directory_state(const directory_options& options) : options_(options) {}
 
@@ -108,17 +116,19 @@ public:
   handshake_reply withdraw(const handshake_withdraw_request& x, timestamp now);
 
   /// The answer; or nothing: it waits, and has its answer at its deadline at the latest. What is not durable yet is
-  /// waited for, whatever the deadline.
+  /// waited for beyond that, but not longer than `disk_patience`.
   std::optional<handshake_fetch_reply> fetch(const handshake_fetch_request& x, number who, timestamp now);
   /// Nobody waits for this answer any more.
   void give_up(number who);
   /// Whoever waits is answered with this; and whoever would wait from now on.
   void stop_waiting(const error& why);
 
+  /// What is durable, and not over. Needs no waiting.
   handshake_list_reply list(const handshake_list_request& x, timestamp now);
 
-  /// Tells of this engine, or of all with an empty name: first of what is there, then of what changes.
-  result<void> watch(std::string engine, number who, timestamp now);
+  /// Tells of this engine, or of all with an empty name: first of what is there, then of what changes. No update has
+  /// more bytes than that (`message_bytes`): an engine that does not go into one is told of without its payloads.
+  result<void> watch(std::string engine, number who, timestamp now, std::uint64_t bytes_max = no_bound);
   /// False: there is no such watch, or none any more.
   bool seen(number who);
   bool is_watching(number who, std::string_view engine) const;
@@ -144,7 +154,10 @@ public:
     /// Watchers that were given up.
     std::vector<number> dropped;
   };
-  updates take_updates(timestamp now);
+  /// Those for whom there is room.
+  updates take_updates(timestamp now, const std::function<bool(number)>& has_room = {});
+  /// An update that was taken could not be sent, and comes again.
+  void put_back(number who, const handshake_update& x);
 
   /// What an earlier run wrote down, engines before their ranks, before anything else is asked. What does not fit, and
   /// what has had its time, is left out, which is a change.
@@ -160,7 +173,7 @@ private:
   struct rank_entry {
     std::string etag;
     handshake_form form = handshake_form::bytes;
-    std::string payload;
+    shared_payload payload;
   };
 
   struct live_engine {
@@ -175,6 +188,19 @@ private:
     bool complete() const noexcept { return ranks.size() == sizes.count(); }
   };
 
+  /// What lists say of an engine, and when it ends for all that readers know.
+  struct listed_engine {
+    handshake_engine_info info;
+    timestamp deadline{};
+  };
+
+  /// What a change makes of it, once durable; nothing: it is gone.
+  struct unwritten_change {
+    number change = 0;
+    std::string engine;
+    std::optional<listed_engine> then;
+  };
+
   struct past_engine {
     incarnation_number incarnation = 0;
     ending over = ending::expired;
@@ -184,13 +210,14 @@ private:
   struct waiter {
     handshake_fetch_request what;
     timestamp deadline{};
-    /// Its time is up: it has an answer as soon as there is one that may be told.
+    /// Its time is up: it has an answer as soon as there is one that may be told. Its deadline is that of the disk.
     bool is_late = false;
   };
 
   struct watcher {
     /// Empty: all.
     std::string engine;
+    std::uint64_t bytes_max = no_bound;
     std::set<std::string> changed;
     /// Sent and not seen.
     bool is_told = false;
@@ -228,13 +255,18 @@ private:
   std::optional<handshake_fetch_reply> look(const handshake_fetch_request& x, timestamp now, bool last);
   std::optional<handshake_fetch_reply> look_at(const handshake_fetch_request& x, const live_engine& found,
                                                timestamp now, bool last) const;
-  handshake_fetch_reply known_of(const live_engine& x, timestamp now) const;
+  handshake_fetch_reply known_of(std::string_view name, const live_engine& x, timestamp now) const;
   handshake_fetch_reply everything_of(std::string_view name, timestamp now) const;
   void count(const handshake_fetch_reply& x);
 
   /// Something of the engine is not as it was.
   void changed(const std::string& name);
+  /// What lists say of it becomes what it is now: when that is durable, or at once.
+  void relist(const std::string& name);
+  void list_as(const std::string& name, std::optional<listed_engine> x);
+  std::optional<listed_engine> listing_of(const std::string& name) const;
   bool is_held_back(std::string_view name) const { return held_back_.contains(name); }
+  void time_is_up(number who, timestamp now);
   /// Who waits for it may have an answer now.
   void look_again(std::string_view name);
   void forget_waiter(number who);
@@ -250,6 +282,10 @@ private:
   std::set<due> due_;
   /// Engines with changes that are not durable yet, and the last of these.
   std::map<std::string, number, std::less<>> held_back_;
+  /// As of what is durable.
+  std::map<std::string, listed_engine, std::less<>> listed_;
+  /// In the order of their changes.
+  std::deque<unwritten_change> unwritten_;
   number last_change_ = 0;
   timestamp now_{};
   std::optional<error> stopped_;

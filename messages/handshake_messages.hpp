@@ -1,11 +1,15 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "base/error.hpp"
 #include "base/incarnation.hpp"
 
 #include <compare>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 /// What the directory of handshakes is asked, and what it answers: engines publish per rank what their peers need in
@@ -120,16 +124,42 @@ struct handshake_fetch_request {
   duration wait{};
 };
 
+/// Bytes that do not change any more, and that all who have them share: an answer to many readers is one copy in this
+/// process, however long it is on its way. Copies may be used from any thread.
+class shared_payload {
+public:
+  shared_payload() = default;
+  shared_payload(std::string bytes) // NOLINT(google-explicit-constructor): a text is a payload
+      : bytes_(std::make_shared<const std::string>(std::move(bytes))) {}
+  shared_payload(const char* bytes) : shared_payload(std::string(bytes)) {} // NOLINT(google-explicit-constructor)
+
+  operator std::string_view() const noexcept { return view(); } // NOLINT(google-explicit-constructor)
+  std::string_view view() const noexcept { return bytes_ ? std::string_view(*bytes_) : std::string_view(); }
+  std::size_t size() const noexcept { return view().size(); }
+
+  friend bool operator==(const shared_payload& a, const shared_payload& b) noexcept { return a.view() == b.view(); }
+  friend bool operator==(const shared_payload& a, std::string_view b) noexcept { return a.view() == b; }
+  friend bool operator==(const shared_payload& a, const std::string& b) noexcept { return a.view() == b; }
+  friend bool operator==(const shared_payload& a, const char* b) noexcept { return a.view() == b; }
+
+private:
+  std::shared_ptr<const std::string> bytes_;
+};
+
+/// What is taken from a bound as long as a message is on its way; ends with its last copy, and stays in its process.
+using handshake_claim = std::shared_ptr<const void>;
+
 struct handshake_entry {
   handshake_rank rank;
   std::string etag;
   handshake_form form = handshake_form::bytes;
-  std::string payload;
+  shared_payload payload;
 };
 
 struct handshake_fetch_reply {
   /// An `errc`. ok; not_found, with what is known; expired: another incarnation lives than the one that was asked for;
-  /// identity_mismatch: the hashes differ; limit_exceeded: too many wait; shutting_down; invalid_argument.
+  /// identity_mismatch: the hashes differ; limit_exceeded: too many wait, or too much is on its way; out_of_range: the
+  /// payloads do not go into one message, so fetch rank by rank; shutting_down; invalid_argument.
   std::uint8_t code = 0;
   std::string text;
   /// ok, and what who asks has is still so: there are no entries.
@@ -144,6 +174,7 @@ struct handshake_fetch_reply {
   duration expires_in{};
   /// In the order of their ranks.
   std::vector<handshake_entry> entries;
+  handshake_claim claim{};
 };
 
 /// One engine, or all of them for an empty name.
@@ -165,19 +196,26 @@ struct handshake_engine_info {
 /// In the order of their names.
 struct handshake_list_reply {
   std::vector<handshake_engine_info> engines;
+  handshake_claim claim{};
 };
 
-/// An engine as it is now: not_found where it is gone.
+/// An engine as it is now: not_found where it is gone; out_of_range where its payloads do not go into one message.
 struct handshake_change {
   std::string engine;
   handshake_fetch_reply now;
 };
+
+/// Whether what a watcher is told says that the engine lives.
+inline bool is_there(const handshake_fetch_reply& now) noexcept {
+  return now.code != static_cast<std::uint8_t>(errc::not_found);
+}
 
 /// What a watcher is told. The next one comes when this one has been seen, and has the latest of each engine that has
 /// changed: a slow watcher skips states, and never falls behind by more than one message.
 struct handshake_update {
   std::uint64_t watch = 0;
   std::vector<handshake_change> changes;
+  handshake_claim claim{};
 };
 
 /// A watcher has taken in the update that it was sent last.
@@ -212,6 +250,10 @@ struct handshake_stats {
   std::uint64_t refused_bytes = 0;
   std::uint64_t refused_waiting = 0;
   std::uint64_t refused_watches = 0;
+  /// Answers through actors, for whose bytes there was no room on the way.
+  std::uint64_t refused_answers = 0;
+  /// Changes that the disk of the index did not keep up with, and fetches that would have told of them.
+  std::uint64_t refused_disk = 0;
 
   std::uint64_t engines = 0;
   std::uint64_t ranks = 0;

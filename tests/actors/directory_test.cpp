@@ -1,3 +1,4 @@
+#include "actors/node/directory/answer_bounds.hpp"
 #include "actors/node/directory/directory.hpp"
 #include "actors/node/directory/directory_door.hpp"
 #include "tests/actors/sim.hpp"
@@ -362,6 +363,87 @@ TEST_CASE("directory: a watch ends with its watcher", "[directory]") {
   w.run();
   CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().watches == 0);
   CHECK(w.ask(it, watch_atom_v, std::string(), handshake_watcher_actor{}).code() == errc::invalid_argument);
+}
+
+TEST_CASE("directory: lists, and what a sign of life is answered, are as durable", "[directory]") {
+  sim w;
+  const auto disk = std::make_shared<slow_store>();
+  const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
+  const auto listed = [&] { return w.ask(it, handshake_list_request{}).value<handshake_list_reply>().engines; };
+  const auto written = [&] {
+    disk->write();
+    w.run();
+  };
+  w.begin(it, rank_of("a", 0));
+  CHECK(listed().empty());
+  written();
+  CHECK(listed().size() == 1);
+  w.begin(it, rank_of("a", 0, 8));
+  CHECK(listed().at(0).incarnation == 7);
+  written();
+  CHECK(listed().at(0).incarnation == 8);
+  // What it has lived while the disk was slow is not left any more.
+  const auto beat = w.begin(it, handshake_heartbeat_request{"a", 8, seconds(30)});
+  w.advance(seconds(4));
+  CHECK(listed().at(0).expires_in <= seconds(6));
+  written();
+  CHECK(w.client().answer_to(beat).value<handshake_reply>().expires_in <= seconds(26));
+  CHECK(listed().at(0).expires_in > seconds(20));
+}
+
+TEST_CASE("directory: a disk that takes nothing keeps nobody waiting for ever", "[directory]") {
+  sim w;
+  const auto disk = std::make_shared<slow_store>();
+  handshake::directory_options options;
+  options.changes_waiting_max = 1;
+  const auto it = w.spawn<directory>(options, disk);
+  w.begin(it, rank_of("a", 0));
+  const auto read = w.begin(it, fetch_of("a"));
+  const auto waiting = w.begin(it, fetch_of("a", seconds(3)));
+  CHECK(code(w.ask(it, rank_of("a", 1)).value<handshake_reply>().code) == errc::limit_exceeded);
+  w.advance(seconds(14));
+  for (const auto x : {read, waiting})
+    CHECK(code(w.client().answer_to(x).value<handshake_fetch_reply>().code) == errc::limit_exceeded);
+  CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().refused_disk == 3);
+}
+
+TEST_CASE("directory: an answer to another process takes room until it is on its way", "[directory]") {
+  const auto room = std::make_shared<outgoing_budget>(10'000, 15'000);
+  const auto answer_of = [](std::size_t bytes) {
+    handshake_fetch_reply x;
+    x.entries.push_back({{}, "tag", handshake_form::bytes, std::string(bytes, 'x')});
+    return caf::make_message(std::move(x));
+  };
+  const auto code_of = [](const caf::message& x) { return code(x.get_as<handshake_fetch_reply>(0).code); };
+  auto first = answer_of(8000);
+  bound_answer(first, *room);
+  CHECK(code_of(first) == errc::ok);
+  CHECK(room->used() >= 8000);
+  auto second = answer_of(8000);
+  bound_answer(second, *room);
+  CHECK(code_of(second) == errc::limit_exceeded);
+  CHECK(room->refused() == 1);
+  // What has no payloads is told all the same.
+  auto small = caf::make_message(handshake_fetch_reply{});
+  bound_answer(small, *room);
+  CHECK(code_of(small) == errc::ok);
+  auto copy = first;
+  first = {};
+  CHECK(room->used() >= 8000);
+  copy = {};
+  CHECK(room->used() == 0);
+  auto too_long = answer_of(12'000);
+  bound_answer(too_long, *room);
+  CHECK(code_of(too_long) == errc::out_of_range);
+  CHECK(room->used() == 0);
+  // One that is larger than all the room goes alone.
+  const auto little = std::make_shared<outgoing_budget>(10'000, 100);
+  auto alone = answer_of(1000);
+  bound_answer(alone, *little);
+  CHECK(code_of(alone) == errc::ok);
+  auto list = caf::make_message(handshake_list_reply{});
+  bound_answer(list, *little);
+  CHECK(list.match_elements<caf::error>());
 }
 
 } // namespace directory_test

@@ -2,6 +2,7 @@
 #include "actors/node/supervisor/node_doors.hpp"
 #include "actors/node/supervisor/node_start.hpp"
 #include "actors/support/actor_support.hpp"
+#include "actors/support/ask.hpp"
 #include "actors/support/doors/doors.hpp"
 #include "actors/support/system_config.hpp"
 #include "handshake/client.hpp"
@@ -9,8 +10,10 @@
 #include "tests/patience.hpp"
 #include "tests/unit/io_support.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <future>
+#include <mutex>
 
 /// A node's directory, reached from another actor system through the node's own doors.
 
@@ -265,6 +268,81 @@ TEST_CASE("handshakes through a node's doors: a node without a directory says so
       .receive([](const handshake_door_actor&) { FAIL("a door to nothing"); },
                [](const caf::error& e) { CHECK(from_caf(e).code == errc::unsupported); });
   CHECK((*node)->stop(system, seconds(5)).has_value());
+}
+
+TEST_CASE("handshakes through a node's doors: who reads slowly makes the node keep a bounded number of bytes",
+          "[handshake]") {
+  two_systems w;
+  w.stop();
+  w.node_options.handshake.memory_bytes = 8U << 20U;
+  w.start();
+  auto x = rank_of(0);
+  x.payload.assign(1U << 20U, 'x');
+  w.publish(x);
+  const auto door = w.find();
+  const auto& room = *w.node->services().outgoing;
+  handshake_fetch_request what;
+  what.engine = "a";
+  caf::scoped_actor self{w.there};
+  std::mutex gate;
+  std::unique_lock held(gate);
+  constexpr int asked = 100;
+  std::atomic<int> answered{0};
+  std::atomic<int> refused{0};
+  const auto answer = [&](const result<handshake_fetch_reply>& found) {
+    REQUIRE(found.has_value());
+    refused += found->code == static_cast<std::uint8_t>(errc::limit_exceeded) ? 1 : 0;
+    // The first one that comes stops the thread that reads for this process.
+    ++answered;
+    const std::lock_guard stop(gate);
+  };
+  for (int i = 0; i < asked; ++i)
+    ask<handshake_fetch_reply>(w.there, door, answer, what);
+  CHECK(test::eventually([&] { return room.refused() > 0; }));
+  CHECK(room.used() <= (8U << 20U) + (1U << 16U));
+  CHECK(room.used() > (4U << 20U));
+  held.unlock();
+  CHECK(test::eventually([&] { return answered == asked; }));
+  CHECK(refused > 0);
+  CHECK(refused < asked);
+  // All has been sent, and there is room again.
+  CHECK(test::eventually([&] { return room.used() == 0; }));
+  CHECK(handshake::client(w.there, door).resolve({"a", 0, limit, handshake::wanted_ranks::one({0, 0, 0})}).get());
+}
+
+TEST_CASE("handshakes through a node's doors: what is longer than a message is refused, and its parts are not",
+          "[handshake]") {
+  two_systems w;
+  w.stop();
+  w.node_options.actors.max_message_bytes = 1U << 20U;
+  w.start();
+  for (std::uint32_t tp = 0; tp < 2; ++tp) {
+    auto x = rank_of(tp);
+    x.payload.assign(700'000, 'x');
+    w.publish(x);
+  }
+  const auto door = w.find();
+  std::promise<handshake_change> told;
+  std::atomic<bool> once{false};
+  const auto watcher = spawn_actor<listener>(w.there, [&](const handshake_update& x) {
+    if (!once.exchange(true))
+      told.set_value(x.changes.at(0));
+  });
+  caf::scoped_actor self{w.there};
+  self->request(door, limit, watch_atom_v, std::string("a"), watcher)
+      .receive([](std::uint64_t) {}, [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
+  auto change = told.get_future();
+  REQUIRE(change.wait_for(limit) == std::future_status::ready);
+  const auto news = change.get();
+  CHECK(news.now.code == static_cast<std::uint8_t>(errc::out_of_range));
+  CHECK(news.now.incarnation == 7);
+  handshake::client resolver(w.there, door);
+  const auto whole = resolver.resolve({"a", 0, limit}).get();
+  REQUIRE_FALSE(whole.has_value());
+  CHECK(whole.error().code == errc::out_of_range);
+  for (std::uint32_t tp = 0; tp < 2; ++tp)
+    CHECK(resolver.resolve({"a", 0, limit, handshake::wanted_ranks::one({0, 0, tp})}).get().has_value());
+  caf::anon_send_exit(watcher, caf::exit_reason::user_shutdown);
 }
 
 } // namespace handshake_doors_test

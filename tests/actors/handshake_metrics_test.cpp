@@ -1,6 +1,7 @@
 #include "actors/node/directory/directory.hpp"
 #include "actors/node/metrics/exposition.hpp"
 #include "tests/actors/sim.hpp"
+#include "tests/unit/record_store.hpp"
 
 #include <chrono>
 #include <cstdlib>
@@ -22,7 +23,8 @@ namespace {
 using samples = std::map<std::string, double>;
 
 struct world : sim {
-  explicit world(const handshake::directory_options& options) : it(spawn<directory>(options)) {}
+  explicit world(const handshake::directory_options& options, std::shared_ptr<store::metadata_store> store = nullptr)
+      : it(spawn<directory>(options, std::move(store), restored_handshakes{}, room)) {}
 
   samples read() {
     std::string page;
@@ -68,6 +70,7 @@ struct world : sim {
     return x;
   }
 
+  std::shared_ptr<outgoing_budget> room = std::make_shared<outgoing_budget>(1000, 1000);
   directory_actor it;
   metrics_source source = source_of(system(), it);
   samples before;
@@ -117,6 +120,8 @@ TEST_CASE("handshake metrics: each sample counts what its labels say, and nothin
   CHECK(w.changes() == with(one_engine, {{"publications_total{outcome=\"added\"}", 1}}));
   w.publish("c", 1);
   CHECK(w.changes() == samples{{"refused_total{reason=\"engines\"}", 1}});
+  w.room->refuse();
+  CHECK(w.changes() == samples{{"refused_total{reason=\"answers\"}", 1}});
   // Fetching.
   auto x = w.fetch_of("a");
   const auto found = w.ask(w.it, x).value<handshake_fetch_reply>();
@@ -172,6 +177,12 @@ TEST_CASE("handshake metrics: each sample counts what its labels say, and nothin
   CHECK(w.changes() == samples{{"watches", -1}});
   w.advance(seconds(101));
   CHECK(w.changes() == with(less(one_engine), {{"endings_total{reason=\"expired\"}", 1}}));
+  // Of a disk that takes no more.
+  options.changes_waiting_max = 0;
+  world slow(options, std::make_shared<record_store>());
+  slow.publish("a", 7);
+  CHECK(slow.changes() == samples{{"refused_total{reason=\"disk\"}", 1}});
+  w.changed.merge(slow.changed);
   // And that is all there is.
   for (const auto& [name, value] : w.read()) {
     INFO(name);

@@ -13,8 +13,8 @@ import os
 import pathlib
 import shutil
 import sys
-import threading
 import time
+import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -27,7 +27,13 @@ BLOCK, PROMPT, GENERATED = 128, 700, 16
 # What a prefill engine is asked to do for another one.
 TO_DECODE = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None,
              "remote_host": None, "remote_port": None}
-HANDSHAKE_SECONDS = 60.0
+# On a machine that does much else at once: how long a handshake may take, engines live without a sign of it, a prefill
+# engine keeps blocks for another one, and an experiment waits for what must come.
+HANDSHAKE_SECONDS, LIVE_SECONDS, LEASE_SECONDS, PATIENCE_SECONDS = 600.0, 60.0, 900, 900.0
+# Two ranks of an engine, each with a process. They are forked, since a new interpreter imports for seconds. With the
+# precision of float32, since they add in another order than one.
+PRECISE = {"dtype": "float32"}
+TWO_RANKS = {"tensor_parallel_size": 2, "multiprocessing": "fork", **PRECISE}
 
 experiments, experiment = collection()
 
@@ -40,6 +46,8 @@ class directory(node):
         config = json.loads(self.config.read_text())
         config["actors"] = {"socket": "off"}
         config["handshake"] = {"http": {"enabled": True, "port": self.port}}
+        self.metrics_port = free_port()
+        config["http"] = {"enabled": True, "host": "127.0.0.1", "port": self.metrics_port}
         if tokens:
             file = self.directory / "tokens"
             file.write_text(tokens)
@@ -50,6 +58,23 @@ class directory(node):
     @property
     def url(self):
         return f"http://127.0.0.1:{self.port}"
+
+    def counts(self):
+        """What it has counted of handshakes, by sample and labels."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        return {line.rpartition(" ")[0].removeprefix("troupe_handshake_"): int(float(line.rpartition(" ")[2]))
+                for line in lines if line.startswith("troupe_handshake_")}
+
+    def require_counts(self, **wanted):
+        """That the handshakes went through it, and how often: `engines`, `published`, `found`, `incompatible`."""
+        counts = self.counts()
+        names = {"engines": "engines", "published": 'publications_total{outcome="added"}',
+                 "withdrawn": 'endings_total{reason="withdrawn"}', "replaced": 'endings_total{reason="replaced"}',
+                 "found": 'fetches_total{outcome="found"}', "incompatible": 'fetches_total{outcome="incompatible"}'}
+        said = {name: counts[names[name]] for name in wanted}
+        require(said == wanted, f"the directory counts {said} in the place of {wanted}")
+        print(f"    the directory: {', '.join(f'{number} {name}' for name, number in said.items())}", flush=True)
 
 
 def generate(one, prompt, count, transfer=None):
@@ -88,7 +113,7 @@ class pair:
         self.logs, self.runs, self.current = self.work / "nixl-logs", 0, ""
         shutil.rmtree(self.logs, ignore_errors=True)
         self.logs.mkdir(parents=True)
-        self.open, self.nodes, self.alone = [], [], None
+        self.open, self.nodes, self.alone = [], [], {}
 
     def directory(self, **settings):
         place = self.work / "nodes" / self.current
@@ -101,8 +126,10 @@ class pair:
         self.runs += 1
         connector = {"kv_connector": "TroupeNixlConnector", "kv_connector_module_path": "troupe.nixl",
                      "kv_role": "kv_both", "kv_buffer_device": "cpu", "kv_load_failure_policy": policy,
-                     "kv_connector_extra_config": {"troupe.directory": to.url, "troupe.ttl_seconds": 15.0,
-                                                   "troupe.handshake_seconds": HANDSHAKE_SECONDS}}
+                     "kv_connector_extra_config": {"troupe.directory": to.url, "troupe.ttl_seconds": LIVE_SECONDS,
+                                                   "troupe.request_timeout_seconds": 60.0,
+                                                   "troupe.handshake_seconds": HANDSHAKE_SECONDS,
+                                                   "kv_lease_duration": LEASE_SECONDS}}
         if engine_id:
             connector["engine_id"] = engine_id
         settings = {"VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
@@ -126,20 +153,21 @@ class pair:
     def decode(self, one, transfer, which=0):
         return self.ask(one, self.prompts[which], GENERATED, transfer)
 
-    def require_as_alone(self, out, which=0, loaded=True):
+    def require_as_alone(self, out, which=0, loaded=True, **options):
         require(out["finish"] == "length", f"the request ended with {out['finish']!r}")
-        require(out["tokens"] == self.baseline()[which], "tokens are not those of an engine alone")
+        require(out["tokens"] == self.baseline(**options)[which], "tokens are not those of an engine alone")
         if loaded:
             require(out["loaded"] >= PROMPT // BLOCK * BLOCK, f"{out['loaded']} tokens came from the prefill engine")
 
-    def baseline(self):
-        if self.alone is None:
+    def baseline(self, dtype="bfloat16"):
+        if dtype not in self.alone:
             def play(one):
                 return [list(generate(one, prompt, GENERATED).outputs[0].token_ids) for prompt in self.prompts]
 
-            log = self.logs / "00-alone.log"
-            self.alone = self.engines.run(play, log, self.model, {"enable_prefix_caching": False}, None).result()
-        return self.alone
+            log = self.logs / f"00-alone-{dtype}.log"
+            options = {"enable_prefix_caching": False, "dtype": dtype}
+            self.alone[dtype] = self.engines.run(play, log, self.model, options, None).result()
+        return self.alone[dtype]
 
     def end(self):
         for one in self.open:
@@ -161,6 +189,14 @@ class pair:
     def log_of(one):
         return one.log.read_text(errors="replace")
 
+    @staticmethod
+    def require_in_log(one, text):
+        """Sooner or later: what an engine writes reaches its log when it has time to."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while text not in pair.log_of(one):
+            require(time.monotonic() < deadline, f"the log of an engine never says {text!r}")
+            time.sleep(0.2)
+
 
 @experiment("decode started before prefill; three requests through one handshake; goes away when it ends")
 def decode_first(lab):
@@ -170,9 +206,10 @@ def decode_first(lab):
     for which in range(3):
         lab.require_as_alone(lab.decode(decode, lab.prefill(prefill, which), which), which)
     require("nixl_handshake_listener" not in lab.log_of(prefill), "a side channel was opened")
+    to.require_counts(engines=2, published=2, found=1)
     prefill.say("end")
     prefill.result()
-    require("is published" in lab.log_of(prefill) or "are published" in lab.log_of(prefill), "nothing was published")
+    to.require_counts(engines=1, withdrawn=1)
 
 
 @experiment("prefill killed and started again with the same name on the same port")
@@ -189,11 +226,14 @@ def prefill_restarted(lab):
     require(fresh["remote_engine_id"] == lost["remote_engine_id"], "the name is another one")
     require(fresh["remote_host"] != lost["remote_host"], "the two starts cannot be told apart")
     lab.require_as_alone(lab.decode(decode, fresh, 2), 2)
-    require("has started again" in lab.log_of(decode), "the decode engine has not noticed")
+    lab.require_in_log(decode, "has started again")
     # What the first start had is gone, and is not looked for in the memory of the second one.
     late = lab.decode(decode, lost, 1)
     lab.require_as_alone(late, 1, loaded=False)
     lab.require_as_alone(lab.decode(decode, lab.prefill(again, 0), 0))
+    # Both starts were met. vLLM may meet one again, only to let it know that blocks are free.
+    to.require_counts(published=3, replaced=1)
+    require(to.counts()['fetches_total{outcome="found"}'] >= 2, "the second start was not met through the directory")
 
 
 @experiment("directory killed before the engines meet and started again; and killed when they have met")
@@ -203,12 +243,12 @@ def directory_killed(lab):
     decode = lab.start("decode", to)
     transfer = lab.prefill(prefill)
     to.kill()
-    back = threading.Timer(3.0, to.start)
-    back.start()
-    try:
-        lab.require_as_alone(lab.decode(decode, transfer))
-    finally:
-        back.join()
+    decode.say((lab.prompts[0], GENERATED, transfer))
+    # It has found nobody there, and tries again.
+    time.sleep(3)
+    to.start()
+    lab.require_as_alone(decode.hear())
+    to.require_counts(found=1)
     to.kill()
     lab.require_as_alone(lab.decode(decode, lab.prefill(prefill, 1), 1), 1)
     # Without its index, it is told again what it had.
@@ -225,9 +265,12 @@ def wrong_token(lab):
     stranger = lab.start("stranger", to, environment={"TROUPE_TOKEN": "strangers-strangers-strangers"})
     out = lab.decode(stranger, lab.prefill(prefill))
     require(out["finish"] == "error", f"the request ended with {out['finish']!r}")
-    require("401" in lab.log_of(stranger), "the log does not say why")
+    lab.require_in_log(stranger, "401")
+    # The stranger published nothing, and found nothing.
+    to.require_counts(engines=1, published=1, found=0)
     friend = lab.start("friend", to, environment={"TROUPE_TOKEN": "engines-engines-engines"})
     lab.require_as_alone(lab.decode(friend, lab.prefill(prefill, 1), 1), 1)
+    to.require_counts(engines=2, published=2, found=1)
 
 
 @experiment("a decode engine of another dtype is refused before it sees the payload")
@@ -237,9 +280,34 @@ def wrong_hash(lab):
     other = lab.start("other-dtype", to, dtype="float32", policy="recompute")
     out = lab.decode(other, lab.prefill(prefill))
     require(out["finish"] == "length", f"the request ended with {out['finish']!r}")
-    require("409" in lab.log_of(other) and "compatibility hash" in lab.log_of(other), "the log does not say why")
+    lab.require_in_log(other, "409")
+    lab.require_in_log(other, "compatibility hash")
+    require(to.counts()['fetches_total{outcome="incompatible"}'] >= 1, "it was not the directory that refused")
+    to.require_counts(found=0)
     fits = lab.start("decode", to)
     lab.require_as_alone(lab.decode(fits, lab.prefill(prefill, 1), 1), 1)
+    to.require_counts(engines=3, found=1)
+
+
+@experiment("two ranks in the prefill engine, two in the decode engine: each rank meets its own")
+def two_ranks(lab):
+    to = lab.directory().start()
+    decode = lab.start("decode", to, **TWO_RANKS)
+    prefill = lab.start("prefill", to, **TWO_RANKS)
+    for which in range(2):
+        lab.require_as_alone(lab.decode(decode, lab.prefill(prefill, which), which), which, **PRECISE)
+    # Four ranks are published, and each of the decode engine's has fetched one of the prefill engine's.
+    to.require_counts(engines=2, published=4, found=2)
+
+
+@experiment("one rank in the prefill engine, two in the decode engine: both meet the same")
+def one_rank_to_two(lab):
+    to = lab.directory().start()
+    prefill = lab.start("prefill", to, **PRECISE)
+    decode = lab.start("decode", to, **TWO_RANKS)
+    for which in range(2):
+        lab.require_as_alone(lab.decode(decode, lab.prefill(prefill, which), which), which, **PRECISE)
+    to.require_counts(engines=2, published=3, found=2)
 
 
 def main():

@@ -43,9 +43,23 @@ enum class defect : std::uint8_t {
   keep_the_door,
   /// Readers are told of what is not durable yet.
   tell_before_durable,
+  /// Lists have publications that are not durable yet.
+  list_before_durable,
+  /// Readers are told of deadlines that signs of life have moved, before these are durable.
+  tell_moved_deadlines,
+  /// The directory takes whatever is published.
+  ignore_limits,
+  /// The directory refuses one engine too many.
+  refuse_with_room,
+  /// An update for which there is no room is not told later.
+  lose_updates,
+  /// Updates have all payloads, however many.
+  ignore_update_bounds,
+  /// Who waits for the disk waits as long as it takes.
+  wait_for_the_disk,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 16> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 23> defect_names{{
     {"keep-old-ranks", defect::keep_old_ranks},
     {"take-late-publications", defect::take_late_publications},
     {"forget-directory-time", defect::forget_directory_time},
@@ -62,6 +76,13 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 16> defect_name
     {"watch-once", defect::watch_once},
     {"keep-the-door", defect::keep_the_door},
     {"tell-before-durable", defect::tell_before_durable},
+    {"list-before-durable", defect::list_before_durable},
+    {"tell-moved-deadlines", defect::tell_moved_deadlines},
+    {"ignore-limits", defect::ignore_limits},
+    {"refuse-with-room", defect::refuse_with_room},
+    {"lose-updates", defect::lose_updates},
+    {"ignore-update-bounds", defect::ignore_update_bounds},
+    {"wait-for-the-disk", defect::wait_for_the_disk},
 }};
 
 constexpr defect find_defect(std::string_view name) noexcept {

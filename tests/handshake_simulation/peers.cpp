@@ -24,7 +24,7 @@ void world::start_engine(std::size_t which) {
     return;
   count(x.incarnation > 0 ? "engine restarted" : "engine started");
   ++x.incarnation;
-  x.sizes.tp = random_.number(1, 4);
+  x.sizes = {random_.number(1, 2), random_.number(1, 2), random_.number(1, 4)};
   x.lives = true;
   x.published.clear();
   live(which, ++x.life);
@@ -48,10 +48,10 @@ void world::live(std::size_t which, std::uint64_t life) {
   if (life != x.life)
     return;
   const auto side = clients_.size() + which;
-  for (std::uint32_t rank = 0; rank < x.sizes.tp; ++rank)
+  for (const auto& rank : ranks_of(x.sizes))
     if (!x.published.contains(rank))
       publish_rank(which, life, rank);
-  if (x.published.size() == x.sizes.tp && later(x.beat_at, beat) <= now_) {
+  if (x.published.size() == x.sizes.count() && later(x.beat_at, beat) <= now_) {
     x.beat_at = now_;
     carry(side, [this, which, side, life, what = handshake_heartbeat_request{x.name, x.incarnation, {}}] {
       heartbeat(what, [this, which, side, life](const handshake_reply& reply) {
@@ -73,25 +73,31 @@ void world::live(std::size_t which, std::uint64_t life) {
   after(engine_turn, [this, which, life] { live(which, life); });
 }
 
-void world::publish_rank(std::size_t which, std::uint64_t life, std::uint32_t rank) {
+void world::publish_rank(std::size_t which, std::uint64_t life, const handshake_rank& rank) {
   const auto& x = engines_[which];
   const auto side = clients_.size() + which;
   handshake_publish_request what;
   what.engine = x.name;
-  what.rank.tp = rank;
+  what.rank = rank;
   what.incarnation = x.incarnation;
   what.sizes = x.sizes;
   what.compat = x.compat;
   what.payload = payload_of(x.name, x.incarnation, rank);
-  carry(side, [this, which, side, life, rank, what = std::move(what)] {
-    publish(what, [this, which, side, life, rank](const handshake_reply& reply) {
-      carry(side, [this, which, life, rank, code = static_cast<errc>(reply.code)] {
+  carry(side, [this, which, side, life, rank, length = what.payload.size(), what = std::move(what)] {
+    publish(what, [this, which, side, life, rank, length](const handshake_reply& reply) {
+      carry(side, [this, which, life, rank, length, code = static_cast<errc>(reply.code)] {
         auto& e = engines_[which];
         if (life != e.life)
           return;
         if (code == errc::ok)
           e.published.insert(rank);
-        else
+        else if (code == errc::limit_exceeded)
+          count("refused: no room");
+        else if (code == errc::invalid_argument && e.sizes.count() > options_.ranks_max)
+          count("refused: too many ranks");
+        else if (code == errc::invalid_argument && length > options_.payload_bytes_max)
+          count("refused: too long");
+        else if (!(code == errc::invalid_argument && is_calm_)) // what was refused before it was given more
           broken("latest", e.name + " is the latest start, and what it publishes is refused");
       });
     });
@@ -101,15 +107,16 @@ void world::publish_rank(std::size_t which, std::uint64_t life, std::uint32_t ra
 // -- clients ----------------------------------------------------------------------------------------------------------
 
 handshake::wanted_ranks world::some_ranks() {
+  const auto below = [this](std::uint32_t n) { return static_cast<std::uint32_t>(random_.below(n)); };
   switch (random_.below(4)) {
   case 0:
-    return handshake::wanted_ranks::row(0);
+    return handshake::wanted_ranks::row(below(2));
   case 1:
-    return handshake::wanted_ranks::one({0, 0, 0});
+    return handshake::wanted_ranks::one({below(2), below(2), below(3)});
   case 2: {
     count("asked for peers");
     const auto size = std::uint32_t{1} << random_.below(3);
-    return handshake::wanted_ranks::peers_of(static_cast<std::uint32_t>(random_.below(size)), size);
+    return handshake::wanted_ranks::peers_of(below(size), size, below(2));
   }
   default:
     return {};
@@ -258,7 +265,7 @@ void world::hear(std::size_t who, number watch, const handshake_update& update) 
     auto& noted = c.noted[x.engine];
     noted = std::max(noted, x.now.incarnation);
     if (!has(defect::stale_cache))
-      c.state->note(x.engine, x.now.incarnation, x.now.code == 0, now_);
+      c.state->note(x.engine, x.now.incarnation, is_there(x.now), now_);
   }
   settle(who);
   carry_once(who, [this, who, watch, door = c.door] {
@@ -297,9 +304,7 @@ void world::check_resolution(const client& c, const asked& what, const result<ha
     const auto code = found.error().code;
     count(std::string("failed: ").append(to_string(code)));
     const bool hashes_differ = !c.compat.empty() && c.compat != e.compat;
-    const auto expected = hashes_differ                   ? errc::identity_mismatch
-                          : !fits(what.ranks, e.sizes.tp) ? errc::invalid_argument
-                                                          : errc::ok;
+    const auto expected = hashes_differ ? errc::identity_mismatch : end_of(what.ranks, e.sizes);
     if (what.must_succeed && code != expected)
       broken("found", e.name + " was not found when all was well: " + found.error().text);
     return;
@@ -314,7 +319,7 @@ void world::check_resolution(const client& c, const asked& what, const result<ha
                         std::to_string(what.at_least));
   check_ranks(e.name, what.ranks, x);
   for (const auto& entry : x.entries)
-    if (entry.payload != payload_of(e.name, x.incarnation, entry.rank.tp))
+    if (entry.payload != payload_of(e.name, x.incarnation, entry.rank))
       broken("cache", e.name + " is given with what is of another start");
 }
 

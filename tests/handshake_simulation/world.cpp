@@ -9,12 +9,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// Later than a deadline, nobody may be answered: what the world itself takes to look at a clock.
-constexpr auto slack = milliseconds(1);
 /// What the disk takes. At the directory, who wants to know of an engine with changes waits so long on top, and for
 /// changes that come meanwhile.
 constexpr auto disk_time = milliseconds(150);
-constexpr auto time_to_live = seconds(6);
 constexpr std::size_t engine_count = 3;
 constexpr std::size_t client_count = 3;
 
@@ -45,6 +42,12 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
   options_.hold_back = !has(defect::tell_before_durable);
   options_.ttl_default = time_to_live;
   options_.waiting_max = random_.number(1, 50);
+  options_.disk_patience = seconds(3);
+  options_.ranks_max = random_.number(4, 16);
+  options_.engines_max = random_.number(1, engine_count);
+  options_.payload_bytes_max = random_.number(200, 400);
+  options_.bytes_max = random_.number(500, 6000);
+  update_bytes_max_ = random_.number(1500, 8000);
   for (std::size_t i = 0; i < engine_count; ++i) {
     engine x;
     x.name = "engine-" + std::to_string(i);
@@ -105,7 +108,16 @@ void world::start_directory() {
   if (directory_.state)
     return;
   ++directory_.life;
-  directory_.state.emplace(options_);
+  auto how = options_;
+  if (has(defect::ignore_limits))
+    how.engines_max = how.ranks_max = 1'000'000;
+  if (has(defect::ignore_limits))
+    how.bytes_max = how.payload_bytes_max = 1'000'000;
+  if (has(defect::refuse_with_room) && how.engines_max > 1)
+    --how.engines_max;
+  if (has(defect::wait_for_the_disk))
+    how.disk_patience = std::chrono::hours(1);
+  directory_.state.emplace(how);
   auto& state = *directory_.state;
   for (auto [name, x] : directory_.disk.engines) {
     if (has(defect::forget_the_withdrawn) && x.over != handshake::ending::none)
@@ -168,7 +180,12 @@ void world::serve_behind(std::uint64_t door, action f) {
 void world::settle() {
   auto& state = *directory_.state;
   if (auto changes = state.take_changes(); !changes.empty()) {
-    directory_.durable_at = std::max(directory_.durable_at, later(now_, random_.time(milliseconds(0), disk_time)));
+    auto takes = random_.time(milliseconds(0), disk_time);
+    if (!is_calm_ && random_.chance(5'000)) {
+      count("disk stalled");
+      takes = random_.time(seconds(1), seconds(15));
+    }
+    directory_.durable_at = std::max(directory_.durable_at, later(now_, takes));
     at(directory_.durable_at, [this, changes = std::move(changes), last = state.last_change(), life = directory_.life] {
       if (life != directory_.life)
         return;
@@ -195,6 +212,7 @@ void world::settle() {
   if (state.stats().waiting != directory_.waiting.size())
     broken("ends", "the directory keeps places for others than those who wait");
   tell_watchers();
+  check_limits();
   if (const auto wrong = state.find_inconsistency(); !wrong.empty())
     broken("consistent", wrong);
   const auto next = state.next_deadline();
@@ -218,7 +236,8 @@ result<world::number> world::watch(std::size_t who) {
   if (directory_.state->is_watching(mine, ""))
     return mine;
   const auto watch = ++directory_.last * client_count + who;
-  if (auto begun = directory_.state->watch("", watch, now_); !begun)
+  const auto most = has(defect::ignore_update_bounds) ? handshake::directory_state::no_bound : update_bytes_max_;
+  if (auto begun = directory_.state->watch("", watch, now_, most); !begun)
     return tl::unexpected(begun.error());
   return mine = watch;
 }
@@ -228,10 +247,29 @@ void world::tell_watchers() {
   for (std::size_t i = 0; i < news.dropped.size(); ++i)
     count("watch dropped");
   for (auto& [watch, update] : news.told) {
+    // As where there is no room on the way to it; the next change, or the next moment, brings it.
+    if (!is_calm_ && random_.one_in(8)) {
+      count("no room for an update");
+      if (has(defect::lose_updates))
+        directory_.state->seen(watch);
+      else
+        directory_.state->put_back(watch, update);
+      after(milliseconds(50), [this, life = directory_.life] {
+        if (life == directory_.life)
+          serve([] {});
+      });
+      continue;
+    }
+    std::uint64_t bytes = 0;
     for (const auto& x : update.changes) {
+      bytes += handshake::message_bytes(x.now) + x.engine.size();
+      if (x.now.code == static_cast<std::uint8_t>(errc::out_of_range))
+        count("told without payloads");
       auto& told = find(x.engine).told;
       told = std::max(told, x.now.incarnation);
     }
+    if (bytes > update_bytes_max_)
+      broken("limits", "an update has " + std::to_string(bytes) + " bytes");
     const auto who = watch % client_count;
     carry_once(who, [this, who, watch = watch, update = std::move(update)] { hear(who, watch, update); });
   }
@@ -259,8 +297,14 @@ void world::publish(handshake_publish_request x, std::function<void(handshake_re
     }
     // A start that nobody has heard of before, and that the disk may not have yet.
     if (!is_calm_ && x.incarnation > e.taken && random_.one_in(4))
-      after(random_.time(milliseconds(1), disk_time), [this] { crash_directory(); });
+      after(random_.time(milliseconds(1), disk_time), [this] {
+        if (!is_calm_)
+          crash_directory();
+      });
+    const auto limit = limit_of(x);
     const auto reply = directory_.state->publish(x, now_);
+    if (reply.code == static_cast<std::uint8_t>(errc::limit_exceeded) && limit != errc::limit_exceeded)
+      broken("room", x.engine + " is refused, and there is room");
     if (reply.code == 0) {
       e.taken = std::max(e.taken, x.incarnation);
       e.alive_at[x.incarnation] = now_;
@@ -325,53 +369,6 @@ void world::give_up(number who) {
     directory_.state->give_up(who);
 }
 
-void world::check_ranks(const std::string& who, const handshake::wanted_ranks& wanted,
-                        const handshake_fetch_reply& reply) {
-  std::uint64_t needed = 0;
-  for (std::uint32_t tp = 0; tp < reply.sizes.tp; ++tp)
-    needed += needs(wanted, tp, reply.sizes.tp) ? 1 : 0;
-  for (const auto& x : reply.entries)
-    if (!needs(wanted, x.rank.tp, reply.sizes.tp))
-      broken("needed", who + " was told with rank " + std::to_string(x.rank.tp) + ", which nobody asked for");
-  if (!reply.complete || reply.entries.size() != needed)
-    broken("complete", who + " was told in part");
-}
-
-void world::check_answer(const handshake_fetch_request& what, handshake_fetch_reply& reply) {
-  trace(reply.code + reply.incarnation * 256);
-  auto& e = find(what.engine);
-  e.told = std::max(e.told, reply.incarnation);
-  if (reply.code != 0)
-    return;
-  if (has(defect::keep_old_ranks) && reply.incarnation > 1 && random_.one_in(20))
-    reply.entries.back().payload = payload_of(what.engine, reply.incarnation - 1, reply.entries.back().rank.tp);
-  const auto who = what.engine + " as " + std::to_string(reply.incarnation);
-  if (reply.incarnation < e.taken)
-    broken("current", who + " was told when there was " + std::to_string(e.taken));
-  for (const auto& x : reply.entries)
-    if (x.payload != payload_of(what.engine, reply.incarnation, x.rank.tp))
-      broken("current", who + " was told with what is of another start: " + x.payload);
-  if (reply.incarnation <= e.withdrawn)
-    broken("withdrawn", who + " was told after it had gone away");
-  if (const auto alive = e.alive_at.find(reply.incarnation);
-      alive == e.alive_at.end() || later(alive->second, time_to_live) < now_)
-    broken("alive", who + " was told long after its last sign of life");
-  if (!what.compat.empty() && what.compat != e.compat)
-    broken("compatible", who + " was told to one of another hash");
-  check_ranks(who, {what.scope, what.rank, what.own_tp_size}, reply);
-  count("told");
-}
-
-void world::check_waits() {
-  for (const auto& [who, x] : directory_.waiting)
-    if (later(x.deadline, slack + 10 * disk_time) < now_)
-      broken("ends", "somebody waits at the directory beyond its time");
-  for (const auto& c : clients_)
-    for (const auto& [who, x] : c.open)
-      if (later(x.deadline, slack) < now_)
-        broken("ends", "a client has not answered in time");
-}
-
 // -- the course of it -------------------------------------------------------------------------------------------------
 
 world::engine& world::find(const std::string& name) {
@@ -381,6 +378,8 @@ world::engine& world::find(const std::string& name) {
 void world::step() {
   if (is_calm_)
     return;
+  if (directory_.state && random_.one_in(3))
+    serve([this] { check_list(); });
   const auto dice = random_.below(100);
   const auto which = random_.below(engines_.size());
   if (dice < 62)
@@ -402,6 +401,12 @@ void world::step() {
 void world::finish() {
   is_calm_ = true;
   cut_off_.clear();
+  // It is given what all of them need.
+  crash_directory();
+  options_.engines_max = engine_count;
+  options_.ranks_max = 16;
+  options_.payload_bytes_max = 1000;
+  options_.bytes_max = 100'000;
   start_directory();
   for (std::size_t i = 0; i < engines_.size(); ++i)
     start_engine(i);

@@ -6,6 +6,7 @@
 #include "tests/sim_main/sim_main.hpp"
 #include "tests/simulation/random.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -22,29 +23,54 @@
 namespace troupe::handshake_simulation {
 
 /// What a rank publishes; it names all that it is of.
-inline std::string payload_of(const std::string& name, incarnation_number incarnation, std::uint32_t rank) {
-  return name + "/" + std::to_string(incarnation) + "/" + std::to_string(rank);
+inline std::string text_of(const handshake_rank& x) {
+  return std::to_string(x.dp) + "." + std::to_string(x.pp) + "." + std::to_string(x.tp);
 }
 
-/// Whether somebody who wants these ranks needs this one, of an engine with one dp rank and one pipeline stage. Counted
-/// by what part of the heads a rank has, and not as the rules do it.
-inline bool needs(const handshake::wanted_ranks& x, std::uint64_t tp, std::uint64_t tp_size) {
-  if (x.scope == handshake_scope::rank)
-    return x.rank.tp == tp;
-  if (x.scope != handshake_scope::peers)
+inline std::string payload_of(const std::string& name, incarnation_number incarnation, const handshake_rank& rank) {
+  const std::string filling(incarnation * 37 % 300, 'x');
+  return name + "/" + std::to_string(incarnation) + "/" + text_of(rank) + "/" + filling;
+}
+
+/// All ranks of an engine of these sizes.
+inline std::vector<handshake_rank> ranks_of(const handshake_sizes& x) {
+  std::vector<handshake_rank> out;
+  for (std::uint32_t dp = 0; dp < x.dp; ++dp)
+    for (std::uint32_t pp = 0; pp < x.pp; ++pp)
+      for (std::uint32_t tp = 0; tp < x.tp; ++tp)
+        out.push_back({dp, pp, tp});
+  return out;
+}
+
+/// Whether somebody who wants these ranks needs this one. Counted by what part of the heads a rank has, and not as the
+/// rules do it.
+inline bool needs(const handshake::wanted_ranks& x, const handshake_rank& rank, std::uint64_t tp_size) {
+  if (x.scope == handshake_scope::all)
     return true;
+  if (x.scope == handshake_scope::rank)
+    return x.rank == rank;
+  if (x.rank.dp != rank.dp)
+    return false;
   const std::uint64_t own = x.rank.tp;
-  return own * tp_size < (tp + 1) * x.own_tp_size && tp * x.own_tp_size < (own + 1) * tp_size;
+  const std::uint64_t tp = rank.tp;
+  return x.scope == handshake_scope::row ||
+         (own * tp_size < (tp + 1) * x.own_tp_size && tp * x.own_tp_size < (own + 1) * tp_size);
 }
 
-/// Whether these sizes go together.
-inline bool fits(const handshake::wanted_ranks& x, std::uint32_t tp_size) {
-  if (x.scope == handshake_scope::rank)
-    return x.rank.tp < tp_size;
-  return x.scope != handshake_scope::peers || x.own_tp_size % tp_size == 0 || tp_size % x.own_tp_size == 0;
+/// What becomes of a request for these ranks of an engine that is there: one that it does not have may come with
+/// another start, and is waited for.
+inline errc end_of(const handshake::wanted_ranks& x, const handshake_sizes& sizes) {
+  if (x.scope == handshake_scope::peers && x.own_tp_size % sizes.tp != 0 && sizes.tp % x.own_tp_size != 0)
+    return errc::invalid_argument;
+  const bool exists = x.scope == handshake_scope::rank ? sizes.contains(x.rank)
+                                                       : x.scope == handshake_scope::all || x.rank.dp < sizes.dp;
+  return exists ? errc::ok : errc::timeout;
 }
 
 using sim_main::outcome;
+
+/// How long an engine lives without a sign of it.
+inline constexpr auto time_to_live = std::chrono::seconds(6);
 
 class world {
 public:
@@ -93,7 +119,7 @@ private:
     bool lives = false;
     /// Of publishing and signs of life: those of an earlier start do nothing any more.
     std::uint64_t life = 0;
-    std::set<std::uint32_t> published;
+    std::set<handshake_rank> published;
     timestamp beat_at{};
     /// What the checks know of it: the highest that the directory has taken, in this life of it or durably; the
     /// highest that a reader has been told of; the highest that has been withdrawn durably; the last sign of life that
@@ -157,6 +183,10 @@ private:
   void withdraw(const handshake_withdraw_request& x, std::function<void(handshake_reply)> then);
   void fetch(handshake_fetch_request x, std::function<void(handshake_fetch_reply)> then);
   void give_up(number who);
+  /// What the directory says of a publication that its limits do not let in.
+  errc limit_of(const handshake_publish_request& x) const;
+  void check_limits();
+  void check_list();
   void check_answer(const handshake_fetch_request& what, handshake_fetch_reply& reply);
   void check_ranks(const std::string& who, const handshake::wanted_ranks& wanted, const handshake_fetch_reply& reply);
   result<number> watch(std::size_t who);
@@ -167,7 +197,7 @@ private:
   void start_engine(std::size_t which);
   void end_engine(std::size_t which, bool gracefully);
   void live(std::size_t which, std::uint64_t life);
-  void publish_rank(std::size_t which, std::uint64_t life, std::uint32_t rank);
+  void publish_rank(std::size_t which, std::uint64_t life, const handshake_rank& rank);
 
   // clients
   handshake::wanted_ranks some_ranks();
@@ -193,6 +223,8 @@ private:
   std::map<std::pair<timestamp, std::uint64_t>, action> agenda_;
   std::uint64_t sequence_ = 0;
   handshake::directory_options options_;
+  /// Of an update to a client.
+  std::uint64_t update_bytes_max_ = 0;
   server directory_;
   std::vector<engine> engines_;
   std::vector<client> clients_;

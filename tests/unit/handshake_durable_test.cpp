@@ -4,8 +4,9 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
-/// What readers of the directory are told, and when.
+/// What readers of the directory are told of what is not durable yet, and of what is too large for an update.
 
 namespace handshake_durable_test {
 
@@ -14,87 +15,123 @@ using namespace troupe::handshake;
 using namespace troupe::handshake::test;
 using namespace std::chrono_literals;
 
+namespace {
+
 using world = directory_world;
 
-TEST_CASE("handshake directory: readers are told of a change when it is durable, and not before", "[handshake]") {
+} // namespace
+
+TEST_CASE("handshake directory: lists and deadlines are those that are durable", "[handshake]") {
   directory_options options;
   options.hold_back = true;
   world w(options);
+  const auto listed = [&] { return w.state.list({}, w.now).engines; };
+  const auto written = [&] { w.state.durable(w.state.last_change(), w.now); };
   w.publish(rank_of("a", 0));
+  CHECK(listed().empty());
+  CHECK(w.state.list({"a"}, w.now).engines.empty());
   const auto first = w.state.last_change();
-  // Who would not wait waits for the disk, whatever its deadline.
-  CHECK_FALSE(w.fetch(fetch_of("a", 0)).has_value());
-  CHECK_FALSE(w.fetch(fetch_of("a", 0, 5s)).has_value());
-  REQUIRE(w.state.watch("", 1, w.now).has_value());
-  w.pass(6s);
-  CHECK(w.state.take_answers().empty());
-  CHECK(w.state.take_updates(w.now).told.empty());
-  // Others are none of it.
-  CHECK(code(w.get(fetch_of("b", 0)).code) == errc::not_found);
-  w.publish(rank_of("a", 0, 8));
+  w.publish(rank_of("a", 1));
   w.state.durable(first, w.now);
-  CHECK(w.state.take_answers().empty());
-  w.state.durable(w.state.last_change(), w.now);
-  const auto answers = w.state.take_answers();
-  REQUIRE(answers.size() == 2);
-  for (const auto& [who, answer] : answers)
-    CHECK(answer.incarnation == 8);
-  CHECK(w.state.take_updates(w.now).told.size() == 1);
-  CHECK(w.get(fetch_of("a", 0)).incarnation == 8);
-  // A sign of life is no change for them; an end is.
-  w.state.heartbeat({"a", 8, {}}, w.now);
-  CHECK(w.get(fetch_of("a", 0)).incarnation == 8);
+  CHECK(listed().at(0).ranks == 1);
+  written();
+  CHECK(listed().at(0).complete);
+  // A later start, and the end of it, as well.
+  w.publish(rank_of("a", 0, 8));
+  CHECK(listed().at(0).incarnation == 7);
+  written();
+  CHECK(listed().at(0).incarnation == 8);
   w.state.withdraw({"a", 8}, w.now);
-  CHECK_FALSE(w.fetch(fetch_of("a", 0)).has_value());
-  w.state.durable(w.state.last_change(), w.now);
-  CHECK(code(w.answer().code) == errc::not_found);
+  CHECK(listed().at(0).incarnation == 8);
+  written();
+  CHECK(listed().empty());
+  // A sign of life has moved the deadline when it is durable, and not before. Who fetches does not wait for that.
+  w.publish(rank_of("b", 0));
+  written();
+  w.pass(20s);
+  w.state.heartbeat({"b", 7, {}}, w.now);
+  CHECK(listed().at(0).expires_in == 10s);
+  CHECK(w.get(fetch_of("b", 0)).expires_in == 10s);
+  w.pass(15s);
+  CHECK(listed().empty());
+  CHECK(w.get(fetch_of("b", 0)).expires_in == 0s);
+  written();
+  CHECK(listed().at(0).expires_in == 15s);
+  CHECK(w.get(fetch_of("b", 0)).expires_in == 15s);
 }
 
-TEST_CASE("handshake directory: who waits for what is written down takes a place, and may go", "[handshake]") {
+TEST_CASE("handshake directory: who waits for the disk waits only so long", "[handshake]") {
   directory_options options;
   options.hold_back = true;
-  options.waiting_max = 1;
+  options.disk_patience = 10s;
   world w(options);
   w.publish(rank_of("a", 0));
   CHECK_FALSE(w.fetch(fetch_of("a", 0)).has_value());
-  CHECK(code(w.get(fetch_of("a", 0)).code) == errc::limit_exceeded);
-  CHECK(w.state.stats().waits == 0);
-  w.state.give_up(1);
-  w.state.durable(w.state.last_change(), w.now);
+  w.pass(9s);
   CHECK(w.state.take_answers().empty());
-  CHECK_FALSE(w.state.next_deadline() == w.now);
+  CHECK_FALSE(w.fetch(fetch_of("a", 0, 5s)).has_value());
+  w.pass(1s);
+  CHECK(code(w.answer().code) == errc::limit_exceeded);
+  w.pass(4s);
+  w.pass(9s);
+  CHECK(w.state.take_answers().empty());
+  w.pass(1s);
+  CHECK(code(w.answer().code) == errc::limit_exceeded);
+  CHECK(w.state.stats().refused_disk == 2);
+  CHECK(w.state.stats().waiting == 0);
 }
 
-TEST_CASE("handshake directory: many who wait for the same have their answers one after the other", "[handshake]") {
+TEST_CASE("handshake directory: what does not go into one update is told of without its payloads", "[handshake]") {
   world w;
-  for (int i = 0; i < 100; ++i)
-    CHECK_FALSE(w.fetch(fetch_of("a", 0, 5s)).has_value());
-  w.publish(rank_of("a", 0));
-  // They are made when they are asked for: who goes meanwhile has none.
-  REQUIRE(w.state.next_answer().has_value());
-  for (directory_state::number who = 50; who <= 100; ++who)
-    w.state.give_up(who);
-  CHECK(w.state.stats().waiting == 48);
-  CHECK(w.state.take_answers().size() == 48);
-  CHECK_FALSE(w.state.next_answer().has_value());
+  auto large = rank_of("a", 0);
+  large.payload.assign(5000, 'x');
+  w.publish(large);
+  for (const auto* name : {"b", "c", "d"})
+    w.publish(rank_of(name, 0));
+  REQUIRE(w.state.watch("", 1, w.now, 2500).has_value());
+  std::vector<std::string> told;
+  for (int i = 0; i < 3; ++i) {
+    const auto news = w.state.take_updates(w.now).told;
+    std::uint64_t bytes = 0;
+    for (const auto& [who, update] : news)
+      for (const auto& change : update.changes) {
+        told.push_back(change.engine);
+        bytes += message_bytes(change.now);
+        CHECK(code(change.now.code) == (change.engine == "a" ? errc::out_of_range : errc::ok));
+        CHECK(is_there(change.now));
+        CHECK(change.now.incarnation == 7);
+        CHECK(change.now.entries.empty() == (change.engine == "a"));
+      }
+    CHECK(bytes <= 2500);
+    w.state.seen(1);
+  }
+  CHECK(told == std::vector<std::string>{"a", "b", "c", "d"});
 }
 
-TEST_CASE("handshake directory: one may have several tags, or any", "[handshake]") {
+TEST_CASE("handshake directory: an update that could not be sent comes again", "[handshake]") {
   world w;
   w.publish(rank_of("a", 0));
-  const auto tag = w.get(fetch_of("a", 0)).etag;
-  const auto asked_with = [&](const std::string& tags, const std::string& engine = "a") {
-    auto x = fetch_of(engine, 0);
-    x.etag = tags;
-    return w.get(x);
-  };
-  CHECK(asked_with(tag).not_modified);
-  CHECK(asked_with("other," + tag).not_modified);
-  CHECK(asked_with(tag + ",other").not_modified);
-  CHECK(asked_with("*").not_modified);
-  CHECK_FALSE(asked_with("other").not_modified);
-  CHECK_FALSE(asked_with(tag.substr(1)).not_modified);
-  CHECK(code(asked_with("*", "b").code) == errc::not_found);
+  REQUIRE(w.state.watch("", 1, w.now).has_value());
+  CHECK(w.state.take_updates(w.now, [](auto) { return false; }).told.empty());
+  const auto news = w.state.take_updates(w.now).told;
+  REQUIRE(news.size() == 1);
+  w.state.put_back(1, news[0].second);
+  w.publish(rank_of("b", 0));
+  CHECK(w.state.take_updates(w.now).told.at(0).second.changes.size() == 2);
+  // That nobody was told is no reason to think that the watcher is slow.
+  w.state.seen(1);
+  w.publish(rank_of("c", 0));
+  w.state.put_back(1, w.state.take_updates(w.now).told.at(0).second);
+  w.pass(2min);
+  CHECK(w.state.take_updates(w.now).dropped.empty());
+}
+
+TEST_CASE("handshake directory: all who are told share the payloads", "[handshake]") {
+  world w;
+  w.publish(rank_of("a", 0));
+  const auto one = w.get(fetch_of("a", 0));
+  const auto other = w.get(fetch_of("a", 0));
+  CHECK(one.entries.at(0).payload.view().data() == other.entries.at(0).payload.view().data());
 }
 
 } // namespace handshake_durable_test

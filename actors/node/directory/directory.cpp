@@ -1,5 +1,6 @@
 #include "actors/node/directory/directory.hpp"
 
+#include "actors/node/directory/answer_bounds.hpp"
 #include "actors/node/registry/store_commit.hpp"
 #include "base/incarnation.hpp"
 #include "base/log.hpp"
@@ -14,7 +15,7 @@ namespace {
 /// Deadlines are not kept more precisely than that.
 constexpr auto shortest_tick = std::chrono::milliseconds(2);
 
-/// When the store takes nothing for a moment.
+/// When the store takes nothing for a moment, or connections do not.
 constexpr auto retry_tick = std::chrono::milliseconds(50);
 
 handshake::directory_options with_store(handshake::directory_options x, bool has_store) {
@@ -25,9 +26,10 @@ handshake::directory_options with_store(handshake::directory_options x, bool has
 } // namespace
 
 directory::directory(caf::actor_config& config, const handshake::directory_options& options,
-                     std::shared_ptr<store::metadata_store> store, const restored_handshakes& restored)
+                     std::shared_ptr<store::metadata_store> store, const restored_handshakes& restored,
+                     std::shared_ptr<outgoing_budget> outgoing)
     : directory_actor::base(config), options_(with_store(options, store != nullptr)), state_(options_),
-      store_(std::move(store)) {
+      store_(std::move(store)), outgoing_(std::move(outgoing)) {
   if (store_)
     journal_.emplace();
   restore(restored);
@@ -81,7 +83,12 @@ directory::behavior_type directory::make_behavior() {
         unwatch(who);
         return caf::unit;
       },
-      [this](stats_atom) { return state_.stats(); },
+      [this](stats_atom) {
+        auto out = state_.stats();
+        out.refused_disk += refused_changes_;
+        out.refused_answers = outgoing_ ? outgoing_->refused() : 0;
+        return out;
+      },
       [this](drain_atom) -> caf::result<void> {
         state_.stop_waiting({errc::shutting_down, "the directory is going away"});
         flush();
@@ -105,6 +112,7 @@ template <class Request>
 caf::result<handshake_reply>
 directory::change(const Request& x, handshake_reply (handshake::directory_state::*how)(const Request&, timestamp)) {
   if (waiting_for_store_ >= options_.changes_waiting_max) {
+    ++refused_changes_;
     handshake_reply refusal;
     refusal.code = static_cast<std::uint8_t>(errc::limit_exceeded);
     refusal.text = "the disk of the index does not keep up; try again in a moment";
@@ -117,12 +125,13 @@ directory::change(const Request& x, handshake_reply (handshake::directory_state:
     return answer;
   auto promise = make_response_promise();
   ++waiting_for_store_;
-  journal_->when_durable([this, promise, answer = std::move(answer)](const error* failed) mutable {
+  journal_->when_durable([this, promise, answer = std::move(answer), asked_at = now()](const error* failed) mutable {
     --waiting_for_store_;
     if (failed != nullptr)
-      promise.deliver(to_caf(*failed));
-    else
-      promise.deliver(std::move(answer));
+      return promise.deliver(to_caf(*failed));
+    // It has lived meanwhile.
+    answer.expires_in = std::max(answer.expires_in - (now() - asked_at), duration::zero());
+    promise.deliver(std::move(answer));
   });
   return promise;
 }
@@ -187,7 +196,9 @@ caf::result<std::uint64_t> directory::watch(const std::string& engine, const han
     return same->first;
   // Nobody can name the watch of another.
   const auto watch = fresh_incarnation();
-  if (auto begun = state_.watch(engine, watch, now()); !begun)
+  const auto bytes_max =
+      outgoing_ && is_elsewhere(who) ? outgoing_->message_bytes_max() / 2 : handshake::directory_state::no_bound;
+  if (auto begun = state_.watch(engine, watch, now(), bytes_max); !begun)
     return to_caf(begun.error());
   watchers_.emplace(watch, who);
   monitor(who);
@@ -228,15 +239,38 @@ void directory::flush() {
 }
 
 void directory::tell_watchers() {
-  auto news = state_.take_updates(now());
+  if (no_room_until_ && *no_room_until_ <= now())
+    no_room_until_.reset();
+  auto news = state_.take_updates(now(), [this](number who) {
+    const auto found = watchers_.find(who);
+    return !no_room_until_ || found == watchers_.end() || !is_elsewhere(found->second);
+  });
   for (const auto who : news.dropped) {
     log::get("directory")->warn("a watcher does not keep up, and is told nothing any more");
     unwatch(who);
   }
   // Without a sender: this handle is for nobody outside of the process.
-  for (auto& [who, update] : news.told)
-    if (const auto found = watchers_.find(who); found != watchers_.end())
-      caf::anon_send(found->second, std::move(update));
+  for (auto& [who, update] : news.told) {
+    const auto found = watchers_.find(who);
+    if (found == watchers_.end())
+      continue;
+    if (outgoing_ && is_elsewhere(found->second)) {
+      update.claim = outgoing_->take(message_bytes(update));
+      if (!update.claim) {
+        wait_for_room(who, update);
+        continue;
+      }
+    }
+    caf::anon_send(found->second, std::move(update));
+  }
+}
+
+void directory::wait_for_room(number who, const handshake_update& update) {
+  state_.put_back(who, update);
+  if (no_room_until_)
+    return;
+  no_room_until_ = later(now(), retry_tick);
+  delayed_send(this, retry_tick, caf::tick_atom_v);
 }
 
 void directory::write_changes() {

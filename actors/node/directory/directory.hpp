@@ -2,6 +2,7 @@
 
 #include "actors/node/directory/directory_journal.hpp"
 #include "actors/support/actor_support.hpp"
+#include "actors/support/doors/outgoing_budget.hpp"
 #include "handshake/directory_state.hpp"
 #include "messages/messages.hpp"
 #include "store/metadata_store.hpp"
@@ -24,9 +25,11 @@ namespace troupe {
 /// A fetch that waits is an entry of a table and a promise: it has no thread. It ends with who asked.
 class directory : public directory_actor::base {
 public:
-  /// `store` may be null. `restored` is what it had.
+  /// `store` may be null. `restored` is what it had. `outgoing` has room for what watchers in other processes are told;
+  /// null: there is no bound.
   directory(caf::actor_config& config, const handshake::directory_options& options,
-            std::shared_ptr<store::metadata_store> store = nullptr, const restored_handshakes& restored = {});
+            std::shared_ptr<store::metadata_store> store = nullptr, const restored_handshakes& restored = {},
+            std::shared_ptr<outgoing_budget> outgoing = nullptr);
 
   const char* name() const override { return "directory"; }
   void on_exit() override;
@@ -54,6 +57,8 @@ private:
   caf::result<std::uint64_t> watch(const std::string& engine, const handshake_watcher_actor& who);
   void unwatch(number who);
   void tell_watchers();
+  void wait_for_room(number who, const handshake_update& update);
+  bool is_elsewhere(const handshake_watcher_actor& who) const { return who.node() != system().node(); }
   void write_changes();
   void store_failed(const error& why);
   void plan_tick();
@@ -63,7 +68,11 @@ private:
   std::shared_ptr<store::metadata_store> store_;
   /// Without a store: none.
   std::optional<directory_journal> journal_;
+  const std::shared_ptr<outgoing_budget> outgoing_;
+  /// Until then, there is no room for watchers elsewhere.
+  std::optional<timestamp> no_room_until_;
   std::size_t waiting_for_store_ = 0;
+  std::uint64_t refused_changes_ = 0;
   struct waiting_one {
     caf::response_promise promise;
     caf::actor_addr asker;

@@ -1,14 +1,23 @@
 #include "actors/node/directory/directory_door.hpp"
 
-#include "actors/node/reception/client_front.hpp"
+#include "actors/node/directory/answer_bounds.hpp"
 
 #include <utility>
 
 namespace troupe {
 
-directory_door::directory_door(caf::actor_config& config, directory_actor behind, caf::actor_addr node)
-    : handshake_door_actor::base(config), behind_(std::move(behind)) {
+directory_door::directory_door(caf::actor_config& config, directory_actor behind, caf::actor_addr node,
+                               std::shared_ptr<outgoing_budget> outgoing)
+    : handshake_door_actor::base(config), behind_(std::move(behind)), outgoing_(std::move(outgoing)) {
   listen_to_nobody_but(*this, std::move(node));
+}
+
+answer_relay::look directory_door::bound() {
+  const auto& asker = current_sender();
+  // In this process, all share the payloads that the directory has.
+  if (!outgoing_ || !asker || asker->node() == system().node())
+    return {};
+  return [room = outgoing_](caf::message& answer) { bound_answer(answer, *room); };
 }
 
 directory_door::behavior_type directory_door::make_behavior() {
@@ -23,10 +32,10 @@ directory_door::behavior_type directory_door::make_behavior() {
         return hand_on(*this, behind_, nullptr, caf::make_message(std::move(x)));
       },
       [this](handshake_fetch_request& x) -> caf::result<handshake_fetch_reply> {
-        return hand_on(*this, behind_, nullptr, caf::make_message(std::move(x)), {}, true);
+        return hand_on(*this, behind_, nullptr, caf::make_message(std::move(x)), bound(), true);
       },
       [this](handshake_list_request& x) -> caf::result<handshake_list_reply> {
-        return hand_on(*this, behind_, nullptr, caf::make_message(std::move(x)));
+        return hand_on(*this, behind_, nullptr, caf::make_message(std::move(x)), bound());
       },
       [this](watch_atom verb, std::string& engine, const handshake_watcher_actor& who) -> caf::result<std::uint64_t> {
         return hand_on(*this, behind_, nullptr, caf::make_message(verb, std::move(engine), who));

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "actors/node/reception/client_front.hpp"
 #include "actors/support/actor_support.hpp"
+#include "actors/support/doors/outgoing_budget.hpp"
 #include "messages/messages.hpp"
 
 namespace troupe {
@@ -9,7 +11,9 @@ namespace troupe {
 /// a handle that has left the process can be sent anything. One for all of them; ends with the node.
 class directory_door : public handshake_door_actor::base {
 public:
-  directory_door(caf::actor_config& config, directory_actor behind, caf::actor_addr node);
+  /// `outgoing` may be null: then answers have no bound.
+  directory_door(caf::actor_config& config, directory_actor behind, caf::actor_addr node,
+                 std::shared_ptr<outgoing_budget> outgoing = nullptr);
 
   const char* name() const override { return "directory_door"; }
   void on_exit() override { behind_ = nullptr; }
@@ -18,7 +22,11 @@ protected:
   behavior_type make_behavior() override;
 
 private:
+  /// For the answer to who asks now.
+  answer_relay::look bound();
+
   directory_actor behind_;
+  std::shared_ptr<outgoing_budget> outgoing_;
 };
 
 } // namespace troupe

@@ -22,8 +22,11 @@ struct handshake_encoder {
   }
 
   void operator()(const handshake::rank_noted& x) const {
-    batch.put(store::handshake_rank_record{
-        x.engine, {x.rank.dp, x.rank.pp, x.rank.tp}, x.incarnation, static_cast<std::uint8_t>(x.form), x.payload});
+    batch.put(store::handshake_rank_record{x.engine,
+                                           {x.rank.dp, x.rank.pp, x.rank.tp},
+                                           x.incarnation,
+                                           static_cast<std::uint8_t>(x.form),
+                                           std::string(x.payload.view())});
   }
 
   void operator()(const handshake::engine_erased& x) const { batch.erase_handshakes(x.engine); }

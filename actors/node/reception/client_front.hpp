@@ -22,8 +22,8 @@ namespace troupe {
 /// works in the thread of the actor that answers. A request whose answer is forgotten is answered with `unreachable`.
 class answer_relay final : public caf::monitorable_actor {
 public:
-  /// Looks at the answer first.
-  using look = std::function<void(const caf::message&)>;
+  /// Looks at the answer first, and may put another one in its place.
+  using look = std::function<void(caf::message&)>;
 
   answer_relay(caf::actor_config& config, caf::strong_actor_ptr front, caf::strong_actor_ptr asker, caf::message_id id,
                std::shared_ptr<client_rights> rights, look at_answer)

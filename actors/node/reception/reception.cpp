@@ -20,9 +20,9 @@ constexpr std::size_t name_bytes_max = 256;
 } // namespace
 
 reception::reception(caf::actor_config& config, node_actor node, directory_actor handshakes,
-                     std::shared_ptr<const node_roles> roles)
+                     std::shared_ptr<const node_roles> roles, std::shared_ptr<outgoing_budget> outgoing)
     : reception_actor::base(config), node_(std::move(node)), handshakes_(std::move(handshakes)),
-      roles_(std::move(roles)) {
+      roles_(std::move(roles)), outgoing_(std::move(outgoing)) {
   listen_to_nobody_but(*this, node_.address());
   set_down_handler([this](caf::down_msg& x) {
     if (node_ && x.source == node_.address())
@@ -86,7 +86,7 @@ reception::behavior_type reception::make_behavior() {
         if (!handshakes_)
           return to_caf(error{errc::unsupported, "this node has no directory of handshakes: handshake.enabled"});
         if (!door_)
-          door_ = spawn_actor<directory_door>(system(), handshakes_, address());
+          door_ = spawn_actor<directory_door>(system(), handshakes_, address(), outgoing_);
         return door_;
       },
       [this](cluster_hello& x) -> caf::result<cluster_welcome> {

@@ -53,6 +53,7 @@ result<node_doors> open_doors(caf::actor_system& system, const running_node& nod
     return out;
   auto how = options_of_doors(options.actors);
   how.roles = node.services().roles;
+  how.outgoing = node.services().outgoing;
   out.open = std::make_unique<doors>(system, how);
   if (!socket.empty()) {
     if (auto opened = out.open->open_local(node.reception(), socket); !opened)

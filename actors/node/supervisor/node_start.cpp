@@ -310,10 +310,11 @@ handshake::directory_options options_of_directory(const config::handshake_config
 /// Null if the config wants none: then what the store has of handshakes stays there, and ends by its deadlines.
 directory_actor spawn_directory(caf::actor_system& system, const config::node_config& options,
                                 const std::shared_ptr<store::metadata_store>& store,
-                                const restored_handshakes& restored, node_children& children) {
+                                const restored_handshakes& restored, const std::shared_ptr<outgoing_budget>& outgoing,
+                                node_children& children) {
   if (!options.handshake.enabled)
     return {};
-  auto made = spawn_actor<directory>(system, options_of_directory(options.handshake), store, restored);
+  auto made = spawn_actor<directory>(system, options_of_directory(options.handshake), store, restored, outgoing);
   children.add({"the directory of handshakes", caf::actor_cast<caf::actor>(made), "engines could not find each other",
                 false, true});
   return made;
@@ -415,7 +416,9 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   children.add({"the namespaces actor", caf::actor_cast<caf::actor>(spaces),
                 "ranks that clients register could not be told from those of others"});
   children.namespaces = spaces;
-  const auto handshakes = spawn_directory(system, options, *store, known.handshakes, children);
+  const auto outgoing =
+      std::make_shared<outgoing_budget>(options.actors.max_message_bytes, options.handshake.memory_bytes);
+  const auto handshakes = spawn_directory(system, options, *store, known.handshakes, outgoing, children);
   node_services services{{},
                          {},
                          children.shards(),
@@ -438,7 +441,8 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   auto supervisor =
       spawn_actor<node>(system, shared_options, std::move(children), watch_process, node_watch(condition, memory));
   services.node = supervisor;
-  services.reception = spawn_actor<reception>(system, supervisor, handshakes, services.roles);
+  services.outgoing = outgoing;
+  services.reception = spawn_actor<reception>(system, supervisor, handshakes, services.roles, outgoing);
   auto out = std::make_unique<running_node>(std::move(supervisor), std::move(all), std::move(services),
                                             std::move(*store), std::move(*lock));
   if (recorder)

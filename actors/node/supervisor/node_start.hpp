@@ -3,6 +3,7 @@
 #include "actors/node/namespaces/namespace_names.hpp"
 #include "actors/node/supervisor/trace_file.hpp"
 #include "actors/support/doors/node_roles.hpp"
+#include "actors/support/doors/outgoing_budget.hpp"
 #include "base/error.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
@@ -68,6 +69,8 @@ struct node_services {
   std::shared_ptr<const request_latencies> latencies;
   /// Who has come in by the node's doors.
   std::shared_ptr<node_roles> roles = std::make_shared<node_roles>();
+  /// Bytes that are on their way to clients of other processes.
+  std::shared_ptr<outgoing_budget> outgoing{};
 };
 
 /// Where programs find the arena below /dev/shm that know nothing but a name: the same for each run with this

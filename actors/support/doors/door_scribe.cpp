@@ -29,6 +29,9 @@ constexpr auto receive_header = caf::io::receive_policy_flag::exactly;
 /// What waits to be sent to a peer that does not read, in the longest messages.
 constexpr std::size_t unsent_messages_max = 4;
 
+/// A peer that takes nothing for so long is not waited for any more, where others need the room.
+constexpr auto silence_max = std::chrono::seconds(10);
+
 rw_state as_state(tls_channel::outcome x) {
   return x == tls_channel::outcome::failed ? rw_state::failure : rw_state::success;
 }
@@ -151,6 +154,17 @@ void door_hall::end_late_ones() {
     caf::anon_send(clock_, caf::tick_atom_v);
 }
 
+void door_hall::end_silent_readers() {
+  if (!options_.outgoing->is_tight())
+    return;
+  const auto now = std::chrono::steady_clock::now();
+  for (const auto& [who, scribe] : scribes_)
+    if (const auto since = scribe->silent_since(); since && now - *since > silence_max) {
+      turned_away("it does not read what it is sent, and others need the room");
+      scribe->cut();
+    }
+}
+
 void door_hall::turned_away(const std::string& why) {
   constexpr auto pause = std::chrono::seconds(10);
   ++turned_away_;
@@ -206,9 +220,12 @@ door_scribe::door_scribe(caf::io::network::default_multiplexer& backend, door_co
   who_ = who;
   gate_.emplace(hall_->new_gate());
   hall_->came(who, this);
+  stream_.ack_writes(hall_->outgoing() != nullptr);
 }
 
 door_scribe::~door_scribe() {
+  if (unsent_ > 0)
+    count_unsent(0);
   if (who_)
     hall_->leave(*who_);
   if (!known_as_client_.empty())
@@ -312,7 +329,36 @@ void door_scribe::flush() {
     hall_->turned_away("it does not read what it is sent");
     cut();
   }
+  if (!who_ || !hall_->outgoing())
+    return stream_.flush(this);
+  count_unsent(unsent_ + stream_.wr_buf().size() - counted_in_buffer_);
   stream_.flush(this);
+  // It may have taken the buffer over.
+  counted_in_buffer_ = stream_.wr_buf().size();
+  hall_->end_silent_readers();
+}
+
+void door_scribe::count_unsent(std::size_t bytes) {
+  if (unsent_ == 0)
+    taken_at_ = std::chrono::steady_clock::now();
+  if (bytes > unsent_)
+    hall_->outgoing()->unsent(bytes - unsent_);
+  else
+    hall_->outgoing()->sent(unsent_ - bytes);
+  unsent_ = bytes;
+}
+
+std::optional<timestamp> door_scribe::silent_since() const noexcept {
+  return unsent_ > 0 ? std::optional(taken_at_) : std::nullopt;
+}
+
+/// Called by the stream, and only where there is a budget; the broker is not told.
+void door_scribe::data_transferred(caf::execution_unit*, std::size_t, std::size_t remaining) {
+  count_unsent(remaining);
+  taken_at_ = std::chrono::steady_clock::now();
+  // The stream takes its buffer over when all before it is sent.
+  const auto in_buffer = stream_.wr_buf().size();
+  counted_in_buffer_ = remaining > in_buffer ? in_buffer : 0;
 }
 
 // -- door men ---------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 #include "actors/support/doors/frame_gate.hpp"
 #include "actors/support/doors/guest_list.hpp"
 #include "actors/support/doors/node_roles.hpp"
+#include "actors/support/doors/outgoing_budget.hpp"
 #include "actors/support/doors/tls_channel.hpp"
 #include "base/clock.hpp"
 #include "base/unique_descriptor.hpp"
@@ -37,6 +38,8 @@ public:
     std::uint32_t max_message_bytes = 0;
     /// May be null.
     std::shared_ptr<node_roles> roles{};
+    /// May be null.
+    std::shared_ptr<outgoing_budget> outgoing{};
   };
 
   static std::shared_ptr<door_hall> make(caf::actor_system& system, const options& how);
@@ -50,6 +53,9 @@ public:
   bool greet(guest_list::guest who, const std::string& name) { return guests_.greet(who, name); }
   void leave(guest_list::guest who);
   const std::shared_ptr<node_roles>& roles() const noexcept { return options_.roles; }
+  const std::shared_ptr<outgoing_budget>& outgoing() const noexcept { return options_.outgoing; }
+  /// Where room for what is on its way has become scarce: ends connections whose peers have taken nothing for long.
+  void end_silent_readers();
 
   /// Says, now and then, that somebody was turned away, and why.
   void turned_away(const std::string& why);
@@ -113,6 +119,8 @@ public:
 
   /// Ends the connection, as if the peer had.
   void cut() noexcept;
+  /// Since when its peer has taken nothing of what there is for it; nothing: there is none.
+  std::optional<timestamp> silent_since() const noexcept;
 
   void configure_read(caf::io::receive_policy::config config) override;
   bool consume(caf::execution_unit* context, const void* data, std::size_t size) override;
@@ -125,8 +133,11 @@ public:
   std::uint16_t port() const override { return 0; }
   void add_to_loop() override { stream_.activate(this); }
   void remove_from_loop() override { stream_.passivate(); }
+  void data_transferred(caf::execution_unit* context, std::size_t written, std::size_t remaining) override;
 
 private:
+  /// What waits to be sent is that many bytes now.
+  void count_unsent(std::size_t bytes);
   bool judge_header(caf::execution_unit* context, const void* data, std::size_t size);
   bool judge_payload(caf::execution_unit* context, std::size_t size);
   bool refuse();
@@ -142,6 +153,11 @@ private:
   const tls_channel* tls_ = nullptr;
   /// As whom it came in with a certificate that is no node's; else empty.
   std::string known_as_client_;
+  /// What is counted in the hall's budget: what the stream has not sent. Of that, what lies in `wr_buf` was counted
+  /// before.
+  std::size_t unsent_ = 0;
+  std::size_t counted_in_buffer_ = 0;
+  timestamp taken_at_{};
   caf::io::network::stream_impl<door_connection> stream_;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/support/doors/node_roles.hpp"
+#include "actors/support/doors/outgoing_budget.hpp"
 #include "actors/support/doors/tls_identity.hpp"
 #include "base/bound_socket.hpp"
 #include "base/clock.hpp"
@@ -28,6 +29,8 @@ struct door_options {
   std::optional<tls_identity> tls{};
   /// Is told of whoever comes in with a certificate that is no node's; may be null.
   std::shared_ptr<node_roles> roles{};
+  /// Counts what clients that came in have not been sent yet; may be null.
+  std::shared_ptr<outgoing_budget> outgoing{};
 };
 
 /// The ways by which actors of other processes reach this one, and the other way round: Unix sockets and TCP ports that
