@@ -43,9 +43,9 @@ void cluster::begin_etcd() {
                                   flush();
                                 });
                               },
-                              [this, post = poster()](std::uint64_t number, std::string line) {
-                                post([this, number, line = std::move(line)] {
-                                  etcd_->on_watch(number, line, now());
+                              [this, post = poster()](std::uint64_t number, std::string told) {
+                                post([this, number, told = std::move(told)] {
+                                  etcd_->on_watch(number, told, now());
                                   flush();
                                 });
                               },

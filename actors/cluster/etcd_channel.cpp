@@ -127,9 +127,9 @@ void etcd_channel::end() {
   {
     const std::lock_guard guard(mutex_);
     ending_ = true;
-    for (auto* desk : {&asking_, &watching_})
-      if (desk->current != nullptr)
-        desk->current->interrupt();
+    for (auto* each : {&asking_, &watching_})
+      if (each->current != nullptr)
+        each->current->interrupt();
   }
   more_.notify_all();
   for (auto* thread : {&asker_, &watcher_})

@@ -70,7 +70,7 @@ void etcd_rules::on_answer(std::uint64_t number, const result<etcd_reply>& answe
   if (number != request_ || asking_ == asking::nothing)
     return;
   const auto what = std::exchange(asking_, asking::nothing);
-  const auto was = trouble();
+  const auto was = state();
   if (!answer)
     failed(what == asking::list ? listing_ : registering_, answer.error(), now);
   else if (what == asking::grant)
@@ -273,22 +273,32 @@ void etcd_rules::tell_members() {
   outbox_.emplace_back(std::move(out));
 }
 
+etcd_rules::condition etcd_rules::state() const noexcept {
+  if (listing_.failures >= failures_of_trouble)
+    return condition::not_read;
+  return registering_.failures >= failures_of_trouble ? condition::not_registered : condition::well;
+}
+
 std::string etcd_rules::trouble() const {
   const auto at = "etcd at " + options_.endpoints;
-  if (listing_.failures >= failures_of_trouble)
+  switch (state()) {
+  case condition::not_read:
     return "the list of nodes cannot be read from " + at +
            ", and the nodes that were known last are used: " + listing_.why;
-  if (registering_.failures >= failures_of_trouble)
+  case condition::not_registered:
     return "this node cannot be put into the list of nodes in " + at +
            ", and others do not find it: " + registering_.why;
+  case condition::well:
+    break;
+  }
   return {};
 }
 
-void etcd_rules::say_state(const std::string& was) {
-  const auto is = trouble();
-  if (was.empty() && !is.empty())
-    say(true, is);
-  else if (!was.empty() && is.empty())
+void etcd_rules::say_state(condition was) {
+  const auto is = state();
+  if (is > was)
+    say(true, trouble());
+  else if (was != condition::well && is == condition::well)
     say(false, "etcd at " + options_.endpoints + " answers again");
 }
 

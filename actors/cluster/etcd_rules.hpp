@@ -98,6 +98,9 @@ private:
     std::string why{};
   };
 
+  /// From good to bad.
+  enum class condition : std::uint8_t { well, not_registered, not_read };
+
   void ask(asking what);
   void register_next();
   void failed(track& x, const error& why, timestamp now);
@@ -116,7 +119,9 @@ private:
   void tell_names(const std::string& address, const listed_node& x);
   void tell_members();
   void say(bool bad, std::string text) { outbox_.emplace_back(etcd_told{bad, std::move(text)}); }
-  void say_state(const std::string& was);
+  condition state() const noexcept;
+  /// When it is worse than it was, and when all is well again.
+  void say_state(condition was);
   duration keep_alive_pause() const { return options_.lease / 3; }
 
   etcd_options options_;

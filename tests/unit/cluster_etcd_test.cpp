@@ -80,8 +80,8 @@ struct etcd_model {
       return fine({{"result", inner}});
     }
     json out{{"header", header()}};
-    for (const auto& [key, row] : rows)
-      out["kvs"].push_back(entry(key, row));
+    for (const auto& [key, kept] : rows)
+      out["kvs"].push_back(entry(key, kept));
     return fine(out);
   }
   /// As a line of a watch.

@@ -50,7 +50,7 @@ void metrics_state::forget_peers(const std::function<bool(const std::string& pee
   for (auto& [name, x] : families_)
     std::erase_if(x.series, [&](const auto& series) {
       return std::ranges::any_of(series.first,
-                                 [&](const auto& label) { return label.first == "peer" && !known(label.second); });
+                                 [&](const auto& label) { return label.name == "peer" && !known(label.value); });
     });
 }
 
