@@ -248,7 +248,7 @@ void world::tell_watchers() {
     count("watch dropped");
   for (auto& [watch, update] : news.told) {
     // As where there is no room on the way to it; the next change, or the next moment, brings it.
-    if (!is_calm_ && random_.one_in(8)) {
+    if ((!is_calm_ || has(defect::lose_updates)) && random_.one_in(8)) {
       count("no room for an update");
       if (has(defect::lose_updates))
         directory_.state->seen(watch);
