@@ -34,7 +34,7 @@ struct space_keeper_options {
   std::vector<registry_actor> shards;
   memory_broker_actor broker;
   /// At which slabs are looked at unasked; null: they are not.
-  std::shared_ptr<scrub_pace> pace;
+  std::shared_ptr<scrub_pace> pace{};
 };
 
 /// Opens and closes what serves namespaces that clients make: for each rank an io worker and an allocator, with a slab
