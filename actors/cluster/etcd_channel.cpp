@@ -230,7 +230,7 @@ bool etcd_channel::answer(const job& what, result<etcd_reply>& out) {
 result<etcd_reply> etcd_channel::perform(exchange& with, const job& what) {
   constexpr unsigned first_of_servers = 500;
   const auto at = chosen();
-  const auto answer = [&]() -> result<etcd_reply> {
+  auto answer = [&]() -> result<etcd_reply> {
     const auto status = with.begin(members_[at], what, limit_);
     if (!status)
       return tl::unexpected<error>(status.error());
