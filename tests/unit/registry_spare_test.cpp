@@ -176,6 +176,24 @@ TEST_CASE("a page that is erased under the lease is not spare when it comes anew
   CHECK(r.state.check_invariants() == "");
 }
 
+TEST_CASE("a page that is made anew under the lease is the later one, and not spare on word of the one before",
+          "[registry]") {
+  home r;
+  const auto keys = some_keys(1, 2);
+  const auto pages = r.save(keys);
+  CHECK(r.match(theirs, keys) == 2);
+  REQUIRE(r.state.invalidate({r.space, 0, {{pages[0]}}, {}}, at(0)));
+  r.save({keys[0]});
+  must(r.kept_there(theirs, keys));
+  CHECK_FALSE(r.info(keys[0])->spare);
+  CHECK(r.info(keys[1])->spare);
+  // What another one reads from now on is that page.
+  CHECK(r.match({7, 2}, keys) == 2);
+  must(r.kept_there({7, 2}, keys));
+  CHECK(r.info(keys[0])->spare);
+  CHECK(r.state.check_invariants() == "");
+}
+
 TEST_CASE("a guest stays until it was read, goes first then, and stays a guest", "[registry]") {
   home r(policies[GENERATE(range(0, 3))]);
   const auto old = some_keys(100, 4);

@@ -129,6 +129,7 @@ void key_space::give_back(std::span<const entry_index> entries) {
       continue;
     // The order matters: withheld slots go while the entry is still there to have withheld them.
     chance_ = true;
+    e.made_under_lease = false;
     // Not earlier: whoever has had a guest brought is to find it, and to read it.
     if (e.guest)
       make_spare(i);
@@ -305,7 +306,9 @@ bool key_space::make_live(entry_index i, rank_number rank, slot_ref where) {
   table_.page(i, rank) = page_cell::live_at(where);
   if (e.live > 0)
     --keys_by_live_[e.live];
-  ++keys_by_live_[++e.live];
+  ++e.live;
+  ++keys_by_live_[e.live];
+  e.made_under_lease = e.made_under_lease || e.leases > 0;
   ++ranks_[rank].pages;
   ranks_[rank].cleared_slots = 0;
   assign_slot(i, rank, where.slot);

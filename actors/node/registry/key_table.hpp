@@ -27,7 +27,9 @@ struct key_entry {
   std::int32_t children = 0;
   std::uint32_t leases = 0;
   /// Ranks whose page is committed; the key is complete when all ranks are among them.
-  std::uint16_t live = 0;
+  std::uint16_t live : 15 = 0;
+  /// A page of it was made while somebody held a lease on it: whoever read it under that lease may have read another.
+  bool made_under_lease : 1 = false;
   /// Ranks whose page somebody is about to write.
   std::uint16_t reserved : 13 = 0;
   /// Another node has it as well, and has it for longer to come: goes before others, children or not.

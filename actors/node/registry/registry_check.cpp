@@ -69,6 +69,8 @@ std::string key_space::check_entry(entry_index i, const std::unordered_map<entry
     return what + "nothing holds the entry, yet it is there";
   if (e.live == 0 ? e.spare || e.guest : e.spare && e.awaits_children)
     return what + "spare without a page, or it waits all the same";
+  if (e.made_under_lease && e.leases == 0)
+    return what + "remembers a lease that nobody has";
   if (e.marked)
     return what + "a mark was left behind";
   if (e.withheld != withheld_.contains(i) || (e.withheld && e.leases == 0))

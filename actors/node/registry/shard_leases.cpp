@@ -287,17 +287,21 @@ result<locate_reply> shard_leases::locate(const locate_request& request, timesta
 }
 
 void shard_leases::spare(lease& l, std::span<const key_digest> keys) {
-  // Not what is here by now, and was not when the other node read it: while a lease lasts its keys stay as they were.
-  // So of two nodes that copy from each other one is the later.
+  // Not what is here by now, and was not when the other node read it. While a lease lasts its keys stay, but a page of
+  // theirs may be found unsound, and made anew: it is the later one then, and of copies the last is to stay.
   auto& space = spaces_.at(l.space);
   found_.resize(keys.size());
   space.table().find(keys, found_);
   for (const auto entry : l.entries)
     space.first_in_request(entry);
   used_.clear();
-  for (const auto entry : found_)
-    if (entry != no_entry && space.table().entry(entry).marked && space.table().entry(entry).live > 0)
+  for (const auto entry : found_) {
+    if (entry == no_entry)
+      continue;
+    const auto& e = space.table().entry(entry);
+    if (e.marked && e.live > 0 && !e.made_under_lease)
       used_.push_back(entry);
+  }
   space.end_request(l.entries);
   space.spare(used_);
 }
