@@ -130,6 +130,7 @@ TEST_CASE("a client that is killed in the middle leaves nothing behind") {
     auto held = node.statistics();
     for (int tries = 0; tries < 100 && held.leases == 0 && held.reservations == 0; ++tries) {
       client.send(SIGCONT);
+      node.wait_for_statistics([&](const auto& x) { return x.evicted > held.evicted; });
       client.send(SIGSTOP);
       held = node.statistics();
     }
