@@ -12,8 +12,11 @@ import contextlib
 import json
 import pathlib
 import re
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 
@@ -23,7 +26,7 @@ import terminal  # noqa: E402
 
 DATA = "/var/lib/troupe"
 DOCS = "usr/share/doc/troupe/docs"
-ALERTS = "usr/share/troupe/configs/prometheus/alerts.yml"
+MONITORING = "usr/share/troupe/configs/prometheus"
 SPACE = {"name": "chat", "model": "demo/small", "dtype": "bfloat16", "world_size": 1,
          "kv_cache": {"layers": 2, "parts": 2, "heads": 2, "head_size": 64, "element_bytes": 2, "block_tokens": 64}}
 # What the log says of each, in the words of a line that is a warning at least.
@@ -102,6 +105,41 @@ def look(service):
         assert shown.end() == 0
 
 
+@contextlib.contextmanager
+def prometheus(service):
+    """With the config and the alerts that are installed, looking each second: where it answers. None where there is no
+    such program."""
+    program = shutil.which("prometheus")
+    if program is None:
+        print("there is no prometheus here: the file alone is looked into for an alert")
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="troupe-prometheus-") as name:
+        folder = pathlib.Path(name)
+        for file in (service.system / MONITORING).glob("*.yml"):
+            text = file.read_text().replace("127.0.0.1:18000", f"127.0.0.1:{service.port}")
+            (folder / file.name).write_text(re.sub(r"_interval: \d+s", "_interval: 1s", text))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = "127.0.0.1:%d" % free.getsockname()[1]
+        with subprocess.Popen([program, f"--config.file={folder / 'scrape.yml'}", f"--storage.tsdb.path={folder / 'data'}",
+                               f"--web.listen-address={address}"], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+            try:
+                yield f"http://{address}/"
+            finally:
+                running.terminate()
+
+
+def alerts(watcher):
+    """The parts of the documentation that alerts name which are on, or will be if it stays so."""
+    try:
+        with urllib.request.urlopen(watcher + "api/v1/alerts") as answer:
+            return {x["annotations"]["runbook"] for x in json.load(answer)["data"]["alerts"]}
+    except OSError:
+        return set()  # not there yet
+
+
 def told(service, reason):
     """In every place: what is wrong, and where it is said what to do; and there it is said."""
     book = f"docs/operations.md#{reason}"
@@ -118,7 +156,10 @@ def told(service, reason):
         page.until(f"document.getElementById('log').textContent.includes({json.dumps(LOGGED[reason])})")
     lines = [x for x in service.log().splitlines() if LOGGED[reason] in x]
     assert lines and all(re.search(r" (warning|error|critical) ", x) for x in lines), service.log()
-    assert f"runbook: {book}\n" in (service.system / ALERTS).read_text(), reason
+    assert f"runbook: {book}\n" in (service.system / MONITORING / "alerts.yml").read_text(), reason
+    with prometheus(service) as watcher:
+        if watcher:
+            until(lambda: book in alerts(watcher), f"an alert that names {book}")
     text = (service.system / DOCS / "operations.md").read_text()
     part = text[text.index(f"\n### {reason}\n"):].split("\n### ")[1]
     assert len(part.split()) > 20, part
