@@ -2,8 +2,8 @@
 # it. Where systemd-nspawn is, the system is booted, so that it is systemd that runs the unit; else this starts what the
 # unit starts, as its user, and waits for the word that systemd would wait for.
 #
-# Wants $folder, where the packages are, and $boots, empty if there shall be no systemd. MIRROR names another mirror than
-# deb.debian.org, SUITE another release than bookworm; BASE a bare system that is there already, as debootstrap
+# Wants $folder, where the packages are, and $boots, empty if there shall be no systemd. MIRROR names another mirror
+# than deb.debian.org, SUITE another release than bookworm; BASE a bare system that is there already, as debootstrap
 # --variant=minbase makes it, of which a copy is used. Ends well, with a sentence, where there can be no such system.
 
 skip() { say "skipped: $*" && exit 0; }

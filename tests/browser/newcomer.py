@@ -122,9 +122,10 @@ def prometheus(service):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = "127.0.0.1:%d" % free.getsockname()[1]
-        with subprocess.Popen([program, f"--config.file={folder / 'scrape.yml'}", f"--storage.tsdb.path={folder / 'data'}",
-                               f"--web.listen-address={address}"], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        command = [program, f"--config.file={folder / 'scrape.yml'}", f"--storage.tsdb.path={folder / 'data'}",
+                   f"--web.listen-address={address}"]
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as running:
             try:
                 yield f"http://{address}/"
             finally:
