@@ -81,7 +81,7 @@ TEST_CASE("a replay goes on when its node is killed and comes back") {
     node->wait_for_statistics([](const auto& x) { return x.clients > 0 && x.keys > 300; });
     node->program().kill();
     node.emplace(config, arguments{"--set", "actors.port=" + port});
-    CHECK(node->log().find("the registry starts empty") != std::string::npos);
+    node->wait_for_log("the registry starts empty");
   }
   check_survived(result_of(client), long_trace_requests);
   check_rest(*node, shape);
@@ -130,6 +130,7 @@ TEST_CASE("a client that is killed in the middle leaves nothing behind") {
     auto held = node.statistics();
     for (int tries = 0; tries < 100 && held.leases == 0 && held.reservations == 0; ++tries) {
       client.send(SIGCONT);
+      node.wait_for_statistics([&](const auto& x) { return x.evicted > held.evicted; });
       client.send(SIGSTOP);
       held = node.statistics();
     }
@@ -180,7 +181,7 @@ TEST_CASE("a node that stands still for longer than a client waits is taken up a
   node.program().send(SIGCONT);
   check_survived(result_of(client), long_trace_requests);
   check_rest(node, shape);
-  CHECK(node.log().find("its leases and reservations are released") != std::string::npos);
+  node.wait_for_log("its leases and reservations are released");
   CHECK(node.stop() == 0);
 }
 
