@@ -78,6 +78,13 @@ struct peer_stats {
   std::uint64_t failed = 0;
   /// Uses of keys that were seen there, and count here for what is evicted.
   std::uint64_t learned_keys = 0;
+  /// Of what came, what was read from its slab files, where these are shared; and pages that were to be, and were asked
+  /// of it instead, see `transfer_result`.
+  std::uint64_t file_pages = 0;
+  std::uint64_t file_bytes = 0;
+  std::uint64_t files_stale = 0;
+  std::uint64_t files_damaged = 0;
+  std::uint64_t files_failed = 0;
 };
 
 /// What a node has of the list of nodes in etcd.
