@@ -272,6 +272,12 @@ void describe(Visitor& v, storage_config& c) {
   v.field("usrbio_quarantine", c.usrbio_quarantine, time_span{1 * millisecond, 1 * hour},
           "With the engine \"usrbio\": how long memory of what was under way is left alone after 3FS's daemon has "
           "died.");
+  v.field("shared", c.shared, flag{},
+          "The slab files of all nodes of the cluster lie on one file system, and nodes read each other's pages there "
+          "instead of sending them; each writes only its own.");
+  v.field("shared_directory", c.shared_directory, any_path,
+          "With `shared`: the directory in which the slab files of all nodes lie, each node's in one of its own, as "
+          "this host sees it; not set: the directory above `data_dir`.");
 }
 
 template <class Visitor>

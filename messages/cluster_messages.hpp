@@ -76,6 +76,13 @@ struct peer_stats {
   std::uint64_t bytes = 0;
   /// Pages that it was to have, and that did not come.
   std::uint64_t failed = 0;
+  /// Of what came, what was read from its slab files, where these are shared; and pages that were to be, and were asked
+  /// of it instead, see `transfer_result`.
+  std::uint64_t file_pages = 0;
+  std::uint64_t file_bytes = 0;
+  std::uint64_t files_stale = 0;
+  std::uint64_t files_damaged = 0;
+  std::uint64_t files_failed = 0;
 };
 
 /// What a node has of the list of nodes in etcd.

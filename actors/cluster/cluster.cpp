@@ -59,6 +59,8 @@ result<opened_client> open_client(caf::actor_system& system, const node_client::
     auto rank = node_client::rank_memory::of(out.node.ranks[i].rank, out.memory[i]->view(), {});
     if (!rank)
       return tl::unexpected<error>(rank.error());
+    if (!out.node.ranks[i].slab.path.empty())
+      rank->as_pages = out.memory[i]->blocks();
     out.client->add_rank(std::move(*rank));
   }
   if (auto bound = out.client->bind(tie_limit); !bound)
@@ -182,7 +184,8 @@ cluster_stats cluster::stats() const {
     const auto counts = fetching_.counts(i);
     out.peers.push_back({members_.address(i), members_.card(i).node, members_.card(i).incarnation, members_.is_up(i),
                          members_.is_self(i), members_.trouble(i), rules_.open_ties(i), counts.asked, counts.had,
-                         counts.late, counts.pages, counts.bytes, counts.failed});
+                         counts.late, counts.pages, counts.bytes, counts.failed, counts.file_pages, counts.file_bytes,
+                         counts.files_stale, counts.files_damaged, counts.files_failed});
   }
   return out;
 }
@@ -310,7 +313,7 @@ void cluster::follow() {
 
 node_client::options cluster::client_options() const {
   const auto& options = *parts_.options;
-  return {options.transfer, options.attach, options.remote};
+  return {options.transfer, options.attach, options.remote, parts_.storage};
 }
 
 void cluster::perform(const open_space& x) {
@@ -320,6 +323,7 @@ void cluster::perform(const open_space& x) {
   where.space_name = x.name;
   auto how = client_options();
   how.attach.always_remote = false;
+  how.storage = {};
   parts_.opener->post([this, post = poster(), &system = system(), id = x.space, where, how,
                        bytes = parts_.options->cluster.memory_bytes] {
     auto opened = open_client(system, how, where, id, bytes, {});

@@ -40,6 +40,8 @@ struct cluster_parts {
   std::shared_ptr<tie_opener> opener;
   /// Told of peers that are away; may be null.
   std::shared_ptr<node_condition> condition{};
+  /// By which slab files of peers are read; without a reader they are not.
+  io::foreign_storage storage{};
 };
 
 } // namespace troupe::cluster

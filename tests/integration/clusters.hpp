@@ -43,6 +43,8 @@ struct test_cluster {
   node_shape shape;
   std::string name;
   bool insecure = true;
+  /// Their slab files lie in one directory, and they read each other's.
+  bool shared = false;
   /// Added to `cluster` of each config; with `etcd` among it, there are no seeds.
   nlohmann::json options = nlohmann::json::object();
   std::vector<std::optional<serving_node>> all;

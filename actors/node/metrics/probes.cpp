@@ -144,6 +144,17 @@ void show(metrics_state& to, const cluster_stats& cluster) {
     to.count("troupe_peer_bytes_total", "Bytes of these.", peer, number(x.bytes));
     to.count("troupe_peer_failed_pages_total", "Pages that were to come from there, and did not.", peer,
              number(x.failed));
+    to.count("troupe_peer_file_pages_total", "Of the pages that came, those that were read from its slab files.", peer,
+             number(x.file_pages));
+    to.count("troupe_peer_file_bytes_total", "Bytes of these.", peer, number(x.file_bytes));
+    const auto refused = [&](const char* reason, std::uint64_t pages) {
+      to.count("troupe_peer_refused_file_pages_total",
+               "Pages that were looked for in its slab files, and asked of the node instead.",
+               {{"peer", x.address}, {"reason", reason}}, number(pages));
+    };
+    refused("stale", x.files_stale);
+    refused("damaged", x.files_damaged);
+    refused("failed", x.files_failed);
   }
 }
 

@@ -188,7 +188,7 @@ std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::nod
     const auto worker = spawn_actor<io_worker>(system, x.worker);
     caf::anon_send(broker, memory_borrower{borrower.space, borrower.rank, worker});
     const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(memory));
-    children.add_rank({x.space, x.rank, x.slots, worker, slot_owner, x.worker->options.listens()});
+    children.add_rank({x.space, x.rank, x.slots, worker, slot_owner, x.worker->options.listens(), x.slab});
     out.push_back(
         {options.namespaces[x.space].id(), x.rank, static_cast<slot_number>(x.slots), slot_owner, x.incarnation});
   }

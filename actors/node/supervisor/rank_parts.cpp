@@ -1,6 +1,7 @@
 #include "actors/node/supervisor/rank_parts.hpp"
 
 #include "actors/node/registry/registry_options.hpp"
+#include "actors/support/io_engine_options.hpp"
 #include "base/log.hpp"
 #include "io/disk_budget.hpp"
 #include "io/page.hpp"
@@ -11,7 +12,6 @@
 #include <filesystem>
 #include <limits>
 #include <random>
-#include <string_view>
 #include <utility>
 
 namespace troupe {
@@ -24,16 +24,6 @@ namespace fs = std::filesystem;
 /// was killed, which is some time after the process itself is gone, and not before its writes have ended. Five seconds
 /// were not enough on a disk that had others to serve.
 constexpr auto slab_patience = std::chrono::seconds(30);
-
-io::engine_kind kind_of(std::string_view choice) {
-  if (choice == "io_uring")
-    return io::engine_kind::uring;
-  if (choice == "usrbio")
-    return io::engine_kind::usrbio;
-  if (choice == "usrbio_or_uring")
-    return io::engine_kind::usrbio_or_uring;
-  return choice == "threads" ? io::engine_kind::threads : io::engine_kind::automatic;
-}
 
 } // namespace
 
@@ -115,17 +105,12 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   slab.slot_bytes = rules.slot_bytes;
   wanted.slab = std::move(slab);
   auto& engine = wanted.engine;
+  engine = engine_options_of(options);
   engine.name = std::move(engine_name);
   engine.gate = gate;
-  engine.depth = options.io.queue_depth;
-  engine.threads = options.io.threads;
   engine.max_buffers = static_cast<std::uint32_t>(parts.extents->info().bytes / parts.extents->info().extent_bytes);
   // One more for what is read unasked.
   engine.max_buffers += options.storage.scrub_bytes_per_second > 0 ? 1 : 0;
-  engine.kind = kind_of(options.io.engine);
-  engine.usrbio.library = options.storage.usrbio_library;
-  engine.usrbio.mount_point = options.storage.mount_point.value_or(fs::path()).string();
-  engine.usrbio.quarantine = options.storage.usrbio_quarantine;
   // No frame lies in two extents.
   engine.usrbio.block_bytes = parts.extents->info().extent_bytes;
   const bool existed = fs::exists(wanted.slab.path);
@@ -143,6 +128,10 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   out.growth = (*store)->growth();
   if (out.growth && gate)
     out.growth = std::make_shared<gated_growth>(out.growth, std::move(gate));
+  auto told = shared_place(options, traits.place, traits.incarnation);
+  if (!told)
+    return tl::unexpected<error>(told.error());
+  out.slab = std::move(*told);
   logger->info("namespace '{}' rank {}: {}{} slots of {} bytes in {}, {}", parts.name.space_name, out.rank,
                out.growth ? std::to_string(out.growth->slots()) + " of " : "", traits.slots, traits.slot_bytes,
                traits.place, (*store)->describe());

@@ -27,6 +27,8 @@ struct rank_parts {
   std::shared_ptr<io_worker_parts> worker;
   /// Where its slots lie in a file that grows; else null.
   std::shared_ptr<io::store_growth> growth{};
+  /// What other nodes are told, where the storage is shared.
+  shared_slab slab{};
 };
 
 /// The memory of a rank: its allocator's, and what the io worker keeps of each slot, of those that are there. no_space
