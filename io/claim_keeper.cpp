@@ -115,7 +115,8 @@ void claim_keeper::publish() {
   if (state == claim_state::lost || state == claim_state::refused)
     gate_->shut();
   std::function<void(const claim_status&)> lost;
-  claim_status now{state, rules_.number(), rules_.other(), rules_.trouble() ? rules_.trouble()->text : std::string()};
+  claim_status now{state, rules_.number(), rules_.in_force(), rules_.other(),
+                   rules_.trouble() ? rules_.trouble()->text : std::string()};
   {
     const std::lock_guard guard(mutex_);
     status_ = now;
@@ -161,7 +162,7 @@ claim_status claim_keeper::wait(const std::function<bool(const claim_status&)>& 
 
 std::string describe(const claim_status& x) {
   return (x.other ? "node '" + x.other->holder + "'" : std::string("a node that has not said its name")) + " (claim " +
-         std::to_string(x.number) + ")";
+         std::to_string(x.in_force) + ")";
 }
 
 } // namespace troupe::io

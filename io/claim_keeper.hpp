@@ -18,7 +18,9 @@ namespace troupe::io {
 /// How a claim is, for whoever asks.
 struct claim_status {
   claim_state state = claim_state::watching;
+  /// The own one.
   claim_number number = 0;
+  claim_number in_force = 0;
   /// The claim in force as it was last seen, of somebody else; or the one that this one was lost to.
   std::optional<claim_record> other{};
   /// Of the last step, where it failed; empty else.

@@ -43,6 +43,7 @@ void claim_rules::looked(timestamp begun, timestamp ended, const result<claim_si
     // What the last renewal has written may stand for nothing by now: the next one begins with a write again.
     return state_ == claim_state::watching ? look_at(later(ended, pause())) : begin_renewal(later(ended, pause() / 2));
   }
+  in_force_ = std::max(in_force_, found->number);
   if (state_ == claim_state::watching)
     watch(begun, ended, *found);
   else

@@ -106,6 +106,8 @@ public:
   /// Until when an owner may write; in the past where it may not.
   timestamp valid_until() const noexcept { return valid_until_; }
   bool may_write(timestamp now) const noexcept { return state_ == claim_state::holding && now < valid_until_; }
+  /// The claim in force, as far as was seen; 0 for none.
+  claim_number in_force() const noexcept { return in_force_; }
   /// Who has it, as far as was seen: of the claim in force, or of the one that this one was lost to.
   const std::optional<claim_record>& other() const noexcept { return other_; }
   /// What came of the last step, where it failed.
@@ -139,6 +141,7 @@ private:
   timestamp renewal_{};
   timestamp valid_until_ = timestamp::min();
   bool has_cleaned_ = false;
+  claim_number in_force_ = 0;
   std::optional<claim_record> other_;
   std::optional<error> trouble_;
 };
