@@ -247,6 +247,8 @@ struct storage_config {
   bool direct = true;
   /// Of all slab files together, read to be checked although nobody asks for it; 0: none.
   std::uint64_t scrub_bytes_per_second = 0;
+  /// Of a data directory that other hosts can reach: how long this node may write there after its claim was renewed.
+  duration claim_lease = std::chrono::seconds{10};
   /// Of 3FS; not set: found by where the slab files lie.
   std::optional<std::filesystem::path> mount_point{};
   std::string usrbio_library = "libhf3fs_api_shared.so";

@@ -141,7 +141,8 @@ TROUPE_INSPECT(peer_stats, x.address, x.node, x.incarnation, x.up, x.self, x.tro
                x.files_failed)
 TROUPE_INSPECT(etcd_stats, x.endpoints, x.up, x.trouble, x.registered, x.listed, x.senseless, x.requests, x.failed,
                x.leases_lost)
-TROUPE_INSPECT(cluster_stats, x.name, x.peers, x.etcd)
+TROUPE_INSPECT(adopted_stats, x.node, x.own, x.keys, x.asked, x.had, x.pages, x.bytes, x.failed)
+TROUPE_INSPECT(cluster_stats, x.name, x.peers, x.etcd, x.adopted, x.claims_lost, x.adopted_pages, x.adopted_failed)
 TROUPE_INSPECT(remote_stats, x.put_pages, x.got_pages, x.put_bytes, x.got_bytes, x.put_failures, x.got_failures, x.lost)
 TROUPE_INSPECT(node_stats, x.registry, x.ranks, x.clients, x.departed_clients, x.attached, x.cluster, x.remote)
 template <class Inspector>

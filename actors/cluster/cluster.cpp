@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <set>
 #include <utility>
 
 namespace troupe::cluster {
@@ -86,6 +87,7 @@ std::function<void(std::function<void()>)> cluster::poster() {
 
 cluster::behavior_type cluster::make_behavior() {
   begin_etcd();
+  begin_adopting();
   send(this, caf::tick_atom_v);
   return {
       [this](const bring_request& wanted) { return bring(wanted); },
@@ -161,6 +163,10 @@ void cluster::on_exit() {
         channel->end_with(farewell->first, farewell->second);
     });
   channel_.reset();
+  // Waits for what is read, and gives claims back.
+  adopted_reads_.reset();
+  adopter_.reset();
+  adopted_.clear();
   for (auto& [name, x] : std::exchange(ties_, {}))
     close_client(std::move(x.client));
   for (auto& [id, x] : std::exchange(spaces_, {}))
@@ -177,7 +183,8 @@ caf::result<bring_reply> cluster::bring(const bring_request& wanted) {
 }
 
 cluster_stats cluster::stats() const {
-  cluster_stats out{parts_.self.cluster, {}, {}};
+  cluster_stats out{parts_.self.cluster, {}};
+  add_adopted(out);
   if (etcd_)
     out.etcd = etcd_->stats();
   for (const auto i : members_.numbers()) {
@@ -311,7 +318,11 @@ void cluster::look_at_own_spaces() {
 }
 
 void cluster::follow() {
-  rules_.follow(here_, members_, fetching_, now());
+  std::set<namespace_id> adopted;
+  for (const auto& [number, x] : adopted_)
+    for (const auto& id : x.index->spaces())
+      adopted.insert(id);
+  rules_.follow(here_, members_, fetching_, now(), adopted);
 }
 
 // -- ties -------------------------------------------------------------------------------------------------------------
@@ -416,12 +427,15 @@ std::vector<peer_number> cluster::peers_for(const namespace_id& space) const {
   for (const auto i : members_.numbers())
     if (members_.is_usable(i) && ready_tie(i, space) != nullptr)
       out.push_back(i);
+  add_adopted(space, out);
   return out;
 }
 
 // -- pages ------------------------------------------------------------------------------------------------------------
 
 void cluster::perform(fetch_ask& x) {
+  if (const auto* const dead = adopted(x.peer))
+    return ask_adopted(*dead, x);
   const auto* const there = ready_tie(x.peer, x.space);
   if (there == nullptr)
     return fetching_.on_found(x.call, fail(errc::unreachable, "there is no tie to this node any more"), now());
@@ -451,6 +465,8 @@ void cluster::perform(fetch_release& x) {
 }
 
 void cluster::perform(fetch_load& x) {
+  if (const auto* const dead = adopted(x.peer))
+    return load_adopted(*dead, x);
   const auto* const there = ready_tie(x.peer, x.space);
   if (there == nullptr)
     return fetching_.on_loaded(x.call, fail(errc::unreachable, "there is no tie to this node any more"), now());
@@ -489,7 +505,8 @@ void cluster::perform(const fetch_answer& x) {
 }
 
 void cluster::perform(const fetch_late& x) {
-  members_.on_late(x.peer);
+  if (members_.is_known(x.peer))
+    members_.on_late(x.peer);
 }
 
 // -- learning ---------------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ io::foreign_storage open_storage(const config::node_config& options) {
 
 cluster_service::cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
                                  const reception_actor& reception, std::vector<registry_actor> shards,
-                                 std::shared_ptr<node_condition> condition)
+                                 std::shared_ptr<node_condition> condition, const shared_budget& memory)
     : system_(system), config_(caf_options(options.caf)), outside_(std::make_unique<caf::actor_system>(config_)),
       opener_(std::make_shared<tie_opener>()) {
   std::random_device entropy;
@@ -71,6 +71,7 @@ cluster_service::cluster_service(caf::actor_system& system, const config::node_c
   parts.opener = opener_;
   parts.condition = std::move(condition);
   parts.storage = open_storage(options);
+  parts.memory = memory;
   // In the opener's thread, which ends before they do.
   parts.make_entrance = [this, how = options_of(options.actors)] {
     doors_.push_back(std::make_unique<doors>(*outside_, how));

@@ -181,6 +181,18 @@ std::string cluster_text(const cluster_stats& x) {
     one.add("registered", etcd.registered).add("listed", etcd.listed).add("senseless", etcd.senseless);
     one.add("requests", etcd.requests).add("failed", etcd.failed).add("leases_lost", etcd.leases_lost).end();
   }
+  if (!x.adopted.empty()) {
+    m.key("adopted") += '[';
+    is_first = true;
+    for (const auto& dead : x.adopted) {
+      out += is_first ? "" : ",";
+      is_first = false;
+      members one(out);
+      one.add("node", dead.node).add("own", dead.own).add("keys", dead.keys).add("asked", dead.asked);
+      one.add("had", dead.had).add("pages", dead.pages).add("bytes", dead.bytes).add("failed", dead.failed).end();
+    }
+    out += ']';
+  }
   m.end();
   return out;
 }

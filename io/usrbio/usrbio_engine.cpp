@@ -237,6 +237,10 @@ private:
       finish(i, errc::io_error, ENOTCONN);
       return true;
     }
+    if (!is_allowed(engine_.options_.gate, r.what.op)) {
+      finish(i, errc::io_error, ESTALE);
+      return true;
+    }
     const auto& buffer = buffers_[r.what.buffer];
     auto* data = r.what.data + r.done;
     auto length = std::min(r.what.length - r.done, largest_transfer);

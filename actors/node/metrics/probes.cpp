@@ -123,8 +123,32 @@ void show(metrics_state& to, const etcd_stats& x) {
            number(x.leases_lost));
 }
 
+/// Summed up, as those that are dead come and go.
+void show(metrics_state& to, const std::vector<adopted_stats>& all) {
+  adopted_stats sum;
+  std::uint64_t own = 0;
+  for (const auto& x : all) {
+    own += x.own ? 1 : 0;
+    sum.keys += x.keys;
+  }
+  to.set("troupe_adopted_nodes", "Nodes that are dead, and whose pages are read where they have left them.", {},
+         number(all.size()));
+  to.set("troupe_adopted_claims", "Of these, those on whose data directories this node has the claim.", {},
+         number(own));
+  to.set("troupe_adopted_keys", "Keys in their indexes.", {}, number(sum.keys));
+}
+
 void show(metrics_state& to, const cluster_stats& cluster) {
   show(to, cluster.etcd);
+  show(to, cluster.adopted);
+  to.count("troupe_adopted_pages_total",
+           "Pages that were read from slab files of dead nodes, and are this node's since.", {},
+           number(cluster.adopted_pages));
+  to.count("troupe_adopted_failed_pages_total", "Pages that were to be read there, and did not verify, or not come.",
+           {}, number(cluster.adopted_failed));
+  to.count("troupe_claims_lost_total",
+           "Claims on directories of other nodes that were lost, as when their nodes came back.", {},
+           number(cluster.claims_lost));
   // Those of a list come and go.
   to.forget_peers([&](const std::string& peer) {
     return std::ranges::any_of(cluster.peers, [&](const peer_stats& x) { return x.address == peer; });

@@ -1,0 +1,156 @@
+#include "actors/cluster/adopter.hpp"
+
+#include "base/incarnation.hpp"
+#include "base/log.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <pthread.h>
+#include <system_error>
+#include <utility>
+
+namespace troupe::cluster {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t directories_max = 1024;
+constexpr duration longest_pause = std::chrono::seconds(2);
+constexpr duration read_pause = std::chrono::seconds(10);
+
+/// Nobody writes there, until there is a higher claim.
+bool is_at_rest(const io::claim_status& x) {
+  if (x.state == io::claim_state::holding)
+    return true;
+  return x.state == io::claim_state::watching && x.other && x.other->kind == io::claim_kind::adopter &&
+         x.other->phase != io::claim_phase::waiting;
+}
+
+} // namespace
+
+adopter::adopter(adopter_options options) : options_(std::move(options)), incarnation_(fresh_incarnation()) {
+  thread_ = std::thread([this] {
+    ::pthread_setname_np(::pthread_self(), "adopter");
+    run();
+  });
+}
+
+adopter::~adopter() {
+  {
+    const std::lock_guard guard(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::vector<adopted_node> adopter::nodes() const {
+  const std::lock_guard guard(mutex_);
+  return nodes_;
+}
+
+std::uint64_t adopter::claims_lost() const {
+  const std::lock_guard guard(mutex_);
+  return lost_;
+}
+
+void adopter::run() {
+  const auto pause = std::min(options_.lease / 4, longest_pause);
+  for (;;) {
+    {
+      std::unique_lock guard(mutex_);
+      if (changed_.wait_for(guard, pause, [this] { return ends_; }))
+        break;
+    }
+    look_for_directories();
+    bool is_news = false;
+    for (auto& [name, x] : directories_)
+      is_news = follow(name, x) || is_news;
+    if (is_news)
+      publish();
+  }
+  directories_.clear();
+}
+
+void adopter::look_for_directories() {
+  std::error_code failed;
+  const auto own = fs::weakly_canonical(options_.own, failed);
+  for (auto at = fs::directory_iterator(options_.shared, failed); !failed && at != fs::directory_iterator();
+       at.increment(failed)) {
+    std::error_code ignored;
+    const auto name = at->path().filename().string();
+    if (directories_.contains(name) || directories_.size() >= directories_max)
+      continue;
+    if (fs::is_directory(at->path() / "claims", ignored) && fs::weakly_canonical(at->path(), ignored) != own)
+      directories_[name];
+  }
+}
+
+bool adopter::follow(const std::string& name, directory& x) {
+  if (!x.claim) {
+    auto begun = io::claim_keeper::begin(std::make_unique<io::claim_directory>(options_.shared / name),
+                                         {options_.node_name, incarnation_, io::claim_kind::adopter, options_.lease},
+                                         std::make_shared<write_gate>());
+    if (begun)
+      x.claim = std::move(*begun);
+    return false;
+  }
+  const auto now = x.claim->status();
+  if (is_at_rest(now)) {
+    const bool was_own = std::exchange(x.own, now.state == io::claim_state::holding);
+    if (x.index && x.of == now.in_force)
+      return was_own != x.own;
+    return read(name, x, now.in_force);
+  }
+  const bool had = x.index != nullptr;
+  if (had)
+    log::get("cluster")->info("what lies in {} is its node's again, and let go of", name);
+  x.index.reset();
+  if (now.state == io::claim_state::lost || now.state == io::claim_state::refused) {
+    if (std::exchange(x.own, false)) {
+      const std::lock_guard guard(mutex_);
+      ++lost_;
+    }
+    x.claim.reset(); // another one goes on watching
+  }
+  x.own = false;
+  return had;
+}
+
+bool adopter::read(const std::string& name, directory& x, io::claim_number of) {
+  const auto clock_now = std::chrono::steady_clock::now();
+  const bool had = x.index != nullptr;
+  x.index.reset();
+  if (clock_now < x.again)
+    return had;
+  auto index = adopted_index::read(options_.shared / name, options_.shared, options_.memory);
+  if (!index) {
+    log::get("cluster")->warn("what the node of {} has left cannot be read: {}", name, index.error().text);
+    x.again = clock_now + read_pause;
+    return had;
+  }
+  // It may have come back meanwhile.
+  if (const auto after = x.claim->status(); !is_at_rest(after) || after.in_force != of)
+    return had;
+  x.index = std::move(*index);
+  x.of = of;
+  log::get("cluster")->info("{} is adopted, whose node is dead: {} keys, {} pages; {}", name, x.index->keys(),
+                            x.index->pages(), x.own ? "this node has the claim" : "another node has the claim");
+  return true;
+}
+
+void adopter::publish() {
+  std::vector<adopted_node> all;
+  for (const auto& [name, x] : directories_)
+    if (x.index)
+      all.push_back({name, x.own, x.index});
+  {
+    const std::lock_guard guard(mutex_);
+    nodes_ = std::move(all);
+  }
+  if (options_.changed)
+    options_.changed();
+}
+
+} // namespace troupe::cluster
