@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "base/incarnation.hpp"
+#include "base/page_origin.hpp"
 #include "messages/packed.hpp"
 
 #include <cstdint>
