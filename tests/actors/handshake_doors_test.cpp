@@ -312,29 +312,28 @@ TEST_CASE("handshakes through a node's doors: who reads slowly makes the node ke
 
 TEST_CASE("handshakes through a node's doors: who reads nothing for ten seconds is cut off where others need the room",
           "[handshake]") {
+  // Longer there than the systems: what is cut off has its callback when they end.
+  std::mutex gate;
+  std::atomic<int> answered{0};
   two_systems w;
   w.stop();
   w.node_options.handshake.memory_bytes = 8U << 20U;
   w.start();
   auto x = rank_of(0);
   x.payload.assign(1U << 20U, 'x');
+  x.ttl = std::chrono::hours(1);
   w.publish(x);
   const auto door = w.find();
   const auto& room = *w.node->services().outgoing;
   handshake_fetch_request what;
   what.engine = "a";
-  std::mutex gate;
   std::unique_lock held(gate);
-  constexpr int asked = 50;
-  std::atomic<int> answered{0};
-  std::atomic<int> lost{0};
-  const auto answer = [&](const result<handshake_fetch_reply>& found) {
-    if (!found)
-      ++lost;
-    ++answered;
+  const auto answer = [&](const result<handshake_fetch_reply>&) {
     // The first one that comes stops the thread that reads for this process.
+    ++answered;
     const std::lock_guard stop(gate);
   };
+  constexpr int asked = 50;
   for (int i = 0; i < asked; ++i)
     ask<handshake_fetch_reply>(w.there, door, answer, what);
   CHECK(test::eventually([&] { return room.refused() > 0 && room.is_tight(); }));
@@ -357,16 +356,11 @@ TEST_CASE("handshakes through a node's doors: who reads nothing for ten seconds 
   CHECK(room.used() == 0);
   CHECK(list() == 1);
 
-  // Whoever was cut off is told of each question, and finds the directory again.
+  // Whoever was cut off has what had come, and finds the directory again.
   held.unlock();
-  CHECK(test::eventually([&] { return answered == asked; }));
-  CHECK(lost > 0);
-  const auto opener = w.opener();
-  CHECK(test::eventually([&] {
-    const auto again = open_directory(opener);
-    return again &&
-           handshake::client(w.there, *again).resolve({"a", 0, limit, handshake::wanted_ranks::one({0, 0, 0})}).get();
-  }));
+  CHECK(answered < asked);
+  handshake::client resolver(w.there, w.opener());
+  CHECK(resolver.resolve({"a", 0, limit, handshake::wanted_ranks::one({0, 0, 0})}).get());
 }
 
 TEST_CASE("handshakes through a node's doors: what is longer than a message is refused, and its parts are not",

@@ -155,8 +155,8 @@ def told(service, reason):
         page.until("document.getElementById('health').textContent == 'degraded'")
         page.until(f"document.body.innerText.includes({json.dumps(book)})")
         page.until(f"document.getElementById('log').textContent.includes({json.dumps(LOGGED[reason])})")
-    lines = [x for x in service.log().splitlines() if LOGGED[reason] in x]
-    assert lines and all(re.search(r" (warning|error|critical) ", x) for x in lines), service.log()
+    line = re.compile(r" (warning|error|critical) .*" + re.escape(LOGGED[reason]))
+    until(lambda: line.search(service.log()), f"a line of the log: {LOGGED[reason]}")
     assert f"runbook: {book}\n" in (service.system / MONITORING / "alerts.yml").read_text(), reason
     with prometheus(service) as watcher:
         if watcher:

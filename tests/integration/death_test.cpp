@@ -232,17 +232,25 @@ TEST_CASE("places in memory that a client may still touch are nobody else's unti
       replay_command(arguments{"--attach", node.address(), "--trace", "loogle:400,4096,20,128", "--concurrency", "4"} +
                      quick_timeouts));
   const auto pinned = [&] { return sum_of_metric(node, "troupe_memory_pinned_frames{"); };
-  node.wait_for_statistics([](const auto& x) { return x.clients == 1 && x.evicted > 0; });
-  client.send(SIGSTOP);
+  auto last = node.wait_for_statistics([](const auto& x) { return x.clients == 1 && x.evicted > 0; });
+  // Stopped at a moment when it holds something, which is nearly every moment. The node may have read what it sent
+  // before that only by the time of the statistics.
+  const auto stop_client = [&] {
+    client.send(SIGSTOP);
+    last = node.statistics();
+  };
+  stop_client();
   for (int tries = 0; tries < 100 && pinned() == 0; ++tries) {
     client.send(SIGCONT);
-    client.send(SIGSTOP);
+    node.wait_for_statistics([&](const auto& x) { return x.clients == 1 && x.evicted > last.evicted; });
+    stop_client();
   }
+  // To the node it is gone, and what it held is released; but it may go on copying at any moment.
+  node.wait_for_log("is gone: its leases and reservations are released");
+  CHECK(node.wait_for_statistics([](const auto& x) { return x.clients == 0; }).leases == 0);
+  // Nothing more of what it sent can change that.
   const auto held = pinned();
   REQUIRE(held > 0);
-  // To the node it is gone, and what it held is released; but it may go on copying at any moment.
-  node.program().wait_for_line(stream::err, "is gone: its leases and reservations are released");
-  CHECK(node.wait_for_statistics([](const auto& x) { return x.clients == 0; }).leases == 0);
   // Others need every place that there is.
   check_report(run_replay(arguments{"--attach", node.address(), "--trace", "loogle:20,4096,2,128", "--salt", "9"} +
                           quick_timeouts),
