@@ -162,9 +162,9 @@ void cluster::on_exit() {
     });
   channel_.reset();
   for (auto& [name, x] : std::exchange(ties_, {}))
-    close_client(std::move(x.client));
+    close_client(std::move(x.client), std::move(x.memory));
   for (auto& [id, x] : std::exchange(spaces_, {}))
-    close_client(std::move(x.client));
+    close_client(std::move(x.client), std::move(x.memory));
   parts_ = {};
 }
 
@@ -349,7 +349,7 @@ void cluster::perform(const open_space& x) {
 
 void cluster::perform(const leave_space& x) {
   if (auto own = spaces_.extract(x.space); !own.empty())
-    close_client(std::move(own.mapped().client));
+    close_client(std::move(own.mapped().client), std::move(own.mapped().memory));
 }
 
 void cluster::perform(const open_tie& x) {
@@ -381,6 +381,7 @@ void cluster::perform(const open_tie& x) {
           auto& there = ties_[name];
           there.client = opened->client;
           there.limits = opened->node.limits;
+          there.memory = opened->memory;
           log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
                                     rules_.name_of(name.second), opened->node.node_name);
         });
@@ -389,12 +390,12 @@ void cluster::perform(const open_tie& x) {
 
 void cluster::perform(const leave_tie& x) {
   if (auto there = ties_.extract(x.tie); !there.empty())
-    close_client(std::move(there.mapped().client));
+    close_client(std::move(there.mapped().client), std::move(there.mapped().memory));
 }
 
-void cluster::close_client(std::shared_ptr<node_client> client) {
+void cluster::close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<passing_memory>> memory) {
   if (client)
-    parts_.opener->post([client] {
+    parts_.opener->post([memory = std::move(memory), client = std::move(client)] {
       if (const auto stopped = client->stop(tie_limit); !stopped)
         log::get("cluster")->warn("a tie has not come to rest: {}", stopped.error().text);
     });

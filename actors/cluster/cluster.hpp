@@ -79,6 +79,8 @@ private:
   struct tie {
     std::shared_ptr<node_client> client{};
     client_limits limits{};
+    /// Of the namespace here, through which its pages pass.
+    std::vector<std::shared_ptr<passing_memory>> memory{};
   };
 
   /// Who says hello to a peer, and who connects for it: one that is not reached keeps no other waiting.
@@ -127,7 +129,8 @@ private:
   /// Has the node's condition say which peers are away.
   void tell_condition();
   void follow();
-  void close_client(std::shared_ptr<node_client> client);
+  /// The memory of its ranks stays until nothing of it writes there any more.
+  void close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<passing_memory>> memory);
   const tie* ready_tie(peer_number peer, const namespace_id& space) const;
   std::vector<peer_number> peers_for(const namespace_id& space) const;
   node_client::options client_options() const;
