@@ -2,10 +2,12 @@
 #include "tests/integration/clusters.hpp"
 #include "tests/integration/metrics_page.hpp"
 #include "tests/integration/slab_editor.hpp"
+#include "tests/patience.hpp"
 #include "tests/usrbio/served_directory.hpp"
 #include "workload/replay/keys.hpp"
 
 #include <algorithm>
+#include <fstream>
 #include <string>
 
 namespace shared_slabs_test {
@@ -125,6 +127,33 @@ TEST_CASE("what is damaged in a file of another node comes over the network, or 
   CHECK(read.stale == 1);
   CHECK(read.failed == 0);
   CHECK(sum_of_metric(nodes.node(0), "troupe_remote_pages_total") == 2);
+  nodes.stop_all();
+}
+
+TEST_CASE("slab files of namespaces that clients make, which grow, are read by other nodes as well") {
+  test_cluster nodes(2, {.page_bytes = 65536});
+  nodes.shared = true;
+  nodes.change = [](std::size_t, nlohmann::json& config) { config["storage"]["disk_bytes"] = "256 MiB"; };
+  nodes.start_all();
+  auto space = node_config(nodes.scratch.path(), nodes.shape).at("namespaces").at(0);
+  space["name"] = "made";
+  space["model"] = "test/made";
+  const auto file = nodes.scratch.path() / "made.json";
+  std::ofstream(file) << space.dump();
+  const arguments made{"--make-namespace", file.string(), "--concurrency", "1"};
+  const std::vector<std::size_t> seen{nodes.node(0).program().lines(stream::err),
+                                      nodes.node(1).program().lines(stream::err)};
+  for (std::size_t i = 0; i < 2; ++i)
+    check_clean(nodes.replay(i, small_trace, made), nodes.shape);
+  for (std::size_t i = 0; i < 2; ++i)
+    nodes.wait_for_peers(i, 1, seen[i]);
+  check_clean(nodes.replay(0, small_trace, made + arguments{"--salt", "1"}), nodes.shape);
+  REQUIRE(eventually([&] { return sum_of_metric(nodes.node(0), "troupe_memory_dirty_bytes") == 0; }));
+  const auto found = nodes.replay(1, small_trace, made + arguments{"--salt", "1"});
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == found.count("blocks"));
+  CHECK(files_of(nodes.node(1)).pages >= static_cast<double>(expected(small_trace).unique_blocks));
+  CHECK(sum_of_metric(nodes.node(0), "troupe_remote_pages_total") == 0);
   nodes.stop_all();
 }
 
