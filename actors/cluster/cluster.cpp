@@ -168,9 +168,9 @@ void cluster::on_exit() {
   adopter_.reset();
   adopted_.clear();
   for (auto& [name, x] : std::exchange(ties_, {}))
-    close_client(std::move(x.client));
+    close_client(std::move(x.client), std::move(x.memory));
   for (auto& [id, x] : std::exchange(spaces_, {}))
-    close_client(std::move(x.client));
+    close_client(std::move(x.client), std::move(x.memory));
   parts_ = {};
 }
 
@@ -365,7 +365,7 @@ void cluster::perform(const open_space& x) {
 
 void cluster::perform(const leave_space& x) {
   if (auto own = spaces_.extract(x.space); !own.empty())
-    close_client(std::move(own.mapped().client));
+    close_client(std::move(own.mapped().client), std::move(own.mapped().memory));
   learning_.forget(x.space);
 }
 
@@ -385,33 +385,34 @@ void cluster::perform(const open_tie& x) {
   const auto& own = spaces_.at(name.second);
   const auto bytes = parts_.options->cluster.memory_bytes;
   how.transfer.remote_bytes = std::max(bytes, 4 * io::slot_bytes(own.geometry.page_bytes()));
-  parts_.opener->post([this, post = poster(), &outside = *parts_.outside, name, where, how, bytes,
-                       memory = own.memory] {
-    auto opened = open_client(outside, how, where, name.second, bytes, memory);
-    post([this, name, opened = std::move(opened)] {
-      rules_.on_tie_opened(name, opened.has_value(), now());
-      if (!opened) {
-        log::get("cluster")->warn("no pages of namespace {} from {}: {}", to_string(name.second),
-                                  members_.address(name.first), opened.error().text);
-        return;
-      }
-      ties_[name] = {opened->client, opened->node.limits, members_.card(name.first).incarnation, opened->node.shards};
-      follow_learning();
-      log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
-                                rules_.name_of(name.second), opened->node.node_name);
-    });
-  });
+  parts_.opener->post(
+      [this, post = poster(), &outside = *parts_.outside, name, where, how, bytes, memory = own.memory] {
+        auto opened = open_client(outside, how, where, name.second, bytes, memory);
+        post([this, name, opened = std::move(opened)] {
+          rules_.on_tie_opened(name, opened.has_value(), now());
+          if (!opened) {
+            log::get("cluster")->warn("no pages of namespace {} from {}: {}", to_string(name.second),
+                                      members_.address(name.first), opened.error().text);
+            return;
+          }
+          ties_[name] = {opened->client, opened->node.limits, opened->memory, members_.card(name.first).incarnation,
+                         opened->node.shards};
+          follow_learning();
+          log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
+                                    rules_.name_of(name.second), opened->node.node_name);
+        });
+      });
 }
 
 void cluster::perform(const leave_tie& x) {
   if (auto there = ties_.extract(x.tie); !there.empty())
-    close_client(std::move(there.mapped().client));
+    close_client(std::move(there.mapped().client), std::move(there.mapped().memory));
   follow_learning();
 }
 
-void cluster::close_client(std::shared_ptr<node_client> client) {
+void cluster::close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<passing_memory>> memory) {
   if (client)
-    parts_.opener->post([client] {
+    parts_.opener->post([memory = std::move(memory), client = std::move(client)] {
       if (const auto stopped = client->stop(tie_limit); !stopped)
         log::get("cluster")->warn("a tie has not come to rest: {}", stopped.error().text);
     });

@@ -87,6 +87,8 @@ private:
   struct tie {
     std::shared_ptr<node_client> client{};
     client_limits limits{};
+    /// Of the namespace here, through which its pages pass.
+    std::vector<std::shared_ptr<passing_memory>> memory{};
     /// Which run of the peer it is to.
     std::uint64_t incarnation = 0;
     std::vector<client_shard_actor> shards{};
@@ -150,7 +152,8 @@ private:
   void follow();
   /// Has shards of this node learn from those of peers there are ties to.
   void follow_learning();
-  void close_client(std::shared_ptr<node_client> client);
+  /// The memory of its ranks stays until nothing of it writes there any more.
+  void close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<passing_memory>> memory);
   const tie* ready_tie(peer_number peer, const namespace_id& space) const;
   std::vector<peer_number> peers_for(const namespace_id& space) const;
   node_client::options client_options() const;

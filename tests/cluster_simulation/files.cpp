@@ -118,8 +118,10 @@ locate_reply world::locate(const open_load& open, const locate_request& x) {
     const auto page = p.clients.contains(open->attachment) ? p.has.page(x.space, key, x.rank) : std::nullopt;
     const auto is_there = [&](const key_digest& other) { return p.has.page(x.space, other, x.rank).has_value(); };
     const auto where = page ? slab.place(key, x.rank, random_.next() % 1024, is_there) : std::nullopt;
+    // Where the file is full, a page is in memory only.
+    constexpr slot_ref nowhere{1'000'000, 1};
     out.locations.items.push_back(
-        {where.value_or(slot_ref{}), static_cast<std::uint32_t>(where ? errc::ok : errc::not_found)});
+        {where.value_or(nowhere), static_cast<std::uint32_t>(page ? errc::ok : errc::not_found)});
     bool in_slab = where && slab.is_written(x.rank, *where, key);
     if (where && !in_slab) {
       // It is written now, or soon; who asks may be told too early.

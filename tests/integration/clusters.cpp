@@ -49,6 +49,7 @@ nlohmann::json test_cluster::config(std::size_t i) {
   out["cluster"].update(options);
   if (options.contains("etcd"))
     out["cluster"].erase("seeds");
+  change(i, out);
   return out;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,6 +48,8 @@ struct test_cluster {
   bool shared = false;
   /// Added to `cluster` of each config; with `etcd` among it, there are no seeds.
   nlohmann::json options = nlohmann::json::object();
+  /// Has the last word on the config of a node.
+  std::function<void(std::size_t, nlohmann::json&)> change = [](std::size_t, nlohmann::json&) {};
   std::vector<std::optional<serving_node>> all;
 };
 

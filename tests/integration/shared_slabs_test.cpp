@@ -2,9 +2,13 @@
 #include "tests/integration/clusters.hpp"
 #include "tests/integration/metrics_page.hpp"
 #include "tests/integration/slab_editor.hpp"
+#include "tests/patience.hpp"
+#include "tests/usrbio/served_directory.hpp"
 #include "workload/replay/keys.hpp"
 
-#include <csignal>
+#include <algorithm>
+#include <fstream>
+#include <string>
 
 namespace shared_slabs_test {
 
@@ -126,6 +130,36 @@ TEST_CASE("what is damaged in a file of another node comes over the network, or 
   nodes.stop_all();
 }
 
+TEST_CASE("slab files of namespaces that clients make, which grow, are read by other nodes as well") {
+  test_cluster nodes(2, {.page_bytes = 65536});
+  nodes.shared = true;
+  nodes.change = [](std::size_t, nlohmann::json& config) { config["storage"]["disk_bytes"] = "256 MiB"; };
+  nodes.start_all();
+  auto space = node_config(nodes.scratch.path(), nodes.shape).at("namespaces").at(0);
+  space["name"] = "made";
+  space["model"] = "test/made";
+  const auto file = nodes.scratch.path() / "made.json";
+  std::ofstream(file) << space.dump();
+  const arguments made{"--make-namespace", file.string(), "--concurrency", "1"};
+  const std::vector<std::size_t> seen{nodes.node(0).program().lines(stream::err),
+                                      nodes.node(1).program().lines(stream::err)};
+  for (std::size_t i = 0; i < 2; ++i)
+    check_clean(nodes.replay(i, small_trace, made), nodes.shape);
+  for (std::size_t i = 0; i < 2; ++i)
+    nodes.wait_for_peers(i, 1, seen[i]);
+  check_clean(nodes.replay(0, small_trace, made + arguments{"--salt", "1"}), nodes.shape);
+  REQUIRE(eventually([&] { return sum_of_metric(nodes.node(0), "troupe_memory_dirty_bytes") == 0; }));
+  // The first ones may have met pages that were not written yet.
+  const auto sent = sum_of_metric(nodes.node(0), "troupe_remote_pages_total");
+  const auto before = files_of(nodes.node(1)).pages;
+  const auto found = nodes.replay(1, small_trace, made + arguments{"--salt", "1"});
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == found.count("blocks"));
+  CHECK(files_of(nodes.node(1)).pages - before == static_cast<double>(expected(small_trace).unique_blocks));
+  CHECK(sum_of_metric(nodes.node(0), "troupe_remote_pages_total") == sent);
+  nodes.stop_all();
+}
+
 TEST_CASE("a file that is not there, or another one under its name, is not read: its pages come over the network") {
   test_cluster nodes(2, {.page_bytes = 4096});
   nodes.shared = true;
@@ -176,6 +210,40 @@ TEST_CASE("a node whose slabs do not lie where the others look does not start, a
   const auto said = run(program_with({"serve", "--config", write_config(nodes.scratch.path(), config).string()}));
   CHECK(said.code != 0);
   CHECK(said.err.find("storage.shared_directory") != std::string::npos);
+}
+
+TEST_CASE("on 3FS, pages of another node are read by rings of 3FS, and a daemon that dies costs no more than the way") {
+  served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
+  test_cluster nodes(2, {.page_bytes = 65536});
+  nodes.shared = true;
+  nodes.change = [&](std::size_t i, nlohmann::json& config) {
+    config["data_dir"] = (served.path() / ("data-" + std::to_string(i))).string();
+    config["io"] = {{"engine", "usrbio"}};
+    config["storage"]["usrbio_library"] = TROUPE_USRBIO_LIBRARY;
+    config["storage"]["usrbio_quarantine"] = "500 ms";
+    config["storage"].erase("shared_directory");
+  };
+  nodes.start_all();
+  CHECK(nodes.node(1).log().find("slab files of other nodes are read in") != std::string::npos);
+  const auto model = expected(small_trace);
+  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
+  wait_until_written(nodes.node(0), model.unique_blocks);
+  const auto before = served.control().reads.load();
+  const auto found = nodes.replay(1, small_trace);
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == model.blocks);
+  CHECK(files_of(nodes.node(1)).pages == static_cast<double>(model.unique_blocks));
+  CHECK(served.control().reads - before >= model.unique_blocks);
+  // What is not in the slab of the owner yet, or cannot be read there, is in its memory.
+  check_clean(nodes.replay(0, small_trace, {"--salt", "1", "--concurrency", "1"}), nodes.shape);
+  served.kill();
+  nodes.node(0).program().wait_for_line(stream::err, "is gone");
+  const auto without = nodes.replay(1, small_trace, {"--salt", "1"});
+  check_report(without, nodes.shape);
+  served.start();
+  nodes.node(1).program().wait_for_line(stream::err, "pages move by USRBIO again");
+  check_report(nodes.replay(1, small_trace, {"--salt", "1"}), nodes.shape);
+  nodes.stop_all();
 }
 
 TEST_CASE("an owner that is killed while its files are read costs hits and nothing else") {

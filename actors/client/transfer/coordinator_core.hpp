@@ -131,8 +131,6 @@ protected:
     bool being_written = false;
     /// Load: its page was not in memory.
     bool from_disk = false;
-    /// Load: it is in the slab file, as far as the node knows, and has not been looked for there.
-    bool in_slab = false;
     /// Save: all bytes are in a frame. The blocks are not read again.
     bool gathered = false;
   };

@@ -3,6 +3,7 @@
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -30,11 +31,24 @@ caf::result<read_reply> slab_reading::read(const read_order& order) {
   const auto codes = pages_->read(order.file.path, order.file.incarnation, pages, later(begun, order.patience), begun);
   if (const auto why = pages_->take_trouble(); !why.empty())
     log::get("cluster")->warn("pages of node '{}' come over the network and not from its slab file: {}", node_, why);
+  tell_of_failures(order, codes);
   read_reply out;
   out.results.items.reserve(codes.size());
   for (const auto code : codes)
     out.results.items.push_back(static_cast<std::uint8_t>(code));
   return out;
+}
+
+void slab_reading::tell_of_failures(const read_order& order, const std::vector<errc>& codes) {
+  const auto fails = [](errc code) {
+    return code != errc::ok && code != errc::identity_mismatch && code != errc::corrupt && code != errc::unsupported;
+  };
+  const auto first = std::ranges::find_if(codes, fails);
+  if (first != codes.end() && !std::exchange(failing_, true))
+    log::get("cluster")->warn("reads of '{}', a slab file of node '{}', fail ({}): what fails comes over the network",
+                              order.file.path, node_, to_string(*first));
+  if (std::ranges::find(codes, errc::ok) != codes.end() && first == codes.end())
+    failing_ = false;
 }
 
 } // namespace troupe

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -23,9 +24,12 @@ protected:
 
 private:
   caf::result<read_reply> read(const read_order& order);
+  /// Once, until all that is read is there again. Why a file cannot be opened is said elsewhere.
+  void tell_of_failures(const read_order& order, const std::vector<errc>& codes);
 
   std::optional<io::foreign_pages> pages_;
   std::string node_;
+  bool failing_ = false;
 };
 
 } // namespace troupe
