@@ -69,6 +69,7 @@ private:
 
   void run();
   void look_for_directories();
+  void add(const std::string& name, const std::filesystem::path& own);
   /// Whether there is more or less than before.
   bool follow(const std::string& name, directory& x);
   bool read(const std::string& name, directory& x, io::claim_number of);
@@ -78,6 +79,7 @@ private:
   const incarnation_number incarnation_;
   /// Of the thread.
   std::map<std::string, directory> directories_;
+  timestamp next_look_{};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<adopted_node> nodes_;
