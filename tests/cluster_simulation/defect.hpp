@@ -48,9 +48,17 @@ enum class defect : std::uint8_t {
   forget_to_spare,
   /// Nor what is a guest.
   forget_guests,
+  /// What lies in a peer's file is taken for what was asked for.
+  believe_files,
+  /// A read from a file is answered as given up, and goes on.
+  answer_reads_early,
+  /// What a file did not give is not asked of the peer.
+  forget_the_wire,
+  /// The files of a peer are those of the first tie to it.
+  keep_files_of_before,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 19> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 23> defect_names{{
     {"take-late-hellos", defect::take_late_hellos},
     {"ignore-cluster-names", defect::ignore_cluster_names},
     {"answer-loads-early", defect::answer_loads_early},
@@ -70,6 +78,10 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 19> defect_name
     {"spare-without-lease", defect::spare_without_lease},
     {"forget-to-spare", defect::forget_to_spare},
     {"forget-guests", defect::forget_guests},
+    {"believe-files", defect::believe_files},
+    {"answer-reads-early", defect::answer_reads_early},
+    {"forget-the-wire", defect::forget_the_wire},
+    {"keep-files-of-before", defect::keep_files_of_before},
 }};
 
 constexpr defect find_defect(std::string_view name) noexcept {

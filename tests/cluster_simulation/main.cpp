@@ -60,7 +60,14 @@ int main(int argc, char** argv) {
                                          "evicted",
                                          "here already",
                                          "spare",
-                                         "told too late"};
+                                         "told too late",
+                                         "read from a file",
+                                         "sound in a file",
+                                         "stale in a file",
+                                         "damaged in a file",
+                                         "file refused",
+                                         "file stood still",
+                                         "file made anew"};
   };
   what.run = [](const sim_main::run_options& x) {
     auto out = world(x.seed, x.steps, find_defect(x.defect)).run();

@@ -3,6 +3,7 @@
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
 
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -24,7 +25,8 @@ caf::result<read_reply> slab_reading::read(const read_order& order) {
   pages.reserve(order.items.size());
   for (const auto& x : order.items)
     pages.push_back({x.key, x.where, x.block});
-  const auto begun = clock().now();
+  // Files are waited for in real time, whatever the actor system's clock is.
+  const auto begun = std::chrono::steady_clock::now();
   const auto codes = pages_->read(order.file.path, order.file.incarnation, pages, later(begun, order.patience), begun);
   if (const auto why = pages_->take_trouble(); !why.empty())
     log::get("cluster")->warn("pages of node '{}' come over the network and not from its slab file: {}", node_, why);
