@@ -26,7 +26,7 @@ constexpr const char* small_trace = "loogle:4,2048,5,128";
 const arguments one_at_a_time{"--concurrency", "1"};
 
 /// Short enough to be waited for, and long enough for a machine that has others to serve.
-constexpr const char* lease = "3 s";
+constexpr const char* lease = "5 s";
 
 /// A real trace beside the repository; too large to come with it.
 fs::path real_trace() {
