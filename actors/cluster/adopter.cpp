@@ -18,6 +18,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t directories_max = 1024;
 constexpr duration longest_pause = std::chrono::seconds(2);
 constexpr duration read_pause = std::chrono::seconds(10);
+/// Before a directory is looked at again that is another cluster's.
+constexpr duration strange_pause = std::chrono::seconds(60);
 
 /// Nobody writes there, until there is a higher claim.
 bool is_at_rest(const io::claim_status& x) {
@@ -79,7 +81,8 @@ void adopter::run() {
 void adopter::add(const std::string& name, const fs::path& own) {
   std::error_code ignored;
   const auto path = options_.shared / name;
-  if (!directories_.contains(name) && directories_.size() < directories_max && fs::weakly_canonical(path, ignored) != own)
+  if (!directories_.contains(name) && directories_.size() < directories_max &&
+      fs::weakly_canonical(path, ignored) != own)
     directories_[name];
 }
 
@@ -113,9 +116,12 @@ void adopter::look_for_directories() {
 
 bool adopter::follow(const std::string& name, directory& x) {
   if (!x.claim) {
-    auto begun = io::claim_keeper::begin(std::make_unique<io::claim_directory>(options_.shared / name),
-                                         {options_.node_name, incarnation_, io::claim_kind::adopter, options_.lease},
-                                         std::make_shared<write_gate>());
+    if (std::chrono::steady_clock::now() < x.again)
+      return false;
+    auto begun = io::claim_keeper::begin(
+        std::make_unique<io::claim_directory>(options_.shared / name),
+        {options_.node_name, incarnation_, io::claim_kind::adopter, options_.lease, options_.cluster},
+        std::make_shared<write_gate>());
     if (begun)
       x.claim = std::move(*begun);
     return false;
@@ -136,6 +142,8 @@ bool adopter::follow(const std::string& name, directory& x) {
       const std::lock_guard guard(mutex_);
       ++lost_;
     }
+    if (now.state == io::claim_state::refused && now.other)
+      x.again = std::chrono::steady_clock::now() + strange_pause;
     x.claim.reset(); // another one goes on watching
   }
   x.own = false;

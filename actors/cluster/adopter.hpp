@@ -23,6 +23,7 @@ struct adopter_options {
   std::filesystem::path shared;
   std::filesystem::path own;
   std::string node_name;
+  std::string cluster{};
   duration lease{};
   /// For indexes of other nodes.
   shared_budget memory{};
@@ -63,7 +64,7 @@ private:
     bool own = false;
     /// Of which the index was read.
     io::claim_number of = 0;
-    /// After an index that could not be read.
+    /// After an index that could not be read, or a claim of another cluster.
     timestamp again{};
   };
 

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const claim_record sample{"cache-1", 0xfeed, claim_kind::owner, claim_phase::holding, seconds(10), 42};
+const claim_record sample{"cache-1", 0xfeed, claim_kind::owner, claim_phase::holding, seconds(10), 42, "chat"};
 
 std::unique_ptr<claim_keeper> begin(const fs::path& where, const std::string& name, claim_kind kind,
                                     std::shared_ptr<write_gate> gate = std::make_shared<write_gate>()) {
@@ -46,7 +46,7 @@ TEST_CASE("A claim is read as it was written, and nothing else is one", "[claims
       CHECK(read_claim(std::as_bytes(std::span(text))) == x);
     }
   const auto text = text_of(sample);
-  for (std::size_t i = 0; i < 250; ++i) {
+  for (std::size_t i = 0; i < 260; ++i) {
     auto damaged = text;
     damaged[i] = damaged[i] == '7' ? '8' : '7';
     const auto read = read_claim(std::as_bytes(std::span(damaged)));

@@ -39,10 +39,10 @@ result<std::unique_ptr<io::claim_keeper>> claim_data_directory(const config::nod
         config::shared_directory(options).string());
     return nullptr;
   }
-  auto begun = io::claim_keeper::begin(
-      std::make_unique<io::claim_directory>(options.data_dir),
-      {options.node_name, fresh_incarnation(), io::claim_kind::owner, options.storage.claim_lease},
-      std::make_shared<write_gate>());
+  auto begun = io::claim_keeper::begin(std::make_unique<io::claim_directory>(options.data_dir),
+                                       {options.node_name, fresh_incarnation(), io::claim_kind::owner,
+                                        options.storage.claim_lease, options.cluster.name},
+                                       std::make_shared<write_gate>());
   if (!begun)
     return begun;
   auto next_word = std::chrono::steady_clock::now() + told_every / 10;
