@@ -15,7 +15,8 @@ using std::chrono::seconds;
 
 namespace {
 
-constexpr duration claim_lease = seconds(1);
+/// Longer than a busy machine keeps a thread waiting.
+constexpr duration claim_lease = seconds(5);
 
 /// A node whose data directory others can reach.
 struct claiming_node {

@@ -133,7 +133,7 @@ TEST_CASE("a node that stood still while it was adopted writes nothing when it g
   check_report(refused, nodes.shape);
   CHECK(refused.count("saved_pages") == 0);
   nodes.node(0).program().wait_for_line(stream::err, "is lost to node 'node-1'");
-  const auto ready = http(nodes.node(0), "GET", "/ready");
+  const auto ready = test::http(nodes.node(0), "GET", "/ready");
   CHECK(ready.body.find("claim") != std::string::npos);
   CHECK(sum_of_metric(nodes.node(0), "troupe_degraded{reason=\"claim_lost\"}") == 1);
   // What it has, it still loads.
