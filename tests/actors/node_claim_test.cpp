@@ -10,7 +10,6 @@ namespace node_claim_test {
 
 using namespace troupe;
 using namespace troupe::test;
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 namespace {
