@@ -261,10 +261,11 @@ void describe(Visitor& v, storage_config& c) {
   v.field("scrub_bytes_per_second", c.scrub_bytes_per_second, size{0, 64 * gibibyte},
           "How much is read a second of all slab files together, which share it, to find pages that the disk has "
           "damaged before somebody asks for them; 0: none.");
-  v.field(
-      "claim_lease", c.claim_lease, time_span{100 * millisecond, 1 * minute},
-      "With `shared`: how long this node may write to its data directory after it has renewed its claim there, which "
-      "it does four times as often; another one waits three times as long before it takes that over.");
+  v.field("claim_lease", c.claim_lease, time_span{100 * millisecond, 1 * minute},
+          "With `shared`, and a `data_dir` that lies in the shared directory: how long this node may write to its data "
+          "directory after it has renewed its claim there, which it does four times as often; another one waits three "
+          "times "
+          "as long before it takes that over.");
   v.field("mount_point", c.mount_point, any_path,
           "With the engine \"usrbio\": where 3FS is mounted; not set: the mount on which the slab files lie.");
   v.field("usrbio_library", c.usrbio_library, some_text,

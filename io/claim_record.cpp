@@ -12,7 +12,14 @@ namespace troupe::io {
 namespace {
 
 constexpr std::string_view title = "troupe claim 1";
-constexpr std::size_t holder_bytes_max = 255;
+constexpr std::size_t name_bytes_max = 255;
+
+std::string one_line(std::string_view name) {
+  std::string out(name.substr(0, name_bytes_max));
+  std::ranges::replace_if(
+      out, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '?');
+  return out;
+}
 
 std::string_view name_of(claim_kind x) {
   return x == claim_kind::owner ? "owner" : "adopter";
@@ -64,17 +71,15 @@ std::optional<Enum> named(std::optional<std::string_view> name, std::initializer
 } // namespace
 
 std::string text_of(const claim_record& x) {
-  auto holder = x.holder.substr(0, holder_bytes_max);
-  std::ranges::replace_if(
-      holder, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '?');
   std::string out(title);
   out.append("\n");
-  append_line(out, "holder", holder);
+  append_line(out, "holder", one_line(x.holder));
   append_line(out, "incarnation", std::to_string(x.incarnation));
   append_line(out, "kind", name_of(x.kind));
   append_line(out, "phase", name_of(x.phase));
   append_line(out, "lease_ns", std::to_string(x.lease.count()));
   append_line(out, "counter", std::to_string(x.counter));
+  append_line(out, "cluster", one_line(x.cluster));
   append_line(out, "sum", sum_of(out));
   out.resize(claim_record_bytes - 1, ' ');
   out.append("\n");
@@ -97,13 +102,15 @@ std::optional<claim_record> read_claim(std::span<const std::byte> bytes) {
       named(take_line(text, "phase"), {claim_phase::waiting, claim_phase::holding, claim_phase::released});
   const auto lease = take_number(text, "lease_ns");
   const auto counter = take_number(text, "counter");
+  const auto cluster = take_line(text, "cluster");
   const auto said = whole.substr(0, whole.size() - text.size());
   const auto sum = take_line(text, "sum");
-  if (!holder || !incarnation || !kind || !phase || !lease || !counter || !sum || *sum != sum_of(said))
+  if (!holder || !incarnation || !kind || !phase || !lease || !counter || !cluster || !sum || *sum != sum_of(said))
     return std::nullopt;
   if (*lease > static_cast<std::uint64_t>(longest_claim_lease.count()))
     return std::nullopt;
-  return claim_record{std::string(*holder), *incarnation, *kind, *phase, duration(*lease), *counter};
+  return claim_record{std::string(*holder), *incarnation, *kind, *phase, duration(*lease), *counter,
+                      std::string(*cluster)};
 }
 
 } // namespace troupe::io

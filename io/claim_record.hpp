@@ -46,6 +46,8 @@ struct claim_record {
   duration lease{};
   /// Another one with each renewal.
   std::uint64_t counter = 0;
+  /// Of the holder: nodes of another one leave the directory alone.
+  std::string cluster{};
 
   friend bool operator==(const claim_record&, const claim_record&) = default;
 };

@@ -17,7 +17,8 @@ claim_record claim_rules::record(timestamp now) const {
   const bool waits = state_ != claim_state::holding && now < holds_from_;
   return {options_.holder, options_.incarnation,
           options_.kind,   waits ? claim_phase::waiting : claim_phase::holding,
-          options_.lease,  counter_};
+          options_.lease,  counter_,
+          options_.cluster};
 }
 
 void claim_rules::begin_renewal(timestamp when) {
@@ -53,8 +54,9 @@ void claim_rules::looked(timestamp begun, timestamp ended, const result<claim_si
 void claim_rules::watch(timestamp begun, timestamp ended, const claim_sighting& found) {
   other_ = found.record;
   const bool owns = options_.kind == claim_kind::owner;
-  if (found.number == 0 && !owns)
-    return end_as(claim_state::refused); // nobody shares this directory
+  // Nobody shares this directory, or others do.
+  if (!owns && (found.number == 0 || (found.record && found.record->cluster != options_.cluster)))
+    return end_as(claim_state::refused);
   if (found.number == 0)
     return make_next(found, duration::zero(), ended);
   const auto& record = found.record;

@@ -47,6 +47,7 @@ struct claim_options {
   incarnation_number incarnation = 0;
   claim_kind kind = claim_kind::owner;
   duration lease = std::chrono::seconds(10);
+  std::string cluster{};
 };
 
 enum class claim_state : std::uint8_t {

@@ -106,7 +106,8 @@ private:
 
   result<void> make_room() {
     constexpr auto bytes = pages_per_step * sizeof(adopted_rank::entry);
-    if (memory_ && !memory_->has_room(bytes))
+    // Not at the expense of what this node keeps itself.
+    if (memory_ && (!memory_->has_room(bytes) || into_.memory_.bytes() + bytes > memory_->limit() / 4))
       return fail(errc::no_space, "there is no memory for its index (registry.memory_bytes)");
     into_.memory_.set(into_.memory_.bytes() + bytes);
     return {};

@@ -18,6 +18,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t directories_max = 1024;
 constexpr duration longest_pause = std::chrono::seconds(2);
 constexpr duration read_pause = std::chrono::seconds(10);
+/// Before a directory is looked at again that is another cluster's.
+constexpr duration strange_pause = std::chrono::seconds(60);
 
 /// Nobody writes there, until there is a higher claim.
 bool is_at_rest(const io::claim_status& x) {
@@ -63,7 +65,10 @@ void adopter::run() {
       if (changed_.wait_for(guard, pause, [this] { return ends_; }))
         break;
     }
-    look_for_directories();
+    if (const auto now = std::chrono::steady_clock::now(); now >= next_look_) {
+      next_look_ = now + options_.lease;
+      look_for_directories();
+    }
     bool is_news = false;
     for (auto& [name, x] : directories_)
       is_news = follow(name, x) || is_news;
@@ -73,25 +78,50 @@ void adopter::run() {
   directories_.clear();
 }
 
+void adopter::add(const std::string& name, const fs::path& own) {
+  std::error_code ignored;
+  const auto path = options_.shared / name;
+  if (!directories_.contains(name) && directories_.size() < directories_max &&
+      fs::weakly_canonical(path, ignored) != own)
+    directories_[name];
+}
+
+// Of each node there is one there, or one in one.
 void adopter::look_for_directories() {
-  std::error_code failed;
-  const auto own = fs::weakly_canonical(options_.own, failed);
-  for (auto at = fs::directory_iterator(options_.shared, failed); !failed && at != fs::directory_iterator();
-       at.increment(failed)) {
-    std::error_code ignored;
-    const auto name = at->path().filename().string();
-    if (directories_.contains(name) || directories_.size() >= directories_max)
+  const auto names_in = [](const fs::path& where) {
+    std::vector<std::string> out;
+    std::error_code failed;
+    for (auto at = fs::directory_iterator(where, failed); !failed && at != fs::directory_iterator();
+         at.increment(failed))
+      out.push_back(at->path().filename().string());
+    return out;
+  };
+  std::error_code ignored;
+  const auto own = fs::weakly_canonical(options_.own, ignored);
+  const auto has_claims = [&](const std::string& name) {
+    return fs::is_directory(options_.shared / name / "claims", ignored);
+  };
+  for (const auto& name : names_in(options_.shared)) {
+    if (directories_.contains(name) || !fs::is_directory(options_.shared / name, ignored))
       continue;
-    if (fs::is_directory(at->path() / "claims", ignored) && fs::weakly_canonical(at->path(), ignored) != own)
-      directories_[name];
+    if (has_claims(name)) {
+      add(name, own);
+      continue;
+    }
+    for (const auto& inner : names_in(options_.shared / name))
+      if (has_claims(name + "/" + inner))
+        add(name + "/" + inner, own);
   }
 }
 
 bool adopter::follow(const std::string& name, directory& x) {
   if (!x.claim) {
-    auto begun = io::claim_keeper::begin(std::make_unique<io::claim_directory>(options_.shared / name),
-                                         {options_.node_name, incarnation_, io::claim_kind::adopter, options_.lease},
-                                         std::make_shared<write_gate>());
+    if (std::chrono::steady_clock::now() < x.again)
+      return false;
+    auto begun = io::claim_keeper::begin(
+        std::make_unique<io::claim_directory>(options_.shared / name),
+        {options_.node_name, incarnation_, io::claim_kind::adopter, options_.lease, options_.cluster},
+        std::make_shared<write_gate>());
     if (begun)
       x.claim = std::move(*begun);
     return false;
@@ -112,6 +142,8 @@ bool adopter::follow(const std::string& name, directory& x) {
       const std::lock_guard guard(mutex_);
       ++lost_;
     }
+    if (now.state == io::claim_state::refused && now.other)
+      x.again = std::chrono::steady_clock::now() + strange_pause;
     x.claim.reset(); // another one goes on watching
   }
   x.own = false;

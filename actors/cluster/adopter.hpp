@@ -23,6 +23,7 @@ struct adopter_options {
   std::filesystem::path shared;
   std::filesystem::path own;
   std::string node_name;
+  std::string cluster{};
   duration lease{};
   /// For indexes of other nodes.
   shared_budget memory{};
@@ -63,12 +64,13 @@ private:
     bool own = false;
     /// Of which the index was read.
     io::claim_number of = 0;
-    /// After an index that could not be read.
+    /// After an index that could not be read, or a claim of another cluster.
     timestamp again{};
   };
 
   void run();
   void look_for_directories();
+  void add(const std::string& name, const std::filesystem::path& own);
   /// Whether there is more or less than before.
   bool follow(const std::string& name, directory& x);
   bool read(const std::string& name, directory& x, io::claim_number of);
@@ -78,6 +80,7 @@ private:
   const incarnation_number incarnation_;
   /// Of the thread.
   std::map<std::string, directory> directories_;
+  timestamp next_look_{};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<adopted_node> nodes_;

@@ -26,6 +26,7 @@ void cluster::begin_adopting() {
   how.shared = parts_.storage.directory;
   how.own = options.data_dir;
   how.node_name = options.node_name;
+  how.cluster = options.cluster.name;
   how.lease = options.storage.claim_lease;
   how.memory = parts_.memory;
   how.changed = [this, post = poster()] {

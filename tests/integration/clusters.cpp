@@ -45,6 +45,8 @@ nlohmann::json test_cluster::config(std::size_t i) {
   if (shared) {
     out["storage"]["shared"] = true;
     out["storage"]["shared_directory"] = scratch.path().string();
+    if (!claim_lease.empty())
+      out["storage"]["claim_lease"] = claim_lease;
   }
   out["cluster"].update(options);
   if (options.contains("etcd"))

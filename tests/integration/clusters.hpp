@@ -46,6 +46,8 @@ struct test_cluster {
   bool insecure = true;
   /// Their slab files lie in one directory, and they read each other's.
   bool shared = false;
+  /// Then: of their claims; empty for the default.
+  std::string claim_lease{};
   /// Added to `cluster` of each config; with `etcd` among it, there are no seeds.
   nlohmann::json options = nlohmann::json::object();
   /// Has the last word on the config of a node.

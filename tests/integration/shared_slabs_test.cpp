@@ -32,7 +32,7 @@ struct from_files {
 };
 
 from_files files_of(const serving_node& node) {
-  const auto status = nlohmann::json::parse(http(node, "GET", "/v1/cluster").body);
+  const auto status = nlohmann::json::parse(test::http(node, "GET", "/v1/cluster").body);
   from_files out;
   for (const auto& x : status.at("nodes")) {
     out.pages += x.at("file_pages").get<double>();

@@ -307,4 +307,16 @@ TEST_CASE("A claim of the own number that another run has made is not the own on
   CHECK(a.state() == claim_state::lost);
 }
 
+TEST_CASE("Nodes of another cluster leave a directory alone", "[claims]") {
+  claims c;
+  auto theirs = as("a", 1);
+  theirs.cluster = "theirs";
+  claim_rules dead(theirs, c.now);
+  c.until(dead, claim_state::holding);
+  claim_rules b(as("b", 2, claim_kind::adopter), c.now);
+  c.step(b);
+  CHECK(b.state() == claim_state::refused);
+  CHECK(c.files.size() == 1);
+}
+
 } // namespace io_claim_rules_test

@@ -124,23 +124,18 @@ void show(metrics_state& to, const etcd_stats& x) {
 }
 
 /// Summed up, as those that are dead come and go.
-void show(metrics_state& to, const std::vector<adopted_stats>& all) {
-  adopted_stats sum;
+void show_adopted(metrics_state& to, const cluster_stats& cluster) {
   std::uint64_t own = 0;
-  for (const auto& x : all) {
+  std::uint64_t keys = 0;
+  for (const auto& x : cluster.adopted) {
     own += x.own ? 1 : 0;
-    sum.keys += x.keys;
+    keys += x.keys;
   }
   to.set("troupe_adopted_nodes", "Nodes that are dead, and whose pages are read where they have left them.", {},
-         number(all.size()));
+         number(cluster.adopted.size()));
   to.set("troupe_adopted_claims", "Of these, those on whose data directories this node has the claim.", {},
          number(own));
-  to.set("troupe_adopted_keys", "Keys in their indexes.", {}, number(sum.keys));
-}
-
-void show(metrics_state& to, const cluster_stats& cluster) {
-  show(to, cluster.etcd);
-  show(to, cluster.adopted);
+  to.set("troupe_adopted_keys", "Keys in their indexes.", {}, number(keys));
   to.count("troupe_adopted_pages_total",
            "Pages that were read from slab files of dead nodes, and are this node's since.", {},
            number(cluster.adopted_pages));
@@ -149,6 +144,12 @@ void show(metrics_state& to, const cluster_stats& cluster) {
   to.count("troupe_claims_lost_total",
            "Claims on directories of other nodes that were lost, as when their nodes came back.", {},
            number(cluster.claims_lost));
+}
+
+void show(metrics_state& to, const cluster_stats& cluster) {
+  show(to, cluster.etcd);
+  if (!cluster.name.empty())
+    show_adopted(to, cluster);
   // Those of a list come and go.
   to.forget_peers([&](const std::string& peer) {
     return std::ranges::any_of(cluster.peers, [&](const peer_stats& x) { return x.address == peer; });

@@ -4,13 +4,23 @@
 #include "base/log.hpp"
 
 #include <chrono>
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 namespace troupe {
 
 namespace {
 
 constexpr auto told_every = std::chrono::seconds(5);
+
+/// Whether the data directory itself, with the index, lies where other hosts can reach it.
+bool is_reached_by_others(const config::node_config& options) {
+  std::error_code failed;
+  const auto root = std::filesystem::weakly_canonical(config::shared_directory(options), failed);
+  const auto below = std::filesystem::weakly_canonical(options.data_dir, failed).lexically_relative(root);
+  return !failed && !below.empty() && *below.begin() != "..";
+}
 
 std::string holder_of(const io::claim_status& x) {
   return x.other ? "node '" + x.other->holder + "'" : std::string("another node");
@@ -23,10 +33,16 @@ result<std::unique_ptr<io::claim_keeper>> claim_data_directory(const config::nod
     return nullptr;
   const auto logger = log::get("node");
   const auto where = options.data_dir.string();
-  auto begun = io::claim_keeper::begin(
-      std::make_unique<io::claim_directory>(options.data_dir),
-      {options.node_name, fresh_incarnation(), io::claim_kind::owner, options.storage.claim_lease},
-      std::make_shared<write_gate>());
+  if (!is_reached_by_others(options)) {
+    logger->info(
+        "{} does not lie in {}: nobody else can take it over, and nothing of it is adopted when this node dies", where,
+        config::shared_directory(options).string());
+    return nullptr;
+  }
+  auto begun = io::claim_keeper::begin(std::make_unique<io::claim_directory>(options.data_dir),
+                                       {options.node_name, fresh_incarnation(), io::claim_kind::owner,
+                                        options.storage.claim_lease, options.cluster.name},
+                                       std::make_shared<write_gate>());
   if (!begun)
     return begun;
   auto next_word = std::chrono::steady_clock::now() + told_every / 10;
