@@ -134,8 +134,13 @@ void claim_rules::judge_renewal(timestamp ended, const claim_sighting& found) {
   }
   if (renewal_ < holds_from_)
     return begin_renewal(std::max(ended, std::min(later(renewal_, pause()), holds_from_)));
+  const auto until = later(renewal_, options_.lease);
+  // An answer that took so long says what was: by now another one may have taken over, and opened what lies there. Who
+  // had the directory before may not write either, and looks again.
+  if (state_ == claim_state::waiting && ended >= until)
+    return begin_renewal(ended);
   state_ = claim_state::holding;
-  valid_until_ = later(renewal_, options_.lease);
+  valid_until_ = until;
   // Not earlier: so whoever makes a number that was there before finds the higher claim when it looks, however late its
   // view of the directory was.
   if (!has_cleaned_ && renewal_ - holds_from_ >= wait_of(options_.lease)) {

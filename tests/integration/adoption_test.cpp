@@ -189,16 +189,15 @@ TEST_CASE("an adopter that dies is followed by another one") {
 }
 
 TEST_CASE("a second node on a data directory is refused while the first one lives, and check-slabs as well") {
-  test_cluster nodes(1, {.page_bytes = 4096});
+  test_cluster nodes(2, {.page_bytes = 4096});
   nodes.shared = true;
   nodes.claim_lease = lease;
   nodes.start(0);
   // As on another host: locks are of no use between them.
   const auto data = nodes.scratch.path() / "0/data";
   fs::rename(data / "lock", nodes.scratch.path() / "lock");
-  auto config = nodes.config(0);
-  config["actors"]["port"] = 0;
-  config["node_name"] = "second";
+  auto config = nodes.config(1);
+  config["data_dir"] = data.string();
   const auto file = nodes.scratch.path() / "second.json";
   std::ofstream(file) << config.dump();
   const auto second = run(program_with({"serve", "--config", file.string()}));

@@ -319,4 +319,25 @@ TEST_CASE("Nodes of another cluster leave a directory alone", "[claims]") {
   CHECK(c.files.size() == 1);
 }
 
+TEST_CASE("A renewal whose answer comes when its lease is over makes nobody a holder", "[claims]") {
+  claims c;
+  claim_rules a(as("a", 1), c.now);
+  c.step(a);
+  c.step(a);
+  REQUIRE(a.next().what == kind::write);
+  const auto begun = c.now;
+  c.put(1, a.next().record);
+  a.written(begun, begun + milliseconds(1), {});
+  const auto seen = c.look();
+  // Another one could have taken over in that time, and opened what lies there.
+  const auto answered = begun + lease;
+  a.looked(begun + milliseconds(1), answered, seen);
+  CHECK(a.state() == claim_state::waiting);
+  CHECK_FALSE(a.may_write(answered));
+  CHECK(a.next().what == kind::write);
+  c.now = answered;
+  c.until(a, claim_state::holding);
+  CHECK(a.may_write(c.now));
+}
+
 } // namespace io_claim_rules_test

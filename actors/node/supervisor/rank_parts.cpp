@@ -96,6 +96,8 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
                           std::string engine_name, std::shared_ptr<const write_gate> gate) {
   auto& parts = *out.worker;
   auto& rules = parts.options;
+  if (gate && !gate->is_open())
+    return fail(errc::io_error, "this node's claim on its data directory is not valid");
   io::slab_store_options wanted;
   wanted.direct = options.storage.direct;
   wanted.patience = slab_patience;
