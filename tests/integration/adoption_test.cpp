@@ -100,7 +100,7 @@ TEST_CASE("what a node had that was killed is found through those that survive, 
     CHECK(status.find("0/data") != std::string::npos);
   }
   // Its owner takes it back, and finds all that it had.
-  const auto seen = nodes.node(1).program().lines(stream::err);
+  const auto seen = nodes.node(1).log_mark();
   nodes.start(0);
   nodes.node(1).program().wait_for_line(stream::err, "0/data is its node's again", seen);
   CHECK(eventually([&] { return sum_of_metric(nodes.node(1), "troupe_adopted_nodes") == 0; }));
@@ -147,7 +147,7 @@ TEST_CASE("a node that stood still while it was adopted writes nothing when it g
   CHECK(data_of(nodes, 0) == before);
   nodes.all[0].reset();
 
-  const auto seen = nodes.node(1).program().lines(stream::err);
+  const auto seen = nodes.node(1).log_mark();
   nodes.start(0);
   nodes.node(1).program().wait_for_line(stream::err, "0/data is its node's again", seen);
   const auto back = nodes.replay(0, small_trace, one_at_a_time);

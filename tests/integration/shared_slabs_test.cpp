@@ -141,8 +141,7 @@ TEST_CASE("slab files of namespaces that clients make, which grow, are read by o
   const auto file = nodes.scratch.path() / "made.json";
   std::ofstream(file) << space.dump();
   const arguments made{"--make-namespace", file.string(), "--concurrency", "1"};
-  const std::vector<std::size_t> seen{nodes.node(0).program().lines(stream::err),
-                                      nodes.node(1).program().lines(stream::err)};
+  const std::vector<std::size_t> seen{nodes.node(0).log_mark(), nodes.node(1).log_mark()};
   for (std::size_t i = 0; i < 2; ++i)
     check_clean(nodes.replay(i, small_trace, made), nodes.shape);
   for (std::size_t i = 0; i < 2; ++i)
@@ -224,7 +223,7 @@ TEST_CASE("on 3FS, pages of another node are read by rings of 3FS, and a daemon 
     config["storage"].erase("shared_directory");
   };
   nodes.start_all();
-  CHECK(nodes.node(1).log().find("slab files of other nodes are read in") != std::string::npos);
+  nodes.node(1).program().wait_for_line(stream::err, "slab files of other nodes are read in");
   const auto model = expected(small_trace);
   check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
   wait_until_written(nodes.node(0), model.unique_blocks);
@@ -261,7 +260,7 @@ TEST_CASE("an owner that is killed while its files are read costs hits and nothi
   nodes.node(1).program().wait_for_line(stream::err, "is away");
   nodes.all[0].reset();
   // Another run of it has another index, and the same files: what these hold of before is asked for by nobody.
-  const auto seen = nodes.node(1).program().lines(stream::err);
+  const auto seen = nodes.node(1).log_mark();
   nodes.start(0);
   nodes.node(1).program().wait_for_line(stream::err, "has begun anew", seen);
   nodes.wait_for_peers(0, 1);

@@ -99,14 +99,14 @@ TEST_CASE("save: what is stored, being written or without a slot needs no frame"
 TEST_CASE("save: guests are committed as such", "[save_state]") {
   saver s;
   auto work = test_task(3);
-  work.guests = true;
+  work.origin = page_origin::guest;
   REQUIRE(s.state.start(work, t0));
   s.grant(s.one<save_reserve>(), t0);
   s.state.on_place(s.one<save_place>().call, s.worker.give(3), t0);
   s.gathered(s.one<save_gather>(), t0);
   s.filled(s.one<save_fill>(), t0);
   const auto commit = s.one<save_commit>();
-  CHECK(commit.request.guests);
+  CHECK(commit.request.origin == page_origin::guest);
   s.committed(commit, t0);
   CHECK(results_of(s.one<task_finished>().result) == std::vector<errc>(3, errc::ok));
 }
