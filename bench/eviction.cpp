@@ -1,13 +1,14 @@
 // How many of a trace's blocks are hits, by capacity and eviction policy, with the rules as they ship and without
 // actors: registry shards and an allocator with the watermarks of the defaults, one namespace and rank, one request at
 // a time, as `troupe replay --concurrency 1` plays it. Beside them LRU, S3-FIFO and what could be had by knowing the
-// future, in the plainest form. And what a key costs.
+// future, in the plainest form. The same over the nodes of a cluster, in turn. And what a key costs.
 
 #include "actors/node/registry/lru_policy.hpp"
 #include "actors/node/registry/reuse_policy.hpp"
 #include "actors/node/registry/s3_fifo_policy.hpp"
 #include "config/node_config.hpp"
 #include "offline/played_cache.hpp"
+#include "offline/played_cluster.hpp"
 #include "offline/what_if.hpp"
 #include "workload/replay/trace.hpp"
 
@@ -144,6 +145,29 @@ double shipped(const numbered_trace& what, std::uint64_t capacity, std::uint32_t
   return what.share(hits);
 }
 
+/// Requests in turn at all nodes, which have so many slots together: the mean over some seeds of hashes.
+double in_turn(const numbered_trace& what, std::uint64_t capacity, std::size_t nodes, bool learns) {
+  constexpr std::uint64_t seeds = 5;
+  const config::storage_config defaults;
+  std::uint64_t hits = 0;
+  std::vector<key_digest> keys;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    offline::played_cluster played({{capacity / nodes, 1, make_reuse_policy, defaults.low_watermark,
+                                     defaults.high_watermark, 7 + 1000 * seed},
+                                    nodes,
+                                    true,
+                                    learns});
+    std::size_t next = 0;
+    for (const auto& numbers : what.requests) {
+      keys.clear();
+      for (const auto number : numbers)
+        keys.push_back(what.keys[number]);
+      hits += played.play(next++ % nodes, keys);
+    }
+  }
+  return what.share(hits) / static_cast<double>(seeds);
+}
+
 // -- what a key costs -------------------------------------------------------------------------------------------------
 
 /// ns for each key that is inserted, touched, and proposed and evicted; batches of 32 entries.
@@ -229,6 +253,12 @@ void print_table(const numbered_trace& what, bool peers) {
         print_row((name + ", no watermarks").c_str(),
                   [&](auto capacity) { return shipped(what, capacity, shards, x, false); });
     }
+  for (const std::size_t nodes : {1U, 2U, 3U}) {
+    const auto name = "reuse, " + std::to_string(nodes) + (nodes == 1 ? " node" : " nodes in turn");
+    print_row(name.c_str(), [&](auto capacity) { return in_turn(what, capacity, nodes, true); });
+    if (nodes > 1)
+      print_row((name + ", untold").c_str(), [&](auto capacity) { return in_turn(what, capacity, nodes, false); });
+  }
 }
 
 } // namespace

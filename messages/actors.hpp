@@ -57,6 +57,9 @@ CAF_END_TYPE_ID_BLOCK(troupe_atoms)
 
 namespace troupe {
 
+struct reuse_request;
+struct reuse_reply;
+struct learn_request;
 struct attach_request;
 struct attach_reply;
 struct node_stats;
@@ -97,7 +100,9 @@ using registry_actor = caf::typed_actor<
     caf::replies_to<add_rank_request>::with<void>, caf::replies_to<retire_rank_request>::with<void>,
     caf::replies_to<describe_request>::with<describe_reply>, caf::replies_to<key_request>::with<key_reply>,
     caf::replies_to<restore_request>::with<result_codes>, caf::replies_to<drop_restored_request>::with<result_codes>,
-    caf::replies_to<restored_atom>::with<restore_report>,
+    caf::replies_to<restored_atom>::with<restore_report>, caf::replies_to<reuse_request>::with<reuse_reply>,
+    /// From this node's part in the cluster; no client says it.
+    caf::replies_to<learn_request>::with<void>,
     /// From the shard's store, through the shard itself: a batch of changes is durable, or cannot be made so.
     caf::reacts_to<written_atom, std::uint8_t, std::string>>;
 
@@ -109,7 +114,9 @@ using client_shard_actor =
                      caf::replies_to<commit_atom, finish_request>::with<finish_reply>,
                      caf::replies_to<abort_atom, finish_request>::with<finish_reply>,
                      caf::replies_to<invalidate_request>::with<finish_reply>,
-                     caf::replies_to<stats_atom>::with<registry_stats>>;
+                     caf::replies_to<stats_atom>::with<registry_stats>,
+                     /// From another node.
+                     caf::replies_to<reuse_request>::with<reuse_reply>>;
 
 /// Gives a rank more slots, in a slab file that grows: so many more, if there is disk space for them. Answers how many
 /// there are then.

@@ -76,6 +76,8 @@ struct peer_stats {
   std::uint64_t bytes = 0;
   /// Pages that it was to have, and that did not come.
   std::uint64_t failed = 0;
+  /// Uses of keys that were seen there, and count here for what is evicted.
+  std::uint64_t learned_keys = 0;
 };
 
 /// What a node has of the list of nodes in etcd.

@@ -30,7 +30,7 @@ typename Inspector::result_type inspect(Inspector& f, packed<T>& x) {
   }
 
 TROUPE_INSPECT(lease_bounds, x.leases, x.share, x.readers_share)
-TROUPE_INSPECT(match_request, x.space, x.lease, x.lease_for, x.keys, x.bounds, x.tell_on_disk)
+TROUPE_INSPECT(match_request, x.space, x.lease, x.lease_for, x.keys, x.bounds, x.tell_on_disk, x.by_peer)
 TROUPE_INSPECT(match_reply, x.matched, x.uses, x.on_disk)
 TROUPE_INSPECT(locate_request, x.space, x.rank, x.lease, x.lease_for, x.keys, x.bounds)
 TROUPE_INSPECT(locate_reply, x.locations)
@@ -38,7 +38,7 @@ TROUPE_INSPECT(release_request, x.space, x.lease, x.keep, x.uses, x.must_exist, 
 TROUPE_INSPECT(renew_request, x.space, x.lease, x.lease_for)
 TROUPE_INSPECT(reserve_request, x.space, x.rank, x.ticket, x.expires_in, x.keys, x.parents)
 TROUPE_INSPECT(reserve_reply, x.results)
-TROUPE_INSPECT(finish_request, x.space, x.rank, x.ticket, x.pages, x.must_exist, x.guests)
+TROUPE_INSPECT(finish_request, x.space, x.rank, x.ticket, x.pages, x.must_exist, x.origin)
 TROUPE_INSPECT(finish_reply, x.results)
 TROUPE_INSPECT(invalidate_request, x.space, x.rank, x.pages, x.reasons, x.tiers)
 TROUPE_INSPECT(give_up_request, x.space, x.rank, x.pages)
@@ -49,6 +49,9 @@ TROUPE_INSPECT(registry_stats, x.keys, x.complete_keys, x.leases, x.reservations
                x.expired_leases, x.expired_reservations, x.refused, x.resident_bytes, x.reclaimed_pages, x.erased_pages,
                x.withheld_slots, x.invalidated_in_memory, x.invalidated_on_disk, x.spare_keys)
 TROUPE_INSPECT(result_codes, x.results)
+TROUPE_INSPECT(reuse_request, x.space)
+TROUPE_INSPECT(reuse_reply, x.clock, x.counts)
+TROUPE_INSPECT(learn_request, x.space, x.counts)
 TROUPE_INSPECT(exists_request, x.space, x.rank, x.keys)
 TROUPE_INSPECT(protect_request, x.space, x.rank, x.complete_only, x.protect_for, x.keys, x.readers_share)
 TROUPE_INSPECT(allocate_request, x.space, x.rank, x.expires_in, x.keys, x.parents)
@@ -99,7 +102,7 @@ TROUPE_INSPECT(memory_report, x.space, x.rank, x.wants, x.extents, x.free_bytes,
 TROUPE_INSPECT(io_completions, x.records)
 TROUPE_INSPECT(lookup_task, x.keys, x.lease_for, x.tell_on_disk)
 TROUPE_INSPECT(lookup_result, x.matched, x.lease, x.on_disk)
-TROUPE_INSPECT(transfer_task, x.keys, x.blocks, x.parent, x.deadline, x.tag, x.ready_event, x.guests)
+TROUPE_INSPECT(transfer_task, x.keys, x.blocks, x.parent, x.deadline, x.tag, x.ready_event, x.origin)
 TROUPE_INSPECT(transfer_timing, x.registry, x.copy, x.move, x.io, x.finish, x.window_wait)
 TROUPE_INSPECT(transfer_result, x.results, x.bytes, x.timing, x.from_disk)
 TROUPE_INSPECT(copy_order, x.owner, x.items, x.further_blocks, x.ready_event)
@@ -130,7 +133,7 @@ TROUPE_INSPECT(cluster_welcome, x.node, x.spaces)
 TROUPE_INSPECT(bring_request, x.space, x.parent, x.keys)
 TROUPE_INSPECT(bring_reply, x.keys)
 TROUPE_INSPECT(peer_stats, x.address, x.node, x.incarnation, x.up, x.self, x.trouble, x.spaces, x.asked, x.had, x.late,
-               x.pages, x.bytes, x.failed)
+               x.pages, x.bytes, x.failed, x.learned_keys)
 TROUPE_INSPECT(etcd_stats, x.endpoints, x.up, x.trouble, x.registered, x.listed, x.senseless, x.requests, x.failed,
                x.leases_lost)
 TROUPE_INSPECT(cluster_stats, x.name, x.peers, x.etcd)
@@ -293,6 +296,9 @@ CAF_ADD_TYPE_ID(troupe, (troupe::bring_reply))
 CAF_ADD_TYPE_ID(troupe, (troupe::cluster_stats))
 CAF_ADD_TYPE_ID(troupe, (troupe::cluster_actor))
 CAF_ADD_TYPE_ID(troupe, (troupe::client_cluster_actor))
+CAF_ADD_TYPE_ID(troupe, (troupe::reuse_request))
+CAF_ADD_TYPE_ID(troupe, (troupe::reuse_reply))
+CAF_ADD_TYPE_ID(troupe, (troupe::learn_request))
 CAF_END_TYPE_ID_BLOCK(troupe)
 
 namespace troupe {

@@ -15,7 +15,7 @@
 namespace troupe {
 
 /// Version of everything in messages/. A node refuses clients that speak another one.
-inline constexpr std::uint32_t protocol_version = 11;
+inline constexpr std::uint32_t protocol_version = 12;
 
 /// How a client says which namespace it wants.
 enum class space_wish : std::uint8_t {

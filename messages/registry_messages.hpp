@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
 #include "base/namespace_spec.hpp"
+#include "base/page_origin.hpp"
 #include "base/page_tier.hpp"
 #include "messages/packed.hpp"
 
@@ -42,6 +43,8 @@ struct match_request {
   lease_bounds bounds = {};
   /// Asks for `match_reply::on_disk`.
   bool tell_on_disk = false;
+  /// For another node, where the keys are used then, found here or not. The node's front says it, not the client.
+  bool by_peer = false;
 };
 
 /// How many leading keys of the request are complete and now leased.
@@ -128,9 +131,8 @@ struct finish_request {
   /// For a ticket that names no reservation, nor did lately: a commit of a live page answers not_owner, and an abort of
   /// all not_found as a whole; else these succeed.
   bool must_exist = false;
-  /// A commit: keys that get their first page by it have their home at another node, and go here before others, also
-  /// when they are used.
-  bool guests = false;
+  /// A commit: of the keys that get their first page by it.
+  page_origin origin = page_origin::client;
 };
 
 /// One code per page, as `errc`.
@@ -416,6 +418,25 @@ struct describe_request {
 
 struct describe_reply {
   std::vector<namespace_info> spaces;
+};
+
+/// What the shard has seen of when keys of a namespace are used again. `unsupported` where its policy learns nothing.
+struct reuse_request {
+  namespace_id space;
+};
+
+struct reuse_reply {
+  /// Keys that came in, ever: what ages are counted in.
+  std::uint64_t clock = 0;
+  /// As `reuse_counts::numbers`.
+  packed<std::uint32_t> counts;
+};
+
+/// What others have seen, in ages of this shard's clock, in place of what it was told before. Nothing where its policy
+/// learns nothing.
+struct learn_request {
+  namespace_id space;
+  packed<std::uint32_t> counts;
 };
 
 /// All that is known of one key, without any effect. not_found if there is no such key.

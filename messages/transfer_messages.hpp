@@ -3,6 +3,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "base/page_origin.hpp"
 #include "messages/packed.hpp"
 
 #include <cstdint>
@@ -45,8 +46,8 @@ struct transfer_task {
   /// What has to happen on the device before blocks are read or written: a number from the `device_event_table` that
   /// the copy engine of the rank knows, in the same process. 0: nothing.
   std::uint64_t ready_event = 0;
-  /// Save only: as `finish_request::guests`.
-  bool guests = false;
+  /// Save only: as `finish_request::origin`.
+  page_origin origin = page_origin::client;
 };
 
 /// Where the time of a task went: how long at least one request of each kind was under way. Kinds overlap, since one

@@ -30,7 +30,7 @@ played_cache::played_cache(const options& how)
     registry_options rules;
     rules.shard = i;
     rules.shard_count = how.shards;
-    rules.hash_seed = 7;
+    rules.hash_seed = how.seed;
     rules.eviction = how.policy;
     // Recorded prompts may be longer than what clients of a node send at once.
     rules.max_batch = rules.max_lease_keys = rules.max_reserved_pages = std::numeric_limits<std::uint32_t>::max();
@@ -43,15 +43,33 @@ played_cache::played_cache(const options& how)
 played_cache::~played_cache() = default;
 
 std::size_t played_cache::play(std::span<const key_digest> keys) {
-  now_ += std::chrono::milliseconds(100);
-  const auto lookup = next_ticket();
+  const auto lookup = begin();
   const auto matched = match(keys, lookup);
   load(keys, matched);
-  save(keys, matched);
-  for (auto& shard : shards_)
-    if (!shard->release({space_, lookup, 0}, now_))
-      refused();
+  save(keys, matched, keys.size());
+  end(lookup);
   return matched;
+}
+
+ticket played_cache::begin() {
+  now_ += std::chrono::milliseconds(100);
+  return next_ticket();
+}
+
+void played_cache::end(ticket lease, std::span<const key_digest> kept_there) {
+  const auto split = parts(kept_there, 0, kept_there.size());
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    release_request request{space_, lease, 0};
+    for (const auto i : split[s])
+      request.kept_there.items.push_back(kept_there[i]);
+    if (!shards_[s]->release(request, now_))
+      refused();
+  }
+}
+
+void played_cache::learn_reuse(std::uint32_t shard, const reuse_counts& counts) {
+  if (!shards_[shard]->learn_reuse({space_, {counts.numbers()}}))
+    refused();
 }
 
 std::uint32_t played_cache::owner_of(const key_digest& key) const {
@@ -67,13 +85,14 @@ std::vector<std::vector<std::size_t>> played_cache::parts(std::span<const key_di
   return out;
 }
 
-std::size_t played_cache::match(std::span<const key_digest> keys, ticket lease) {
+std::size_t played_cache::match(std::span<const key_digest> keys, ticket lease, bool by_peer) {
   const auto split = parts(keys, 0, keys.size());
   auto matched = keys.size();
   for (std::size_t s = 0; s < split.size(); ++s) {
     if (split[s].empty())
       continue;
     match_request request{space_, lease, std::chrono::seconds(60), {}};
+    request.by_peer = by_peer;
     for (const auto i : split[s])
       request.keys.items.push_back(keys[i]);
     const auto found = shards_[s]->match(request, now_).value().matched;
@@ -101,8 +120,9 @@ void played_cache::load(std::span<const key_digest> keys, std::size_t matched) {
   }
 }
 
-void played_cache::save(std::span<const key_digest> keys, std::size_t matched) {
-  const auto split = parts(keys, matched, keys.size());
+std::vector<key_digest> played_cache::save(std::span<const key_digest> keys, std::size_t first, std::size_t last,
+                                           page_origin origin) {
+  const auto split = parts(keys, first, last);
   std::vector<std::pair<std::size_t, reserve_request>> writing;
   for (std::size_t s = 0; s < split.size(); ++s) {
     if (split[s].empty())
@@ -125,19 +145,24 @@ void played_cache::save(std::span<const key_digest> keys, std::size_t matched) {
     now_ += slot_patience;
     allocator_.tick(now_);
   }
+  std::vector<key_digest> made;
   for (auto& [s, request] : writing) {
     // The same ticket again gets the answer of the first.
     const auto answer = shards_[s]->begin_reserve(request, now_).value();
     finish_request finish{space_, 0, request.ticket, {}};
+    finish.origin = origin;
     for (std::size_t i = 0; i < request.keys.size(); ++i)
-      if (answer.reply.results[i].code() == errc::ok)
+      if (answer.reply.results[i].code() == errc::ok) {
         finish.pages.items.push_back({request.keys[i], answer.reply.results[i].where});
+        made.push_back(request.keys[i]);
+      }
     if (!shards_[s]->commit(finish, now_))
       refused();
     settle();
   }
   plans_.clear();
   answered_ = 0;
+  return made;
 }
 
 /// Delivers what a shard has for the others and for the allocator; false if that is nothing.

@@ -4,7 +4,10 @@
 #include "actors/node/allocator/eviction_shares.hpp"
 #include "actors/node/registry/registry_state.hpp"
 #include "base/clock.hpp"
+#include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "base/page_origin.hpp"
+#include "base/reuse_counts.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +30,8 @@ public:
     /// As `storage.low_watermark` and `storage.high_watermark`; 0: a slot is freed when it is needed.
     double low_watermark = 0;
     double high_watermark = 0;
+    /// Of the hashes of keys, which the sample is drawn by that `reuse` learns from.
+    std::uint64_t seed = 7;
   };
 
   explicit played_cache(const options& how);
@@ -38,14 +43,31 @@ public:
   /// ones were there.
   std::size_t play(std::span<const key_digest> keys);
 
+  // -- the same in steps, for who has other nodes beside this one
+
+  /// Begins a request: all that it looks up is leased by this until `end`.
+  ticket begin();
+  /// How many leading keys are there; leases them as well. `by_peer`: for another node.
+  std::size_t match(std::span<const key_digest> keys, ticket lease, bool by_peer = false);
+  /// Loads the first so many.
+  void load(std::span<const key_digest> keys, std::size_t matched);
+  /// Saves those from `first` to before `last`; which of them are new here.
+  std::vector<key_digest> save(std::span<const key_digest> keys, std::size_t first, std::size_t last,
+                               page_origin origin = page_origin::client);
+  /// `kept_there`: of the keys under the lease, another node has made pages, and keeps them.
+  void end(ticket lease, std::span<const key_digest> kept_there = {});
+
+  timestamp now() const noexcept { return now_; }
+  std::uint32_t shards() const noexcept { return static_cast<std::uint32_t>(shards_.size()); }
+  const namespace_id& space() const noexcept { return space_; }
+  result<reuse_reply> tell_reuse(std::uint32_t shard) const { return shards_[shard]->tell_reuse({space_}); }
+  void learn_reuse(std::uint32_t shard, const reuse_counts& counts);
+
 private:
   ticket next_ticket() { return {1, ++sequence_}; }
   std::uint32_t owner_of(const key_digest& key) const;
   std::vector<std::vector<std::size_t>> parts(std::span<const key_digest> keys, std::size_t first,
                                               std::size_t last) const;
-  std::size_t match(std::span<const key_digest> keys, ticket lease);
-  void load(std::span<const key_digest> keys, std::size_t matched);
-  void save(std::span<const key_digest> keys, std::size_t matched);
   bool deliver(registry_state& from);
   void settle();
   void evict(std::uint32_t wanted);

@@ -182,7 +182,7 @@ cluster_stats cluster::stats() const {
     const auto counts = fetching_.counts(i);
     out.peers.push_back({members_.address(i), members_.card(i).node, members_.card(i).incarnation, members_.is_up(i),
                          members_.is_self(i), members_.trouble(i), rules_.open_ties(i), counts.asked, counts.had,
-                         counts.late, counts.pages, counts.bytes, counts.failed});
+                         counts.late, counts.pages, counts.bytes, counts.failed, learning_.learned_from(i)});
   }
   return out;
 }
@@ -192,6 +192,7 @@ void cluster::on_tick() {
   if (etcd_)
     etcd_->on_time(now());
   fetching_.on_tick(now());
+  learning_.on_time(now());
   if (next_look_ <= now()) {
     next_look_ = now() + parts_.options->cluster.hello_interval;
     look_at_own_spaces();
@@ -201,7 +202,7 @@ void cluster::on_tick() {
 
 void cluster::plan_tick() {
   constexpr auto when_busy = std::chrono::milliseconds(5);
-  auto next = std::min(members_.next_event(), next_look_);
+  auto next = std::min({members_.next_event(), next_look_, learning_.next_event()});
   if (etcd_)
     next = std::min(next, etcd_->next_event());
   if (fetching_.needs_ticks())
@@ -223,7 +224,8 @@ void cluster::flush() {
     auto about_members = members_.take_outbox();
     auto about_ties = rules_.take_outbox();
     auto about_pages = fetching_.take_outbox();
-    if (about_members.empty() && about_ties.empty() && about_pages.empty())
+    auto about_learning = learning_.take_outbox();
+    if (about_members.empty() && about_ties.empty() && about_pages.empty() && about_learning.empty())
       break;
     for (const auto& effect : about_members)
       std::visit([this](const auto& x) { perform(x); }, effect);
@@ -231,6 +233,8 @@ void cluster::flush() {
       std::visit([this](const auto& x) { perform(x); }, effect);
     for (auto& effect : about_pages)
       std::visit([this](auto& x) { perform(x); }, effect);
+    for (const auto& effect : about_learning)
+      std::visit([this](const auto& x) { perform(x); }, effect);
   }
   plan_tick();
 }
@@ -346,6 +350,7 @@ void cluster::perform(const open_space& x) {
 void cluster::perform(const leave_space& x) {
   if (auto own = spaces_.extract(x.space); !own.empty())
     close_client(std::move(own.mapped().client));
+  learning_.forget(x.space);
 }
 
 void cluster::perform(const open_tie& x) {
@@ -364,28 +369,28 @@ void cluster::perform(const open_tie& x) {
   const auto& own = spaces_.at(name.second);
   const auto bytes = parts_.options->cluster.memory_bytes;
   how.transfer.remote_bytes = std::max(bytes, 4 * io::slot_bytes(own.geometry.page_bytes()));
-  parts_.opener->post(
-      [this, post = poster(), &outside = *parts_.outside, name, where, how, bytes, memory = own.memory] {
-        auto opened = open_client(outside, how, where, name.second, bytes, memory);
-        post([this, name, opened = std::move(opened)] {
-          rules_.on_tie_opened(name, opened.has_value(), now());
-          if (!opened) {
-            log::get("cluster")->warn("no pages of namespace {} from {}: {}", to_string(name.second),
-                                      members_.address(name.first), opened.error().text);
-            return;
-          }
-          auto& there = ties_[name];
-          there.client = opened->client;
-          there.limits = opened->node.limits;
-          log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
-                                    rules_.name_of(name.second), opened->node.node_name);
-        });
-      });
+  parts_.opener->post([this, post = poster(), &outside = *parts_.outside, name, where, how, bytes,
+                       memory = own.memory] {
+    auto opened = open_client(outside, how, where, name.second, bytes, memory);
+    post([this, name, opened = std::move(opened)] {
+      rules_.on_tie_opened(name, opened.has_value(), now());
+      if (!opened) {
+        log::get("cluster")->warn("no pages of namespace {} from {}: {}", to_string(name.second),
+                                  members_.address(name.first), opened.error().text);
+        return;
+      }
+      ties_[name] = {opened->client, opened->node.limits, members_.card(name.first).incarnation, opened->node.shards};
+      follow_learning();
+      log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
+                                rules_.name_of(name.second), opened->node.node_name);
+    });
+  });
 }
 
 void cluster::perform(const leave_tie& x) {
   if (auto there = ties_.extract(x.tie); !there.empty())
     close_client(std::move(there.mapped().client));
+  follow_learning();
 }
 
 void cluster::close_client(std::shared_ptr<node_client> client) {
@@ -480,6 +485,42 @@ void cluster::perform(const fetch_answer& x) {
 
 void cluster::perform(const fetch_late& x) {
   members_.on_late(x.peer);
+}
+
+// -- learning ---------------------------------------------------------------------------------------------------------
+
+void cluster::follow_learning() {
+  for (const auto& [space, own] : spaces_) {
+    std::vector<shared_learning::peer_shards> peers;
+    for (const auto& [name, there] : ties_)
+      if (name.second == space)
+        peers.push_back({name.first, there.incarnation, static_cast<std::uint32_t>(there.shards.size())});
+    learning_.follow(space, static_cast<std::uint32_t>(parts_.shards.size()), peers);
+  }
+}
+
+void cluster::perform(const ask_shard& x) {
+  const auto told = [this, x, call = x.call, post = poster()](result<reuse_reply> answer) {
+    post([this, call, tie = x.who.peer ? std::optional(tie_name(*x.who.peer, x.space)) : std::nullopt,
+          answer = std::move(answer)] {
+      // Shards of an attachment that is over: the tie is to be made anew.
+      if (tie && !answer && answer.error().code == errc::unreachable)
+        rules_.on_answered(*tie, false, now());
+      learning_.on_told(call, answer);
+      flush();
+    });
+  };
+  if (!x.who.peer)
+    return ask<reuse_reply>(system(), parts_.shards.at(x.who.shard), told, reuse_request{x.space});
+  const auto* const there = ready_tie(*x.who.peer, x.space);
+  if (there == nullptr || x.who.shard >= there->shards.size())
+    return learning_.on_told(x.call, fail(errc::unreachable, "there is no tie to this node any more"));
+  ask<reuse_reply>(*parts_.outside, there->shards[x.who.shard], told, reuse_request{x.space});
+}
+
+void cluster::perform(const teach_shard& x) {
+  ask<void>(
+      system(), parts_.shards.at(x.shard), [](const result<void>&) {}, learn_request{x.space, {x.counts.numbers()}});
 }
 
 } // namespace troupe::cluster

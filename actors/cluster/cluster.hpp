@@ -6,6 +6,7 @@
 #include "actors/cluster/fetching.hpp"
 #include "actors/cluster/membership.hpp"
 #include "actors/cluster/peer_line.hpp"
+#include "actors/cluster/shared_learning.hpp"
 #include "actors/cluster/tie_opener.hpp"
 #include "actors/cluster/tie_rules.hpp"
 #include "actors/support/actor_support.hpp"
@@ -33,6 +34,8 @@ struct cluster_parts {
   std::shared_ptr<const config::node_config> options;
   cluster_card self;
   reception_actor reception;
+  /// Of this node.
+  std::vector<registry_actor> shards;
   /// The actor system in which this node is a client of others: connections of its own, under a name of its own.
   caf::actor_system* outside = nullptr;
   /// Makes one more of those who connect; called by the opener.
@@ -53,7 +56,8 @@ using cluster_self = cluster_actor::extend<caf::reacts_to<in_turn>>;
 /// What a node is towards the others of its cluster: says hello to them, attaches to the namespaces of those that have
 /// the same, as a client does, and fetches pages of theirs, which it saves at its own node, as a client of that.
 ///
-/// The rules are in `membership`, `tie_rules` and `fetching`, and in `etcd_rules` where the list of nodes is in etcd.
+/// The rules are in `membership`, `tie_rules`, `fetching` and `shared_learning`, and in `etcd_rules` where the list of
+/// nodes is in etcd.
 /// What happens in the other actor system, or in the opener's thread, is told back by `in_turn`: an actor is never
 /// scheduled by another system than its own.
 class cluster : public cluster_self::base {
@@ -77,6 +81,9 @@ private:
   struct tie {
     std::shared_ptr<node_client> client{};
     client_limits limits{};
+    /// Which run of the peer it is to.
+    std::uint64_t incarnation = 0;
+    std::vector<client_shard_actor> shards{};
   };
 
   /// Who says hello to a peer, and who connects for it: one that is not reached keeps no other waiting.
@@ -119,12 +126,16 @@ private:
   void perform(fetch_save& x);
   void perform(const fetch_answer& x);
   void perform(const fetch_late& x);
+  void perform(const ask_shard& x);
+  void perform(const teach_shard& x);
 
   /// Asks this node which namespaces it has, and has ties follow.
   void look_at_own_spaces();
   /// Has the node's condition say which peers are away.
   void tell_condition();
   void follow();
+  /// Has shards of this node learn from those of peers there are ties to.
+  void follow_learning();
   void close_client(std::shared_ptr<node_client> client);
   const tie* ready_tie(peer_number peer, const namespace_id& space) const;
   std::vector<peer_number> peers_for(const namespace_id& space) const;
@@ -134,6 +145,7 @@ private:
   membership members_;
   fetching fetching_;
   tie_rules rules_;
+  shared_learning learning_;
   std::map<peer_number, line> lines_;
   /// Of lines that are no more.
   std::vector<caf::io::middleman_actor> spare_entrances_;

@@ -27,7 +27,8 @@ door_options options_of(const config::actors_config& x) {
 } // namespace
 
 cluster_service::cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
-                                 const reception_actor& reception, std::shared_ptr<node_condition> condition)
+                                 const reception_actor& reception, std::vector<registry_actor> shards,
+                                 std::shared_ptr<node_condition> condition)
     : system_(system), config_(caf_options(options.caf)), outside_(std::make_unique<caf::actor_system>(config_)),
       opener_(std::make_shared<tie_opener>()) {
   std::random_device entropy;
@@ -35,6 +36,7 @@ cluster_service::cluster_service(caf::actor_system& system, const config::node_c
   parts.options = std::make_shared<const config::node_config>(options);
   parts.self = {options.cluster.name, options.node_name, (std::uint64_t{entropy()} << 32U | entropy()) | 1U};
   parts.reception = reception;
+  parts.shards = std::move(shards);
   parts.outside = outside_.get();
   parts.opener = opener_;
   parts.condition = std::move(condition);

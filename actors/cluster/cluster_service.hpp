@@ -18,10 +18,11 @@ namespace troupe::cluster {
 /// which CAF takes for one.
 class cluster_service {
 public:
-  /// Has the node know its peers. `reception`: where a client of this process attaches. `condition` hears of peers
-  /// that are away.
+  /// Has the node know its peers. `reception`: where a client of this process attaches; `shards`: of this node.
+  /// `condition` hears of peers that are away.
   cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
-                  const reception_actor& reception, std::shared_ptr<node_condition> condition);
+                  const reception_actor& reception, std::vector<registry_actor> shards,
+                  std::shared_ptr<node_condition> condition);
   cluster_service(const cluster_service&) = delete;
   cluster_service& operator=(const cluster_service&) = delete;
   /// Nothing of it touches the node any more when this returns, nor asks another one.

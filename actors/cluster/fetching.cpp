@@ -261,7 +261,7 @@ void fetching::on_loaded(fetch_call number, const result<transfer_result>& outco
     effect.work.blocks.items = what.blocks;
     effect.work.parent = what.first > 0 ? x.keys[what.first - 1] : x.parent;
     effect.work.deadline = std::max<duration>(x.until - now, std::chrono::milliseconds(1));
-    effect.work.guests = !options_.keep_copies;
+    effect.work.origin = options_.keep_copies ? page_origin::fetched : page_origin::guest;
     calls_.emplace(effect.call, std::move(what));
     outbox_.emplace_back(std::move(effect));
   }

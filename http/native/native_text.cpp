@@ -168,7 +168,8 @@ std::string cluster_text(const cluster_stats& x) {
     members one(out);
     one.add("address", peer.address).add("node", peer.node).add("state", standing_of(peer));
     one.add("trouble", peer.trouble).add("namespaces", peer.spaces).add("asked", peer.asked).add("had", peer.had);
-    one.add("late", peer.late).add("pages", peer.pages).add("bytes", peer.bytes).add("failed", peer.failed).end();
+    one.add("late", peer.late).add("pages", peer.pages).add("bytes", peer.bytes).add("failed", peer.failed);
+    one.add("learned_keys", peer.learned_keys).end();
   }
   out += ']';
   if (const auto& etcd = x.etcd; !etcd.endpoints.empty()) {

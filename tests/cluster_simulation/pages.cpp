@@ -276,7 +276,7 @@ void world::save(std::size_t i, const cluster::fetch_save& x, const std::shared_
     } else {
       if (bytes != truth(i, x.space, key, x.rank))
         broken("bytes", n.name + " saves other bytes under a key");
-      put(i, x.space, key, x.rank, bytes, x.work.guests && !has(defect::forget_guests));
+      put(i, x.space, key, x.rank, bytes, x.work.origin == page_origin::guest && !has(defect::forget_guests));
     }
     outcome.results.items.push_back(as_byte(code));
   }

@@ -29,6 +29,7 @@ void server::play_other_node() {
   // Of a path, the keys of one shard: it looks up at each of them by itself, as all do.
   match_request ask{space_, lease, random_.skewed_time(milliseconds(1), world_.p.lease_max), {}};
   ask.lease_for = std::min(ask.lease_for, world_.p.lease_max);
+  ask.by_peer = true;
   key_digest parent;
   for (auto left = random_.number(1, std::min(world_.p.depth, world_.p.batch_keys)); left > 0; --left) {
     parent = child_of(parent, random_.one_in(2) ? 0 : random_.below(world_.p.branches));
@@ -83,8 +84,9 @@ void server::to_shard_of_spares(std::uint32_t i, passing& x) {
     }
   } else if (x.content.match_elements<commit_atom, finish_request>() && world_.has(defect::forget_guests)) {
     auto& what = x.content.get_mutable_as<finish_request>(1);
-    if (std::exchange(what.guests, false))
+    if (what.origin == page_origin::guest)
       guests_left_out_.insert(what.ticket);
+    what.origin = page_origin::client;
   }
 }
 
@@ -97,7 +99,7 @@ void server::kept_there(std::uint32_t i, const release_request& x) {
       world_.count("other node: keeps a page");
     else
       world_.count(book_.lasts(i, x.lease, world_.now()) ? "other node: keeps what its lease does not have"
-                                               : "other node: speaks too late");
+                                                         : "other node: speaks too late");
   }
   spares_.kept_there(i, x.lease, kept, world_.now());
 }
@@ -105,9 +107,8 @@ void server::kept_there(std::uint32_t i, const release_request& x) {
 void server::used(std::uint32_t i, const ticket& lease, std::span<const key_digest> keys) {
   std::vector<key_digest> spare;
   if (world_.has(defect::spare_for_ever))
-    std::copy_if(keys.begin(), keys.end(), std::back_inserter(spare), [&](const key_digest& key) {
-      return spares_.is_spare(i, key, world_.now(), noticed_before());
-    });
+    std::copy_if(keys.begin(), keys.end(), std::back_inserter(spare),
+                 [&](const key_digest& key) { return spares_.is_spare(i, key, world_.now(), noticed_before()); });
   spares_.used(lease, keys);
   if (!spare.empty())
     forge_spares(i, spare);

@@ -266,7 +266,7 @@ void server::committed(std::uint32_t i, const finish_request& x, const finish_re
     const bool is_new = !pages_.is_committed(page.key);
     if (!pages_.committed(x.rank, page))
       continue; // asked again, and answered as before
-    const bool guest = x.guests || guests_left_out_.contains(x.ticket);
+    const bool guest = x.origin == page_origin::guest || guests_left_out_.contains(x.ticket);
     world_.count(guest ? "committed page of a guest" : "committed page of a client");
     spares_.committed(i, page.key, is_new, guest, world_.now(), noticed_before());
     if (const auto said = said_parents_.find({x.ticket, page.key});

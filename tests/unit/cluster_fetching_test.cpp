@@ -127,7 +127,7 @@ TEST_CASE("fetching: the peer is told of the pages that were made here, and of n
   for (const auto& load : x.take<fetch_load>())
     x.state.on_loaded(load.call, desk::all_of(load.work), t0);
   for (const auto& save : x.take<fetch_save>()) {
-    CHECK_FALSE(save.work.guests);
+    CHECK(save.work.origin == page_origin::fetched);
     auto outcome = desk::all_of(save.work);
     for (std::size_t i = 0; i < save.work.keys.size(); ++i)
       if ((save.work.keys[i] == key(1) && save.rank == 0) || save.work.keys[i] == key(2))
@@ -151,10 +151,10 @@ TEST_CASE("fetching: where copies go here first, they are guests, and the peer i
   x.state.bring(wanted(3), t0);
   x.has(x.one<fetch_ask>(), 3);
   const auto load = x.one<fetch_load>();
-  CHECK_FALSE(load.work.guests);
+  CHECK(load.work.origin == page_origin::client);
   x.state.on_loaded(load.call, desk::all_of(load.work), t0);
   const auto save = x.one<fetch_save>();
-  CHECK(save.work.guests);
+  CHECK(save.work.origin == page_origin::guest);
   x.state.on_saved(save.call, desk::all_of(save.work), t0);
   CHECK(x.one<fetch_release>().kept_here.empty());
 }

@@ -145,6 +145,9 @@ TEST_CASE("another node looks up and fetches, and writes nothing", "[reception]"
   client_rights engine(scope());
   CHECK(code(engine.may(release_request{space, mine, 0, 0, false, keys(1)})) == errc::not_owner);
   CHECK(code(rights.may(invalidate_request{space, 0, pages(1)})) == errc::ok);
+  CHECK(code(rights.may(reuse_request{space})) == errc::ok);
+  CHECK(code(rights.may(reuse_request{foreign})) == errc::unknown_namespace);
+  CHECK(code(engine.may(reuse_request{space})) == errc::not_owner);
   CHECK(code(rights.may(reserve_request{space, 0, mine, {}, keys(2), {}})) == errc::not_owner);
   CHECK(code(rights.may(finish_request{space, 0, mine, pages(1)})) == errc::not_owner);
   CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::not_owner);

@@ -37,7 +37,7 @@ struct home : one_registry {
   void save_guests(const keys_t& keys, rank_number rank = 0) {
     const auto by = next_ticket();
     finish_request x{space, rank, by, pages(keys, reserve(by, keys, rank))};
-    x.guests = true;
+    x.origin = page_origin::guest;
     REQUIRE(state.commit(x, at(0)));
   }
   bool has(const key_digest& key) const {
@@ -272,6 +272,42 @@ TEST_CASE("any order of saving, reading, sparing and evicting leaves no trace", 
   CHECK(r.state.keys() == 0);
   CHECK(r.state.stats().spare_keys == 0);
   CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("what a peer looks up is used there: what was found here, and what was not", "[registry]") {
+  home r(make_reuse_policy);
+  const auto keys = some_keys(1, 4);
+  r.save(keys);
+  const auto uses = [&] {
+    const auto told = r.state.tell_reuse({r.space}).value();
+    CHECK(told.clock == 4);
+    return reuse_counts::of_numbers(told.counts.items).value().used[0][0];
+  };
+  CHECK(r.evict(1).slots == 1);
+  // For an engine of this node what is not found is not used, and is followed on.
+  CHECK(r.match(ours, keys) < 4);
+  const auto before = uses();
+  match_request asked{r.space, theirs, std::chrono::seconds(10), keys};
+  asked.by_peer = true;
+  CHECK(r.state.match(asked, at(0)).value().matched < 4);
+  r.release(ours);
+  match_request again{r.space, {7, 9}, std::chrono::seconds(10), keys};
+  again.by_peer = true;
+  REQUIRE(r.state.match(again, at(0)));
+  CHECK(uses() == before + 1);
+}
+
+TEST_CASE("a shard tells what it has seen, and takes what others have, where its policy learns", "[registry]") {
+  home r(make_reuse_policy);
+  const auto told = r.state.tell_reuse({r.space}).value();
+  CHECK(told.clock == 0);
+  CHECK(r.state.learn_reuse({r.space, told.counts}));
+  CHECK(r.state.learn_reuse({r.space, {}}).error().code == errc::invalid_argument);
+  CHECK(r.state.tell_reuse({namespace_id{}}).error().code == errc::unknown_namespace);
+  CHECK(r.state.learn_reuse({namespace_id{}, told.counts}).error().code == errc::unknown_namespace);
+  home plain(make_lru_policy);
+  CHECK(plain.state.tell_reuse({plain.space}).error().code == errc::unsupported);
+  CHECK(plain.state.learn_reuse({plain.space, told.counts}));
 }
 
 } // namespace registry_spare_test

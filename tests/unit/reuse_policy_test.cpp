@@ -146,6 +146,88 @@ TEST_CASE("keys are worth more where those of their class come back, and nothing
   CHECK(statistics.resident_bytes() < 128 * 1024);
 }
 
+TEST_CASE("a key that is used elsewhere counts as used, and is followed there", "[registry]") {
+  reuse_statistics statistics;
+  statistics.note(scrambled(1), 0, 1000, 100);
+  statistics.note(scrambled(2), 0, 1000, 100);
+  statistics.used_elsewhere(scrambled(1), 3000);
+  CHECK(statistics.followed() == 1);
+  auto seen = statistics.counts(5000);
+  CHECK(seen.used[0][reuse_counts::step_of(2000)] == 1);
+  CHECK(seen.ended[0][reuse_counts::step_of(2000)] == 1);
+  // The other one waits as yet.
+  CHECK(seen.ended[0][reuse_counts::step_of(4000)] == 1);
+  CHECK(seen.seen() == 2);
+  // One that nobody follows, and one that is followed no more.
+  statistics.used_elsewhere(scrambled(1), 4000);
+  statistics.used_elsewhere(scrambled(3), 4000);
+  CHECK(statistics.counts(5000) == seen);
+}
+
+TEST_CASE("what others have seen counts as if it was seen here, up to twice as much as was", "[registry]") {
+  reuse_statistics alone;
+  reuse_statistics together;
+  for (auto* x : {&alone, &together}) {
+    for (std::uint64_t n = 0; n < 500; ++n)
+      x->note(scrambled(n), 0, 1000, 1000);
+    x->learn(20'000);
+  }
+  reuse_counts others;
+  others.used[0][reuse_counts::step_of(3000)] = 400;
+  others.ended[0][reuse_counts::step_of(3000)] = 400;
+  together.learn_from(others);
+  CHECK(together.worth(0, 2000) == alone.worth(0, 2000));
+  alone.learn(20'000);
+  together.learn(20'000);
+  CHECK(together.worth(0, 2000) > 5 * alone.worth(0, 2000));
+  // Ten times as much makes the same of it as twice as much.
+  reuse_statistics flooded;
+  reuse_statistics bounded;
+  for (auto* x : {&flooded, &bounded})
+    for (std::uint64_t n = 0; n < 500; ++n)
+      x->note(scrambled(n), 0, 1000, 1000);
+  others *= 1000 / others.seen();
+  bounded.learn_from(others);
+  others *= 10;
+  flooded.learn_from(others);
+  bounded.learn(20'000);
+  flooded.learn(20'000);
+  CHECK(flooded.worth(0, 2000) == Approx(bounded.worth(0, 2000)));
+  // What is told is what was seen here.
+  CHECK(flooded.counts(20'000).used[0][reuse_counts::step_of(3000)] == 0);
+}
+
+TEST_CASE("a key that is fetched is no new one: time stands still, and its uses count from the first one here on",
+          "[registry]") {
+  const auto policy = make_reuse_policy([](entry_index i) { return scrambled(i); });
+  const entries_t fresh{0, 1, 2, 3};
+  const entries_t fetched{4, 5, 6};
+  policy->inserted(fresh);
+  policy->fetched(fetched);
+  CHECK(policy->size() == 7);
+  REQUIRE(policy->knowledge());
+  CHECK(policy->knowledge()->clock == 4);
+  CHECK(policy->knowledge()->counts.seen() == 4);
+  policy->touched(fetched, {});
+  CHECK(policy->knowledge()->counts.seen() == 7);
+  // A peer that looks up what is here, and what is not any more, uses it there.
+  policy->touched({fresh.data(), 2}, {.by_peer = true});
+  policy->left(2, leave_reason::evicted);
+  policy->used_elsewhere(scrambled(2));
+  const auto known = policy->knowledge()->counts;
+  CHECK(known.used[0][0] == 3);
+  CHECK(known.seen() == 7);
+  // Where nobody learns, nothing of it matters.
+  for (const auto factory : {make_lru_policy, make_s3_fifo_policy}) {
+    const auto other = factory([](entry_index i) { return scrambled(i); });
+    other->fetched(fetched);
+    other->used_elsewhere(scrambled(4));
+    other->learn_from({});
+    CHECK(other->size() == 3);
+    CHECK_FALSE(other->knowledge());
+  }
+}
+
 TEST_CASE("conversations are kept among prompts that only pass through", "[registry]") {
   std::map<eviction_factory, std::size_t> hits;
   for (const auto factory : {make_lru_policy, make_reuse_policy}) {

@@ -59,7 +59,7 @@ TEST_CASE("save: reserve, place, gather, fill, commit, and only then saved", "[s
   CHECK(commit.request.ticket == reserve.request.ticket);
   CHECK(commit.request.pages.size() == 3);
   CHECK(commit.request.pages[2] == page_ref{work.keys[2], {2, 7}});
-  CHECK_FALSE(commit.request.guests);
+  CHECK(commit.request.origin == page_origin::client);
   CHECK(s.take<task_finished>().empty());
   s.committed(commit, t0 + 18 * ms);
 

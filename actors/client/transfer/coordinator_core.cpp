@@ -35,7 +35,7 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
   t.parent = work.parent;
   t.tag = work.tag;
   t.ready_event = work.ready_event;
-  t.guests = work.guests;
+  t.origin = work.origin;
   t.blocks = work.blocks.items;
   t.deadline = now + work.deadline;
   t.unresolved = work.keys.size();

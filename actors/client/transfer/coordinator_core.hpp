@@ -148,7 +148,7 @@ protected:
     key_digest parent;
     std::uint64_t tag = 0;
     std::uint64_t ready_event = 0;
-    bool guests = false;
+    page_origin origin = page_origin::client;
     std::vector<page> pages;
     /// Of all pages, one after the other: `blocks_per_page` of each.
     std::vector<std::uint32_t> blocks;

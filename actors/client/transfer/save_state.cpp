@@ -221,11 +221,12 @@ void save_state::send_finish(task& t, const std::vector<std::uint32_t>& position
       request.pages.items.push_back(page_ref{t.pages[positions[i]].key, t.pages[positions[i]].where});
     }
     const auto id = begin_call(t, phase::finish, now, std::move(part_positions), {}, part.shard, attempt);
-    request.guests = commit && t.guests;
-    if (commit)
+    if (commit) {
+      request.origin = t.origin;
       outbox_.emplace_back(save_commit{id, part.shard, std::move(request)});
-    else
+    } else {
       outbox_.emplace_back(save_abort{id, part.shard, std::move(request)});
+    }
   }
 }
 

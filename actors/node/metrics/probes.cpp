@@ -144,6 +144,8 @@ void show(metrics_state& to, const cluster_stats& cluster) {
     to.count("troupe_peer_bytes_total", "Bytes of these.", peer, number(x.bytes));
     to.count("troupe_peer_failed_pages_total", "Pages that were to come from there, and did not.", peer,
              number(x.failed));
+    to.set("troupe_peer_learned_keys", "Uses of keys that were seen there, and count for what goes here.", peer,
+           number(x.learned_keys));
   }
 }
 

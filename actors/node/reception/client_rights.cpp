@@ -56,6 +56,12 @@ result<void> client_rights::may(const bring_request& x) const {
   return check(scope_.owner, x.space, x.keys.size());
 }
 
+result<void> client_rights::may(const reuse_request& x) const {
+  if (!scope_.reads_only)
+    return fail(errc::not_owner, "only another node of the cluster is told what this one has learned");
+  return check(scope_.owner, x.space, 0);
+}
+
 result<void> client_rights::may(const reserve_request& x) const {
   if (auto allowed = check_writer(); !allowed)
     return allowed;

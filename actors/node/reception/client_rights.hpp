@@ -46,6 +46,7 @@ public:
   result<void> may(const finish_request& x) const;
   result<void> may(const invalidate_request& x) const;
   result<void> may(const bring_request& x) const;
+  result<void> may(const reuse_request& x) const;
 
   /// From here on the client may write to the slots of this answer.
   void reserved(rank_number rank, const reserve_reply& reply);

@@ -23,6 +23,8 @@ caf::result<Reply> client_shard::serve(Request& x, std::function<void(const caf:
     return to_caf(begun.error());
   if constexpr (std::is_same_v<Request, finish_request>)
     rights_->finished(x);
+  if constexpr (std::is_same_v<Request, match_request>)
+    x.by_peer = rights_->scope().reads_only;
   // Bounds are for callers of the node's own doors; who sets them here would count among those.
   if constexpr (requires { x.bounds; })
     x.bounds = {};
@@ -45,6 +47,7 @@ client_shard::behavior_type client_shard::make_behavior() {
       [this](commit_atom verb, finish_request& x) { return serve<finish_reply>(x, {}, verb); },
       [this](abort_atom verb, finish_request& x) { return serve<finish_reply>(x, {}, verb); },
       [this](invalidate_request& x) { return serve<finish_reply>(x, {}); },
+      [this](reuse_request& x) { return serve<reuse_reply>(x, {}); },
       [this](stats_atom verb) -> caf::result<registry_stats> {
         if (!asked_from(*this, home_))
           return to_caf(not_this_client());

@@ -1,11 +1,13 @@
 #pragma once
 
 #include "actors/node/registry/key_index.hpp"
+#include "base/reuse_counts.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 namespace troupe {
@@ -24,6 +26,15 @@ struct entry_use {
   std::uint64_t missing = 0;
   /// Of entries that somebody holds already: their use goes on, and is none more.
   bool again = false;
+  /// It is another node that uses them: when they are used the next time, it is there.
+  bool by_peer = false;
+};
+
+/// What a policy has seen of how keys are used again.
+struct reuse_knowledge {
+  /// Keys that came in, ever: what ages are counted in.
+  std::uint64_t clock = 0;
+  reuse_counts counts;
 };
 
 /// The hash of the key of an entry that is in the policy, or is about to be: 64 bits, the same for as long as the
@@ -46,6 +57,12 @@ public:
   /// These keys got their first page.
   virtual void inserted(std::span<const entry_index> entries) = 0;
 
+  /// As `inserted`; the keys were fetched from another node, and are no new ones.
+  virtual void fetched(std::span<const entry_index> entries) { inserted(entries); }
+
+  /// The key with this hash, which is not here, was used at another node.
+  virtual void used_elsewhere(std::uint64_t) {}
+
   /// These keys were used. An entry may occur twice.
   virtual void touched(std::span<const entry_index> entries, const entry_use& how) = 0;
 
@@ -67,6 +84,12 @@ public:
   /// The entries go before all others but those that were freed, what is spared first going first, until they are
   /// touched. An entry that is spared already counts as spared just now.
   virtual void spared(std::span<const entry_index> entries) = 0;
+
+  /// What it has learned from, and at which time by its own clock; nothing where it learns nothing.
+  virtual std::optional<reuse_knowledge> knowledge() const { return std::nullopt; }
+
+  /// What others have seen, by the clock of this one, in place of what they had seen before.
+  virtual void learn_from(const reuse_counts&) {}
 
   virtual std::uint64_t size() const noexcept = 0;
   /// With what is remembered of keys that are gone.

@@ -145,7 +145,8 @@ void key_space::give_back(std::span<const entry_index> entries) {
   spared_.clear();
 }
 
-void key_space::touch(std::span<const entry_index> entries, std::uint64_t missing, std::uint32_t own, coarse_time now) {
+void key_space::touch(std::span<const entry_index> entries, std::uint64_t missing, std::uint32_t own, coarse_time now,
+                      bool by_peer) {
   // From the end: what is told last is the youngest, and that is where the prefix begins.
   for (auto end = entries.size(); end > 0;) {
     const auto is_again = [&](entry_index i) {
@@ -159,7 +160,8 @@ void key_space::touch(std::span<const entry_index> entries, std::uint64_t missin
     auto first = end - 1;
     while (first > 0 && is_again(entries[first - 1]) == again)
       --first;
-    policy_->touched(entries.subspan(first, end - first), {.missing = in_all_shards(missing), .again = again});
+    policy_->touched(entries.subspan(first, end - first),
+                     {.missing = in_all_shards(missing), .again = again, .by_peer = by_peer});
     end = first;
   }
 }

@@ -6,6 +6,7 @@
 #include "actors/node/registry/registry_outbox.hpp"
 #include "base/memory_budget.hpp"
 #include "base/namespace_spec.hpp"
+#include "base/page_origin.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -92,6 +93,9 @@ public:
     return ranks_[rank].slots == 0 || slot < ranks_[rank].slots;
   }
 
+  /// For what it learns, and tells of that.
+  eviction_policy& policy() noexcept { return *policy_; }
+
   /// Lookups, also of single entries and pages.
   const key_table& table() const noexcept { return table_; }
 
@@ -109,8 +113,15 @@ public:
 
   /// These keys, in prefix order, were used by a request that did not find `missing` others; all have a live page. What
   /// more than `own` leases hold, or what is protected, is in use already: lookups, loads, and all ranks of a request
-  /// are one use together.
-  void touch(std::span<const entry_index> entries, std::uint64_t missing, std::uint32_t own, coarse_time now);
+  /// are one use together. `by_peer`: the use is at another node.
+  void touch(std::span<const entry_index> entries, std::uint64_t missing, std::uint32_t own, coarse_time now,
+             bool by_peer = false);
+
+  /// Another node has asked for these keys and did not find them here: whatever becomes of them, it is there.
+  void missed_by_peer(std::span<const key_digest> keys) {
+    for (const auto& key : keys)
+      policy_->used_elsewhere(table_.hash_of(key));
+  }
 
   /// These keys, in prefix order, were written by another rank: they belong to what is used now, and that is all.
   void touch_again(std::span<const entry_index> entries);
@@ -119,10 +130,6 @@ public:
   /// and do not wait for their children, until somebody uses them here. That is advice: what is leased, protected or
   /// reserved stays as it would else.
   void spare(std::span<const entry_index> entries);
-
-  /// These keys have got their first page, which was fetched from another node, and is to go here and stay there. They
-  /// are as others until somebody has leased them, and whenever nobody does any more, spare.
-  void inserted_as_guests(std::span<const entry_index> entries);
 
   /// These keys got a reservation, in a request that brings as many, and are to be given to `inserted`.
   void announce(std::span<const entry_index> entries) {
@@ -175,8 +182,9 @@ public:
   /// Ends a reservation with a page. True if it is the first of the key, which then is to be given to `inserted`.
   bool publish(entry_index i, rank_number rank, slot_ref where);
 
-  /// Keys that have got their first page, in prefix order.
-  void inserted(std::span<const entry_index> entries) { policy_->inserted(entries); }
+  /// Keys that have got their first page, in prefix order. Guests are as others until somebody has leased them, and
+  /// whenever nobody does any more, spare.
+  void inserted(std::span<const entry_index> entries, page_origin origin = page_origin::client);
 
   /// Unpublishes a live page. Its slot is released once the key has no lease, and the protection it has now is over.
   /// `suspect`: because of its bytes, so that somebody may be writing there of whom nothing is known.

@@ -37,10 +37,14 @@ void key_space::spare(std::span<const entry_index> entries) {
   spared_.clear();
 }
 
-void key_space::inserted_as_guests(std::span<const entry_index> entries) {
-  inserted(entries);
-  for (const auto i : entries)
-    table_.entry(i).guest = true;
+void key_space::inserted(std::span<const entry_index> entries, page_origin origin) {
+  if (origin == page_origin::client)
+    policy_->inserted(entries);
+  else
+    policy_->fetched(entries);
+  if (origin == page_origin::guest)
+    for (const auto i : entries)
+      table_.entry(i).guest = true;
 }
 
 // -- eviction -------------------------------------------------------------------------------------------------------

@@ -124,7 +124,9 @@ public:
   /// Fetches the rest: parent and pages.
   void prefetch_details(entry_index i) const noexcept;
   /// Of the key of an entry in use: as unpredictable as the index.
-  std::uint64_t hash_of(entry_index i) const noexcept { return folded(entries_[i].key); }
+  std::uint64_t hash_of(entry_index i) const noexcept { return hash_of(entries_[i].key); }
+  /// Of any key.
+  std::uint64_t hash_of(const key_digest& key) const noexcept { return folded(key); }
 
   /// Fetches where the index would be searched for the key.
   void prefetch_index(const key_digest& key) const noexcept { index_.prefetch(tag_of(key)); }

@@ -16,13 +16,13 @@ void listing_policy::take_out(position at) noexcept {
   lists_.set_tag(at, lists_.tag(at) & ~displaced);
 }
 
-void listing_policy::inserted(std::span<const entry_index> entries) {
+void listing_policy::come(std::span<const entry_index> entries, bool fetched) {
   prepare(entries);
   // Backwards, so that the first key of a prefix is the youngest: those behind it are of no use without it.
   for (auto i = entries.size(); i-- > 0;) {
     lists_.make_room_for(entries[i]);
     ++size_;
-    admit(lists_.of(entries[i]));
+    admit(lists_.of(entries[i]), fetched);
   }
 }
 

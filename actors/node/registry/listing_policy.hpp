@@ -14,7 +14,8 @@ namespace troupe {
 class listing_policy : public eviction_policy {
 public:
   void announced(std::span<const entry_index>, const entry_use&) override {}
-  void inserted(std::span<const entry_index> entries) final;
+  void inserted(std::span<const entry_index> entries) final { come(entries, false); }
+  void fetched(std::span<const entry_index> entries) final { come(entries, true); }
   void touched(std::span<const entry_index> entries, const entry_use& how) final;
   void left(entry_index entry, leave_reason why) final;
   std::size_t propose(std::span<entry_index> out) final;
@@ -39,8 +40,8 @@ protected:
 
   /// These are about to be admitted.
   virtual void prepare(std::span<const entry_index>) {}
-  /// The entry comes in; its node is unlinked. Where it stands by `place`.
-  virtual void admit(position at) = 0;
+  /// The entry comes in, from another node if it is `fetched`; its node is unlinked. Where it stands by `place`.
+  virtual void admit(position at, bool fetched) = 0;
   /// Puts an unlinked entry where it belongs if it was used just now.
   virtual void place(position at) = 0;
   /// A run of entries, from `first`, the youngest, to `last`, that follow each other in a list, in an order that may
@@ -60,6 +61,8 @@ protected:
 
 private:
   static constexpr int back_at_once = 2;
+
+  void come(std::span<const entry_index> entries, bool fetched);
 
   void displace(position at) noexcept;
   /// Back from `freed_` or `aside_`, or out of the policy's own list.

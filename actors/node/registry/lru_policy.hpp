@@ -14,7 +14,7 @@ public:
 private:
   static constexpr position order = 0;
 
-  void admit(position at) override { place(at); }
+  void admit(position at, bool) override { place(at); }
   void place(position at) override { lists_.link_youngest(order, at); }
   void use(position first, position last, const entry_use& how) override;
   std::size_t next(std::span<entry_index> out) override { return take_oldest(order, out); }

@@ -168,6 +168,8 @@ registry::behavior_type registry::make_behavior() {
       },
       [this](bind_atom, const registry_peers& peers) -> caf::result<void> { return bind(peers); },
       [this](stats_atom) { return state_.stats(); },
+      [this](const reuse_request& x) { return to_caf(state_.tell_reuse(x)); },
+      [this](const learn_request& x) { return to_caf(state_.learn_reuse(x)); },
       [this](const exists_request& x) {
         return serve(request_kind::match, x.keys.size(), [&](timestamp) { return state_.exists(x); });
       },

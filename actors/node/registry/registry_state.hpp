@@ -103,6 +103,11 @@ public:
   }
   result<restore_report> restored() { return restoring_.restored(keys()); }
 
+  // -- what shards tell each other, of this node and of others: shard_administration
+
+  result<reuse_reply> tell_reuse(const reuse_request& request) const { return administration_.tell_reuse(request); }
+  result<void> learn_reuse(const learn_request& request) { return administration_.learn_reuse(request); }
+
   // -- what other parts of a node tell
 
   /// Children in other shards came or went.

@@ -44,13 +44,24 @@ void reuse_policy::note(position at, std::uint32_t tag) {
   statistics_.note(hash_(lists_.entry_at(at)), class_of(tag), now_, size_);
 }
 
+void reuse_policy::note_use(position at, std::uint32_t tag, const entry_use& how) {
+  if (how.by_peer)
+    statistics_.used_elsewhere(hash_(lists_.entry_at(at)), now_);
+  else
+    note(at, tag);
+}
+
 void reuse_policy::prepare(std::span<const entry_index> entries) {
   for (const auto entry : entries)
     ghosts_.prefetch(hash_(entry));
 }
 
-void reuse_policy::admit(position at) {
-  ++now_;
+std::optional<reuse_knowledge> reuse_policy::knowledge() const {
+  return reuse_knowledge{now_, statistics_.counts(now_)};
+}
+
+void reuse_policy::admit(position at, bool fetched) {
+  now_ += fetched ? 0 : 1;
   if (now_ >= learn_at_) {
     statistics_.learn(now_);
     learn_at_ = now_ + std::max(least_between, size_ / 8);
@@ -63,7 +74,9 @@ void reuse_policy::admit(position at) {
     tag |= std::min(most_uses, *uses + 1) << uses_shift;
   if (statistics_.follows(hash)) {
     tag |= sampled;
-    note(at, tag);
+    // What was fetched is followed from its first use here on.
+    if (!fetched)
+      note(at, tag);
   }
   lists_.set_tag(at, tag);
   place(at);
@@ -84,7 +97,7 @@ void reuse_policy::use(position first, position last, const entry_use& how) {
     if ((tag & sampled) != 0 || tag != before)
       for (auto at = first;; at = lists_.older(at)) {
         if ((tag & sampled) != 0)
-          note(at, tag);
+          note_use(at, tag, how);
         lists_.set_tag(at, tag);
         if (at == last)
           break;

@@ -21,12 +21,18 @@ namespace troupe {
 /// young one, few are kept until their time comes, instead of all until shortly before. Each eviction compares the ends
 /// of all lists.
 ///
+/// In a cluster a key is followed where it is used: who fetches it follows it from then on, and who has it, or had it,
+/// counts a use, and follows it no more. A key that is fetched is no new one, so time does not go on by it.
+///
 /// 8 bytes an entry, 2 for a key that is gone, and at most 128 KiB for the sample.
 class reuse_policy final : public listing_policy {
 public:
   explicit reuse_policy(key_hash hash);
 
   void announced(std::span<const entry_index> entries, const entry_use& how) override;
+  void used_elsewhere(std::uint64_t hash) override { statistics_.used_elsewhere(hash, now_); }
+  std::optional<reuse_knowledge> knowledge() const override;
+  void learn_from(const reuse_counts& others) override { statistics_.learn_from(others); }
   std::uint64_t resident_bytes() const noexcept override;
 
 private:
@@ -59,7 +65,7 @@ private:
   static position class_of(std::uint32_t tag) noexcept;
 
   void prepare(std::span<const entry_index> entries) override;
-  void admit(position at) override;
+  void admit(position at, bool fetched) override;
   void place(position at) override;
   void use(position first, position last, const entry_use& how) override;
   void forget(position at, leave_reason why) override;
@@ -71,12 +77,14 @@ private:
   /// Takes marks away from both ends.
   void trim(position list);
   void note(position at, std::uint32_t tag);
+  /// Of an entry of the sample.
+  void note_use(position at, std::uint32_t tag, const entry_use& how);
 
   key_hash hash_;
   ghost_table ghosts_;
   reuse_statistics statistics_;
   std::array<time_marks, classes> times_;
-  /// Keys that came in.
+  /// Keys that came in, from others than nodes.
   std::uint64_t now_ = 0;
   std::uint64_t learn_at_ = 0;
 };

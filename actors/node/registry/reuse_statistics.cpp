@@ -1,7 +1,6 @@
 #include "actors/node/registry/reuse_statistics.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 namespace troupe {
@@ -17,6 +16,8 @@ constexpr float usual_chance = 0.05F;
 constexpr float doubt = 128;
 /// What was learned before counts so much less each time.
 constexpr float fading = 0.98F;
+/// What others have seen, beside what was seen here.
+constexpr float others_at_most = 2;
 
 float believed(float used, float waited, float before) noexcept {
   return (used + doubt * before) / (used + waited + doubt);
@@ -26,20 +27,6 @@ float believed(float used, float waited, float before) noexcept {
 
 reuse_statistics::reuse_statistics() {
   learn(0);
-}
-
-std::size_t reuse_statistics::bucket_of(std::uint64_t age) noexcept {
-  if (age < 64)
-    return 0;
-  const auto doublings = static_cast<std::size_t>(std::bit_width(age)) - 7;
-  return std::min(buckets - 1, 1 + 2 * doublings + (age >> (5 + doublings) & 1));
-}
-
-std::uint64_t reuse_statistics::begin_of(std::size_t bucket) noexcept {
-  if (bucket == 0)
-    return 0;
-  const auto doublings = (bucket - 1) / 2;
-  return (bucket - 1) % 2 == 0 ? std::uint64_t{64} << doublings : std::uint64_t{96} << doublings;
 }
 
 std::uint32_t reuse_statistics::find(std::uint64_t hash) noexcept {
@@ -104,12 +91,26 @@ void reuse_statistics::unlink(std::uint32_t number) noexcept {
   (x.younger == nothing ? youngest_ : records_[x.younger].older) = x.older;
 }
 
+void reuse_statistics::count_use(const record& x, std::uint64_t now) noexcept {
+  const auto age = reuse_counts::step_of(now - x.since);
+  ++seen_.used[x.of][age];
+  ++seen_.ended[x.of][age];
+}
+
+void reuse_statistics::used_elsewhere(std::uint64_t hash, std::uint64_t now) {
+  if (!follows(hash))
+    return;
+  const auto known = find(hash);
+  if (known == nothing)
+    return;
+  count_use(records_[known], now);
+  remove(known);
+}
+
 void reuse_statistics::note(std::uint64_t hash, std::uint32_t of, std::uint64_t now, std::uint64_t entries) {
   if (const auto known = find(hash); known != nothing) {
     auto& x = records_[known];
-    const auto age = bucket_of(now - x.since);
-    ++used_[x.of][age];
-    ++ended_[x.of][age];
+    count_use(x, now);
     x.of = of;
     x.since = now;
     unlink(known);
@@ -120,7 +121,7 @@ void reuse_statistics::note(std::uint64_t hash, std::uint32_t of, std::uint64_t 
     const auto& oldest = records_[oldest_];
     const auto age = now - oldest.since;
     if (age >= followed_for * entries) {
-      ++ended_[oldest.of][bucket_of(age)];
+      ++seen_.ended[oldest.of][reuse_counts::step_of(age)];
       remove(oldest_);
     } else {
       // Half of all are dropped and count for nothing: what they would have done is no different from the others'.
@@ -140,7 +141,7 @@ void reuse_statistics::note(std::uint64_t hash, std::uint32_t of, std::uint64_t 
 void reuse_statistics::value(by_age& out, const by_age& chance) noexcept {
   by_age lengths;
   for (std::size_t b = 0; b + 1 < buckets; ++b)
-    lengths[b] = static_cast<float>(begin_of(b + 1) - begin_of(b));
+    lengths[b] = static_cast<float>(reuse_counts::begin_of(b + 1) - reuse_counts::begin_of(b));
   for (std::size_t from = 0; from + 1 < buckets; ++from) {
     float best_used = 0;
     float best_kept = 1;
@@ -162,11 +163,22 @@ void reuse_statistics::value(by_age& out, const by_age& chance) noexcept {
   out[buckets - 1] = out[buckets - 2] / 2;
 }
 
-void reuse_statistics::learn(std::uint64_t now) {
-  // Those whose use is still waited for count as far as they have waited.
-  auto waited = ended_;
+reuse_counts reuse_statistics::counts(std::uint64_t now) const noexcept {
+  auto out = seen_;
   for (auto number = oldest_; number != nothing; number = records_[number].younger)
-    ++waited[records_[number].of][bucket_of(now - records_[number].since)];
+    ++out.ended[records_[number].of][reuse_counts::step_of(now - records_[number].since)];
+  return out;
+}
+
+void reuse_statistics::learn(std::uint64_t now) {
+  auto all = counts(now);
+  if (const auto theirs = others_.seen(); theirs > 0) {
+    auto others = others_;
+    others *= std::min(1.0F, others_at_most * all.seen() / theirs);
+    all += others;
+  }
+  const auto& used = all.used;
+  auto waited = all.ended;
   by_age all_used{};
   by_age all_waited{};
   std::array<by_age, 2> kind_used{};
@@ -176,9 +188,9 @@ void reuse_statistics::learn(std::uint64_t now) {
     float later = 0;
     for (auto b = buckets; b-- > 0;) {
       later += std::exchange(waited[c][b], later);
-      all_used[b] += used_[c][b];
+      all_used[b] += used[c][b];
       all_waited[b] += waited[c][b];
-      kind_used[kind][b] += used_[c][b];
+      kind_used[kind][b] += used[c][b];
       kind_waited[kind][b] += waited[c][b];
     }
   }
@@ -188,12 +200,11 @@ void reuse_statistics::learn(std::uint64_t now) {
     for (std::size_t b = 0; b < buckets; ++b) {
       const auto of_all = believed(all_used[b], all_waited[b], usual_chance);
       const auto of_kind = believed(kind_used[kind][b], kind_waited[kind][b], of_all);
-      chance[b] = believed(used_[c][b], waited[c][b], of_kind);
-      used_[c][b] *= fading;
-      ended_[c][b] *= fading;
+      chance[b] = believed(used[c][b], waited[c][b], of_kind);
     }
     value(worth_[c], chance);
   }
+  seen_ *= fading;
 }
 
 std::uint64_t reuse_statistics::resident_bytes() const noexcept {

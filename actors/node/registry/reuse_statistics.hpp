@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/reuse_counts.hpp"
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +23,7 @@ namespace troupe {
 /// to be like all of its kind, and these like all.
 class reuse_statistics {
 public:
-  static constexpr std::uint32_t classes = 12;
+  static constexpr std::uint32_t classes = reuse_counts::classes;
   /// Those of keys that were not used yet; each of the others is like the rest of the others.
   static constexpr std::uint32_t unused_classes = 3;
 
@@ -33,17 +35,26 @@ public:
   /// A key of the sample came in, or was used; from now on it is of that class.
   void note(std::uint64_t hash, std::uint32_t of, std::uint64_t now, std::uint64_t entries);
 
+  /// The key was used, but not here, where it is followed no more: its next use is seen by whoever used it.
+  void used_elsewhere(std::uint64_t hash, std::uint64_t now);
+
+  /// What was seen here, with how long those have waited whose use is still waited for.
+  reuse_counts counts(std::uint64_t now) const noexcept;
+
+  /// What others have seen, from the next `learn` on. It counts twice as much as what was seen here at most: keys here
+  /// may be used otherwise than there.
+  void learn_from(const reuse_counts& others) { others_ = others; }
+
   /// Finds anew what entries are worth, and lets what was learned before count a little less.
   void learn(std::uint64_t now);
 
-  float worth(std::uint32_t of, std::uint64_t age) const noexcept { return worth_[of][bucket_of(age)]; }
+  float worth(std::uint32_t of, std::uint64_t age) const noexcept { return worth_[of][reuse_counts::step_of(age)]; }
 
   std::size_t followed() const noexcept { return count_; }
   std::uint64_t resident_bytes() const noexcept;
 
 private:
-  /// Ages double in two steps: 64, 96, 128, 192, …
-  static constexpr std::size_t buckets = 44;
+  static constexpr std::size_t buckets = reuse_counts::ages;
   static constexpr std::size_t most_records = 2048;
   static constexpr std::uint32_t nothing = 0xffffffff;
 
@@ -58,24 +69,21 @@ private:
     std::uint32_t younger = nothing;
   };
 
-  using by_age = std::array<float, buckets>;
-
-  static std::size_t bucket_of(std::uint64_t age) noexcept;
-  static std::uint64_t begin_of(std::size_t bucket) noexcept;
+  using by_age = reuse_counts::by_age;
 
   std::uint32_t& place_of(std::uint64_t hash) noexcept { return places_[hash & (places_.size() - 1)]; }
   std::uint32_t find(std::uint64_t hash) noexcept;
   void add(std::uint64_t hash, std::uint32_t of, std::uint64_t now);
   void remove(std::uint32_t number) noexcept;
   void enlarge();
+  void count_use(const record& x, std::uint64_t now) noexcept;
   void link_youngest(std::uint32_t number) noexcept;
   void unlink(std::uint32_t number) noexcept;
   /// `chance`: of a use at an age, for keys that get so old.
   static void value(by_age& out, const by_age& chance) noexcept;
 
-  // By class and age: how many keys were used again at that age, and how many got no older, for that or any reason.
-  std::array<by_age, classes> used_{};
-  std::array<by_age, classes> ended_{};
+  reuse_counts seen_;
+  reuse_counts others_;
   std::array<by_age, classes> worth_{};
 
   std::vector<record> records_;

@@ -11,7 +11,7 @@ std::uint64_t s3_fifo_policy::resident_bytes() const noexcept {
   return listing_policy::resident_bytes() + ghosts_.resident_bytes();
 }
 
-void s3_fifo_policy::admit(position at) {
+void s3_fifo_policy::admit(position at, bool) {
   ghosts_.make_room_for(size_);
   const bool known = ghosts_.recall(hash_(lists_.entry_at(at))).has_value();
   lists_.set_tag(at, known ? in_main : 0);

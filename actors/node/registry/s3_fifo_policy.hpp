@@ -23,7 +23,7 @@ private:
   static constexpr std::uint32_t most_uses = 3;
   static constexpr std::uint32_t in_main = 4;
 
-  void admit(position at) override;
+  void admit(position at, bool fetched) override;
   void place(position at) override;
   void use(position first, position last, const entry_use& how) override;
   void forget(position at, leave_reason why) override;

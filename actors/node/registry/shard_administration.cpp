@@ -252,6 +252,27 @@ registry_outbox shard_administration::take_left_over() {
 
 // -- looking ----------------------------------------------------------------------------------------------------------
 
+result<reuse_reply> shard_administration::tell_reuse(const reuse_request& request) const {
+  const auto space = spaces_.number_of(request.space);
+  if (!space)
+    return spaces_.refuse(space.error());
+  auto known = spaces_.at(*space).policy().knowledge();
+  if (!known)
+    return fail(errc::unsupported, "the policy of this shard learns nothing (registry.eviction)");
+  return reuse_reply{known->clock, {known->counts.numbers()}};
+}
+
+result<void> shard_administration::learn_reuse(const learn_request& request) {
+  const auto space = spaces_.number_of(request.space);
+  if (!space)
+    return spaces_.refuse(space.error());
+  const auto counts = reuse_counts::of_numbers(request.counts.items);
+  if (!counts)
+    return spaces_.refuse({errc::invalid_argument, "these are no counts of reuse: there are too few or too many"});
+  spaces_.at(*space).policy().learn_from(*counts);
+  return {};
+}
+
 result<describe_reply> shard_administration::describe(const describe_request& request) const {
   describe_reply reply;
   spaces_.for_each([&](std::uint32_t number, const key_space& space) {

@@ -206,7 +206,9 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   const auto uses = take_lease(*space, request.lease, request.lease_for, request.bounds, used_, now);
   if (!uses)
     return spaces_.refuse(uses.error());
-  spaces_.at(*space).touch(used_, request.keys.size() - used_.size(), 1, spaces_.clock().now(now));
+  spaces_.at(*space).touch(used_, request.keys.size() - used_.size(), 1, spaces_.clock().now(now), request.by_peer);
+  if (request.by_peer)
+    spaces_.at(*space).missed_by_peer(std::span(request.keys.items).subspan(used_.size()));
   spaces_.at(*space).count_lookup(request.keys.size(), used_.size());
   // Bounds are those of callers that read slabs themselves, or nothing at all.
   if (spaces_.options().tells_workers && request.bounds == lease_bounds{})

@@ -32,11 +32,8 @@ void shard_writes::publish(key_space& space, entry_index entry, rank_number rank
   used_.push_back(entry);
 }
 
-void shard_writes::note_written(key_space& space, bool guests) {
-  if (guests)
-    space.inserted_as_guests(inserted_);
-  else
-    space.inserted(inserted_);
+void shard_writes::note_written(key_space& space, page_origin origin) {
+  space.inserted(inserted_, origin);
   // Keys that were there before stand among new ones: all together are in prefix order only if all are moved.
   if (inserted_.size() < used_.size())
     space.touch_again(used_);
@@ -87,7 +84,7 @@ result<finish_reply> shard_writes::commit(const finish_request& request, timesta
     reply.results.items.push_back(
         byte_of(commit_page(space->keys, name, number, request.pages[i], entry, request.must_exist)));
   }
-  note_written(space->keys, request.guests);
+  note_written(space->keys, request.origin);
   // Not before: a page that is named twice is judged both times by the reservation as it was.
   if (number)
     close_if_ended(*number);

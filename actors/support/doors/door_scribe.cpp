@@ -77,6 +77,7 @@ std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   add(commit_atom_v, finish_request{});
   add(invalidate_request{});
   add(stats_atom_v);
+  add(reuse_request{});
   add(place_atom_v, frame_request{});
   add(fill_atom_v, fill_request{});
   add(unpin_atom_v, pin_number{});

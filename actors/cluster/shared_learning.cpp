@@ -1,0 +1,135 @@
+#include "actors/cluster/shared_learning.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe::cluster {
+
+namespace {
+
+/// What a clock has advanced by counts so much less at each round.
+constexpr double fading = 0.95;
+/// Beyond it a pace says nothing: one of the two stands still.
+constexpr double largest_pace = 1000;
+
+} // namespace
+
+void shared_learning::follow(const namespace_id& space, std::uint32_t own, const std::vector<peer_shards>& peers) {
+  auto& x = spaces_[space];
+  std::map<learning_shard, std::uint64_t> wanted;
+  for (std::uint32_t i = 0; i < own; ++i)
+    wanted.emplace(learning_shard{std::nullopt, i}, 0);
+  for (const auto& peer : peers)
+    for (std::uint32_t i = 0; i < peer.shards; ++i)
+      wanted.emplace(learning_shard{peer.peer, i}, peer.incarnation);
+  x.own = own;
+  std::erase_if(x.shards, [&](const auto& known) {
+    const auto found = wanted.find(known.first);
+    return found == wanted.end() || found->second != known.second.incarnation;
+  });
+  for (const auto& [who, incarnation] : wanted)
+    x.shards[who].incarnation = incarnation;
+}
+
+void shared_learning::begin(space_entry& x, timestamp now) const {
+  x.in_round = true;
+  x.until = now + options_.limit;
+  x.next = now + std::max<duration>(options_.pause, options_.pause_per_shard * x.shards.size());
+  for (auto& [who, known] : x.shards) {
+    known.told = false;
+    x.to_ask.push_back(who);
+  }
+}
+
+void shared_learning::ask_more(const namespace_id& space, space_entry& x) {
+  while (!x.to_ask.empty() && x.asked.size() < options_.asked_at_once) {
+    const auto who = x.to_ask.front();
+    x.to_ask.pop_front();
+    x.asked.emplace(++last_call_, who);
+    outbox_.emplace_back(ask_shard{last_call_, space, who});
+  }
+}
+
+void shared_learning::on_time(timestamp now) {
+  for (auto& [space, x] : spaces_) {
+    if (x.in_round && now >= x.until) {
+      x.to_ask.clear();
+      x.asked.clear();
+      end(space, x);
+    }
+    // Its own shards only: there is nobody else to learn from.
+    if (x.in_round || now < x.next || x.shards.size() <= x.own)
+      continue;
+    begin(x, now);
+    ask_more(space, x);
+  }
+}
+
+void shared_learning::on_told(reuse_call call, const result<reuse_reply>& told) {
+  const auto of = std::ranges::find_if(spaces_, [call](const auto& s) { return s.second.asked.contains(call); });
+  if (of == spaces_.end())
+    return;
+  auto& [space, x] = *of;
+  const auto who = x.asked.extract(call).mapped();
+  // It may have gone meanwhile.
+  const auto found = x.shards.find(who);
+  auto counts = told ? reuse_counts::of_numbers(told->counts.items) : std::nullopt;
+  if (found != x.shards.end() && counts) {
+    auto& known = found->second;
+    // One that began anew has the clock run backwards.
+    if (known.has_clock && told->clock >= known.clock)
+      known.advance = known.advance * fading + static_cast<double>(told->clock - known.clock);
+    else
+      known.advance = 0;
+    known.told = true;
+    known.has_clock = true;
+    known.clock = told->clock;
+    known.counts = *counts;
+  }
+  ask_more(space, x);
+  if (is_over(x))
+    end(space, x);
+}
+
+void shared_learning::end(const namespace_id& space, space_entry& x) {
+  x.in_round = false;
+  for (auto& [who, known] : x.shards)
+    if (!known.told)
+      known.counts = {};
+  for (std::uint32_t own = 0; own < x.own; ++own) {
+    const auto here = x.shards.find({std::nullopt, own});
+    if (here == x.shards.end() || !here->second.told)
+      continue;
+    teach_shard lesson{space, own, {}};
+    for (const auto& [who, known] : x.shards) {
+      if (who == here->first || !known.told)
+        continue;
+      const auto pace = here->second.advance / known.advance;
+      // Until both have had keys, ages are taken to be the same.
+      const auto comparable = std::isfinite(pace) && pace > 1 / largest_pace && pace < largest_pace;
+      lesson.counts += comparable ? known.counts.at_pace(pace) : known.counts;
+    }
+    outbox_.emplace_back(std::move(lesson));
+  }
+}
+
+timestamp shared_learning::next_event() const {
+  auto out = timestamp::max();
+  for (const auto& [space, x] : spaces_)
+    if (x.in_round)
+      out = std::min(out, x.until);
+    else if (x.shards.size() > x.own)
+      out = std::min(out, x.next);
+  return out;
+}
+
+std::uint64_t shared_learning::learned_from(peer_number peer) const {
+  float sum = 0;
+  for (const auto& [space, x] : spaces_)
+    for (const auto& [who, known] : x.shards)
+      if (who.peer == peer)
+        sum += known.counts.seen();
+  return static_cast<std::uint64_t>(sum);
+}
+
+} // namespace troupe::cluster
