@@ -1,9 +1,10 @@
 #include "tests/cluster_simulation/etcd.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace troupe::cluster_simulation {
@@ -88,10 +89,10 @@ cluster::etcd_reply etcd::answer(std::string_view path, const std::string& body,
       return no_space();
     const auto seconds = number_in(x, "TTL");
     leases_[++last_lease_] = {seconds, end_of_lease(seconds, now)};
-    return {well, json{{"header", header_of(revision_)},
-                       {"ID", std::to_string(last_lease_)},
-                       {"TTL", std::to_string(seconds)}}
-                      .dump()};
+    return {
+        well,
+        json{{"header", header_of(revision_)}, {"ID", std::to_string(last_lease_)}, {"TTL", std::to_string(seconds)}}
+            .dump()};
   }
   if (path == "/v3/lease/keepalive") {
     json out{{"header", header_of(revision_)}, {"ID", std::to_string(number_in(x, "ID"))}};

@@ -248,9 +248,8 @@ void world::end_watch(std::uint64_t which, bool in_silence) {
   list_->store.end_watch(which);
   count(in_silence ? "watch gone deaf" : "watch ended");
   if (!in_silence)
-    at(std::max(later(x.last, duration(1)), later(now_, etcd_delay())), [this, x] {
-      run_on(x.who, x.life, [&] { nodes_[x.who].listing->on_watch_end(x.watch, local(x.who)); });
-    });
+    at(std::max(later(x.last, duration(1)), later(now_, etcd_delay())),
+       [this, x] { run_on(x.who, x.life, [&] { nodes_[x.who].listing->on_watch_end(x.watch, local(x.who)); }); });
 }
 
 void world::end_watches(bool in_silence) {

@@ -19,7 +19,7 @@ constexpr auto look_interval = milliseconds(100);
 constexpr std::array<std::string_view, 6> nonsense_values{
     "", "yes", "[]", R"({"node":"","incarnation":"1"})", R"({"node":"x"})", R"({"node":"x","incarnation":"-1"})"};
 constexpr std::array<std::string_view, 5> nonsense_addresses{"node-0", "node-0:0", ":7000", "node 0:7000",
-                                                              "node-0:70000"};
+                                                             "node-0:70000"};
 
 template <class T>
 bool is_among(const T& all, std::string_view what) {
