@@ -19,6 +19,8 @@ std::string_view to_string(trouble what) noexcept {
     return "slab_damaged";
   case trouble::index_failed:
     return "index_failed";
+  case trouble::claim_lost:
+    return "claim_lost";
   case trouble::index_slow:
     return "index_slow";
   case trouble::index_full:
@@ -35,6 +37,8 @@ std::string_view to_string(trouble what) noexcept {
     return "peer_away";
   case trouble::etcd_away:
     return "etcd_away";
+  case trouble::claim_late:
+    return "claim_late";
   }
   return "unknown";
 }
@@ -79,6 +83,10 @@ bool node_condition::slab_damaged(const namespace_id& space, rank_number rank, s
 
 bool node_condition::index_failed(std::string text) {
   return begin({trouble::index_failed, std::move(text), {}, 0});
+}
+
+bool node_condition::claim_lost(std::string text) {
+  return begin({trouble::claim_lost, std::move(text), {}, 0});
 }
 
 bool node_condition::begin_or_renew(reason why) {
@@ -148,7 +156,8 @@ std::optional<error> node_condition::refuses_saves(const namespace_id& space) co
     return std::nullopt;
   std::lock_guard guard(mutex_);
   for (const auto& x : reasons_)
-    if (x.what == trouble::index_failed || (x.what == trouble::slab_damaged && x.space == space))
+    if (x.what == trouble::index_failed || x.what == trouble::claim_lost ||
+        (x.what == trouble::slab_damaged && x.space == space))
       return error{code_of(x.what), "nothing can be saved in this namespace: " + x.text};
   return std::nullopt;
 }

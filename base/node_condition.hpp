@@ -21,6 +21,8 @@ enum class trouble : std::uint8_t {
   slab_damaged,
   /// The index cannot be made durable: the node is about to end.
   index_failed,
+  /// Another node has taken over the data directory: this one writes nothing there any more.
+  claim_lost,
 
   // These come and go, and what the node can do meanwhile it does.
 
@@ -40,13 +42,15 @@ enum class trouble : std::uint8_t {
   peer_away,
   /// The list of nodes in etcd cannot be read: nodes that are new are not found.
   etcd_away,
+  /// The claim on the data directory could not be renewed in time: nothing is written until it is.
+  claim_late,
 };
 
-inline constexpr std::uint8_t trouble_count = static_cast<std::uint8_t>(trouble::etcd_away) + 1;
+inline constexpr std::uint8_t trouble_count = static_cast<std::uint8_t>(trouble::claim_late) + 1;
 
 /// Whether it ends by a new start only.
 constexpr bool lasts(trouble what) noexcept {
-  return what <= trouble::index_failed;
+  return what <= trouble::claim_lost;
 }
 
 /// The name of the reason, as it stands in metrics.
@@ -82,6 +86,7 @@ public:
   /// True if that was not known before: then it is to be logged. `text` is a sentence with the way out.
   bool slab_damaged(const namespace_id& space, rank_number rank, std::string text);
   bool index_failed(std::string text);
+  bool claim_lost(std::string text);
 
   /// A trouble that comes and goes has come to this part, or gone. True if it was not so before: then it is to be
   /// logged. A new text of the same trouble takes the place of the old one.

@@ -13,29 +13,40 @@
 
 namespace troupe {
 
-/// In which slots of one rank the page can be read from memory. The io worker of the rank says so, registry shards
-/// look: an answer is true when it is given and may not be a moment later, so nothing but an expectation may follow
-/// from it. Thread-safe.
+/// In which slots of one rank the page can be read from memory, and of which of these it is nowhere else: not in the
+/// slab, or not yet. The io worker of the rank says so, registry shards look: an answer is true when it is given and
+/// may not be a moment later, so nothing but an expectation may follow from it. Thread-safe.
 class resident_slots {
 public:
-  explicit resident_slots(std::uint64_t slots) : words_((slots + 63) / 64) {}
+  explicit resident_slots(std::uint64_t slots) : readable_((slots + 63) / 64), unwritten_((slots + 63) / 64) {}
 
-  void set(slot_number slot) noexcept {
-    if (slot / 64 < words_.size())
-      words_[slot / 64].fetch_or(bit(slot), std::memory_order_relaxed);
-  }
-  void clear(slot_number slot) noexcept {
-    if (slot / 64 < words_.size())
-      words_[slot / 64].fetch_and(~bit(slot), std::memory_order_relaxed);
-  }
-  bool contains(slot_number slot) const noexcept {
-    return slot / 64 < words_.size() && (words_[slot / 64].load(std::memory_order_relaxed) & bit(slot)) != 0;
-  }
+  void set(slot_number slot) noexcept { set_bit(readable_, slot); }
+  void clear(slot_number slot) noexcept { clear_bit(readable_, slot); }
+  bool contains(slot_number slot) const noexcept { return has_bit(readable_, slot); }
+
+  void set_unwritten(slot_number slot) noexcept { set_bit(unwritten_, slot); }
+  void clear_unwritten(slot_number slot) noexcept { clear_bit(unwritten_, slot); }
+  /// Of a slot with a page: whether that is in the slab.
+  bool is_written(slot_number slot) const noexcept { return !has_bit(unwritten_, slot); }
 
 private:
-  static std::uint64_t bit(slot_number slot) noexcept { return std::uint64_t{1} << (slot % 64); }
+  using words = std::vector<std::atomic<std::uint64_t>>;
 
-  std::vector<std::atomic<std::uint64_t>> words_;
+  static std::uint64_t bit(slot_number slot) noexcept { return std::uint64_t{1} << (slot % 64); }
+  static void set_bit(words& x, slot_number slot) noexcept {
+    if (slot / 64 < x.size())
+      x[slot / 64].fetch_or(bit(slot), std::memory_order_release);
+  }
+  static void clear_bit(words& x, slot_number slot) noexcept {
+    if (slot / 64 < x.size())
+      x[slot / 64].fetch_and(~bit(slot), std::memory_order_release);
+  }
+  static bool has_bit(const words& x, slot_number slot) noexcept {
+    return slot / 64 < x.size() && (x[slot / 64].load(std::memory_order_acquire) & bit(slot)) != 0;
+  }
+
+  words readable_;
+  words unwritten_;
 };
 
 /// That of all ranks of a node. Thread-safe.

@@ -152,11 +152,11 @@ double in_turn(const numbered_trace& what, std::uint64_t capacity, std::size_t n
   std::uint64_t hits = 0;
   std::vector<key_digest> keys;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-    offline::played_cluster played({{capacity / nodes, 1, make_reuse_policy, defaults.low_watermark,
-                                     defaults.high_watermark, 7 + 1000 * seed},
-                                    nodes,
-                                    true,
-                                    learns});
+    offline::played_cluster played(
+        {{capacity / nodes, 1, make_reuse_policy, defaults.low_watermark, defaults.high_watermark, 7 + 1000 * seed},
+         nodes,
+         true,
+         learns});
     std::size_t next = 0;
     for (const auto& numbers : what.requests) {
       keys.clear();

@@ -24,9 +24,12 @@ int check_slabs(const check_slabs_options& options) {
     return exit_usage;
   }
   progress_display display(options.quiet);
-  const auto report = offline::check_slabs(*loaded, [&](std::uint64_t done, std::uint64_t all) {
-    display.wait("checked " + in_gigabytes(done) + " of " + in_gigabytes(all) + " GB");
-  });
+  const auto report = offline::check_slabs(
+      *loaded,
+      [&](std::uint64_t done, std::uint64_t all) {
+        display.wait("checked " + in_gigabytes(done) + " of " + in_gigabytes(all) + " GB");
+      },
+      options.ignore_claims);
   display.clear();
   if (!report) {
     // Nothing was looked at: nobody should take that for a damaged disk.

@@ -33,15 +33,15 @@ int cluster_status(const cluster_status_options& options) {
     return print(body.dump() + "\n") ? exit_ok : exit_failed;
   if (text_at(body, {"cluster"}).empty())
     return print("the node is part of no cluster\n") ? exit_ok : exit_failed;
-  std::vector<std::vector<std::string>> rows{
-      {"NODE", "ADDRESS", "STATE", "NAMESPACES", "ASKED", "HAD", "LATE", "PAGES", "BYTES", "FAILED", "TROUBLE"}};
+  std::vector<std::vector<std::string>> rows{{"NODE", "ADDRESS", "STATE", "NAMESPACES", "ASKED", "HAD", "LATE", "PAGES",
+                                              "BYTES", "FAILED", "FROM FILES", "TROUBLE"}};
   for (const auto& x : list_at(body, {"nodes"})) {
     auto& row = rows.emplace_back();
     const auto name = text_at(x, {"node"});
     row.push_back(name.empty() ? "?" : name);
     row.push_back(text_at(x, {"address"}));
     row.push_back(text_at(x, {"state"}));
-    for (const auto* key : {"namespaces", "asked", "had", "late", "pages", "bytes", "failed"})
+    for (const auto* key : {"namespaces", "asked", "had", "late", "pages", "bytes", "failed", "file_pages"})
       row.push_back(count_text(static_cast<std::uint64_t>(number_at(x, {key}))));
     row.push_back(text_at(x, {"trouble"}));
   }
@@ -52,7 +52,21 @@ int cluster_status(const cluster_status_options& options) {
            count_text(static_cast<std::uint64_t>(number_at(body, {"etcd", "listed"}))) + " nodes are listed" +
            (trouble.empty() ? "" : "; " + trouble) + "\n";
   }
-  return print("cluster " + text_at(body, {"cluster"}) + "\n" + etcd + "\n" + table_of(rows)) ? exit_ok : exit_failed;
+  std::string adopted;
+  if (body.contains("adopted")) {
+    std::vector<std::vector<std::string>> dead{
+        {"ADOPTED", "CLAIM", "KEYS", "ASKED", "HAD", "PAGES", "BYTES", "FAILED"}};
+    for (const auto& x : list_at(body, {"adopted"})) {
+      auto& row = dead.emplace_back();
+      row.push_back(text_at(x, {"node"}));
+      row.push_back(x.value("own", false) ? "this node" : "another node");
+      for (const auto* key : {"keys", "asked", "had", "pages", "bytes", "failed"})
+        row.push_back(count_text(static_cast<std::uint64_t>(number_at(x, {key}))));
+    }
+    adopted = "\n" + table_of(dead);
+  }
+  return print("cluster " + text_at(body, {"cluster"}) + "\n" + etcd + "\n" + table_of(rows) + adopted) ? exit_ok
+                                                                                                        : exit_failed;
 }
 
 } // namespace troupe::cli

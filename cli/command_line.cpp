@@ -310,6 +310,9 @@ CLI::App* add_check_slabs(CLI::App& app, check_slabs_options& options) {
   add_overrides(*command, options.overrides);
   command->add_flag("--json", options.json, "Print the report as one JSON object");
   command->add_flag("--quiet", options.quiet, "No progress on stderr");
+  command->add_flag(
+      "--ignore-claims", options.ignore_claims,
+      "Also where a node on another host keeps its claim on the data_dir (storage.shared), and may write");
   command->footer("Changes nothing. Ends with 0 if all pages are sound that the index has, with 1 if one is not or a "
                   "slab is damaged, and with 2 if nothing was looked at, as while a node runs on the data_dir.");
   return command;

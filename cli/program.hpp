@@ -150,6 +150,8 @@ struct check_slabs_options {
   std::vector<std::string> overrides;
   bool json = false;
   bool quiet = false;
+  /// Also where somebody renews a claim on the directory, and so may be writing there.
+  bool ignore_claims = false;
 };
 int check_slabs(const check_slabs_options& options);
 

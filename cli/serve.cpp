@@ -69,9 +69,9 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   };
   // Before there are clients, who learn of it as they attach.
   if (!options.cluster.name.empty())
-    out.cluster =
-        std::make_unique<cluster::cluster_service>(system, options, out.node->supervisor(), out.node->reception(),
-                                                   out.node->services().shards, out.node->services().condition);
+    out.cluster = std::make_unique<cluster::cluster_service>(
+        system, options, out.node->supervisor(), out.node->reception(), out.node->services().shards,
+        out.node->services().condition, out.node->services().memory);
   auto doors = open_doors(system, *out.node, options);
   if (!doors)
     return give_up(doors.error());

@@ -247,10 +247,16 @@ struct storage_config {
   bool direct = true;
   /// Of all slab files together, read to be checked although nobody asks for it; 0: none.
   std::uint64_t scrub_bytes_per_second = 0;
+  /// Of a data directory that other hosts can reach: how long this node may write there after its claim was renewed.
+  duration claim_lease = std::chrono::seconds{10};
   /// Of 3FS; not set: found by where the slab files lie.
   std::optional<std::filesystem::path> mount_point{};
   std::string usrbio_library = "libhf3fs_api_shared.so";
   duration usrbio_quarantine = std::chrono::seconds{90};
+  /// The nodes of the cluster read each other's slab files.
+  bool shared = false;
+  /// In which the directories of all of them lie, as this host sees it; not set: the one above `data_dir`.
+  std::optional<std::filesystem::path> shared_directory{};
 
   friend bool operator==(const storage_config&, const storage_config&) = default;
 };
@@ -491,6 +497,9 @@ std::vector<problem> validate(const node_config& config, purpose what_for = purp
 
 /// Memory that a node has for one slot of a slab file: 9 bytes in its allocator, 4 in its io worker.
 inline constexpr std::uint64_t memory_per_slot = 13;
+
+/// The directory in which the slab files of all nodes of the cluster lie, where the storage is shared.
+std::filesystem::path shared_directory(const node_config& config);
 
 /// Slots of a slab file that has at most `slab_bytes`, for pages of `page_bytes`.
 std::uint64_t slab_slots(std::uint64_t slab_bytes, std::uint64_t page_bytes) noexcept;

@@ -224,6 +224,8 @@ private:
            "a name belongs together with seeds, or cluster.etcd.endpoints: a node of a cluster knows where the others "
            "are, or who knows it",
            {"cluster.name", "cluster.seeds", "cluster.etcd.endpoints"});
+    demand(!config_.storage.shared || !x.name.empty() || what_for_ == purpose::client, "storage.shared",
+           "is for nodes of a cluster, which read each other's slab files: name it", {"cluster.name"});
     if (has_etcd)
       check_etcd();
     if (x.name.empty() || what_for_ == purpose::client)
@@ -391,6 +393,14 @@ private:
 };
 
 } // namespace
+
+std::filesystem::path shared_directory(const node_config& config) {
+  if (config.storage.shared_directory)
+    return *config.storage.shared_directory;
+  std::error_code ignored;
+  // A data directory may be a link.
+  return std::filesystem::weakly_canonical(config.data_dir, ignored).parent_path();
+}
 
 std::uint64_t slab_slots(std::uint64_t slab_bytes, std::uint64_t page_bytes) noexcept {
   return slab_bytes < io::slab_trailer_bytes ? 0 : (slab_bytes - io::slab_trailer_bytes) / io::slot_bytes(page_bytes);

@@ -261,6 +261,11 @@ void describe(Visitor& v, storage_config& c) {
   v.field("scrub_bytes_per_second", c.scrub_bytes_per_second, size{0, 64 * gibibyte},
           "How much is read a second of all slab files together, which share it, to find pages that the disk has "
           "damaged before somebody asks for them; 0: none.");
+  v.field("claim_lease", c.claim_lease, time_span{100 * millisecond, 1 * minute},
+          "With `shared`, and a `data_dir` that lies in the shared directory: how long this node may write to its data "
+          "directory after it has renewed its claim there, which it does four times as often; another one waits three "
+          "times "
+          "as long before it takes that over.");
   v.field("mount_point", c.mount_point, any_path,
           "With the engine \"usrbio\": where 3FS is mounted; not set: the mount on which the slab files lie.");
   v.field("usrbio_library", c.usrbio_library, some_text,
@@ -268,6 +273,12 @@ void describe(Visitor& v, storage_config& c) {
   v.field("usrbio_quarantine", c.usrbio_quarantine, time_span{1 * millisecond, 1 * hour},
           "With the engine \"usrbio\": how long memory of what was under way is left alone after 3FS's daemon has "
           "died.");
+  v.field("shared", c.shared, flag{},
+          "The slab files of all nodes of the cluster lie on one file system, and nodes read each other's pages there "
+          "instead of sending them; each writes only its own.");
+  v.field("shared_directory", c.shared_directory, any_path,
+          "With `shared`: the directory in which the slab files of all nodes lie, each node's in one of its own, as "
+          "this host sees it; not set: the directory above `data_dir`.");
 }
 
 template <class Visitor>

@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/write_gate.hpp"
 #include "io/usrbio/options.hpp"
 
 #include <cstddef>
@@ -131,6 +132,9 @@ struct engine_options {
   bool register_buffers = true;
   /// Of 3FS's rings.
   usrbio_options usrbio{};
+  /// Looked at before each write, right before it is given to the system: closed, the write fails with `io_error` and
+  /// ESTALE. Null: writes need nobody's leave.
+  std::shared_ptr<const write_gate> gate{};
 };
 
 /// Starts an engine of the kind that the options ask for.

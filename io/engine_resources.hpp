@@ -4,6 +4,7 @@
 #include "io/engine.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -43,6 +44,11 @@ errc status_of(int system_errno) noexcept;
 /// What one try of a transfer may ask for, since one call of the kernel moves less than 2 GiB; the rest of a longer
 /// request follows as after a short transfer.
 inline constexpr std::uint64_t largest_transfer = 1ULL << 30U;
+
+/// Whether the transfer may be given to the system now.
+inline bool is_allowed(const std::shared_ptr<const write_gate>& gate, operation op) noexcept {
+  return op == operation::read || !gate || gate->is_open();
+}
 
 /// What a finished try of a transfer means; the same rules for every engine.
 struct progress {

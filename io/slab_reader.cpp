@@ -50,6 +50,24 @@ std::uint64_t grown_slots(int descriptor, const slab_spec& spec) {
 
 } // namespace
 
+result<slab_spec> identify_slab(int descriptor, const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0)
+    return tl::unexpected(system_error(errno, "cannot look at " + in_words(path)));
+  const auto length = static_cast<std::uint64_t>(status.st_size);
+  slab_trailer_block block{};
+  if (length < slab_trailer_bytes || !read_whole(descriptor, block, length - slab_trailer_bytes))
+    return fail(errc::slab_damaged, in_words(path) + " has no trailer, at " + std::to_string(length) + " bytes");
+  auto spec = read_slab_trailer(block);
+  if (!spec)
+    return fail(errc::slab_damaged, in_words(path) + " has no sound trailer: it was cut off, or is no slab");
+  spec->path = path;
+  if (slab_file_bytes(*spec) != length)
+    return fail(errc::slab_damaged, in_words(path) + " has " + std::to_string(length) + " bytes, and as " +
+                                        describe_slab(*spec) + " it has " + std::to_string(slab_file_bytes(*spec)));
+  return std::move(*spec);
+}
+
 result<slab_reader> slab_reader::open(const std::filesystem::path& path) {
   unique_descriptor opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!opened)
@@ -60,20 +78,9 @@ result<slab_reader> slab_reader::open(const std::filesystem::path& path) {
       return fail(errc::busy, in_words(path) + " is in use by a node; stop it first");
     return fail(errc::unsupported, system_error(errno, "cannot lock " + in_words(path)).text);
   }
-  struct stat status {};
-  if (::fstat(opened.get(), &status) != 0)
-    return tl::unexpected(system_error(errno, "cannot look at " + in_words(path)));
-  const auto length = static_cast<std::uint64_t>(status.st_size);
-  slab_trailer_block block{};
-  if (length < slab_trailer_bytes || !read_whole(opened.get(), block, length - slab_trailer_bytes))
-    return fail(errc::slab_damaged, in_words(path) + " has no trailer, at " + std::to_string(length) + " bytes");
-  auto spec = read_slab_trailer(block);
+  auto spec = identify_slab(opened.get(), path);
   if (!spec)
-    return fail(errc::slab_damaged, in_words(path) + " has no sound trailer: it was cut off, or is no slab");
-  spec->path = path;
-  if (slab_file_bytes(*spec) != length)
-    return fail(errc::slab_damaged, in_words(path) + " has " + std::to_string(length) + " bytes, and as " +
-                                        describe_slab(*spec) + " it has " + std::to_string(slab_file_bytes(*spec)));
+    return tl::unexpected<error>(spec.error());
   const auto slots = spec->grows ? grown_slots(opened.get(), *spec) : spec->slots;
   if (slots == 0 && spec->grows)
     return fail(errc::slab_damaged, in_words(path) + " has no sound record of its size");

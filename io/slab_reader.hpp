@@ -11,6 +11,10 @@
 
 namespace troupe::io {
 
+/// What an open file says it is, with `path` in it: the spec in its trailer, if its length is that of such a file.
+/// Errors: `slab_damaged`, `io_error`.
+result<slab_spec> identify_slab(int descriptor, const std::filesystem::path& path);
+
 /// A slab file as it lies on the disk, for who looks at it while no node has it. Is opened for reading alone and
 /// changes nothing; a lock that many readers can share keeps nodes out as long as it is open.
 class slab_reader {

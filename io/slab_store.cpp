@@ -74,11 +74,14 @@ std::shared_ptr<store_growth> slab_store::growth() const {
   return slab_.growth();
 }
 
+bool goes_past_the_kernel(engine_kind kind, const std::filesystem::path& file) {
+  return kind == engine_kind::usrbio || (kind == engine_kind::usrbio_or_uring && is_of_a_daemon(file));
+}
+
 result<std::unique_ptr<page_store>> open_slab_store(const slab_store_options& wanted, completion_sink sink) {
   auto options = wanted;
   auto& engine = options.engine;
-  const bool on_3fs = engine.kind == engine_kind::usrbio ||
-                      (engine.kind == engine_kind::usrbio_or_uring && is_of_a_daemon(options.slab.path));
+  const bool on_3fs = goes_past_the_kernel(engine.kind, options.slab.path);
   engine.usrbio.directory = options.slab.path.parent_path();
   options.slab.length_only = on_3fs;
   // The descriptor is for the trailer alone.

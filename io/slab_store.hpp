@@ -3,6 +3,7 @@
 #include "io/page_store.hpp"
 #include "io/slab_file.hpp"
 
+#include <filesystem>
 #include <memory>
 #include <vector>
 
@@ -44,6 +45,9 @@ struct slab_store_options {
   /// How long to wait for a slab that is in use.
   duration patience{};
 };
+
+/// Whether an engine of this kind would move the bytes of a file there past the kernel, by 3FS's rings.
+bool goes_past_the_kernel(engine_kind kind, const std::filesystem::path& file);
 
 /// Opens the slab file, or makes it, and starts its engine. Waits while the slab is in use, for as long as the options
 /// say. Errors: those of `slab_file::open` and `make_engine`.

@@ -180,7 +180,9 @@ void thread_pool_engine::carry_out(index i, lock& held) {
     const auto done = table_.at(i).done;
     const auto descriptor = resources_.descriptor(what.file);
     held.unlock();
-    const auto outcome = transfer_(what.op, descriptor, what.data + done, what.length - done, what.file_offset + done);
+    const auto outcome = is_allowed(options_.gate, what.op) ? transfer_(what.op, descriptor, what.data + done,
+                                                                        what.length - done, what.file_offset + done)
+                                                            : -ESTALE;
     held.lock();
     auto& r = table_.at(i); // the table may have moved
     const auto judged = judge_transfer(what, outcome, r.done, r.fruitless);

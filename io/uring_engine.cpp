@@ -192,6 +192,8 @@ private:
 
   void transfer(index i) {
     const auto& r = table_.at(i);
+    if (!is_allowed(engine_.options_.gate, r.what.op))
+      return finish(i, final_status(errc::io_error, r.given_up), ESTALE);
     ring_->prepare_transfer(r.what, r.done, resources_.descriptor(r.what.file),
                             tagged(kind::transfer, table_.handle_of(i)));
   }

@@ -209,6 +209,10 @@ using copy_engine_actor = caf::typed_actor<
     caf::replies_to<unbind_atom, owner_id>::with<void>, caf::replies_to<gather_atom, copy_order>::with<copy_reply>,
     caf::replies_to<scatter_atom, copy_order>::with<copy_reply>>;
 
+/// Reads pages of one rank from the slab file of a node whose storage is shared, into blocks in host memory. One order
+/// at a time: blocks for as long as the file system takes, and no longer than the order's patience.
+using slab_reading_actor = caf::typed_actor<caf::replies_to<read_order>::with<read_reply>>;
+
 /// Saves or loads blocks of one rank; the two have the same interface.
 using transfer_actor =
     caf::typed_actor<caf::replies_to<transfer_task>::with<transfer_result>,

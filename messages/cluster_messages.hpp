@@ -78,6 +78,13 @@ struct peer_stats {
   std::uint64_t failed = 0;
   /// Uses of keys that were seen there, and count here for what is evicted.
   std::uint64_t learned_keys = 0;
+  /// Of what came, what was read from its slab files, where these are shared; and pages that were to be, and were asked
+  /// of it instead, see `transfer_result`.
+  std::uint64_t file_pages = 0;
+  std::uint64_t file_bytes = 0;
+  std::uint64_t files_stale = 0;
+  std::uint64_t files_damaged = 0;
+  std::uint64_t files_failed = 0;
 };
 
 /// What a node has of the list of nodes in etcd.
@@ -99,11 +106,34 @@ struct etcd_stats {
   std::uint64_t leases_lost = 0;
 };
 
+/// A node that is dead, and whose pages are read where it has left them.
+struct adopted_stats {
+  /// As its data directory is called, in the one that all share.
+  std::string node;
+  /// This node has the claim on it; else another one has.
+  bool own = false;
+  std::uint64_t keys = 0;
+  /// How often it was looked up whether keys are there, and how often some were.
+  std::uint64_t asked = 0;
+  std::uint64_t had = 0;
+  /// That were read from there, and are pages of this node now.
+  std::uint64_t pages = 0;
+  std::uint64_t bytes = 0;
+  /// That did not verify, or could not be read.
+  std::uint64_t failed = 0;
+};
+
 struct cluster_stats {
   /// Empty where there is no cluster.
   std::string name;
   std::vector<peer_stats> peers;
   etcd_stats etcd{};
+  std::vector<adopted_stats> adopted{};
+  /// On directories of other nodes, to an owner that came back or to another adopter.
+  std::uint64_t claims_lost = 0;
+  /// Of all nodes that were ever adopted, as in `adopted_stats`.
+  std::uint64_t adopted_pages = 0;
+  std::uint64_t adopted_failed = 0;
 };
 
 } // namespace troupe

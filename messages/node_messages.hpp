@@ -48,6 +48,8 @@ struct rank_endpoint {
   rank_number rank = 0;
   std::uint64_t slots = 0;
   client_worker_actor worker;
+  /// Told to nodes of the cluster where the storage is shared.
+  shared_slab slab{};
 };
 
 /// What a node allows a client.
@@ -87,6 +89,8 @@ struct coordinator_binding {
   client_worker_actor worker;
   /// Pages that this coordinator may have pinned at once.
   std::uint32_t window_pages = 0;
+  /// Where the rank's pages may be read without the node.
+  shared_slab slab{};
 };
 
 struct lookup_binding {
@@ -170,6 +174,8 @@ struct served_rank {
   allocator_actor allocator;
   /// Shards tell the io worker of leases.
   bool listens = false;
+  /// What other nodes are told, where the storage is shared.
+  shared_slab slab{};
 };
 
 /// A namespace that was made at run time, and whose pages the node keeps.

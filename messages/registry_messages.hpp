@@ -65,6 +65,8 @@ struct locate_request {
   duration lease_for{};
   packed<key_digest> keys;
   lease_bounds bounds = {};
+  /// Asks for `locate_reply::in_slab`.
+  bool tell_in_slab = false;
 };
 
 /// One per key: `status` is ok or not_found.
@@ -78,6 +80,9 @@ struct location {
 
 struct locate_reply {
   packed<location> locations;
+  /// Where that was asked, for each key: 1 if its page is in the slab file now, whole, so that who shares the storage
+  /// may read it there, else 0. An expectation: who reads has to verify. Empty where nobody knows.
+  packed<std::uint8_t> in_slab = {};
 };
 
 /// Gives a lease back. With `keep` > 0, only the keys after the first `keep` of the lease's keys, in the order they

@@ -3,10 +3,12 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "base/incarnation.hpp"
 #include "base/page_origin.hpp"
 #include "messages/packed.hpp"
 
 #include <cstdint>
+#include <string>
 
 /// What an engine says to its coordinators, and the coordinators to the copy engine. One set of coordinators serves
 /// one namespace; load and save coordinators also serve one rank.
@@ -76,6 +78,46 @@ struct transfer_result {
   transfer_timing timing;
   /// Load: of the blocks that were filled, those whose page had to be read from the slab first.
   std::uint64_t from_disk = 0;
+  /// Load, where the storage of the node is shared: of the blocks that were filled, those that were read from its slab
+  /// file by this side. And pages that were to be, and were asked of the node instead: another page, or a newer one,
+  /// lay in their place; what lay there was no sound page; it could not be read, or not in time.
+  std::uint64_t from_files = 0;
+  std::uint64_t files_stale = 0;
+  std::uint64_t files_damaged = 0;
+  std::uint64_t files_failed = 0;
+};
+
+/// Where the pages of one rank lie, for who shares the storage of the node.
+struct shared_slab {
+  /// Of the file, below the directory that all nodes share. Empty: nowhere that others could read.
+  std::string path{};
+  /// Which file it is that is meant, among all that ever lay there.
+  incarnation_number incarnation = 0;
+
+  friend bool operator==(const shared_slab&, const shared_slab&) = default;
+};
+
+/// One page from a slot of a slab file into a block.
+struct read_item {
+  key_digest key;
+  slot_ref where;
+  std::uint32_t block = 0;
+  /// For want of padding.
+  std::uint32_t unused = 0;
+
+  friend bool operator==(const read_item&, const read_item&) = default;
+};
+
+/// Read, verify, and put into blocks what verifies; answered within `patience`, and a moment.
+struct read_order {
+  shared_slab file;
+  packed<read_item> items;
+  duration patience{};
+};
+
+/// One code per item, as `errc`.
+struct read_reply {
+  packed<std::uint8_t> results;
 };
 
 /// One page between a block and a frame of the arena.

@@ -2,6 +2,7 @@
 
 #include "actors/node/supervisor/restore_plan.hpp"
 #include "actors/node/supervisor/slab_places.hpp"
+#include "io/claim_files.hpp"
 #include "io/page.hpp"
 #include "io/slab_reader.hpp"
 #include "store/epoch_file.hpp"
@@ -41,6 +42,37 @@ result<unique_descriptor> keep_nodes_out(const fs::path& directory) {
     return tl::unexpected(system_error(errno, "cannot lock " + (directory / "lock").string()));
   }
   return lock;
+}
+
+/// `busy` where an owner renews its claim: it is watched for as long as it may be at rest. One that only reads what a
+/// dead node has left does no harm.
+result<void> look_for_writers(const fs::path& directory) {
+  using clock = std::chrono::steady_clock;
+  io::claim_directory claims(directory);
+  const auto first = claims.look();
+  if (!first)
+    return tl::unexpected(first.error());
+  const auto& record = first->record;
+  const bool at_rest =
+      record && (record->phase == io::claim_phase::released || record->kind == io::claim_kind::adopter);
+  if (first->number == 0 || at_rest)
+    return {};
+  const auto lease = record ? record->lease : io::longest_claim_lease;
+  const auto patience = clock::now() + lease;
+  while (clock::now() < patience) {
+    std::this_thread::sleep_for(lease / 20);
+    const auto again = claims.look();
+    if (!again)
+      return tl::unexpected(again.error());
+    if (again->number == first->number && again->fingerprint == first->fingerprint)
+      continue;
+    const auto& who = again->record ? again->record : record;
+    return fail(errc::busy, "node '" + (who ? who->holder : std::string("?")) + "' keeps its claim on " +
+                                directory.string() +
+                                ", and may write there: stop it first, or look all the same "
+                                "(--ignore-claims)");
+  }
+  return {};
 }
 
 /// One slab file, and which pages are to be there.
@@ -264,10 +296,14 @@ bool slab_check_report::sound() const noexcept {
   return std::ranges::all_of(ranks, [](const rank_check& x) { return !x.fault && x.unsound_pages() == 0; });
 }
 
-result<slab_check_report> check_slabs(const config::node_config& options, const check_progress& progress) {
+result<slab_check_report> check_slabs(const config::node_config& options, const check_progress& progress,
+                                      bool ignore_claims) {
   const auto lock = keep_nodes_out(options.data_dir);
   if (!lock)
     return tl::unexpected(lock.error());
+  if (!ignore_claims)
+    if (auto alone = look_for_writers(options.data_dir); !alone)
+      return tl::unexpected(std::move(alone.error()));
   collector pages(options);
   if (auto opened = pages.open_own(); !opened)
     return tl::unexpected(std::move(opened.error()));

@@ -76,9 +76,13 @@ using check_progress = std::function<void(std::uint64_t done, std::uint64_t all)
 /// Reads every page that the next start of the node will believe to be there, and says of each whether it is. Changes
 /// nothing, and keeps nodes out of the data directory and the slabs meanwhile.
 ///
+/// Locks keep out who is on the same host. A claim that somebody renews, on whatever host, is found within its lease,
+/// and nothing is looked at then, unless claims are to be ignored.
+///
 /// Errors: `busy` (a node runs there, or somebody else has a slab), `not_found` (no data directory), those of reading
 /// the index.
-result<slab_check_report> check_slabs(const config::node_config& options, const check_progress& progress);
+result<slab_check_report> check_slabs(const config::node_config& options, const check_progress& progress,
+                                      bool ignore_claims = false);
 
 /// For people, a line for each rank and one for each page that is named.
 std::string to_text(const slab_check_report& report);

@@ -2,10 +2,12 @@
 
 #include "base/log.hpp"
 #include "store/commit_queue.hpp"
+#include "store/gated_files.hpp"
 #include "store/rocksdb_options.hpp"
 #include "store/store_directory.hpp"
 
 #include <rocksdb/db.h>
+#include <rocksdb/env.h>
 
 #include <algorithm>
 #include <atomic>
@@ -230,6 +232,10 @@ public:
 
   result<void> open(const rocksdb_store_options& wanted) {
     wanted_ = wanted;
+    if (wanted.gate) {
+      gated_ = make_gated_environment(wanted.gate, wanted.env);
+      wanted_.env = gated_.get();
+    }
     if (auto opened = open_files(); !opened)
       return opened;
     if (auto counted = count_run(); !counted)
@@ -249,6 +255,8 @@ public:
   }
 
   result<void> write(std::span<const write_batch> group) override {
+    if (auto may = may_write(); !may)
+      return may;
     group_.Clear();
     for (const auto& batch : group)
       batch.for_each([&](const write_batch::change& change) {
@@ -267,6 +275,8 @@ public:
   // By opening the files anew, as after a crash: what follows a torn record of a log would not be read, and a new start
   // is the one way past it that is tried all the time. What was answered has to be there afterwards.
   result<void> recover() override {
+    if (auto may = may_write(); !may)
+      return may;
     const std::lock_guard nobody_reads(reading_);
     if (db_) {
       const auto closed = db_->Close();
@@ -341,6 +351,14 @@ private:
     return {};
   }
 
+  // Before RocksDB fails: what was refused here has not been tried, and needs no new start.
+  result<void> may_write() const {
+    if (!wanted_.gate || wanted_.gate->is_open())
+      return {};
+    return fail(errc::no_space, "the metadata store in '" + directory_.path().string() +
+                                    "' may not be written while this node's claim on its data directory is not valid");
+  }
+
   static tl::unexpected<error> closed() { return fail(errc::shutting_down, "the metadata store is closed"); }
 
   result<void> count_run() {
@@ -371,6 +389,8 @@ private:
   /// First in, last out: the lock goes when the database is closed.
   store_directory directory_;
   rocksdb_store_options wanted_;
+  /// Null where there is no gate. Outlives what is open.
+  std::unique_ptr<rocksdb::Env> gated_;
   node_identity identity_;
   /// Null between two opens, while the disk has no room for the second, and after `close`. Changed by `recover` and
   /// `close`, which hold this against `load`; the queue's thread is the only other that uses it.

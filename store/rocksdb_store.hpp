@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/write_gate.hpp"
 #include "store/metadata_store.hpp"
 
 #include <chrono>
@@ -28,6 +29,9 @@ struct rocksdb_store_options {
   duration first_pause = std::chrono::seconds(1);
   /// Through which RocksDB sees files and threads, so that tests can break them. Not owned; null is the system's.
   rocksdb::Env* env = nullptr;
+  /// While it is closed nothing is written, by whatever thread: what is committed waits as it does where the disk is
+  /// full. Null: writes need nobody's leave.
+  std::shared_ptr<const write_gate> gate{};
 };
 
 /// A store in an embedded RocksDB. One thread of its own writes, at most two of RocksDB's rearrange what was written.

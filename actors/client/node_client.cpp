@@ -4,6 +4,7 @@
 #include "actors/client/transfer/load_coordinator.hpp"
 #include "actors/client/transfer/lookup_coordinator.hpp"
 #include "actors/client/transfer/save_coordinator.hpp"
+#include "actors/client/transfer/slab_reading.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/remote_transport.hpp"
 #include "gpu/cuda_page_mover.hpp"
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <random>
 #include <thread>
+#include <utility>
 
 namespace troupe {
 
@@ -80,8 +82,15 @@ void node_client::add_rank(rank_memory memory) {
   auto state = std::make_shared<copy_engine_state>(copies, std::move(memory.mover), std::move(memory.events));
   movers_.push_back(state);
   const auto copier = spawn_actor<copy_engine>(system_, std::move(state));
+  slab_reading_actor reader;
+  if (options_.storage.reader && !memory.as_pages.empty()) {
+    reader = spawn_actor<slab_reading, caf::detached>(
+        system_, io::foreign_pages::options{options_.storage, how.space, how.rank, how.page_bytes, memory.as_pages},
+        node_.node_name);
+    readers_.push_back(reader);
+  }
   const auto timeout = options_.attach.request_timeout;
-  parts_.ranks.push_back({memory.rank, copier, spawn_actor<load_coordinator>(system_, how, copier, timeout),
+  parts_.ranks.push_back({memory.rank, copier, spawn_actor<load_coordinator>(system_, how, copier, timeout, reader),
                           spawn_actor<save_coordinator>(system_, how, copier, timeout)});
 }
 
@@ -115,6 +124,11 @@ result<void> node_client::stop(duration limit) {
     self->receive([](const caf::down_msg&) {}, caf::after(limit) >> [&] { end(link_, caf::exit_reason::kill); });
     for (const auto& x : parts_.ranks)
       end(x.copier);
+    // What one has begun ends before it does, and it writes to the memory of its rank until then.
+    for (const auto& x : readers_)
+      end(x);
+    for (const auto& x : std::exchange(readers_, {}))
+      self->wait_for(x);
   }
   link_ = nullptr;
   parts_ = {};

@@ -5,12 +5,14 @@
 #include "config/node_config.hpp"
 #include "gpu/device_event_table.hpp"
 #include "gpu/page_mover.hpp"
+#include "io/foreign_pages.hpp"
 #include "messages/messages.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace troupe {
@@ -25,6 +27,8 @@ public:
     config::transfer_config transfer;
     config::attach_config attach;
     config::remote_config remote{};
+    /// How slab files of nodes are read whose storage is shared; without a reader they are not.
+    io::foreign_storage storage{};
   };
 
   /// A rank, and the memory its pages come from and go to.
@@ -33,6 +37,9 @@ public:
     std::unique_ptr<page_mover> mover;
     /// Events that tasks may name; null if none do.
     std::shared_ptr<device_event_table> events{};
+    /// The same blocks as host memory, in which they lie as pages do; empty where they do not, or nobody asks. With it
+    /// and `options::storage`, pages are loaded from slab files of a node whose storage is shared.
+    std::span<std::byte> as_pages{};
 
     /// With the mover that suits a KV cache on GPU `gpu`, or in host memory. Errors: those of the mover.
     static result<rank_memory> of(rank_number rank, const kv_cache_view& cache, std::optional<int> gpu);
@@ -75,6 +82,7 @@ private:
   reception_actor local_;
   link_actor link_;
   client_parts parts_;
+  std::vector<slab_reading_actor> readers_;
   std::vector<std::weak_ptr<copy_engine_state>> movers_;
 };
 

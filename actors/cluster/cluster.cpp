@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <set>
 #include <utility>
 
 namespace troupe::cluster {
@@ -59,6 +60,8 @@ result<opened_client> open_client(caf::actor_system& system, const node_client::
     auto rank = node_client::rank_memory::of(out.node.ranks[i].rank, out.memory[i]->view(), {});
     if (!rank)
       return tl::unexpected<error>(rank.error());
+    if (!out.node.ranks[i].slab.path.empty())
+      rank->as_pages = out.memory[i]->blocks();
     out.client->add_rank(std::move(*rank));
   }
   if (auto bound = out.client->bind(tie_limit); !bound)
@@ -84,6 +87,7 @@ std::function<void(std::function<void()>)> cluster::poster() {
 
 cluster::behavior_type cluster::make_behavior() {
   begin_etcd();
+  begin_adopting();
   send(this, caf::tick_atom_v);
   return {
       [this](const bring_request& wanted) { return bring(wanted); },
@@ -159,10 +163,14 @@ void cluster::on_exit() {
         channel->end_with(farewell->first, farewell->second);
     });
   channel_.reset();
+  // Waits for what is read, and gives claims back.
+  adopted_reads_.reset();
+  adopter_.reset();
+  adopted_.clear();
   for (auto& [name, x] : std::exchange(ties_, {}))
-    close_client(std::move(x.client));
+    close_client(std::move(x.client), std::move(x.memory));
   for (auto& [id, x] : std::exchange(spaces_, {}))
-    close_client(std::move(x.client));
+    close_client(std::move(x.client), std::move(x.memory));
   parts_ = {};
 }
 
@@ -175,14 +183,17 @@ caf::result<bring_reply> cluster::bring(const bring_request& wanted) {
 }
 
 cluster_stats cluster::stats() const {
-  cluster_stats out{parts_.self.cluster, {}, {}};
+  cluster_stats out{parts_.self.cluster, {}};
+  add_adopted(out);
   if (etcd_)
     out.etcd = etcd_->stats();
   for (const auto i : members_.numbers()) {
     const auto counts = fetching_.counts(i);
     out.peers.push_back({members_.address(i), members_.card(i).node, members_.card(i).incarnation, members_.is_up(i),
                          members_.is_self(i), members_.trouble(i), rules_.open_ties(i), counts.asked, counts.had,
-                         counts.late, counts.pages, counts.bytes, counts.failed, learning_.learned_from(i)});
+                         counts.late, counts.pages, counts.bytes, counts.failed, learning_.learned_from(i),
+                         counts.file_pages, counts.file_bytes, counts.files_stale, counts.files_damaged,
+                         counts.files_failed});
   }
   return out;
 }
@@ -307,14 +318,18 @@ void cluster::look_at_own_spaces() {
 }
 
 void cluster::follow() {
-  rules_.follow(here_, members_, fetching_, now());
+  std::set<namespace_id> adopted;
+  for (const auto& [number, x] : adopted_)
+    for (const auto& id : x.index->spaces())
+      adopted.insert(id);
+  rules_.follow(here_, members_, fetching_, now(), adopted);
 }
 
 // -- ties -------------------------------------------------------------------------------------------------------------
 
 node_client::options cluster::client_options() const {
   const auto& options = *parts_.options;
-  return {options.transfer, options.attach, options.remote};
+  return {options.transfer, options.attach, options.remote, parts_.storage};
 }
 
 void cluster::perform(const open_space& x) {
@@ -324,6 +339,7 @@ void cluster::perform(const open_space& x) {
   where.space_name = x.name;
   auto how = client_options();
   how.attach.always_remote = false;
+  how.storage = {};
   parts_.opener->post([this, post = poster(), &system = system(), id = x.space, where, how,
                        bytes = parts_.options->cluster.memory_bytes] {
     auto opened = open_client(system, how, where, id, bytes, {});
@@ -349,7 +365,7 @@ void cluster::perform(const open_space& x) {
 
 void cluster::perform(const leave_space& x) {
   if (auto own = spaces_.extract(x.space); !own.empty())
-    close_client(std::move(own.mapped().client));
+    close_client(std::move(own.mapped().client), std::move(own.mapped().memory));
   learning_.forget(x.space);
 }
 
@@ -369,33 +385,34 @@ void cluster::perform(const open_tie& x) {
   const auto& own = spaces_.at(name.second);
   const auto bytes = parts_.options->cluster.memory_bytes;
   how.transfer.remote_bytes = std::max(bytes, 4 * io::slot_bytes(own.geometry.page_bytes()));
-  parts_.opener->post([this, post = poster(), &outside = *parts_.outside, name, where, how, bytes,
-                       memory = own.memory] {
-    auto opened = open_client(outside, how, where, name.second, bytes, memory);
-    post([this, name, opened = std::move(opened)] {
-      rules_.on_tie_opened(name, opened.has_value(), now());
-      if (!opened) {
-        log::get("cluster")->warn("no pages of namespace {} from {}: {}", to_string(name.second),
-                                  members_.address(name.first), opened.error().text);
-        return;
-      }
-      ties_[name] = {opened->client, opened->node.limits, members_.card(name.first).incarnation, opened->node.shards};
-      follow_learning();
-      log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
-                                rules_.name_of(name.second), opened->node.node_name);
-    });
-  });
+  parts_.opener->post(
+      [this, post = poster(), &outside = *parts_.outside, name, where, how, bytes, memory = own.memory] {
+        auto opened = open_client(outside, how, where, name.second, bytes, memory);
+        post([this, name, opened = std::move(opened)] {
+          rules_.on_tie_opened(name, opened.has_value(), now());
+          if (!opened) {
+            log::get("cluster")->warn("no pages of namespace {} from {}: {}", to_string(name.second),
+                                      members_.address(name.first), opened.error().text);
+            return;
+          }
+          ties_[name] = {opened->client, opened->node.limits, opened->memory, members_.card(name.first).incarnation,
+                         opened->node.shards};
+          follow_learning();
+          log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
+                                    rules_.name_of(name.second), opened->node.node_name);
+        });
+      });
 }
 
 void cluster::perform(const leave_tie& x) {
   if (auto there = ties_.extract(x.tie); !there.empty())
-    close_client(std::move(there.mapped().client));
+    close_client(std::move(there.mapped().client), std::move(there.mapped().memory));
   follow_learning();
 }
 
-void cluster::close_client(std::shared_ptr<node_client> client) {
+void cluster::close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<passing_memory>> memory) {
   if (client)
-    parts_.opener->post([client] {
+    parts_.opener->post([memory = std::move(memory), client = std::move(client)] {
       if (const auto stopped = client->stop(tie_limit); !stopped)
         log::get("cluster")->warn("a tie has not come to rest: {}", stopped.error().text);
     });
@@ -411,12 +428,15 @@ std::vector<peer_number> cluster::peers_for(const namespace_id& space) const {
   for (const auto i : members_.numbers())
     if (members_.is_usable(i) && ready_tie(i, space) != nullptr)
       out.push_back(i);
+  add_adopted(space, out);
   return out;
 }
 
 // -- pages ------------------------------------------------------------------------------------------------------------
 
 void cluster::perform(fetch_ask& x) {
+  if (const auto* const dead = adopted(x.peer))
+    return ask_adopted(*dead, x);
   const auto* const there = ready_tie(x.peer, x.space);
   if (there == nullptr)
     return fetching_.on_found(x.call, fail(errc::unreachable, "there is no tie to this node any more"), now());
@@ -446,6 +466,8 @@ void cluster::perform(fetch_release& x) {
 }
 
 void cluster::perform(fetch_load& x) {
+  if (const auto* const dead = adopted(x.peer))
+    return load_adopted(*dead, x);
   const auto* const there = ready_tie(x.peer, x.space);
   if (there == nullptr)
     return fetching_.on_loaded(x.call, fail(errc::unreachable, "there is no tie to this node any more"), now());
@@ -484,7 +506,8 @@ void cluster::perform(const fetch_answer& x) {
 }
 
 void cluster::perform(const fetch_late& x) {
-  members_.on_late(x.peer);
+  if (members_.is_known(x.peer))
+    members_.on_late(x.peer);
 }
 
 // -- learning ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "actors/client/node_client.hpp"
+#include "actors/cluster/adopted_reads.hpp"
+#include "actors/cluster/adopter.hpp"
 #include "actors/cluster/etcd_channel.hpp"
 #include "actors/cluster/etcd_rules.hpp"
 #include "actors/cluster/fetching.hpp"
@@ -43,6 +45,10 @@ struct cluster_parts {
   std::shared_ptr<tie_opener> opener;
   /// Told of peers that are away; may be null.
   std::shared_ptr<node_condition> condition{};
+  /// By which slab files of peers are read; without a reader they are not.
+  io::foreign_storage storage{};
+  /// For what is known of nodes that are dead.
+  shared_budget memory{};
 };
 
 } // namespace troupe::cluster
@@ -81,6 +87,8 @@ private:
   struct tie {
     std::shared_ptr<node_client> client{};
     client_limits limits{};
+    /// Of the namespace here, through which its pages pass.
+    std::vector<std::shared_ptr<passing_memory>> memory{};
     /// Which run of the peer it is to.
     std::uint64_t incarnation = 0;
     std::vector<client_shard_actor> shards{};
@@ -133,10 +141,19 @@ private:
   void look_at_own_spaces();
   /// Has the node's condition say which peers are away.
   void tell_condition();
+  /// Where storage is shared: dead nodes, which are asked as peers are (cluster_adopted.cpp).
+  void begin_adopting();
+  void look_at_adopted();
+  const adopted_node* adopted(peer_number peer) const;
+  void ask_adopted(const adopted_node& of, const fetch_ask& x);
+  void load_adopted(const adopted_node& of, fetch_load& x);
+  void add_adopted(const namespace_id& space, std::vector<peer_number>& to) const;
+  void add_adopted(cluster_stats& to) const;
   void follow();
   /// Has shards of this node learn from those of peers there are ties to.
   void follow_learning();
-  void close_client(std::shared_ptr<node_client> client);
+  /// The memory of its ranks stays until nothing of it writes there any more.
+  void close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<passing_memory>> memory);
   const tie* ready_tie(peer_number peer, const namespace_id& space) const;
   std::vector<peer_number> peers_for(const namespace_id& space) const;
   node_client::options client_options() const;
@@ -152,6 +169,15 @@ private:
   /// Where the config names an etcd.
   std::optional<etcd_rules> etcd_;
   std::shared_ptr<etcd_channel> channel_;
+  /// Where storage is shared.
+  std::unique_ptr<adopter> adopter_;
+  std::unique_ptr<adopted_reads> adopted_reads_;
+  /// By numbers that no peer has, another one for each time that one is adopted.
+  std::map<peer_number, adopted_node> adopted_;
+  peer_number next_adopted_ = 0;
+  /// Pages of those that are let go of.
+  std::uint64_t adopted_pages_ = 0;
+  std::uint64_t adopted_failed_ = 0;
   /// Of this node, by their names here.
   std::map<namespace_id, std::string> here_;
   /// Those that are open.

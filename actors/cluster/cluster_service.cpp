@@ -1,6 +1,9 @@
 #include "actors/cluster/cluster_service.hpp"
 
 #include "actors/support/actor_support.hpp"
+#include "actors/support/io_engine_options.hpp"
+#include "base/log.hpp"
+#include "io/slab_store.hpp"
 
 #include <random>
 #include <utility>
@@ -8,6 +11,9 @@
 namespace troupe::cluster {
 
 namespace {
+
+/// One for each rank of each namespace of each other node.
+constexpr std::uint32_t peer_files_max = 1024;
 
 config::caf_config caf_options(config::caf_config x) {
   // Its actors say who is to move what; copies have threads of their own.
@@ -24,11 +30,35 @@ door_options options_of(const config::actors_config& x) {
   return out;
 }
 
+/// How this node reads slab files of the others; without a reader where the storage is not shared, or there is none to
+/// be had, which costs time and nothing else.
+io::foreign_storage open_storage(const config::node_config& options) {
+  io::foreign_storage out;
+  if (!options.storage.shared)
+    return out;
+  out.directory = config::shared_directory(options);
+  auto how = engine_options_of(options);
+  how.name = "io-peers";
+  how.max_files = how.max_buffers = peer_files_max;
+  how.usrbio.directory = out.directory;
+  out.direct = options.storage.direct && !io::goes_past_the_kernel(how.kind, out.directory / "any");
+  auto reader = io::foreign_reader::make(how);
+  if (!reader) {
+    log::get("cluster")->warn("slab files of other nodes are not read, their pages come over the network: {}",
+                              reader.error().text);
+    return out;
+  }
+  log::get("cluster")->info("slab files of other nodes are read in '{}', {}", out.directory.string(),
+                            (*reader)->describe());
+  out.reader = std::move(*reader);
+  return out;
+}
+
 } // namespace
 
 cluster_service::cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
                                  const reception_actor& reception, std::vector<registry_actor> shards,
-                                 std::shared_ptr<node_condition> condition)
+                                 std::shared_ptr<node_condition> condition, const shared_budget& memory)
     : system_(system), config_(caf_options(options.caf)), outside_(std::make_unique<caf::actor_system>(config_)),
       opener_(std::make_shared<tie_opener>()) {
   std::random_device entropy;
@@ -40,6 +70,8 @@ cluster_service::cluster_service(caf::actor_system& system, const config::node_c
   parts.outside = outside_.get();
   parts.opener = opener_;
   parts.condition = std::move(condition);
+  parts.storage = open_storage(options);
+  parts.memory = memory;
   // In the opener's thread, which ends before they do.
   parts.make_entrance = [this, how = options_of(options.actors)] {
     doors_.push_back(std::make_unique<doors>(*outside_, how));

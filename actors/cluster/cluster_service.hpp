@@ -19,10 +19,11 @@ namespace troupe::cluster {
 class cluster_service {
 public:
   /// Has the node know its peers. `reception`: where a client of this process attaches; `shards`: of this node.
-  /// `condition` hears of peers that are away.
+  /// `condition` hears of peers that are away. `memory`: for what is known of nodes that are dead, where storage is
+  /// shared.
   cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
                   const reception_actor& reception, std::vector<registry_actor> shards,
-                  std::shared_ptr<node_condition> condition);
+                  std::shared_ptr<node_condition> condition, const shared_budget& memory = nullptr);
   cluster_service(const cluster_service&) = delete;
   cluster_service& operator=(const cluster_service&) = delete;
   /// Nothing of it touches the node any more when this returns, nor asks another one.

@@ -240,6 +240,14 @@ void fetching::on_loaded(fetch_call number, const result<transfer_result>& outco
   auto& what = ended.mapped();
   auto& x = rounds_.at(what.round); // it does not end before its calls have
   auto& shelf = spaces_.at(what.space).shelves[what.rank];
+  if (outcome) {
+    auto& counts = counts_[what.peer];
+    counts.file_pages += outcome->from_files;
+    counts.file_bytes += outcome->from_files * spaces_.at(what.space).page_bytes;
+    counts.files_stale += outcome->files_stale;
+    counts.files_damaged += outcome->files_damaged;
+    counts.files_failed += outcome->files_failed;
+  }
   std::uint32_t good = 0;
   while (good < what.blocks.size() && code_at(outcome, good) == errc::ok)
     ++good;

@@ -72,6 +72,12 @@ struct fetch_counts {
   std::uint64_t pages = 0;
   std::uint64_t bytes = 0;
   std::uint64_t failed = 0;
+  /// Of what was loaded, what came from its slab files; and what was to, and did not.
+  std::uint64_t file_pages = 0;
+  std::uint64_t file_bytes = 0;
+  std::uint64_t files_stale = 0;
+  std::uint64_t files_damaged = 0;
+  std::uint64_t files_failed = 0;
 };
 
 struct fetching_options {

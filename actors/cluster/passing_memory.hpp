@@ -21,6 +21,8 @@ public:
 
   /// The memory is the owner's of this.
   const kv_cache_view& view() const noexcept { return view_; }
+  /// All blocks, one behind the other, each as the payload of a page.
+  std::span<std::byte> blocks() const noexcept { return {bytes_.get(), view_.geometry.page_bytes() * view_.blocks}; }
 
 private:
   std::unique_ptr<std::byte[]> bytes_;

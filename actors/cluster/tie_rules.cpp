@@ -12,9 +12,21 @@ bool has_space(const membership& peers, const tie_name& tie) {
 
 } // namespace
 
+void tie_rules::open_here(const namespace_id& space, const std::string& name, timestamp now) {
+  auto& own = spaces_[space];
+  own.name = name;
+  if (own.is == phase::away && own.again <= now) {
+    own.is = phase::opening;
+    outbox_.emplace_back(open_space{space, name});
+  }
+}
+
 void tie_rules::follow(const std::map<namespace_id, std::string>& here, const membership& peers, fetching& pages,
-                       timestamp now) {
+                       timestamp now, const std::set<namespace_id>& adopted) {
   leave_ties(here, peers, now);
+  for (const auto& id : adopted)
+    if (const auto name = here.find(id); name != here.end())
+      open_here(id, name->second, now);
   for (const auto peer : peers.numbers()) {
     if (!peers.is_up(peer))
       continue;
@@ -22,12 +34,8 @@ void tie_rules::follow(const std::map<namespace_id, std::string>& here, const me
       const auto name = here.find(x.id);
       if (name == here.end())
         continue;
-      auto& own = spaces_[x.id];
-      own.name = name->second;
-      if (own.is == phase::away && own.again <= now) {
-        own.is = phase::opening;
-        outbox_.emplace_back(open_space{x.id, own.name});
-      }
+      open_here(x.id, name->second, now);
+      const auto& own = spaces_[x.id];
       if (own.is != phase::open || own.lost || own.leaving)
         continue;
       auto& there = ties_[{peer, x.id}];

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -50,8 +51,10 @@ public:
   /// `pause`: between tries, and how long a tie may answer nothing.
   explicit tie_rules(duration pause) : pause_(pause) {}
 
-  /// Looks at what is here, by name, and at what peers have said.
-  void follow(const std::map<namespace_id, std::string>& here, const membership& peers, fetching& pages, timestamp now);
+  /// Looks at what is here, by name, and at what peers have said. Of `adopted` namespaces there are pages without any
+  /// peer: they are opened here as well.
+  void follow(const std::map<namespace_id, std::string>& here, const membership& peers, fetching& pages, timestamp now,
+              const std::set<namespace_id>& adopted = {});
 
   void on_space_opened(const namespace_id& space, bool fine, timestamp now);
   /// The client that saves was sent away, as when the namespace is removed.
@@ -87,6 +90,7 @@ private:
     timestamp silent_since = timestamp::max();
   };
 
+  void open_here(const namespace_id& space, const std::string& name, timestamp now);
   void leave_ties(const std::map<namespace_id, std::string>& here, const membership& peers, timestamp now);
   void leave_spaces(const std::map<namespace_id, std::string>& here, fetching& pages);
 

@@ -169,7 +169,9 @@ std::string cluster_text(const cluster_stats& x) {
     one.add("address", peer.address).add("node", peer.node).add("state", standing_of(peer));
     one.add("trouble", peer.trouble).add("namespaces", peer.spaces).add("asked", peer.asked).add("had", peer.had);
     one.add("late", peer.late).add("pages", peer.pages).add("bytes", peer.bytes).add("failed", peer.failed);
-    one.add("learned_keys", peer.learned_keys).end();
+    one.add("learned_keys", peer.learned_keys);
+    one.add("file_pages", peer.file_pages).add("file_bytes", peer.file_bytes).add("files_stale", peer.files_stale);
+    one.add("files_damaged", peer.files_damaged).add("files_failed", peer.files_failed).end();
   }
   out += ']';
   if (const auto& etcd = x.etcd; !etcd.endpoints.empty()) {
@@ -178,6 +180,18 @@ std::string cluster_text(const cluster_stats& x) {
     one.add("endpoints", etcd.endpoints).add("state", etcd.up ? "up" : "away").add("trouble", etcd.trouble);
     one.add("registered", etcd.registered).add("listed", etcd.listed).add("senseless", etcd.senseless);
     one.add("requests", etcd.requests).add("failed", etcd.failed).add("leases_lost", etcd.leases_lost).end();
+  }
+  if (!x.adopted.empty()) {
+    m.key("adopted") += '[';
+    is_first = true;
+    for (const auto& dead : x.adopted) {
+      out += is_first ? "" : ",";
+      is_first = false;
+      members one(out);
+      one.add("node", dead.node).add("own", dead.own).add("keys", dead.keys).add("asked", dead.asked);
+      one.add("had", dead.had).add("pages", dead.pages).add("bytes", dead.bytes).add("failed", dead.failed).end();
+    }
+    out += ']';
   }
   m.end();
   return out;

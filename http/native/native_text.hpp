@@ -1,6 +1,7 @@
 #pragma once
 
 #include "http/server/caller.hpp"
+#include "messages/cluster_messages.hpp"
 #include "messages/registry_messages.hpp"
 
 #include <cstdint>

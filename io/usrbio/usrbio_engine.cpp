@@ -233,8 +233,8 @@ private:
   bool send(index i) {
     auto& r = table_.at(i);
     auto& f = flights_[i];
-    if (!current_) {
-      finish(i, errc::io_error, ENOTCONN);
+    if (!current_ || !is_allowed(engine_.options_.gate, r.what.op)) {
+      finish(i, errc::io_error, current_ ? ESTALE : ENOTCONN);
       return true;
     }
     const auto& buffer = buffers_[r.what.buffer];

@@ -310,6 +310,59 @@ TEST_CASE("handshakes through a node's doors: who reads slowly makes the node ke
   CHECK(handshake::client(w.there, door).resolve({"a", 0, limit, handshake::wanted_ranks::one({0, 0, 0})}).get());
 }
 
+TEST_CASE("handshakes through a node's doors: who reads nothing for ten seconds is cut off where others need the room",
+          "[handshake]") {
+  // Longer there than the systems: what is cut off has its callback when they end.
+  std::mutex gate;
+  std::atomic<int> answered{0};
+  two_systems w;
+  w.stop();
+  w.node_options.handshake.memory_bytes = 8U << 20U;
+  w.start();
+  auto x = rank_of(0);
+  x.payload.assign(1U << 20U, 'x');
+  x.ttl = std::chrono::hours(1);
+  w.publish(x);
+  const auto door = w.find();
+  const auto& room = *w.node->services().outgoing;
+  handshake_fetch_request what;
+  what.engine = "a";
+  std::unique_lock held(gate);
+  const auto answer = [&](const result<handshake_fetch_reply>&) {
+    // The first one that comes stops the thread that reads for this process.
+    ++answered;
+    const std::lock_guard stop(gate);
+  };
+  constexpr int asked = 50;
+  for (int i = 0; i < asked; ++i)
+    ask<handshake_fetch_reply>(w.there, door, answer, what);
+  CHECK(test::eventually([&] { return room.refused() > 0 && room.is_tight(); }));
+
+  // Another one, which reads, is served all the while; whenever it is, the node looks for those that do not.
+  system_config options{config::caf_config{}};
+  caf::actor_system other{options};
+  doors other_doors{other, door_options{}};
+  auto found = open_directory(directory_of(other, other_doors.entrance(), {w.ways_in.socket.string(), 0}, limit));
+  REQUIRE(found.has_value());
+  caf::scoped_actor self{other};
+  std::uint32_t engines = 0;
+  const auto list = [&] {
+    self->request(*found, limit, handshake_list_request{})
+        .receive([&](const handshake_list_reply& y) { engines = static_cast<std::uint32_t>(y.engines.size()); },
+                 [&](const caf::error& e) { FAIL_CHECK(to_string(from_caf(e))); });
+    return engines;
+  };
+  CHECK(test::eventually([&] { return list() != 1 || room.used() == 0; }, std::chrono::milliseconds(50)));
+  CHECK(room.used() == 0);
+  CHECK(list() == 1);
+
+  // Whoever was cut off has what had come, and finds the directory again.
+  held.unlock();
+  CHECK(answered < asked);
+  handshake::client resolver(w.there, w.opener());
+  CHECK(resolver.resolve({"a", 0, limit, handshake::wanted_ranks::one({0, 0, 0})}).get());
+}
+
 TEST_CASE("handshakes through a node's doors: what is longer than a message is refused, and its parts are not",
           "[handshake]") {
   two_systems w;

@@ -22,10 +22,10 @@ using slot_types =
                key_request, key_reply, restore_request, restore_report, drop_restored_request, give_up_request,
                list_pages_request, list_pages_reply, reuse_request, reuse_reply, learn_request>;
 
-using transfer_types =
-    std::tuple<arena_info, frame_request, frame_reply, fill_request, check_order, io_reply, io_stats, io_completions,
-               lookup_task, lookup_result, transfer_task, transfer_result, copy_order, copy_reply, latency_batch,
-               packed<std::uint64_t>, prefetch_request, prefetch_end, memory_report, remote_offer, remote_news>;
+using transfer_types = std::tuple<arena_info, frame_request, frame_reply, fill_request, check_order, io_reply, io_stats,
+                                  io_completions, lookup_task, lookup_result, transfer_task, transfer_result,
+                                  copy_order, copy_reply, latency_batch, packed<std::uint64_t>, prefetch_request,
+                                  prefetch_end, memory_report, remote_offer, remote_news, read_order, read_reply>;
 
 using node_types = std::tuple<attach_request, attach_reply, coordinator_binding, lookup_binding, registry_peers,
                               node_stats, client_parts, register_rank_request, memory_borrower, served_space,

@@ -63,4 +63,25 @@ TEST_CASE_METHOD(peer_world, "node: an engine can ask for what other nodes have,
   CHECK(attach(stranger, wanted).code() == errc::identity_mismatch);
 }
 
+TEST_CASE_METHOD(peer_world, "node: where its slabs lie it tells other nodes of its cluster, and nobody else",
+                 "[node][cluster]") {
+  join();
+  auto wanted = request();
+  wanted.home = "elsewhere";
+  probe engine(system());
+  const auto of_engine = attach(engine, wanted).value<attach_reply>();
+  REQUIRE(of_engine.ranks.size() == 2);
+  CHECK(of_engine.ranks[0].slab == shared_slab{});
+  wanted.cluster = "ours";
+  probe node(system());
+  const auto of_node = attach(node, wanted).value<attach_reply>();
+  REQUIRE(of_node.ranks.size() == 2);
+  CHECK(of_node.ranks[0].slab == slab0);
+  CHECK(of_node.ranks[1].slab == shared_slab{});
+  // Who maps its memory has no use for them.
+  probe neighbour(system());
+  wanted.home.clear();
+  CHECK(attach(neighbour, wanted).value<attach_reply>().ranks[0].slab == shared_slab{});
+}
+
 } // namespace node_peers_test

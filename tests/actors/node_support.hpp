@@ -76,6 +76,8 @@ struct node_world : sim {
   node_actor supervisor;
   /// Whether clients may make namespaces.
   bool makes = false;
+  /// Of the first rank, which other nodes may read.
+  shared_slab slab0{"node-1/space.rank-0.slab", 4711};
 
   node_world() { start(); }
 
@@ -84,7 +86,7 @@ struct node_world : sim {
     children.spaces = options->namespaces;
     children.extents = extents;
     children.add_shard(shard.as<registry_actor>());
-    children.add_rank({0, 0, 10, worker0.as<io_worker_actor>(), allocator0.as<allocator_actor>()});
+    children.add_rank({0, 0, 10, worker0.as<io_worker_actor>(), allocator0.as<allocator_actor>(), false, slab0});
     children.add_rank({0, 1, 10, worker1.as<io_worker_actor>(), allocator1.as<allocator_actor>()});
     children.add_metrics(metrics.as<metrics_actor>());
     children.add({"the namespaces actor", namespaces.as<caf::actor>(), "it is gone"});

@@ -10,6 +10,14 @@ import time
 
 PATIENCE = 60
 
+# How the browser answers where the page that was asked is on its way out, and the next one not there yet.
+LEFT = ("Inspected target navigated or closed", "Execution context was destroyed", "Cannot find context",
+        "Cannot find default execution context", "Promise was collected")
+
+
+class PageIsLeft(RuntimeError):
+    """What was asked has no answer: the page was left meanwhile."""
+
 
 def find():
     """The program, or None."""
@@ -79,7 +87,8 @@ class Browser:
             got = self.read()
             if got.get("id") == self.number:
                 if "error" in got:
-                    raise RuntimeError(f"{method}: {got['error']}")
+                    kind = PageIsLeft if any(x in got["error"].get("message", "") for x in LEFT) else RuntimeError
+                    raise kind(f"{method}: {got['error']}")
                 return got["result"]
             # What the page has done that it must not: errors of its script, and what its policy forbids.
             if got.get("method") == "Runtime.exceptionThrown":
@@ -88,7 +97,28 @@ class Browser:
                 self.complaints.append(got["params"]["entry"]["text"])
 
     def run(self, script):
-        """The value of a JavaScript expression."""
+        """The value of a JavaScript expression; of the next page where the one that is there is being left. Whatever
+        leaves a page itself is for `leave`, as it may be run twice here."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.evaluate(script)
+            except PageIsLeft:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(0.1)
+
+    def leave(self, script):
+        """Runs what makes the page load another one, or itself again, and waits until that is there."""
+        self.run("window.isLeft = true")
+        try:
+            self.evaluate(script)
+        except PageIsLeft:
+            pass  # as it should
+        self.until("window.isLeft === undefined && document.readyState == 'complete'")
+
+    def evaluate(self, script):
+        """The value of a JavaScript expression. Raises PageIsLeft where there is none any more."""
         got = self.call("Runtime.evaluate", {"expression": script, "returnByValue": True, "awaitPromise": True})
         if "exceptionDetails" in got:
             raise RuntimeError(f"{script}: {got['exceptionDetails']}")

@@ -86,10 +86,22 @@ class Page(unittest.TestCase):
             self.says("Needs a token of role admin.")
             self.assertEqual(self.page.run("sessionStorage.getItem('troupe-token')"), tokens["read"])
             self.assertEqual(self.page.run("localStorage.length"), 0)
-            self.page.run("document.getElementById('forget').click()")
+            self.page.leave("document.getElementById('forget').click()")
             self.page.until("document.getElementById('ask') && !document.getElementById('ask').hidden")
             enter(tokens["admin"])
             self.page.until("document.body.innerText.includes(\"node 'node-7' is ready\")")
+
+    def test_a_page_that_is_left_while_it_is_asked(self):
+        # Not of the page but of the way to look at it: what has no answer is asked of the page that comes.
+        never = "(location.reload(), new Promise(() => {}))"
+        with node.Node(PROGRAM) as served:
+            self.page.open(served.url)
+            with self.assertRaises(browser.PageIsLeft):
+                self.page.evaluate(never)
+            self.page.until("document.readyState == 'complete'")
+            self.page.leave(never)
+            self.page.run("window.isFirst = true")
+            self.assertEqual(self.page.run(f"window.isFirst ? {never} : 5"), 5)
 
     def test_names_are_text_and_never_markup(self):
         # What clients say of a namespace is any text; what is shown of it cannot do anything.

@@ -68,9 +68,17 @@ enum class defect : std::uint8_t {
   one_node_per_name,
   /// A node does not put its entry again.
   put_once,
+  /// What lies in a peer's file is taken for what was asked for.
+  believe_files,
+  /// A read from a file is answered as given up, and goes on.
+  answer_reads_early,
+  /// What a file did not give is not asked of the peer.
+  forget_the_wire,
+  /// The files of a peer are those of the first tie to it.
+  keep_files_of_before,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 29> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 33> defect_names{{
     {"take-late-hellos", defect::take_late_hellos},
     {"ignore-cluster-names", defect::ignore_cluster_names},
     {"answer-loads-early", defect::answer_loads_early},
@@ -100,6 +108,10 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 29> defect_name
     {"take-nonsense", defect::take_nonsense},
     {"one-node-per-name", defect::one_node_per_name},
     {"put-once", defect::put_once},
+    {"believe-files", defect::believe_files},
+    {"answer-reads-early", defect::answer_reads_early},
+    {"forget-the-wire", defect::forget_the_wire},
+    {"keep-files-of-before", defect::keep_files_of_before},
 }};
 
 constexpr defect find_defect(std::string_view name) noexcept {

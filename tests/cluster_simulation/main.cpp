@@ -90,7 +90,14 @@ int main(int argc, char** argv) {
                                          "in the list",
                                          "taken out",
                                          "left out",
-                                         "gone for good"};
+                                         "gone for good",
+                                         "read from a file",
+                                         "sound in a file",
+                                         "stale in a file",
+                                         "damaged in a file",
+                                         "file refused",
+                                         "file stood still",
+                                         "file made anew"};
   };
   what.run = [](const sim_main::run_options& x) {
     auto out = world(x.seed, x.steps, find_defect(x.defect)).run();

@@ -173,6 +173,8 @@ void world::perform(std::size_t i, const cluster::fetch_load& x) {
     return;
   }
   const auto& there = found->second;
+  if (shares_disk_)
+    return load_by_files(i, x, there, room->second);
   n.calls[x.call] = {over, there.attachment,
                      [this, i, x](errc why) { answer_load(i, x, fail(why, "the connection has ended")); }};
   later_on(i, by_world(i, x.work.deadline), [this, i, x] {

@@ -146,21 +146,23 @@ void world::attach(std::size_t i, const tie_name& name, attached then) {
   }
   carry(i, at, 0, [this, i, at, life = nodes_[i].life, wanted = name.second, ended, then] {
     auto& p = nodes_[at];
-    result<std::pair<number, number>> answer(std::pair(number{0}, p.life));
+    result<attachment> answer(attachment{0, p.life, 0});
     if (p.of_cluster != nodes_[i].of_cluster && !has(defect::ignore_cluster_names)) {
       answer = fail(errc::identity_mismatch, "a node of another cluster");
     } else if (!p.here.contains(wanted)) {
       answer = fail(errc::unknown_namespace, "there is no such namespace");
     } else {
-      answer->first = ++last_attachment_;
-      p.clients.emplace(answer->first, i);
+      answer->owner = ++last_attachment_;
+      answer->file = shares_disk_ ? slab_of(at, wanted).incarnation() : 0;
+      named_files_[answer->owner] = answer->file;
+      p.clients.emplace(answer->owner, i);
     }
     carry(at, i, life, [this, at, ended, then, answer] {
       if (std::exchange(*ended, true))
         return;
       // What comes over a connection that has ended meanwhile does not come.
       const auto& there = nodes_[at];
-      const bool holds = !answer || (there.lives && there.life == answer->second && !ended_.contains(answer->first));
+      const bool holds = !answer || (there.lives && there.life == answer->life && !ended_.contains(answer->owner));
       then(holds ? answer : fail(errc::unreachable, "the connection has ended"));
     });
   });
@@ -169,13 +171,13 @@ void world::attach(std::size_t i, const tie_name& name, attached then) {
 void world::perform(std::size_t i, const cluster::open_tie& x) {
   if (has(defect::keep_old_ties) && nodes_[i].ties.contains(x.tie))
     return nodes_[i].rules->on_tie_opened(x.tie, true, local(i));
-  attach(i, x.tie, [this, i, x](const result<std::pair<number, number>>& came) {
+  attach(i, x.tie, [this, i, x](const result<attachment>& came) {
     auto& n = nodes_[i];
     count(came ? "attached" : "not attached");
     if (came) {
       if (n.of_cluster != nodes_[node_of(i, x.tie.first)].of_cluster)
         broken("cluster", n.name + " is a client of a node of another cluster");
-      n.ties[x.tie] = {++last_serial_, came->first, came->second, false};
+      n.ties[x.tie] = {++last_serial_, came->owner, came->life, false, came->file};
     }
     n.rules->on_tie_opened(x.tie, came.has_value(), local(i));
   });
@@ -189,13 +191,13 @@ void world::perform(std::size_t i, const cluster::leave_tie& x) {
   const auto found = n.ties.find(x.tie);
   if (found == n.ties.end())
     return;
-  const auto [serial, attachment, peer_life, refused] = found->second;
+  const auto [serial, owner, peer_life, refused, file] = found->second;
   lose_tie(i, x.tie);
   n.ties.erase(x.tie);
   // It says so, or its connection ends.
   const auto at = node_of(i, x.tie.first);
   if (lives(at) && nodes_[at].life == peer_life)
-    later_on(at, random_.time(milliseconds(1), milliseconds(800)), [this, at, owner = attachment] {
+    later_on(at, random_.time(milliseconds(1), milliseconds(800)), [this, at, owner = owner] {
       nodes_[at].has.owner_is_gone(owner);
       nodes_[at].clients.erase(owner);
     });
@@ -227,14 +229,15 @@ void world::attach_again(std::size_t i, const tie_name& name, number serial) {
     };
     if (!is_wanted())
       return;
-    attach(i, name, [this, i, name, serial, is_wanted](const result<std::pair<number, number>>& came) {
+    attach(i, name, [this, i, name, serial, is_wanted](const result<attachment>& came) {
       if (!is_wanted())
         return;
       auto& x = nodes_[i].ties.at(name);
       if (came) {
         count("attached again");
-        x.attachment = came->first;
-        x.peer_life = came->second;
+        x.attachment = came->owner;
+        x.peer_life = came->life;
+        x.file = came->file;
       } else if (came.error().code == errc::unknown_namespace) {
         // As a client does, which never finds its namespace again where there is none: for good.
         count("refused for good");

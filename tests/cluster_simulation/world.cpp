@@ -27,6 +27,7 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
   const auto spaces = random_.between(1, 2);
   // All nodes keep what they fetch, or none does, or each does what its config says.
   const auto copies = random_.below(4);
+  shares_disk_ = random_.one_in(2);
   for (number i = 0; i < spaces; ++i)
     spaces_.push_back({7, i + 1});
   for (number i = 0; i < ours + others; ++i) {
@@ -214,7 +215,9 @@ void world::end(std::size_t i, bool in_good_order) {
   n.late.clear();
   n.heard_of.clear();
   n.busy.clear();
-  n.has.restart(in_good_order || random_.one_in(2));
+  const bool keeps_pages = in_good_order || random_.one_in(2);
+  n.has.restart(keeps_pages);
+  forget_files(i, keeps_pages);
   for (std::size_t other = 0; other < nodes_.size(); ++other)
     if (other != i)
       break_connection(other, i);
@@ -247,6 +250,7 @@ void world::remove_space(std::size_t i, const namespace_id& space) {
     return;
   count("namespace removed");
   n.has.erase(space);
+  n.slabs.erase(space);
   if (has(defect::free_memory_early))
     if (const auto found = n.passing.find(space); found != n.passing.end())
       found->second->gone = true;

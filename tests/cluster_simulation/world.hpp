@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/client/transfer/load_state.hpp"
 #include "actors/cluster/etcd_rules.hpp"
 #include "actors/cluster/fetching.hpp"
 #include "actors/cluster/membership.hpp"
@@ -7,6 +8,7 @@
 #include "tests/cluster_simulation/catalogue.hpp"
 #include "tests/cluster_simulation/defect.hpp"
 #include "tests/cluster_simulation/shelf.hpp"
+#include "tests/cluster_simulation/slab_model.hpp"
 #include "tests/sim_main/sim_main.hpp"
 #include "tests/simulation/random.hpp"
 
@@ -53,12 +55,34 @@ private:
     number attachment = 0;
     number peer_life = 0;
     bool refused = false;
+    /// Which file the peer has named, where the disk is shared.
+    number file = 0;
   };
   /// Of a coordinator: a request that has no answer yet.
   struct call {
     tie_name over;
     number attachment = 0;
     std::function<void(errc)> fail;
+  };
+  /// A load whose pages may be read from files, as a load coordinator makes it.
+  struct file_load {
+    file_load(const cluster::fetch_load& x, std::size_t at, const tie& there, std::shared_ptr<memory> room);
+
+    cluster::fetch_load what;
+    tie_name over;
+    /// Which node that is.
+    std::size_t peer = 0;
+    number attachment = 0;
+    number peer_life = 0;
+    number file = 0;
+    std::shared_ptr<memory> into;
+    transfer::load_state state;
+    bool done = false;
+    /// What the peer has sent, by frames.
+    std::map<std::uint64_t, contents> frames;
+    pin_number pins = 0;
+    std::uint64_t offsets = 0;
+    std::set<key_digest> refused;
   };
   /// A lookup of an engine that waits for pages of others.
   struct waiting_engine {
@@ -112,6 +136,10 @@ private:
     std::optional<cluster::tie_rules> rules;
     timestamp next_look{};
     timestamp next_tick = timestamp::max();
+
+    /// On the disk; outlive a run.
+    std::map<namespace_id, slab_model> slabs;
+    std::map<tie_name, number> first_files;
 
     std::map<tie_name, tie> ties;
     std::map<namespace_id, std::shared_ptr<memory>> passing;
@@ -190,7 +218,6 @@ private:
   using etcd_answered = std::function<void(const result<cluster::etcd_reply>&)>;
   void ask_etcd(std::size_t i, const cluster::etcd_request& x, const etcd_answered& then);
   void serve(std::size_t i, number life, const cluster::etcd_request& x, const etcd_answered& then);
-  void begin_watch(std::size_t i, const cluster::etcd_watch& x);
   void carry_lines();
   void end_watches(bool in_silence);
   void end_watch(std::uint64_t which, bool in_silence);
@@ -223,8 +250,13 @@ private:
 
   void on_hello(std::size_t i, peer_number peer, number hello, const result<cluster_welcome>& answer);
   result<cluster_welcome> welcome(std::size_t at, std::size_t asker) const;
-  /// `then` is told an owner id and the run of the peer, or why not.
-  using attached = std::function<void(result<std::pair<number, number>>)>;
+  /// What a peer says: an owner id, its run, and which file it has.
+  struct attachment {
+    number owner = 0;
+    number life = 0;
+    number file = 0;
+  };
+  using attached = std::function<void(result<attachment>)>;
   void attach(std::size_t i, const tie_name& name, attached then);
   void attach_again(std::size_t i, const tie_name& name, number serial);
   void lose_tie(std::size_t i, const tie_name& name);
@@ -241,6 +273,26 @@ private:
             const std::vector<std::optional<contents>>& what);
   void answer_load(std::size_t i, const cluster::fetch_load& x, const result<transfer_result>& outcome);
   void save(std::size_t i, const cluster::fetch_save& x, const std::shared_ptr<memory>& from);
+
+  // files (files.cpp)
+  using open_load = std::shared_ptr<file_load>;
+  /// A node that comes back has all it had, or files of which it knows nothing, or new ones.
+  void forget_files(std::size_t i, bool keeps_pages);
+  slab_model& slab_of(std::size_t i, const namespace_id& space);
+  void load_by_files(std::size_t i, const cluster::fetch_load& x, const tie& there,
+                     const std::shared_ptr<memory>& into);
+  void tick_files(std::size_t i, const open_load& open);
+  void settle_files(std::size_t i, const open_load& open);
+  void perform(std::size_t i, const open_load& open, const transfer::load_locate& x);
+  void perform(std::size_t i, const open_load& open, const transfer::load_fetch& x);
+  void perform(std::size_t i, const open_load& open, const transfer::load_read& x);
+  void perform(std::size_t i, const open_load& open, const transfer::load_scatter& x);
+  void perform(std::size_t i, const open_load& open, const transfer::load_unpin& x);
+  void perform(std::size_t i, const open_load& open, const transfer::load_invalidate& x);
+  void perform(std::size_t i, const open_load& open, const transfer::load_release& x);
+  void perform(std::size_t i, const open_load& open, const transfer::task_finished& x);
+  locate_reply locate(const open_load& open, const locate_request& x);
+  result<read_reply> read_file(std::size_t i, const open_load& open, const transfer::load_read& x);
 
   // engines
   contents truth(std::size_t i, const namespace_id& space, const key_digest& key, std::uint32_t rank) const;
@@ -272,6 +324,10 @@ private:
   std::vector<namespace_id> spaces_;
   std::uint32_t ranks_ = 1;
   std::uint32_t blocks_ = 4;
+  /// Nodes read each other's files.
+  bool shares_disk_ = false;
+  /// Which file was named, by attachment.
+  std::map<number, number> named_files_;
   std::set<std::pair<std::size_t, std::size_t>> cuts_;
   /// Owner ids of connections that have ended, which not all may have heard yet.
   std::set<number> ended_;

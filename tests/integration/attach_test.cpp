@@ -213,8 +213,8 @@ std::string said_in_the_wrong_namespace() {
   });
   std::ofstream(go) << "attached\n";
   CHECK(second.wait_for_line(process::stream::out, "ended with").text == "ended with 1");
-  CHECK(first.text(process::stream::err).find("attached as") != std::string::npos);
-  return second.text(process::stream::err);
+  first.wait_for_line(process::stream::err, "attached as");
+  return second.wait_for_line(process::stream::err, "remote.enabled").text;
 }
 
 } // namespace

@@ -131,7 +131,7 @@ TEST_CASE("nodes find each other by etcd alone; one joins, one is killed, one le
   nodes.wait_for_peers(1, 1);
   nodes.check_shared(0, 1);
 
-  auto seen = nodes.node(0).program().lines(stream::err);
+  auto seen = nodes.node(0).log_mark();
   nodes.start(2);
   nodes.wait_for_peers(2, 2);
   nodes.wait_for_peers(0, 1, seen);
@@ -143,7 +143,7 @@ TEST_CASE("nodes find each other by etcd alone; one joins, one is killed, one le
   CHECK(status.find(": up, 3 nodes are listed") != std::string::npos);
 
   // Killed: away as long as its lease lasts, then nobody's trouble.
-  seen = nodes.node(0).program().lines(stream::err);
+  seen = nodes.node(0).log_mark();
   nodes.node(1).program().kill();
   nodes.all[1].reset();
   nodes.node(0).program().wait_for_line(stream::err, "is away", seen);
@@ -155,14 +155,14 @@ TEST_CASE("nodes find each other by etcd alone; one joins, one is killed, one le
                    std::chrono::milliseconds(100)));
 
   // Back, at its old place.
-  seen = nodes.node(0).program().lines(stream::err);
+  seen = nodes.node(0).log_mark();
   nodes.start(1);
   nodes.wait_for_peers(1, 2);
   nodes.wait_for_peers(0, 1, seen);
   nodes.check_shared(0, 1);
 
   // One that is stopped says so.
-  seen = nodes.node(0).program().lines(stream::err);
+  seen = nodes.node(0).log_mark();
   CHECK(nodes.node(2).stop() == 0);
   nodes.all[2].reset();
   nodes.node(0).program().wait_for_line(stream::err, "is left out", seen);
@@ -186,7 +186,7 @@ TEST_CASE("an etcd that is killed, stands still, or has lost everything costs no
   const auto lines = [&] {
     std::vector<std::size_t> out;
     for (std::size_t i = 0; i < 3; ++i)
-      out.push_back(nodes.node(i).program().lines(stream::err));
+      out.push_back(nodes.node(i).log_mark());
     return out;
   };
   const auto check_without = [&](const char* what) {

@@ -50,7 +50,7 @@ struct far_cluster : test_cluster {
       check(found);
       if (found.count("hit_blocks") == blocks)
         return;
-      INFO(node(to).log());
+      INFO(node(to).log_so_far());
       REQUIRE(std::chrono::steady_clock::now() < end);
     }
   }
@@ -121,7 +121,7 @@ TEST_CASE("a host without a link, and two that cannot reach each other, cost hit
     nodes.node(0).wait_for_statistics([](const auto& x) { return x.clients > 3 && x.keys > 100; });
     return out;
   };
-  const auto lines_of = [&](std::size_t i) { return nodes.node(i).program().lines(stream::err); };
+  const auto lines_of = [&](std::size_t i) { return nodes.node(i).log_mark(); };
 
   // In the middle of what all are doing.
   auto engines = begin_all("11");
@@ -183,7 +183,7 @@ TEST_CASE("over a bad network, each node is killed in turn and started again, an
     nodes.check(nodes.replay(victim, long_trace, {"--salt", salt}));
     process one(nodes.engine(first, long_trace, {"--salt", salt}));
     process two(nodes.engine(second, long_trace, {"--salt", salt}));
-    const auto seen = nodes.node(first).program().lines(stream::err);
+    const auto seen = nodes.node(first).log_mark();
     nodes.node(first).wait_for_statistics([](const auto& x) { return x.clients > 3; });
     nodes.node(victim).program().kill();
     nodes.check(result_of(one));

@@ -97,7 +97,7 @@ TEST_CASE("a peer that is killed in the middle costs hits and nothing else, and 
   nodes.node(1).program().wait_for_line(stream::err, "is away");
 
   nodes.all[0].reset();
-  const auto seen = nodes.node(1).program().lines(stream::err);
+  const auto seen = nodes.node(1).log_mark();
   nodes.start(0);
   nodes.node(1).program().wait_for_line(stream::err, "has begun anew", seen);
   nodes.wait_for_peers(0, 1);
@@ -122,7 +122,7 @@ TEST_CASE("a peer that stands still holds nobody up, and is used again when it g
   check_clean(result_of(engine), nodes.shape);
   nodes.node(1).program().wait_for_line(stream::err, "is away");
   check_clean(nodes.replay(1, small_trace, {"--salt", "3"}), nodes.shape);
-  const auto seen = nodes.node(1).program().lines(stream::err);
+  const auto seen = nodes.node(1).log_mark();
   nodes.node(0).program().send(SIGCONT);
   nodes.node(1).program().wait_for_line(stream::err, "is there again", seen);
   check_clean(nodes.replay(0, small_trace, {"--salt", "4"}), nodes.shape);

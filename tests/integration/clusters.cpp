@@ -42,9 +42,16 @@ nlohmann::json test_cluster::config(std::size_t i) {
   out["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
   for (std::size_t n = 0; n < ports.size(); ++n)
     out["cluster"]["seeds"].push_back({{"host", address_of(n)}, {"port", ports[n]}});
+  if (shared) {
+    out["storage"]["shared"] = true;
+    out["storage"]["shared_directory"] = scratch.path().string();
+    if (!claim_lease.empty())
+      out["storage"]["claim_lease"] = claim_lease;
+  }
   out["cluster"].update(options);
   if (options.contains("etcd"))
     out["cluster"].erase("seeds");
+  change(i, out);
   return out;
 }
 

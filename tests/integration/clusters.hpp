@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,8 +44,14 @@ struct test_cluster {
   node_shape shape;
   std::string name;
   bool insecure = true;
+  /// Their slab files lie in one directory, and they read each other's.
+  bool shared = false;
+  /// Then: of their claims; empty for the default.
+  std::string claim_lease{};
   /// Added to `cluster` of each config; with `etcd` among it, there are no seeds.
   nlohmann::json options = nlohmann::json::object();
+  /// Has the last word on the config of a node.
+  std::function<void(std::size_t, nlohmann::json&)> change = [](std::size_t, nlohmann::json&) {};
   std::vector<std::optional<serving_node>> all;
 };
 

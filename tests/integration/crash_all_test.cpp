@@ -101,7 +101,7 @@ struct loop {
         continue;
       node_caller caller(http_port(node));
       const auto wrong = engine->check(caller, round > 0 && engine->kept(before, now));
-      INFO(node.log());
+      INFO(node.log_so_far());
       REQUIRE(wrong == "");
     }
     pages.complete = pages.complete && now.durable();

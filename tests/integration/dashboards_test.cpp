@@ -2,6 +2,7 @@
 #include "tests/catch.hpp"
 #include "tests/integration/metrics_page.hpp"
 #include "tests/integration/support.hpp"
+#include "tests/patience.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -12,7 +13,6 @@
 #include <regex>
 #include <set>
 #include <sstream>
-#include <thread>
 
 namespace dashboards_test {
 
@@ -74,10 +74,12 @@ public:
   std::string metrics() const {
     std::string page;
     http(node_, "GET", "/metrics"); // from now on the server has answered something
-    for (int i = 0; i < 200 && page.find("troupe_request_seconds_bucket{") == std::string::npos; ++i) {
-      page = http(node_, "GET", "/metrics").body;
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
+    CHECK(eventually(
+        [&] {
+          page = http(node_, "GET", "/metrics").body;
+          return page.find("troupe_request_seconds_bucket{") != std::string::npos;
+        },
+        std::chrono::milliseconds(50)));
     return page;
   }
 

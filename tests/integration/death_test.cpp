@@ -81,7 +81,7 @@ TEST_CASE("a replay goes on when its node is killed and comes back") {
     node->wait_for_statistics([](const auto& x) { return x.clients > 0 && x.keys > 300; });
     node->program().kill();
     node.emplace(config, arguments{"--set", "actors.port=" + port});
-    CHECK(node->log().find("the registry starts empty") != std::string::npos);
+    node->wait_for_log("the registry starts empty");
   }
   check_survived(result_of(client), long_trace_requests);
   check_rest(*node, shape);
@@ -130,6 +130,7 @@ TEST_CASE("a client that is killed in the middle leaves nothing behind") {
     auto held = node.statistics();
     for (int tries = 0; tries < 100 && held.leases == 0 && held.reservations == 0; ++tries) {
       client.send(SIGCONT);
+      node.wait_for_statistics([&](const auto& x) { return x.evicted > held.evicted; });
       client.send(SIGSTOP);
       held = node.statistics();
     }
@@ -180,7 +181,7 @@ TEST_CASE("a node that stands still for longer than a client waits is taken up a
   node.program().send(SIGCONT);
   check_survived(result_of(client), long_trace_requests);
   check_rest(node, shape);
-  CHECK(node.log().find("its leases and reservations are released") != std::string::npos);
+  node.wait_for_log("its leases and reservations are released");
   CHECK(node.stop() == 0);
 }
 
@@ -231,17 +232,25 @@ TEST_CASE("places in memory that a client may still touch are nobody else's unti
       replay_command(arguments{"--attach", node.address(), "--trace", "loogle:400,4096,20,128", "--concurrency", "4"} +
                      quick_timeouts));
   const auto pinned = [&] { return sum_of_metric(node, "troupe_memory_pinned_frames{"); };
-  node.wait_for_statistics([](const auto& x) { return x.clients == 1 && x.evicted > 0; });
-  client.send(SIGSTOP);
+  auto last = node.wait_for_statistics([](const auto& x) { return x.clients == 1 && x.evicted > 0; });
+  // Stopped at a moment when it holds something, which is nearly every moment. The node may have read what it sent
+  // before that only by the time of the statistics.
+  const auto stop_client = [&] {
+    client.send(SIGSTOP);
+    last = node.statistics();
+  };
+  stop_client();
   for (int tries = 0; tries < 100 && pinned() == 0; ++tries) {
     client.send(SIGCONT);
-    client.send(SIGSTOP);
+    node.wait_for_statistics([&](const auto& x) { return x.clients == 1 && x.evicted > last.evicted; });
+    stop_client();
   }
+  // To the node it is gone, and what it held is released; but it may go on copying at any moment.
+  node.wait_for_log("is gone: its leases and reservations are released");
+  CHECK(node.wait_for_statistics([](const auto& x) { return x.clients == 0; }).leases == 0);
+  // Nothing more of what it sent can change that.
   const auto held = pinned();
   REQUIRE(held > 0);
-  // To the node it is gone, and what it held is released; but it may go on copying at any moment.
-  node.program().wait_for_line(stream::err, "is gone: its leases and reservations are released");
-  CHECK(node.wait_for_statistics([](const auto& x) { return x.clients == 0; }).leases == 0);
   // Others need every place that there is.
   check_report(run_replay(arguments{"--attach", node.address(), "--trace", "loogle:20,4096,2,128", "--salt", "9"} +
                           quick_timeouts),

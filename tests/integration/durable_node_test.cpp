@@ -32,7 +32,7 @@ TEST_CASE("a node with a durable index serves after kill -9 what was saved befor
   for (int round = 0; round < 3; ++round) {
     serving_node node(config);
     const auto outcome = run_replay(replay_of(node));
-    INFO("durability " << durability << ", round " << round << '\n' << outcome.err << node.log());
+    INFO("durability " << durability << ", round " << round << '\n' << outcome.err << node.log_so_far());
     CHECK(outcome.count("verify_failures") == 0);
     CHECK(outcome.count("load_failures") == 0);
     blocks = outcome.count("blocks");

@@ -45,12 +45,12 @@ bool there_is_ucx() {
     launch how =
         program_with({"serve", "--config", write_config(scratch.path(), config_for_hosts(scratch.path(), {}, "ucx"))});
     process node(how);
-    for (;;) {
-      if (node.text(stream::out).find("ready") != std::string::npos)
-        return true;
-      if (node.ended())
-        return node.text(stream::err).find("UCX") == std::string::npos;
-      ::usleep(1000);
+    try {
+      node.wait_for_line(stream::out, "ready");
+      return true;
+    } catch (const std::runtime_error&) {
+      node.wait();
+      return node.text(stream::err).find("UCX") == std::string::npos;
     }
   }();
   if (!is_there)
@@ -290,11 +290,11 @@ TEST_CASE("over a network that goes and comes back, every task ends and no byte 
   };
   check_clean(whole(), shape);
 
+  std::size_t from = node.wait_for_line(stream::err, " 0 clients", log_mark(node)).index;
   process client(on(hosts.on_b(), replay_command(attach + arguments{"--trace", endless_trace, "--salt", "4"})));
-  std::size_t from = node.lines(stream::err);
   const auto wait_until_there = [&] {
     try {
-      from = node.wait_for_line(stream::err, "1 clients", from).index + 1;
+      from = node.wait_for_line(stream::err, " 1 clients", from).index + 1;
     } catch (const std::runtime_error& e) {
       client.send(SIGTERM);
       FAIL(e.what() << "\nthe client says:\n" << result_of(client).err);
@@ -312,7 +312,8 @@ TEST_CASE("over a network that goes and comes back, every task ends and no byte 
   INFO(x.err);
   if (x.report.is_object()) // it was bound again already
     CHECK(x.count("verify_failures") == 0);
-  INFO(node.text(stream::err).substr(node.text(stream::err).size() > 4000 ? node.text(stream::err).size() - 4000 : 0));
+  const auto said = node.so_far(stream::err);
+  INFO(said.substr(said.size() > 4000 ? said.size() - 4000 : 0));
   CHECK_FALSE(node.ended());
   const auto again = whole();
   check_clean(again, shape);

@@ -118,7 +118,7 @@ TEST_CASE("what a killed replay left behind is removed by the next one, which sa
   fs::create_directory(scratch / "troupe-replay.mine");
   process working(own_node_replay(scratch, endless_trace));
   wait_until_played(working);
-  CHECK(working.text(stream::err).find("removed " + (scratch / left[0]).string()) != std::string::npos);
+  working.wait_for_line(stream::err, "removed " + (scratch / left[0]).string());
   CHECK_FALSE(fs::exists(scratch / left[0]));
   const auto of_the_living = scratch_names(scratch.path());
   REQUIRE(of_the_living.size() == 2);

@@ -243,7 +243,7 @@ TEST_CASE("messages that are none are refused, and end nothing", "[lmcache]") {
   CHECK(one.store(1, 2));
   CHECK(one.look_up(1, 2, "r") == 2);
   CHECK(one.retrieve(1, 0, 2, "r"));
-  CHECK(node.log().find("no request of LMCache") != std::string::npos);
+  node.wait_for_log("no request of LMCache");
   CHECK(node.stop() == 0);
 }
 

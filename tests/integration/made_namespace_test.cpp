@@ -122,8 +122,11 @@ TEST_CASE("clients make a namespace at the same moment, and share it") {
         replay_command({"--attach", node.address(), "--trace", trace, "--make-namespace", space})));
   for (auto& x : all)
     check_report(result_of(*x), shape);
-  CHECK(node.log().find("namespace 'mine' is made") == node.log().rfind("namespace 'mine' is made"));
   CHECK(node.stop() == 0);
+  const auto log = node.log();
+  const auto made = log.find("namespace 'mine' is made");
+  CHECK(made != std::string::npos);
+  CHECK(made == log.rfind("namespace 'mine' is made"));
 }
 
 TEST_CASE("a node that lets nobody make namespaces says so") {
@@ -228,7 +231,7 @@ TEST_CASE("where the disk is full, a slab file stays as it is, and old pages mak
     const auto used = sum_of_metric(node, "troupe_made_slabs_used_bytes");
     CHECK(used > 0);
     CHECK(used <= disk_bytes - spare_bytes);
-    CHECK(node.log().find("the disk is full") != std::string::npos);
+    node.wait_for_log("the disk is full");
     // Whoever looks is told, with the way out.
     CHECK(sum_of_metric(node, "troupe_degraded{reason=\"disk_full\"}") == 1);
     const auto url =
@@ -274,10 +277,10 @@ TEST_CASE("namespaces are listed and removed by command line") {
   const auto as_json = nlohmann::json::parse(troupe({"list-namespaces", "--json"}).out);
   CHECK(as_json.at("namespaces").at(0).at("keys") == block_count);
   {
-    const auto before = node.program().lines(process::stream::err);
+    const auto before = node.log_mark();
     process engine(replay_command({"--attach", node.address(), "--trace", "loogle:2000,2048,3,128", "--concurrency",
                                    "1", "--namespace", "mine"}));
-    node.program().wait_for_line(process::stream::err, "to namespace 'mine'", before);
+    node.wait_for_log("to namespace 'mine'", before);
     const auto refused = troupe({"remove-namespace", "mine"});
     CHECK(refused.code == 1);
     CHECK(refused.err.find("--force") != std::string::npos);
@@ -344,12 +347,12 @@ TEST_CASE("a node whose index and slabs share a disk never fills it, and waits w
     CHECK(second(node, space).count("hit_blocks") > 0);
     node.program().kill();
     serving_node next(scratch / "node.json");
-    CHECK(next.log().find("critical") == std::string::npos);
     const auto after = second(next, space);
     CHECK(after.code == 0);
     CHECK(after.count("verify_failures") == 0);
     CHECK(after.count("hit_blocks") > 0);
     CHECK(next.stop() == 0);
+    CHECK(next.log().find("critical") == std::string::npos);
   } catch (const disk_unavailable& x) {
     WARN("skipped: " << x.why);
   }
@@ -380,7 +383,7 @@ TEST_CASE("a slab that is missing while the disk is full keeps no node from star
     disk.fill_up();
     {
       serving_node node(config);
-      CHECK(node.log().find("the disk is full") != std::string::npos);
+      node.wait_for_log("the disk is full");
       const auto known = http(node, "GET", "/v1/namespaces/mine").status;
       CHECK(known == (durability == "strict" ? 404 : 200));
       if (durability == "relaxed") {

@@ -231,13 +231,20 @@ int process::wait(std::chrono::milliseconds limit) {
   return *status_;
 }
 
-std::size_t process::lines(stream which) const {
-  std::lock_guard guard(mutex_);
-  return of(which).lines.size();
-}
-
 std::string process::text(stream which) const {
   std::lock_guard guard(mutex_);
+  if (!status_)
+    throw std::logic_error("what it prints is asked for as a whole, and it may print more: " + describe());
+  return joined(which);
+}
+
+std::string process::so_far(stream which) const {
+  std::lock_guard guard(mutex_);
+  return joined(which);
+}
+
+std::string process::joined(stream which) const {
+  // The lock is held by the caller.
   std::string all;
   for (const auto& x : of(which).lines)
     all.append(x).append("\n");

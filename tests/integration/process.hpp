@@ -85,11 +85,13 @@ public:
   /// Whether it has ended.
   bool ended() const;
 
-  /// The number of complete lines so far.
-  std::size_t lines(stream which) const;
-
-  /// The lines so far, joined again.
+  /// All it has printed, the lines joined again. Only of a program that has ended: what one prints that runs may be on
+  /// its way at any moment, so nothing is to be expected in it. Throws std::logic_error while it runs; `wait_for_line`
+  /// is for that.
   std::string text(stream which) const;
+
+  /// What has come until now, for whoever reads why a test has failed.
+  std::string so_far(stream which) const;
 
   /// A line and where it stands.
   struct found_line {
@@ -121,6 +123,7 @@ private:
   output& of(stream which) { return which == stream::out ? out_ : err_; }
   const output& of(stream which) const { return which == stream::out ? out_ : err_; }
   std::string describe() const;
+  std::string joined(stream which) const;
 
   pid_t id_ = -1;
   int end_descriptor_ = -1;

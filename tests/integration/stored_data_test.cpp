@@ -73,7 +73,7 @@ TEST_CASE("a node serves what an earlier version has stored, of its own namespac
     arguments what{"--attach", (data.scratch / "data").string(), "--trace", "trace.jsonl", "--concurrency", "1"};
     what.insert(what.end(), in.begin(), in.end());
     const auto x = run_replay(what, data.scratch.path());
-    INFO(x.err << node.log());
+    INFO(x.err << node.log_so_far());
     CHECK(x.code == 0);
     CHECK(x.count("hit_blocks") == blocks_of_trace);
     CHECK(x.count("verify_failures") == 0);

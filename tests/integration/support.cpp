@@ -5,9 +5,12 @@
 #include "workload/replay/device_memory.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <csignal>
+#include <ctime>
 #include <fstream>
 #include <stdexcept>
 #include <utility>
@@ -119,6 +122,24 @@ std::size_t ranks_of(const std::filesystem::path& config) {
 
 } // namespace
 
+std::size_t log_mark(const process& node) {
+  // As the lines begin: to the millisecond, in UTC.
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  const auto seconds = static_cast<std::time_t>(milliseconds / 1000);
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%FT%T.", &parts);
+  const auto fraction = std::to_string(1000 + milliseconds % 1000).substr(1);
+  const auto mark = text.data() + fraction + "Z";
+  const auto later = [&mark](const std::string& line) {
+    const auto head = std::string_view(line).substr(0, mark.size());
+    return head.size() == mark.size() && head.back() == 'Z' && head > mark;
+  };
+  return node.wait_for_line(stream::err, later).index;
+}
+
 bool node_statistics::at_rest() const {
   return leases == 0 && reservations == 0 &&
          std::all_of(ranks.begin(), ranks.end(), [](const auto& x) { return x.reserved == 0 && x.quarantined == 0; });
@@ -146,22 +167,20 @@ node_statistics serving_node::next_statistics(std::size_t& from) {
 }
 
 node_statistics serving_node::wait_for_statistics(const std::function<bool(const node_statistics&)>& wanted) {
-  auto from = program_.lines(stream::err);
+  auto from = log_mark();
+  next_statistics(from); // may have been collected before this call, and logged after it
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (;;) {
     const auto out = next_statistics(from);
     if (wanted(out))
       return out;
     if (std::chrono::steady_clock::now() > deadline)
-      throw std::runtime_error("the statistics do not come to what is expected:\n" + log());
+      throw std::runtime_error("the statistics do not come to what is expected:\n" + log_so_far());
   }
 }
 
 node_statistics serving_node::statistics() {
-  // The first may have been collected before this call, and be logged after it.
-  auto from = program_.lines(stream::err);
-  next_statistics(from);
-  return next_statistics(from);
+  return wait_for_statistics([](const auto&) { return true; });
 }
 
 int serving_node::stop() {

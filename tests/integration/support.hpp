@@ -82,6 +82,10 @@ struct node_statistics {
   bool at_rest() const;
 };
 
+/// A line of the log of a node, by its number: it and all that follow were logged after this call. What was logged
+/// before may come later than this call, as lines wait in the node and in the pipe. The node has to log its statistics.
+std::size_t log_mark(const process& node);
+
 /// A node in a process of its own, ready for clients. Arguments of `how` come before the program's, as what runs it.
 class serving_node {
 public:
@@ -96,9 +100,18 @@ public:
   /// HOST:PORT
   std::string endpoint() const { return "127.0.0.1:" + std::to_string(port_); }
   const std::string& ready_line() const noexcept { return ready_line_; }
+  /// All it has logged. Only once it has ended, as with `process::text`.
   std::string log() const { return program_.text(process::stream::err); }
+  /// For whoever reads why a test has failed; nothing is to be expected in it.
+  std::string log_so_far() const { return program_.so_far(process::stream::err); }
+  /// Waits until it has logged a line with this in it. Throws with the log where that does not come.
+  process::found_line wait_for_log(std::string_view part, std::size_t from = 0) const {
+    return program_.wait_for_line(process::stream::err, part, from);
+  }
+  /// `test::log_mark` of it.
+  std::size_t log_mark() const { return test::log_mark(program_); }
 
-  /// The first of the statistics from now on that `wanted` accepts.
+  /// The first statistics that `wanted` accepts, of those that were collected after this call.
   node_statistics wait_for_statistics(const std::function<bool(const node_statistics&)>& wanted);
 
   /// Statistics that were collected after this call.

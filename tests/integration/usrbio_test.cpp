@@ -45,7 +45,7 @@ TEST_CASE("a node on 3FS keeps its pages, and knows a daemon that dies and comes
   auto config = config_on(served, scratch.path(), shape);
   config["memory"] = {{"bytes", "4 MiB"}};
   serving_node node(write_config(scratch.path(), config));
-  check_says(node.log(), {"USRBIO of 3FS on " + served.path().string()});
+  node.wait_for_log("USRBIO of 3FS on " + served.path().string());
   const auto trace = write_trace(scratch / "trace", {ids(1, 200)});
   const auto play = [&](const char* salt = "0") {
     return run_replay({"--attach", node.address(), "--trace", trace, "--concurrency", "1", "--salt", salt});

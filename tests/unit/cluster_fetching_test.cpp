@@ -460,4 +460,25 @@ TEST_CASE("fetching: whatever peers do, everybody is answered once and in time, 
     CHECK(held == 0);
 }
 
+TEST_CASE("fetching: what came from files of a peer is counted, and what was refused there", "[cluster]") {
+  desk x({3});
+  x.state.bring(wanted(4), t0);
+  x.has(x.one<fetch_ask>(), 4);
+  const auto load = x.one<fetch_load>();
+  auto outcome = desk::all_of(load.work);
+  outcome.from_files = 2;
+  outcome.files_stale = 5;
+  outcome.files_damaged = 6;
+  outcome.files_failed = 7;
+  x.state.on_loaded(load.call, outcome, t0);
+  x.move();
+  const auto counts = x.state.counts(3);
+  CHECK(counts.pages == 4);
+  CHECK(counts.file_pages == 2);
+  CHECK(counts.file_bytes == 2 * 4096);
+  CHECK(counts.files_stale == 5);
+  CHECK(counts.files_damaged == 6);
+  CHECK(counts.files_failed == 7);
+}
+
 } // namespace cluster_fetching_test

@@ -170,4 +170,20 @@ TEST_CASE("ties: a client that was sent away is opened anew with its ties", "[cl
   CHECK(x.follow() == names{"tie to there"});
 }
 
+TEST_CASE("A namespace that a dead node has left is opened here without any peer", "[cluster][adopted]") {
+  tied_node x;
+  CHECK(x.follow().empty());
+  x.rules.follow(x.here, x.peers, x.pages, x.now, {test_space, other_space});
+  const auto wanted = x.rules.take_outbox();
+  REQUIRE(wanted.size() == 1);
+  CHECK(std::get<open_space>(wanted[0]).space == test_space);
+  x.open_here();
+  x.rules.follow(x.here, x.peers, x.pages, x.now, {test_space});
+  CHECK(x.rules.take_outbox().empty());
+  CHECK(x.rules.is_open(test_space));
+  // What was opened stays.
+  CHECK(x.follow().empty());
+  CHECK(x.rules.is_open(test_space));
+}
+
 } // namespace cluster_ties_test

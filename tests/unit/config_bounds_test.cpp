@@ -65,6 +65,7 @@ const std::vector<bounds> all_bounds{
     {"storage.disk_bytes", "", "0", "1024 TiB", "1125899906842625"},
     {"storage.spare_bytes", "", "0", "1024 TiB", "1125899906842625"},
     {"storage.scrub_bytes_per_second", "", "0", "64 GiB", "68719476737"},
+    {"storage.claim_lease", "99 ms", "100 ms", "1 min", "60001 ms"},
     {"storage.usrbio_quarantine", "999999 ns", "1 ms", "1 h", "3600000000001 ns"},
     {"storage.low_watermark", "-0.001", "0", "0.5", "0.501"},
     {"storage.high_watermark", "-0.001", "0", "0.5", "0.501"},

@@ -360,6 +360,9 @@ TEST_CASE("A node of a cluster knows where the others are, by seeds, by etcd, or
   };
   CHECK(contains(bad(small_config, node), "a name belongs together with seeds, or cluster.etcd.endpoints"));
   good(small_config, with(node, seeds));
+  // Slab files that nodes of a cluster share are those of a cluster.
+  good(small_config, with(with(node, seeds), {"storage.shared=true"}));
+  CHECK(contains(bad(small_config, {"storage.shared=true"}), "storage.shared: is for nodes of a cluster"));
   good(small_config, with(node, etcd));
   good(small_config, with(with(node, seeds), etcd));
   CHECK(contains(bad(small_config, etcd), "cluster.name: a name belongs together with seeds"));

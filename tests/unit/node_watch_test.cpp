@@ -54,4 +54,26 @@ TEST_CASE("A node that loses lines of its log says so for a minute after the las
   CHECK_FALSE(w.condition->has(trouble::log_dropped));
 }
 
+TEST_CASE("A node whose claim is late says so until it is renewed, and no more once it is lost",
+          "[condition][claims]") {
+  const auto condition = std::make_shared<node_condition>();
+  const auto gate = std::make_shared<write_gate>();
+  node_watch watch(condition, std::make_shared<memory_budget>(800), gate);
+  const auto late = watch.look(0, at(0));
+  REQUIRE(late.size() == 1);
+  CHECK(late[0].find("storage.claim_lease") != std::string::npos);
+  CHECK(condition->has(trouble::claim_late));
+  CHECK_FALSE(condition->refuses_saves({1, 1}));
+  gate->open_until(boot_time() + std::chrono::hours(1));
+  CHECK(watch.look(0, at(1)).size() == 1);
+  CHECK_FALSE(condition->has(trouble::claim_late));
+  gate->shut();
+  CHECK(watch.look(0, at(2)).empty());
+  // That is told by who has found it.
+  CHECK(condition->claim_lost("it is lost"));
+  CHECK_FALSE(condition->claim_lost("it is lost"));
+  CHECK(condition->ready().error().text == "degraded: it is lost");
+  CHECK(condition->refuses_saves({1, 1}));
+}
+
 } // namespace node_watch_test

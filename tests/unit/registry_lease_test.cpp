@@ -268,6 +268,29 @@ TEST_CASE("the death of an owner ends its leases and reservations, and no others
   CHECK(r.state.check_invariants() == "");
 }
 
+TEST_CASE("registry: who locates pages is told, if it wants to know, which of them are in the slab", "[registry]") {
+  registry_options options;
+  const auto residence = std::make_shared<page_residence>();
+  options.residence = residence;
+  one_registry r(1, options);
+  const auto keys = some_keys(10, 3);
+  const ticket writer{50, 1};
+  const auto pages = r.pages(keys, r.reserve(writer, keys, 0));
+  r.commit(writer, {pages[0], pages[2]}, 0);
+  const auto asked = [&](bool tell) {
+    return r.state.locate({r.space, 0, alice, std::chrono::seconds(9), keys, {}, tell}, at(0)).value().in_slab.items;
+  };
+  using told = std::vector<std::uint8_t>;
+  CHECK(asked(true).empty());
+  const auto rank = residence->add(r.space, 0, 100);
+  CHECK(asked(true) == told{1, 0, 1});
+  rank->set_unwritten(pages[0].where.slot);
+  CHECK(asked(true) == told{0, 0, 1});
+  CHECK(asked(false).empty());
+  rank->clear_unwritten(pages[0].where.slot);
+  CHECK(asked(true) == told{1, 0, 1});
+}
+
 TEST_CASE("registry: a lookup that wants to know is told which pages are in memory on all ranks", "[registry]") {
   registry_options options;
   const auto residence = std::make_shared<page_residence>();

@@ -290,7 +290,8 @@ void link::perform(const link_bind_transfer& x) {
   ask<void>(
       x.save ? mine->save : mine->load,
       [this, epoch = x.epoch](const result<void>& outcome) { state_.on_bound(epoch, outcome, now()); }, bind_atom_v,
-      coordinator_binding{reply_.owner, x.ticket_stream, reply_.limits, reply_.shards, theirs->worker, x.window_pages});
+      coordinator_binding{reply_.owner, x.ticket_stream, reply_.limits, reply_.shards, theirs->worker, x.window_pages,
+                          theirs->slab});
 }
 
 void link::perform(const link_unbind&) {

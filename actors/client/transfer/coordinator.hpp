@@ -14,9 +14,10 @@ class coordinator : public coordinating_actor<Derived, transfer_actor, State> {
   using super = coordinating_actor<Derived, transfer_actor, State>;
 
 public:
+  /// `reads_slabs`: of nodes whose storage is shared.
   coordinator(caf::actor_config& config, const transfer::coordinator_options& options, copy_engine_actor copier,
-              duration request_timeout)
-      : super(config, request_timeout, options), copier_(std::move(copier)) {}
+              duration request_timeout, bool reads_slabs = false)
+      : super(config, request_timeout, options), copier_(std::move(copier)), reads_slabs_(reads_slabs) {}
 
   void on_exit() override {
     this->end();
@@ -38,11 +39,12 @@ protected:
         [this](bind_atom, const coordinator_binding& node) -> caf::result<void> {
           if (auto bad = check(node))
             return to_caf(*bad);
-          this->bind(node.shards,
-                     transfer::node_binding{node.owner, node.ticket_stream,
-                                            static_cast<std::uint32_t>(node.shards.size()), node.limits.batch_keys,
-                                            node.limits.reservation, node.limits.lease, node.window_pages});
+          this->bind(node.shards, transfer::node_binding{
+                                      node.owner, node.ticket_stream, static_cast<std::uint32_t>(node.shards.size()),
+                                      node.limits.batch_keys, node.limits.reservation, node.limits.lease,
+                                      node.window_pages, reads_slabs_ && !node.slab.path.empty()});
           worker_ = node.worker;
+          slab_ = node.slab;
           return caf::unit;
         },
         [this](unbind_atom) -> caf::result<void> {
@@ -58,6 +60,8 @@ protected:
 
   const client_worker_actor& worker() const { return worker_; }
   const copy_engine_actor& copier() const { return copier_; }
+  /// Of the node that this is bound to, or was bound to last.
+  const shared_slab& slab() const { return slab_; }
 
   void perform(transfer::task_finished& ended) { this->answer(ended.task, std::move(ended.result)); }
 
@@ -85,6 +89,8 @@ private:
 
   copy_engine_actor copier_;
   client_worker_actor worker_;
+  bool reads_slabs_ = false;
+  shared_slab slab_;
 };
 
 } // namespace troupe

@@ -93,6 +93,9 @@ coordinator_core::ended_call coordinator_core::end_call(call_id id, timestamp no
   case phase::finish:
     timing.finish += spent;
     break;
+  case phase::file:
+    timing.io += spent;
+    break;
   }
   return out;
 }
@@ -237,6 +240,10 @@ void coordinator_core::answer(task& t, std::vector<task_finished>& out) {
   done.result.bytes = t.bytes;
   done.result.timing = t.timing;
   done.result.from_disk = t.from_disk;
+  done.result.from_files = t.from_files;
+  done.result.files_stale = t.files_stale;
+  done.result.files_damaged = t.files_damaged;
+  done.result.files_failed = t.files_failed;
   done.result.results.items.reserve(t.pages.size());
   for (const auto& p : t.pages)
     done.result.results.items.push_back(static_cast<std::uint8_t>(p.status));
@@ -254,8 +261,9 @@ void coordinator_core::drop_all(errc status, std::vector<task_finished>& out) {
   for (auto i = calls_.begin(); i != calls_.end();) {
     auto& x = i->second;
     auto& t = tasks_.at(x.owner);
-    // A scatter: the device may write the blocks until the copy engine answers, and the caller gives blocks of a task
-    // that has ended to others. All other calls only have to do with the node, and their answers may find nothing.
+    // A scatter, or a read from the slab file: the blocks may be written until that is answered, and the caller gives
+    // blocks of a task that has ended to others. All other calls only have to do with the node, and their answers may
+    // find nothing.
     if (!x.positions.empty() && t.pages[x.positions.front()].being_written) {
       x.frames = {}; // end with the attachment
       ++i;
@@ -269,6 +277,7 @@ void coordinator_core::drop_all(errc status, std::vector<task_finished>& out) {
     auto& t = tasks_.at(id);
     t.node_lost = true;
     t.ready.clear();
+    t.in_file.clear();
     t.leased_shards.clear();
     resolve_unresolved(t, status);
     settle(t, out);

@@ -58,6 +58,8 @@ struct node_binding {
   duration lease_max{};
   /// Pages that may be pinned at once.
   std::uint32_t window_pages = 0;
+  /// Load: pages that are in the rank's slab file may be read there, by this side.
+  bool shares_slab = false;
 };
 
 /// A task has its answer. It may still have frames pinned, until the copy engine and the io worker are done with them.
@@ -134,7 +136,7 @@ protected:
   };
 
   /// Which part of the work a call belongs to, for the timing.
-  enum class phase : std::uint8_t { registry, copy, io, finish };
+  enum class phase : std::uint8_t { registry, copy, io, finish, file };
 
   /// The time during which at least one call of a phase was under way.
   struct phase_clock {
@@ -160,9 +162,15 @@ protected:
     timestamp waiting_since = timestamp::min();
     std::uint64_t bytes = 0;
     std::uint64_t from_disk = 0;
+    /// Load: positions that wait to be read from the slab file; and what came of those that were.
+    std::deque<std::uint32_t> in_file;
+    std::uint64_t from_files = 0;
+    std::uint64_t files_stale = 0;
+    std::uint64_t files_damaged = 0;
+    std::uint64_t files_failed = 0;
     transfer_timing timing;
     /// By `phase`.
-    std::array<phase_clock, 4> clocks;
+    std::array<phase_clock, 5> clocks;
     bool answered = false;
     /// No page starts to be gathered, read or scattered any more.
     bool cancelled = false;
@@ -272,6 +280,7 @@ protected:
         continue;
       const std::vector<std::uint32_t> idle(t->ready.begin(), t->ready.end());
       t->ready.clear();
+      t->in_file.clear();
       resolve_unresolved(*t, errc::timeout);
       on_expired(*t, idle);
     }
@@ -286,6 +295,7 @@ protected:
       t.cancelled = true;
       const std::vector<std::uint32_t> idle(t.ready.begin(), t.ready.end());
       t.ready.clear();
+      t.in_file.clear();
       for (std::uint32_t i = 0; i < t.pages.size(); ++i)
         if (!t.pages[i].being_written && !t.pages[i].gathered)
           resolve(t, i, errc::cancelled);
@@ -311,6 +321,8 @@ protected:
 
   task* find(task_id id);
   std::vector<task_id> ids() const;
+  /// In order of arrival; some may be gone.
+  const std::deque<task_id>& in_order() const noexcept { return order_; }
 
   const node_binding& binding() const noexcept { return binding_; }
 

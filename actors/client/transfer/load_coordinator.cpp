@@ -24,6 +24,11 @@ void load_coordinator::perform(transfer::load_invalidate& x) {
   ask(shard(x.shard), patience::limited, &load_state::on_invalidate, x.call, std::move(x.request));
 }
 
+void load_coordinator::perform(transfer::load_read& x) {
+  ask(reader_, patience::until_answered, &load_state::on_read, x.call,
+      read_order{slab(), std::move(x.items), x.patience});
+}
+
 void load_coordinator::perform(transfer::load_release& x) {
   ask(shard(x.shard), patience::limited, &load_state::on_release, x.call, std::move(x.request));
 }

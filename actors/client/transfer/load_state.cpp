@@ -13,6 +13,17 @@ bool page_is_bad(errc code) noexcept {
          code == errc::slab_damaged;
 }
 
+/// Orders to the reader of the slab file under way at once, so that it always has one; and pages of one, so that what
+/// was read first need not wait for what is read last.
+constexpr std::size_t reads_at_once = 2;
+constexpr std::uint32_t read_pages = 32;
+
+/// How long one order may take: long for any file system that works, and a part of what a fetch from another node may.
+constexpr duration read_patience = std::chrono::seconds(2);
+
+/// For how long files are left alone that could not be read at all.
+constexpr duration files_pause = std::chrono::seconds(10);
+
 } // namespace
 
 void load_state::unbind(errc status) {
@@ -41,6 +52,7 @@ void load_state::send_locate(task& t, std::vector<std::uint32_t> positions, std:
                              timestamp now) {
   const auto lease_for = std::min(binding().lease_max, (t.deadline - now) + std::chrono::seconds(5));
   load_locate effect{0, shard, {options().space, options().rank, t.ticket, lease_for, {}}};
+  effect.request.tell_in_slab = binding().shares_slab && now >= no_files_until_;
   for (const auto i : positions)
     effect.request.keys.items.push_back(t.pages[i].key);
   effect.call = begin_call(t, phase::registry, now, std::move(positions), {}, shard, attempt);
@@ -66,14 +78,94 @@ void load_state::on_locate(call_id id, result<locate_reply> reply, timestamp now
       continue;
     }
     p.where = reply->locations[i].where;
+    const bool in_file = binding().shares_slab && i < reply->in_slab.size() && reply->in_slab[i] != 0;
     if (!p.resolved)
-      t->ready.push_back(position);
+      (in_file ? t->in_file : t->ready).push_back(position);
   }
   conclude(*t, now);
   pump(now);
 }
 
+void load_state::pump_files(timestamp now) {
+  for (const auto id : in_order()) {
+    auto* t = find(id);
+    if (t != nullptr && now < no_files_until_) {
+      t->ready.insert(t->ready.end(), t->in_file.begin(), t->in_file.end());
+      t->in_file.clear();
+    }
+    while (t != nullptr && !t->in_file.empty() && reads_ < reads_at_once)
+      read_some(*t, now);
+  }
+}
+
+void load_state::read_some(task& t, timestamp now) {
+  const auto most = std::min(read_pages, batch_pages());
+  load_read effect;
+  effect.patience = std::clamp<duration>(t.deadline - now, std::chrono::milliseconds(1), read_patience);
+  std::vector<std::uint32_t> positions;
+  while (!t.in_file.empty() && positions.size() < most) {
+    const auto i = t.in_file.front();
+    t.in_file.pop_front();
+    if (t.pages[i].resolved)
+      continue;
+    t.pages[i].being_written = true;
+    effect.items.items.push_back({t.pages[i].key, t.pages[i].where, t.blocks[i]});
+    positions.push_back(i);
+  }
+  if (positions.empty())
+    return;
+  ++reads_;
+  effect.call = begin_call(t, phase::file, now, std::move(positions));
+  outbox_.emplace_back(std::move(effect));
+}
+
+void load_state::count(task& t, errc code) {
+  switch (code) {
+  case errc::ok:
+    ++t.from_files;
+    break;
+  case errc::identity_mismatch:
+    ++t.files_stale;
+    break;
+  case errc::corrupt:
+    ++t.files_damaged;
+    break;
+  default:
+    ++t.files_failed;
+  }
+}
+
+void load_state::on_read(call_id id, result<read_reply> reply, timestamp now) {
+  auto [t, what] = end_call(id, now);
+  if (t == nullptr)
+    return;
+  --reads_;
+  bool readable = false;
+  for (std::size_t i = 0; i < what.positions.size(); ++i) {
+    const auto position = what.positions[i];
+    const auto code = reply ? code_at(reply->results, i) : reply.error().code;
+    t->pages[position].being_written = false;
+    readable |= code == errc::ok || code == errc::identity_mismatch || code == errc::corrupt;
+    count(*t, code);
+    if (code == errc::ok) {
+      t->bytes += options().page_bytes;
+      ++t->from_disk;
+      resolve(*t, position, code);
+    } else if (t->node_lost || t->cancelled || t->answered || now >= t->deadline) {
+      resolve(*t, position, t->node_lost ? errc::unreachable : t->cancelled ? errc::cancelled : errc::timeout);
+    } else {
+      t->ready.push_back(position);
+    }
+  }
+  std::sort(t->ready.begin(), t->ready.end());
+  if (!readable && !t->node_lost)
+    no_files_until_ = later(now, files_pause);
+  conclude(*t, now);
+  pump(now);
+}
+
 void load_state::pump(timestamp now) {
+  pump_files(now);
   for (;;) {
     auto next = next_batch(now);
     if (next.owner == nullptr)

@@ -294,14 +294,20 @@ std::optional<timestamp> frame_table::oldest_use() const noexcept {
   return out;
 }
 
-void frame_table::tell_resident(frame_number f) noexcept {
-  if (resident_)
-    resident_->set(frames_[f].page.where.slot);
+void frame_table::tell_resident(frame_number f, bool written) noexcept {
+  if (!resident_)
+    return;
+  const auto slot = frames_[f].page.where.slot;
+  if (written)
+    resident_->clear_unwritten(slot);
+  else
+    resident_->set_unwritten(slot);
+  resident_->set(slot);
 }
 
 void frame_table::filled(frame_number f) {
   change(f, frame_state::dirty);
-  tell_resident(f);
+  tell_resident(f, false);
 }
 
 void frame_table::begin_write(frame_number f) {
@@ -330,7 +336,7 @@ void frame_table::end_read(frame_number f, bool ok) {
 
 void frame_table::become_clean(frame_number f) {
   change(f, frame_state::clean);
-  tell_resident(f);
+  tell_resident(f, true);
   const std::array<entry_index, 1> one{entry_of_[f]};
   policy_->inserted(one);
   if (frames_[f].used)
@@ -338,8 +344,10 @@ void frame_table::become_clean(frame_number f) {
 }
 
 void frame_table::detach(frame_number f) noexcept {
-  if (resident_)
+  if (resident_) {
     resident_->clear(frames_[f].page.where.slot);
+    resident_->clear_unwritten(frames_[f].page.where.slot);
+  }
   by_slot_.erase(frames_[f].page.where.slot);
 }
 
@@ -390,6 +398,9 @@ std::string frame_table::check() const {
         x.state == frame_state::dirty || x.state == frame_state::writing || x.state == frame_state::clean;
     if (resident_ && !gone && resident_->contains(x.page.where.slot) != readable)
       return name + (readable ? " can be read, and is not told to" : " cannot be read, and is told to be in memory");
+    const bool unwritten = x.state == frame_state::dirty || x.state == frame_state::writing;
+    if (resident_ && !gone && resident_->is_written(x.page.where.slot) == unwritten)
+      return name + (unwritten ? " is told to be in the slab, and is not" : " is in the slab, and told not to be");
     if (x.dropped && x.state != frame_state::reading && x.state != frame_state::writing)
       return name + " is dropped, though no bytes move";
     if (free_.contains(f) != (x.state == frame_state::free))

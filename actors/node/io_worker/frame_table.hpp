@@ -213,8 +213,8 @@ private:
   void become_free(frame_number f);
   void change(frame_number f, frame_state to) noexcept;
   void become_clean(frame_number f);
-  /// Its page can be read from now on.
-  void tell_resident(frame_number f) noexcept;
+  /// Its page can be read from now on, and is in the slab as well, or not.
+  void tell_resident(frame_number f, bool written) noexcept;
   /// Nobody finds its page any more, and nothing moves bytes: free it, or wait for who has it pinned.
   void let_go(frame_number f);
   void detach(frame_number f) noexcept;

@@ -123,8 +123,33 @@ void show(metrics_state& to, const etcd_stats& x) {
            number(x.leases_lost));
 }
 
+/// Summed up, as those that are dead come and go.
+void show_adopted(metrics_state& to, const cluster_stats& cluster) {
+  std::uint64_t own = 0;
+  std::uint64_t keys = 0;
+  for (const auto& x : cluster.adopted) {
+    own += x.own ? 1 : 0;
+    keys += x.keys;
+  }
+  to.set("troupe_adopted_nodes", "Nodes that are dead, and whose pages are read where they have left them.", {},
+         number(cluster.adopted.size()));
+  to.set("troupe_adopted_claims", "Of these, those on whose data directories this node has the claim.", {},
+         number(own));
+  to.set("troupe_adopted_keys", "Keys in their indexes.", {}, number(keys));
+  to.count("troupe_adopted_pages_total",
+           "Pages that were read from slab files of dead nodes, and are this node's since.", {},
+           number(cluster.adopted_pages));
+  to.count("troupe_adopted_failed_pages_total", "Pages that were to be read there, and did not verify, or not come.",
+           {}, number(cluster.adopted_failed));
+  to.count("troupe_claims_lost_total",
+           "Claims on directories of other nodes that were lost, as when their nodes came back.", {},
+           number(cluster.claims_lost));
+}
+
 void show(metrics_state& to, const cluster_stats& cluster) {
   show(to, cluster.etcd);
+  if (!cluster.name.empty())
+    show_adopted(to, cluster);
   // Those of a list come and go.
   to.forget_peers([&](const std::string& peer) {
     return std::ranges::any_of(cluster.peers, [&](const peer_stats& x) { return x.address == peer; });
@@ -146,6 +171,17 @@ void show(metrics_state& to, const cluster_stats& cluster) {
              number(x.failed));
     to.set("troupe_peer_learned_keys", "Uses of keys that were seen there, and count for what goes here.", peer,
            number(x.learned_keys));
+    to.count("troupe_peer_file_pages_total", "Of the pages that came, those that were read from its slab files.", peer,
+             number(x.file_pages));
+    to.count("troupe_peer_file_bytes_total", "Bytes of these.", peer, number(x.file_bytes));
+    const auto refused = [&](const char* reason, std::uint64_t pages) {
+      to.count("troupe_peer_refused_file_pages_total",
+               "Pages that were looked for in its slab files, and asked of the node instead.",
+               {{"peer", x.address}, {"reason", reason}}, number(pages));
+    };
+    refused("stale", x.files_stale);
+    refused("damaged", x.files_damaged);
+    refused("failed", x.files_failed);
   }
 }
 

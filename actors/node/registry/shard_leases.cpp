@@ -253,6 +253,18 @@ packed<std::uint8_t> shard_leases::on_disk(std::uint32_t number, std::span<const
   return out;
 }
 
+packed<std::uint8_t> shard_leases::in_slab(const key_space& space, rank_number rank,
+                                           std::span<const location> pages) const {
+  packed<std::uint8_t> out;
+  const auto resident = spaces_.options().residence ? spaces_.options().residence->find(space.id(), rank) : nullptr;
+  if (!resident)
+    return out;
+  out.items.reserve(pages.size());
+  for (const auto& x : pages)
+    out.items.push_back(x.code() == errc::ok && resident->is_written(x.where.slot) ? 1 : 0);
+  return out;
+}
+
 packed<location> shard_leases::find_pages(const key_space& space, rank_number rank, std::span<const key_digest> keys,
                                           bool complete_only) {
   found_.resize(keys.size());
@@ -280,11 +292,13 @@ result<locate_reply> shard_leases::locate(const locate_request& request, timesta
     return spaces_.refuse(space.error());
   if (auto bad = check_lookup(space->number, request.lease, request.lease_for, request.keys.items, now))
     return spaces_.refuse(std::move(*bad));
-  locate_reply reply{find_pages(space->keys, request.rank, request.keys.items, false)};
+  locate_reply reply{find_pages(space->keys, request.rank, request.keys.items, false), {}};
   const auto uses = take_lease(space->number, request.lease, request.lease_for, request.bounds, used_, now);
   if (!uses)
     return spaces_.refuse(uses.error());
   space->keys.touch(used_, request.keys.size() - used_.size(), 1, spaces_.clock().now(now));
+  if (request.tell_in_slab)
+    reply.in_slab = in_slab(space->keys, request.rank, reply.locations.items);
   return reply;
 }
 

@@ -78,6 +78,9 @@ private:
   /// Of complete entries, as `match_reply::on_disk`.
   packed<std::uint8_t> on_disk(std::uint32_t number, std::span<const entry_index> entries) const;
 
+  /// Of pages that were found, as `locate_reply::in_slab`.
+  packed<std::uint8_t> in_slab(const key_space& space, rank_number rank, std::span<const location> pages) const;
+
   /// The lease if its deadline is not over; one whose deadline is over is ended here.
   std::optional<lease_number> live_lease(const ticket& name, timestamp now);
   void end_lease(lease_number number);

@@ -344,13 +344,15 @@ private:
 
 } // namespace
 
-result<std::shared_ptr<store::metadata_store>> open_index(const config::node_config& options) {
+result<std::shared_ptr<store::metadata_store>> open_index(const config::node_config& options,
+                                                          std::shared_ptr<const write_gate> gate) {
   if (options.registry.durability == "none")
     return nullptr;
   store::rocksdb_store_options wanted;
   wanted.directory = index_directory(options);
   wanted.level = options.registry.durability == "strict" ? store::durability::strict : store::durability::relaxed;
   wanted.sync_interval = options.registry.sync_interval;
+  wanted.gate = std::move(gate);
   auto opened = store::rocksdb_store::open(wanted);
   if (!opened)
     return tl::unexpected<error>(opened.error());

@@ -3,6 +3,7 @@
 #include "actors/node/directory/directory_journal.hpp"
 #include "actors/node/namespaces/namespaces.hpp"
 #include "base/error.hpp"
+#include "base/write_gate.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
 #include "store/metadata_store.hpp"
@@ -15,7 +16,9 @@ namespace troupe {
 
 /// Opens the store of a node, below its data directory; null where the config wants none. `busy`, `corrupt` and others
 /// come from the store.
-result<std::shared_ptr<store::metadata_store>> open_index(const config::node_config& options);
+/// `gate`: whether it may be written; null where nobody else could take it over.
+result<std::shared_ptr<store::metadata_store>> open_index(const config::node_config& options,
+                                                          std::shared_ptr<const write_gate> gate = nullptr);
 
 /// What was found in a store besides pages: namespaces and ranks that clients registered at run time.
 struct known_namespaces {

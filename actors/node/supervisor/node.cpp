@@ -323,7 +323,7 @@ void node::welcome_elsewhere(client& x, std::size_t space, attach_reply& reply) 
                                       children_.extents, children_.mover, presence, how, remote_totals_}));
     x.workers.push_back(spawn_actor<client_worker>(system(), x.rights, rank.rank, rank.worker, address(),
                                                    x.handle.node(), x.remotes.back()));
-    reply.ranks.push_back({rank.rank, rank.slots, x.workers.back()});
+    reply.ranks.push_back({rank.rank, rank.slots, x.workers.back(), x.is_node ? rank.slab : shared_slab{}});
   }
 }
 

@@ -22,7 +22,7 @@ void node_children::add_made(const served_space& x, std::size_t at) {
   spaces.resize(std::max(spaces.size(), at + 1));
   spaces[at] = x.spec;
   for (const auto& rank : x.ranks)
-    add_rank({at, rank.rank, rank.slots, rank.worker, rank.allocator});
+    add_rank({at, rank.rank, rank.slots, rank.worker, rank.allocator, false, rank.slab});
 }
 
 void node_children::remove_ranks(std::size_t space) {

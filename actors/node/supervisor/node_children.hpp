@@ -38,6 +38,8 @@ struct node_rank {
   allocator_actor allocator;
   /// The worker is told what lookups find.
   bool listens = false;
+  /// What other nodes are told, where the storage is shared.
+  shared_slab slab{};
 };
 
 /// The actors a node consists of. A new one is added here once, and is watched and ended from then on; what the

@@ -9,6 +9,7 @@
 #include "actors/node/namespaces/namespaces.hpp"
 #include "actors/node/reception/reception.hpp"
 #include "actors/node/registry/registry.hpp"
+#include "actors/node/supervisor/directory_claim.hpp"
 #include "actors/node/supervisor/index_restore.hpp"
 #include "actors/node/supervisor/memory_placement.hpp"
 #include "actors/node/supervisor/node.hpp"
@@ -156,11 +157,12 @@ result<std::shared_ptr<io::remote_mover>> open_mover(const config::remote_config
 
 result<std::vector<opened_rank>> open_ranks(const config::node_config& options, const shared_budget& memory,
                                             const std::shared_ptr<io::extent_source>& extents,
-                                            const std::shared_ptr<scrub_pace>& pace) {
+                                            const std::shared_ptr<scrub_pace>& pace,
+                                            const std::shared_ptr<const write_gate>& gate) {
   std::vector<opened_rank> out;
   for (std::size_t space = 0; space < options.namespaces.size(); ++space)
     for (rank_number rank = 0; rank < options.namespaces[space].world_size; ++rank) {
-      auto opened = open_rank(options, space, rank, extents);
+      auto opened = open_rank(options, space, rank, extents, gate);
       if (!opened)
         return tl::unexpected<error>(opened.error());
       auto share = memory_of(*opened, memory);
@@ -188,7 +190,7 @@ std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::nod
     const auto worker = spawn_actor<io_worker>(system, x.worker);
     caf::anon_send(broker, memory_borrower{borrower.space, borrower.rank, worker});
     const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(memory));
-    children.add_rank({x.space, x.rank, x.slots, worker, slot_owner, x.worker->options.listens()});
+    children.add_rank({x.space, x.rank, x.slots, worker, slot_owner, x.worker->options.listens(), x.slab});
     out.push_back(
         {options.namespaces[x.space].id(), x.rank, static_cast<slot_number>(x.slots), slot_owner, x.incarnation});
   }
@@ -340,6 +342,11 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   auto lock = io::lock_data_directory(options.data_dir);
   if (!lock)
     return tl::unexpected<error>(lock.error());
+  // Ends after all that writes there.
+  auto claim = claim_data_directory(options);
+  if (!claim)
+    return tl::unexpected<error>(claim.error());
+  const auto gate = *claim ? (*claim)->gate() : std::shared_ptr<write_gate>();
   const auto memory = std::make_shared<memory_budget>(options.registry.memory_bytes);
   const auto condition = std::make_shared<node_condition>();
   const auto residence = std::make_shared<page_residence>();
@@ -353,11 +360,11 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   const auto pace = options.storage.scrub_bytes_per_second > 0
                         ? std::make_shared<scrub_pace>(options.storage.scrub_bytes_per_second)
                         : std::shared_ptr<scrub_pace>();
-  auto ranks = open_ranks(options, memory, *extents, pace);
+  auto ranks = open_ranks(options, memory, *extents, pace, gate);
   if (!ranks)
     return tl::unexpected<error>(ranks.error());
   auto opened = opened_of(*extents, options, *ranks);
-  auto store = open_index(options);
+  auto store = open_index(options, gate);
   if (!store)
     return tl::unexpected<error>(store.error());
 
@@ -383,8 +390,8 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   const auto shared_options = std::make_shared<const config::node_config>(options);
   const auto disk = std::make_shared<io::disk_budget>(options.storage.disk_bytes);
   const auto keeper = spawn_actor<space_keeper, caf::detached>(
-      system, space_keeper_options{shared_options, open_space_files(shared_options, *extents), disk, memory, meters,
-                                   condition, residence, children.shards(), broker, pace});
+      system, space_keeper_options{shared_options, open_space_files(shared_options, *extents, gate), disk, memory,
+                                   meters, condition, residence, children.shards(), broker, pace});
   children.add({"the keeper of namespaces that clients make", caf::actor_cast<caf::actor>(keeper),
                 "their slab files could not grow, nor be told from others"});
   auto run_time = config_of_namespaces(shared_options, children, own_ranks, memory, keeper);
@@ -438,13 +445,14 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   for (const auto& x : options.namespaces)
     services.own_spaces.push_back(x.id());
   auto all = handles_of(children);
-  auto supervisor =
-      spawn_actor<node>(system, shared_options, std::move(children), watch_process, node_watch(condition, memory));
+  auto supervisor = spawn_actor<node>(system, shared_options, std::move(children), watch_process,
+                                      node_watch(condition, memory, gate));
   services.node = supervisor;
   services.outgoing = outgoing;
   services.reception = spawn_actor<reception>(system, supervisor, handshakes, services.roles, outgoing);
   auto out = std::make_unique<running_node>(std::move(supervisor), std::move(all), std::move(services),
-                                            std::move(*store), std::move(*lock));
+                                            std::move(*store), std::move(*lock), std::move(*claim));
+  watch_claim(out->claim(), condition);
   if (recorder)
     out->record(std::make_unique<trace_file>(recorded_trace(options.data_dir), recorder));
   return out;
@@ -470,6 +478,10 @@ result<void> running_node::stop(caf::actor_system& system, duration drain_timeou
     if (auto closed = store_->close(); !closed && outcome)
       outcome = closed;
   store_.reset();
+  // Others may write from then on. Where something has not ended, they find out by themselves that it is dead.
+  if (claim_ && !outcome)
+    claim_->abandon();
+  claim_.reset();
   return outcome;
 }
 

@@ -9,6 +9,7 @@
 #include "base/node_condition.hpp"
 #include "base/unique_descriptor.hpp"
 #include "config/node_config.hpp"
+#include "io/claim_keeper.hpp"
 #include "io/disk_budget.hpp"
 #include "io/extent_source.hpp"
 #include "lmcache/counters.hpp"
@@ -81,14 +82,18 @@ std::string lmcache_memory_name(const std::filesystem::path& data_dir);
 class running_node {
 public:
   running_node(node_actor supervisor, std::vector<caf::actor> children, node_services services,
-               std::shared_ptr<store::metadata_store> store, unique_descriptor directory_lock)
-      : supervisor_(std::move(supervisor)), children_(std::move(children)), services_(std::move(services)),
-        store_(std::move(store)), directory_lock_(std::move(directory_lock)) {}
+               std::shared_ptr<store::metadata_store> store, unique_descriptor directory_lock,
+               std::unique_ptr<io::claim_keeper> claim)
+      : supervisor_(std::move(supervisor)), directory_lock_(std::move(directory_lock)), claim_(std::move(claim)),
+        children_(std::move(children)), services_(std::move(services)), store_(std::move(store)) {}
 
   const node_actor& supervisor() const noexcept { return supervisor_; }
   /// Where clients of this process attach.
   const reception_actor& reception() const noexcept { return services_.reception; }
   const node_services& services() const noexcept { return services_; }
+
+  /// On the data directory; null where no other host can reach it.
+  io::claim_keeper* claim() const noexcept { return claim_.get(); }
 
   /// Kept until the node has stopped.
   void record(std::unique_ptr<trace_file> recorded) { recorded_ = std::move(recorded); }
@@ -99,6 +104,9 @@ public:
 
 private:
   node_actor supervisor_;
+  unique_descriptor directory_lock_;
+  /// Null where no other host can reach the data directory. Ends after all that writes there.
+  std::unique_ptr<io::claim_keeper> claim_;
   /// Its children, to see them end.
   std::vector<caf::actor> children_;
   node_services services_;
@@ -106,7 +114,6 @@ private:
   std::unique_ptr<trace_file> recorded_;
   /// Null if the index is not durable.
   std::shared_ptr<store::metadata_store> store_;
-  unique_descriptor directory_lock_;
 };
 
 /// Makes everything a node needs, slab files first, and spawns its actors. Nothing keeps running when it fails.

@@ -17,6 +17,12 @@ std::vector<std::string> node_watch::look(std::uint64_t dropped, timestamp now) 
        std::to_string(dropped) + " lines of the log were dropped since the start, the last within the last minute: "
                                  "nobody reads it fast enough, or it cannot be written",
        changes);
+  if (gate_)
+    note(trouble::claim_late, !gate_->is_shut() && !gate_->is_open(),
+         "this node's claim on its data directory could not be renewed in time (storage.claim_lease): nothing is "
+         "written "
+         "there until it is; see whether the file system answers",
+         changes);
   return changes;
 }
 

@@ -3,6 +3,7 @@
 #include "base/clock.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"
+#include "base/write_gate.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -20,9 +21,10 @@ public:
   /// each of them sees it.
   static constexpr duration log_memory = std::chrono::minutes(1);
 
-  /// Neither may be null.
-  node_watch(std::shared_ptr<node_condition> condition, shared_budget memory)
-      : condition_(std::move(condition)), memory_(std::move(memory)) {}
+  /// Neither may be null, but the gate: whether the data directory may be written.
+  node_watch(std::shared_ptr<node_condition> condition, shared_budget memory,
+             std::shared_ptr<const write_gate> gate = nullptr)
+      : condition_(std::move(condition)), memory_(std::move(memory)), gate_(std::move(gate)) {}
 
   /// `dropped`: lines of the log that were ever dropped. What has begun or ended since the last look, for the log.
   std::vector<std::string> look(std::uint64_t dropped, timestamp now);
@@ -32,6 +34,7 @@ private:
 
   std::shared_ptr<node_condition> condition_;
   shared_budget memory_;
+  std::shared_ptr<const write_gate> gate_;
   std::uint64_t dropped_ = 0;
   timestamp last_drop_{};
 };

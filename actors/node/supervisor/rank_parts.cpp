@@ -1,6 +1,7 @@
 #include "actors/node/supervisor/rank_parts.hpp"
 
 #include "actors/node/registry/registry_options.hpp"
+#include "actors/support/io_engine_options.hpp"
 #include "base/log.hpp"
 #include "io/disk_budget.hpp"
 #include "io/page.hpp"
@@ -11,7 +12,6 @@
 #include <filesystem>
 #include <limits>
 #include <random>
-#include <string_view>
 #include <utility>
 
 namespace troupe {
@@ -24,16 +24,6 @@ namespace fs = std::filesystem;
 /// was killed, which is some time after the process itself is gone, and not before its writes have ended. Five seconds
 /// were not enough on a disk that had others to serve.
 constexpr auto slab_patience = std::chrono::seconds(30);
-
-io::engine_kind kind_of(std::string_view choice) {
-  if (choice == "io_uring")
-    return io::engine_kind::uring;
-  if (choice == "usrbio")
-    return io::engine_kind::usrbio;
-  if (choice == "usrbio_or_uring")
-    return io::engine_kind::usrbio_or_uring;
-  return choice == "threads" ? io::engine_kind::threads : io::engine_kind::automatic;
-}
 
 } // namespace
 
@@ -82,9 +72,28 @@ void keep_in_memory(rank_parts& out) {
                          out.worker->name.space_name, out.rank, rules.slots, rules.slot_bytes);
 }
 
+/// A file that grows while this node may write it.
+class gated_growth final : public io::store_growth {
+public:
+  gated_growth(std::shared_ptr<io::store_growth> file, std::shared_ptr<const write_gate> gate)
+      : file_(std::move(file)), gate_(std::move(gate)) {}
+
+  std::uint64_t slots() const noexcept override { return file_->slots(); }
+  std::uint64_t slot_bytes() const noexcept override { return file_->slot_bytes(); }
+  result<void> grow(std::uint64_t slots) override {
+    if (!gate_->is_open())
+      return fail(errc::io_error, "this node's claim on its data directory is not valid");
+    return file_->grow(slots);
+  }
+
+private:
+  const std::shared_ptr<io::store_growth> file_;
+  const std::shared_ptr<const write_gate> gate_;
+};
+
 /// `slab`: where it lies, and how many slots it has.
 result<void> keep_in_slab(const config::node_config& options, rank_parts& out, io::slab_spec slab,
-                          std::string engine_name) {
+                          std::string engine_name, std::shared_ptr<const write_gate> gate) {
   auto& parts = *out.worker;
   auto& rules = parts.options;
   io::slab_store_options wanted;
@@ -96,16 +105,12 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   slab.slot_bytes = rules.slot_bytes;
   wanted.slab = std::move(slab);
   auto& engine = wanted.engine;
+  engine = engine_options_of(options);
   engine.name = std::move(engine_name);
-  engine.depth = options.io.queue_depth;
-  engine.threads = options.io.threads;
+  engine.gate = gate;
   engine.max_buffers = static_cast<std::uint32_t>(parts.extents->info().bytes / parts.extents->info().extent_bytes);
   // One more for what is read unasked.
   engine.max_buffers += options.storage.scrub_bytes_per_second > 0 ? 1 : 0;
-  engine.kind = kind_of(options.io.engine);
-  engine.usrbio.library = options.storage.usrbio_library;
-  engine.usrbio.mount_point = options.storage.mount_point.value_or(fs::path()).string();
-  engine.usrbio.quarantine = options.storage.usrbio_quarantine;
   // No frame lies in two extents.
   engine.usrbio.block_bytes = parts.extents->info().extent_bytes;
   const bool existed = fs::exists(wanted.slab.path);
@@ -121,6 +126,12 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   out.slots = traits.slots;
   out.incarnation = traits.incarnation;
   out.growth = (*store)->growth();
+  if (out.growth && gate)
+    out.growth = std::make_shared<gated_growth>(out.growth, std::move(gate));
+  auto told = shared_place(options, traits.place, traits.incarnation);
+  if (!told)
+    return tl::unexpected<error>(told.error());
+  out.slab = std::move(*told);
   logger->info("namespace '{}' rank {}: {}{} slots of {} bytes in {}, {}", parts.name.space_name, out.rank,
                out.growth ? std::to_string(out.growth->slots()) + " of " : "", traits.slots, traits.slot_bytes,
                traits.place, (*store)->describe());
@@ -140,7 +151,7 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
 } // namespace
 
 result<rank_parts> open_rank(const config::node_config& options, std::size_t space_index, rank_number rank,
-                             std::shared_ptr<io::extent_source> extents) {
+                             std::shared_ptr<io::extent_source> extents, std::shared_ptr<const write_gate> gate) {
   const auto& space = options.namespaces[space_index];
   auto out = begin_rank(options, space, rank, std::move(extents));
   out.space = space_index;
@@ -153,8 +164,8 @@ result<rank_parts> open_rank(const config::node_config& options, std::size_t spa
   io::slab_spec slab;
   slab.path = slab_path(options, space, rank);
   slab.slots = config::slab_slots(storage.slab_bytes, out.worker->page_bytes);
-  auto kept =
-      keep_in_slab(options, out, std::move(slab), "io-" + std::to_string(space_index) + "-" + std::to_string(rank));
+  auto kept = keep_in_slab(options, out, std::move(slab),
+                           "io-" + std::to_string(space_index) + "-" + std::to_string(rank), std::move(gate));
   if (!kept)
     return tl::unexpected<error>(kept.error());
   return out;
@@ -168,7 +179,8 @@ std::uint64_t made_slots_max(const config::node_config& options, std::uint64_t p
 }
 
 result<rank_parts> open_made_rank(const config::node_config& options, const namespace_spec& space, rank_number rank,
-                                  std::uint64_t first_slots, std::shared_ptr<io::extent_source> extents) {
+                                  std::uint64_t first_slots, std::shared_ptr<io::extent_source> extents,
+                                  std::shared_ptr<const write_gate> gate) {
   auto out = begin_rank(options, space, rank, std::move(extents));
   if (first_slots == 0) {
     keep_in_memory(out);
@@ -181,7 +193,8 @@ result<rank_parts> open_made_rank(const config::node_config& options, const name
   slab.first_slots = first_slots;
   slab.spare_bytes = options.storage.spare_bytes;
   // Threads have names of 15 characters.
-  if (auto kept = keep_in_slab(options, out, std::move(slab), "io-made-" + std::to_string(rank)); !kept)
+  if (auto kept = keep_in_slab(options, out, std::move(slab), "io-made-" + std::to_string(rank), std::move(gate));
+      !kept)
     return tl::unexpected<error>(kept.error());
   return out;
 }

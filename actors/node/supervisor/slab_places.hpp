@@ -1,8 +1,11 @@
 #pragma once
 
+#include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "base/incarnation.hpp"
 #include "base/namespace_spec.hpp"
 #include "config/node_config.hpp"
+#include "messages/transfer_messages.hpp"
 
 #include <filesystem>
 #include <string>
@@ -23,6 +26,11 @@ std::filesystem::path made_slabs(const config::node_config& options);
 
 /// What that of a rank is called.
 std::string made_slab_name(const namespace_id& space, rank_number rank);
+
+/// What other nodes are told of a slab file, where the storage is shared; nothing where it is not. `invalid_argument`
+/// for one that does not lie in the directory that all nodes share.
+result<shared_slab> shared_place(const config::node_config& options, const std::filesystem::path& slab,
+                                 incarnation_number incarnation);
 
 /// Where the durable index lies.
 std::filesystem::path index_directory(const config::node_config& options);

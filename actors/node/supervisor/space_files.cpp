@@ -14,8 +14,9 @@ namespace fs = std::filesystem;
 
 class real_space_files final : public space_files {
 public:
-  real_space_files(std::shared_ptr<const config::node_config> options, std::shared_ptr<io::extent_source> extents)
-      : options_(std::move(options)), extents_(std::move(extents)) {}
+  real_space_files(std::shared_ptr<const config::node_config> options, std::shared_ptr<io::extent_source> extents,
+                   std::shared_ptr<const write_gate> gate)
+      : options_(std::move(options)), extents_(std::move(extents)), gate_(std::move(gate)) {}
 
   std::vector<file> list() const override {
     std::vector<file> out;
@@ -37,12 +38,16 @@ public:
   }
 
   result<rank_parts> open(const namespace_spec& space, rank_number rank, std::uint64_t first_slots) override {
-    return open_made_rank(*options_, space, rank, first_slots, extents_);
+    if (gate_ && !gate_->is_open())
+      return fail(errc::io_error, "this node's claim on " + options_->data_dir.string() + " is not valid");
+    return open_made_rank(*options_, space, rank, first_slots, extents_, gate_);
   }
 
   void remove(const std::string& name) override {
     std::error_code failed;
     const auto path = made_slabs(*options_) / name;
+    if (gate_ && !gate_->is_open())
+      return log::get("node")->warn("{} stays: this node's claim on its data directory is not valid", path.string());
     fs::remove(path, failed);
     if (failed)
       log::get("node")->warn("cannot remove {}: {}", path.string(), failed.message());
@@ -51,13 +56,15 @@ public:
 private:
   std::shared_ptr<const config::node_config> options_;
   std::shared_ptr<io::extent_source> extents_;
+  std::shared_ptr<const write_gate> gate_;
 };
 
 } // namespace
 
 std::shared_ptr<space_files> open_space_files(std::shared_ptr<const config::node_config> options,
-                                              std::shared_ptr<io::extent_source> extents) {
-  return std::make_shared<real_space_files>(std::move(options), std::move(extents));
+                                              std::shared_ptr<io::extent_source> extents,
+                                              std::shared_ptr<const write_gate> gate) {
+  return std::make_shared<real_space_files>(std::move(options), std::move(extents), std::move(gate));
 }
 
 } // namespace troupe

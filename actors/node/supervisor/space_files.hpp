@@ -2,6 +2,7 @@
 
 #include "actors/node/supervisor/rank_parts.hpp"
 #include "base/error.hpp"
+#include "base/write_gate.hpp"
 #include "config/node_config.hpp"
 
 #include <cstdint>
@@ -37,8 +38,10 @@ public:
   virtual void remove(const std::string& name) = 0;
 };
 
-/// Those in the data directory of this config. `extents`: where pages get their memory from.
+/// Those in the data directory of this config. `extents`: where pages get their memory from. `gate`: whether that may
+/// be written; null where nobody else could take it over.
 std::shared_ptr<space_files> open_space_files(std::shared_ptr<const config::node_config> options,
-                                              std::shared_ptr<io::extent_source> extents);
+                                              std::shared_ptr<io::extent_source> extents,
+                                              std::shared_ptr<const write_gate> gate = nullptr);
 
 } // namespace troupe

@@ -237,7 +237,7 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
     const registry_peers peers{options_.shards, {entry.allocator}, {id}, {rank}, {}};
     caf::anon_send(entry.allocator, bind_atom_v, peers);
     caf::anon_send(worker, bind_atom_v, peers);
-    return served_rank{rank, slots, parts->incarnation, worker, entry.allocator, listens};
+    return served_rank{rank, slots, parts->incarnation, worker, entry.allocator, listens, parts->slab};
   } catch (const std::bad_alloc&) {
     // With the worker, it is given back with what was opened.
     if (opened.empty() || opened.back().rank != rank)

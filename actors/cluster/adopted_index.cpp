@@ -1,0 +1,175 @@
+#include "actors/cluster/adopted_index.hpp"
+
+#include "base/log.hpp"
+#include "base/unique_descriptor.hpp"
+#include "io/page.hpp"
+#include "io/slab_reader.hpp"
+#include "store/epoch_file.hpp"
+#include "store/metadata_store.hpp"
+#include "store/rocksdb_store.hpp"
+
+#include <algorithm>
+#include <fcntl.h>
+#include <system_error>
+
+namespace troupe::cluster {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A node keeps its slab files in its data directory, or in one in there, which may be a link.
+constexpr int depth_max = 2;
+/// Memory is asked for in steps of so many pages.
+constexpr std::uint64_t pages_per_step = 4096;
+
+} // namespace
+
+std::optional<slot_ref> adopted_rank::find(const key_digest& key) const {
+  const auto found = std::ranges::lower_bound(pages, key, {}, &entry::key);
+  if (found == pages.end() || found->key != key)
+    return std::nullopt;
+  return found->where;
+}
+
+/// Fills one.
+class adopted_index_reader final : public store::load_visitor {
+public:
+  adopted_index_reader(adopted_index& into, shared_budget memory) : into_(into), memory_(std::move(memory)) {
+    into_.memory_ = memory_share(memory_);
+  }
+
+  void find_files(const fs::path& directory, const fs::path& shared) {
+    std::error_code failed;
+    const auto root = fs::weakly_canonical(shared, failed);
+    auto at = fs::recursive_directory_iterator(directory, fs::directory_options::follow_directory_symlink, failed);
+    for (; !failed && at != fs::recursive_directory_iterator(); at.increment(failed)) {
+      std::error_code ignored;
+      if (at.depth() >= depth_max)
+        at.disable_recursion_pending();
+      if (at->path().extension() == ".slab" && at->is_regular_file(ignored))
+        add_file(at->path(), root);
+    }
+  }
+
+  store::load_visitor& begin(const store::node_identity& kept, const std::optional<incarnation_number>& epoch) {
+    is_believed_ = store::continues_epoch(kept.epoch, kept.next_epoch, epoch);
+    return *this;
+  }
+
+  result<void> on_namespace(const store::namespace_record&) override { return {}; }
+  result<void> on_rank(const store::rank_record&) override { return {}; }
+
+  result<void> on_pages(std::span<const store::page_record> pages) override {
+    if (!is_believed_)
+      return {};
+    for (const auto& x : pages) {
+      const auto space = into_.spaces_.find(x.space);
+      if (space == into_.spaces_.end())
+        continue;
+      const auto rank = space->second.find(x.rank);
+      // Of another file that lay there once, or of no such slot.
+      if (rank == space->second.end() || x.incarnation == 0 || rank->second.incarnation != x.incarnation ||
+          x.where.slot >= rank->second.slots)
+        continue;
+      if (into_.pages_ % pages_per_step == 0)
+        if (auto room = make_room(); !room)
+          return room;
+      rank->second.pages.push_back({x.key, x.where});
+      ++into_.pages_;
+      into_.keys_ += rank == space->second.begin() ? 1 : 0;
+    }
+    return {};
+  }
+
+  void finish() {
+    for (auto& [space, ranks] : into_.spaces_)
+      for (auto& [number, x] : ranks) {
+        x.pages.shrink_to_fit();
+        std::ranges::sort(x.pages, {}, &adopted_rank::entry::key);
+      }
+  }
+
+private:
+  void add_file(const fs::path& path, const fs::path& root) {
+    const unique_descriptor opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    auto spec = opened ? io::identify_slab(opened.get(), path) : fail(errc::io_error, "cannot be opened");
+    std::error_code failed;
+    const auto below = fs::weakly_canonical(path, failed).lexically_relative(root);
+    if (!spec || failed || below.empty() || *below.begin() == "..") {
+      log::get("cluster")->warn("{} is left alone: {}", path.string(),
+                                spec ? "it does not lie in " + root.string() : spec.error().text);
+      return;
+    }
+    into_.spaces_[spec->space][spec->rank] = {below.string(), spec->incarnation, spec->slot_bytes, spec->slots};
+  }
+
+  result<void> make_room() {
+    constexpr auto bytes = pages_per_step * sizeof(adopted_rank::entry);
+    // Not at the expense of what this node keeps itself.
+    if (memory_ && (!memory_->has_room(bytes) || into_.memory_.bytes() + bytes > memory_->limit() / 4))
+      return fail(errc::no_space, "there is no memory for its index (registry.memory_bytes)");
+    into_.memory_.set(into_.memory_.bytes() + bytes);
+    return {};
+  }
+
+  adopted_index& into_;
+  shared_budget memory_;
+  bool is_believed_ = false;
+};
+
+result<std::shared_ptr<const adopted_index>> adopted_index::read(const fs::path& directory, const fs::path& shared,
+                                                                 const shared_budget& memory) {
+  auto out = std::make_shared<adopted_index>();
+  adopted_index_reader reader(*out, memory);
+  reader.find_files(directory, shared);
+  const auto epoch = store::read_epoch(directory);
+  if (!epoch)
+    return tl::unexpected<error>(epoch.error());
+  const auto seen =
+      store::rocksdb_store::look(directory / "index", [&](const store::node_identity& kept) -> store::load_visitor& {
+        return reader.begin(kept, *epoch);
+      });
+  if (!seen)
+    return tl::unexpected<error>(seen.error());
+  reader.finish();
+  return out;
+}
+
+bool adopted_index::has(const namespace_id& space, std::size_t ranks, std::uint64_t page_bytes) const {
+  const auto found = spaces_.find(space);
+  if (found == spaces_.end() || found->second.size() != ranks || found->second.rbegin()->first + 1 != ranks)
+    return false;
+  return std::ranges::all_of(found->second,
+                             [&](const auto& x) { return x.second.slot_bytes == io::slot_bytes(page_bytes); });
+}
+
+std::vector<namespace_id> adopted_index::spaces() const {
+  std::vector<namespace_id> out;
+  for (const auto& [id, ranks] : spaces_)
+    out.push_back(id);
+  return out;
+}
+
+std::uint32_t adopted_index::match(const namespace_id& space, std::span<const key_digest> keys) const {
+  const auto found = spaces_.find(space);
+  if (found == spaces_.end())
+    return 0;
+  std::uint32_t out = 0;
+  for (const auto& key : keys) {
+    if (!std::ranges::all_of(found->second, [&](const auto& x) { return x.second.find(key).has_value(); }))
+      break;
+    ++out;
+  }
+  return out;
+}
+
+const adopted_rank* adopted_index::rank(const namespace_id& space, rank_number number) const {
+  const auto found = spaces_.find(space);
+  if (found == spaces_.end())
+    return nullptr;
+  const auto rank = found->second.find(number);
+  return rank == found->second.end() ? nullptr : &rank->second;
+}
+
+} // namespace troupe::cluster

@@ -1,0 +1,188 @@
+#include "actors/cluster/adopter.hpp"
+
+#include "base/incarnation.hpp"
+#include "base/log.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <pthread.h>
+#include <system_error>
+#include <utility>
+
+namespace troupe::cluster {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t directories_max = 1024;
+constexpr duration longest_pause = std::chrono::seconds(2);
+constexpr duration read_pause = std::chrono::seconds(10);
+/// Before a directory is looked at again that is another cluster's.
+constexpr duration strange_pause = std::chrono::seconds(60);
+
+/// Nobody writes there, until there is a higher claim.
+bool is_at_rest(const io::claim_status& x) {
+  if (x.state == io::claim_state::holding)
+    return true;
+  return x.state == io::claim_state::watching && x.other && x.other->kind == io::claim_kind::adopter &&
+         x.other->phase != io::claim_phase::waiting;
+}
+
+} // namespace
+
+adopter::adopter(adopter_options options) : options_(std::move(options)), incarnation_(fresh_incarnation()) {
+  thread_ = std::thread([this] {
+    ::pthread_setname_np(::pthread_self(), "adopter");
+    run();
+  });
+}
+
+adopter::~adopter() {
+  {
+    const std::lock_guard guard(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::vector<adopted_node> adopter::nodes() const {
+  const std::lock_guard guard(mutex_);
+  return nodes_;
+}
+
+std::uint64_t adopter::claims_lost() const {
+  const std::lock_guard guard(mutex_);
+  return lost_;
+}
+
+void adopter::run() {
+  const auto pause = std::min(options_.lease / 4, longest_pause);
+  for (;;) {
+    {
+      std::unique_lock guard(mutex_);
+      if (changed_.wait_for(guard, pause, [this] { return ends_; }))
+        break;
+    }
+    if (const auto now = std::chrono::steady_clock::now(); now >= next_look_) {
+      next_look_ = now + options_.lease;
+      look_for_directories();
+    }
+    bool is_news = false;
+    for (auto& [name, x] : directories_)
+      is_news = follow(name, x) || is_news;
+    if (is_news)
+      publish();
+  }
+  directories_.clear();
+}
+
+void adopter::add(const std::string& name, const fs::path& own) {
+  std::error_code ignored;
+  const auto path = options_.shared / name;
+  if (!directories_.contains(name) && directories_.size() < directories_max &&
+      fs::weakly_canonical(path, ignored) != own)
+    directories_[name];
+}
+
+// Of each node there is one there, or one in one.
+void adopter::look_for_directories() {
+  const auto names_in = [](const fs::path& where) {
+    std::vector<std::string> out;
+    std::error_code failed;
+    for (auto at = fs::directory_iterator(where, failed); !failed && at != fs::directory_iterator();
+         at.increment(failed))
+      out.push_back(at->path().filename().string());
+    return out;
+  };
+  std::error_code ignored;
+  const auto own = fs::weakly_canonical(options_.own, ignored);
+  const auto has_claims = [&](const std::string& name) {
+    return fs::is_directory(options_.shared / name / "claims", ignored);
+  };
+  for (const auto& name : names_in(options_.shared)) {
+    if (directories_.contains(name) || !fs::is_directory(options_.shared / name, ignored))
+      continue;
+    if (has_claims(name)) {
+      add(name, own);
+      continue;
+    }
+    for (const auto& inner : names_in(options_.shared / name))
+      if (has_claims(name + "/" + inner))
+        add(name + "/" + inner, own);
+  }
+}
+
+bool adopter::follow(const std::string& name, directory& x) {
+  if (!x.claim) {
+    if (std::chrono::steady_clock::now() < x.again)
+      return false;
+    auto begun = io::claim_keeper::begin(
+        std::make_unique<io::claim_directory>(options_.shared / name),
+        {options_.node_name, incarnation_, io::claim_kind::adopter, options_.lease, options_.cluster},
+        std::make_shared<write_gate>());
+    if (begun)
+      x.claim = std::move(*begun);
+    return false;
+  }
+  const auto now = x.claim->status();
+  if (is_at_rest(now)) {
+    const bool was_own = std::exchange(x.own, now.state == io::claim_state::holding);
+    if (x.index && x.of == now.in_force)
+      return was_own != x.own;
+    return read(name, x, now.in_force);
+  }
+  const bool had = x.index != nullptr;
+  if (had)
+    log::get("cluster")->info("what lies in {} is its node's again, and let go of", name);
+  x.index.reset();
+  if (now.state == io::claim_state::lost || now.state == io::claim_state::refused) {
+    if (std::exchange(x.own, false)) {
+      const std::lock_guard guard(mutex_);
+      ++lost_;
+    }
+    if (now.state == io::claim_state::refused && now.other)
+      x.again = std::chrono::steady_clock::now() + strange_pause;
+    x.claim.reset(); // another one goes on watching
+  }
+  x.own = false;
+  return had;
+}
+
+bool adopter::read(const std::string& name, directory& x, io::claim_number of) {
+  const auto clock_now = std::chrono::steady_clock::now();
+  const bool had = x.index != nullptr;
+  x.index.reset();
+  if (clock_now < x.again)
+    return had;
+  auto index = adopted_index::read(options_.shared / name, options_.shared, options_.memory);
+  if (!index) {
+    log::get("cluster")->warn("what the node of {} has left cannot be read: {}", name, index.error().text);
+    x.again = clock_now + read_pause;
+    return had;
+  }
+  // It may have come back meanwhile.
+  if (const auto after = x.claim->status(); !is_at_rest(after) || after.in_force != of)
+    return had;
+  x.index = std::move(*index);
+  x.of = of;
+  log::get("cluster")->info("{} is adopted, whose node is dead: {} keys, {} pages; {}", name, x.index->keys(),
+                            x.index->pages(), x.own ? "this node has the claim" : "another node has the claim");
+  return true;
+}
+
+void adopter::publish() {
+  std::vector<adopted_node> all;
+  for (const auto& [name, x] : directories_)
+    if (x.index)
+      all.push_back({name, x.own, x.index});
+  {
+    const std::lock_guard guard(mutex_);
+    nodes_ = std::move(all);
+  }
+  if (options_.changed)
+    options_.changed();
+}
+
+} // namespace troupe::cluster

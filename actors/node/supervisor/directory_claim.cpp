@@ -1,0 +1,83 @@
+#include "actors/node/supervisor/directory_claim.hpp"
+
+#include "base/incarnation.hpp"
+#include "base/log.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+namespace troupe {
+
+namespace {
+
+constexpr auto told_every = std::chrono::seconds(5);
+
+/// Whether the data directory itself, with the index, lies where other hosts can reach it.
+bool is_reached_by_others(const config::node_config& options) {
+  std::error_code failed;
+  const auto root = std::filesystem::weakly_canonical(config::shared_directory(options), failed);
+  const auto below = std::filesystem::weakly_canonical(options.data_dir, failed).lexically_relative(root);
+  return !failed && !below.empty() && *below.begin() != "..";
+}
+
+std::string holder_of(const io::claim_status& x) {
+  return x.other ? "node '" + x.other->holder + "'" : std::string("another node");
+}
+
+} // namespace
+
+result<std::unique_ptr<io::claim_keeper>> claim_data_directory(const config::node_config& options) {
+  if (!options.storage.shared)
+    return nullptr;
+  const auto logger = log::get("node");
+  const auto where = options.data_dir.string();
+  if (!is_reached_by_others(options)) {
+    logger->info(
+        "{} does not lie in {}: nobody else can take it over, and nothing of it is adopted when this node dies", where,
+        config::shared_directory(options).string());
+    return nullptr;
+  }
+  auto begun = io::claim_keeper::begin(std::make_unique<io::claim_directory>(options.data_dir),
+                                       {options.node_name, fresh_incarnation(), io::claim_kind::owner,
+                                        options.storage.claim_lease, options.cluster.name},
+                                       std::make_shared<write_gate>());
+  if (!begun)
+    return begun;
+  auto next_word = std::chrono::steady_clock::now() + told_every / 10;
+  const auto now = (*begun)->wait([&](const io::claim_status& x) {
+    const auto time = std::chrono::steady_clock::now();
+    if (time >= next_word) {
+      next_word = time + told_every;
+      if (!x.trouble.empty())
+        logger->warn("no claim on {} yet: {}", where, x.trouble);
+      else
+        logger->info(
+            "waiting for the claim on {}, which {} had last: it has to stand still for as long as that one may "
+            "write, twice",
+            where, holder_of(x));
+    }
+    return true;
+  });
+  if (now.state != io::claim_state::holding)
+    return fail(errc::busy, where + " is in use by " + holder_of(now) +
+                                ", which renews its claim on it: stop that one, "
+                                "or give this one another data_dir");
+  logger->info("claim {} on {} is held", now.number, where);
+  return begun;
+}
+
+void watch_claim(io::claim_keeper* claim, const std::shared_ptr<node_condition>& condition) {
+  if (claim == nullptr)
+    return;
+  claim->on_lost([condition](const io::claim_status& x) {
+    const auto text = "this node's claim on its data directory is lost to " + holder_of(x) +
+                      ", as it was not renewed in time: nothing is written there any more, and nothing can be saved; "
+                      "start the node again, and it gets its directory back";
+    if (condition && condition->claim_lost(text))
+      log::get("node")->critical("{}", text);
+  });
+}
+
+} // namespace troupe

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Pages of another node, from its slab files beside over the network.
+
+Two nodes with their slab files in one directory, and two more that share nothing. An engine saves at the first of each
+pair, waits until all is on the disk, and another one loads the same at the second, which has to fetch everything. Both
+ways in each round, one after the other, with new pages in each; every byte is compared.
+"""
+
+import argparse
+import json
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+
+def free_ports(count):
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
+        probe.bind(("127.0.0.1", 0))
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
+
+
+class Pair:
+    """Two nodes, of which the second fetches from the first."""
+
+    def __init__(self, troupe, directory, page_bytes, pages, shared, encrypt):
+        directory.mkdir()
+        self.troupe = troupe
+        slot = page_bytes + 4096
+        shape = {"layers": 2, "parts": 2, "heads": page_bytes // (2 * 2 * 64 * 64 * 2), "head_size": 64,
+                 "element_bytes": 2, "block_tokens": 64}
+        ports = free_ports(2)
+        self.processes, self.addresses, self.urls = [], [], []
+        for i in range(2):
+            config = {
+                "node_name": f"node-{i}", "data_dir": str(directory / f"data-{i}"),
+                "actors": {"port": ports[i], "insecure": True}, "http": {"enabled": True, "port": 0},
+                "remote": {"enabled": True, "encrypt": encrypt}, "attach": {"always_remote": True},
+                "cluster": {"name": "bench", "hello_interval": "500 ms", "fetch_time": "20 s",
+                            "seeds": [{"host": "127.0.0.1", "port": port} for port in ports]},
+                "memory": {"bytes": f"{pages * slot + (256 << 20)} B"},
+                "storage": {"ranks": [{"slab_bytes": f"{pages * slot + 4096} B"}], "shared": shared},
+                "namespaces": [{"name": "bench", "model": "bench", "dtype": "bfloat16", "kv_cache": shape}],
+            }
+            file = directory / f"node-{i}.json"
+            file.write_text(json.dumps(config))
+            with open(directory / f"log-{i}", "w", encoding="utf-8") as log:
+                self.processes.append(subprocess.Popen([troupe, "serve", "--config", str(file)], text=True,
+                                                       stdout=subprocess.PIPE, stderr=log))
+        for process in self.processes:
+            ready = json.loads(process.stdout.readline() or "null")
+            if not ready:
+                sys.exit("a node does not start")
+            self.addresses.append(ready["actors"]["socket"])
+            self.urls.append(f"http://127.0.0.1:{ready['http']['port']}")
+        while not all(x["state"] != "away" and (x["state"] == "self" or x["namespaces"]) for x in self.peers()):
+            time.sleep(0.1)
+
+    def get(self, i, path):
+        with urllib.request.urlopen(self.urls[i] + path, timeout=30) as answer:
+            return answer.read().decode()
+
+    def peers(self):
+        return json.loads(self.get(1, "/v1/cluster"))["nodes"]
+
+    def counter(self, i, name):
+        return sum(float(line.rsplit(" ", 1)[1]) for line in self.get(i, "/metrics").splitlines()
+                   if line.startswith(name))
+
+    def replay(self, i, trace, salt):
+        done = subprocess.run([self.troupe, "replay", "--attach", self.addresses[i], "--trace", trace, "--json",
+                               "--quiet", "--concurrency", "4", "--salt", str(salt)],
+                              capture_output=True, text=True, timeout=600, check=True)
+        return json.loads(done.stdout)
+
+    def round(self, trace, salt):
+        """GB/s of pages that had to be fetched, and what share of them came from files."""
+        saved = self.replay(0, trace, salt)
+        while self.counter(0, "troupe_memory_dirty_bytes") > 0:
+            time.sleep(0.05)
+        before = [sum(x[key] for x in self.peers()) for key in ("bytes", "file_bytes")]
+        found = self.replay(1, trace, salt)
+        after = [sum(x[key] for x in self.peers()) for key in ("bytes", "file_bytes")]
+        again = self.replay(1, trace, salt)
+        assert found["verify_failures"] == 0 and found["hit_blocks"] == found["blocks"], found
+        assert saved["save_failures"] == 0
+        fetched = after[0] - before[0]
+        # What is left when the same is loaded once more, with everything here.
+        return fetched / 1e9 / max(found["seconds"] - again["seconds"], 1e-3), (after[1] - before[1]) / max(fetched, 1)
+
+    def stop(self):
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.wait(timeout=60)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("troupe")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--mebibytes", type=int, default=256, help="of pages that are fetched in a round")
+    parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
+    parser.add_argument("--directory", help="on the file system that is to be measured; else where temporary files are")
+    options = parser.parse_args()
+    print(f"Fetched by one node from another of the same host; medians of {options.rounds} rounds")
+    print("| page | way | GB/s | least to most | pages from files |")
+    print("|---|---|---|---|---|")
+    for kibibytes in options.page_kibibytes:
+        measure(options, kibibytes << 10)
+
+
+def measure(options, page_bytes):
+    blocks = (options.mebibytes << 20) // page_bytes
+    length = min(blocks, 32)
+    trace = f"loogle:{blocks // length},{length * 64},1,0"
+    ways = {"files": (True, True), "network, encrypted": (False, True), "network, in the clear": (False, False)}
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        pairs = {}
+        try:
+            for i, (name, (shared, encrypt)) in enumerate(ways.items()):
+                pairs[name] = Pair(options.troupe, pathlib.Path(directory) / str(i), page_bytes,
+                                   blocks * (options.rounds + 2), shared, encrypt)
+            rates = {name: [] for name in ways}
+            shares = {name: [] for name in ways}
+            for salt in range(options.rounds + 1):
+                for name, pair in pairs.items():
+                    rate, share = pair.round(trace, salt)
+                    if salt > 0:  # the first one is for warming up
+                        rates[name].append(rate)
+                        shares[name].append(share)
+            for name in ways:
+                print(f"| {page_bytes >> 10} KiB | {name} | {statistics.median(rates[name]):.2f} |"
+                      f" {min(rates[name]):.2f} to {max(rates[name]):.2f} | {statistics.mean(shares[name]):.0%} |")
+        finally:
+            for pair in pairs.values():
+                pair.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "base/error.hpp"
+#include "io/claim_rules.hpp"
+
+#include <filesystem>
+
+namespace troupe::io {
+
+/// Where the claims of a data directory lie: files, or what a test puts in their place. May block for as long as a file
+/// system does. One thread at a time.
+class claim_files {
+public:
+  virtual ~claim_files() = default;
+
+  virtual result<claim_sighting> look() = 0;
+  /// `exists` where there is one of the number.
+  virtual result<void> make(claim_number number, const claim_record& what) = 0;
+  /// `not_found` where there is none of the number.
+  virtual result<void> write(claim_number number, const claim_record& what) = 0;
+  virtual result<void> remove_below(claim_number number) = 0;
+};
+
+/// Files `claims/00000001` and so on in a data directory. Each call opens what it needs and closes it again, and lists
+/// the directory anew, as file systems between hosts show what others have written to who opens a file after that.
+class claim_directory final : public claim_files {
+public:
+  explicit claim_directory(const std::filesystem::path& data_directory);
+
+  result<claim_sighting> look() override;
+  result<void> make(claim_number number, const claim_record& what) override;
+  result<void> write(claim_number number, const claim_record& what) override;
+  result<void> remove_below(claim_number number) override;
+
+private:
+  std::filesystem::path path_of(claim_number number) const;
+
+  std::filesystem::path directory_;
+};
+
+} // namespace troupe::io

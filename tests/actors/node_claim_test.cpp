@@ -1,0 +1,128 @@
+#include "actors/node/supervisor/node_start.hpp"
+#include "actors/support/system_config.hpp"
+#include "io/claim_files.hpp"
+#include "tests/actors/node_support.hpp"
+#include "tests/catch.hpp"
+#include "tests/patience.hpp"
+#include "tests/unit/io_support.hpp"
+
+namespace node_claim_test {
+
+using namespace troupe;
+using namespace troupe::test;
+using std::chrono::seconds;
+
+namespace {
+
+/// Longer than a busy machine keeps a thread waiting.
+constexpr duration claim_lease = seconds(5);
+
+/// A node whose data directory others can reach.
+struct claiming_node {
+  claiming_node() : system(actors) {
+    options.node_name = "claiming";
+    options.data_dir = scratch / "claiming";
+    options.statistics_interval = duration::zero();
+    options.namespaces = {small_space(1)};
+    options.storage.ranks.assign(1, {std::uint64_t{16} * 8192 + 4096, {}});
+    options.storage.shared = true;
+    options.storage.claim_lease = claim_lease;
+    options.cluster.name = "ours";
+  }
+
+  result<std::unique_ptr<running_node>> start() { return start_node(system, options); }
+  io::claim_sighting claim() const { return io::claim_directory(options.data_dir).look().value(); }
+
+  scratch_directory scratch;
+  system_config actors{config::caf_config{}};
+  caf::actor_system system;
+  config::node_config options;
+};
+
+} // namespace
+
+TEST_CASE("A node holds the claim on its data directory while it runs, and gives it back at its end",
+          "[node_start][claims]") {
+  claiming_node x;
+  {
+    auto node = x.start();
+    REQUIRE(node);
+    const auto held = x.claim();
+    CHECK(held.number == 1);
+    REQUIRE(held.record);
+    CHECK(held.record->holder == "claiming");
+    CHECK(held.record->cluster == "ours");
+    CHECK(held.record->phase == io::claim_phase::holding);
+    CHECK(held.record->lease == claim_lease);
+    REQUIRE((*node)->claim() != nullptr);
+    CHECK(eventually([&] { return (*node)->claim()->gate()->is_open(); }));
+    CHECK((*node)->stop(x.system, seconds(30)));
+  }
+  CHECK(x.claim().record->phase == io::claim_phase::released);
+  // The next run need not wait.
+  auto again = x.start();
+  REQUIRE(again);
+  CHECK(x.claim().number == 2);
+  CHECK((*again)->stop(x.system, seconds(30)));
+}
+
+TEST_CASE("A node that has lost its claim says so, refuses saves, and touches nothing", "[node_start][claims]") {
+  claiming_node x;
+  auto node = x.start();
+  REQUIRE(node);
+  const auto condition = (*node)->services().condition;
+  CHECK_FALSE(condition->refuses_saves(small_space(1).id()));
+  io::claim_directory claims(x.options.data_dir);
+  REQUIRE(claims.make(2, {"survivor", 5, io::claim_kind::adopter, io::claim_phase::holding, claim_lease, 1, "ours"}));
+  REQUIRE(eventually([&] { return condition->has(trouble::claim_lost); }));
+  CHECK_FALSE((*node)->claim()->gate()->is_open());
+  CHECK(missing(condition->ready().error().text, {"'survivor'", "start the node again"}) == "");
+  CHECK(condition->refuses_saves(small_space(1).id()));
+  static_cast<void>((*node)->stop(x.system, seconds(30))); // its index cannot be closed in good order
+  node = fail(errc::cancelled, "gone");
+  CHECK(x.claim().number == 2);
+  CHECK(x.claim().record->holder == "survivor");
+  // It comes back, at once.
+  auto back = x.start();
+  REQUIRE(back);
+  CHECK(x.claim().number == 3);
+  CHECK_FALSE((*back)->services().condition->has(trouble::claim_lost));
+  CHECK((*back)->stop(x.system, seconds(30)));
+}
+
+TEST_CASE("A node that shares nothing, or nothing of its index, makes no claim", "[node_start][claims]") {
+  claiming_node x;
+  SECTION("nothing") {
+    x.options.storage.shared = false;
+  }
+  SECTION("slab files alone") {
+    std::filesystem::create_directories(x.scratch / "shared/mine");
+    std::filesystem::create_directories(x.options.data_dir);
+    std::filesystem::permissions(x.options.data_dir, std::filesystem::perms::owner_all);
+    std::filesystem::create_directory_symlink(x.scratch / "shared/mine", x.options.data_dir / "link");
+    x.options.storage.ranks[0].directory = "link";
+    x.options.storage.shared_directory = x.scratch / "shared";
+  }
+  auto node = x.start();
+  REQUIRE(node);
+  CHECK((*node)->claim() == nullptr);
+  CHECK_FALSE(std::filesystem::exists(x.options.data_dir / "claims"));
+  CHECK((*node)->stop(x.system, seconds(30)));
+}
+
+TEST_CASE("A node is refused a directory whose owner lives elsewhere", "[node_start][claims]") {
+  claiming_node x;
+  std::filesystem::create_directories(x.options.data_dir);
+  std::filesystem::permissions(x.options.data_dir, std::filesystem::perms::owner_all);
+  const auto elsewhere =
+      io::claim_keeper::begin(std::make_unique<io::claim_directory>(x.options.data_dir),
+                              {"elsewhere", 5, io::claim_kind::owner, claim_lease}, std::make_shared<write_gate>())
+          .value();
+  REQUIRE(elsewhere->wait([](const io::claim_status&) { return true; }).state == io::claim_state::holding);
+  const auto refused = x.start();
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == errc::busy);
+  CHECK(missing(refused.error().text, {"'elsewhere'", "renews its claim"}) == "");
+}
+
+} // namespace node_claim_test

@@ -1,0 +1,258 @@
+#include "base/digest.hpp"
+#include "tests/catch.hpp"
+#include "tests/integration/clusters.hpp"
+#include "tests/integration/metrics_page.hpp"
+#include "tests/patience.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+namespace adoption_test {
+
+/// Nodes that die, or stand still, and others that read what they have left; in processes of their own, with the data
+/// of all of them in one directory.
+
+using namespace troupe;
+using namespace troupe::test;
+using stream = process::stream;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* small_trace = "loogle:4,2048,5,128";
+const arguments one_at_a_time{"--concurrency", "1"};
+
+/// Short enough to be waited for, and long enough for a machine that has others to serve.
+constexpr const char* lease = "5 s";
+
+/// A real trace beside the repository; too large to come with it.
+fs::path real_trace() {
+  return fs::path(TROUPE_SOURCE_DIR).parent_path() / "shared/traces/conversation_trace.jsonl";
+}
+
+/// Until all pages that the node has are in its slabs.
+void wait_until_written(serving_node& node, std::uint64_t pages) {
+  node.wait_for_statistics([&](const auto& x) {
+    return x.at_rest() &&
+           std::all_of(x.ranks.begin(), x.ranks.end(), [&](const auto& r) { return r.written >= pages; });
+  });
+}
+
+void wait_until_adopted(serving_node& node, std::size_t which, std::size_t from = 0) {
+  node.program().wait_for_line(stream::err, std::to_string(which) + "/data is adopted", from);
+}
+
+/// What a node must not change that has lost its directory: everything there but claims, its lock and its notes.
+std::map<std::string, std::string> data_of(const test_cluster& nodes, std::size_t i) {
+  std::map<std::string, std::string> out;
+  const auto data = nodes.scratch.path() / std::to_string(i) / "data";
+  for (const auto& x : fs::recursive_directory_iterator(data)) {
+    const auto name = x.path().lexically_relative(data).string();
+    if (!x.is_regular_file() || name.starts_with("claims") || name.starts_with("requests"))
+      continue;
+    std::ifstream in(x.path(), std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>{in}, {}};
+    out[name] = to_string(hash_key(std::as_bytes(std::span(bytes))));
+  }
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("what a node had that was killed is found through those that survive, every byte of it, until it is back") {
+  test_cluster nodes(3, {.ranks = GENERATE(1U, 2U), .page_bytes = 16384});
+  nodes.shared = true;
+  nodes.claim_lease = lease;
+  nodes.start_all();
+  const auto model = expected(small_trace);
+  const auto pages = static_cast<double>(model.unique_blocks) * nodes.shape.ranks;
+  const arguments second{"--salt", "2"};
+  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
+  check_clean(nodes.replay(0, small_trace, second), nodes.shape);
+  wait_until_written(nodes.node(0), 2 * model.unique_blocks);
+  nodes.node(0).program().kill();
+  nodes.all[0].reset();
+  for (std::size_t i = 1; i < 3; ++i)
+    wait_until_adopted(nodes.node(i), 0);
+  // One has the claim, and both read.
+  CHECK(eventually([&] {
+    return sum_of_metric(nodes.node(1), "troupe_adopted_claims") +
+               sum_of_metric(nodes.node(2), "troupe_adopted_claims") ==
+           1;
+  }));
+  const auto found = nodes.replay(1, small_trace);
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == model.blocks);
+  const auto other = nodes.replay(2, small_trace, second);
+  check_clean(other, nodes.shape);
+  CHECK(other.count("hit_blocks") == model.blocks);
+  for (std::size_t i = 1; i < 3; ++i) {
+    CHECK(sum_of_metric(nodes.node(i), "troupe_adopted_nodes") == 1);
+    CHECK(sum_of_metric(nodes.node(i), "troupe_adopted_keys") == 2 * static_cast<double>(model.unique_blocks));
+    CHECK(sum_of_metric(nodes.node(i), "troupe_adopted_pages_total") == pages);
+    CHECK(sum_of_metric(nodes.node(i), "troupe_adopted_failed_pages_total") == 0);
+    const auto status = nodes.status(i);
+    INFO(status);
+    CHECK(status.find("ADOPTED") != std::string::npos);
+    CHECK(status.find("0/data") != std::string::npos);
+  }
+  // Its owner takes it back, and finds all that it had.
+  const auto seen = nodes.node(1).program().lines(stream::err);
+  nodes.start(0);
+  nodes.node(1).program().wait_for_line(stream::err, "0/data is its node's again", seen);
+  CHECK(eventually([&] { return sum_of_metric(nodes.node(1), "troupe_adopted_nodes") == 0; }));
+  const auto back = nodes.replay(0, small_trace);
+  check_clean(back, nodes.shape);
+  CHECK(back.count("hit_blocks") == model.blocks);
+  check_clean(nodes.replay(0, small_trace, {"--salt", "3"}), nodes.shape);
+  nodes.stop_all();
+}
+
+TEST_CASE("a node that stood still while it was adopted writes nothing when it goes on, says so, and comes back") {
+  test_cluster nodes(2, {.page_bytes = 16384});
+  nodes.shared = true;
+  nodes.claim_lease = lease;
+  nodes.start_all();
+  const auto model = expected(small_trace);
+  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
+  wait_until_written(nodes.node(0), model.unique_blocks);
+  nodes.node(0).program().send(SIGSTOP);
+  wait_until_adopted(nodes.node(1), 0);
+  const auto before = data_of(nodes, 0);
+  REQUIRE(before.size() > 2);
+  const auto found = nodes.replay(1, small_trace);
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == model.blocks);
+
+  nodes.node(0).program().send(SIGCONT);
+  // Right away, before it has looked at anything: it goes by the time.
+  const auto refused = nodes.replay(0, small_trace, {"--salt", "5"});
+  check_report(refused, nodes.shape);
+  CHECK(refused.count("saved_pages") == 0);
+  nodes.node(0).program().wait_for_line(stream::err, "is lost to node 'node-1'");
+  const auto ready = test::http(nodes.node(0), "GET", "/ready");
+  CHECK(ready.body.find("claim") != std::string::npos);
+  CHECK(sum_of_metric(nodes.node(0), "troupe_degraded{reason=\"claim_lost\"}") == 1);
+  // What it has, it still loads.
+  const auto loaded = nodes.replay(0, small_trace);
+  check_report(loaded, nodes.shape);
+  CHECK(loaded.count("hit_blocks") == model.blocks);
+  CHECK(loaded.count("load_failures") == 0);
+  CHECK(data_of(nodes, 0) == before);
+  nodes.node(0).program().send(SIGTERM);
+  nodes.node(0).program().wait();
+  CHECK(data_of(nodes, 0) == before);
+  nodes.all[0].reset();
+
+  const auto seen = nodes.node(1).program().lines(stream::err);
+  nodes.start(0);
+  nodes.node(1).program().wait_for_line(stream::err, "0/data is its node's again", seen);
+  const auto back = nodes.replay(0, small_trace, one_at_a_time);
+  check_clean(back, nodes.shape);
+  CHECK(back.count("hit_blocks") == model.blocks);
+  nodes.stop_all();
+}
+
+TEST_CASE("an adopter that dies is followed by another one") {
+  test_cluster nodes(3, {.page_bytes = 4096});
+  nodes.shared = true;
+  nodes.claim_lease = lease;
+  nodes.start_all();
+  const auto model = expected(small_trace);
+  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
+  wait_until_written(nodes.node(0), model.unique_blocks);
+  nodes.node(0).program().kill();
+  nodes.all[0].reset();
+  for (std::size_t i = 1; i < 3; ++i)
+    wait_until_adopted(nodes.node(i), 0);
+  std::size_t adopter = 0;
+  REQUIRE(eventually([&] {
+    for (std::size_t i = 1; i < 3; ++i)
+      if (sum_of_metric(nodes.node(i), "troupe_adopted_claims") == 1)
+        adopter = i;
+    return adopter != 0;
+  }));
+  const auto last = 3 - adopter;
+  nodes.node(adopter).program().kill();
+  nodes.all[adopter].reset();
+  // Both that are dead are its own now.
+  CHECK(eventually([&] { return sum_of_metric(nodes.node(last), "troupe_adopted_claims") == 2; },
+                   std::chrono::milliseconds(100)));
+  const auto found = nodes.replay(last, small_trace);
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == model.blocks);
+  nodes.all[0].reset();
+  nodes.stop_all();
+}
+
+TEST_CASE("a second node on a data directory is refused while the first one lives, and check-slabs as well") {
+  test_cluster nodes(1, {.page_bytes = 4096});
+  nodes.shared = true;
+  nodes.claim_lease = lease;
+  nodes.start(0);
+  // As on another host: locks are of no use between them.
+  const auto data = nodes.scratch.path() / "0/data";
+  fs::rename(data / "lock", nodes.scratch.path() / "lock");
+  auto config = nodes.config(0);
+  config["actors"]["port"] = 0;
+  config["node_name"] = "second";
+  const auto file = nodes.scratch.path() / "second.json";
+  std::ofstream(file) << config.dump();
+  const auto second = run(program_with({"serve", "--config", file.string()}));
+  CHECK(second.code != 0);
+  CHECK(second.err.find("in use by node 'node-0'") != std::string::npos);
+  const auto checked = run(program_with({"check-slabs", "--config", file.string()}));
+  CHECK(checked.code == 2);
+  CHECK(checked.err.find("node 'node-0' keeps its claim") != std::string::npos);
+  CHECK(checked.err.find("--ignore-claims") != std::string::npos);
+  // A claim that was given back is in nobody's way.
+  CHECK(nodes.node(0).stop() == 0);
+  const auto free = run(program_with({"check-slabs", "--config", file.string()}));
+  CHECK(free.code == 0);
+}
+
+TEST_CASE("a node that shares nothing makes no claims") {
+  test_cluster nodes(1, {.page_bytes = 4096});
+  nodes.start(0);
+  CHECK_FALSE(fs::exists(nodes.scratch.path() / "0/data/claims"));
+  nodes.stop_all();
+}
+
+TEST_CASE("a real trace over two nodes, one of which is killed in the middle and adopted: no byte is wrong") {
+  if (!fs::exists(real_trace())) {
+    WARN("skipped: there is no " << real_trace());
+    return;
+  }
+  const auto trace = real_trace().string();
+  test_cluster nodes(2, {.page_bytes = 4096, .slots = 32768});
+  nodes.shared = true;
+  nodes.claim_lease = lease;
+  nodes.start_all();
+  const arguments some{"--limit", "300"};
+  const arguments first_some{"--limit", "300", "--salt", "4"};
+  const auto model = expected(trace, {}, 300);
+  // What only the first node has.
+  check_clean(nodes.replay(0, trace, first_some), nodes.shape);
+  wait_until_written(nodes.node(0), model.unique_blocks);
+  process doomed(nodes.engine(0, trace, some));
+  process survivor(nodes.engine(1, trace, some));
+  nodes.node(0).wait_for_statistics([&](const auto& x) { return x.keys > model.unique_blocks * 5 / 4; });
+  nodes.node(0).program().kill();
+  nodes.all[0].reset();
+  check_clean(result_of(survivor), nodes.shape);
+  doomed.kill();
+  wait_until_adopted(nodes.node(1), 0);
+  const auto found = nodes.replay(1, trace, first_some);
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == model.blocks);
+  CHECK(sum_of_metric(nodes.node(1), "troupe_adopted_pages_total") > 0);
+  nodes.start(0);
+  const auto back = nodes.replay(0, trace, some);
+  check_clean(back, nodes.shape);
+  nodes.stop_all();
+}
+
+} // namespace adoption_test

@@ -1,0 +1,274 @@
+#include "tests/catch.hpp"
+#include "tests/integration/clusters.hpp"
+#include "tests/integration/metrics_page.hpp"
+#include "tests/integration/slab_editor.hpp"
+#include "tests/patience.hpp"
+#include "tests/usrbio/served_directory.hpp"
+#include "workload/replay/keys.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+namespace shared_slabs_test {
+
+/// Nodes that read each other's pages from slab files in one directory, in processes of their own.
+
+using namespace troupe;
+using namespace troupe::test;
+using stream = process::stream;
+
+namespace {
+
+constexpr const char* small_trace = "loogle:4,2048,5,128";
+const arguments one_at_a_time{"--concurrency", "1"};
+
+/// What node `to` has had from files of all others; and what was refused there.
+struct from_files {
+  double pages = 0;
+  double stale = 0;
+  double damaged = 0;
+  double failed = 0;
+};
+
+from_files files_of(const serving_node& node) {
+  const auto status = nlohmann::json::parse(test::http(node, "GET", "/v1/cluster").body);
+  from_files out;
+  for (const auto& x : status.at("nodes")) {
+    out.pages += x.at("file_pages").get<double>();
+    out.stale += x.at("files_stale").get<double>();
+    out.damaged += x.at("files_damaged").get<double>();
+    out.failed += x.at("files_failed").get<double>();
+  }
+  return out;
+}
+
+/// Until all pages that the node has are in its slabs.
+void wait_until_written(serving_node& node, std::uint64_t pages) {
+  node.wait_for_statistics([&](const auto& x) {
+    return std::all_of(x.ranks.begin(), x.ranks.end(), [&](const auto& r) { return r.written >= pages; });
+  });
+}
+
+} // namespace
+
+TEST_CASE("pages of another node come from its slab files, and none of them over the network") {
+  test_cluster nodes(2, {.ranks = GENERATE(1U, 2U), .page_bytes = 65536});
+  nodes.shared = true;
+  nodes.start_all();
+  const auto model = expected(small_trace);
+  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
+  wait_until_written(nodes.node(0), model.unique_blocks);
+  const auto found = nodes.replay(1, small_trace);
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == model.blocks);
+  const auto pages = static_cast<double>(model.unique_blocks) * nodes.shape.ranks;
+  const auto read = files_of(nodes.node(1));
+  CHECK(read.pages == pages);
+  CHECK(read.stale + read.damaged + read.failed == 0);
+  CHECK(sum_of_metric(nodes.node(1), "troupe_peer_file_pages_total") == pages);
+  CHECK(sum_of_metric(nodes.node(1), "troupe_peer_file_bytes_total") == pages * 65536);
+  CHECK(sum_of_metric(nodes.node(1), "troupe_peer_pages_total") == pages);
+  CHECK(sum_of_metric(nodes.node(0), "troupe_remote_pages_total") == 0);
+  // They are pages of this node from then on, as all that are fetched.
+  nodes.node(0).program().kill();
+  const auto again = nodes.replay(1, small_trace);
+  check_clean(again, nodes.shape);
+  CHECK(again.count("hit_blocks") == model.blocks);
+  nodes.all[0].reset();
+  nodes.stop_all();
+}
+
+TEST_CASE("with three nodes, each reads what the others have in their files") {
+  test_cluster nodes(3, {.page_bytes = 4096});
+  nodes.shared = true;
+  nodes.start_all();
+  const auto half = write_trace(nodes.scratch.path() / "half", {ids(1, 40)});
+  const auto whole = write_trace(nodes.scratch.path() / "whole", {ids(1, 80)});
+  check_clean(nodes.replay(0, half.c_str()), nodes.shape);
+  wait_until_written(nodes.node(0), 40);
+  const auto longer = nodes.replay(1, whole.c_str());
+  check_clean(longer, nodes.shape);
+  CHECK(longer.count("hit_blocks") == 40);
+  wait_until_written(nodes.node(1), 80);
+  const auto all = nodes.replay(2, whole.c_str());
+  check_clean(all, nodes.shape);
+  CHECK(all.count("hit_blocks") == 80);
+  CHECK(files_of(nodes.node(1)).pages == 40);
+  CHECK(files_of(nodes.node(2)).pages == 80);
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(sum_of_metric(nodes.node(i), "troupe_remote_pages_total") == 0);
+  nodes.stop_all();
+}
+
+TEST_CASE("what is damaged in a file of another node comes over the network, or is a miss there, and never wrong") {
+  test_cluster nodes(2, {.page_bytes = 8192});
+  nodes.shared = true;
+  nodes.start_all();
+  constexpr std::uint64_t count = 40;
+  const auto trace = write_trace(nodes.scratch.path() / "trace", {ids(1, count)});
+  const auto keys = replay::chain_keys(ids(1, count));
+  check_clean(nodes.replay(0, trace), nodes.shape);
+  wait_until_written(nodes.node(0), count);
+  // The owner has all of it in memory, and knows nothing of this.
+  const slab_editor slab(slab_path(nodes.config(0)), 8192);
+  const auto first = slab.find(keys[3]);
+  const auto second = slab.find(keys[20]);
+  const auto third = slab.find(keys[30]);
+  REQUIRE((first && second && third));
+  slab.flip(*first, 4096 + 77);
+  slab.write(*second, slab.read(*third));
+  const auto found = nodes.replay(1, trace);
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == count);
+  const auto read = files_of(nodes.node(1));
+  CHECK(read.pages == count - 2);
+  CHECK(read.damaged == 1);
+  CHECK(read.stale == 1);
+  CHECK(read.failed == 0);
+  CHECK(sum_of_metric(nodes.node(0), "troupe_remote_pages_total") == 2);
+  nodes.stop_all();
+}
+
+TEST_CASE("slab files of namespaces that clients make, which grow, are read by other nodes as well") {
+  test_cluster nodes(2, {.page_bytes = 65536});
+  nodes.shared = true;
+  nodes.change = [](std::size_t, nlohmann::json& config) { config["storage"]["disk_bytes"] = "256 MiB"; };
+  nodes.start_all();
+  auto space = node_config(nodes.scratch.path(), nodes.shape).at("namespaces").at(0);
+  space["name"] = "made";
+  space["model"] = "test/made";
+  const auto file = nodes.scratch.path() / "made.json";
+  std::ofstream(file) << space.dump();
+  const arguments made{"--make-namespace", file.string(), "--concurrency", "1"};
+  const std::vector<std::size_t> seen{nodes.node(0).program().lines(stream::err),
+                                      nodes.node(1).program().lines(stream::err)};
+  for (std::size_t i = 0; i < 2; ++i)
+    check_clean(nodes.replay(i, small_trace, made), nodes.shape);
+  for (std::size_t i = 0; i < 2; ++i)
+    nodes.wait_for_peers(i, 1, seen[i]);
+  check_clean(nodes.replay(0, small_trace, made + arguments{"--salt", "1"}), nodes.shape);
+  REQUIRE(eventually([&] { return sum_of_metric(nodes.node(0), "troupe_memory_dirty_bytes") == 0; }));
+  // The first ones may have met pages that were not written yet.
+  const auto sent = sum_of_metric(nodes.node(0), "troupe_remote_pages_total");
+  const auto before = files_of(nodes.node(1)).pages;
+  const auto found = nodes.replay(1, small_trace, made + arguments{"--salt", "1"});
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == found.count("blocks"));
+  CHECK(files_of(nodes.node(1)).pages - before == static_cast<double>(expected(small_trace).unique_blocks));
+  CHECK(sum_of_metric(nodes.node(0), "troupe_remote_pages_total") == sent);
+  nodes.stop_all();
+}
+
+TEST_CASE("a file that is not there, or another one under its name, is not read: its pages come over the network") {
+  test_cluster nodes(2, {.page_bytes = 4096});
+  nodes.shared = true;
+  nodes.start_all();
+  const bool another = GENERATE(true, false);
+  const auto model = expected(small_trace);
+  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
+  wait_until_written(nodes.node(0), model.unique_blocks);
+  // Nothing of it was opened by the other node before there was anything to fetch.
+  const auto slab = slab_path(nodes.config(0));
+  const auto aside = nodes.scratch.path() / "aside";
+  std::filesystem::rename(slab, aside);
+  if (another)
+    std::filesystem::copy_file(slab_path(nodes.config(1)), slab);
+  const auto found = nodes.replay(1, small_trace);
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == model.blocks);
+  const auto said = nodes.node(1).program().wait_for_line(stream::err, "come over the network").text;
+  CHECK(said.find(another ? "is another file" : "there is no slab") != std::string::npos);
+  CHECK(files_of(nodes.node(1)).pages == 0);
+  CHECK(files_of(nodes.node(1)).failed > 0);
+  CHECK(sum_of_metric(nodes.node(0), "troupe_remote_pages_total") == static_cast<double>(model.unique_blocks));
+  std::filesystem::remove(slab);
+  std::filesystem::rename(aside, slab);
+  nodes.stop_all();
+}
+
+TEST_CASE("a node that shares nothing is fetched from over the network") {
+  test_cluster nodes(2, {.page_bytes = 4096});
+  nodes.start(0);
+  nodes.shared = true;
+  nodes.start(1);
+  nodes.wait_for_peers(0, 1);
+  nodes.wait_for_peers(1, 1);
+  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
+  const auto found = nodes.replay(1, small_trace);
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == expected(small_trace).blocks);
+  CHECK(files_of(nodes.node(1)).pages == 0);
+  nodes.stop_all();
+}
+
+TEST_CASE("a node whose slabs do not lie where the others look does not start, and says why") {
+  test_cluster nodes(1, {.page_bytes = 4096});
+  nodes.shared = true;
+  auto config = nodes.config(0);
+  config["storage"]["shared_directory"] = (nodes.scratch.path() / "elsewhere").string();
+  const auto said = run(program_with({"serve", "--config", write_config(nodes.scratch.path(), config).string()}));
+  CHECK(said.code != 0);
+  CHECK(said.err.find("storage.shared_directory") != std::string::npos);
+}
+
+TEST_CASE("on 3FS, pages of another node are read by rings of 3FS, and a daemon that dies costs no more than the way") {
+  served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
+  test_cluster nodes(2, {.page_bytes = 65536});
+  nodes.shared = true;
+  nodes.change = [&](std::size_t i, nlohmann::json& config) {
+    config["data_dir"] = (served.path() / ("data-" + std::to_string(i))).string();
+    config["io"] = {{"engine", "usrbio"}};
+    config["storage"]["usrbio_library"] = TROUPE_USRBIO_LIBRARY;
+    config["storage"]["usrbio_quarantine"] = "500 ms";
+    config["storage"].erase("shared_directory");
+  };
+  nodes.start_all();
+  CHECK(nodes.node(1).log().find("slab files of other nodes are read in") != std::string::npos);
+  const auto model = expected(small_trace);
+  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
+  wait_until_written(nodes.node(0), model.unique_blocks);
+  const auto before = served.control().reads.load();
+  const auto found = nodes.replay(1, small_trace);
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == model.blocks);
+  CHECK(files_of(nodes.node(1)).pages == static_cast<double>(model.unique_blocks));
+  CHECK(served.control().reads - before >= model.unique_blocks);
+  // What is not in the slab of the owner yet, or cannot be read there, is in its memory.
+  check_clean(nodes.replay(0, small_trace, {"--salt", "1", "--concurrency", "1"}), nodes.shape);
+  served.kill();
+  nodes.node(0).program().wait_for_line(stream::err, "is gone");
+  const auto without = nodes.replay(1, small_trace, {"--salt", "1"});
+  check_report(without, nodes.shape);
+  served.start();
+  nodes.node(1).program().wait_for_line(stream::err, "pages move by USRBIO again");
+  check_report(nodes.replay(1, small_trace, {"--salt", "1"}), nodes.shape);
+  nodes.stop_all();
+}
+
+TEST_CASE("an owner that is killed while its files are read costs hits and nothing else") {
+  test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
+  nodes.shared = true;
+  nodes.start_all();
+  const std::string trace = "loogle:30,2048,3,128";
+  check_clean(nodes.replay(0, trace), nodes.shape);
+  wait_until_written(nodes.node(0), expected(trace).unique_blocks);
+  process engine(replay_command({"--attach", nodes.node(1).address(), "--trace", trace}));
+  nodes.node(1).wait_for_statistics([](const auto& x) { return x.keys > 60; });
+  nodes.node(0).program().kill();
+  check_clean(result_of(engine), nodes.shape);
+  CHECK(files_of(nodes.node(1)).pages > 0);
+  nodes.node(1).program().wait_for_line(stream::err, "is away");
+  nodes.all[0].reset();
+  // Another run of it has another index, and the same files: what these hold of before is asked for by nobody.
+  const auto seen = nodes.node(1).program().lines(stream::err);
+  nodes.start(0);
+  nodes.node(1).program().wait_for_line(stream::err, "has begun anew", seen);
+  nodes.wait_for_peers(0, 1);
+  const auto back = nodes.replay(0, trace);
+  check_clean(back, nodes.shape);
+  CHECK(back.count("hit_blocks") == expected(trace).blocks);
+  nodes.stop_all();
+}
+
+} // namespace shared_slabs_test

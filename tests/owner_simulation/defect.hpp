@@ -1,0 +1,55 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace troupe::owner_simulation {
+
+/// Mistakes that can be built in around the rules, to prove that the checks find them.
+enum class defect : std::uint8_t {
+  none,
+  /// Whoever has made a claim takes the directory for its own at once.
+  take_without_waiting,
+  /// A holder writes its counter, and takes it for granted that there is no higher claim.
+  renew_without_looking,
+  /// A holder writes whether it has renewed in time or not.
+  write_after_lease,
+  /// Two looks at a counter that stands still are enough.
+  take_the_frozen_for_dead,
+  /// Whoever gives up while it waits takes its claim away again.
+  remove_while_waiting,
+  /// The next number is that of claims, and not the next after the highest.
+  reuse_a_number,
+  /// The clock stands still as long as the process does.
+  stop_the_clock,
+  /// Whoever waits tells its own lease, where somebody before it has a longer one.
+  tell_own_lease,
+  /// Pages of an adopted slab are handed on as its index has them.
+  trust_the_index,
+  /// An adopter keeps what it has adopted when it has lost its claim.
+  keep_the_adopted,
+};
+
+inline constexpr std::array<std::pair<std::string_view, defect>, 10> defect_names{{
+    {"take-without-waiting", defect::take_without_waiting},
+    {"renew-without-looking", defect::renew_without_looking},
+    {"write-after-lease", defect::write_after_lease},
+    {"take-the-frozen-for-dead", defect::take_the_frozen_for_dead},
+    {"remove-while-waiting", defect::remove_while_waiting},
+    {"reuse-a-number", defect::reuse_a_number},
+    {"stop-the-clock", defect::stop_the_clock},
+    {"tell-own-lease", defect::tell_own_lease},
+    {"trust-the-index", defect::trust_the_index},
+    {"keep-the-adopted", defect::keep_the_adopted},
+}};
+
+constexpr defect find_defect(std::string_view name) noexcept {
+  for (const auto& [known, which] : defect_names)
+    if (known == name)
+      return which;
+  return defect::none;
+}
+
+} // namespace troupe::owner_simulation

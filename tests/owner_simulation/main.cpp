@@ -1,0 +1,56 @@
+#include "tests/owner_simulation/world.hpp"
+#include "tests/sim_main/sim_main.hpp"
+
+#include <string_view>
+#include <vector>
+
+int main(int argc, char** argv) {
+  using namespace troupe;
+  using namespace troupe::owner_simulation;
+  sim_main::program what;
+  what.name = "troupe-owner-simulation";
+  what.about = "Runs seeded simulations of who may write to a data directory that several hosts can reach: nodes\n"
+               "crash, freeze and come back, clocks run apart, and files are slow, late and unsure.\n"
+               "Checks after every step what must hold.";
+  what.steps_text = "steps in which something happens";
+  what.default_steps = 150;
+  for (const auto& [name, which] : defect_names)
+    what.defects.push_back(name);
+  what.must_happen = [] {
+    return std::vector<std::string_view>{"started",
+                                         "crashed",
+                                         "crashed while frozen",
+                                         "stopped",
+                                         "frozen",
+                                         "given back",
+                                         "failed",
+                                         "somebody was faster",
+                                         "taken of one that gave it back",
+                                         "taken back from an adopter",
+                                         "followed an adopter",
+                                         "taken over",
+                                         "owner holds",
+                                         "adopted",
+                                         "owner lost",
+                                         "adopter lost",
+                                         "refused",
+                                         "refused to write",
+                                         "refused to commit",
+                                         "not open yet",
+                                         "saved",
+                                         "page read",
+                                         "page missed",
+                                         "adopted page read",
+                                         "adopted page missed",
+                                         "adopted in the end",
+                                         "returned in the end"};
+  };
+  what.run = [](const sim_main::run_options& x) {
+    auto out = world(x.seed, x.steps, find_defect(x.defect)).run();
+    out.seed = x.seed;
+    out.steps = x.steps;
+    return out;
+  };
+  what.failures_max = 5;
+  return sim_main::run(what, {argv + 1, argv + argc});
+}

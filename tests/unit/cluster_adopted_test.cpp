@@ -1,0 +1,243 @@
+#include "actors/cluster/adopted_reads.hpp"
+#include "actors/cluster/adopter.hpp"
+#include "io/slab_file.hpp"
+#include "store/epoch_file.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/io_support.hpp"
+#include "tests/unit/store_support.hpp"
+
+#include <atomic>
+#include <future>
+
+namespace cluster_adopted_test {
+
+using namespace troupe;
+using namespace troupe::cluster;
+using namespace troupe::test;
+using std::chrono::milliseconds;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr incarnation_number epoch = 77;
+const namespace_id space = space_number(1);
+const kv_geometry geometry{2, 1, 1, 64, 2, 16};
+const std::uint64_t page_bytes = geometry.page_bytes();
+
+/// What a dead node has left: two ranks with pages, in slab files and index.
+struct dead_node {
+  explicit dead_node(std::uint64_t keys, std::uint64_t fewer_of_second = 0) {
+    fs::create_directories(data / "disks");
+    // One of them lies elsewhere, as on another mount.
+    fs::create_directories(scratch / "elsewhere");
+    fs::create_directory_symlink(scratch / "elsewhere", data / "disks/second");
+    slabs.push_back(io::slab_file::open(spec(0, data / "a.rank-0.slab")).value());
+    slabs.push_back(io::slab_file::open(spec(1, data / "disks/second/a.rank-1.slab")).value());
+    store::write_batch batch;
+    auto identity = store_->identity();
+    identity.epoch = epoch;
+    batch.put(identity);
+    for (std::uint64_t n = 0; n < keys; ++n)
+      for (rank_number rank = 0; rank < 2; ++rank)
+        if (rank == 0 || n < keys - fewer_of_second)
+          batch.put(page(n, rank));
+    REQUIRE(commit_now(*store_, std::move(batch)));
+    REQUIRE(store::write_epoch(data, epoch));
+  }
+
+  static io::slab_spec spec(rank_number rank, const fs::path& path) {
+    return {.path = path,
+            .space = space,
+            .space_name = "a",
+            .rank = rank,
+            .slot_bytes = io::slot_bytes(page_bytes),
+            .slots = 64};
+  }
+
+  store::page_record page(std::uint64_t n, rank_number rank) const {
+    auto out = page_number(n, rank, {static_cast<slot_number>(63 - n), 3});
+    out.incarnation = slabs[rank].spec().incarnation;
+    return out;
+  }
+
+  void put(const store::page_record& x) {
+    store::write_batch batch;
+    batch.put(x);
+    REQUIRE(commit_now(*store_, std::move(batch)));
+  }
+
+  /// The page as a node writes it, filled with a byte of its own.
+  void write(std::uint64_t n, rank_number rank, std::byte fill) const {
+    const auto what = page(n, rank);
+    aligned_buffer buffer(io::slot_bytes(page_bytes));
+    std::fill_n(buffer.data() + io::page_header_bytes, page_bytes, fill);
+    io::seal_page(buffer.bytes(), {space, what.key, rank, what.where, page_bytes});
+    REQUIRE(::pwrite(slabs[rank].descriptor(), buffer.data(), buffer.size(),
+                     static_cast<off_t>(what.where.slot * buffer.size())) == static_cast<ssize_t>(buffer.size()));
+  }
+
+  /// It is killed: nothing is closed in good order, as far as that goes within a process.
+  void die() { store_.reset(); }
+
+  std::shared_ptr<const adopted_index> read(const shared_budget& memory = nullptr) {
+    die();
+    auto out = adopted_index::read(data, scratch.path(), memory);
+    REQUIRE(out);
+    return *out;
+  }
+
+  scratch_directory scratch;
+  fs::path data = scratch / "dead";
+  std::vector<io::slab_file> slabs;
+  std::unique_ptr<store::rocksdb_store> store_ =
+      (fs::create_directories(data), open_store(options_for(data / "index", store::durability::strict)));
+};
+
+std::vector<key_digest> keys(std::uint64_t from, std::uint64_t count) {
+  std::vector<key_digest> out;
+  for (auto n = from; n < from + count; ++n)
+    out.push_back(key_number(n));
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("The index of a dead node tells which keys it has of all ranks, and where they lie", "[cluster][adopted]") {
+  dead_node node(20, 5);
+  const auto index = node.read();
+  CHECK(index->keys() == 20);
+  CHECK(index->pages() == 35);
+  CHECK(index->spaces() == std::vector{space});
+  CHECK(index->has(space, 2, page_bytes));
+  CHECK_FALSE(index->has(space, 1, page_bytes));
+  CHECK_FALSE(index->has(space, 3, page_bytes));
+  CHECK_FALSE(index->has(space, 2, 2 * io::slot_bytes(page_bytes)));
+  CHECK_FALSE(index->has(space_number(2), 2, page_bytes));
+  CHECK(index->match(space, keys(0, 10)) == 10);
+  CHECK(index->match(space, keys(10, 10)) == 5);
+  CHECK(index->match(space, keys(15, 5)) == 0);
+  CHECK(index->match(space_number(2), keys(0, 5)) == 0);
+  REQUIRE(index->rank(space, 1) != nullptr);
+  CHECK(index->rank(space, 1)->path == "elsewhere/a.rank-1.slab");
+  CHECK(index->rank(space, 0)->find(key_number(4)) == slot_ref{59, 3});
+  CHECK_FALSE(index->rank(space, 0)->find(key_number(40)));
+  CHECK(index->rank(space, 2) == nullptr);
+}
+
+TEST_CASE("What a start of the dead node would not believe is not adopted", "[cluster][adopted]") {
+  dead_node node(3);
+  SECTION("pages of another file, or of no slot") {
+    auto strange = node.page(7, 0);
+    strange.incarnation ^= 1;
+    node.put(strange);
+    auto beyond = node.page(8, 0);
+    beyond.where.slot = 64;
+    node.put(beyond);
+    auto nowhere = node.page(9, 0);
+    nowhere.rank = 5;
+    node.put(nowhere);
+    CHECK(node.read()->pages() == 6);
+  }
+  SECTION("an index that was left aside") {
+    REQUIRE(store::write_epoch(node.data, epoch + 1));
+    CHECK(node.read()->pages() == 0);
+  }
+  SECTION("no index at all") {
+    node.die();
+    fs::remove_all(node.data / "index");
+    const auto index = node.read();
+    CHECK(index->pages() == 0);
+    CHECK(index->match(space, keys(0, 3)) == 0);
+  }
+}
+
+TEST_CASE("An index for which there is no memory is not read", "[cluster][adopted][memory]") {
+  dead_node node(3);
+  node.die();
+  const auto little = std::make_shared<memory_budget>(1000);
+  const auto refused = adopted_index::read(node.data, node.scratch.path(), little);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == errc::no_space);
+  CHECK(little->used() == 0);
+  const auto enough = std::make_shared<memory_budget>(1U << 20U);
+  {
+    const auto index = node.read(enough);
+    CHECK(enough->used() > 0);
+  }
+  CHECK(enough->used() == 0);
+}
+
+TEST_CASE("Pages of a dead node are read where they verify, and others are as they were", "[cluster][adopted]") {
+  dead_node node(4);
+  for (std::uint64_t n = 0; n < 3; ++n)
+    node.write(n, 1, static_cast<std::byte>(n + 1));
+  const auto index = node.read();
+  // Its owner had taken the slot for another one, and the index does not have that yet.
+  aligned_buffer other(io::slot_bytes(page_bytes));
+  io::seal_page(other.bytes(), {space, key_number(99), 1, {62, 4}, page_bytes});
+  REQUIRE(::pwrite(node.slabs[1].descriptor(), other.data(), other.size(), static_cast<off_t>(62 * other.size())) ==
+          static_cast<ssize_t>(other.size()));
+  io::engine_options how;
+  how.kind = io::engine_kind::threads;
+  adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true});
+  const auto memory = std::make_shared<passing_memory>(geometry, 8);
+  std::ranges::fill(memory->blocks(), std::byte{0xee});
+  std::promise<transfer_result> done;
+  transfer_task work;
+  work.keys.items = keys(0, 5); // of which it never had the last one, and never wrote the one before
+  work.blocks.items = {0, 1, 2, 3, 4};
+  work.deadline = std::chrono::seconds(60);
+  reads.post({index, memory, space, 1, work, [&](transfer_result x) { done.set_value(std::move(x)); }});
+  const auto outcome = done.get_future().get();
+  const auto code = [&](std::size_t i) { return static_cast<errc>(outcome.results.items.at(i)); };
+  CHECK(code(0) == errc::ok);
+  CHECK(code(1) == errc::identity_mismatch);
+  CHECK(code(2) == errc::ok);
+  CHECK(code(3) == errc::corrupt);
+  CHECK(code(4) == errc::out_of_range);
+  CHECK(outcome.from_files == 2);
+  CHECK(outcome.bytes == 2 * page_bytes);
+  CHECK(outcome.files_stale == 1);
+  CHECK(outcome.files_damaged == 1);
+  CHECK(outcome.files_failed == 1);
+  for (std::size_t block = 0; block < 5; ++block) {
+    const auto bytes = memory->blocks().subspan(block * page_bytes, page_bytes);
+    const auto expected = code(block) == errc::ok ? static_cast<std::byte>(block + 1) : std::byte{0xee};
+    CHECK(std::ranges::all_of(bytes, [&](std::byte b) { return b == expected; }));
+  }
+}
+
+TEST_CASE("Two adopters take over what a dead node has left: one has the claim, both read, and its owner gets it back",
+          "[cluster][adopted][claims]") {
+  dead_node node(6);
+  node.die();
+  io::claim_directory claims(node.data);
+  REQUIRE(claims.make(1, {"dead", 1, io::claim_kind::owner, io::claim_phase::holding, milliseconds(200), 9}));
+  std::atomic<int> news = 0;
+  const auto options = [&](const std::string& name) {
+    adopter_options out;
+    out.shared = node.scratch.path();
+    out.own = node.scratch / name;
+    out.node_name = name;
+    out.lease = milliseconds(200);
+    out.changed = [&] { ++news; };
+    return out;
+  };
+  adopter a(options("a"));
+  adopter b(options("b"));
+  const auto both = [&] { return a.nodes().size() == 1 && b.nodes().size() == 1; };
+  REQUIRE(eventually([&] { return both() && a.nodes()[0].own != b.nodes()[0].own; }));
+  CHECK(a.nodes()[0].name == "dead");
+  CHECK(a.nodes()[0].index->keys() == 6);
+  CHECK(b.nodes()[0].index->keys() == 6);
+  CHECK(news >= 2);
+  const auto back =
+      io::claim_keeper::begin(std::make_unique<io::claim_directory>(node.data),
+                              {"dead", 2, io::claim_kind::owner, milliseconds(200)}, std::make_shared<write_gate>())
+          .value();
+  CHECK(back->wait([](const io::claim_status&) { return true; }).state == io::claim_state::holding);
+  CHECK(eventually([&] { return a.nodes().empty() && b.nodes().empty(); }));
+  CHECK(eventually([&] { return a.claims_lost() + b.claims_lost() >= 1; }));
+}
+
+} // namespace cluster_adopted_test

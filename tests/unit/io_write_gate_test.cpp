@@ -1,0 +1,148 @@
+#include "base/write_gate.hpp"
+#include "io/engine.hpp"
+#include "store/rocksdb_store.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/io_support.hpp"
+#include "tests/unit/store_support.hpp"
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+
+/// What a node does not write that may not write.
+
+namespace io_write_gate_test {
+
+using namespace troupe;
+using namespace troupe::test;
+using std::chrono::hours;
+using std::chrono::milliseconds;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::map<std::string, std::string> contents(const fs::path& directory) {
+  std::map<std::string, std::string> out;
+  for (const auto& x : fs::directory_iterator(directory)) {
+    std::ifstream in(x.path(), std::ios::binary);
+    out[x.path().filename().string()] = {std::istreambuf_iterator<char>{in}, {}};
+  }
+  return out;
+}
+
+store::write_batch one_page(std::uint64_t n) {
+  store::write_batch out;
+  out.put(page_number(n));
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("No engine writes while the gate is closed, and all read", "[claims][engine]") {
+  for (const auto kind : {io::engine_kind::threads, io::engine_kind::automatic}) {
+    scratch_directory directory;
+    const auto file = make_file(directory / "slab", 1U << 16U);
+    completion_log log;
+    io::engine_options options;
+    options.kind = kind;
+    const auto gate = std::make_shared<write_gate>();
+    options.gate = gate;
+    const auto engine = io::make_engine(options, log.sink()).value();
+    aligned_buffer memory(8192);
+    memory.bytes()[0] = std::byte{1};
+    io::request what;
+    what.file = engine->add_file(file.get()).value();
+    what.buffer = engine->add_buffer(memory.bytes()).value();
+    what.data = memory.data();
+    what.length = 4096;
+    const auto written = [&](std::uint64_t tag) {
+      what.op = io::operation::write;
+      what.tag = tag;
+      engine->submit({&what, 1});
+      return log.wait_for_tag(tag);
+    };
+    const auto on_disk = [&] {
+      std::byte first{};
+      REQUIRE(::pread(file.get(), &first, 1, 0) == 1);
+      return first;
+    };
+    auto done = written(1);
+    CHECK(done.status == errc::io_error);
+    CHECK(done.system_errno == ESTALE);
+    CHECK(on_disk() == std::byte{0});
+    gate->open_until(boot_time() + hours(1));
+    CHECK(written(2).status == errc::ok);
+    CHECK(on_disk() == std::byte{1});
+    gate->shut();
+    memory.bytes()[0] = std::byte{2};
+    CHECK(written(3).status == errc::io_error);
+    CHECK(on_disk() == std::byte{1});
+    what.op = io::operation::read;
+    what.data = memory.data() + 4096;
+    what.tag = 4;
+    engine->submit({&what, 1});
+    CHECK(log.wait_for_tag(4).status == errc::ok);
+    CHECK(memory.bytes()[4096] == std::byte{1});
+  }
+}
+
+TEST_CASE("A store whose gate is shut changes nothing on the disk, also when it ends", "[claims][store]") {
+  scratch_directory directory;
+  auto options = options_for(directory / "index", store::durability::strict);
+  const auto gate = std::make_shared<write_gate>();
+  options.gate = gate;
+  options.first_pause = milliseconds(1);
+  gate->open_until(boot_time() + hours(1));
+  auto opened = store::rocksdb_store::open(options);
+  REQUIRE(opened);
+  REQUIRE(commit_now(**opened, one_page(1)));
+  const auto before = contents(directory / "index");
+  gate->shut();
+  answer_log answers;
+  REQUIRE((*opened)->commit(one_page(2), answers.expect(2)));
+  REQUIRE(eventually([&] { return (*opened)->stats().no_room.has_value(); }));
+  CHECK(missing((*opened)->stats().no_room->text, {"claim"}) == "");
+  CHECK(answers.all().empty());
+  // It can still be read.
+  loaded seen;
+  REQUIRE((*opened)->load(seen));
+  CHECK(seen.pages.size() == 1);
+  CHECK_FALSE((*opened)->close());
+  CHECK(answers.wait_for(1).front().second == errc::no_space);
+  opened->reset();
+  CHECK(contents(directory / "index") == before);
+}
+
+TEST_CASE("What was committed while the gate was closed is written once it is open", "[claims][store]") {
+  scratch_directory directory;
+  auto options = options_for(directory / "index", store::durability::strict);
+  const auto gate = std::make_shared<write_gate>();
+  options.gate = gate;
+  options.first_pause = milliseconds(1);
+  CHECK_FALSE(store::rocksdb_store::open(options)); // it would have to write
+  gate->open_until(boot_time() + milliseconds(500));
+  std::unique_ptr<store::rocksdb_store> opened;
+  // On a slow machine it takes another try.
+  for (auto time = milliseconds(500); !opened; time *= 2) {
+    gate->open_until(boot_time() + time);
+    if (auto made = store::rocksdb_store::open(options))
+      opened = std::move(*made);
+  }
+  REQUIRE(eventually([&] { return !gate->is_open(); }));
+  answer_log answers;
+  REQUIRE(opened->commit(one_page(1), answers.expect(1)));
+  REQUIRE(eventually([&] { return opened->stats().no_room.has_value(); }));
+  gate->open_until(boot_time() + hours(1));
+  CHECK(answers.wait_for(1).front().second == errc::ok);
+  REQUIRE(opened->close());
+  opened.reset();
+  options.gate.reset();
+  const auto again = store::rocksdb_store::open(options).value();
+  loaded seen;
+  REQUIRE(again->load(seen));
+  CHECK(seen.pages.size() == 1);
+}
+
+} // namespace io_write_gate_test
