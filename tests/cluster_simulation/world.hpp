@@ -190,7 +190,6 @@ private:
   using etcd_answered = std::function<void(const result<cluster::etcd_reply>&)>;
   void ask_etcd(std::size_t i, const cluster::etcd_request& x, const etcd_answered& then);
   void serve(std::size_t i, number life, const cluster::etcd_request& x, const etcd_answered& then);
-  void begin_watch(std::size_t i, const cluster::etcd_watch& x);
   void carry_lines();
   void end_watches(bool in_silence);
   void end_watch(std::uint64_t which, bool in_silence);
