@@ -164,8 +164,9 @@ void etcd_rules::on_list(const etcd_reply& reply, timestamp now) {
     look_at_own(x, now);
   }
   std::erase_if(told_, [&](const std::string& x) { return !nodes_.contains(x) && !senseless_.contains(x); });
-  // It was asked for after the entry had been put.
-  if (!has_own)
+  // It was asked for after the entry had been put. A store of an earlier revision was set back since: what it has in
+  // that place may be anything, and what is told of it would count as older than the entry.
+  if (!has_own || range->revision < put_revision_)
     put_again(now);
   const bool is_news = !std::exchange(was_listed_, true) || known != nodes_;
   if (is_news)

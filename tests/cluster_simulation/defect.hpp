@@ -48,6 +48,26 @@ enum class defect : std::uint8_t {
   forget_to_spare,
   /// Nor what is a guest.
   forget_guests,
+  /// Nodes that are not in the list are left out although they answer.
+  drop_the_unlisted,
+  /// When etcd does not answer, the list is empty.
+  forget_list_with_etcd,
+  /// Nobody is asked for pages while etcd is away.
+  wait_for_etcd,
+  /// One answer of etcd in eight never comes, and nobody looks at the clock for it.
+  lose_etcd_answers,
+  /// A node that leaves does not take itself out of the list.
+  forget_farewells,
+  /// Leases in etcd count as kept alive, and are not.
+  forget_keep_alives,
+  /// Who was in the list stays in it.
+  keep_the_unlisted,
+  /// Entries that make no sense are taken for nodes.
+  take_nonsense,
+  /// Of nodes of one name, one is taken.
+  one_node_per_name,
+  /// A node does not put its entry again.
+  put_once,
   /// What lies in a peer's file is taken for what was asked for.
   believe_files,
   /// A read from a file is answered as given up, and goes on.
@@ -58,7 +78,7 @@ enum class defect : std::uint8_t {
   keep_files_of_before,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 23> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 33> defect_names{{
     {"take-late-hellos", defect::take_late_hellos},
     {"ignore-cluster-names", defect::ignore_cluster_names},
     {"answer-loads-early", defect::answer_loads_early},
@@ -78,6 +98,16 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 23> defect_name
     {"spare-without-lease", defect::spare_without_lease},
     {"forget-to-spare", defect::forget_to_spare},
     {"forget-guests", defect::forget_guests},
+    {"drop-the-unlisted", defect::drop_the_unlisted},
+    {"forget-list-with-etcd", defect::forget_list_with_etcd},
+    {"wait-for-etcd", defect::wait_for_etcd},
+    {"lose-etcd-answers", defect::lose_etcd_answers},
+    {"forget-farewells", defect::forget_farewells},
+    {"forget-keep-alives", defect::forget_keep_alives},
+    {"keep-the-unlisted", defect::keep_the_unlisted},
+    {"take-nonsense", defect::take_nonsense},
+    {"one-node-per-name", defect::one_node_per_name},
+    {"put-once", defect::put_once},
     {"believe-files", defect::believe_files},
     {"answer-reads-early", defect::answer_reads_early},
     {"forget-the-wire", defect::forget_the_wire},

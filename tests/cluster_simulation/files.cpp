@@ -34,9 +34,10 @@ constexpr auto shard_limit = seconds(1);
 
 } // namespace
 
-world::file_load::file_load(const cluster::fetch_load& x, tie_name name, const tie& there, std::shared_ptr<memory> room)
-    : what(x), over(name), attachment(there.attachment), peer_life(there.peer_life), file(there.file),
-      into(std::move(room)), state(coordinator_of(x)) {
+world::file_load::file_load(const cluster::fetch_load& x, std::size_t at, const tie& there,
+                            std::shared_ptr<memory> room)
+    : what(x), over(x.peer, x.space), peer(at), attachment(there.attachment), peer_life(there.peer_life),
+      file(there.file), into(std::move(room)), state(coordinator_of(x)) {
   state.bind(binding_to(there.attachment));
 }
 
@@ -58,7 +59,7 @@ void world::forget_files(std::size_t i, bool keeps_pages) {
 void world::load_by_files(std::size_t i, const cluster::fetch_load& x, const tie& there,
                           const std::shared_ptr<memory>& into) {
   const tie_name over(x.peer, x.space);
-  const auto open = std::make_shared<file_load>(x, over, there, into);
+  const auto open = std::make_shared<file_load>(x, node_of(i, x.peer), there, into);
   if (has(defect::keep_files_of_before))
     open->file = nodes_[i].first_files.try_emplace(over, there.file).first->second;
   nodes_[i].calls[x.call] = {over, there.attachment, [this, i, open](errc why) {
@@ -96,7 +97,7 @@ void world::perform(std::size_t i, const open_load& open, const transfer::task_f
 }
 
 void world::perform(std::size_t i, const open_load& open, const transfer::load_locate& x) {
-  const auto peer = open->what.peer;
+  const auto peer = open->peer;
   later_on(i, shard_limit, [this, i, open, call = x.call] {
     open->state.on_locate(call, fail(errc::timeout, "no answer"), local(i));
     settle_files(i, open);
@@ -110,7 +111,7 @@ void world::perform(std::size_t i, const open_load& open, const transfer::load_l
 }
 
 locate_reply world::locate(const open_load& open, const locate_request& x) {
-  const auto peer = open->what.peer;
+  const auto peer = open->peer;
   const auto& p = nodes_[peer];
   auto& slab = slab_of(peer, x.space);
   locate_reply out;
@@ -146,7 +147,7 @@ locate_reply world::locate(const open_load& open, const locate_request& x) {
 
 void world::perform(std::size_t i, const open_load& open, const transfer::load_read& x) {
   if (open->file != named_files_.at(open->attachment))
-    broken("files", nodes_[i].name + " reads a file that is not the one that " + nodes_[open->what.peer].name +
+    broken("files", nodes_[i].name + " reads a file that is not the one that " + nodes_[open->peer].name +
                         " has named when it was attached to");
   // A file system may stand still, then nothing is waited for longer than was said.
   const bool stands = !is_calm_ && random_.one_in(12);
@@ -175,7 +176,7 @@ void world::perform(std::size_t i, const open_load& open, const transfer::load_r
 
 result<read_reply> world::read_file(std::size_t i, const open_load& open, const transfer::load_read& x) {
   const auto& what = open->what;
-  const auto& slab = slab_of(what.peer, what.space);
+  const auto& slab = slab_of(open->peer, what.space);
   if ((slab.incarnation() != open->file && !has(defect::believe_files)) || (!is_calm_ && random_.one_in(20))) {
     count("file refused");
     return fail(errc::unsupported, "another file lies there");
@@ -206,7 +207,7 @@ result<read_reply> world::read_file(std::size_t i, const open_load& open, const 
 }
 
 void world::perform(std::size_t i, const open_load& open, const transfer::load_fetch& x) {
-  const auto peer = open->what.peer;
+  const auto peer = open->peer;
   carry(i, peer, open->peer_life, [this, i, open, x, peer, own_life = nodes_[i].life] {
     const auto& p = nodes_[peer];
     std::vector<std::optional<contents>> what;

@@ -11,8 +11,8 @@ int main(int argc, char** argv) {
   what.name = "troupe-cluster-simulation";
   what.about =
       "Runs seeded simulations of what nodes of a cluster are to each other: they join, leave, crash and start\n"
-      "again, stand still, and fetch pages over a network that is slow, lossy and falls apart. Checks after\n"
-      "every step what must hold.";
+      "again, stand still, find each other by seeds or etcd, and fetch pages over a network that is slow, lossy\n"
+      "and falls apart. Checks after every step what must hold.";
   what.steps_text = "steps in which something happens";
   what.default_steps = 200;
   for (const auto& [name, which] : defect_names)
@@ -61,6 +61,36 @@ int main(int argc, char** argv) {
                                          "here already",
                                          "spare",
                                          "told too late",
+                                         "an etcd",
+                                         "an etcd beside seeds",
+                                         "etcd away",
+                                         "etcd gone for good",
+                                         "etcd stood still",
+                                         "etcd full",
+                                         "etcd slow",
+                                         "etcd lost all",
+                                         "etcd set back",
+                                         "etcd compacted",
+                                         "cut off from etcd",
+                                         "watch begun",
+                                         "watch ended",
+                                         "watch compacted",
+                                         "watch gone deaf",
+                                         "news of the list",
+                                         "etcd not in time",
+                                         "answered late by etcd",
+                                         "answered twice by etcd",
+                                         "lease ran out",
+                                         "entry removed",
+                                         "entry of nobody",
+                                         "entry of another one",
+                                         "nonsense for an entry",
+                                         "two of one name",
+                                         "two say one address",
+                                         "in the list",
+                                         "taken out",
+                                         "left out",
+                                         "gone for good",
                                          "read from a file",
                                          "sound in a file",
                                          "stale in a file",

@@ -41,7 +41,8 @@ bool world::take(std::size_t i, cluster::fetch_call which) {
 void world::perform(std::size_t i, const cluster::fetch_ask& x) {
   auto& n = nodes_[i];
   count("asked");
-  if (x.peer == i)
+  const auto at = node_of(i, x.peer);
+  if (at == i)
     broken("self", n.name + " asks itself for pages");
   if (n.late.contains(x.peer))
     broken("patience", n.name + " asks a peer that was late, before it has said hello");
@@ -61,7 +62,7 @@ void world::perform(std::size_t i, const cluster::fetch_ask& x) {
                        nodes_[i].rules->on_answered(over, why != errc::unreachable, local(i));
                        nodes_[i].pages->on_found(call, fail(why, "no answer"), local(i));
                      }};
-  later_on(i, ask_limit, [this, i, x, lease, life = there.peer_life] {
+  later_on(i, ask_limit, [this, i, x, lease, at, life = there.peer_life] {
     const auto open = nodes_[i].calls.find(x.call);
     if (open == nodes_[i].calls.end())
       return;
@@ -69,10 +70,10 @@ void world::perform(std::size_t i, const cluster::fetch_ask& x) {
     const auto fail_with = open->second.fail;
     nodes_[i].calls.erase(open);
     fail_with(errc::timeout);
-    give_back(i, x.peer, life, lease, x.space, {});
+    give_back(i, at, life, lease, x.space, {});
   });
-  carry(i, x.peer, there.peer_life, [this, i, own_life = n.life, x, lease, over, life = there.peer_life] {
-    auto& p = nodes_[x.peer];
+  carry(i, at, there.peer_life, [this, i, own_life = n.life, x, lease, over, at] {
+    auto& p = nodes_[at];
     lookup_result what;
     if (p.clients.contains(lease.owner) && p.here.contains(x.space))
       what.matched = p.has.match(x.space, x.keys);
@@ -84,7 +85,7 @@ void world::perform(std::size_t i, const cluster::fetch_ask& x) {
       const auto lasts = is_calm_ || !random_.one_in(8) ? lease_time : random_.time(milliseconds(50), seconds(1));
       p.has.hold(lease, {x.space, {x.keys.begin(), x.keys.begin() + what.matched}, now_, later(now_, lasts)});
     }
-    carry(x.peer, i, own_life, [this, i, x, what, over, life] {
+    carry(at, i, own_life, [this, i, x, what, over] {
       if (take(i, x.call)) {
         nodes_[i].rules->on_answered(over, true, local(i));
         nodes_[i].pages->on_found(x.call, what, local(i));
@@ -95,21 +96,21 @@ void world::perform(std::size_t i, const cluster::fetch_ask& x) {
   });
 }
 
-void world::give_back(std::size_t i, peer_number peer, number life, const ticket& lease, const namespace_id& space,
+void world::give_back(std::size_t i, std::size_t whom, number life, const ticket& lease, const namespace_id& space,
                       const std::vector<key_digest>& kept) {
   if (has(defect::forget_releases))
     return;
   // Asked for again and again, while both are there and attached.
   const auto done = std::make_shared<bool>(false);
-  carry(i, peer, life, [this, peer, lease, space, kept, done] {
+  carry(i, whom, life, [this, whom, lease, space, kept, done] {
     *done = true;
-    on_kept_there(peer, lease, space, kept);
-    nodes_[peer].has.release(lease);
-    nodes_[peer].given_back.insert(lease);
+    on_kept_there(whom, lease, space, kept);
+    nodes_[whom].has.release(lease);
+    nodes_[whom].given_back.insert(lease);
   });
-  later_on(i, seconds(4), [this, i, peer, life, lease, space, kept, done] {
-    if (!*done && nodes_[peer].lives && nodes_[peer].life == life)
-      give_back(i, peer, life, lease, space, kept);
+  later_on(i, seconds(4), [this, i, whom, life, lease, space, kept, done] {
+    if (!*done && nodes_[whom].lives && nodes_[whom].life == life)
+      give_back(i, whom, life, lease, space, kept);
   });
 }
 
@@ -146,7 +147,7 @@ void world::perform(std::size_t i, const cluster::fetch_release& x) {
   // Of a tie that has ended, all leases have.
   const auto found = nodes_[i].ties.find({x.peer, x.space});
   if (found != nodes_[i].ties.end() && found->second.attachment == x.lease.owner)
-    give_back(i, x.peer, found->second.peer_life, x.lease, x.space, x.kept_here);
+    give_back(i, node_of(i, x.peer), found->second.peer_life, x.lease, x.space, x.kept_here);
 }
 
 void world::perform(std::size_t i, const cluster::fetch_late& x) {
@@ -189,12 +190,13 @@ void world::perform(std::size_t i, const cluster::fetch_load& x) {
       if (take(i, x.call))
         answer_load(i, x, all);
     });
-  carry(i, x.peer, there.peer_life, [this, i, own_life = n.life, x, into = room->second, owner = there.attachment] {
-    const auto& p = nodes_[x.peer];
+  const auto at = node_of(i, x.peer);
+  carry(i, at, there.peer_life, [this, i, at, own_life = n.life, x, into = room->second, owner = there.attachment] {
+    const auto& p = nodes_[at];
     std::vector<std::optional<contents>> what;
     for (const auto& key : x.work.keys)
       what.push_back(p.clients.contains(owner) ? p.has.page(x.space, key, x.rank) : std::nullopt);
-    carry(x.peer, i, own_life, [this, i, x, into, what] { land(i, x, into, what); });
+    carry(at, i, own_life, [this, i, x, into, what] { land(i, x, into, what); });
   });
 }
 
@@ -291,15 +293,15 @@ std::string world::how_it_is(std::size_t i, const namespace_id& space) const {
                     " ranks, of which " + std::to_string(n.pages->blocks_in_use()) + " are in use; " +
                     std::to_string(n.pages->rounds()) + " rounds, " + std::to_string(n.pages->calls_under_way()) +
                     " calls";
-  for (peer_number p = 0; p < nodes_.size(); ++p) {
+  for (const auto p : n.members->numbers()) {
     const auto there = n.ties.find({p, space});
-    out += "; " + nodes_[p].name + (n.members->is_up(p) ? " up" : " away") + (n.members->is_usable(p) ? "" : ", late") +
-           (n.rules->is_open(tie_name(p, space)) ? ", tied" : ", no tie") +
+    out += "; " + n.members->address(p) + (n.members->is_up(p) ? " up" : " away") +
+           (n.members->is_usable(p) ? "" : ", late") + (n.rules->is_open(tie_name(p, space)) ? ", tied" : ", no tie") +
            (there == n.ties.end()           ? ", never attached"
             : there->second.attachment == 0 ? ", lost"
                                             : ", attached") +
            (there != n.ties.end() && there->second.refused ? ", refused" : "") +
-           (there != n.ties.end() && nodes_[p].clients.contains(there->second.attachment) ? ", known" : "");
+           (there != n.ties.end() && nodes_[node_of(i, p)].clients.contains(there->second.attachment) ? ", known" : "");
   }
   return out;
 }

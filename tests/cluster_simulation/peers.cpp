@@ -21,7 +21,7 @@ constexpr auto attach_limit = seconds(3);
 
 result<cluster_welcome> world::welcome(std::size_t at, std::size_t asker) const {
   const auto& n = nodes_[at];
-  cluster_welcome out{{n.of_cluster, n.name, n.incarnation}, {}};
+  cluster_welcome out{{n.of_cluster, n.called, n.incarnation}, {}};
   if (n.of_cluster != nodes_[asker].of_cluster) {
     if (!has(defect::ignore_cluster_names))
       return fail(errc::identity_mismatch, "a node of another cluster");
@@ -35,8 +35,13 @@ result<cluster_welcome> world::welcome(std::size_t at, std::size_t asker) const 
 }
 
 void world::perform(std::size_t i, const cluster::say_hello& x) {
-  const auto& n = nodes_[i];
-  nodes_[i].last_hello[x.peer] = x.number;
+  auto& n = nodes_[i];
+  // One that has been left out since it was to be greeted.
+  if (!n.members->is_known(x.peer))
+    return;
+  const auto whom = at_address(n.members->address(x.peer));
+  n.lines[x.peer] = whom;
+  n.last_hello[x.peer] = x.number;
   const auto given_up = std::make_shared<bool>(false);
   const auto answered = std::make_shared<bool>(false);
   later_on(i, hello_limit, [this, i, x, given_up, answered] {
@@ -44,15 +49,15 @@ void world::perform(std::size_t i, const cluster::say_hello& x) {
     if (!*answered)
       on_hello(i, x.peer, x.number, fail(errc::unreachable, "it says nothing"));
   });
-  if (!nodes_[x.peer].lives) {
+  if (!lives(whom)) {
     later_on(i, milliseconds(1), [this, i, x, given_up, answered] {
       *answered = true;
       on_hello(i, x.peer, x.number, fail(errc::unreachable, "nobody listens there"));
     });
     return;
   }
-  carry(i, x.peer, 0, [this, i, life = n.life, x, given_up, answered] {
-    carry(x.peer, i, life, [this, i, x, given_up, answered, what = welcome(x.peer, i)] {
+  carry(i, whom, 0, [this, i, whom, life = n.life, x, given_up, answered] {
+    carry(whom, i, life, [this, i, x, given_up, answered, what = welcome(whom, i)] {
       if (*answered)
         return;
       *answered = true;
@@ -75,12 +80,13 @@ void world::on_hello(std::size_t i, peer_number peer, number hello, const result
     n.late.erase(peer);
   if (!was_up)
     count("found a peer");
-  if (n.of_cluster != nodes_[peer].of_cluster)
-    broken("cluster", n.name + " takes " + nodes_[peer].name + " for a node of its cluster");
+  const auto& other = nodes_[node_of(i, peer)];
+  if (n.of_cluster != other.of_cluster)
+    broken("cluster", n.name + " takes " + other.name + " for a node of its cluster");
   auto& heard = n.heard_of[peer];
   const auto now = n.members->card(peer).incarnation;
   if (now < heard)
-    broken("current", n.name + " takes " + nodes_[peer].name + " for a run of it that is over");
+    broken("current", n.name + " takes " + other.name + " for a run of it that is over");
   if (heard != 0 && now > heard)
     count("begun anew");
   heard = now;
@@ -130,16 +136,15 @@ void world::attach(std::size_t i, const tie_name& name, attached then) {
     if (!std::exchange(*ended, true))
       then(fail(errc::timeout, "it says nothing"));
   });
-  const auto [peer, space] = name;
-  if (!nodes_[peer].lives) {
+  const auto at = node_of(i, name.first);
+  if (!lives(at)) {
     later_on(i, milliseconds(1), [ended, then] {
       if (!std::exchange(*ended, true))
         then(fail(errc::unreachable, "nobody listens there"));
     });
     return;
   }
-  carry(i, peer, 0, [this, i, life = nodes_[i].life, name = name, ended, then] {
-    const auto [at, wanted] = name;
+  carry(i, at, 0, [this, i, at, life = nodes_[i].life, wanted = name.second, ended, then] {
     auto& p = nodes_[at];
     result<attachment> answer(attachment{0, p.life, 0});
     if (p.of_cluster != nodes_[i].of_cluster && !has(defect::ignore_cluster_names)) {
@@ -152,7 +157,7 @@ void world::attach(std::size_t i, const tie_name& name, attached then) {
       named_files_[answer->owner] = answer->file;
       p.clients.emplace(answer->owner, i);
     }
-    carry(at, i, life, [this, at = at, ended, then, answer] {
+    carry(at, i, life, [this, at, ended, then, answer] {
       if (std::exchange(*ended, true))
         return;
       // What comes over a connection that has ended meanwhile does not come.
@@ -170,7 +175,7 @@ void world::perform(std::size_t i, const cluster::open_tie& x) {
     auto& n = nodes_[i];
     count(came ? "attached" : "not attached");
     if (came) {
-      if (n.of_cluster != nodes_[x.tie.first].of_cluster)
+      if (n.of_cluster != nodes_[node_of(i, x.tie.first)].of_cluster)
         broken("cluster", n.name + " is a client of a node of another cluster");
       n.ties[x.tie] = {++last_serial_, came->owner, came->life, false, came->file};
     }
@@ -190,11 +195,11 @@ void world::perform(std::size_t i, const cluster::leave_tie& x) {
   lose_tie(i, x.tie);
   n.ties.erase(x.tie);
   // It says so, or its connection ends.
-  auto& p = nodes_[x.tie.first];
-  if (p.lives && p.life == peer_life)
-    later_on(x.tie.first, random_.time(milliseconds(1), milliseconds(800)), [this, at = x.tie.first, who = owner] {
-      nodes_[at].has.owner_is_gone(who);
-      nodes_[at].clients.erase(who);
+  const auto at = node_of(i, x.tie.first);
+  if (lives(at) && nodes_[at].life == peer_life)
+    later_on(at, random_.time(milliseconds(1), milliseconds(800)), [this, at, owner = owner] {
+      nodes_[at].has.owner_is_gone(owner);
+      nodes_[at].clients.erase(owner);
     });
 }
 

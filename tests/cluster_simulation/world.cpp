@@ -33,6 +33,8 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
   for (number i = 0; i < ours + others; ++i) {
     node x;
     x.name = "node-" + std::to_string(i);
+    x.called = x.name;
+    x.says = i;
     x.of_cluster = i < ours ? "ours" : "others";
     x.has = shelf(random_.between(12, 80), ranks_);
     x.keeps_copies = copies < 2 || (copies == 3 && random_.one_in(2));
@@ -40,6 +42,11 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
     x.ahead = random_.time(seconds(0), std::chrono::hours(400));
     nodes_.push_back(std::move(x));
   }
+  for (auto& x : nodes_)
+    for (std::size_t other = 0; other < nodes_.size(); ++other)
+      x.seeds.push_back(other);
+  if (random_.one_in(3))
+    make_catalogue();
 }
 
 void world::broken(std::string_view property, std::string what) {
@@ -117,7 +124,9 @@ void world::break_connection(std::size_t a, std::size_t b) {
 
 void world::on_connection_lost(std::size_t who, std::size_t whom, number up_to) {
   auto& n = nodes_[who];
-  n.members->on_lost(whom, local(who));
+  for (const auto& [peer, at] : n.lines)
+    if (at == whom)
+      n.members->on_lost(peer, local(who));
   if (!has(defect::keep_leases_of_the_dead))
     for (auto i = n.clients.begin(); i != n.clients.end();) {
       if (i->second != whom || i->first > up_to) {
@@ -129,7 +138,7 @@ void world::on_connection_lost(std::size_t who, std::size_t whom, number up_to) 
     }
   std::vector<tie_name> lost;
   for (const auto& [name, x] : n.ties)
-    if (name.first == whom && x.attachment != 0 && x.attachment <= up_to)
+    if (n.lines.at(name.first) == whom && x.attachment != 0 && x.attachment <= up_to)
       lost.push_back(name);
   for (const auto& name : lost)
     lose_tie(who, name);
@@ -139,7 +148,7 @@ void world::on_connection_lost(std::size_t who, std::size_t whom, number up_to) 
 
 void world::start(std::size_t i) {
   auto& n = nodes_[i];
-  if (n.lives)
+  if (n.lives || n.retired)
     return;
   count(n.life > 0 ? "node started again" : "node started");
   n.lives = true;
@@ -151,17 +160,19 @@ void world::start(std::size_t i) {
       if (is_calm_ || !random_.one_in(5))
         make_space(i, space);
   std::vector<std::string> addresses;
-  for (const auto& x : nodes_)
-    addresses.push_back("at " + x.name);
+  for (const auto seed : n.seeds)
+    addresses.push_back(address(seed));
   n.members.emplace(
       cluster::membership_options{
-          {n.of_cluster, n.name, n.incarnation}, hello_interval, milliseconds(100), seconds(2), random_.next()},
+          {n.of_cluster, n.called, n.incarnation}, hello_interval, milliseconds(100), seconds(2), random_.next()},
       std::move(addresses));
   n.rules.emplace(tie_pause);
   auto limits = fetching_limits;
   limits.peers = [this, i](const namespace_id& space) {
     std::vector<peer_number> out;
-    for (peer_number p = 0; p < nodes_.size(); ++p)
+    if (has(defect::wait_for_etcd) && nodes_[i].listing && !nodes_[i].listing->trouble().empty())
+      return out;
+    for (const auto p : nodes_[i].members->numbers())
       if (nodes_[i].members->is_usable(p) || (has(defect::keep_asking_the_late) && nodes_[i].members->is_up(p)))
         if (nodes_[i].rules->is_open(tie_name(p, space)))
           out.push_back(p);
@@ -169,6 +180,8 @@ void world::start(std::size_t i) {
   };
   limits.keep_copies = n.keeps_copies;
   n.pages.emplace(std::move(limits));
+  if (list_)
+    begin_listing(i);
   n.next_look = local(i);
   n.next_tick = timestamp::max();
   run_on(i, n.life, [this, i] { tick(i); });
@@ -179,7 +192,16 @@ void world::end(std::size_t i, bool in_good_order) {
   if (!n.lives)
     return;
   count(in_good_order ? "node left" : "node killed");
+  if (n.listing && in_good_order)
+    take_out(i);
+  if (list_)
+    list_->ended[n.incarnation] = now_;
+  n.ended = now_;
   n.lives = false;
+  n.listing.reset();
+  n.lines.clear();
+  n.left_out.clear();
+  n.told.clear();
   n.members.reset();
   n.pages.reset();
   n.rules.reset();
@@ -234,19 +256,24 @@ void world::remove_space(std::size_t i, const namespace_id& space) {
       found->second->gone = true;
   // Who is attached is sent away, and finds nothing when it comes back.
   for (std::size_t other = 0; other < nodes_.size(); ++other) {
-    const tie_name name(i, space);
-    if (other == i || !nodes_[other].lives || !nodes_[other].ties.contains(name))
+    if (other == i || !nodes_[other].lives)
       continue;
-    later_on(other, random_.time(milliseconds(1), milliseconds(300)), [this, other, name] {
-      if (nodes_[other].ties.contains(name))
-        lose_tie(other, name);
-    });
+    for (const auto& [name, x] : nodes_[other].ties)
+      if (node_of(other, name.first) == i && name.second == space)
+        later_on(other, random_.time(milliseconds(1), milliseconds(300)), [this, other, name = name] {
+          if (nodes_[other].ties.contains(name))
+            lose_tie(other, name);
+        });
   }
 }
 
 void world::settle(std::size_t i) {
   auto& n = nodes_[i];
   while (n.lives) {
+    const auto about_list = n.listing ? n.listing->take_outbox() : std::vector<cluster::etcd_effect>{};
+    for (const auto& effect : about_list)
+      std::visit([this, i](const auto& x) { perform(i, x); }, effect);
+    leave_out(i);
     auto about_members = n.members->take_outbox();
     auto about_ties = n.rules->take_outbox();
     auto about_pages = n.pages->take_outbox();
@@ -267,6 +294,8 @@ void world::plan_tick(std::size_t i) {
   constexpr auto when_busy = milliseconds(20);
   auto& n = nodes_[i];
   auto next = std::min(n.members->next_event(), n.next_look);
+  if (n.listing)
+    next = std::min(next, n.listing->next_event());
   if (n.pages->needs_ticks())
     next = std::min(next, later(local(i), when_busy));
   if (next >= n.next_tick)
@@ -280,6 +309,8 @@ void world::tick(std::size_t i) {
   if (local(i) >= n.next_tick)
     n.next_tick = timestamp::max();
   n.members->on_time(local(i));
+  if (n.listing)
+    n.listing->on_time(local(i));
   if (!has(defect::forget_time))
     n.pages->on_tick(local(i));
   n.has.look_at_clock(now_);
@@ -299,6 +330,8 @@ void world::look(std::size_t i) {
 void world::step() {
   if (is_calm_)
     return;
+  if (list_ && random_.one_in(12))
+    return etcd_step();
   const auto dice = random_.below(1000);
   const auto i = random_.below(nodes_.size());
   const auto& space = random_.pick(spaces_);
@@ -341,6 +374,8 @@ void world::step() {
 void world::finish() {
   is_calm_ = true;
   cuts_.clear();
+  if (list_)
+    etcd_calms();
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     nodes_[i].slow = false;
     nodes_[i].has.set_room(100'000);
@@ -365,7 +400,7 @@ void world::check_found() {
   for (std::size_t from = 0; from < nodes_.size(); ++from)
     for (const auto& space : spaces_)
       for (std::size_t to = 0; to < nodes_.size(); ++to) {
-        if (from == to || nodes_[from].of_cluster != nodes_[to].of_cluster)
+        if (!is_to_find(to, from))
           continue;
         const auto keys = calm_keys(from, to);
         when = later(when, milliseconds(50));
@@ -387,7 +422,7 @@ void world::check_copies() {
   for (std::size_t from = 0; from < nodes_.size(); ++from)
     for (const auto& space : spaces_)
       for (std::size_t to = 0; to < nodes_.size(); ++to) {
-        if (from == to || nodes_[from].of_cluster != nodes_[to].of_cluster)
+        if (!is_to_find(to, from))
           continue;
         for (const auto& key : calm_keys(from, to)) {
           const auto home = nodes_[from].has.find(space, key);
@@ -402,6 +437,8 @@ void world::check_copies() {
 void world::check_rest() {
   check_copies();
   for (const auto& n : nodes_) {
+    if (!n.lives)
+      continue;
     if (!n.waiting.empty())
       broken("ends", "an engine of " + n.name + " was never answered");
     if (n.pages->rounds() > 0 || n.pages->calls_under_way() > 0 || !n.calls.empty())
@@ -420,6 +457,8 @@ outcome world::run() {
     for (std::size_t i = 0; i < nodes_.size(); ++i)
       if (i < 2 || random_.one_in(2))
         start(i);
+    if (list_)
+      look_at_lists();
   });
   for (std::uint64_t i = 0; i < steps_; ++i) {
     when = later(when, random_.skewed_time(milliseconds(1), milliseconds(600)));

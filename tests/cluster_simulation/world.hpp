@@ -1,9 +1,11 @@
 #pragma once
 
 #include "actors/client/transfer/load_state.hpp"
+#include "actors/cluster/etcd_rules.hpp"
 #include "actors/cluster/fetching.hpp"
 #include "actors/cluster/membership.hpp"
 #include "actors/cluster/tie_rules.hpp"
+#include "tests/cluster_simulation/catalogue.hpp"
 #include "tests/cluster_simulation/defect.hpp"
 #include "tests/cluster_simulation/shelf.hpp"
 #include "tests/cluster_simulation/slab_model.hpp"
@@ -22,7 +24,8 @@
 #include <vector>
 
 /// Nodes of a cluster, one of another cluster among them, and their engines, on a network that delays, reorders and
-/// loses what is said and falls apart at times. All of it in virtual time, from one seed.
+/// loses what is said and falls apart at times; they find each other by what their configs say, by an etcd, or by both.
+/// All of it in virtual time, from one seed.
 
 namespace troupe::cluster_simulation {
 
@@ -63,10 +66,12 @@ private:
   };
   /// A load whose pages may be read from files, as a load coordinator makes it.
   struct file_load {
-    file_load(const cluster::fetch_load& x, tie_name name, const tie& there, std::shared_ptr<memory> room);
+    file_load(const cluster::fetch_load& x, std::size_t at, const tie& there, std::shared_ptr<memory> room);
 
     cluster::fetch_load what;
     tie_name over;
+    /// Which node that is.
+    std::size_t peer = 0;
     number attachment = 0;
     number peer_life = 0;
     number file = 0;
@@ -106,8 +111,27 @@ private:
     double rate = 1;
     duration ahead{};
     std::map<namespace_id, std::string> here;
+    /// What it says it is called, which others may be called as well; whose address it says is its own; and the nodes
+    /// that its config names.
+    std::string called;
+    std::size_t says = 0;
+    std::vector<std::size_t> seeds;
+    /// It does not come back when all is well.
+    bool retired = false;
+    timestamp ended{};
 
     std::optional<cluster::membership> members;
+    std::optional<cluster::etcd_rules> listing;
+    /// Who is meant by a number of its members, also by one that it has left out.
+    std::map<peer_number, std::size_t> lines;
+    std::set<peer_number> left_out;
+    /// The list that it was told of last, the watch that it has begun last, and since when nothing has come between it
+    /// and etcd.
+    std::vector<std::string> told;
+    number watch = 0;
+    bool has_put = false;
+    timestamp undisturbed{};
+    timestamp cut_from_etcd{};
     std::optional<cluster::fetching> pages;
     std::optional<cluster::tie_rules> rules;
     timestamp next_look{};
@@ -182,6 +206,48 @@ private:
   void perform(std::size_t i, const cluster::fetch_answer& x);
   void perform(std::size_t i, const cluster::fetch_late& x);
 
+  // the list of nodes, in a world that has an etcd
+  void make_catalogue();
+  void begin_listing(std::size_t i);
+  void take_out(std::size_t i);
+  void leave_out(std::size_t i);
+  void perform(std::size_t i, const cluster::etcd_request& x);
+  void perform(std::size_t i, const cluster::etcd_watch& x);
+  void perform(std::size_t i, const cluster::etcd_members& x);
+  void perform(std::size_t i, const cluster::etcd_told& x);
+  using etcd_answered = std::function<void(const result<cluster::etcd_reply>&)>;
+  void ask_etcd(std::size_t i, const cluster::etcd_request& x, const etcd_answered& then);
+  void serve(std::size_t i, number life, const cluster::etcd_request& x, const etcd_answered& then);
+  void carry_lines();
+  void end_watches(bool in_silence);
+  void end_watch(std::uint64_t which, bool in_silence);
+  void etcd_step();
+  void etcd_is_lost();
+  void etcd_goes_on();
+  void etcd_calms();
+  void put_nonsense();
+  void end_leases();
+  void look_at_lists();
+  void follow_lists();
+  void follow_list(const std::string& prefix);
+  void check_list(std::size_t i);
+  void check_forgotten(std::size_t i);
+  void check_entries();
+  bool is_cut_from_etcd(std::size_t i) const { return nodes_[i].cut_from_etcd > now_; }
+  bool etcd_is_well() const;
+  duration etcd_limit() const { return list_->lease / 4; }
+  duration etcd_delay();
+  bool is_undisturbed(std::size_t i) const;
+  bool has_lasted(timestamp since) const { return later(since, list_->bound) < now_; }
+  std::string prefix(std::size_t i) const;
+  std::string address(std::size_t i) const { return nodes_[i].name + ":7000"; }
+  /// The nodes beyond the last one are those that are not there.
+  std::size_t at_address(const std::string& address) const;
+  std::size_t node_of(std::size_t i, peer_number peer) const { return nodes_[i].lines.at(peer); }
+  bool lives(std::size_t who) const { return who < nodes_.size() && nodes_[who].lives; }
+  /// When all is well, it finds what that other one has.
+  bool is_to_find(std::size_t i, std::size_t other) const;
+
   void on_hello(std::size_t i, peer_number peer, number hello, const result<cluster_welcome>& answer);
   result<cluster_welcome> welcome(std::size_t at, std::size_t asker) const;
   /// What a peer says: an owner id, its run, and which file it has.
@@ -194,7 +260,7 @@ private:
   void attach(std::size_t i, const tie_name& name, attached then);
   void attach_again(std::size_t i, const tie_name& name, number serial);
   void lose_tie(std::size_t i, const tie_name& name);
-  void give_back(std::size_t i, peer_number peer, number life, const ticket& lease, const namespace_id& space,
+  void give_back(std::size_t i, std::size_t whom, number life, const ticket& lease, const namespace_id& space,
                  const std::vector<key_digest>& kept);
   /// That node is told that another one has made pages of these keys, and keeps them.
   void on_kept_there(std::size_t at, const ticket& lease, const namespace_id& space,
@@ -252,6 +318,9 @@ private:
   std::map<std::pair<timestamp, std::uint64_t>, action> agenda_;
   std::uint64_t sequence_ = 0;
   std::vector<node> nodes_;
+  std::optional<catalogue> list_;
+  bool is_one_prefix_ = false;
+  bool is_etcd_gone_ = false;
   std::vector<namespace_id> spaces_;
   std::uint32_t ranks_ = 1;
   std::uint32_t blocks_ = 4;

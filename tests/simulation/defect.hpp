@@ -111,6 +111,14 @@ enum class defect : std::uint8_t {
   early_written,
   /// What is found in a slot that is looked at unasked is said of the page that lies there by then.
   scrub_slot,
+  /// What another node keeps does not go before others.
+  forget_kept,
+  /// Nor do guests.
+  forget_guests,
+  /// What another node keeps goes before others also if its lease does not have it, or is over.
+  spare_without_lease,
+  /// What is used goes before others as before.
+  spare_for_ever,
 
   // In worlds of slot clients:
 
@@ -147,7 +155,7 @@ enum class defect : std::uint8_t {
   lose_close,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 64> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 68> defect_names{{
     {"skip-fence", defect::skip_fence},
     {"abandon-frames", defect::abandon_frames},
     {"early-commit", defect::early_commit},
@@ -198,6 +206,10 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 64> defect_name
     {"forget-dirty", defect::forget_dirty},
     {"early-written", defect::early_written},
     {"scrub-slot", defect::scrub_slot},
+    {"forget-kept", defect::forget_kept},
+    {"forget-guests", defect::forget_guests},
+    {"spare-without-lease", defect::spare_without_lease},
+    {"spare-for-ever", defect::spare_for_ever},
     {"forget-rest", defect::forget_rest},
     {"forget-protection", defect::forget_protection},
     {"forget-promises", defect::forget_promises},

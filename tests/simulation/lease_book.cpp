@@ -129,6 +129,18 @@ std::optional<key_digest> lease_book::key_of(std::uint32_t shard, const ticket& 
              : std::optional(found->second.keys[place]);
 }
 
+bool lease_book::lasts(std::uint32_t shard, const ticket& name, timestamp now) const {
+  const auto found = shards_[shard].leases.find(name);
+  return found != shards_[shard].leases.end() && found->second.deadline > now;
+}
+
+bool lease_book::lists(std::uint32_t shard, const ticket& name, const key_digest& key, timestamp now) const {
+  if (!lasts(shard, name, now))
+    return false;
+  const auto& keys = shards_[shard].leases.at(name).keys;
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
 std::optional<lease_book::holding> lease_book::any_key(std::uint32_t shard, std::uint64_t random) const {
   const auto& leases = shards_[shard].leases;
   if (leases.empty())

@@ -55,6 +55,10 @@ public:
   /// The key of a lease in this place, if it has so many.
   std::optional<key_digest> key_of(std::uint32_t shard, const ticket& name, std::size_t place) const;
 
+  /// Whether the lease has not run out, and has this key, even if its end is on the way.
+  bool lasts(std::uint32_t shard, const ticket& name, timestamp now) const;
+  bool lists(std::uint32_t shard, const ticket& name, const key_digest& key, timestamp now) const;
+
   /// Some key that is leased, and by whom.
   struct holding {
     owner_id owner = 0;

@@ -179,10 +179,10 @@ std::string parameters::describe() const {
       << " branches; delays " << ms(local_delay) << "/" << ms(network_delay) << "/" << ms(disk_time) << " ms, requests "
       << ms(request_timeout) << " ms, tasks " << ms(task_deadline_min) << "-" << ms(task_deadline_max) << " ms, leases "
       << ms(lease_max) << " ms, reservations " << ms(reservation_max) << " ms"
-      << (cancels ? ", tasks are cancelled" : "") << "; memory " << tier_names[static_cast<int>(memory.kind)] << ", "
-      << memory.extents << " extents of " << memory.frames_per_extent << " frames, at once " << memory.waiting_max
-      << " waiting, " << memory.reads_max << " reads, " << memory.writes_max << " writes"
-      << (memory.second_hit ? ", written when asked for again" : "");
+      << (cancels ? ", tasks are cancelled" : "") << (other_node ? ", another node" : "") << "; memory "
+      << tier_names[static_cast<int>(memory.kind)] << ", " << memory.extents << " extents of "
+      << memory.frames_per_extent << " frames, at once " << memory.waiting_max << " waiting, " << memory.reads_max
+      << " reads, " << memory.writes_max << " writes" << (memory.second_hit ? ", written when asked for again" : "");
   if (memory.prefetch_pages > 0)
     out << ", " << memory.prefetch_pages << " ahead, " << memory.prefetch_reads_max << " at once, "
         << memory.prefetch_waiting_max << " waiting";
@@ -225,6 +225,7 @@ parameters make_parameters(random_source& random) {
   choose_faults(p, random);
   p.cancels = random.one_in(2);
   choose_scrub(p, random);
+  p.other_node = random.one_in(2);
   return p;
 }
 

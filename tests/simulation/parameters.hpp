@@ -141,6 +141,8 @@ struct parameters {
 
   disk_faults disk;
   nemesis_faults nemesis;
+  /// Another node of a cluster finds pages here and keeps copies, and some of what is saved was fetched to go.
+  bool other_node = false;
 
   bool bytes_at_risk() const noexcept;
   /// What was written well may be something else afterwards.

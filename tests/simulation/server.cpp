@@ -183,6 +183,7 @@ void server::start() {
   for (rank_number rank = 0; rank < p.ranks; ++rank)
     spawn_rank(rank, meters);
   bind(meters);
+  plan_other_node();
 }
 
 void server::bind(const metrics_actor& meters) {
@@ -286,6 +287,9 @@ void server::kill() {
   frames_.begin({}, {});
   pages_.clear();
   book_ = lease_book(world_.p.shards);
+  spares_.clear();
+  words_left_out_.clear();
+  guests_left_out_.clear();
 }
 
 void server::add_line(std::shared_ptr<line> x) {
@@ -358,6 +362,10 @@ void server::say_something_stray() {
     out.ask(to, caf::make_message(fill_atom_v, by, fill_request{pin, {}, world_.p.io_deadline}), [](caf::message&) {});
 }
 
+timestamp server::noticed_before() const {
+  return world_.now() - notices_within - in_->paused_in_all();
+}
+
 void server::ask_what_is_held() {
   auto& by = *static_cast<asker*>(asker_->get());
   for (std::uint32_t i = 0; i < shards_.size(); ++i) {
@@ -368,12 +376,13 @@ void server::ask_what_is_held() {
              if (!stats)
                return;
              shard_stats_[i] = *stats;
-             const auto before = world_.now() - notices_within - in_->paused_in_all();
+             const auto before = noticed_before();
              const auto [least, most] = book_.count(i, world_.now(), before);
              if (stats->leases < least || stats->leases > most)
                world_.fail("leases", "shard " + std::to_string(i) + " has " + std::to_string(stats->leases) +
                                          " leases, and there are " + std::to_string(least) + " to " +
                                          std::to_string(most));
+             check_spares(i, *stats);
              book_.forget(i, before);
            });
     if (const auto held = book_.any_key(i, random_.next()))
@@ -404,7 +413,7 @@ void server::ask_who_holds(std::uint32_t i, const key_digest& key) {
               const auto found = answer_as<key_reply>(answer);
               if (!found)
                 return;
-              const auto before = world_.now() - notices_within - in_->paused_in_all();
+              const auto before = noticed_before();
               const auto [least, most] = book_.count_of(i, key, world_.now(), before);
               if (found->leases < least || found->leases > most)
                 world_.fail("leases", "key " + to_string(key) + " is held by " + std::to_string(found->leases) +

@@ -13,6 +13,7 @@
 #include "tests/simulation/page_ledger.hpp"
 #include "tests/simulation/process.hpp"
 #include "tests/simulation/process_table.hpp"
+#include "tests/simulation/spare_ledger.hpp"
 #include "tests/simulation/tap.hpp"
 #include "tests/simulation/wires.hpp"
 
@@ -106,6 +107,19 @@ private:
   void say_unsound(rank_number rank, const page_ref& page);
   /// A worker tells a shard of pages that are gone.
   bool gives_up(passing& x);
+  /// Another node, which is attached as nodes are: finds pages, and says what it keeps of them.
+  void plan_other_node();
+  void play_other_node();
+  void say_kept_there(std::uint32_t i, const ticket& lease, std::vector<key_digest> kept);
+  /// What is said of guests, and of keys that another node keeps; and what is made of that.
+  void to_shard_of_spares(std::uint32_t i, passing& x);
+  void kept_there(std::uint32_t i, const release_request& x);
+  void used(std::uint32_t i, const ticket& lease, std::span<const key_digest> keys);
+  void check_spares(std::uint32_t i, const registry_stats& stats);
+  /// Tells the shard of a lease of the other node that nobody has seen, for a mistake.
+  void forge_spares(std::uint32_t i, const std::vector<key_digest>& keys);
+  /// What was over then has been noticed by shards.
+  timestamp noticed_before() const;
   /// The shard has answered that it has evicted.
   void evicted(std::uint32_t i);
 
@@ -153,6 +167,11 @@ private:
   process_table processes_;
   page_ledger pages_;
   lease_book book_;
+  spare_ledger spares_{book_, pages_};
+  /// Leases of the other node so far; and words of spare keys and of guests that were left out, for a mistake.
+  std::uint64_t leases_of_other_ = 0;
+  std::map<ticket, std::vector<key_digest>> words_left_out_;
+  std::set<ticket> guests_left_out_;
   std::uint64_t run_ = 0;
   bool draining_ = false;
 

@@ -23,6 +23,7 @@ bool ok(std::uint8_t code) {
 bool server::to_shard(std::uint32_t i, passing& x) {
   trace_message(world_, "to shard", i, x.content);
   may_go(x.content, 1);
+  to_shard_of_spares(i, x);
   if (x.content.match_elements<owner_died_atom, owner_id>()) {
     book_.may_end(i, x.content.get_as<owner_id>(1));
     if (world_.has(defect::outlive_owner) || world_.has(defect::forget_death)) {
@@ -127,6 +128,11 @@ void server::evicted(std::uint32_t i) {
       wrong(holder);
     if (const auto writer = pages_.writer_of(key); !writer.empty())
       wrong(writer);
+    // What follows a spare key is found all the same, by way of the other node.
+    if (spares_.may_be_spare(i, key, world_.now())) {
+      world_.count("evicted page of a spare key");
+      continue;
+    }
     if (const auto x = children_elsewhere_[i].find(key); x != children_elsewhere_[i].end() && x->second > 0)
       wrong("its shard knows of " + std::to_string(x->second) + " children in others");
     for (const auto& [child, parent] : parents_)
@@ -172,6 +178,7 @@ bool server::from_shard(std::uint32_t i, const passing& asked, caf::message& ans
     // The first key that the lease holds no longer.
     if (const auto dropped = book_.key_of(i, released.lease, keep); keep > 0 && dropped)
       ask_who_holds(i, *dropped);
+    kept_there(i, released);
     book_.released(i, released.lease, keep, world_.now());
   } else if (x.match_elements<reserve_request>() && answer.match_elements<reserve_reply>())
     reserved(i, x.get_as<reserve_request>(0), answer.get_as<reserve_reply>(0));
@@ -202,6 +209,7 @@ void server::matched(std::uint32_t i, const match_request& x, const match_reply&
   const auto found = std::min<std::size_t>(reply.matched, x.keys.size());
   const auto lease_for = std::min(x.lease_for, world_.p.lease_max);
   book_.taken(i, x.lease, std::span(x.keys.items).first(found), lease_for, world_.now());
+  used(i, x.lease, std::span(x.keys.items).first(found));
   if (world_.has(defect::forget_lease) && found > 0 && random_.one_in(4))
     tap_of(shards_[i])
         .behind()
@@ -217,6 +225,7 @@ void server::located(std::uint32_t i, const locate_request& x, const locate_repl
     else
       world_.judge("lost", pages_.missed(x.rank, x.keys[n]));
   book_.taken(i, x.lease, found, std::min(x.lease_for, world_.p.lease_max), world_.now());
+  used(i, x.lease, found);
   for (std::size_t n = 0; n < reply.locations.size(); ++n) {
     const auto& at = reply.locations[n];
     if (at.code() != errc::ok)
@@ -257,6 +266,9 @@ void server::committed(std::uint32_t i, const finish_request& x, const finish_re
     const bool is_new = !pages_.is_committed(page.key);
     if (!pages_.committed(x.rank, page))
       continue; // asked again, and answered as before
+    const bool guest = x.origin == page_origin::guest || guests_left_out_.contains(x.ticket);
+    world_.count(guest ? "committed page of a guest" : "committed page of a client");
+    spares_.committed(i, page.key, is_new, guest, world_.now(), noticed_before());
     if (const auto said = said_parents_.find({x.ticket, page.key});
         said != said_parents_.end() && !said->second.is_null())
       parents_.emplace(page.key, said->second);

@@ -371,6 +371,21 @@ TEST_CASE("etcd: a store that was made anew, with lower revisions, is read and w
   CHECK(x.members() == names{"b:7000", "me:7000"});
 }
 
+TEST_CASE("etcd: in a store that was set back to before it was put, the entry is put again", "[cluster][etcd]") {
+  listed x;
+  for (int i = 0; i < 50; ++i)
+    x.etcd.put(prefix + "a:7000", x.entry("a"));
+  x.settle();
+  // The lease is in the copy, and what lies at its place is not the entry of this node.
+  x.etcd.revision = 10;
+  x.etcd.put(x.etcd.own_key, "?");
+  x.pass(2 * lease);
+  CHECK(read_listed(x.etcd.rows.at(x.etcd.own_key).value) == x.etcd.self);
+  CHECK(x.members() == names{"a:7000", "me:7000"});
+  CHECK(x.rules.stats().leases_lost == 0);
+  CHECK(x.etcd.leases.size() == 1);
+}
+
 TEST_CASE("etcd: an entry that makes no sense is left out, counted, and told of once", "[cluster][etcd]") {
   listed x;
   x.etcd.put(prefix + "a:7000", "no JSON");
