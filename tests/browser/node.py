@@ -1,5 +1,7 @@
 """A node for tests that look at it from outside."""
 
+import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -7,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 
 SPACE = {"name": "chat", "model": "demo/small", "dtype": "bfloat16", "world_size": 2,
          "kv_cache": {"layers": 2, "parts": 2, "heads": 2, "head_size": 64, "element_bytes": 2, "block_tokens": 64}}
@@ -54,6 +57,25 @@ class Node:
         """Plays a trace against it, to its end."""
         command = [self.program, "replay", "--attach", str(self.directory / "data"), "--trace", trace, "--quiet", *more]
         return subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    @contextlib.contextmanager
+    def used(self):
+        """Plays traces against it, one after the other with other contents each, for as long as this lasts."""
+        over = threading.Event()
+
+        def play():
+            for salt in itertools.count():
+                if over.is_set():
+                    return
+                self.replay("--salt", str(salt))
+
+        engine = threading.Thread(target=play)
+        engine.start()
+        try:
+            yield
+        finally:
+            over.set()
+            engine.join()
 
     def spoil(self):
         """Removes a slab file under it."""
