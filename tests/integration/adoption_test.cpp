@@ -63,7 +63,7 @@ std::map<std::string, std::string> data_of(const test_cluster& nodes, std::size_
 } // namespace
 
 TEST_CASE("what a node had that was killed is found through those that survive, every byte of it, until it is back") {
-  test_cluster nodes(3, {.ranks = GENERATE(1U, 2U), .page_bytes = 16384});
+  test_cluster nodes(3, {.ranks = GENERATE(1U, 2U), .page_bytes = 16384, .strict = true});
   nodes.shared = true;
   nodes.claim_lease = lease;
   nodes.start_all();
@@ -112,7 +112,7 @@ TEST_CASE("what a node had that was killed is found through those that survive, 
 }
 
 TEST_CASE("a node that stood still while it was adopted writes nothing when it goes on, says so, and comes back") {
-  test_cluster nodes(2, {.page_bytes = 16384});
+  test_cluster nodes(2, {.page_bytes = 16384, .strict = true});
   nodes.shared = true;
   nodes.claim_lease = lease;
   nodes.start_all();
@@ -157,7 +157,7 @@ TEST_CASE("a node that stood still while it was adopted writes nothing when it g
 }
 
 TEST_CASE("an adopter that dies is followed by another one") {
-  test_cluster nodes(3, {.page_bytes = 4096});
+  test_cluster nodes(3, {.page_bytes = 4096, .strict = true});
   nodes.shared = true;
   nodes.claim_lease = lease;
   nodes.start_all();
@@ -189,7 +189,7 @@ TEST_CASE("an adopter that dies is followed by another one") {
 }
 
 TEST_CASE("a second node on a data directory is refused while the first one lives, and check-slabs as well") {
-  test_cluster nodes(2, {.page_bytes = 4096});
+  test_cluster nodes(2, {.page_bytes = 4096, .strict = true});
   nodes.shared = true;
   nodes.claim_lease = lease;
   nodes.start(0);
@@ -214,7 +214,7 @@ TEST_CASE("a second node on a data directory is refused while the first one live
 }
 
 TEST_CASE("a node that shares nothing makes no claims") {
-  test_cluster nodes(1, {.page_bytes = 4096});
+  test_cluster nodes(1, {.page_bytes = 4096, .strict = true});
   nodes.start(0);
   CHECK_FALSE(fs::exists(nodes.scratch.path() / "0/data/claims"));
   nodes.stop_all();
@@ -226,7 +226,7 @@ TEST_CASE("a real trace over two nodes, one of which is killed in the middle and
     return;
   }
   const auto trace = real_trace().string();
-  test_cluster nodes(2, {.page_bytes = 4096, .slots = 32768});
+  test_cluster nodes(2, {.page_bytes = 4096, .slots = 32768, .strict = true});
   nodes.shared = true;
   nodes.claim_lease = lease;
   nodes.start_all();
