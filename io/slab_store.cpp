@@ -3,6 +3,7 @@
 #include "base/log.hpp"
 #include "io/page.hpp"
 #include "io/slab_growth.hpp"
+#include "io/usrbio/chunk_advice.hpp"
 
 #include <chrono>
 #include <filesystem>
@@ -96,6 +97,10 @@ result<std::unique_ptr<page_store>> open_slab_store(const slab_store_options& wa
   auto slab = open_slab(options);
   if (!slab)
     return tl::unexpected<error>(std::move(slab.error()));
+  if (on_3fs)
+    if (const auto advice = usrbio::chunk_advice(options.slab.slot_bytes, usrbio::chunk_bytes_of(slab->descriptor()));
+        !advice.empty())
+      log::get("io")->warn("{}: {}", options.slab.path.string(), advice);
   if (!*mover)
     mover = make_engine(engine, std::move(sink));
   if (!mover)
