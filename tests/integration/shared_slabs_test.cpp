@@ -260,6 +260,8 @@ TEST_CASE("on 3FS, pages of another node are read by rings of 3FS, and a daemon 
 TEST_CASE("an owner that is killed while its files are read costs hits and nothing else") {
   test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
   nodes.shared = true;
+  // A start after a crash waits for three of these.
+  nodes.claim_lease = "4 s";
   nodes.start_all();
   const std::string trace = "loogle:30,2048,3,128";
   check_clean(nodes.replay(0, trace), nodes.shape);
