@@ -115,7 +115,7 @@ void world::ask_etcd(std::size_t i, const cluster::etcd_request& x, const etcd_a
     return;
   const auto life = nodes_[i].life;
   const auto refuse = [this, i, life, then] {
-    run_on(i, life, [&] { then(fail(errc::unreachable, "nobody listens there")); });
+    run_on(i, life, [then] { then(fail(errc::unreachable, "nobody listens there")); });
   };
   if (list_->away > now_)
     return after(refused_after, refuse);
@@ -139,7 +139,7 @@ void world::serve(std::size_t i, number life, const cluster::etcd_request& x, co
     time = random_.time(etcd_limit() / 2, 3 * etcd_limit());
   const auto arrive = [this, i, life, then, reply] {
     if (!is_cut_from_etcd(i))
-      run_on(i, life, [&] { then(reply); });
+      run_on(i, life, [then, reply] { then(reply); });
   };
   after(time, arrive);
   if (random_.one_in(20))
@@ -234,7 +234,8 @@ void world::carry_lines() {
     // In their order: it is one connection.
     x.last = std::max(later(x.last, duration(1)), later(now_, etcd_delay()));
     at(x.last, [this, i = x.who, life = x.life, watch = x.watch, text = line.text] {
-      run_on(i, life, [&] { nodes_[i].listing->on_watch(watch, text, local(i)); });
+      // By value: it may have to wait until the node goes on.
+      run_on(i, life, [this, i, watch, text] { nodes_[i].listing->on_watch(watch, text, local(i)); });
     });
     if (!line.ended)
       continue;
@@ -249,7 +250,7 @@ void world::end_watch(std::uint64_t which, bool in_silence) {
   count(in_silence ? "watch gone deaf" : "watch ended");
   if (!in_silence)
     at(std::max(later(x.last, duration(1)), later(now_, etcd_delay())),
-       [this, x] { run_on(x.who, x.life, [&] { nodes_[x.who].listing->on_watch_end(x.watch, local(x.who)); }); });
+       [this, x] { run_on(x.who, x.life, [this, x] { nodes_[x.who].listing->on_watch_end(x.watch, local(x.who)); }); });
 }
 
 void world::end_watches(bool in_silence) {

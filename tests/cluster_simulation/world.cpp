@@ -388,7 +388,7 @@ void world::finish() {
     after(when, [this, first = static_cast<number>(when.count())] {
       for (std::size_t i = 0; i < nodes_.size(); ++i)
         for (const auto& space : spaces_)
-          run_on(i, nodes_[i].life, [&] { look_up(i, space, {{5000 + first, i + 1}}, false); });
+          run_on(i, nodes_[i].life, [this, i, space, first] { look_up(i, space, {{5000 + first, i + 1}}, false); });
     });
   // Until all that is on its way has come, and everybody has found everybody.
   after(seconds(40), [this] { check_found(); });

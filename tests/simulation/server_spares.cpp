@@ -82,6 +82,8 @@ void server::to_shard_of_spares(std::uint32_t i, passing& x) {
       words_left_out_[told.lease] = told.kept_there.items;
       x.content.get_mutable_as<release_request>(0).kept_there = {};
     }
+  } else if (x.content.match_elements<reserve_request>()) {
+    spares_.wanted(x.content.get_as<reserve_request>(0).keys.items);
   } else if (x.content.match_elements<commit_atom, finish_request>() && world_.has(defect::forget_guests)) {
     auto& what = x.content.get_mutable_as<finish_request>(1);
     if (what.origin == page_origin::guest)

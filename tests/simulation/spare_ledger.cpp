@@ -30,6 +30,16 @@ void spare_ledger::used(const ticket& lease, std::span<const key_digest> keys) {
   }
 }
 
+void spare_ledger::wanted(std::span<const key_digest> keys) {
+  for (const auto& key : keys)
+    if (const auto found = keys_.find(key); found != keys_.end()) {
+      auto& x = found->second;
+      x.for_sure = false;
+      x.perhaps_leased = x.perhaps_leased || x.leased;
+      x.leased = false;
+    }
+}
+
 void spare_ledger::kept_there(std::uint32_t shard, const ticket& lease, std::span<const key_digest> keys,
                               timestamp now) {
   for (const auto& key : keys) {

@@ -34,6 +34,8 @@ public:
   void committed(std::uint32_t shard, const key_digest& key, bool first, bool guest, timestamp now, timestamp before);
   /// A lookup or a locate has found them, under this lease.
   void used(const ticket& lease, std::span<const key_digest> keys);
+  /// Somebody is about to save these keys, which uses those that are there already, and may take no lease on them.
+  void wanted(std::span<const key_digest> keys);
   /// Another node has given this lease back, which held them before, and keeps pages of those.
   void kept_there(std::uint32_t shard, const ticket& lease, std::span<const key_digest> keys, timestamp now);
 
