@@ -20,7 +20,8 @@ std::string chunk_advice(std::uint64_t slot_bytes, std::uint64_t chunk_bytes) {
     ++parts;
   return "slots are of " + std::to_string(slot_bytes) + " bytes and chunks of the file of " +
          std::to_string(chunk_bytes) +
-         ", so each page is written with parts of chunks, which 3FS reads and writes whole: give the directory chunks of " +
+         ", so each page is written with parts of chunks, which 3FS reads and writes whole: give the directory chunks "
+         "of " +
          std::to_string(slot_bytes / parts) + " bytes, of which a slot is a multiple, and have the slab made anew";
 }
 

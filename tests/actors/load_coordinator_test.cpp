@@ -51,7 +51,7 @@ TEST_CASE_METHOD(world, "load coordinator: a bad page is reported and unpublishe
 }
 
 TEST_CASE_METHOD(world,
-                 "load coordinator: the deadline answers a task whose fetch hangs; the lease stays until it ends",
+                 "load coordinator: the deadline answers a task whose fetch hangs, the lease stays until it ends",
                  "[load_coordinator]") {
   const auto number = begin(load, test_task(2));
   locate(locate_one());

@@ -227,7 +227,7 @@ TEST_CASE_METHOD(room_world, "window: all of it is used, the oldest task first, 
   CHECK(done.timing.io >= std::chrono::milliseconds(20));
 }
 
-TEST_CASE_METHOD(room_world, "window: the deadline of a load that waits for room answers it; it is not fetched later",
+TEST_CASE_METHOD(room_world, "window: the deadline of a load that waits for room answers it, it is not fetched later",
                  "[transfer_room]") {
   const auto load = spawn_with<load_coordinator>(2);
   const auto holds_all = begin(load, test_task(2, 0, 1000 * ms));

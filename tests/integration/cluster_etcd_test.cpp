@@ -119,7 +119,7 @@ private:
 
 } // namespace
 
-TEST_CASE("nodes find each other by etcd alone; one joins, one is killed, one leaves") {
+TEST_CASE("nodes find each other by etcd alone, one joins, one is killed, one leaves") {
   const auto program = etcd_program();
   if (!program)
     return;

@@ -27,7 +27,7 @@ TEST_CASE("shards are asked for no more than is wanted, and those first that hav
   CHECK(shares.hopeful());
 }
 
-TEST_CASE("shards with nothing due are left out, until nobody has; then they are forced", "[allocator]") {
+TEST_CASE("shards with nothing due are left out, until nobody has, then they are forced", "[allocator]") {
   eviction_shares shares(2);
   shares.answered(0, 1, 50);
   shares.answered(1, 1, 10);

@@ -132,7 +132,7 @@ TEST_CASE("Strides that lay elements over each other are refused", "[gpu]") {
   }
 }
 
-TEST_CASE("Contiguous layouts need exactly their bytes; MLA has one part and one head", "[gpu]") {
+TEST_CASE("Contiguous layouts need exactly their bytes, MLA has one part and one head", "[gpu]") {
   fixture f;
   for (auto layout : {kv_layout::split, kv_layout::blocks_first, kv_layout::head_major, kv_layout::packed}) {
     INFO(to_string(layout));

@@ -326,7 +326,7 @@ TEST_CASE("A bad entry anywhere in the list is refused before anything moves", "
   CHECK(pages == pages_before);
 }
 
-TEST_CASE("An empty list is fine; a bad view makes no mover", "[gpu]") {
+TEST_CASE("An empty list is fine, a bad view makes no mover", "[gpu]") {
   const kv_geometry g{1, 2, 2, 8, 2, 4};
   model_cache cache(g, 4, layouts()[0].order, 0);
   const auto mover = mover_of(cache.view);

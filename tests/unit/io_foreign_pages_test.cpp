@@ -113,7 +113,7 @@ TEST_CASE("what is not the page that was asked for leaves its block as it was", 
     REQUIRE(disk.block_is(i, std::byte{0}));
 }
 
-TEST_CASE("a file that is not the one that was named is not read; why is said once, and it is tried again later",
+TEST_CASE("a file that is not the one that was named is not read, why is said once, and it is tried again later",
           "[io][foreign_pages]") {
   shared_disk disk;
   disk.write(1);

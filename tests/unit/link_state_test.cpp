@@ -80,7 +80,7 @@ TEST_CASE("link state: pauses double between their bounds, and there is one try 
   CHECK(d.take<link_attach>().empty());
 }
 
-TEST_CASE("link state: after a success the pause is short again; being let in is none while there is something to bind",
+TEST_CASE("link state: after a success the pause is short again, being let in is none while there is something to bind",
           "[link_state]") {
   const bool binds = GENERATE(false, true);
   desk d;

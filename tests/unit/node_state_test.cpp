@@ -286,7 +286,7 @@ TEST_CASE("node: a client that says all of a namespace gets that one, whatever i
   CHECK_FALSE(w.rules.is_to_make(caller(whole("mine", "another model"), true)));
 }
 
-TEST_CASE("node: a namespace that clients made is closed, reopened and removed; one of the config is not",
+TEST_CASE("node: a namespace that clients made is closed, reopened and removed, one of the config is not",
           "[node_state]") {
   desk w;
   auto mine = spec("mine");

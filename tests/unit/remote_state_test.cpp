@@ -282,7 +282,7 @@ TEST_CASE("a client that takes nothing any more is lost, and every request is an
   CHECK(d.nothing_more());
 }
 
-TEST_CASE("an attachment that ends is at rest when the peer is closed; one without memory at once") {
+TEST_CASE("an attachment that ends is at rest when the peer is closed, one without memory at once") {
   remote_state empty({frame_size, 1U << 20U, std::chrono::seconds(1)});
   empty.end();
   const auto effects = empty.take_outbox();

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <iterator>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -163,6 +164,14 @@ std::vector<std::string> check_using_declarations(const std::string& path, const
 }
 
 /// A source file includes its own header first, which proves that the header stands alone.
+/// CMake takes a name with a semicolon for two, neither of which is a test: both would pass.
+std::vector<std::string> check_test_names(const std::string& path, const std::string& text) {
+  static const std::regex with_semicolon("TEST_CASE[A-Z_]*\\(\\s*(?:[\\w:]+,\\s*)?\"[^\"]*;");
+  if (!std::regex_search(text, with_semicolon))
+    return {};
+  return {path + ": a semicolon in the name of a test case, which ctest would not run"};
+}
+
 std::vector<std::string> check_own_header(const std::string& path, const source_tree& tree) {
   auto header = path.substr(0, path.size() - 4) + ".hpp";
   if (!tree.contains(header))
@@ -318,6 +327,15 @@ TEST_CASE("Every file keeps to the layout", "[style]") {
   SUCCEED();
 }
 
+TEST_CASE("Every test case has a name by which it can be run", "[style]") {
+  if (!have_sources())
+    return;
+  for (const auto& [path, text] : sources())
+    if (path.starts_with("tests/") && path.ends_with(".cpp"))
+      expect_none(check_test_names(path, text));
+  SUCCEED();
+}
+
 TEST_CASE("Every header can be included anywhere, once", "[style]") {
   if (!have_sources())
     return;
@@ -388,6 +406,10 @@ TEST_CASE("The style checks find what they look for", "[style]") {
     text += "x\n";
   CHECK(check_layout("a.cpp", text).empty());
   CHECK(check_layout("a.cpp", text + "x\n").size() == 1);
+  const std::string test = "TEST_CASE";
+  CHECK(check_test_names("a.cpp", test + "(\"a, b\", \"[c]\") {\n  int d;\n}\n").empty());
+  CHECK(check_test_names("a.cpp", test + "(\"a; b\") {}\n").size() == 1);
+  CHECK(check_test_names("a.cpp", test + "_METHOD(world, \"a; b\") {}\n").size() == 1);
   CHECK(check_header("a.hpp", "#pragma once\n\nint x;\n").empty());
   CHECK(check_header("a.hpp", "\n#pragma once\n").size() == 1);
   CHECK(check_header("a.hpp", "#pragma once\n  using namespace caf;\n").size() == 1);
