@@ -2,6 +2,7 @@
 #include "tests/integration/certificates.hpp"
 #include "tests/integration/clusters.hpp"
 #include "tests/integration/metrics_page.hpp"
+#include "tests/patience.hpp"
 
 #include <csignal>
 
@@ -44,6 +45,9 @@ TEST_CASE("an engine finds and loads what engines of another node have saved, ev
   CHECK(sum_of_metric(nodes.node(0), "troupe_remote_pages_total") == pages);
   CHECK(sum_of_metric(nodes.node(0), "troupe_remote_failed_pages_total") == 0);
   CHECK(sum_of_metric(nodes.node(1), "troupe_peer_pages_total") == pages);
+  // Each has learned from the other what it has seen of these keys.
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK(eventually([&] { return sum_of_metric(nodes.node(i), "troupe_peer_learned_keys") > 0; }));
   // What was fetched stays.
   nodes.node(0).program().kill();
   const auto third = nodes.replay(1, small_trace);
