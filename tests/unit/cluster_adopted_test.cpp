@@ -232,10 +232,10 @@ TEST_CASE("Two adopters take over what a dead node has left: one has the claim, 
   CHECK(a.nodes()[0].index->keys() == 6);
   CHECK(b.nodes()[0].index->keys() == 6);
   CHECK(news >= 2);
-  const auto back =
-      io::claim_keeper::begin(std::make_unique<io::claim_directory>(node.data),
-                              {"dead", 2, io::claim_kind::owner, std::chrono::seconds(5)}, std::make_shared<write_gate>())
-          .value();
+  const auto back = io::claim_keeper::begin(std::make_unique<io::claim_directory>(node.data),
+                                            {"dead", 2, io::claim_kind::owner, std::chrono::seconds(5)},
+                                            std::make_shared<write_gate>())
+                        .value();
   CHECK(back->wait([](const io::claim_status&) { return true; }).state == io::claim_state::holding);
   CHECK(eventually([&] { return a.nodes().empty() && b.nodes().empty(); }));
   CHECK(eventually([&] { return a.claims_lost() + b.claims_lost() >= 1; }));
