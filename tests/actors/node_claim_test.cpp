@@ -1,3 +1,4 @@
+#include "actors/node/supervisor/directory_claim.hpp"
 #include "actors/node/supervisor/node_start.hpp"
 #include "actors/support/system_config.hpp"
 #include "io/claim_files.hpp"
@@ -88,6 +89,37 @@ TEST_CASE("A node that has lost its claim says so, refuses saves, and touches no
   CHECK(x.claim().number == 3);
   CHECK_FALSE((*back)->services().condition->has(trouble::claim_lost));
   CHECK((*back)->stop(x.system, seconds(30)));
+}
+
+TEST_CASE("A node that has lost its claim says what to do, by who has it", "[node_start][claims]") {
+  const auto held_by = [](io::claim_kind kind) {
+    return text_of_lost_claim(io::claim_record{"other", 5, kind, io::claim_phase::holding, claim_lease, 1, "ours"});
+  };
+  const auto adopted = held_by(io::claim_kind::adopter);
+  CHECK(missing(adopted, {"lost to node 'other'", "start the node again, and it gets its directory back"}) == "");
+  CHECK(adopted.find("stop one of the two") == std::string::npos);
+  const auto quarrel = held_by(io::claim_kind::owner);
+  CHECK(missing(quarrel, {"lost to node 'other'", "another node runs on this data_dir", "stop one of the two",
+                          "another data_dir"}) == "");
+  CHECK(quarrel.find("start the node again") == std::string::npos);
+  CHECK(missing(text_of_lost_claim(std::nullopt), {"lost to another node", "start the node again", "data_dir"}) == "");
+}
+
+TEST_CASE("A node that another one has taken its data_dir from says so, also where its own claim is gone",
+          "[node_start][claims]") {
+  claiming_node x;
+  auto node = x.start();
+  REQUIRE(node);
+  const auto condition = (*node)->services().condition;
+  io::claim_directory claims(x.options.data_dir);
+  REQUIRE(claims.make(2, {"second", 5, io::claim_kind::owner, io::claim_phase::holding, claim_lease, 1, "ours"}));
+  SECTION("its own is there") {}
+  SECTION("its own is gone") {
+    static_cast<void>(claims.remove_below(2));
+  }
+  REQUIRE(eventually([&] { return condition->has(trouble::claim_lost); }));
+  CHECK(missing(condition->ready().error().text, {"'second'", "stop one of the two"}) == "");
+  static_cast<void>((*node)->stop(x.system, seconds(30))); // its index cannot be closed in good order
 }
 
 TEST_CASE("A node that shares nothing, or nothing of its index, makes no claim", "[node_start][claims]") {

@@ -2,9 +2,11 @@
 
 #include "base/incarnation.hpp"
 #include "base/log.hpp"
+#include "io/claim_files.hpp"
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <system_error>
 
@@ -22,8 +24,8 @@ bool is_reached_by_others(const config::node_config& options) {
   return !failed && !below.empty() && *below.begin() != "..";
 }
 
-std::string holder_of(const io::claim_status& x) {
-  return x.other ? "node '" + x.other->holder + "'" : std::string("another node");
+std::string holder_of(const std::optional<io::claim_record>& x) {
+  return x ? "node '" + x->holder + "'" : std::string("another node");
 }
 
 } // namespace
@@ -56,25 +58,37 @@ result<std::unique_ptr<io::claim_keeper>> claim_data_directory(const config::nod
         logger->info(
             "waiting for the claim on {}, which {} had last: it has to stand still for as long as that one may "
             "write, twice",
-            where, holder_of(x));
+            where, holder_of(x.other));
     }
     return true;
   });
   if (now.state != io::claim_state::holding)
-    return fail(errc::busy, where + " is in use by " + holder_of(now) +
+    return fail(errc::busy, where + " is in use by " + holder_of(now.other) +
                                 ", which renews its claim on it: stop that one, "
                                 "or give this one another data_dir");
   logger->info("claim {} on {} is held", now.number, where);
   return begun;
 }
 
-void watch_claim(io::claim_keeper* claim, const std::shared_ptr<node_condition>& condition) {
+std::string text_of_lost_claim(const std::optional<io::claim_record>& who) {
+  const std::string said = "this node's claim on its data directory is lost to " + holder_of(who) +
+                           ", as it was not renewed in time: nothing is written there any more, and nothing can be "
+                           "saved; ";
+  if (!who)
+    return said + "start the node again: it gets its directory back, or says that another node runs on this data_dir";
+  if (who->kind == io::claim_kind::adopter)
+    return said + "start the node again, and it gets its directory back";
+  return said + "another node runs on this data_dir: stop one of the two, or give one of them another data_dir";
+}
+
+void watch_claim(io::claim_keeper* claim, const std::filesystem::path& data_directory,
+                 const std::shared_ptr<node_condition>& condition) {
   if (claim == nullptr)
     return;
-  claim->on_lost([condition](const io::claim_status& x) {
-    const auto text = "this node's claim on its data directory is lost to " + holder_of(x) +
-                      ", as it was not renewed in time: nothing is written there any more, and nothing can be saved; "
-                      "start the node again, and it gets its directory back";
+  claim->on_lost([data_directory, condition](const io::claim_status&) {
+    // After a long pause the node finds its own claim gone, and does not know by whom.
+    const auto now = io::claim_directory(data_directory).look();
+    const auto text = text_of_lost_claim(now ? now->record : std::nullopt);
     if (condition && condition->claim_lost(text))
       log::get("node")->critical("{}", text);
   });

@@ -4,8 +4,12 @@
 #include "base/node_condition.hpp"
 #include "config/node_config.hpp"
 #include "io/claim_keeper.hpp"
+#include "io/claim_record.hpp"
 
+#include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
 
 namespace troupe {
 
@@ -14,7 +18,11 @@ namespace troupe {
 /// ended without giving its claim back. `busy` where another node has the directory.
 result<std::unique_ptr<io::claim_keeper>> claim_data_directory(const config::node_config& options);
 
-/// Has the node's condition say so when the claim is lost. Either may be null.
-void watch_claim(io::claim_keeper* claim, const std::shared_ptr<node_condition>& condition);
+/// Has the node's condition say so when the claim on that data directory is lost. Either pointer may be null.
+void watch_claim(io::claim_keeper* claim, const std::filesystem::path& data_directory,
+                 const std::shared_ptr<node_condition>& condition);
+
+/// What is said then, with the way out. `who` has the directory now, as far as is known.
+std::string text_of_lost_claim(const std::optional<io::claim_record>& who);
 
 } // namespace troupe

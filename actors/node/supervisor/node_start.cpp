@@ -452,7 +452,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   services.reception = spawn_actor<reception>(system, supervisor, handshakes, services.roles, outgoing);
   auto out = std::make_unique<running_node>(std::move(supervisor), std::move(all), std::move(services),
                                             std::move(*store), std::move(*lock), std::move(*claim));
-  watch_claim(out->claim(), condition);
+  watch_claim(out->claim(), options.data_dir, condition);
   if (recorder)
     out->record(std::make_unique<trace_file>(recorded_trace(options.data_dir), recorder));
   return out;
