@@ -45,6 +45,10 @@ void wait_until_adopted(serving_node& node, std::size_t which, std::size_t from 
   node.program().wait_for_line(stream::err, std::to_string(which) + "/data is adopted", from);
 }
 
+outcome check_slabs(const fs::path& config, const arguments& more = {}) {
+  return run(program_with(arguments{"check-slabs", "--config", config.string(), "--json", "--quiet"} + more));
+}
+
 /// What a node must not change that has lost its directory: everything there but claims, its lock and its notes.
 std::map<std::string, std::string> data_of(const test_cluster& nodes, std::size_t i) {
   std::map<std::string, std::string> out;
@@ -99,6 +103,10 @@ TEST_CASE("what a node had that was killed is found through those that survive, 
     CHECK(status.find("ADOPTED") != std::string::npos);
     CHECK(status.find("0/data") != std::string::npos);
   }
+  // Who only reads is in nobody's way.
+  const auto checked = check_slabs(nodes.scratch.path() / "0/node.json");
+  INFO(checked.out << checked.err);
+  CHECK(checked.code == 0);
   // Its owner takes it back, and finds all that it had.
   const auto seen = nodes.node(1).log_mark();
   nodes.start(0);
@@ -203,14 +211,49 @@ TEST_CASE("a second node on a data directory is refused while the first one live
   const auto second = run(program_with({"serve", "--config", file.string()}));
   CHECK(second.code != 0);
   CHECK(second.err.find("in use by node 'node-0'") != std::string::npos);
-  const auto checked = run(program_with({"check-slabs", "--config", file.string()}));
+  const auto checked = check_slabs(file);
   CHECK(checked.code == 2);
   CHECK(checked.err.find("node 'node-0' keeps its claim") != std::string::npos);
   CHECK(checked.err.find("--ignore-claims") != std::string::npos);
+  // Locks count all the same.
+  const auto locked = check_slabs(file, {"--ignore-claims"});
+  CHECK(locked.code == 2);
+  CHECK(locked.err.find("is in use by a node") != std::string::npos);
   // A claim that was given back is in nobody's way.
   CHECK(nodes.node(0).stop() == 0);
-  const auto free = run(program_with({"check-slabs", "--config", file.string()}));
-  CHECK(free.code == 0);
+  CHECK(check_slabs(file).code == 0);
+}
+
+TEST_CASE("check-slabs looks beside a node on another host, whose locks it does not see, where it is told to") {
+  test_cluster nodes(1, {.page_bytes = 4096, .strict = true});
+  nodes.shared = true;
+  nodes.claim_lease = lease;
+  nodes.start(0);
+  const auto model = expected(small_trace);
+  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
+  wait_until_written(nodes.node(0), model.unique_blocks);
+  // The same files, not locked, and the claims that the node goes on renewing.
+  const auto data = nodes.scratch.path() / "0/data";
+  const auto seen = nodes.scratch.path() / "seen";
+  fs::create_directory(seen, data);
+  fs::create_directory_symlink(data / "claims", seen / "claims");
+  fs::copy(data / "index", seen / "index", fs::copy_options::recursive);
+  fs::copy_file(data / "epoch", seen / "epoch");
+  fs::copy_file(slab_path(nodes.config(0)), seen / slab_path(nodes.config(0)).filename());
+  auto config = nodes.config(0);
+  config["data_dir"] = seen.string();
+  const auto file = nodes.scratch.path() / "seen.json";
+  std::ofstream(file) << config.dump();
+  const auto refused = check_slabs(file);
+  CHECK(refused.code == 2);
+  CHECK(refused.err.find("node 'node-0' keeps its claim") != std::string::npos);
+  const auto looked = check_slabs(file, {"--ignore-claims"});
+  INFO(looked.out << looked.err);
+  CHECK(looked.code == 0);
+  const auto report = nlohmann::json::parse(looked.out);
+  CHECK(report.at("index") == "believed");
+  CHECK(report.at("ranks").at(0).at("sound") == model.unique_blocks);
+  nodes.stop_all();
 }
 
 TEST_CASE("a node that shares nothing makes no claims") {
