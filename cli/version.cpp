@@ -1,5 +1,6 @@
 #include "cli/version.hpp"
 
+#include "io/claim_record.hpp"
 #include "io/page.hpp"
 #include "io/slab_trailer.hpp"
 #include "messages/node_messages.hpp"
@@ -20,7 +21,7 @@ std::string version_text() {
   return one_line_version() + "\nprotocol of nodes and clients: " + std::to_string(protocol_version) +
          "\nHTTP API: v1\nformats on disk: page " + std::to_string(io::page_version) + ", slab file " +
          std::to_string(io::version_of_fixed) + " (growing: " + std::to_string(io::version_of_growing) + "), index " +
-         std::to_string(store::schema_version) +
+         std::to_string(store::schema_version) + ", claim " + std::to_string(io::claim_version) +
          "\nleft out of the build: " + (left_out.empty() ? "nothing" : std::string(left_out));
 }
 

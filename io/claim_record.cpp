@@ -12,6 +12,7 @@ namespace troupe::io {
 namespace {
 
 constexpr std::string_view title = "troupe claim 1";
+static_assert(title.back() == '0' + claim_version);
 constexpr std::size_t name_bytes_max = 255;
 
 std::string one_line(std::string_view name) {

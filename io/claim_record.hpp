@@ -14,6 +14,9 @@
 
 namespace troupe::io {
 
+/// Of what stands in a claim, as its first line has it.
+inline constexpr int claim_version = 1;
+
 /// From 1 on, each once: the highest that is there is the claim in force.
 using claim_number = std::uint64_t;
 

@@ -102,6 +102,7 @@ TEST_CASE("what is said of versions is what the program says of itself", "[compa
   says("| pages in slabs | " + number("page ([0-9]+)") + " (");
   says("| slab files | " + number("slab file ([0-9]+)") + "; " + number("growing: ([0-9]+)") + " where");
   says("| index (`data_dir/index`) | schema " + number("index ([0-9]+)") + " |");
+  says("| claims (`data_dir/claims`) | " + number("claim ([0-9]+)") + " |");
   // The first entry is of what is here.
   const auto changes = source_text("CHANGELOG.md");
   const auto on_the_wire = changes.substr(changes.find("### On the wire"));
