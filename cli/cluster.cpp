@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -15,6 +16,61 @@ namespace troupe::cli {
 namespace {
 
 constexpr auto cluster_patience = std::chrono::seconds(10);
+
+std::uint64_t count_at(const nlohmann::json& x, const char* key) {
+  return static_cast<std::uint64_t>(number_at(x, {key}));
+}
+
+std::string etcd_text(const nlohmann::json& body) {
+  if (!body.contains("etcd"))
+    return {};
+  const auto trouble = text_at(body, {"etcd", "trouble"});
+  return "etcd " + text_at(body, {"etcd", "endpoints"}) + ": " + text_at(body, {"etcd", "state"}) + ", " +
+         count_text(static_cast<std::uint64_t>(number_at(body, {"etcd", "listed"}))) + " nodes are listed" +
+         (trouble.empty() ? "" : "; " + trouble) + "\n";
+}
+
+/// What is wrong stands below the table: it is wider than any terminal.
+std::string nodes_text(const nlohmann::json& body) {
+  std::vector<std::vector<std::string>> rows{{"NODE", "ADDRESS", "STATE", "NAMESPACES", "ASKED", "HAD", "LATE", "PAGES",
+                                              "BYTES", "FAILED", "FROM FILES", "REFUSED FILES", "LEARNED"}};
+  std::string troubles;
+  for (const auto& x : list_at(body, {"nodes"})) {
+    auto& row = rows.emplace_back();
+    const auto name = text_at(x, {"node"});
+    const auto address = text_at(x, {"address"});
+    row.push_back(name.empty() ? "?" : name);
+    row.push_back(address);
+    row.push_back(text_at(x, {"state"}));
+    for (const auto* key : {"namespaces", "asked", "had", "late", "pages"})
+      row.push_back(count_text(count_at(x, key)));
+    row.push_back(bytes_text(number_at(x, {"bytes"})));
+    for (const auto* key : {"failed", "file_pages"})
+      row.push_back(count_text(count_at(x, key)));
+    row.push_back(count_text(count_at(x, "files_stale") + count_at(x, "files_damaged") + count_at(x, "files_failed")));
+    row.push_back(count_text(count_at(x, "learned_keys")));
+    if (const auto trouble = text_at(x, {"trouble"}); !trouble.empty())
+      troubles += "\n" + (name.empty() ? address : name) + ": " + trouble + "\n";
+  }
+  return table_of(rows) + troubles;
+}
+
+/// What is read of nodes that are dead.
+std::string adopted_text(const nlohmann::json& body) {
+  if (!body.contains("adopted"))
+    return {};
+  std::vector<std::vector<std::string>> rows{{"ADOPTED", "CLAIM", "KEYS", "ASKED", "HAD", "PAGES", "BYTES", "FAILED"}};
+  for (const auto& x : list_at(body, {"adopted"})) {
+    auto& row = rows.emplace_back();
+    row.push_back(text_at(x, {"node"}));
+    row.push_back(x.value("own", false) ? "this node" : "another node");
+    for (const auto* key : {"keys", "asked", "had", "pages"})
+      row.push_back(count_text(count_at(x, key)));
+    row.push_back(bytes_text(number_at(x, {"bytes"})));
+    row.push_back(count_text(count_at(x, "failed")));
+  }
+  return "\n" + table_of(rows);
+}
 
 } // namespace
 
@@ -33,40 +89,8 @@ int cluster_status(const cluster_status_options& options) {
     return print(body.dump() + "\n") ? exit_ok : exit_failed;
   if (text_at(body, {"cluster"}).empty())
     return print("the node is part of no cluster\n") ? exit_ok : exit_failed;
-  std::vector<std::vector<std::string>> rows{{"NODE", "ADDRESS", "STATE", "NAMESPACES", "ASKED", "HAD", "LATE", "PAGES",
-                                              "BYTES", "FAILED", "FROM FILES", "TROUBLE"}};
-  for (const auto& x : list_at(body, {"nodes"})) {
-    auto& row = rows.emplace_back();
-    const auto name = text_at(x, {"node"});
-    row.push_back(name.empty() ? "?" : name);
-    row.push_back(text_at(x, {"address"}));
-    row.push_back(text_at(x, {"state"}));
-    for (const auto* key : {"namespaces", "asked", "had", "late", "pages", "bytes", "failed", "file_pages"})
-      row.push_back(count_text(static_cast<std::uint64_t>(number_at(x, {key}))));
-    row.push_back(text_at(x, {"trouble"}));
-  }
-  std::string etcd;
-  if (body.contains("etcd")) {
-    const auto trouble = text_at(body, {"etcd", "trouble"});
-    etcd = "etcd " + text_at(body, {"etcd", "endpoints"}) + ": " + text_at(body, {"etcd", "state"}) + ", " +
-           count_text(static_cast<std::uint64_t>(number_at(body, {"etcd", "listed"}))) + " nodes are listed" +
-           (trouble.empty() ? "" : "; " + trouble) + "\n";
-  }
-  std::string adopted;
-  if (body.contains("adopted")) {
-    std::vector<std::vector<std::string>> dead{
-        {"ADOPTED", "CLAIM", "KEYS", "ASKED", "HAD", "PAGES", "BYTES", "FAILED"}};
-    for (const auto& x : list_at(body, {"adopted"})) {
-      auto& row = dead.emplace_back();
-      row.push_back(text_at(x, {"node"}));
-      row.push_back(x.value("own", false) ? "this node" : "another node");
-      for (const auto* key : {"keys", "asked", "had", "pages", "bytes", "failed"})
-        row.push_back(count_text(static_cast<std::uint64_t>(number_at(x, {key}))));
-    }
-    adopted = "\n" + table_of(dead);
-  }
-  return print("cluster " + text_at(body, {"cluster"}) + "\n" + etcd + "\n" + table_of(rows) + adopted) ? exit_ok
-                                                                                                        : exit_failed;
+  const auto head = "cluster " + text_at(body, {"cluster"}) + "\n" + etcd_text(body) + "\n";
+  return print(head + nodes_text(body) + adopted_text(body)) ? exit_ok : exit_failed;
 }
 
 } // namespace troupe::cli

@@ -48,8 +48,14 @@ TEST_CASE("an engine finds and loads what engines of another node have saved, ev
   // Each has learned from the other what it has seen of these keys.
   for (std::size_t i = 0; i < 2; ++i)
     CHECK(eventually([&] { return sum_of_metric(nodes.node(i), "troupe_peer_learned_keys") > 0; }));
+  // As a table, with what is wrong in sentences below it.
+  for (const auto* column : {"NAMESPACES", "FROM FILES", "REFUSED FILES", "LEARNED"})
+    CHECK(status.find(column) != std::string::npos);
+  CHECK(status.find("node-0: ") == std::string::npos);
   // What was fetched stays.
   nodes.node(0).program().kill();
+  CHECK(eventually([&] { return nodes.status(1).find("\nnode-0: ") != std::string::npos; },
+                   std::chrono::milliseconds(100)));
   const auto third = nodes.replay(1, small_trace);
   check_clean(third, nodes.shape);
   CHECK(third.count("hit_blocks") == model.blocks);
