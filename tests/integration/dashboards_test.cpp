@@ -63,7 +63,7 @@ std::optional<fs::path> in_path(const std::string& program) {
   return std::nullopt;
 }
 
-/// A node that has been used.
+/// A node that has been used, of a cluster whose other node is away.
 class used_node {
 public:
   used_node() : node_(write_config(scratch_.path(), config())) {
@@ -77,7 +77,8 @@ public:
     CHECK(eventually(
         [&] {
           page = http(node_, "GET", "/metrics").body;
-          return page.find("troupe_request_seconds_bucket{") != std::string::npos;
+          return page.find("troupe_request_seconds_bucket{") != std::string::npos &&
+                 page.find("troupe_peer_up{") != std::string::npos;
         },
         std::chrono::milliseconds(50)));
     return page;
@@ -88,6 +89,10 @@ private:
     auto out = node_config(scratch_.path());
     out["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
     out["registry"]["durability"] = "relaxed";
+    out["remote"] = {{"enabled", true}};
+    constexpr int nobodys = 1;
+    out["cluster"]["name"] = "here";
+    out["cluster"]["seeds"].push_back({{"host", "127.0.0.1"}, {"port", nobodys}});
     return out;
   }
 
