@@ -102,7 +102,10 @@ TEST_CASE("completion for bash knows every command and every option") {
   how.arguments = {"/bin/bash", "-c",
                    "source " + file +
                        "; ask() { COMP_WORDS=(troupe \"$@\"); COMP_CWORD=$#; _troupe; "
-                       "echo \"${COMPREPLY[*]}\"; }; ask ''; ask replay --tr; ask whatif --; ask help check-s"};
+                       "echo \"${COMPREPLY[*]}\"; }; ask ''; ask replay --tr; ask whatif --; ask help check-s; "
+                       "ask cluster st; ask cluster --json ''; touch node.sock; ask status no; "
+                       "ask top --plain ''; ask check-config n; ask top --interval n; ask status --ca node.s"};
+  how.directory = scratch.path();
   const auto x = run(how);
   INFO(x.out << x.err);
   CHECK(x.code == 0);
@@ -115,8 +118,11 @@ TEST_CASE("completion for bash knows every command and every option") {
   CHECK(line == "--trace --transfer-only");
   REQUIRE(std::getline(lines, line));
   CHECK(line.find("--capacity") != std::string::npos);
-  REQUIRE(std::getline(lines, line));
-  CHECK(line == "check-slabs");
+  for (const char* wanted :
+       {"check-slabs", "status", "status", "node.sock", "node.sock", "node.sock", "", "node.sock"}) {
+    REQUIRE(std::getline(lines, line));
+    CHECK(line == wanted);
+  }
 }
 
 TEST_CASE("there is a manual page of every command, where help2man is") {
