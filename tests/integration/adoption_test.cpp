@@ -142,7 +142,7 @@ TEST_CASE("a node that stood still while it was adopted writes nothing when it g
   CHECK(refused.count("saved_pages") == 0);
   nodes.node(0).program().wait_for_line(stream::err, "is lost to node 'node-1'");
   const auto ready = test::http(nodes.node(0), "GET", "/ready");
-  CHECK(ready.body.find("claim") != std::string::npos);
+  CHECK(ready.body.find("start the node again, and it gets its directory back") != std::string::npos);
   CHECK(sum_of_metric(nodes.node(0), "troupe_degraded{reason=\"claim_lost\"}") == 1);
   // What it has, it still loads.
   const auto loaded = nodes.replay(0, small_trace);
