@@ -54,11 +54,11 @@ TEST_CASE("an engine finds and loads what engines of another node have saved, ev
   CHECK(status.find("node-0: ") == std::string::npos);
   // What was fetched stays.
   nodes.node(0).program().kill();
-  CHECK(eventually([&] { return nodes.status(1).find("\nnode-0: ") != std::string::npos; },
-                   std::chrono::milliseconds(100)));
   const auto third = nodes.replay(1, small_trace);
   check_clean(third, nodes.shape);
   CHECK(third.count("hit_blocks") == model.blocks);
+  CHECK(eventually([&] { return nodes.status(1).find("\nnode-0: ") != std::string::npos; },
+                   std::chrono::milliseconds(100)));
   nodes.all[0].reset();
   nodes.stop_all();
 }
