@@ -95,7 +95,7 @@ directory::behavior_type directory::make_behavior() {
         return caf::unit;
       },
       [this](caf::tick_atom) {
-        tick_at_.reset();
+        tick_.came(now());
         state_.advance(now());
         flush();
       },
@@ -270,12 +270,12 @@ void directory::wait_for_room(number who, const handshake_update& update) {
   if (no_room_until_)
     return;
   no_room_until_ = later(now(), retry_tick);
-  delayed_send(this, retry_tick, caf::tick_atom_v);
 }
 
 void directory::write_changes() {
-  if (!store_)
+  if (!store_ || (store_full_until_ && now() < *store_full_until_))
     return;
+  store_full_until_.reset();
   auto batch = journal_->begin_write();
   if (!batch)
     return;
@@ -285,7 +285,7 @@ void directory::write_changes() {
   if (taken.error().code != errc::limit_exceeded)
     return store_failed(taken.error());
   journal_->refused(std::move(*batch));
-  delayed_send(this, retry_tick, caf::tick_atom_v);
+  store_full_until_ = later(now(), retry_tick);
 }
 
 void directory::store_failed(const error& why) {
@@ -295,11 +295,12 @@ void directory::store_failed(const error& why) {
 }
 
 void directory::plan_tick() {
-  const auto next = state_.next_deadline();
-  if (!next || (tick_at_ && *tick_at_ <= *next))
-    return;
-  tick_at_ = std::max(*next, later(now(), shortest_tick));
-  delayed_send(this, *tick_at_ - now(), caf::tick_atom_v);
+  auto next = state_.next_deadline().value_or(timestamp::max());
+  for (const auto& pause : {no_room_until_, store_full_until_})
+    next = std::min(next, pause.value_or(timestamp::max()));
+  next = std::max(next, later(now(), shortest_tick));
+  if (tick_.plan(next))
+    delayed_send(this, next - now(), caf::tick_atom_v);
 }
 
 void directory::on_exit() {

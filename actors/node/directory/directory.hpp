@@ -3,6 +3,7 @@
 #include "actors/node/directory/directory_journal.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/doors/outgoing_budget.hpp"
+#include "base/next_tick.hpp"
 #include "handshake/directory_state.hpp"
 #include "messages/messages.hpp"
 #include "store/metadata_store.hpp"
@@ -71,6 +72,8 @@ private:
   const std::shared_ptr<outgoing_budget> outgoing_;
   /// Until then, there is no room for watchers elsewhere.
   std::optional<timestamp> no_room_until_;
+  /// The store has taken nothing, and is not asked again before.
+  std::optional<timestamp> store_full_until_;
   std::size_t waiting_for_store_ = 0;
   std::uint64_t refused_changes_ = 0;
   struct waiting_one {
@@ -81,8 +84,7 @@ private:
   std::map<caf::actor_addr, std::set<number>> askers_;
   number last_ = 0;
   std::map<number, handshake_watcher_actor> watchers_;
-  /// When the next tick comes that is on its way.
-  std::optional<timestamp> tick_at_;
+  next_tick tick_;
 };
 
 } // namespace troupe

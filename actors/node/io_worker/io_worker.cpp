@@ -147,8 +147,7 @@ io_worker::behavior_type io_worker::make_behavior() {
         flush();
       },
       [this](caf::tick_atom) {
-        if (now() >= next_tick_)
-          next_tick_ = timestamp::max();
+        tick_.came(now());
         if (now() >= next_look_at_slab_) {
           next_look_at_slab_ = now() + slab_look;
           check_slab();
@@ -187,11 +186,8 @@ void io_worker::wind_clock() {
   if (state_.emptying())
     pause = std::min(pause, state_.may_empty_more() ? emptying_pause : emptying_tick);
   // One that was wound before may be due later: then there are two, and the other one finds little to do.
-  const auto due = now() + pause;
-  if (due >= next_tick_)
-    return;
-  next_tick_ = due;
-  delayed_send(this, pause, caf::tick_atom_v);
+  if (tick_.plan(now() + pause))
+    delayed_send(this, pause, caf::tick_atom_v);
 }
 
 // What the state has decided, carried out: after each call of the state that may decide anything. Memory comes first,

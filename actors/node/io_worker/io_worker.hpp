@@ -3,6 +3,7 @@
 #include "actors/node/io_worker/completion_target.hpp"
 #include "actors/node/io_worker/io_worker_state.hpp"
 #include "actors/support/latency_collector.hpp"
+#include "base/next_tick.hpp"
 #include "base/node_condition.hpp"
 #include "io/extent_source.hpp"
 #include "io/page_store.hpp"
@@ -127,7 +128,7 @@ private:
   latency_collector samples_;
   timestamp next_look_at_slab_ = timestamp::min();
   /// The next tick that is on its way.
-  timestamp next_tick_ = timestamp::max();
+  next_tick tick_;
   /// What the node's condition knows of them.
   errc told_write_trouble_ = errc::ok;
 };

@@ -76,16 +76,13 @@ void lmcache_server::on_exit() {
 }
 
 void lmcache_server::plan_tick(duration in) {
-  const auto at = now() + in;
-  if (at >= next_tick_)
-    return;
-  next_tick_ = at;
-  delayed_send(this, in, caf::tick_atom_v);
+  if (tick_.plan(now() + in))
+    delayed_send(this, in, caf::tick_atom_v);
 }
 
 void lmcache_server::tick() {
-  next_tick_ = timestamp::max();
   const auto time = now();
+  tick_.came(time);
   sessions_.tick(time);
   end_leases();
   renew_leases(time);

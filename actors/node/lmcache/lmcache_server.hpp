@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/next_tick.hpp"
 #include "gpu/remote_layout.hpp"
 #include "io/extent_source.hpp"
 #include "lmcache/door.hpp"
@@ -274,7 +275,7 @@ private:
   /// Attachments without a process to be watched, whose client is gone without a word: when they may be at rest.
   std::deque<std::pair<timestamp, owner_id>> resting_;
   lmcache::session_table::lease_number last_lease_ = 0;
-  timestamp next_tick_ = timestamp::max();
+  next_tick tick_;
   /// Of the leases that there are, or were since the last tick.
   duration shortest_lease_ = duration::max();
 };
