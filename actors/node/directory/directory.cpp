@@ -18,6 +18,19 @@ constexpr auto shortest_tick = std::chrono::milliseconds(2);
 /// When the store takes nothing for a moment, or connections do not.
 constexpr auto retry_tick = std::chrono::milliseconds(50);
 
+/// Of changes that wait for the store while it writes those before: what has been replaced or withdrawn meanwhile takes
+/// no room in the directory any more, but here. The store takes a batch of so many bytes beside those of others.
+constexpr std::size_t pending_bytes_max = std::size_t{32} << 20U;
+
+std::size_t payload_bytes(const handshake_publish_request& x) {
+  return x.payload.size();
+}
+
+template <class Request>
+std::size_t payload_bytes(const Request&) {
+  return 0;
+}
+
 handshake::directory_options with_store(handshake::directory_options x, bool has_store) {
   x.hold_back = has_store;
   return x;
@@ -108,10 +121,17 @@ directory::behavior_type directory::make_behavior() {
   };
 }
 
+bool directory::may_wait_for_store(std::size_t bytes) const {
+  if (waiting_for_store_ >= options_.changes_waiting_max)
+    return false;
+  const auto pending = journal_ ? journal_->pending_bytes() : 0;
+  return pending == 0 || pending + bytes <= pending_bytes_max;
+}
+
 template <class Request>
 caf::result<handshake_reply>
 directory::change(const Request& x, handshake_reply (handshake::directory_state::*how)(const Request&, timestamp)) {
-  if (waiting_for_store_ >= options_.changes_waiting_max) {
+  if (!may_wait_for_store(payload_bytes(x))) {
     ++refused_changes_;
     handshake_reply refusal;
     refusal.code = static_cast<std::uint8_t>(errc::limit_exceeded);

@@ -46,6 +46,8 @@ private:
   void restore(const restored_handshakes& from);
   /// What a call has led to: changes to the store, answers to those who waited, news to watchers.
   void flush();
+  /// Whether there is room for one more change with a payload of so many bytes, until the disk has it.
+  bool may_wait_for_store(std::size_t bytes) const;
   /// Makes a change, and answers when it is durable. Where the disk does not keep up, nothing is changed.
   template <class Request>
   caf::result<handshake_reply> change(const Request& x,

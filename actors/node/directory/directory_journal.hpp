@@ -47,6 +47,8 @@ public:
   void when_durable(continuation then);
   /// The next batch, if none is under way and there is one; to be followed by `written`, or by `refused`.
   std::optional<store::write_batch> begin_write();
+  /// What waits for the next batch.
+  std::size_t pending_bytes() const noexcept { return pending_.bytes(); }
   void written();
   void refused(store::write_batch batch);
   void fail(const error& why);
