@@ -56,6 +56,8 @@ std::optional<std::string> directory_state::what_is_wrong(const handshake_publis
   if (!sizes.contains(x.rank))
     return "there is no rank dp " + std::to_string(x.rank.dp) + ", pp " + std::to_string(x.rank.pp) + ", tp " +
            std::to_string(x.rank.tp) + " in an engine of sizes " + text_of(sizes);
+  if (x.form > handshake_form::json)
+    return "a payload is bytes or JSON";
   if (x.payload.size() > options_.payload_bytes_max)
     return "a payload has at most " + std::to_string(options_.payload_bytes_max) + " bytes, this one " +
            std::to_string(x.payload.size());

@@ -407,6 +407,76 @@ TEST_CASE("directory: a disk that takes nothing keeps nobody waiting for ever", 
   CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().refused_disk == 3);
 }
 
+TEST_CASE("directory: what a slow disk has not taken yet is bounded in bytes", "[directory]") {
+  sim w;
+  const auto disk = std::make_shared<slow_store>();
+  handshake::directory_options options;
+  options.payload_bytes_max = std::uint64_t{8} << 20U;
+  const auto it = w.spawn<directory>(options, disk);
+  // Each start takes the place of the one before, so the directory itself never has more than one payload.
+  std::size_t refused = 0;
+  for (incarnation_number start = 1; start <= 20; ++start) {
+    auto x = rank_of("a", 0, start);
+    x.payload.assign(std::size_t{8} << 20U, 'x');
+    const auto answered = w.client().answer_to(w.begin(it, std::move(x)));
+    refused += answered.came && code(answered.value<handshake_reply>().code) == errc::limit_exceeded ? 1 : 0;
+  }
+  // One is at the store, and three wait.
+  CHECK(refused == 16);
+  CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().refused_disk == refused);
+  disk->write();
+  w.run();
+  CHECK_FALSE(w.client().answer_to(w.begin(it, rank_of("a", 0, 21))).came);
+}
+
+TEST_CASE("directory: what says that it is JSON is, also through the door", "[directory]") {
+  sim w;
+  const auto it = w.spawn<directory>(handshake::directory_options{});
+  const auto door = w.spawn<directory_door>(it, caf::actor_addr{});
+  const auto publish = [&](std::string payload, handshake_form form) {
+    auto x = rank_of("a", 0);
+    x.payload = std::move(payload);
+    x.form = form;
+    return code(w.ask(door, std::move(x)).value<handshake_reply>().code);
+  };
+  // Readers get it as a part of a larger text.
+  CHECK(publish("", handshake_form::json) == errc::invalid_argument);
+  CHECK(publish("1},\"1\":{\"payload\":2", handshake_form::json) == errc::invalid_argument);
+  CHECK(publish("{}", static_cast<handshake_form>(2)) == errc::invalid_argument);
+  CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().ranks == 0);
+  CHECK(publish("{\"blocks\": 18446744073709551615}", handshake_form::json) == errc::ok);
+}
+
+TEST_CASE("directory: ticks do not become more", "[directory]") {
+  sim w;
+  const auto disk = std::make_shared<slow_store>();
+  const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
+  auto lives_long = rank_of("a", 0);
+  lives_long.ttl = seconds(60);
+  w.begin(it, std::move(lives_long));
+  disk->write();
+  w.run();
+  // Each of them is due before what was due until then.
+  for (int i = 0; i < 50; ++i) {
+    const auto waiting = w.begin(it, fetch_of("b", std::chrono::milliseconds(100)));
+    w.advance(std::chrono::milliseconds(200));
+    CHECK(w.client().answer_to(waiting).came);
+  }
+  CHECK(w.pending_timeouts() <= 2);
+
+  disk->is_full = true;
+  const auto change = w.begin(it, rank_of("a", 1));
+  for (int i = 0; i < 50; ++i)
+    w.begin(it, fetch_of("b", std::chrono::milliseconds(100)));
+  CHECK(w.pending_timeouts() <= 4);
+  disk->is_full = false;
+  w.advance(std::chrono::milliseconds(100));
+  REQUIRE(disk->waiting.size() == 1);
+  disk->write();
+  w.run();
+  CHECK(w.client().answer_to(change).came);
+}
+
 TEST_CASE("directory: an answer to another process takes room until it is on its way", "[directory]") {
   const auto room = std::make_shared<outgoing_budget>(10'000, 15'000);
   const auto answer_of = [](std::size_t bytes) {

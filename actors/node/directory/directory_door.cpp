@@ -2,6 +2,8 @@
 
 #include "actors/node/directory/answer_bounds.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <utility>
 
 namespace troupe {
@@ -23,6 +25,12 @@ answer_relay::look directory_door::bound() {
 directory_door::behavior_type directory_door::make_behavior() {
   return {
       [this](handshake_publish_request& x) -> caf::result<handshake_reply> {
+        if (x.form == handshake_form::json && !nlohmann::json::accept(x.payload)) {
+          handshake_reply refusal;
+          refusal.code = static_cast<std::uint8_t>(errc::invalid_argument);
+          refusal.text = "the payload is said to be JSON, and is not";
+          return refusal;
+        }
         return hand_on(*this, behind_, nullptr, caf::make_message(std::move(x)));
       },
       [this](handshake_heartbeat_request& x) -> caf::result<handshake_reply> {
