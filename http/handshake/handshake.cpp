@@ -44,23 +44,30 @@ void answer_with(const parts_ptr& parts, const shared_responder& reply, Request 
       std::move(x));
 }
 
+/// Room for an answer for as long as this lives; null: there is none now. One that is larger than all of it goes alone.
+std::shared_ptr<const void> take_room(const parts_ptr& parts, std::uint64_t bytes) {
+  struct claim {
+    parts_ptr keep;
+    body_claim bytes;
+  };
+  bytes = std::min(bytes, parts->answer_bytes_max);
+  if (!parts->answers_under_way.take(bytes))
+    return nullptr;
+  return std::shared_ptr<const void>(new claim{parts, {parts->answers_under_way, bytes}},
+                                     [](const claim* c) { delete c; });
+}
+
 /// The answer to a fetch, if there is room for its text until it has been sent: many may wait for the same, and each
 /// reads as fast as it likes.
 template <class Text>
 response text_in_budget(const parts_ptr& parts, const handshake_fetch_reply& x, bool as_json, const Text& text) {
   if (x.entries.empty())
     return text(x);
-  struct claim {
-    parts_ptr keep;
-    body_claim bytes;
-  };
-  const auto bytes = std::min(answer_bytes(x, as_json), parts->answer_bytes_max);
-  if (!parts->answers_under_way.take(bytes))
+  const auto room = take_room(parts, answer_bytes(x, as_json));
+  if (!room)
     return too_many_answers();
-  const std::shared_ptr<const void> taken(new claim{parts, {parts->answers_under_way, bytes}},
-                                          [](const claim* c) { delete c; });
   auto out = text(x);
-  out.claim = taken;
+  out.claim = room;
   return out;
 }
 
@@ -142,9 +149,15 @@ void withdraw(const parts_ptr& parts, const request& r, responder responder) {
 
 void list(const parts_ptr& parts, const request& r, responder responder) {
   answer_with<handshake_list_reply>(
-      parts, share(std::move(responder)), handshake_list_request{}, [who = r.who()](handshake_list_reply all) {
+      parts, share(std::move(responder)), handshake_list_request{}, [parts, who = r.who()](handshake_list_reply all) {
         std::erase_if(all.engines, [&](const auto& x) { return !who->may_use(x.engine); });
-        return to_response(all);
+        auto out = to_response(all);
+        if (!all.engines.empty()) {
+          out.claim = take_room(parts, out.body.size());
+          if (!out.claim)
+            return too_many_answers();
+        }
+        return out;
       });
 }
 

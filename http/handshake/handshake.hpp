@@ -16,7 +16,7 @@ struct options {
   duration max_wait{};
   /// The paths of vLLM's draft as well.
   bool vllm_draft = false;
-  /// Of answers with payloads on their way out, all together; more get 503. One that is larger goes alone.
+  /// Of answers with payloads and of lists on their way out, all together; more get 503. One that is larger goes alone.
   std::uint64_t max_answer_bytes = std::uint64_t{256} << 20U;
 };
 

@@ -176,6 +176,29 @@ TEST_CASE("handshake over HTTP: answers on their way have a bound, and those bey
   CHECK(w.get("/v1/handshake/c").code == 200);
 }
 
+TEST_CASE("handshake over HTTP: lists have the same bound", "[http][handshake]") {
+  constexpr std::uint32_t engines = 40'000;
+  troupe::handshake::directory_options limits;
+  limits.engines_max = engines;
+  const world w(false, true, limits, std::uint64_t{32} << 20U);
+  for (std::uint32_t i = 0; i < engines; ++i) {
+    handshake_publish_request x;
+    x.engine = std::to_string(i) + std::string(100, 'x');
+    x.compat.assign(250, 'x');
+    x.incarnation = 1;
+    caf::anon_send(w.it, std::move(x));
+  }
+  // More than sockets take of one that reads nothing, and no two of them find room.
+  client silent{w.door->port()};
+  silent.send(world::request("GET", "/v1/handshake"));
+  const auto is_refused = [&] { return w.get("/v1/handshake").code == 503; };
+  CHECK(test::eventually(is_refused, std::chrono::milliseconds(10)));
+  const auto list = silent.must_read();
+  CHECK(list.code == 200);
+  CHECK(list.body.size() > (16U << 20U));
+  CHECK(test::eventually([&] { return !is_refused(); }, std::chrono::milliseconds(10)));
+}
+
 TEST_CASE("handshake over HTTP: numbers of 64 bits stay what they are", "[http][handshake]") {
   const world w;
   const std::string payload = R"({"kv_caches_base_addr":[18446744073709551615,9007199254740993],"num_blocks":2})";
