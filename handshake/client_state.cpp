@@ -138,6 +138,7 @@ void client_state::launch_one(const target& what, flight& x, bool is_poll, times
   order.what.wait = is_poll ? std::min(options_.poll, last - now) : duration::zero();
   order.deadline = later(now, order.what.wait + options_.grace);
   x.fetch = order.fetch;
+  x.asked_for = wanted;
   x.is_poll = is_poll;
   polls_ += is_poll ? 1 : 0;
   x.fetch_deadline = order.deadline;
@@ -161,6 +162,7 @@ void client_state::answered(number fetch, result<handshake_fetch_reply> answer, 
   auto& x = flights_.at(what);
   const bool has_waited = x.is_poll;
   fetch_over(x);
+  const auto told_of = answer ? answer->incarnation : 0;
   if (answer && answer->code != 0)
     answer = tl::unexpected(error{static_cast<errc>(answer->code), answer->text});
   const auto noted = noted_.find(what.engine);
@@ -177,6 +179,8 @@ void client_state::answered(number fetch, result<handshake_fetch_reply> answer, 
       back_off(x, {errc::not_found, "only an earlier start of the engine is known"}, has_waited, now);
   } else if (may_pass(answer.error().code)) {
     back_off(x, answer.error(), has_waited, now);
+  } else if (answer.error().code == errc::expired && x.asked_for != 0) {
+    deliver_expired(x, told_of, answer.error(), now);
   } else {
     for (const auto who : std::set<number>(x.waiting))
       this->answer(who, tl::unexpected(answer.error()));
@@ -218,6 +222,18 @@ void client_state::deliver(const target& what, const resolution& found) {
     else if (wanted < found->incarnation)
       answer(who, fail(errc::expired, "the engine has started again since"));
   }
+}
+
+void client_state::deliver_expired(flight& x, incarnation_number latest, const error& why, timestamp now) {
+  const auto is_over = [&](incarnation_number wanted) {
+    return wanted != 0 && (wanted <= x.asked_for || wanted < latest);
+  };
+  for (const auto who : std::set<number>(x.waiting))
+    if (is_over(waiters_.at(who).incarnation))
+      answer(who, tl::unexpected(why));
+  // At once, and not for ever: each time, a later start is asked for, or in the end whichever lives.
+  x.not_before = now;
+  x.has_looked = false;
 }
 
 void client_state::answer(number who, result<resolution> what) {

@@ -158,6 +158,8 @@ private:
     /// Under way, or 0.
     number fetch = 0;
     timestamp fetch_deadline{};
+    /// The start that is fetched; 0: whichever lives.
+    incarnation_number asked_for = 0;
     /// What is under way waits at the directory.
     bool is_poll = false;
     /// The directory has answered that there is nothing yet.
@@ -184,6 +186,8 @@ private:
   void answer(number who, result<resolution> what);
   /// Answers those of the flight whom this suits.
   void deliver(const target& what, const resolution& found);
+  /// Answers those of the flight whose start is over. The others may mean one that lives, or that is to come.
+  void deliver_expired(flight& x, incarnation_number latest, const error& why, timestamp now);
   void drop_if_idle(const target& what);
   void remember(const target& what, const resolution& found, timestamp until);
   /// What is known of it, in itself or as a part of the whole engine.

@@ -237,6 +237,39 @@ TEST_CASE("handshake client: what another attempt cannot change ends the wait", 
   }
 }
 
+TEST_CASE("handshake client: that a start is over is told to those who mean it", "[handshake]") {
+  auto expired = failed_as(errc::expired);
+  expired.incarnation = 7;
+  world w;
+  w.resolve("a");
+  w.answer(w.order().fetch, failed_as(errc::not_found));
+  w.answer(w.order().fetch, failed_as(errc::not_found));
+  // One that does not mind, one that means a start of before, and one whose start is to come.
+  w.resolve("a", 5);
+  w.pass(1s);
+  const auto before = w.order();
+  CHECK(before.what.incarnation == 5);
+  w.resolve("a", 9);
+  w.answer(before.fetch, expired);
+  CHECK(w.answers() == codes{errc::expired});
+  const auto later = w.order();
+  CHECK(later.what.incarnation == 9);
+  w.answer(later.fetch, found_as(9));
+  CHECK(w.answers() == codes{errc::ok, errc::ok});
+
+  w.resolve("b");
+  w.answer(w.order().fetch, failed_as(errc::not_found));
+  w.answer(w.order().fetch, failed_as(errc::not_found));
+  w.resolve("b", 5);
+  w.pass(1s);
+  w.answer(w.order().fetch, expired);
+  CHECK(w.answers() == codes{errc::expired});
+  const auto any = w.order();
+  CHECK(any.what.incarnation == 0);
+  w.answer(any.fetch, found_as(7));
+  CHECK(w.answers() == codes{errc::ok});
+}
+
 TEST_CASE("handshake client: a restarted peer is never used with what was known of it before", "[handshake]") {
   world w;
   w.resolve("a");
