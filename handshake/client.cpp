@@ -4,6 +4,7 @@
 #include "actors/support/ask.hpp"
 
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -68,7 +69,29 @@ struct client::core : std::enable_shared_from_this<core> {
     return out;
   }
 
+  /// What this thread is carrying out. Where nobody is there to be asked, answers come while they are asked for, and
+  /// lead to more: that is done after what is under way, not within it, since it may be as much as waits.
+  struct carrier {
+    const core* of = nullptr;
+    std::deque<work> todo;
+  };
+  static thread_local carrier* carrying;
+
   void carry_out(work x) {
+    if (carrying != nullptr && carrying->of == this) {
+      carrying->todo.push_back(std::move(x));
+      return;
+    }
+    carrier mine{this, {}};
+    // A callback may use another client.
+    const auto before = std::exchange(carrying, &mine);
+    mine.todo.push_back(std::move(x));
+    for (; !mine.todo.empty(); mine.todo.pop_front())
+      carry_out_one(mine.todo.front());
+    carrying = before;
+  }
+
+  void carry_out_one(work& x) {
     if (x.way && x.way->what == watch_state::step::open)
       open_door(x.way->id);
     else if (x.way)
@@ -173,8 +196,15 @@ struct client::core : std::enable_shared_from_this<core> {
             self->with_state([&](timestamp now) { self->state.watched(order, watch, now); });
         },
         watch_atom_v, std::string(), watcher);
-    const std::lock_guard guard(mutex);
-    watch_given_up = std::move(give_up);
+    {
+      const std::lock_guard guard(mutex);
+      if (!is_stopped) {
+        watch_given_up = std::move(give_up);
+        return;
+      }
+    }
+    // The client has gone meanwhile.
+    give_up();
   }
 
   void hear(const handshake_update& x) {
@@ -212,6 +242,8 @@ struct client::core : std::enable_shared_from_this<core> {
   std::thread timer;
 };
 
+thread_local client::core::carrier* client::core::carrying = nullptr;
+
 client::client(caf::actor_system& system, handshake_door_actor door, client_options options)
     : client(system, open_door(std::move(door)), std::move(options)) {}
 
@@ -229,8 +261,13 @@ client::~client() {
     core_->door = nullptr;
   });
   core_->timer.join();
-  if (core_->watch_given_up)
-    core_->watch_given_up();
+  give_up_function give_up;
+  {
+    const std::lock_guard guard(core_->mutex);
+    give_up = std::exchange(core_->watch_given_up, nullptr);
+  }
+  if (give_up)
+    give_up();
 }
 
 client::number client::resolve(const resolve_request& x, callback then) {
@@ -247,10 +284,12 @@ client::number client::resolve(const resolve_request& x, callback then) {
   return who;
 }
 
-std::future<result<resolution>> client::resolve(const resolve_request& x) {
+std::future<result<resolution>> client::resolve(const resolve_request& x, number* who) {
   const auto promise = std::make_shared<std::promise<result<resolution>>>();
   auto out = promise->get_future();
-  resolve(x, [promise](result<resolution> what) { promise->set_value(std::move(what)); });
+  const auto number_of_it = resolve(x, [promise](result<resolution> what) { promise->set_value(std::move(what)); });
+  if (who != nullptr)
+    *who = number_of_it;
   return out;
 }
 

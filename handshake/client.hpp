@@ -24,7 +24,7 @@ public:
   client(caf::actor_system& system, directory_opener open, client_options options = {});
   /// `door`: what a node's reception answers to `handshake_atom`. There is no other one when it ends.
   client(caf::actor_system& system, handshake_door_actor door, client_options options = {});
-  /// Everybody who waits is answered with shutting_down.
+  /// Everybody who waits is answered with shutting_down. A callback that another thread was calling may end later.
   ~client();
   client(const client&) = delete;
   client& operator=(const client&) = delete;
@@ -32,7 +32,8 @@ public:
   /// Answers by the deadline of the request, at once where the ranks are known that it wants. The number is for
   /// `cancel`.
   number resolve(const resolve_request& x, callback then);
-  std::future<result<resolution>> resolve(const resolve_request& x);
+  /// The same where somebody waits for the future, and `who` gets the number, if it is given.
+  std::future<result<resolution>> resolve(const resolve_request& x, number* who = nullptr);
   /// Answers with `cancelled`, unless there is an answer already. What nobody waits for any more takes no place at the
   /// directory, either.
   void cancel(number who);

@@ -277,6 +277,10 @@ TEST_CASE("handshakes through a node's doors: where there is no node, the reason
   CHECK(found.error().text.find("/nowhere/troupe.sock") != std::string::npos);
   handshake::client resolver(w.there, nowhere);
   CHECK(resolver.resolve({"a", 0, std::chrono::milliseconds(50)}).get().error().code == errc::timeout);
+  handshake::client::number who = 0;
+  auto unwanted = resolver.resolve({"a", 0, limit}, &who);
+  resolver.cancel(who);
+  CHECK(unwanted.get().error().code == errc::cancelled);
   // In the node's own process, without a connection.
   CHECK(open_directory(directory_of(w.here, w.node->reception())).has_value());
 }

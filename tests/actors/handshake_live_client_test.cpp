@@ -6,8 +6,11 @@
 
 #include <chrono>
 #include <functional>
+#include <future>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 /// The live client and the live directory, on threads.
 
@@ -181,6 +184,23 @@ TEST_CASE("handshake client, live: another directory is found when the one that 
   CHECK((*waiting.get())->incarnation == 1);
   w.publish("a", 8);
   CHECK(test::eventually([&] { return (*one.resolve({"a", 0, seconds(30)}).get())->incarnation == 8; }));
+}
+
+TEST_CASE("handshake client, live: many who wait where nobody can be asked take no stack", "[handshake]") {
+  live_world w;
+  // All of them are tried at once, and each failure leads to the next attempt: as calls within each other, they would
+  // be more than a stack holds.
+  constexpr std::uint32_t many = 8000;
+  handshake::client_options options;
+  options.waiting_max = many;
+  options.parallel_max = 1;
+  options.backoff_min = options.backoff_max = milliseconds(500);
+  handshake::client one(w.system, handshake_door_actor{}, options);
+  std::vector<std::future<result<handshake::resolution>>> all;
+  for (std::uint32_t i = 0; i < many; ++i)
+    all.push_back(one.resolve({std::to_string(i), 0, seconds(4)}));
+  for (auto& x : all)
+    CHECK(x.get().error().code == errc::timeout);
 }
 
 TEST_CASE("handshake client, live: an engine that has gone is not known any more", "[handshake]") {
