@@ -63,14 +63,17 @@ class Directory:
                 self.tls.load_cert_chain(certificate, key or None)
 
     def publish(self, engine, rank, payload, incarnation, sizes, compat, ttl):
+        """The seconds for which it is published, which may be fewer than were asked for."""
         dp, pp, tp = rank
-        self._ask("PUT", self._path(engine, "ranks", dp, pp, tp), payload, incarnation=incarnation, dp_size=sizes[0],
+        _, said = self._ask("PUT", self._path(engine, "ranks", dp, pp, tp), payload, incarnation=incarnation, dp_size=sizes[0],
                   pp_size=sizes[1], tp_size=sizes[2], compat=compat, ttl=_time(ttl))
+        return _lives_for(json.loads(said), ttl)
 
     def heartbeat(self, engine, incarnation, ttl):
-        """Whether all ranks of the engine are published."""
+        """Whether all ranks of the engine are published, and the seconds for which they are."""
         _, said = self._ask("POST", self._path(engine, "heartbeat"), incarnation=incarnation, ttl=_time(ttl))
-        return bool(json.loads(said).get("complete"))
+        said = json.loads(said)
+        return bool(said.get("complete")), _lives_for(said, ttl)
 
     def withdraw(self, engine, incarnation):
         self._ask("DELETE", self._path(engine), incarnation=incarnation)
@@ -237,6 +240,12 @@ def _time(seconds):
     return f"{max(1, round(seconds * 1000))}ms"
 
 
+def _lives_for(said, ttl):
+    """A directory has a longest time of its own."""
+    granted = said.get("expires_in_ms")
+    return min(ttl, granted / 1000) if isinstance(granted, (int, float)) else ttl
+
+
 def _complaint(content):
     try:
         said = json.loads(content)
@@ -287,9 +296,10 @@ class Publisher:
         pause = patience.pause
         while not self._ended.is_set() and not self.fenced.is_set():
             try:
-                self._say()
+                lives_for = self._say()
                 pause = patience.pause
-                self._ended.wait(self.ttl / 3)
+                # What was cut to nothing is no reason to ask without a pause.
+                self._ended.wait(max(lives_for / 3, patience.pause))
                 continue
             except DirectoryError as error:
                 self._refused(error)
@@ -301,15 +311,24 @@ class Publisher:
             pause = patience.next_pause(pause)
 
     def _say(self):
-        # Of an engine that was forgotten, a packet that comes late may bring back a part.
-        if self.published.is_set() and self.directory.heartbeat(self.engine, self.incarnation, self.ttl):
-            return
+        """The seconds for which it counts."""
+        if self.published.is_set():
+            is_complete, lives_for = self.directory.heartbeat(self.engine, self.incarnation, self.ttl)
+            # Of an engine that was forgotten, a packet that comes late may bring back a part.
+            if is_complete:
+                return lives_for
+        lives_for = self.ttl
         for rank, payload in self.payloads.items():
-            self.directory.publish(self.engine, rank, payload, self.incarnation, self.sizes, self.compat, self.ttl)
+            lives_for = min(lives_for, self.directory.publish(self.engine, rank, payload, self.incarnation, self.sizes,
+                                                              self.compat, self.ttl))
         self.published.set()
         self._was_published = True
         self.log.info("%d ranks of engine %s are published as incarnation %d", len(self.payloads), self.engine,
                       self.incarnation)
+        if lives_for < 0.9 * self.ttl:
+            self.log.info("the directory keeps engine %s for %.3f s without a sign of life, not for %.3f", self.engine,
+                          lives_for, self.ttl)
+        return lives_for
 
     def _refused(self, error):
         if error.status == 404:

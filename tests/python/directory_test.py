@@ -201,6 +201,12 @@ class Publishing(with_server):
         self.publisher(server)
         self.until(lambda: server.methods().count("PUT") >= 4)
 
+    def test_signs_of_life_keep_to_the_time_that_the_directory_grants(self):
+        granted = ok(b'{"complete": true, "expires_in_ms": 60}')
+        server = self.serve(PUT=[granted], POST=[granted], DELETE=[(204, b"", {})])
+        self.publisher(server, ttl=3600.0)
+        self.until(lambda: server.methods().count("POST") >= 3)
+
     def test_a_directory_that_has_a_part_is_told_again(self):
         server = self.serve(PUT=[ok()], POST=[PART, WHOLE], DELETE=[(204, b"", {})])
         self.publisher(server)
