@@ -91,6 +91,61 @@ TEST_CASE("serve: a node can be a directory and nothing else") {
   CHECK(node.stop() == 0);
 }
 
+TEST_CASE("serve: what the config says of handshakes holds") {
+  const scratch_directory directory;
+  serving_node node(directory_config(directory, {{"vllm_draft", true},
+                                                 {"max_payload_bytes", "1 KiB"},
+                                                 {"max_engines", 2},
+                                                 {"max_ranks", 3},
+                                                 {"max_waiting", 1},
+                                                 {"max_wait", "10 s"},
+                                                 {"ttl_default", "3 min"},
+                                                 {"ttl_max", "5 min"},
+                                                 {"remember", "1 ms"}}));
+  const auto port = port_of(node);
+  const auto lives_for = [](const http::reply& x) { return json::parse(x.body).at("expires_in_ms").get<int>(); };
+  const auto put = [&](const char* engine, const char* query, std::size_t bytes = 1) {
+    return call(port, "PUT", "/v1/handshake/" + std::string(engine) + "/ranks/0/0/0?incarnation=7" + query,
+                std::string(bytes, 'x'));
+  };
+  CHECK(put("a", "", 1025).code == 413);
+  CHECK(put("a", "&tp_size=4").code == 422);
+  const auto by_default = put("a", "&tp_size=3", 1024);
+  CHECK(by_default.code == 201);
+  CHECK(lives_for(by_default) <= 180'000);
+  CHECK(lives_for(by_default) > 60'000);
+  CHECK(call(port, "GET", "/get_kv_connector_metadata?engine_id=a").code == 200);
+  const auto longest = put("b", "&ttl=20h");
+  CHECK(longest.code == 201);
+  CHECK(lives_for(longest) <= 300'000);
+  CHECK(put("c", "").code == 429);
+
+  http::client waiting{port};
+  waiting.send("GET /v1/handshake/nobody?wait=20h HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  const auto is_waiting = [&] {
+    return call(port, "GET", "/metrics").body.find("\ntroupe_handshake_waiting 1") != std::string::npos;
+  };
+  CHECK(eventually(is_waiting, std::chrono::milliseconds(10)));
+  CHECK(call(port, "GET", "/v1/handshake/nobody?wait=20h").code == 429);
+
+  // A start that has ended is remembered for a millisecond.
+  CHECK(call(port, "DELETE", "/v1/handshake/b?incarnation=7").code == 204);
+  const auto is_forgotten = [&] { return call(port, "GET", "/v1/handshake/b?incarnation=7").code == 404; };
+  CHECK(eventually(is_forgotten, std::chrono::milliseconds(10)));
+  // Nobody waits longer than the node lets anybody wait.
+  CHECK(waiting.must_read().code == 404);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("serve: the example of a node that is nothing but a directory is one") {
+  const scratch_directory directory;
+  const auto config = std::filesystem::path(TROUPE_SOURCE_DIR) / "configs/handshakes.json";
+  serving_node node(config, {"--set", "data_dir=" + (directory / "data").string(), "--set", "handshake.http.port=0"});
+  CHECK(call(port_of(node, "handshake"), "PUT", std::string(rank_0) + "?incarnation=7", "x").code == 201);
+  CHECK_FALSE(std::filesystem::exists(directory / "data" / "troupe.sock"));
+  CHECK(node.stop() == 0);
+}
+
 TEST_CASE("serve: who waits for an engine does not keep a node from stopping") {
   const scratch_directory directory;
   serving_node node(directory_config(directory, json::object()));
