@@ -178,6 +178,15 @@ TEST_CASE("with certificates, a node is one that says so by its own, and an engi
   const auto said = nodes.node(2).program().wait_for_line(stream::err, "organizational unit").text;
   CHECK(said.find("no node of this cluster at 127.0.0.1") != std::string::npos);
   nodes.node(0).program().wait_for_line(stream::err, "with the certificate of a client says that it is a node");
+  // Nor is it one for those that connect to it.
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto why = nodes.node(i).program().wait_for_line(stream::err, "what answers there has no").text;
+    CHECK(why.find("organizational unit (OU) \"node\" in its certificate") != std::string::npos);
+    CHECK(why.find("127.0.0.1:" + std::to_string(nodes.ports[2])) != std::string::npos);
+    const auto status = nodes.status(i);
+    CHECK(status.find("node-2") == std::string::npos);
+    CHECK(status.find("what answers there has no") != std::string::npos);
+  }
   check_clean(nodes.replay(0, small_trace), nodes.shape);
   const auto found = nodes.replay(1, small_trace);
   check_clean(found, nodes.shape);
@@ -185,6 +194,8 @@ TEST_CASE("with certificates, a node is one that says so by its own, and an engi
   const auto alone = nodes.replay(2, small_trace, one_at_a_time);
   check_clean(alone, nodes.shape);
   CHECK(alone.count("hit_blocks") == expected(small_trace).hit_blocks);
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK(nodes.node(i).program().so_far(stream::err).find("node 'node-2' at") == std::string::npos);
   nodes.stop_all();
 }
 
