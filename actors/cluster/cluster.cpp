@@ -33,6 +33,12 @@ membership_options rules_of(const cluster_parts& parts) {
           options.attach.reconnect_backoff_max, std::random_device{}()};
 }
 
+/// A namespace as it is here, which one of a peer has to be like.
+struct space_here {
+  kv_geometry geometry{};
+  std::vector<std::shared_ptr<passing_memory>> memory{};
+};
+
 /// A namespace, opened in the opener's thread.
 struct opened_client {
   std::shared_ptr<node_client> client;
@@ -40,19 +46,27 @@ struct opened_client {
   std::vector<std::shared_ptr<passing_memory>> memory;
 };
 
+/// At this node where nothing is said of how it is here.
 result<opened_client> open_client(caf::actor_system& system, const node_client::options& how, link_options where,
                                   const namespace_id& space, std::uint64_t memory_bytes,
-                                  std::vector<std::shared_ptr<passing_memory>> memory) {
-  opened_client out{std::make_shared<node_client>(system, how), {}, std::move(memory)};
+                                  const std::optional<space_here>& like) {
+  opened_client out{std::make_shared<node_client>(system, how), {}, {}};
   auto attached = out.client->attach(std::move(where), tie_limit);
   if (!attached)
     return tl::unexpected<error>(attached.error());
   out.node = std::move(*attached);
-  if (out.node.space_id != space)
-    return fail(errc::identity_mismatch, "namespace '" + out.node.space.name + "' is another one by now");
   // So that a rank has the same memory at all nodes.
   std::ranges::sort(out.node.ranks, {}, &rank_endpoint::rank);
   const auto& geometry = out.node.space.geometry;
+  if (like)
+    out.memory = like->memory;
+  space_shape found{out.node.space_id, geometry, {}};
+  for (const auto& x : out.node.ranks)
+    found.ranks.push_back(x.rank);
+  if (auto fits =
+          check_tie(found, space, like ? like->geometry : geometry, like ? like->memory.size() : out.node.ranks.size());
+      !fits)
+    return tl::unexpected<error>(fits.error());
   const auto blocks = passing_blocks(memory_bytes, geometry.page_bytes());
   for (std::size_t i = 0; i < out.node.ranks.size(); ++i) {
     if (out.memory.size() == i)
@@ -342,7 +356,7 @@ void cluster::perform(const open_space& x) {
   how.storage = {};
   parts_.opener->post([this, post = poster(), &system = system(), id = x.space, where, how,
                        bytes = parts_.options->cluster.memory_bytes] {
-    auto opened = open_client(system, how, where, id, bytes, {});
+    auto opened = open_client(system, how, where, id, bytes, std::nullopt);
     post([this, id, opened = std::move(opened)] {
       rules_.on_space_opened(id, opened.has_value(), now());
       if (!opened) {
@@ -385,23 +399,23 @@ void cluster::perform(const open_tie& x) {
   const auto& own = spaces_.at(name.second);
   const auto bytes = parts_.options->cluster.memory_bytes;
   how.transfer.remote_bytes = std::max(bytes, 4 * io::slot_bytes(own.geometry.page_bytes()));
-  parts_.opener->post(
-      [this, post = poster(), &outside = *parts_.outside, name, where, how, bytes, memory = own.memory] {
-        auto opened = open_client(outside, how, where, name.second, bytes, memory);
-        post([this, name, opened = std::move(opened)] {
-          rules_.on_tie_opened(name, opened.has_value(), now());
-          if (!opened) {
-            log::get("cluster")->warn("no pages of namespace {} from {}: {}", to_string(name.second),
-                                      members_.address(name.first), opened.error().text);
-            return;
-          }
-          ties_[name] = {opened->client, opened->node.limits, opened->memory, members_.card(name.first).incarnation,
-                         opened->node.shards};
-          follow_learning();
-          log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
-                                    rules_.name_of(name.second), opened->node.node_name);
-        });
-      });
+  parts_.opener->post([this, post = poster(), &outside = *parts_.outside, name, where, how, bytes,
+                       like = space_here{own.geometry, own.memory}] {
+    auto opened = open_client(outside, how, where, name.second, bytes, like);
+    post([this, name, opened = std::move(opened)] {
+      rules_.on_tie_opened(name, opened.has_value(), now());
+      if (!opened) {
+        log::get("cluster")->warn("no pages of namespace {} from {}: {}", to_string(name.second),
+                                  members_.address(name.first), opened.error().text);
+        return;
+      }
+      ties_[name] = {opened->client, opened->node.limits, opened->memory, members_.card(name.first).incarnation,
+                     opened->node.shards};
+      follow_learning();
+      log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
+                                rules_.name_of(name.second), opened->node.node_name);
+    });
+  });
 }
 
 void cluster::perform(const leave_tie& x) {

@@ -12,6 +12,18 @@ bool has_space(const membership& peers, const tie_name& tie) {
 
 } // namespace
 
+result<void> check_tie(const space_shape& there, const namespace_id& space, const kv_geometry& geometry,
+                       std::size_t ranks) {
+  if (there.id != space)
+    return fail(errc::identity_mismatch, "the namespace is another one there by now");
+  bool same = there.geometry == geometry && there.ranks.size() == ranks;
+  for (std::size_t i = 0; same && i < ranks; ++i)
+    same = there.ranks[i] == i;
+  if (!same)
+    return fail(errc::identity_mismatch, "it has other pages or ranks there than here, under the same identity");
+  return {};
+}
+
 void tie_rules::open_here(const namespace_id& space, const std::string& name, timestamp now) {
   auto& own = spaces_[space];
   own.name = name;

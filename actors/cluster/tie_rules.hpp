@@ -3,7 +3,9 @@
 #include "actors/cluster/fetching.hpp"
 #include "actors/cluster/membership.hpp"
 #include "base/clock.hpp"
+#include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "base/namespace_spec.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -37,6 +39,20 @@ struct leave_tie {
 };
 
 using tie_effect = std::variant<open_space, leave_space, open_tie, leave_tie>;
+
+/// What a node says that a namespace is, and is to be of one at another node.
+struct space_shape {
+  namespace_id id;
+  kv_geometry geometry{};
+  /// In their order.
+  std::vector<rank_number> ranks{};
+};
+
+/// Whether what a peer has answered to an attachment is the namespace as it is here: with the same geometry and ranks 0
+/// and following, so many. Everything else of it is told by numbers that come from there, and is to find its place in
+/// what there is here. Errors: identity_mismatch.
+result<void> check_tie(const space_shape& there, const namespace_id& space, const kv_geometry& geometry,
+                       std::size_t ranks);
 
 /// Which namespaces of peers a node attaches to, and when it leaves them: plain rules.
 ///

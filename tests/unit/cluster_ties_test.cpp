@@ -90,6 +90,45 @@ TEST_CASE("ties: what both have is opened here first, then there", "[cluster]") 
   CHECK(x.follow().empty());
 }
 
+TEST_CASE("ties: a reply that is not of the namespace as it is here makes no tie", "[cluster]") {
+  kv_geometry geometry;
+  geometry.layers = 4;
+  space_shape reply{test_space, geometry, {0, 1}};
+  const auto code = [&] {
+    const auto fits = check_tie(reply, test_space, geometry, 2);
+    return fits ? errc::ok : fits.error().code;
+  };
+  CHECK(code() == errc::ok);
+  SECTION("fewer ranks") {
+    reply.ranks.pop_back();
+    CHECK(code() == errc::identity_mismatch);
+  }
+  SECTION("no ranks") {
+    reply.ranks.clear();
+    CHECK(code() == errc::identity_mismatch);
+  }
+  SECTION("more ranks") {
+    reply.ranks.push_back(2);
+    CHECK(code() == errc::identity_mismatch);
+  }
+  SECTION("other ranks") {
+    reply.ranks[1] = 7;
+    CHECK(code() == errc::identity_mismatch);
+  }
+  SECTION("one rank twice") {
+    reply.ranks[1] = 0;
+    CHECK(code() == errc::identity_mismatch);
+  }
+  SECTION("larger pages") {
+    reply.geometry.layers = 1U << 30U;
+    CHECK(code() == errc::identity_mismatch);
+  }
+  SECTION("another namespace") {
+    reply.id = other_space;
+    CHECK(code() == errc::identity_mismatch);
+  }
+}
+
 TEST_CASE("ties: what could not be opened is tried again after a pause", "[cluster]") {
   tied_node x;
   x.says(0, 5, {{test_space, "there"}});
