@@ -134,7 +134,7 @@ TROUPE_INSPECT(cluster_card, x.cluster, x.node, x.incarnation)
 TROUPE_INSPECT(cluster_hello, x.protocol, x.from)
 TROUPE_INSPECT(cluster_space, x.id, x.name)
 TROUPE_INSPECT(cluster_welcome, x.node, x.spaces)
-TROUPE_INSPECT(bring_request, x.space, x.parent, x.keys)
+TROUPE_INSPECT(bring_request, x.space, x.parent, x.keys, x.waited)
 TROUPE_INSPECT(bring_reply, x.keys)
 TROUPE_INSPECT(peer_stats, x.address, x.node, x.incarnation, x.up, x.self, x.trouble, x.spaces, x.asked, x.had, x.late,
                x.pages, x.bytes, x.failed, x.learned_keys, x.file_pages, x.file_bytes, x.files_stale, x.files_damaged,
