@@ -129,8 +129,9 @@ void cluster::make_line(const say_hello& first) {
   }
   // A thread that has spawned an actor keeps something of its system until it ends, or spawns one of another, and a
   // system waits for that when it ends. So actors of the other system are spawned by the opener, which ends before.
-  parts_.opener->post([this, post = poster(), first, where = *where, limit = 2 * parts_.options->cluster.hello_interval,
-                       &outside = *parts_.outside, make = parts_.make_entrance, spare] {
+  parts_.opener->post_unless_ending([this, post = poster(), first, where = *where,
+                                     limit = 2 * parts_.options->cluster.hello_interval, &outside = *parts_.outside,
+                                     make = parts_.make_entrance, spare] {
     const auto entrance = spare ? spare : make();
     const auto on_lost = [this, peer = first.peer, post] {
       post([this, peer] {
@@ -354,8 +355,8 @@ void cluster::perform(const open_space& x) {
   auto how = client_options();
   how.attach.always_remote = false;
   how.storage = {};
-  parts_.opener->post([this, post = poster(), &system = system(), id = x.space, where, how,
-                       bytes = parts_.options->cluster.memory_bytes] {
+  parts_.opener->post_unless_ending([this, post = poster(), &system = system(), id = x.space, where, how,
+                                     bytes = parts_.options->cluster.memory_bytes] {
     auto opened = open_client(system, how, where, id, bytes, std::nullopt);
     post([this, id, opened = std::move(opened)] {
       rules_.on_space_opened(id, opened.has_value(), now());
@@ -399,8 +400,8 @@ void cluster::perform(const open_tie& x) {
   const auto& own = spaces_.at(name.second);
   const auto bytes = parts_.options->cluster.memory_bytes;
   how.transfer.remote_bytes = std::max(bytes, 4 * io::slot_bytes(own.geometry.page_bytes()));
-  parts_.opener->post([this, post = poster(), &outside = *parts_.outside, name, where, how, bytes,
-                       like = space_here{own.geometry, own.memory}] {
+  parts_.opener->post_unless_ending([this, post = poster(), &outside = *parts_.outside, name, where, how, bytes,
+                                     like = space_here{own.geometry, own.memory}] {
     auto opened = open_client(outside, how, where, name.second, bytes, like);
     post([this, name, opened = std::move(opened)] {
       rules_.on_tie_opened(name, opened.has_value(), now());
@@ -412,6 +413,9 @@ void cluster::perform(const open_tie& x) {
       ties_[name] = {opened->client, opened->node.limits, opened->memory, members_.card(name.first).incarnation,
                      opened->node.shards};
       follow_learning();
+      // The next one of this peer.
+      follow();
+      flush();
       log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
                                 rules_.name_of(name.second), opened->node.node_name);
     });

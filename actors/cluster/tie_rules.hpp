@@ -61,6 +61,10 @@ result<void> check_tie(const space_shape& there, const namespace_id& space, cons
 /// where nothing has come over it for a while although the peer is there, as when the namespace was removed there and
 /// made again.
 ///
+/// Attaching waits, in a thread that all peers have in common. So one attempt at a time is made for a peer, and when it
+/// has failed, none for a while: one that says hello and cannot be attached to holds up the others once in that time,
+/// however many namespaces it has. Those that were tried least recently come first.
+///
 /// Memory of a namespace that goes is in use until nothing is under way in it: its clients end after that.
 class tie_rules {
 public:
@@ -106,13 +110,25 @@ private:
     timestamp silent_since = timestamp::max();
   };
 
+  /// After an attempt that failed.
+  struct peer_pause {
+    timestamp until{};
+    /// One that has begun anew is tried at once.
+    std::uint64_t of = 0;
+  };
+
   void open_here(const namespace_id& space, const std::string& name, timestamp now);
+  /// At most one.
+  void open_there(peer_number peer, const std::map<namespace_id, std::string>& here, const membership& peers,
+                  timestamp now);
+  bool may_try(peer_number peer, const membership& peers, timestamp now) const;
   void leave_ties(const std::map<namespace_id, std::string>& here, const membership& peers, timestamp now);
   void leave_spaces(const std::map<namespace_id, std::string>& here, fetching& pages);
 
   duration pause_;
   std::map<namespace_id, space_entry> spaces_;
   std::map<tie_name, tie_entry> ties_;
+  std::map<peer_number, peer_pause> pauses_;
   std::vector<tie_effect> outbox_;
 };
 

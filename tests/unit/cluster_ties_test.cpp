@@ -147,6 +147,47 @@ TEST_CASE("ties: what could not be opened is tried again after a pause", "[clust
   CHECK(x.follow() == names{"tie to there"});
 }
 
+TEST_CASE("ties: a peer is tried one namespace after the other, and after a failure with none of them for a while",
+          "[cluster]") {
+  tied_node x;
+  x.here = {{test_space, "mine"}, {other_space, "my other"}};
+  const std::vector<cluster_space> both{{test_space, "one"}, {other_space, "two"}};
+  x.says(0, 5, both);
+  CHECK(x.follow().size() == 2);
+  for (const auto& id : {test_space, other_space}) {
+    x.pages.add_space(id, 4096, 1, 8);
+    x.rules.on_space_opened(id, true, x.now);
+  }
+  CHECK(x.follow() == names{"tie to one"});
+  CHECK(x.follow().empty());
+  x.rules.on_tie_opened({0, test_space}, false, x.now);
+  CHECK(x.follow().empty());
+  x.now += pause - ms;
+  CHECK(x.follow().empty());
+  // The one that was not tried yet comes first, or one that always fails would keep it out.
+  x.now += ms;
+  CHECK(x.follow() == names{"tie to two"});
+  CHECK(x.follow().empty());
+  x.rules.on_tie_opened({0, other_space}, true, x.now);
+  CHECK(x.follow() == names{"tie to one"});
+  x.rules.on_tie_opened({0, test_space}, false, x.now);
+  CHECK(x.follow().empty());
+  // The pause is that of one run.
+  x.says(0, 6, both);
+  CHECK(x.follow() == names{"leave tie to 0", "tie to two"});
+}
+
+TEST_CASE("ties: a peer that cannot be attached to is no other one's trouble", "[cluster]") {
+  tied_node x;
+  x.open_all();
+  x.rules.on_answered(x.tie, false, x.now);
+  x.now += pause;
+  CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
+  x.rules.on_tie_opened(x.tie, false, x.now);
+  x.says(1, 9, {{test_space, "at the second"}});
+  CHECK(x.follow() == names{"tie to at the second"});
+}
+
 TEST_CASE("ties: a tie is to one run of a peer, and ends where the namespace is gone there", "[cluster]") {
   tied_node x;
   x.open_all();
