@@ -168,6 +168,8 @@ void cluster::drop_lines() {
 void cluster::on_exit() {
   for (auto& [number, promise] : std::exchange(waiting_, {}))
     promise.deliver(bring_reply{});
+  for (const auto& [call, give_up] : std::exchange(asked_shards_, {}))
+    give_up();
   for (const auto& [peer, x] : std::exchange(lines_, {}))
     caf::anon_send_exit(x.actor, caf::exit_reason::user_shutdown);
   spare_entrances_.clear();
@@ -547,16 +549,26 @@ void cluster::perform(const ask_shard& x) {
       // Shards of an attachment that is over: the tie is to be made anew.
       if (tie && !answer && answer.error().code == errc::unreachable)
         rules_.on_answered(*tie, false, now());
+      asked_shards_.erase(call);
       learning_.on_told(call, answer);
       flush();
     });
   };
-  if (!x.who.peer)
-    return ask<reuse_reply>(system(), parts_.shards.at(x.who.shard), told, reuse_request{x.space});
+  if (!x.who.peer) {
+    asked_shards_[x.call] =
+        ask_for_long<reuse_reply>(system(), parts_.shards.at(x.who.shard), told, reuse_request{x.space});
+    return;
+  }
   const auto* const there = ready_tie(*x.who.peer, x.space);
   if (there == nullptr || x.who.shard >= there->shards.size())
     return learning_.on_told(x.call, fail(errc::unreachable, "there is no tie to this node any more"));
-  ask<reuse_reply>(*parts_.outside, there->shards[x.who.shard], told, reuse_request{x.space});
+  asked_shards_[x.call] =
+      ask_for_long<reuse_reply>(*parts_.outside, there->shards[x.who.shard], told, reuse_request{x.space});
+}
+
+void cluster::perform(const give_up_shard& x) {
+  if (const auto asked = asked_shards_.extract(x.call); !asked.empty())
+    asked.mapped()();
 }
 
 void cluster::perform(const teach_shard& x) {
