@@ -33,14 +33,15 @@ int cluster_status(const cluster_status_options& options) {
     return print(body.dump() + "\n") ? exit_ok : exit_failed;
   if (text_at(body, {"cluster"}).empty())
     return print("the node is part of no cluster\n") ? exit_ok : exit_failed;
-  std::vector<std::vector<std::string>> rows{{"NODE", "ADDRESS", "STATE", "NAMESPACES", "ASKED", "HAD", "LATE", "PAGES",
-                                              "BYTES", "FAILED", "FROM FILES", "TROUBLE"}};
+  std::vector<std::vector<std::string>> rows{{"NODE", "ADDRESS", "STATE", "LAG", "NAMESPACES", "ASKED", "HAD", "LATE",
+                                              "PAGES", "BYTES", "FAILED", "FROM FILES", "TROUBLE"}};
   for (const auto& x : list_at(body, {"nodes"})) {
     auto& row = rows.emplace_back();
     const auto name = text_at(x, {"node"});
     row.push_back(name.empty() ? "?" : name);
     row.push_back(text_at(x, {"address"}));
     row.push_back(text_at(x, {"state"}));
+    row.push_back(text_at(x, {"state"}) == "up" ? micros_text(number_at(x, {"lag_us"})) : "-");
     for (const auto* key : {"namespaces", "asked", "had", "late", "pages", "bytes", "failed", "file_pages"})
       row.push_back(count_text(static_cast<std::uint64_t>(number_at(x, {key}))));
     row.push_back(text_at(x, {"trouble"}));

@@ -88,6 +88,8 @@ struct peer_stats {
   std::uint64_t files_stale = 0;
   std::uint64_t files_damaged = 0;
   std::uint64_t files_failed = 0;
+  /// From the last hello to its answer, in microseconds; the first one has to connect. 0 while it is not up.
+  std::uint64_t lag_us = 0;
 };
 
 /// What a node has of the list of nodes in etcd.

@@ -33,6 +33,10 @@ membership_options rules_of(const cluster_parts& parts) {
           options.attach.reconnect_backoff_max, std::random_device{}()};
 }
 
+std::uint64_t microseconds_of(duration x) {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(x).count());
+}
+
 /// A namespace as it is here, which one of a peer has to be like.
 struct space_here {
   kv_geometry geometry{};
@@ -206,11 +210,26 @@ cluster_stats cluster::stats() const {
     out.etcd = etcd_->stats();
   for (const auto i : members_.numbers()) {
     const auto counts = fetching_.counts(i);
-    out.peers.push_back({members_.address(i), members_.card(i).node, members_.card(i).incarnation, members_.is_up(i),
-                         members_.is_self(i), members_.trouble(i), rules_.open_ties(i), counts.asked, counts.had,
-                         counts.late, counts.pages, counts.bytes, counts.failed, learning_.learned_from(i),
-                         counts.file_pages, counts.file_bytes, counts.files_stale, counts.files_damaged,
-                         counts.files_failed});
+    out.peers.push_back({members_.address(i),
+                         members_.card(i).node,
+                         members_.card(i).incarnation,
+                         members_.is_up(i),
+                         members_.is_self(i),
+                         members_.trouble(i),
+                         rules_.open_ties(i),
+                         counts.asked,
+                         counts.had,
+                         counts.late,
+                         counts.pages,
+                         counts.bytes,
+                         counts.failed,
+                         learning_.learned_from(i),
+                         counts.file_pages,
+                         counts.file_bytes,
+                         counts.files_stale,
+                         counts.files_damaged,
+                         counts.files_failed,
+                         microseconds_of(members_.lag(i))});
   }
   return out;
 }

@@ -36,6 +36,8 @@ TEST_CASE("an engine finds and loads what engines of another node have saved, ev
   CHECK(status.find("cluster here") != std::string::npos);
   CHECK(status.find("node-0") != std::string::npos);
   CHECK(status.find(" up ") != std::string::npos);
+  CHECK(status.find(" LAG ") != std::string::npos);
+  CHECK(eventually([&] { return sum_of_metric(nodes.node(1), "troupe_peer_lag_seconds") > 0; }));
   CHECK(status.find(" self ") != std::string::npos);
   CHECK(status.find(' ' + std::to_string(model.unique_blocks * nodes.shape.ranks) + ' ') != std::string::npos);
   // Each page lies twice; those at the node that they came from go first. Both ends count what has moved.
