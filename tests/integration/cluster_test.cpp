@@ -23,7 +23,16 @@ const arguments one_at_a_time{"--concurrency", "1"};
 } // namespace
 
 TEST_CASE("an engine finds and loads what engines of another node have saved, every byte of it") {
-  test_cluster nodes(2, {.ranks = GENERATE(1U, 2U), .page_bytes = 65536});
+  const std::string transport = GENERATE("tcp", "ucx");
+  const auto ranks = GENERATE(1U, 2U);
+  if (transport == "ucx" && !there_is_ucx())
+    return;
+  test_cluster nodes(2, {.ranks = ranks, .page_bytes = 65536});
+  nodes.change = [&](std::size_t, nlohmann::json& config) {
+    config["remote"]["transport"] = transport;
+    if (transport == "ucx")
+      config["remote"]["ucx_interfaces"] = "lo";
+  };
   nodes.start_all();
   const auto model = expected(small_trace);
   const auto first = nodes.replay(0, small_trace, one_at_a_time);
