@@ -96,6 +96,10 @@ std::optional<reuse_counts> reuse_counts::of_numbers(std::span<const std::uint32
     for (auto& of_class : *part)
       for (auto& x : of_class)
         x = static_cast<float>(*next++) * unit;
+  // What was used has ended. With more of it, what a chance is worth would be decided by what nobody has seen.
+  for (std::uint32_t c = 0; c < classes; ++c)
+    for (std::size_t a = 0; a < ages; ++a)
+      out.used[c][a] = std::min(out.used[c][a], out.ended[c][a]);
   return out;
 }
 

@@ -20,7 +20,7 @@ struct reuse_counts {
 
   /// Keys that were used at that age.
   std::array<by_age, classes> used{};
-  /// Keys that got no older, for that or for any reason.
+  /// Keys that got no older, for that or for any reason: not fewer than were used.
   std::array<by_age, classes> ended{};
 
   static std::size_t step_of(std::uint64_t age) noexcept;
@@ -38,7 +38,7 @@ struct reuse_counts {
 
   /// For a message: all numbers, one after the other, in units of 1/1024; what was used, then what ended.
   std::vector<std::uint32_t> numbers() const;
-  /// Of numbers that anybody may have sent: nothing where they are too few or too many.
+  /// Of numbers that anybody may have sent: nothing where they are too few or too many, and no more used than ended.
   static std::optional<reuse_counts> of_numbers(std::span<const std::uint32_t> numbers);
 
   friend bool operator==(const reuse_counts&, const reuse_counts&) = default;

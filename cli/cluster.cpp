@@ -32,8 +32,8 @@ std::string etcd_text(const nlohmann::json& body) {
 
 /// What is wrong stands below the table: it is wider than any terminal.
 std::string nodes_text(const nlohmann::json& body) {
-  std::vector<std::vector<std::string>> rows{{"NODE", "ADDRESS", "STATE", "NAMESPACES", "ASKED", "HAD", "LATE", "PAGES",
-                                              "BYTES", "FAILED", "FROM FILES", "REFUSED FILES", "LEARNED"}};
+  std::vector<std::vector<std::string>> rows{{"NODE", "ADDRESS", "STATE", "LAG", "NAMESPACES", "ASKED", "HAD", "LATE",
+                                              "PAGES", "BYTES", "FAILED", "FROM FILES", "REFUSED FILES", "LEARNED"}};
   std::string troubles;
   for (const auto& x : list_at(body, {"nodes"})) {
     auto& row = rows.emplace_back();
@@ -41,7 +41,9 @@ std::string nodes_text(const nlohmann::json& body) {
     const auto address = text_at(x, {"address"});
     row.push_back(name.empty() ? "?" : name);
     row.push_back(address);
-    row.push_back(text_at(x, {"state"}));
+    const auto state = text_at(x, {"state"});
+    row.push_back(state);
+    row.push_back(state == "up" ? micros_text(number_at(x, {"lag_us"})) : "-");
     for (const auto* key : {"namespaces", "asked", "had", "late", "pages"})
       row.push_back(count_text(count_at(x, key)));
     row.push_back(bytes_text(number_at(x, {"bytes"})));

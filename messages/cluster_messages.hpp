@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/clock.hpp"
 #include "base/digest.hpp"
 #include "messages/packed.hpp"
 
@@ -45,6 +46,8 @@ struct bring_request {
   namespace_id space;
   key_digest parent;
   packed<key_digest> keys;
+  /// What the same lookup has waited for others already: it waits for the rest of its time only.
+  duration waited{};
 };
 
 /// So many of them, from the first one on, are probably here now: whoever relies on them looks them up.
@@ -85,6 +88,8 @@ struct peer_stats {
   std::uint64_t files_stale = 0;
   std::uint64_t files_damaged = 0;
   std::uint64_t files_failed = 0;
+  /// From the last hello to its answer, in microseconds; the first one has to connect. 0 while it is not up.
+  std::uint64_t lag_us = 0;
 };
 
 /// What a node has of the list of nodes in etcd.

@@ -134,11 +134,11 @@ TROUPE_INSPECT(cluster_card, x.cluster, x.node, x.incarnation)
 TROUPE_INSPECT(cluster_hello, x.protocol, x.from)
 TROUPE_INSPECT(cluster_space, x.id, x.name)
 TROUPE_INSPECT(cluster_welcome, x.node, x.spaces)
-TROUPE_INSPECT(bring_request, x.space, x.parent, x.keys)
+TROUPE_INSPECT(bring_request, x.space, x.parent, x.keys, x.waited)
 TROUPE_INSPECT(bring_reply, x.keys)
 TROUPE_INSPECT(peer_stats, x.address, x.node, x.incarnation, x.up, x.self, x.trouble, x.spaces, x.asked, x.had, x.late,
                x.pages, x.bytes, x.failed, x.learned_keys, x.file_pages, x.file_bytes, x.files_stale, x.files_damaged,
-               x.files_failed)
+               x.files_failed, x.lag_us)
 TROUPE_INSPECT(etcd_stats, x.endpoints, x.up, x.trouble, x.registered, x.listed, x.senseless, x.requests, x.failed,
                x.leases_lost)
 TROUPE_INSPECT(adopted_stats, x.node, x.own, x.keys, x.asked, x.had, x.pages, x.bytes, x.failed)

@@ -69,8 +69,8 @@ public:
   const lookup_actor& lookup() const noexcept { return parts_.lookup; }
   const link_actor& tie() const noexcept { return link_; }
   /// In the order of `add_rank`.
-  const transfer_actor& load(std::size_t i) const noexcept { return parts_.ranks[i].load; }
-  const transfer_actor& save(std::size_t i) const noexcept { return parts_.ranks[i].save; }
+  const transfer_actor& load(std::size_t i) const { return parts_.ranks.at(i).load; }
+  const transfer_actor& save(std::size_t i) const { return parts_.ranks.at(i).save; }
 
 private:
   caf::actor_system& system_;

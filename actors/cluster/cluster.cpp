@@ -33,6 +33,16 @@ membership_options rules_of(const cluster_parts& parts) {
           options.attach.reconnect_backoff_max, std::random_device{}()};
 }
 
+std::uint64_t microseconds_of(duration x) {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(x).count());
+}
+
+/// A namespace as it is here, which one of a peer has to be like.
+struct space_here {
+  kv_geometry geometry{};
+  std::vector<std::shared_ptr<passing_memory>> memory{};
+};
+
 /// A namespace, opened in the opener's thread.
 struct opened_client {
   std::shared_ptr<node_client> client;
@@ -40,19 +50,27 @@ struct opened_client {
   std::vector<std::shared_ptr<passing_memory>> memory;
 };
 
+/// At this node where nothing is said of how it is here.
 result<opened_client> open_client(caf::actor_system& system, const node_client::options& how, link_options where,
                                   const namespace_id& space, std::uint64_t memory_bytes,
-                                  std::vector<std::shared_ptr<passing_memory>> memory) {
-  opened_client out{std::make_shared<node_client>(system, how), {}, std::move(memory)};
+                                  const std::optional<space_here>& like) {
+  opened_client out{std::make_shared<node_client>(system, how), {}, {}};
   auto attached = out.client->attach(std::move(where), tie_limit);
   if (!attached)
     return tl::unexpected<error>(attached.error());
   out.node = std::move(*attached);
-  if (out.node.space_id != space)
-    return fail(errc::identity_mismatch, "namespace '" + out.node.space.name + "' is another one by now");
   // So that a rank has the same memory at all nodes.
   std::ranges::sort(out.node.ranks, {}, &rank_endpoint::rank);
   const auto& geometry = out.node.space.geometry;
+  if (like)
+    out.memory = like->memory;
+  space_shape found{out.node.space_id, geometry, {}};
+  for (const auto& x : out.node.ranks)
+    found.ranks.push_back(x.rank);
+  if (auto fits =
+          check_tie(found, space, like ? like->geometry : geometry, like ? like->memory.size() : out.node.ranks.size());
+      !fits)
+    return tl::unexpected<error>(fits.error());
   const auto blocks = passing_blocks(memory_bytes, geometry.page_bytes());
   for (std::size_t i = 0; i < out.node.ranks.size(); ++i) {
     if (out.memory.size() == i)
@@ -115,8 +133,9 @@ void cluster::make_line(const say_hello& first) {
   }
   // A thread that has spawned an actor keeps something of its system until it ends, or spawns one of another, and a
   // system waits for that when it ends. So actors of the other system are spawned by the opener, which ends before.
-  parts_.opener->post([this, post = poster(), first, where = *where, limit = 2 * parts_.options->cluster.hello_interval,
-                       &outside = *parts_.outside, make = parts_.make_entrance, spare] {
+  parts_.opener->post_unless_ending([this, post = poster(), first, where = *where,
+                                     limit = 2 * parts_.options->cluster.hello_interval, &outside = *parts_.outside,
+                                     make = parts_.make_entrance, spare] {
     const auto entrance = spare ? spare : make();
     const auto on_lost = [this, peer = first.peer, post] {
       post([this, peer] {
@@ -153,6 +172,8 @@ void cluster::drop_lines() {
 void cluster::on_exit() {
   for (auto& [number, promise] : std::exchange(waiting_, {}))
     promise.deliver(bring_reply{});
+  for (const auto& [call, give_up] : std::exchange(asked_shards_, {}))
+    give_up();
   for (const auto& [peer, x] : std::exchange(lines_, {}))
     caf::anon_send_exit(x.actor, caf::exit_reason::user_shutdown);
   spare_entrances_.clear();
@@ -189,11 +210,26 @@ cluster_stats cluster::stats() const {
     out.etcd = etcd_->stats();
   for (const auto i : members_.numbers()) {
     const auto counts = fetching_.counts(i);
-    out.peers.push_back({members_.address(i), members_.card(i).node, members_.card(i).incarnation, members_.is_up(i),
-                         members_.is_self(i), members_.trouble(i), rules_.open_ties(i), counts.asked, counts.had,
-                         counts.late, counts.pages, counts.bytes, counts.failed, learning_.learned_from(i),
-                         counts.file_pages, counts.file_bytes, counts.files_stale, counts.files_damaged,
-                         counts.files_failed});
+    out.peers.push_back({members_.address(i),
+                         members_.card(i).node,
+                         members_.card(i).incarnation,
+                         members_.is_up(i),
+                         members_.is_self(i),
+                         members_.trouble(i),
+                         rules_.open_ties(i),
+                         counts.asked,
+                         counts.had,
+                         counts.late,
+                         counts.pages,
+                         counts.bytes,
+                         counts.failed,
+                         learning_.learned_from(i),
+                         counts.file_pages,
+                         counts.file_bytes,
+                         counts.files_stale,
+                         counts.files_damaged,
+                         counts.files_failed,
+                         microseconds_of(members_.lag(i))});
   }
   return out;
 }
@@ -340,9 +376,9 @@ void cluster::perform(const open_space& x) {
   auto how = client_options();
   how.attach.always_remote = false;
   how.storage = {};
-  parts_.opener->post([this, post = poster(), &system = system(), id = x.space, where, how,
-                       bytes = parts_.options->cluster.memory_bytes] {
-    auto opened = open_client(system, how, where, id, bytes, {});
+  parts_.opener->post_unless_ending([this, post = poster(), &system = system(), id = x.space, where, how,
+                                     bytes = parts_.options->cluster.memory_bytes] {
+    auto opened = open_client(system, how, where, id, bytes, std::nullopt);
     post([this, id, opened = std::move(opened)] {
       rules_.on_space_opened(id, opened.has_value(), now());
       if (!opened) {
@@ -385,23 +421,26 @@ void cluster::perform(const open_tie& x) {
   const auto& own = spaces_.at(name.second);
   const auto bytes = parts_.options->cluster.memory_bytes;
   how.transfer.remote_bytes = std::max(bytes, 4 * io::slot_bytes(own.geometry.page_bytes()));
-  parts_.opener->post(
-      [this, post = poster(), &outside = *parts_.outside, name, where, how, bytes, memory = own.memory] {
-        auto opened = open_client(outside, how, where, name.second, bytes, memory);
-        post([this, name, opened = std::move(opened)] {
-          rules_.on_tie_opened(name, opened.has_value(), now());
-          if (!opened) {
-            log::get("cluster")->warn("no pages of namespace {} from {}: {}", to_string(name.second),
-                                      members_.address(name.first), opened.error().text);
-            return;
-          }
-          ties_[name] = {opened->client, opened->node.limits, opened->memory, members_.card(name.first).incarnation,
-                         opened->node.shards};
-          follow_learning();
-          log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
-                                    rules_.name_of(name.second), opened->node.node_name);
-        });
-      });
+  parts_.opener->post_unless_ending([this, post = poster(), &outside = *parts_.outside, name, where, how, bytes,
+                                     like = space_here{own.geometry, own.memory}] {
+    auto opened = open_client(outside, how, where, name.second, bytes, like);
+    post([this, name, opened = std::move(opened)] {
+      rules_.on_tie_opened(name, opened.has_value(), now());
+      if (!opened) {
+        log::get("cluster")->warn("no pages of namespace {} from {}: {}", to_string(name.second),
+                                  members_.address(name.first), opened.error().text);
+        return;
+      }
+      ties_[name] = {opened->client, opened->node.limits, opened->memory, members_.card(name.first).incarnation,
+                     opened->node.shards};
+      follow_learning();
+      // The next one of this peer.
+      follow();
+      flush();
+      log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
+                                rules_.name_of(name.second), opened->node.node_name);
+    });
+  });
 }
 
 void cluster::perform(const leave_tie& x) {
@@ -529,16 +568,26 @@ void cluster::perform(const ask_shard& x) {
       // Shards of an attachment that is over: the tie is to be made anew.
       if (tie && !answer && answer.error().code == errc::unreachable)
         rules_.on_answered(*tie, false, now());
+      asked_shards_.erase(call);
       learning_.on_told(call, answer);
       flush();
     });
   };
-  if (!x.who.peer)
-    return ask<reuse_reply>(system(), parts_.shards.at(x.who.shard), told, reuse_request{x.space});
+  if (!x.who.peer) {
+    asked_shards_[x.call] =
+        ask_for_long<reuse_reply>(system(), parts_.shards.at(x.who.shard), told, reuse_request{x.space});
+    return;
+  }
   const auto* const there = ready_tie(*x.who.peer, x.space);
   if (there == nullptr || x.who.shard >= there->shards.size())
     return learning_.on_told(x.call, fail(errc::unreachable, "there is no tie to this node any more"));
-  ask<reuse_reply>(*parts_.outside, there->shards[x.who.shard], told, reuse_request{x.space});
+  asked_shards_[x.call] =
+      ask_for_long<reuse_reply>(*parts_.outside, there->shards[x.who.shard], told, reuse_request{x.space});
+}
+
+void cluster::perform(const give_up_shard& x) {
+  if (const auto asked = asked_shards_.extract(x.call); !asked.empty())
+    asked.mapped()();
 }
 
 void cluster::perform(const teach_shard& x) {

@@ -12,6 +12,7 @@
 #include "actors/cluster/tie_opener.hpp"
 #include "actors/cluster/tie_rules.hpp"
 #include "actors/support/actor_support.hpp"
+#include "actors/support/ask.hpp"
 #include "base/node_condition.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
@@ -135,6 +136,7 @@ private:
   void perform(const fetch_answer& x);
   void perform(const fetch_late& x);
   void perform(const ask_shard& x);
+  void perform(const give_up_shard& x);
   void perform(const teach_shard& x);
 
   /// Asks this node which namespaces it has, and has ties follow.
@@ -184,6 +186,8 @@ private:
   std::map<namespace_id, own_space> spaces_;
   std::map<tie_name, tie> ties_;
   std::map<bring_number, caf::response_promise> waiting_;
+  /// Questions that a shard has not answered.
+  std::map<reuse_call, give_up_function> asked_shards_;
   timestamp next_look_{};
   timestamp next_tick_ = timestamp::max();
 };

@@ -25,8 +25,11 @@ config::caf_config caf_options(config::caf_config x) {
 door_options options_of(const config::actors_config& x) {
   door_options out;
   out.max_message_bytes = x.max_message_bytes;
-  if (x.tls.certificate && x.tls.key && x.tls.ca)
+  if (x.tls.certificate && x.tls.key && x.tls.ca) {
     out.tls = tls_identity{*x.tls.certificate, *x.tls.key, *x.tls.ca};
+    // Whom this node connects to serves pages to its engines: an engine's certificate is not enough for that.
+    out.required_unit = node_roles::unit;
+  }
   return out;
 }
 

@@ -83,7 +83,7 @@ bring_number fetching::bring(const bring_request& wanted, timestamp now) {
   }
   auto& x = waiting_[who];
   x.wanted = wanted;
-  x.until = later(now, options_.wait_limit);
+  x.until = later(now, options_.wait_limit - std::clamp(wanted.waited, duration::zero(), options_.wait_limit));
   go_on(who, now);
   return who;
 }

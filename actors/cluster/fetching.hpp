@@ -115,8 +115,9 @@ struct fetching_options {
 /// here before. So of all copies of a page the one that was made last is told of by nobody, whoever copies from whom at
 /// the same time.
 ///
-/// Nobody waits longer than `wait_limit`; a round goes on without whoever waited for it. A peer that is late, or dies,
-/// costs the round, and makes nothing wrong: what counts is what the shards of this node have in the end.
+/// Nobody waits longer than `wait_limit`, what it has waited before included; a round goes on without whoever waited
+/// for it. A peer that is late, or dies, costs the round, and makes nothing wrong: what counts is what the shards of
+/// this node have in the end.
 class fetching {
 public:
   explicit fetching(fetching_options options) : options_(std::move(options)) {}

@@ -81,6 +81,7 @@ void membership::on_time(timestamp now) {
     if (x.self || x.waiting || x.next > now)
       continue;
     x.waiting = true;
+    x.asked_at = now;
     outbox_.emplace_back(say_hello{i, ++x.number});
   }
 }
@@ -129,6 +130,7 @@ void membership::welcome(peer_number at, const cluster_welcome& answer, timestam
                     : x.card.incarnation == answer.node.incarnation ? " again"
                                                                     : ", and has begun anew"));
   x.up = true;
+  x.lag = std::max<duration>(now - x.asked_at, duration::zero());
   x.card = answer.node;
   x.spaces = answer.spaces;
   x.trouble.clear();
@@ -139,6 +141,7 @@ void membership::welcome(peer_number at, const cluster_welcome& answer, timestam
 void membership::away(peer_number at, const error& why, timestamp now) {
   auto& x = peers_.at(at);
   const bool was_up = std::exchange(x.up, false);
+  x.lag = {};
   const bool refused = is_refusal(why.code);
   x.next = later(now, refused ? options_.backoff_max : x.backoff.next());
   if (was_up)

@@ -78,6 +78,8 @@ public:
   bool is_up(peer_number peer) const { return at(peer).up; }
   /// It is to be asked for pages.
   bool is_usable(peer_number peer) const { return at(peer).up && !at(peer).suspect; }
+  /// From the last hello that it has answered to the answer, as it was seen here; zero while it is not up.
+  duration lag(peer_number peer) const { return at(peer).lag; }
   /// Why it is not up; empty where nobody has asked yet.
   const std::string& trouble(peer_number peer) const { return at(peer).trouble; }
 
@@ -103,6 +105,8 @@ private:
     std::vector<cluster_space> spaces{};
     std::string trouble{};
     timestamp next{};
+    timestamp asked_at{};
+    duration lag{};
     /// Of the hello under way, or the last one.
     std::uint64_t number = 0;
     /// In a row, as far as they were not told of.

@@ -47,7 +47,12 @@ peer_line::behavior_type peer_line::make_behavior() {
                   monitor(node_);
                   greet(promise, hello);
                 },
-                [this, promise](const caf::error& e) {
+                [this, promise](const caf::error& e) mutable {
+                  if (auto why = from_caf(e); why.code == errc::not_owner) {
+                    why.text = "no node is reached at " + to_string(where_) + ": " + why.text;
+                    promise.deliver(to_caf(why));
+                    return;
+                  }
                   not_reached(promise, e == caf::sec::request_timeout
                                            ? "it says nothing"
                                            : "nobody listens there, or it wants other certificates (actors.tls)");

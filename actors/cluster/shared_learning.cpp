@@ -16,6 +16,7 @@ constexpr double largest_pace = 1000;
 
 void shared_learning::follow(const namespace_id& space, std::uint32_t own, const std::vector<peer_shards>& peers) {
   auto& x = spaces_[space];
+  const bool had_others = x.has_others();
   std::map<learning_shard, std::uint64_t> wanted;
   for (std::uint32_t i = 0; i < own; ++i)
     wanted.emplace(learning_shard{std::nullopt, i}, 0);
@@ -29,6 +30,26 @@ void shared_learning::follow(const namespace_id& space, std::uint32_t own, const
   });
   for (const auto& [who, incarnation] : wanted)
     x.shards[who].incarnation = incarnation;
+  if (!had_others || x.has_others())
+    return;
+  break_off(x);
+  for (std::uint32_t i = 0; i < own; ++i)
+    outbox_.emplace_back(teach_shard{space, i, {}});
+}
+
+void shared_learning::forget(const namespace_id& space) {
+  const auto found = spaces_.find(space);
+  if (found == spaces_.end())
+    return;
+  break_off(found->second);
+  spaces_.erase(found);
+}
+
+void shared_learning::break_off(space_entry& x) {
+  for (const auto& [call, who] : std::exchange(x.asked, {}))
+    outbox_.emplace_back(give_up_shard{call});
+  x.to_ask.clear();
+  x.in_round = false;
 }
 
 void shared_learning::begin(space_entry& x, timestamp now) const {
@@ -53,12 +74,10 @@ void shared_learning::ask_more(const namespace_id& space, space_entry& x) {
 void shared_learning::on_time(timestamp now) {
   for (auto& [space, x] : spaces_) {
     if (x.in_round && now >= x.until) {
-      x.to_ask.clear();
-      x.asked.clear();
+      break_off(x);
       end(space, x);
     }
-    // Its own shards only: there is nobody else to learn from.
-    if (x.in_round || now < x.next || x.shards.size() <= x.own)
+    if (x.in_round || now < x.next || !x.has_others() || !x.learns)
       continue;
     begin(x, now);
     ask_more(space, x);
@@ -71,6 +90,10 @@ void shared_learning::on_told(reuse_call call, const result<reuse_reply>& told) 
     return;
   auto& [space, x] = *of;
   const auto who = x.asked.extract(call).mapped();
+  if (!who.peer && !told && told.error().code == errc::unsupported) {
+    x.learns = false;
+    return break_off(x);
+  }
   // It may have gone meanwhile.
   const auto found = x.shards.find(who);
   auto counts = told ? reuse_counts::of_numbers(told->counts.items) : std::nullopt;
@@ -118,7 +141,7 @@ timestamp shared_learning::next_event() const {
   for (const auto& [space, x] : spaces_)
     if (x.in_round)
       out = std::min(out, x.until);
-    else if (x.shards.size() > x.own)
+    else if (x.has_others() && x.learns)
       out = std::min(out, x.next);
   return out;
 }

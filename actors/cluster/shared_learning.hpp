@@ -30,11 +30,15 @@ struct learning_shard {
   friend auto operator<=>(const learning_shard&, const learning_shard&) = default;
 };
 
-/// What has the shard seen of a namespace? Every such call is answered, by `on_told`.
+/// What has the shard seen of a namespace? Every such call is answered, by `on_told`, or given up.
 struct ask_shard {
   reuse_call call = 0;
   namespace_id space;
   learning_shard who;
+};
+/// Nobody waits for the answer any more.
+struct give_up_shard {
+  reuse_call call = 0;
 };
 /// To a shard of this node: what the others have seen.
 struct teach_shard {
@@ -43,7 +47,7 @@ struct teach_shard {
   reuse_counts counts;
 };
 
-using learning_effect = std::variant<ask_shard, teach_shard>;
+using learning_effect = std::variant<ask_shard, give_up_shard, teach_shard>;
 
 struct learning_options {
   /// Between two rounds, at least; and for each shard that is asked.
@@ -51,7 +55,7 @@ struct learning_options {
   duration pause_per_shard = std::chrono::milliseconds(10);
   /// Questions under way at once.
   std::size_t asked_at_once = 16;
-  /// For an answer. One that comes later counts for the next round.
+  /// For the answers of a round. None is waited for any longer.
   duration limit = std::chrono::seconds(10);
 };
 
@@ -66,7 +70,9 @@ struct learning_options {
 /// Ages are numbers of keys that came in at a shard, and a shard that is given more keys is faster. So what another one
 /// has seen is moved to the ages that it would have here: by how many keys came in there and here meanwhile, of late.
 ///
-/// A shard that does not answer is left out until it does; what is told is advice on the order of eviction.
+/// A shard that does not answer is left out until it does; what is told is advice on the order of eviction. When the
+/// last peer of a namespace is gone, its shards are told nothing, so that they forget what others have seen. One whose
+/// own shards learn nothing, as their policy says, is not asked about again.
 class shared_learning {
 public:
   explicit shared_learning(learning_options options = {}) : options_(options) {}
@@ -79,7 +85,7 @@ public:
     std::uint32_t shards = 0;
   };
   void follow(const namespace_id& space, std::uint32_t own, const std::vector<peer_shards>& peers);
-  void forget(const namespace_id& space) { spaces_.erase(space); }
+  void forget(const namespace_id& space);
 
   void on_time(timestamp now);
   void on_told(reuse_call call, const result<reuse_reply>& told);
@@ -109,13 +115,20 @@ private:
     std::deque<learning_shard> to_ask;
     std::map<reuse_call, learning_shard> asked;
     bool in_round = false;
+    /// Its own shards have not said otherwise.
+    bool learns = true;
     timestamp until;
     timestamp next;
+
+    /// There is nobody else to learn from otherwise.
+    bool has_others() const noexcept { return shards.size() > own; }
   };
 
   void begin(space_entry& x, timestamp now) const;
   void ask_more(const namespace_id& space, space_entry& x);
   void end(const namespace_id& space, space_entry& x);
+  /// Without anything having come of it.
+  void break_off(space_entry& x);
   static bool is_over(const space_entry& x) { return x.to_ask.empty() && x.asked.empty(); }
 
   learning_options options_;

@@ -12,6 +12,18 @@ bool has_space(const membership& peers, const tie_name& tie) {
 
 } // namespace
 
+result<void> check_tie(const space_shape& there, const namespace_id& space, const kv_geometry& geometry,
+                       std::size_t ranks) {
+  if (there.id != space)
+    return fail(errc::identity_mismatch, "the namespace is another one there by now");
+  bool same = there.geometry == geometry && there.ranks.size() == ranks;
+  for (std::size_t i = 0; same && i < ranks; ++i)
+    same = there.ranks[i] == i;
+  if (!same)
+    return fail(errc::identity_mismatch, "it has other pages or ranks there than here, under the same identity");
+  return {};
+}
+
 void tie_rules::open_here(const namespace_id& space, const std::string& name, timestamp now) {
   auto& own = spaces_[space];
   own.name = name;
@@ -27,29 +39,48 @@ void tie_rules::follow(const std::map<namespace_id, std::string>& here, const me
   for (const auto& id : adopted)
     if (const auto name = here.find(id); name != here.end())
       open_here(id, name->second, now);
-  for (const auto peer : peers.numbers()) {
-    if (!peers.is_up(peer))
-      continue;
-    for (const auto& x : peers.spaces(peer)) {
-      const auto name = here.find(x.id);
-      if (name == here.end())
-        continue;
-      open_here(x.id, name->second, now);
-      const auto& own = spaces_[x.id];
-      if (own.is != phase::open || own.lost || own.leaving)
-        continue;
-      auto& there = ties_[{peer, x.id}];
-      if (there.is == phase::away && there.again <= now) {
-        there.is = phase::opening;
-        there.of = peers.card(peer).incarnation;
-        outbox_.emplace_back(open_tie{{peer, x.id}, x.name});
-      }
-    }
-  }
+  for (const auto peer : peers.numbers())
+    if (peers.is_up(peer))
+      open_there(peer, here, peers, now);
   leave_spaces(here, pages);
 }
 
+void tie_rules::open_there(peer_number peer, const std::map<namespace_id, std::string>& here, const membership& peers,
+                           timestamp now) {
+  const bool may = may_try(peer, peers, now);
+  const cluster_space* next = nullptr;
+  tie_entry* chosen = nullptr;
+  for (const auto& x : peers.spaces(peer)) {
+    const auto name = here.find(x.id);
+    if (name == here.end())
+      continue;
+    open_here(x.id, name->second, now);
+    const auto& own = spaces_[x.id];
+    if (own.is != phase::open || own.lost || own.leaving)
+      continue;
+    auto& there = ties_[{peer, x.id}];
+    if (may && there.is == phase::away && there.again <= now && (chosen == nullptr || there.again < chosen->again)) {
+      next = &x;
+      chosen = &there;
+    }
+  }
+  if (chosen == nullptr)
+    return;
+  chosen->is = phase::opening;
+  chosen->of = peers.card(peer).incarnation;
+  outbox_.emplace_back(open_tie{{peer, next->id}, next->name});
+}
+
+bool tie_rules::may_try(peer_number peer, const membership& peers, timestamp now) const {
+  const auto pause = pauses_.find(peer);
+  if (pause != pauses_.end() && pause->second.until > now && pause->second.of == peers.card(peer).incarnation)
+    return false;
+  return std::ranges::none_of(ties_,
+                              [&](const auto& x) { return x.first.first == peer && x.second.is == phase::opening; });
+}
+
 void tie_rules::leave_ties(const std::map<namespace_id, std::string>& here, const membership& peers, timestamp now) {
+  std::erase_if(pauses_, [&](const auto& x) { return x.second.until <= now; });
   for (auto i = ties_.begin(); i != ties_.end();) {
     auto& [tie, x] = *i;
     const bool up = peers.is_up(tie.first);
@@ -117,6 +148,8 @@ void tie_rules::on_tie_opened(const tie_name& tie, bool fine, timestamp now) {
   x.is = fine ? phase::open : phase::away;
   x.again = fine ? now : later(now, pause_);
   x.silent_since = timestamp::max();
+  if (!fine)
+    pauses_[tie.first] = {x.again, x.of};
 }
 
 void tie_rules::on_answered(const tie_name& tie, bool reached, timestamp now) {

@@ -3,7 +3,9 @@
 #include "actors/cluster/fetching.hpp"
 #include "actors/cluster/membership.hpp"
 #include "base/clock.hpp"
+#include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "base/namespace_spec.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -38,12 +40,30 @@ struct leave_tie {
 
 using tie_effect = std::variant<open_space, leave_space, open_tie, leave_tie>;
 
+/// What a node says that a namespace is, and is to be of one at another node.
+struct space_shape {
+  namespace_id id;
+  kv_geometry geometry{};
+  /// In their order.
+  std::vector<rank_number> ranks{};
+};
+
+/// Whether what a peer has answered to an attachment is the namespace as it is here: with the same geometry and ranks 0
+/// and following, so many. Everything else of it is told by numbers that come from there, and is to find its place in
+/// what there is here. Errors: identity_mismatch.
+result<void> check_tie(const space_shape& there, const namespace_id& space, const kv_geometry& geometry,
+                       std::size_t ranks);
+
 /// Which namespaces of peers a node attaches to, and when it leaves them: plain rules.
 ///
 /// A namespace that this node and a peer both have is opened here first, since what comes from there has to go
 /// somewhere; then at the peer. A tie is to one run of a peer: when that has begun anew, it is made anew. So it is
 /// where nothing has come over it for a while although the peer is there, as when the namespace was removed there and
 /// made again.
+///
+/// Attaching waits, in a thread that all peers have in common. So one attempt at a time is made for a peer, and when it
+/// has failed, none for a while: one that says hello and cannot be attached to holds up the others once in that time,
+/// however many namespaces it has. Those that were tried least recently come first.
 ///
 /// Memory of a namespace that goes is in use until nothing is under way in it: its clients end after that.
 class tie_rules {
@@ -90,13 +110,25 @@ private:
     timestamp silent_since = timestamp::max();
   };
 
+  /// After an attempt that failed.
+  struct peer_pause {
+    timestamp until{};
+    /// One that has begun anew is tried at once.
+    std::uint64_t of = 0;
+  };
+
   void open_here(const namespace_id& space, const std::string& name, timestamp now);
+  /// At most one.
+  void open_there(peer_number peer, const std::map<namespace_id, std::string>& here, const membership& peers,
+                  timestamp now);
+  bool may_try(peer_number peer, const membership& peers, timestamp now) const;
   void leave_ties(const std::map<namespace_id, std::string>& here, const membership& peers, timestamp now);
   void leave_spaces(const std::map<namespace_id, std::string>& here, fetching& pages);
 
   duration pause_;
   std::map<namespace_id, space_entry> spaces_;
   std::map<tie_name, tie_entry> ties_;
+  std::map<peer_number, peer_pause> pauses_;
   std::vector<tie_effect> outbox_;
 };
 

@@ -167,6 +167,7 @@ std::string cluster_text(const cluster_stats& x) {
     is_first = false;
     members one(out);
     one.add("address", peer.address).add("node", peer.node).add("state", standing_of(peer));
+    one.add("lag_us", peer.lag_us);
     one.add("trouble", peer.trouble).add("namespaces", peer.spaces).add("asked", peer.asked).add("had", peer.had);
     one.add("late", peer.late).add("pages", peer.pages).add("bytes", peer.bytes).add("failed", peer.failed);
     one.add("learned_keys", peer.learned_keys);

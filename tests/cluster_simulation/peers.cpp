@@ -180,6 +180,9 @@ void world::perform(std::size_t i, const cluster::open_tie& x) {
       n.ties[x.tie] = {++last_serial_, came->owner, came->life, false, came->file};
     }
     n.rules->on_tie_opened(x.tie, came.has_value(), local(i));
+    // The next one of this peer.
+    if (came)
+      look(i);
   });
 }
 

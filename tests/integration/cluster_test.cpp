@@ -23,19 +23,31 @@ const arguments one_at_a_time{"--concurrency", "1"};
 } // namespace
 
 TEST_CASE("an engine finds and loads what engines of another node have saved, every byte of it") {
-  test_cluster nodes(2, {.ranks = GENERATE(1U, 2U), .page_bytes = 65536});
+  const std::string transport = GENERATE("tcp", "ucx");
+  const auto ranks = GENERATE(1U, 2U);
+  if (transport == "ucx" && !there_is_ucx())
+    return;
+  test_cluster nodes(2, {.ranks = ranks, .page_bytes = 65536});
+  nodes.change = [&](std::size_t, nlohmann::json& config) {
+    config["remote"]["transport"] = transport;
+    if (transport == "ucx")
+      config["remote"]["ucx_interfaces"] = "lo";
+  };
   nodes.start_all();
   const auto model = expected(small_trace);
   const auto first = nodes.replay(0, small_trace, one_at_a_time);
   check_clean(first, nodes.shape);
   CHECK(first.count("hit_blocks") == model.hit_blocks);
-  const auto second = nodes.replay(1, small_trace);
+  // A lookup that found nothing before a fetch of another one, and asks after it, has the same pages fetched again.
+  const auto second = nodes.replay(1, small_trace, one_at_a_time);
   check_clean(second, nodes.shape);
   CHECK(second.count("hit_blocks") == model.blocks);
   const auto status = nodes.status(1);
   CHECK(status.find("cluster here") != std::string::npos);
   CHECK(status.find("node-0") != std::string::npos);
   CHECK(status.find(" up ") != std::string::npos);
+  CHECK(status.find(" LAG ") != std::string::npos);
+  CHECK(eventually([&] { return sum_of_metric(nodes.node(1), "troupe_peer_lag_seconds") > 0; }));
   CHECK(status.find(" self ") != std::string::npos);
   CHECK(status.find(' ' + std::to_string(model.unique_blocks * nodes.shape.ranks) + ' ') != std::string::npos);
   // Each page lies twice; those at the node that they came from go first. Both ends count what has moved.
@@ -184,6 +196,15 @@ TEST_CASE("with certificates, a node is one that says so by its own, and an engi
   const auto said = nodes.node(2).program().wait_for_line(stream::err, "organizational unit").text;
   CHECK(said.find("no node of this cluster at 127.0.0.1") != std::string::npos);
   nodes.node(0).program().wait_for_line(stream::err, "with the certificate of a client says that it is a node");
+  // Nor is it one for those that connect to it.
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto why = nodes.node(i).program().wait_for_line(stream::err, "what answers there has no").text;
+    CHECK(why.find("organizational unit (OU) \"node\" in its certificate") != std::string::npos);
+    CHECK(why.find("127.0.0.1:" + std::to_string(nodes.ports[2])) != std::string::npos);
+    const auto status = nodes.status(i);
+    CHECK(status.find("node-2") == std::string::npos);
+    CHECK(status.find("what answers there has no") != std::string::npos);
+  }
   check_clean(nodes.replay(0, small_trace), nodes.shape);
   const auto found = nodes.replay(1, small_trace);
   check_clean(found, nodes.shape);
@@ -191,6 +212,8 @@ TEST_CASE("with certificates, a node is one that says so by its own, and an engi
   const auto alone = nodes.replay(2, small_trace, one_at_a_time);
   check_clean(alone, nodes.shape);
   CHECK(alone.count("hit_blocks") == expected(small_trace).hit_blocks);
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK(nodes.node(i).program().so_far(stream::err).find("node 'node-2' at") == std::string::npos);
   nodes.stop_all();
 }
 

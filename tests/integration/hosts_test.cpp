@@ -38,26 +38,6 @@ arguments from_elsewhere(const serving_node& node, const std::string& transport 
   return {"--attach", node.endpoint(), "--set", "attach.always_remote=true", "--set", "remote.transport=" + transport};
 }
 
-/// False, with a word, where this was built without UCX, or runs without it.
-bool there_is_ucx() {
-  static const bool is_there = [] {
-    const scratch_directory scratch;
-    launch how =
-        program_with({"serve", "--config", write_config(scratch.path(), config_for_hosts(scratch.path(), {}, "ucx"))});
-    process node(how);
-    try {
-      node.wait_for_line(stream::out, "ready");
-      return true;
-    } catch (const std::runtime_error&) {
-      node.wait();
-      return node.text(stream::err).find("UCX") == std::string::npos;
-    }
-  }();
-  if (!is_there)
-    WARN("skipped: there is no UCX");
-  return is_there;
-}
-
 bool is_there(const std::string& transport) {
   return transport != "ucx" || there_is_ucx();
 }

@@ -273,6 +273,25 @@ std::string write_trace(const std::filesystem::path& file, const std::vector<std
   return file.string();
 }
 
+bool there_is_ucx() {
+  static const bool is_there = [] {
+    const scratch_directory scratch;
+    auto config = node_config(scratch.path());
+    config["remote"] = {{"enabled", true}, {"transport", "ucx"}, {"ucx_interfaces", "lo"}};
+    process node(program_with({"serve", "--config", write_config(scratch.path(), config)}));
+    try {
+      node.wait_for_line(process::stream::out, "ready");
+      return true;
+    } catch (const std::runtime_error&) {
+      node.wait();
+      return node.text(process::stream::err).find("UCX") == std::string::npos;
+    }
+  }();
+  if (!is_there)
+    WARN("skipped: there is no UCX");
+  return is_there;
+}
+
 std::vector<std::uint64_t> ids(std::uint64_t first, std::uint64_t count) {
   std::vector<std::uint64_t> out(count);
   for (auto& x : out)

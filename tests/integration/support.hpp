@@ -156,6 +156,9 @@ void check_report(const replay_outcome& x, const node_shape& shape);
 /// CHECKs that nothing failed either, and the exit code.
 void check_clean(const replay_outcome& x, const node_shape& shape);
 
+/// False, with a word, where this was built without UCX, or runs without it.
+bool there_is_ucx();
+
 /// What the model of the cache says about a trace, given as for `--trace`.
 expected_hits expected(const std::string& trace, std::optional<std::uint64_t> capacity = {},
                        std::optional<std::size_t> limit = {});

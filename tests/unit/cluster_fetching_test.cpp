@@ -120,6 +120,34 @@ TEST_CASE("fetching: all peers are asked at once, and the one with most is fetch
   CHECK(x.state.counts(0).asked == 2);
 }
 
+TEST_CASE("fetching: who has waited before waits for the rest of its time, and not at all when there is none",
+          "[cluster]") {
+  desk x;
+  auto late = wanted(4);
+  late.waited = x.options().wait_limit - 10 * ms;
+  const auto who = x.state.bring(late, t0);
+  REQUIRE(x.take<fetch_ask>().size() == 2);
+  x.state.on_tick(t0 + 9 * ms);
+  CHECK(x.take<fetch_answer>().empty());
+  x.state.on_tick(t0 + 10 * ms);
+  CHECK(x.one<fetch_answer>().who == who);
+  auto over = wanted(4, 100);
+  over.waited = x.options().wait_limit + ms;
+  x.state.bring(over, t0);
+  CHECK(x.one<fetch_answer>().keys == 0);
+  CHECK(x.take<fetch_ask>().empty());
+  // What nobody can have waited gives nobody more time.
+  auto liar = wanted(4, 200);
+  liar.waited = -x.options().wait_limit;
+  x.state.bring(liar, t0);
+  for (const auto& ask : x.take<fetch_ask>())
+    x.has(ask, 4);
+  x.state.on_tick(t0 + x.options().wait_limit - ms);
+  CHECK(x.take<fetch_answer>().empty());
+  x.state.on_tick(t0 + x.options().wait_limit);
+  CHECK(x.one<fetch_answer>().keys == 0);
+}
+
 TEST_CASE("fetching: the peer is told of the pages that were made here, and of no others", "[cluster]") {
   desk x({0}, 16, 2);
   x.state.bring(wanted(6), t0);

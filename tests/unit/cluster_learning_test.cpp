@@ -31,6 +31,7 @@ struct desk {
   shared_learning state;
   std::vector<ask_shard> asked;
   std::vector<teach_shard> taught;
+  std::set<reuse_call> given_up;
 
   explicit desk(learning_options how = {}) : state(how) {}
 
@@ -38,6 +39,8 @@ struct desk {
     for (auto& effect : state.take_outbox()) {
       if (const auto* const ask = std::get_if<ask_shard>(&effect))
         asked.push_back(*ask);
+      else if (const auto* const call = std::get_if<give_up_shard>(&effect))
+        given_up.insert(call->call);
       else
         taught.push_back(std::get<teach_shard>(effect));
     }
@@ -204,6 +207,73 @@ TEST_CASE("learning: a peer that goes is forgotten, and one that began anew is a
   CHECK(x.state.next_event() == timestamp::max());
   x.tick(t0 + std::chrono::hours(1));
   CHECK(x.asked.empty());
+}
+
+TEST_CASE("learning: when the last peer of a namespace goes, each own shard is told to forget", "[cluster]") {
+  desk x;
+  x.state.follow(space, 2, {{4, 1, 1}});
+  x.take();
+  CHECK(x.taught.empty());
+  x.tick(t0);
+  x.answer({{own0, reply(10, counts(1))}, {own1, reply(10, counts(20))}, {peer0, reply(10, counts(300))}});
+  CHECK(x.taught_to(0) == 320);
+  // It goes in the middle of a round, of which nothing is left.
+  x.tick(t0 + std::chrono::seconds(1));
+  REQUIRE(x.asked.size() == 3);
+  x.state.follow(space, 2, {});
+  x.take();
+  CHECK(x.taught_to(0) == 0);
+  CHECK(x.taught_to(1) == 0);
+  CHECK(x.given_up == std::set<reuse_call>{x.asked[0].call, x.asked[1].call, x.asked[2].call});
+  const auto before = x.taught.size();
+  x.answer({{own0, reply(20, counts(1))}, {own1, reply(20, counts(20))}});
+  x.state.follow(space, 2, {});
+  x.take();
+  CHECK(x.taught.size() == before);
+  CHECK(x.state.next_event() == timestamp::max());
+}
+
+TEST_CASE("learning: what is not answered in a round is given up when that ends", "[cluster]") {
+  desk x;
+  x.state.follow(space, 1, {{4, 1, 2}});
+  x.tick(t0);
+  REQUIRE(x.asked.size() == 3);
+  x.state.on_told(x.asked[0].call, reply(1, {}));
+  x.tick(t0 + std::chrono::seconds(9));
+  CHECK(x.given_up.empty());
+  const std::set<reuse_call> open{x.asked[1].call, x.asked[2].call};
+  x.tick(t0 + std::chrono::seconds(10));
+  CHECK(x.given_up == open);
+  x.asked.erase(x.asked.begin(), x.asked.begin() + 3);
+  REQUIRE(x.asked.size() == 3);
+  x.state.forget(space);
+  x.take();
+  CHECK(x.given_up.size() == 5);
+}
+
+TEST_CASE("learning: a namespace whose own shards learn nothing is not asked about again", "[cluster]") {
+  desk x;
+  x.state.follow(space, 1, {{4, 1, 1}});
+  x.tick(t0);
+  REQUIRE(x.asked.size() == 2);
+  x.state.on_told(x.asked[0].call, fail(errc::unsupported, "lru"));
+  x.take();
+  CHECK(x.given_up == std::set<reuse_call>{x.asked[1].call});
+  CHECK(x.taught.empty());
+  CHECK(x.state.next_event() == timestamp::max());
+  x.asked.clear();
+  x.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
+  x.tick(t0 + std::chrono::hours(1));
+  CHECK(x.asked.empty());
+  // A peer whose shards learn nothing keeps nobody from asking the others.
+  desk y;
+  y.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
+  y.tick(t0);
+  REQUIRE(y.asked.size() == 3);
+  y.state.on_told(y.asked[1].call, fail(errc::unsupported, "lru"));
+  y.take();
+  CHECK(y.given_up.empty());
+  CHECK(y.state.next_event() == t0 + std::chrono::seconds(10));
 }
 
 } // namespace cluster_learning_test

@@ -73,6 +73,22 @@ TEST_CASE("membership: all are told hello at once, and those that answer are ask
   CHECK(x.effects.take<peer_news>().empty());
 }
 
+TEST_CASE("membership: how long a hello took to be answered is known while the peer is up", "[cluster]") {
+  circle x;
+  CHECK(x.members.lag(0) == duration::zero());
+  const auto first = x.hello(0, t0);
+  CHECK(x.members.lag(0) == duration::zero());
+  x.members.on_answer(0, first.number, x.welcome("a", 5), t0 + 30 * ms);
+  CHECK(x.members.lag(0) == 30 * ms);
+  const auto second = x.hello(0, t0 + 130 * ms);
+  CHECK(x.members.lag(0) == 30 * ms);
+  x.members.on_answer(0, second.number, x.welcome("a", 5), t0 + 132 * ms);
+  CHECK(x.members.lag(0) == 2 * ms);
+  CHECK(x.members.lag(1) == duration::zero());
+  x.members.on_lost(0, t0 + 140 * ms);
+  CHECK(x.members.lag(0) == duration::zero());
+}
+
 TEST_CASE("membership: a node in its own list knows itself, and leaves itself alone", "[cluster]") {
   circle x(1);
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("self", 1), t0);

@@ -90,6 +90,45 @@ TEST_CASE("ties: what both have is opened here first, then there", "[cluster]") 
   CHECK(x.follow().empty());
 }
 
+TEST_CASE("ties: a reply that is not of the namespace as it is here makes no tie", "[cluster]") {
+  kv_geometry geometry;
+  geometry.layers = 4;
+  space_shape reply{test_space, geometry, {0, 1}};
+  const auto code = [&] {
+    const auto fits = check_tie(reply, test_space, geometry, 2);
+    return fits ? errc::ok : fits.error().code;
+  };
+  CHECK(code() == errc::ok);
+  SECTION("fewer ranks") {
+    reply.ranks.pop_back();
+    CHECK(code() == errc::identity_mismatch);
+  }
+  SECTION("no ranks") {
+    reply.ranks.clear();
+    CHECK(code() == errc::identity_mismatch);
+  }
+  SECTION("more ranks") {
+    reply.ranks.push_back(2);
+    CHECK(code() == errc::identity_mismatch);
+  }
+  SECTION("other ranks") {
+    reply.ranks[1] = 7;
+    CHECK(code() == errc::identity_mismatch);
+  }
+  SECTION("one rank twice") {
+    reply.ranks[1] = 0;
+    CHECK(code() == errc::identity_mismatch);
+  }
+  SECTION("larger pages") {
+    reply.geometry.layers = 1U << 30U;
+    CHECK(code() == errc::identity_mismatch);
+  }
+  SECTION("another namespace") {
+    reply.id = other_space;
+    CHECK(code() == errc::identity_mismatch);
+  }
+}
+
 TEST_CASE("ties: what could not be opened is tried again after a pause", "[cluster]") {
   tied_node x;
   x.says(0, 5, {{test_space, "there"}});
@@ -106,6 +145,47 @@ TEST_CASE("ties: what could not be opened is tried again after a pause", "[clust
   CHECK_FALSE(x.rules.is_open(x.tie));
   x.now += pause;
   CHECK(x.follow() == names{"tie to there"});
+}
+
+TEST_CASE("ties: a peer is tried one namespace after the other, and after a failure with none of them for a while",
+          "[cluster]") {
+  tied_node x;
+  x.here = {{test_space, "mine"}, {other_space, "my other"}};
+  const std::vector<cluster_space> both{{test_space, "one"}, {other_space, "two"}};
+  x.says(0, 5, both);
+  CHECK(x.follow().size() == 2);
+  for (const auto& id : {test_space, other_space}) {
+    x.pages.add_space(id, 4096, 1, 8);
+    x.rules.on_space_opened(id, true, x.now);
+  }
+  CHECK(x.follow() == names{"tie to one"});
+  CHECK(x.follow().empty());
+  x.rules.on_tie_opened({0, test_space}, false, x.now);
+  CHECK(x.follow().empty());
+  x.now += pause - ms;
+  CHECK(x.follow().empty());
+  // The one that was not tried yet comes first, or one that always fails would keep it out.
+  x.now += ms;
+  CHECK(x.follow() == names{"tie to two"});
+  CHECK(x.follow().empty());
+  x.rules.on_tie_opened({0, other_space}, true, x.now);
+  CHECK(x.follow() == names{"tie to one"});
+  x.rules.on_tie_opened({0, test_space}, false, x.now);
+  CHECK(x.follow().empty());
+  // The pause is that of one run.
+  x.says(0, 6, both);
+  CHECK(x.follow() == names{"leave tie to 0", "tie to two"});
+}
+
+TEST_CASE("ties: a peer that cannot be attached to is no other one's trouble", "[cluster]") {
+  tied_node x;
+  x.open_all();
+  x.rules.on_answered(x.tie, false, x.now);
+  x.now += pause;
+  CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
+  x.rules.on_tie_opened(x.tie, false, x.now);
+  x.says(1, 9, {{test_space, "at the second"}});
+  CHECK(x.follow() == names{"tie to at the second"});
 }
 
 TEST_CASE("ties: a tie is to one run of a peer, and ends where the namespace is gone there", "[cluster]") {

@@ -31,6 +31,7 @@ TEST_CASE("ages fall into steps that begin where they say", "[base]") {
 TEST_CASE("counts go through a message and back, and nothing else does", "[base]") {
   reuse_counts x;
   x.used[3][7] = 12.5F;
+  x.ended[3][7] = 13;
   x.ended[11][43] = 1000.25F;
   x.ended[0][0] = 1e9F;
   auto numbers = x.numbers();
@@ -44,6 +45,21 @@ TEST_CASE("counts go through a message and back, and nothing else does", "[base]
   numbers.resize(numbers.size() + 2);
   CHECK_FALSE(reuse_counts::of_numbers(numbers));
   CHECK_FALSE(reuse_counts::of_numbers({}));
+}
+
+TEST_CASE("what is said to have been used without having ended does not count", "[base]") {
+  reuse_counts x;
+  x.used[0][5] = 4e6F;
+  x.ended[0][5] = 3;
+  x.used[2][9] = 7;
+  x.used[4][1] = 2;
+  x.ended[4][1] = 8;
+  const auto back = reuse_counts::of_numbers(x.numbers());
+  REQUIRE(back);
+  CHECK(back->used[0][5] == 3);
+  CHECK(back->used[2][9] == 0);
+  CHECK(back->used[4][1] == 2);
+  CHECK(back->ended == x.ended);
 }
 
 TEST_CASE("where keys come in twice as fast, what was of an age is of twice the age", "[base]") {

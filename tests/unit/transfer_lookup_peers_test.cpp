@@ -135,6 +135,22 @@ TEST_CASE("lookup: behind what was here already peers are asked once more, and n
   CHECK(s.one<lookup_finished>().answer->matched == 3);
 }
 
+TEST_CASE("lookup: whoever asks peers again says how long it has waited for them", "[lookup_state]") {
+  finder_with_peers s;
+  s.state.start(find(20), t0);
+  const auto asked_at = t0 + 5 * ms;
+  s.state.on_match(s.one<lookup_match>().call, match_reply{1}, asked_at);
+  for (std::uint32_t here = 1, times = 0; times < 4; ++times) {
+    const auto bring = s.one<lookup_bring>();
+    CHECK(bring.request.waited == times * 300 * ms);
+    const auto now = asked_at + (times + 1) * 300 * ms;
+    s.state.on_bring(bring.call, bring_reply{2}, now - ms);
+    here += 4;
+    s.state.on_match(s.one<lookup_match>().call, match_reply{here}, now);
+    s.effects.take<lookup_release>();
+  }
+}
+
 TEST_CASE("lookup: a second match that fails, or is late, leaves what was found before", "[lookup_state]") {
   finder_with_peers s;
   const bool is_late = GENERATE(false, true);

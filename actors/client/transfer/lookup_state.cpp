@@ -99,7 +99,7 @@ void lookup_state::finish(lookup_id id, lookup& x, timestamp now) {
   if (binding_.has_peers && found.matched < x.work.keys.size() && x.asked < brings_max &&
       (!again || found.matched > x.brought)) {
     x.before = std::move(found);
-    return send_bring(id, x);
+    return send_bring(id, x, now);
   }
   answer(id, std::move(found));
 }
@@ -135,12 +135,14 @@ void lookup_state::release_finding(const finding& x) {
     outbox_.emplace_back(lookup_release{0, shard, {binding_.space, x.lease, 0}});
 }
 
-void lookup_state::send_bring(lookup_id id, lookup& x) {
+void lookup_state::send_bring(lookup_id id, lookup& x, timestamp now) {
   x.at = phase::bringing;
-  ++x.asked;
+  if (x.asked++ == 0)
+    x.asked_at = now;
   const auto& keys = x.work.keys.items;
   const auto first = x.before.matched;
   lookup_bring effect{++last_call_, {binding_.space, first > 0 ? keys[first - 1] : key_digest{}, {}}};
+  effect.request.waited = now - x.asked_at;
   effect.request.keys.items.assign(keys.begin() + first, keys.end());
   calls_.emplace(effect.call, call{id, 0});
   outbox_.emplace_back(std::move(effect));

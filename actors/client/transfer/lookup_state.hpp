@@ -47,8 +47,8 @@ using lookup_effect = std::variant<lookup_match, lookup_release, lookup_bring, l
 /// Where the node has peers and the prefix ends before the keys do, they are asked to bring the rest. If they have
 /// brought something, all is matched again, under a lease of its own: what counts is what is here then. If that is more
 /// than was brought, since what follows was here already, and not all, they are asked for what follows that, a bounded
-/// number of times. If they have brought nothing, or do not answer, or that fails, what was found before is the answer;
-/// its lease is shorter by what asking took.
+/// number of times, and within the time that the node gives one lookup for that. If they have brought nothing, or do
+/// not answer, or that fails, what was found before is the answer; its lease is shorter by what asking took.
 class lookup_state {
 public:
   struct binding {
@@ -121,6 +121,8 @@ private:
     /// As far as peers have said that it is here; how often they were asked.
     std::uint32_t brought = 0;
     std::uint32_t asked = 0;
+    /// When they were asked first.
+    timestamp asked_at{};
     /// Of the match under way.
     ticket lease;
     timestamp deadline;
@@ -139,7 +141,7 @@ private:
   void finish(lookup_id id, lookup& x, timestamp now);
   /// Gives back what was leased beyond the prefix.
   finding settle(const lookup& x, timestamp now);
-  void send_bring(lookup_id id, lookup& x);
+  void send_bring(lookup_id id, lookup& x, timestamp now);
   void answer(lookup_id id, finding found);
   void release_finding(const finding& x);
   /// Of the leading `matched` keys, where all parts have said so.

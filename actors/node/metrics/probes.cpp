@@ -159,6 +159,8 @@ void show(metrics_state& to, const cluster_stats& cluster) {
       continue;
     const metric_labels peer{{"peer", x.address}};
     to.set("troupe_peer_up", "1 where another node of the cluster is there.", peer, x.up ? 1.0 : 0.0);
+    to.set("troupe_peer_lag_seconds", "From the last hello to its answer; 0 while it is not there.", peer,
+           number(x.lag_us) / 1e6);
     to.set("troupe_peer_namespaces", "Namespaces whose pages can be fetched from there.", peer, number(x.spaces));
     to.count("troupe_peer_asked_total", "How often a peer was asked for keys that are not here.", peer,
              number(x.asked));

@@ -249,6 +249,10 @@ void door_scribe::configure_read(caf::io::receive_policy::config config) {
 }
 
 bool door_scribe::consume(caf::execution_unit* context, const void* data, std::size_t size) {
+  if (!gate_ && !may_answer()) {
+    refuse_answerer();
+    return true;
+  }
   if (!gate_)
     return caf::io::scribe::consume(context, data, size);
   if (detached())
@@ -310,6 +314,27 @@ bool door_scribe::refuse() {
   cut();
   stream_.configure_read({receive_header, frame_gate::header_bytes});
   return true;
+}
+
+bool door_scribe::may_answer() const {
+  return tls_ == nullptr || hall_->required_unit().empty() || tls_->peer_has_unit(hall_->required_unit());
+}
+
+void door_scribe::refuse_answerer() {
+  // Goes on reading, so that the end of the connection is seen; what is left to read until then comes here again.
+  stream_.configure_read({receive_header, frame_gate::header_bytes});
+  if (std::exchange(answerer_refused_, true))
+    return;
+  cut();
+  auto* const broker = dynamic_cast<caf::io::basp_broker*>(parent());
+  if (broker == nullptr)
+    return;
+  if (const auto found = broker->ctx.find(hdl()); found != broker->ctx.end() && found->second.callback) {
+    found->second.callback->deliver(
+        to_caf(error{errc::not_owner, "what answers there has no organizational unit (OU) \"" + hall_->required_unit() +
+                                          "\" in its certificate (actors.tls)"}));
+    found->second.callback = caf::none;
+  }
 }
 
 void door_scribe::forget_spawn_server() {

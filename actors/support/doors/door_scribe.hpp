@@ -40,6 +40,8 @@ public:
     std::shared_ptr<node_roles> roles{};
     /// May be null.
     std::shared_ptr<outgoing_budget> outgoing{};
+    /// Of whoever this process connects to with TLS; empty: none.
+    std::string required_unit{};
   };
 
   static std::shared_ptr<door_hall> make(caf::actor_system& system, const options& how);
@@ -54,6 +56,7 @@ public:
   void leave(guest_list::guest who);
   const std::shared_ptr<node_roles>& roles() const noexcept { return options_.roles; }
   const std::shared_ptr<outgoing_budget>& outgoing() const noexcept { return options_.outgoing; }
+  const std::string& required_unit() const noexcept { return options_.required_unit; }
   /// Where room for what is on its way has become scarce: ends connections whose peers have taken nothing for long.
   void end_silent_readers();
 
@@ -109,7 +112,8 @@ private:
 
 class door_scribe : public caf::io::scribe {
 public:
-  /// To a node. What it sends is read as it is, up to the limit.
+  /// To a node. What it sends is read as it is, up to the limit, if its certificate is that of one where that is asked
+  /// for.
   door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
               std::shared_ptr<door_hall> hall);
   /// From a client.
@@ -141,6 +145,10 @@ private:
   bool judge_header(caf::execution_unit* context, const void* data, std::size_t size);
   bool judge_payload(caf::execution_unit* context, std::size_t size);
   bool refuse();
+  /// Whether what was connected to is what it has to be: nothing that it sends is read before that is known.
+  bool may_answer() const;
+  /// Tells whoever waits for the connection why there is none.
+  void refuse_answerer();
   /// CAF asks each new peer for its spawn server, by an actor that would wait for years.
   void forget_spawn_server();
 
@@ -150,6 +158,7 @@ private:
   std::vector<char> header_;
   bool waits_for_payload_ = false;
   bool launched_ = false;
+  bool answerer_refused_ = false;
   const tls_channel* tls_ = nullptr;
   /// As whom it came in with a certificate that is no node's; else empty.
   std::string known_as_client_;

@@ -72,7 +72,7 @@ private:
 doors::doors(caf::actor_system& system, const door_options& options)
     : system_(system), state_(std::make_shared<state>()) {
   state_->hall = door_hall::make(system, {options.max_connections, options.handshake_time, options.max_message_bytes,
-                                          options.roles, options.outgoing});
+                                          options.roles, options.outgoing, options.required_unit});
   if (options.tls) {
     if (auto loaded = tls_context::load(*options.tls))
       state_->tls = std::move(*loaded);

@@ -27,6 +27,9 @@ struct door_options {
   std::uint32_t max_message_bytes = 16U << 20U;
   /// Of TCP connections, both ways; not set: nobody is asked who they are.
   std::optional<tls_identity> tls{};
+  /// The organizational unit (OU) that the certificate of whoever this process connects to has to name, where there is
+  /// TLS; empty: none.
+  std::string required_unit{};
   /// Is told of whoever comes in with a certificate that is no node's; may be null.
   std::shared_ptr<node_roles> roles{};
   /// Counts what clients that came in have not been sent yet; may be null.
