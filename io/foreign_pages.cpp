@@ -85,18 +85,23 @@ std::vector<errc> foreign_pages::read(const std::string& path, incarnation_numbe
     places.push_back(i);
   }
   bool shortened = false;
+  bool any_read = false;
+  bool any_failed = false;
   options_.storage.reader->read(
       file_, frames_, slots, until, [&](std::size_t at, errc code, std::span<std::byte> slot) {
         const auto& page = pages[places[at]];
         shortened |= code == errc::slab_damaged;
+        any_read |= code == errc::ok;
+        any_failed |= code == errc::io_error;
         if (code == errc::ok)
           code = verify_page(slot, {options_.space, page.key, options_.rank, page.where, page_bytes});
         if (code == errc::ok && page.block != null_block)
           std::memcpy(options_.blocks.data() + page.block * page_bytes, slot.data() + page_header_bytes, page_bytes);
         out[places[at]] = code;
       });
-  // It is not what it was: next time it is looked at anew.
-  if (shortened)
+  // It is not what it was, or its descriptor is of no use any more, as of a file system that was mounted anew: next
+  // time it is looked at anew.
+  if (shortened || (any_failed && !any_read))
     file_.reset();
   return out;
 }
