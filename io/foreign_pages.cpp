@@ -13,9 +13,8 @@ namespace {
 /// A file that could not be opened is tried again after this.
 constexpr duration open_pause = std::chrono::seconds(10);
 
-/// Slots that are read side by side, as long as their memory is no more than this.
+/// Slots that are read side by side, as long as there is memory for them.
 constexpr std::uint64_t frames_max = 32;
-constexpr std::uint64_t frame_bytes_max = std::uint64_t{64} << 20U;
 
 /// Whether a path that another node has named stays below the directory that it is put behind.
 bool stays_below(const std::filesystem::path& path) {
@@ -38,7 +37,7 @@ result<void> foreign_pages::try_open(const std::string& path, incarnation_number
   if (!opened)
     return tl::unexpected<error>(opened.error());
   if (!frames_) {
-    const auto count = std::clamp<std::uint64_t>(frame_bytes_max / expected.slot_bytes, 2, frames_max);
+    const auto count = std::clamp<std::uint64_t>(options_.frame_bytes / expected.slot_bytes, 2, frames_max);
     auto made = storage.reader->make_frames(expected.slot_bytes, count);
     if (!made)
       return tl::unexpected<error>(made.error());
@@ -62,7 +61,8 @@ bool foreign_pages::open(const std::string& path, incarnation_number incarnation
     told_.clear();
     return true;
   }
-  again_ = later(now, open_pause);
+  // Opening may have taken as long as its time was.
+  again_ = later(std::max(now, std::chrono::steady_clock::now()), open_pause);
   if (told_ != opened.error().text)
     trouble_ = told_ = opened.error().text;
   return false;

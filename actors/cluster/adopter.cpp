@@ -172,11 +172,16 @@ bool adopter::read(const std::string& name, directory& x, io::claim_number of) {
   return true;
 }
 
+bool adopter::ends() const {
+  const std::lock_guard guard(mutex_);
+  return ends_;
+}
+
 void adopter::publish() {
   std::vector<adopted_node> all;
   for (const auto& [name, x] : directories_)
     if (x.index)
-      all.push_back({name, x.own, x.index});
+      all.push_back({name, x.own, x.index, timestamp::min()});
   {
     const std::lock_guard guard(mutex_);
     nodes_ = std::move(all);

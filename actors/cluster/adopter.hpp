@@ -38,6 +38,8 @@ struct adopted_node {
   /// This node has the claim; else another one has, and this one reads along.
   bool own = false;
   std::shared_ptr<const adopted_index> index;
+  /// Of who reads: not before.
+  timestamp files_from = timestamp::min();
 };
 
 /// Watches the claims of all other nodes of a cluster that keep their data on one file system, and takes over what the
